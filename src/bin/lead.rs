@@ -1,0 +1,3 @@
+//! The `lead` program.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! The `team` program.
+
+fn main() {}

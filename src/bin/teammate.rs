@@ -1,0 +1,3 @@
+//! The `teammate` program.
+
+fn main() {}

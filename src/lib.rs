@@ -1,0 +1,21 @@
+//! A team of LLM agents on one computer, made of plain processes and plain files.
+//!
+//! ```text
+//!   bin/{team,lead,teammate}            parse, trace, run, exit code
+//!            cli                        one file per verb; knows everything below
+//!      ui          supervise            the terminal      | the lead's processes
+//!            agent                      one running agent: events -> step -> actions
+//!   llm       tools        protocol     a model | what an agent can do | who may say what next
+//!             bus                       send, broadcast, who can be reached
+//!             store                     the disk: the only place that knows .team/
+//!   settings  os           error        the machine; flags, environment, files; exit codes
+//!             wire                      what crosses a process boundary: data, no I/O
+//! ```
+//!
+//! Imports point down; `tests/it/tidy.rs` holds the table. ARCHITECTURE.md tells the rest.
+
+pub mod error;
+pub mod llm;
+mod os;
+mod tools;
+pub mod wire;

@@ -1,0 +1,32 @@
+//! The machine: clock, signals, processes, file events, the terminal.
+//!
+//! *Invariant:* only this layer uses `nix`, `signal-hook` and `unsafe`; it knows nothing of teams or
+//! messages.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Where time comes from. Deadlines use [`Clock::monotonic`]; wall-clock time is for people and files.
+pub trait Clock {
+    /// Seconds since 1970.
+    fn now(&self) -> f64;
+
+    /// A clock that never jumps.
+    fn monotonic(&self) -> Instant;
+}
+
+/// The machine's clocks.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "this is the Clock everybody else must use")]
+    fn now(&self) -> f64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        // Microseconds: what a double can hold without noise in its printed form.
+        (since.as_secs_f64() * 1e6).round() / 1e6
+    }
+
+    fn monotonic(&self) -> Instant {
+        Instant::now()
+    }
+}

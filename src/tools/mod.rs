@@ -1,0 +1,89 @@
+//! What an agent can do: the [`Tool`] trait and the registry of an agent's tools.
+//!
+//! *Invariant:* a tool never starts an agent itself, it asks [`TeamOps`](team::TeamOps). A tool failure
+//! is either told to the model or ends the agent; nothing else crosses this boundary.
+
+pub(crate) mod team;
+
+use crate::wire::chat::ToolSpec;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+
+/// One tool call of a model.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Call {
+    /// The model's id for it; messages sent by the call derive their ids from it.
+    pub(crate) id: String,
+    /// The tool.
+    pub(crate) name: String,
+    /// The arguments as the model gave them.
+    pub(crate) input: Value,
+}
+
+/// Why a tool call failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ToolError {
+    /// Told to the model; says what to do next.
+    #[error("{0}")]
+    Reply(String),
+    /// The agent cannot go on (its team folder is gone, its disk is broken).
+    #[error("{0}")]
+    Fatal(String),
+}
+
+/// The future of one call; dropping it cancels the call and everything it started.
+pub(crate) type ToolFuture<'a> = Pin<Box<dyn Future<Output = Result<String, ToolError>> + 'a>>;
+
+/// Something a model can call.
+pub(crate) trait Tool {
+    /// Name, description and argument schema.
+    fn spec(&self) -> ToolSpec;
+
+    /// Runs one call.
+    fn call<'a>(&'a self, call: &'a Call) -> ToolFuture<'a>;
+}
+
+/// The tools of one agent, by name.
+#[derive(Default)]
+pub(crate) struct Registry {
+    tools: BTreeMap<String, Box<dyn Tool>>,
+}
+
+impl Registry {
+    /// Adds a tool.
+    pub(crate) fn add(&mut self, tool: impl Tool + 'static) {
+        self.tools.insert(tool.spec().name, Box::new(tool));
+    }
+
+    /// What the model is told about.
+    pub(crate) fn specs(&self) -> Vec<ToolSpec> {
+        self.tools.values().map(|tool| tool.spec()).collect()
+    }
+
+    /// Runs a call.
+    ///
+    /// # Errors
+    /// The tool does not exist (the error lists those that do), or failed.
+    pub(crate) async fn call(&self, call: &Call) -> Result<String, ToolError> {
+        let Some(tool) = self.tools.get(&call.name) else {
+            let known = self.tools.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+            let name: String = call.name.chars().take(64).collect();
+            return Err(ToolError::Reply(format!(
+                "there is no tool {name:?}; use one of: {known}"
+            )));
+        };
+        tool.call(call).await
+    }
+}
+
+/// Reads the arguments of a call into the tool's own struct (which denies unknown fields).
+///
+/// # Errors
+/// They do not fit; the message names the field.
+pub(crate) fn arguments<T: serde::de::DeserializeOwned>(call: &Call) -> Result<T, ToolError> {
+    serde_json::from_value(call.input.clone()).map_err(|why| {
+        ToolError::Reply(format!("the arguments of {} do not fit: {why}; correct them", call.name))
+    })
+}

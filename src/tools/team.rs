@@ -1,0 +1,1 @@
+//! The tools by which agents work together, and [`TeamOps`], by which they reach processes.

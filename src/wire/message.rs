@@ -1,0 +1,536 @@
+//! A message: one line of JSON in an inbox (SPEC 3.1).
+//!
+//! Reading never fails for a field it does not know: an unknown `type`, or a known one whose fields do
+//! not fit, becomes [`Body::Unknown`] and is delivered as data. Writing goes through [`Draft`], whose
+//! types leave nothing out.
+
+use super::{AgentName, Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// Longest line of an inbox in bytes, its newline included.
+pub const MAX_LINE_BYTES: usize = 2 * 1024 * 1024;
+
+/// A message as a reader understands it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Message {
+    /// Unique id; `None` when somebody wrote the line by hand.
+    pub id: Option<String>,
+    /// Who says it wrote it; `unknown` when nobody does.
+    pub from: String,
+    /// Whom it is addressed to.
+    pub to: Option<String>,
+    /// The text.
+    pub content: String,
+    /// When it was written, for people only: order is file order.
+    pub timestamp: Option<Timestamp>,
+    /// Correlates a request and its answer.
+    pub request_id: Option<String>,
+    /// Which life of the target a control message is meant for.
+    pub incarnation: Option<String>,
+    /// What kind of message it is, with the fields of that kind.
+    pub body: Body,
+}
+
+/// The types of SPEC 3.1 with their own fields.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Body {
+    /// Text.
+    Message {
+        /// A short form for views.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        summary: Option<String>,
+    },
+    /// The same text to everyone but the sender.
+    Broadcast {},
+    /// Last text of a finished turn.
+    Result {
+        /// How the turn ended.
+        outcome: Outcome,
+    },
+    /// A change of state for the lead's program; never a turn by itself.
+    IdleNotification {
+        /// Why the member is idle.
+        reason: IdleReason,
+    },
+    /// End gracefully.
+    ShutdownRequest {
+        /// Why.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+        /// When the next rung of the ladder is taken.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        deadline: Option<Timestamp>,
+    },
+    /// The answer to a shutdown request.
+    ShutdownResponse {
+        /// It agrees.
+        #[serde(alias = "approved")]
+        approve: bool,
+        /// Why, or why not.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+    /// May I carry out this plan?
+    PlanApprovalRequest {
+        /// The plan.
+        plan: String,
+    },
+    /// The answer to a plan.
+    PlanApprovalResponse {
+        /// It may.
+        #[serde(alias = "approved")]
+        approve: bool,
+        /// What to change.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        feedback: Option<String>,
+        /// The mode to go on in.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mode: Option<String>,
+    },
+    /// May I run this?
+    PermissionRequest {
+        /// The tool.
+        tool: String,
+        /// Its arguments.
+        input: Value,
+        /// What it would do, in words.
+        description: String,
+    },
+    /// The answer to a permission request.
+    PermissionResponse {
+        /// It may.
+        #[serde(alias = "approved")]
+        approve: bool,
+        /// For how long the answer holds.
+        #[serde(default)]
+        scope: Scope,
+        /// Why.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+        /// Arguments to use instead.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        updated_input: Option<Value>,
+    },
+    /// An "always" answer, fanned out.
+    PermissionUpdate {
+        /// The rules.
+        rules: Value,
+    },
+    /// Change the permission mode.
+    ModeSetRequest {
+        /// The new mode.
+        mode: String,
+    },
+    /// May I go outside the sandbox?
+    SandboxPermissionRequest {
+        /// The host to reach.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        host: Option<String>,
+        /// The path to touch.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        path: Option<String>,
+    },
+    /// The answer to a sandbox request.
+    SandboxPermissionResponse {
+        /// It may.
+        #[serde(alias = "approved")]
+        approve: bool,
+    },
+    /// A task is now yours.
+    TaskAssignment {
+        /// The task.
+        task_id: String,
+        /// Its title.
+        subject: String,
+        /// What to do.
+        description: String,
+        /// Who assigned it.
+        assigned_by: String,
+    },
+    /// A teammate is gone.
+    TeammateTerminated {
+        /// Who.
+        name: String,
+        /// Why, a word of [`super::roster::ExitCause`].
+        cause: String,
+        /// How, for people: "exit 1", "signal 9".
+        exit: String,
+    },
+    /// Something this version does not know; shown as data.
+    #[serde(skip)]
+    Unknown {
+        /// The `type` that stood in the line.
+        kind: String,
+    },
+}
+
+/// How a turn ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The model finished.
+    Done,
+    /// An error ended it.
+    Failed,
+    /// Somebody ended it.
+    Interrupted,
+}
+
+/// Why a member is idle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IdleReason {
+    /// Its turn is over.
+    Available,
+    /// Its turn was interrupted.
+    Interrupted,
+    /// Its turn failed.
+    Failed,
+}
+
+/// How long a permission holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// This call.
+    #[default]
+    Once,
+    /// Until the process ends.
+    Session,
+    /// From now on.
+    Always,
+}
+
+impl Body {
+    /// A plain message.
+    pub fn text() -> Self {
+        Self::Message { summary: None }
+    }
+
+    /// The word in `type`.
+    pub fn kind(&self) -> &str {
+        match self {
+            Self::Message { .. } => "message",
+            Self::Broadcast {} => "broadcast",
+            Self::Result { .. } => "result",
+            Self::IdleNotification { .. } => "idle_notification",
+            Self::ShutdownRequest { .. } => "shutdown_request",
+            Self::ShutdownResponse { .. } => "shutdown_response",
+            Self::PlanApprovalRequest { .. } => "plan_approval_request",
+            Self::PlanApprovalResponse { .. } => "plan_approval_response",
+            Self::PermissionRequest { .. } => "permission_request",
+            Self::PermissionResponse { .. } => "permission_response",
+            Self::PermissionUpdate { .. } => "permission_update",
+            Self::ModeSetRequest { .. } => "mode_set_request",
+            Self::SandboxPermissionRequest { .. } => "sandbox_permission_request",
+            Self::SandboxPermissionResponse { .. } => "sandbox_permission_response",
+            Self::TaskAssignment { .. } => "task_assignment",
+            Self::TeammateTerminated { .. } => "teammate_terminated",
+            Self::Unknown { kind } => kind,
+        }
+    }
+
+    /// Whether the message steers a program, rather than telling a model something. Control mail has a
+    /// reserve in a full inbox and reaches a member that is stopping.
+    pub fn is_control(&self) -> bool {
+        match self {
+            Self::ShutdownRequest { .. }
+            | Self::ShutdownResponse { .. }
+            | Self::PlanApprovalRequest { .. }
+            | Self::PlanApprovalResponse { .. }
+            | Self::PermissionRequest { .. }
+            | Self::PermissionResponse { .. }
+            | Self::PermissionUpdate { .. }
+            | Self::ModeSetRequest { .. }
+            | Self::SandboxPermissionRequest { .. }
+            | Self::SandboxPermissionResponse { .. }
+            | Self::IdleNotification { .. }
+            | Self::TeammateTerminated { .. } => true,
+            Self::Message { .. }
+            | Self::Broadcast {}
+            | Self::Result { .. }
+            | Self::TaskAssignment { .. }
+            | Self::Unknown { .. } => false,
+        }
+    }
+}
+
+/// Why a JSON object is no message.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// A common field has a type it may not have.
+    #[error("field {0:?} is not a string")]
+    NotText(&'static str),
+    /// There is nothing to deliver.
+    #[error("no content")]
+    NoContent,
+}
+
+impl Message {
+    /// Understands an object from an inbox line.
+    ///
+    /// # Errors
+    /// A common field that must be text is something else, or a text message has no text.
+    pub fn read(object: &Map<String, Value>) -> Result<Self, Malformed> {
+        let kind = text(object, &["type"], "type")?;
+        let body = read_body(kind.as_deref(), object);
+        let content = match first(object, &["content", "text"]) {
+            Some(Value::String(text)) => text.clone(),
+            None | Some(Value::Null) if needs_content(&body) => return Err(Malformed::NoContent),
+            None | Some(Value::Null) => String::new(),
+            Some(other) => other.to_string(),
+        };
+        Ok(Self {
+            id: text(object, &["id"], "id")?,
+            from: text(object, &["from"], "from")?.unwrap_or_else(|| "unknown".into()),
+            to: text(object, &["to"], "to")?,
+            content,
+            timestamp: first(object, &["timestamp", "ts"]).and_then(Value::as_f64),
+            request_id: text(object, &["request_id", "requestId"], "request_id")?,
+            incarnation: text(object, &["incarnation"], "incarnation")?,
+            body,
+        })
+    }
+}
+
+fn needs_content(body: &Body) -> bool {
+    matches!(body, Body::Message { .. } | Body::Broadcast {})
+}
+
+fn read_body(kind: Option<&str>, object: &Map<String, Value>) -> Body {
+    let kind = kind.unwrap_or("message");
+    let (canonical, approve) = match kind {
+        "shutdown_approved" => ("shutdown_response", Some(true)),
+        "shutdown_rejected" => ("shutdown_response", Some(false)),
+        other => (other, None),
+    };
+    let mut fields = object.clone();
+    fields.insert("type".into(), canonical.into());
+    if let Some(approve) = approve {
+        fields.shift_remove("approved");
+        fields.insert("approve".into(), approve.into());
+    }
+    serde_json::from_value(Value::Object(fields))
+        .unwrap_or_else(|_| Body::Unknown { kind: kind.into() })
+}
+
+fn first<'a>(object: &'a Map<String, Value>, keys: &[&str]) -> Option<&'a Value> {
+    keys.iter().find_map(|key| object.get(*key))
+}
+
+/// A text field; numbers are taken as their text, since hand-written ids often are numbers.
+fn text(
+    object: &Map<String, Value>,
+    keys: &[&str],
+    label: &'static str,
+) -> Result<Option<String>, Malformed> {
+    match first(object, keys) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(Value::Number(number)) => Ok(Some(number.to_string())),
+        Some(Value::Bool(_) | Value::Array(_) | Value::Object(_)) => Err(Malformed::NotText(label)),
+    }
+}
+
+/// A message about to be written. Everything a strict writer must say is a field here.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Draft {
+    /// Unique id: `FROM:TOOL_USE_ID`, or `FROM:` and a UUID v7.
+    pub id: String,
+    /// The sender, set by the program.
+    pub from: AgentName,
+    /// The receiver.
+    pub to: AgentName,
+    /// The text.
+    pub content: String,
+    /// Now.
+    pub timestamp: Timestamp,
+    /// Required on requests and answers.
+    pub correlation: Option<Correlation>,
+    /// The kind of message.
+    pub body: Body,
+    /// Further fields a person asked for (`team send --field`); never overrides another field.
+    pub extra: Map<String, Value>,
+}
+
+/// Binds a request, its answer, and the life of the target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Correlation {
+    /// Unique id of the request.
+    pub request_id: String,
+    /// The life of the target that is meant.
+    pub incarnation: String,
+}
+
+impl Draft {
+    /// The message as an object, fields in the order of SPEC 3.1.
+    pub fn object(&self) -> Map<String, Value> {
+        let mut object = Map::new();
+        object.insert("type".into(), self.body.kind().into());
+        object.insert("from".into(), self.from.as_str().into());
+        object.insert("to".into(), self.to.as_str().into());
+        object.insert("content".into(), self.content.as_str().into());
+        object.insert("timestamp".into(), self.timestamp.into());
+        object.insert("id".into(), self.id.as_str().into());
+        if let Some(correlation) = &self.correlation {
+            object.insert("request_id".into(), correlation.request_id.as_str().into());
+            object.insert("incarnation".into(), correlation.incarnation.as_str().into());
+        }
+        if let Ok(Value::Object(fields)) = serde_json::to_value(&self.body) {
+            for (key, value) in fields {
+                object.entry(key).or_insert(value);
+            }
+        }
+        for (key, value) in &self.extra {
+            object.entry(key.clone()).or_insert_with(|| value.clone());
+        }
+        object
+    }
+
+    /// The line to append, with its newline.
+    pub fn line(&self) -> String {
+        let mut line = Value::Object(self.object()).to_string();
+        line.push('\n');
+        line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(line: &str) -> Result<Message, Malformed> {
+        match serde_json::from_str(line).unwrap() {
+            Value::Object(object) => Message::read(&object),
+            other => panic!("{other} is no object"),
+        }
+    }
+
+    #[test]
+    fn readers_accept_the_dialects_of_the_origins() {
+        let cases = [
+            (r#"{"from":"user","content":"hi"}"#, "user", "hi", "message"),
+            (r#"{"content":"hi"}"#, "unknown", "hi", "message"),
+            (r#"{"type":"message","from":"a","text":"hi","ts":12}"#, "a", "hi", "message"),
+            (r#"{"type":"poke","from":"a","content":"hi","n":1}"#, "a", "hi", "poke"),
+            (r#"{"type":"result","from":"a","content":"hi","outcome":"odd"}"#, "a", "hi", "result"),
+            (r#"{"type":"message","from":"a","content":{"k":1}}"#, "a", r#"{"k":1}"#, "message"),
+        ];
+        for (line, from, content, kind) in cases {
+            let message = read(line).unwrap();
+            let seen = (message.from.as_str(), message.content.as_str(), message.body.kind());
+            assert_eq!(seen, (from, content, kind), "{line}");
+        }
+        assert_eq!(read(r#"{"content":"x","ts":12}"#).unwrap().timestamp, Some(12.0));
+    }
+
+    #[test]
+    fn old_names_of_the_shutdown_answer_are_understood() {
+        for (line, approve) in [
+            (r#"{"type":"shutdown_approved","from":"a","requestId":"r1"}"#, true),
+            (r#"{"type":"shutdown_rejected","from":"a","request_id":"r1"}"#, false),
+            (r#"{"type":"shutdown_response","from":"a","requestId":"r1","approved":true}"#, true),
+        ] {
+            let message = read(line).unwrap();
+            assert_eq!(message.request_id.as_deref(), Some("r1"));
+            assert_eq!(message.body, Body::ShutdownResponse { approve, reason: None });
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_a_message_says_why() {
+        assert_eq!(read(r#"{"type":[1],"content":"x"}"#), Err(Malformed::NotText("type")));
+        assert_eq!(read(r#"{"from":{"a":1},"content":"x"}"#), Err(Malformed::NotText("from")));
+        assert_eq!(read(r#"{"from":"a"}"#), Err(Malformed::NoContent));
+    }
+
+    #[test]
+    fn a_written_line_has_the_fields_in_the_order_of_the_contract() {
+        let draft = Draft {
+            id: "lead:7".into(),
+            from: AgentName::lead(),
+            to: AgentName::member("alice").unwrap(),
+            content: "start\nnow".into(),
+            timestamp: 1.5,
+            correlation: None,
+            body: Body::text(),
+            extra: Map::new(),
+        };
+        assert_eq!(
+            draft.line(),
+            "{\"type\":\"message\",\"from\":\"lead\",\"to\":\"alice\",\
+             \"content\":\"start\\nnow\",\"timestamp\":1.5,\"id\":\"lead:7\"}\n"
+        );
+    }
+
+    fn bodies() -> impl Strategy<Value = Body> {
+        let maybe = proptest::option::of(any::<String>());
+        let input = any::<i32>().prop_map(|n| serde_json::json!({ "n": n }));
+        prop_oneof![
+            maybe.clone().prop_map(|summary| Body::Message { summary }),
+            Just(Body::Broadcast {}),
+            Just(Body::Result { outcome: Outcome::Interrupted }),
+            Just(Body::IdleNotification { reason: IdleReason::Failed }),
+            (maybe.clone(), proptest::option::of(0.0..1e9))
+                .prop_map(|(reason, deadline)| Body::ShutdownRequest { reason, deadline }),
+            (any::<bool>(), maybe.clone())
+                .prop_map(|(approve, reason)| Body::ShutdownResponse { approve, reason }),
+            any::<String>().prop_map(|plan| Body::PlanApprovalRequest { plan }),
+            (any::<bool>(), maybe.clone(), maybe.clone()).prop_map(|(approve, feedback, mode)| {
+                Body::PlanApprovalResponse { approve, feedback, mode }
+            }),
+            (any::<String>(), input.clone(), any::<String>()).prop_map(
+                |(tool, input, description)| Body::PermissionRequest { tool, input, description }
+            ),
+            (any::<bool>(), maybe.clone(), proptest::option::of(input.clone())).prop_map(
+                |(approve, reason, updated_input)| Body::PermissionResponse {
+                    approve,
+                    scope: Scope::Session,
+                    reason,
+                    updated_input
+                }
+            ),
+            input.prop_map(|rules| Body::PermissionUpdate { rules }),
+            any::<String>().prop_map(|mode| Body::ModeSetRequest { mode }),
+            (maybe.clone(), maybe)
+                .prop_map(|(host, path)| Body::SandboxPermissionRequest { host, path }),
+            any::<bool>().prop_map(|approve| Body::SandboxPermissionResponse { approve }),
+            any::<String>().prop_map(|text| Body::TaskAssignment {
+                task_id: "1".into(),
+                subject: text.clone(),
+                description: text,
+                assigned_by: "lead".into()
+            }),
+            any::<String>().prop_map(|exit| Body::TeammateTerminated {
+                name: "bob".into(),
+                cause: "crash".into(),
+                exit
+            }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn every_type_survives_the_round_trip(body in bodies(), content in any::<String>()) {
+            let draft = Draft {
+                id: "alice:1".into(),
+                from: AgentName::member("alice").unwrap(),
+                to: AgentName::lead(),
+                content: content.clone(),
+                timestamp: 1.25,
+                correlation: Some(Correlation { request_id: "r".into(), incarnation: "i".into() }),
+                body: body.clone(),
+                extra: Map::new(),
+            };
+            let line = draft.line();
+            prop_assert_eq!(line.matches('\n').count(), 1);
+            let message = read(line.trim_end()).unwrap();
+            prop_assert_eq!(message.body, body);
+            prop_assert_eq!(message.content, content);
+            prop_assert_eq!(message.request_id.as_deref(), Some("r"));
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Names of agents: the one place that decides which strings may become part of a path.
+//!
+//! *Invariant:* a string reaches a path under the team folder only as an [`AgentName`].
+
+use std::fmt;
+
+/// Names that no member may take, with what each is kept for.
+pub const RESERVED: [&str; 7] = ["lead", "user", "team", "all", "system", "self", "broadcast"];
+
+/// The rule, in words a person and a model understand.
+pub const NAME_RULE: &str = "a name is 1 to 32 characters: a lower-case letter first, then lower-case letters, digits, '_' or '-'";
+
+/// The name of a mailbox owner: a member, `lead`, or `user`. Always matches
+/// `^[a-z][a-z0-9_-]{0,31}$`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AgentName(String);
+
+/// Why a string is no usable name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NameError {
+    /// What was given, cut to a length fit for a message.
+    pub given: String,
+    /// The name is well-formed but kept for the program.
+    pub reserved: bool,
+    /// A valid name close to the one given, where there is one.
+    pub suggestion: Option<String>,
+}
+
+impl AgentName {
+    /// The lead's name.
+    pub fn lead() -> Self {
+        Self("lead".into())
+    }
+
+    /// The person's name.
+    pub fn user() -> Self {
+        Self("user".into())
+    }
+
+    /// A name that a member (teammate) may have.
+    ///
+    /// # Errors
+    /// The string breaks [`NAME_RULE`] or is one of [`RESERVED`].
+    pub fn member(given: &str) -> Result<Self, NameError> {
+        if !is_well_formed(given) {
+            return Err(NameError::new(given, false));
+        }
+        if RESERVED.contains(&given) {
+            return Err(NameError::new(given, true));
+        }
+        Ok(Self(given.into()))
+    }
+
+    /// A name that mail may be sent to: a member's, `lead` or `user`.
+    ///
+    /// # Errors
+    /// As [`AgentName::member`], but `lead` and `user` are accepted.
+    pub fn mailbox(given: &str) -> Result<Self, NameError> {
+        match given {
+            "lead" | "user" => Ok(Self(given.into())),
+            other => Self::member(other),
+        }
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether this is the lead.
+    pub fn is_lead(&self) -> bool {
+        self.0 == "lead"
+    }
+
+    /// Whether this is the person.
+    pub fn is_user(&self) -> bool {
+        self.0 == "user"
+    }
+}
+
+impl fmt::Display for AgentName {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(&self.0)
+    }
+}
+
+impl AsRef<str> for AgentName {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl NameError {
+    fn new(given: &str, reserved: bool) -> Self {
+        let suggestion = suggest(given).filter(|name| name != given);
+        let given = given.chars().take(64).collect();
+        Self { given, reserved, suggestion }
+    }
+
+    /// What to do now, as one sentence.
+    pub fn hint(&self) -> String {
+        match &self.suggestion {
+            Some(name) => format!("try {name:?}"),
+            None => "choose a name such as \"alice\" or \"db-expert\"".into(),
+        }
+    }
+}
+
+impl fmt::Display for NameError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Debug formatting escapes control characters and bidi marks: a hostile name stays harmless.
+        if self.reserved {
+            write!(out, "the name {:?} is reserved ({})", self.given, RESERVED.join(", "))
+        } else {
+            write!(out, "{:?} is not a valid name: {NAME_RULE}", self.given)
+        }
+    }
+}
+
+impl std::error::Error for NameError {}
+
+fn is_well_formed(given: &str) -> bool {
+    let mut bytes = given.bytes();
+    given.len() <= 32
+        && bytes.next().is_some_and(|first| first.is_ascii_lowercase())
+        && bytes.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-')
+}
+
+/// The nearest valid member name: lower case, other characters as '-', cut to length.
+fn suggest(given: &str) -> Option<String> {
+    let folded: String = given
+        .trim()
+        .chars()
+        .take(256)
+        .map(|c| c.to_ascii_lowercase())
+        .map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '-' })
+        .collect();
+    let name: String = folded
+        .trim_start_matches(|c: char| !c.is_ascii_lowercase())
+        .chars()
+        .take(32)
+        .collect::<String>()
+        .trim_end_matches(['-', '_'])
+        .into();
+    let name = if RESERVED.contains(&name.as_str()) { format!("{name}-1") } else { name };
+    // A suggestion that keeps hardly anything of what was typed would only confuse.
+    let kept = name.chars().filter(char::is_ascii_alphanumeric).count();
+    (is_well_formed(&name) && kept * 2 >= given.trim().chars().count()).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_rule_and_its_suggestions() {
+        for good in ["a", "alice", "db-expert", "x_1", &"a".repeat(32)] {
+            assert_eq!(AgentName::member(good).unwrap().as_str(), good);
+        }
+        let suggestions = [
+            ("Alice", Some("alice")),
+            ("my agent", Some("my-agent")),
+            ("lead", Some("lead-1")),
+            ("../x", None),
+            ("", None),
+            ("1bob", Some("bob")),
+            ("аlice", Some("lice")),
+        ];
+        for (bad, suggestion) in suggestions {
+            let error = AgentName::member(bad).unwrap_err();
+            assert_eq!(error.suggestion.as_deref(), suggestion, "for {bad:?}");
+        }
+    }
+
+    #[test]
+    fn lead_and_user_have_mailboxes_but_are_no_members() {
+        for name in ["lead", "user"] {
+            assert!(AgentName::mailbox(name).is_ok());
+            assert!(AgentName::member(name).unwrap_err().reserved);
+        }
+        assert!(AgentName::mailbox("all").unwrap_err().reserved);
+    }
+
+    proptest! {
+        #[test]
+        fn a_suggestion_is_always_a_valid_name(given in any::<String>()) {
+            if let Err(NameError { suggestion: Some(name), .. }) = AgentName::member(&given) {
+                prop_assert!(AgentName::member(&name).is_ok());
+            }
+        }
+
+        #[test]
+        fn no_accepted_name_can_leave_its_folder(given in any::<String>()) {
+            if let Ok(name) = AgentName::mailbox(&given) {
+                prop_assert!(!name.as_str().contains(['/', '.', '\0']));
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! A transcript line: one thing that happened in an agent's conversation (SPEC 3.1).
+//!
+//! The transcript is the agent's memory and the acknowledgement record of its mail: what stands here
+//! was taken in, and the next request to the model contains it.
+
+use super::Timestamp;
+use super::chat::{Block, StopReason, Usage};
+use super::message::Outcome;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// One line: when, and what.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Line {
+    /// Seconds since 1970.
+    pub at: Timestamp,
+    /// What happened.
+    pub entry: Entry,
+}
+
+/// The kinds of transcript lines.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Entry {
+    /// A process took up (or began) this conversation.
+    Session {
+        /// Which life of the agent.
+        incarnation: String,
+        /// Its process.
+        pid: i32,
+        /// Its model, `provider/name`.
+        model: String,
+    },
+    /// The person at this agent's terminal said something.
+    User {
+        /// The text.
+        content: String,
+    },
+    /// A message was taken in. This line is its acknowledgement.
+    Mail {
+        /// The claim it came from.
+        #[serde(rename = "gen")]
+        claim: String,
+        /// Byte offset of its line in the claim.
+        offset: u64,
+        /// The message as it was received, with its id.
+        message: Map<String, Value>,
+    },
+    /// The model answered.
+    Assistant {
+        /// Its blocks.
+        blocks: Vec<Block>,
+        /// Why it stopped.
+        stop_reason: StopReason,
+        /// What the call cost.
+        usage: Usage,
+        /// Which model.
+        model: String,
+    },
+    /// A tool is about to run: without a result after it, its effect is unknown.
+    ToolStart {
+        /// The call.
+        tool_use_id: String,
+        /// The tool.
+        name: String,
+    },
+    /// A tool has run.
+    ToolResult {
+        /// The call.
+        tool_use_id: String,
+        /// What it said.
+        content: String,
+        /// It failed.
+        is_error: bool,
+    },
+    /// The program tells the model something (it was restarted, interrupted, cut short).
+    Note {
+        /// The text.
+        content: String,
+    },
+    /// A turn is over.
+    TurnEnd {
+        /// How.
+        outcome: Outcome,
+        /// Model calls it took.
+        rounds: u32,
+    },
+    /// Written by a later version.
+    #[serde(other)]
+    Unknown,
+}
+
+impl Line {
+    /// The line as text, with its newline; `at` stands behind `kind`.
+    pub fn text(&self) -> String {
+        let mut object = Map::new();
+        if let Ok(Value::Object(fields)) = serde_json::to_value(&self.entry) {
+            for (key, value) in fields {
+                let is_kind = key == "kind";
+                object.insert(key, value);
+                if is_kind {
+                    object.insert("at".into(), self.at.into());
+                }
+            }
+        }
+        let mut text = Value::Object(object).to_string();
+        text.push('\n');
+        text
+    }
+
+    /// Understands a line; `None` for a torn or foreign one.
+    pub fn read(text: &[u8]) -> Option<Self> {
+        let value: Value = serde_json::from_slice(text).ok()?;
+        let at = value.get("at").and_then(Value::as_f64).unwrap_or_default();
+        let entry = Entry::deserialize(value).ok()?;
+        Some(Self { at, entry })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_a_later_version_is_read_as_unknown() {
+        let line = Line::read(br#"{"kind":"dream","at":2.5,"of":"sheep"}"#).unwrap();
+        assert_eq!(line, Line { at: 2.5, entry: Entry::Unknown });
+    }
+
+    #[test]
+    fn every_kind_survives_the_round_trip() {
+        let entries = [
+            Entry::Session { incarnation: "x".into(), pid: 3, model: "rehearsal".into() },
+            Entry::User { content: "hi\n".into() },
+            Entry::Mail { claim: "1-a".into(), offset: 9, message: Map::new() },
+            Entry::Assistant {
+                blocks: vec![
+                    Block::Text { text: "a".into() },
+                    Block::ToolUse { id: "t".into(), name: "bash".into(), input: Value::Null },
+                    Block::Opaque { value: serde_json::json!({"type":"thinking","signature":"s"}) },
+                ],
+                stop_reason: StopReason::Other("new".into()),
+                usage: Usage { input_tokens: 1, ..Usage::default() },
+                model: "m".into(),
+            },
+            Entry::ToolStart { tool_use_id: "t".into(), name: "bash".into() },
+            Entry::ToolResult { tool_use_id: "t".into(), content: "ok".into(), is_error: true },
+            Entry::Note { content: "n".into() },
+            Entry::TurnEnd { outcome: Outcome::Failed, rounds: 2 },
+        ];
+        for entry in entries {
+            let line = Line { at: 1.5, entry };
+            let text = line.text();
+            assert!(text.starts_with(r#"{"kind":""#) && text.contains(r#""at":1.5"#), "{text}");
+            assert_eq!(Line::read(text.trim_end().as_bytes()), Some(line));
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The house rules that neither rustc nor clippy checks: who may import whom, what may be written
+//! where, how long a file may grow.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Who may use which layer. `cli` may use everything, nothing may use `cli` but the binaries.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("wire", &[]),
+    ("error", &[]),
+    ("os", &[]),
+    ("settings", &["wire", "error"]),
+    ("protocol", &["wire"]),
+    ("store", &["wire", "os"]),
+    ("llm", &["wire", "os"]),
+    ("bus", &["wire", "os", "store"]),
+    ("tools", &["wire", "os", "protocol", "bus", "store"]),
+    ("agent", &["wire", "os", "protocol", "store", "bus", "llm", "tools"]),
+    ("supervise", &["wire", "os", "protocol", "store", "bus", "tools", "settings", "error"]),
+    ("ui", &["wire", "os", "agent"]),
+];
+
+/// Lines that no source file may exceed.
+const LONGEST_FILE: usize = 600;
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn rust_files(below: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![below.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn layer_of(file: &Path) -> String {
+    let inside = file.strip_prefix(root().join("src")).unwrap();
+    let first = inside.components().next().unwrap().as_os_str().to_string_lossy().into_owned();
+    first.trim_end_matches(".rs").to_owned()
+}
+
+/// The layers a source text names as `crate::layer`, also in `use crate::{a, b::c}`.
+fn layers_used(text: &str) -> Vec<String> {
+    let mut used = Vec::new();
+    for (at, _) in text.match_indices("crate::") {
+        let rest = &text[at + "crate::".len()..];
+        let word = |s: &str| {
+            s.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>()
+        };
+        if let Some(group) = rest.strip_prefix('{') {
+            let mut depth = 0;
+            let mut start = true;
+            for (i, c) in group.char_indices() {
+                match c {
+                    '{' => depth += 1,
+                    '}' if depth == 0 => break,
+                    '}' => depth -= 1,
+                    ',' if depth == 0 => start = true,
+                    c if start && c.is_alphabetic() => {
+                        used.push(word(&group[i..]));
+                        start = false;
+                    }
+                    _ => {}
+                }
+            }
+        } else {
+            used.push(word(rest));
+        }
+    }
+    used
+}
+
+#[test]
+fn imports_point_down() {
+    let table: BTreeMap<_, _> = MAY_USE.iter().copied().collect();
+    for file in rust_files(&root().join("src")) {
+        let layer = layer_of(&file);
+        if layer == "cli" || layer == "bin" || layer == "lib" {
+            continue;
+        }
+        let allowed = table.get(layer.as_str()).unwrap_or_else(|| panic!("{layer} has no row"));
+        for used in layers_used(&fs::read_to_string(&file).unwrap()) {
+            let fine = used == layer || allowed.contains(&used.as_str());
+            assert!(fine, "{} uses crate::{used}, which {layer} may not", file.display());
+        }
+    }
+}
+
+#[test]
+fn only_os_touches_the_machine() {
+    for file in rust_files(&root().join("src")) {
+        let text = fs::read_to_string(&file).unwrap();
+        let layer = layer_of(&file);
+        for word in ["nix::", "signal_hook", "unsafe "] {
+            let found = layer != "os" && text.contains(word);
+            assert!(!found, "{} uses {word}, which belongs into os", file.display());
+        }
+        for word in ["std::fs", "std::net", "std::process", "std::time", "std::thread", "tracing::"]
+        {
+            let found = matches!(layer.as_str(), "wire" | "protocol") && text.contains(word);
+            let duration = word == "std::time" && layer == "protocol";
+            assert!(!found || duration, "{} uses {word}: {layer} does no I/O", file.display());
+        }
+    }
+}
+
+#[test]
+fn only_store_names_paths_of_the_team_folder() {
+    for file in rust_files(&root().join("src")) {
+        if matches!(layer_of(&file).as_str(), "store") {
+            continue;
+        }
+        let text = fs::read_to_string(&file).unwrap();
+        let code: String = text
+            .split("#[cfg(test)]")
+            .next()
+            .unwrap()
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("//"))
+            .collect();
+        for literal in ["\"inbox/", "\"config.json\"", ".jsonl\"", "\"run/", "\"dead/"] {
+            assert!(!code.contains(literal), "{} names {literal}: ask TeamDir", file.display());
+        }
+    }
+}
+
+#[test]
+fn files_stay_small_and_say_what_they_are() {
+    for file in rust_files(&root().join("src")) {
+        let text = fs::read_to_string(&file).unwrap();
+        let lines = text.lines().count();
+        assert!(lines <= LONGEST_FILE, "{} has {lines} lines: split it", file.display());
+        assert!(text.starts_with("//!"), "{} has no header", file.display());
+        if layer_of(&file) == "bin" {
+            assert!(lines < 40, "{} has {lines} lines: binaries stay under 40", file.display());
+        }
+    }
+}
+
+#[test]
+fn every_test_file_is_listed() {
+    let folder = root().join("tests/it");
+    let main = fs::read_to_string(folder.join("main.rs")).unwrap();
+    for entry in fs::read_dir(&folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let is_module =
+            path.extension().is_some_and(|end| end == "rs") || path.join("mod.rs").exists();
+        if is_module && name != "main" {
+            assert!(main.contains(&format!("mod {name};")), "tests/it/{name} is not in main.rs");
+        }
+    }
+}
+
+#[test]
+fn every_layer_is_explained() {
+    let architecture = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    for entry in fs::read_dir(root().join("src")).unwrap() {
+        let name = entry.unwrap().file_name().to_string_lossy().into_owned();
+        let layer = name.trim_end_matches(".rs").to_owned();
+        let named = architecture.contains(&format!("`{layer}`"));
+        assert!(named || layer == "lib", "ARCHITECTURE.md does not explain `{layer}`");
+    }
+}
