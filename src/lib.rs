@@ -14,6 +14,7 @@
 //!
 //! Imports point down; `tests/it/tidy.rs` holds the table. ARCHITECTURE.md tells the rest.
 
+mod agent;
 pub mod error;
 pub mod llm;
 mod os;

@@ -1,0 +1,3 @@
+//! One running agent.
+
+pub(crate) mod progress;
