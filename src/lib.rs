@@ -18,5 +18,6 @@ mod agent;
 pub mod error;
 pub mod llm;
 mod os;
+mod protocol;
 mod tools;
 pub mod wire;

@@ -1,3 +1,7 @@
 //! One running agent.
 
+mod event;
+mod memory;
+mod prompt;
 pub(crate) mod progress;
+mod step;

@@ -1,0 +1,98 @@
+//! What can happen to an agent and what it can be told to do: the two sides of [`super::step`].
+
+use super::progress::Progress;
+use crate::llm::ModelError;
+use crate::tools::{Call, ToolError};
+use crate::wire::chat::{Reply, Usage};
+use crate::wire::message::{IdleReason, Message, Outcome};
+use crate::wire::roster::Status;
+use crate::wire::transcript::Entry;
+
+/// Everything that can happen to an agent.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// There may be mail.
+    Mail,
+    /// Mail was taken in (perhaps none); it stands in the transcript.
+    Drained(Vec<Message>),
+    /// Taking mail in failed (disk full, folder gone); it will be tried again.
+    DrainFailed(String),
+    /// The person at this agent's terminal said something.
+    Prompt(String),
+    /// The model answered, or gave up.
+    Replied(Result<Reply, ModelError>),
+    /// The running tool call is over.
+    ToolEnded(Result<String, ToolError>),
+    /// The person wants this turn to end.
+    Interrupt,
+    /// The agent is to end.
+    Stop(Stop),
+    /// Patience with the running tool is over.
+    PatienceOver,
+}
+
+/// Why an agent is to end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// A valid `shutdown_request`: finish what is under way, then answer it.
+    Requested {
+        /// The request's id.
+        request_id: String,
+        /// Who asked.
+        by: String,
+        /// Why.
+        reason: String,
+    },
+    /// The lead's process is gone: finish the running tool, then end.
+    LeadLost,
+    /// End now (SIGTERM, SIGHUP, a budget, the end of a headless run).
+    AtOnce,
+}
+
+/// What the loop is to do. Actions are performed in order.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Action {
+    /// Take mail in; answered by `Drained` or `DrainFailed`.
+    Drain,
+    /// What the last drain gave has been acted on.
+    MarkTaken,
+    /// Append to the transcript (and to the memory).
+    Record(Entry),
+    /// Make the transcript durable before something leaves the process.
+    Sync,
+    /// Ask the model; answered by `Replied`.
+    CallModel,
+    /// Run a tool call; answered by `ToolEnded`.
+    RunTool(Call),
+    /// Abandon the model call or tool call under way; no answer comes any more.
+    Cancel,
+    /// Send `PatienceOver` after the grace that a running tool gets when the lead is lost.
+    StartPatience,
+    /// Say in the roster what this agent does.
+    Publish(Status, Option<String>),
+    /// Add to what this agent has used.
+    Count(Usage),
+    /// A turn is over: add it to the count.
+    CountTurn,
+    /// Tell the lead the last text of a turn.
+    Report(Outcome, String),
+    /// Tell the lead's program that this agent is idle.
+    NotifyIdle(IdleReason),
+    /// A shutdown request is open: its answer is awaited.
+    OpenShutdown(Stop),
+    /// Show something.
+    Show(Progress),
+    /// Log something that people may look for later.
+    Log(String),
+    /// End the loop.
+    Exit(Ending),
+}
+
+/// How an agent's loop ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// It was told to.
+    Stopped(Stop),
+    /// It cannot go on.
+    Broken(String),
+}

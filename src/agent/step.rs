@@ -1,0 +1,595 @@
+//! The agent's state machine: what happens -> what to do. Pure: no files, no model, no clock.
+//!
+//! ```text
+//!            mail, prompt               drained             reply with calls
+//!   Idle ───────────────────> Taking ───────────> Thinking ──────────────────> Acting
+//!    ^                          │ ^ ^                │  text: the turn is over    │
+//!    └──── nothing to do ───────┘ │ └────────────────┘                            │
+//!                                 └──────────── all calls answered ───────────────┘
+//! ```
+//!
+//! Mail is taken in before every model call and once more after a turn, so that nothing that arrived
+//! meanwhile is slept upon. Being idle is computed from that, it is not an event.
+
+use super::event::{Action, Ending, Event, Stop};
+use super::progress::Progress;
+use crate::llm::ModelError;
+use crate::tools::{Call, ToolError};
+use crate::wire::AgentName;
+use crate::wire::chat::{Block, Reply, StopReason};
+use crate::wire::message::{Body, IdleReason, Message, Outcome};
+use crate::wire::roster::Status;
+use crate::wire::transcript::Entry;
+use std::collections::VecDeque;
+
+/// A turn under way.
+#[derive(Debug, Default)]
+struct Turn {
+    /// Model calls so far.
+    rounds: u32,
+    /// The model's last text.
+    text: String,
+    /// The last tool call was this message to the lead: saying it again as a result would be noise.
+    told_lead: bool,
+    /// The model called `idle`.
+    wants_idle: bool,
+    /// The person interrupted it while mail was being taken in.
+    interrupted: bool,
+    /// Calls of the last reply that have not been run yet.
+    calls: VecDeque<Call>,
+    /// A shutdown request waits for the turn to end.
+    winding_down: Option<WindDown>,
+}
+
+#[derive(Debug)]
+struct WindDown {
+    stop: Stop,
+    /// Model calls it still gets to say its last words.
+    calls_left: u32,
+    /// The model was told.
+    told: bool,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Idle,
+    Taking(Option<Turn>),
+    Thinking(Turn),
+    Acting(Turn, Call),
+    /// The lead is gone; only the running tool is waited for.
+    Leaving(Turn, Call),
+    Over,
+}
+
+/// Whose machine it is.
+#[derive(Debug, Clone)]
+pub(crate) struct Identity {
+    /// The agent.
+    pub(crate) name: AgentName,
+    /// This life of it; requests for another one are not acted on.
+    pub(crate) incarnation: String,
+    /// Model calls that one turn may take.
+    pub(crate) max_rounds: u32,
+}
+
+/// The machine.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    me: Identity,
+    phase: Phase,
+    prompts: VecDeque<String>,
+    /// Mail was announced while a drain or a tool was under way.
+    mail_again: bool,
+    /// What to tell the lead's program when idle is reached.
+    finished: Option<IdleReason>,
+    published_idle: bool,
+}
+
+impl Machine {
+    /// A machine that first takes in its mail; `resumed` when the transcript ends within a turn.
+    pub(crate) fn start(me: Identity, resumed: bool) -> (Self, Vec<Action>) {
+        let turn = resumed.then(Turn::default);
+        let machine = Self {
+            me,
+            phase: Phase::Taking(turn),
+            prompts: VecDeque::new(),
+            mail_again: false,
+            finished: None,
+            published_idle: false,
+        };
+        (machine, vec![Action::Drain])
+    }
+
+    /// Whether a turn is under way or about to begin.
+    pub(crate) fn is_busy(&self) -> bool {
+        !matches!(self.phase, Phase::Idle | Phase::Over) || !self.prompts.is_empty()
+    }
+
+    /// What to do about an event.
+    pub(crate) fn step(&mut self, event: Event) -> Vec<Action> {
+        let mut todo = Vec::new();
+        match event {
+            Event::Mail => self.on_mail(&mut todo),
+            Event::Drained(mail) => self.on_drained(&mail, &mut todo),
+            Event::DrainFailed(why) => self.on_drain_failed(why, &mut todo),
+            Event::Prompt(text) => self.on_prompt(text, &mut todo),
+            Event::Replied(Ok(reply)) => self.on_reply(reply, &mut todo),
+            Event::Replied(Err(why)) => self.on_model_error(&why, &mut todo),
+            Event::ToolEnded(result) => self.on_tool_ended(result, &mut todo),
+            Event::Interrupt => self.on_interrupt(&mut todo),
+            Event::Stop(stop) => self.on_stop(stop, &mut todo),
+            Event::PatienceOver => self.on_patience_over(&mut todo),
+        }
+        todo
+    }
+
+    fn take_phase(&mut self) -> Phase {
+        std::mem::replace(&mut self.phase, Phase::Over)
+    }
+
+    /// The turn (if any) for which mail is being taken in.
+    fn end_taking(&mut self) -> Option<Option<Turn>> {
+        match self.take_phase() {
+            Phase::Taking(turn) => Some(turn),
+            other @ (Phase::Idle
+            | Phase::Thinking(_)
+            | Phase::Acting(..)
+            | Phase::Leaving(..)
+            | Phase::Over) => {
+                self.phase = other;
+                None
+            }
+        }
+    }
+
+    /// The turn whose model call is over.
+    fn end_thinking(&mut self) -> Option<Turn> {
+        match self.take_phase() {
+            Phase::Thinking(turn) => Some(turn),
+            other @ (Phase::Idle
+            | Phase::Taking(_)
+            | Phase::Acting(..)
+            | Phase::Leaving(..)
+            | Phase::Over) => {
+                self.phase = other;
+                None
+            }
+        }
+    }
+
+    fn on_mail(&mut self, todo: &mut Vec<Action>) {
+        match &self.phase {
+            Phase::Idle => {
+                self.phase = Phase::Taking(None);
+                todo.push(Action::Drain);
+            }
+            Phase::Taking(_) | Phase::Acting(..) => self.mail_again = true,
+            Phase::Thinking(_) | Phase::Leaving(..) | Phase::Over => {}
+        }
+    }
+
+    fn on_prompt(&mut self, text: String, todo: &mut Vec<Action>) {
+        self.prompts.push_back(text);
+        if matches!(self.phase, Phase::Idle) {
+            self.phase = Phase::Taking(None);
+            todo.push(Action::Drain);
+        }
+    }
+
+    fn on_drained(&mut self, mail: &[Message], todo: &mut Vec<Action>) {
+        let Some(turn) = self.end_taking() else { return };
+        for message in mail {
+            todo.push(Action::Show(Progress::Mail(message.clone())));
+        }
+        let stop = mail.iter().find_map(|message| self.shutdown_asked(message, todo));
+        let woken = mail.iter().any(wakes);
+        let prompted = !self.prompts.is_empty();
+        for content in self.prompts.drain(..) {
+            todo.push(Action::Record(Entry::User { content }));
+        }
+        let again = std::mem::take(&mut self.mail_again);
+        match (turn, stop) {
+            (None, Some(stop)) => {
+                todo.push(Action::MarkTaken);
+                todo.push(Action::OpenShutdown(stop.clone()));
+                self.leave(stop, todo);
+            }
+            (Some(mut turn), Some(stop)) => {
+                todo.push(Action::OpenShutdown(stop.clone()));
+                turn.winding_down = Some(WindDown { stop, calls_left: 2, told: false });
+                turn.refuse_calls(WINDING_DOWN, todo);
+                self.think(turn, todo);
+            }
+            (Some(mut turn), None) if turn.interrupted => {
+                turn.refuse_calls("not run: the user interrupted this turn", todo);
+                self.finish(turn, Outcome::Interrupted, todo);
+            }
+            (Some(turn), None) if !turn.calls.is_empty() => {
+                todo.push(Action::MarkTaken);
+                self.act(turn, todo);
+            }
+            (Some(turn), None) => self.think(turn, todo),
+            (None, None) if woken || prompted => {
+                todo.push(Action::Show(Progress::TurnStarted { by_mail: !prompted }));
+                self.think(Turn::default(), todo);
+            }
+            (None, None) if again => {
+                todo.push(Action::MarkTaken);
+                self.phase = Phase::Taking(None);
+                todo.push(Action::Drain);
+            }
+            (None, None) => {
+                todo.push(Action::MarkTaken);
+                self.rest(todo);
+            }
+        }
+    }
+
+    /// Nothing to do: idle, and said so once.
+    fn rest(&mut self, todo: &mut Vec<Action>) {
+        if !self.published_idle {
+            todo.push(Action::Publish(Status::Idle, None));
+            self.published_idle = true;
+        }
+        if let Some(reason) = self.finished.take() {
+            todo.push(Action::NotifyIdle(reason));
+        }
+        self.phase = Phase::Idle;
+    }
+
+    fn think(&mut self, mut turn: Turn, todo: &mut Vec<Action>) {
+        self.published_idle = false;
+        todo.push(Action::Publish(Status::Working, Some("model".into())));
+        todo.push(Action::MarkTaken);
+        if let Some(end) = turn.winding_down.as_mut() {
+            if end.calls_left == 0 {
+                return self.finish(turn, Outcome::Interrupted, todo);
+            }
+            end.calls_left -= 1;
+            if !std::mem::replace(&mut end.told, true) {
+                let content = shutdown_note(&end.stop);
+                todo.push(Action::Record(Entry::Note { content }));
+            }
+        }
+        if turn.rounds >= self.me.max_rounds {
+            turn.text = format!(
+                "Stopped after {} model calls in one turn (max_rounds). Last words: {}",
+                turn.rounds,
+                if turn.text.is_empty() { "none" } else { &turn.text }
+            );
+            todo.push(Action::Show(Progress::Note(turn.text.clone())));
+            return self.finish(turn, Outcome::Interrupted, todo);
+        }
+        turn.rounds += 1;
+        todo.push(Action::CallModel);
+        self.phase = Phase::Thinking(turn);
+    }
+
+    fn on_drain_failed(&mut self, why: String, todo: &mut Vec<Action>) {
+        let Some(turn) = self.end_taking() else { return };
+        let text = format!("mail could not be taken in, it stays in the inbox: {why}");
+        todo.push(Action::Log(text.clone()));
+        match turn {
+            Some(turn) => self.fail(turn, text, todo),
+            None => {
+                todo.push(Action::Show(Progress::Note(text)));
+                self.phase = Phase::Idle;
+            }
+        }
+    }
+
+    fn on_reply(&mut self, reply: Reply, todo: &mut Vec<Action>) {
+        let Some(mut turn) = self.end_thinking() else { return };
+        let text = reply.text();
+        let Reply { blocks, stop_reason, usage, model } = reply;
+        turn.calls = blocks.iter().filter_map(call_of).collect();
+        todo.push(Action::Count(usage));
+        let reason = stop_reason.clone();
+        todo.push(Action::Record(Entry::Assistant { blocks, stop_reason, usage, model }));
+        if !text.is_empty() {
+            turn.text = text;
+        }
+        if !turn.calls.is_empty() {
+            if reason == StopReason::MaxTokens {
+                turn.refuse_calls(CUT_OFF, todo);
+            } else if turn.winding_down.is_some() {
+                turn.refuse_work(todo);
+            }
+            return self.act(turn, todo);
+        }
+        match reason {
+            StopReason::PauseTurn => self.take_in(turn, todo),
+            StopReason::ContextWindowExceeded => self.fail(turn, CONTEXT_FULL.into(), todo),
+            StopReason::MaxTokens => {
+                turn.text.push_str("\n[the answer was cut off at the token limit]");
+                self.finish(turn, Outcome::Done, todo);
+            }
+            StopReason::Refusal if turn.text.is_empty() => {
+                self.fail(turn, "the model declined to answer".into(), todo);
+            }
+            StopReason::EndTurn
+            | StopReason::StopSequence
+            | StopReason::ToolUse
+            | StopReason::Refusal
+            | StopReason::Other(_) => self.finish(turn, Outcome::Done, todo),
+        }
+    }
+
+    fn on_model_error(&mut self, why: &ModelError, todo: &mut Vec<Action>) {
+        let Some(turn) = self.end_thinking() else { return };
+        let text = match why {
+            ModelError::ContextFull(_) => CONTEXT_FULL.into(),
+            other => other.to_string(),
+        };
+        self.fail(turn, text, todo);
+    }
+
+    /// Runs the next call, or goes on to the next model call when all are answered.
+    fn act(&mut self, mut turn: Turn, todo: &mut Vec<Action>) {
+        if self.mail_again && !turn.calls.is_empty() {
+            return self.take_in(turn, todo);
+        }
+        let Some(call) = turn.calls.pop_front() else {
+            return if turn.wants_idle {
+                self.finish(turn, Outcome::Done, todo)
+            } else {
+                self.take_in(turn, todo)
+            };
+        };
+        let (tool_use_id, name) = (call.id.clone(), call.name.clone());
+        todo.push(Action::Record(Entry::ToolStart { tool_use_id, name: name.clone() }));
+        todo.push(Action::Sync);
+        todo.push(Action::Publish(Status::Working, Some(name.clone())));
+        let summary = call.input.to_string();
+        todo.push(Action::Show(Progress::ToolStarted { name, summary }));
+        todo.push(Action::RunTool(call.clone()));
+        self.phase = Phase::Acting(turn, call);
+    }
+
+    fn on_tool_ended(&mut self, result: Result<String, ToolError>, todo: &mut Vec<Action>) {
+        let (mut turn, call, leaving) = match self.take_phase() {
+            Phase::Acting(turn, call) => (turn, call, false),
+            Phase::Leaving(turn, call) => (turn, call, true),
+            other @ (Phase::Idle | Phase::Taking(_) | Phase::Thinking(_) | Phase::Over) => {
+                self.phase = other;
+                return;
+            }
+        };
+        let succeeded = result.is_ok();
+        match result {
+            Ok(content) => answer(&call, content, false, todo),
+            Err(ToolError::Reply(content)) => answer(&call, content, true, todo),
+            Err(ToolError::Fatal(why)) => {
+                answer(&call, why.clone(), true, todo);
+                turn.refuse_calls("not run: the agent cannot go on", todo);
+                turn.text.clone_from(&why);
+                turn.told_lead = false;
+                self.close_turn(turn, Outcome::Failed, todo);
+                todo.push(Action::Exit(Ending::Broken(why)));
+                self.phase = Phase::Over;
+                return;
+            }
+        }
+        if leaving {
+            turn.refuse_calls("not run: the lead is gone", todo);
+            return self.finish_leaving(turn, Stop::LeadLost, todo);
+        }
+        turn.told_lead = succeeded && is_message_to_lead(&call);
+        turn.wants_idle |= succeeded && call.name == "idle";
+        if succeeded && call.name == "shutdown_response" {
+            // A refusal lets the turn go on; the ladder's deadlines stand all the same.
+            turn.winding_down = turn.winding_down.filter(|_| wants_shutdown(&call));
+            if turn.winding_down.is_some() {
+                turn.refuse_calls(WINDING_DOWN, todo);
+                return self.finish(turn, Outcome::Interrupted, todo);
+            }
+        }
+        self.act(turn, todo);
+    }
+
+    fn take_in(&mut self, turn: Turn, todo: &mut Vec<Action>) {
+        self.mail_again = false;
+        self.phase = Phase::Taking(Some(turn));
+        todo.push(Action::Drain);
+    }
+
+    fn fail(&mut self, mut turn: Turn, why: String, todo: &mut Vec<Action>) {
+        turn.text = why;
+        turn.told_lead = false;
+        self.finish(turn, Outcome::Failed, todo);
+    }
+
+    /// The turn is over: recorded, reported, and mail looked for once more.
+    fn finish(&mut self, turn: Turn, outcome: Outcome, todo: &mut Vec<Action>) {
+        let stop = turn.winding_down.as_ref().map(|end| end.stop.clone());
+        self.close_turn(turn, outcome, todo);
+        if let Some(stop) = stop {
+            return self.leave(stop, todo);
+        }
+        self.finished = Some(match outcome {
+            Outcome::Done => IdleReason::Available,
+            Outcome::Failed => IdleReason::Failed,
+            Outcome::Interrupted => IdleReason::Interrupted,
+        });
+        self.mail_again = false;
+        self.phase = Phase::Taking(None);
+        todo.push(Action::Drain);
+    }
+
+    fn finish_leaving(&mut self, turn: Turn, stop: Stop, todo: &mut Vec<Action>) {
+        self.close_turn(turn, Outcome::Interrupted, todo);
+        self.leave(stop, todo);
+    }
+
+    fn close_turn(&mut self, mut turn: Turn, outcome: Outcome, todo: &mut Vec<Action>) {
+        turn.refuse_calls("not run: the turn was over", todo);
+        let Turn { rounds, text, told_lead, .. } = turn;
+        todo.push(Action::Record(Entry::TurnEnd { outcome, rounds }));
+        todo.push(Action::Sync);
+        todo.push(Action::CountTurn);
+        if !text.is_empty() && !told_lead && !self.me.name.is_lead() {
+            todo.push(Action::Report(outcome, text.clone()));
+        }
+        todo.push(Action::Show(Progress::TurnEnded { outcome, text }));
+    }
+
+    fn leave(&mut self, stop: Stop, todo: &mut Vec<Action>) {
+        todo.push(Action::Publish(Status::Stopping, None));
+        todo.push(Action::Exit(Ending::Stopped(stop)));
+        self.phase = Phase::Over;
+    }
+
+    fn on_interrupt(&mut self, todo: &mut Vec<Action>) {
+        match self.take_phase() {
+            Phase::Thinking(turn) => {
+                todo.push(Action::Cancel);
+                let content = "the user interrupted this turn".into();
+                todo.push(Action::Record(Entry::Note { content }));
+                self.finish(turn, Outcome::Interrupted, todo);
+            }
+            Phase::Acting(mut turn, call) => {
+                todo.push(Action::Cancel);
+                let why = "interrupted by the user; what it had done until then stands";
+                answer(&call, why.into(), true, todo);
+                turn.refuse_calls("not run: the user interrupted this turn", todo);
+                self.finish(turn, Outcome::Interrupted, todo);
+            }
+            Phase::Taking(Some(turn)) => {
+                self.phase = Phase::Taking(Some(Turn { interrupted: true, ..turn }));
+            }
+            other @ (Phase::Idle | Phase::Taking(None) | Phase::Leaving(..) | Phase::Over) => {
+                self.phase = other;
+            }
+        }
+    }
+
+    fn on_stop(&mut self, stop: Stop, todo: &mut Vec<Action>) {
+        match self.take_phase() {
+            Phase::Over => {}
+            Phase::Idle | Phase::Taking(None) => self.leave(stop, todo),
+            Phase::Taking(Some(mut turn)) => {
+                turn.refuse_calls(STOPPED, todo);
+                self.finish_leaving(turn, stop, todo);
+            }
+            Phase::Thinking(turn) => {
+                todo.push(Action::Cancel);
+                self.finish_leaving(turn, stop, todo);
+            }
+            Phase::Acting(turn, call) if stop == Stop::LeadLost => {
+                todo.push(Action::StartPatience);
+                self.phase = Phase::Leaving(turn, call);
+            }
+            Phase::Acting(turn, call) | Phase::Leaving(turn, call) => {
+                self.abandon(turn, &call, stop, todo);
+            }
+        }
+    }
+
+    fn on_patience_over(&mut self, todo: &mut Vec<Action>) {
+        match self.take_phase() {
+            Phase::Leaving(turn, call) => self.abandon(turn, &call, Stop::LeadLost, todo),
+            other @ (Phase::Idle
+            | Phase::Taking(_)
+            | Phase::Thinking(_)
+            | Phase::Acting(..)
+            | Phase::Over) => self.phase = other,
+        }
+    }
+
+    fn abandon(&mut self, mut turn: Turn, call: &Call, stop: Stop, todo: &mut Vec<Action>) {
+        todo.push(Action::Cancel);
+        let why = "ended before it was done: the agent was stopped; its effect is unknown";
+        answer(call, why.into(), true, todo);
+        turn.refuse_calls(STOPPED, todo);
+        self.finish_leaving(turn, stop, todo);
+    }
+
+    /// A shutdown request that binds this life of the agent; others are logged and shown only.
+    fn shutdown_asked(&self, message: &Message, todo: &mut Vec<Action>) -> Option<Stop> {
+        let Body::ShutdownRequest { reason, .. } = &message.body else { return None };
+        let bound = message.incarnation.as_deref() == Some(self.me.incarnation.as_str())
+            && matches!(message.from.as_str(), "lead" | "user")
+            && !self.me.name.is_lead();
+        match &message.request_id {
+            Some(request_id) if bound => Some(Stop::Requested {
+                request_id: request_id.clone(),
+                by: message.from.clone(),
+                reason: reason.clone().unwrap_or_else(|| message.content.clone()),
+            }),
+            _ => {
+                let from = &message.from;
+                todo.push(Action::Log(format!(
+                    "a shutdown_request from {from} that does not bind this life was not acted on"
+                )));
+                None
+            }
+        }
+    }
+}
+
+impl Turn {
+    /// Answers the calls that will not be run.
+    fn refuse_calls(&mut self, why: &str, todo: &mut Vec<Action>) {
+        for call in self.calls.drain(..) {
+            answer(&call, why.into(), true, todo);
+        }
+    }
+
+    /// While winding down, the answer to the shutdown request is the only call that is run.
+    fn refuse_work(&mut self, todo: &mut Vec<Action>) {
+        let (answers, work): (VecDeque<Call>, VecDeque<Call>) =
+            self.calls.drain(..).partition(|call| call.name == "shutdown_response");
+        self.calls = work;
+        self.refuse_calls(WINDING_DOWN, todo);
+        self.calls = answers;
+    }
+}
+
+const WINDING_DOWN: &str = "not run: you are being shut down; finish with a short report";
+const STOPPED: &str = "not run: the agent was stopped";
+const CUT_OFF: &str = "not run: the answer was cut off at the token limit before this call was \
+    complete; make the call shorter, or split it";
+const CONTEXT_FULL: &str = "the conversation no longer fits the model's context window; start a new \
+    one (a new lead without --resume begins with an empty conversation)";
+
+/// Whether mail is a reason to begin a turn. State changes and control mail are for the program.
+fn wakes(message: &Message) -> bool {
+    matches!(message.body, Body::TeammateTerminated { .. }) || !message.body.is_control()
+}
+
+fn call_of(block: &Block) -> Option<Call> {
+    match block {
+        Block::ToolUse { id, name, input } => {
+            Some(Call { id: id.clone(), name: name.clone(), input: input.clone() })
+        }
+        Block::Text { .. } | Block::ToolResult { .. } | Block::Opaque { .. } => None,
+    }
+}
+
+fn answer(call: &Call, content: String, is_error: bool, todo: &mut Vec<Action>) {
+    let (name, tool_use_id) = (call.name.clone(), call.id.clone());
+    todo.push(Action::Show(Progress::ToolEnded { name, is_error, content: content.clone() }));
+    todo.push(Action::Record(Entry::ToolResult { tool_use_id, content, is_error }));
+}
+
+fn is_message_to_lead(call: &Call) -> bool {
+    call.name == "send_message" && call.input.get("to").and_then(|to| to.as_str()) == Some("lead")
+}
+
+fn wants_shutdown(call: &Call) -> bool {
+    call.input.get("approve").and_then(serde_json::Value::as_bool) == Some(true)
+}
+
+fn shutdown_note(stop: &Stop) -> String {
+    match stop {
+        Stop::Requested { request_id, by, reason } => format!(
+            "{by} asks you to shut down ({reason}). Finish now: answer with a short report of where \
+             things stand. To refuse, call shutdown_response with request_id {request_id:?}, \
+             approve false and a reason; the program ends you at the deadline all the same."
+        ),
+        Stop::LeadLost | Stop::AtOnce => "you are being stopped; finish now".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,320 @@
+//! The machine is driven by hand: events in, actions out.
+
+use super::*;
+use crate::wire::chat::Usage;
+use proptest::prelude::*;
+use serde_json::json;
+
+fn machine(name: &str) -> Machine {
+    let me = Identity {
+        name: AgentName::mailbox(name).unwrap(),
+        incarnation: "i1".into(),
+        max_rounds: 5,
+    };
+    let (mut machine, first) = Machine::start(me, false);
+    assert_eq!(first, [Action::Drain]);
+    machine.step(Event::Drained(vec![]));
+    machine
+}
+
+fn mail(kind: &str, from: &str) -> Message {
+    let object = json!({
+        "type": kind, "from": from, "content": "x", "reason": "available", "outcome": "done",
+        "request_id": "r1", "incarnation": "i1",
+    });
+    Message::read(object.as_object().unwrap()).unwrap()
+}
+
+fn reply(text: &str, calls: &[(&str, serde_json::Value)]) -> Event {
+    let mut blocks = vec![Block::Text { text: text.into() }];
+    for (n, (name, input)) in calls.iter().enumerate() {
+        let id = format!("{name}-{n}");
+        blocks.push(Block::ToolUse { id, name: (*name).into(), input: input.clone() });
+    }
+    let stop_reason = if calls.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
+    Event::Replied(Ok(Reply { blocks, stop_reason, usage: Usage::default(), model: "m".into() }))
+}
+
+fn has(actions: &[Action], wanted: impl Fn(&Action) -> bool) -> bool {
+    actions.iter().any(wanted)
+}
+
+fn reports(actions: &[Action]) -> Vec<(Outcome, String)> {
+    let report = |action: &Action| match action {
+        Action::Report(outcome, text) => Some((*outcome, text.clone())),
+        _ => None,
+    };
+    actions.iter().filter_map(report).collect()
+}
+
+#[test]
+fn a_message_wakes_an_idle_agent_and_an_idle_notice_does_not() {
+    let mut alice = machine("alice");
+    assert_eq!(alice.step(Event::Mail), [Action::Drain]);
+    let quiet = alice.step(Event::Drained(vec![mail("idle_notification", "bob")]));
+    assert!(!quiet.contains(&Action::CallModel));
+    assert!(!alice.is_busy());
+    alice.step(Event::Mail);
+    let woken = alice.step(Event::Drained(vec![mail("message", "bob")]));
+    assert_eq!(woken.last(), Some(&Action::CallModel));
+    let published = Action::Publish(Status::Working, Some("model".into()));
+    let (at, taken) = (
+        woken.iter().position(|action| *action == published),
+        woken.iter().position(|action| *action == Action::MarkTaken),
+    );
+    assert!(at < taken, "an observer must never see claimed mail gone and the agent idle");
+}
+
+#[test]
+fn mail_announced_during_a_drain_is_not_slept_upon() {
+    let mut alice = machine("alice");
+    alice.step(Event::Mail);
+    alice.step(Event::Mail);
+    let actions = alice.step(Event::Drained(vec![]));
+    assert_eq!(actions.last(), Some(&Action::Drain));
+    assert!(alice.is_busy());
+}
+
+#[test]
+fn mail_is_taken_in_before_every_call_and_after_the_turn() {
+    let mut alice = machine("alice");
+    alice.step(Event::Prompt("go".into()));
+    alice.step(Event::Drained(vec![]));
+    let actions = alice.step(reply("", &[("bash", json!({}))]));
+    assert!(has(&actions, |action| matches!(action, Action::RunTool(_))));
+    let sync = actions.iter().position(|action| *action == Action::Sync);
+    let run = actions.iter().position(|action| matches!(action, Action::RunTool(_)));
+    assert!(sync < run, "the intent is durable before the tool runs");
+    assert_eq!(alice.step(Event::ToolEnded(Ok("ok".into()))).last(), Some(&Action::Drain));
+    assert_eq!(alice.step(Event::Drained(vec![])).last(), Some(&Action::CallModel));
+    let end = alice.step(reply("all done", &[]));
+    assert_eq!(reports(&end), [(Outcome::Done, "all done".into())]);
+    assert_eq!(end.last(), Some(&Action::Drain));
+    let rest = alice.step(Event::Drained(vec![]));
+    let idle = rest.iter().position(|action| *action == Action::Publish(Status::Idle, None));
+    let notice =
+        rest.iter().position(|action| *action == Action::NotifyIdle(IdleReason::Available));
+    assert!(idle < notice && idle.is_some(), "{rest:?}");
+}
+
+#[test]
+fn a_report_is_not_sent_twice() {
+    let mut alice = machine("alice");
+    alice.step(Event::Prompt("go".into()));
+    alice.step(Event::Drained(vec![]));
+    alice.step(reply("", &[("send_message", json!({"to": "lead", "content": "done"}))]));
+    alice.step(Event::ToolEnded(Ok("sent".into())));
+    alice.step(Event::Drained(vec![]));
+    assert_eq!(reports(&alice.step(reply("I told the lead", &[]))), []);
+    let mut lead = machine("lead");
+    lead.step(Event::Prompt("go".into()));
+    lead.step(Event::Drained(vec![]));
+    assert_eq!(reports(&lead.step(reply("hello", &[]))), [], "the lead reports to nobody");
+}
+
+#[test]
+fn rounds_are_bounded_and_the_end_is_told() {
+    let mut alice = machine("alice");
+    alice.step(Event::Prompt("go".into()));
+    let mut calls = 0;
+    loop {
+        let actions = alice.step(Event::Drained(vec![]));
+        if !actions.contains(&Action::CallModel) {
+            let told = reports(&actions);
+            assert!(told[0].1.contains("5 model calls"), "{told:?}");
+            break;
+        }
+        calls += 1;
+        alice.step(reply("", &[("bash", json!({}))]));
+        alice.step(Event::ToolEnded(Ok(String::new())));
+    }
+    assert_eq!(calls, 5);
+}
+
+#[test]
+fn a_shutdown_request_ends_an_idle_agent_without_a_model_call() {
+    let mut alice = machine("alice");
+    alice.step(Event::Mail);
+    let actions = alice.step(Event::Drained(vec![mail("shutdown_request", "lead")]));
+    assert!(matches!(actions.last(), Some(Action::Exit(Ending::Stopped(Stop::Requested { .. })))));
+    assert!(!actions.contains(&Action::CallModel));
+}
+
+#[test]
+fn a_working_agent_finishes_its_tool_and_says_its_last_words() {
+    let mut alice = machine("alice");
+    alice.step(Event::Prompt("go".into()));
+    alice.step(Event::Drained(vec![]));
+    alice.step(reply("", &[("bash", json!({})), ("bash", json!({}))]));
+    alice.step(Event::Mail);
+    let between = alice.step(Event::ToolEnded(Ok("one".into())));
+    assert_eq!(between.last(), Some(&Action::Drain), "mail is looked at between two tool calls");
+    let told = alice.step(Event::Drained(vec![mail("shutdown_request", "lead")]));
+    assert!(has(&told, |action| matches!(action, Action::Record(Entry::Note { .. }))));
+    assert!(has(&told, |action| matches!(
+        action,
+        Action::Record(Entry::ToolResult { is_error: true, .. })
+    )));
+    assert_eq!(told.last(), Some(&Action::CallModel));
+    let end = alice.step(reply("half done", &[]));
+    assert_eq!(reports(&end), [(Outcome::Done, "half done".into())]);
+    assert!(matches!(end.last(), Some(Action::Exit(_))));
+}
+
+fn asked_to_shut_down_while_working(alice: &mut Machine) {
+    alice.step(Event::Prompt("go".into()));
+    alice.step(Event::Drained(vec![]));
+    alice.step(reply("", &[("bash", json!({}))]));
+    alice.step(Event::ToolEnded(Ok(String::new())));
+    let told = alice.step(Event::Drained(vec![mail("shutdown_request", "lead")]));
+    assert_eq!(told.last(), Some(&Action::CallModel));
+}
+
+#[test]
+fn a_model_that_keeps_calling_tools_while_winding_down_is_ended() {
+    let mut alice = machine("alice");
+    asked_to_shut_down_while_working(&mut alice);
+    let mut steps = 0;
+    loop {
+        steps += 1;
+        assert!(steps < 10);
+        let refused = alice.step(reply("more", &[("bash", json!({}))]));
+        assert!(!has(&refused, |action| matches!(action, Action::RunTool(_))));
+        assert_eq!(refused.last(), Some(&Action::Drain));
+        let actions = alice.step(Event::Drained(vec![]));
+        if has(&actions, |action| matches!(action, Action::Exit(_))) {
+            break;
+        }
+    }
+    assert_eq!(steps, 2);
+}
+
+#[test]
+fn a_refusal_lets_the_turn_go_on() {
+    let mut alice = machine("alice");
+    asked_to_shut_down_while_working(&mut alice);
+    alice.step(reply("", &[("shutdown_response", json!({"approve": false}))]));
+    alice.step(Event::ToolEnded(Ok("told".into())));
+    alice.step(Event::Drained(vec![]));
+    let actions = alice.step(reply("", &[("bash", json!({}))]));
+    assert!(has(&actions, |action| matches!(action, Action::RunTool(_))));
+}
+
+#[test]
+fn a_request_for_another_life_or_from_a_colleague_changes_nothing() {
+    for message in [
+        mail("shutdown_request", "bob"),
+        Message { incarnation: Some("old".into()), ..mail("shutdown_request", "lead") },
+        Message { request_id: None, ..mail("shutdown_request", "lead") },
+    ] {
+        let mut alice = machine("alice");
+        alice.step(Event::Mail);
+        let actions = alice.step(Event::Drained(vec![message]));
+        assert!(has(&actions, |action| matches!(action, Action::Log(_))));
+        assert!(!has(&actions, |action| matches!(action, Action::Exit(_))));
+    }
+}
+
+#[test]
+fn an_interrupt_answers_every_call_and_keeps_the_agent() {
+    let mut lead = machine("lead");
+    lead.step(Event::Prompt("go".into()));
+    lead.step(Event::Drained(vec![]));
+    lead.step(reply("", &[("bash", json!({})), ("bash", json!({}))]));
+    let actions = lead.step(Event::Interrupt);
+    assert_eq!(actions.first(), Some(&Action::Cancel));
+    let results = actions
+        .iter()
+        .filter(|action| matches!(action, Action::Record(Entry::ToolResult { .. })))
+        .count();
+    assert_eq!(results, 2);
+    lead.step(Event::Drained(vec![]));
+    assert!(!lead.is_busy());
+}
+
+#[test]
+fn when_the_lead_is_lost_the_running_tool_may_end() {
+    let mut alice = machine("alice");
+    alice.step(Event::Prompt("go".into()));
+    alice.step(Event::Drained(vec![]));
+    alice.step(reply("working on it", &[("bash", json!({})), ("bash", json!({}))]));
+    assert_eq!(alice.step(Event::Stop(Stop::LeadLost)), [Action::StartPatience]);
+    let end = alice.step(Event::ToolEnded(Ok("ok".into())));
+    assert_eq!(reports(&end), [(Outcome::Interrupted, "working on it".into())]);
+    assert_eq!(end.last(), Some(&Action::Exit(Ending::Stopped(Stop::LeadLost))));
+}
+
+fn events() -> impl Strategy<Value = u8> {
+    0u8..14
+}
+
+proptest! {
+    /// Whatever happens in whatever order: no call is left without an answer, nothing is asked of a
+    /// machine that is over, and only one thing is ever under way.
+    #[test]
+    fn every_call_is_answered_and_one_thing_is_under_way(picks in proptest::collection::vec(events(), 0..60)) {
+        let mut alice = machine("alice");
+        let mut open: Vec<String> = Vec::new();
+        let mut under_way = 0i32;
+        let mut over = false;
+        for pick in picks {
+            let event = match pick {
+                0 => Event::Mail,
+                1 => Event::Drained(vec![]),
+                2 => Event::Drained(vec![mail("message", "bob")]),
+                3 => Event::Drained(vec![mail("shutdown_request", "lead")]),
+                4 => Event::Prompt("p".into()),
+                5 => reply("t", &[]),
+                6 => reply("", &[("bash", json!({})), ("idle", json!({}))]),
+                7 => reply("", &[("shutdown_response", json!({"approve": true}))]),
+                8 => Event::Replied(Err(ModelError::Unavailable("x".into()))),
+                9 => Event::ToolEnded(Ok("ok".into())),
+                10 => Event::ToolEnded(Err(ToolError::Reply("no".into()))),
+                11 => Event::Interrupt,
+                12 => Event::DrainFailed("disk full".into()),
+                _ => Event::PatienceOver,
+            };
+            // The loop only delivers answers to what it started.
+            let answers = matches!(event, Event::Drained(_) | Event::DrainFailed(_)
+                | Event::Replied(_) | Event::ToolEnded(_));
+            let expected = match (&alice.phase, &event) {
+                (Phase::Taking(_), Event::Drained(_) | Event::DrainFailed(_))
+                | (Phase::Thinking(_), Event::Replied(_))
+                | (Phase::Acting(..) | Phase::Leaving(..), Event::ToolEnded(_)) => true,
+                _ => !answers,
+            };
+            if !expected {
+                continue;
+            }
+            if answers {
+                under_way -= 1;
+            }
+            for action in alice.step(event) {
+                prop_assert!(!over, "{action:?} after the end");
+                match action {
+                    Action::Record(Entry::Assistant { blocks, .. }) => {
+                        prop_assert!(open.is_empty());
+                        open.extend(blocks.iter().filter_map(call_of).map(|call| call.id));
+                    }
+                    Action::Record(Entry::ToolResult { tool_use_id, .. }) => {
+                        let before = open.len();
+                        open.retain(|id| *id != tool_use_id);
+                        prop_assert_eq!(open.len() + 1, before);
+                    }
+                    Action::CallModel => {
+                        prop_assert!(open.is_empty());
+                        under_way += 1;
+                    }
+                    Action::RunTool(_) | Action::Drain => under_way += 1,
+                    Action::Cancel => under_way -= 1,
+                    Action::Exit(_) => {
+                        prop_assert!(open.is_empty());
+                        over = true;
+                    }
+                    _ => {}
+                }
+                prop_assert!(under_way <= 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The shutdown ladder (RELIABILITY 4): ask by message, SIGTERM, SIGKILL, give up. Each rung has a
+//! deadline and is taken only when the former failed.
+
+use crate::wire::roster::Status;
+use std::time::{Duration, Instant};
+
+/// How much patience somebody has who wants a member gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Haste {
+    /// Ask first.
+    Polite,
+    /// Begin with SIGTERM (`--now`, a second Ctrl-C).
+    Now,
+    /// Begin with SIGKILL (a third Ctrl-C).
+    AtOnce,
+}
+
+/// The rungs, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Rung {
+    /// A `shutdown_request` is in its inbox.
+    Ask,
+    /// It got SIGTERM.
+    Terminate,
+    /// Its group got SIGKILL.
+    Kill,
+    /// It does not even die of SIGKILL (a process stuck in the kernel): reported, not waited for.
+    GiveUp,
+}
+
+/// How long each rung is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Waits {
+    /// For the answer to the request.
+    pub(crate) ask: Duration,
+    /// For the end after SIGTERM.
+    pub(crate) terminate: Duration,
+    /// For the end after SIGKILL.
+    pub(crate) kill: Duration,
+}
+
+impl Waits {
+    /// The contract's waits; an idle member needs less time to answer than one at work.
+    pub(crate) fn for_member(status: Status, haste: Haste) -> Self {
+        let seconds = Duration::from_secs;
+        match haste {
+            Haste::Polite => Self {
+                ask: if status == Status::Idle { seconds(3) } else { seconds(20) },
+                terminate: seconds(5),
+                kill: seconds(2),
+            },
+            Haste::Now | Haste::AtOnce => Self {
+                ask: Duration::ZERO,
+                terminate: seconds(1),
+                kill: Duration::from_millis(500),
+            },
+        }
+    }
+}
+
+/// One member's way down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ladder {
+    rung: Rung,
+    until: Instant,
+    waits: Waits,
+}
+
+impl Ladder {
+    /// Stands on the first rung; perform [`Ladder::rung`]'s action at once.
+    pub(crate) fn begin(status: Status, haste: Haste, now: Instant) -> Self {
+        let waits = Waits::for_member(status, haste);
+        let (rung, wait) = match haste {
+            Haste::Polite => (Rung::Ask, waits.ask),
+            Haste::Now => (Rung::Terminate, waits.terminate),
+            Haste::AtOnce => (Rung::Kill, waits.kill),
+        };
+        Self { rung, until: now + wait, waits }
+    }
+
+    /// The rung it stands on.
+    pub(crate) fn rung(&self) -> Rung {
+        self.rung
+    }
+
+    /// When the next rung is due.
+    pub(crate) fn until(&self) -> Instant {
+        self.until
+    }
+
+    /// Time has passed; the rung to perform now, if a new one was reached.
+    pub(crate) fn tick(&mut self, now: Instant) -> Option<Rung> {
+        if now < self.until {
+            return None;
+        }
+        self.advance(now)
+    }
+
+    /// Somebody lost patience: at least the rung of `haste` is taken now.
+    pub(crate) fn hurry(&mut self, haste: Haste, now: Instant) -> Option<Rung> {
+        let least = match haste {
+            Haste::Polite => Rung::Ask,
+            Haste::Now => Rung::Terminate,
+            Haste::AtOnce => Rung::Kill,
+        };
+        if self.rung >= least {
+            return None;
+        }
+        self.waits = Waits::for_member(Status::Working, haste);
+        let mut reached = None;
+        while self.rung < least {
+            reached = self.advance(now);
+        }
+        reached
+    }
+
+    fn advance(&mut self, now: Instant) -> Option<Rung> {
+        let (next, wait) = match self.rung {
+            Rung::Ask => (Rung::Terminate, self.waits.terminate),
+            Rung::Terminate => (Rung::Kill, self.waits.kill),
+            Rung::Kill => (Rung::GiveUp, Duration::ZERO),
+            Rung::GiveUp => return None,
+        };
+        self.rung = next;
+        self.until = now + wait;
+        Some(next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Climbs down with nobody answering and lists when each rung was taken, in milliseconds.
+    fn walk(status: Status, haste: Haste) -> Vec<(u128, Rung)> {
+        let start = Instant::now();
+        let mut ladder = Ladder::begin(status, haste, start);
+        let mut taken = vec![(0, ladder.rung())];
+        while ladder.rung() != Rung::GiveUp {
+            let now = ladder.until();
+            assert_eq!(ladder.tick(now - Duration::from_millis(1)), None, "too early");
+            let rung = ladder.tick(now).unwrap();
+            taken.push(((now - start).as_millis(), rung));
+        }
+        assert_eq!(ladder.tick(start + Duration::from_secs(999)), None);
+        taken
+    }
+
+    #[test]
+    fn every_rung_has_its_deadline() {
+        use Rung::{Ask, GiveUp, Kill, Terminate};
+        let polite = [(0, Ask), (20_000, Terminate), (25_000, Kill), (27_000, GiveUp)];
+        assert_eq!(walk(Status::Working, Haste::Polite), polite);
+        let idle = [(0, Ask), (3_000, Terminate), (8_000, Kill), (10_000, GiveUp)];
+        assert_eq!(walk(Status::Idle, Haste::Polite), idle);
+        let now = [(0, Terminate), (1_000, Kill), (1_500, GiveUp)];
+        assert_eq!(walk(Status::Working, Haste::Now), now);
+        assert_eq!(walk(Status::Idle, Haste::AtOnce), [(0, Kill), (500, GiveUp)]);
+    }
+
+    #[test]
+    fn hurry_skips_rungs_but_never_goes_back() {
+        let now = Instant::now();
+        let mut ladder = Ladder::begin(Status::Working, Haste::Polite, now);
+        assert_eq!(ladder.hurry(Haste::Now, now), Some(Rung::Terminate));
+        assert_eq!(ladder.hurry(Haste::Now, now), None, "already there");
+        assert_eq!(ladder.hurry(Haste::AtOnce, now), Some(Rung::Kill));
+        assert_eq!(ladder.hurry(Haste::Polite, now), None);
+        assert_eq!(ladder.until(), now + Duration::from_millis(500));
+    }
+}

@@ -1,0 +1,6 @@
+//! Who may do what next: pure state machines.
+//!
+//! *Invariant:* no files, threads, processes or clocks here; `now` is an argument, and what should
+//! happen comes back as values.
+
+pub(crate) mod ladder;
