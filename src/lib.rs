@@ -19,5 +19,6 @@ pub mod error;
 pub mod llm;
 mod os;
 mod protocol;
+mod settings;
 mod tools;
 pub mod wire;

@@ -1,0 +1,82 @@
+//! The process environment, read once; what of it commands and teammates may see.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// A copy of the environment. Values that are not UTF-8 are left out.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Environment {
+    variables: BTreeMap<String, String>,
+}
+
+/// Variables that teammates and the commands of agents get; everything else, credentials above all,
+/// stays out.
+const PASSED_ON: [&str; 14] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LANGUAGE",
+    "TZ",
+    "TMPDIR",
+    "TERM",
+    "CARGO_HOME",
+    "RUSTUP_HOME",
+    "XDG_CONFIG_HOME",
+    "XDG_CACHE_HOME",
+];
+
+impl Environment {
+    /// This process's environment.
+    pub(crate) fn read() -> Self {
+        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        };
+        Self { variables: std::env::vars_os().filter_map(text).collect() }
+    }
+
+    /// An environment of these variables alone.
+    #[cfg(test)]
+    pub(crate) fn of(variables: &[(&str, &str)]) -> Self {
+        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        Self { variables: variables.iter().map(own).collect() }
+    }
+
+    /// A variable that is set and not empty.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// Where the user's configuration lives.
+    pub(crate) fn config_home(&self) -> Option<PathBuf> {
+        let home = || self.get("HOME").map(|home| PathBuf::from(home).join(".config"));
+        self.get("XDG_CONFIG_HOME").map(PathBuf::from).or_else(home)
+    }
+
+    /// What teammates and commands get: the allow list and the locale.
+    pub(crate) fn passed_on(&self) -> Vec<(String, String)> {
+        let allowed = |name: &str| PASSED_ON.contains(&name) || name.starts_with("LC_");
+        let pairs = self.variables.iter().filter(|(name, _)| allowed(name));
+        pairs.map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_not_passed_on() {
+        let environment = Environment::of(&[
+            ("PATH", "/bin"),
+            ("ANTHROPIC_API_KEY", "sk-ant-canary"),
+            ("AWS_SECRET_ACCESS_KEY", "canary"),
+            ("LC_ALL", "C"),
+            ("LD_PRELOAD", "/x.so"),
+        ]);
+        let names: Vec<_> = environment.passed_on().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["LC_ALL", "PATH"]);
+    }
+}

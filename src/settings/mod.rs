@@ -1,0 +1,297 @@
+//! Flags, environment and settings files -> one immutable [`Settings`]; the only reader of the
+//! environment.
+//!
+//! Order (SPEC 7): flag, then environment, then `.team/settings.toml`, then
+//! `$XDG_CONFIG_HOME/team/settings.toml`, then the default. Every value remembers where it came from.
+
+pub(crate) mod environment;
+pub(crate) mod model;
+
+use crate::error::{Exit, Failure};
+use environment::Environment;
+use serde::Deserialize;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// A value and where it came from.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Setting<T> {
+    /// The value in force.
+    pub(crate) value: T,
+    /// Who said so.
+    pub(crate) source: Source,
+}
+
+/// Where a value came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// A command-line flag.
+    Flag,
+    /// An environment variable.
+    Environment(String),
+    /// A settings file.
+    File(PathBuf),
+    /// Nobody said anything.
+    Default,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag => out.write_str("flag"),
+            Self::Environment(name) => write!(out, "environment ({name})"),
+            Self::File(path) => write!(out, "{}", path.display()),
+            Self::Default => out.write_str("default"),
+        }
+    }
+}
+
+/// What is made durable before a send is called successful.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Fsync {
+    /// Survives power loss.
+    Always,
+    /// Survives `kill -9`, not power loss.
+    Never,
+}
+
+impl fmt::Display for Fsync {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Always => "always",
+            Self::Never => "never",
+        })
+    }
+}
+
+/// All settings in force.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    /// Teammates that may live at once.
+    pub(crate) max_teammates: Setting<usize>,
+    /// Model calls that one turn may take.
+    pub(crate) max_rounds: Setting<u32>,
+    /// Bytes that the content of one message may have.
+    pub(crate) max_message_bytes: Setting<usize>,
+    /// Bytes that one inbox may hold.
+    pub(crate) inbox_bytes: Setting<u64>,
+    /// Durability of mail.
+    pub(crate) fsync: Setting<Fsync>,
+    /// `provider/name` of the model, if anything names one.
+    pub(crate) model: Setting<Option<String>>,
+}
+
+/// What flags may set.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Flags {
+    /// `--model`.
+    pub(crate) model: Option<String>,
+}
+
+/// One settings file, or the environment read the same way.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Layer {
+    max_teammates: Option<usize>,
+    max_rounds: Option<u32>,
+    max_message_bytes: Option<usize>,
+    inbox_bytes: Option<u64>,
+    fsync: Option<Fsync>,
+    model: Option<String>,
+}
+
+impl Settings {
+    /// Puts all sources together. `folder_file` is the team folder's settings file.
+    ///
+    /// # Errors
+    /// A file or variable has an unknown key or a value of the wrong kind; the failure names the file
+    /// and line.
+    pub(crate) fn load(
+        environment: &Environment,
+        folder_file: &Path,
+        flags: &Flags,
+    ) -> Result<Self, Failure> {
+        let user_file = environment.config_home().map(|home| home.join("team/settings.toml"));
+        let mut layers = vec![
+            (Source::Flag, Layer { model: flags.model.clone(), ..Layer::default() }),
+            (Source::Environment(String::new()), from_environment(environment)?),
+            (Source::File(folder_file.to_path_buf()), from_file(folder_file)?),
+        ];
+        if let Some(file) = user_file {
+            layers.push((Source::File(file.clone()), from_file(&file)?));
+        }
+        let settings = Self {
+            max_teammates: pick(&layers, "max_teammates", |layer| layer.max_teammates, 16),
+            max_rounds: pick(&layers, "max_rounds", |layer| layer.max_rounds, 50),
+            max_message_bytes: pick(
+                &layers,
+                "max_message_bytes",
+                |layer| layer.max_message_bytes,
+                262_144,
+            ),
+            inbox_bytes: pick(&layers, "inbox_bytes", |layer| layer.inbox_bytes, 64 * 1024 * 1024),
+            fsync: pick(&layers, "fsync", |layer| layer.fsync, Fsync::Always),
+            model: pick(&layers, "model", |layer| layer.model.clone().map(Some), None),
+        };
+        settings.check()
+    }
+
+    /// Key, value and source of every setting, for `team config`.
+    pub(crate) fn rows(&self) -> Vec<(&'static str, String, String)> {
+        fn row<T>(
+            key: &'static str,
+            setting: &Setting<T>,
+            show: impl Fn(&T) -> String,
+        ) -> (&'static str, String, String) {
+            (key, show(&setting.value), setting.source.to_string())
+        }
+        vec![
+            row("max_teammates", &self.max_teammates, ToString::to_string),
+            row("max_rounds", &self.max_rounds, ToString::to_string),
+            row("max_message_bytes", &self.max_message_bytes, ToString::to_string),
+            row("inbox_bytes", &self.inbox_bytes, ToString::to_string),
+            row("fsync", &self.fsync, ToString::to_string),
+            row("model", &self.model, |model| model.clone().unwrap_or_else(|| "(none)".into())),
+        ]
+    }
+
+    fn check(self) -> Result<Self, Failure> {
+        let positive = ["max_rounds", "max_message_bytes", "inbox_bytes"];
+        let zero = self
+            .rows()
+            .into_iter()
+            .find(|(key, value, _)| positive.contains(key) && value == "0");
+        match zero {
+            None => Ok(self),
+            Some((key, _, source)) => Err(Failure::new(
+                Exit::Usage,
+                format!("{key} may not be 0"),
+                format!("it was set by: {source}"),
+                "give it a positive number, or leave it out for the default",
+            )),
+        }
+    }
+}
+
+fn pick<T>(
+    layers: &[(Source, Layer)],
+    key: &str,
+    get: impl Fn(&Layer) -> Option<T>,
+    default: T,
+) -> Setting<T> {
+    for (source, layer) in layers {
+        if let Some(value) = get(layer) {
+            let source = match source {
+                Source::Environment(_) => Source::Environment(variable(key)),
+                other @ (Source::Flag | Source::File(_) | Source::Default) => other.clone(),
+            };
+            return Setting { value, source };
+        }
+    }
+    Setting { value: default, source: Source::Default }
+}
+
+fn variable(key: &str) -> String {
+    format!("TEAM_{}", key.to_uppercase())
+}
+
+fn from_environment(environment: &Environment) -> Result<Layer, Failure> {
+    fn number<T: std::str::FromStr>(
+        environment: &Environment,
+        key: &str,
+    ) -> Result<Option<T>, Failure> {
+        let name = variable(key);
+        let Some(text) = environment.get(&name) else { return Ok(None) };
+        text.trim().parse().map(Some).map_err(|_| {
+            Failure::new(
+                Exit::Usage,
+                format!("{name} is not usable"),
+                format!("{text:?} is not a whole number"),
+                format!("set {name} to a number, or unset it"),
+            )
+        })
+    }
+    let fsync = match environment.get("TEAM_FSYNC") {
+        None => None,
+        Some("always") => Some(Fsync::Always),
+        Some("never") => Some(Fsync::Never),
+        Some(other) => {
+            return Err(Failure::new(
+                Exit::Usage,
+                "TEAM_FSYNC is not usable",
+                format!("{other:?} is neither \"always\" nor \"never\""),
+                "set TEAM_FSYNC to always or never, or unset it",
+            ));
+        }
+    };
+    Ok(Layer {
+        max_teammates: number(environment, "max_teammates")?,
+        max_rounds: number(environment, "max_rounds")?,
+        max_message_bytes: number(environment, "max_message_bytes")?,
+        inbox_bytes: number(environment, "inbox_bytes")?,
+        fsync,
+        model: environment.get("TEAM_MODEL").map(Into::into),
+    })
+}
+
+fn from_file(file: &Path) -> Result<Layer, Failure> {
+    let text = match std::fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(why) if why.kind() == std::io::ErrorKind::NotFound => return Ok(Layer::default()),
+        Err(why) => {
+            return Err(Failure::new(
+                Exit::Failure,
+                format!("{} cannot be read", file.display()),
+                why.to_string(),
+                "check the file's permissions",
+            ));
+        }
+    };
+    toml::from_str(&text).map_err(|why| {
+        let line = why.span().map_or(1, |span| line_of(&text, span.start));
+        Failure::new(
+            Exit::Usage,
+            format!("{} line {line} is not usable", file.display()),
+            why.message().to_owned(),
+            "correct the line; `team config` lists the keys",
+        )
+    })
+}
+
+fn line_of(text: &str, offset: usize) -> usize {
+    text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(variables: &[(&str, &str)], folder: &str) -> Result<Settings, Failure> {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("settings.toml");
+        #[expect(clippy::disallowed_methods, reason = "a test fixture")]
+        std::fs::write(&file, folder).unwrap();
+        Settings::load(&Environment::of(variables), &file, &Flags::default())
+    }
+
+    #[test]
+    fn the_nearest_source_wins_and_is_named() {
+        let settings = load(&[("TEAM_MAX_ROUNDS", "7")], "max_rounds = 9\nfsync = \"never\"").unwrap();
+        assert_eq!(settings.max_rounds.value, 7);
+        assert_eq!(settings.max_rounds.source.to_string(), "environment (TEAM_MAX_ROUNDS)");
+        assert_eq!(settings.fsync.value, Fsync::Never);
+        assert!(matches!(settings.fsync.source, Source::File(_)));
+        assert_eq!(settings.max_teammates, Setting { value: 16, source: Source::Default });
+    }
+
+    #[test]
+    fn a_wrong_key_names_file_and_line() {
+        let failure = load(&[], "max_rounds = 9\nmax_rouns = 1\n").unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage);
+        assert!(failure.what.contains("settings.toml line 2"), "{failure}");
+        assert!(failure.why.contains("max_rouns"), "{failure}");
+        assert!(load(&[("TEAM_FSYNC", "maybe")], "").is_err());
+        assert!(load(&[], "max_rounds = 0").is_err());
+    }
+}

@@ -1,0 +1,165 @@
+//! Which model an agent runs on, and the credentials for it.
+
+use super::environment::Environment;
+use super::{Setting, Settings, Source};
+use crate::error::{Exit, Failure};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::PathBuf;
+
+/// The model used when only a key is configured.
+const DEFAULT_ANTHROPIC_MODEL: &str = "claude-sonnet-5-5";
+
+/// A model by provider.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ModelChoice {
+    /// The embedded rehearsal model.
+    Rehearsal,
+    /// Canned turns from a file.
+    Script(PathBuf),
+    /// A model behind the Anthropic Messages API.
+    Anthropic(String),
+}
+
+impl ModelChoice {
+    /// Understands `rehearsal`, `script:FILE` and `anthropic/NAME`.
+    ///
+    /// # Errors
+    /// The text names no provider of this version.
+    pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
+        if text == "rehearsal" {
+            return Ok(Self::Rehearsal);
+        }
+        if let Some(file) = text.strip_prefix("script:").filter(|file| !file.is_empty()) {
+            return Ok(Self::Script(PathBuf::from(file)));
+        }
+        if let Some(name) = text.strip_prefix("anthropic/").filter(|name| !name.is_empty()) {
+            return Ok(Self::Anthropic(name.to_owned()));
+        }
+        Err(Failure::new(
+            Exit::Usage,
+            format!("{text:?} is no model this version can use"),
+            "a model is anthropic/NAME, rehearsal or script:FILE",
+            format!("for example --model anthropic/{DEFAULT_ANTHROPIC_MODEL}"),
+        ))
+    }
+
+    /// Whether calls cost money and text leaves this computer.
+    pub(crate) fn is_real(&self) -> bool {
+        matches!(self, Self::Anthropic(_))
+    }
+}
+
+impl fmt::Display for ModelChoice {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rehearsal => out.write_str("rehearsal"),
+            Self::Script(file) => write!(out, "script:{}", file.display()),
+            Self::Anthropic(name) => write!(out, "anthropic/{name}"),
+        }
+    }
+}
+
+/// The model in force, resolved in the order of SPEC 8; `None` when nothing names one.
+///
+/// # Errors
+/// What names it is not understood.
+pub(crate) fn resolve(
+    settings: &Settings,
+    environment: &Environment,
+) -> Result<Option<Setting<ModelChoice>>, Failure> {
+    if let Setting { value: Some(text), source } = &settings.model {
+        let value = ModelChoice::parse(text)?;
+        return Ok(Some(Setting { value, source: source.clone() }));
+    }
+    let key = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"]
+        .into_iter()
+        .find(|name| environment.get(name).is_some());
+    let Some(key) = key else { return Ok(None) };
+    let name = environment.get("ANTHROPIC_MODEL").unwrap_or(DEFAULT_ANTHROPIC_MODEL);
+    let value = ModelChoice::Anthropic(name.to_owned());
+    Ok(Some(Setting { value, source: Source::Environment(key.to_owned()) }))
+}
+
+/// What reaches an endpoint: handed to teammates over the control socket, never through arguments or
+/// environment. `Debug` shows no secret.
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Credentials {
+    /// `ANTHROPIC_API_KEY`.
+    pub(crate) anthropic_api_key: Option<String>,
+    /// `ANTHROPIC_AUTH_TOKEN`.
+    pub(crate) anthropic_auth_token: Option<String>,
+    /// `ANTHROPIC_BASE_URL`.
+    pub(crate) anthropic_base_url: Option<String>,
+    /// `ANTHROPIC_CUSTOM_HEADERS`: lines of `Name: value`.
+    pub(crate) anthropic_custom_headers: Option<String>,
+    /// `ANTHROPIC_VERSION`: the API version to ask for.
+    pub(crate) anthropic_version: Option<String>,
+}
+
+impl Credentials {
+    /// Collects them from the environment.
+    pub(crate) fn from_environment(environment: &Environment) -> Self {
+        let own = |name| environment.get(name).map(Into::into);
+        Self {
+            anthropic_api_key: own("ANTHROPIC_API_KEY"),
+            anthropic_auth_token: own("ANTHROPIC_AUTH_TOKEN"),
+            anthropic_base_url: own("ANTHROPIC_BASE_URL"),
+            anthropic_custom_headers: own("ANTHROPIC_CUSTOM_HEADERS"),
+            anthropic_version: own("ANTHROPIC_VERSION"),
+        }
+    }
+
+    /// The secret strings, for redaction.
+    pub(crate) fn secrets(&self) -> Vec<String> {
+        let headers = self.anthropic_custom_headers.iter().flat_map(|headers| headers.lines());
+        let values = headers.filter_map(|line| line.split_once(':')).map(|(_, value)| value.trim());
+        let keys = self.anthropic_api_key.iter().chain(&self.anthropic_auth_token);
+        keys.map(String::as_str).chain(values).map(Into::into).collect()
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Credentials([redacted])")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Flags;
+    use super::*;
+
+    #[test]
+    fn models_are_named_by_provider() {
+        for text in ["rehearsal", "script:a/b.jsonl", "anthropic/claude-x"] {
+            assert_eq!(ModelChoice::parse(text).unwrap().to_string(), text);
+        }
+        for text in ["", "gpt", "anthropic/", "script:", "Rehearsal"] {
+            assert_eq!(ModelChoice::parse(text).unwrap_err().exit, Exit::Usage, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_key_alone_is_enough_and_a_name_wins() {
+        let file = std::path::Path::new("does-not-exist.toml");
+        let found = |variables: &[(&str, &str)]| {
+            let environment = Environment::of(variables);
+            let settings = Settings::load(&environment, file, &Flags::default()).unwrap();
+            resolve(&settings, &environment).unwrap().map(|model| model.value.to_string())
+        };
+        assert_eq!(found(&[]), None);
+        let key = ("ANTHROPIC_API_KEY", "k");
+        assert_eq!(found(&[key]).unwrap(), format!("anthropic/{DEFAULT_ANTHROPIC_MODEL}"));
+        assert_eq!(found(&[key, ("ANTHROPIC_MODEL", "m")]).unwrap(), "anthropic/m");
+        assert_eq!(found(&[key, ("TEAM_MODEL", "rehearsal")]).unwrap(), "rehearsal");
+    }
+
+    #[test]
+    fn debug_output_shows_no_secret() {
+        let environment = Environment::of(&[("ANTHROPIC_API_KEY", "canary")]);
+        let credentials = Credentials::from_environment(&environment);
+        assert!(!format!("{credentials:?}").contains("canary"));
+        assert_eq!(credentials.secrets(), ["canary"]);
+    }
+}
