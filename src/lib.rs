@@ -14,8 +14,10 @@
 //!
 //! Imports point down; `tests/it/tidy.rs` holds the table. ARCHITECTURE.md tells the rest.
 
+pub mod bus;
 pub mod error;
 pub mod llm;
 mod os;
+pub mod store;
 mod tools;
 pub mod wire;
