@@ -15,10 +15,12 @@
 //! Imports point down; `tests/it/tidy.rs` holds the table. ARCHITECTURE.md tells the rest.
 
 mod agent;
+pub mod bus;
 pub mod error;
 pub mod llm;
 mod os;
 mod protocol;
 mod settings;
+pub mod store;
 mod tools;
 pub mod wire;

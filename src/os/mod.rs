@@ -3,6 +3,12 @@
 //! *Invariant:* only this layer uses `nix`, `signal-hook` and `unsafe`; it knows nothing of teams or
 //! messages.
 
+pub(crate) mod end;
+pub(crate) mod file;
+pub(crate) mod identity;
+pub(crate) mod lease;
+pub(crate) mod watch;
+
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Where time comes from. Deadlines use [`Clock::monotonic`]; wall-clock time is for people and files.

@@ -1,0 +1,304 @@
+//! Sending mail by name: who can be written to, with which ids, and within which limits (SPEC 3.1).
+//!
+//! *Invariant:* whether the receiver may get mail is decided while its inbox is locked, so that nobody
+//! is told "sent" after the receiver was told to stop. It does not know models, tools or processes.
+
+mod reach;
+
+use crate::store::inbox::{Inbox, Lane, SendError, SendPolicy, Stored};
+use crate::store::{Fsync, SharedClock, StoreError, TeamDir};
+use crate::wire::message::{Body, Correlation, Draft};
+use crate::wire::{AgentName, NameError};
+use reach::Reach;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// How many inboxes of a broadcast are synced at the same time.
+const SYNCS_AT_ONCE: usize = 8;
+
+/// What the settings say about mail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest content in bytes.
+    pub max_message_bytes: usize,
+    /// Most bytes an inbox may have.
+    pub inbox_bytes: u64,
+    /// What an acknowledged send survives.
+    pub fsync: Fsync,
+    /// How long to wait for an inbox's lock.
+    pub lock_limit: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_message_bytes: 262_144,
+            inbox_bytes: 64 * 1024 * 1024,
+            fsync: Fsync::Always,
+            lock_limit: crate::store::lock::LOCK_LIMIT,
+        }
+    }
+}
+
+/// A message to be sent.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outgoing {
+    /// Its kind.
+    pub body: Body,
+    /// Its text.
+    pub content: String,
+    /// Its id, when the sender can derive one that a repetition would have again.
+    pub id: Option<String>,
+    /// Binds requests and answers.
+    pub correlation: Option<Correlation>,
+    /// Further fields.
+    pub extra: Map<String, Value>,
+}
+
+impl Outgoing {
+    /// Plain text.
+    pub fn text(content: impl Into<String>) -> Self {
+        Self::of(Body::text(), content)
+    }
+
+    /// A message of a kind.
+    pub fn of(body: Body, content: impl Into<String>) -> Self {
+        let content = content.into();
+        Self { body, content, id: None, correlation: None, extra: Map::new() }
+    }
+}
+
+/// The id of a message that was sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SentId(pub String);
+
+impl fmt::Display for SentId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(&self.0)
+    }
+}
+
+/// A receiver of a broadcast and what became of its message.
+pub type Sent = (AgentName, Result<SentId, BusError>);
+
+/// Why a message was not sent, or perhaps not.
+#[derive(Debug, thiserror::Error)]
+pub enum BusError {
+    /// No such name can exist.
+    #[error("{0}; {hint}", hint = .0.hint())]
+    Name(#[from] NameError),
+    /// A word for everybody was given as a name.
+    #[error("{0:?} is nobody's name: use broadcast to write to everybody")]
+    Everybody(String),
+    /// The sender wrote to itself.
+    #[error("{0} cannot write to itself: what it knows is in its conversation already")]
+    Oneself(AgentName),
+    /// The receiver cannot get mail now.
+    #[error("{to} {why}; who can be written to: {}", names(reachable))]
+    Unreachable {
+        /// The receiver.
+        to: AgentName,
+        /// What is the matter with it.
+        why: String,
+        /// Who can.
+        reachable: Vec<AgentName>,
+    },
+    /// The text is too long.
+    #[error("the message has {size} bytes, more than {limit}: write a file and send its path")]
+    TooLong {
+        /// Its length.
+        size: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// It could not be stored.
+    #[error(transparent)]
+    Send(#[from] SendError),
+    /// The roster or a life lock could not be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+fn names(names: &[AgentName]) -> String {
+    names.iter().map(AgentName::as_str).collect::<Vec<_>>().join(", ")
+}
+
+/// The team's mail, for those who send.
+pub struct Bus {
+    dir: TeamDir,
+    limits: Limits,
+    clock: SharedClock,
+    reach: Mutex<Reach>,
+    inboxes: Mutex<BTreeMap<AgentName, Arc<Mutex<Inbox>>>>,
+}
+
+impl Bus {
+    /// The mail of a team.
+    pub fn new(dir: TeamDir, limits: Limits, clock: SharedClock) -> Self {
+        let reach = Mutex::new(Reach::of(dir.clone()));
+        Self { dir, limits, clock, reach, inboxes: Mutex::default() }
+    }
+
+    /// Sends a message. When this returns an id, the message will be taken in exactly once.
+    ///
+    /// # Errors
+    /// See [`BusError`]. Only after `NotDurable` may the message arrive nevertheless.
+    pub fn send(&self, from: &AgentName, to: &str, outgoing: Outgoing) -> Result<SentId, BusError> {
+        if matches!(to, "all" | "broadcast" | "team") {
+            return Err(BusError::Everybody(to.into()));
+        }
+        let to = AgentName::mailbox(to)?;
+        let (id, stored) = self.write(from, &to, outgoing)?;
+        stored.sync(self.limits.fsync)?;
+        Ok(id)
+    }
+
+    /// Sends a request or an answer between programs.
+    ///
+    /// # Errors
+    /// As [`Bus::send`].
+    pub fn control(
+        &self,
+        from: &AgentName,
+        to: &AgentName,
+        body: Body,
+        correlation: Correlation,
+    ) -> Result<SentId, BusError> {
+        let outgoing = Outgoing { correlation: Some(correlation), ..Outgoing::of(body, "") };
+        self.send(from, to.as_str(), outgoing)
+    }
+
+    /// Sends the same text to every member that can be written to and the lead, except the sender. Each
+    /// receiver's id is `id` with its name behind.
+    ///
+    /// # Errors
+    /// Nobody was written to, since the roster cannot be read. Otherwise each receiver has its result.
+    pub fn broadcast(
+        &self,
+        from: &AgentName,
+        content: &str,
+        id: Option<&str>,
+    ) -> Result<Vec<Sent>, BusError> {
+        let id = id.map_or_else(|| new_id(from), str::to_owned);
+        let receivers = self.reachable()?.into_iter().filter(|to| to != from && !to.is_user());
+        let written = receivers.map(|to| {
+            let id = Some(format!("{id}:{to}"));
+            let outgoing = Outgoing { id, ..Outgoing::of(Body::Broadcast {}, content) };
+            let outcome = self.write(from, &to, outgoing);
+            (to, outcome)
+        });
+        Ok(sync_together(written.collect(), self.limits.fsync))
+    }
+
+    /// Everybody who can be written to now, the lead and the person included.
+    ///
+    /// # Errors
+    /// The roster or a life lock cannot be read.
+    pub fn reachable(&self) -> Result<Vec<AgentName>, BusError> {
+        Ok(lock(&self.reach).everybody()?)
+    }
+
+    fn write(
+        &self,
+        from: &AgentName,
+        to: &AgentName,
+        outgoing: Outgoing,
+    ) -> Result<(SentId, Stored), BusError> {
+        if from == to {
+            return Err(BusError::Oneself(to.clone()));
+        }
+        let Outgoing { body, content, id, correlation, extra } = outgoing;
+        let (size, limit) = (content.len(), self.limits.max_message_bytes);
+        if size > limit {
+            return Err(BusError::TooLong { size, limit });
+        }
+        let lane = if body.is_control() { Lane::Control } else { Lane::Data };
+        let id = id.unwrap_or_else(|| new_id(from));
+        let draft = Draft {
+            id: id.clone(),
+            from: from.clone(),
+            to: to.clone(),
+            content,
+            timestamp: self.clock.now(),
+            correlation,
+            body,
+            extra,
+        };
+        let inbox = self.inbox(to, lane)?;
+        let policy = SendPolicy {
+            lane,
+            fsync: self.limits.fsync,
+            capacity: self.limits.inbox_bytes,
+            lock_limit: self.limits.lock_limit,
+        };
+        let permit = || self.permit(to, lane);
+        let stored = lock(&inbox).append(draft.line().as_bytes(), &policy, permit)?;
+        Ok((SentId(id), stored))
+    }
+
+    /// The inbox of a receiver. The first time it is asked for, the receiver is checked before: not even
+    /// a lock file is made for somebody who does not exist.
+    fn inbox(&self, to: &AgentName, lane: Lane) -> Result<Arc<Mutex<Inbox>>, BusError> {
+        if let Some(inbox) = lock(&self.inboxes).get(to) {
+            return Ok(Arc::clone(inbox));
+        }
+        self.permit(to, lane)?;
+        let inbox = Arc::new(Mutex::new(Inbox::of(&self.dir, to)));
+        lock(&self.inboxes).insert(to.clone(), Arc::clone(&inbox));
+        Ok(inbox)
+    }
+
+    fn permit(&self, to: &AgentName, lane: Lane) -> Result<(), BusError> {
+        let mut reach = lock(&self.reach);
+        match reach.refusal(to, lane)? {
+            None => Ok(()),
+            Some(why) => {
+                let reachable = reach.everybody()?;
+                Err(BusError::Unreachable { to: to.clone(), why, reachable })
+            }
+        }
+    }
+}
+
+/// A panic elsewhere leaves caches behind, nothing that could be half changed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn new_id(from: &AgentName) -> String {
+    format!("{from}:{}", uuid::Uuid::now_v7())
+}
+
+type Written = (AgentName, Result<(SentId, Stored), BusError>);
+
+/// Syncs many inboxes: the disk takes them together.
+fn sync_together(written: Vec<Written>, fsync: Fsync) -> Vec<Sent> {
+    let finish = |(to, outcome): Written| {
+        let sent = outcome.and_then(|(id, stored)| {
+            stored.sync(fsync)?;
+            Ok(id)
+        });
+        (to, sent)
+    };
+    if fsync == Fsync::Never {
+        return written.into_iter().map(finish).collect();
+    }
+    let share = written.len().div_ceil(SYNCS_AT_ONCE).max(1);
+    let mut written = written.into_iter();
+    thread::scope(|scope| {
+        let mut threads = Vec::new();
+        loop {
+            let share: Vec<_> = written.by_ref().take(share).collect();
+            if share.is_empty() {
+                break;
+            }
+            let finish = &finish;
+            threads.push(scope.spawn(move || share.into_iter().map(finish).collect::<Vec<_>>()));
+        }
+        threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
+    })
+}

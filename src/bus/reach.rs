@@ -1,0 +1,68 @@
+//! Who can be written to: members that live or are about to, the lead and the person always.
+
+use crate::store::inbox::Lane;
+use crate::store::life::Pulse;
+use crate::store::roster::Cached;
+use crate::store::{StoreError, TeamDir};
+use crate::wire::AgentName;
+use crate::wire::roster::Status;
+use std::collections::BTreeMap;
+
+/// The roster and the life locks, kept at hand.
+#[derive(Debug)]
+pub(crate) struct Reach {
+    dir: TeamDir,
+    roster: Cached,
+    pulses: BTreeMap<AgentName, Pulse>,
+}
+
+impl Reach {
+    pub(crate) fn of(dir: TeamDir) -> Self {
+        Self { roster: Cached::of(&dir), dir, pulses: BTreeMap::new() }
+    }
+
+    /// Everybody who can be written to.
+    pub(crate) fn everybody(&mut self) -> Result<Vec<AgentName>, StoreError> {
+        let members = &self.roster.current(&self.dir)?.members;
+        let names: Vec<_> = members.iter().flat_map(|m| AgentName::member(&m.name)).collect();
+        let mut reachable = vec![AgentName::lead(), AgentName::user()];
+        for name in names {
+            if self.refusal(&name, Lane::Data)?.is_none() {
+                reachable.push(name);
+            }
+        }
+        Ok(reachable)
+    }
+
+    /// Why `to` cannot get mail; `None` when it can.
+    pub(crate) fn refusal(
+        &mut self,
+        to: &AgentName,
+        lane: Lane,
+    ) -> Result<Option<String>, StoreError> {
+        if to.is_lead() || to.is_user() {
+            return Ok(None);
+        }
+        let roster = self.roster.current(&self.dir)?;
+        let Some(status) = roster.member(to.as_str()).map(|member| member.status) else {
+            return Ok(Some("is not on the roster".into()));
+        };
+        let is_reachable = match status {
+            Status::Shutdown | Status::Failed => false,
+            Status::Stopping => lane == Lane::Control && self.is_alive(to)?,
+            Status::Starting => self.is_alive(to)? || self.is_alive(&AgentName::lead())?,
+            Status::Working | Status::Idle | Status::Waiting => self.is_alive(to)?,
+        };
+        Ok((!is_reachable).then(|| match status {
+            Status::Shutdown | Status::Failed | Status::Stopping => format!("is {}", status.word()),
+            Status::Starting | Status::Working | Status::Idle | Status::Waiting => {
+                format!("is dead (the roster still says {})", status.word())
+            }
+        }))
+    }
+
+    fn is_alive(&mut self, name: &AgentName) -> Result<bool, StoreError> {
+        let pulse = self.pulses.entry(name.clone()).or_insert_with(|| Pulse::of(&self.dir, name));
+        Ok(pulse.is_alive()?)
+    }
+}

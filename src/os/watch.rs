@@ -1,0 +1,179 @@
+//! Waking on a change of a file without polling: inotify on single files, or a pipe that writers poke
+//! where the user has no inotify instance left.
+//!
+//! *Invariant:* a descriptor here never blocks; who waits on it, and with whom, is decided elsewhere.
+
+use super::file::{At, FileError};
+use nix::errno::Errno;
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nix::sys::stat::Mode;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+/// File events of single files. Watches follow the inode through renames and end with it.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    inotify: Inotify,
+}
+
+impl Watch {
+    /// An inotify instance; a user has only 128 of them.
+    pub(crate) fn new() -> io::Result<Self> {
+        let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+        Ok(Self { inotify })
+    }
+
+    /// Watches the file that stands at `path` now. Opening and reading it is no event.
+    pub(crate) fn add(&self, path: &Path) -> io::Result<()> {
+        let changes = AddWatchFlags::IN_MODIFY
+            | AddWatchFlags::IN_ATTRIB
+            | AddWatchFlags::IN_MOVE_SELF
+            | AddWatchFlags::IN_DELETE_SELF
+            | AddWatchFlags::IN_DONT_FOLLOW;
+        self.inotify.add_watch(path, changes)?;
+        Ok(())
+    }
+
+    /// Takes the events that have come. An overflow of the queue is one of them.
+    pub(crate) fn acknowledge(&self) -> io::Result<()> {
+        loop {
+            match self.inotify.read_events() {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => return Ok(()),
+                Err(why) => return Err(why.into()),
+            }
+        }
+    }
+}
+
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inotify.as_fd()
+    }
+}
+
+/// A pipe with a name, readable once somebody rang.
+#[derive(Debug)]
+pub(crate) struct Bell {
+    pipe: File,
+}
+
+impl Bell {
+    /// Hangs the bell at `path`, which must be free or a pipe.
+    pub(crate) fn hang(path: &Path) -> Result<Self, FileError> {
+        match nix::unistd::mkfifo(path, Mode::from_bits_truncate(0o600)) {
+            Ok(()) | Err(Errno::EEXIST) => {}
+            Err(why) => return Err(io::Error::from(why)).at(path),
+        }
+        // Also open for writing: a pipe without writers is at its end for ever.
+        let pipe = open_pipe(path, OpenOptions::new().read(true).write(true)).at(path)?;
+        Ok(Self { pipe })
+    }
+
+    /// Takes the rings that have come.
+    pub(crate) fn acknowledge(&self) -> io::Result<()> {
+        let mut rings = [0; 512];
+        loop {
+            match (&self.pipe).read(&mut rings) {
+                Ok(_) => {}
+                Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+                Err(why) if why.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(why) => return Err(why),
+            }
+        }
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pipe.as_fd()
+    }
+}
+
+/// Rings a bell, if one hangs there and its owner listens; otherwise its owner polls.
+pub(crate) fn ring(path: &Path) {
+    if let Ok(mut pipe) = open_pipe(path, OpenOptions::new().write(true)) {
+        drop(pipe.write(b"!"));
+    }
+}
+
+fn open_pipe(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let flags = nix::libc::O_NONBLOCK | nix::libc::O_NOFOLLOW;
+    let pipe = options.custom_flags(flags).open(path)?;
+    if pipe.metadata()?.file_type().is_fifo() {
+        Ok(pipe)
+    } else {
+        Err(io::Error::new(io::ErrorKind::AlreadyExists, "not a pipe"))
+    }
+}
+
+/// Removes a bell that nobody will answer any more.
+pub(crate) fn take_down(path: &Path) {
+    if fs::symlink_metadata(path).is_ok_and(|known| known.file_type().is_fifo()) {
+        drop(fs::remove_file(path));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+    fn is_ready(source: &impl AsFd) -> bool {
+        let mut fds = [PollFd::new(source.as_fd(), PollFlags::POLLIN)];
+        poll(&mut fds, PollTimeout::ZERO).unwrap() == 1
+    }
+
+    #[test]
+    fn a_write_wakes_and_a_read_does_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let mut file = File::create(&path).unwrap();
+        let watch = Watch::new().unwrap();
+        watch.add(&path).unwrap();
+        fs::read(&path).unwrap();
+        assert!(!is_ready(&watch));
+        file.write_all(b"x").unwrap();
+        assert!(is_ready(&watch));
+        watch.acknowledge().unwrap();
+        assert!(!is_ready(&watch));
+        fs::rename(&path, folder.path().join("moved")).unwrap();
+        watch.acknowledge().unwrap();
+        file.write_all(b"y").unwrap();
+        assert!(is_ready(&watch));
+    }
+
+    #[test]
+    fn a_bell_rings_while_it_hangs_and_ringing_never_blocks() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bell");
+        ring(&path);
+        assert!(!path.exists());
+        let bell = Bell::hang(&path).unwrap();
+        assert!(!is_ready(&bell));
+        for _ in 0..100_000 {
+            ring(&path);
+        }
+        assert!(is_ready(&bell));
+        bell.acknowledge().unwrap();
+        assert!(!is_ready(&bell));
+        drop(bell);
+        ring(&path);
+        take_down(&path);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_is_no_pipe_is_neither_rung_nor_hung() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bell");
+        File::create(&path).unwrap();
+        ring(&path);
+        assert!(Bell::hang(&path).is_err());
+        take_down(&path);
+        assert_eq!(fs::read(&path).unwrap(), b"");
+    }
+}

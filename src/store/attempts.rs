@@ -1,0 +1,109 @@
+//! How often the delivery of a claim was begun and not ended: mail that kills its reader must not do
+//! so for ever.
+//!
+//! Time is the seconds since boot, which nobody sets; a new boot begins to count anew.
+
+use super::atomic::{self, Fsync};
+use super::{StoreError, TeamDir};
+use crate::os::file::{Access, open};
+use crate::os::identity::{boot_id, uptime};
+use crate::wire::AgentName;
+use serde::{Deserialize, Serialize};
+use std::io::Read;
+use std::path::PathBuf;
+
+/// Crashes on one claim after which it is poison.
+const CRASHES: usize = 5;
+
+/// They count for so many seconds.
+const WINDOW: f64 = 600.0;
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Record {
+    generation: String,
+    boot_id: String,
+    at: Vec<f64>,
+}
+
+/// The record of one mailbox, `run/.state/NAME.attempts`.
+#[derive(Debug)]
+pub(crate) struct Attempts {
+    path: PathBuf,
+}
+
+impl Attempts {
+    pub(crate) fn of(dir: &TeamDir, name: &AgentName) -> Self {
+        Self { path: dir.state(&format!("{name}.attempts")) }
+    }
+
+    /// Notes that the delivery of a claim left by a dead owner begins. `true` when it has ended in a
+    /// crash too often: the claim is then not to be touched again.
+    pub(crate) fn is_poison(&self, generation: &str) -> Result<bool, StoreError> {
+        let now = uptime();
+        let mut record = self.read();
+        if record.generation != generation || record.boot_id != boot_id() {
+            record = Record { generation: generation.into(), boot_id: boot_id(), at: Vec::new() };
+        }
+        record.at.retain(|at| now - at < WINDOW);
+        // The life that made the claim crashed on it as well, before anything was noted.
+        if record.at.len() + 1 >= CRASHES {
+            return Ok(true);
+        }
+        record.at.push(now);
+        let text = serde_json::to_vec(&record).unwrap_or_default();
+        atomic::replace(&self.path, &text, Fsync::Never)?;
+        Ok(false)
+    }
+
+    /// The delivery ended.
+    pub(crate) fn clear(&self) -> Result<(), StoreError> {
+        Ok(atomic::remove(&self.path)?)
+    }
+
+    /// An unreadable record counts as none: it only guards against crashes.
+    fn read(&self) -> Record {
+        let mut text = Vec::new();
+        open(&self.path, Access::Read)
+            .ok()
+            .and_then(|mut file| file.read_to_end(&mut text).ok())
+            .and_then(|_| serde_json::from_slice(&text).ok())
+            .unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attempts() -> (tempfile::TempDir, Attempts) {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
+        (folder, Attempts::of(&dir, &AgentName::lead()))
+    }
+
+    #[test]
+    fn the_fifth_crash_is_one_too_many_unless_a_delivery_ended_in_between() {
+        let (_folder, attempts) = attempts();
+        for _ in 0..4 {
+            assert!(!attempts.is_poison("a").unwrap());
+        }
+        assert!(attempts.is_poison("a").unwrap());
+        assert!(!attempts.is_poison("b").unwrap());
+        for _ in 0..10 {
+            assert!(!attempts.is_poison("c").unwrap());
+            attempts.clear().unwrap();
+        }
+    }
+
+    #[test]
+    fn old_crashes_and_those_of_another_boot_do_not_count() {
+        let (_folder, attempts) = attempts();
+        let old = uptime() - WINDOW - 1.0;
+        for (boot_id, at) in [(boot_id(), old), ("another".into(), uptime())] {
+            let record = Record { generation: "a".into(), boot_id, at: vec![at; 9] };
+            let text = serde_json::to_vec(&record).unwrap();
+            atomic::replace(&attempts.path, &text, Fsync::Never).unwrap();
+            assert!(!attempts.is_poison("a").unwrap());
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! When a claim may go: nobody can write to it any more, and nothing in it is unread.
+//!
+//! Our senders write under the side lock and never to a claim. A shell that does `echo >>` may hold the
+//! file open, or have resolved its old name and open it only now; the latter is over after a second.
+
+use super::claim::Claim;
+use crate::os::lease::{Writers, writers};
+use std::fs::File;
+use std::io;
+use std::time::Duration;
+
+/// How long after the claim a writer may still turn up.
+pub(crate) const BARRIER_DELAY: Duration = Duration::from_secs(1);
+
+/// Where nobody can tell who writes, a claim is kept this long after it last grew.
+const BLIND_DELAY: Duration = Duration::from_secs(2);
+
+/// Whether late writers can still come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Late {
+    /// Ask again after this time.
+    Wait(Duration),
+    /// One came.
+    Grown,
+    /// None can come; the file has this size for good.
+    Over(u64),
+}
+
+/// Asks about a claim. An answer before the delay has passed would prove nothing, so it is not sought.
+pub(crate) fn late_writers(claim: &mut Claim, file: &File) -> io::Result<Late> {
+    let left = BARRIER_DELAY.saturating_sub(claim.since.elapsed());
+    if !left.is_zero() {
+        return Ok(Late::Wait(left));
+    }
+    let pause = match writers(file) {
+        Writers::Absent => Duration::ZERO,
+        Writers::Present => next_pause(claim),
+        Writers::Unknown => BLIND_DELAY.saturating_sub(claim.grown.elapsed()),
+    };
+    // Only after the question: what the last writer wrote before it went must not be missed.
+    let size = file.metadata()?.len();
+    if size != claim.size {
+        Ok(Late::Grown)
+    } else if pause.is_zero() {
+        Ok(Late::Over(size))
+    } else {
+        Ok(Late::Wait(pause))
+    }
+}
+
+/// 1, 10, 100 ms, then every second.
+fn next_pause(claim: &mut Claim) -> Duration {
+    let pause = claim.pause;
+    claim.pause = (pause * 10).min(Duration::from_secs(1));
+    pause
+}

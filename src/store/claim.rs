@@ -1,0 +1,141 @@
+//! Claims on disk: batches of mail that their owner took from the inbox and has not let go of.
+
+use super::TeamDir;
+use super::generation::counter;
+use crate::os::file::{At, FileError};
+use crate::wire::AgentName;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Ends the file name of a claim whose mail was acted on.
+const TAKEN: &str = ".taken";
+
+/// One claim, as its owner knows it.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    pub(crate) generation: String,
+    pub(crate) stage: Stage,
+    /// Everything before this offset is in the transcript or among the dead letters.
+    pub(crate) read_to: u64,
+    /// How long the file was when it was read.
+    pub(crate) size: u64,
+    /// The last places that earlier lives recorded.
+    pub(crate) recorded: Recorded,
+    /// When this process first saw it.
+    pub(crate) since: Instant,
+    /// When it was last seen to grow.
+    pub(crate) grown: Instant,
+    /// How long to wait for its late writers before looking again.
+    pub(crate) pause: Duration,
+}
+
+/// How far a claim has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Made by this process.
+    Fresh,
+    /// Left by an earlier life, which did not act on it.
+    Inherited,
+    /// Left by an earlier life, which did.
+    InheritedTaken,
+    /// Its mail is acknowledged, not yet acted on.
+    Acknowledged,
+    /// Its mail was acted on; it is kept for late writers only.
+    Taken,
+}
+
+/// Highest offsets of one claim that stand in the owner's files. The two files are written one after
+/// the other, so neither tells about the other.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Recorded {
+    pub(crate) mail: Option<u64>,
+    pub(crate) dead: Option<u64>,
+}
+
+impl Claim {
+    pub(crate) fn new(generation: String, stage: Stage) -> Self {
+        let now = Instant::now();
+        Self {
+            generation,
+            stage,
+            read_to: 0,
+            size: 0,
+            recorded: Recorded::default(),
+            since: now,
+            grown: now,
+            pause: Duration::from_millis(1),
+        }
+    }
+
+    /// Where it lies now.
+    pub(crate) fn path(&self, dir: &TeamDir, name: &AgentName) -> PathBuf {
+        let end = match self.stage {
+            Stage::Taken | Stage::InheritedTaken => TAKEN,
+            Stage::Fresh | Stage::Inherited | Stage::Acknowledged => "",
+        };
+        dir.claims().join(format!("{name}.{}{end}", self.generation))
+    }
+
+    /// Whether all that was known of it is acknowledged.
+    pub(crate) fn is_read(&self) -> bool {
+        matches!(self.stage, Stage::Acknowledged | Stage::Taken)
+    }
+
+    /// Moves it to another stage, and its file to the name of that stage.
+    pub(crate) fn enter(
+        &mut self,
+        stage: Stage,
+        dir: &TeamDir,
+        name: &AgentName,
+    ) -> Result<(), FileError> {
+        let old = self.path(dir, name);
+        let before = std::mem::replace(&mut self.stage, stage);
+        let new = self.path(dir, name);
+        if old == new {
+            return Ok(());
+        }
+        fs::rename(&old, &new).at(&old).inspect_err(|_| self.stage = before)
+    }
+}
+
+/// The claims on disk of one mailbox, oldest first: generation and stage.
+pub(crate) fn list(dir: &TeamDir, name: &AgentName) -> Result<Vec<(String, Stage)>, FileError> {
+    let folder = dir.claims();
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(&folder).at(&folder)? {
+        let file = entry.at(&folder)?.file_name();
+        let rest = file.to_str().and_then(|f| f.strip_prefix(name.as_str())?.strip_prefix('.'));
+        let Some(rest) = rest else { continue };
+        let (generation, stage) = match rest.strip_suffix(TAKEN) {
+            Some(generation) => (generation, Stage::InheritedTaken),
+            None => (rest, Stage::Inherited),
+        };
+        if counter(generation).is_some() {
+            found.insert(generation.to_owned(), stage);
+        }
+    }
+    Ok(found.into_iter().collect())
+}
+
+/// Removes the second name of an inbox: its claimant was killed between giving it that name and putting
+/// a fresh file in its place. The caller holds the side lock, so nobody is in between now.
+pub(crate) fn undo_half_claim(
+    dir: &TeamDir,
+    name: &AgentName,
+    inbox: u64,
+) -> Result<(), FileError> {
+    for (generation, stage) in list(dir, name)? {
+        let path = Claim::new(generation, stage).path(dir, name);
+        match fs::symlink_metadata(&path) {
+            Ok(known) if known.ino() == inbox => fs::remove_file(&path).at(&path)?,
+            Ok(_) => {}
+            Err(why) if why.kind() == io::ErrorKind::NotFound => {}
+            Err(source) => return Err(FileError::Io { path, source }),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! From a claim into the transcript: every line once, in order, and acknowledged only when it is on the
+//! disk.
+
+use super::claim::{Claim, Recorded};
+use super::dead::{DeadLetter, DeadLetters};
+use super::jsonl::{Framed, Lines};
+use super::judge::{Good, Verdict, judge};
+use super::mailbox::{Drained, Mail, MailPolicy, Notice};
+use super::seen::{Known, Seen};
+use super::{SharedClock, StoreError, Transcript, failpoint};
+use crate::os::file::At;
+use crate::wire::Timestamp;
+use crate::wire::message::MAX_LINE_BYTES;
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+/// The transcript is written in pieces of about this size.
+const BATCH_BYTES: usize = 1024 * 1024;
+
+/// Where the mail of one mailbox goes.
+pub(crate) struct Delivery {
+    pub(crate) transcript: Transcript,
+    pub(crate) dead: DeadLetters,
+    pub(crate) seen: Seen,
+    pub(crate) policy: MailPolicy,
+    pub(crate) clock: SharedClock,
+}
+
+/// What was read and is not yet written.
+#[derive(Default)]
+struct Batch {
+    lines: Vec<u8>,
+    letters: Vec<DeadLetter>,
+    drained: Drained,
+    reached: Recorded,
+}
+
+impl Delivery {
+    /// Takes in what a claim has that was not taken in yet. What is in `drained` afterwards is in the
+    /// transcript, also when an error came later.
+    pub(crate) fn take_in(
+        &mut self,
+        claim: &mut Claim,
+        file: File,
+        path: &Path,
+        drained: &mut Drained,
+    ) -> Result<(), StoreError> {
+        let outcome = self.read(claim, file, path, drained);
+        if outcome.is_err() {
+            self.seen.forget();
+        }
+        outcome?;
+        self.dead.sync(self.policy.fsync)?;
+        self.transcript.sync(self.policy.fsync)
+    }
+
+    fn read(
+        &mut self,
+        claim: &mut Claim,
+        file: File,
+        path: &Path,
+        drained: &mut Drained,
+    ) -> Result<(), StoreError> {
+        let mut lines = Lines::from(file, claim.read_to, MAX_LINE_BYTES).at(path)?;
+        let now = self.clock.now();
+        let mut batch = Batch::default();
+        let mut read_to = claim.read_to;
+        while let Some(framed) = lines.next().at(path)? {
+            match judge(&framed, &claim.generation, self.policy.max_content) {
+                Verdict::Blank => {}
+                Verdict::Unfinished => break,
+                Verdict::Bad(reason) => bury(&framed, reason, claim, now, &mut batch),
+                Verdict::Good(good) => self.admit(&framed, *good, claim, now, &mut batch),
+            }
+            read_to = lines.offset();
+            if batch.lines.len() >= BATCH_BYTES {
+                self.write(&mut batch, claim, drained)?;
+                claim.read_to = read_to;
+            }
+        }
+        self.write(&mut batch, claim, drained)?;
+        claim.read_to = read_to;
+        failpoint::hit("drain.delivered");
+        Ok(())
+    }
+
+    fn admit(
+        &mut self,
+        framed: &Framed<'_>,
+        good: Good<'_>,
+        claim: &Claim,
+        now: Timestamp,
+        batch: &mut Batch,
+    ) {
+        let offset = framed.offset;
+        if claim.recorded.mail.is_some_and(|last| offset <= last) {
+            return;
+        }
+        let Good { id, message, object, text } = good;
+        let generation = &claim.generation;
+        match self.seen.meet(&id, &message) {
+            Known::New => {
+                let written = writeln!(
+                    batch.lines,
+                    r#"{{"kind":"mail","at":{now},"gen":"{generation}","offset":{offset},"message":{text}}}"#,
+                );
+                debug_assert!(written.is_ok(), "writing into memory");
+                batch.reached.mail = Some(offset);
+                let generation = generation.clone();
+                batch.drained.mail.push(Mail { message, object, generation, offset });
+            }
+            Known::Same => {
+                batch.drained.notices.push(Notice::Repeated { id, from: message.from });
+            }
+            Known::Other => bury(framed, format!("id reused: {id:?}"), claim, now, batch),
+        }
+    }
+
+    fn write(
+        &mut self,
+        batch: &mut Batch,
+        claim: &mut Claim,
+        drained: &mut Drained,
+    ) -> Result<(), StoreError> {
+        let batch = std::mem::take(batch);
+        self.dead.append(&batch.letters)?;
+        claim.recorded.dead = claim.recorded.dead.max(batch.reached.dead);
+        if !batch.lines.is_empty() {
+            self.transcript.append_raw(&batch.lines)?;
+        }
+        claim.recorded.mail = claim.recorded.mail.max(batch.reached.mail);
+        self.seen.keep();
+        drained.append(batch.drained);
+        Ok(())
+    }
+
+    /// Keeps a line that will never be finished.
+    pub(crate) fn bury_fragment(
+        &mut self,
+        claim: &mut Claim,
+        bytes: &[u8],
+    ) -> Result<Notice, StoreError> {
+        let reason = "the line was never finished".to_owned();
+        let offset = claim.read_to;
+        if claim.recorded.dead.is_none_or(|last| offset > last) {
+            let now = self.clock.now();
+            let letter = DeadLetter::new(&claim.generation, offset, reason.clone(), now);
+            self.dead.append(&[letter.holding(bytes)])?;
+            self.dead.sync(self.policy.fsync)?;
+            claim.recorded.dead = Some(offset);
+        }
+        let generation = claim.generation.clone();
+        Ok(Notice::Dead { reason, generation, offset })
+    }
+}
+
+fn bury(framed: &Framed<'_>, reason: String, claim: &Claim, now: Timestamp, batch: &mut Batch) {
+    let offset = framed.offset;
+    if claim.recorded.dead.is_some_and(|last| offset <= last) {
+        return;
+    }
+    let letter = DeadLetter::new(&claim.generation, offset, reason.clone(), now);
+    batch.letters.push(letter.holding(framed.bytes));
+    batch.reached.dead = Some(offset);
+    let generation = claim.generation.clone();
+    batch.drained.notices.push(Notice::Dead { reason, generation, offset });
+}

@@ -1,0 +1,271 @@
+//! The senders' end of a mailbox: append a line to somebody's inbox (RELIABILITY 3.4).
+//!
+//! *Invariant:* an inbox is opened only under its side lock and closed before the sender comes again, so
+//! nobody of ours ever writes to a file that was claimed.
+
+use super::atomic::{Fsync, sync_data, sync_folder};
+use super::claim::undo_half_claim;
+use super::jsonl::is_torn;
+use super::lock::{LockError, SideLock, release, try_for};
+use super::{StoreError, TeamDir, failpoint};
+use crate::os::file::{Access, At, FileError, create_new, open_known};
+use crate::os::watch::ring;
+use crate::wire::AgentName;
+use crate::wire::message::MAX_LINE_BYTES;
+use std::fs::File;
+use std::io::{self, Seek, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long an outsider's `flock` on the inbox itself is respected.
+const COURTESY: Duration = Duration::from_secs(2);
+
+/// Room that a full inbox keeps for control messages.
+const CONTROL_RESERVE: u64 = 1024 * 1024;
+
+/// Which rule for full inboxes a line is under.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lane {
+    /// Refused when the inbox is full.
+    Data,
+    /// May use the reserve.
+    Control,
+}
+
+/// How a line is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SendPolicy {
+    /// Which rule for full inboxes holds.
+    pub lane: Lane,
+    /// What an acknowledged send survives.
+    pub fsync: Fsync,
+    /// Most bytes an inbox may have.
+    pub capacity: u64,
+    /// How long to wait for the lock.
+    pub lock_limit: Duration,
+}
+
+/// Why a line was not stored, or perhaps not.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    /// Nothing was stored: a lock, a file, a folder.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Nothing was stored.
+    #[error("the inbox of {name} is full ({size} of {capacity} bytes)")]
+    Full {
+        /// Whose.
+        name: AgentName,
+        /// Its size.
+        size: u64,
+        /// Its limit.
+        capacity: u64,
+    },
+    /// Nothing was stored.
+    #[error("the line has {size} bytes, more than {MAX_LINE_BYTES}")]
+    TooLong {
+        /// Its length.
+        size: usize,
+    },
+    /// The line was written, but the sync failed. Sending it again with the same id is harmless.
+    #[error("{path}: written, but it may not survive a power cut: {source}", path = path.display())]
+    NotDurable {
+        /// The inbox.
+        path: PathBuf,
+        /// What the system said.
+        source: Box<FileError>,
+    },
+}
+
+impl From<FileError> for SendError {
+    fn from(why: FileError) -> Self {
+        Self::Store(why.into())
+    }
+}
+
+impl From<LockError> for SendError {
+    fn from(why: LockError) -> Self {
+        Self::Store(why.into())
+    }
+}
+
+/// Makes the inbox of a name that becomes known, empty.
+///
+/// # Errors
+/// Something else stands there.
+pub fn ensure(dir: &TeamDir, name: &AgentName) -> Result<(), SendError> {
+    let mut inbox = Inbox::of(dir, name);
+    let held = inbox.side.acquire(super::lock::LOCK_LIMIT)?;
+    open_inbox(dir, name, Fsync::Always)?;
+    drop(held);
+    Ok(())
+}
+
+/// Appends a line, which ends with its only newline, and syncs it by policy.
+///
+/// # Errors
+/// See [`SendError`].
+pub fn append(
+    dir: &TeamDir,
+    name: &AgentName,
+    line: &[u8],
+    policy: &SendPolicy,
+) -> Result<(), SendError> {
+    Inbox::of(dir, name).append(line, policy, || Ok::<_, SendError>(()))?.sync(policy.fsync)
+}
+
+/// Somebody's inbox, for a process that sends often.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    dir: TeamDir,
+    name: AgentName,
+    side: SideLock,
+}
+
+/// A line that was written.
+#[derive(Debug)]
+#[must_use = "written is not yet durable: sync it"]
+pub(crate) struct Stored {
+    file: File,
+    path: PathBuf,
+}
+
+impl Stored {
+    /// Makes it survive power loss. Never asked twice: a second answer would prove nothing.
+    pub(crate) fn sync(self, fsync: Fsync) -> Result<(), SendError> {
+        sync_data(&self.file, &self.path, fsync)
+            .map_err(|source| SendError::NotDurable { path: self.path, source: Box::new(source) })
+    }
+}
+
+impl Inbox {
+    pub(crate) fn of(dir: &TeamDir, name: &AgentName) -> Self {
+        let side = SideLock::new(dir.inbox_lock(name));
+        Self { dir: dir.clone(), name: name.clone(), side }
+    }
+
+    /// Writes a line. `permit` is asked while the lock is held, before anything is touched.
+    ///
+    /// The sync is left to the caller, without the lock: writers that sync share the disk's time. It is
+    /// right even when the file was claimed meanwhile, for a claim goes only after the transcript that
+    /// has its mail is synced.
+    pub(crate) fn append<E: From<SendError>>(
+        &mut self,
+        line: &[u8],
+        policy: &SendPolicy,
+        permit: impl FnOnce() -> Result<(), E>,
+    ) -> Result<Stored, E> {
+        let Self { dir, name, side } = self;
+        let held = side.acquire(policy.lock_limit).map_err(SendError::from)?;
+        permit()?;
+        let stored = write(dir, name, line, policy)?;
+        failpoint::hit("send.written");
+        drop(held);
+        ring(&dir.bell(name));
+        Ok(stored)
+    }
+}
+
+fn write(
+    dir: &TeamDir,
+    name: &AgentName,
+    line: &[u8],
+    policy: &SendPolicy,
+) -> Result<Stored, SendError> {
+    if line.len() > MAX_LINE_BYTES {
+        return Err(SendError::TooLong { size: line.len() });
+    }
+    failpoint::hit("send.locked");
+    let path = dir.inbox(name);
+    let (file, size) = open_inbox(dir, name, policy.fsync)?;
+    // An outsider who keeps the lock for longer is not waited for: appending is right without it.
+    try_for(&file, COURTESY).at(&path)?;
+    let capacity = match policy.lane {
+        Lane::Data => policy.capacity,
+        Lane::Control => policy.capacity.saturating_add(CONTROL_RESERVE),
+    };
+    if size.saturating_add(u64::try_from(line.len()).unwrap_or(u64::MAX)) > capacity {
+        return Err(SendError::Full { name: name.clone(), size, capacity });
+    }
+    append_line(&file, size, line).at(&path)?;
+    release(&file);
+    Ok(Stored { file, path })
+}
+
+/// Opens the inbox, or makes it. The caller holds the side lock.
+fn open_inbox(dir: &TeamDir, name: &AgentName, fsync: Fsync) -> Result<(File, u64), SendError> {
+    let path = dir.inbox(name);
+    let (file, known) = match open_known(&path, Access::Append) {
+        Ok(opened) => opened,
+        Err(why) if why.is_missing() => {
+            let file = create_new(&path, Access::Append)?;
+            sync_folder(&dir.inboxes(), fsync)?;
+            return Ok((file, 0));
+        }
+        Err(why) => return Err(why.into()),
+    };
+    if known.nlink() > 1 {
+        undo_half_claim(dir, name, known.ino())?;
+        let links = file.metadata().at(&path)?.nlink();
+        if links > 1 {
+            return Err(StoreError::Linked { path, links }.into());
+        }
+    }
+    Ok((file, known.len()))
+}
+
+/// Writes the line so that it stands on a line of its own, whatever outsiders write at the same time. On
+/// an error the file is as it was, or, if somebody else wrote meanwhile, our rest is sealed off.
+fn append_line(file: &File, size: u64, line: &[u8]) -> io::Result<()> {
+    let sealed = [b"\n", line].concat();
+    let first = if is_torn(file, size)? { &sealed } else { line };
+    let written = put(file, first).and_then(|mut place| {
+        while !stands_alone(file, &place, size)? {
+            place = put(file, &sealed)?;
+        }
+        Ok(())
+    });
+    written.inspect_err(|_| drop(roll_back(file, size, first)))
+}
+
+/// Where a write went.
+struct Place {
+    start: u64,
+    is_whole: bool,
+    is_sealed: bool,
+}
+
+fn put(file: &File, bytes: &[u8]) -> io::Result<Place> {
+    let mut file = file;
+    let first = loop {
+        match file.write(bytes) {
+            Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+            other => break other?,
+        }
+    };
+    let start = file.stream_position()?.saturating_sub(u64::try_from(first).unwrap_or(0));
+    let is_sealed = bytes.starts_with(b"\n");
+    let rest = bytes.get(first..).unwrap_or_default();
+    if rest.is_empty() {
+        return Ok(Place { start, is_whole: true, is_sealed });
+    }
+    file.write_all(rest)?;
+    let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+    Ok(Place { start, is_whole: file.stream_position()? == start + length, is_sealed })
+}
+
+/// Our line is in one piece, and begins a line: an outsider's unfinished one may have slipped in between
+/// the look at the end of the file and the write.
+fn stands_alone(file: &File, place: &Place, size: u64) -> io::Result<bool> {
+    let slipped_in = place.start != size && !place.is_sealed;
+    Ok(place.is_whole && !(slipped_in && is_torn(file, place.start)?))
+}
+
+fn roll_back(file: &File, size: u64, ours: &[u8]) -> io::Result<()> {
+    let mut file = file;
+    let end = file.metadata()?.len();
+    let mut tail = vec![0; usize::try_from(end.saturating_sub(size)).unwrap_or(0)];
+    file.read_exact_at(&mut tail, size)?;
+    if ours.starts_with(&tail) { file.set_len(size) } else { file.write_all(b"\n") }
+}

@@ -1,0 +1,153 @@
+//! The owner's hold on its inbox file: watched, and swapped for a fresh one when it has mail.
+//!
+//! It does not read mail. *Invariant:* the swap happens under the side lock, and at its end the old file
+//! is a claim, the new one is the inbox, and both are watched.
+
+use super::atomic::{Fsync, remove, sync_folder};
+use super::claim::{Claim, Stage, list, undo_half_claim};
+use super::failpoint;
+use super::generation::Generations;
+use super::lock::{LOCK_LIMIT, SideLock};
+use super::wake::Waker;
+use super::{StoreError, TeamDir};
+use crate::os::file::{Access, At, FileError, create_new, open_known, open_or_create};
+use crate::wire::AgentName;
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// One inbox, in its owner's hands.
+#[derive(Debug)]
+pub(crate) struct Inlet {
+    dir: TeamDir,
+    name: AgentName,
+    side: SideLock,
+    pub(crate) waker: Waker,
+    /// The file that is the inbox, as far as we know; watched.
+    inode: u64,
+}
+
+impl Inlet {
+    /// Takes hold of the inbox, which is made when missing, and lists the claims that earlier lives left.
+    pub(crate) fn open(dir: &TeamDir, name: &AgentName) -> Result<(Self, Vec<Claim>), StoreError> {
+        let (dir, name) = (dir.clone(), name.clone());
+        let mut side = SideLock::new(dir.inbox_lock(&name));
+        let held = side.acquire(LOCK_LIMIT)?;
+        let known = find_inbox(&dir, &name)?;
+        let claims = list(&dir, &name)?
+            .into_iter()
+            .map(|(generation, stage)| Claim::new(generation, stage))
+            .collect();
+        drop(held);
+        let waker = Waker::open(&dir, &name)?;
+        let mut inlet = Self { dir, name, side, waker, inode: known.ino() };
+        inlet.watch(&claims)?;
+        Ok((inlet, claims))
+    }
+
+    /// Watches the inbox and the claims.
+    pub(crate) fn watch<'a>(
+        &mut self,
+        claims: impl IntoIterator<Item = &'a Claim>,
+    ) -> Result<(), StoreError> {
+        self.waker.watch(&self.dir.inbox(&self.name))?;
+        for claim in claims {
+            self.waker.watch(&claim.path(&self.dir, &self.name))?;
+        }
+        Ok(())
+    }
+
+    /// Whether the inbox has mail, or is no longer the file it was.
+    pub(crate) fn has_mail(&self) -> bool {
+        fs::symlink_metadata(self.dir.inbox(&self.name))
+            .map_or(true, |known| known.len() > 0 || known.ino() != self.inode)
+    }
+
+    /// Makes what is in the inbox a claim; `None` when it is empty.
+    ///
+    /// The rename is the claim: the path is never missing, nothing is copied, and senders go on in the
+    /// fresh file. All syncs come before the unlock, or a sender would be told "stored" of a file that
+    /// power loss takes back.
+    pub(crate) fn claim(
+        &mut self,
+        generations: &mut Generations,
+        fsync: Fsync,
+    ) -> Result<Option<Claim>, StoreError> {
+        let Self { dir, name, side, waker, inode } = self;
+        let path = dir.inbox(name);
+        let held = side.acquire(LOCK_LIMIT)?;
+        let known = find_inbox(dir, name)?;
+        if known.ino() != *inode {
+            waker.watch(&path)?;
+            *inode = known.ino();
+        }
+        if known.len() == 0 {
+            return Ok(None);
+        }
+        let next = dir.next_inbox(name);
+        let fresh = prepare(&next, waker)?;
+        let claim = Claim::new(generations.next()?, Stage::Fresh);
+        let claimed = claim.path(dir, name);
+        failpoint::hit("drain.before_link");
+        match fs::hard_link(&path, &claimed) {
+            Ok(()) => {
+                failpoint::hit("drain.linked");
+                sync_folder(&dir.claims(), fsync)?;
+                fs::rename(&next, &path).at(&path)?;
+                *inode = fresh.ino();
+            }
+            Err(why) if has_no_links(&why) => {
+                fs::rename(&path, &claimed).at(&path)?;
+                sync_folder(&dir.claims(), fsync)?;
+                // Not the prepared file: somebody may have made one since, which must not be lost.
+                *inode = find_inbox(dir, name)?.ino();
+                waker.watch(&path)?;
+            }
+            Err(source) => return Err(FileError::Io { path: claimed, source }.into()),
+        }
+        failpoint::hit("drain.renamed");
+        sync_folder(&dir.inboxes(), fsync)?;
+        drop(held);
+        failpoint::hit("drain.claimed");
+        // Kept ready, because a full disk may have no room for it when it is needed. Now it is not.
+        drop(prepare(&next, waker));
+        Ok(Some(claim))
+    }
+}
+
+/// Finds the inbox fit to be claimed, or makes it when somebody removed it. The caller holds the lock.
+fn find_inbox(dir: &TeamDir, name: &AgentName) -> Result<Metadata, StoreError> {
+    let path = dir.inbox(name);
+    let file = open_or_create(&path, Access::Append)?;
+    let mut known = file.metadata().at(&path)?;
+    if known.nlink() > 1 {
+        undo_half_claim(dir, name, known.ino())?;
+        known = file.metadata().at(&path)?;
+    }
+    if known.nlink() > 1 {
+        return Err(StoreError::Linked { path, links: known.nlink() });
+    }
+    Ok(known)
+}
+
+/// The file that becomes the inbox, watched before it does. One that is there already is used, whatever
+/// it contains: that is delivered with the next claim.
+fn prepare(path: &Path, waker: &mut Waker) -> Result<Metadata, StoreError> {
+    let known = match open_known(path, Access::Read) {
+        Ok((_, known)) if known.nlink() == 1 => known,
+        Ok(_) | Err(FileError::NotRegular { .. } | FileError::ForeignOwner { .. }) => {
+            remove(path)?;
+            create_new(path, Access::Append)?.metadata().at(path)?
+        }
+        Err(why) if why.is_missing() => create_new(path, Access::Append)?.metadata().at(path)?,
+        Err(why) => return Err(why.into()),
+    };
+    waker.watch(path)?;
+    Ok(known)
+}
+
+/// This file system knows no second names.
+fn has_no_links(why: &io::Error) -> bool {
+    matches!(why.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported)
+}

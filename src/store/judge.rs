@@ -1,0 +1,156 @@
+//! Is this line a message? Pure: no file, no clock.
+
+use super::jsonl::{Framed, Piece};
+use crate::wire::message::{MAX_LINE_BYTES, Message};
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+
+/// What a line turned out to be.
+#[derive(Debug)]
+pub(crate) enum Verdict<'a> {
+    /// Nothing.
+    Blank,
+    /// A message.
+    Good(Box<Good<'a>>),
+    /// Not a message, and why.
+    Bad(String),
+    /// The beginning of a line whose writer has not finished.
+    Unfinished,
+}
+
+/// A message that can be delivered.
+#[derive(Debug)]
+pub(crate) struct Good<'a> {
+    /// Its id, or one made from its place.
+    pub(crate) id: String,
+    /// What it says.
+    pub(crate) message: Message,
+    /// As it was received, with its id.
+    pub(crate) object: Map<String, Value>,
+    /// The same as text, the sender's own wherever possible.
+    pub(crate) text: Cow<'a, str>,
+}
+
+/// Judges a piece of a claim; `max_content` is the longest content in bytes.
+pub(crate) fn judge<'a>(framed: &Framed<'a>, generation: &str, max_content: usize) -> Verdict<'a> {
+    if framed.piece == Piece::Chunk {
+        let limit = MAX_LINE_BYTES;
+        return Verdict::Bad(format!("part of a line of more than {limit} bytes"));
+    }
+    let bytes = framed.bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(framed.bytes);
+    let bytes = bytes.trim_ascii();
+    if bytes.is_empty() {
+        return Verdict::Blank;
+    }
+    match read(bytes, generation, framed.offset, max_content) {
+        Ok(good) => Verdict::Good(Box::new(good)),
+        Err(_) if framed.piece == Piece::Fragment => Verdict::Unfinished,
+        Err(reason) => Verdict::Bad(reason),
+    }
+}
+
+fn read<'a>(
+    bytes: &'a [u8],
+    generation: &str,
+    offset: u64,
+    max_content: usize,
+) -> Result<Good<'a>, String> {
+    let text = std::str::from_utf8(bytes).map_err(|why| format!("not UTF-8: {why}"))?;
+    let mut object: Map<String, Value> =
+        serde_json::from_str(text).map_err(|why| format!("not a JSON object: {why}"))?;
+    let mut message = Message::read(&object).map_err(|why| format!("not a message: {why}"))?;
+    if message.content.len() > max_content {
+        let found = message.content.len();
+        return Err(format!("content of {found} bytes is longer than {max_content}"));
+    }
+    if let Some(id) = message.id.clone().filter(|id| !id.is_empty()) {
+        return Ok(Good { id, message, object, text: Cow::Borrowed(text) });
+    }
+    let id = format!("raw-{generation}-{offset}");
+    message.id = Some(id.clone());
+    let had_none = object.shift_insert(0, "id".into(), id.as_str().into()).is_none();
+    let text = match text.strip_prefix('{') {
+        Some(rest) if had_none => format!(r#"{{"id":"{id}",{rest}"#),
+        _ => Value::Object(object.clone()).to_string(),
+    };
+    Ok(Good { id, message, object, text: Cow::Owned(text) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn judged(bytes: &[u8], piece: Piece) -> Verdict<'_> {
+        judge(&Framed { piece, offset: 7, bytes }, "g", 10)
+    }
+
+    #[test]
+    fn what_is_no_message_says_why() {
+        let deep = "[".repeat(100_000);
+        let cases: [(&[u8], &str); 12] = [
+            (b"hello", "not a JSON object"),
+            (b"[1]", "not a JSON object"),
+            (b"7", "not a JSON object"),
+            (b"null", "not a JSON object"),
+            (b"\0\0\0", "not a JSON object"),
+            (deep.as_bytes(), "not a JSON object"),
+            (br#"{"content":"x","n":1e400}"#, "not a JSON object"),
+            (br#"{"content":"\ud800"}"#, "not a JSON object"),
+            (b"{\"content\":\"\xff\"}", "not UTF-8"),
+            (b"{}", "no content"),
+            (br#"{"from":[],"content":"x"}"#, "\"from\" is not a string"),
+            (br#"{"content":"12345678901"}"#, "11 bytes is longer than 10"),
+        ];
+        for (bytes, reason) in cases {
+            match judged(bytes, Piece::Line) {
+                Verdict::Bad(why) => assert!(why.contains(reason), "{why}"),
+                other => panic!("{other:?} for {:?}", bytes.get(..40.min(bytes.len()))),
+            }
+        }
+    }
+
+    #[test]
+    fn hand_written_lines_get_an_id_from_their_place_and_keep_their_text() {
+        for (line, text) in [
+            (r#"{"content":"x"}"#, r#"{"id":"raw-g-7","content":"x"}"#),
+            ("\u{feff}{ \"content\" : \"x\" }\r", r#"{"id":"raw-g-7", "content" : "x" }"#),
+            (r#"{"id":null,"content":"x"}"#, r#"{"id":"raw-g-7","content":"x"}"#),
+            (r#"{"content":"x","id":""}"#, r#"{"id":"raw-g-7","content":"x"}"#),
+            (r#"{"content":"x","id":5}"#, r#"{"content":"x","id":5}"#),
+        ] {
+            match judged(line.as_bytes(), Piece::Line) {
+                Verdict::Good(good) => assert_eq!(good.text, text),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_fragment_is_a_message_once_it_is_complete() {
+        assert!(matches!(judged(br#"{"content":"x"#, Piece::Fragment), Verdict::Unfinished));
+        assert!(matches!(judged(br#"{"content":"x"}"#, Piece::Fragment), Verdict::Good(_)));
+        assert!(matches!(judged(b"", Piece::Line), Verdict::Blank));
+        assert!(matches!(judged(br#"{"content":"x"}"#, Piece::Chunk), Verdict::Bad(_)));
+    }
+
+    proptest! {
+        #[test]
+        fn the_text_is_one_line_that_says_what_was_understood(
+            content in "\\PC{0,8}", id in proptest::option::of("[a-z]{0,3}"), key in "[a-z]{1,4}",
+        ) {
+            let mut line = serde_json::json!({"content": content, key: [1]});
+            if let Some(id) = id {
+                line["id"] = id.into();
+            }
+            let line = line.to_string();
+            let framed = Framed { piece: Piece::Line, offset: 7, bytes: line.as_bytes() };
+            if let Verdict::Good(good) = judge(&framed, "g", 1000) {
+                let again: Map<String, Value> = serde_json::from_str(&good.text).unwrap();
+                prop_assert!(!good.text.contains('\n'));
+                prop_assert_eq!(&Message::read(&again).unwrap(), &good.message);
+                prop_assert_eq!(again, good.object);
+            }
+        }
+    }
+}

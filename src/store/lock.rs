@@ -1,0 +1,238 @@
+//! Exclusive locks on files, with a limit to the waiting and a name for whoever made us wait.
+//!
+//! `flock` belongs to the open file and goes with its holder, however that ends: there are no stale
+//! locks. fs4's methods are called by full path, because the standard library has methods of the same
+//! name that would be taken instead.
+
+use crate::os::file::{Access, At, FileError, open_or_create};
+use crate::os::identity::lock_holder;
+use fs4::{FileExt, TryLockError};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long anybody waits for a lock, if not said otherwise.
+pub const LOCK_LIMIT: Duration = Duration::from_secs(10);
+
+/// Tries before a thread is put to wait: most holders are done within microseconds.
+const QUICK_TRIES: u32 = 20;
+
+/// Why a lock could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// The file refused.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// Somebody held it all the time.
+    #[error("{} is locked since more than {} ms by {holder}", path.display(), limit.as_millis())]
+    TimedOut {
+        /// The lock file.
+        path: PathBuf,
+        /// How long was waited.
+        limit: Duration,
+        /// Who, as far as the system tells.
+        holder: String,
+    },
+}
+
+/// A lock that is held until it is dropped.
+#[derive(Debug)]
+#[must_use]
+pub struct Held<'a> {
+    file: Lent<'a>,
+}
+
+#[derive(Debug)]
+enum Lent<'a> {
+    Cached(&'a File),
+    Own(File),
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        match &self.file {
+            Lent::Cached(file) => release(file),
+            Lent::Own(file) => release(file),
+        }
+    }
+}
+
+/// Takes the lock of the file at `path`, which is made when missing.
+///
+/// # Errors
+/// The file cannot be opened, or `limit` passed; then the error names the holder.
+pub fn exclusive(path: &Path, limit: Duration) -> Result<Held<'static>, LockError> {
+    let file = open_or_create(path, Access::Update)?;
+    if !acquire_soon(&file).at(path)? {
+        return wait(path, limit);
+    }
+    Ok(Held { file: Lent::Own(file) })
+}
+
+/// A lock file kept open for its next use.
+#[derive(Debug)]
+pub(crate) struct SideLock {
+    path: PathBuf,
+    file: Option<File>,
+}
+
+impl SideLock {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self { path, file: None }
+    }
+
+    /// As [`exclusive`].
+    pub(crate) fn acquire(&mut self, limit: Duration) -> Result<Held<'_>, LockError> {
+        // A lock file without a name belongs to a team folder that was deleted.
+        let is_named = |file: &File| file.metadata().is_ok_and(|known| known.nlink() > 0);
+        let file = match self.file.take().filter(is_named) {
+            Some(file) => file,
+            None => open_or_create(&self.path, Access::Update)?,
+        };
+        let file = self.file.insert(file);
+        if !acquire_soon(file).at(&self.path)? {
+            return wait(&self.path, limit);
+        }
+        Ok(Held { file: Lent::Cached(file) })
+    }
+}
+
+fn acquire_soon(file: &File) -> io::Result<bool> {
+    for _ in 0..QUICK_TRIES {
+        if try_exclusive(file)? {
+            return Ok(true);
+        }
+        thread::yield_now();
+    }
+    Ok(false)
+}
+
+/// Waits in line. The kernel serves blocked waiters in order, sleeping and trying again would not; a
+/// blocked call cannot be given a limit, so a thread makes it, and a win that comes late is dropped.
+fn wait(path: &Path, limit: Duration) -> Result<Held<'static>, LockError> {
+    let file = open_or_create(path, Access::Update)?;
+    let inode = file.metadata().at(path)?.ino();
+    let (won, wins) = mpsc::channel();
+    thread::Builder::new()
+        .name("lock".into())
+        .spawn(move || {
+            let outcome = block(&file).map(|()| Held { file: Lent::Own(file) });
+            // Nobody listens any more: the lock is dropped here.
+            drop(won.send(outcome));
+        })
+        .at(path)?;
+    match wins.recv_timeout(limit) {
+        Ok(outcome) => Ok(outcome.at(path)?),
+        Err(_) => Err(LockError::TimedOut { path: path.into(), limit, holder: holder(inode) }),
+    }
+}
+
+fn holder(inode: u64) -> String {
+    match lock_holder(inode) {
+        Some(holder) => format!("pid {} ({})", holder.pid, holder.command),
+        None => "somebody the system does not name".into(),
+    }
+}
+
+fn block(file: &File) -> io::Result<()> {
+    loop {
+        match FileExt::lock(file) {
+            Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
+
+/// Takes the exclusive lock if it is free.
+pub(crate) fn try_exclusive(file: &File) -> io::Result<bool> {
+    attempt(|| FileExt::try_lock(file))
+}
+
+/// Takes a shared lock unless somebody has the exclusive one.
+pub(crate) fn try_shared(file: &File) -> io::Result<bool> {
+    attempt(|| FileExt::try_lock_shared(file))
+}
+
+fn attempt(take: impl Fn() -> Result<(), TryLockError>) -> io::Result<bool> {
+    loop {
+        match take() {
+            Ok(()) => return Ok(true),
+            Err(TryLockError::WouldBlock) => return Ok(false),
+            Err(TryLockError::Error(why)) if why.kind() == io::ErrorKind::Interrupted => {}
+            Err(TryLockError::Error(why)) => return Err(why),
+        }
+    }
+}
+
+/// Gives a lock back. Closing the file would, too: a failure leaves nothing to do.
+pub(crate) fn release(file: &File) {
+    drop(FileExt::unlock(file));
+}
+
+/// Tries for the exclusive lock until `limit` has passed, pausing longer and longer. Neither fair nor
+/// prompt: for locks that are a courtesy.
+pub(crate) fn try_for(file: &File, limit: Duration) -> io::Result<bool> {
+    let start = Instant::now();
+    let mut pause = Duration::from_micros(100);
+    while !try_exclusive(file)? {
+        let left = limit.saturating_sub(start.elapsed());
+        if left.is_zero() {
+            return Ok(false);
+        }
+        thread::park_timeout(pause.min(left));
+        pause = (pause * 2).min(Duration::from_millis(20));
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_read_and_write_under_the_lock_lose_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let (lock, counter) = (folder.path().join("lock"), folder.path().join("counter"));
+        std::os::unix::fs::symlink("0", &counter).unwrap();
+        let count =
+            || -> u32 { std::fs::read_link(&counter).unwrap().to_str().unwrap().parse().unwrap() };
+        thread::scope(|scope| {
+            for thread in 0..8 {
+                let (lock, counter, count) = (&lock, &counter, &count);
+                scope.spawn(move || {
+                    let mut side = SideLock::new(lock.clone());
+                    for round in 0..50 {
+                        let held = if (thread + round) % 2 == 0 {
+                            side.acquire(LOCK_LIMIT).unwrap()
+                        } else {
+                            exclusive(lock, LOCK_LIMIT).unwrap()
+                        };
+                        let next = (count() + 1).to_string();
+                        std::fs::remove_file(counter).unwrap();
+                        std::os::unix::fs::symlink(next, counter).unwrap();
+                        drop(held);
+                    }
+                });
+            }
+        });
+        assert_eq!(count(), 400);
+    }
+
+    #[test]
+    fn a_deleted_lock_file_is_not_used_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let mut side = SideLock::new(path.clone());
+        drop(side.acquire(LOCK_LIMIT).unwrap());
+        std::fs::remove_file(&path).unwrap();
+        let held = exclusive(&path, LOCK_LIMIT).unwrap();
+        let refused = side.acquire(Duration::from_millis(20)).map(drop);
+        assert!(matches!(refused, Err(LockError::TimedOut { .. })));
+        drop(held);
+        drop(side.acquire(LOCK_LIMIT).unwrap());
+    }
+}

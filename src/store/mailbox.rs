@@ -1,0 +1,411 @@
+//! The owner's end of a mailbox: claim, deliver, acknowledge (RELIABILITY 3.5).
+//!
+//! A message is taken in when its line stands in the transcript and the transcript is synced. A claim
+//! outlives that for the sake of writers that do not know our locks: until nobody can write to it any
+//! more, whatever still arrives in it is delivered.
+//!
+//! *Invariant:* only the holder of the life lock has one of these, so there is one reader per inbox.
+
+use super::attempts::Attempts;
+use super::barrier::{BARRIER_DELAY, Late, late_writers};
+use super::claim::{Claim, Stage};
+use super::dead::{DeadLetter, DeadLetters};
+use super::delivery::Delivery;
+use super::generation::Generations;
+use super::inlet::Inlet;
+use super::life::LifeLock;
+use super::seen::Seen;
+use super::transcript::{TakenIn, Transcript, archive, each_mail, last_archive};
+use super::wake::WakeMode;
+use super::{Fsync, SharedClock, StoreError, TeamDir, dead, failpoint};
+use crate::os::file::{Access, At, FileError, open, open_known};
+use crate::wire::AgentName;
+use crate::wire::message::Message;
+use serde_json::{Map, Value};
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::time::{Duration, Instant};
+
+/// A file of that size with holes in it was not written by any sender of mail.
+const SPARSE_BYTES: u64 = 1 << 30;
+
+/// How an owner takes in mail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MailPolicy {
+    /// What an acknowledged message survives.
+    pub fsync: Fsync,
+    /// Longest content in bytes; longer ones become dead letters.
+    pub max_content: usize,
+}
+
+/// A message taken in.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Mail {
+    /// What it says.
+    pub message: Message,
+    /// As it was received, with its id.
+    pub object: Map<String, Value>,
+    /// The claim it came from.
+    pub generation: String,
+    /// Where in the claim.
+    pub offset: u64,
+}
+
+/// Something to log, and to tell the lead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Notice {
+    /// A line became a dead letter.
+    Dead {
+        /// Why.
+        reason: String,
+        /// The claim it stood in.
+        generation: String,
+        /// Where.
+        offset: u64,
+    },
+    /// A message came again and was dropped.
+    Repeated {
+        /// Its id.
+        id: String,
+        /// Who says it wrote it.
+        from: String,
+    },
+}
+
+/// What one drain brought.
+#[derive(Debug, Default, PartialEq)]
+#[must_use]
+pub struct Drained {
+    /// The messages, in order. Their transcript lines are on the disk.
+    pub mail: Vec<Mail>,
+    /// What else happened.
+    pub notices: Vec<Notice>,
+}
+
+impl Drained {
+    /// Nothing came.
+    pub fn is_empty(&self) -> bool {
+        self.mail.is_empty() && self.notices.is_empty()
+    }
+
+    pub(crate) fn append(&mut self, mut later: Self) {
+        self.mail.append(&mut later.mail);
+        self.notices.append(&mut later.notices);
+    }
+}
+
+/// What is left of the claims that were acted on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settled {
+    /// Nothing.
+    Done,
+    /// Late writers may still come: ask again.
+    Again {
+        /// When.
+        after: Duration,
+    },
+    /// A late writer came: drain.
+    Grown,
+}
+
+/// An open mailbox.
+pub struct Mailbox {
+    dir: TeamDir,
+    name: AgentName,
+    inlet: Inlet,
+    generations: Generations,
+    attempts: Attempts,
+    delivery: Delivery,
+    claims: VecDeque<Claim>,
+    /// Taken in, but not brought yet: the drain failed afterwards.
+    held_back: Drained,
+}
+
+impl Mailbox {
+    /// Opens the mailbox of the life's name. What an earlier life left comes with the first drain.
+    ///
+    /// # Errors
+    /// A file refused.
+    pub fn open(
+        dir: &TeamDir,
+        life: &LifeLock,
+        transcript: Transcript,
+        policy: MailPolicy,
+        clock: SharedClock,
+    ) -> Result<Self, StoreError> {
+        let name = life.name().clone();
+        let (inlet, mut claims) = Inlet::open(dir, &name)?;
+        let mut seen = Seen::default();
+        let mut newest = String::new();
+        let conversations = last_archive(dir, &name)?.into_iter().chain([dir.transcript(&name)]);
+        for conversation in conversations {
+            each_mail(&conversation, |taken_in| {
+                recall(&taken_in, &mut claims, &mut seen);
+                newest = taken_in.generation;
+            })?;
+        }
+        recall_dead(dir, &name, &mut claims)?;
+        let known = claims.iter().map(|claim| claim.generation.as_str()).chain([newest.as_str()]);
+        let generations = Generations::open(dir, &name, known)?;
+        let dead = DeadLetters::of(dir, &name);
+        Ok(Self {
+            inlet,
+            generations,
+            attempts: Attempts::of(dir, &name),
+            delivery: Delivery { transcript, dead, seen, policy, clock },
+            claims: claims.into(),
+            held_back: Drained::default(),
+            dir: dir.clone(),
+            name,
+        })
+    }
+
+    /// Takes in everything that is there. Returns when it is acknowledged: in the transcript, on disk.
+    ///
+    /// # Errors
+    /// What was not acknowledged stays where it is, and comes with a later drain.
+    pub fn drain(&mut self) -> Result<Drained, StoreError> {
+        let fsync = self.delivery.policy.fsync;
+        let claimed = self.inlet.claim(&mut self.generations, fsync);
+        let claimed = claimed.map(|claim| self.claims.extend(claim));
+        // Older claims first: what a late writer added there is older than what came with this claim.
+        self.take_in_claims()?;
+        match claimed {
+            Err(why) if self.held_back.is_empty() => Err(why),
+            // A broken inbox must not hold up what was claimed before; the next drain reports it.
+            Ok(()) | Err(_) => Ok(std::mem::take(&mut self.held_back)),
+        }
+    }
+
+    /// Puts the conversation away and begins a new one. What an earlier life had claimed belongs to the
+    /// old conversation and is returned.
+    ///
+    /// # Errors
+    /// The old conversation goes on.
+    pub fn start_anew(&mut self) -> Result<Drained, StoreError> {
+        self.take_in_claims()?;
+        archive(&self.dir, &self.name, self.delivery.policy.fsync)?;
+        self.delivery.transcript = Transcript::open(&self.dir, &self.name)?;
+        Ok(std::mem::take(&mut self.held_back))
+    }
+
+    fn take_in_claims(&mut self) -> Result<(), StoreError> {
+        for at in 0..self.claims.len() {
+            self.take_in(at)?;
+        }
+        Ok(())
+    }
+
+    fn take_in(&mut self, at: usize) -> Result<(), StoreError> {
+        let Some(claim) = self.claims.get_mut(at) else { return Ok(()) };
+        let path = claim.path(&self.dir, &self.name);
+        let (file, known) = match open_known(&path, Access::Read) {
+            Ok(opened) => opened,
+            Err(why) if why.is_missing() => {
+                // Somebody removed it: nothing can be read there any more.
+                claim.stage = Stage::Taken;
+                return Ok(());
+            }
+            Err(why @ (FileError::NotRegular { .. } | FileError::ForeignOwner { .. })) => {
+                return self.set_aside(at, why.to_string());
+            }
+            Err(why) => return Err(why.into()),
+        };
+        if claim.is_read() && known.len() == claim.size {
+            return Ok(());
+        }
+        if known.len() >= SPARSE_BYTES && known.blocks() * 512 < known.len() {
+            return self.set_aside(at, format!("{} bytes, most of them a hole", known.len()));
+        }
+        let is_inherited = claim.stage == Stage::Inherited;
+        if is_inherited && self.attempts.is_poison(&claim.generation)? {
+            return self.set_aside(at, "poison: its delivery crashed again and again".into());
+        }
+        let before = self.held_back.mail.len();
+        self.delivery.take_in(claim, file, &path, &mut self.held_back)?;
+        if is_inherited {
+            self.attempts.clear()?;
+        }
+        claim.size = known.len();
+        claim.grown = Instant::now();
+        let stage = match claim.stage {
+            // Nobody has to act on it.
+            Stage::Fresh | Stage::Taken | Stage::InheritedTaken
+                if self.held_back.mail.len() == before =>
+            {
+                Stage::Taken
+            }
+            Stage::Fresh
+            | Stage::Inherited
+            | Stage::InheritedTaken
+            | Stage::Acknowledged
+            | Stage::Taken => Stage::Acknowledged,
+        };
+        Ok(claim.enter(stage, &self.dir, &self.name)?)
+    }
+
+    /// Moves a claim away that cannot be read, whole.
+    fn set_aside(&mut self, at: usize, reason: String) -> Result<(), StoreError> {
+        let Some(claim) = self.claims.get(at) else { return Ok(()) };
+        let path = claim.path(&self.dir, &self.name);
+        let kept = self.dir.dead_claim(&self.name, &claim.generation);
+        let Delivery { dead, clock, policy, .. } = &mut self.delivery;
+        let mut letter = DeadLetter::new(&claim.generation, 0, reason.clone(), clock.now());
+        letter.file = Some(kept.clone());
+        dead.append(&[letter])?;
+        dead.sync(policy.fsync)?;
+        fs::rename(&path, &kept).at(&path)?;
+        self.attempts.clear()?;
+        let generation = claim.generation.clone();
+        self.held_back.notices.push(Notice::Dead { reason, generation, offset: 0 });
+        if let Some(claim) = self.claims.get_mut(at) {
+            claim.stage = Stage::Taken;
+        }
+        Ok(())
+    }
+
+    /// The owner has acted on everything it drained: whoever looks sees no unread mail any more.
+    ///
+    /// # Errors
+    /// The mail still looks unread.
+    pub fn mark_taken(&mut self) -> Result<(), StoreError> {
+        for claim in &mut self.claims {
+            if claim.stage == Stage::Acknowledged {
+                claim.enter(Stage::Taken, &self.dir, &self.name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets go of the claims that nobody can write to any more.
+    ///
+    /// # Errors
+    /// The claims stay, which is harmless.
+    pub fn settle(&mut self) -> Result<Settled, StoreError> {
+        let mut settled = Settled::Done;
+        let mut kept = VecDeque::new();
+        while let Some(mut claim) = self.claims.pop_front() {
+            let answer = self.let_go(&mut claim);
+            if answer.is_err() || answer.as_ref().is_ok_and(|answer| *answer != Settled::Done) {
+                kept.push_back(claim);
+            }
+            match answer {
+                Ok(answer) => settled = settled.and(answer),
+                Err(why) => {
+                    kept.append(&mut self.claims);
+                    self.claims = kept;
+                    return Err(why);
+                }
+            }
+        }
+        self.claims = kept;
+        Ok(settled)
+    }
+
+    fn let_go(&mut self, claim: &mut Claim) -> Result<Settled, StoreError> {
+        if claim.stage != Stage::Taken {
+            return Ok(Settled::Again { after: BARRIER_DELAY });
+        }
+        let path = claim.path(&self.dir, &self.name);
+        let file = match open(&path, Access::Read) {
+            Err(why) if why.is_missing() => return Ok(Settled::Done),
+            other => other?,
+        };
+        let size = match late_writers(claim, &file).at(&path)? {
+            Late::Wait(after) => return Ok(Settled::Again { after }),
+            Late::Grown => return Ok(Settled::Grown),
+            Late::Over(size) => size,
+        };
+        if claim.read_to < size {
+            let bytes = read_tail(&file, claim.read_to, size).at(&path)?;
+            let notice = self.delivery.bury_fragment(claim, &bytes)?;
+            self.held_back.notices.push(notice);
+        }
+        failpoint::hit("drain.before_unlink");
+        fs::remove_file(&path).at(&path)?;
+        Ok(Settled::Done)
+    }
+
+    /// Whether a drain would bring something. Cheap: for the slow poll and after every wake.
+    pub fn has_unread(&self) -> bool {
+        !self.held_back.is_empty()
+            || self.inlet.has_mail()
+            || self.claims.iter().any(|claim| {
+                let known = fs::symlink_metadata(claim.path(&self.dir, &self.name));
+                !claim.is_read() || known.is_ok_and(|known| known.len() != claim.size)
+            })
+    }
+
+    /// Readable when mail may have come. Drain after opening and before waiting on it.
+    pub fn watch_fd(&self) -> BorrowedFd<'_> {
+        self.inlet.waker.as_fd()
+    }
+
+    /// Quiets the descriptor; then ask [`Mailbox::has_unread`]. Not every wake brings mail: our own
+    /// claims wake as well.
+    ///
+    /// # Errors
+    /// Neither file events nor a bell are to be had.
+    pub fn acknowledge_events(&mut self) -> Result<(), StoreError> {
+        self.inlet.waker.acknowledge()
+    }
+
+    /// How mail wakes this owner.
+    pub fn wake_mode(&self) -> WakeMode {
+        self.inlet.waker.mode()
+    }
+
+    /// The conversation.
+    pub fn transcript(&mut self) -> &mut Transcript {
+        &mut self.delivery.transcript
+    }
+}
+
+impl Settled {
+    /// What is to be done next when two claims need something.
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Grown, _) | (_, Self::Grown) => Self::Grown,
+            (Self::Again { after: one }, Self::Again { after: two }) => {
+                Self::Again { after: one.min(two) }
+            }
+            (again @ Self::Again { .. }, Self::Done) | (Self::Done, again) => again,
+        }
+    }
+}
+
+/// What the transcript tells about the claims that are still there.
+fn recall(taken_in: &TakenIn, claims: &mut [Claim], seen: &mut Seen) {
+    let TakenIn { generation, offset, message: object } = taken_in;
+    if let Some(claim) = claims.iter_mut().find(|claim| claim.generation == *generation) {
+        claim.recorded.mail = claim.recorded.mail.max(Some(*offset));
+    }
+    if let Ok(message) = Message::read(object)
+        && let Some(id) = &message.id
+    {
+        seen.meet(id, &message);
+        seen.keep();
+    }
+}
+
+/// What the dead letters tell about them.
+fn recall_dead(dir: &TeamDir, name: &AgentName, claims: &mut [Claim]) -> Result<(), StoreError> {
+    if claims.is_empty() {
+        return Ok(());
+    }
+    for letter in dead::read_all(dir, name)? {
+        if let Some(claim) = claims.iter_mut().find(|c| c.generation == letter.generation) {
+            claim.recorded.dead = claim.recorded.dead.max(Some(letter.offset));
+        }
+    }
+    Ok(())
+}
+
+fn read_tail(file: &File, from: u64, to: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(to - from).unwrap_or(0)];
+    file.read_exact_at(&mut bytes, from)?;
+    Ok(bytes)
+}

@@ -1,0 +1,122 @@
+//! The disk: everything below `.team/`. This page is the specification of what lies there.
+//!
+//! ```text
+//! .team/                      0700, owned by the user; files 0600
+//!   .gitignore                everything but settings.toml, roles/ and itself
+//!   settings.toml, roles/     written by people, committed
+//!   config.json (+ .bak)      the roster; replaced whole under run/.state/config.lock
+//!   inbox/NAME.jsonl          one message a line; anybody appends, the owner takes the file away
+//!   inbox/.lock/NAME          side lock of the inbox; its content means nothing, it is never removed
+//!   inbox/.claim/NAME.GEN     a batch taken from the inbox, on its way into the transcript
+//!   inbox/.claim/NAME.GEN.taken   the same, when its owner has acted; kept for late writers only
+//!   inbox/.claim/NAME.new     the empty file that becomes the inbox at the next claim
+//!   dead/NAME.jsonl           {"gen","offset","reason","at","raw" | "raw_hex" | "file"}
+//!   dead/.claim/NAME.GEN      a claim that could not be taken in at all, as it was
+//!   transcript/NAME.jsonl     {"kind","at",…}; a line of kind "mail" acknowledges its message
+//!   transcript/archive/NAME-N.jsonl   earlier conversations, N counts up
+//!   tasks/                    the task list
+//!   run/NAME.lock             held (flock) for life; content: who holds it, for information
+//!   run/.state/               NAME.gen (counter of claims), NAME.attempts (deliveries that did not
+//!                             end), NAME.bell (pipe, where file events are not to be had), NAME.beat
+//!   log/NAME.jsonl, log/.err/NAME     structured log; what a spawned member printed
+//! ```
+//!
+//! *GEN* is a 12-digit counter, `-`, 8 random hexadecimal digits, and never comes twice.
+//!
+//! **Two ways to write, no third.** *Append* ([`jsonl`], [`inbox`], [`transcript`], [`dead`]): the whole
+//! line in one write, a torn tail sealed with a newline before it. *Replace* ([`atomic`]): a file beside
+//! it, synced, renamed. The claim of a mailbox ([`mailbox`]) is the reasoned exception: it renames the
+//! inbox away, so that nobody copies and the path is never missing.
+//!
+//! *Invariants:* the store persists and never decides. Every path comes from [`TeamDir`], every name in
+//! one from [`AgentName`]. Lock files are never removed and no lock is ever broken by its age: the
+//! kernel releases it with its holder. An inbox is opened by our programs only under its side lock.
+
+pub mod atomic;
+mod attempts;
+mod barrier;
+mod claim;
+pub mod dead;
+mod delivery;
+pub mod failpoint;
+mod generation;
+pub mod inbox;
+mod inlet;
+pub mod jsonl;
+mod judge;
+pub mod life;
+pub mod lock;
+pub mod mailbox;
+pub mod peek;
+pub mod roster;
+mod seen;
+pub mod selftest;
+mod teamdir;
+pub mod transcript;
+mod wake;
+
+pub use crate::os::file::FileError;
+pub use crate::os::identity::ProcessIdentity;
+pub use crate::os::{Clock, SystemClock};
+pub use atomic::Fsync;
+pub use life::{Life, LifeLock, LifeRecord};
+pub use mailbox::{Drained, Mail, Mailbox, Notice, Settled};
+pub use teamdir::{TeamDir, locate};
+pub use transcript::Transcript;
+pub use wake::WakeMode;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A clock that several threads share.
+pub type SharedClock = Arc<dyn Clock + Send + Sync>;
+
+/// Why something could not be stored or found.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// A file refused.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A lock could not be had.
+    #[error(transparent)]
+    Lock(#[from] lock::LockError),
+    /// There is no team folder.
+    #[error("there is no team folder at {}", path.display())]
+    NoTeam {
+        /// Where one was looked for.
+        path: PathBuf,
+    },
+    /// The inbox has names it should not have.
+    #[error("{} has {links} names (hard links): it cannot be told whose mail it is", path.display())]
+    Linked {
+        /// The inbox.
+        path: PathBuf,
+        /// Its link count.
+        links: u64,
+    },
+    /// The file was written by a later version of this program.
+    #[error("{} has format version {found}, this program writes {known}: it is left as it is", path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u64,
+        /// Ours.
+        known: u32,
+    },
+    /// A sync failed earlier. What was written since may not be on the disk, and asking again would
+    /// not tell (the system reports it once).
+    #[error("{}: an earlier sync failed, so nothing more is acknowledged", path.display())]
+    Degraded {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file system lacks something the store is built on.
+    #[error("{} cannot hold a team: {why}", path.display())]
+    Unfit {
+        /// The folder.
+        path: PathBuf,
+        /// What it lacks.
+        why: String,
+    },
+}

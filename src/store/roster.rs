@@ -1,0 +1,209 @@
+//! `config.json`: read by anybody, changed under its side lock, replaced whole.
+//!
+//! A roster that cannot be read never blocks a team: it is put beside and rebuilt from the last good
+//! copy, else from the life locks. What it means is decided elsewhere.
+
+use super::atomic::{Fsync, remove, replace};
+use super::life::{Life, probe};
+use super::lock::{LOCK_LIMIT, exclusive};
+use super::{StoreError, TeamDir};
+use crate::os::file::{Access, At, FileError, open, open_known};
+use crate::wire::roster::{Member, Roster, Status};
+use crate::wire::{AgentName, FORMAT_VERSION, Open};
+use serde_json::Value;
+use std::fs::{self, File, Metadata};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// What a member's status is, seen with its life and its lead's: who is dead has failed, whatever the
+/// roster says, unless a live lead is just starting it, or it ended in order.
+pub fn effective_status(member: &Member, life: &Life, lead: &Life) -> Status {
+    match member.status {
+        Status::Shutdown => Status::Shutdown,
+        Status::Starting if lead.is_alive() => Status::Starting,
+        status if life.is_alive() => status,
+        Status::Starting
+        | Status::Working
+        | Status::Idle
+        | Status::Waiting
+        | Status::Stopping
+        | Status::Failed => Status::Failed,
+    }
+}
+
+/// The roster as it is; the default when there is none. A damaged one is read as it would be repaired,
+/// and left alone.
+///
+/// # Errors
+/// The file cannot be opened.
+pub fn read(dir: &TeamDir) -> Result<Open<Roster>, StoreError> {
+    let path = dir.config();
+    match load(&path)? {
+        Loaded::Missing => Ok(Open::default()),
+        Loaded::Good { roster, .. } => Ok(*roster),
+        Loaded::Damaged => repaired(dir),
+    }
+}
+
+/// Changes the roster: `change` sees it as it is now, and what it makes of it is stored before this
+/// returns. If it changes nothing, nothing is written.
+///
+/// # Errors
+/// The file was written by a later version, or something refused; the roster is as it was.
+pub fn update<R>(
+    dir: &TeamDir,
+    fsync: Fsync,
+    change: impl FnOnce(&mut Open<Roster>) -> R,
+) -> Result<R, StoreError> {
+    let path = dir.config();
+    let held = exclusive(&dir.config_lock(), LOCK_LIMIT)?;
+    super::failpoint::hit("config.locked");
+    let (mut roster, before) = match load(&path)? {
+        Loaded::Missing => (Open::default(), Vec::new()),
+        Loaded::Good { roster, text } => {
+            if roster.version > FORMAT_VERSION {
+                let found = u64::from(roster.version);
+                return Err(StoreError::Newer { path, found, known: FORMAT_VERSION });
+            }
+            (*roster, text)
+        }
+        Loaded::Damaged => {
+            set_aside(&path)?;
+            (repaired(dir)?, Vec::new())
+        }
+    };
+    let answer = change(&mut roster);
+    let after = written(&roster);
+    if after != before {
+        if !before.is_empty() {
+            keep_copy(&path)?;
+        }
+        super::failpoint::hit("config.copied");
+        replace(&path, &after, fsync)?;
+    }
+    drop(held);
+    Ok(answer)
+}
+
+/// The roster for a process that looks often: read again only when the file is another one.
+#[derive(Debug)]
+pub(crate) struct Cached {
+    path: PathBuf,
+    /// Open, so that its inode number is not given to a later file.
+    file: Option<(File, Metadata)>,
+    roster: Open<Roster>,
+}
+
+impl Cached {
+    pub(crate) fn of(dir: &TeamDir) -> Self {
+        Self { path: dir.config(), file: None, roster: Open::default() }
+    }
+
+    /// The roster as it is now.
+    pub(crate) fn current(&mut self, dir: &TeamDir) -> Result<&Open<Roster>, StoreError> {
+        let is_same = match (&self.file, fs::symlink_metadata(&self.path)) {
+            (Some((_, then)), Ok(now)) => stamp(then) == stamp(&now),
+            _ => false,
+        };
+        if !is_same {
+            // Opened before it is read: a change in between makes the next look read it again.
+            self.file = open_known(&self.path, Access::Read).ok();
+            self.roster = read(dir)?;
+        }
+        Ok(&self.roster)
+    }
+}
+
+fn stamp(known: &Metadata) -> (u64, u64, i64, i64) {
+    (known.ino(), known.len(), known.mtime(), known.mtime_nsec())
+}
+
+fn written(roster: &Open<Roster>) -> Vec<u8> {
+    let mut text = serde_json::to_vec_pretty(roster).unwrap_or_default();
+    text.push(b'\n');
+    text
+}
+
+enum Loaded {
+    Missing,
+    Good { roster: Box<Open<Roster>>, text: Vec<u8> },
+    Damaged,
+}
+
+fn load(path: &Path) -> Result<Loaded, StoreError> {
+    let mut file = match open(path, Access::Read) {
+        Err(why) if why.is_missing() => return Ok(Loaded::Missing),
+        other => other?,
+    };
+    let mut text = Vec::new();
+    file.read_to_end(&mut text).at(path)?;
+    if let Ok(roster) = serde_json::from_slice(&text) {
+        return Ok(Loaded::Good { roster: Box::new(roster), text });
+    }
+    match newer_version(&text) {
+        Some(found) => Err(StoreError::Newer { path: path.into(), found, known: FORMAT_VERSION }),
+        None => Ok(Loaded::Damaged),
+    }
+}
+
+/// A later version may have changed more than it added: that is no damage.
+fn newer_version(text: &[u8]) -> Option<u64> {
+    let value: Value = serde_json::from_slice(text).ok()?;
+    value.get("version")?.as_u64().filter(|version| *version > u64::from(FORMAT_VERSION))
+}
+
+fn copy(path: &Path) -> PathBuf {
+    path.with_extension("json.bak")
+}
+
+/// Keeps the roster that is about to be replaced, by a second name: no byte is copied.
+fn keep_copy(path: &Path) -> Result<(), FileError> {
+    let copy = copy(path);
+    remove(&copy)?;
+    // Without hard links there is no copy; the life locks are left to rebuild from.
+    drop(fs::hard_link(path, &copy));
+    Ok(())
+}
+
+/// Moves a damaged roster to `config.json.bad-N`.
+fn set_aside(path: &Path) -> Result<(), FileError> {
+    let beside = |number: u32| path.with_extension(format!("json.bad-{number}"));
+    let free = (1..=u32::MAX).map(beside).find(|beside| fs::symlink_metadata(beside).is_err());
+    free.map_or(Ok(()), |beside| fs::rename(path, beside).at(path))
+}
+
+/// The last good copy, else who lives and who lived by the life locks.
+fn repaired(dir: &TeamDir) -> Result<Open<Roster>, StoreError> {
+    if let Ok(Loaded::Good { roster, .. }) = load(&copy(&dir.config())) {
+        return Ok(*roster);
+    }
+    let mut roster = Roster::default();
+    for name in names_with_locks(dir)? {
+        let mut member = Member { name: name.to_string(), ..Member::default() };
+        match probe(dir, &name)? {
+            Life::Alive(record) => {
+                let record = record.unwrap_or_default();
+                member.status = Status::Idle;
+                member.pid = Some(record.pid).filter(|pid| *pid > 0);
+                member.incarnation = record.incarnation;
+                member.since = record.started_at;
+            }
+            Life::Dead => member.status = Status::Failed,
+        }
+        roster.members.push(member.into());
+    }
+    Ok(roster.into())
+}
+
+fn names_with_locks(dir: &TeamDir) -> Result<Vec<AgentName>, FileError> {
+    let folder = dir.run();
+    let mut names = Vec::new();
+    for entry in fs::read_dir(&folder).at(&folder)? {
+        let file = entry.at(&folder)?.file_name();
+        let name = file.to_str().and_then(|file| file.strip_suffix(".lock"));
+        names.extend(name.and_then(|name| AgentName::member(name).ok()));
+    }
+    names.sort();
+    Ok(names)
+}

@@ -1,0 +1,318 @@
+//! Where everything lies: finding, making and opening the team folder, and a method for every path.
+
+use super::StoreError;
+use super::atomic::{self, Fsync};
+use crate::os::file::{At, FileError, check_owner};
+use crate::wire::AgentName;
+use std::fs::{self, DirBuilder, Metadata, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Folders a team folder has from the start.
+const FOLDERS: [&str; 12] = [
+    "inbox",
+    "inbox/.lock",
+    "inbox/.claim",
+    "dead",
+    "dead/.claim",
+    "transcript",
+    "transcript/archive",
+    "tasks",
+    "run",
+    "run/.state",
+    "log",
+    "log/.err",
+];
+
+/// What git may keep of a team folder.
+const IGNORE: &str = "*\n!.gitignore\n!settings.toml\n!roles/\n!roles/**\n";
+
+/// An opened team folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TeamDir {
+    root: PathBuf,
+}
+
+/// Finds the team folder: the one named, else the nearest `.team` at or above `from`, else the one that
+/// would be made in `from`.
+pub fn locate(named: Option<&Path>, from: &Path) -> PathBuf {
+    match named {
+        Some(named) => from.join(named),
+        None => from
+            .ancestors()
+            .map(|folder| folder.join(".team"))
+            .find(|team| fs::symlink_metadata(team).is_ok())
+            .unwrap_or_else(|| from.join(".team")),
+    }
+}
+
+impl TeamDir {
+    /// Makes the folder with all it needs, or completes one that exists.
+    ///
+    /// # Errors
+    /// It is a link, belongs to somebody else, or cannot be written.
+    pub fn create(root: &Path) -> Result<Self, StoreError> {
+        let root = std::path::absolute(root).at(root)?;
+        make_folder(&root)?;
+        let dir = Self { root };
+        secure(&dir.root)?;
+        for folder in FOLDERS {
+            make_folder(&dir.root.join(folder))?;
+        }
+        let dir = Self::open(&dir.root)?;
+        dir.ignore_run_time_files()?;
+        Ok(dir)
+    }
+
+    /// Opens a folder that is there. Modes that let others in are tightened.
+    ///
+    /// # Errors
+    /// There is none, it is a link, or it belongs to somebody else.
+    pub fn open(root: &Path) -> Result<Self, StoreError> {
+        let root = std::path::absolute(root).at(root)?;
+        let dir = Self { root };
+        secure(&dir.root)?;
+        for folder in FOLDERS {
+            match secure(&dir.root.join(folder)) {
+                Err(StoreError::NoTeam { path }) => make_folder(&path)?,
+                other => other?,
+            }
+        }
+        Ok(dir)
+    }
+
+    fn ignore_run_time_files(&self) -> Result<(), StoreError> {
+        let path = self.root.join(".gitignore");
+        let there = match fs::read_to_string(&path) {
+            Err(why) if why.kind() == io::ErrorKind::NotFound => String::new(),
+            other => other.at(&path)?,
+        };
+        let has = |rule: &str| there.lines().any(|line| line.trim() == rule);
+        if IGNORE.lines().all(has) {
+            return Ok(());
+        }
+        // The last rule that matches wins, so ours hold behind whatever stood there.
+        let separator = if there.is_empty() || there.ends_with('\n') { "" } else { "\n" };
+        let text = format!("{there}{separator}{IGNORE}");
+        Ok(atomic::replace(&path, text.as_bytes(), Fsync::Never)?)
+    }
+
+    /// The folder itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The folder that holds it: where agents work.
+    pub fn workspace(&self) -> &Path {
+        self.root.parent().unwrap_or(&self.root)
+    }
+
+    /// The roster.
+    pub fn config(&self) -> PathBuf {
+        self.root.join("config.json")
+    }
+
+    /// Side lock of the roster.
+    pub fn config_lock(&self) -> PathBuf {
+        self.state("config.lock")
+    }
+
+    /// The team's settings.
+    pub fn settings(&self) -> PathBuf {
+        self.root.join("settings.toml")
+    }
+
+    /// Role definitions.
+    pub fn roles(&self) -> PathBuf {
+        self.root.join("roles")
+    }
+
+    /// All inboxes.
+    pub fn inboxes(&self) -> PathBuf {
+        self.root.join("inbox")
+    }
+
+    /// Somebody's inbox.
+    pub fn inbox(&self, name: &AgentName) -> PathBuf {
+        self.root.join(format!("inbox/{name}.jsonl"))
+    }
+
+    /// Side lock of an inbox.
+    pub fn inbox_lock(&self, name: &AgentName) -> PathBuf {
+        self.root.join(format!("inbox/.lock/{name}"))
+    }
+
+    /// Batches taken from inboxes.
+    pub fn claims(&self) -> PathBuf {
+        self.root.join("inbox/.claim")
+    }
+
+    /// The file that becomes the inbox at the next claim.
+    pub fn next_inbox(&self, name: &AgentName) -> PathBuf {
+        self.root.join(format!("inbox/.claim/{name}.new"))
+    }
+
+    /// Somebody's dead letters.
+    pub fn dead(&self, name: &AgentName) -> PathBuf {
+        self.root.join(format!("dead/{name}.jsonl"))
+    }
+
+    /// Where a claim goes that cannot be taken in.
+    pub fn dead_claim(&self, name: &AgentName, generation: &str) -> PathBuf {
+        self.root.join(format!("dead/.claim/{name}.{generation}"))
+    }
+
+    /// Somebody's conversation.
+    pub fn transcript(&self, name: &AgentName) -> PathBuf {
+        self.root.join(format!("transcript/{name}.jsonl"))
+    }
+
+    /// Earlier conversations.
+    pub fn archive(&self) -> PathBuf {
+        self.root.join("transcript/archive")
+    }
+
+    /// The task list.
+    pub fn tasks(&self) -> PathBuf {
+        self.root.join("tasks")
+    }
+
+    /// All life locks.
+    pub fn run(&self) -> PathBuf {
+        self.root.join("run")
+    }
+
+    /// Somebody's life lock.
+    pub fn life(&self, name: &AgentName) -> PathBuf {
+        self.root.join(format!("run/{name}.lock"))
+    }
+
+    /// The programs' own state, by file name.
+    pub fn state(&self, file: &str) -> PathBuf {
+        self.root.join("run/.state").join(file)
+    }
+
+    /// The pipe that wakes an owner without file events.
+    pub fn bell(&self, name: &AgentName) -> PathBuf {
+        self.root.join(format!("run/.state/{name}.bell"))
+    }
+
+    /// Touched by a busy agent.
+    pub fn beat(&self, name: &AgentName) -> PathBuf {
+        self.root.join(format!("run/.state/{name}.beat"))
+    }
+
+    /// Somebody's structured log.
+    pub fn log(&self, name: &AgentName) -> PathBuf {
+        self.root.join(format!("log/{name}.jsonl"))
+    }
+
+    /// What a spawned member printed.
+    pub fn printed(&self, name: &AgentName) -> PathBuf {
+        self.root.join(format!("log/.err/{name}"))
+    }
+}
+
+fn secure(folder: &Path) -> Result<(), StoreError> {
+    let known = match fs::symlink_metadata(folder) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => {
+            return Err(StoreError::NoTeam { path: folder.into() });
+        }
+        other => other.at(folder)?,
+    };
+    check_folder(folder, &known)?;
+    if known.permissions().mode() & 0o077 != 0 {
+        fs::set_permissions(folder, Permissions::from_mode(0o700)).at(folder)?;
+    }
+    Ok(())
+}
+
+fn make_folder(path: &Path) -> Result<(), StoreError> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(why) if why.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => Ok(other.at(path)?),
+    }
+}
+
+fn check_folder(path: &Path, known: &Metadata) -> Result<(), FileError> {
+    let not_a_folder = |kind| {
+        let why = format!("{kind}, not a folder");
+        Err(io::Error::new(io::ErrorKind::NotADirectory, why)).at(path)
+    };
+    if known.is_symlink() {
+        return not_a_folder("a symbolic link");
+    }
+    if !known.is_dir() {
+        return not_a_folder("a file");
+    }
+    check_owner(path, known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().mode() & 0o777
+    }
+
+    #[test]
+    fn the_nearest_team_upward_is_found() {
+        let top = tempfile::tempdir().unwrap();
+        let deep = top.path().join("a/b");
+        fs::create_dir_all(&deep).unwrap();
+        assert_eq!(locate(None, &deep), deep.join(".team"));
+        fs::create_dir(top.path().join(".team")).unwrap();
+        assert_eq!(locate(None, &deep), top.path().join(".team"));
+        assert_eq!(locate(Some(Path::new("other")), &deep), deep.join("other"));
+        assert_eq!(locate(Some(Path::new("/x/.team")), &deep), Path::new("/x/.team"));
+    }
+
+    #[test]
+    fn a_new_folder_is_private_and_ignored_by_git() {
+        let top = tempfile::tempdir().unwrap();
+        let dir = TeamDir::create(&top.path().join(".team")).unwrap();
+        for folder in FOLDERS {
+            assert_eq!(mode(&dir.root().join(folder)), 0o700, "{folder}");
+        }
+        assert_eq!(fs::read_to_string(dir.root().join(".gitignore")).unwrap(), IGNORE);
+        assert_eq!(dir.workspace(), top.path());
+    }
+
+    #[test]
+    fn an_open_folder_is_tightened_and_a_persons_ignore_rules_are_kept() {
+        let top = tempfile::tempdir().unwrap();
+        let root = top.path().join(".team");
+        fs::create_dir_all(root.join("inbox")).unwrap();
+        for folder in [root.clone(), root.join("inbox")] {
+            fs::set_permissions(folder, Permissions::from_mode(0o777)).unwrap();
+        }
+        io::Write::write_all(&mut fs::File::create(root.join(".gitignore")).unwrap(), b"*.tmp")
+            .unwrap();
+        TeamDir::create(&root).unwrap();
+        assert_eq!((mode(&root), mode(&root.join("inbox"))), (0o700, 0o700));
+        let text = fs::read_to_string(root.join(".gitignore")).unwrap();
+        assert_eq!(text, format!("*.tmp\n{IGNORE}"));
+        let before = fs::metadata(root.join(".gitignore")).unwrap().ino();
+        TeamDir::create(&root).unwrap();
+        assert_eq!(fs::metadata(root.join(".gitignore")).unwrap().ino(), before);
+    }
+
+    #[test]
+    fn a_link_a_file_and_nothing_are_no_team() {
+        let top = tempfile::tempdir().unwrap();
+        let real = top.path().join("real");
+        TeamDir::create(&real).unwrap();
+        let link = top.path().join(".team");
+        symlink(&real, &link).unwrap();
+        assert!(TeamDir::open(&link).unwrap_err().to_string().contains("symbolic link"));
+        assert!(TeamDir::create(&link).is_err());
+        let file = top.path().join("file");
+        fs::File::create(&file).unwrap();
+        assert!(TeamDir::open(&file).unwrap_err().to_string().contains("not a folder"));
+        let gone = TeamDir::open(&top.path().join("gone"));
+        assert!(matches!(gone, Err(StoreError::NoTeam { .. })));
+    }
+}

@@ -1,0 +1,200 @@
+//! One agent's conversation on disk: append, read back, put away.
+//!
+//! Only the owner of the name writes here. Readers skip what is torn or foreign, so a crash costs at
+//! most the line that was being written, and that line was never acknowledged.
+
+use super::atomic::{Fsync, sync_folder, sync_parent};
+use super::jsonl::{Lines, Log, Piece};
+use super::{StoreError, TeamDir};
+use crate::os::file::{Access, At, FileError, open};
+use crate::wire::AgentName;
+use crate::wire::transcript::Line;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Longest line that is read back.
+const LONGEST: usize = 64 * 1024 * 1024;
+
+/// How a line of kind "mail" begins: it is written by us alone.
+const MAIL: &[u8] = br#"{"kind":"mail","#;
+
+/// An agent's conversation, open for writing.
+#[derive(Debug)]
+pub struct Transcript {
+    log: Log,
+}
+
+impl Transcript {
+    /// Opens or begins the conversation of `name`; a torn tail is sealed.
+    ///
+    /// # Errors
+    /// The file cannot be opened.
+    pub fn open(dir: &TeamDir, name: &AgentName) -> Result<Self, StoreError> {
+        Ok(Self { log: Log::open(dir.transcript(name))? })
+    }
+
+    /// Writes a line.
+    ///
+    /// # Errors
+    /// Nothing of it was written.
+    pub fn append(&mut self, line: &Line) -> Result<(), StoreError> {
+        self.append_raw(line.text().as_bytes())
+    }
+
+    /// Writes whole lines, all of them or none.
+    ///
+    /// # Errors
+    /// Nothing was written.
+    pub fn append_raw(&mut self, lines: &[u8]) -> Result<(), StoreError> {
+        Ok(self.log.append(lines)?)
+    }
+
+    /// Makes what was written survive power loss.
+    ///
+    /// # Errors
+    /// It may not, now or ever: after a failure every later call fails too.
+    pub fn sync(&mut self, fsync: Fsync) -> Result<(), StoreError> {
+        self.log.sync(fsync)
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        self.log.path()
+    }
+}
+
+/// The conversation of `name` as far as it can be read; empty when there is none.
+///
+/// # Errors
+/// The file is there and cannot be read.
+pub fn read_all(dir: &TeamDir, name: &AgentName) -> Result<Vec<Line>, StoreError> {
+    let mut found = Vec::new();
+    each_line(&dir.transcript(name), |line| found.extend(Line::read(line)))?;
+    Ok(found)
+}
+
+/// Puts the conversation of `name` away and says where; `None` when there is none.
+///
+/// # Errors
+/// It stays where it is.
+pub fn archive(
+    dir: &TeamDir,
+    name: &AgentName,
+    fsync: Fsync,
+) -> Result<Option<PathBuf>, StoreError> {
+    let path = dir.transcript(name);
+    match fs::symlink_metadata(&path) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other.at(&path)?,
+    };
+    let number = archives(dir, name)?.last().map_or(1, |(number, _)| number + 1);
+    let kept = dir.archive().join(format!("{name}-{number:06}.jsonl"));
+    fs::rename(&path, &kept).at(&path)?;
+    sync_folder(&dir.archive(), fsync)?;
+    sync_parent(&path, fsync)?;
+    Ok(Some(kept))
+}
+
+/// The earlier conversations of `name`, oldest first.
+fn archives(dir: &TeamDir, name: &AgentName) -> Result<Vec<(u64, PathBuf)>, FileError> {
+    let folder = dir.archive();
+    let mut found = Vec::new();
+    for entry in fs::read_dir(&folder).at(&folder)? {
+        let entry = entry.at(&folder)?;
+        let file = entry.file_name();
+        let number = file
+            .to_str()
+            .and_then(|file| file.strip_prefix(name.as_str())?.strip_prefix('-'))
+            .and_then(|rest| rest.strip_suffix(".jsonl")?.parse().ok());
+        found.extend(number.map(|number| (number, entry.path())));
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Where the last conversation of `name` was put.
+pub(crate) fn last_archive(dir: &TeamDir, name: &AgentName) -> Result<Option<PathBuf>, FileError> {
+    Ok(archives(dir, name)?.pop().map(|(_, path)| path))
+}
+
+/// Mail that a transcript acknowledges.
+#[derive(Debug, Deserialize)]
+pub(crate) struct TakenIn {
+    #[serde(rename = "gen")]
+    pub(crate) generation: String,
+    pub(crate) offset: u64,
+    pub(crate) message: Map<String, Value>,
+}
+
+/// The mail that a transcript acknowledges, in order. Other lines are not parsed.
+pub(crate) fn each_mail(path: &Path, mut meet: impl FnMut(TakenIn)) -> Result<(), FileError> {
+    each_line(path, |line| {
+        if line.starts_with(MAIL)
+            && let Ok(taken_in) = serde_json::from_slice(line)
+        {
+            meet(taken_in);
+        }
+    })
+}
+
+fn each_line(path: &Path, mut meet: impl FnMut(&[u8])) -> Result<(), FileError> {
+    let file = match open(path, Access::Read) {
+        Err(why) if why.is_missing() => return Ok(()),
+        other => other?,
+    };
+    let mut lines = Lines::from(file, 0, LONGEST).at(path)?;
+    while let Some(framed) = lines.next().at(path)? {
+        if framed.piece == Piece::Line {
+            meet(framed.bytes);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::transcript::Entry;
+
+    fn team() -> (tempfile::TempDir, TeamDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
+        (folder, dir)
+    }
+
+    fn note(content: &str) -> Line {
+        Line { at: 1.0, entry: Entry::Note { content: content.into() } }
+    }
+
+    #[test]
+    fn a_line_torn_by_a_crash_is_skipped_and_does_not_touch_the_next() {
+        let (_folder, dir) = team();
+        let name = AgentName::lead();
+        let mut transcript = Transcript::open(&dir, &name).unwrap();
+        transcript.append(&note("one")).unwrap();
+        transcript.append_raw(br#"{"kind":"note","at":1,"con"#).unwrap();
+        drop(transcript);
+        let mut transcript = Transcript::open(&dir, &name).unwrap();
+        transcript.append_raw(b"foreign\n").unwrap();
+        transcript.append(&note("two")).unwrap();
+        transcript.sync(Fsync::Always).unwrap();
+        assert_eq!(read_all(&dir, &name).unwrap(), [note("one"), note("two")]);
+    }
+
+    #[test]
+    fn conversations_are_put_away_in_order_also_of_names_that_look_numbered() {
+        let (_folder, dir) = team();
+        let (a, a1) = (AgentName::member("a").unwrap(), AgentName::member("a-1").unwrap());
+        assert_eq!(archive(&dir, &a, Fsync::Always).unwrap(), None);
+        for (name, file) in [(&a1, "a-1-000001"), (&a, "a-000001"), (&a, "a-000002")] {
+            Transcript::open(&dir, name).unwrap().append(&note(file)).unwrap();
+            let kept = archive(&dir, name, Fsync::Always).unwrap().unwrap();
+            assert_eq!(kept, dir.archive().join(format!("{file}.jsonl")));
+            assert_eq!(last_archive(&dir, name).unwrap(), Some(kept));
+            assert_eq!(read_all(&dir, name).unwrap(), []);
+        }
+    }
+}
