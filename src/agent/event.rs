@@ -72,10 +72,15 @@ pub(crate) enum Action {
     Publish(Status, Option<String>),
     /// Add to what this agent has used.
     Count(Usage),
-    /// A turn is over: add it to the count.
-    CountTurn,
-    /// Tell the lead the last text of a turn.
-    Report(Outcome, String),
+    /// A turn is over: recorded, counted, durable, and its last text reported to the lead.
+    EndTurn {
+        /// How.
+        outcome: Outcome,
+        /// Model calls it took.
+        rounds: u32,
+        /// What to tell the lead; nothing when the model already did.
+        report: Option<String>,
+    },
     /// Tell the lead's program that this agent is idle.
     NotifyIdle(IdleReason),
     /// A shutdown request is open: its answer is awaited.

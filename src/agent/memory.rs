@@ -4,10 +4,10 @@
 //! transcript sends exactly what it would have sent had it never died (and the provider's cache fits).
 
 use crate::wire::chat::{Block, ChatMessage, Role};
+use crate::wire::inbox_block::inbox_block;
 use crate::wire::message::{Body, Message};
 use crate::wire::transcript::Entry;
 use serde_json::{Map, Value};
-use std::collections::BTreeSet;
 
 /// What an agent remembers.
 #[derive(Debug, Default)]
@@ -159,29 +159,6 @@ impl Piece {
     }
 }
 
-/// Mail as data: an `<inbox>` block of JSON in which no content can close the tag or open another.
-pub(crate) fn inbox_block(mail: &[Map<String, Value>]) -> String {
-    let unneeded: BTreeSet<&str> = ["to", "incarnation"].into();
-    let shown: Vec<Value> = mail
-        .iter()
-        .map(|message| {
-            let fields = message.iter().filter(|(key, _)| !unneeded.contains(key.as_str()));
-            let mut fields: Map<String, Value> =
-                fields.map(|(key, value)| (key.clone(), value.clone())).collect();
-            let unknown = Message::read(message)
-                .is_ok_and(|message| matches!(message.body, Body::Unknown { .. }));
-            if unknown {
-                fields.insert("unknown_type".into(), true.into());
-            }
-            Value::Object(fields)
-        })
-        .collect();
-    let json = Value::Array(shown).to_string();
-    // Inside JSON strings these escapes mean the same characters; outside strings they never occur.
-    let json = json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
-    format!("<inbox>\n{json}\n</inbox>")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -254,7 +231,7 @@ mod tests {
         let memory = remember(&[
             mail(json!({"type":"idle_notification","from":"a","content":"","reason":"available"})),
             Entry::User { content: "one".into() },
-            Entry::TurnEnd { outcome: Outcome::Failed, rounds: 1 },
+            Entry::TurnEnd { outcome: Outcome::Failed, rounds: 1, report: None },
             Entry::User { content: "two".into() },
         ]);
         let messages = memory.messages();
@@ -264,18 +241,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn no_content_can_leave_the_inbox_block(content in ".*", from in "[</>a-z&]{0,12}") {
-            let Value::Object(message) = json!({"from": from, "content": content}) else {
-                unreachable!()
-            };
-            let block = inbox_block(&[message]);
-            let inner = block.strip_prefix("<inbox>\n").unwrap().strip_suffix("\n</inbox>").unwrap();
-            prop_assert!(!inner.contains(['<', '>', '&']));
-            let back: Value = serde_json::from_str(inner).unwrap();
-            prop_assert_eq!(back[0]["content"].as_str(), Some(content.as_str()));
-        }
-
         #[test]
         fn any_order_of_entries_gives_a_valid_request(picks in proptest::collection::vec(0usize..6, 0..30)) {
             let mut memory = Memory::default();

@@ -45,6 +45,8 @@ pub(crate) enum Progress {
         /// The last text, or the error.
         text: String,
     },
+    /// There is nothing to do: the agent waits for mail.
+    Idle,
     /// The program has something to say (a limit reached, a request refused).
     Note(String),
 }

@@ -234,6 +234,7 @@ impl Machine {
         if let Some(reason) = self.finished.take() {
             todo.push(Action::NotifyIdle(reason));
         }
+        todo.push(Action::Show(Progress::Idle));
         self.phase = Phase::Idle;
     }
 
@@ -424,12 +425,9 @@ impl Machine {
     fn close_turn(&mut self, mut turn: Turn, outcome: Outcome, todo: &mut Vec<Action>) {
         turn.refuse_calls("not run: the turn was over", todo);
         let Turn { rounds, text, told_lead, .. } = turn;
-        todo.push(Action::Record(Entry::TurnEnd { outcome, rounds }));
-        todo.push(Action::Sync);
-        todo.push(Action::CountTurn);
-        if !text.is_empty() && !told_lead && !self.me.name.is_lead() {
-            todo.push(Action::Report(outcome, text.clone()));
-        }
+        let untold = !text.is_empty() && !told_lead && !self.me.name.is_lead();
+        let report = untold.then(|| text.clone());
+        todo.push(Action::EndTurn { outcome, rounds, report });
         todo.push(Action::Show(Progress::TurnEnded { outcome, text }));
     }
 

@@ -123,6 +123,39 @@ pub enum BusError {
     Store(#[from] StoreError),
 }
 
+impl BusError {
+    /// Somebody held a lock for too long.
+    pub fn is_lock_timeout(&self) -> bool {
+        match self {
+            Self::Store(why) | Self::Send(SendError::Store(why)) => why.is_lock_timeout(),
+            Self::Name(_)
+            | Self::Everybody(_)
+            | Self::Oneself(_)
+            | Self::Unreachable { .. }
+            | Self::TooLong { .. }
+            | Self::Send(_) => false,
+        }
+    }
+
+    /// What to do now.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Name(why) => why.hint(),
+            Self::Everybody(_) => "team broadcast TEXT".into(),
+            Self::Oneself(_) => "write to somebody else".into(),
+            Self::Unreachable { .. } => "`team ls` shows who is there".into(),
+            Self::TooLong { .. } | Self::Send(SendError::TooLong { .. }) => {
+                "write the text to a file and send its path".into()
+            }
+            Self::Send(SendError::Full { name, .. }) => {
+                format!("wait until {name} has taken mail in, then send it again")
+            }
+            Self::Send(SendError::NotDurable { .. }) => "check the disk, then send it again".into(),
+            Self::Store(why) | Self::Send(SendError::Store(why)) => why.hint().into(),
+        }
+    }
+}
+
 fn names(names: &[AgentName]) -> String {
     names.iter().map(AgentName::as_str).collect::<Vec<_>>().join(", ")
 }
@@ -141,6 +174,42 @@ impl Bus {
     pub fn new(dir: TeamDir, limits: Limits, clock: SharedClock) -> Self {
         let reach = Mutex::new(Reach::of(dir.clone()));
         Self { dir, limits, clock, reach, inboxes: Mutex::default() }
+    }
+
+    /// The team.
+    pub fn dir(&self) -> &TeamDir {
+        &self.dir
+    }
+
+    /// What an acknowledged send survives.
+    pub fn fsync(&self) -> Fsync {
+        self.limits.fsync
+    }
+
+    /// A text that fits into a message; the middle of a longer one is left out, and said so.
+    pub fn cut(&self, text: &str) -> String {
+        let most = self.limits.max_message_bytes;
+        if text.len() <= most {
+            return text.to_owned();
+        }
+        let note = format!("\n[… {} bytes in all, the middle is left out …]\n", text.len());
+        let half = most.saturating_sub(note.len()) / 2;
+        let head = text.get(..text.floor_char_boundary(half)).unwrap_or_default();
+        let tail_from = text.ceil_char_boundary(text.len() - half);
+        let tail = text.get(tail_from..).unwrap_or_default();
+        let short = format!("{head}{note}{tail}");
+        // A limit too small for the note leaves room for the beginning only.
+        short.get(..short.floor_char_boundary(most)).unwrap_or_default().to_owned()
+    }
+
+    /// Tells the lead something in the program's own name. Telling it again under the same id changes
+    /// nothing.
+    ///
+    /// # Errors
+    /// As [`Bus::send`].
+    pub fn notify_lead(&self, body: Body, content: String, id: String) -> Result<SentId, BusError> {
+        let outgoing = Outgoing { id: Some(id), ..Outgoing::of(body, content) };
+        self.send(&AgentName::system(), AgentName::lead().as_str(), outgoing)
     }
 
     /// Sends a message. When this returns an id, the message will be taken in exactly once.
@@ -269,7 +338,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn new_id(from: &AgentName) -> String {
+/// A fresh id for a message or a request.
+pub fn new_id(from: &AgentName) -> String {
     format!("{from}:{}", uuid::Uuid::now_v7())
 }
 

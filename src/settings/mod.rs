@@ -9,7 +9,7 @@ pub(crate) mod model;
 
 use crate::error::{Exit, Failure};
 use environment::Environment;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -47,7 +47,7 @@ impl fmt::Display for Source {
 }
 
 /// What is made durable before a send is called successful.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Fsync {
     /// Survives power loss.

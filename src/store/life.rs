@@ -188,6 +188,37 @@ pub fn probe(dir: &TeamDir, name: &AgentName) -> Result<Life, FileError> {
     }
 }
 
+/// What the last holder of a name wrote, living or dead.
+///
+/// # Errors
+/// The file is there and refused.
+pub fn last_record(dir: &TeamDir, name: &AgentName) -> Result<Option<LifeRecord>, FileError> {
+    match open(&dir.life(name), Access::Read) {
+        Err(why) if why.is_missing() => Ok(None),
+        Err(why) => Err(why),
+        Ok(file) => Ok(read_record(&file)),
+    }
+}
+
+/// The living agent whose commands carry this marker.
+///
+/// # Errors
+/// The life locks cannot be listed.
+pub fn holder_of_marker(dir: &TeamDir, marker: &str) -> Result<Option<AgentName>, FileError> {
+    let folder = dir.run();
+    for entry in std::fs::read_dir(&folder).at(&folder)? {
+        let file = entry.at(&folder)?.file_name();
+        let name = file.to_str().and_then(|file| file.strip_suffix(".lock"));
+        let Some(Ok(name)) = name.map(AgentName::mailbox) else { continue };
+        if let Life::Alive(Some(record)) = probe(dir, &name)?
+            && record.marker == marker
+        {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
+}
+
 fn is_held(file: &File, path: &Path) -> Result<bool, FileError> {
     let is_free = try_shared(file).at(path)?;
     if is_free {

@@ -17,7 +17,8 @@
 //!   tasks/                    the task list
 //!   run/NAME.lock             held (flock) for life; content: who holds it, for information
 //!   run/.state/               NAME.gen (counter of claims), NAME.attempts (deliveries that did not
-//!                             end), NAME.bell (pipe, where file events are not to be had), NAME.beat
+//!                             end), NAME.bell (pipe, where file events are not to be had), NAME.beat,
+//!                             NAME.looked (how far a person has read)
 //!   log/NAME.jsonl, log/.err/NAME     structured log; what a spawned member printed
 //! ```
 //!
@@ -46,11 +47,13 @@ pub mod jsonl;
 mod judge;
 pub mod life;
 pub mod lock;
+pub mod looked;
 pub mod mailbox;
 pub mod peek;
 pub mod roster;
 mod seen;
 pub mod selftest;
+pub mod tail;
 mod teamdir;
 pub mod transcript;
 mod wake;
@@ -119,4 +122,28 @@ pub enum StoreError {
         /// What it lacks.
         why: String,
     },
+}
+
+impl StoreError {
+    /// Somebody held a lock for too long.
+    pub fn is_lock_timeout(&self) -> bool {
+        matches!(self, Self::Lock(lock::LockError::TimedOut { .. }))
+    }
+
+    /// What to do now.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::File(FileError::ForeignOwner { .. }) => {
+                "work as the user it belongs to, or in a folder of your own"
+            }
+            Self::File(FileError::NotRegular { .. }) => "remove what stands there, and try again",
+            Self::File(FileError::Io { .. }) => "check permissions and free space, and try again",
+            Self::Lock(_) => "end or continue the process that holds the lock, and try again",
+            Self::NoTeam { .. } => "start one with `team lead`, or name it with --dir or -C",
+            Self::Linked { .. } => "remove the extra name of the file, and try again",
+            Self::Newer { .. } => "use the newer version of the program",
+            Self::Degraded { .. } => "check the disk, then start the agent again",
+            Self::Unfit { .. } => "keep the team folder on a local file system",
+        }
+    }
 }

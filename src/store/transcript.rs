@@ -140,6 +140,12 @@ pub(crate) fn each_mail(path: &Path, mut meet: impl FnMut(TakenIn)) -> Result<()
     })
 }
 
+/// The message of a line that acknowledges mail.
+pub(crate) fn mail_of(line: &[u8]) -> Option<Map<String, Value>> {
+    let taken_in = line.starts_with(MAIL).then(|| serde_json::from_slice::<TakenIn>(line).ok())?;
+    taken_in.map(|taken_in| taken_in.message)
+}
+
 fn each_line(path: &Path, mut meet: impl FnMut(&[u8])) -> Result<(), FileError> {
     let file = match open(path, Access::Read) {
         Err(why) if why.is_missing() => return Ok(()),

@@ -166,6 +166,26 @@ pub enum Body {
     },
 }
 
+/// Every `type` of this version.
+pub const KINDS: [&str; 16] = [
+    "message",
+    "broadcast",
+    "result",
+    "idle_notification",
+    "shutdown_request",
+    "shutdown_response",
+    "plan_approval_request",
+    "plan_approval_response",
+    "permission_request",
+    "permission_response",
+    "permission_update",
+    "mode_set_request",
+    "sandbox_permission_request",
+    "sandbox_permission_response",
+    "task_assignment",
+    "teammate_terminated",
+];
+
 /// How a turn ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -230,6 +250,11 @@ impl Body {
             Self::TeammateTerminated { .. } => "teammate_terminated",
             Self::Unknown { kind } => kind,
         }
+    }
+
+    /// Whether this version knows the type.
+    pub fn is_known_kind(kind: &str) -> bool {
+        KINDS.contains(&kind)
     }
 
     /// Whether the message steers a program, rather than telling a model something. Control mail has a
@@ -528,6 +553,7 @@ mod tests {
             let line = draft.line();
             prop_assert_eq!(line.matches('\n').count(), 1);
             let message = read(line.trim_end()).unwrap();
+            prop_assert!(Body::is_known_kind(body.kind()));
             prop_assert_eq!(message.body, body);
             prop_assert_eq!(message.content, content);
             prop_assert_eq!(message.request_id.as_deref(), Some("r"));

@@ -4,6 +4,7 @@
 //! readers tolerant (SPEC 3.1): what this version does not know is kept, never dropped.
 
 pub mod chat;
+pub mod inbox_block;
 pub mod message;
 pub mod name;
 pub mod open;

@@ -37,6 +37,11 @@ impl AgentName {
         Self("user".into())
     }
 
+    /// The program itself, as a sender.
+    pub fn system() -> Self {
+        Self("system".into())
+    }
+
     /// A name that a member (teammate) may have.
     ///
     /// # Errors

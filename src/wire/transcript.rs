@@ -84,10 +84,23 @@ pub enum Entry {
         outcome: Outcome,
         /// Model calls it took.
         rounds: u32,
+        /// What is told to the lead about it; sent again, under the same id, when the process died
+        /// before it was known to be sent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        report: Option<Report>,
     },
     /// Written by a later version.
     #[serde(other)]
     Unknown,
+}
+
+/// The report of a finished turn.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// The id of the `result` message.
+    pub id: String,
+    /// Its text.
+    pub text: String,
 }
 
 impl Line {
@@ -146,7 +159,12 @@ mod tests {
             Entry::ToolStart { tool_use_id: "t".into(), name: "bash".into() },
             Entry::ToolResult { tool_use_id: "t".into(), content: "ok".into(), is_error: true },
             Entry::Note { content: "n".into() },
-            Entry::TurnEnd { outcome: Outcome::Failed, rounds: 2 },
+            Entry::TurnEnd { outcome: Outcome::Failed, rounds: 2, report: None },
+            Entry::TurnEnd {
+                outcome: Outcome::Done,
+                rounds: 1,
+                report: Some(Report { id: "a:1".into(), text: "done".into() }),
+            },
         ];
         for entry in entries {
             let line = Line { at: 1.5, entry };

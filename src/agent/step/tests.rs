@@ -41,7 +41,7 @@ fn has(actions: &[Action], wanted: impl Fn(&Action) -> bool) -> bool {
 
 fn reports(actions: &[Action]) -> Vec<(Outcome, String)> {
     let report = |action: &Action| match action {
-        Action::Report(outcome, text) => Some((*outcome, text.clone())),
+        Action::EndTurn { outcome, report: Some(text), .. } => Some((*outcome, text.clone())),
         _ => None,
     };
     actions.iter().filter_map(report).collect()

@@ -1,0 +1,152 @@
+//! What the roster says about this agent: status, activity, usage.
+//!
+//! A change of status is written at once; a mere change of activity or usage at most once a second,
+//! so that a busy team does not rewrite the roster all the time (RELIABILITY, fault 73).
+
+use crate::os::Clock;
+use crate::store::{Fsync, StoreError, TeamDir, roster};
+use crate::wire::AgentName;
+use crate::wire::chat::Usage;
+use crate::wire::roster::{ExitCause, LastExit, Status, UsageCount};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+const ACTIVITY_EVERY: Duration = Duration::from_secs(1);
+
+/// One agent's entry, as it keeps it.
+pub(crate) struct Presence {
+    dir: TeamDir,
+    name: AgentName,
+    incarnation: String,
+    clock: Rc<dyn Clock>,
+    shown: Shown,
+    written: Option<(Shown, Instant)>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Shown {
+    status: Status,
+    activity: Option<String>,
+    usage: UsageCount,
+    last_exit: Option<(Option<i32>, ExitCause)>,
+}
+
+impl Presence {
+    /// An agent that is starting, having used `usage` in its former lives.
+    pub(crate) fn new(
+        dir: TeamDir,
+        name: AgentName,
+        incarnation: String,
+        clock: Rc<dyn Clock>,
+        usage: UsageCount,
+    ) -> Self {
+        let shown = Shown { status: Status::Starting, activity: None, usage, last_exit: None };
+        Self { dir, name, incarnation, clock, shown, written: None }
+    }
+
+    /// Adds a model call's tokens.
+    pub(crate) fn count(&mut self, usage: Usage) {
+        let output = usage.output_tokens;
+        self.shown.usage.output_tokens = self.shown.usage.output_tokens.saturating_add(output);
+        let input = usage.total().saturating_sub(output);
+        self.shown.usage.input_tokens = self.shown.usage.input_tokens.saturating_add(input);
+    }
+
+    /// Adds a finished turn.
+    pub(crate) fn count_turn(&mut self) {
+        self.shown.usage.turns = self.shown.usage.turns.saturating_add(1);
+    }
+
+    /// What it has used so far.
+    pub(crate) fn usage(&self) -> UsageCount {
+        self.shown.usage
+    }
+
+    /// Sets the status; written now if it is a new one, else when [`Presence::due`] says so.
+    pub(crate) async fn publish(
+        &mut self,
+        status: Status,
+        activity: Option<String>,
+    ) -> Result<(), StoreError> {
+        self.shown.status = status;
+        self.shown.activity = activity;
+        let new_status =
+            self.written.as_ref().is_none_or(|(written, _)| written.status != status);
+        if new_status { self.write().await } else { Ok(()) }
+    }
+
+    /// The end of an orderly life.
+    pub(crate) async fn publish_end(
+        &mut self,
+        status: Status,
+        code: i32,
+        cause: ExitCause,
+    ) -> Result<(), StoreError> {
+        self.shown.last_exit = Some((Some(code), cause));
+        self.shown.activity = None;
+        self.shown.status = status;
+        self.write().await
+    }
+
+    /// When unwritten changes are to be written.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        let (written, at) = self.written.as_ref()?;
+        (*written != self.shown).then_some(*at + ACTIVITY_EVERY)
+    }
+
+    /// Writes what has changed.
+    pub(crate) async fn write(&mut self) -> Result<(), StoreError> {
+        let (shown, now) = (self.shown.clone(), self.clock.now());
+        let (dir, name, incarnation) =
+            (self.dir.clone(), self.name.clone(), self.incarnation.clone());
+        let write = move || {
+            // What an agent does is a view: after a power cut nobody does it any more.
+            roster::update(&dir, Fsync::Never, |roster| {
+                show(roster, &name, &incarnation, &shown, now);
+            })
+        };
+        match tokio::task::spawn_blocking(write).await {
+            Ok(done) => done?,
+            Err(_) => return Ok(()),
+        }
+        self.written = Some((self.shown.clone(), self.clock.monotonic()));
+        Ok(())
+    }
+}
+
+/// Writes an entry; one that a newer life of the same name owns is left alone.
+fn show(
+    roster: &mut crate::wire::roster::Roster,
+    name: &AgentName,
+    incarnation: &str,
+    shown: &Shown,
+    now: f64,
+) {
+    let usage = shown.usage;
+    if name.is_lead() {
+        let Some(lead) = roster.lead.as_mut() else { return };
+        if lead.incarnation == incarnation {
+            if lead.status != shown.status {
+                lead.since = now;
+            }
+            (lead.status, lead.usage) = (shown.status, usage);
+            lead.activity.clone_from(&shown.activity);
+        }
+        return;
+    }
+    let Some(member) = roster.member_mut(name.as_str()) else { return };
+    if member.incarnation != incarnation {
+        return;
+    }
+    // Whoever takes a member down has said `stopping`; its last steps do not undo that.
+    let stopping = member.status == Status::Stopping && !shown.status.is_over();
+    let status = if stopping { Status::Stopping } else { shown.status };
+    if member.status != status {
+        member.since = now;
+    }
+    (member.status, member.usage) = (status, usage);
+    member.activity.clone_from(&shown.activity);
+    if let Some((code, cause)) = shown.last_exit {
+        member.last_exit = Some(LastExit { code, signal: None, cause, at: now });
+    }
+}

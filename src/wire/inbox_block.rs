@@ -1,0 +1,47 @@
+//! How mail is shown to a model: as data it cannot mistake for anything else.
+
+use super::message::{Body, Message};
+use serde_json::{Map, Value};
+
+/// Mail as data: an `<inbox>` block of JSON in which no content can close the tag or open another.
+pub fn inbox_block(mail: &[Map<String, Value>]) -> String {
+    let shown: Vec<Value> = mail
+        .iter()
+        .map(|message| {
+            let fields = message.iter().filter(|(key, _)| key.as_str() != "to" && key.as_str() != "incarnation");
+            let mut fields: Map<String, Value> =
+                fields.map(|(key, value)| (key.clone(), value.clone())).collect();
+            let unknown = Message::read(message)
+                .is_ok_and(|message| matches!(message.body, Body::Unknown { .. }));
+            if unknown {
+                fields.insert("unknown_type".into(), true.into());
+            }
+            Value::Object(fields)
+        })
+        .collect();
+    let json = Value::Array(shown).to_string();
+    // Inside JSON strings these escapes mean the same characters; outside strings they never occur.
+    let json = json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
+    format!("<inbox>\n{json}\n</inbox>")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    proptest! {
+        #[test]
+        fn no_content_can_leave_the_inbox_block(content in ".*", from in "[</>a-z&]{0,12}") {
+            let Value::Object(message) = json!({"from": from, "content": content}) else {
+                unreachable!()
+            };
+            let block = inbox_block(&[message]);
+            let inner = block.strip_prefix("<inbox>\n").unwrap().strip_suffix("\n</inbox>").unwrap();
+            prop_assert!(!inner.contains(['<', '>', '&']));
+            let back: Value = serde_json::from_str(inner).unwrap();
+            prop_assert_eq!(back[0]["content"].as_str(), Some(content.as_str()));
+        }
+    }
+}
