@@ -19,4 +19,5 @@ pub mod error;
 pub mod llm;
 mod os;
 mod tools;
+mod ui;
 pub mod wire;
