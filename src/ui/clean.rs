@@ -140,8 +140,10 @@ mod tests {
         prop_oneof![
             any::<String>(),
             any::<char>().prop_map(String::from),
-            prop::sample::select(vec!["\x1b", "\x1b[", "\x1b]8;;", "\u{9b}", "\u{9d}", "\r", "\u{202e}"])
-                .prop_map(String::from),
+            prop::sample::select(vec![
+                "\x1b", "\x1b[", "\x1b]8;;", "\u{9b}", "\u{9d}", "\r", "\u{202e}"
+            ])
+            .prop_map(String::from),
             "[0-9;?]{0,4}[a-zA-Z]",
         ]
     }

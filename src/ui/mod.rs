@@ -18,3 +18,4 @@ pub(crate) mod plain;
 pub(crate) mod roster;
 pub(crate) mod style;
 pub(crate) mod transcript;
+pub(crate) mod view;
