@@ -3,6 +3,10 @@
 //! *Invariant:* only this layer uses `nix`, `signal-hook` and `unsafe`; it knows nothing of teams or
 //! messages.
 
+#[cfg(test)]
+pub(crate) mod pty;
+pub(crate) mod window;
+
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Where time comes from. Deadlines use [`Clock::monotonic`]; wall-clock time is for people and files.

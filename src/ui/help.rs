@@ -43,9 +43,7 @@ pub(crate) fn commands() -> impl Iterator<Item = &'static str> {
 /// The help text.
 pub(crate) fn help(palette: Palette) -> String {
     let mut text = String::from("Say in your own words what you want done. The lead can:\n");
-    for example in EXAMPLES {
-        text.push_str(&format!("  {}\n", palette.bold(example)));
-    }
+    text.extend(EXAMPLES.map(|example| format!("  {}\n", palette.bold(example))));
     text.push_str("\nYou may type at any time, also while the lead works.\n\n");
     text.push_str(&table(&COMMANDS, palette));
     text.push('\n');

@@ -121,7 +121,9 @@ impl Live {
         let palette = self.palette;
         let row_width = view.width.unwrap_or(200);
         match progress {
-            Progress::Text(_) | Progress::Retry { .. } => String::new(),
+            Progress::Text(_)
+            | Progress::Retry { .. }
+            | Progress::ToolEnded { is_error: false, .. } => String::new(),
             Progress::Mail(message) => self.mail(message, view),
             Progress::TurnStarted { by_mail } => {
                 self.turn = Said::Nothing;
@@ -134,7 +136,6 @@ impl Live {
             Progress::ToolStarted { name, summary } => {
                 palette.dim(&one_line(&format!("⏺ {name} {summary}"), row_width)) + "\n"
             }
-            Progress::ToolEnded { is_error: false, .. } => String::new(),
             Progress::ToolEnded { is_error: true, name, content } => {
                 let why = if content.trim().is_empty() {
                     format!("{name} failed")

@@ -24,17 +24,15 @@ pub(crate) fn line(name: &str, object: &Map<String, Value>, view: &View) -> Stri
         "WARN" => palette.warn(&head),
         _ => palette.dim(&head),
     };
-    let mut what = message.map_or_else(String::new, plain);
-    for (key, value) in object.iter().chain(inner.into_iter().flatten()) {
-        if !PLACED.contains(&key.as_str()) {
-            what.push_str(&format!(" {key}={}", plain(value)));
-        }
-    }
+    let mut words = vec![message.map_or_else(String::new, plain)];
+    let details = object.iter().chain(inner.into_iter().flatten());
+    let details = details.filter(|(key, _)| !PLACED.contains(&key.as_str()));
+    words.extend(details.map(|(key, value)| format!("{key}={}", plain(value))));
     let name = one_line(name, NAME_WIDTH);
     let used = "00:00:00 LEVEL ".len() + name.len() + 1;
     let room = view.width.map_or(2000, |width| width.saturating_sub(used).max(20));
     let time = palette.dim(&time(object, view));
-    format!("{time} {head} {} {}\n", palette.bold(&name), one_line(&what, room))
+    format!("{time} {head} {} {}\n", palette.bold(&name), one_line(&words.join(" "), room))
 }
 
 fn time(object: &Map<String, Value>, view: &View) -> String {

@@ -52,12 +52,12 @@ pub(super) fn wrap(line: &str, width: usize) -> Vec<String> {
     rows
 }
 
-/// Head of at most `width` columns, and the rest. The head is never empty, so that cutting ends.
+/// Head of at most `width` columns, and the rest.
 fn split_at_column(text: &str, width: usize) -> (&str, &str) {
     let mut used = 0;
     for (at, c) in text.char_indices() {
         used += c.width().unwrap_or(0);
-        if used > width && (at > 0 || width == 0) {
+        if used > width {
             return text.split_at(at);
         }
     }
@@ -75,6 +75,7 @@ mod tests {
         assert_eq!(fit("日本語", 5), "日本…");
         assert_eq!(pad("日本語", 5), "日本…");
         assert_eq!(pad("ab", 4), "ab  ");
+        assert_eq!(fit("日本", 2), "…");
         assert_eq!(fit("abc", 0), "");
     }
 

@@ -48,9 +48,10 @@ fn entry(message: &Message, standing: Option<Standing>, view: &View) -> String {
     let time = message.timestamp.map_or_else(|| "--:--:--".into(), |at| view.clock(at));
     let from = one_line(&message.from, NAME_WIDTH);
     let to = message.to.as_deref().map(|to| format!(" -> {}", one_line(to, NAME_WIDTH)));
-    let kind = match &message.body {
-        Body::Message { .. } => String::new(),
-        body => format!(" [{}]", one_line(body.kind(), NAME_WIDTH)),
+    let kind = if matches!(message.body, Body::Message { .. }) {
+        String::new()
+    } else {
+        format!(" [{}]", one_line(message.body.kind(), NAME_WIDTH))
     };
     let mark = match standing {
         None => String::new(),
@@ -89,8 +90,10 @@ fn meaning(body: &Body) -> String {
         Some(reason) => format!(": {reason}"),
     };
     match body {
-        Body::Message { .. } | Body::Broadcast {} | Body::Unknown { .. } => String::new(),
-        Body::Result { outcome: Outcome::Done } => String::new(),
+        Body::Message { .. }
+        | Body::Broadcast {}
+        | Body::Unknown { .. }
+        | Body::Result { outcome: Outcome::Done } => String::new(),
         Body::Result { outcome: Outcome::Failed } => "the turn failed".into(),
         Body::Result { outcome: Outcome::Interrupted } => "the turn was interrupted".into(),
         Body::IdleNotification { reason: IdleReason::Available } => "is idle".into(),

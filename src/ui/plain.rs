@@ -4,6 +4,7 @@
 //! The JSON written here is a contract (SPEC 6): each field is named here, none is derived from an
 //! internal type by accident.
 
+use super::clean::clean;
 use super::live::Live;
 use super::style::Palette;
 use crate::agent::progress::Progress;
@@ -101,8 +102,7 @@ impl<O: Write, N: Write> Headless<O, N> {
         match self.format {
             Format::Text if summary.result.is_empty() => Ok(()),
             Format::Text => {
-                let text = summary.result.trim_end_matches('\n');
-                writeln!(self.out, "{text}")?;
+                writeln!(self.out, "{}", clean(summary.result.trim_end_matches('\n')))?;
                 self.out.flush()
             }
             Format::Json | Format::StreamJson => self.line(&result(summary)),

@@ -241,7 +241,7 @@ alice  ◐ waiting  2m   2     rehearsal
             name in "[a-z]{1,32}", role in "\\PC{0,80}", activity in any::<String>(),
             model in "[a-z/-]{0,60}", tokens: u64, width in 40usize..200,
         ) {
-            let row = RosterRow { name, role, activity, model, tokens, ..row("x", Status::Starting) };
+            let row = RosterRow { name, role, activity, tokens, model, ..row("x", Status::Starting) };
             for line in roster_table(&[row], Palette::plain(), width).lines() {
                 prop_assert!(columns(line) <= width, "{} columns at {width}: {line}", columns(line));
             }

@@ -48,7 +48,7 @@ pub(crate) fn line(line: &Line, view: &View) -> String {
         }
         Entry::Unknown => vec![format!("{time} {}", palette.dim("(written by a later version)"))],
     };
-    rows.iter().map(|row| format!("{row}\n")).collect()
+    rows.into_iter().map(|row| row + "\n").collect()
 }
 
 fn mail(object: &serde_json::Map<String, serde_json::Value>, time: &str, view: &View) -> String {
