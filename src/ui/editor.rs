@@ -192,7 +192,8 @@ impl Printer {
 
     /// Ends the editor: takes the prompt off the screen and gives the terminal back as it was.
     pub(super) fn finish(mut self) {
-        // rustyline holds one message: once it has taken this one in, it has printed all others.
+        // rustyline has room for one message: when this one finds it, all others have been taken, and
+        // what is taken is printed before the next prompt, where closing takes effect.
         self.print(NOTHING.into());
         if self.stage.go(&[Place::Away, Place::Editing], Place::Closing) == Place::Closing {
             // The editor sleeps until something is to be read or printed.
