@@ -23,4 +23,5 @@ mod protocol;
 mod settings;
 pub mod store;
 mod tools;
+mod ui;
 pub mod wire;

@@ -8,6 +8,9 @@ pub(crate) mod file;
 pub(crate) mod identity;
 pub(crate) mod lease;
 pub(crate) mod watch;
+#[cfg(test)]
+pub(crate) mod pty;
+pub(crate) mod window;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

@@ -1,0 +1,439 @@
+//! The interactive lead's terminal: what is typed comes out as [`Input`] values, what is shown
+//! appears above the line being typed.
+//!
+//! Two threads stand behind it, one that reads and one that prints, so that neither a person who
+//! thinks nor a terminal that is slow ever holds up the agent. Without a terminal on both sides the
+//! same calls read plain lines and write plain text.
+
+use super::clean::one_line;
+use super::editor::{self, Printer, Setup, Words, write_out};
+use super::live::Live;
+use super::messages::NAME_WIDTH;
+use super::style::Palette;
+use crate::agent::progress::Progress;
+use crate::os::window;
+use std::io::{self, BufRead, IsTerminal};
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// Longest time that closing may take.
+const LAST_WORDS: Duration = Duration::from_secs(3);
+
+/// What a person did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::enum_variant_names, reason = "EndOfInput is what happened, not a kind of Input")]
+pub(crate) enum Input {
+    /// A line, or several when they were pasted; may be blank.
+    Line(String),
+    /// Ctrl-C on an empty line.
+    Interrupt,
+    /// Ctrl-D on an empty line, or the end of a piped stdin.
+    EndOfInput,
+    /// The terminal is gone. Nothing comes after it.
+    Closed,
+}
+
+/// How the console looks and what it offers.
+#[derive(Debug)]
+pub(crate) struct ConsoleOptions {
+    /// The colours.
+    pub(crate) palette: Palette,
+    /// What stands before the line; empty space at its end is part of it.
+    pub(crate) prompt: String,
+    /// Where lines are kept between sessions.
+    pub(crate) history_file: Option<PathBuf>,
+    /// Slash commands that complete.
+    pub(crate) completions: Vec<String>,
+}
+
+/// A member of the team as far as the console cares.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Face {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its colour word.
+    pub(crate) color: String,
+}
+
+/// The terminal. Dropping it gives the terminal back.
+#[derive(Debug)]
+pub(crate) struct Console {
+    palette: Palette,
+    kind: Kind,
+    commands: Vec<String>,
+    words: Words,
+    live: Live,
+    /// `None` while closing.
+    rows: Option<mpsc::Sender<String>>,
+    printed: mpsc::Receiver<()>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A person sits there.
+    Terminal,
+    /// Files or pipes.
+    Plain,
+}
+
+/// Where rows go.
+enum Way {
+    /// Above the line being typed.
+    Above(Printer),
+    /// Straight to stdout.
+    Straight,
+}
+
+impl Console {
+    /// Takes the terminal, or stdin and stdout as they are.
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub(crate) fn start(options: ConsoleOptions) -> io::Result<(Self, UnboundedReceiver<Input>)> {
+        let (inputs, received) = unbounded_channel();
+        let ConsoleOptions { palette, prompt, history_file, completions: commands } = options;
+        let words: Words = Arc::new(Mutex::new(commands.clone()));
+        let setup = Setup { palette, prompt, history_file, words: words.clone() };
+        let on_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
+        // A terminal that cannot move its cursor is read like a pipe.
+        let parts = on_terminal.then(|| editor::open(setup, inputs.clone()).ok()).flatten();
+        let (kind, reader, way): (_, Box<dyn FnOnce() + Send>, _) = match parts {
+            Some(parts) => (Kind::Terminal, parts.reader, Way::Above(parts.printer)),
+            None => (Kind::Plain, Box::new(move || read_lines(&inputs)), Way::Straight),
+        };
+        let (rows, to_print) = mpsc::channel();
+        let (finished, printed) = mpsc::channel();
+        thread::Builder::new().name("console-out".into()).spawn(move || {
+            print_rows(&to_print, way);
+            drop(finished);
+        })?;
+        thread::Builder::new().name("console-in".into()).spawn(reader)?;
+        let live = Live::new(palette);
+        let rows = Some(rows);
+        Ok((Self { palette, kind, commands, words, live, rows, printed }, received))
+    }
+
+    /// Shows what the lead does.
+    pub(crate) fn show(&mut self, progress: &Progress) {
+        let rows = self.live.rows(progress, self.width());
+        self.put(rows);
+    }
+
+    /// Shows what a teammate does, on one line.
+    pub(crate) fn member(&self, face: &Face, text: &str) {
+        let name = one_line(&face.name, NAME_WIDTH);
+        let room = self.width().map_or(200, |width| width.saturating_sub(name.len() + 3));
+        let text = self.palette.dim(&one_line(text, room));
+        self.put(format!("{} {text}\n", self.palette.member(&face.color, &format!("│ {name}"))));
+    }
+
+    /// Shows text that a view of this layer has made.
+    pub(crate) fn print(&self, text: &str) {
+        let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+        self.put(format!("{text}{end}"));
+    }
+
+    /// Tells who is on the team: their names complete, their mail has their colour.
+    pub(crate) fn set_members(&mut self, members: &[Face]) {
+        let names = members.iter().map(|face| format!("@{}", face.name));
+        let words = self.commands.iter().cloned().chain(names).collect();
+        *self.words.lock().unwrap_or_else(PoisonError::into_inner) = words;
+        let color = |face: &Face| (face.name.clone(), face.color.clone());
+        self.live.set_colors(members.iter().map(color).collect());
+    }
+
+    /// Columns that text may take; `None` where nobody counts them.
+    pub(crate) fn width(&self) -> Option<usize> {
+        match self.kind {
+            Kind::Terminal => window::columns(),
+            Kind::Plain => None,
+        }
+    }
+
+    /// Prints what is left, takes the prompt away and gives the terminal back as it was. Takes a few
+    /// milliseconds, and never longer than a few seconds.
+    pub(crate) fn close(self) {
+        drop(self);
+    }
+
+    fn put(&self, rows: String) {
+        if let Some(to_print) = self.rows.as_ref().filter(|_| !rows.is_empty()) {
+            // The printing thread ends only after this sender.
+            to_print.send(rows).ok();
+        }
+    }
+}
+
+impl Drop for Console {
+    fn drop(&mut self) {
+        self.rows = None;
+        // Nothing is ever sent: the wait ends when the thread does.
+        self.printed.recv_timeout(LAST_WORDS).ok();
+    }
+}
+
+/// Prints until nobody can send any more. What has gathered meanwhile is printed as one piece.
+fn print_rows(rows: &mpsc::Receiver<String>, mut way: Way) {
+    while let Ok(mut text) = rows.recv() {
+        text.extend(rows.try_iter());
+        match &mut way {
+            Way::Above(printer) => printer.print(text),
+            Way::Straight => write_out(&text),
+        }
+    }
+    if let Way::Above(printer) = way {
+        printer.finish();
+    }
+}
+
+/// Reads plain lines until they end.
+fn read_lines(inputs: &UnboundedSender<Input>) {
+    let mut stdin = io::stdin().lock();
+    loop {
+        let mut line = Vec::new();
+        let input = match stdin.read_until(b'\n', &mut line) {
+            Ok(0) => Input::EndOfInput,
+            Ok(_) => {
+                let text = String::from_utf8_lossy(&line);
+                Input::Line(text.trim_end_matches(['\n', '\r']).to_owned())
+            }
+            Err(_) => Input::Closed,
+        };
+        let last = !matches!(input, Input::Line(_));
+        if inputs.send(input).is_err() || last {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! A person at a real pseudo-terminal, and the test program itself, started again, behind it.
+
+    use super::*;
+    use crate::os::pty::{self, Pty};
+    use std::fs::File;
+    use std::io::{BufReader, Write};
+    use std::process::{Child, Command, Stdio};
+    use std::time::Instant;
+
+    const BOUND: Duration = Duration::from_secs(20);
+    /// Set in the child; holds its history file.
+    const CHILD: &str = "CONSOLE_TEST_HISTORY";
+
+    /// The program: tells on stderr what came in, and does a few things on command.
+    #[test]
+    fn child() {
+        #[expect(clippy::disallowed_methods, reason = "this is not the program but its stand-in")]
+        let Some(history) = std::env::var_os(CHILD) else { return };
+        let (mut console, mut inputs) = Console::start(ConsoleOptions {
+            palette: Palette::plain(),
+            prompt: "> ".into(),
+            history_file: Some(history.into()),
+            completions: vec!["/team".into(), "/quit".into()],
+        })
+        .unwrap();
+        console.set_members(&[Face { name: "alice".into(), color: "blue".into() }]);
+        console.print("ready");
+        while let Some(input) = inputs.blocking_recv() {
+            eprintln!("{input:?}");
+            match &input {
+                Input::Interrupt => flood(&mut console),
+                Input::Line(line) if line == "quit" => break,
+                Input::Line(line) => console.print(&format!("echo {line}")),
+                Input::EndOfInput => {}
+                Input::Closed => break,
+            }
+        }
+        console.print("bye");
+        console.close();
+        eprintln!("closed");
+    }
+
+    fn flood(console: &mut Console) {
+        let (_open, never) = mpsc::channel::<()>();
+        for number in 0..100 {
+            console.show(&Progress::Text(format!("line {number} of the flood\n")));
+            // The pace of a fast model.
+            never.recv_timeout(Duration::from_millis(3)).ok();
+        }
+        console.show(&Progress::Text("a last word".into()));
+        console.member(&Face { name: "alice".into(), color: "blue".into() }, "bash ls");
+        console.show(&Progress::Note("the end of the flood".into()));
+    }
+
+    fn command(program: &[&str], term: &str) -> Command {
+        let (first, rest) = program.split_first().unwrap();
+        let mut command = Command::new(first);
+        command.args(rest).arg(std::env::current_exe().unwrap());
+        command.args(["--exact", "ui::console::tests::child", "--nocapture"]);
+        command.env_clear().env("TERM", term).env(CHILD, "").stderr(Stdio::piped());
+        command
+    }
+
+    /// Lines of the child's stderr, as they come.
+    fn listen(child: &mut Child) -> mpsc::Receiver<String> {
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let (told, listener) = mpsc::channel();
+        thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|l| told.send(l)));
+        listener
+    }
+
+    struct Person {
+        child: Child,
+        outer: File,
+        screen: vt100::Parser,
+        told: mpsc::Receiver<String>,
+    }
+
+    impl Person {
+        fn sit_down(command: &mut Command) -> Self {
+            let (mut child, outer) = Pty::open(160, 80).unwrap().spawn(command).unwrap();
+            let told = listen(&mut child);
+            let mut person = Self { child, outer, screen: vt100::Parser::new(160, 80, 0), told };
+            person.see("the prompt", |rows| rows.contains("ready") && rows.ends_with("\n>"));
+            person
+        }
+
+        fn types(&mut self, keys: &str) {
+            self.outer.write_all(keys.as_bytes()).unwrap();
+        }
+
+        fn rows(&self) -> String {
+            let rows = self.screen.screen().rows(0, 80).map(|row| row.trim_end().to_owned());
+            rows.collect::<Vec<_>>().join("\n").trim_end().to_owned()
+        }
+
+        /// Waits until the screen looks so.
+        fn see(&mut self, what: &str, looks: impl Fn(&str) -> bool) {
+            let deadline = Instant::now() + BOUND;
+            while !looks(&self.rows()) {
+                let left = deadline.saturating_duration_since(Instant::now());
+                match pty::read(&mut self.outer, left) {
+                    Ok(Some(bytes)) => self.screen.process(&bytes),
+                    other => panic!("never saw {what} ({other:?}):\n{}", self.rows()),
+                }
+            }
+        }
+
+        fn hears(&self, wanted: &str) {
+            assert_eq!(self.told.recv_timeout(BOUND).unwrap(), wanted);
+        }
+
+        /// Types `quit` and sees the program out.
+        fn quits(mut self) {
+            self.types("quit\r");
+            self.see("the farewell", |rows| rows.contains("bye"));
+            self.hears("Line(\"quit\")");
+            self.hears("closed");
+            assert!(pty::is_cooked(&self.outer).unwrap());
+            while let Ok(Some(bytes)) = pty::read(&mut self.outer, BOUND) {
+                self.screen.process(&bytes);
+            }
+            let rows = self.rows();
+            let after = rows.split("bye\n").nth(1).unwrap_or_default();
+            assert!(!after.contains('>'), "the prompt is still there:\n{rows}");
+            assert!(self.child.wait().unwrap().success());
+        }
+    }
+
+    impl Drop for Person {
+        fn drop(&mut self) {
+            self.child.kill().ok();
+            self.child.wait().ok();
+        }
+    }
+
+    fn someone() -> Person {
+        Person::sit_down(&mut command(&["/usr/bin/env"], "xterm-256color"))
+    }
+
+    #[test]
+    fn what_is_typed_stays_whole_while_lines_are_printed_above_it() {
+        let mut person = someone();
+        person.types("\x03");
+        person.hears("Interrupt");
+        for key in "the quick brown fox jumps".chars() {
+            person.types(&key.to_string());
+            let typed_so_far = format!("{key}");
+            person.see("the key", |rows| rows.ends_with(typed_so_far.trim()));
+        }
+        person.see("the end", |rows| rows.contains("the end of the flood"));
+        person.see("the typed line", |rows| rows.ends_with("\n> the quick brown fox jumps"));
+        let rows = person.rows();
+        let mut wanted: Vec<String> = (0..100).map(|n| format!("line {n} of the flood")).collect();
+        wanted.extend(["│ alice bash ls", "a last word", "the end of the flood"].map(String::from));
+        let start = rows.find("line 0 of").unwrap();
+        let shown: Vec<&str> = rows[start..].lines().collect();
+        assert_eq!(shown[..wanted.len()], wanted);
+        person.types("\r");
+        person.hears("Line(\"the quick brown fox jumps\")");
+        person.quits();
+    }
+
+    #[test]
+    fn ctrl_c_clears_what_is_typed_and_interrupts_when_nothing_is() {
+        let mut person = someone();
+        person.types("rm -rf everything");
+        person.see("the text", |rows| rows.ends_with("everything"));
+        person.types("\x03");
+        person.see("the empty line", |rows| rows.ends_with("\n>"));
+        person.types("\x03");
+        person.hears("Interrupt");
+        person.types("\x04");
+        person.hears("EndOfInput");
+        person.quits();
+    }
+
+    #[test]
+    fn lines_typed_ahead_and_pasted_lines_arrive_as_they_were_meant() {
+        let mut person = someone();
+        person.types("one\rtwo\rthr");
+        person.hears("Line(\"one\")");
+        person.hears("Line(\"two\")");
+        person.types("ee\r");
+        person.hears("Line(\"three\")");
+        person.types("\x1b[200~first\rsecond\x1b[201~ and\x1b\rthird\r");
+        person.hears("Line(\"first\\nsecond and\\nthird\")");
+        person.quits();
+    }
+
+    #[test]
+    fn tab_completes_and_up_brings_back() {
+        let mut person = someone();
+        person.types("/te\t@al\tx\r");
+        person.hears("Line(\"/team @alice x\")");
+        person.see("the echo", |rows| rows.contains("echo /team"));
+        person.types("\x1b[A\r");
+        person.hears("Line(\"/team @alice x\")");
+        person.quits();
+    }
+
+    #[test]
+    fn a_terminal_that_goes_away_is_told_and_hurts_nobody() {
+        let ignore_hangup = ["/bin/sh", "-c", "trap '' HUP; exec \"$0\" \"$@\""];
+        let mut person = Person::sit_down(&mut command(&ignore_hangup, "xterm"));
+        person.outer = File::open("/dev/null").unwrap();
+        // A panic would be heard before the last word. (The test harness itself panics later.)
+        person.hears("Closed");
+        person.hears("closed");
+    }
+
+    #[test]
+    fn without_a_terminal_lines_are_read_plainly() {
+        let mut command = command(&["/usr/bin/env"], "xterm");
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let told = listen(&mut child);
+        child.stdin.take().unwrap().write_all(b"one\r\ntw\xff\nquit\n").unwrap();
+        let told: Vec<String> = told.iter().collect();
+        assert_eq!(told, ["Line(\"one\")", "Line(\"tw\u{fffd}\")", "Line(\"quit\")", "closed"]);
+        let output = child.wait_with_output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains("ready\necho one\n") && text.contains("bye\n"), "{text}");
+        assert!(!text.contains('\x1b') && !text.contains("> "), "{text}");
+    }
+}

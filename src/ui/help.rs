@@ -1,0 +1,74 @@
+//! What `/help` says, and the list of slash commands.
+
+use super::measure::{columns, pad};
+use super::style::Palette;
+
+/// The slash commands: how they are typed, and what they do.
+const COMMANDS: [(&str, &str); 8] = [
+    ("/team", "who is on the team, what everybody does, what waits"),
+    ("/inbox", "your lead's mail: unread, and taken in since you last looked"),
+    ("/log NAME", "the last lines of somebody's log"),
+    ("/stop NAME", "end one teammate gracefully"),
+    ("/mode [MODE]", "show or set the permission mode: default, accept_edits, plan, bypass"),
+    ("/cost", "turns and tokens of everybody"),
+    ("/help", "this text"),
+    ("/quit", "stop the whole team gracefully and leave"),
+];
+
+/// What the lead understands.
+const EXAMPLES: [&str; 4] = [
+    "Spawn alice (coder) and bob (tester). Have alice send bob a message.",
+    "Spawn alice as a backend developer. Ask her to create schema.sql with a users table.",
+    "Broadcast \"phase 1 complete\" to all teammates",
+    "Shut down alice gracefully, then show the team.",
+];
+
+const KEYS: [(&str, &str); 6] = [
+    ("@alice TEXT", "write to alice directly, past the lead"),
+    ("Tab", "complete a command or a name"),
+    ("Alt-Enter", "a new line without sending; a paste keeps its lines"),
+    ("Up, Ctrl-R", "earlier input"),
+    (
+        "Ctrl-C",
+        "clears the line; during a turn interrupts it; again: stops the team; again: at once",
+    ),
+    ("Ctrl-D", "on an empty line: like /quit"),
+];
+
+/// The words that complete after a slash.
+pub(crate) fn commands() -> impl Iterator<Item = &'static str> {
+    COMMANDS.iter().map(|(usage, _)| usage.split(' ').next().unwrap_or(usage))
+}
+
+/// The help text.
+pub(crate) fn help(palette: Palette) -> String {
+    let mut text = String::from("Say in your own words what you want done. The lead can:\n");
+    text.extend(EXAMPLES.map(|example| format!("  {}\n", palette.bold(example))));
+    text.push_str("\nYou may type at any time, also while the lead works.\n\n");
+    text.push_str(&table(&COMMANDS, palette));
+    text.push('\n');
+    text.push_str(&table(&KEYS, palette));
+    text
+}
+
+fn table(rows: &[(&str, &str)], palette: Palette) -> String {
+    let width = rows.iter().map(|(left, _)| columns(left)).max().unwrap_or_default();
+    let line =
+        |(left, right): &(&str, &str)| format!("  {}  {right}\n", palette.bold(&pad(left, width)));
+    rows.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_is_explained_and_completes() {
+        let text = help(Palette::plain());
+        for command in commands() {
+            assert!(command.starts_with('/') && text.contains(command), "{command}");
+        }
+        assert!(commands().any(|command| command == "/log"));
+        assert!(text.lines().all(|line| columns(line) <= 100), "{text}");
+    }
+}

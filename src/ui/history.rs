@@ -1,0 +1,95 @@
+//! What was typed before: one JSON string a line, so that a pasted paragraph is one entry.
+//!
+//! The caller names the file. It is a comfort: where it cannot be read or written, the session goes
+//! on without it. (rustyline's own file history would change the umask of the whole process.)
+
+use std::fs::OpenOptions;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+
+/// Entries that are offered again.
+pub(super) const OFFERED: usize = 1000;
+/// Bytes that are read from the end of the file, many times what the entries need.
+const READ_BYTES: u64 = 4 * 1024 * 1024;
+
+/// The file, or nothing once it has failed.
+#[derive(Debug)]
+pub(super) struct History {
+    file: Option<PathBuf>,
+}
+
+impl History {
+    /// The history in that file.
+    pub(super) fn new(file: Option<PathBuf>) -> Self {
+        Self { file }
+    }
+
+    /// The last entries, oldest first.
+    pub(super) fn load(&self) -> Vec<String> {
+        let text = self.file.as_ref().and_then(|file| tail(file).ok()).unwrap_or_default();
+        let entries = text.split(|byte| *byte == b'\n');
+        let mut entries: Vec<String> =
+            entries.filter_map(|line| serde_json::from_slice(line).ok()).collect();
+        entries.split_off(entries.len().saturating_sub(OFFERED))
+    }
+
+    /// Keeps an entry.
+    pub(super) fn keep(&mut self, entry: &str) {
+        if let Some(file) = &self.file
+            && append(file, entry).is_err()
+        {
+            self.file = None;
+        }
+    }
+}
+
+fn tail(file: &PathBuf) -> io::Result<Vec<u8>> {
+    let mut file = OpenOptions::new().read(true).open(file)?;
+    let length = file.metadata()?.len();
+    io::Seek::seek(&mut file, io::SeekFrom::Start(length.saturating_sub(READ_BYTES)))?;
+    let mut text = Vec::new();
+    file.take(READ_BYTES).read_to_end(&mut text)?;
+    Ok(text)
+}
+
+fn append(file: &PathBuf, entry: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(file)?;
+    let line = serde_json::Value::from(entry).to_string() + "\n";
+    file.write_all(line.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn entries_come_back_with_their_lines_and_only_the_owner_reads_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("history");
+        let mut history = History::new(Some(file.clone()));
+        assert!(history.load().is_empty());
+        history.keep("one");
+        history.keep("two\nlines");
+        append(&file, "three").unwrap();
+        assert_eq!(History::new(Some(file.clone())).load(), ["one", "two\nlines", "three"]);
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn damage_and_refusal_do_not_matter() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("history");
+        OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&file)
+            .and_then(|mut file| file.write_all(b"\"a\"\n\"torn\n\xff\n\"b\"\n"))
+            .unwrap();
+        assert_eq!(History::new(Some(file)).load(), ["a", "b"]);
+        let mut refused = History::new(Some(folder.path().join("no/such/folder")));
+        refused.keep("x");
+        assert_eq!(refused.file, None);
+    }
+}

@@ -1,0 +1,182 @@
+//! Colours and marks: one palette for everything that is shown.
+//!
+//! Knows nothing of the terminal: the caller decides whether there is one and what the environment
+//! says.
+
+use crate::wire::roster::Status;
+use anstyle::{AnsiColor, Style};
+
+/// What `--color` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub(crate) enum ColorChoice {
+    /// On a terminal, unless `NO_COLOR` is set.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// How text is painted; the plain palette leaves it as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Palette {
+    colored: bool,
+}
+
+/// Colours of members, in the order they are given out. Red is kept for failures.
+const MEMBER_COLORS: [(&str, AnsiColor); 10] = [
+    ("blue", AnsiColor::Blue),
+    ("green", AnsiColor::Green),
+    ("yellow", AnsiColor::Yellow),
+    ("magenta", AnsiColor::Magenta),
+    ("cyan", AnsiColor::Cyan),
+    ("bright_blue", AnsiColor::BrightBlue),
+    ("bright_green", AnsiColor::BrightGreen),
+    ("bright_yellow", AnsiColor::BrightYellow),
+    ("bright_magenta", AnsiColor::BrightMagenta),
+    ("bright_cyan", AnsiColor::BrightCyan),
+];
+
+/// The colour word for the member that joined as number `index`.
+pub(crate) fn color_for(index: usize) -> &'static str {
+    MEMBER_COLORS.iter().cycle().nth(index % MEMBER_COLORS.len()).map_or("blue", |(word, _)| word)
+}
+
+/// What a status looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mark {
+    /// One column wide.
+    pub(crate) glyph: char,
+    /// The word behind it.
+    pub(crate) word: &'static str,
+    style: Style,
+}
+
+/// Whether a life lock is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// Somebody holds it.
+    Alive,
+    /// Nobody does, whatever the roster says.
+    Dead,
+}
+
+impl Mark {
+    /// The mark of a status; who is dead without having ended in order is shown as dead.
+    pub(crate) fn of(status: Status, life: Life) -> Self {
+        let plain = Style::new();
+        let color = |color: AnsiColor| plain.fg_color(Some(color.into()));
+        let (glyph, word, style) = match (status, life) {
+            (Status::Shutdown, _) => ('·', "shutdown", plain.dimmed()),
+            (Status::Failed, _) => ('✗', "failed", color(AnsiColor::Red)),
+            (_, Life::Dead) => ('✗', "dead", color(AnsiColor::Red)),
+            (Status::Starting, Life::Alive) => ('◌', "starting", color(AnsiColor::Cyan)),
+            (Status::Working, Life::Alive) => ('●', "working", color(AnsiColor::Green)),
+            (Status::Idle, Life::Alive) => ('○', "idle", plain),
+            (Status::Waiting, Life::Alive) => ('◐', "waiting", color(AnsiColor::Yellow)),
+            (Status::Stopping, Life::Alive) => ('◑', "stopping", color(AnsiColor::Yellow)),
+        };
+        Self { glyph, word, style }
+    }
+}
+
+impl Palette {
+    /// The palette for a choice; `terminal` tells whether the output is one. The caller turns
+    /// [`ColorChoice::Auto`] into [`ColorChoice::Never`] when `NO_COLOR` is set.
+    pub(crate) fn new(choice: ColorChoice, terminal: bool) -> Self {
+        let colored = match choice {
+            ColorChoice::Auto => terminal,
+            ColorChoice::Always => true,
+            ColorChoice::Never => false,
+        };
+        Self { colored }
+    }
+
+    /// No colours.
+    pub(crate) fn plain() -> Self {
+        Self { colored: false }
+    }
+
+    /// Secondary text.
+    pub(crate) fn dim(self, text: &str) -> String {
+        self.paint(Style::new().dimmed(), text)
+    }
+
+    /// Titles and names.
+    pub(crate) fn bold(self, text: &str) -> String {
+        self.paint(Style::new().bold(), text)
+    }
+
+    /// Failures.
+    pub(crate) fn bad(self, text: &str) -> String {
+        self.paint(Style::new().fg_color(Some(AnsiColor::Red.into())), text)
+    }
+
+    /// What needs an eye kept on it.
+    pub(crate) fn warn(self, text: &str) -> String {
+        self.paint(Style::new().fg_color(Some(AnsiColor::Yellow.into())), text)
+    }
+
+    /// Text in a member's colour; an unknown word leaves it as it is.
+    pub(crate) fn member(self, color: &str, text: &str) -> String {
+        let known = MEMBER_COLORS.iter().find(|(word, _)| *word == color);
+        match known {
+            Some((_, color)) => self.paint(Style::new().fg_color(Some((*color).into())), text),
+            None => text.to_owned(),
+        }
+    }
+
+    /// Text in the colour of a status.
+    pub(crate) fn mark(self, mark: Mark, text: &str) -> String {
+        self.paint(mark.style, text)
+    }
+
+    /// Each line painted by itself: a pager or a repainted prompt may begin at any line.
+    fn paint(self, style: Style, text: &str) -> String {
+        if !self.colored || style.is_plain() {
+            return text.to_owned();
+        }
+        let paint = |line: &str| match line {
+            "" => String::new(),
+            line => format!("{}{line}{}", style.render(), style.render_reset()),
+        };
+        text.split('\n').map(paint).collect::<Vec<_>>().join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_choice_decides() {
+        let red = "\x1b[31mno\x1b[0m";
+        assert_eq!(Palette::new(ColorChoice::Auto, true).bad("no"), red);
+        assert_eq!(Palette::new(ColorChoice::Auto, false).bad("no"), "no");
+        assert_eq!(Palette::new(ColorChoice::Always, false).bad("no"), red);
+        assert_eq!(Palette::new(ColorChoice::Never, true).bad("no"), "no");
+    }
+
+    #[test]
+    fn every_line_carries_its_own_colour() {
+        let painted = Palette::new(ColorChoice::Always, true).dim("a\n\nb\n");
+        assert_eq!(painted, "\x1b[2ma\x1b[0m\n\n\x1b[2mb\x1b[0m\n");
+    }
+
+    #[test]
+    fn colours_repeat_after_the_last_and_unknown_words_paint_nothing() {
+        assert_eq!(color_for(0), "blue");
+        assert_eq!(color_for(MEMBER_COLORS.len() + 1), "green");
+        let palette = Palette::new(ColorChoice::Always, true);
+        assert_eq!(palette.member("octarine", "x"), "x");
+        assert_eq!(palette.member(color_for(1), "x"), "\x1b[32mx\x1b[0m");
+    }
+
+    #[test]
+    fn the_dead_are_shown_as_dead_unless_they_ended() {
+        assert_eq!(Mark::of(Status::Working, Life::Dead).word, "dead");
+        assert_eq!(Mark::of(Status::Shutdown, Life::Dead).word, "shutdown");
+        assert_eq!(Mark::of(Status::Failed, Life::Dead).word, "failed");
+    }
+}

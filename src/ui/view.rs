@@ -1,0 +1,105 @@
+//! What every view shares: colours, width, the local time, blocks of foreign text.
+
+use super::clean::clean;
+use super::measure::wrap;
+use super::style::Palette;
+use crate::wire::Timestamp;
+use jiff::tz::TimeZone;
+
+/// How views are laid out.
+#[derive(Debug, Clone)]
+pub(crate) struct View {
+    /// The colours.
+    pub(crate) palette: Palette,
+    /// Columns to wrap at; `None` leaves lines as they are, for pipes.
+    pub(crate) width: Option<usize>,
+    zone: TimeZone,
+}
+
+/// Lines of a block that are shown before the rest is only counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// All of them.
+    Whole,
+    /// At most so many.
+    Lines(usize),
+}
+
+impl View {
+    /// A view in the machine's time zone.
+    pub(crate) fn new(palette: Palette, width: Option<usize>) -> Self {
+        Self { palette, width, zone: TimeZone::system() }
+    }
+
+    /// Local time of day; a time that no calendar holds is shown as dashes.
+    pub(super) fn clock(&self, at: Timestamp) -> String {
+        let nanoseconds = at * 1e9;
+        #[expect(clippy::cast_possible_truncation, reason = "a cast of a float saturates")]
+        let whole = nanoseconds.is_finite().then_some(nanoseconds as i128);
+        let instant = whole.and_then(|whole| jiff::Timestamp::from_nanosecond(whole).ok());
+        match instant {
+            Some(instant) => instant.to_zoned(self.zone.clone()).strftime("%H:%M:%S").to_string(),
+            None => "--:--:--".into(),
+        }
+    }
+
+    /// Foreign text as rows with an indentation. Rows that do not fit into `extent` are counted.
+    pub(super) fn block(&self, text: &str, indent: &str, extent: Extent) -> Vec<String> {
+        let text = clean(text);
+        let room = self.width.map(|width| width.saturating_sub(indent.len()));
+        let mut rows: Vec<String> = Vec::new();
+        let mut hidden = 0;
+        for line in text.trim_end().split('\n') {
+            match extent {
+                Extent::Lines(most) if rows.len() >= most => hidden += 1,
+                Extent::Lines(_) | Extent::Whole => match room {
+                    Some(room) => rows.extend(wrap(line.trim_end(), room)),
+                    None => rows.push(line.trim_end().to_owned()),
+                },
+            }
+        }
+        if hidden > 0 {
+            let lines = if hidden == 1 { "line" } else { "lines" };
+            rows.push(format!("… {hidden} more {lines}"));
+        }
+        let indented = |row: String| if row.is_empty() { row } else { format!("{indent}{row}") };
+        rows.into_iter().map(indented).collect()
+    }
+
+    /// A view for tests: no colours, UTC.
+    #[cfg(test)]
+    pub(super) fn fixed(width: Option<usize>) -> Self {
+        Self { palette: Palette::plain(), width, zone: TimeZone::UTC }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn time_of_day_or_dashes() {
+        let view = View::fixed(None);
+        assert_eq!(view.clock(1_763_690_000.125), "01:53:20");
+        for no_time in [f64::NAN, f64::INFINITY, 1e300, -1e18] {
+            assert_eq!(view.clock(no_time), "--:--:--");
+        }
+    }
+
+    #[test]
+    fn a_block_is_wrapped_indented_and_cut() {
+        let view = View::fixed(Some(10));
+        let rows = view.block("one two three\n\nfour\nfive\n\n", "  ", Extent::Lines(3));
+        assert_eq!(rows, ["  one two", "  three", "", "  … 2 more lines"]);
+        let view = View::fixed(None);
+        assert_eq!(view.block("one two three", "", Extent::Whole), ["one two three"]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_number_is_a_time_or_dashes(at: f64) {
+            prop_assert_eq!(View::fixed(None).clock(at).len(), 8);
+        }
+    }
+}
