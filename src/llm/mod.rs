@@ -2,6 +2,11 @@
 //!
 //! *Invariant:* nothing here knows of teams, inboxes or what a tool does.
 
+mod http;
+pub mod retry;
+pub mod secret;
+mod sse;
+
 use crate::wire::chat::{Reply, Request};
 use std::future::Future;
 use std::pin::Pin;
