@@ -16,7 +16,6 @@ pub use scripted::Scripted;
 pub use secret::{Redactor, Secret};
 
 use crate::wire::chat::{Reply, Request};
-use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 

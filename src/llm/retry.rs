@@ -200,7 +200,7 @@ mod tests {
         let waits = |failure, draw| -> Vec<f64> {
             let judge = |tries| match policy.judge(failure, tries, ZERO, draw) {
                 Verdict::Retry(wait) => wait.as_secs_f64(),
-                other => panic!("{other:?}"),
+                Verdict::Final | Verdict::Exhausted => panic!("no retry after {tries} tries"),
             };
             (1..=9).map(judge).collect()
         };

@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn mistakes_in_the_file_are_named_with_their_line() {
-        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
         for (bad, complaint) in [
             ("{\"txet\":\"x\"}", "txet"),
             ("not json", "expected"),

@@ -123,10 +123,10 @@ impl Report {
     }
 
     fn is_too_long(&self) -> bool {
-        let says = |words: &&str| self.message.to_lowercase().contains(*words);
+        let said = self.message.to_lowercase();
         self.status == 413
             || self.kind == "request_too_large"
-            || self.status == 400 && TOO_LONG.iter().any(|words| says(&words))
+            || self.status == 400 && TOO_LONG.iter().any(|words| said.contains(words))
     }
 }
 

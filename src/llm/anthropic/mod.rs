@@ -21,7 +21,6 @@ use error::Report;
 use reply::{Assembler, Fault};
 use request::Extras;
 use serde_json::Value;
-use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// The version of the API that this client is written for.
@@ -335,8 +334,9 @@ impl Miss {
     /// For the retry policy; nothing where a further attempt would only repeat the same.
     fn failure(&self) -> Option<Failure> {
         match self {
-            Self::Http(HttpError::Setup(_) | HttpError::TooLarge(_)) => None,
-            Self::Oversized(_) | Self::NotTheApi => None,
+            Self::Http(HttpError::Setup(_) | HttpError::TooLarge(_))
+            | Self::Oversized(_)
+            | Self::NotTheApi => None,
             Self::Http(_) | Self::Garbled(_) | Self::Cut => Some(Failure::Broken),
             Self::Reported(report) => Some(report.failure()),
         }
@@ -377,6 +377,7 @@ impl From<Fault> for Miss {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     fn secret(text: &str) -> Secret {
         Secret::new(text).unwrap()

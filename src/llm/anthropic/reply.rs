@@ -183,13 +183,15 @@ impl Assembler {
         let mut blocks = Vec::new();
         for (at, part) in std::mem::take(&mut self.parts) {
             match part.finish(at) {
-                Block::Text { text } if text.is_empty() => {}
                 Block::ToolUse { id, name, input } => {
                     if given_ids.insert(id.clone()) {
-                        blocks.push(Block::ToolUse { id: self.free_id(id), name, input });
+                        blocks.push(Block::ToolUse { id: self.free_id(&id), name, input });
                     }
                 }
-                block => blocks.push(block),
+                Block::Text { text } if text.is_empty() => {}
+                other @ (Block::Text { .. } | Block::Opaque { .. } | Block::ToolResult { .. }) => {
+                    blocks.push(other);
+                }
             }
         }
         let calls = blocks.iter().any(|block| matches!(block, Block::ToolUse { .. }));
@@ -202,8 +204,8 @@ impl Assembler {
         }
     }
 
-    fn free_id(&mut self, id: String) -> String {
-        let mut free = id.clone();
+    fn free_id(&mut self, id: &str) -> String {
+        let mut free = id.to_owned();
         let mut count = 1_u32;
         while !self.taken_ids.insert(free.clone()) {
             count += 1;
@@ -320,10 +322,8 @@ mod tests {
     }
 
     fn input_of(block: &Block) -> &Value {
-        match block {
-            Block::ToolUse { input, .. } => input,
-            other => panic!("{other:?}"),
-        }
+        let Block::ToolUse { input, .. } = block else { panic!("{block:?}") };
+        input
     }
 
     #[test]
@@ -419,14 +419,11 @@ mod tests {
         let stop = json!({"type": "message_stop"});
         let events = [call(0, "a", 0), call(1, "a", 1), call(2, "b", 2), call(3, "", 3), stop];
         let reply = replay(&["b", "b-2", "call_3"], &events).0.unwrap();
-        let got: Vec<(String, u64)> = reply
-            .blocks
-            .iter()
-            .map(|block| match block {
-                Block::ToolUse { id, input, .. } => (id.clone(), input["n"].as_u64().unwrap()),
-                other => panic!("{other:?}"),
-            })
-            .collect();
+        let pair = |block: &Block| {
+            let Block::ToolUse { id, input, .. } = block else { panic!("{block:?}") };
+            (id.clone(), input["n"].as_u64().unwrap())
+        };
+        let got: Vec<(String, u64)> = reply.blocks.iter().map(pair).collect();
         let expected = [("a", 0), ("b-3", 2), ("call_3-2", 3)];
         assert_eq!(got, expected.map(|(id, n)| (id.to_owned(), n)));
         assert_eq!(reply.stop_reason, StopReason::ToolUse);
