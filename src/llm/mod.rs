@@ -2,8 +2,20 @@
 //!
 //! *Invariant:* nothing here knows of teams, inboxes or what a tool does.
 
+pub mod anthropic;
+mod http;
+mod invariants;
+pub mod retry;
+pub mod scripted;
+pub mod secret;
+mod sse;
+
+pub use anthropic::{Anthropic, AnthropicConfig, Credentials};
+pub use http::{ConfigError, Limits, PlainHttp};
+pub use scripted::Scripted;
+pub use secret::{Redactor, Secret};
+
 use crate::wire::chat::{Reply, Request};
-use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 

@@ -1,0 +1,359 @@
+//! One POST to one endpoint: connection, headers, time limits, size limits. The only user of reqwest.
+//!
+//! *Invariant:* a secret goes to the configured host and nowhere else: redirects are not followed, a
+//! loopback address is never reached through a proxy, plain http leaves the machine only when the
+//! configuration says so. Knows nothing of what is asked or answered.
+
+use super::secret::{Redactor, Secret};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Client, Url};
+use std::cell::OnceCell;
+use std::error::Error;
+use std::net::IpAddr;
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+
+/// How long each part of a call may take, and how large an answer may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Until the connection stands.
+    pub connect: Duration,
+    /// Until the answer begins: a local model may read a long conversation for minutes first.
+    pub first_byte: Duration,
+    /// Between two pieces of the answer; a server's pings count as pieces.
+    pub silence: Duration,
+    /// The whole of one attempt.
+    pub call: Duration,
+    /// Bytes of one answer.
+    pub reply_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(5),
+            first_byte: Duration::from_secs(300),
+            silence: Duration::from_secs(90),
+            call: Duration::from_secs(600),
+            reply_bytes: 64 << 20,
+        }
+    }
+}
+
+/// Where plain http may go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PlainHttp {
+    /// To this machine only.
+    #[default]
+    LoopbackOnly,
+    /// Anywhere: somebody has decided that the network between is theirs.
+    Anywhere,
+}
+
+/// A configuration that no call can be made with.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// The base URL cannot be used.
+    #[error("the base url '{base}' cannot be used: {why}")]
+    BadBase {
+        /// What was given, without credentials.
+        base: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A header cannot be sent.
+    #[error("the header '{name}' cannot be sent: {why}")]
+    BadHeader {
+        /// Its name.
+        name: String,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// Why an exchange did not come to its end.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum HttpError {
+    /// The machine cannot make calls at all.
+    #[error("cannot set up the http client: {0}")]
+    Setup(String),
+    /// No connection, or it broke.
+    #[error("{0}")]
+    Broken(String),
+    /// The answer did not begin.
+    #[error("no answer within {0:?}")]
+    NoAnswer(Duration),
+    /// The answer stopped coming.
+    #[error("silence for {0:?}")]
+    Silence(Duration),
+    /// The attempt took too long as a whole.
+    #[error("not finished within {0:?}")]
+    TooLong(Duration),
+    /// The answer is too large.
+    #[error("the answer is larger than {0} bytes")]
+    TooLarge(usize),
+}
+
+/// An address to post to, with everything that each post carries.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    url: Url,
+    headers: HeaderMap,
+    limits: Limits,
+    redactor: Redactor,
+    /// Built at the first call: an agent that never calls a model stays small.
+    client: OnceCell<Client>,
+}
+
+/// The base with its path extended; a trailing slash makes no difference.
+pub(crate) fn join(base: &str, path: &str) -> Result<Url, ConfigError> {
+    let bad = |base: &str, why: &str| ConfigError::BadBase { base: base.into(), why: why.into() };
+    // A base that does not parse is not shown: it might be a key that went astray.
+    let mut url = Url::parse(base.trim()).map_err(|cause| bad("", &cause.to_string()))?;
+    let shown = format!("{}://{}", url.scheme(), url.host_str().unwrap_or_default());
+    if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
+        return Err(bad(&shown, "it must begin with https:// or http:// and name a host"));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(bad(&shown, "credentials do not belong into it"));
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err(bad(&shown, "it must end with a path, without ? and #"));
+    }
+    let path = format!("{}{path}", url.path().trim_end_matches('/'));
+    url.set_path(&path);
+    Ok(url)
+}
+
+impl Endpoint {
+    /// An endpoint whose answers and errors are shown only through `redactor`.
+    pub(crate) fn new(
+        url: Url,
+        headers: &[(String, Secret)],
+        limits: Limits,
+        plain: PlainHttp,
+        redactor: Redactor,
+    ) -> Result<Self, ConfigError> {
+        if url.scheme() == "http" && plain == PlainHttp::LoopbackOnly && !is_loopback(&url) {
+            let base = url.origin().ascii_serialization();
+            let why = "plain http to another machine would show the key to the network: use https, \
+                       or allow plain http for it";
+            return Err(ConfigError::BadBase { base, why: why.into() });
+        }
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            let bad = |why: &str| ConfigError::BadHeader { name: name.clone(), why: why.into() };
+            let key: HeaderName = name.parse().map_err(|_| bad("this is no header name"))?;
+            if matches!(
+                key.as_str(),
+                "host" | "content-length" | "transfer-encoding" | "connection"
+            ) {
+                return Err(bad("it is ours to set"));
+            }
+            let mut value = HeaderValue::from_str(value.reveal()).map_err(|_| bad("bad value"))?;
+            value.set_sensitive(true);
+            map.insert(key, value);
+        }
+        Ok(Self { url, headers: map, limits, redactor, client: OnceCell::new() })
+    }
+
+    /// Where calls go, for messages to people.
+    pub(crate) fn url(&self) -> &str {
+        self.url.as_str()
+    }
+
+    /// Text of others made fit to be shown: one line, without secrets, of bearable length.
+    pub(crate) fn shown(&self, text: &str) -> String {
+        const LONGEST: usize = 2000;
+        let clean = self.redactor.redact(text);
+        let line = clean.chars().map(|c| if c.is_control() { ' ' } else { c });
+        let mut shown: String = line.take(LONGEST).collect();
+        if clean.chars().nth(LONGEST).is_some() {
+            shown.push('…');
+        }
+        shown
+    }
+
+    /// Posts a JSON body and waits for the head of the answer.
+    pub(crate) async fn post(&self, body: Vec<u8>) -> Result<Answer<'_>, HttpError> {
+        let end = Instant::now() + self.limits.call;
+        let client = self.client()?.clone();
+        let request = client
+            .post(self.url.clone())
+            .header("content-type", "application/json")
+            .headers(self.headers.clone())
+            .body(body);
+        let begin = Instant::now() + self.limits.first_byte;
+        match timeout_at(begin.min(end), request.send()).await {
+            Ok(Ok(response)) => Ok(Answer { endpoint: self, response, end, received: 0 }),
+            Ok(Err(cause)) => Err(self.broken(cause)),
+            Err(_) if end <= begin => Err(HttpError::TooLong(self.limits.call)),
+            Err(_) => Err(HttpError::NoAnswer(self.limits.first_byte)),
+        }
+    }
+
+    fn client(&self) -> Result<&Client, HttpError> {
+        if let Some(client) = self.client.get() {
+            return Ok(client);
+        }
+        if rustls::crypto::CryptoProvider::get_default().is_none() {
+            // Another thread may have been faster; either way there is one now.
+            drop(rustls::crypto::ring::default_provider().install_default());
+        }
+        let mut builder = Client::builder()
+            .user_agent(concat!("agent-team/", env!("CARGO_PKG_VERSION")))
+            .redirect(reqwest::redirect::Policy::none())
+            .referer(false)
+            .connect_timeout(self.limits.connect);
+        if is_loopback(&self.url) {
+            builder = builder.no_proxy();
+        }
+        if self.url.scheme() == "http" {
+            // The machine's certificates are not needed, and may not be there.
+            builder = builder.tls_certs_only([]);
+        }
+        let client =
+            builder.build().map_err(|cause| HttpError::Setup(self.shown(&chain(&cause))))?;
+        Ok(self.client.get_or_init(|| client))
+    }
+
+    fn broken(&self, cause: reqwest::Error) -> HttpError {
+        HttpError::Broken(self.shown(&chain(&cause.without_url())))
+    }
+}
+
+/// An answer whose head has come; dropping it closes the connection.
+#[derive(Debug)]
+pub(crate) struct Answer<'a> {
+    endpoint: &'a Endpoint,
+    response: reqwest::Response,
+    end: Instant,
+    received: usize,
+}
+
+impl Answer<'_> {
+    /// The HTTP status.
+    pub(crate) fn status(&self) -> u16 {
+        self.response.status().as_u16()
+    }
+
+    /// A header, if it is there and readable.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.response.headers().get(name)?.to_str().ok()
+    }
+
+    /// The next piece, or nothing at the end.
+    pub(crate) async fn piece(&mut self) -> Result<Option<Vec<u8>>, HttpError> {
+        let limits = self.endpoint.limits;
+        let silent = Instant::now() + limits.silence;
+        let piece = match timeout_at(silent.min(self.end), self.response.chunk()).await {
+            Ok(Ok(piece)) => piece,
+            Ok(Err(cause)) => return Err(self.endpoint.broken(cause)),
+            Err(_) if self.end <= silent => return Err(HttpError::TooLong(limits.call)),
+            Err(_) => return Err(HttpError::Silence(limits.silence)),
+        };
+        let Some(piece) = piece else { return Ok(None) };
+        self.received += piece.len();
+        if self.received > limits.reply_bytes {
+            return Err(HttpError::TooLarge(limits.reply_bytes));
+        }
+        Ok(Some(piece.to_vec()))
+    }
+
+    /// Everything that is still to come.
+    pub(crate) async fn rest(mut self) -> Result<Vec<u8>, HttpError> {
+        let mut rest = Vec::new();
+        while let Some(piece) = self.piece().await? {
+            rest.extend(piece);
+        }
+        Ok(rest)
+    }
+}
+
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
+/// An error with its causes: the outermost alone says only "error sending request".
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoint(base: &str, plain: PlainHttp) -> Result<Endpoint, ConfigError> {
+        let url = join(base, "/v1/messages")?;
+        Endpoint::new(url, &[], Limits::default(), plain, Redactor::default())
+    }
+
+    #[test]
+    fn plain_http_stays_on_this_machine_unless_allowed() {
+        for base in
+            ["http://127.0.0.1:1", "http://localhost", "http://[::1]:8080/x/", "http://127.9.9.9"]
+        {
+            endpoint(base, PlainHttp::LoopbackOnly).unwrap();
+        }
+        for base in
+            ["http://10.0.0.1", "http://localhost.evil.org", "http://0x7f.example", "http://[::2]"]
+        {
+            assert!(endpoint(base, PlainHttp::LoopbackOnly).is_err(), "{base}");
+            endpoint(base, PlainHttp::Anywhere).unwrap();
+        }
+        endpoint("https://api.anthropic.com", PlainHttp::LoopbackOnly).unwrap();
+    }
+
+    #[test]
+    fn a_base_is_a_plain_url() {
+        assert_eq!(
+            join("https://h/p/", "/v1/messages").unwrap().as_str(),
+            "https://h/p/v1/messages"
+        );
+        for base in [
+            "",
+            "h",
+            "file:///etc",
+            "https://u:canary@h",
+            "https://h?a=canary",
+            "https://h#canary",
+            "sk-canary",
+        ] {
+            let error = join(base, "/v1").unwrap_err().to_string();
+            assert!(!error.contains("canary"), "{error}");
+        }
+    }
+
+    #[test]
+    fn headers_that_are_ours_or_broken_are_refused() {
+        let url = join("https://h", "/v1").unwrap();
+        for name in ["Host", "content-length", "a b", "a\r\nb", ""] {
+            let headers = [(name.to_owned(), Secret::new("v").unwrap())];
+            let made = Endpoint::new(
+                url.clone(),
+                &headers,
+                Limits::default(),
+                PlainHttp::LoopbackOnly,
+                Redactor::default(),
+            );
+            assert!(matches!(made, Err(ConfigError::BadHeader { .. })), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn text_of_others_is_one_bearable_line() {
+        let endpoint = endpoint("https://h", PlainHttp::LoopbackOnly).unwrap();
+        let shown =
+            endpoint.shown(&format!("a\n\x1b[31m sk-ant-0123456789abcdef {}", "x".repeat(9999)));
+        assert!(shown.starts_with("a  [31m [redacted] xxx") && shown.chars().count() == 2001);
+    }
+}

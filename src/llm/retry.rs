@@ -1,0 +1,267 @@
+//! When a failed call is tried again, and after how long. Pure: failures, counts and a random draw in,
+//! a verdict out; nothing here waits, reads a clock or knows what was asked.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+/// How patient a provider is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// Attempts in all, the first included.
+    pub tries: u32,
+    /// No attempt begins later than this after the first one.
+    pub within: Duration,
+    /// The wait after the first failure; it doubles with each further one.
+    pub first: Duration,
+    /// Longest wait we choose ourselves.
+    pub longest: Duration,
+    /// The same, when the endpoint says it is overloaded (529).
+    pub longest_overloaded: Duration,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            tries: 10,
+            within: Duration::from_secs(600),
+            first: Duration::from_millis(500),
+            longest: Duration::from_secs(8),
+            longest_overloaded: Duration::from_secs(60),
+        }
+    }
+}
+
+/// What went wrong with one attempt, as far as trying again is concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// No connection, a cut or garbled stream, silence: nothing was decided.
+    Broken,
+    /// The endpoint answered with an error.
+    Status {
+        /// HTTP status, or the one that the error's type stands for.
+        status: u16,
+        /// Header `x-should-retry`, which wins over everything else.
+        should_retry: Option<bool>,
+        /// What `retry-after-ms` or `retry-after` asks for.
+        retry_after: Option<Duration>,
+    },
+}
+
+/// What to do about a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Try again after this long.
+    Retry(Duration),
+    /// Trying again would not help.
+    Final,
+    /// It might help, but patience is at its end.
+    Exhausted,
+}
+
+impl RetryPolicy {
+    /// Judges a failure after `tries` attempts and `elapsed` time; `draw` is random, from 0 to 1.
+    pub fn judge(&self, failure: Failure, tries: u32, elapsed: Duration, draw: f64) -> Verdict {
+        if !is_retryable(failure) {
+            return Verdict::Final;
+        }
+        let wait = match failure {
+            Failure::Status { retry_after: Some(asked), .. } => asked + stagger(asked, draw),
+            Failure::Status { status: 529, .. } => {
+                self.doubled(tries, self.longest_overloaded, draw)
+            }
+            Failure::Status { .. } | Failure::Broken => self.doubled(tries, self.longest, draw),
+        };
+        if tries >= self.tries || elapsed.saturating_add(wait) > self.within {
+            return Verdict::Exhausted;
+        }
+        Verdict::Retry(wait)
+    }
+
+    fn doubled(&self, tries: u32, longest: Duration, draw: f64) -> Duration {
+        let factor = 2_u32.saturating_pow(tries.saturating_sub(1));
+        self.first.saturating_mul(factor).min(longest).mul_f64(1.0 - draw / 4.0)
+    }
+}
+
+fn is_retryable(failure: Failure) -> bool {
+    match failure {
+        Failure::Broken => true,
+        Failure::Status { should_retry: Some(decided), .. } => decided,
+        // Without a time to come back, a 429 is a spend cap: no patience lifts it.
+        Failure::Status { status: 429, retry_after, .. } => retry_after.is_some(),
+        Failure::Status { status, .. } => matches!(status, 408 | 409 | 500..),
+    }
+}
+
+/// What is added to a wait that others share, so that they do not all come back in the same instant.
+pub fn stagger(wait: Duration, draw: f64) -> Duration {
+    (wait / 4).min(Duration::from_secs(1)).mul_f64(draw)
+}
+
+/// What the headers `retry-after-ms` and `retry-after` ask for; `now` is seconds since 1970. A value
+/// that nobody can read still says that waiting helps: one second.
+pub fn retry_after(millis: Option<&str>, after: Option<&str>, now: f64) -> Option<Duration> {
+    let seconds = |text: &str| text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
+    if let Some(millis) = millis.and_then(seconds) {
+        return Some(lasting(millis / 1e3));
+    }
+    let after = after?;
+    let until = || jiff::fmt::rfc2822::parse(after.trim()).ok().map(|date| date.timestamp());
+    let asked =
+        seconds(after).or_else(|| until().map(|date| date.as_duration().as_secs_f64() - now));
+    Some(lasting(asked.unwrap_or(1.0)))
+}
+
+/// A duration from a number somebody else wrote: never negative, never beyond a year.
+fn lasting(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds.clamp(0.0, 3.2e7))
+}
+
+/// A wait that several callers of one endpoint share, so that a team does not storm it together.
+pub trait Backoff {
+    /// How long nobody should call yet.
+    fn pending(&self) -> Duration;
+
+    /// The endpoint asked this caller to wait that long (429, 529).
+    fn hold(&self, wait: Duration);
+}
+
+/// The back-off of a caller that shares nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Alone;
+
+impl Backoff for Alone {
+    fn pending(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn hold(&self, _wait: Duration) {}
+}
+
+/// A source of draws for jitter, the same for the same seed.
+#[derive(Debug, Clone)]
+pub struct Jitter(Cell<u64>);
+
+impl Jitter {
+    /// A source that begins at `seed`.
+    pub fn seeded(seed: u64) -> Self {
+        Self(Cell::new(seed))
+    }
+
+    /// The next number, from 0 to below 1 (splitmix64).
+    pub fn draw(&self) -> f64 {
+        let state = self.0.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.0.set(state);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let top = u32::try_from((mixed ^ (mixed >> 31)) >> 32).unwrap_or_default();
+        f64::from(top) / (f64::from(u32::MAX) + 1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ZERO: Duration = Duration::ZERO;
+
+    fn status(status: u16) -> Failure {
+        Failure::Status { status, should_retry: None, retry_after: None }
+    }
+
+    #[test]
+    fn statuses_follow_the_table() {
+        let policy = RetryPolicy::default();
+        for code in [408, 409, 500, 502, 503, 504, 529] {
+            let verdict = policy.judge(status(code), 1, ZERO, 0.0);
+            assert_eq!(verdict, Verdict::Retry(Duration::from_millis(500)), "{code}");
+        }
+        for code in [301, 400, 401, 402, 403, 404, 413, 418, 422, 429] {
+            assert_eq!(policy.judge(status(code), 1, ZERO, 0.0), Verdict::Final, "{code}");
+        }
+    }
+
+    #[test]
+    fn the_header_should_retry_wins() {
+        let with = |status, decided| Failure::Status {
+            status,
+            should_retry: Some(decided),
+            retry_after: None,
+        };
+        let policy = RetryPolicy::default();
+        assert!(matches!(policy.judge(with(400, true), 1, ZERO, 0.0), Verdict::Retry(_)));
+        assert!(matches!(policy.judge(with(429, true), 1, ZERO, 0.0), Verdict::Retry(_)));
+        assert_eq!(policy.judge(with(529, false), 1, ZERO, 0.0), Verdict::Final);
+    }
+
+    #[test]
+    fn waits_double_to_their_cap_and_jitter_shortens_them() {
+        let policy = RetryPolicy { tries: 20, ..RetryPolicy::default() };
+        let waits = |failure, draw| -> Vec<f64> {
+            let judge = |tries| match policy.judge(failure, tries, ZERO, draw) {
+                Verdict::Retry(wait) => wait.as_secs_f64(),
+                Verdict::Final | Verdict::Exhausted => panic!("no retry after {tries} tries"),
+            };
+            (1..=9).map(judge).collect()
+        };
+        assert_eq!(waits(status(500), 0.0), [0.5, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0, 8.0, 8.0]);
+        assert_eq!(waits(Failure::Broken, 1.0)[..3], [0.375, 0.75, 1.5]);
+        assert_eq!(waits(status(529), 0.0)[5..], [16.0, 32.0, 60.0, 60.0]);
+    }
+
+    #[test]
+    fn patience_ends_by_count_and_by_time() {
+        let policy = RetryPolicy::default();
+        assert_eq!(policy.judge(status(500), 10, ZERO, 0.0), Verdict::Exhausted);
+        let late = Duration::from_millis(599_800);
+        assert_eq!(policy.judge(Failure::Broken, 1, late, 0.0), Verdict::Exhausted);
+        let asked = Some(Duration::from_secs(3600));
+        let long = Failure::Status { status: 429, should_retry: None, retry_after: asked };
+        assert_eq!(policy.judge(long, 1, ZERO, 0.0), Verdict::Exhausted);
+    }
+
+    #[test]
+    fn what_the_endpoint_asks_for_is_kept_and_staggered() {
+        let policy = RetryPolicy::default();
+        let asked = Some(Duration::from_secs(20));
+        let failure = Failure::Status { status: 429, should_retry: None, retry_after: asked };
+        assert_eq!(policy.judge(failure, 5, ZERO, 0.0), Verdict::Retry(Duration::from_secs(20)));
+        assert_eq!(
+            policy.judge(failure, 5, ZERO, 0.5),
+            Verdict::Retry(Duration::from_millis(20_500))
+        );
+    }
+
+    #[test]
+    fn retry_after_is_read_in_all_its_forms() {
+        let now = 1_445_412_480.0; // Wed, 21 Oct 2015 07:28:00 GMT
+        let table = [
+            (None, None, None),
+            (Some("1500"), Some("9"), Some(1.5)),
+            (Some("soon"), Some("9"), Some(9.0)),
+            (None, Some(" 0.25 "), Some(0.25)),
+            (None, Some("-3"), Some(0.0)),
+            (None, Some("Wed, 21 Oct 2015 07:28:30 GMT"), Some(30.0)),
+            (None, Some("Wed, 21 Oct 2015 07:00:00 GMT"), Some(0.0)),
+            (None, Some("later"), Some(1.0)),
+            (None, Some("1e300"), Some(3.2e7)),
+        ];
+        for (millis, after, expected) in table {
+            let expected = expected.map(Duration::from_secs_f64);
+            assert_eq!(retry_after(millis, after, now), expected, "{millis:?} {after:?}");
+        }
+    }
+
+    #[test]
+    fn draws_are_spread_and_repeatable() {
+        let draws = |seed| {
+            (0..1000).map(|_| 0.0).scan(Jitter::seeded(seed), |jitter, _: f64| Some(jitter.draw()))
+        };
+        let first: Vec<f64> = draws(1).collect();
+        assert_eq!(first, draws(1).collect::<Vec<_>>());
+        assert_ne!(first, draws(2).collect::<Vec<_>>());
+        assert!(first.iter().all(|draw| (0.0..1.0).contains(draw)));
+        let mean = first.iter().sum::<f64>() / 1000.0;
+        assert!((0.45..0.55).contains(&mean), "{mean}");
+    }
+}

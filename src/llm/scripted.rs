@@ -1,0 +1,304 @@
+//! `script:FILE`: a provider that reads its replies from a file of JSON Lines, for tests and demos.
+//!
+//! One line is one reply of one agent; docs/script.md describes the fields. Which reply comes is
+//! derived from the request alone (the number of assistant messages in it), so an agent that was
+//! killed and resumed goes on where its transcript ends. Ids of tool calls are
+//! `script-<agent>-<turn>-<k>`, the same in every run. A line with `error` happens once in a process,
+//! before the reply that follows it. Requests must keep the rules of [`super::invariants`].
+
+use super::invariants::check;
+use super::{Delta, ModelError, Provider, TurnFuture};
+use crate::wire::chat::{Block, Reply, Request, Role, StopReason, Usage};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::cell::Cell;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// What is said when the script has no line left.
+const OVER: &str = "(script over)";
+
+/// One line as it stands in the file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    #[serde(default = "lead")]
+    agent: String,
+    text: Option<String>,
+    #[serde(default)]
+    tools: Vec<Call>,
+    stop_reason: Option<StopReason>,
+    #[serde(default)]
+    delay_ms: u64,
+    error: Option<Trouble>,
+    #[serde(default)]
+    usage: Usage,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Call {
+    name: String,
+    #[serde(default)]
+    input: Value,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Trouble {
+    Unavailable,
+    Credentials,
+    SpendCap,
+    ContextFull,
+    Rejected,
+}
+
+fn lead() -> String {
+    "lead".into()
+}
+
+/// The replies of one agent.
+#[derive(Debug)]
+pub struct Scripted {
+    agent: String,
+    turns: Vec<Turn>,
+    /// Errors of the current turn that have happened, with the number of that turn.
+    happened: Cell<(usize, usize)>,
+}
+
+/// One reply and the errors that come before it; after the last reply there may be only errors.
+#[derive(Debug, Default)]
+struct Turn {
+    errors: Vec<Line>,
+    reply: Option<Line>,
+}
+
+impl Scripted {
+    /// Reads the lines of `agent` from a script.
+    ///
+    /// # Errors
+    /// [`ModelError::Script`] names the file, the line and what is wrong with it.
+    pub fn open(file: &Path, agent: &str) -> Result<Self, ModelError> {
+        let shown = file.display();
+        let text = fs::read_to_string(file)
+            .map_err(|cause| ModelError::Script(format!("cannot read {shown}: {cause}")))?;
+        Self::read(&text, agent)
+            .map_err(|(line, why)| ModelError::Script(format!("{shown}, line {line}: {why}")))
+    }
+
+    fn read(text: &str, agent: &str) -> Result<Self, (usize, String)> {
+        let mut turns = vec![Turn::default()];
+        for (number, line) in (1..).zip(text.lines()) {
+            if line.trim().is_empty() {
+                continue;
+            }
+            let line: Line =
+                serde_json::from_str(line).map_err(|cause| (number, cause.to_string()))?;
+            if line.error.is_some() && (line.text.is_some() || !line.tools.is_empty()) {
+                return Err((number, "a line is an error or a reply, not both".into()));
+            }
+            if line.agent != agent {
+                continue;
+            }
+            if let Some(turn) = turns.last_mut() {
+                if line.error.is_some() {
+                    turn.errors.push(line);
+                    continue;
+                }
+                turn.reply = Some(line);
+            }
+            turns.push(Turn::default());
+        }
+        Ok(Self { agent: agent.into(), turns, happened: Cell::default() })
+    }
+
+    async fn answer(
+        &self,
+        request: &Request,
+        sink: &mut dyn FnMut(Delta),
+    ) -> Result<Reply, ModelError> {
+        check(request).map_err(ModelError::Script)?;
+        let said = request.messages.iter().filter(|message| message.role == Role::Assistant);
+        let at = said.count();
+        self.check_end(request, at)?;
+        let Some(turn) = self.turns.get(at) else { return Ok(reply(OVER.into(), &[], sink)) };
+        let (current, happened) = self.happened.get();
+        let happened = if current == at { happened } else { 0 };
+        if let Some(line) = turn.errors.get(happened) {
+            self.happened.set((at, happened + 1));
+            sleep(Duration::from_millis(line.delay_ms)).await;
+            return Err(trouble(line.error.unwrap_or(Trouble::Unavailable)));
+        }
+        let Some(line) = &turn.reply else { return Ok(reply(OVER.into(), &[], sink)) };
+        sleep(Duration::from_millis(line.delay_ms)).await;
+        let calls: Vec<Block> =
+            (0..).zip(&line.tools).map(|(k, call)| self.call(at, k, call)).collect();
+        let reply = reply(line.text.clone().unwrap_or_default(), &calls, sink);
+        let stop_reason = line.stop_reason.clone().unwrap_or(reply.stop_reason);
+        Ok(Reply { stop_reason, usage: line.usage, ..reply })
+    }
+
+    /// Only a paused turn is sent again without a word of the user.
+    fn check_end(&self, request: &Request, at: usize) -> Result<(), ModelError> {
+        let waits = request.messages.last().is_some_and(|last| last.role == Role::User);
+        let before = at.checked_sub(1).and_then(|before| self.turns.get(before)?.reply.as_ref());
+        let paused = before.is_some_and(|line| line.stop_reason == Some(StopReason::PauseTurn));
+        if waits || paused {
+            return Ok(());
+        }
+        Err(ModelError::Script("the conversation does not end with a user message".into()))
+    }
+
+    fn call(&self, turn: usize, k: usize, call: &Call) -> Block {
+        Block::ToolUse {
+            id: format!("script-{}-{turn}-{k}", self.agent),
+            name: call.name.clone(),
+            input: if call.input.is_null() { json!({}) } else { call.input.clone() },
+        }
+    }
+}
+
+impl Provider for Scripted {
+    fn label(&self) -> String {
+        "script".into()
+    }
+
+    fn turn<'a>(&'a self, request: &'a Request, sink: &'a mut dyn FnMut(Delta)) -> TurnFuture<'a> {
+        Box::pin(self.answer(request, sink))
+    }
+}
+
+fn reply(text: String, calls: &[Block], sink: &mut dyn FnMut(Delta)) -> Reply {
+    let mut blocks = Vec::new();
+    if !text.is_empty() {
+        sink(Delta::Text(text.clone()));
+        blocks.push(Block::Text { text });
+    }
+    blocks.extend_from_slice(calls);
+    let stop_reason = if calls.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
+    Reply { blocks, stop_reason, usage: Usage::default(), model: "script".into() }
+}
+
+fn trouble(trouble: Trouble) -> ModelError {
+    let why = "the script says so".to_owned();
+    match trouble {
+        Trouble::Unavailable => ModelError::Unavailable(why),
+        Trouble::Credentials => ModelError::Credentials(why),
+        Trouble::SpendCap => ModelError::SpendCap(why),
+        Trouble::ContextFull => ModelError::ContextFull(why),
+        Trouble::Rejected => ModelError::Rejected(why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::chat::ChatMessage;
+    use std::io::Write;
+
+    const SCRIPT: &str = r#"
+        {"text":"one","tools":[{"name":"bash","input":{"command":"ls"}},{"name":"idle"}]}
+        {"agent":"alice","text":"hers","usage":{"output_tokens":5}}
+        {"error":"unavailable"}
+        {"error":"spend_cap"}
+        {"text":"two","stop_reason":"pause_turn"}
+        {"error":"context_full"}
+    "#;
+
+    fn request(replies: &[&Reply]) -> Request {
+        let text = |text: &str| Block::Text { text: text.into() };
+        let mut messages = vec![ChatMessage { role: Role::User, blocks: vec![text("go")] }];
+        for reply in replies {
+            let mut results: Vec<Block> = reply
+                .blocks
+                .iter()
+                .filter_map(|block| match block {
+                    Block::ToolUse { id, .. } => Some(Block::ToolResult {
+                        tool_use_id: id.clone(),
+                        content: "ok".into(),
+                        is_error: false,
+                    }),
+                    Block::Text { .. } | Block::ToolResult { .. } | Block::Opaque { .. } => None,
+                })
+                .collect();
+            results.push(text("more"));
+            messages.push(ChatMessage { role: Role::Assistant, blocks: reply.blocks.clone() });
+            messages.push(ChatMessage { role: Role::User, blocks: results });
+        }
+        Request { system: String::new(), messages, tools: vec![], max_tokens: 9 }
+    }
+
+    fn script(agent: &str) -> Scripted {
+        Scripted::read(SCRIPT, agent).unwrap()
+    }
+
+    async fn ask(script: &Scripted, request: &Request) -> Result<Reply, ModelError> {
+        script.turn(request, &mut |_| ()).await
+    }
+
+    #[tokio::test]
+    async fn replies_follow_the_conversation_and_errors_happen_once() {
+        let lead = script("lead");
+        let one = ask(&lead, &request(&[])).await.unwrap();
+        assert_eq!((one.text().as_str(), &one.stop_reason), ("one", &StopReason::ToolUse));
+        assert!(matches!(&one.blocks[1], Block::ToolUse { id, .. } if id == "script-lead-0-0"));
+        assert!(matches!(&one.blocks[2], Block::ToolUse { id, input, .. }
+            if id == "script-lead-0-1" && *input == json!({})));
+
+        let then = request(&[&one]);
+        assert!(matches!(ask(&lead, &then).await, Err(ModelError::Unavailable(_))));
+        assert!(matches!(ask(&lead, &then).await, Err(ModelError::SpendCap(_))));
+        let two = ask(&lead, &then).await.unwrap();
+        assert_eq!((two.text().as_str(), &two.stop_reason), ("two", &StopReason::PauseTurn));
+
+        let mut paused = request(&[&one, &two]);
+        paused.messages.pop();
+        assert!(matches!(ask(&lead, &paused).await, Err(ModelError::ContextFull(_))));
+        let over = ask(&lead, &paused).await.unwrap();
+        assert_eq!((over.text().as_str(), over.stop_reason), (OVER, StopReason::EndTurn));
+    }
+
+    #[tokio::test]
+    async fn each_agent_has_its_own_lines_and_a_new_process_goes_on() {
+        let alice = script("alice");
+        let reply = ask(&alice, &request(&[])).await.unwrap();
+        assert_eq!((reply.text().as_str(), reply.usage.output_tokens), ("hers", 5));
+        assert_eq!(ask(&alice, &request(&[&reply])).await.unwrap().text(), OVER);
+        assert_eq!(ask(&script("bob"), &request(&[])).await.unwrap().text(), OVER);
+
+        let one = ask(&script("lead"), &request(&[])).await.unwrap();
+        let resumed = script("lead");
+        assert!(ask(&resumed, &request(&[&one])).await.is_err());
+        assert!(ask(&resumed, &request(&[&one])).await.is_err());
+        assert_eq!(ask(&resumed, &request(&[&one])).await.unwrap().text(), "two");
+    }
+
+    #[tokio::test]
+    async fn a_request_that_breaks_the_rules_is_refused() {
+        let mut broken = request(&[]);
+        broken.messages.push(ChatMessage { role: Role::Assistant, blocks: vec![] });
+        assert!(matches!(ask(&script("lead"), &broken).await, Err(ModelError::Script(_))));
+        broken.messages.clear();
+        assert!(matches!(ask(&script("lead"), &broken).await, Err(ModelError::Script(_))));
+    }
+
+    #[test]
+    fn mistakes_in_the_file_are_named_with_their_line() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for (bad, complaint) in [
+            ("{\"txet\":\"x\"}", "txet"),
+            ("not json", "expected"),
+            ("{\"error\":\"tired\"}", "tired"),
+            ("{\"error\":\"rejected\",\"text\":\"x\"}", "not both"),
+        ] {
+            file.as_file().set_len(0).unwrap();
+            file.reopen().unwrap().write_all(format!("\n{bad}\n").as_bytes()).unwrap();
+            let error = Scripted::open(file.path(), "lead").unwrap_err().to_string();
+            assert!(error.contains("line 2: ") && error.contains(complaint), "{error}");
+        }
+        let missing = Scripted::open(Path::new("/nowhere/script"), "lead").unwrap_err();
+        assert!(missing.to_string().contains("/nowhere/script"));
+    }
+}

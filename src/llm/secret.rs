@@ -1,0 +1,186 @@
+//! Secrets and keeping them out of text: a value that never prints itself, and a filter for text that
+//! somebody else wrote (error bodies, logs, transcripts).
+//!
+//! *Invariant:* the only way to the text of a [`Secret`] is [`Secret::reveal`]. Knows nothing of where
+//! keys come from.
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// What stands where a secret was.
+const REDACTED: &str = "[redacted]";
+
+/// Shorter secrets are left alone by the [`Redactor`]: they are words (`none`, `ollama`) that stand
+/// in ordinary text.
+const SHORTEST: usize = 8;
+
+/// A key or token, fit to be a header value. Prints as `[redacted]`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+/// The text cannot be a header value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("it must be visible ascii on one line, without a newline at its end")]
+pub struct NotOneLine;
+
+impl Secret {
+    /// Takes a secret in.
+    ///
+    /// # Errors
+    /// It has a newline, another control character or anything but ASCII: a header would break.
+    pub fn new(text: impl Into<String>) -> Result<Self, NotOneLine> {
+        let text = text.into();
+        let fits = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
+        if text.bytes().all(fits) { Ok(Self(text)) } else { Err(NotOneLine) }
+    }
+
+    /// The text itself, for the header it belongs into.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(REDACTED)
+    }
+}
+
+impl fmt::Display for Secret {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(REDACTED)
+    }
+}
+
+/// Replaces the secrets it was given, and everything that looks like a key, by `[redacted]`. Its time
+/// is linear in the text, whatever the text is.
+#[derive(Debug, Clone, Default)]
+pub struct Redactor {
+    secrets: Vec<Secret>,
+}
+
+impl Redactor {
+    /// A filter for these secrets; those under eight characters are not looked for.
+    pub fn new(secrets: impl IntoIterator<Item = Secret>) -> Self {
+        let long = secrets.into_iter().filter(|secret| secret.reveal().len() >= SHORTEST);
+        Self { secrets: long.collect() }
+    }
+
+    /// The text without secrets.
+    pub fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let mut spans: Vec<(usize, usize)> = shapes(text);
+        for secret in &self.secrets {
+            let secret = secret.reveal();
+            spans.extend(text.match_indices(secret).map(|(at, _)| (at, at + secret.len())));
+        }
+        if spans.is_empty() {
+            return Cow::Borrowed(text);
+        }
+        spans.sort_unstable();
+        let mut clean = String::with_capacity(text.len());
+        let mut done = 0;
+        for (start, end) in spans {
+            if start >= done {
+                clean.push_str(text.get(done..start).unwrap_or_default());
+                clean.push_str(REDACTED);
+            }
+            done = done.max(end);
+        }
+        clean.push_str(text.get(done..).unwrap_or_default());
+        Cow::Owned(clean)
+    }
+}
+
+/// Where the text has something shaped like a key: `sk-` with a digit among 16 or more key characters
+/// (not in the middle of a word, as in `task-force`), or what follows `Bearer `.
+fn shapes(text: &str) -> Vec<(usize, usize)> {
+    let bytes = text.as_bytes();
+    let mut spans = Vec::new();
+    for (prefix, least) in [("sk-", 16), ("Bearer ", SHORTEST), ("bearer ", SHORTEST)] {
+        // A run of key characters is walked through once, however many prefixes it holds.
+        let mut done = 0;
+        for (at, _) in text.match_indices(prefix) {
+            let start = at + prefix.len();
+            let in_word = prefix == "sk-"
+                && at
+                    .checked_sub(1)
+                    .and_then(|before| bytes.get(before))
+                    .is_some_and(u8::is_ascii_alphanumeric)
+                && !text.get(start..).is_some_and(|rest| rest.starts_with("ant-"));
+            if at < done || in_word {
+                continue;
+            }
+            let run = bytes.get(start..).unwrap_or_default();
+            let length = run.iter().take_while(|byte| is_key_byte(**byte)).count();
+            done = start + length;
+            let run = run.get(..length).unwrap_or_default();
+            if length >= least && run.iter().any(u8::is_ascii_digit) {
+                spans.push((if prefix == "sk-" { at } else { start }, done));
+            }
+        }
+    }
+    spans
+}
+
+fn is_key_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-_.~+/=".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    const CANARY: &str = "canary-0123456789";
+
+    fn redactor() -> Redactor {
+        Redactor::new([Secret::new(CANARY).unwrap(), Secret::new("none").unwrap()])
+    }
+
+    #[test]
+    fn a_secret_never_prints_itself() {
+        let secret = Secret::new(CANARY).unwrap();
+        assert_eq!(format!("{secret} {secret:?} {:?}", Some(&secret)), {
+            "[redacted] [redacted] Some([redacted])"
+        });
+        assert!(!format!("{:?}", redactor()).contains(CANARY));
+    }
+
+    #[test]
+    fn a_secret_is_one_line_of_ascii() {
+        for bad in ["a\nb", "a\r\nx-evil: 1", "key\n", "a\0", "ä", "a\tb"] {
+            assert_eq!(Secret::new(bad), Err(NotOneLine), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn known_secrets_and_key_shapes_are_replaced() {
+        let table = [
+            ("invalid key canary-0123456789!", "invalid key [redacted]!"),
+            ("canary-0123456789canary-0123456789", "[redacted][redacted]"),
+            ("x sk-ant-api03-AAAA_bbbb-CCCC y", "x [redacted] y"),
+            ("Authorization: Bearer abc.DEF/123=", "Authorization: Bearer [redacted]"),
+            ("a bearer token is needed", "a bearer token is needed"),
+            ("sk-canary-0123456789", "[redacted]"),
+            (
+                "task-0-orchestration-service, ask-me-anything-2026",
+                "task-0-orchestration-service, ask-me-anything-2026",
+            ),
+            ("sk-learn and none, Bearer of news", "sk-learn and none, Bearer of news"),
+            ("grüße sk-ant-0123456789abcdef™", "grüße [redacted]™"),
+        ];
+        for (text, clean) in table {
+            assert_eq!(redactor().redact(text), clean, "{text}");
+        }
+    }
+
+    #[test]
+    fn hostile_text_takes_linear_time() {
+        let start = Instant::now();
+        let longest = redactor().redact(&("sk-".repeat(2_000_000) + "1")).len();
+        assert_eq!(longest, REDACTED.len());
+        drop(redactor().redact(&"Bearer ".repeat(1_000_000)));
+        drop(redactor().redact(&"canary-012345678".repeat(500_000)));
+        assert!(start.elapsed() < Duration::from_secs(20), "took {:?}", start.elapsed());
+    }
+}

@@ -1,0 +1,151 @@
+//! Server-sent events, decoded piece by piece: bytes in, whole events out.
+//!
+//! *Invariant:* how the bytes were split into pieces never changes the events. Knows nothing of what
+//! an event means; ids and reconnection are not used by any endpoint we speak to and are ignored.
+
+use std::mem;
+
+/// Longest line that is accepted.
+pub(crate) const LONGEST_LINE: usize = 16 << 20;
+
+/// One event.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Event {
+    /// Its `event` field, empty if it has none.
+    pub(crate) name: String,
+    /// Its `data` lines, joined by newlines.
+    pub(crate) data: String,
+}
+
+/// A line grew beyond [`LONGEST_LINE`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a line of the stream is longer than {LONGEST_LINE} bytes")]
+pub(crate) struct LineTooLong;
+
+/// The state between two pieces.
+#[derive(Debug, Default)]
+pub(crate) struct Decoder {
+    line: Vec<u8>,
+    name: String,
+    data: Option<String>,
+    /// The last byte was a CR: an LF right after it belongs to the same line end.
+    after_cr: bool,
+    past_first_line: bool,
+}
+
+impl Decoder {
+    /// Takes the next piece in and gives the events that are complete with it. An event without its
+    /// closing blank line is never given out.
+    pub(crate) fn push(&mut self, piece: &[u8]) -> Result<Vec<Event>, LineTooLong> {
+        let mut events = Vec::new();
+        let mut rest = piece;
+        while let Some((&first, behind)) = rest.split_first() {
+            if mem::take(&mut self.after_cr) && first == b'\n' {
+                rest = behind;
+                continue;
+            }
+            let end = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
+            let (part, behind) = rest.split_at(end.unwrap_or(rest.len()));
+            if self.line.len() + part.len() > LONGEST_LINE {
+                return Err(LineTooLong);
+            }
+            self.line.extend_from_slice(part);
+            rest = behind;
+            if let Some((&end, behind)) = rest.split_first() {
+                self.after_cr = end == b'\r';
+                rest = behind;
+                events.extend(self.line_end());
+            }
+        }
+        Ok(events)
+    }
+
+    fn line_end(&mut self) -> Option<Event> {
+        let bytes = mem::take(&mut self.line);
+        let text = String::from_utf8_lossy(&bytes);
+        let mut line = text.as_ref();
+        if !mem::replace(&mut self.past_first_line, true) {
+            line = line.strip_prefix('\u{feff}').unwrap_or(line);
+        }
+        if line.is_empty() {
+            let name = mem::take(&mut self.name);
+            return self.data.take().map(|data| Event { name, data });
+        }
+        let (field, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match (field, &mut self.data) {
+            ("event", _) => value.clone_into(&mut self.name),
+            ("data", Some(data)) => {
+                data.push('\n');
+                data.push_str(value);
+            }
+            ("data", none) => *none = Some(value.to_owned()),
+            _ => {}
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn events(pieces: &[&[u8]]) -> Vec<(String, String)> {
+        let mut decoder = Decoder::default();
+        let events = pieces.iter().flat_map(|piece| decoder.push(piece).unwrap());
+        events.map(|event| (event.name, event.data)).collect()
+    }
+
+    fn pair(name: &str, data: &str) -> (String, String) {
+        (name.into(), data.into())
+    }
+
+    #[test]
+    fn every_line_end_and_field_form_is_understood() {
+        for end in ["\n", "\r\n", "\r"] {
+            let stream = "\u{feff}: comment|event: a|data: 1|data:2|id: 7|retry: 5||data||event: x||data: z||"
+                .replace('|', end);
+            assert_eq!(
+                events(&[stream.as_bytes()]),
+                [pair("a", "1\n2"), pair("", ""), pair("", "z")],
+                "{end:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_event_without_its_blank_line_is_no_event() {
+        assert_eq!(events(&[b"data: 1\n"]), []);
+        assert_eq!(events(&[b"data: 1\r\n"]), []);
+        assert_eq!(events(&[b"data: 1\r\n\r"]), [pair("", "1")]);
+    }
+
+    #[test]
+    fn a_line_without_end_is_refused() {
+        let mut decoder = Decoder::default();
+        let piece = vec![b'x'; LONGEST_LINE];
+        assert_eq!(decoder.push(&piece), Ok(vec![]));
+        assert_eq!(decoder.push(b"x"), Err(LineTooLong));
+    }
+
+    proptest! {
+        #[test]
+        fn any_split_gives_the_same_events(
+            lines in proptest::collection::vec("(event: ?[a-z]{0,3}|data: ?[a-zäß€🦀 :]{0,6}|:[a-z]|)", 0..20),
+            ends in proptest::collection::vec(proptest::sample::select(vec!["\n", "\r\n", "\r"]), 20),
+            cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..12),
+        ) {
+            let stream: String = lines.iter().zip(&ends).flat_map(|(line, end)| [line, *end]).collect();
+            let bytes = stream.as_bytes();
+            let whole = events(&[bytes]);
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
+            cuts.extend([0, bytes.len()]);
+            cuts.sort_unstable();
+            let pieces: Vec<&[u8]> = cuts.windows(2).map(|cut| &bytes[cut[0]..cut[1]]).collect();
+            prop_assert_eq!(&events(&pieces), &whole);
+            let single: Vec<&[u8]> = bytes.chunks(1).collect();
+            prop_assert_eq!(&events(&single), &whole);
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! A strict fake of the Messages API: a small HTTP/1.1 server on loopback that checks every request
+//! ([`validate`]) and gives programmed replies ([`Reply`]), with every fault a network or a server can
+//! have. A request that the real API would refuse gets a 400 and fails the test when the fake is
+//! dropped. Nothing of it outlives the drop.
+
+mod reply;
+mod validate;
+
+pub(crate) use reply::Reply;
+
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// One request as the server saw it.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestView {
+    /// Header values by lower-case name.
+    pub(crate) headers: BTreeMap<String, String>,
+    /// The body.
+    pub(crate) body: Value,
+    /// How many valid requests came before it.
+    pub(crate) number: usize,
+}
+
+impl RequestView {
+    /// The model asked for.
+    pub(crate) fn model(&self) -> &str {
+        self.body["model"].as_str().unwrap_or_default()
+    }
+
+    /// The system prompt.
+    pub(crate) fn system(&self) -> String {
+        texts(&self.body["system"])
+    }
+
+    /// How many replies the conversation holds already.
+    pub(crate) fn turn(&self) -> usize {
+        let messages = self.body["messages"].as_array().into_iter().flatten();
+        messages.filter(|message| message["role"] == "assistant").count()
+    }
+
+    /// The text of the last message.
+    pub(crate) fn last_text(&self) -> String {
+        let messages = self.body["messages"].as_array();
+        messages.and_then(|all| all.last()).map(|last| texts(&last["content"])).unwrap_or_default()
+    }
+
+    /// The tool results in the last message.
+    pub(crate) fn results(&self) -> Vec<Value> {
+        let last = self.body["messages"].as_array().and_then(|all| all.last());
+        let blocks = last.and_then(|last| last["content"].as_array()).into_iter().flatten();
+        blocks.filter(|block| block["type"] == "tool_result").cloned().collect()
+    }
+}
+
+fn texts(content: &Value) -> String {
+    let blocks = content.as_array().into_iter().flatten();
+    let texts = blocks.filter_map(|block| block["text"].as_str()).chain(content.as_str());
+    texts.collect::<Vec<_>>().join("\n")
+}
+
+type Respond = dyn Fn(&RequestView) -> Reply + Send + Sync;
+
+struct Shared {
+    respond: Box<Respond>,
+    log: Mutex<Log>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Log {
+    requests: Vec<RequestView>,
+    violations: Vec<String>,
+    /// Connections that the client closed while an answer was owed.
+    hangups: usize,
+    paused: bool,
+    /// Connections by number, to end them with the fake.
+    open: BTreeMap<usize, TcpStream>,
+    over: bool,
+}
+
+impl Shared {
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap()
+    }
+
+    fn note(&self, change: impl FnOnce(&mut Log)) {
+        change(&mut self.log());
+        self.changed.notify_all();
+    }
+
+    /// Waits that long, or until the fake is dropped.
+    fn pause(&self, time: Duration) {
+        drop(self.changed.wait_timeout_while(self.log(), time, |log| !log.over).unwrap());
+    }
+}
+
+/// The running server.
+pub(crate) struct Fake {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+impl Fake {
+    /// A server that asks `respond` for each valid request.
+    pub(crate) fn start(respond: impl Fn(&RequestView) -> Reply + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared {
+            respond: Box::new(respond),
+            log: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let mine = Arc::clone(&shared);
+        let acceptor = thread::spawn(move || accept(&listener, &mine));
+        Self { address, shared, acceptor: Some(acceptor) }
+    }
+
+    /// A server that gives these replies one after another, and an error after the last.
+    pub(crate) fn queue(replies: impl IntoIterator<Item = Reply>) -> Self {
+        let left: Mutex<VecDeque<Reply>> = Mutex::new(replies.into_iter().collect());
+        Self::start(move |_| {
+            let next = left.lock().unwrap().pop_front();
+            next.unwrap_or_else(|| {
+                Reply::error(500, "api_error", "the queue is empty")
+                    .header("x-should-retry", "false")
+            })
+        })
+    }
+
+    /// What a client takes as its base URL.
+    pub(crate) fn base_url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The valid requests so far.
+    pub(crate) fn requests(&self) -> Vec<RequestView> {
+        self.shared.log().requests.clone()
+    }
+
+    /// Waits until that many valid requests have come.
+    pub(crate) fn wait_for_requests(&self, count: usize) {
+        self.wait("requests", |log| log.requests.len() >= count);
+    }
+
+    /// Waits until that many clients have closed their connection while an answer was owed.
+    pub(crate) fn wait_for_hangups(&self, count: usize) {
+        self.wait("hangups", |log| log.hangups >= count);
+    }
+
+    fn wait(&self, what: &str, enough: impl Fn(&Log) -> bool) {
+        let bound = Duration::from_secs(20);
+        let guard = self.shared.log();
+        let waited = self.shared.changed.wait_timeout_while(guard, bound, |log| !enough(log));
+        assert!(!waited.unwrap().1.timed_out(), "no such {what} within {bound:?}");
+    }
+
+    /// Takes the violations out, for tests that provoke them.
+    pub(crate) fn take_violations(&self) -> Vec<String> {
+        std::mem::take(&mut self.shared.log().violations)
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        self.shared.note(|log| {
+            log.over = true;
+            for stream in log.open.values() {
+                drop(stream.shutdown(Shutdown::Both));
+            }
+        });
+        drop(TcpStream::connect(self.address));
+        if let Some(acceptor) = self.acceptor.take() {
+            drop(acceptor.join());
+        }
+        let violations = self.take_violations();
+        if !thread::panicking() {
+            assert!(violations.is_empty(), "the client broke the format: {violations:#?}");
+        }
+    }
+}
+
+fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+    let mut connections: Vec<JoinHandle<()>> = Vec::new();
+    for (number, stream) in listener.incoming().enumerate() {
+        let Ok(stream) = stream else { continue };
+        {
+            let mut log = shared.log();
+            if log.over {
+                break;
+            }
+            log.open.insert(number, stream.try_clone().unwrap());
+        }
+        let mine = Arc::clone(shared);
+        connections.retain(|connection| !connection.is_finished());
+        connections.push(thread::spawn(move || {
+            serve(stream, &mine);
+            mine.log().open.remove(&number);
+        }));
+    }
+    for connection in connections {
+        drop(connection.join());
+    }
+}
+
+/// Serves a connection until one side ends it. What goes wrong here is the client's business.
+fn serve(stream: TcpStream, shared: &Shared) {
+    drop(stream.set_nodelay(true));
+    let Ok(mut writer) = stream.try_clone() else { return };
+    let mut reader = BufReader::new(stream);
+    while let Some((line, headers, body)) = read_request(&mut reader) {
+        let reply = answer(shared, &line, headers, &body);
+        shared.pause(reply.delay());
+        let goes_on = reply.write(&mut writer, |time| shared.pause(time));
+        if reply.stalls() {
+            drop(reader.read(&mut [0; 1]));
+            shared.note(|log| log.hangups += 1);
+        }
+        if !goes_on {
+            break;
+        }
+    }
+    drop(writer.flush());
+    drop(writer.shutdown(Shutdown::Both));
+}
+
+type Parts = (String, BTreeMap<String, String>, Vec<u8>);
+
+fn read_request(reader: &mut impl BufRead) -> Option<Parts> {
+    let mut first = String::new();
+    reader.read_line(&mut first).ok().filter(|count| *count > 0)?;
+    let mut headers = BTreeMap::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok().filter(|count| *count > 0)?;
+        let Some((name, value)) = line.trim_end().split_once(':') else { break };
+        headers.insert(name.to_lowercase(), value.trim().to_owned());
+    }
+    let length = headers.get("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    Some((first.trim_end().to_owned(), headers, body))
+}
+
+fn answer(shared: &Shared, line: &str, headers: BTreeMap<String, String>, body: &[u8]) -> Reply {
+    if !line.starts_with("POST /v1/messages ") {
+        return Reply::error(404, "not_found_error", line);
+    }
+    let body: Value = serde_json::from_slice(body).unwrap_or(json!("not json"));
+    let violations = validate::violations(&headers, &body, shared.log().paused);
+    if !violations.is_empty() {
+        let message = violations.join("; ");
+        shared.note(|log| log.violations.extend(violations));
+        return Reply::error(400, "invalid_request_error", &message);
+    }
+    let number = shared.log().requests.len();
+    let view = RequestView { headers, body, number };
+    shared.note(|log| log.requests.push(view.clone()));
+    let reply = (shared.respond)(&view).asked(&view);
+    if reply.pauses() {
+        shared.note(|log| log.paused = true);
+    }
+    reply
+}
+
+/// One POST without any client library, for tests of the fake itself: status and body.
+pub(crate) fn post(fake: &Fake, headers: &[(&str, &str)], body: &Value) -> (u16, String) {
+    let mut stream = TcpStream::connect(fake.address).unwrap();
+    let body = body.to_string();
+    let length = body.len();
+    let mut text =
+        format!("POST /v1/messages HTTP/1.1\r\nhost: fake\r\ncontent-length: {length}\r\n");
+    for (name, value) in headers {
+        text.push_str(&[name, ": ", value, "\r\n"].concat());
+    }
+    stream.write_all(format!("{text}\r\n{body}").as_bytes()).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    let body = answer.split_once("\r\n\r\n").unwrap().1.to_owned();
+    (status, body)
+}
