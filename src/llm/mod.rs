@@ -2,6 +2,8 @@
 //!
 //! *Invariant:* nothing here knows of teams, inboxes or what a tool does.
 
+pub mod rehearsal;
+
 use crate::wire::chat::{Reply, Request};
 use std::future::Future;
 use std::pin::Pin;
