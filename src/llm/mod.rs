@@ -14,6 +14,7 @@ pub use anthropic::{Anthropic, AnthropicConfig, Credentials};
 pub use http::{ConfigError, Limits, PlainHttp};
 pub use scripted::Scripted;
 pub use secret::{Redactor, Secret};
+pub mod rehearsal;
 
 use crate::wire::chat::{Reply, Request};
 use std::pin::Pin;

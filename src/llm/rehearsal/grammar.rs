@@ -1,0 +1,226 @@
+//! Text -> intents: cuts sentences into commands and finds the rule that reads each.
+//!
+//! A rule reads one command and says where it ended. What no rule reads is named, never guessed at:
+//! a sentence that forbids, or that depends on something, is never carried out in part.
+
+mod files;
+mod handing;
+mod looking;
+mod sending;
+mod spawning;
+mod stopping;
+mod tasks;
+mod wording;
+mod writing;
+
+use super::cursor::Cursor;
+use super::intent::Intent;
+use super::lexer::{Kind, sentences, tokens};
+use super::lexicon::{
+    AND, CONDITION, COURTESY, FILLER, FORBID, REPORT, REST, THEN, WHAT_CAME_OUT, verbs,
+};
+use super::scope::Scope;
+
+/// What a rule read, and what is still ahead.
+struct Parsed<'a> {
+    intents: Vec<Intent>,
+    rest: Cursor<'a>,
+}
+
+/// Reads one command at the begin of what is ahead, or nothing; then it leaves the scope alone.
+type Rule = for<'a> fn(Cursor<'a>, &mut Scope) -> Option<Parsed<'a>>;
+
+/// Rules that need the rest of the sentence, because a text in it may look like a command.
+const OF_SENTENCES: &[Rule] = &[
+    resting,
+    spawning::spawn,
+    sending::broadcast,
+    reporting,
+    handing::addressed,
+    handing::hand,
+    sending::send,
+    writing::edit,
+];
+
+/// Rules that get one command, cut out of its sentence.
+const OF_COMMANDS: &[Rule] = &[
+    stopping::shut_down,
+    tasks::tasks,
+    looking::inbox,
+    looking::roster,
+    writing::append,
+    files::remove,
+    files::list,
+    files::check,
+    files::read,
+    files::run,
+    writing::write,
+    help,
+];
+
+/// Everything a text asks for, in order. The scope remembers who and what was named.
+pub(super) fn intents(text: &str, scope: &mut Scope) -> Vec<Intent> {
+    let tokens = tokens(text);
+    let mut found = Vec::new();
+    for sentence in sentences(&tokens) {
+        read_sentence(Cursor::new(text, sentence), scope, &mut found);
+    }
+    found
+}
+
+fn read_sentence(sentence: Cursor<'_>, scope: &mut Scope, found: &mut Vec<Intent>) {
+    if sentence.past(AND).past(COURTESY).after(FORBID).is_some() {
+        found.push(Intent::Refrain(sentence.text().into()));
+        return;
+    }
+    let mut ahead = past_ties(sentence, scope);
+    if ahead.after(CONDITION).is_some() {
+        found.push(Intent::Unclear(sentence.text().into()));
+        return;
+    }
+    if ahead.is_empty() && sentence.word().starts_with(char::is_alphabetic) {
+        found.push(Intent::Rest);
+    }
+    while !ahead.is_empty() {
+        let rest = read_command(ahead, scope, found);
+        ahead = past_ties(rest, scope);
+    }
+}
+
+/// Reads one command into `found`; what it returns is always shorter than what it got.
+fn read_command<'a>(
+    ahead: Cursor<'a>,
+    scope: &mut Scope,
+    found: &mut Vec<Intent>,
+) -> Cursor<'a> {
+    let end = ahead.skip(ahead.len());
+    if ahead.after(FORBID).is_some() {
+        found.push(Intent::Refrain(ahead.text().into()));
+        return end;
+    }
+    let before = scope.clone();
+    let whole = OF_SENTENCES.iter().find_map(|rule| rule(ahead, scope));
+    let Some(read) = whole.or_else(|| read_clause(ahead, scope)) else {
+        let clause = ahead.take(extent(ahead, Until::Command, scope));
+        found.push(Intent::Unclear(clause.text().into()));
+        return ahead.skip(clause.len());
+    };
+    // "… when she is ready": nobody here can watch for that, so nothing is done.
+    let rest = read.rest.past(FILLER);
+    if rest.past(AND).after(CONDITION).is_some() && rest.past(AND).after(THEN).is_none() {
+        *scope = before;
+        found.push(Intent::Unclear(ahead.text().into()));
+        return end;
+    }
+    found.extend(read.intents);
+    rest
+}
+
+fn read_clause<'a>(ahead: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>> {
+    let clause = ahead.take(extent(ahead, Until::Command, scope));
+    let mut read = OF_COMMANDS.iter().find_map(|rule| rule(clause, scope))?;
+    let left = read.rest.past(FILLER);
+    if left.past(AND).after(CONDITION).is_some() {
+        return Some(Parsed { rest: ahead.skip(clause.len() - left.len()), ..read });
+    }
+    if !left.is_empty() {
+        read.intents.push(Intent::Unclear(left.text().into()));
+    }
+    Some(Parsed { rest: ahead.skip(clause.len()), ..read })
+}
+
+/// Where a command ends, by what may stand behind it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Until {
+    /// Any other command ends it.
+    Command,
+    /// It is handed to somebody else: only what that one cannot be meant to do ends it.
+    Handover,
+    /// It is a text: "then" with a command ends it, or a piece of work for somebody.
+    Then,
+}
+
+/// How many tokens belong to the command at the begin.
+fn extent(ahead: Cursor<'_>, until: Until, scope: &Scope) -> usize {
+    let ends = |at: Cursor<'_>| {
+        let next = past_ties(at, scope);
+        let tied = at.after(AND).or_else(|| at.after(THEN)).is_some() && next.len() < at.len();
+        let then = at.past(AND).after(THEN).is_some();
+        tied && match until {
+            Until::Command => begins_command(next, scope),
+            Until::Handover => {
+                handing::begins_handing(next, scope)
+                    || stopping::begins_stopping(next, scope)
+                    || spawning::begins_spawning(next)
+                    || looking::begins_looking(next)
+            }
+            Until::Then => {
+                then && begins_command(next, scope) || handing::begins_handing(next, scope)
+            }
+        }
+    };
+    (1..ahead.len()).find(|count| ends(ahead.skip(*count))).unwrap_or(ahead.len())
+}
+
+/// A cheap guess whether a command stands here: a verb and something it can act on.
+fn begins_command(at: Cursor<'_>, scope: &Scope) -> bool {
+    let acts = verbs().any(|list| {
+        let object = at.after(list).filter(|object| object.after(AND).is_none());
+        object.and_then(Cursor::first).is_some_and(|next| {
+            matches!(next.kind, Kind::Word | Kind::Quoted | Kind::Colon)
+        })
+    });
+    let rests = |list| at.after(list).is_some_and(|rest| rest.past(FILLER).is_empty());
+    acts || rests(REST)
+        || reporting(at, &mut scope.clone()).is_some()
+        || at.after(FORBID).is_some()
+        || handing::begins_handing(at, scope)
+}
+
+/// Past what ties commands together, courtesies, and the own name at the begin.
+fn past_ties<'a>(at: Cursor<'a>, scope: &Scope) -> Cursor<'a> {
+    let mut rest = at;
+    loop {
+        let next = rest.past(THEN).past(AND).past(COURTESY);
+        let named = next.after(&[scope.me.as_str(), "team", "lead", "agent", "teammate"]);
+        let called =
+            named.filter(|rest| rest.is_empty() || rest.is(Kind::Comma) || rest.is(Kind::Colon));
+        let next = called.map_or(next, |rest| rest.skip(1));
+        if next.len() == rest.len() {
+            return rest;
+        }
+        rest = next;
+    }
+}
+
+/// "Wait.", "You are bob, the tester.", "This is the lead.": nothing to do.
+fn resting<'a>(at: Cursor<'a>, _: &mut Scope) -> Option<Parsed<'a>> {
+    const INTRODUCTION: &[&str] = &[
+        "you are", "you're", "your name is", "your role is", "this is", "i am", "i'm", "my name is",
+        "welcome", "nice to meet you", "good morning", "good evening", "good afternoon",
+    ];
+    if at.after(INTRODUCTION).is_some() {
+        return Some(Parsed { intents: vec![Intent::Rest], rest: at.skip(at.len()) });
+    }
+    let rest = at.after(REST)?;
+    let object = rest.past(&[
+        "for", "instructions", "further", "instruction", "orders", "work", "a", "an", "moment",
+        "more", "new", "my", "the", "next", "your", "until", "you", "get", "are", "told", "messages",
+        "mail", "bit", "idle", "hear", "from", "me", "lead", "to", "patiently", "quietly", "while",
+    ]);
+    object.past(FILLER).is_empty().then_some(Parsed { intents: vec![Intent::Rest], rest: object })
+}
+
+/// "Report back.", "Let me know what you find.": said by the closing text of the turn.
+fn reporting<'a>(at: Cursor<'a>, _: &mut Scope) -> Option<Parsed<'a>> {
+    let object = at.after(REPORT)?;
+    let rest = object.after(WHAT_CAME_OUT).unwrap_or(object).past(FILLER);
+    let ends = rest.is_empty() || rest.after(AND).is_some() || rest.after(THEN).is_some();
+    ends.then_some(Parsed { intents: vec![Intent::Report], rest })
+}
+
+fn help<'a>(at: Cursor<'a>, _: &mut Scope) -> Option<Parsed<'a>> {
+    let asked = ["help", "what can you do", "what do you do", "who are you", "what are you"];
+    let rest = at.after(&asked)?;
+    Some(Parsed { intents: vec![Intent::Help], rest: rest.skip(rest.len()) })
+}

@@ -1,0 +1,145 @@
+//! What an agent says at the end of a turn: facts about its calls, their outputs quoted and bounded,
+//! and the mail that came.
+
+use super::conversation::{Done, Said, letters};
+use crate::wire::message::{Body, Message};
+use serde_json::Value;
+
+/// Characters of one output that are quoted.
+const QUOTED_CHARS: usize = 4_000;
+
+/// What a call was for, where its arguments alone do not say it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Aim {
+    /// The arguments say it.
+    Plain,
+    /// To see whether this file exists.
+    Existence(String),
+    /// To look for mail, perhaps of one sender only.
+    Mail(Option<String>),
+    /// To prepare another call: only its failure is news.
+    Preparation,
+}
+
+/// What a call did, in words; empty when there is nothing to tell.
+pub(super) fn call(done: &Done, aim: &Aim) -> String {
+    let result = done.result.trim();
+    match aim {
+        Aim::Preparation if !done.failed => String::new(),
+        Aim::Existence(path) => existence(path, done),
+        Aim::Mail(about) if !done.failed => inbox(result, about.as_deref()),
+        Aim::Plain | Aim::Mail(_) | Aim::Preparation => plain(done, result),
+    }
+}
+
+/// Mail as it is told by somebody for whom it is data.
+pub(super) fn mail(message: &Message) -> Option<String> {
+    let told = match &message.body {
+        Body::IdleNotification { .. } => return None,
+        Body::TeammateTerminated { name, cause, exit } if message.content.is_empty() => {
+            format!("{name} is gone: {cause} ({exit})")
+        }
+        Body::TaskAssignment { task_id, subject, .. } => format!("task {task_id}: {subject}"),
+        body => format!("{} ({}): {}", message.from, body.kind(), message.content),
+    };
+    Some(bounded(&told))
+}
+
+/// The mail among what was said that no call of the turn has shown already.
+pub(super) fn unseen_mail(said: &[Said], done: &[Done]) -> Vec<String> {
+    let shown: Vec<Message> = done
+        .iter()
+        .filter(|call| call.tool == "read_inbox")
+        .flat_map(|call| letters(&call.result))
+        .collect();
+    let mails = said.iter().filter_map(|said| match said {
+        Said::Mail(message) => Some(message),
+        Said::Typed(_) => None,
+    });
+    mails
+        .filter(|mail| mail.id.is_none() || shown.iter().all(|seen| seen.id != mail.id))
+        .filter_map(mail)
+        .collect()
+}
+
+fn existence(path: &str, done: &Done) -> String {
+    let result = done.result.trim();
+    if result.contains("No such file") {
+        format!("{path} does not exist.")
+    } else if done.failed || result.contains("[exit code") {
+        format!("Could not see whether {path} exists: {}", bounded(result))
+    } else {
+        format!("{path} exists: {}", bounded(result))
+    }
+}
+
+fn inbox(result: &str, about: Option<&str>) -> String {
+    let all = letters(result);
+    let told = |messages: &[&Message]| {
+        messages.iter().filter_map(|message| mail(message)).collect::<Vec<_>>().join("\n")
+    };
+    let everything = told(&all.iter().collect::<Vec<_>>());
+    let Some(name) = about else {
+        return match (everything.is_empty(), result.is_empty()) {
+            (false, _) => format!("In the inbox:\n{everything}"),
+            (true, true) => "The inbox is empty.".into(),
+            (true, false) => format!("In the inbox:\n{}", bounded(result)),
+        };
+    };
+    let theirs: Vec<_> = all.iter().filter(|message| message.from == name).collect();
+    let theirs = told(&theirs);
+    if !theirs.is_empty() {
+        return format!("From {name}:\n{theirs}");
+    }
+    match (everything.is_empty(), result.is_empty()) {
+        (false, _) => format!("Nothing from {name} yet. In the inbox:\n{everything}"),
+        (true, true) => format!("Nothing from {name} yet; the inbox is empty."),
+        (true, false) => format!("Nothing from {name} yet. The inbox says:\n{}", bounded(result)),
+    }
+}
+
+fn plain(done: &Done, result: &str) -> String {
+    let field = |key: &str| done.input.get(key).and_then(Value::as_str).unwrap_or_default();
+    let what = match done.tool.as_str() {
+        "bash" => {
+            return match (done.failed, result.is_empty()) {
+                (true, _) => format!("`{}` failed:\n{}", field("command"), quoted(result)),
+                (false, true) => format!("`{}` printed nothing.", field("command")),
+                (false, false) => format!("`{}` printed:\n{}", field("command"), quoted(result)),
+            };
+        }
+        "spawn_teammate" => format!("Spawned {} ({})", field("name"), field("role")),
+        "send_message" => format!("Sent {}: \"{}\"", field("to"), bounded(field("content"))),
+        "broadcast" => format!("Told everybody: \"{}\"", bounded(field("content"))),
+        "write_file" => format!("Wrote {} ({} bytes)", field("path"), field("content").len()),
+        "edit_file" => format!("Edited {}", field("path")),
+        "read_file" if !done.failed => {
+            return format!("{} contains:\n{}", field("path"), quoted(result));
+        }
+        "list_teammates" if !done.failed => return format!("The team:\n{}", bounded(result)),
+        "shutdown_teammate" if !done.failed => {
+            return format!("Shutting down {}: {}", field("name"), bounded(result));
+        }
+        tool if !done.failed => return format!("{tool}: {}", bounded(result)),
+        tool => format!("{tool} {}", [field("name"), field("path"), field("task_id")].concat()),
+    };
+    if done.failed {
+        return format!("This failed: {}: {}", what.trim(), bounded(result));
+    }
+    format!("{what}.")
+}
+
+fn quoted(text: &str) -> String {
+    let fence = if text.contains("```") { "~~~~" } else { "```" };
+    format!("{fence}\n{}\n{fence}", bounded(text))
+}
+
+/// The begin of a text, with a word about what is left out.
+fn bounded(text: &str) -> String {
+    let left = text.chars().count().saturating_sub(QUOTED_CHARS);
+    if left == 0 {
+        return text.to_owned();
+    }
+    let begin: String = text.chars().take(QUOTED_CHARS).collect();
+    format!("{begin}\n[… {left} characters more]")
+}
