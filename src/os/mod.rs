@@ -3,6 +3,20 @@
 //! *Invariant:* only this layer uses `nix`, `signal-hook` and `unsafe`; it knows nothing of teams or
 //! messages.
 
+pub(crate) mod beneath;
+pub(crate) mod child;
+pub(crate) mod children;
+pub(crate) mod command;
+pub(crate) mod descendants;
+pub(crate) mod guard;
+pub(crate) mod pidfd;
+pub(crate) mod processes;
+pub(crate) mod ready;
+pub(crate) mod signals;
+pub(crate) mod terminal;
+
+pub(crate) use nix::sys::signal::Signal;
+
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Where time comes from. Deadlines use [`Clock::monotonic`]; wall-clock time is for people and files.
