@@ -1,3 +1,10 @@
 //! The `lead` program.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    if let Some(code) = agent_team::intercept() {
+        return code;
+    }
+    ExitCode::SUCCESS
+}

@@ -3,14 +3,27 @@
 //! *Invariant:* only this layer uses `nix`, `signal-hook` and `unsafe`; it knows nothing of teams or
 //! messages.
 
+pub(crate) mod beneath;
+pub(crate) mod child;
+pub(crate) mod children;
+pub(crate) mod command;
+pub(crate) mod descendants;
 pub(crate) mod end;
 pub(crate) mod file;
+pub(crate) mod guard;
 pub(crate) mod identity;
 pub(crate) mod lease;
-pub(crate) mod watch;
+pub(crate) mod pidfd;
+pub(crate) mod processes;
 #[cfg(test)]
 pub(crate) mod pty;
+pub(crate) mod ready;
+pub(crate) mod signals;
+pub(crate) mod terminal;
+pub(crate) mod watch;
 pub(crate) mod window;
+
+pub(crate) use nix::sys::signal::Signal;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

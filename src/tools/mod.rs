@@ -3,12 +3,19 @@
 //! *Invariant:* a tool never starts an agent itself, it asks [`TeamOps`](team::TeamOps). A tool failure
 //! is either told to the model or ends the agent; nothing else crosses this boundary.
 
+mod bash;
+#[cfg(test)]
+mod containment;
+mod environment;
+mod files;
+mod output;
 pub(crate) mod team;
+pub(crate) mod work;
+mod workspace;
 
 use crate::wire::chat::ToolSpec;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::pin::Pin;
 
 /// One tool call of a model.

@@ -1,0 +1,294 @@
+//! Finding a file beneath a folder, whatever links, dots or races stand in the way.
+//!
+//! A path is walked one name at a time; each folder on the way is held by descriptor and each link is
+//! read and walked in turn, so nothing is looked at and then opened anew under the same name. What
+//! `openat2` with `RESOLVE_BENEATH` would do, and three things more: it tells the name a file really
+//! has, which rules about names need; links that name the folder itself by an absolute path are
+//! followed; every kernel can do it. Links of `/proc` that point at objects rather than names lead
+//! nowhere, for only their text counts.
+
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, openat, readlinkat, renameat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat, mkdirat};
+use nix::unistd::{AccessFlags, Gid, Uid, UnlinkatFlags, faccessat, fchown, unlinkat};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+
+/// Links followed before a path counts as a ring, as in the kernel.
+const MOST_LINKS: usize = 40;
+
+/// Names in one path; each folder on the way takes a descriptor.
+const MOST_NAMES: usize = 256;
+
+/// Why there is no such place.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BeneathError {
+    /// The path leads out of the folder.
+    #[error("leads out of the folder")]
+    Outside,
+    /// It names a folder where a file is meant.
+    #[error("is a folder")]
+    Folder,
+    /// It names a pipe, a socket or a device.
+    #[error("is {0}, not a regular file")]
+    Special(&'static str),
+    /// It climbs out of a folder that does not exist.
+    #[error("leads through a folder that does not exist")]
+    Nowhere,
+    /// The system says no.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+impl From<Errno> for BeneathError {
+    fn from(why: Errno) -> Self {
+        Self::Io(why.into())
+    }
+}
+
+/// A folder that is never left.
+#[derive(Debug)]
+pub(crate) struct Root {
+    folder: OwnedFd,
+    /// The absolute names it goes by: as given and without links.
+    names: Vec<PathBuf>,
+}
+
+/// Where a file is or would be: a name in a folder that is held, perhaps below folders yet to be made.
+#[derive(Debug)]
+pub(crate) struct Spot {
+    folder: OwnedFd,
+    below_root: PathBuf,
+    missing: Vec<OsString>,
+    name: OsString,
+}
+
+impl Root {
+    /// Takes hold of a folder.
+    ///
+    /// # Errors
+    /// It does not exist or may not be entered.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let real = path.canonicalize()?;
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let folder = nix::fcntl::open(&real, flags, Mode::empty())?;
+        Ok(Self { folder, names: vec![path.to_owned(), real] })
+    }
+
+    /// The folder's name without links.
+    pub(crate) fn path(&self) -> &Path {
+        self.names.last().map_or(Path::new("/"), PathBuf::as_path)
+    }
+
+    /// Finds the place that a path means: relative to this folder, or absolute and inside it.
+    ///
+    /// # Errors
+    /// It lies outside, is a folder, or cannot be reached.
+    pub(crate) fn find(&self, path: &Path) -> Result<Spot, BeneathError> {
+        let mut walk =
+            Walk { root: self, held: Vec::new(), missing: Vec::new(), ahead: Vec::new() };
+        walk.plan(path)?;
+        walk.run()
+    }
+}
+
+/// A path on its way to becoming a spot.
+struct Walk<'a> {
+    root: &'a Root,
+    /// The folders entered, outermost first, with their names.
+    held: Vec<(OsString, OwnedFd)>,
+    /// Names below them that do not exist.
+    missing: Vec<OsString>,
+    /// What is left to walk, last first.
+    ahead: Vec<Step>,
+}
+
+enum Step {
+    Up,
+    Down(OsString),
+}
+
+impl Walk<'_> {
+    /// Puts a path in front of what is left to walk; an absolute one begins again at the root.
+    fn plan(&mut self, path: &Path) -> Result<(), BeneathError> {
+        let inside = if path.is_absolute() {
+            self.held.clear();
+            let inside = self.root.names.iter().find_map(|name| path.strip_prefix(name).ok());
+            inside.ok_or(BeneathError::Outside)?
+        } else {
+            path
+        };
+        for component in inside.components().rev() {
+            match component {
+                Component::CurDir => {}
+                Component::ParentDir => self.ahead.push(Step::Up),
+                Component::Normal(name) => self.ahead.push(Step::Down(name.to_owned())),
+                Component::RootDir | Component::Prefix(_) => return Err(BeneathError::Outside),
+            }
+        }
+        if self.ahead.len() > MOST_NAMES { Err(Errno::ENAMETOOLONG.into()) } else { Ok(()) }
+    }
+
+    fn run(mut self) -> Result<Spot, BeneathError> {
+        let mut links = 0;
+        while let Some(step) = self.ahead.pop() {
+            match step {
+                Step::Up if !self.missing.is_empty() => return Err(BeneathError::Nowhere),
+                Step::Up => drop(self.held.pop().ok_or(BeneathError::Outside)?),
+                Step::Down(name) if !self.missing.is_empty() => self.missing.push(name),
+                Step::Down(name) => match self.look(&name)? {
+                    Found::Nothing => self.missing.push(name),
+                    Found::Folder(folder) => self.held.push((name, folder)),
+                    Found::Link(target) => {
+                        links += 1;
+                        if links > MOST_LINKS {
+                            return Err(Errno::ELOOP.into());
+                        }
+                        self.plan(&target)?;
+                    }
+                    Found::File if self.ahead.is_empty() => self.missing.push(name),
+                    Found::File => return Err(Errno::ENOTDIR.into()),
+                },
+            }
+        }
+        // The last name is a file or nothing; had it been a folder, it would be among those held.
+        let name = self.missing.pop().ok_or(BeneathError::Folder)?;
+        let below_root = self.held.iter().map(|(name, _)| name).collect();
+        let folder = match self.held.pop() {
+            Some((_, folder)) => folder,
+            None => self.root.folder.try_clone()?,
+        };
+        Ok(Spot { folder, below_root, missing: self.missing, name })
+    }
+
+    fn look(&self, name: &OsStr) -> Result<Found, BeneathError> {
+        let here = self.held.last().map_or(self.root.folder.as_fd(), |(_, folder)| folder.as_fd());
+        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let object = match openat(here, name, flags, Mode::empty()) {
+            Err(Errno::ENOENT) => return Ok(Found::Nothing),
+            object => object?,
+        };
+        Ok(match kind(&fstat(&object)?) {
+            SFlag::S_IFDIR => Found::Folder(object),
+            SFlag::S_IFLNK => Found::Link(readlinkat(object.as_fd(), "")?.into()),
+            _ => Found::File,
+        })
+    }
+}
+
+enum Found {
+    Nothing,
+    Folder(OwnedFd),
+    Link(PathBuf),
+    File,
+}
+
+fn kind(stat: &FileStat) -> SFlag {
+    SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
+}
+
+impl Spot {
+    /// Its path below the root, free of links and dots.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.missing.iter().chain([&self.name]).fold(self.below_root.clone(), |p, n| p.join(n))
+    }
+
+    /// Opens the regular file that is here; `None` if there is nothing.
+    ///
+    /// # Errors
+    /// It is no regular file, or may not be read.
+    pub(crate) fn open(&self) -> Result<Option<File>, BeneathError> {
+        if !self.missing.is_empty() {
+            return Ok(None);
+        }
+        match self.stat_in(self.folder.as_fd()) {
+            Err(Errno::ENOENT) => return Ok(None),
+            stat => regular(&stat?)?,
+        }
+        // Something else may stand here by now: a pipe must not block the open, a link not lead away.
+        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+        let flags = flags | OFlag::O_CLOEXEC;
+        let file = openat(&self.folder, self.name.as_os_str(), flags, Mode::empty())?;
+        regular(&fstat(&file)?)?;
+        Ok(Some(file.into()))
+    }
+
+    /// Puts a file with these bytes here, in one step: readers see the old one or the new one. A file
+    /// that was here keeps its mode; folders on the way are made.
+    ///
+    /// # Errors
+    /// It cannot be written; then what was here still is.
+    pub(crate) fn replace(&self, bytes: &[u8]) -> Result<(), BeneathError> {
+        let folder = self.make_folders()?;
+        let old = match self.stat_in(folder.as_fd()) {
+            Err(Errno::ENOENT) => None,
+            stat => {
+                let stat = stat?;
+                regular(&stat)?;
+                // A rename asks nobody; who has made a file read-only meant it.
+                faccessat(&folder, self.name.as_os_str(), AccessFlags::W_OK, AtFlags::AT_EACCESS)?;
+                Some(stat)
+            }
+        };
+        let draft = OsString::from(format!(".{}.draft", uuid::Uuid::now_v7().simple()));
+        let written = self.write(folder.as_fd(), &draft, old.as_ref(), bytes);
+        if written.is_err() {
+            // The error that counts is the one we have.
+            unlinkat(&folder, draft.as_os_str(), UnlinkatFlags::NoRemoveDir).unwrap_or_default();
+        }
+        written
+    }
+
+    fn make_folders(&self) -> Result<OwnedFd, BeneathError> {
+        let mut folder = self.folder.try_clone()?;
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        for name in &self.missing {
+            match mkdirat(&folder, name.as_os_str(), Mode::from_bits_truncate(0o777)) {
+                Ok(()) | Err(Errno::EEXIST) => {}
+                Err(why) => return Err(why.into()),
+            }
+            folder = openat(&folder, name.as_os_str(), flags, Mode::empty())?;
+        }
+        Ok(folder)
+    }
+
+    fn stat_in(&self, folder: BorrowedFd<'_>) -> Result<FileStat, Errno> {
+        fstatat(folder, self.name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW)
+    }
+
+    fn write(
+        &self,
+        folder: BorrowedFd<'_>,
+        draft: &OsStr,
+        old: Option<&FileStat>,
+        bytes: &[u8],
+    ) -> Result<(), BeneathError> {
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
+        let file = openat(folder, draft, flags, Mode::from_bits_truncate(0o666))?;
+        let mut file = File::from(file);
+        file.write_all(bytes)?;
+        if let Some(old) = old {
+            // Only root may give files away; for others the file becomes theirs, as with any editor.
+            let (user, group) = (Uid::from_raw(old.st_uid), Gid::from_raw(old.st_gid));
+            fchown(&file, Some(user), Some(group)).unwrap_or_default();
+            fchmod(&file, Mode::from_bits_truncate(old.st_mode))?;
+        }
+        file.sync_data()?;
+        renameat(folder, draft, folder, self.name.as_os_str())?;
+        Ok(())
+    }
+}
+
+fn regular(stat: &FileStat) -> Result<(), BeneathError> {
+    Err(match kind(stat) {
+        SFlag::S_IFREG => return Ok(()),
+        SFlag::S_IFDIR => BeneathError::Folder,
+        SFlag::S_IFIFO => BeneathError::Special("a named pipe"),
+        SFlag::S_IFSOCK => BeneathError::Special("a socket"),
+        SFlag::S_IFLNK => BeneathError::Special("a link put there just now"),
+        _ => BeneathError::Special("a device"),
+    })
+}

@@ -1,0 +1,180 @@
+//! One shell command under its guard: how it is started, cancelled, and made sure to be gone.
+//!
+//! Dropping a [`Running`] cancels the command and returns at once; [`settle`] waits until all cancelled
+//! ones are gone, which an agent does before it exits.
+
+use super::child::{close_others_on_exec, fresh_signals};
+use super::pidfd::{ExitKind, Pidfd};
+use super::{Signal, children, descendants, guard};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::unistd::setsid;
+use std::ffi::OsStr;
+use std::io::{self, PipeReader, PipeWriter};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a guard may take to clean up before it is killed itself and its work done by us.
+const GUARD_PATIENCE: Duration = Duration::from_secs(4);
+
+/// The program that becomes the guard: one that calls [`guard::intercept`] first of all.
+#[derive(Debug, Clone)]
+pub(crate) struct GuardProgram(PathBuf);
+
+impl Default for GuardProgram {
+    /// This very program, also after its file has been replaced.
+    #[cfg(not(test))]
+    fn default() -> Self {
+        Self("/proc/self/exe".into())
+    }
+
+    /// A test binary is no guard; the programs that `cargo test` builds beside it are.
+    #[cfg(test)]
+    fn default() -> Self {
+        let tests = std::env::current_exe().unwrap();
+        let program = tests.parent().unwrap().with_file_name("teammate");
+        assert!(program.exists(), "build {} first: cargo build --bins", program.display());
+        Self(program)
+    }
+}
+
+/// What a command runs with.
+#[derive(Debug, Clone)]
+pub(crate) struct Setting {
+    /// The program that guards it.
+    pub(crate) guard: GuardProgram,
+    /// Its whole environment, but for the mark.
+    pub(crate) env: Vec<(String, String)>,
+    /// Tells whose command it is: all processes of it carry this in [`descendants::MARK`].
+    pub(crate) mark: String,
+}
+
+/// A command on its way, with everything it starts.
+#[derive(Debug)]
+pub(crate) struct Running {
+    guard: Arc<Pidfd>,
+    /// Taken by whoever sees to the end.
+    cleanup: Option<Cleanup>,
+}
+
+/// What it takes to end a command for good.
+#[derive(Debug)]
+struct Cleanup {
+    guard: Arc<Pidfd>,
+    lifeline: PipeWriter,
+    mark: String,
+    unsettled: Unsettled,
+}
+
+/// Starts a shell command. What it writes, errors included, comes out of the pipe, which does not block.
+///
+/// # Errors
+/// The guard cannot be started, or the command is too long for the system or contains NUL.
+pub(crate) fn start(
+    command: &OsStr,
+    folder: &Path,
+    setting: &Setting,
+) -> io::Result<(Running, PipeReader)> {
+    let (output, output_end) = io::pipe()?;
+    fcntl(&output, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    let (lifeline_end, lifeline) = io::pipe()?;
+    let mut program = Command::new(&setting.guard.0);
+    program.arg0("teammate-guard").arg(guard::ARGUMENT).arg(command).current_dir(folder);
+    program.env_clear().envs(setting.env.iter().map(|(name, value)| (name, value)));
+    program.env(descendants::MARK, &setting.mark);
+    program.stdin(lifeline_end).stdout(output_end.try_clone()?).stderr(output_end);
+    let prepare = || {
+        fresh_signals();
+        setsid()?;
+        close_others_on_exec()
+    };
+    // SAFETY: between fork and exec only system calls are made, nothing is allocated or locked.
+    #[expect(unsafe_code, reason = "the session and signals are set in the child alone")]
+    unsafe {
+        program.pre_exec(prepare);
+    }
+    let guard = Arc::new(children::spawn(&mut program)?);
+    let (mark, unsettled) = (setting.mark.clone(), Unsettled::count());
+    let cleanup = Some(Cleanup { guard: Arc::clone(&guard), lifeline, mark, unsettled });
+    Ok((Running { guard, cleanup }, output))
+}
+
+impl Running {
+    /// The guard, which ends when the command and all that it started have ended.
+    pub(crate) fn guard(&self) -> &Pidfd {
+        &self.guard
+    }
+
+    /// Ends the command if it has not ended by itself, and whatever got away from its guard; says how
+    /// the shell ended. Blocks for as long as that takes, a few seconds at most.
+    ///
+    /// # Errors
+    /// The guard was reaped by somebody else.
+    pub(crate) fn end(mut self) -> io::Result<ExitKind> {
+        self.cleanup.take().map_or_else(|| Err(io::ErrorKind::NotFound.into()), Cleanup::run)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(cleanup) = self.cleanup.take() {
+            // A thread, because neither the caller nor its event loop must wait.
+            thread::spawn(move || cleanup.run());
+        }
+    }
+}
+
+impl Cleanup {
+    fn run(self) -> io::Result<ExitKind> {
+        drop(self.lifeline);
+        if !self.guard.ends_within(GUARD_PATIENCE) {
+            self.guard.send_signal(Signal::SIGKILL)?;
+        }
+        let end = self.guard.wait();
+        descendants::end_strays(&self.mark);
+        drop(self.unsettled);
+        end
+    }
+}
+
+static UNSETTLED: Mutex<usize> = Mutex::new(0);
+static SETTLED: Condvar = Condvar::new();
+
+/// One command that is not yet known to be gone.
+#[derive(Debug)]
+struct Unsettled;
+
+impl Unsettled {
+    fn count() -> Self {
+        *unsettled() += 1;
+        Self
+    }
+}
+
+impl Drop for Unsettled {
+    fn drop(&mut self) {
+        *unsettled() -= 1;
+        SETTLED.notify_all();
+    }
+}
+
+fn unsettled() -> MutexGuard<'static, usize> {
+    UNSETTLED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until every command of this process is gone, `limit` at most; says whether they are.
+pub(crate) fn settle(limit: Duration) -> bool {
+    let deadline = Instant::now() + limit;
+    let mut left = unsettled();
+    while *left > 0 {
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        if remaining.is_zero() {
+            return false;
+        }
+        left = SETTLED.wait_timeout(left, remaining).unwrap_or_else(PoisonError::into_inner).0;
+    }
+    true
+}

@@ -1,0 +1,175 @@
+//! The `bash` tool: one shell command in the workspace, of which nothing is left when it returns.
+
+use super::environment::CommandEnvironment;
+use super::output::Capped;
+use super::{Call, Tool, ToolError, ToolFuture, arguments};
+use crate::os::command::{self, GuardProgram, Setting};
+use crate::os::pidfd::ExitKind;
+use crate::os::ready::Ready;
+use crate::wire::chat::ToolSpec;
+use serde::Deserialize;
+use serde_json::json;
+use std::io::{self, PipeReader, Read};
+use std::path::PathBuf;
+use std::pin::pin;
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+
+/// Seconds a command may take unless the call says otherwise.
+const USUAL_TIMEOUT: u64 = 120;
+/// Seconds a call may ask for.
+const LONGEST_TIMEOUT: u64 = 3600;
+/// Longest argument that Linux hands to a program, its final NUL not counted.
+const LONGEST_COMMAND: usize = 131_071;
+/// How long output may still come when everything has ended.
+const LAST_OUTPUT: Duration = Duration::from_secs(1);
+
+/// Runs shell commands.
+#[derive(Debug)]
+pub(crate) struct Bash {
+    folder: PathBuf,
+    setting: Setting,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    command: String,
+    timeout: Option<u64>,
+}
+
+impl Bash {
+    /// A shell in this folder.
+    pub(crate) fn new(folder: PathBuf, environment: CommandEnvironment) -> Self {
+        let CommandEnvironment { variables, mark } = environment;
+        let setting = Setting { guard: GuardProgram::default(), env: variables, mark };
+        Self { folder, setting }
+    }
+
+    async fn run(&self, command: &str, limit: Duration) -> io::Result<String> {
+        let (running, pipe) = command::start(command.as_ref(), &self.folder, &self.setting)?;
+        let readable = Ready::to_read(&pipe)?;
+        let guard = Ready::to_read(running.guard())?;
+        let mut output = Capped::default();
+        let mut drained = false;
+        let (end, timed_out) = {
+            let mut reading = pin!(read_all(pipe, readable, &mut output));
+            let mut limit = pin!(sleep(limit));
+            let timed_out = loop {
+                tokio::select! {
+                    () = &mut reading, if !drained => drained = true,
+                    _ = guard.wait() => break false,
+                    () = &mut limit => break true,
+                }
+            };
+            let mut ending = tokio::task::spawn_blocking(|| running.end());
+            let end = loop {
+                tokio::select! {
+                    () = &mut reading, if !drained => drained = true,
+                    end = &mut ending => break end.map_err(io::Error::other)??,
+                }
+            };
+            if !drained {
+                // Whoever still holds the pipe now is out of reach.
+                timeout(LAST_OUTPUT, reading).await.unwrap_or_default();
+            }
+            (end, timed_out)
+        };
+        Ok(report(output.finish(), end, timed_out.then_some(limit)))
+    }
+}
+
+/// Reads until all writers are gone.
+async fn read_all(mut pipe: PipeReader, readable: Ready, output: &mut Capped) {
+    let mut buffer = vec![0; 65_536];
+    loop {
+        match readable.read(|| pipe.read(&mut buffer)).await {
+            Ok(count) if count > 0 => output.push(buffer.get(..count).unwrap_or_default()),
+            Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+            Ok(_) | Err(_) => return,
+        }
+    }
+}
+
+/// The output and, below it, how the command ended if not well.
+fn report(mut output: String, end: ExitKind, timed_out: Option<Duration>) -> String {
+    let note = match (timed_out, end) {
+        (Some(limit), _) => {
+            let seconds = limit.as_secs();
+            format!("[timed out after {seconds} s; everything it started was ended]")
+        }
+        (None, ExitKind::Code(0)) if output.is_empty() => "(no output)".to_owned(),
+        (None, ExitKind::Code(0)) => return output,
+        (None, ExitKind::Code(code)) => format!("[exit code {code}]"),
+        (None, ExitKind::Signal(signal)) => format!("[ended by signal {signal}]"),
+    };
+    if !output.is_empty() && !output.ends_with('\n') {
+        output.push('\n');
+    }
+    output + &note
+}
+
+impl Tool for Bash {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: "bash".into(),
+            description: format!(
+                "Runs a shell command in the workspace and returns what it prints (standard output and \
+                 error together; the middle of more than 50,000 characters is cut). There is no \
+                 terminal and no input. Everything the command starts, also in the background, is \
+                 ended when it returns or after `timeout` seconds (default {USUAL_TIMEOUT}, at most \
+                 {LONGEST_TIMEOUT})."
+            ),
+            input_schema: json!({
+                "type": "object",
+                "properties": {
+                    "command": {"type": "string", "description": "The command, as typed in bash."},
+                    "timeout": {
+                        "type": "integer", "minimum": 1, "maximum": LONGEST_TIMEOUT,
+                        "description": "Seconds after which it is ended."
+                    }
+                },
+                "required": ["command"],
+                "additionalProperties": false
+            }),
+        }
+    }
+
+    fn call<'a>(&'a self, call: &'a Call) -> ToolFuture<'a> {
+        Box::pin(async move {
+            let Arguments { command, timeout } = arguments(call)?;
+            let limit = timeout.unwrap_or(USUAL_TIMEOUT);
+            if let Some(why) = unfit(&command, limit) {
+                return Err(ToolError::Reply(why));
+            }
+            self.run(&command, Duration::from_secs(limit)).await.map_err(|why| {
+                ToolError::Reply(format!(
+                    "the command could not be run in {}: {why}; try again, or tell the lead if it \
+                     keeps failing",
+                    self.folder.display()
+                ))
+            })
+        })
+    }
+}
+
+/// Why a call cannot be run at all, and what to do instead.
+fn unfit(command: &str, limit: u64) -> Option<String> {
+    if command.trim().is_empty() {
+        return Some("the command is empty; give the command to run".into());
+    }
+    if command.contains('\0') {
+        return Some("the command contains a NUL character; remove it".into());
+    }
+    if command.len() > LONGEST_COMMAND {
+        return Some(format!(
+            "the command has {} bytes, {LONGEST_COMMAND} are allowed; put it into a file with \
+             write_file and run that",
+            command.len()
+        ));
+    }
+    if limit == 0 || limit > LONGEST_TIMEOUT {
+        return Some(format!("timeout is in seconds, from 1 to {LONGEST_TIMEOUT}; correct it"));
+    }
+    None
+}

@@ -1,0 +1,53 @@
+//! The environment of an agent's commands.
+
+/// What opens the models' endpoints. The caller's allow list has none of these; no list can add them.
+const CREDENTIALS: &[&str] = &["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY"];
+
+/// Where commands are looked for when nobody says.
+const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// The environment of one agent's commands.
+#[derive(Debug, Clone)]
+pub(crate) struct CommandEnvironment {
+    pub(super) variables: Vec<(String, String)>,
+    pub(super) mark: String,
+}
+
+impl CommandEnvironment {
+    /// Of `allowed` what is no credential. All processes of the agent's commands can be recognised by
+    /// `mark`, which is unique to the agent.
+    pub(crate) fn new(allowed: Vec<(String, String)>, mark: String) -> Self {
+        let mut variables = allowed;
+        // Nobody looks at a terminal: no colours, no cursor movements.
+        variables.retain(|(name, _)| !CREDENTIALS.contains(&name.as_str()) && name != "TERM");
+        variables.push(("TERM".into(), "dumb".into()));
+        if !variables.iter().any(|(name, _)| name == "PATH") {
+            variables.push(("PATH".into(), USUAL_PATH.into()));
+        }
+        Self { variables, mark }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(allowed: &[(&str, &str)], expected: &[(&str, &str)]) {
+        let owned = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
+            pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()
+        };
+        let environment = CommandEnvironment::new(owned(allowed), "mark".into());
+        assert_eq!(environment.variables, owned(expected));
+    }
+
+    #[test]
+    fn the_terminal_is_a_dumb_one_and_credentials_never_pass() {
+        let allowed = [("PATH", "/bin"), ("TERM", "xterm"), ("OPENAI_API_KEY", "canary")];
+        check(&allowed, &[("PATH", "/bin"), ("TERM", "dumb")]);
+    }
+
+    #[test]
+    fn there_is_always_a_path() {
+        check(&[("HOME", "/h")], &[("HOME", "/h"), ("TERM", "dumb"), ("PATH", USUAL_PATH)]);
+    }
+}

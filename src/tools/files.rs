@@ -1,0 +1,292 @@
+//! The file tools: `read_file`, `write_file`, `edit_file`, all inside the workspace.
+//!
+//! They share a [`ReadLog`], so that an agent never overwrites what it has not seen: an edit needs a file
+//! that this agent has read and nobody has changed since.
+
+use super::output::Capped;
+use super::workspace::{Workspace, refusal};
+use super::{Call, Registry, Tool, ToolError, ToolFuture, arguments};
+use crate::os::beneath::Spot;
+use crate::wire::chat::ToolSpec;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hasher};
+use std::io::Read;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+/// Largest file these tools load.
+const LARGEST_FILE: u64 = 32 * 1024 * 1024;
+
+/// What an agent has read or written: the content of each file when it last saw it, as a hash.
+type ReadLog = RefCell<BTreeMap<PathBuf, u64>>;
+
+/// What the tools of one agent share.
+#[derive(Debug)]
+struct Files {
+    workspace: Rc<Workspace>,
+    seen: ReadLog,
+}
+
+/// Adds the three tools.
+pub(super) fn add_file_tools(registry: &mut Registry, workspace: Rc<Workspace>) {
+    let files = Rc::new(Files { workspace, seen: ReadLog::default() });
+    registry.add(ReadFile(Rc::clone(&files)));
+    registry.add(WriteFile(Rc::clone(&files)));
+    registry.add(EditFile(files));
+}
+
+impl Files {
+    fn read(&self, input: &ReadArguments) -> Result<String, ToolError> {
+        let path = &input.path;
+        let spot = self.workspace.to_read(path)?;
+        let bytes = load(path, &spot)?.ok_or_else(|| missing(path))?;
+        if bytes.contains(&0) {
+            return Err(ToolError::Reply(format!(
+                "{path} is binary ({} bytes); look at it with bash (file, xxd, strings)",
+                bytes.len()
+            )));
+        }
+        self.saw(&spot, &bytes);
+        excerpt(input, &String::from_utf8_lossy(&bytes))
+    }
+
+    fn write(&self, input: &WriteArguments) -> Result<String, ToolError> {
+        let path = &input.path;
+        let spot = self.workspace.to_write(path)?;
+        if let (Some(seen), Some(now)) = (self.last_seen(&spot), load(path, &spot)?)
+            && seen != hash(&now)
+        {
+            return Err(changed(path));
+        }
+        self.put(path, &spot, input.content.as_bytes())?;
+        Ok(format!("wrote {} bytes to {path}", input.content.len()))
+    }
+
+    fn edit(&self, input: &EditArguments) -> Result<String, ToolError> {
+        let EditArguments { path, old_text, new_text } = input;
+        if old_text.is_empty() {
+            return Err(ToolError::Reply(
+                "old_text is empty; give the text to replace, or use write_file".into(),
+            ));
+        }
+        if old_text == new_text {
+            return Err(ToolError::Reply("old_text and new_text are the same".into()));
+        }
+        let spot = self.workspace.to_write(path)?;
+        let bytes = load(path, &spot)?.ok_or_else(|| missing(path))?;
+        match self.last_seen(&spot) {
+            None => {
+                return Err(ToolError::Reply(format!(
+                    "{path} has not been read by you yet; read it first with read_file"
+                )));
+            }
+            Some(seen) if seen != hash(&bytes) => return Err(changed(path)),
+            Some(_) => {}
+        }
+        let Ok(text) = std::str::from_utf8(&bytes) else {
+            return Err(ToolError::Reply(format!(
+                "{path} is not UTF-8 text; change it with bash (sed, python)"
+            )));
+        };
+        let count = text.matches(old_text.as_str()).count();
+        if count != 1 {
+            return Err(not_once(path, text, count));
+        }
+        self.put(path, &spot, text.replacen(old_text.as_str(), new_text, 1).as_bytes())?;
+        Ok(format!("edited {path}"))
+    }
+
+    fn put(&self, path: &str, spot: &Spot, bytes: &[u8]) -> Result<(), ToolError> {
+        spot.replace(bytes).map_err(|why| refusal(path, &why))?;
+        self.saw(spot, bytes);
+        Ok(())
+    }
+
+    fn saw(&self, spot: &Spot, bytes: &[u8]) {
+        self.seen.borrow_mut().insert(spot.path(), hash(bytes));
+    }
+
+    fn last_seen(&self, spot: &Spot) -> Option<u64> {
+        self.seen.borrow().get(&spot.path()).copied()
+    }
+}
+
+/// The content of a file; `None` if there is none.
+fn load(path: &str, spot: &Spot) -> Result<Option<Vec<u8>>, ToolError> {
+    let failed = |why: std::io::Error| refusal(path, &why.into());
+    let Some(file) = spot.open().map_err(|why| refusal(path, &why))? else { return Ok(None) };
+    let mut bytes = Vec::new();
+    let size = file.metadata().map_err(failed)?.len();
+    // One byte more than allowed: the size may be a lie or may grow.
+    file.take(LARGEST_FILE + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > LARGEST_FILE {
+        return Err(ToolError::Reply(format!(
+            "{path} has {size} bytes, file tools take up to {LARGEST_FILE}; look at parts of it with \
+             bash (head, tail, sed -n, grep)"
+        )));
+    }
+    Ok(Some(bytes))
+}
+
+/// The lines that were asked for.
+fn excerpt(input: &ReadArguments, text: &str) -> Result<String, ToolError> {
+    let total = text.lines().count();
+    if total == 0 {
+        return Ok("(the file is empty)".into());
+    }
+    let first = input.offset.unwrap_or(1).max(1);
+    if first > total {
+        return Err(ToolError::Reply(format!(
+            "{} has only {total} lines; give an offset from 1 to {total}",
+            input.path
+        )));
+    }
+    let last = total.min(first.saturating_add(input.limit.unwrap_or(total).max(1)) - 1);
+    let mut shown = Capped::default();
+    for line in text.split_inclusive('\n').skip(first - 1).take(last - first + 1) {
+        shown.push_text(line);
+    }
+    let mut shown = shown.finish();
+    if last - first + 1 < total {
+        if !shown.ends_with('\n') {
+            shown.push('\n');
+        }
+        let note = format!("[lines {first} to {last} of {total}]");
+        shown.push_str(&note);
+    }
+    Ok(shown)
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    hasher.finish()
+}
+
+fn missing(path: &str) -> ToolError {
+    ToolError::Reply(format!("{path} does not exist; look with `ls` which files there are"))
+}
+
+fn changed(path: &str) -> ToolError {
+    ToolError::Reply(format!(
+        "{path} has changed since you read it; read it again, then repeat what still applies"
+    ))
+}
+
+fn not_once(path: &str, text: &str, count: usize) -> ToolError {
+    let advice = match count {
+        0 if text.contains("\r\n") => "the file's lines end in \\r\\n: give them so",
+        0 => "copy it exactly from read_file, with its spaces and line breaks",
+        _ => "give more of the text around it, so that it occurs once",
+    };
+    ToolError::Reply(format!("old_text occurs {count} times in {path}; {advice}"))
+}
+
+struct ReadFile(Rc<Files>);
+struct WriteFile(Rc<Files>);
+struct EditFile(Rc<Files>);
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReadArguments {
+    path: String,
+    offset: Option<usize>,
+    limit: Option<usize>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WriteArguments {
+    path: String,
+    content: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EditArguments {
+    path: String,
+    old_text: String,
+    new_text: String,
+}
+
+fn schema(properties: &Value, required: &[&str]) -> Value {
+    json!({
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": false
+    })
+}
+
+impl Tool for ReadFile {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: "read_file".into(),
+            description:
+                "Reads a text file of the workspace. Of more than 50,000 characters the middle \
+                          is cut: then ask for parts by offset and limit."
+                    .into(),
+            input_schema: schema(
+                &json!({
+                    "path": {"type": "string", "description": "Path in the workspace."},
+                    "offset": {"type": "integer", "minimum": 1, "description": "First line, from 1."},
+                    "limit": {"type": "integer", "minimum": 1, "description": "Number of lines."}
+                }),
+                &["path"],
+            ),
+        }
+    }
+
+    fn call<'a>(&'a self, call: &'a Call) -> ToolFuture<'a> {
+        Box::pin(async { self.0.read(&arguments(call)?) })
+    }
+}
+
+impl Tool for WriteFile {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: "write_file".into(),
+            description:
+                "Writes a whole file of the workspace, new or instead of the old one; folders on \
+                          the way are made. To change a part of a file use edit_file."
+                    .into(),
+            input_schema: schema(
+                &json!({
+                    "path": {"type": "string", "description": "Path in the workspace."},
+                    "content": {"type": "string", "description": "All that the file will hold."}
+                }),
+                &["path", "content"],
+            ),
+        }
+    }
+
+    fn call<'a>(&'a self, call: &'a Call) -> ToolFuture<'a> {
+        Box::pin(async { self.0.write(&arguments(call)?) })
+    }
+}
+
+impl Tool for EditFile {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: "edit_file".into(),
+            description: "Replaces one piece of text in a file that you have read with read_file. \
+                          old_text must occur exactly once."
+                .into(),
+            input_schema: schema(
+                &json!({
+                    "path": {"type": "string", "description": "Path in the workspace."},
+                    "old_text": {"type": "string", "description": "The text as it stands there."},
+                    "new_text": {"type": "string", "description": "What replaces it."}
+                }),
+                &["path", "old_text", "new_text"],
+            ),
+        }
+    }
+
+    fn call<'a>(&'a self, call: &'a Call) -> ToolFuture<'a> {
+        Box::pin(async { self.0.edit(&arguments(call)?) })
+    }
+}

@@ -1,0 +1,26 @@
+//! What an agent works with: a shell and the files of its workspace.
+
+use super::Registry;
+use super::bash::Bash;
+pub(crate) use super::environment::CommandEnvironment;
+use super::files::add_file_tools;
+use super::workspace::Workspace;
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+
+/// Adds `bash` and the file tools, for work in `workspace`; `team` is the team folder in it.
+///
+/// # Errors
+/// The workspace cannot be entered.
+pub(crate) fn add_work_tools(
+    registry: &mut Registry,
+    workspace: &Path,
+    team: &Path,
+    environment: CommandEnvironment,
+) -> io::Result<()> {
+    let workspace = Rc::new(Workspace::open(workspace, team)?);
+    registry.add(Bash::new(workspace.path().to_owned(), environment));
+    add_file_tools(registry, workspace);
+    Ok(())
+}
