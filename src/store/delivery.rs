@@ -62,6 +62,7 @@ impl Delivery {
         path: &Path,
         drained: &mut Drained,
     ) -> Result<(), StoreError> {
+        failpoint::hit("drain.reading");
         let mut lines = Lines::from(file, claim.read_to, MAX_LINE_BYTES).at(path)?;
         let now = self.clock.now();
         let mut batch = Batch::default();

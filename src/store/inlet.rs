@@ -10,9 +10,9 @@ use super::generation::Generations;
 use super::lock::{LOCK_LIMIT, SideLock};
 use super::wake::Waker;
 use super::{StoreError, TeamDir};
-use crate::os::file::{Access, At, FileError, create_new, open_known, open_or_create};
+use crate::os::file::{Access, At, FileError, create_new, open_known};
 use crate::wire::AgentName;
-use std::fs::{self, Metadata};
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -24,8 +24,21 @@ pub(crate) struct Inlet {
     name: AgentName,
     side: SideLock,
     pub(crate) waker: Waker,
-    /// The file that is the inbox, as far as we know; watched.
+    inbox: Inbox,
+}
+
+/// The file that is the inbox, as far as we know; watched. Kept open, for reading only, so that its
+/// number is not given to another file when somebody removes it.
+#[derive(Debug)]
+struct Inbox {
+    _file: File,
     inode: u64,
+}
+
+impl Inbox {
+    fn new((file, known): (File, Metadata)) -> Self {
+        Self { _file: file, inode: known.ino() }
+    }
 }
 
 impl Inlet {
@@ -34,14 +47,14 @@ impl Inlet {
         let (dir, name) = (dir.clone(), name.clone());
         let mut side = SideLock::new(dir.inbox_lock(&name));
         let held = side.acquire(LOCK_LIMIT)?;
-        let known = find_inbox(&dir, &name)?;
+        let inbox = Inbox::new(find_inbox(&dir, &name)?);
         let claims = list(&dir, &name)?
             .into_iter()
             .map(|(generation, stage)| Claim::new(generation, stage))
             .collect();
         drop(held);
         let waker = Waker::open(&dir, &name)?;
-        let mut inlet = Self { dir, name, side, waker, inode: known.ino() };
+        let mut inlet = Self { dir, name, side, waker, inbox };
         inlet.watch(&claims)?;
         Ok((inlet, claims))
     }
@@ -61,7 +74,7 @@ impl Inlet {
     /// Whether the inbox has mail, or is no longer the file it was.
     pub(crate) fn has_mail(&self) -> bool {
         fs::symlink_metadata(self.dir.inbox(&self.name))
-            .map_or(true, |known| known.len() > 0 || known.ino() != self.inode)
+            .map_or(true, |known| known.len() > 0 || known.ino() != self.inbox.inode)
     }
 
     /// Makes what is in the inbox a claim; `None` when it is empty.
@@ -74,13 +87,13 @@ impl Inlet {
         generations: &mut Generations,
         fsync: Fsync,
     ) -> Result<Option<Claim>, StoreError> {
-        let Self { dir, name, side, waker, inode } = self;
+        let Self { dir, name, side, waker, inbox } = self;
         let path = dir.inbox(name);
         let held = side.acquire(LOCK_LIMIT)?;
-        let known = find_inbox(dir, name)?;
-        if known.ino() != *inode {
+        let (file, known) = find_inbox(dir, name)?;
+        if known.ino() != inbox.inode {
             waker.watch(&path)?;
-            *inode = known.ino();
+            *inbox = Inbox::new((file, known.clone()));
         }
         if known.len() == 0 {
             return Ok(None);
@@ -95,13 +108,13 @@ impl Inlet {
                 failpoint::hit("drain.linked");
                 sync_folder(&dir.claims(), fsync)?;
                 fs::rename(&next, &path).at(&path)?;
-                *inode = fresh.ino();
+                *inbox = Inbox::new(fresh);
             }
             Err(why) if has_no_links(&why) => {
                 fs::rename(&path, &claimed).at(&path)?;
                 sync_folder(&dir.claims(), fsync)?;
                 // Not the prepared file: somebody may have made one since, which must not be lost.
-                *inode = find_inbox(dir, name)?.ino();
+                *inbox = Inbox::new(find_inbox(dir, name)?);
                 waker.watch(&path)?;
             }
             Err(source) => return Err(FileError::Io { path: claimed, source }.into()),
@@ -117,10 +130,15 @@ impl Inlet {
 }
 
 /// Finds the inbox fit to be claimed, or makes it when somebody removed it. The caller holds the lock.
-fn find_inbox(dir: &TeamDir, name: &AgentName) -> Result<Metadata, StoreError> {
+fn find_inbox(dir: &TeamDir, name: &AgentName) -> Result<(File, Metadata), StoreError> {
     let path = dir.inbox(name);
-    let file = open_or_create(&path, Access::Append)?;
-    let mut known = file.metadata().at(&path)?;
+    let (file, mut known) = match open_known(&path, Access::Read) {
+        Err(why) if why.is_missing() => {
+            drop(create_new(&path, Access::Append)?);
+            open_known(&path, Access::Read)?
+        }
+        other => other?,
+    };
     if known.nlink() > 1 {
         undo_half_claim(dir, name, known.ino())?;
         known = file.metadata().at(&path)?;
@@ -128,23 +146,29 @@ fn find_inbox(dir: &TeamDir, name: &AgentName) -> Result<Metadata, StoreError> {
     if known.nlink() > 1 {
         return Err(StoreError::Linked { path, links: known.nlink() });
     }
-    Ok(known)
+    Ok((file, known))
 }
 
 /// The file that becomes the inbox, watched before it does. One that is there already is used, whatever
 /// it contains: that is delivered with the next claim.
-fn prepare(path: &Path, waker: &mut Waker) -> Result<Metadata, StoreError> {
-    let known = match open_known(path, Access::Read) {
-        Ok((_, known)) if known.nlink() == 1 => known,
-        Ok(_) | Err(FileError::NotRegular { .. } | FileError::ForeignOwner { .. }) => {
-            remove(path)?;
-            create_new(path, Access::Append)?.metadata().at(path)?
-        }
-        Err(why) if why.is_missing() => create_new(path, Access::Append)?.metadata().at(path)?,
+fn prepare(path: &Path, waker: &mut Waker) -> Result<(File, Metadata), StoreError> {
+    let found = match open_known(path, Access::Read) {
+        Ok((_, known)) if known.nlink() > 1 => None,
+        Ok(found) => Some(found),
+        Err(FileError::NotRegular { .. } | FileError::ForeignOwner { .. }) => None,
+        Err(why) if why.is_missing() => None,
         Err(why) => return Err(why.into()),
     };
+    let found = match found {
+        Some(found) => found,
+        None => {
+            remove(path)?;
+            drop(create_new(path, Access::Append)?);
+            open_known(path, Access::Read)?
+        }
+    };
     waker.watch(path)?;
-    Ok(known)
+    Ok(found)
 }
 
 /// This file system knows no second names.

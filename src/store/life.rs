@@ -175,6 +175,13 @@ impl LifeLock {
     }
 }
 
+impl Drop for LifeLock {
+    /// Closing alone would not do: a child that was forked and has not reached its exec has a copy.
+    fn drop(&mut self) {
+        super::lock::release(&self.file);
+    }
+}
+
 /// Whether somebody lives under `name`. Makes no file. Several glances do not hinder each other.
 ///
 /// # Errors

@@ -3,7 +3,16 @@
 // For clippy: helpers of tests count as tests.
 #![cfg(test)]
 
+mod bad_files;
+mod bus;
+mod chaos;
+mod child;
 mod fake;
+mod golden;
+mod history;
+mod mailbox;
+mod outsiders;
 mod provider;
+mod roster;
 mod sdk;
 mod tidy;

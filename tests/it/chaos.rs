@@ -1,0 +1,228 @@
+//! `kill -9`, at random and at every named place: nothing acknowledged is lost, nothing comes twice,
+//! every sender's messages come in order.
+
+use crate::child::{Job, Kid, append, line, start, start_armed, team, was_killed};
+use crate::history::{Sent, judge, sent, taken_in};
+use agent_team::store::{TeamDir, dead, peek};
+use agent_team::wire::AgentName;
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Numbers that look random and come again with the same seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+fn read_job() -> Job {
+    Job::Read { name: "alice".into(), settle: false }
+}
+
+fn finish(dir: &TeamDir) {
+    let job = Job::Read { name: "alice".into(), settle: true };
+    assert!(start(dir, job).wait().success());
+    let alice = AgentName::member("alice").unwrap();
+    assert!(!peek::is_unread(dir, &alice).unwrap());
+    for letter in dead::read_all(dir, &alice).unwrap() {
+        // A sender killed in mid-write leaves a part of a line, which it sent again.
+        let is_torn =
+            ["EOF while parsing", "never finished"].map(|why| letter.reason.contains(why));
+        assert!(is_torn.contains(&true), "{}", letter.reason);
+    }
+    let claims = std::fs::read_dir(dir.claims()).unwrap();
+    let left: Vec<_> = claims.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["alice.new"], "settled claims are gone");
+}
+
+fn pause(limit: Duration) {
+    std::thread::park_timeout(limit);
+}
+
+/// Three senders and the owner, one of them killed every few milliseconds, failpoints armed: 1,000
+/// deaths. Each comes back and goes on as a resumed agent would.
+#[test]
+fn a_thousand_random_kills_lose_nothing() {
+    const KILLS: u32 = 1_000;
+    const POINTS: &str = "send.locked:0.002,send.written:0.002,drain.before_link:0.01,\
+        drain.linked:0.02,drain.renamed:0.01,drain.claimed:0.02,drain.reading:0.01,\
+        drain.delivered:0.02,drain.before_unlink:0.02";
+    let seed = RandomState::new().hash_one(KILLS) | 1;
+    println!("seed {seed}");
+    let mut dice = Dice(seed);
+    let (folder, dir) = team();
+    let log = |from: &str| folder.path().join(format!("{from}.log"));
+    let senders = ["bob", "carl", "dora"];
+    let job = |at: usize| match senders.get(at) {
+        Some(from) => Job::Send {
+            to: "alice".into(),
+            from: (*from).into(),
+            log: log(from),
+            count: u64::MAX,
+            fsync: *from == "dora",
+        },
+        None => read_job(),
+    };
+    let begin = |dice: &mut Dice, at| start_armed(&dir, job(at), Some((POINTS, dice.0)));
+    let mut kids: Vec<Kid> = (0..=senders.len()).map(|at| begin(&mut dice, at)).collect();
+    let (mut kills, mut by_points) = (0, 0);
+    while kills < KILLS {
+        pause(Duration::from_micros(dice.below(12_000)));
+        let victim = usize::try_from(dice.below(4)).unwrap();
+        for at in 0..kids.len() {
+            let is_over = kids[at].is_over();
+            if is_over || at == victim {
+                by_points += u32::from(is_over);
+                if is_over {
+                    let status = kids[at].wait();
+                    assert!(was_killed(status), "seed {seed}: {:?} ended by itself", job(at));
+                } else {
+                    kids[at].kill();
+                }
+                kills += 1;
+                kids[at] = begin(&mut dice, at);
+            }
+        }
+    }
+    for kid in &mut kids {
+        kid.kill();
+    }
+    finish(&dir);
+    let sent: BTreeMap<String, Sent> =
+        senders.iter().map(|from| ((*from).to_owned(), sent(&log(from)))).collect();
+    let taken = taken_in(&dir, "alice");
+    let acked: u64 = sent.values().map(|sent| sent.acked).sum();
+    println!(
+        "{kills} kills ({by_points} at points), {acked} acknowledged, {} taken in",
+        taken.len()
+    );
+    assert_eq!(judge(&sent, &taken), [], "seed {seed}");
+    assert!(acked > 1_000, "seed {seed}: the senders hardly came to send");
+}
+
+/// Sends 0..5, dying at `point` on the way.
+fn send_dying(dir: &TeamDir, log: &Path, point: &str) {
+    let job = Job::Send {
+        to: "alice".into(),
+        from: "bob".into(),
+        log: log.into(),
+        count: 5,
+        fsync: true,
+    };
+    let armed = format!("{point}:1");
+    assert!(was_killed(start_armed(dir, job.clone(), Some((&armed, 1))).wait()), "{point}");
+    assert!(start(dir, job).wait().success());
+}
+
+#[test]
+fn a_sender_killed_at_any_point_sends_once() {
+    for point in ["send.locked", "send.written"] {
+        let (folder, dir) = team();
+        let log = folder.path().join("log");
+        send_dying(&dir, &log, point);
+        finish(&dir);
+        let sent = BTreeMap::from([("bob".to_owned(), sent(&log))]);
+        assert_eq!(sent["bob"], Sent { begun: 5, acked: 5 });
+        assert_eq!(judge(&sent, &taken_in(&dir, "alice")), [], "{point}");
+    }
+}
+
+#[test]
+fn an_owner_killed_at_any_point_takes_in_once() {
+    for point in [
+        "drain.before_link",
+        "drain.linked",
+        "drain.renamed",
+        "drain.claimed",
+        "drain.reading",
+        "drain.delivered",
+        "drain.before_unlink",
+    ] {
+        let (_folder, dir) = team();
+        let inbox = dir.inbox(&AgentName::member("alice").unwrap());
+        append(&inbox, [line("bob", 0, 9), line("bob", 1, 9)].concat());
+        let armed = format!("{point}:1");
+        let job = Job::Read { name: "alice".into(), settle: true };
+        assert!(was_killed(start_armed(&dir, job, Some((&armed, 1))).wait()), "{point}");
+        // A sender comes before the owner is back: it meets the half claim.
+        append(&inbox, line("bob", 2, 9));
+        finish(&dir);
+        let sent = BTreeMap::from([("bob".to_owned(), Sent { begun: 3, acked: 3 })]);
+        assert_eq!(judge(&sent, &taken_in(&dir, "alice")), [], "{point}");
+    }
+}
+
+/// The claimant died between giving the inbox its second name and replacing it; then a locked sender
+/// comes, finds the second name, and must neither refuse nor write into a claim.
+#[test]
+fn a_sender_repairs_a_half_claim() {
+    let (folder, dir) = team();
+    let alice = AgentName::member("alice").unwrap();
+    append(&dir.inbox(&alice), line("carl", 0, 9));
+    let armed = Some(("drain.linked:1", 1));
+    assert!(was_killed(start_armed(&dir, read_job(), armed).wait()));
+    let log = folder.path().join("log");
+    send_dying(&dir, &log, "send.written");
+    let claims = std::fs::read_dir(dir.claims()).unwrap();
+    let left: Vec<_> = claims.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["alice.new"]);
+    finish(&dir);
+    let sent = BTreeMap::from([
+        ("bob".to_owned(), sent(&log)),
+        ("carl".to_owned(), Sent { begun: 1, acked: 1 }),
+    ]);
+    assert_eq!(judge(&sent, &taken_in(&dir, "alice")), []);
+}
+
+/// Mail whose delivery kills its owner each time is put away after the fifth crash, whole, and the next
+/// mail comes through.
+#[test]
+fn poison_is_put_away_after_five_crashes() {
+    let (_folder, dir) = team();
+    let alice = AgentName::member("alice").unwrap();
+    append(&dir.inbox(&alice), line("bob", 0, 9));
+    for crash in 1..=5 {
+        let mut kid = start_armed(&dir, read_job(), Some(("drain.reading:1", 1)));
+        assert!(was_killed(kid.wait()), "crash {crash}");
+    }
+    append(&dir.inbox(&alice), line("bob", 1, 9));
+    assert!(start(&dir, read_job()).wait().success());
+    let letters = dead::read_all(&dir, &alice).unwrap();
+    assert_eq!(letters.len(), 1);
+    assert!(letters[0].reason.contains("poison"), "{letters:?}");
+    let kept = std::fs::read_to_string(letters[0].file.as_ref().unwrap()).unwrap();
+    assert_eq!(kept, line("bob", 0, 9));
+    let taken: Vec<_> = taken_in(&dir, "alice").into_iter().map(|taken| taken.n).collect();
+    assert_eq!(taken, [1]);
+}
+
+/// A sender that dies with the lock frees it; one that is stopped with it is named.
+#[test]
+fn a_stopped_lock_holder_is_named_and_a_dead_one_is_no_hindrance() {
+    use agent_team::store::inbox::{self, SendPolicy};
+    let (_folder, dir) = team();
+    let alice = AgentName::member("alice").unwrap();
+    inbox::ensure(&dir, &alice).unwrap();
+    let mut holder = start(&dir, Job::StopWithLock { path: dir.inbox_lock(&alice) });
+    assert_eq!(holder.hear(), "locked");
+    let policy = SendPolicy {
+        lock_limit: Duration::from_millis(300),
+        ..crate::child::policy(agent_team::store::Fsync::Never)
+    };
+    let send = || inbox::append(&dir, &alice, line("bob", 0, 9).as_bytes(), &policy);
+    let refused = send().unwrap_err().to_string();
+    assert!(refused.contains(&format!("pid {}", holder.pid())), "{refused}");
+    assert!(refused.contains("inbox/.lock/alice"), "{refused}");
+    assert_eq!(peek::count(&dir, &alice).unwrap(), 0);
+    holder.kill();
+    let start = Instant::now();
+    send().unwrap();
+    assert!(start.elapsed() < Duration::from_millis(200));
+}
