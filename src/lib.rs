@@ -16,12 +16,14 @@
 
 mod agent;
 pub mod bus;
+pub mod cli;
 pub mod error;
 pub mod llm;
 mod os;
 mod protocol;
 mod settings;
 pub mod store;
+mod supervise;
 mod tools;
 mod ui;
 pub mod wire;

@@ -232,7 +232,9 @@ impl Running {
                     let mut memory = memory.borrow_mut();
                     let mut messages: Vec<Message> = Vec::with_capacity(drained.mail.len());
                     for mail in drained.mail {
-                        desk.take_note(&mail.object);
+                        if !matches!(mail.message.body, Body::IdleNotification { .. }) {
+                            desk.take_note(&mail.object);
+                        }
                         tracing::info!(
                             id = mail.message.id,
                             from = mail.message.from,

@@ -2,11 +2,9 @@
 
 use super::event::Event;
 use super::Events;
+use crate::os::ready::Ready;
 use crate::store::{Mailbox, Settled};
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 
 /// Sends [`Event::Mail`] whenever there may be mail; never ends by itself.
 pub(crate) async fn watch(mailbox: Arc<Mutex<Mailbox>>, events: Events) {
@@ -15,7 +13,7 @@ pub(crate) async fn watch(mailbox: Arc<Mutex<Mailbox>>, events: Events) {
         (mailbox.wake_mode().poll(), mailbox.watch_fd().try_clone_to_owned())
     };
     let wakes = descriptor
-        .and_then(|descriptor| AsyncFd::with_interest(descriptor, Interest::READABLE))
+        .and_then(|descriptor| Ready::to_read(&descriptor))
         .inspect_err(|why| tracing::warn!(%why, "no file events; mail is polled for"))
         .ok();
     let mut next_settle = poll;
@@ -49,12 +47,9 @@ pub(crate) async fn watch(mailbox: Arc<Mutex<Mailbox>>, events: Events) {
     }
 }
 
-async fn readable(descriptor: Option<&AsyncFd<OwnedFd>>) {
+async fn readable(descriptor: Option<&Ready>) {
     match descriptor {
-        None => std::future::pending().await,
-        Some(descriptor) => match descriptor.readable().await {
-            Ok(mut guard) => guard.clear_ready(),
-            Err(_) => std::future::pending().await,
-        },
+        Some(descriptor) if descriptor.woken().await.is_ok() => {}
+        Some(_) | None => std::future::pending().await,
     }
 }

@@ -101,7 +101,8 @@ impl Machine {
     }
 
     /// Whether a turn is under way or about to begin.
-    pub(crate) fn is_busy(&self) -> bool {
+    #[cfg(test)]
+    fn is_busy(&self) -> bool {
         !matches!(self.phase, Phase::Idle | Phase::Over) || !self.prompts.is_empty()
     }
 

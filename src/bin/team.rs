@@ -1,10 +1,7 @@
-//! The `team` program.
+//! `team`: the command people type.
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    if let Some(code) = agent_team::intercept() {
-        return code;
-    }
-    ExitCode::SUCCESS
+    agent_team::cli::main(agent_team::cli::Program::Team)
 }

@@ -1,10 +1,7 @@
-//! The `teammate` program.
+//! `teammate`: the same as `team teammate`; what a lead spawns.
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    if let Some(code) = agent_team::intercept() {
-        return code;
-    }
-    ExitCode::SUCCESS
+    agent_team::cli::main(agent_team::cli::Program::Teammate)
 }

@@ -1,5 +1,6 @@
 //! The command line as typed: clap structs, nothing validated against the team yet.
 
+use crate::ui::plain::Format;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -87,8 +88,8 @@ pub(crate) struct LeadArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
     /// What a headless run prints
-    #[arg(long, value_enum, default_value_t = Output::Text, requires = "print", value_name = "FORMAT")]
-    pub(crate) output: Output,
+    #[arg(long, value_enum, default_value_t = Format::Text, requires = "print", value_name = "FORMAT")]
+    pub(crate) output: Format,
     /// Stop the team after this long: seconds, or 90s, 10m, 2h
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) timeout: Option<std::time::Duration>,
@@ -109,18 +110,6 @@ pub(crate) struct ModelArgs {
     /// Permission mode; this version knows bypass only
     #[arg(long, value_name = "MODE")]
     pub(crate) mode: Option<String>,
-}
-
-/// `--output`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-#[value(rename_all = "kebab-case")]
-pub(crate) enum Output {
-    /// The last text.
-    Text,
-    /// One object.
-    Json,
-    /// One object per event.
-    StreamJson,
 }
 
 /// `team teammate`.

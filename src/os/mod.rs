@@ -15,6 +15,7 @@ pub(crate) mod identity;
 pub(crate) mod lease;
 pub(crate) mod pidfd;
 pub(crate) mod processes;
+pub(crate) mod program;
 #[cfg(test)]
 pub(crate) mod pty;
 pub(crate) mod ready;

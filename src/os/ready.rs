@@ -29,6 +29,12 @@ impl Ready {
         Ok(())
     }
 
+    /// Waits until something new can be read; what is there is left to the caller.
+    pub(crate) async fn woken(&self) -> io::Result<()> {
+        self.0.readable().await?.clear_ready();
+        Ok(())
+    }
+
     /// Waits until `attempt` no longer would block, and gives what it gave.
     pub(crate) async fn read<R>(
         &self,

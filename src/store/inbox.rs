@@ -102,6 +102,24 @@ pub fn ensure(dir: &TeamDir, name: &AgentName) -> Result<(), SendError> {
     Ok(())
 }
 
+/// Removes the inbox of a name that never lived; one with mail in it stays.
+///
+/// # Errors
+/// The inbox cannot be looked at or removed.
+pub fn forget(dir: &TeamDir, name: &AgentName) -> Result<(), SendError> {
+    let mut inbox = Inbox::of(dir, name);
+    let held = inbox.side.acquire(super::lock::LOCK_LIMIT)?;
+    let path = dir.inbox(name);
+    match std::fs::symlink_metadata(&path) {
+        Ok(known) if known.len() == 0 => std::fs::remove_file(&path).at(&path)?,
+        Ok(_) => {}
+        Err(why) if why.kind() == io::ErrorKind::NotFound => {}
+        Err(why) => return Err(why).at(&path).map_err(Into::into),
+    }
+    drop(held);
+    Ok(())
+}
+
 /// Appends a line, which ends with its only newline, and syncs it by policy.
 ///
 /// # Errors

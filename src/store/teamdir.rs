@@ -2,9 +2,9 @@
 
 use super::StoreError;
 use super::atomic::{self, Fsync};
-use crate::os::file::{At, FileError, check_owner};
+use crate::os::file::{Access, At, FileError, check_owner, open_or_create};
 use crate::wire::AgentName;
-use std::fs::{self, DirBuilder, Metadata, Permissions};
+use std::fs::{self, DirBuilder, File, Metadata, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -206,6 +206,30 @@ impl TeamDir {
     /// Somebody's structured log.
     pub fn log(&self, name: &AgentName) -> PathBuf {
         self.root.join(format!("log/{name}.jsonl"))
+    }
+
+    /// Opens somebody's structured log to append to it.
+    ///
+    /// # Errors
+    /// The file refused.
+    pub fn open_log(&self, name: &AgentName) -> Result<File, StoreError> {
+        Ok(open_or_create(&self.log(name), Access::Append)?)
+    }
+
+    /// Whose logs there are.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn logs(&self) -> Result<Vec<AgentName>, StoreError> {
+        let folder = self.root.join("log");
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&folder).at(&folder)? {
+            let file = entry.at(&folder)?.file_name();
+            let name = file.to_str().and_then(|file| file.strip_suffix(".jsonl"));
+            names.extend(name.and_then(|name| AgentName::mailbox(name).ok()));
+        }
+        names.sort();
+        Ok(names)
     }
 
     /// What a spawned member printed.

@@ -88,6 +88,7 @@ pub fn archive(
     let path = dir.transcript(name);
     match fs::symlink_metadata(&path) {
         Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Ok(known) if known.len() == 0 => return Ok(None),
         other => other.at(&path)?,
     };
     let number = archives(dir, name)?.last().map_or(1, |(number, _)| number + 1);

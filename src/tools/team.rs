@@ -11,7 +11,6 @@ use crate::wire::roster::Status;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::cell::RefCell;
-use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;

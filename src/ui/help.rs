@@ -9,7 +9,7 @@ const COMMANDS: [(&str, &str); 8] = [
     ("/inbox", "your lead's mail: unread, and taken in since you last looked"),
     ("/log NAME", "the last lines of somebody's log"),
     ("/stop NAME", "end one teammate gracefully"),
-    ("/mode [MODE]", "show or set the permission mode: default, accept_edits, plan, bypass"),
+    ("/mode", "show the permission mode"),
     ("/cost", "turns and tokens of everybody"),
     ("/help", "this text"),
     ("/quit", "stop the whole team gracefully and leave"),
@@ -17,10 +17,10 @@ const COMMANDS: [(&str, &str); 8] = [
 
 /// What the lead understands.
 const EXAMPLES: [&str; 4] = [
-    "Spawn alice (coder) and bob (tester). Have alice send bob a message.",
-    "Spawn alice as a backend developer. Ask her to create schema.sql with a users table.",
-    "Broadcast \"phase 1 complete\" to all teammates",
-    "Shut down alice gracefully, then show the team.",
+    "Start carol as a reviewer and dave as a coder.",
+    "Ask dave to write hello.py that prints a greeting, then have carol read it.",
+    "Tell everybody that the deadline is Friday.",
+    "Dismiss carol and show who is left.",
 ];
 
 const KEYS: [(&str, &str); 6] = [

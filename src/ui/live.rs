@@ -20,7 +20,7 @@ const MAIL_LINES: usize = 12;
 
 /// What has been shown so far, as far as the next row depends on it.
 #[derive(Debug)]
-pub(super) struct Live {
+pub(crate) struct Live {
     palette: Palette,
     colors: BTreeMap<String, String>,
     /// Text that is no whole row yet.
@@ -45,7 +45,7 @@ enum Said {
 
 impl Live {
     /// Nothing shown yet.
-    pub(super) fn new(palette: Palette) -> Self {
+    pub(crate) fn new(palette: Palette) -> Self {
         Self {
             palette,
             colors: BTreeMap::new(),
@@ -61,7 +61,7 @@ impl Live {
     }
 
     /// The rows that `progress` adds, each with its line end; `width` as in [`View`].
-    pub(super) fn rows(&mut self, progress: &Progress, width: Option<usize>) -> String {
+    pub(crate) fn rows(&mut self, progress: &Progress, width: Option<usize>) -> String {
         if let Progress::Text(text) = progress {
             self.turn = Said::Something;
             return self.text(text, width);
@@ -123,7 +123,8 @@ impl Live {
         match progress {
             Progress::Text(_)
             | Progress::Retry { .. }
-            | Progress::ToolEnded { is_error: false, .. } => String::new(),
+            | Progress::ToolEnded { is_error: false, .. }
+            | Progress::Idle => String::new(),
             Progress::Mail(message) => self.mail(message, view),
             Progress::TurnStarted { by_mail } => {
                 self.turn = Said::Nothing;

@@ -10,7 +10,7 @@ pub(crate) mod console;
 mod editor;
 pub(crate) mod help;
 mod history;
-mod live;
+pub(crate) mod live;
 pub(crate) mod log;
 mod measure;
 pub(crate) mod messages;

@@ -132,6 +132,7 @@ fn event(progress: &Progress) -> Value {
         Progress::TurnEnded { outcome, text } => {
             json!({"type": "turn_ended", "outcome": outcome, "text": text})
         }
+        Progress::Idle => json!({"type": "idle"}),
         Progress::Note(text) => json!({"type": "note", "text": text}),
     }
 }

@@ -41,7 +41,7 @@ pub(crate) fn line(line: &Line, view: &View) -> String {
             let rows = view.block(content, "  ", Extent::Whole);
             rows.iter().map(|row| palette.warn(row)).collect()
         }
-        Entry::TurnEnd { outcome, rounds } => {
+        Entry::TurnEnd { outcome, rounds, .. } => {
             let calls = if *rounds == 1 { "model call" } else { "model calls" };
             let end = format!("── turn {}, {rounds} {calls}", outcome_word(*outcome));
             vec![format!("{time} {}", palette.dim(&end))]
@@ -120,7 +120,7 @@ mod tests {
             Entry::ToolStart { tool_use_id: "t".into(), name: "bash".into() },
             Entry::ToolResult { tool_use_id: "t".into(), content: "a\nb".into(), is_error: false },
             Entry::Note { content: "You were restarted.".into() },
-            Entry::TurnEnd { outcome: Outcome::Done, rounds: 1 },
+            Entry::TurnEnd { outcome: Outcome::Done, rounds: 1, report: None },
             Entry::Unknown,
         ];
         let view = View::fixed(Some(60));

@@ -1,0 +1,246 @@
+//! Putting an agent together, the same way for the lead and for teammates.
+
+use super::context::{durability, store_failure};
+use crate::agent::presence::Presence;
+use crate::agent::progress::Progress;
+use crate::agent::prompt::{Briefing, system_prompt};
+use crate::agent::step::Identity;
+use crate::agent::{Agent, Finished};
+use crate::bus::Bus;
+use crate::error::{Exit, Failure};
+use crate::llm::Provider;
+use crate::llm::{Redactor, Secret};
+use crate::os::{Clock, SystemClock, command};
+use crate::settings::environment::Environment;
+use crate::settings::model::Credentials;
+use crate::store::life::LifeLock;
+use crate::store::{
+    Drained, LifeRecord, MailPolicy, Mailbox, Settled, StoreError, TeamDir, Transcript, inbox,
+};
+use crate::supervise::hello::Rules;
+use crate::tools::team::{Desk, TeamOps, add_team_tools};
+use crate::tools::Registry;
+use crate::tools::work::{CommandEnvironment, add_work_tools};
+use crate::wire::AgentName;
+use crate::wire::roster::UsageCount;
+use std::fs::File;
+use std::io::{self, Write};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long the claims of a closing mailbox are waited for; the writer barrier needs about one second.
+const LETTING_GO: Duration = Duration::from_secs(2);
+
+/// How long cancelled commands are waited for at the end.
+const ENDING_COMMANDS: Duration = Duration::from_secs(3);
+
+/// What makes one agent different from another.
+pub(super) struct Parts {
+    pub(super) name: AgentName,
+    pub(super) role: String,
+    pub(super) incarnation: String,
+    /// Carried by every command it runs, so that none can outlive it unseen.
+    pub(super) marker: String,
+    pub(super) bus: Arc<Bus>,
+    pub(super) mailbox: Mailbox,
+    pub(super) provider: Rc<dyn Provider>,
+    pub(super) rules: Rules,
+    pub(super) ops: Option<Rc<dyn TeamOps>>,
+    pub(super) usage: UsageCount,
+    pub(super) show: Rc<dyn Fn(&Progress)>,
+}
+
+/// The agent.
+pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent, Failure> {
+    let team = parts.bus.dir().clone();
+    let clock: Rc<dyn Clock> = Rc::new(SystemClock);
+    let desk = Rc::new(Desk::new(
+        parts.name.clone(),
+        parts.incarnation.clone(),
+        Arc::clone(&parts.bus),
+    ));
+    let mut tools = Registry::default();
+    let commands = CommandEnvironment::new(environment.passed_on(), parts.marker);
+    add_work_tools(&mut tools, team.workspace(), team.root(), commands).map_err(|why| {
+        let what = "the workspace cannot be opened";
+        Failure::new(Exit::Failure, what, why.to_string(), "check the folder's permissions")
+    })?;
+    add_team_tools(&mut tools, &desk, parts.ops);
+    let briefing = Briefing {
+        name: parts.name.clone(),
+        instructions: team.role_instructions(&parts.role),
+        role: parts.role,
+        workspace: team.workspace().display().to_string(),
+    };
+    let me = Identity {
+        name: parts.name.clone(),
+        incarnation: parts.incarnation.clone(),
+        max_rounds: parts.rules.max_rounds,
+    };
+    let presence =
+        Presence::new(team, parts.name, parts.incarnation, Rc::clone(&clock), parts.usage);
+    Ok(Agent {
+        me,
+        mailbox: Arc::new(Mutex::new(parts.mailbox)),
+        provider: parts.provider,
+        system: system_prompt(&briefing),
+        tools: Rc::new(tools),
+        desk,
+        bus: parts.bus,
+        presence,
+        clock,
+        show: parts.show,
+    })
+}
+
+/// The mailbox of the holder of `life`, with its inbox.
+pub(super) fn open_mailbox(
+    team: &TeamDir,
+    name: &AgentName,
+    life: &LifeLock,
+    rules: Rules,
+) -> Result<Mailbox, Failure> {
+    ensure_inbox(team, name)?;
+    let policy =
+        MailPolicy { fsync: durability(rules.fsync), max_content: rules.max_message_bytes };
+    let open = || -> Result<Mailbox, StoreError> {
+        let transcript = Transcript::open(team, name)?;
+        Mailbox::open(team, life, transcript, policy, Arc::new(SystemClock))
+    };
+    open().map_err(store_failure)
+}
+
+/// Makes the inbox of a name that becomes known.
+pub(super) fn ensure_inbox(team: &TeamDir, name: &AgentName) -> Result<(), Failure> {
+    inbox::ensure(team, name).map_err(|why| {
+        let what = format!("the inbox of {name} is not usable");
+        let hint = "check the team folder's permissions and free space";
+        Failure::new(Exit::Failure, what, why.to_string(), hint)
+    })
+}
+
+/// Takes a name for this process.
+pub(super) fn take_name(
+    team: &TeamDir,
+    name: &AgentName,
+    incarnation: &str,
+    marker: &str,
+    started_by: &str,
+) -> Result<LifeLock, Failure> {
+    let record = LifeRecord {
+        incarnation: incarnation.into(),
+        marker: marker.into(),
+        started_at: SystemClock.now(),
+        started_by: started_by.into(),
+        ..LifeRecord::of_this_process()
+    };
+    LifeLock::take(team, name, record).map_err(|why| super::lead::life_failure(&why))
+}
+
+/// After an agent's loop: takes in what still came. What cannot be taken in waits for the next start.
+pub(super) fn last_mail(mailbox: &Mutex<Mailbox>) -> Drained {
+    let drained = mailbox.lock().unwrap_or_else(PoisonError::into_inner).drain();
+    drained.unwrap_or_else(|why| {
+        tracing::warn!(%why, "mail is left for the next start");
+        Drained::default()
+    })
+}
+
+/// Closes a mailbox whose mail was acted on: removes its claims. Bounded, and harmless when it cannot
+/// finish: what is left is recovered at the next start.
+pub(super) async fn let_go(mailbox: Arc<Mutex<Mailbox>>) {
+    let settle = || -> Result<Settled, StoreError> {
+        let mut mailbox = mailbox.lock().unwrap_or_else(PoisonError::into_inner);
+        mailbox.mark_taken()?;
+        mailbox.settle()
+    };
+    let give_up = tokio::time::Instant::now() + LETTING_GO;
+    loop {
+        match settle() {
+            Ok(Settled::Again { after }) if tokio::time::Instant::now() < give_up => {
+                tokio::time::sleep(after).await;
+            }
+            // A late line stays in its claim, which the next start takes in.
+            Ok(Settled::Again { .. } | Settled::Grown | Settled::Done) => return,
+            Err(why) => {
+                tracing::warn!(%why, "claims are left for the next start");
+                return;
+            }
+        }
+    }
+}
+
+/// What an agent's loop left behind, for the caller's last words.
+pub(super) fn broken(finished: &Finished) -> Option<&str> {
+    match &finished.ending {
+        crate::agent::event::Ending::Broken(why) => Some(why),
+        crate::agent::event::Ending::Stopped(_) => None,
+    }
+}
+
+/// Begins this process's structured log. Known secrets never reach it.
+pub(super) fn start_log(
+    team: &TeamDir,
+    name: &AgentName,
+    credentials: &Credentials,
+) -> Result<(), Failure> {
+    let file = team.open_log(name).map_err(store_failure)?;
+    let secrets = credentials.secrets().into_iter().flat_map(Secret::new);
+    let redactor = Arc::new(Redactor::new(secrets));
+    let writer = LogWriter { file: Arc::new(file), redactor };
+    let subscriber = tracing_subscriber::fmt()
+        .json()
+        .flatten_event(true)
+        .with_max_level(tracing::Level::INFO)
+        .with_writer(move || writer.clone())
+        .finish();
+    // A second log in one process would be a bug of ours; the first one stays.
+    let _first_wins = tracing::subscriber::set_global_default(subscriber);
+    let name = name.to_string();
+    std::panic::set_hook(Box::new(move |panic| {
+        tracing::error!(name, %panic, "panicked");
+    }));
+    Ok(())
+}
+
+#[derive(Clone)]
+struct LogWriter {
+    file: Arc<File>,
+    redactor: Arc<Redactor>,
+}
+
+impl Write for LogWriter {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(line);
+        (&*self.file).write_all(self.redactor.redact(&text).as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The single-threaded runtime an agent runs on.
+pub(super) fn block_on<F: Future>(main: F) -> Result<F::Output, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|why| {
+        let hint = "close other programs, or raise the limit on open files";
+        Failure::new(Exit::Failure, "the event loop cannot be started", why.to_string(), hint)
+    })?;
+    let local = tokio::task::LocalSet::new();
+    let output = local.block_on(&runtime, main);
+    // A command that was cancelled a moment ago is still being ended.
+    if !command::settle(ENDING_COMMANDS) {
+        tracing::warn!("a cancelled command has not ended yet");
+    }
+    // Threads still waiting for a lock or a terminal must not keep the process.
+    runtime.shutdown_background();
+    Ok(output)
+}
+
+/// A fresh random word: an incarnation or a marker.
+pub(super) fn fresh_word() -> String {
+    uuid::Uuid::now_v7().simple().to_string()
+}

@@ -1,0 +1,172 @@
+//! What every command begins with: where the team is, what the settings say, how output looks.
+
+use super::args::{ColorWhen, Common};
+use crate::bus::{Bus, Limits};
+use crate::error::{Exit, Failure};
+use crate::os::{SystemClock, window};
+use crate::settings::environment::Environment;
+use crate::settings::{Flags, Fsync, Settings};
+use crate::store::lock::LOCK_LIMIT;
+use crate::store::{StoreError, TeamDir, life, locate};
+use crate::supervise::hello::Rules;
+use crate::ui::style::{ColorChoice, Palette};
+use crate::ui::view::View;
+use crate::wire::AgentName;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The place and manner of a command.
+pub(super) struct Context {
+    pub(super) environment: Environment,
+    /// Where relative paths begin.
+    pub(super) cwd: PathBuf,
+    /// The team folder, which may not exist yet.
+    pub(super) team_path: PathBuf,
+    color: ColorWhen,
+}
+
+impl Context {
+    /// Resolves `-C`, `--dir` and `TEAM_DIR`.
+    pub(super) fn new(common: &Common, environment: Environment) -> Result<Self, Failure> {
+        let here = std::env::current_dir().map_err(|why| {
+            let hint = "change to a folder that exists";
+            Failure::new(Exit::Failure, "there is no working folder", why.to_string(), hint)
+        })?;
+        let cwd = match &common.chdir {
+            None => here,
+            Some(dir) => std::fs::canonicalize(here.join(dir)).map_err(|why| {
+                let what = format!("-C {} is not usable", dir.display());
+                Failure::new(Exit::Usage, what, why.to_string(), "give a folder that exists")
+            })?,
+        };
+        let named = common
+            .dir
+            .clone()
+            .or_else(|| environment.get("TEAM_DIR").map(PathBuf::from))
+            .map(|dir| cwd.join(dir));
+        let team_path = locate(named.as_deref(), &cwd);
+        Ok(Self { environment, cwd, team_path, color: common.color })
+    }
+
+    /// The existing team folder.
+    pub(super) fn team(&self) -> Result<TeamDir, Failure> {
+        if !self.team_path.exists() {
+            return Err(Failure::new(
+                Exit::Failure,
+                "there is no team here",
+                format!("{} does not exist", self.team_path.display()),
+                "start one with `team lead`, or name its folder with --dir or -C",
+            ));
+        }
+        TeamDir::open(&self.team_path).map_err(store_failure)
+    }
+
+    /// The team folder, made if need be.
+    pub(super) fn make_team(&self) -> Result<TeamDir, Failure> {
+        TeamDir::create(&self.team_path).map_err(store_failure)
+    }
+
+    /// All settings for this folder.
+    pub(super) fn settings(&self, flags: &Flags) -> Result<Settings, Failure> {
+        let file = TeamDir::settings_in(&self.team_path);
+        Settings::load(&self.environment, &file, flags)
+    }
+
+    /// The mail of a team, by the settings of this folder.
+    pub(super) fn bus(&self, team: TeamDir) -> Result<Arc<Bus>, Failure> {
+        let rules = rules(&self.settings(&Flags::default())?);
+        Ok(Arc::new(open_bus(team, rules)))
+    }
+
+    /// The colours of what goes to `terminal`.
+    pub(super) fn palette_for(&self, is_terminal: bool) -> Palette {
+        let plain = self.environment.get("NO_COLOR").is_some();
+        match self.color {
+            ColorWhen::Always => Palette::new(ColorChoice::Always, is_terminal),
+            ColorWhen::Never => Palette::plain(),
+            ColorWhen::Auto if plain => Palette::plain(),
+            ColorWhen::Auto => Palette::new(ColorChoice::Auto, is_terminal),
+        }
+    }
+
+    /// The colours of stdout.
+    pub(super) fn palette(&self) -> Palette {
+        self.palette_for(std::io::stdout().is_terminal())
+    }
+
+    /// How views on stdout are laid out; pipes get unwrapped lines.
+    pub(super) fn view(&self) -> View {
+        View::new(self.palette(), window::columns())
+    }
+
+    /// The member inside whose command this runs, if it does (`TEAM_RUN` is set there).
+    pub(super) fn inside(&self, team: &TeamDir) -> Option<AgentName> {
+        let marker = self.environment.get("TEAM_RUN")?;
+        life::holder_of_marker(team, marker).ok().flatten()
+    }
+
+    /// Refuses a verb that steers inside an agent's command.
+    pub(super) fn refuse_inside(&self, verb: &str) -> Result<(), Failure> {
+        if self.environment.get("TEAM_RUN").is_none() {
+            return Ok(());
+        }
+        Err(Failure::new(
+            Exit::Failure,
+            format!("`team {verb}` does not work inside an agent's command"),
+            "TEAM_RUN is set: an agent runs this, and agents steer the team with their tools",
+            "use the agent's tools (send_message, spawn_teammate, shutdown_teammate, …)",
+        ))
+    }
+}
+
+/// The part of the settings that teammates take over.
+pub(super) fn rules(settings: &Settings) -> Rules {
+    Rules {
+        max_rounds: settings.max_rounds.value,
+        max_message_bytes: settings.max_message_bytes.value,
+        inbox_bytes: settings.inbox_bytes.value,
+        fsync: settings.fsync.value,
+    }
+}
+
+/// The mail of a team.
+pub(super) fn open_bus(team: TeamDir, rules: Rules) -> Bus {
+    let limits = Limits {
+        max_message_bytes: rules.max_message_bytes,
+        inbox_bytes: rules.inbox_bytes,
+        fsync: durability(rules.fsync),
+        lock_limit: LOCK_LIMIT,
+    };
+    Bus::new(team, limits, Arc::new(SystemClock))
+}
+
+/// The setting as the store understands it.
+pub(super) fn durability(fsync: Fsync) -> crate::store::Fsync {
+    match fsync {
+        Fsync::Always => crate::store::Fsync::Always,
+        Fsync::Never => crate::store::Fsync::Never,
+    }
+}
+
+/// A failure of the team folder.
+#[expect(clippy::needless_pass_by_value, reason = "the shape that map_err wants")]
+pub(super) fn store_failure(why: StoreError) -> Failure {
+    Failure::new(why_exit(&why), "the team folder is not usable", why.to_string(), why.hint())
+}
+
+fn why_exit(why: &StoreError) -> Exit {
+    if why.is_lock_timeout() { Exit::InUse } else { Exit::Failure }
+}
+
+/// A name from the command line that must have a mailbox.
+pub(super) fn mailbox_name(given: &str) -> Result<AgentName, Failure> {
+    AgentName::mailbox(given)
+        .map_err(|why| Failure::new(Exit::Failure, why.to_string(), "", why.hint()))
+}
+
+/// A name from the command line that must be a member's.
+pub(super) fn member_name(given: &str) -> Result<AgentName, Failure> {
+    AgentName::member(given)
+        .map_err(|why| Failure::new(Exit::Usage, why.to_string(), "", why.hint()))
+}

@@ -1,0 +1,177 @@
+//! What a person types at the lead's prompt: a prompt for the model, a slash command, `@name text`.
+
+use super::super::inbox;
+use super::super::ls;
+use crate::bus::{Bus, Outgoing};
+use crate::store::{TeamDir, roster, tail::Tail};
+use crate::ui;
+use crate::ui::view::View;
+use crate::wire::AgentName;
+use serde_json::{Map, Value};
+
+/// Lines that `/log` shows.
+const LOG_LINES: usize = 20;
+
+/// A typed line, understood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Typed {
+    /// A blank line.
+    Nothing,
+    /// For the model.
+    Prompt(String),
+    /// For one member, past the model.
+    Direct {
+        /// Whom.
+        to: String,
+        /// What.
+        text: String,
+    },
+    /// Something to look at.
+    Show(Show),
+    /// End one member.
+    Stop(AgentName),
+    /// End the team.
+    Quit,
+    /// Not understood; says why and what to type instead.
+    Wrong(String),
+}
+
+/// What can be looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Show {
+    /// The roster.
+    Team,
+    /// The lead's mail.
+    Inbox,
+    /// A log.
+    Log(AgentName),
+    /// The mode.
+    Mode,
+    /// Turns and tokens.
+    Cost,
+    /// Help.
+    Help,
+}
+
+/// Understands a line.
+pub(super) fn understand(line: &str) -> Typed {
+    let line = line.trim();
+    if line.is_empty() {
+        return Typed::Nothing;
+    }
+    if let Some(rest) = line.strip_prefix('@') {
+        return match rest.split_once(char::is_whitespace) {
+            Some((to, text)) if !text.trim().is_empty() => {
+                Typed::Direct { to: to.into(), text: text.trim().into() }
+            }
+            _ => Typed::Wrong("write @NAME TEXT, for example: @alice start with the schema".into()),
+        };
+    }
+    let Some(command) = line.strip_prefix('/') else { return Typed::Prompt(line.into()) };
+    let mut words = command.split_whitespace();
+    let (verb, argument, rest) = (words.next().unwrap_or_default(), words.next(), words.next());
+    let named = |make: fn(AgentName) -> Typed| match argument.map(AgentName::mailbox) {
+        Some(Ok(name)) => make(name),
+        Some(Err(why)) => Typed::Wrong(format!("{why}; {}", why.hint())),
+        None => Typed::Wrong(format!("write /{verb} NAME; /team shows the names")),
+    };
+    match (verb, argument, rest) {
+        ("team" | "status", None, None) => Typed::Show(Show::Team),
+        ("inbox", None, None) => Typed::Show(Show::Inbox),
+        ("cost", None, None) => Typed::Show(Show::Cost),
+        ("help" | "?", _, _) => Typed::Show(Show::Help),
+        ("mode", _, None) => match argument {
+            None => Typed::Show(Show::Mode),
+            Some(mode) if mode == super::MODE => Typed::Show(Show::Mode),
+            Some(mode) => Typed::Wrong(format!(
+                "mode {mode:?} is not available: this version knows {} only",
+                super::MODE
+            )),
+        },
+        ("log", _, None) => named(|name| Typed::Show(Show::Log(name))),
+        ("stop", _, None) => named(Typed::Stop),
+        ("quit" | "exit", None, None) => Typed::Quit,
+        _ => Typed::Wrong(format!("/{verb} is not a command here; /help lists them")),
+    }
+}
+
+/// Writes to one member, as the person.
+pub(super) fn write_to(bus: &Bus, to: &str, text: String) -> String {
+    match bus.send(&AgentName::user(), to, Outgoing::text(text)) {
+        Ok(_) => format!("sent to {to}"),
+        Err(why) => format!("nothing was sent: {why}; {}", why.hint()),
+    }
+}
+
+/// The text of something to look at.
+pub(super) fn show(what: &Show, team: &TeamDir, view: &View, width: usize) -> String {
+    let shown = match what {
+        Show::Team => ls::table(team, view.palette, width),
+        Show::Inbox => {
+            let lead = AgentName::lead();
+            inbox::look(team, &lead).map(|items| inbox::render(&lead, items, view))
+        }
+        Show::Log(name) => return log_tail(team, name, view),
+        Show::Mode => {
+            return format!("mode {}: tools run without asking", super::MODE);
+        }
+        Show::Cost => return cost(team),
+        Show::Help => return ui::help::help(view.palette),
+    };
+    shown.unwrap_or_else(|failure| failure.to_string())
+}
+
+fn log_tail(team: &TeamDir, name: &AgentName, view: &View) -> String {
+    let lines = match Tail::new(team.log(name)).read_new() {
+        Ok(lines) if lines.is_empty() => return format!("{name} has no log"),
+        Ok(lines) => lines,
+        Err(why) => return why.to_string(),
+    };
+    let first = lines.len().saturating_sub(LOG_LINES);
+    let shown = lines.iter().skip(first).filter_map(|line| {
+        let object: Map<String, Value> = serde_json::from_slice(line).ok()?;
+        Some(ui::log::line(name.as_str(), &object, view))
+    });
+    shown.collect::<Vec<_>>().join("\n")
+}
+
+fn cost(team: &TeamDir) -> String {
+    let Ok(roster) = roster::read(team) else { return "the roster cannot be read".into() };
+    let lead = roster.lead.iter().map(|lead| ("lead", lead.usage));
+    let members = roster.members.iter().map(|member| (member.name.as_str(), member.usage));
+    let mut lines = Vec::new();
+    let (mut input, mut output) = (0_u64, 0_u64);
+    for (name, usage) in lead.chain(members) {
+        input = input.saturating_add(usage.input_tokens);
+        output = output.saturating_add(usage.output_tokens);
+        lines.push(format!(
+            "{name}: {} turns, {} tokens in, {} out",
+            usage.turns, usage.input_tokens, usage.output_tokens
+        ));
+    }
+    lines.push(format!("together: {input} tokens in, {output} out"));
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_told_apart() {
+        let cases = [
+            ("", Typed::Nothing),
+            ("  do it ", Typed::Prompt("do it".into())),
+            ("/team", Typed::Show(Show::Team)),
+            ("/log lead", Typed::Show(Show::Log(AgentName::lead()))),
+            ("/quit", Typed::Quit),
+            ("@alice  go on", Typed::Direct { to: "alice".into(), text: "go on".into() }),
+        ];
+        for (line, typed) in cases {
+            assert_eq!(understand(line), typed, "{line}");
+        }
+        for line in ["/taem", "/stop", "/stop Alice", "@alice", "/mode plan", "/team now"] {
+            assert!(matches!(understand(line), Typed::Wrong(_)), "{line}");
+        }
+    }
+}

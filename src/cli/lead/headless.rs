@@ -1,0 +1,198 @@
+//! `team lead -p`: runs until everybody is done, then stops the team and prints the last text.
+
+use super::super::context::Context;
+use super::super::heed::Heed;
+use super::watchdog::{Watchdog, at_rest};
+use super::{Closed, Ended, Reason, Seat, close, end_loop, exit_code, run_agent};
+use crate::agent::event::Event;
+use crate::agent::progress::Progress;
+use crate::error::{Exit, Failure};
+use crate::os::signals::SignalEvent;
+use crate::protocol::ladder::Haste;
+use crate::store::{TeamDir, roster};
+use crate::supervise::Supervisor;
+use crate::ui::plain::{Format, Headless, MemberSummary, Summary};
+use crate::wire::message::Outcome;
+use crate::wire::roster::UsageCount;
+use std::io::{self, IsTerminal, Stderr, Stdout};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+/// How often rest and budgets are looked at while nothing happens, and how far apart the two looks
+/// are that must agree before a run is over.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// The last turn of the lead.
+#[derive(Default)]
+struct LastTurn {
+    text: String,
+    failed: bool,
+}
+
+pub(super) async fn run(
+    context: &Context,
+    seat: Seat,
+    mut progress: UnboundedReceiver<Progress>,
+    output: Format,
+) -> Result<Exit, Failure> {
+    let began = Instant::now();
+    let stderr = io::stderr();
+    let palette = context.palette_for(true);
+    let narration = stderr.is_terminal().then_some((stderr, palette));
+    let mut screen = Headless::new(output, io::stdout(), narration);
+    let mut watchdog = Watchdog::new(seat.team.clone(), seat.limits);
+    let deadline = seat.limits.timeout.map(|timeout| began + timeout);
+    let mut signals = seat.signals;
+    if let Some(prompt) = seat.prompt {
+        let _received = seat.events.send(Event::Prompt(prompt));
+    }
+    let events = seat.events.clone();
+    let agent = tokio::task::spawn_local(run_agent(seat.agent, seat.events, seat.inbound));
+    tokio::pin!(agent);
+    let mut last = LastTurn::default();
+    let mut rested = false;
+    let mut reason = None;
+    let ended = loop {
+        let verdict = tokio::select! {
+            ended = &mut agent => break ended,
+            Some(progress) = progress.recv() => {
+                rested = false;
+                show(&mut screen, &progress);
+                note(&progress, &mut last, &mut watchdog)
+            }
+            signal = signals.next() => Some(signal_reason(signal)),
+            () = past(deadline) => Some(Reason::Timeout),
+            () = tokio::time::sleep(LOOK_EVERY) => {
+                let rests = watchdog.turns() > 0 && at_rest(&seat.team);
+                let twice = rests && std::mem::replace(&mut rested, rests);
+                watchdog.tokens_spent().or(twice.then_some(Reason::Done))
+            }
+        };
+        if let Some(verdict) = verdict {
+            tracing::info!(reason = ?verdict, "the run ends");
+            reason = Some(verdict);
+            end_loop(&events);
+            break agent.await;
+        }
+    };
+    let ended: Ended = ended.map_err(|why| {
+        let hint = "`team log lead` tells more; please report this";
+        Failure::new(Exit::Failure, "the lead broke down", why.to_string(), hint)
+    })?;
+    let reason = reason.unwrap_or(Reason::Done);
+    let closing = close(&seat.supervisor, ended, reason);
+    let closed = with_signals(closing, &seat.supervisor, &mut signals).await;
+    while let Ok(progress) = progress.try_recv() {
+        show(&mut screen, &progress);
+        note(&progress, &mut last, &mut watchdog);
+    }
+    let exit = exit_code(reason, &closed, last.failed);
+    let summary = Summary {
+        outcome: outcome(reason, exit).into(),
+        exit_code: exit as u8,
+        error: error(reason, &closed, &last),
+        result: last.text,
+        seconds: began.elapsed().as_secs_f64(),
+        usage: total_usage(&seat.team, closed.usage),
+        members: members(&seat.team),
+    };
+    if let Some(error) = &summary.error {
+        super::super::out::complain(&format!("error: {error}"));
+    }
+    // Nobody reads any more: the exit code still tells.
+    let _unread = screen.finish(&summary);
+    Ok(exit)
+}
+
+fn show(screen: &mut Headless<Stdout, Stderr>, progress: &Progress) {
+    if screen.show(progress).is_err() {
+        tracing::info!("nobody reads the output any more");
+    }
+}
+
+/// Keeps the last turn; tells when a turn too many begins.
+fn note(progress: &Progress, last: &mut LastTurn, watchdog: &mut Watchdog) -> Option<Reason> {
+    match progress {
+        Progress::TurnStarted { .. } => watchdog.turn_begins(),
+        Progress::TurnEnded { outcome, text } => {
+            watchdog.turn_ended();
+            *last = LastTurn { text: text.clone(), failed: *outcome == Outcome::Failed };
+            watchdog.tokens_spent()
+        }
+        _ => None,
+    }
+}
+
+fn signal_reason(signal: SignalEvent) -> Reason {
+    match signal {
+        SignalEvent::Interrupt => Reason::Interrupted,
+        SignalEvent::Terminate | SignalEvent::Hangup => Reason::Terminated,
+    }
+}
+
+/// Sees the team out while further signals shorten the ladder.
+async fn with_signals<T>(
+    closing: impl Future<Output = T>,
+    supervisor: &Supervisor,
+    signals: &mut Heed,
+) -> T {
+    tokio::pin!(closing);
+    let mut haste = Haste::Polite;
+    loop {
+        tokio::select! {
+            done = &mut closing => return done,
+            _ = signals.next() => {
+                haste = if haste == Haste::Polite { Haste::Now } else { Haste::AtOnce };
+                supervisor.hurry(haste);
+            }
+        }
+    }
+}
+
+async fn past(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn outcome(reason: Reason, exit: Exit) -> &'static str {
+    match reason {
+        Reason::Done if exit == Exit::Ok => "done",
+        Reason::Done => "failed",
+        Reason::Interrupted | Reason::Terminated => "interrupted",
+        Reason::Timeout => "timeout",
+        Reason::Budget => "budget",
+    }
+}
+
+fn error(reason: Reason, closed: &Closed, last: &LastTurn) -> Option<String> {
+    match reason {
+        Reason::Timeout => Some("--timeout passed before everybody was done".into()),
+        Reason::Budget => Some("the budget (--max-turns or --max-tokens) was reached".into()),
+        Reason::Interrupted => Some("interrupted".into()),
+        Reason::Terminated => Some("terminated".into()),
+        Reason::Done => closed.why.clone().or_else(|| last.failed.then(|| last.text.clone())),
+    }
+}
+
+fn total_usage(team: &TeamDir, lead: UsageCount) -> UsageCount {
+    let mut total = lead;
+    for member in roster::read(team).iter().flat_map(|roster| &roster.members) {
+        total.input_tokens = total.input_tokens.saturating_add(member.usage.input_tokens);
+        total.output_tokens = total.output_tokens.saturating_add(member.usage.output_tokens);
+    }
+    total
+}
+
+fn members(team: &TeamDir) -> Vec<MemberSummary> {
+    let Ok(roster) = roster::read(team) else { return Vec::new() };
+    let members = roster.members.iter().map(|member| MemberSummary {
+        name: member.name.clone(),
+        role: member.role.clone(),
+        status: member.status.word().into(),
+        model: member.model.clone(),
+        usage: member.usage,
+    });
+    members.collect()
+}

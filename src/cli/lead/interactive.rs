@@ -1,0 +1,321 @@
+//! `team lead` at a terminal: a person types, the lead and its team are watched.
+
+use super::super::context::Context;
+use super::commands::{self, Typed};
+use super::user_mail::UserMail;
+use super::watchdog::Watchdog;
+use super::{Ended, Reason, Seat, close, end_loop, exit_code, run_agent};
+use crate::agent::event::Event;
+use crate::agent::progress::Progress;
+use crate::error::{Exit, Failure};
+use crate::os::signals::SignalEvent;
+use crate::os::terminal::TerminalGuard;
+use crate::os::{Clock, SystemClock};
+use crate::protocol::ctrl_c::{CtrlC, Doing, Verdict};
+use crate::protocol::ladder::Haste;
+use crate::settings::model::ModelChoice;
+use crate::store::{TeamDir, roster};
+use crate::supervise::Supervisor;
+use crate::ui::console::{Console, ConsoleOptions, Face, Input};
+use crate::ui::help;
+use crate::wire::roster::{Member, Status};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+/// How often the roster is looked at for the activity of teammates.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// The conversation with the person.
+struct Session {
+    context_view: crate::ui::view::View,
+    team: TeamDir,
+    console: Console,
+    supervisor: Rc<Supervisor>,
+    events: crate::agent::Events,
+    bus: std::sync::Arc<crate::bus::Bus>,
+    watchdog: Watchdog,
+    keys: CtrlC,
+    busy: bool,
+    /// What the roster said when it was last shown.
+    seen: BTreeMap<String, (Status, Option<String>)>,
+}
+
+pub(super) async fn run(
+    context: &Context,
+    seat: Seat,
+    mut progress: UnboundedReceiver<Progress>,
+) -> Result<Exit, Failure> {
+    // Restores the terminal on every way out, a panic included.
+    let terminal = TerminalGuard::save();
+    let (console, mut inputs) = Console::start(ConsoleOptions {
+        palette: context.palette(),
+        prompt: "team> ".into(),
+        history_file: context.environment.config_home().map(|home| home.join("team/history")),
+        completions: help::commands().map(ToOwned::to_owned).collect(),
+    })
+    .map_err(|why| {
+        let hint = "run `team lead -p PROMPT` where there is no usable terminal";
+        Failure::new(Exit::Failure, "the terminal cannot be used", why.to_string(), hint)
+    })?;
+    let mut signals = seat.signals;
+    let mut user_mail = UserMail::open(context, &seat.team);
+    let mut session = Session {
+        context_view: context.view(),
+        console,
+        supervisor: Rc::clone(&seat.supervisor),
+        events: seat.events.clone(),
+        bus: std::sync::Arc::clone(&seat.bus),
+        watchdog: Watchdog::new(seat.team.clone(), seat.limits),
+        team: seat.team,
+        keys: CtrlC::default(),
+        busy: false,
+        seen: BTreeMap::new(),
+    };
+    session.greet(&seat.model, seat.fallback, seat.found.as_deref());
+    for message in seat.before {
+        session.console.show(&Progress::Mail(message));
+    }
+    if let Some(prompt) = seat.prompt {
+        session.prompt(prompt);
+    }
+    let deadline = seat.limits.timeout.map(|timeout| Instant::now() + timeout);
+    let agent = tokio::task::spawn_local(run_agent(seat.agent, seat.events, seat.inbound));
+    tokio::pin!(agent);
+    let mut look = tokio::time::interval(LOOK_EVERY);
+    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let (reason, ended) = loop {
+        let verdict = tokio::select! {
+            ended = &mut agent => break (Reason::Done, ended),
+            Some(progress) = progress.recv() => session.on_progress(&progress),
+            input = inputs.recv() => session.on_input(input.unwrap_or(Input::Closed)),
+            signal = signals.next() => session.on_signal(signal),
+            Some(message) = user_mail.next() => {
+                session.console.show(&Progress::Mail(message));
+                None
+            }
+            _ = look.tick() => {
+                session.show_team();
+                let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+                late.then_some(Reason::Timeout).or_else(|| session.watchdog.tokens_spent())
+            }
+        };
+        if let Some(reason) = verdict {
+            tracing::info!(?reason, "the session ends");
+            end_loop(&session.events);
+            break (reason, agent.await);
+        }
+    };
+    let ended: Ended = ended.map_err(|why| {
+        let hint = "`team log lead` tells more; please report this";
+        Failure::new(Exit::Failure, "the lead broke down", why.to_string(), hint)
+    })?;
+    session.console.print(&session.farewell());
+    let Session { supervisor, mut console, mut keys, .. } = session;
+    let closed = {
+        let closing = close(&supervisor, ended, reason);
+        tokio::pin!(closing);
+        loop {
+            tokio::select! {
+                done = &mut closing => break done,
+                _ = signals.next() => hurry(&supervisor, &mut keys),
+                Some(input) = inputs.recv() => if input == Input::Interrupt {
+                    hurry(&supervisor, &mut keys);
+                },
+            }
+        }
+    };
+    while let Ok(progress) = progress.try_recv() {
+        console.show(&progress);
+    }
+    for message in &closed.last_mail {
+        console.show(&Progress::Mail(message.clone()));
+    }
+    for departure in &closed.departures {
+        console.print(&format!("{} {}", departure.name, departure.how.words()));
+    }
+    for message in user_mail.close().await {
+        console.show(&Progress::Mail(message));
+    }
+    if let Some(why) = &closed.why {
+        console.print(&format!("error: the lead could not go on: {why}"));
+    }
+    console.close();
+    drop(terminal);
+    // A person who quits after a failed turn has seen it: leaving in order is a success.
+    let fine = reason == Reason::Done && closed.why.is_none();
+    Ok(if fine { Exit::Ok } else { exit_code(reason, &closed, false) })
+}
+
+fn hurry(supervisor: &Supervisor, keys: &mut CtrlC) {
+    supervisor.hurry(match keys.pressed(Doing::Stopping, SystemClock.monotonic()) {
+        Verdict::StopAtOnce => Haste::AtOnce,
+        Verdict::StopNow
+        | Verdict::StopTeam
+        | Verdict::InterruptTurn
+        | Verdict::SayHowToQuit => Haste::Now,
+    });
+}
+
+impl Session {
+    fn greet(&mut self, model: &ModelChoice, fallback: bool, found: Option<&str>) {
+        let mut text = String::new();
+        if *model == ModelChoice::Rehearsal {
+            text.push_str(
+                "REHEARSAL MODEL: this is not a language model. It understands short commands and \
+                 turns them into real tool calls.\n",
+            );
+            if fallback {
+                text.push_str(
+                    "No model is configured: set ANTHROPIC_API_KEY, or give --model anthropic/NAME.\n",
+                );
+            }
+        }
+        let workspace = self.team.workspace().display();
+        text.push_str(&format!("model {model}  workspace {workspace}\n"));
+        text.push_str(&format!(
+            "mode {} (the only one in this version): tools run without asking\n",
+            super::MODE
+        ));
+        if let Some(found) = found {
+            text.push_str(&format!("{found}\n"));
+        }
+        text.push_str("Type what you want done; /help explains, /quit ends the team.\n");
+        self.console.print(&text);
+    }
+
+    fn farewell(&self) -> String {
+        if self.supervisor.has_children() {
+            "stopping the team (Ctrl-C: now) …".into()
+        } else {
+            "stopping …".into()
+        }
+    }
+
+    fn prompt(&mut self, text: String) {
+        // The machine says so again when the turn begins; until then Ctrl-C already means the turn.
+        self.busy = true;
+        let _ended = self.events.send(Event::Prompt(text));
+    }
+
+    fn on_progress(&mut self, progress: &Progress) -> Option<Reason> {
+        self.console.show(progress);
+        match progress {
+            Progress::TurnStarted { .. } => {
+                self.busy = true;
+                return self.watchdog.turn_begins();
+            }
+            Progress::TurnEnded { .. } => {
+                self.watchdog.turn_ended();
+                return self.watchdog.tokens_spent();
+            }
+            Progress::Idle => self.busy = false,
+            Progress::Mail(_)
+            | Progress::Text(_)
+            | Progress::Retry { .. }
+            | Progress::ToolStarted { .. }
+            | Progress::ToolEnded { .. }
+            | Progress::Note(_) => {}
+        }
+        None
+    }
+
+    fn on_input(&mut self, input: Input) -> Option<Reason> {
+        match input {
+            Input::Interrupt => self.on_ctrl_c(),
+            Input::EndOfInput => Some(Reason::Done),
+            Input::Closed => Some(Reason::Terminated),
+            Input::Line(line) => {
+                match commands::understand(&line) {
+                    Typed::Nothing => {}
+                    Typed::Prompt(text) => self.prompt(text),
+                    Typed::Quit => return Some(Reason::Done),
+                    Typed::Stop(name) => self.stop_one(name),
+                    Typed::Direct { to, text } => {
+                        let answer = commands::write_to(&self.bus, &to, text);
+                        self.console.print(&answer);
+                    }
+                    Typed::Show(what) => {
+                        let width = self.console.width().unwrap_or(120);
+                        let text = commands::show(&what, &self.team, &self.context_view, width);
+                        self.console.print(&text);
+                    }
+                    Typed::Wrong(why) => self.console.print(&why),
+                }
+                None
+            }
+        }
+    }
+
+    fn on_signal(&mut self, signal: SignalEvent) -> Option<Reason> {
+        match signal {
+            SignalEvent::Interrupt => self.on_ctrl_c(),
+            SignalEvent::Terminate | SignalEvent::Hangup => Some(Reason::Terminated),
+        }
+    }
+
+    fn on_ctrl_c(&mut self) -> Option<Reason> {
+        let doing = if self.busy { Doing::Turn } else { Doing::Idle };
+        match self.keys.pressed(doing, SystemClock.monotonic()) {
+            Verdict::InterruptTurn => {
+                let _ended = self.events.send(Event::Interrupt);
+                self.console.print("interrupted; Ctrl-C again within 2 s stops the team");
+                None
+            }
+            Verdict::SayHowToQuit => {
+                self.console.print("to quit: /quit, or Ctrl-D");
+                None
+            }
+            Verdict::StopTeam | Verdict::StopNow | Verdict::StopAtOnce => Some(Reason::Interrupted),
+        }
+    }
+
+    fn stop_one(&self, name: crate::wire::AgentName) {
+        let supervisor = Rc::clone(&self.supervisor);
+        let said = format!("stopping {name} …");
+        tokio::task::spawn_local(async move {
+            let cause = crate::wire::roster::ExitCause::Stopped;
+            supervisor.stop(vec![name], "the user stops you", cause).await;
+        });
+        self.console.print(&said);
+    }
+
+    /// Shows what has changed about the teammates.
+    fn show_team(&mut self) {
+        let Ok(roster) = roster::read(&self.team) else { return };
+        let faces: Vec<Face> = roster
+            .members
+            .iter()
+            .map(|member| Face { name: member.name.clone(), color: member.color.clone() })
+            .collect();
+        let names_changed = faces.len() != self.seen.len();
+        for (member, face) in roster.members.iter().zip(&faces) {
+            let now = (member.status, member.activity.clone());
+            let before = self.seen.insert(member.name.clone(), now.clone());
+            if before.as_ref() != Some(&now)
+                && let Some(text) = change(member, before.as_ref())
+            {
+                self.console.member(face, &text);
+            }
+        }
+        if names_changed {
+            self.console.set_members(&faces);
+        }
+    }
+}
+
+/// A change worth a line; steps between two model calls are not.
+fn change(member: &Member, before: Option<&(Status, Option<String>)>) -> Option<String> {
+    let same_status = before.is_some_and(|(status, _)| *status == member.status);
+    match (&member.activity, member.status) {
+        (Some(tool), Status::Working) if tool != "model" => Some(format!("working: {tool}")),
+        (_, Status::Working) if same_status => None,
+        (_, Status::Shutdown | Status::Failed) => {
+            let exit = member.last_exit.as_ref().map(|exit| exit.cause.word());
+            Some(format!("{} ({})", member.status.word(), exit.unwrap_or("unknown")))
+        }
+        _ if same_status => None,
+        (_, status) => Some(status.word().to_owned()),
+    }
+}

@@ -1,0 +1,404 @@
+//! `team lead`: takes the lead's place in a folder, runs the agent, and sees the team out at the end.
+
+mod commands;
+mod headless;
+mod interactive;
+mod user_mail;
+mod watchdog;
+
+use super::args::LeadArgs;
+use super::assemble::{
+    Parts, assemble, block_on, broken, fresh_word, last_mail, let_go, open_mailbox, start_log, take_name,
+};
+use super::context::{Context, open_bus, rules, store_failure};
+use super::heed::Heed;
+use super::provider::provider_for;
+use crate::agent::event::{Event, Stop};
+use crate::agent::progress::Progress;
+use crate::agent::{self, Agent, Events};
+use crate::bus::Bus;
+use crate::error::{Exit, Failure};
+use crate::llm::ModelError;
+use crate::os::program::{self, TeammateProgram};
+use crate::os::{Clock, SystemClock, descendants};
+use crate::protocol::ladder::Haste;
+use crate::settings::model::{self, Credentials, ModelChoice};
+use crate::settings::{Flags, Settings};
+use crate::store::life::LifeError;
+use crate::store::{Fsync, LifeRecord, Mailbox, TeamDir, roster};
+use crate::supervise::takedown::{Departure, Takedown};
+use crate::supervise::{Plan, Supervisor, recover};
+use crate::ui::plain::Format;
+use crate::wire::AgentName;
+use crate::wire::message::Message;
+use crate::wire::roster::{ExitCause, Lead, Status, UsageCount};
+use std::io::Read;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+
+/// The only permission mode of this version.
+pub(super) const MODE: &str = "bypass";
+
+/// What the lead was started with.
+struct Start {
+    prompt: Option<String>,
+    output: Option<Format>,
+    settings: Settings,
+    model: ModelChoice,
+    credentials: Credentials,
+    limits: RunLimits,
+    /// Nothing was configured: the rehearsal model stands in, and says so.
+    fallback: bool,
+}
+
+/// What ends a run by force.
+#[derive(Debug, Clone, Copy)]
+struct RunLimits {
+    timeout: Option<Duration>,
+    max_turns: Option<u64>,
+    max_tokens: Option<u64>,
+}
+
+pub(super) fn run(context: &Context, args: LeadArgs) -> Result<Exit, Failure> {
+    context.refuse_inside("lead")?;
+    program::name_this_process("lead");
+    let settings = context.settings(&Flags { model: args.model.model.clone() })?;
+    let model = choose_model(context, &settings, args.model.mode.as_deref(), args.print)?;
+    let fallback = model::resolve(&settings, &context.environment)?.is_none();
+    let prompt = match args.prompt.as_deref() {
+        Some("-") if args.print => Some(read_stdin()?),
+        Some(text) => Some(text.to_owned()),
+        None if args.print => {
+            return Err(Failure::new(
+                Exit::Usage,
+                "-p needs a prompt",
+                "nothing was given to do",
+                "team lead -p \"Spawn alice (coder). Ask her to list the files.\", or - for stdin",
+            ));
+        }
+        None => None,
+    };
+    let start = Start {
+        prompt,
+        output: args.print.then_some(args.output),
+        settings,
+        model,
+        credentials: Credentials::from_environment(&context.environment),
+        limits: RunLimits {
+            timeout: args.timeout,
+            max_turns: args.max_turns,
+            max_tokens: args.max_tokens,
+        },
+        fallback,
+    };
+    let team = context.make_team()?;
+    block_on(live(context, &team, start))?
+}
+
+fn read_stdin() -> Result<String, Failure> {
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text).map_err(|why| {
+        let hint = "pipe UTF-8 text into the command";
+        Failure::new(Exit::Usage, "the prompt cannot be read", why.to_string(), hint)
+    })?;
+    if text.trim().is_empty() {
+        let hint = "pipe a prompt into the command";
+        return Err(Failure::new(Exit::Usage, "the prompt is empty", "stdin had no text", hint));
+    }
+    Ok(text)
+}
+
+/// The model in force, and whether it may act in the mode that was asked for.
+pub(super) fn choose_model(
+    context: &Context,
+    settings: &Settings,
+    mode: Option<&str>,
+    headless: bool,
+) -> Result<ModelChoice, Failure> {
+    let resolved = model::resolve(settings, &context.environment)?;
+    let model = match resolved {
+        Some(setting) => setting.value,
+        None if headless => {
+            return Err(Failure::new(
+                Exit::NoModel,
+                "no model is configured",
+                "there is no --model, TEAM_MODEL, `model` in settings, or ANTHROPIC_API_KEY",
+                "set ANTHROPIC_API_KEY, or add --model rehearsal to try the program without a model",
+            ));
+        }
+        None => ModelChoice::Rehearsal,
+    };
+    match mode {
+        Some(mode) if mode != MODE => Err(Failure::new(
+            Exit::Usage,
+            format!("mode {mode:?} is not available"),
+            "this version knows one permission mode, bypass: tools run without asking",
+            "give --mode bypass, in a folder where that is acceptable",
+        )),
+        None if model.is_real() => Err(Failure::new(
+            Exit::Usage,
+            format!("{model} runs only with --mode bypass"),
+            "a real model would run commands and write files here without asking; this version \
+             knows no other permission mode yet",
+            "add --mode bypass, in a folder where that is acceptable",
+        )),
+        Some(_) | None => Ok(model),
+    }
+}
+
+/// Somebody holds the name.
+pub(super) fn life_failure(why: &LifeError) -> Failure {
+    match why {
+        LifeError::InUse { name, record } if name.is_lead() => Failure::new(
+            Exit::InUse,
+            "a lead is already running in this folder",
+            describe(why, record.as_deref()),
+            "talk to that one, stop it with `team stop --all`, or work in another folder",
+        ),
+        LifeError::InUse { name, record } => Failure::new(
+            Exit::InUse,
+            format!("{name} is already running"),
+            describe(why, record.as_deref()),
+            format!("choose another name, or stop it with `team stop {name}`"),
+        ),
+        LifeError::File(_) => {
+            let hint = "check the team folder's permissions and free space";
+            Failure::new(Exit::Failure, "the life lock cannot be taken", why.to_string(), hint)
+        }
+    }
+}
+
+fn describe(why: &LifeError, record: Option<&LifeRecord>) -> String {
+    match record {
+        None => why.to_string(),
+        Some(record) => {
+            let since = jiff::Timestamp::from_second(record.started_at as i64).unwrap_or_default();
+            let since = since.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S");
+            format!("pid {}, since {since}", record.pid)
+        }
+    }
+}
+
+/// A lead that has its place and its parts, before it runs.
+struct Seat {
+    team: TeamDir,
+    bus: Arc<Bus>,
+    supervisor: Rc<Supervisor>,
+    agent: Agent,
+    events: Events,
+    inbound: mpsc::UnboundedReceiver<Event>,
+    signals: Heed,
+    /// What an earlier team left, for the user.
+    found: Option<String>,
+    /// Mail that an earlier lead had claimed and not shown.
+    before: Vec<Message>,
+    limits: RunLimits,
+    model: ModelChoice,
+    fallback: bool,
+    prompt: Option<String>,
+}
+
+/// How a run ended, before the exit code is made of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reason {
+    /// The user quit, or everybody was done.
+    Done,
+    /// Ctrl-C.
+    Interrupted,
+    /// SIGTERM, SIGHUP, or the terminal is gone.
+    Terminated,
+    /// `--timeout`.
+    Timeout,
+    /// `--max-turns` or `--max-tokens`.
+    Budget,
+}
+
+async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, Failure> {
+    let me = AgentName::lead();
+    let (incarnation, marker) = (fresh_word(), fresh_word());
+    let now = SystemClock.now();
+    let life = take_name(team, &me, &incarnation, &marker, "hand")?;
+    let signals = Heed::begin()?;
+    start_log(team, &me, &start.credentials)?;
+    adopt_orphans();
+    let rules = rules(&start.settings);
+    let bus = Arc::new(open_bus(team.clone(), rules));
+    enter(team, &start, &incarnation, now)?;
+    super::assemble::ensure_inbox(team, &AgentName::user())?;
+    let (_patience, haste) = watch::channel(Haste::Polite);
+    let takedown = Takedown {
+        bus: Arc::clone(&bus),
+        clock: Rc::new(SystemClock),
+        by: me.clone(),
+        reason: "your lead is gone and a new one has come".into(),
+        cause: ExitCause::LeadLost,
+        haste,
+    };
+    let found = recover::recover(&bus, &SystemClock, &takedown).await.map_err(store_failure)?;
+    let provider = provider_for(&start.model, &start.credentials, &me, &incarnation)?;
+    let supervisor = Supervisor::new(Plan {
+        bus: Arc::clone(&bus),
+        clock: Rc::new(SystemClock),
+        program: TeammateProgram::find().map_err(|why| {
+            let hint = "install `team`, `lead` and `teammate` side by side";
+            Failure::new(Exit::Failure, "the teammate program is missing", why.to_string(), hint)
+        })?,
+        max_teammates: start.settings.max_teammates.value,
+        rules,
+        model: start.model.to_string(),
+        mode: MODE.into(),
+        credentials: start.credentials.clone(),
+        environment: context.environment.passed_on(),
+        incarnation: Box::new(fresh_word),
+    });
+    let mut mailbox = open_mailbox(team, &me, &life, rules)?;
+    // What an earlier lead had claimed belongs to the old conversation, which is put away.
+    let before = mailbox.start_anew().map_err(store_failure)?;
+    let before: Vec<Message> = before.mail.into_iter().map(|mail| mail.message).collect();
+    let (events, inbound) = mpsc::unbounded_channel();
+    let (shown, progress) = mpsc::unbounded_channel::<Progress>();
+    let parts = Parts {
+        name: me.clone(),
+        role: "lead".into(),
+        incarnation,
+        marker,
+        bus: Arc::clone(&bus),
+        mailbox,
+        provider,
+        rules,
+        ops: Some(supervisor.ops()),
+        usage: UsageCount::default(),
+        show: Rc::new(move |progress| {
+            // Whoever watched has gone: the work goes on unseen.
+            let _unseen = shown.send(progress.clone());
+        }),
+    };
+    let agent = assemble(parts, &context.environment)?;
+    tracing::info!(model = %start.model, "lead started");
+    let seat = Seat {
+        team: team.clone(),
+        bus,
+        supervisor,
+        agent,
+        events,
+        inbound,
+        signals,
+        found: found.summary(),
+        before,
+        limits: start.limits,
+        model: start.model,
+        fallback: start.fallback,
+        prompt: start.prompt,
+    };
+    let exit = match start.output {
+        Some(output) => headless::run(context, seat, progress, output).await,
+        None => interactive::run(context, seat, progress).await,
+    };
+    drop(life);
+    exit
+}
+
+fn enter(team: &TeamDir, start: &Start, incarnation: &str, now: f64) -> Result<(), Failure> {
+    let pid = i32::try_from(std::process::id()).ok();
+    let entered = roster::update(team, Fsync::Always, |roster| {
+        if roster.created_at == 0.0 {
+            roster.created_at = now;
+        }
+        let lead = roster.lead.get_or_insert_with(|| Lead::default().into());
+        lead.pid = pid;
+        lead.incarnation = incarnation.into();
+        (lead.status, lead.since, lead.activity) = (Status::Starting, now, None);
+        lead.model = start.model.to_string();
+        lead.mode = MODE.into();
+        lead.usage = UsageCount::default();
+    });
+    entered.map_err(store_failure)
+}
+
+/// The end of the lead's agent loop, with what is needed to close up.
+struct Ended {
+    finished: agent::Finished,
+    mailbox: Arc<Mutex<Mailbox>>,
+}
+
+/// Runs the agent's loop to its end.
+async fn run_agent(
+    agent: Agent,
+    events: Events,
+    inbound: mpsc::UnboundedReceiver<Event>,
+) -> Ended {
+    let mailbox = Arc::clone(&agent.mailbox);
+    let finished = agent::run(agent, events, inbound, || {}).await;
+    Ended { finished, mailbox }
+}
+
+/// Sees the team out, takes in its last mail, and says the last word in the roster.
+async fn close(supervisor: &Supervisor, ended: Ended, reason: Reason) -> Closed {
+    let cause = match reason {
+        Reason::Budget => ExitCause::Budget,
+        Reason::Done | Reason::Interrupted | Reason::Terminated | Reason::Timeout => {
+            ExitCause::TeamStopped
+        }
+    };
+    let departures = supervisor.stop_all("the team is being stopped", cause).await;
+    let last_mail = last_mail(&ended.mailbox).mail.into_iter().map(|mail| mail.message).collect();
+    let_go(ended.mailbox).await;
+    let why = broken(&ended.finished).map(ToOwned::to_owned);
+    let mut presence = ended.finished.presence;
+    let usage = presence.usage();
+    let status = if why.is_some() { Status::Failed } else { Status::Shutdown };
+    if let Err(why) = presence.publish_end(status, 0, cause).await {
+        tracing::error!(%why, "the roster could not be told of the end");
+    }
+    let model_error = ended.finished.model_error;
+    tracing::info!(?reason, "lead ends");
+    Closed { why, usage, model_error, departures, last_mail }
+}
+
+/// What is known when all is over.
+struct Closed {
+    /// The lead could not go on.
+    why: Option<String>,
+    usage: UsageCount,
+    /// The last model call failed.
+    model_error: Option<ModelError>,
+    /// How the teammates went.
+    departures: Vec<Departure>,
+    /// What came while the team was being stopped.
+    last_mail: Vec<Message>,
+}
+
+/// The exit code of a lead (SPEC 6).
+fn exit_code(reason: Reason, closed: &Closed, last_turn_failed: bool) -> Exit {
+    match reason {
+        Reason::Interrupted => Exit::Interrupted,
+        Reason::Terminated => Exit::Terminated,
+        Reason::Timeout => Exit::Timeout,
+        Reason::Budget => Exit::Budget,
+        Reason::Done if closed.why.is_some() => Exit::Failure,
+        Reason::Done => match &closed.model_error {
+            Some(ModelError::Credentials(_)) => Exit::NoModel,
+            Some(ModelError::Unavailable(_) | ModelError::SpendCap(_)) => Exit::ModelUnavailable,
+            Some(
+                ModelError::ContextFull(_) | ModelError::Rejected(_) | ModelError::Script(_),
+            ) => Exit::TurnFailed,
+            None if last_turn_failed => Exit::TurnFailed,
+            None => Exit::Ok,
+        },
+    }
+}
+
+/// What commands leave behind comes to this process, which ends it.
+pub(super) fn adopt_orphans() {
+    if let Err(why) = descendants::become_subreaper() {
+        tracing::warn!(%why, "orphans of commands cannot be adopted");
+    }
+}
+
+/// Asks the lead's own loop to end.
+fn end_loop(events: &Events) {
+    // The loop may have ended by itself already.
+    let _ended = events.send(Event::Stop(Stop::AtOnce));
+}

@@ -1,0 +1,78 @@
+//! Whether the team is at rest, and whether a run has used up what it was given. Both are read from
+//! the files; no model is asked.
+
+use super::{Reason, RunLimits};
+use crate::store::{Life, TeamDir, life, peek, roster};
+use crate::wire::AgentName;
+use crate::wire::roster::{Roster, Status};
+
+/// Watches the limits of one run.
+pub(super) struct Watchdog {
+    team: TeamDir,
+    limits: RunLimits,
+    /// Tokens the team had used before this run.
+    before: u64,
+    turns: u64,
+}
+
+impl Watchdog {
+    /// Begins to count.
+    pub(super) fn new(team: TeamDir, limits: RunLimits) -> Self {
+        let before = tokens(&team);
+        Self { team, limits, before, turns: 0 }
+    }
+
+    /// A turn of the lead is over.
+    pub(super) fn turn_ended(&mut self) {
+        self.turns = self.turns.saturating_add(1);
+    }
+
+    /// Turns of the lead so far.
+    pub(super) fn turns(&self) -> u64 {
+        self.turns
+    }
+
+    /// A turn of the lead begins: is it one too many?
+    pub(super) fn turn_begins(&self) -> Option<Reason> {
+        let spent = self.limits.max_turns.is_some_and(|most| self.turns >= most);
+        spent.then_some(Reason::Budget)
+    }
+
+    /// Has the team used too many tokens?
+    pub(super) fn tokens_spent(&self) -> Option<Reason> {
+        let most = self.limits.max_tokens?;
+        let used = tokens(&self.team).saturating_sub(self.before);
+        (used >= most).then_some(Reason::Budget)
+    }
+}
+
+fn tokens(team: &TeamDir) -> u64 {
+    let Ok(roster) = roster::read(team) else { return 0 };
+    let lead = roster.lead.as_ref().map(|lead| lead.usage);
+    let usages = roster.members.iter().map(|member| member.usage).chain(lead);
+    usages.map(|usage| usage.input_tokens.saturating_add(usage.output_tokens)).sum()
+}
+
+/// Nobody starts, works, waits or stops, and nobody alive has mail that was not acted on.
+pub(super) fn at_rest(team: &TeamDir) -> bool {
+    let Ok(roster) = roster::read(team) else { return false };
+    let lead_rests = roster.lead.as_ref().is_some_and(|lead| lead.status == Status::Idle);
+    lead_rests && !has_unread(team, &AgentName::lead()) && members_rest(team, &roster)
+}
+
+/// What cannot be looked at counts as unread: a run never ends on a guess.
+fn has_unread(team: &TeamDir, name: &AgentName) -> bool {
+    peek::is_unread(team, name).unwrap_or(true)
+}
+
+fn members_rest(team: &TeamDir, roster: &Roster) -> bool {
+    roster.members.iter().all(|member| {
+        let Ok(name) = AgentName::member(&member.name) else { return true };
+        let life = life::probe(team, &name).unwrap_or(Life::Dead);
+        match roster::effective_status(member, &life, &Life::Alive(None)) {
+            Status::Idle => !has_unread(team, &name),
+            Status::Shutdown | Status::Failed => true,
+            Status::Starting | Status::Working | Status::Waiting | Status::Stopping => false,
+        }
+    })
+}

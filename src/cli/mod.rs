@@ -1,0 +1,87 @@
+//! The commands: one file per verb. Here the line is parsed and dispatched, and failures become text
+//! and exit codes.
+
+mod args;
+mod assemble;
+mod config;
+mod context;
+mod heed;
+mod inbox;
+mod init;
+mod lead;
+mod log;
+mod ls;
+mod out;
+mod provider;
+mod send;
+mod stop;
+mod teammate;
+mod transcript;
+
+use crate::error::{Exit, Failure};
+use crate::settings::environment::Environment;
+use args::{Arguments, Command};
+use clap::Parser;
+use context::Context;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Which of the three programs this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Program {
+    /// `team`: all verbs.
+    Team,
+    /// `lead`: the same as `team lead`.
+    Lead,
+    /// `teammate`: the same as `team teammate`.
+    Teammate,
+}
+
+/// Runs a program with the process's arguments and environment.
+pub fn main(program: Program) -> ExitCode {
+    if let Some(code) = crate::intercept() {
+        return code;
+    }
+    let mut words: Vec<OsString> = std::env::args_os().collect();
+    let verb = match program {
+        Program::Team => None,
+        Program::Lead => Some("lead"),
+        Program::Teammate => Some("teammate"),
+    };
+    if let Some(verb) = verb {
+        words.insert(words.len().min(1), verb.into());
+    }
+    let arguments = match Arguments::try_parse_from(words) {
+        Ok(arguments) => arguments,
+        Err(usage) => {
+            let code = if usage.use_stderr() { Exit::Usage } else { Exit::Ok };
+            // A closed pipe while printing help is nobody's problem.
+            let _printed = usage.print();
+            return code.into();
+        }
+    };
+    match run(arguments, Environment::read()) {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            out::complain(&failure.to_string());
+            failure.exit.into()
+        }
+    }
+}
+
+fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failure> {
+    let context = Context::new(&arguments.common, environment)?;
+    match arguments.command {
+        Command::Lead(args) => lead::run(&context, args),
+        Command::Teammate(args) => teammate::run(&context, args),
+        Command::Ls(args) => ls::run(&context, &args),
+        Command::Send(args) => send::run(&context, args),
+        Command::Broadcast(args) => send::broadcast(&context, args),
+        Command::Inbox(args) => inbox::run(&context, &args),
+        Command::Stop(args) => stop::run(&context, &args),
+        Command::Log(args) => log::run(&context, &args),
+        Command::Transcript(args) => transcript::run(&context, &args),
+        Command::Config(args) => config::run(&context, &args),
+        Command::Init(args) => init::run(&context, &args),
+    }
+}

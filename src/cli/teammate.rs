@@ -1,0 +1,252 @@
+//! `team teammate NAME`: one teammate in the foreground; spawned by a lead or started by hand.
+
+use super::args::TeammateArgs;
+use super::assemble::{
+    Parts, assemble, block_on, broken, fresh_word, last_mail, let_go, open_mailbox, start_log, take_name,
+};
+use super::context::{Context, member_name, open_bus, rules, store_failure};
+use super::heed::Heed;
+use super::lead::{MODE, adopt_orphans, choose_model};
+use super::out;
+use super::provider::provider_for;
+use crate::agent::event::{Ending, Event, Stop};
+use crate::agent::progress::Progress;
+use crate::agent::{self, Events};
+use crate::error::{Exit, Failure};
+use crate::os::ready::Ready;
+use crate::os::signals::SignalEvent;
+use crate::os::{Clock, SystemClock, program, window};
+use crate::settings::model::{Credentials, ModelChoice};
+use crate::settings::{Flags, model};
+use crate::store::{Fsync, TeamDir, roster};
+use crate::supervise::hello::{self, Answer, Hello, Rules};
+use crate::ui::live::Live;
+use crate::wire::AgentName;
+use crate::wire::roster::{ExitCause, Member, StartedBy, Status, UsageCount};
+use std::cell::{Cell, RefCell};
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+/// What a teammate is, whoever started it.
+struct Start {
+    name: AgentName,
+    role: String,
+    incarnation: String,
+    model: ModelChoice,
+    credentials: Credentials,
+    rules: Rules,
+    /// The lead's socket; `None` when started by hand.
+    lead: Option<File>,
+    prompt: Option<String>,
+    once: bool,
+}
+
+pub(super) fn run(context: &Context, args: TeammateArgs) -> Result<Exit, Failure> {
+    context.refuse_inside("teammate")?;
+    program::name_this_process("teammate");
+    let lead = args.control_fd.map(program::adopt_control).transpose().map_err(|why| {
+        let hint = "leave --control-fd out: it is for a lead that spawns this";
+        Failure::new(Exit::Usage, "--control-fd is not usable", why.to_string(), hint)
+    })?;
+    let answer_to = lead.as_ref().map(OwnedFd::try_clone);
+    let outcome = prepare(context, args, lead.map(File::from)).and_then(|start| {
+        let team = context.make_team()?;
+        block_on(live(context, &team, start))?
+    });
+    // A lead that waits for readiness is told what went wrong in the words a person would read.
+    if let (Err(failure), Some(Ok(socket))) = (&outcome, answer_to) {
+        let why = format!("{}: {}", failure.what, failure.why);
+        let _lead_gone = hello::say(File::from(socket), &Answer::Failed(why));
+    }
+    outcome
+}
+
+fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<Start, Failure> {
+    let name = member_name(&args.name)?;
+    let (prompt, once) = (args.prompt, args.once);
+    if let Some(socket) = lead {
+        let heard: Option<Hello> = hello::hear(&socket).map_err(|why| no_hello(&why.to_string()))?;
+        let hello = heard.ok_or_else(|| no_hello("the socket was closed"))?;
+        let model = ModelChoice::parse(&hello.model)?;
+        let Hello { incarnation, role, credentials, rules, .. } = hello;
+        let lead = Some(socket);
+        return Ok(Start { name, role, incarnation, model, credentials, rules, lead, prompt, once });
+    }
+    let settings = context.settings(&Flags { model: args.model.model.clone() })?;
+    let model = choose_model(context, &settings, args.model.mode.as_deref(), true)?;
+    let credentials = model::Credentials::from_environment(&context.environment);
+    let (rules, incarnation, role) = (rules(&settings), fresh_word(), args.role);
+    Ok(Start { name, role, incarnation, model, credentials, rules, lead: None, prompt, once })
+}
+
+fn no_hello(why: &str) -> Failure {
+    let hint = "leave --control-fd out: it is for a lead that spawns this";
+    Failure::new(Exit::Failure, "the lead said no hello", why, hint)
+}
+
+async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, Failure> {
+    let clock = SystemClock;
+    let started_by = if start.lead.is_some() { StartedBy::Lead } else { StartedBy::Hand };
+    let marker = fresh_word();
+    let by = if start.lead.is_some() { "lead" } else { "hand" };
+    let life = take_name(team, &start.name, &start.incarnation, &marker, by)?;
+    let signals = Heed::begin()?;
+    start_log(team, &start.name, &start.credentials)?;
+    adopt_orphans();
+    let provider = provider_for(&start.model, &start.credentials, &start.name, &start.incarnation)?;
+    let usage = enter(context, team, &start, started_by, clock.now())?;
+    let bus = Arc::new(open_bus(team.clone(), start.rules));
+    let mailbox = open_mailbox(team, &start.name, &life, start.rules)?;
+    let (events, inbound) = mpsc::unbounded_channel();
+    let parts = Parts {
+        name: start.name.clone(),
+        role: start.role.clone(),
+        incarnation: start.incarnation.clone(),
+        marker,
+        bus,
+        mailbox,
+        provider,
+        rules: start.rules,
+        ops: None,
+        usage,
+        show: shower(context, &start, events.clone()),
+    };
+    let agent = assemble(parts, &context.environment)?;
+    let mailbox = Arc::clone(&agent.mailbox);
+    let told: Rc<Cell<Option<SignalEvent>>> = Rc::default();
+    tokio::task::spawn_local(heed_signals(signals, events.clone(), Rc::clone(&told)));
+    if let Some(prompt) = start.prompt {
+        let _received = events.send(Event::Prompt(prompt));
+    }
+    let lead = start.lead;
+    let watched = events.clone();
+    let ready = move || {
+        if let Some(socket) = lead {
+            let _lead_gone = hello::say(&socket, &Answer::Ready);
+            tokio::task::spawn_local(watch_lead(socket, watched));
+        }
+    };
+    tracing::info!(name = %start.name, model = %start.model, "teammate started");
+    let finished = agent::run(agent, events, inbound, ready).await;
+    let late = last_mail(&mailbox);
+    tracing::info!(messages = late.mail.len(), "last mail taken in");
+    let_go(mailbox).await;
+    let (exit, cause) = match (&finished.ending, told.get()) {
+        (Ending::Broken(_), _) => (Exit::Failure, ExitCause::Error),
+        (Ending::Stopped(Stop::LeadLost), _) => (Exit::Ok, ExitCause::LeadLost),
+        (Ending::Stopped(Stop::Requested { .. }), _) | (_, None) => (Exit::Ok, ExitCause::Stopped),
+        (_, Some(SignalEvent::Interrupt)) => (Exit::Interrupted, ExitCause::Stopped),
+        (_, Some(_)) => (Exit::Terminated, ExitCause::Stopped),
+    };
+    let status = if broken(&finished).is_some() { Status::Failed } else { Status::Shutdown };
+    let why = broken(&finished).map(ToOwned::to_owned);
+    let mut presence = finished.presence;
+    if let Err(why) = presence.publish_end(status, exit as i32, cause).await {
+        tracing::error!(%why, "the roster could not be told of the end");
+    }
+    tracing::info!(?exit, ?cause, "teammate ends");
+    drop(life);
+    match why {
+        None => Ok(exit),
+        Some(why) => {
+            let hint = "free space or repair the team folder, then start it again";
+            Err(Failure::new(Exit::Failure, "the teammate cannot go on", why, hint))
+        }
+    }
+}
+
+/// Puts this process on the roster. Gives what the name has used in former lives.
+fn enter(
+    context: &Context,
+    team: &TeamDir,
+    start: &Start,
+    started_by: StartedBy,
+    now: f64,
+) -> Result<UsageCount, Failure> {
+    let pid = i32::try_from(std::process::id()).ok();
+    let cwd = context.cwd.display().to_string();
+    let entered = roster::update(team, Fsync::Always, |roster| {
+        if roster.created_at == 0.0 {
+            roster.created_at = now;
+        }
+        let name = start.name.as_str();
+        if started_by == StartedBy::Hand {
+            if roster.member(name).is_none() {
+                let (name, joined_at) = (name.to_owned(), now);
+                let color = String::from("cyan");
+                roster.members.push(Member { name, joined_at, color, ..Member::default() }.into());
+            }
+            if let Some(member) = roster.member_mut(name) {
+                member.role.clone_from(&start.role);
+                member.model = start.model.to_string();
+                member.mode = MODE.into();
+                (member.started_by, member.cwd) = (started_by, cwd);
+                member.incarnation.clone_from(&start.incarnation);
+            }
+        }
+        let member = roster.member_mut(name)?;
+        // A spawned teammate whose entry is another life's came too late.
+        (member.incarnation == start.incarnation).then(|| {
+            member.pid = pid;
+            (member.status, member.since) = (Status::Starting, now);
+            member.usage
+        })
+    });
+    entered.map_err(store_failure)?.ok_or_else(|| {
+        let why = "its roster entry belongs to another start of the same name";
+        Failure::new(Exit::InUse, format!("{} cannot join", start.name), why, "start it again")
+    })
+}
+
+/// Shows a teammate's own work on its terminal, and ends it after one turn with `--once`.
+fn shower(context: &Context, start: &Start, events: Events) -> Rc<dyn Fn(&Progress)> {
+    let (by_hand, once) = (start.lead.is_none(), start.once);
+    let had_turn = Cell::new(false);
+    let live = RefCell::new(Live::new(context.palette()));
+    Rc::new(move |progress| {
+        if by_hand {
+            let rows = live.borrow_mut().rows(progress, window::columns());
+            if !rows.is_empty() {
+                // Nobody watches any more: the work goes on.
+                let _seen = out::say(&rows);
+            }
+        }
+        match progress {
+            Progress::TurnEnded { .. } => had_turn.set(true),
+            Progress::Idle if once && had_turn.get() => {
+                let _ended = events.send(Event::Stop(Stop::AtOnce));
+            }
+            _ => {}
+        }
+    })
+}
+
+async fn heed_signals(
+    mut signals: Heed,
+    events: Events,
+    told: Rc<Cell<Option<SignalEvent>>>,
+) {
+    loop {
+        let signal = signals.next().await;
+        told.set(Some(signal));
+        tracing::info!(?signal, "told to end");
+        if events.send(Event::Stop(Stop::AtOnce)).is_err() {
+            return;
+        }
+    }
+}
+
+/// End of file on the control socket means that the lead is gone.
+async fn watch_lead(socket: File, events: Events) {
+    let Ok(ready) = program::set_nonblocking(&socket).and_then(|()| Ready::to_read(&socket)) else {
+        return;
+    };
+    let mut byte = [0];
+    while let Ok(1) = ready.read(|| (&socket).read(&mut byte)).await {}
+    tracing::warn!("the lead is gone");
+    let _ended = events.send(Event::Stop(Stop::LeadLost));
+}

@@ -1,0 +1,68 @@
+//! What a lead and a teammate it spawned say to each other over the control socket.
+//!
+//! The lead says hello with everything the teammate must know, credentials included (they never stand
+//! in arguments or environment). The teammate answers once: ready, or why not. After that nothing is
+//! said; end of file means that the lead is gone.
+
+use crate::settings::Fsync;
+use crate::settings::model::Credentials;
+use serde::{Deserialize, Serialize};
+use std::io::{self, BufRead, BufReader, Read, Write};
+
+/// Longest line either side accepts, in bytes.
+const LONGEST: u64 = 1024 * 1024;
+
+/// The lead's words.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Hello {
+    /// Which life of the teammate this is.
+    pub(crate) incarnation: String,
+    /// What it is for.
+    pub(crate) role: String,
+    /// `provider/name` of its model.
+    pub(crate) model: String,
+    /// What reaches the model.
+    pub(crate) credentials: Credentials,
+    /// The lead's settings, so that the whole team keeps the same rules.
+    pub(crate) rules: Rules,
+}
+
+/// The settings a teammate takes over from its lead.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Rules {
+    /// Model calls that one turn may take.
+    pub(crate) max_rounds: u32,
+    /// Bytes that the content of one message may have.
+    pub(crate) max_message_bytes: usize,
+    /// Bytes that one inbox may hold.
+    pub(crate) inbox_bytes: u64,
+    /// Durability of mail.
+    pub(crate) fsync: Fsync,
+}
+
+/// The teammate's words.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Answer {
+    /// It can take mail.
+    Ready,
+    /// It cannot start; the text says why.
+    Failed(String),
+}
+
+/// Writes one line.
+pub(crate) fn say(mut socket: impl Write, words: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_string(words)?;
+    line.push('\n');
+    socket.write_all(line.as_bytes())
+}
+
+/// Reads one line; `None` when the other side has gone without a word.
+pub(crate) fn hear<T: for<'de> Deserialize<'de>>(socket: impl Read) -> io::Result<Option<T>> {
+    let mut line = String::new();
+    BufReader::new(socket.take(LONGEST)).read_line(&mut line)?;
+    if !line.ends_with('\n') {
+        return Ok(None);
+    }
+    Ok(Some(serde_json::from_str(&line)?))
+}

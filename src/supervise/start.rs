@@ -1,0 +1,209 @@
+//! Starting one teammate: roster entry, process, hello, readiness; undone when any step fails.
+
+use super::Plan;
+use super::hello::{self, Answer, Hello};
+use crate::os::child::{self, Program};
+use crate::os::pidfd::Pidfd;
+use crate::store::inbox::{self, SendError};
+use crate::store::{StoreError, roster};
+use crate::tools::team::SpawnOrder;
+use super::takedown::kill;
+use crate::wire::roster::{ExitCause, LastExit, Member, Roster, StartedBy, Status};
+use crate::wire::{AgentName, Open};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+/// How long a teammate may take to say that it is ready (RELIABILITY 4).
+const READY_WITHIN: Duration = Duration::from_secs(15);
+
+/// Colours in the order they are given out.
+const COLORS: [&str; 6] = ["blue", "green", "yellow", "magenta", "cyan", "red"];
+
+/// A teammate that has said it is ready.
+pub(super) struct Started {
+    pub(super) pid: i32,
+    pub(super) incarnation: String,
+    pub(super) model: String,
+    pub(super) process: Pidfd,
+    pub(super) lifeline: OwnedFd,
+}
+
+/// Why a teammate did not start.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StartError {
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    #[error("{0}")]
+    Inbox(#[from] SendError),
+    #[error("its process could not be made: {0}")]
+    Process(io::Error),
+    #[error("it said: {0}")]
+    Refused(String),
+    #[error("it ended before it was ready; see {0}")]
+    Ended(String),
+    #[error("it was not ready within {} s; see {see}", READY_WITHIN.as_secs())]
+    Late { see: String },
+}
+
+/// Starts a teammate and waits until it is ready.
+pub(super) async fn start(plan: &Plan, order: &SpawnOrder) -> Result<Started, StartError> {
+    let dir = plan.bus.dir();
+    let name = &order.name;
+    let incarnation = (plan.incarnation)();
+    let model = order.model.clone().unwrap_or_else(|| plan.model.clone());
+    let before = reserve(plan, order, &incarnation, &model)?;
+    inbox::ensure(dir, name)?;
+    match launch(plan, order, &incarnation, &model).await {
+        Ok(started) => Ok(started),
+        Err(why) => {
+            undo(plan, name, &incarnation, before)?;
+            Err(why)
+        }
+    }
+}
+
+/// Writes the entry as `starting`; gives the entry that stood there before.
+fn reserve(
+    plan: &Plan,
+    order: &SpawnOrder,
+    incarnation: &str,
+    model: &str,
+) -> Result<Option<Open<Member>>, StoreError> {
+    let now = plan.clock.now();
+    let cwd = plan.bus.dir().workspace().display().to_string();
+    roster::update(plan.bus.dir(), plan.bus.fsync(), |roster: &mut Open<Roster>| {
+        let before = roster.member(order.name.as_str()).cloned();
+        if before.is_none() {
+            let color = COLORS.get(roster.members.len() % COLORS.len()).copied();
+            let member = Member {
+                name: order.name.to_string(),
+                color: color.unwrap_or_default().into(),
+                joined_at: now,
+                ..Member::default()
+            };
+            roster.members.push(member.into());
+        }
+        if let Some(member) = roster.member_mut(order.name.as_str()) {
+            member.role.clone_from(&order.role);
+            member.status = Status::Starting;
+            member.activity = None;
+            member.since = now;
+            member.pid = None;
+            member.incarnation = incarnation.into();
+            member.model = model.into();
+            member.mode.clone_from(&plan.mode);
+            member.cwd = cwd;
+            member.started_by = StartedBy::Lead;
+        }
+        before
+    })
+}
+
+/// A name that never lived leaves nothing behind; an old member is again what it was.
+fn undo(
+    plan: &Plan,
+    name: &AgentName,
+    incarnation: &str,
+    before: Option<Open<Member>>,
+) -> Result<(), StartError> {
+    let now = plan.clock.now();
+    let is_new = before.is_none();
+    roster::update(plan.bus.dir(), plan.bus.fsync(), |roster: &mut Open<Roster>| {
+        let Some(at) = roster.members.iter().position(|member| {
+            member.name == name.as_str() && member.incarnation == incarnation
+        }) else {
+            return;
+        };
+        let old = roster.members.remove(at);
+        if let Some(mut before) = before {
+            before.status = Status::Failed;
+            before.since = now;
+            before.last_exit =
+                Some(LastExit { code: None, signal: None, cause: ExitCause::Error, at: now });
+            before.role.clone_from(&old.role);
+            roster.members.insert(at, before);
+        }
+    })?;
+    if is_new { inbox::forget(plan.bus.dir(), name)?; }
+    Ok(())
+}
+
+async fn launch(
+    plan: &Plan,
+    order: &SpawnOrder,
+    incarnation: &str,
+    model: &str,
+) -> Result<Started, StartError> {
+    let dir = plan.bus.dir();
+    let errors = dir.printed(&order.name);
+    let (ours, theirs) = child::socket_pair().map_err(StartError::Process)?;
+    let output = File::options().create(true).append(true).open(&errors);
+    let program = Program {
+        path: plan.program.path(),
+        arg0: "teammate".into(),
+        args: arguments(plan, order, model, theirs.as_raw_fd()),
+        env: plan.environment.iter().map(|(key, value)| (key.into(), value.into())).collect(),
+        cwd: dir.workspace().to_path_buf(),
+        stdout_err: output.map_err(StartError::Process)?,
+    };
+    let spawned = child::spawn_detached(program, theirs).map_err(StartError::Process)?;
+    let hello = Hello {
+        incarnation: incarnation.into(),
+        role: order.role.clone(),
+        model: model.into(),
+        credentials: plan.credentials.clone(),
+        rules: plan.rules,
+    };
+    let answer = shake_hands(&ours, hello).await;
+    let see = errors.display().to_string();
+    let refused = match answer {
+        Some(Ok(Some(Answer::Ready))) => {
+            return Ok(Started {
+                pid: spawned.pid,
+                incarnation: incarnation.into(),
+                model: model.into(),
+                process: spawned.pidfd,
+                lifeline: ours,
+            });
+        }
+        Some(Ok(Some(Answer::Failed(why)))) => StartError::Refused(why),
+        Some(Ok(None)) => StartError::Ended(see),
+        Some(Err(why)) => StartError::Process(why),
+        None => StartError::Late { see },
+    };
+    drop(ours);
+    if let Err(why) = kill(&spawned.pidfd) {
+        tracing::warn!(name = %order.name, %why, "the failed teammate could not be killed");
+    }
+    let reaped = tokio::task::spawn_blocking(move || spawned.pidfd.wait()).await;
+    tracing::warn!(name = %order.name, ?reaped, %refused, "teammate did not start");
+    Err(refused)
+}
+
+fn arguments(plan: &Plan, order: &SpawnOrder, model: &str, control: i32) -> Vec<std::ffi::OsString> {
+    let dir = plan.bus.dir().root().as_os_str().to_owned();
+    let mut args: Vec<std::ffi::OsString> = vec![order.name.as_str().into()];
+    args.extend(["--dir".into(), dir]);
+    args.extend(["--role".into(), order.role.as_str().into()]);
+    args.extend(["--model".into(), model.into()]);
+    args.extend(["--mode".into(), plan.mode.as_str().into()]);
+    args.extend(["--control-fd".into(), control.to_string().into()]);
+    args
+}
+
+/// Says hello and hears the answer; `None` when time is up.
+async fn shake_hands(ours: &OwnedFd, hello: Hello) -> Option<io::Result<Option<Answer>>> {
+    let socket = ours.try_clone();
+    let talk = tokio::task::spawn_blocking(move || {
+        let socket = File::from(socket?);
+        hello::say(&socket, &hello)?;
+        hello::hear(&socket)
+    });
+    match tokio::time::timeout(READY_WITHIN, talk).await {
+        Ok(Ok(answer)) => Some(answer),
+        Ok(Err(why)) => Some(Err(io::Error::other(why))),
+        Err(_) => None,
+    }
+}

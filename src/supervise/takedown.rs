@@ -1,0 +1,259 @@
+//! Taking members down: the shutdown ladder performed on real processes, whoever started them.
+//!
+//! Used by the lead for its teammates and by `team stop` from outside. Who lives is decided by the
+//! life lock; a process is signalled only after its start time and boot id were compared.
+
+use crate::bus::{Bus, new_id};
+use crate::os::child::kill_group;
+use crate::os::pidfd::Pidfd;
+use crate::os::ready::Ready;
+use crate::os::{Clock, Signal, descendants};
+use crate::protocol::ladder::{Haste, Ladder, Rung};
+use crate::store::{Life, LifeRecord, TeamDir, life, roster};
+use crate::wire::AgentName;
+use crate::wire::message::{Body, Correlation};
+use crate::wire::roster::{ExitCause, LastExit, Status};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Who wants somebody gone, and why.
+#[derive(Clone)]
+pub(crate) struct Takedown {
+    /// The team's mail.
+    pub(crate) bus: Arc<Bus>,
+    /// Time.
+    pub(crate) clock: Rc<dyn Clock>,
+    /// In whose name the request is sent.
+    pub(crate) by: AgentName,
+    /// Told to the member.
+    pub(crate) reason: String,
+    /// What stands in `last_exit`.
+    pub(crate) cause: ExitCause,
+    /// How much patience there is; may grow shorter meanwhile.
+    pub(crate) haste: watch::Receiver<Haste>,
+}
+
+/// How a member went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Departure {
+    /// Who.
+    pub(crate) name: AgentName,
+    /// How.
+    pub(crate) how: How,
+}
+
+/// The rung that did it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum How {
+    /// It was not running.
+    WasGone,
+    /// It went when asked.
+    Agreed,
+    /// It went on SIGTERM.
+    Terminated,
+    /// It had to be killed.
+    Killed,
+    /// It is still there: stuck in the kernel, or not ours to signal.
+    Stuck,
+}
+
+impl How {
+    /// In words.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::WasGone => "was not running",
+            Self::Agreed => "ended when asked",
+            Self::Terminated => "ended on SIGTERM",
+            Self::Killed => "had to be killed",
+            Self::Stuck => "is still there: it does not even react to SIGKILL",
+        }
+    }
+}
+
+/// Takes several members down at once; bounded by one ladder.
+pub(crate) async fn take_down_all(takedown: &Takedown, names: Vec<AgentName>) -> Vec<Departure> {
+    let tasks: Vec<_> = names
+        .into_iter()
+        .map(|name| {
+            let takedown = takedown.clone();
+            tokio::task::spawn_local(async move { takedown.take_down(name).await })
+        })
+        .collect();
+    let mut departures = Vec::new();
+    for task in tasks {
+        departures.extend(task.await.ok());
+    }
+    departures
+}
+
+impl Takedown {
+    /// Takes one member down; answers when it is gone or given up on.
+    pub(crate) async fn take_down(&self, name: AgentName) -> Departure {
+        let dir = self.bus.dir();
+        let Ok(Life::Alive(Some(record))) = life::probe(dir, &name) else {
+            return Departure { name, how: How::WasGone };
+        };
+        let began = self.clock.now();
+        let status = self.say_stopping(&name, &record);
+        let process = open_checked(&record);
+        let now = self.clock.monotonic();
+        let mut haste = self.haste.clone();
+        let mut ladder = Ladder::begin(status, *haste.borrow_and_update(), now);
+        self.perform(ladder.rung(), &name, &record, process.as_ref());
+        let waited_for = name.clone();
+        let gone = wait_gone(dir, &waited_for, process.as_ref());
+        tokio::pin!(gone);
+        let how = loop {
+            let next = tokio::select! {
+                () = &mut gone => break went(ladder.rung()),
+                () = tokio::time::sleep_until(ladder.until().into()) => {
+                    ladder.tick(self.clock.monotonic())
+                }
+                Ok(()) = haste.changed() => {
+                    let haste = *haste.borrow_and_update();
+                    ladder.hurry(haste, self.clock.monotonic())
+                }
+            };
+            match next {
+                Some(Rung::GiveUp) => break How::Stuck,
+                Some(rung) => self.perform(rung, &name, &record, process.as_ref()),
+                None => {}
+            }
+        };
+        // Commands live in sessions of their own: what carries this life's marker goes with it.
+        let stuck = descendants::end_marked(&record.marker);
+        if !stuck.is_empty() {
+            tracing::warn!(%name, ?stuck, "commands that could not be ended");
+        }
+        self.say_gone(&name, &record, how, began);
+        tracing::info!(%name, how = how.words(), "member taken down");
+        Departure { name, how }
+    }
+
+    fn perform(&self, rung: Rung, name: &AgentName, record: &LifeRecord, process: Option<&Pidfd>) {
+        tracing::info!(%name, ?rung, pid = record.pid, "shutdown ladder");
+        let done = match rung {
+            Rung::Ask => self.ask(name, record),
+            Rung::Terminate => process.map_or(Ok(()), terminate).map_err(|why| why.to_string()),
+            Rung::Kill => process.map_or(Ok(()), kill).map_err(|why| why.to_string()),
+            Rung::GiveUp => Ok(()),
+        };
+        if let Err(why) = done {
+            tracing::warn!(%name, ?rung, why, "a rung of the ladder failed");
+        }
+    }
+
+    fn ask(&self, name: &AgentName, record: &LifeRecord) -> Result<(), String> {
+        let waits = Duration::from_secs(20).as_secs_f64();
+        let body = Body::ShutdownRequest {
+            reason: Some(self.reason.clone()),
+            deadline: Some(self.clock.now() + waits),
+        };
+        let correlation = Correlation {
+            request_id: new_id(&self.by),
+            incarnation: record.incarnation.clone(),
+        };
+        let sent = self.bus.control(&self.by, name, body, correlation);
+        sent.map(|_| ()).map_err(|why| why.to_string())
+    }
+
+    /// From now on only control mail reaches it. Gives the status it had.
+    fn say_stopping(&self, name: &AgentName, record: &LifeRecord) -> Status {
+        let now = self.clock.now();
+        let updated = roster::update(self.bus.dir(), self.bus.fsync(), |roster| {
+            if name.is_lead() {
+                let Some(lead) = roster.lead.as_mut() else { return Status::Working };
+                return std::mem::replace(&mut lead.status, Status::Stopping);
+            }
+            match roster.member_mut(name.as_str()) {
+                Some(member) if member.incarnation == record.incarnation => {
+                    member.since = now;
+                    std::mem::replace(&mut member.status, Status::Stopping)
+                }
+                _ => Status::Working,
+            }
+        });
+        updated.unwrap_or(Status::Working)
+    }
+
+    fn say_gone(&self, name: &AgentName, record: &LifeRecord, how: How, began: f64) {
+        let (now, cause) = (self.clock.now(), self.cause);
+        let updated = roster::update(self.bus.dir(), self.bus.fsync(), |roster| {
+            if how == How::Stuck {
+                return;
+            }
+            if name.is_lead() {
+                if let Some(lead) = roster.lead.as_mut() {
+                    lead.status = Status::Shutdown;
+                }
+                return;
+            }
+            let Some(member) = roster.member_mut(name.as_str()) else { return };
+            if member.incarnation != record.incarnation {
+                return;
+            }
+            let signal = (how == How::Killed).then_some(9);
+            let own = member.last_exit.take().filter(|exit| exit.at >= began && signal.is_none());
+            let (code, signal, at) = match own {
+                Some(exit) => (exit.code, exit.signal, exit.at),
+                None => (None, signal, now),
+            };
+            member.last_exit = Some(LastExit { code, signal, cause, at });
+            (member.status, member.activity, member.pid) = (Status::Shutdown, None, None);
+            member.since = now;
+        });
+        if let Err(why) = updated {
+            tracing::warn!(%name, %why, "the roster could not be told of the end");
+        }
+    }
+}
+
+/// SIGTERM; a stopped process is woken to receive it.
+fn terminate(process: &Pidfd) -> io::Result<()> {
+    process.send_signal(Signal::SIGTERM)?;
+    process.send_signal(Signal::SIGCONT)
+}
+
+/// SIGKILL to the process, and to its group if it leads one.
+pub(super) fn kill(process: &Pidfd) -> io::Result<()> {
+    // A member started by hand may be part of its shell's group: there is none of its own then.
+    let _no_group = kill_group(process.pid(), Signal::SIGKILL);
+    process.send_signal(Signal::SIGKILL)
+}
+
+fn went(rung: Rung) -> How {
+    match rung {
+        Rung::Ask => How::Agreed,
+        Rung::Terminate => How::Terminated,
+        Rung::Kill => How::Killed,
+        Rung::GiveUp => How::Stuck,
+    }
+}
+
+/// The process of a life record, if it is still the one that wrote it.
+fn open_checked(record: &LifeRecord) -> Option<Pidfd> {
+    // Open first, compare then: a descriptor refers to one process for ever, a number does not.
+    let process = Pidfd::open(record.pid).ok()?;
+    record.process().is_running().then_some(process)
+}
+
+/// Waits until a process has ended.
+pub(super) async fn ended(process: &Pidfd) -> io::Result<()> {
+    Ready::to_read(process)?.wait().await
+}
+
+/// Waits until the process has ended and its life lock is free.
+async fn wait_gone(dir: &TeamDir, name: &AgentName, process: Option<&Pidfd>) {
+    if let Some(process) = process
+        && let Err(why) = ended(process).await
+    {
+        tracing::warn!(%name, %why, "the end of the process cannot be waited for");
+    }
+    // The lock goes with the process; where its end could not be watched, the lock is asked.
+    while matches!(life::probe(dir, name), Ok(Life::Alive(_))) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

@@ -1,0 +1,150 @@
+//! A pseudo-terminal with a program in it: what a person would see, and the keys they would press.
+
+use nix::pty::{Winsize, openpty};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::harness::PATIENCE;
+
+const ROWS: u16 = 40;
+const COLUMNS: u16 = 120;
+
+/// A running program and its screen.
+pub struct Terminal {
+    pub child: Child,
+    keys: Option<File>,
+    screen: Arc<Mutex<Screen>>,
+}
+
+struct Screen {
+    parser: vt100::Parser,
+    /// Everything ever printed, without escape sequences.
+    printed: String,
+}
+
+impl Terminal {
+    /// Starts a program with a terminal of its own as its controlling terminal.
+    pub fn start(mut command: Command) -> Self {
+        let size = Winsize { ws_row: ROWS, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 };
+        let pty = openpty(Some(&size), None).unwrap();
+        let (master, slave): (OwnedFd, OwnedFd) = (pty.master, pty.slave);
+        for end in [&master, &slave] {
+            let flags = nix::fcntl::FdFlag::FD_CLOEXEC;
+            nix::fcntl::fcntl(end, nix::fcntl::FcntlArg::F_SETFD(flags)).unwrap();
+        }
+        command.stdin(Stdio::from(slave.try_clone().unwrap()));
+        command.stdout(Stdio::from(slave.try_clone().unwrap()));
+        command.stderr(Stdio::from(slave.try_clone().unwrap()));
+        let terminal = slave.as_raw_fd();
+        #[expect(unsafe_code, reason = "a controlling terminal can only be taken after the fork")]
+        // SAFETY: setsid and ioctl are async-signal-safe, and nothing else is called.
+        unsafe {
+            command.pre_exec(move || {
+                nix::unistd::setsid()?;
+                nix::errno::Errno::result(nix::libc::ioctl(terminal, nix::libc::TIOCSCTTY, 0))?;
+                Ok(())
+            });
+        }
+        let child = command.spawn().unwrap();
+        drop(slave);
+        let keys = File::from(master.try_clone().unwrap());
+        let screen = Arc::new(Mutex::new(Screen {
+            parser: vt100::Parser::new(ROWS, COLUMNS, 0),
+            printed: String::new(),
+        }));
+        let shared = Arc::clone(&screen);
+        let mut output = File::from(master);
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = output.read(&mut bytes) {
+                let mut screen = shared.lock().unwrap();
+                screen.parser.process(&bytes[..count]);
+                let text = strip_escapes(&String::from_utf8_lossy(&bytes[..count]));
+                screen.printed.push_str(&text);
+            }
+        });
+        Self { child, keys: Some(keys), screen }
+    }
+
+    /// Presses keys.
+    pub fn press(&mut self, keys: &str) {
+        self.keys.as_mut().unwrap().write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Types a line and presses Enter.
+    pub fn type_line(&mut self, line: &str) {
+        self.press(line);
+        self.press("\r");
+    }
+
+    /// What the screen shows now.
+    pub fn screen(&self) -> String {
+        self.screen.lock().unwrap().parser.screen().contents()
+    }
+
+    /// Everything that was ever printed.
+    pub fn printed(&self) -> String {
+        self.screen.lock().unwrap().printed.clone()
+    }
+
+    /// Waits until the program has printed something.
+    #[track_caller]
+    pub fn expect(&self, text: &str) {
+        let until = Instant::now() + PATIENCE;
+        while !self.printed().contains(text) {
+            assert!(Instant::now() < until, "never printed {text:?}; screen:\n{}", self.screen());
+            std::thread::sleep(Duration::from_millis(15));
+        }
+    }
+
+    /// Closes the terminal, as closing its window does.
+    pub fn hang_up(&mut self) {
+        // The reading thread still holds the other handle; a hang-up must reach the session all the same.
+        self.keys = None;
+        let pid = i32::try_from(self.child.id()).unwrap();
+        nix::sys::signal::kill(
+            nix::unistd::Pid::from_raw(pid),
+            nix::sys::signal::Signal::SIGHUP,
+        )
+        .unwrap();
+    }
+
+    /// Waits for the program's end.
+    #[track_caller]
+    pub fn wait(&mut self) -> ExitStatus {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < until, "does not end; screen:\n{}", self.screen());
+            std::thread::sleep(Duration::from_millis(15));
+        }
+    }
+}
+
+fn strip_escapes(text: &str) -> String {
+    let mut out = String::new();
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        if c != '\u{1b}' {
+            out.push(c);
+            continue;
+        }
+        if chars.next_if_eq(&'[').is_some() {
+            for c in chars.by_ref() {
+                if ('@'..='~').contains(&c) {
+                    break;
+                }
+            }
+        } else {
+            chars.next();
+        }
+    }
+    out
+}
