@@ -314,8 +314,8 @@ async fn an_error_event_that_is_final_ends_the_turn() {
 #[tokio::test]
 async fn silence_and_missing_answers_end_by_their_limits() {
     let limits = Limits {
-        first_byte: Duration::from_millis(150),
-        silence: Duration::from_millis(150),
+        first_byte: Duration::from_millis(500),
+        silence: Duration::from_millis(500),
         ..Limits::default()
     };
     let fake = Fake::queue([
@@ -395,6 +395,15 @@ async fn no_listener_is_unavailable_after_all_tries() {
     let error = answer.unwrap_err().to_string();
     assert!(error.contains("refused") && error.contains("10 tries"), "{error}");
     assert_eq!(retries(&deltas), 9);
+}
+
+#[tokio::test]
+async fn a_server_without_tls_is_not_spoken_to_over_https() {
+    let fake = Fake::queue([]);
+    let base = fake.base_url().replace("http://", "https://");
+    let error = ask(&Anthropic::new(config(&base)).unwrap(), &request()).await.0.unwrap_err();
+    assert!(matches!(&error, ModelError::Unavailable(why) if why.contains("10 tries")), "{error}");
+    assert_eq!(fake.requests().len(), 0);
 }
 
 #[tokio::test]

@@ -19,8 +19,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The only key of a tool input that could not be read; its value is the raw text.
 pub const INVALID_JSON: &str = "_invalid_json";
 
-/// Names of the events we act on. Another one is ignored unread, for its data may be anything.
-const KNOWN: [&str; 9] = [
+/// Names of the events we know. Another one is ignored unread, for its data may be anything.
+const KNOWN: [&str; 10] = [
     "",
     "message",
     "message_start",
@@ -29,6 +29,7 @@ const KNOWN: [&str; 9] = [
     "content_block_stop",
     "message_delta",
     "message_stop",
+    "ping",
     "error",
 ];
 
@@ -476,6 +477,7 @@ mod tests {
         };
         for (name, data) in [
             ("message_start", "{\"type\""),
+            ("ping", "{\"type\""),
             ("content_block_start", "{\"index\":0}"),
             ("content_block_start", "{\"content_block\":{}}"),
             ("content_block_delta", "{\"index\":3,\"delta\":{\"type\":\"text_delta\"}}"),
@@ -485,7 +487,7 @@ mod tests {
             assert!(garbled, "{name} {data}");
         }
         for (name, data) in
-            [("vendor_event", "not json"), ("ping", "x"), ("", "{}"), ("message_start", "{}")]
+            [("vendor_event", "not json"), ("ping", "{}"), ("", "{}"), ("message_start", "{}")]
         {
             assert_eq!(take(name, data), Ok(false), "{name} {data}");
         }
