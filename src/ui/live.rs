@@ -175,7 +175,8 @@ impl Live {
         let color = self.colors.get(&from).map_or("", String::as_str);
         let said = in_words(message);
         if matches!(message.body, Body::IdleNotification { .. }) {
-            return self.palette.dim(&one_line(&format!("✉ {from} {said}"), 200)) + "\n";
+            // The roster's change of state is shown anyway.
+            return String::new();
         }
         let rows = view.block(&format!("✉ {from}: {said}"), "  ", Extent::Lines(MAIL_LINES));
         let head = format!("✉ {from}");
