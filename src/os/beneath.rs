@@ -292,3 +292,131 @@ fn regular(stat: &FileStat) -> Result<(), BeneathError> {
         _ => BeneathError::Special("a device"),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+    use std::fs;
+    use std::io::Read;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::net::UnixListener;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    fn read(root: &Root, path: &str) -> Result<Option<String>, BeneathError> {
+        let Some(mut file) = root.find(path.as_ref())?.open()? else { return Ok(None) };
+        let mut text = String::new();
+        file.read_to_string(&mut text)?;
+        Ok(Some(text))
+    }
+
+    fn write(root: &Root, path: &str, text: &str) -> Result<(), BeneathError> {
+        root.find(path.as_ref())?.replace(text.as_bytes())
+    }
+
+    #[test]
+    fn a_file_is_replaced_in_one_step_and_keeps_its_mode() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::open(folder.path()).unwrap();
+        assert_eq!(read(&root, "a/b/script").unwrap(), None);
+        write(&root, "a/b/script", "one").unwrap();
+        let script = folder.path().join("a/b/script");
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o751)).unwrap();
+        symlink("a/b/script", folder.path().join("link")).unwrap();
+        let mut reader = fs::File::open(&script).unwrap();
+        write(&root, "link", "two").unwrap();
+
+        let mut old = String::new();
+        reader.read_to_string(&mut old).unwrap();
+        assert_eq!(old, "one");
+        assert_eq!(read(&root, "a/b/script").unwrap().unwrap(), "two");
+        assert_eq!(fs::metadata(&script).unwrap().permissions().mode() & 0o7777, 0o751);
+        assert!(folder.path().join("link").is_symlink());
+        assert_eq!(fs::read_dir(folder.path().join("a/b")).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_hard_link_to_elsewhere_is_cut_not_written_through() {
+        let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let root = Root::open(elsewhere.path()).unwrap();
+        write(&root, "precious", "old").unwrap();
+        fs::hard_link(elsewhere.path().join("precious"), folder.path().join("mine")).unwrap();
+        write(&Root::open(folder.path()).unwrap(), "mine", "new").unwrap();
+        assert_eq!(read(&root, "precious").unwrap().unwrap(), "old");
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_refused_without_waiting() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::open(folder.path()).unwrap();
+        nix::unistd::mkfifo(&folder.path().join("pipe"), Mode::S_IRWXU).unwrap();
+        let _listener = UnixListener::bind(folder.path().join("socket")).unwrap();
+        fs::create_dir(folder.path().join("folder")).unwrap();
+        for (path, says) in
+            [("pipe", "a named pipe"), ("socket", "a socket"), ("folder", "a folder")]
+        {
+            let why = read(&root, path).unwrap_err().to_string();
+            assert!(why.contains(says), "{path}: {why}");
+            let why = write(&root, path, "x").unwrap_err().to_string();
+            assert!(why.contains(says), "{path}: {why}");
+        }
+        let devices = Root::open(Path::new("/dev")).unwrap();
+        assert!(read(&devices, "zero").unwrap_err().to_string().contains("a device"));
+        assert!(write(&devices, "null", "x").unwrap_err().to_string().contains("a device"));
+    }
+
+    #[test]
+    fn what_may_not_be_written_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::open(folder.path()).unwrap();
+        write(&root, "file", "old").unwrap();
+        let read_only = fs::Permissions::from_mode(0o444);
+        fs::set_permissions(folder.path().join("file"), read_only).unwrap();
+        // Root may write everything.
+        if !Uid::effective().is_root() {
+            assert!(write(&root, "file", "new").is_err());
+            assert_eq!(read(&root, "file").unwrap().unwrap(), "old");
+        }
+    }
+
+    /// Somebody swaps a folder for a link to the outside and back, as fast as they can, while files are
+    /// read and written through its name. A walk that looked first and opened later would be led out.
+    #[test]
+    fn a_race_cannot_be_won() {
+        let (folder, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::create_dir(folder.path().join("door")).unwrap();
+        symlink(outside.path(), folder.path().join("trap")).unwrap();
+        let root = Root::open(outside.path()).unwrap();
+        write(&root, "file", "secret").unwrap();
+        let root = Root::open(folder.path()).unwrap();
+        write(&root, "door/file", "ours").unwrap();
+
+        let done = AtomicBool::new(false);
+        let tries: Vec<_> = std::thread::scope(|threads| {
+            threads.spawn(|| {
+                let (door, trap) = (folder.path().join("door"), folder.path().join("trap"));
+                while !done.load(Ordering::Relaxed) {
+                    let exchange = RenameFlags::RENAME_EXCHANGE;
+                    renameat2(AT_FDCWD, &door, AT_FDCWD, &trap, exchange).unwrap();
+                }
+            });
+            let both = |_| (read(&root, "door/file"), write(&root, "door/file", "ours"));
+            let tries = (0..2000).map(both).collect();
+            done.store(true, Ordering::Relaxed);
+            tries
+        });
+        let mut led_away = 0;
+        for (read, written) in tries {
+            match read {
+                Ok(text) => assert_eq!(text.as_deref(), Some("ours")),
+                Err(BeneathError::Outside) => led_away += 1,
+                Err(why) => panic!("{why}"),
+            }
+            assert!(matches!(written, Ok(()) | Err(BeneathError::Outside)), "{written:?}");
+        }
+        assert!(led_away > 0, "the swapper never won, so nothing was tried");
+        let root = Root::open(outside.path()).unwrap();
+        assert_eq!(read(&root, "file").unwrap().unwrap(), "secret");
+        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
+    }
+}

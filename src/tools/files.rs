@@ -290,3 +290,141 @@ impl Tool for EditFile {
         Box::pin(async { self.0.edit(&arguments(call)?) })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::path::Path;
+
+    struct Scene {
+        folder: tempfile::TempDir,
+        tools: Registry,
+    }
+
+    fn scene() -> Scene {
+        let folder = tempfile::tempdir().unwrap();
+        let mut tools = Registry::default();
+        let workspace = Workspace::open(folder.path(), &folder.path().join(".team")).unwrap();
+        add_file_tools(&mut tools, Rc::new(workspace));
+        Scene { folder, tools }
+    }
+
+    impl Scene {
+        fn path(&self, name: &str) -> PathBuf {
+            Path::new(self.folder.path()).join(name)
+        }
+
+        #[expect(clippy::disallowed_methods, reason = "somebody else changes a file")]
+        fn put(&self, name: &str, bytes: impl AsRef<[u8]>) {
+            fs::write(self.path(name), bytes).unwrap();
+        }
+
+        fn call(&self, name: &str, input: Value) -> Result<String, String> {
+            let call = Call { id: "1".into(), name: name.into(), input };
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(self.tools.call(&call)).map_err(|why| why.to_string())
+        }
+
+        fn read(&self, path: &str) -> Result<String, String> {
+            self.call("read_file", json!({"path": path}))
+        }
+
+        fn write(&self, path: &str, content: &str) -> Result<String, String> {
+            self.call("write_file", json!({"path": path, "content": content}))
+        }
+
+        fn edit(&self, path: &str, old: &str, new: &str) -> Result<String, String> {
+            self.call("edit_file", json!({"path": path, "old_text": old, "new_text": new}))
+        }
+    }
+
+    fn refused(result: Result<String, String>, says: &str) {
+        let why = result.unwrap_err();
+        assert!(why.contains(says), "{why}");
+    }
+
+    #[test]
+    fn what_is_written_can_be_read_and_edited() {
+        let scene = scene();
+        assert_eq!(scene.write("src/a.txt", "one\ntwo\n").unwrap(), "wrote 8 bytes to src/a.txt");
+        assert_eq!(scene.edit("src/a.txt", "two", "2").unwrap(), "edited src/a.txt");
+        assert_eq!(scene.edit("src/../src/a.txt", "one", "1").unwrap(), "edited src/../src/a.txt");
+        assert_eq!(scene.read("src/a.txt").unwrap(), "1\n2\n");
+    }
+
+    #[test]
+    fn an_edit_needs_a_file_that_was_read_and_has_not_changed() {
+        let scene = scene();
+        scene.put("a", "old");
+        refused(scene.edit("a", "old", "new"), "read it first");
+        scene.read("a").unwrap();
+        scene.put("a", "odd");
+        refused(scene.edit("a", "odd", "new"), "read it again");
+        refused(scene.write("a", "new"), "read it again");
+        scene.read("a").unwrap();
+        scene.edit("a", "odd", "new").unwrap();
+        assert_eq!(fs::read_to_string(scene.path("a")).unwrap(), "new");
+        refused(scene.edit("gone", "x", "y"), "does not exist");
+    }
+
+    #[test]
+    fn old_text_must_occur_exactly_once() {
+        let scene = scene();
+        scene.write("a", "x y x\r\n").unwrap();
+        refused(scene.edit("a", "x", "z"), "occurs 2 times");
+        refused(scene.edit("a", "x\n", "z"), "give them so");
+        refused(scene.edit("a", "q", "z"), "occurs 0 times");
+        refused(scene.edit("a", "", "z"), "is empty");
+        refused(scene.edit("a", "x", "x"), "the same");
+        assert_eq!(fs::read_to_string(scene.path("a")).unwrap(), "x y x\r\n");
+    }
+
+    #[test]
+    fn an_unread_file_may_be_overwritten() {
+        let scene = scene();
+        scene.put("a", "old");
+        scene.write("a", "new").unwrap();
+        scene.write("a", "newer").unwrap();
+        assert_eq!(fs::read_to_string(scene.path("a")).unwrap(), "newer");
+    }
+
+    #[test]
+    fn parts_are_shown_with_their_place() {
+        let scene = scene();
+        scene.put("a", "1\n2\n3\n4");
+        let part = |offset: u64, limit: u64| {
+            scene.call("read_file", json!({"path": "a", "offset": offset, "limit": limit}))
+        };
+        assert_eq!(part(2, 2).unwrap(), "2\n3\n[lines 2 to 3 of 4]");
+        assert_eq!(part(4, 9).unwrap(), "4\n[lines 4 to 4 of 4]");
+        assert_eq!(part(0, 9).unwrap(), "1\n2\n3\n4");
+        refused(part(5, 1), "only 4 lines");
+        scene.put("empty", "");
+        assert_eq!(scene.read("empty").unwrap(), "(the file is empty)");
+    }
+
+    #[test]
+    fn what_is_no_text_or_too_much_is_not_shown_whole() {
+        let scene = scene();
+        scene.put("binary", b"\x7fELF\0\0");
+        refused(scene.read("binary"), "is binary (6 bytes)");
+        scene.put("latin", b"caf\xe9");
+        assert_eq!(scene.read("latin").unwrap(), "caf\u{fffd}");
+        refused(scene.edit("latin", "caf", "tea"), "not UTF-8");
+        scene.put("long", "line\n".repeat(20_000));
+        let shown = scene.read("long").unwrap();
+        assert!(shown.contains("characters cut here") && shown.chars().count() <= 50_000);
+        fs::File::create(scene.path("sparse")).unwrap().set_len(1 << 40).unwrap();
+        refused(scene.read("sparse"), "1099511627776 bytes");
+    }
+
+    #[test]
+    fn arguments_that_do_not_fit_are_named() {
+        let scene = scene();
+        refused(scene.call("read_file", json!({"file": "a"})), "file");
+        refused(scene.call("write_file", json!({"path": "a"})), "content");
+        refused(scene.write(".team/config.json", "{}"), "send_message");
+        refused(scene.read("missing"), "does not exist");
+    }
+}

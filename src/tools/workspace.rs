@@ -104,3 +104,140 @@ fn runs_code(path: &Path) -> bool {
     rest.peek().is_none()
         || rest.any(|name| matches!(name.as_str(), "hooks" | "config" | "config.worktree"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    struct Scene {
+        all: tempfile::TempDir,
+        workspace: Workspace,
+    }
+
+    /// A workspace with a file, links of every kind, a team folder, and a secret beside it.
+    fn scene() -> Scene {
+        let all = tempfile::tempdir().unwrap();
+        let (inside, outside) = (all.path().join("work"), all.path().join("outside"));
+        for folder in ["sub/deep", ".team/inbox", ".git/hooks", "nested/.git", "named"] {
+            fs::create_dir_all(inside.join(folder)).unwrap();
+        }
+        fs::create_dir(&outside).unwrap();
+        for file in
+            ["file", ".team/config.json", ".git/config", "named/roster", "../outside/secret"]
+        {
+            fs::File::create(inside.join(file)).unwrap();
+        }
+        for (link, target) in [
+            ("to_file", "file"),
+            ("to_sub", "sub"),
+            ("sub/up", ".."),
+            ("absolute", inside.join("file").to_str().unwrap()),
+            ("out", "../outside"),
+            ("out_absolute", outside.to_str().unwrap()),
+            ("chain", "sub/up/chain2"),
+            ("chain2", "out/secret"),
+            ("ring", "ring"),
+            ("dangling", "sub/new"),
+            ("dangling_out", "../outside/new"),
+            ("to_team", ".team"),
+            ("to_hooks", "sub/../.git/hooks"),
+            ("proc", "/proc/self/root"),
+        ] {
+            symlink(target, inside.join(link)).unwrap();
+        }
+        let workspace = Workspace::open(&inside, &inside.join("named")).unwrap();
+        Scene { all, workspace }
+    }
+
+    fn why(found: Result<Spot, ToolError>) -> String {
+        found.map(|spot| spot.path()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn inside_is_found_by_its_real_name() {
+        let scene = scene();
+        let absolute = scene.all.path().join("work/sub/new").display().to_string();
+        for (path, real) in [
+            ("file", "file"),
+            ("./sub/../file", "file"),
+            ("to_file", "file"),
+            ("to_sub/up/to_sub/deep/new", "sub/deep/new"),
+            ("absolute", "file"),
+            ("dangling", "sub/new"),
+            ("new/folder/file", "new/folder/file"),
+            ("sub/...", "sub/..."),
+            ("-rf", "-rf"),
+            (absolute.as_str(), "sub/new"),
+        ] {
+            let spot = scene.workspace.to_write(path).unwrap();
+            assert_eq!(spot.path(), Path::new(real), "{path}");
+        }
+    }
+
+    #[test]
+    fn outside_is_never_reached() {
+        let scene = scene();
+        let long = "x/".repeat(3000);
+        let deep = "x/".repeat(1000);
+        for (path, says) in [
+            ("..", "leads out"),
+            ("../outside/secret", "leads out"),
+            ("sub/../../outside/secret", "leads out"),
+            ("/etc/passwd", "leads out"),
+            ("/", "leads out"),
+            ("out/secret", "leads out"),
+            ("out_absolute/secret", "leads out"),
+            ("chain", "leads out"),
+            ("dangling_out", "leads out"),
+            ("proc/etc/passwd", "leads out"),
+            ("/proc/self/root/etc/passwd", "leads out"),
+            ("/dev/fd/3", "leads out"),
+            ("ring", "symbolic links"),
+            ("missing/../file", "without `..`"),
+            ("file/below", "Not a directory"),
+            ("sub", "is a folder"),
+            (".", "is a folder"),
+            ("", "the path is empty"),
+            ("a\0b", "NUL"),
+            (long.as_str(), "4096 are allowed"),
+            (deep.as_str(), "too long"),
+        ] {
+            for found in [scene.workspace.to_read(path), scene.workspace.to_write(path)] {
+                let why = why(found);
+                assert!(why.contains(says) && why.contains(';'), "{path}: {why}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_runs_code_or_is_mail_is_read_but_never_written() {
+        let scene = scene();
+        for (path, says) in [
+            (".team/config.json", "send_message"),
+            (".TEAM/inbox/alice.jsonl", "send_message"),
+            ("sub/../.team/new", "send_message"),
+            ("to_team/config.json", "send_message"),
+            ("named/roster", "send_message"),
+            ("sub/.team/x", "send_message"),
+            (".git/config", "git runs"),
+            (".Git/Config", "git runs"),
+            (".git/hooks/pre-commit", "git runs"),
+            (".git/hooks/new/x", "git runs"),
+            (".git/modules/x/hooks/y", "git runs"),
+            ("to_hooks/pre-commit", "git runs"),
+            ("nested/.git/config", "git runs"),
+            ("sub/.git", "git runs"),
+        ] {
+            let why = why(scene.workspace.to_write(path));
+            assert!(why.contains(says), "{path}: {why}");
+            scene.workspace.to_read(path).unwrap();
+        }
+        for path in
+            [".github/hooks/x", ".gitignore", ".team.md", ".git/info/exclude", "hooks/config"]
+        {
+            scene.workspace.to_write(path).unwrap();
+        }
+    }
+}
