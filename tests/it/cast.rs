@@ -5,6 +5,7 @@ use crate::fake::{Fake, Reply, RequestView};
 use crate::harness::{Ran, Team};
 use crate::terminal::Terminal;
 use serde_json::{Value, json};
+use std::fs;
 
 /// What a lead against the fake is started with.
 pub(crate) const LEAD: [&str; 5] = ["lead", "--model", "anthropic/fake", "--mode", "bypass"];
@@ -43,6 +44,21 @@ pub(crate) fn who(view: &RequestView) -> String {
     let system = view.system();
     let name = system.strip_prefix("Your name is ").and_then(|rest| rest.split('.').next());
     name.unwrap_or_else(|| panic!("no name in {system:?}")).to_owned()
+}
+
+/// What is asked of the model, piece by piece: a later request of an agent only ever adds to it, or the
+/// provider's cache would be of no use.
+pub(crate) fn pieces(view: &RequestView) -> Vec<String> {
+    let said = view.body["messages"].as_array().into_iter().flatten().flat_map(|message| {
+        let blocks = message["content"].as_array().into_iter().flatten();
+        blocks.map(|block| {
+            let mut block = block.clone();
+            block.as_object_mut().unwrap().remove("cache_control");
+            format!("{}: {block}", message["role"])
+        })
+    });
+    let fixed = ["system", "tools", "model"].map(|field| view.body[field].to_string());
+    fixed.into_iter().chain(said).collect()
 }
 
 /// The whole conversation as one text.
@@ -169,5 +185,29 @@ fn teammate(view: &RequestView, name: &str) -> Reply {
             call(view, "bash", &json!({"command": "echo checked >> effects; cat schema.sql"}))
         }
         _ => call(view, "idle", &json!({})),
+    }
+}
+
+/// What must be so after the story, however it was told.
+pub(crate) fn assert_told(team: &Team) {
+    assert!(team.has_mail("bob", "alice", "hello from alice"), "{}", team.picture());
+    for name in ["alice", "bob"] {
+        assert!(team.has_mail(name, "lead", "status update: phase 1 complete"), "{name}");
+        assert_eq!(team.status(name), "shutdown", "{}", team.picture());
+    }
+    assert_eq!(team.member("alice")["last_exit"]["cause"], "stopped");
+    let schema = fs::read_to_string(team.workspace().join("schema.sql"));
+    let schema = schema.unwrap_or_else(|why| panic!("{why}: {}", team.picture()));
+    assert!(schema.contains("CREATE TABLE users"));
+    let effects = fs::read_to_string(team.workspace().join("effects")).unwrap();
+    assert_eq!(effects, "created\nchecked\n", "every command ran once");
+    for (from, text) in [("alice", "I wrote schema.sql."), ("bob", "It says: CREATE TABLE users")] {
+        let mail = team.mail_of("lead");
+        let results = mail.iter().filter(|mail| {
+            mail["type"] == "result"
+                && mail["from"] == from
+                && mail["content"].as_str().is_some_and(|content| content.contains(text))
+        });
+        assert_eq!(results.count(), 1, "{from}: {mail:#?}");
     }
 }
