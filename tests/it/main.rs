@@ -9,6 +9,7 @@ mod chaos;
 mod cast;
 mod child;
 mod fake;
+mod faults;
 mod golden;
 mod harness;
 mod history;
