@@ -2,7 +2,8 @@
 
 use super::args::TeammateArgs;
 use super::assemble::{
-    Parts, assemble, block_on, broken, fresh_word, last_mail, let_go, open_mailbox, start_log, take_name,
+    Parts, assemble, block_on, broken, fresh_word, last_mail, let_go, open_mailbox, redactor, start_log,
+    take_name,
 };
 use super::context::{Context, member_name, open_bus, rules, store_failure};
 use super::heed::Heed;
@@ -95,7 +96,8 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let by = if start.lead.is_some() { "lead" } else { "hand" };
     let life = take_name(team, &start.name, &start.incarnation, &marker, by)?;
     let signals = Heed::begin()?;
-    start_log(team, &start.name, &start.credentials)?;
+    let secrets = redactor(&start.credentials);
+    start_log(team, &start.name, &secrets)?;
     adopt_orphans();
     let provider = provider_for(&start.model, &start.credentials, &start.name, &start.incarnation)?;
     let usage = enter(context, team, &start, started_by, clock.now())?;
@@ -113,6 +115,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         rules: start.rules,
         ops: None,
         usage,
+        secrets,
         show: shower(context, &start, events.clone()),
     };
     let agent = assemble(parts, &context.environment)?;

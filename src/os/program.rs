@@ -16,6 +16,15 @@ pub(crate) fn name_this_process(name: &str) {
     }
 }
 
+/// Keeps the other processes of this user, an agent's commands above all, from looking into the memory
+/// and the environment of this one, which holds a key. What it starts can be looked into again.
+///
+/// # Errors
+/// The kernel refuses.
+pub(crate) fn hide_memory() -> io::Result<()> {
+    Ok(nix::sys::prctl::set_dumpable(false)?)
+}
+
 /// The `teammate` program beside this one, held open: an upgrade meanwhile changes nothing for this
 /// team.
 #[derive(Debug)]

@@ -4,6 +4,7 @@ use serde_json::Value;
 use std::cell::RefCell;
 use std::fs;
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -48,6 +49,8 @@ impl Team {
     pub fn command(&self, program_name: &str, args: &[&str]) -> Command {
         let mut command = Command::new(program(program_name));
         command.args(args).current_dir(self.workspace()).env_clear();
+        // Of a process that holds a key, nobody but root may see more than this.
+        command.arg0(self.workspace().join(program_name));
         command.env("PATH", "/usr/local/bin:/usr/bin:/bin").env("TERM", "xterm-256color");
         command.env("HOME", self.workspace()).env("LANG", "C.UTF-8");
         for (name, value) in self.extra.borrow().iter() {

@@ -20,5 +20,6 @@ mod over_http;
 mod provider;
 mod roster;
 mod sdk;
+mod secrets;
 mod terminal;
 mod tidy;

@@ -8,7 +8,8 @@ mod watchdog;
 
 use super::args::LeadArgs;
 use super::assemble::{
-    Parts, assemble, block_on, broken, fresh_word, last_mail, let_go, open_mailbox, start_log, take_name,
+    Parts, assemble, block_on, broken, fresh_word, last_mail, let_go, open_mailbox, redactor, start_log,
+    take_name,
 };
 use super::context::{Context, open_bus, rules, store_failure};
 use super::heed::Heed;
@@ -221,7 +222,8 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let now = SystemClock.now();
     let life = take_name(team, &me, &incarnation, &marker, "hand")?;
     let signals = Heed::begin()?;
-    start_log(team, &me, &start.credentials)?;
+    let secrets = redactor(&start.credentials);
+    start_log(team, &me, &secrets)?;
     adopt_orphans();
     let rules = rules(&start.settings);
     let bus = Arc::new(open_bus(team.clone(), rules));
@@ -270,6 +272,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         rules,
         ops: Some(supervisor.ops()),
         usage: UsageCount::default(),
+        secrets,
         show: Rc::new(move |progress| {
             // Whoever watched has gone: the work goes on unseen.
             let _unseen = shown.send(progress.clone());
