@@ -8,6 +8,7 @@ mod bus;
 mod chaos;
 mod cast;
 mod child;
+mod choice;
 mod fake;
 mod faults;
 mod golden;
