@@ -127,7 +127,7 @@ impl Running {
                 event = inbound.recv() => event,
                 () = until(self.agent.presence.due()) => {
                     let written = self.agent.presence.write().await;
-                    self.note_error(written);
+                    note_error(written);
                     continue;
                 }
             };
@@ -157,7 +157,7 @@ impl Running {
             Action::Drain => self.drain(),
             Action::MarkTaken => {
                 let marked = self.mailbox().mark_taken();
-                self.note_error(marked);
+                note_error(marked);
             }
             Action::Record(entry) => self.record(entry)?,
             Action::Sync => self.sync().await?,
@@ -173,7 +173,7 @@ impl Running {
             }
             Action::Publish(status, activity) => {
                 let published = self.agent.presence.publish(status, activity).await;
-                self.note_error(published);
+                note_error(published);
             }
             Action::Count(usage) => self.agent.presence.count(usage),
             Action::EndTurn { outcome, rounds, report } => {
@@ -206,9 +206,8 @@ impl Running {
     async fn sync(&mut self) -> Result<(), String> {
         let mailbox = Arc::clone(&self.agent.mailbox);
         let fsync = self.agent.bus.fsync();
-        let sync = move || {
-            mailbox.lock().unwrap_or_else(PoisonError::into_inner).transcript().sync(fsync)
-        };
+        let sync =
+            move || mailbox.lock().unwrap_or_else(PoisonError::into_inner).transcript().sync(fsync);
         match tokio::task::spawn_blocking(sync).await {
             Ok(done) => done.map_err(|why| why.to_string()),
             Err(why) => Err(why.to_string()),
@@ -342,11 +341,12 @@ impl Running {
         tracing::error!(why, "a report to the lead could not be sent");
         (self.agent.show)(&Progress::Note(format!("the report could not be sent: {why}")));
     }
+}
 
-    fn note_error<T, E: std::fmt::Display>(&self, done: Result<T, E>) {
-        if let Err(why) = done {
-            tracing::error!(%why, "the team folder could not be written");
-        }
+/// What a view of the team does not show is no reason to stop working.
+fn note_error<T, E: std::fmt::Display>(done: Result<T, E>) {
+    if let Err(why) = done {
+        tracing::error!(%why, "the team folder could not be written");
     }
 }
 

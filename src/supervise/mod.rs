@@ -135,7 +135,9 @@ impl Supervisor {
     async fn spawn(self: &Rc<Self>, order: SpawnOrder) -> Result<String, ToolError> {
         let name = order.name.clone();
         if self.closing.get() {
-            return Err(ToolError::Reply("the team is being stopped; nobody can be spawned".into()));
+            return Err(ToolError::Reply(
+                "the team is being stopped; nobody can be spawned".into(),
+            ));
         }
         self.check_model(&order)?;
         if let Life::Alive(_) = probe(&self.plan.bus, &name)? {
@@ -156,7 +158,9 @@ impl Supervisor {
         let role = order.role.clone();
         self.deliver_prompt(order).await?;
         tracing::info!(%name, pid, model, "teammate spawned");
-        Ok(format!("Spawned {name} ({role}) on {model}, pid {pid}. It has its prompt and is at work."))
+        Ok(format!(
+            "Spawned {name} ({role}) on {model}, pid {pid}. It has its prompt and is at work."
+        ))
     }
 
     /// A live member: idle ones get the prompt, the others are left in peace.
