@@ -20,6 +20,7 @@ use crate::os::Clock;
 use crate::store::{Drained, Mailbox, Notice};
 use crate::tools::team::{Desk, OpenShutdown};
 use crate::tools::{Call, Registry};
+use crate::wire::AgentName;
 use crate::wire::chat::Request;
 use crate::wire::message::{Body, IdleReason, Message, Outcome};
 use crate::wire::transcript::{Entry, Line, Report};
@@ -218,6 +219,7 @@ impl Running {
     fn drain(&mut self) {
         let mailbox = Arc::clone(&self.agent.mailbox);
         let (events, memory) = (self.events.clone(), Rc::clone(&self.memory));
+        let (bus, me) = (Arc::clone(&self.agent.bus), self.agent.me.name.clone());
         let desk = Rc::clone(&self.agent.desk);
         tokio::task::spawn_local(async move {
             let drained = tokio::task::spawn_blocking(move || {
@@ -227,7 +229,7 @@ impl Running {
                 Err(why) => Event::DrainFailed(why.to_string()),
                 Ok(Err(why)) => Event::DrainFailed(why.to_string()),
                 Ok(Ok(drained)) => {
-                    log_notices(&drained);
+                    tell_of_dead_letters(&bus, &me, &drained).await;
                     let mut memory = memory.borrow_mut();
                     let mut messages: Vec<Message> = Vec::with_capacity(drained.mail.len());
                     for mail in drained.mail {
@@ -350,17 +352,32 @@ fn note_error<T, E: std::fmt::Display>(done: Result<T, E>) {
     }
 }
 
-/// Mail that was not delivered disappears from nobody's sight.
-fn log_notices(drained: &Drained) {
+/// Mail that was not delivered disappears from nobody's sight: it is logged, and the lead gets one
+/// message for all of a drain.
+async fn tell_of_dead_letters(bus: &Arc<Bus>, me: &AgentName, drained: &Drained) {
+    let mut told: Option<(u32, &str, String)> = None;
     for notice in &drained.notices {
         match notice {
             Notice::Dead { reason, generation, offset } => {
                 tracing::error!(reason, generation, offset, "a line became a dead letter");
+                let first = (0, reason.as_str(), format!("system:dead:{me}:{generation}:{offset}"));
+                told.get_or_insert(first).0 += 1;
             }
             Notice::Repeated { id, from } => {
                 tracing::info!(id, from, "a message came again and was dropped");
             }
         }
+    }
+    let Some((count, reason, id)) = told else { return };
+    let content = format!(
+        "{count} line(s) in the inbox of {me} could not be delivered (the first: {reason}); they are \
+         kept as dead letters of {me}"
+    );
+    let bus = Arc::clone(bus);
+    let tell = move || bus.notify_lead(Body::text(), content, id);
+    match tokio::task::spawn_blocking(tell).await {
+        Ok(Ok(_)) => {}
+        failed => tracing::error!(?failed, "the lead could not be told of dead letters"),
     }
 }
 

@@ -55,7 +55,7 @@ pub(super) fn run(context: &Context, args: TeammateArgs) -> Result<Exit, Failure
     })?;
     let answer_to = lead.as_ref().map(OwnedFd::try_clone);
     let outcome = prepare(context, args, lead.map(File::from)).and_then(|start| {
-        let team = context.make_team()?;
+        let team = if start.lead.is_some() { context.team()? } else { context.make_team()? };
         block_on(live(context, &team, start))?
     });
     // A lead that waits for readiness is told what went wrong in the words a person would read.

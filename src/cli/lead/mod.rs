@@ -251,6 +251,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         mode: MODE.into(),
         credentials: start.credentials.clone(),
         environment: context.environment.passed_on(),
+        marker: marker.clone(),
         incarnation: Box::new(fresh_word),
     });
     let mut mailbox = open_mailbox(team, &me, &life, rules)?;
