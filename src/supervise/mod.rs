@@ -271,6 +271,8 @@ impl Supervisor {
         if let Err(why) = takedown::ended(&process).await {
             tracing::warn!(%name, %why, "the end of the teammate cannot be waited for");
         }
+        // Asked at once: whoever takes it down forgets about it when it sees the same end.
+        let expected = self.expected.borrow().contains(&name);
         let exit = process.wait();
         // Guards and escapees of a dead teammate come to the lead, which adopts orphans.
         let marker = self.plan.marker.clone();
@@ -281,7 +283,6 @@ impl Supervisor {
         let incarnation =
             self.children.borrow_mut().remove(&name).map_or_else(String::new, |c| c.incarnation);
         tracing::info!(%name, ?exit, "teammate ended");
-        let expected = self.expected.borrow().contains(&name);
         if !expected {
             self.note_unexpected_end(&name, &incarnation, exit.ok());
         }

@@ -3,7 +3,7 @@
 use super::super::context::Context;
 use super::commands::{self, Typed};
 use super::user_mail::UserMail;
-use super::watchdog::Watchdog;
+use super::watchdog::{Watchdog, at_rest};
 use super::{Ended, Reason, Seat, close, end_loop, exit_code, run_agent};
 use crate::agent::event::Event;
 use crate::agent::progress::Progress;
@@ -20,6 +20,7 @@ use crate::ui::console::{Console, ConsoleOptions, Face, Input};
 use crate::ui::help;
 use crate::wire::roster::{Member, Status};
 use std::collections::BTreeMap;
+use std::io::IsTerminal;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -38,6 +39,8 @@ struct Session {
     watchdog: Watchdog,
     keys: CtrlC,
     busy: bool,
+    /// Input has ended without anybody having quit: the session ends when all work is done.
+    ends_at_rest: bool,
     /// What the roster said when it was last shown.
     seen: BTreeMap<String, (Status, Option<String>)>,
 }
@@ -71,6 +74,7 @@ pub(super) async fn run(
         team: seat.team,
         keys: CtrlC::default(),
         busy: false,
+        ends_at_rest: false,
         seen: BTreeMap::new(),
     };
     session.greet(&seat.model, seat.fallback, seat.found.as_deref());
@@ -98,7 +102,9 @@ pub(super) async fn run(
             _ = look.tick() => {
                 session.show_team();
                 let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
-                late.then_some(Reason::Timeout).or_else(|| session.watchdog.tokens_spent())
+                late.then_some(Reason::Timeout)
+                    .or_else(|| session.watchdog.tokens_spent())
+                    .or_else(|| session.work_is_done())
             }
         };
         if let Some(reason) = verdict {
@@ -221,7 +227,11 @@ impl Session {
     fn on_input(&mut self, input: Input) -> Option<Reason> {
         match input {
             Input::Interrupt => self.on_ctrl_c(),
-            Input::EndOfInput => Some(Reason::Done),
+            Input::EndOfInput if std::io::stdin().is_terminal() => Some(Reason::Done),
+            Input::EndOfInput => {
+                self.ends_at_rest = true;
+                None
+            }
             Input::Closed => Some(Reason::Terminated),
             Input::Line(line) => {
                 match commands::understand(&line) {
@@ -243,6 +253,12 @@ impl Session {
                 None
             }
         }
+    }
+
+    /// Prompts that were piped in are worked off before the session ends.
+    fn work_is_done(&self) -> Option<Reason> {
+        let done = self.ends_at_rest && !self.busy && at_rest(&self.team);
+        done.then_some(Reason::Done)
     }
 
     fn on_signal(&mut self, signal: SignalEvent) -> Option<Reason> {

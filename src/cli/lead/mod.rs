@@ -66,9 +66,6 @@ struct RunLimits {
 pub(super) fn run(context: &Context, args: &LeadArgs) -> Result<Exit, Failure> {
     context.refuse_inside("lead")?;
     program::name_this_process("lead");
-    let settings = context.settings(&Flags { model: args.model.model.clone() })?;
-    let model = choose_model(context, &settings, args.model.mode.as_deref(), args.print)?;
-    let fallback = model::resolve(&settings, &context.environment)?.is_none();
     let prompt = match args.prompt.as_deref() {
         Some("-") if args.print => Some(read_stdin()?),
         Some(text) => Some(text.to_owned()),
@@ -82,6 +79,9 @@ pub(super) fn run(context: &Context, args: &LeadArgs) -> Result<Exit, Failure> {
         }
         None => None,
     };
+    let settings = context.settings(&Flags { model: args.model.model.clone() })?;
+    let model = choose_model(context, &settings, args.model.mode.as_deref(), args.print)?;
+    let fallback = model::resolve(&settings, &context.environment)?.is_none();
     let start = Start {
         prompt,
         output: args.print.then_some(args.output),
@@ -223,6 +223,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let signals = Heed::begin()?;
     start_log(team, &me, &start.credentials)?;
     adopt_orphans();
+    keep_secrets(&start.model);
     let rules = rules(&start.settings);
     let bus = Arc::new(open_bus(team.clone(), rules));
     enter(team, &start, &incarnation, now)?;
@@ -391,6 +392,15 @@ fn exit_code(reason: Reason, closed: &Closed, last_turn_failed: bool) -> Exit {
 pub(super) fn adopt_orphans() {
     if let Err(why) = descendants::become_subreaper() {
         tracing::warn!(%why, "orphans of commands cannot be adopted");
+    }
+}
+
+/// A process that holds a real key cannot be looked into by others of the same user.
+pub(super) fn keep_secrets(model: &ModelChoice) {
+    if model.is_real()
+        && let Err(why) = program::forbid_looking_inside()
+    {
+        tracing::warn!(%why, "other processes of this user can read this one's memory");
     }
 }
 
