@@ -93,7 +93,7 @@ pub(super) async fn run(
         let verdict = tokio::select! {
             ended = &mut agent => break (Reason::Done, ended),
             Some(progress) = progress.recv() => session.on_progress(&progress),
-            input = inputs.recv() => session.on_input(input.unwrap_or(Input::Closed)),
+            Some(input) = inputs.recv() => session.on_input(input),
             signal = signals.next() => session.on_signal(signal),
             Some(message) = user_mail.next() => {
                 session.console.show(&Progress::Mail(Box::new(message)));
