@@ -20,9 +20,10 @@ fn bus(dir: &TeamDir) -> Bus {
 }
 
 fn set(dir: &TeamDir, member: &str, status: Status) {
-    roster::update(dir, Fsync::Never, |roster| match roster.member_mut(member) {
-        Some(member) => member.status = status,
-        None => {
+    roster::update(dir, Fsync::Never, |roster| {
+        if let Some(member) = roster.member_mut(member) {
+            member.status = status;
+        } else {
             let member = Member { name: member.into(), status, ..Member::default() };
             roster.members.push(member.into());
         }
