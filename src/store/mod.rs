@@ -30,7 +30,7 @@
 //! inbox away, so that nobody copies and the path is never missing.
 //!
 //! *Invariants:* the store persists and never decides. Every path comes from [`TeamDir`], every name in
-//! one from [`AgentName`]. Lock files are never removed and no lock is ever broken by its age: the
+//! one from [`AgentName`](crate::wire::AgentName). Lock files are never removed and no lock is ever broken by its age: the
 //! kernel releases it with its holder. An inbox is opened by our programs only under its side lock.
 
 pub mod atomic;

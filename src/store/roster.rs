@@ -82,6 +82,7 @@ pub fn update<R>(
         }
         super::failpoint::hit("config.copied");
         replace(&path, &after, fsync)?;
+        super::failpoint::hit("config.replaced");
     }
     drop(held);
     Ok(answer)
