@@ -6,6 +6,7 @@
 mod bad_files;
 mod bus;
 mod chaos;
+mod cast;
 mod child;
 mod fake;
 mod golden;
@@ -14,6 +15,7 @@ mod history;
 mod mailbox;
 mod nine_prompts;
 mod outsiders;
+mod over_http;
 mod provider;
 mod roster;
 mod sdk;
