@@ -233,8 +233,9 @@ impl Running {
                     let mut memory = memory.borrow_mut();
                     let mut messages: Vec<Message> = Vec::with_capacity(drained.mail.len());
                     for mail in drained.mail {
+                        let object = mail.object();
                         if !matches!(mail.message.body, Body::IdleNotification { .. }) {
-                            desk.take_note(&mail.object);
+                            desk.take_note(&object);
                         }
                         tracing::info!(
                             id = mail.message.id,
@@ -243,7 +244,7 @@ impl Running {
                             "mail taken in"
                         );
                         messages.push(mail.message);
-                        let (claim, offset, message) = (mail.generation, mail.offset, mail.object);
+                        let (claim, offset, message) = (mail.generation, mail.offset, object);
                         memory.push(&Entry::Mail { claim, offset, message });
                     }
                     Event::Drained(messages)

@@ -29,8 +29,9 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long the claims of a closing mailbox are waited for; the writer barrier needs about one second.
-const LETTING_GO: Duration = Duration::from_secs(2);
+/// How long the claims of a closing mailbox are waited for in an orderly end; the writer barrier needs
+/// about one second.
+pub(super) const LETTING_GO: Duration = Duration::from_secs(2);
 
 /// How long cancelled commands are waited for at the end.
 const ENDING_COMMANDS: Duration = Duration::from_secs(3);
@@ -146,13 +147,13 @@ pub(super) fn last_mail(mailbox: &Mutex<Mailbox>) -> Drained {
 
 /// Closes a mailbox whose mail was acted on: removes its claims. Bounded, and harmless when it cannot
 /// finish: what is left is recovered at the next start.
-pub(super) async fn let_go(mailbox: Arc<Mutex<Mailbox>>) {
+pub(super) async fn let_go(mailbox: Arc<Mutex<Mailbox>>, patience: Duration) {
     let settle = || -> Result<Settled, StoreError> {
         let mut mailbox = mailbox.lock().unwrap_or_else(PoisonError::into_inner);
         mailbox.mark_taken()?;
         mailbox.settle()
     };
-    let give_up = tokio::time::Instant::now() + LETTING_GO;
+    let give_up = tokio::time::Instant::now() + patience;
     loop {
         match settle() {
             Ok(Settled::Again { after }) if tokio::time::Instant::now() < give_up => {

@@ -2,8 +2,8 @@
 
 use super::args::TeammateArgs;
 use super::assemble::{
-    Parts, assemble, block_on, broken, fresh_word, last_mail, let_go, open_mailbox, start_log,
-    take_name,
+    LETTING_GO, Parts, assemble, block_on, broken, fresh_word, last_mail, let_go, open_mailbox,
+    start_log, take_name,
 };
 use super::context::{Context, member_name, open_bus, rules, store_failure};
 use super::heed::Heed;
@@ -30,6 +30,7 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// What a teammate is, whoever started it.
@@ -147,7 +148,9 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let finished = agent::run(agent, events, inbound, ready).await;
     let late = last_mail(&mailbox);
     tracing::info!(messages = late.mail.len(), "last mail taken in");
-    let_go(mailbox).await;
+    // Whoever sent a signal waits for a second at most.
+    let patience = told.get().map_or(LETTING_GO, |_| Duration::ZERO);
+    let_go(mailbox, patience).await;
     let (exit, cause) = match (&finished.ending, told.get()) {
         (Ending::Broken(_), _) => (Exit::Failure, ExitCause::Error),
         (Ending::Stopped(Stop::LeadLost), _) => (Exit::Ok, ExitCause::LeadLost),

@@ -9,9 +9,9 @@ mod start;
 pub(crate) mod takedown;
 
 use crate::bus::{Bus, Outgoing};
-use crate::os::{Clock, descendants};
 use crate::os::pidfd::{ExitKind, Pidfd};
 use crate::os::program::TeammateProgram;
+use crate::os::{Clock, descendants};
 use crate::protocol::ladder::Haste;
 use crate::settings::model::{Credentials, ModelChoice};
 use crate::store::{Life, life, roster};

@@ -5,19 +5,23 @@
 
 mod bad_files;
 mod bus;
-mod chaos;
 mod cast;
+mod chaos;
 mod child;
+mod crew;
 mod fake;
 mod golden;
 mod harness;
 mod history;
+mod lead_killed;
 mod mailbox;
 mod nine_prompts;
 mod outsiders;
 mod over_http;
 mod provider;
+mod resume;
 mod roster;
 mod sdk;
+mod stopping;
 mod terminal;
 mod tidy;

@@ -43,6 +43,12 @@ pub(super) async fn run(
     let mut watchdog = Watchdog::new(seat.team.clone(), seat.limits);
     let deadline = seat.limits.timeout.map(|timeout| began + timeout);
     let mut signals = seat.signals;
+    if let Some(found) = &seat.found {
+        super::super::out::complain(found);
+    }
+    for message in seat.before {
+        show(&mut screen, &Progress::Mail(Box::new(message)));
+    }
     if let Some(prompt) = seat.prompt {
         let _received = seat.events.send(Event::Prompt(prompt));
     }

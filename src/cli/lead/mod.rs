@@ -8,8 +8,8 @@ mod watchdog;
 
 use super::args::LeadArgs;
 use super::assemble::{
-    Parts, assemble, block_on, broken, fresh_word, last_mail, let_go, open_mailbox, start_log,
-    take_name,
+    LETTING_GO, Parts, assemble, block_on, broken, fresh_word, last_mail, let_go, open_mailbox,
+    start_log, take_name,
 };
 use super::context::{Context, open_bus, rules, store_failure};
 use super::heed::Heed;
@@ -226,7 +226,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     keep_secrets(&start.model);
     let rules = rules(&start.settings);
     let bus = Arc::new(open_bus(team.clone(), rules));
-    enter(team, &start, &incarnation, now)?;
+    let earlier = enter(team, &start, &incarnation, now)?;
     super::assemble::ensure_inbox(team, &AgentName::user())?;
     let (_patience, haste) = watch::channel(Haste::Polite);
     let takedown = Takedown {
@@ -237,7 +237,8 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         cause: ExitCause::LeadLost,
         haste,
     };
-    let found = recover::recover(&bus, &SystemClock, &takedown).await.map_err(store_failure)?;
+    let found = recover::recover(&bus, &SystemClock, &takedown, earlier).await;
+    let found = found.map_err(store_failure)?;
     let provider = provider_for(&start.model, &start.credentials, &me, &incarnation)?;
     let supervisor = Supervisor::new(Plan {
         bus: Arc::clone(&bus),
@@ -302,12 +303,19 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     exit
 }
 
-fn enter(team: &TeamDir, start: &Start, incarnation: &str, now: f64) -> Result<(), Failure> {
+/// Puts this lead on the roster. Gives how an earlier one stood there.
+fn enter(
+    team: &TeamDir,
+    start: &Start,
+    incarnation: &str,
+    now: f64,
+) -> Result<Option<Status>, Failure> {
     let pid = i32::try_from(std::process::id()).ok();
     let entered = roster::update(team, Fsync::Always, |roster| {
         if roster.created_at == 0.0 {
             roster.created_at = now;
         }
+        let earlier = roster.lead.as_ref().map(|lead| lead.status);
         let lead = roster.lead.get_or_insert_with(|| Lead::default().into());
         lead.pid = pid;
         lead.incarnation = incarnation.into();
@@ -315,6 +323,7 @@ fn enter(team: &TeamDir, start: &Start, incarnation: &str, now: f64) -> Result<(
         lead.model = start.model.to_string();
         lead.mode = MODE.into();
         lead.usage = UsageCount::default();
+        earlier
     });
     entered.map_err(store_failure)
 }
@@ -342,7 +351,7 @@ async fn close(supervisor: &Supervisor, ended: Ended, reason: Reason) -> Closed 
     };
     let departures = supervisor.stop_all("the team is being stopped", cause).await;
     let last_mail = last_mail(&ended.mailbox).mail.into_iter().map(|mail| mail.message).collect();
-    let_go(ended.mailbox).await;
+    let_go(ended.mailbox, LETTING_GO).await;
     let why = broken(&ended.finished).map(ToOwned::to_owned);
     let mut presence = ended.finished.presence;
     let usage = presence.usage();
