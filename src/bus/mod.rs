@@ -137,6 +137,19 @@ impl BusError {
         }
     }
 
+    /// The team folder is gone: nothing can be sent any more.
+    pub fn is_without_team(&self) -> bool {
+        match self {
+            Self::Store(why) | Self::Send(SendError::Store(why)) => why.is_without_team(),
+            Self::Name(_)
+            | Self::Everybody(_)
+            | Self::Oneself(_)
+            | Self::Unreachable { .. }
+            | Self::TooLong { .. }
+            | Self::Send(_) => false,
+        }
+    }
+
     /// What to do now.
     pub fn hint(&self) -> String {
         match self {

@@ -18,8 +18,8 @@ use crate::store::{
     Drained, LifeRecord, MailPolicy, Mailbox, Settled, StoreError, TeamDir, Transcript, inbox,
 };
 use crate::supervise::hello::Rules;
-use crate::tools::team::{Desk, TeamOps, add_team_tools};
 use crate::tools::Registry;
+use crate::tools::team::{Desk, TeamOps, add_team_tools};
 use crate::tools::work::{CommandEnvironment, add_work_tools};
 use crate::wire::AgentName;
 use crate::wire::roster::UsageCount;
@@ -55,18 +55,15 @@ pub(super) struct Parts {
 pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent, Failure> {
     let team = parts.bus.dir().clone();
     let clock: Rc<dyn Clock> = Rc::new(SystemClock);
-    let desk = Rc::new(Desk::new(
-        parts.name.clone(),
-        parts.incarnation.clone(),
-        Arc::clone(&parts.bus),
-    ));
+    let desk =
+        Rc::new(Desk::new(parts.name.clone(), parts.incarnation.clone(), Arc::clone(&parts.bus)));
     let mut tools = Registry::default();
     let commands = CommandEnvironment::new(environment.passed_on(), parts.marker);
     add_work_tools(&mut tools, team.workspace(), team.root(), commands).map_err(|why| {
         let what = "the workspace cannot be opened";
         Failure::new(Exit::Failure, what, why.to_string(), "check the folder's permissions")
     })?;
-    add_team_tools(&mut tools, &desk, parts.ops);
+    add_team_tools(&mut tools, &desk, parts.ops.as_ref());
     let briefing = Briefing {
         name: parts.name.clone(),
         instructions: team.role_instructions(&parts.role),

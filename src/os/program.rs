@@ -30,9 +30,8 @@ impl TeammateProgram {
     /// There is none beside this one.
     pub(crate) fn find() -> io::Result<Self> {
         let path = std::env::current_exe()?.with_file_name("teammate");
-        let file = File::open(&path).map_err(|why| {
-            io::Error::new(why.kind(), format!("{}: {why}", path.display()))
-        })?;
+        let file = File::open(&path)
+            .map_err(|why| io::Error::new(why.kind(), format!("{}: {why}", path.display())))?;
         Ok(Self { file })
     }
 

@@ -35,7 +35,8 @@ impl TeamDir {
     /// The instructions in `roles/ROLE.md` without its front matter; `None` when there is no such
     /// role. Only plain words name a file: a role is free text.
     pub fn role_instructions(&self, role: &str) -> Option<String> {
-        let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
+        let is_word =
+            |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
         if role.is_empty() || role.len() > 64 || !role.chars().all(is_word) {
             return None;
         }

@@ -131,6 +131,19 @@ impl StoreError {
         matches!(self, Self::Lock(lock::LockError::TimedOut { .. }))
     }
 
+    /// The folder itself is gone, not only a file in it.
+    pub fn is_without_team(&self) -> bool {
+        match self {
+            Self::NoTeam { .. } => true,
+            Self::File(why) | Self::Lock(lock::LockError::File(why)) => why.is_missing(),
+            Self::Lock(_)
+            | Self::Linked { .. }
+            | Self::Newer { .. }
+            | Self::Degraded { .. }
+            | Self::Unfit { .. } => false,
+        }
+    }
+
     /// What to do now.
     pub fn hint(&self) -> &'static str {
         match self {

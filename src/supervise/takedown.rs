@@ -152,10 +152,8 @@ impl Takedown {
             reason: Some(self.reason.clone()),
             deadline: Some(self.clock.now() + waits),
         };
-        let correlation = Correlation {
-            request_id: new_id(&self.by),
-            incarnation: record.incarnation.clone(),
-        };
+        let correlation =
+            Correlation { request_id: new_id(&self.by), incarnation: record.incarnation.clone() };
         let sent = self.bus.control(&self.by, name, body, correlation);
         sent.map(|_| ()).map_err(|why| why.to_string())
     }

@@ -119,7 +119,13 @@ fn note(progress: &Progress, last: &mut LastTurn, watchdog: &mut Watchdog) -> Op
             *last = LastTurn { text: text.clone(), failed: *outcome == Outcome::Failed };
             watchdog.tokens_spent()
         }
-        _ => None,
+        Progress::Mail(_)
+        | Progress::Text(_)
+        | Progress::Retry { .. }
+        | Progress::ToolStarted { .. }
+        | Progress::ToolEnded { .. }
+        | Progress::Idle
+        | Progress::Note(_) => None,
     }
 }
 

@@ -75,7 +75,7 @@ pub(super) async fn run(
     };
     session.greet(&seat.model, seat.fallback, seat.found.as_deref());
     for message in seat.before {
-        session.console.show(&Progress::Mail(message));
+        session.console.show(&Progress::Mail(Box::new(message)));
     }
     if let Some(prompt) = seat.prompt {
         session.prompt(prompt);
@@ -92,7 +92,7 @@ pub(super) async fn run(
             input = inputs.recv() => session.on_input(input.unwrap_or(Input::Closed)),
             signal = signals.next() => session.on_signal(signal),
             Some(message) = user_mail.next() => {
-                session.console.show(&Progress::Mail(message));
+                session.console.show(&Progress::Mail(Box::new(message)));
                 None
             }
             _ = look.tick() => {
@@ -130,13 +130,13 @@ pub(super) async fn run(
         console.show(&progress);
     }
     for message in &closed.last_mail {
-        console.show(&Progress::Mail(message.clone()));
+        console.show(&Progress::Mail(Box::new(message.clone())));
     }
     for departure in &closed.departures {
         console.print(&format!("{} {}", departure.name, departure.how.words()));
     }
     for message in user_mail.close().await {
-        console.show(&Progress::Mail(message));
+        console.show(&Progress::Mail(Box::new(message)));
     }
     if let Some(why) = &closed.why {
         console.print(&format!("error: the lead could not go on: {why}"));
@@ -151,10 +151,9 @@ pub(super) async fn run(
 fn hurry(supervisor: &Supervisor, keys: &mut CtrlC) {
     supervisor.hurry(match keys.pressed(Doing::Stopping, SystemClock.monotonic()) {
         Verdict::StopAtOnce => Haste::AtOnce,
-        Verdict::StopNow
-        | Verdict::StopTeam
-        | Verdict::InterruptTurn
-        | Verdict::SayHowToQuit => Haste::Now,
+        Verdict::StopNow | Verdict::StopTeam | Verdict::InterruptTurn | Verdict::SayHowToQuit => {
+            Haste::Now
+        }
     });
 }
 
@@ -173,16 +172,14 @@ impl Session {
             }
         }
         let workspace = self.team.workspace().display();
-        text.push_str(&format!("model {model}  workspace {workspace}\n"));
-        text.push_str(&format!(
-            "mode {} (the only one in this version): tools run without asking\n",
-            super::MODE
-        ));
-        if let Some(found) = found {
-            text.push_str(&format!("{found}\n"));
-        }
-        text.push_str("Type what you want done; /help explains, /quit ends the team.\n");
-        self.console.print(&text);
+        let mode = super::MODE;
+        let found = found.map(|found| format!("{found}\n")).unwrap_or_default();
+        let rest = format!(
+            "model {model}  workspace {workspace}\n\
+             mode {mode} (the only one in this version): tools run without asking\n\
+             {found}Type what you want done; /help explains, /quit ends the team.\n"
+        );
+        self.console.print(&(text + &rest));
     }
 
     fn farewell(&self) -> String {
@@ -310,12 +307,11 @@ fn change(member: &Member, before: Option<&(Status, Option<String>)>) -> Option<
     let same_status = before.is_some_and(|(status, _)| *status == member.status);
     match (&member.activity, member.status) {
         (Some(tool), Status::Working) if tool != "model" => Some(format!("working: {tool}")),
-        (_, Status::Working) if same_status => None,
+        _ if same_status && !member.status.is_over() => None,
         (_, Status::Shutdown | Status::Failed) => {
             let exit = member.last_exit.as_ref().map(|exit| exit.cause.word());
             Some(format!("{} ({})", member.status.word(), exit.unwrap_or("unknown")))
         }
-        _ if same_status => None,
         (_, status) => Some(status.word().to_owned()),
     }
 }

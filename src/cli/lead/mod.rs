@@ -8,7 +8,8 @@ mod watchdog;
 
 use super::args::LeadArgs;
 use super::assemble::{
-    Parts, assemble, block_on, broken, fresh_word, last_mail, let_go, open_mailbox, start_log, take_name,
+    Parts, assemble, block_on, broken, fresh_word, last_mail, let_go, open_mailbox, start_log,
+    take_name,
 };
 use super::context::{Context, open_bus, rules, store_failure};
 use super::heed::Heed;
@@ -28,6 +29,7 @@ use crate::store::life::LifeError;
 use crate::store::{Fsync, LifeRecord, Mailbox, TeamDir, roster};
 use crate::supervise::takedown::{Departure, Takedown};
 use crate::supervise::{Plan, Supervisor, recover};
+use crate::ui;
 use crate::ui::plain::Format;
 use crate::wire::AgentName;
 use crate::wire::message::Message;
@@ -61,7 +63,7 @@ struct RunLimits {
     max_tokens: Option<u64>,
 }
 
-pub(super) fn run(context: &Context, args: LeadArgs) -> Result<Exit, Failure> {
+pub(super) fn run(context: &Context, args: &LeadArgs) -> Result<Exit, Failure> {
     context.refuse_inside("lead")?;
     program::name_this_process("lead");
     let settings = context.settings(&Flags { model: args.model.model.clone() })?;
@@ -174,9 +176,7 @@ fn describe(why: &LifeError, record: Option<&LifeRecord>) -> String {
     match record {
         None => why.to_string(),
         Some(record) => {
-            let since = jiff::Timestamp::from_second(record.started_at as i64).unwrap_or_default();
-            let since = since.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S");
-            format!("pid {}, since {since}", record.pid)
+            format!("pid {}, since {}", record.pid, ui::view::date(record.started_at))
         }
     }
 }
@@ -251,6 +251,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         mode: MODE.into(),
         credentials: start.credentials.clone(),
         environment: context.environment.passed_on(),
+        marker: marker.clone(),
         incarnation: Box::new(fresh_word),
     });
     let mut mailbox = open_mailbox(team, &me, &life, rules)?;
@@ -324,11 +325,7 @@ struct Ended {
 }
 
 /// Runs the agent's loop to its end.
-async fn run_agent(
-    agent: Agent,
-    events: Events,
-    inbound: mpsc::UnboundedReceiver<Event>,
-) -> Ended {
+async fn run_agent(agent: Agent, events: Events, inbound: mpsc::UnboundedReceiver<Event>) -> Ended {
     let mailbox = Arc::clone(&agent.mailbox);
     let finished = agent::run(agent, events, inbound, || {}).await;
     Ended { finished, mailbox }
@@ -381,9 +378,9 @@ fn exit_code(reason: Reason, closed: &Closed, last_turn_failed: bool) -> Exit {
         Reason::Done => match &closed.model_error {
             Some(ModelError::Credentials(_)) => Exit::NoModel,
             Some(ModelError::Unavailable(_) | ModelError::SpendCap(_)) => Exit::ModelUnavailable,
-            Some(
-                ModelError::ContextFull(_) | ModelError::Rejected(_) | ModelError::Script(_),
-            ) => Exit::TurnFailed,
+            Some(ModelError::ContextFull(_) | ModelError::Rejected(_) | ModelError::Script(_)) => {
+                Exit::TurnFailed
+            }
             None if last_turn_failed => Exit::TurnFailed,
             None => Exit::Ok,
         },

@@ -88,11 +88,7 @@ fn read_sentence(sentence: Cursor<'_>, scope: &mut Scope, found: &mut Vec<Intent
 }
 
 /// Reads one command into `found`; what it returns is always shorter than what it got.
-fn read_command<'a>(
-    ahead: Cursor<'a>,
-    scope: &mut Scope,
-    found: &mut Vec<Intent>,
-) -> Cursor<'a> {
+fn read_command<'a>(ahead: Cursor<'a>, scope: &mut Scope, found: &mut Vec<Intent>) -> Cursor<'a> {
     let end = ahead.skip(ahead.len());
     if ahead.after(FORBID).is_some() {
         found.push(Intent::Refrain(ahead.text().into()));
@@ -166,9 +162,9 @@ fn extent(ahead: Cursor<'_>, until: Until, scope: &Scope) -> usize {
 fn begins_command(at: Cursor<'_>, scope: &Scope) -> bool {
     let acts = verbs().any(|list| {
         let object = at.after(list).filter(|object| object.after(AND).is_none());
-        object.and_then(Cursor::first).is_some_and(|next| {
-            matches!(next.kind, Kind::Word | Kind::Quoted | Kind::Colon)
-        })
+        object
+            .and_then(Cursor::first)
+            .is_some_and(|next| matches!(next.kind, Kind::Word | Kind::Quoted | Kind::Colon))
     });
     let rests = |list| at.after(list).is_some_and(|rest| rest.past(FILLER).is_empty());
     acts || rests(REST)
@@ -196,17 +192,57 @@ fn past_ties<'a>(at: Cursor<'a>, scope: &Scope) -> Cursor<'a> {
 /// "Wait.", "You are bob, the tester.", "This is the lead.": nothing to do.
 fn resting<'a>(at: Cursor<'a>, _: &mut Scope) -> Option<Parsed<'a>> {
     const INTRODUCTION: &[&str] = &[
-        "you are", "you're", "your name is", "your role is", "this is", "i am", "i'm", "my name is",
-        "welcome", "nice to meet you", "good morning", "good evening", "good afternoon",
+        "you are",
+        "you're",
+        "your name is",
+        "your role is",
+        "this is",
+        "i am",
+        "i'm",
+        "my name is",
+        "welcome",
+        "nice to meet you",
+        "good morning",
+        "good evening",
+        "good afternoon",
     ];
     if at.after(INTRODUCTION).is_some() {
         return Some(Parsed { intents: vec![Intent::Rest], rest: at.skip(at.len()) });
     }
     let rest = at.after(REST)?;
     let object = rest.past(&[
-        "for", "instructions", "further", "instruction", "orders", "work", "a", "an", "moment",
-        "more", "new", "my", "the", "next", "your", "until", "you", "get", "are", "told", "messages",
-        "mail", "bit", "idle", "hear", "from", "me", "lead", "to", "patiently", "quietly", "while",
+        "for",
+        "instructions",
+        "further",
+        "instruction",
+        "orders",
+        "work",
+        "a",
+        "an",
+        "moment",
+        "more",
+        "new",
+        "my",
+        "the",
+        "next",
+        "your",
+        "until",
+        "you",
+        "get",
+        "are",
+        "told",
+        "messages",
+        "mail",
+        "bit",
+        "idle",
+        "hear",
+        "from",
+        "me",
+        "lead",
+        "to",
+        "patiently",
+        "quietly",
+        "while",
     ]);
     object.past(FILLER).is_empty().then_some(Parsed { intents: vec![Intent::Rest], rest: object })
 }

@@ -115,7 +115,10 @@ fn continues(source: &str, newline: usize) -> bool {
 }
 
 fn follows_word(source: &str, at: usize) -> bool {
-    source.get(..at).and_then(|before| before.chars().next_back()).is_some_and(char::is_alphanumeric)
+    source
+        .get(..at)
+        .and_then(|before| before.chars().next_back())
+        .is_some_and(char::is_alphanumeric)
 }
 
 fn word(source: &str, at: usize) -> Token {

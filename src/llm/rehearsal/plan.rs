@@ -147,7 +147,8 @@ fn teammate_text(mut told: Vec<String>, unclear: &[String]) -> String {
     if told.is_empty() { "There is nothing to report.".into() } else { told.join("\n") }
 }
 
-const NATURE: &str = "I am the rehearsal model, not a language model: I follow short commands only.";
+const NATURE: &str =
+    "I am the rehearsal model, not a language model: I follow short commands only.";
 const CONFIGURE: &str =
     "For anything else set ANTHROPIC_API_KEY, or start with `--model anthropic/NAME`.";
 
@@ -219,7 +220,8 @@ fn steps_of_task(
     };
     let order = if description.trim().is_empty() { subject } else { description };
     let mut steps = steps_of_text(order, agent, scope);
-    let understood = !steps.is_empty() && !steps.iter().any(|step| matches!(step, Step::Unclear(_)));
+    let understood =
+        !steps.is_empty() && !steps.iter().any(|step| matches!(step, Step::Unclear(_)));
     if understood {
         steps.push(Step::plain("complete_task", json!({ "task_id": task_id })));
     }

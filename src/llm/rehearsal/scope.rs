@@ -45,7 +45,9 @@ impl Scope {
     pub(super) fn mention(&mut self, party: &Party) {
         match party {
             Party::Names(names) => self.last.clone_from(names),
-            Party::Everyone => self.last = self.agents.iter().map(|(name, _)| name.clone()).collect(),
+            Party::Everyone => {
+                self.last = self.agents.iter().map(|(name, _)| name.clone()).collect()
+            }
         }
     }
 
@@ -67,7 +69,12 @@ impl Scope {
             rest = after;
         }
         let mut seen = Vec::new();
-        names.retain(|name| !seen.contains(name) && { seen.push(name.clone()); true });
+        names.retain(|name| {
+            !seen.contains(name) && {
+                seen.push(name.clone());
+                true
+            }
+        });
         Some((Party::Names(names), rest))
     }
 

@@ -13,8 +13,19 @@ use super::{Parsed, Until, extent, past_ties, wording};
 const ASKED: &[&str] = &["if", "whether", "what", "when", "where", "who", "why", "how", "which"];
 
 /// What stands between the receivers and the work.
-const BETWEEN: &[&str] =
-    &["each", "both", "all", "please", "now", "also", "then", "kindly", "first", "next", "individually"];
+const BETWEEN: &[&str] = &[
+    "each",
+    "both",
+    "all",
+    "please",
+    "now",
+    "also",
+    "then",
+    "kindly",
+    "first",
+    "next",
+    "individually",
+];
 
 /// How a text for somebody begins.
 enum Form<'a> {
@@ -42,7 +53,8 @@ pub(super) fn begins_handing(at: Cursor<'_>, scope: &Scope) -> bool {
 pub(super) fn hand<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>> {
     let (party, rest) = receivers(at, scope)?;
     let bare = at.after(HAND_BARE).is_some();
-    let tells = at.after(&["tell", "remind", "ask", "instruct", "order", "direct", "advise", "task"]);
+    let tells =
+        at.after(&["tell", "remind", "ask", "instruct", "order", "direct", "advise", "task"]);
     let form = if let Some(order) = rest.after(&["to"]) {
         Form::Order(order.past(BETWEEN))
     } else if let Some(known) = rest.after(&["know", "know that", "know :", "know about"]) {
@@ -143,7 +155,8 @@ fn deliver<'a>(party: Party, form: Form<'a>, scope: &mut Scope) -> Option<Parsed
         Form::Question(words) => {
             let rest = words.skip(extent(words, Until::Then, scope));
             let words = words.up_to(rest);
-            let outcome = words.after(WHAT_CAME_OUT).is_some_and(|rest| rest.past(FILLER).is_empty());
+            let outcome =
+                words.after(WHAT_CAME_OUT).is_some_and(|rest| rest.past(FILLER).is_empty());
             let text = if outcome {
                 Text::Outcome
             } else {

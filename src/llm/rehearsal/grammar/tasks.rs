@@ -7,17 +7,33 @@ use super::super::lexicon::{ARTICLE, FILLER, LOOK, QUESTION, TASK_NOUN};
 use super::super::scope::{Party, Scope};
 use super::{Parsed, wording};
 
-const NEW: &[&str] = &["create", "add", "make", "open", "new", "file", "put", "set up", "define", "write"];
+const NEW: &[&str] =
+    &["create", "add", "make", "open", "new", "file", "put", "set up", "define", "write"];
 const CLAIM: &[&str] = &["claim", "take", "pick up", "grab", "take on", "take over", "start"];
 const COMPLETE: &[&str] = &["complete", "finish", "close", "resolve"];
 const GIVE: &[&str] = &["assign", "give", "hand", "hand over", "delegate"];
 const ENTITLED: &[&str] = &[
-    "called", "named", "titled", "with the title", "with the subject", "with subject", "saying",
-    "that says", "about", ":",
+    "called",
+    "named",
+    "titled",
+    "with the title",
+    "with the subject",
+    "with subject",
+    "saying",
+    "that says",
+    "about",
+    ":",
 ];
 const FIRST: &[&str] = &[
-    "after", "blocked by", "which depends on", "that depends on", "depending on", "dependent on",
-    "which waits for", "that is blocked by", "which is blocked by",
+    "after",
+    "blocked by",
+    "which depends on",
+    "that depends on",
+    "depending on",
+    "dependent on",
+    "which waits for",
+    "that is blocked by",
+    "which is blocked by",
 ];
 
 /// "Create a task … for bob", "claim task 3", "mark task 4 as failed", "show the tasks"

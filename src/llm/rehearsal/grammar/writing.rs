@@ -67,14 +67,18 @@ pub(super) fn edit<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>> 
     });
     let (texts, path, behind) = match inside {
         // "replace in x A with B"
-        Some((place, path, rest)) if all.up_to(place).is_empty() => (rest, path, rest.skip(rest.len())),
+        Some((place, path, rest)) if all.up_to(place).is_empty() => {
+            (rest, path, rest.skip(rest.len()))
+        }
         Some((place, path, rest)) => (all.up_to(place), path, rest),
         None => (all, file.or_else(|| scope.file.clone())?, all.skip(all.len())),
     };
-    let with = texts.places().skip(1).find(|place| {
-        place.after(&["with", "by", "to", "into", "for", "against"]).is_some()
-    })?;
-    let noun = ["word", "text", "line", "words", "string", "phrase", "every", "all", "name", "value"];
+    let with = texts
+        .places()
+        .skip(1)
+        .find(|place| place.after(&["with", "by", "to", "into", "for", "against"]).is_some())?;
+    let noun =
+        ["word", "text", "line", "words", "string", "phrase", "every", "all", "name", "value"];
     let old = literal(texts.up_to(with).past(ARTICLE).past(&noun));
     let new = literal(with.skip(1).past(&["word", "text"]));
     if old.is_empty() {
@@ -132,7 +136,9 @@ fn place_of_new(object: Cursor<'_>) -> Option<Place<'_>> {
 /// What the words before and behind its name say about a file's content.
 fn content(before: Cursor<'_>, behind: Cursor<'_>) -> Content {
     let kind = before.past(ARTICLE).past(&["empty", "text", "new"]).past(FILE_NOUN).past(ARTICLE);
-    if before.has(&["empty", "blank"]) || behind.after(&["with nothing", "with no content"]).is_some() {
+    if before.has(&["empty", "blank"])
+        || behind.after(&["with nothing", "with no content"]).is_some()
+    {
         return Content::Literal(String::new());
     }
     let behind = behind.past(&[","]).past(FILLER);
@@ -149,7 +155,8 @@ fn content(before: Cursor<'_>, behind: Cursor<'_>) -> Content {
     if kind.is(Kind::Quoted) {
         return Content::Literal(joined_lines(kind));
     }
-    if let Some(words) = kind.past(ARTICLE).after(&["text", "words", "word", "line", "sentence", "lines"])
+    if let Some(words) =
+        kind.past(ARTICLE).after(&["text", "words", "word", "line", "sentence", "lines"])
         && !words.is_empty()
     {
         return Content::Literal(joined_lines(words.past(&[":"])));
