@@ -7,6 +7,7 @@ mod bad_files;
 mod bus;
 mod chaos;
 mod child;
+mod docs;
 mod fake;
 mod golden;
 mod harness;
