@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 /// fails, however loaded the machine is.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Where programs that are not ours are found.
+pub(crate) const SYSTEM_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
 /// A workspace with (later) a team in it; at the end no process of it may be left.
 pub(crate) struct Team {
     folder: tempfile::TempDir,
@@ -47,9 +50,24 @@ impl Team {
 
     /// A program in this workspace, with an environment of its own.
     pub(crate) fn command(&self, program_name: &str, args: &[&str]) -> Command {
-        let mut command = Command::new(program(program_name));
-        command.args(args).current_dir(self.workspace()).env_clear();
-        command.env("PATH", "/usr/local/bin:/usr/bin:/bin").env("TERM", "xterm-256color");
+        let mut command = self.foreign(&program(program_name));
+        command.args(args);
+        command
+    }
+
+    /// A line for the shell, which finds our programs too.
+    pub(crate) fn shell(&self, line: &str) -> Command {
+        let ours = program("team").parent().unwrap().display().to_string();
+        let mut command = self.foreign(Path::new("bash"));
+        command.args(["-c", line]).env("PATH", format!("{ours}:{SYSTEM_PATH}"));
+        command
+    }
+
+    /// Any program in this workspace, in an environment like that of ours.
+    fn foreign(&self, path: &Path) -> Command {
+        let mut command = Command::new(path);
+        command.current_dir(self.workspace()).env_clear();
+        command.env("PATH", SYSTEM_PATH).env("TERM", "xterm-256color");
         command.env("HOME", self.workspace()).env("LANG", "C.UTF-8");
         for (name, value) in self.extra.borrow().iter() {
             command.env(name, value);

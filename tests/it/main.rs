@@ -9,6 +9,7 @@ mod cast;
 mod chaos;
 mod child;
 mod crew;
+mod docs;
 mod fake;
 mod golden;
 mod harness;
