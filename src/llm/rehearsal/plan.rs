@@ -7,7 +7,7 @@ use super::compose;
 use super::conversation::{Done, Said, Turn};
 use super::grammar;
 use super::intent::{Intent, TaskChange, Text};
-use super::report::{self, Aim};
+use super::report::{self, Aim, brief};
 use super::scope::Scope;
 use crate::wire::message::{Body, Message};
 use serde_json::{Value, json};
@@ -61,10 +61,14 @@ enum Step {
     Closing,
 }
 
+/// How much of what was said in earlier turns explains the words of this one.
+const REMEMBERED: usize = 200;
+
 /// Decides what comes next.
 pub(super) fn next(turn: &Turn, agent: &Agent<'_>) -> Next {
     let mut scope = Scope { me: agent.name.clone(), ..Scope::default() };
-    for said in &turn.earlier {
+    let forgotten = turn.earlier.len().saturating_sub(REMEMBERED);
+    for said in turn.earlier.iter().skip(forgotten) {
         steps_of(said, agent, &mut scope);
     }
     let steps: Vec<Step> =
@@ -128,7 +132,7 @@ pub(super) fn next(turn: &Turn, agent: &Agent<'_>) -> Next {
 }
 
 fn lead_text(mut told: Vec<String>, unclear: &[String]) -> String {
-    told.extend(unclear.iter().map(|words| format!("Not understood: \"{words}\".")));
+    told.extend(unclear.iter().map(|words| format!("Not understood: \"{}\"", brief(words))));
     match (told.is_empty(), unclear.is_empty()) {
         (true, true) => "Ready. Say \"help\" for what I understand.".into(),
         (false, true) => told.join("\n"),
@@ -140,14 +144,16 @@ fn lead_text(mut told: Vec<String>, unclear: &[String]) -> String {
 }
 
 fn teammate_text(mut told: Vec<String>, unclear: &[String]) -> String {
-    told.extend(unclear.iter().map(|words| format!("I found no command in: \"{words}\".")));
+    let named = |words: &String| format!("I found no command in: \"{}\"", brief(words));
+    told.extend(unclear.iter().map(named));
     if !unclear.is_empty() {
         told.push(format!("({NATURE} {CONFIGURE})"));
     }
     if told.is_empty() { "There is nothing to report.".into() } else { told.join("\n") }
 }
 
-const NATURE: &str = "I am the rehearsal model, not a language model: I follow short commands only.";
+const NATURE: &str =
+    "I am the rehearsal model, not a language model: I follow short commands only.";
 const CONFIGURE: &str =
     "For anything else set ANTHROPIC_API_KEY, or start with `--model anthropic/NAME`.";
 
@@ -219,7 +225,8 @@ fn steps_of_task(
     };
     let order = if description.trim().is_empty() { subject } else { description };
     let mut steps = steps_of_text(order, agent, scope);
-    let understood = !steps.is_empty() && !steps.iter().any(|step| matches!(step, Step::Unclear(_)));
+    let understood =
+        !steps.is_empty() && !steps.iter().any(|step| matches!(step, Step::Unclear(_)));
     if understood {
         steps.push(Step::plain("complete_task", json!({ "task_id": task_id })));
     }
@@ -299,7 +306,9 @@ fn steps_of_intent(intent: Intent, agent: &Agent<'_>) -> Vec<Step> {
         Intent::Report => Step::Closing,
         Intent::Rest => return Vec::new(),
         Intent::Help => Step::Remark(help()),
-        Intent::Refrain(words) => Step::Remark(format!("Left undone, as asked: \"{words}\".")),
+        Intent::Refrain(words) => {
+            Step::Remark(format!("Left undone, as asked: \"{}\"", brief(&words)))
+        }
         Intent::Unable(why) => Step::Remark(format!("Not done: {why}.")),
         Intent::Unclear(words) => Step::Unclear(words),
     };

@@ -6,6 +6,9 @@ use super::cursor::Cursor;
 use super::lexer::{Kind, Token};
 use super::lexicon::{AND, EVERYONE, NO_NAME, is_verb};
 
+/// More names than any team has stand in no command.
+const MAX_PARTY: usize = 64;
+
 /// What has been said so far, as far as later words refer to it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Scope {
@@ -19,6 +22,8 @@ pub(super) struct Scope {
     pub(super) last: Vec<String>,
     /// The file named last: what "it" means.
     pub(super) file: Option<String>,
+    /// The task named last.
+    pub(super) task: Option<String>,
 }
 
 /// Whom a command concerns.
@@ -45,7 +50,9 @@ impl Scope {
     pub(super) fn mention(&mut self, party: &Party) {
         match party {
             Party::Names(names) => self.last.clone_from(names),
-            Party::Everyone => self.last = self.agents.iter().map(|(name, _)| name.clone()).collect(),
+            Party::Everyone => {
+                self.last = self.agents.iter().map(|(name, _)| name.clone()).collect()
+            }
         }
     }
 
@@ -61,13 +68,20 @@ impl Scope {
             }
         }
         let (mut names, mut rest) = self.one(at.past(&["both", "either"]))?;
-        while let Some(next) = rest.after(AND).map(|next| next.past(AND)) {
+        while let Some(next) = rest.after(AND).map(|next| next.past(AND))
+            && names.len() < MAX_PARTY
+        {
             let Some((more, after)) = self.one(next) else { break };
             names.extend(more);
             rest = after;
         }
         let mut seen = Vec::new();
-        names.retain(|name| !seen.contains(name) && { seen.push(name.clone()); true });
+        names.retain(|name| {
+            !seen.contains(name) && {
+                seen.push(name.clone());
+                true
+            }
+        });
         Some((Party::Names(names), rest))
     }
 

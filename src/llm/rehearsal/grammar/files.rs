@@ -22,7 +22,8 @@ pub(super) fn list<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>> 
     let paths = paths(object, &Scope::default());
     let asks = object.has(&["files"]) || object.has(FOLDER) || object.past(ARTICLE).has(&["ls"]);
     let folder = paths.first().filter(|path| asks || path.ends_with('/')).cloned();
-    let all_files = paths.iter().all(|path| path.ends_with('/') || object.has(FOLDER) || path == ".");
+    let all_files =
+        paths.iter().all(|path| path.ends_with('/') || object.has(FOLDER) || path == ".");
     let within = object.has(&["in", "of", "under", "inside", "below"]);
     if !(asks || folder.is_some()) || (paths.len() > 1) || !(all_files || within) {
         return None;
@@ -40,7 +41,15 @@ pub(super) fn list<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>> 
 /// "Check if x exists", "is there a file called y?", "does z say hello?"
 pub(super) fn check<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>> {
     const THERE: &[&str] = &[
-        "exist", "exists", "there", "present", "there's", "available", "existing", "created", "exist?",
+        "exist",
+        "exists",
+        "there",
+        "present",
+        "there's",
+        "available",
+        "existing",
+        "created",
+        "exist?",
         "missing",
     ];
     let object = at.after(CHECK)?;
@@ -88,8 +97,9 @@ pub(super) fn run<'a>(at: Cursor<'a>, _: &mut Scope) -> Option<Parsed<'a>> {
 
 /// Whether an unquoted word may begin a shell command.
 fn is_command(word: &str) -> bool {
-    const NO_COMMAND: &[&str] =
-        &["the", "a", "an", "it", "this", "that", "your", "my", "all", "some", "his", "her", "them"];
+    const NO_COMMAND: &[&str] = &[
+        "the", "a", "an", "it", "this", "that", "your", "my", "all", "some", "his", "her", "them",
+    ];
     !NO_COMMAND.contains(&word)
 }
 

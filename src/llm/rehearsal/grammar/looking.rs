@@ -9,16 +9,54 @@ use super::Parsed;
 
 const MAIL: &[&str] = &["inbox", "mailbox", "mail", "mails", "messages", "inbox's", "post"];
 const RESULT: &[&str] = &[
-    "result", "results", "report", "reports", "answer", "answers", "reply", "replies", "message",
-    "response", "responses", "news", "word", "output", "findings",
+    "result",
+    "results",
+    "report",
+    "reports",
+    "answer",
+    "answers",
+    "reply",
+    "replies",
+    "message",
+    "response",
+    "responses",
+    "news",
+    "word",
+    "output",
+    "findings",
 ];
 const TEAM: &[&str] = &[
-    "team", "roster", "teammates", "members", "agents", "crew", "teammate", "workers", "team's",
-    "everyone", "everybody",
+    "team",
+    "roster",
+    "teammates",
+    "members",
+    "agents",
+    "crew",
+    "teammate",
+    "workers",
+    "team's",
+    "everyone",
+    "everybody",
+    "anyone",
+    "anybody",
+    "somebody",
+    "status",
+    "statuses",
 ];
 const ABOUT_PEOPLE: &[&str] = &[
-    "around", "alive", "idle", "working", "running", "there", "online", "active", "here", "busy",
-    "available", "up", "doing", "statuses",
+    "around",
+    "alive",
+    "idle",
+    "working",
+    "running",
+    "there",
+    "online",
+    "active",
+    "here",
+    "busy",
+    "available",
+    "up",
+    "doing",
 ];
 
 /// Whether the giver must be meant: a look at the team, or at the lead's own inbox.
@@ -35,8 +73,10 @@ pub(super) fn inbox<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>>
         let owned = whose(at.word()).is_some() || matches!(at.word(), "his" | "her" | "their");
         owned && at.skip(1).has(RESULT) && at.skip(1).places().take(3).any(|at| is_any(at, RESULT))
     });
-    let came = at.after(&["any", "is there any", "are there any", "did", "has", "do i have", "what did"]);
-    let from = at.has(&["from", "reply", "replied", "answered", "reported", "answer", "say", "said"]);
+    let came =
+        at.after(&["any", "is there any", "are there any", "did", "has", "do i have", "what did"]);
+    let from =
+        at.has(&["from", "reply", "replied", "answered", "reported", "answer", "say", "said"]);
     let mail = at.has(MAIL) || whose_result.is_some() || (came.is_some() && from);
     if !asks || !mail || at.tokens().iter().any(|token| path_of(token).is_some()) {
         return None;
@@ -63,7 +103,8 @@ pub(super) fn roster<'a>(at: Cursor<'a>, _: &mut Scope) -> Option<Parsed<'a>> {
 }
 
 fn shows_team(at: Cursor<'_>) -> bool {
-    at.has(TEAM) || at.after(LOOK).is_some_and(|rest| rest.after(&["who", "who is", "who's"]).is_some())
+    at.has(TEAM)
+        || at.after(LOOK).is_some_and(|rest| rest.after(&["who", "who is", "who's"]).is_some())
 }
 
 fn asks_who(at: Cursor<'_>) -> bool {

@@ -14,11 +14,11 @@ use super::{Parsed, Until, extent, wording};
 /// Between a message and what it asks.
 const WHETHER: &[&str] = &["if", "whether", "what", "when", "where", "who", "why", "how", "which"];
 
-/// "Broadcast "…" to all", "announce to everyone that …"
+/// "Broadcast "…"", "announce to everyone that …"
 pub(super) fn broadcast<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>> {
     let object = at.after(BROADCAST)?.past(&[":"]);
-    let noun = object.past(ARTICLE).after(MESSAGE_NOUN).unwrap_or(object);
-    let noun = noun.after(&["announcement"]).unwrap_or(noun);
+    let noun = object.past(ARTICLE).after(&["message", "announcement", "note", "notice", "news"]);
+    let noun = noun.unwrap_or(object);
     let (party, text) = to_party(noun, scope).unwrap_or((Party::Everyone, noun));
     let text = text.past(&[":", ","]);
     let text = text.after(SAYING).unwrap_or(text).past(&[":"]);
@@ -30,9 +30,9 @@ pub(super) fn broadcast<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<
     } else {
         let all = text.take(extent(text, Until::Then, scope));
         let to = all.places().rev().find(|at| {
-            at.after(&["to"]).and_then(|at| at.after(EVERYONE)).is_some_and(|rest| {
-                rest.past(FILLER).is_empty()
-            })
+            at.after(&["to"])
+                .and_then(|at| at.after(EVERYONE))
+                .is_some_and(|rest| rest.past(FILLER).is_empty())
         });
         let words = to.map_or(all, |to| all.up_to(to)).text();
         (words.to_owned(), party, text.skip(all.len()))
@@ -46,9 +46,8 @@ pub(super) fn broadcast<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<
 
 /// "Send bob a note saying …", "send "…" to bob and carol", "ping dave", "say hello to erin"
 pub(super) fn send<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>> {
-    let (party, text, rest) = to_first(at, scope)
-        .or_else(|| to_last(at, scope))
-        .or_else(|| messaged(at, scope))?;
+    let (party, text, rest) =
+        to_first(at, scope).or_else(|| to_last(at, scope)).or_else(|| messaged(at, scope))?;
     scope.mention(&party);
     let mut intents = mail(&party, &text, scope);
     let mut rest = rest;
@@ -171,8 +170,9 @@ fn said<'a>(at: Cursor<'a>, silent: Text, scope: &Scope, party: &Party) -> (Text
             return (Text::Words(text), order.skip(length));
         }
     }
-    let marked = at.after(SAYING).or_else(|| at.after(&[":", ","]).filter(|at| at.is(Kind::Quoted)));
-    let about = at.after(&["about", "of", "on"]).map(|_| at);
+    let marked =
+        at.after(SAYING).or_else(|| at.after(&[":", ","]).filter(|at| at.is(Kind::Quoted)));
+    let about = at.after(&["about"]).map(|_| at);
     let text = marked.map(|text| text.past(&[":", "that"])).or(about);
     let text = text.or_else(|| at.after(&[":"])).or_else(|| at.is(Kind::Quoted).then_some(at));
     text.and_then(|text| words_for(text, scope)).unwrap_or((silent, at))

@@ -18,16 +18,34 @@ const CALLED: &[&str] =
 
 /// Between the name of an agent and its role.
 const AS: &[&str] = &[
-    "as", ", as", "to be", "to act as", "to work as", "to serve as", "acting as", "who is", ", who is",
-    "who acts as", "in the role", "in the role of", "for the role of", "with role", "with role :",
-    "with the role", "with the role of", "with the role :", "whose role is", "role :", ", role :",
+    "as",
+    ", as",
+    "to be",
+    "to act as",
+    "to work as",
+    "to serve as",
+    "acting as",
+    "who is",
+    ", who is",
+    "who acts as",
+    "in the role",
+    "in the role of",
+    "for the role of",
+    "with role",
+    "with role :",
+    "with the role",
+    "with the role of",
+    "with the role :",
+    "whose role is",
+    "role :",
+    ", role :",
 ];
 
 /// Words that end a role.
 const ROLE_ENDS: &[&str] = &[
-    "and", "&", "plus", "then", "to", "who", "that", "named", "called", "with", "as", "for", "while",
-    "please", "now", "whose", "which", "by", "but", "also", "if", "when", "because", "after", "once",
-    "known", "unless", "until", "in",
+    "and", "&", "plus", "then", "to", "who", "that", "named", "called", "with", "as", "for",
+    "while", "please", "now", "whose", "which", "by", "but", "also", "if", "when", "because",
+    "after", "once", "known", "unless", "until", "in",
 ];
 
 /// An agent as it was asked for.
@@ -44,7 +62,7 @@ pub(super) fn begins_spawning(at: Cursor<'_>) -> bool {
     object.and_then(wanted).is_some_and(|(found, _)| found.iter().all(|agent| agent.role.is_some()))
 }
 
-/// "Spawn alice (coder) and bob (tester)", "start two testers named x and y", …
+/// "Hire x (coder) and y (tester)", "start two testers named x and y", …
 pub(super) fn spawn<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>> {
     let surely = at.after(SPAWN);
     let (agents, rest) = wanted(surely.or_else(|| at.after(SPAWN_MAYBE))?)?;
@@ -102,6 +120,9 @@ fn wanted(at: Cursor<'_>) -> Option<(Vec<Wanted>, Cursor<'_>)> {
 }
 
 fn one(at: Cursor<'_>) -> Option<(Wanted, Cursor<'_>)> {
+    if at.skip(1).is(Kind::Open) {
+        return named_first(at);
+    }
     let described = at.past(ARTICLE);
     let general = described.after(AGENT_NOUN).is_some();
     if described.len() < at.len() || general { described_first(described) } else { named_first(at) }
@@ -154,11 +175,29 @@ fn described_first(at: Cursor<'_>) -> Option<(Wanted, Cursor<'_>)> {
 /// Whether a description is that of somebody, not of a thing: "tester", "db-expert", "analyst".
 fn is_person(words: Cursor<'_>) -> bool {
     const PERSON: &[&str] = &[
-        "er", "or", "ist", "ant", "ect", "yst", "lead", "expert", "dev", "critic", "qa", "ian", "eer",
+        "er", "or", "ist", "ant", "ect", "yst", "lead", "expert", "dev", "critic", "qa", "ian",
+        "eer",
     ];
-    const THING: &[&str] =
-        &["folder", "server", "container", "header", "footer", "paper", "letter", "order", "error",
-          "number", "list", "object", "project", "document", "editor", "parser", "timer", "router"];
+    const THING: &[&str] = &[
+        "folder",
+        "server",
+        "container",
+        "header",
+        "footer",
+        "paper",
+        "letter",
+        "order",
+        "error",
+        "number",
+        "list",
+        "object",
+        "project",
+        "document",
+        "editor",
+        "parser",
+        "timer",
+        "router",
+    ];
     words.last().is_some_and(|last| {
         PERSON.iter().any(|end| last.low.ends_with(end)) && !THING.contains(&last.low.as_str())
     })
@@ -167,9 +206,20 @@ fn is_person(words: Cursor<'_>) -> bool {
 /// What the new agents are to do at once, behind their description.
 fn first_task<'a>(at: Cursor<'a>, scope: &Scope, receiver: &str) -> (String, Cursor<'a>) {
     const WITH: &[&str] = &[
-        "with the prompt", "with prompt", "with the instructions", "with the instruction",
-        "with the task", "with the job", "with instructions", "with the task of", "and prompt",
-        "with the message", "with this prompt", "with this task", "whose task is", "whose job is",
+        "with the prompt",
+        "with prompt",
+        "with the instructions",
+        "with the instruction",
+        "with the task",
+        "with the job",
+        "with instructions",
+        "with the task of",
+        "and prompt",
+        "with the message",
+        "with this prompt",
+        "with this task",
+        "whose task is",
+        "whose job is",
     ];
     const PURPOSE: &[&str] =
         &["to", "who should", "who must", "who will", "that should", "who can", "who shall"];
@@ -211,9 +261,10 @@ fn proper_name(at: Cursor<'_>) -> Option<String> {
     let written = token.text.trim_matches('*').to_lowercase();
     let quoted = token.kind == Kind::Quoted && !written.contains(char::is_whitespace);
     let numbered = token.low.starts_with(|c: char| c.is_ascii_digit());
+    let marked = token.kind == Kind::Word && at.skip(1).is(Kind::Open);
     match name_of(token) {
         Some(name) => Some(name),
-        None if !written.is_empty() && (quoted || numbered) => Some(written),
+        None if !written.is_empty() && (quoted || numbered || marked) => Some(written),
         None => None,
     }
 }

@@ -82,8 +82,9 @@ fn replacement(
 /// Whether "her" is the person, not what she owns.
 fn is_object(before: Option<&Token>, after: Cursor<'_>) -> bool {
     const AFTER: &[&str] = &[
-        "to", "that", "a", "an", "the", "if", "whether", "about", "and", "or", "then", "what", "how",
-        "when", "who", "why", "know", "saying", "for", "with", "by", "of", "in", "on", "some",
+        "to", "that", "a", "an", "the", "if", "whether", "about", "and", "or", "then", "what",
+        "how", "when", "who", "why", "know", "saying", "for", "with", "by", "of", "in", "on",
+        "some", "down", "off", "go",
     ];
     const GIVING: &[&str] = &[
         "send", "tell", "ask", "give", "message", "show", "write", "let", "have", "inform", "ping",
