@@ -9,7 +9,7 @@ use super::grammar;
 use super::intent::{Intent, TaskChange, Text};
 use super::report::{self, Aim, brief};
 use super::scope::Scope;
-use crate::wire::message::{Body, Message};
+use crate::wire::message::Body;
 use serde_json::{Value, json};
 
 /// What the reply is.
@@ -189,7 +189,10 @@ fn steps_of(said: &Said, agent: &Agent<'_>, scope: &mut Scope) -> Vec<Step> {
             steps.retain(|step| !matches!(step, Step::Unclear(_)));
             steps
         }
-        Body::TaskAssignment { task_id, .. } => steps_of_task(message, task_id, agent, scope),
+        Body::TaskAssignment { task_id, subject, description, .. } => {
+            let order = if description.trim().is_empty() { subject } else { description };
+            steps_of_task(order, task_id, agent, scope)
+        }
         Body::Result { .. }
         | Body::IdleNotification { .. }
         | Body::ShutdownRequest { .. }
@@ -213,22 +216,10 @@ fn steps_of_text(text: &str, agent: &Agent<'_>, scope: &mut Scope) -> Vec<Step> 
 }
 
 /// A task is carried out like an order, and completed when all of it was understood.
-fn steps_of_task(
-    message: &Message,
-    task_id: &str,
-    agent: &Agent<'_>,
-    scope: &mut Scope,
-) -> Vec<Step> {
-    let (subject, description) = match &message.body {
-        Body::TaskAssignment { subject, description, .. } => (subject, description),
-        _ => return Vec::new(),
-    };
-    let order = if description.trim().is_empty() { subject } else { description };
+fn steps_of_task(order: &str, id: &str, agent: &Agent<'_>, scope: &mut Scope) -> Vec<Step> {
     let mut steps = steps_of_text(order, agent, scope);
-    let understood =
-        !steps.is_empty() && !steps.iter().any(|step| matches!(step, Step::Unclear(_)));
-    if understood {
-        steps.push(Step::plain("complete_task", json!({ "task_id": task_id })));
+    if !steps.is_empty() && !steps.iter().any(|step| matches!(step, Step::Unclear(_))) {
+        steps.push(Step::plain("complete_task", json!({ "task_id": id })));
     }
     steps
 }
@@ -341,7 +332,11 @@ fn created_task(result: &str) -> Option<String> {
     let json: Option<Value> = serde_json::from_str(result).ok();
     let field = json.as_ref().and_then(|task| task.get("id")).map(|id| match id {
         Value::String(id) => id.clone(),
-        other => other.to_string(),
+        id @ (Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::Array(_)
+        | Value::Object(_)) => id.to_string(),
     });
     let mut numbers = result.split(|c: char| !c.is_ascii_digit()).filter(|run| !run.is_empty());
     field.or_else(|| numbers.next().map(str::to_owned))

@@ -37,13 +37,13 @@ pub(super) fn call(done: &Done, aim: &Aim) -> String {
 
 /// Mail as it is told by somebody for whom it is data.
 pub(super) fn mail(message: &Message) -> Option<String> {
-    let told = match &message.body {
-        Body::IdleNotification { .. } => return None,
-        Body::TeammateTerminated { name, cause, exit } if message.content.is_empty() => {
-            format!("{name} is gone: {cause} ({exit})")
-        }
-        Body::TaskAssignment { task_id, subject, .. } => format!("task {task_id}: {subject}"),
-        body => format!("{} ({}): {}", message.from, body.kind(), message.content),
+    if let Body::IdleNotification { .. } = message.body {
+        return None;
+    }
+    let told = if let Body::TeammateTerminated { name, cause, exit } = &message.body {
+        format!("{name} is gone: {cause} ({exit})")
+    } else {
+        format!("{} ({}): {}", message.from, message.body.kind(), message.content)
     };
     Some(bounded(&told))
 }
@@ -56,7 +56,7 @@ pub(super) fn unseen_mail(said: &[Said], done: &[Done]) -> Vec<String> {
         .flat_map(|call| letters(&call.result))
         .collect();
     let mails = said.iter().filter_map(|said| match said {
-        Said::Mail(message) => Some(message),
+        Said::Mail(message) => Some(message.as_ref()),
         Said::Typed(_) => None,
     });
     mails

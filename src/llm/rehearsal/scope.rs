@@ -51,7 +51,7 @@ impl Scope {
         match party {
             Party::Names(names) => self.last.clone_from(names),
             Party::Everyone => {
-                self.last = self.agents.iter().map(|(name, _)| name.clone()).collect()
+                self.last = self.agents.iter().map(|(name, _)| name.clone()).collect();
             }
         }
     }

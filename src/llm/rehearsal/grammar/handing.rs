@@ -73,7 +73,7 @@ pub(super) fn hand<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>> 
     } else {
         return None;
     };
-    deliver(party, form, scope)
+    deliver(&party, &form, scope)
 }
 
 /// Those behind a verb of handing. "Let me see" and "tell me whether" hand nothing to anybody.
@@ -89,7 +89,7 @@ fn receivers<'a>(at: Cursor<'a>, scope: &Scope) -> Option<(Party, Cursor<'a>)> {
 /// "bob should …", "carol must be told that …", "alice: …"
 pub(super) fn addressed<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>> {
     let (party, form) = subject(at, scope).or_else(|| called(at, scope))?;
-    deliver(party, form, scope)
+    deliver(&party, &form, scope)
 }
 
 /// Somebody named before what is to be done.
@@ -159,24 +159,24 @@ fn told(at: Cursor<'_>) -> Option<Form<'_>> {
     (!text.is_empty()).then_some(Form::Words(text))
 }
 
-fn deliver<'a>(party: Party, form: Form<'a>, scope: &mut Scope) -> Option<Parsed<'a>> {
-    let own = party == Party::Names(vec![scope.me.clone()]);
-    if let (Form::Order(order), true) = (&form, own) {
+fn deliver<'a>(party: &Party, form: &Form<'a>, scope: &mut Scope) -> Option<Parsed<'a>> {
+    let own = *party == Party::Names(vec![scope.me.clone()]);
+    if let (Form::Order(order), true) = (form, own) {
         // The rest of the sentence is simply the next command.
         return Some(Parsed { intents: Vec::new(), rest: *order });
     }
-    let receiver = match &party {
+    let receiver = match party {
         Party::Names(names) if names.len() == 1 => names.concat(),
         Party::Names(_) | Party::Everyone => String::new(),
     };
     let mut heard = scope.clone();
-    heard.mention(&party);
+    heard.mention(party);
     let mut before = Vec::new();
-    let (text, rest) = match form {
+    let (text, rest) = match *form {
         Form::Order(order) => {
             let words = order.take(extent(order, Until::Handover, &heard));
             let rest = order.skip(words.len());
-            if let (true, Party::Names(names)) = (ends_somebody(words), &party) {
+            if let (true, Party::Names(names)) = (ends_somebody(words), party) {
                 return Some(Parsed { intents: stopping::each(names, None, scope), rest });
             }
             let text = wording::imperative(words, &heard, &receiver);
@@ -204,7 +204,7 @@ fn deliver<'a>(party: Party, form: Form<'a>, scope: &mut Scope) -> Option<Parsed
         Form::Words(words) => words_for(words, &heard)?,
     };
     *scope = heard;
-    before.extend(mail(&party, &text, scope));
+    before.extend(mail(party, &text, scope));
     Some(Parsed { intents: before, rest })
 }
 

@@ -145,7 +145,7 @@ fn sender(at: Cursor<'_>, scope: &Scope) -> Option<String> {
         }
         let named = place.after(&["from", "by", "did", "has"])?;
         match scope.party(named)?.0 {
-            Party::Names(names) => names.into_iter().next(),
+            Party::Names(senders) => senders.into_iter().next(),
             Party::Everyone => None,
         }
     });

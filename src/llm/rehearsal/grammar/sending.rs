@@ -1,7 +1,7 @@
 //! Messages and broadcasts: who gets which words, in either order.
 
 use super::super::cursor::Cursor;
-use super::super::intent::{Intent, Text};
+use super::super::intent::Text;
 use super::super::lexer::Kind;
 use super::super::lexicon::{
     AND, ARTICLE, ASKING, BROADCAST, EVERYONE, FILLER, MESSAGE, MESSAGE_NOUN, OUTCOME_NOUN, SAYING,

@@ -62,8 +62,8 @@ fn created(at: Cursor<'_>, scope: &Scope) -> Option<Vec<Intent>> {
     let order = words.after(&["to"]).filter(|_| direct.is_some());
     let words = order.unwrap_or_else(|| words.past(ENTITLED));
     let first = words.places().find(|at| at.after(FIRST).is_some());
-    let owned = |place| Some((place, owner_at(place, scope)?.0));
-    let late = behind.places().chain(words.places()).find_map(owned);
+    let given = |place| Some((place, owner_at(place, scope)?.0));
+    let late = behind.places().chain(words.places()).find_map(given);
     let ends = [first, late.as_ref().map(|(place, _)| *place)];
     let words = ends.into_iter().flatten().fold(words, Cursor::up_to);
     let subject = match words.first() {

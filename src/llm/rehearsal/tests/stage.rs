@@ -114,7 +114,7 @@ impl Stage {
                         }
                         calls.push((name.clone(), input.clone()));
                     }
-                    other => panic!("a rehearsal never says {other:?}"),
+                    Block::ToolResult { .. } | Block::Opaque { .. } => panic!("{block:?}"),
                 }
             }
             let mail = self.meanwhile.take();
