@@ -96,44 +96,63 @@ fn sql(words: &str) -> String {
     comment + &statements.collect::<String>()
 }
 
-/// "a users table", "users and orders tables", "a table called users", "a table of users".
+/// "a users table", "users and orders tables", "tables a, b and c", "a table called users".
 fn tables(words: &[String]) -> Vec<String> {
-    const BEFORE: &[&str] = &[
-        "a", "an", "the", "and", "with", "simple", "new", "small", "two", "three", "one", "sql",
-        "its", "database", "define", "defining",
+    const STOPS: &[&str] = &[
+        "a",
+        "an",
+        "the",
+        "with",
+        "simple",
+        "new",
+        "small",
+        "two",
+        "three",
+        "one",
+        "sql",
+        "its",
+        "database",
+        "define",
+        "defining",
+        "called",
+        "named",
+        "for",
+        "of",
+        "table",
+        "tables",
+        "columns",
+        "fields",
+        "script",
+        "schema",
+        "file",
+        "containing",
+        "that",
+        "which",
+        "has",
+        "have",
     ];
-    const AFTER: &[&str] = &["called", "named", "for", "of"];
-    let mut found = Vec::new();
-    for (at, _) in
-        words.iter().enumerate().filter(|(_, word)| matches!(word.as_str(), "table" | "tables"))
-    {
-        let named = words.get(at + 1..).unwrap_or_default();
-        let named = match named {
-            [link, rest @ ..] if AFTER.contains(&link.as_str()) => {
-                rest.iter().find(|word| !BEFORE.contains(&word.as_str()))
+    let is_name = |word: &&String| !STOPS.contains(&word.as_str());
+    let mut found: Vec<String> = Vec::new();
+    for (at, noun) in words.iter().enumerate() {
+        let (before, after) = (words.get(..at).unwrap_or_default(), words.get(at + 1..));
+        let after = after.unwrap_or_default();
+        let linked =
+            matches!(after.first().map(String::as_str), Some("called" | "named" | "for" | "of"));
+        let behind = after.iter().skip(usize::from(linked)).skip_while(|word| *word == "the");
+        let mut names: Vec<_> = match noun.as_str() {
+            "table" if linked => behind.take_while(is_name).take(1).collect(),
+            "table" => before.iter().rev().take_while(is_name).take(1).collect(),
+            "tables" if linked => behind.take_while(is_name).collect(),
+            "tables" => {
+                let mut names: Vec<_> = before.iter().rev().take_while(is_name).collect();
+                names.reverse();
+                if names.is_empty() { behind.take_while(is_name).collect() } else { names }
             }
-            _ => None,
+            _ => Vec::new(),
         };
-        if let Some(name) = named {
-            found.push(name.clone());
-            continue;
-        }
-        let mut before: Vec<String> = Vec::new();
-        let mut joined = true;
-        for word in words.get(..at).unwrap_or_default().iter().rev() {
-            match word.as_str() {
-                "and" if words.get(at).is_some_and(|noun| noun == "tables") => joined = true,
-                other if BEFORE.contains(&other) || matches!(other, "table" | "tables") => break,
-                other if joined => {
-                    before.push(other.to_owned());
-                    joined = words.get(at).is_some_and(|noun| noun == "tables");
-                }
-                _ => break,
-            }
-        }
-        found.extend(before.into_iter().rev());
+        names.retain(|name| *name != "and" && !found.contains(name));
+        found.extend(names.into_iter().cloned());
     }
-    found.dedup();
     if found.is_empty() { vec!["items".into()] } else { found }
 }
 

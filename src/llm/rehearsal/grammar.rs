@@ -50,6 +50,8 @@ const OF_COMMANDS: &[Rule] = &[
     looking::roster,
     writing::append,
     files::remove,
+    files::transfer,
+    files::make_folder,
     files::list,
     files::check,
     files::read,
@@ -223,7 +225,7 @@ fn past_ties<'a>(at: Cursor<'a>, scope: &Scope) -> Cursor<'a> {
 }
 
 /// "Wait.", "You are bob, the tester.", "This is the lead.": nothing to do.
-fn resting<'a>(at: Cursor<'a>, _: &mut Scope) -> Option<Parsed<'a>> {
+fn resting<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>> {
     const INTRODUCTION: &[&str] = &[
         "you are",
         "you're",
@@ -242,42 +244,16 @@ fn resting<'a>(at: Cursor<'a>, _: &mut Scope) -> Option<Parsed<'a>> {
     if at.after(INTRODUCTION).is_some() {
         return Some(Parsed { intents: vec![Intent::Rest], rest: at.skip(at.len()) });
     }
-    let rest = at.after(REST)?;
-    let object = rest.past(&[
-        "for",
-        "instructions",
-        "further",
-        "instruction",
-        "orders",
-        "work",
-        "a",
-        "an",
-        "moment",
-        "more",
-        "new",
-        "my",
-        "the",
-        "next",
-        "your",
-        "until",
-        "you",
-        "get",
-        "are",
-        "told",
-        "messages",
-        "mail",
-        "bit",
-        "idle",
-        "hear",
-        "from",
-        "me",
-        "lead",
-        "to",
-        "patiently",
-        "quietly",
-        "while",
-    ]);
-    object.past(FILLER).is_empty().then_some(Parsed { intents: vec![Intent::Rest], rest: object })
+    let rest = at.after(REST)?.past(&["patiently", "quietly", "idle", "a moment", "a bit"]);
+    if rest.after(&["for", "until", "till", "further"]).is_some() {
+        // What is to come after the waiting cannot be: the turn ends.
+        let last = extent(rest, Until::Then, scope) == rest.len();
+        let intent = if last { Intent::Rest } else { Intent::Unclear(at.text().into()) };
+        return Some(Parsed { intents: vec![intent], rest: rest.skip(rest.len()) });
+    }
+    let rest = rest.past(&["instructions", "orders", "to", "work", "help"]).past(FILLER);
+    let ends = rest.is_empty() || rest.after(AND).is_some() || rest.after(THEN).is_some();
+    ends.then_some(Parsed { intents: vec![Intent::Rest], rest })
 }
 
 /// "Report back.", "Let me know what you find.": said by the closing text of the turn.

@@ -65,8 +65,9 @@ pub(super) const MESSAGE_NOUN: &[&str] = &[
 
 /// What is sent when the work of the turn is meant.
 pub(super) const OUTCOME_NOUN: &[&str] = &[
-    "result", "results", "output", "outcome", "findings", "finding", "report", "summary",
-    "status report", "update", "status update", "answer", "status", "progress report",
+    "content", "contents", "result", "results", "output", "outcome", "findings", "finding",
+    "report", "summary", "status report", "update", "status update", "answer", "status",
+    "progress report",
 ];
 
 /// Between a message and its text.
@@ -111,8 +112,8 @@ pub(super) const LOOK: &[&str] = &[
 
 /// Begins a question.
 pub(super) const QUESTION: &[&str] = &[
-    "who", "who's", "what", "what's", "which", "how", "how's", "is", "are", "do", "does", "did",
-    "has", "have", "any", "where", "whether", "when", "why",
+    "anything", "who", "who's", "what", "what's", "which", "how", "how's", "is", "are", "do",
+    "does", "did", "has", "have", "any", "where", "whether", "when", "why",
 ];
 
 /// Looks whether something is so.
@@ -128,8 +129,8 @@ pub(super) const CHECK: &[&str] = &[
 
 /// Makes a file.
 pub(super) const WRITE: &[&str] = &[
-    "create", "write", "make", "generate", "produce", "save", "put", "store", "draft", "prepare",
-    "compose", "build", "add", "set up", "write down", "write out", "touch", "place",
+    "create", "write", "overwrite", "make", "generate", "produce", "save", "put", "store", "draft",
+    "prepare", "compose", "build", "add", "set up", "write down", "write out", "touch", "place",
 ];
 
 /// Between a file and what is in it.
@@ -195,7 +196,9 @@ pub(super) const TASK_NOUN: &[&str] = &[
 
 /// A courtesy, or a word that only ties sentences together.
 pub(super) const COURTESY: &[&str] = &[
-    "please", "kindly", "pls", "could you", "can you", "would you", "will you", "could we",
+    "gracefully", "politely", "cleanly", "properly", "gently", "safely", "immediately", "sure",
+    "fine", "perfect", "nice", "cool", "yes", "yeah", "awesome", "excellent", "meanwhile", "today",
+    "sorry", "please", "kindly", "pls", "could you", "can you", "would you", "will you", "could we",
     "can we", "could you please", "now", "first", "firstly", "second", "secondly", "third",
     "thirdly", "next", "also", "just", "finally", "lastly", "go ahead and", "i want you to",
     "i'd like you to", "i would like you to", "i need you to", "you should", "you must",
@@ -238,15 +241,17 @@ pub(super) const FORBID: &[&str] = &[
 
 /// Adds nothing at the end of a command.
 pub(super) const FILLER: &[&str] = &[
-    "please", "now", "gracefully", "politely", "cleanly", "nicely", "properly", "gently", "orderly",
-    "for me", "for us", "thanks", "thank you", "too", "as well", "again", "immediately", "at once",
-    "right away", "quickly", "today", "in order", "safely", ",", ":", "right now", "softly",
-    "first", "straight away", "pls", "asap", "in a graceful way", "in the shell", "in a shell",
-    "in bash", "in the terminal", "in the workspace", "on the shell", "with grace", "orderly",
-    "both", "all", "in turn", "one after the other", "then", "soon", "kindly", "forthwith",
-    "to the team", "in the current folder", "in the current directory", "here", "there",
-    "afterwards", "from the team", "next", "finally", "of the team", "me", "us", "if you can",
-    "if possible", "if you like", "when you can", "in it", "inside", "in there", "inside it",
+    "on the team", "in the team", "for now", "please", "now", "gracefully", "politely", "cleanly",
+    "nicely", "properly", "gently", "orderly", "for me", "for us", "thanks", "thank you", "too",
+    "as well", "again", "immediately", "at once", "right away", "quickly", "today", "in order",
+    "safely", ",", ":", "right now", "softly", "first", "straight away", "pls", "asap",
+    "in a graceful way", "in the shell", "in a shell", "in bash", "in the terminal",
+    "in the workspace", "on the shell", "with grace", "orderly", "both", "all", "in turn",
+    "one after the other", "then", "soon", "kindly", "forthwith", "to the team",
+    "in the current folder", "in the current directory", "here", "there", "afterwards",
+    "from the team", "next", "finally", "of the team", "me", "us", "if you can", "on the team",
+    "in the team", "if possible", "if you like", "when you can", "in it", "inside", "in there",
+    "inside it",
 ];
 
 /// Everybody on the team.
@@ -333,7 +338,7 @@ pub(super) const REST: &[&str] = &[
 /// Works on the task list.
 pub(super) const TASK_VERB: &[&str] = &[
     "claim", "take", "pick up", "grab", "complete", "finish", "close", "mark", "cancel", "fail",
-    "resolve", "take on", "take over",
+    "resolve", "take on", "take over", "rename", "copy", "move",
 ];
 
 /// Asks for a closing word.

@@ -281,6 +281,9 @@ fn steps_of_intent(intent: Intent, agent: &Agent<'_>) -> Vec<Step> {
             Step::bash(&format!("ls -la -- {}", shell(&folder)))
         }
         Intent::RemoveFile { path } => Step::bash(&format!("rm -- {}", shell(&path))),
+        Intent::MakeFolder { path } => Step::bash(&format!("mkdir -p -- {}", shell(&path))),
+        Intent::Copy { from, to } => Step::bash(&format!("cp -- {} {}", shell(&from), shell(&to))),
+        Intent::Move { from, to } => Step::bash(&format!("mv -- {} {}", shell(&from), shell(&to))),
         Intent::Run { command } => Step::bash(&command),
         Intent::CreateTask { subject, after, owner } => {
             let mut input = json!({ "subject": subject });

@@ -4,7 +4,7 @@ use super::super::cursor::Cursor;
 use super::super::intent::Intent;
 use super::super::lexer::Kind;
 use super::super::lexicon::{
-    AND, ARTICLE, CHECK, FILE_NAMED, FILE_NOUN, FILLER, LOOK, QUESTION, REMOVE, RUN,
+    AND, ARTICLE, CHECK, FILE_NAMED, FILE_NOUN, FILLER, LOOK, QUESTION, REMOVE, RUN, WRITE,
 };
 use super::super::scope::{Scope, is_name_like, path_of};
 use super::Parsed;
@@ -13,6 +13,28 @@ use super::Parsed;
 pub(super) fn remove<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>> {
     let paths = paths(at.after(REMOVE)?, scope);
     for_each(at, paths, |path| Intent::RemoveFile { path }, scope)
+}
+
+/// "Make a folder called x"
+pub(super) fn make_folder<'a>(at: Cursor<'a>, _: &mut Scope) -> Option<Parsed<'a>> {
+    let kind = at.after(WRITE)?.past(ARTICLE).past(&["empty"]);
+    let name = kind.after(&["folder", "directory", "dir"])?.past(FILE_NAMED);
+    let path = name.first().filter(|name| name.kind == Kind::Quoted || is_command(&name.low))?;
+    let intent = Intent::MakeFolder { path: path.text.clone() };
+    Some(Parsed { intents: vec![intent], rest: name.skip(1) })
+}
+
+/// "Rename x to y", "copy x to y"
+pub(super) fn transfer<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>> {
+    let copies = at.after(&["copy"]);
+    let object = copies.or_else(|| at.after(&["rename", "move"]))?;
+    let [from, to] = <[String; 2]>::try_from(paths(object, scope)).ok()?;
+    scope.file = Some(to.clone());
+    let intent = match copies {
+        Some(_) => Intent::Copy { from, to },
+        None => Intent::Move { from, to },
+    };
+    Some(Parsed { intents: vec![intent], rest: at.skip(at.len()) })
 }
 
 /// "List the files in src/", "what files are there?"

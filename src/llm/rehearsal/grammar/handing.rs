@@ -4,9 +4,9 @@ use super::super::cursor::Cursor;
 use super::super::intent::{Intent, Text};
 use super::super::lexer::Kind;
 use super::super::lexicon::{
-    AND, FILLER, HAND, HAND_BARE, MODAL, SHUT_DOWN, TOLD, WHAT_CAME_OUT, is_verb,
+    AND, COURTESY, FILLER, HAND, HAND_BARE, MODAL, SHUT_DOWN, TOLD, WHAT_CAME_OUT, is_verb,
 };
-use super::super::scope::{Party, Scope, is_name_like, owner, path_of};
+use super::super::scope::{Party, Scope, is_name_like, path_of};
 use super::{Parsed, Until, extent, past_ties, read_clause, stopping, wording};
 
 /// Before a question that is handed on.
@@ -110,11 +110,18 @@ fn subject<'a>(at: Cursor<'a>, scope: &Scope) -> Option<(Party, Form<'a>)> {
     Some((party, Form::Order(order)))
 }
 
-/// "alice, …", "bob: …"
+/// "alice, …", "bob: …", "could carol …?"
 fn called<'a>(at: Cursor<'a>, scope: &Scope) -> Option<(Party, Form<'a>)> {
+    if let Some(asked) = at.after(&["could", "can", "would", "will", "should", "must", "may"]) {
+        let (party, rest) = named(asked, scope)?;
+        let order = rest.past(BETWEEN);
+        return is_verb(order.word()).then_some((party, Form::Order(order)));
+    }
     let (party, rest) = named(at, scope)?;
-    let order = rest.after(&[",", ":"])?.past(BETWEEN);
-    acts(&party, order, scope).then_some((party, Form::Order(order)))
+    let order = rest.after(&[",", ":"])?.past(BETWEEN).past(COURTESY);
+    let single = matches!(&party, Party::Names(names) if names.len() == 1);
+    let acts = acts(&party, order, scope) || single && is_verb(order.word()) && order.len() > 1;
+    acts.then_some((party, Form::Order(order)))
 }
 
 fn named<'a>(at: Cursor<'a>, scope: &Scope) -> Option<(Party, Cursor<'a>)> {
@@ -165,12 +172,9 @@ fn deliver<'a>(party: &Party, form: &Form<'a>, scope: &mut Scope) -> Option<Pars
         // The rest of the sentence is simply the next command.
         return Some(Parsed { intents: Vec::new(), rest: *order });
     }
-    let receiver = match party {
-        Party::Names(names) if names.len() == 1 => names.concat(),
-        Party::Names(_) | Party::Everyone => String::new(),
-    };
     let mut heard = scope.clone();
     heard.mention(party);
+    let receivers = heard.last.clone();
     let mut before = Vec::new();
     let (text, rest) = match *form {
         Form::Order(order) => {
@@ -179,13 +183,13 @@ fn deliver<'a>(party: &Party, form: &Form<'a>, scope: &mut Scope) -> Option<Pars
             if let (true, Party::Names(names)) = (ends_somebody(words), party) {
                 return Some(Parsed { intents: stopping::each(names, None, scope), rest });
             }
-            let text = wording::imperative(words, &heard, &receiver);
+            let text = wording::imperative(words, &heard, &receivers);
             remember(words, &mut heard);
             (Text::Words(text), rest)
         }
         Form::Question(words) => {
             let length = extent(words, Until::Then, &heard);
-            let text = wording::question(words.take(length), &heard, &receiver);
+            let text = wording::question(words.take(length), &heard, &receivers);
             (Text::Words(text), words.skip(length))
         }
         Form::Finding(words) => match found_out(words, &mut heard) {
@@ -197,8 +201,7 @@ fn deliver<'a>(party: &Party, form: &Form<'a>, scope: &mut Scope) -> Option<Pars
         },
         Form::Wish(words) => {
             let length = extent(words, Until::Then, &heard);
-            let asker = if scope.me == "lead" { "the lead" } else { &scope.me };
-            let text = format!("Send {asker} {}.", words.take(length).text());
+            let text = format!("Send {} {}.", scope.seen_by_others(), words.take(length).text());
             (Text::Words(text), words.skip(length))
         }
         Form::Words(words) => words_for(words, &heard)?,
@@ -270,13 +273,12 @@ fn ends_somebody(order: Cursor<'_>) -> bool {
 
 /// Files and agents named in an order are what later words refer to.
 fn remember(order: Cursor<'_>, scope: &mut Scope) {
-    for token in order.tokens() {
+    for (at, token) in order.places().filter_map(|at| at.first().map(|token| (at, token))) {
         if let Some(path) = path_of(token) {
             scope.file = Some(path);
         }
-        let name = owner(&token.low).unwrap_or(&token.low);
-        if scope.knows(name) {
-            scope.last = vec![name.to_owned()];
+        if let Some(name) = wording::mentioned(order.up_to(at).last(), token, scope) {
+            scope.last = vec![name];
         }
     }
 }

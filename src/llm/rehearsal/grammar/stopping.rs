@@ -78,7 +78,9 @@ pub(super) fn each(names: &[String], reason: Option<&str>, scope: &mut Scope) ->
 /// Who is to be ended.
 fn object<'a>(at: Cursor<'a>, scope: &Scope) -> Option<(Party, Cursor<'a>)> {
     let around = SHUT.iter().find_map(|(verb, particle)| {
-        let (party, rest) = scope.party(at.after(&[*verb])?)?;
+        let object = at.after(&[*verb])?;
+        let all = object.after(&["everything"]).map(|rest| (Party::Everyone, rest));
+        let (party, rest) = all.or_else(|| scope.party(object))?;
         Some((party, rest.after(&[*particle])?))
     });
     around.or_else(|| {

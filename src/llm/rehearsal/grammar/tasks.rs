@@ -70,7 +70,7 @@ fn created(at: Cursor<'_>, scope: &Scope) -> Option<Vec<Intent>> {
         Some(quote) if quote.kind == Kind::Quoted && words.skip(1).past(FILLER).is_empty() => {
             quote.text.clone()
         }
-        Some(_) if order.is_some() => wording::imperative(words, scope, ""),
+        Some(_) if order.is_some() => wording::imperative(words, scope, &[]),
         Some(_) => words.text().to_owned(),
         None => return None,
     };

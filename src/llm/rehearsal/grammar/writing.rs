@@ -4,8 +4,8 @@ use super::super::cursor::Cursor;
 use super::super::intent::{Content, Intent};
 use super::super::lexer::Kind;
 use super::super::lexicon::{
-    AND, APPEND, ARTICLE, EDIT, FILE_NAMED, FILE_NOUN, FILLER, HOLDING, LINES, READING, REPLACE,
-    SAYING, WRITE,
+    AND, APPEND, ARTICLE, EDIT, FILE_NAMED, FILE_NOUN, FILLER, HOLDING, LINES, NO_NAME, READING,
+    REPLACE, SAYING, WRITE,
 };
 use super::super::scope::{Scope, path_of};
 use super::files::paths;
@@ -102,7 +102,8 @@ struct Place<'a> {
 fn place_of_new(object: Cursor<'_>) -> Option<Place<'_>> {
     let token_at = |at: Cursor<'_>, named: bool| {
         let token = at.first()?;
-        let loose = named && matches!(token.kind, Kind::Word | Kind::Quoted);
+        let word = token.kind == Kind::Word && !NO_NAME.contains(&token.low.as_str());
+        let loose = named && (word || token.kind == Kind::Quoted);
         path_of(token).or_else(|| loose.then(|| token.text.clone()))
     };
     let behind = |phrases: &'static [&'static str], named| {

@@ -159,3 +159,103 @@ proptest! {
         }
     }
 }
+
+/// Forms that the generators do not build: one line each, with the calls in short.
+#[test]
+fn further_ways_to_say_it() {
+    let cases: &[(&str, &[&str])] = &[
+        ("Spawn ann: coder, ben: tester", &["spawn_teammate ann", "spawn_teammate ben"]),
+        ("hire two testers named ann and ben", &["spawn_teammate ann", "spawn_teammate ben"]),
+        ("I need a tester named ann", &["spawn_teammate ann"]),
+        ("Could ann please send ben a message?", &["send_message ann"]),
+        ("ann, please say hi to ben", &["send_message ann"]),
+        ("Have ann create a.txt and ben create b.txt", &["send_message ann", "send_message ben"]),
+        (
+            "Ask ann to write a.txt and ask ben to read it",
+            &["send_message ann", "send_message ben"],
+        ),
+        ("send ann \"x\" and ben \"y\"", &["send_message ann", "send_message ben"]),
+        ("Pass \"x\" on to ann", &["send_message ann"]),
+        ("Can you tell ann to stop?", &["shutdown_teammate ann"]),
+        (
+            "Gracefully shut down ann, then list the team",
+            &["shutdown_teammate ann", "list_teammates "],
+        ),
+        ("Ask ann to run `ls`, then show the team", &["send_message ann", "list_teammates "]),
+        ("Tell ann what is in a.txt", &["read_file a.txt", "send_message ann"]),
+        ("Run `ls` and tell ann the result", &["bash ls", "send_message ann"]),
+        ("Create a folder called data", &["bash mkdir -p -- data"]),
+        ("Rename a.txt to b.txt", &["bash mv -- a.txt b.txt"]),
+        ("Delete a.txt and show the files", &["bash rm -- a.txt", "bash ls -la"]),
+        ("Append \"it's\" to a.txt", &["bash printf '%s\\n' 'it'\\''s' >> a.txt"]),
+        ("Wait for ann, then show the team", &[]),
+        ("run cargo test, then show me the results", &["bash cargo test"]),
+        (
+            "Stop ann and ben, then tell cat that they are gone",
+            &["shutdown_teammate ann", "shutdown_teammate ben", "send_message cat"],
+        ),
+    ];
+    for (text, expected) in cases {
+        let short = |(tool, input): &(String, Value)| {
+            let object = ["name", "to", "path", "command"]
+                .map(|key| input[key].as_str().unwrap_or_default());
+            format!("{tool} {}", object.concat())
+        };
+        assert_eq!(led(text).calls.iter().map(short).collect::<Vec<_>>(), *expected, "{text}");
+    }
+}
+
+#[test]
+fn words_are_put_as_the_receiver_reads_them() {
+    for (text, content) in [
+        ("Have ann send ben a message and tell him hi", "Send ben a message and tell ben hi."),
+        ("Tell ann to send me a message", "Send the lead a message."),
+        (
+            "Ask ann to send you her notes when she is done",
+            "Send the lead your notes when you are done.",
+        ),
+        ("Ask ann whether the tests pass", "Can you say whether the tests pass?"),
+        ("Ask ann for a status report", "Send the lead a status report."),
+        ("Tell ann: \"Do it. Now!\"", "Do it. Now!"),
+    ] {
+        assert_eq!(led(text).calls, [message("ann", content)], "{text}");
+    }
+}
+
+#[test]
+fn described_content_fits_and_says_who_wrote_it() {
+    for (order, parts) in [
+        (
+            "Create a.sql with users and orders tables",
+            vec!["TABLE users (", "TABLE orders (", "-- "],
+        ),
+        ("Create a.sql with tables cats, dogs", vec!["TABLE cats (", "TABLE dogs ("]),
+        (
+            "Create a.sql with a books table with columns id, title and isbn",
+            vec!["TABLE books (", "title", "isbn"],
+        ),
+        (
+            "Create a python script called a.py that prints cats",
+            vec!["# ", "print(", "prints cats"],
+        ),
+        ("Make a.json with a list of cats", vec!["\"description\": \"a list of cats\""]),
+        ("Write a poem about cats to a.md", vec!["# A", "poem about cats"]),
+        ("Create a.toml", vec!["# a"]),
+    ] {
+        let calls = led(order).calls;
+        let content = calls[0].1["content"].as_str().unwrap();
+        assert!(content.contains("rehearsal model"), "{order}: {content}");
+        for part in parts {
+            assert!(content.contains(part), "{order}: {content}");
+        }
+    }
+    for (order, content) in [
+        ("Create an empty file called a.txt", ""),
+        ("Create a.txt with lines red, green and blue", "red\ngreen\nblue"),
+        ("make a file a.txt with these lines: \"a b\", \"c\"", "a b\nc"),
+        ("Write the words good day into a.txt", "good day"),
+        ("Create a.txt saying good day", "good day"),
+    ] {
+        assert_eq!(led(order).calls[0].1["content"], json!(content), "{order}");
+    }
+}
