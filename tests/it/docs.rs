@@ -137,9 +137,9 @@ fn is_missing(program: &str) -> bool {
 }
 
 fn run_line(team: &Team, line: &Line, at: &str) {
-    let missing = OPTIONAL.iter().find(|it| {
-        line.command.split_whitespace().any(|word| word == **it) && is_missing(it)
-    });
+    let missing = OPTIONAL
+        .iter()
+        .find(|it| line.command.split_whitespace().any(|word| word == **it) && is_missing(it));
     if let Some(program) = missing {
         eprintln!("SKIPPED, {program} is not installed: {}", line.command);
         return;
