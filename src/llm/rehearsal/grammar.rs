@@ -155,6 +155,11 @@ fn read_clause<'a>(ahead: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>> {
     Some(Parsed { rest: ahead.skip(clause.len()), ..read })
 }
 
+/// Whether a condition stands in a command: nobody here can watch for it.
+fn depends(at: Cursor<'_>) -> bool {
+    at.places().any(|at| at.after(CONDITION).is_some())
+}
+
 /// Where a command ends, by what may stand behind it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Until {

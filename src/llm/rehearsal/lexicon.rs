@@ -59,8 +59,8 @@ pub(super) const MESSAGE: &[&str] = &[
 /// What is sent.
 pub(super) const MESSAGE_NOUN: &[&str] = &[
     "message", "messages", "note", "mail", "email", "dm", "line", "greeting", "greetings", "hello",
-    "hi", "reply", "answer", "question", "reminder", "ping", "text", "word", "memo", "notice",
-    "thanks", "text message",
+    "hi", "reply", "question", "reminder", "ping", "text", "word", "memo", "notice", "thanks",
+    "text message",
 ];
 
 /// What is sent when the work of the turn is meant.
@@ -236,7 +236,7 @@ pub(super) const CONDITION: &[&str] = &[
 /// Forbids.
 pub(super) const FORBID: &[&str] = &[
     "don't", "do not", "dont", "never", "must not", "you must not", "no need to", "avoid",
-    "refrain from", "stop trying to",
+    "refrain from", "not to", "not", "stop trying to",
 ];
 
 /// Adds nothing at the end of a command.

@@ -181,10 +181,20 @@ fn what_is_forbidden_or_depends_is_left_undone() {
         "Shut down ben when he is ready",
         "Unless told so stop ben",
         "Stop ben from deleting files",
+        "Delete a.txt if it is empty",
+        "Create a.txt if it is missing",
+        "Write \"x\" to a.txt unless it exists",
+        "run ./deploy.sh when the tests pass",
+        "Complete task 3 once ben is done",
+        "ann should not run `ls`",
+        "Rename a.txt to b.txt if you must",
         "Spawn ann (coder) unless ben is there",
     ] {
         assert_eq!(led(text).calls, [], "{text}");
     }
+    let told = led("Ask ann not to run `ls`").calls;
+    assert_eq!(told[0].1["to"], "ann");
+    assert_eq!(ordered("ann", told[0].1["content"].as_str().unwrap()).calls, []);
 }
 
 #[test]

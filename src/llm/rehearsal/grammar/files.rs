@@ -7,11 +7,11 @@ use super::super::lexicon::{
     AND, ARTICLE, CHECK, FILE_NAMED, FILE_NOUN, FILLER, LOOK, QUESTION, REMOVE, RUN, WRITE,
 };
 use super::super::scope::{Scope, is_name_like, path_of};
-use super::Parsed;
+use super::{Parsed, depends};
 
 /// "Delete x"
 pub(super) fn remove<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>> {
-    let paths = paths(at.after(REMOVE)?, scope);
+    let paths = paths(at.after(REMOVE).filter(|object| !depends(*object))?, scope);
     for_each(at, paths, |path| Intent::RemoveFile { path }, scope)
 }
 
@@ -27,7 +27,7 @@ pub(super) fn make_folder<'a>(at: Cursor<'a>, _: &mut Scope) -> Option<Parsed<'a
 /// "Rename x to y", "copy x to y"
 pub(super) fn transfer<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>> {
     let copies = at.after(&["copy"]);
-    let object = copies.or_else(|| at.after(&["rename", "move"]))?;
+    let object = copies.or_else(|| at.after(&["rename", "move"])).filter(|at| !depends(*at))?;
     let [from, to] = <[String; 2]>::try_from(paths(object, scope)).ok()?;
     scope.file = Some(to.clone());
     let intent = match copies {
@@ -71,7 +71,6 @@ pub(super) fn check<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>>
         "available",
         "existing",
         "created",
-        "exist?",
         "missing",
     ];
     let object = at.after(CHECK)?;
@@ -108,7 +107,7 @@ pub(super) fn run<'a>(at: Cursor<'a>, _: &mut Scope) -> Option<Parsed<'a>> {
         }
         return Some(Parsed { intents: commands, rest });
     }
-    object.first().filter(|word| is_command(&word.low))?;
+    object.first().filter(|word| is_command(&word.low) && !depends(object))?;
     let fillers = |length: &usize| object.skip(*length).past(FILLER).is_empty();
     let length = (1..=object.len()).find(fillers).unwrap_or(object.len());
     let command = object.take(length).text().to_owned();

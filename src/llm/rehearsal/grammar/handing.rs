@@ -264,6 +264,7 @@ pub(super) fn mail(party: &Party, text: &Text, scope: &Scope) -> Vec<Intent> {
 
 /// "to stop", "to shut down": the order ends its receiver.
 fn ends_somebody(order: Cursor<'_>) -> bool {
+    let order = order.past(&["be"]);
     let ended = order.after(SHUT_DOWN).or_else(|| order.after(&["exit", "leave", "go home"]));
     ended.is_some_and(|rest| {
         let own = ["working", "work", "itself", "himself", "herself", "themselves"];

@@ -146,17 +146,11 @@ fn noun(at: Cursor<'_>) -> Option<(Text, Cursor<'_>)> {
     }
     // One word may describe it: "a status report" is known, "a warm greeting" is not.
     let described = if object.len() < at.len() { object.skip(1) } else { object };
-    let outcome = |at: Cursor<'_>| at.after(OUTCOME_NOUN).map(Cursor::len);
-    let message = |at: Cursor<'_>| at.after(MESSAGE_NOUN).map(Cursor::len);
-    for place in [object, described] {
-        if message(place).is_some() && place.word() != "answer" {
-            return Some((Text::Greeting, place.after(MESSAGE_NOUN)?));
-        }
-        if outcome(place).is_some() && object.len() < at.len() {
-            return Some((Text::Outcome, place.after(OUTCOME_NOUN)?));
-        }
-    }
-    None
+    [object, described].into_iter().find_map(|place| {
+        let message = place.after(MESSAGE_NOUN).map(|rest| (Text::Greeting, rest));
+        let outcome = place.after(OUTCOME_NOUN).filter(|_| object.len() < at.len());
+        message.or_else(|| outcome.map(|rest| (Text::Outcome, rest)))
+    })
 }
 
 /// The words behind a message noun, else what is sent without words.

@@ -5,7 +5,7 @@ use super::super::intent::{Intent, TaskChange};
 use super::super::lexer::Kind;
 use super::super::lexicon::{ARTICLE, FILLER, LOOK, QUESTION, TASK_NOUN};
 use super::super::scope::{Party, Scope};
-use super::{Parsed, wording};
+use super::{Parsed, depends, wording};
 
 const NEW: &[&str] =
     &["create", "add", "make", "open", "new", "file", "put", "set up", "define", "write"];
@@ -96,6 +96,9 @@ fn changed(at: Cursor<'_>, scope: &Scope) -> Option<Vec<Intent>> {
         ids.extend(scope.task.clone());
     }
     let done = at.has(&["done", "complete", "completed", "finished"]);
+    if depends(at) {
+        return None;
+    }
     let change = if let Some(object) = at.after(GIVE) {
         let to = object.places().find_map(|at| at.after(&["to"]));
         let Party::Names(names) = scope.party(to.unwrap_or(object))?.0 else { return None };

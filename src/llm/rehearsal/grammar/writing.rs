@@ -4,12 +4,12 @@ use super::super::cursor::Cursor;
 use super::super::intent::{Content, Intent};
 use super::super::lexer::Kind;
 use super::super::lexicon::{
-    AND, APPEND, ARTICLE, EDIT, FILE_NAMED, FILE_NOUN, FILLER, HOLDING, LINES, NO_NAME, READING,
-    REPLACE, SAYING, WRITE,
+    AND, APPEND, ARTICLE, CONDITION, EDIT, FILE_NAMED, FILE_NOUN, FILLER, HOLDING, LINES, NO_NAME,
+    READING, REPLACE, SAYING, WRITE,
 };
 use super::super::scope::{Scope, path_of};
 use super::files::paths;
-use super::{Parsed, Until, extent};
+use super::{Parsed, Until, depends, extent};
 
 /// Before the file that something goes into.
 const INTO: &[&str] = &["to", "in", "into", "as", "inside", "at", "under", "within", "onto"];
@@ -17,12 +17,18 @@ const INTO: &[&str] = &["to", "in", "into", "as", "inside", "at", "under", "with
 /// "Create a file called x with …", "write … to x", "put a users table into x.sql"
 pub(super) fn write<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>> {
     let object = at.after(WRITE)?;
-    let place = place_of_new(object)?;
+    let place = place_of_new(object).filter(|place| !is_conditional(place.rest))?;
     let before = without_end(object.up_to(place.at), &[FILE_NAMED, INTO]);
     let content = content(before, place.rest);
     scope.file = Some(place.path.clone());
     let intent = Intent::WriteFile { path: place.path, content };
     Some(Parsed { intents: vec![intent], rest: at.skip(at.len()) })
+}
+
+/// "… if it does not exist", behind the name or behind a quoted content; other words describe it.
+fn is_conditional(behind: Cursor<'_>) -> bool {
+    let mut quoted = behind.places().filter(|at| at.is(Kind::Quoted));
+    behind.after(CONDITION).is_some() || quoted.any(|at| at.skip(1).after(CONDITION).is_some())
 }
 
 /// "Append "…" to x", "add the line … to x"
@@ -40,7 +46,7 @@ pub(super) fn append<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>
     }
     let line = marked.unwrap_or(line);
     let line = line.after(SAYING).unwrap_or(line).past(&[":", ","]);
-    let path = paths(to, scope).into_iter().next()?;
+    let path = paths(to, scope).into_iter().next().filter(|_| !depends(to))?;
     scope.file = Some(path.clone());
     let intent = Intent::Append { path, line: literal(line) };
     (!line.is_empty()).then(|| Parsed { intents: vec![intent], rest: at.skip(at.len()) })
@@ -81,7 +87,7 @@ pub(super) fn edit<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>> 
         ["word", "text", "line", "words", "string", "phrase", "every", "all", "name", "value"];
     let old = literal(texts.up_to(with).past(ARTICLE).past(&noun));
     let new = literal(with.skip(1).past(&["word", "text"]));
-    if old.is_empty() {
+    if old.is_empty() || depends(behind) {
         return None;
     }
     scope.file = Some(path.clone());
