@@ -16,14 +16,16 @@ use crate::protocol::ladder::Haste;
 use crate::settings::model::ModelChoice;
 use crate::store::{TeamDir, roster};
 use crate::supervise::Supervisor;
+use crate::supervise::takedown::Departure;
 use crate::ui::console::{Console, ConsoleOptions, Face, Input};
 use crate::ui::help;
-use crate::wire::roster::{Member, Status};
+use crate::wire::AgentName;
+use crate::wire::roster::{ExitCause, Member, Status};
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// How often the roster is looked at for the activity of teammates.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -41,6 +43,8 @@ struct Session {
     busy: bool,
     /// Input has ended without anybody having quit: the session ends when all work is done.
     ends_at_rest: bool,
+    /// How members went that the person stopped.
+    departures: UnboundedSender<Departure>,
     /// What the roster said when it was last shown.
     seen: BTreeMap<String, (Status, Option<String>)>,
 }
@@ -64,6 +68,7 @@ pub(super) async fn run(
     })?;
     let mut signals = seat.signals;
     let mut user_mail = UserMail::open(context, &seat.team);
+    let (departures, mut departed) = unbounded_channel();
     let mut session = Session {
         context_view: context.view(),
         console,
@@ -75,6 +80,7 @@ pub(super) async fn run(
         keys: CtrlC::default(),
         busy: false,
         ends_at_rest: false,
+        departures,
         seen: BTreeMap::new(),
     };
     session.greet(&seat.model, seat.fallback, seat.found.as_deref());
@@ -97,6 +103,10 @@ pub(super) async fn run(
             signal = signals.next() => session.on_signal(signal),
             Some(message) = user_mail.next() => {
                 session.console.show(&Progress::Mail(Box::new(message)));
+                None
+            }
+            Some(departure) = departed.recv() => {
+                session.say_departed(&departure);
                 None
             }
             _ = look.tick() => {
@@ -284,14 +294,28 @@ impl Session {
         }
     }
 
-    fn stop_one(&self, name: crate::wire::AgentName) {
-        let supervisor = Rc::clone(&self.supervisor);
-        let said = format!("stopping {name} …");
+    fn stop_one(&self, name: AgentName) {
+        if !self.is_member(&name) {
+            let hint = if name.is_lead() { "/quit ends the lead" } else { "/team shows who is there" };
+            return self.console.print(&format!("there is no teammate {name}; {hint}"));
+        }
+        self.console.print(&format!("stopping {name} …"));
+        let (supervisor, departures) = (Rc::clone(&self.supervisor), self.departures.clone());
         tokio::task::spawn_local(async move {
-            let cause = crate::wire::roster::ExitCause::Stopped;
-            supervisor.stop(vec![name], "the user stops you", cause).await;
+            let stopped = supervisor.stop(vec![name], "the user stops you", ExitCause::Stopped).await;
+            for departure in stopped {
+                // A session that ends meanwhile waits for the same departure itself.
+                let _unseen = departures.send(departure);
+            }
         });
-        self.console.print(&said);
+    }
+
+    fn is_member(&self, name: &AgentName) -> bool {
+        roster::read(&self.team).is_ok_and(|roster| roster.member(name.as_str()).is_some())
+    }
+
+    fn say_departed(&self, departure: &Departure) {
+        self.console.print(&format!("{} {}", departure.name, departure.how.words()));
     }
 
     /// Shows what has changed about the teammates.
