@@ -11,6 +11,7 @@ mod child;
 mod crew;
 mod docs;
 mod fake;
+mod faults;
 mod golden;
 mod harness;
 mod history;
