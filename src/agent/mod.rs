@@ -21,6 +21,7 @@ use crate::os::Clock;
 use crate::store::{Drained, Mailbox, Notice};
 use crate::tools::team::{Desk, OpenShutdown};
 use crate::tools::{Call, Registry};
+use crate::wire::AgentName;
 use crate::wire::chat::Request;
 use crate::wire::message::{Body, IdleReason, Message, Outcome};
 use crate::wire::transcript::{Entry, Line, Report};
@@ -130,7 +131,7 @@ impl Running {
                 event = inbound.recv() => event,
                 () = until(self.agent.presence.due()) => {
                     let written = self.agent.presence.write().await;
-                    self.note_error(written);
+                    note_error(written);
                     continue;
                 }
             };
@@ -160,7 +161,7 @@ impl Running {
             Action::Drain => self.drain(),
             Action::MarkTaken => {
                 let marked = self.mailbox().mark_taken();
-                self.note_error(marked);
+                note_error(marked);
             }
             Action::Record(entry) => self.record(entry)?,
             Action::Sync => self.sync().await?,
@@ -176,7 +177,7 @@ impl Running {
             }
             Action::Publish(status, activity) => {
                 let published = self.agent.presence.publish(status, activity).await;
-                self.note_error(published);
+                note_error(published);
             }
             Action::Count(usage) => self.agent.presence.count(usage),
             Action::EndTurn { outcome, rounds, report } => {
@@ -209,9 +210,8 @@ impl Running {
     async fn sync(&mut self) -> Result<(), String> {
         let mailbox = Arc::clone(&self.agent.mailbox);
         let fsync = self.agent.bus.fsync();
-        let sync = move || {
-            mailbox.lock().unwrap_or_else(PoisonError::into_inner).transcript().sync(fsync)
-        };
+        let sync =
+            move || mailbox.lock().unwrap_or_else(PoisonError::into_inner).transcript().sync(fsync);
         match tokio::task::spawn_blocking(sync).await {
             Ok(done) => done.map_err(|why| why.to_string()),
             Err(why) => Err(why.to_string()),
@@ -222,6 +222,7 @@ impl Running {
     fn drain(&mut self) {
         let mailbox = Arc::clone(&self.agent.mailbox);
         let (events, memory) = (self.events.clone(), Rc::clone(&self.memory));
+        let (bus, me) = (Arc::clone(&self.agent.bus), self.agent.me.name.clone());
         let desk = Rc::clone(&self.agent.desk);
         tokio::task::spawn_local(async move {
             let drained = tokio::task::spawn_blocking(move || {
@@ -231,12 +232,13 @@ impl Running {
                 Err(why) => Event::DrainFailed(why.to_string()),
                 Ok(Err(why)) => Event::DrainFailed(why.to_string()),
                 Ok(Ok(drained)) => {
-                    log_notices(&drained);
+                    tell_of_dead_letters(&bus, &me, &drained).await;
                     let mut memory = memory.borrow_mut();
                     let mut messages: Vec<Message> = Vec::with_capacity(drained.mail.len());
                     for mail in drained.mail {
+                        let object = mail.object();
                         if !matches!(mail.message.body, Body::IdleNotification { .. }) {
-                            desk.take_note(&mail.object);
+                            desk.take_note(&object);
                         }
                         tracing::info!(
                             id = mail.message.id,
@@ -245,7 +247,7 @@ impl Running {
                             "mail taken in"
                         );
                         messages.push(mail.message);
-                        let (claim, offset, message) = (mail.generation, mail.offset, mail.object);
+                        let (claim, offset, message) = (mail.generation, mail.offset, object);
                         memory.push(&Entry::Mail { claim, offset, message });
                     }
                     Event::Drained(messages)
@@ -354,25 +356,41 @@ impl Running {
         tracing::error!(why, "a report to the lead could not be sent");
         (self.agent.show)(&Progress::Note(format!("the report could not be sent: {why}")));
     }
+}
 
-    fn note_error<T, E: std::fmt::Display>(&self, done: Result<T, E>) {
-        if let Err(why) = done {
-            tracing::error!(%why, "the team folder could not be written");
-        }
+/// What a view of the team does not show is no reason to stop working.
+fn note_error<T, E: std::fmt::Display>(done: Result<T, E>) {
+    if let Err(why) = done {
+        tracing::error!(%why, "the team folder could not be written");
     }
 }
 
-/// Mail that was not delivered disappears from nobody's sight.
-fn log_notices(drained: &Drained) {
+/// Mail that was not delivered disappears from nobody's sight: it is logged, and the lead gets one
+/// message for all of a drain.
+async fn tell_of_dead_letters(bus: &Arc<Bus>, me: &AgentName, drained: &Drained) {
+    let mut told: Option<(u32, &str, String)> = None;
     for notice in &drained.notices {
         match notice {
             Notice::Dead { reason, generation, offset } => {
                 tracing::error!(reason, generation, offset, "a line became a dead letter");
+                let first = (0, reason.as_str(), format!("system:dead:{me}:{generation}:{offset}"));
+                told.get_or_insert(first).0 += 1;
             }
             Notice::Repeated { id, from } => {
                 tracing::info!(id, from, "a message came again and was dropped");
             }
         }
+    }
+    let Some((count, reason, id)) = told else { return };
+    let content = format!(
+        "{count} line(s) in the inbox of {me} could not be delivered (the first: {reason}); they are \
+         kept as dead letters of {me}"
+    );
+    let bus = Arc::clone(bus);
+    let tell = move || bus.notify_lead(Body::text(), content, id);
+    match tokio::task::spawn_blocking(tell).await {
+        Ok(Ok(_)) => {}
+        failed => tracing::error!(?failed, "the lead could not be told of dead letters"),
     }
 }
 

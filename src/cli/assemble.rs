@@ -18,8 +18,8 @@ use crate::store::{
     Drained, LifeRecord, MailPolicy, Mailbox, Settled, StoreError, TeamDir, Transcript, inbox,
 };
 use crate::supervise::hello::Rules;
-use crate::tools::team::{Desk, TeamOps, add_team_tools};
 use crate::tools::Registry;
+use crate::tools::team::{Desk, TeamOps, add_team_tools};
 use crate::tools::work::{CommandEnvironment, add_work_tools};
 use crate::wire::AgentName;
 use crate::wire::roster::UsageCount;
@@ -29,8 +29,9 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long the claims of a closing mailbox are waited for; the writer barrier needs about one second.
-const LETTING_GO: Duration = Duration::from_secs(2);
+/// How long the claims of a closing mailbox are waited for in an orderly end; the writer barrier needs
+/// about one second.
+pub(super) const LETTING_GO: Duration = Duration::from_secs(2);
 
 /// How long cancelled commands are waited for at the end.
 const ENDING_COMMANDS: Duration = Duration::from_secs(3);
@@ -56,18 +57,15 @@ pub(super) struct Parts {
 pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent, Failure> {
     let team = parts.bus.dir().clone();
     let clock: Rc<dyn Clock> = Rc::new(SystemClock);
-    let desk = Rc::new(Desk::new(
-        parts.name.clone(),
-        parts.incarnation.clone(),
-        Arc::clone(&parts.bus),
-    ));
+    let desk =
+        Rc::new(Desk::new(parts.name.clone(), parts.incarnation.clone(), Arc::clone(&parts.bus)));
     let mut tools = Registry::default();
     let commands = CommandEnvironment::new(environment.passed_on(), parts.marker);
     add_work_tools(&mut tools, team.workspace(), team.root(), commands).map_err(|why| {
         let what = "the workspace cannot be opened";
         Failure::new(Exit::Failure, what, why.to_string(), "check the folder's permissions")
     })?;
-    add_team_tools(&mut tools, &desk, parts.ops);
+    add_team_tools(&mut tools, &desk, parts.ops.as_ref());
     let briefing = Briefing {
         name: parts.name.clone(),
         instructions: team.role_instructions(&parts.role),
@@ -151,13 +149,13 @@ pub(super) fn last_mail(mailbox: &Mutex<Mailbox>) -> Drained {
 
 /// Closes a mailbox whose mail was acted on: removes its claims. Bounded, and harmless when it cannot
 /// finish: what is left is recovered at the next start.
-pub(super) async fn let_go(mailbox: Arc<Mutex<Mailbox>>) {
+pub(super) async fn let_go(mailbox: Arc<Mutex<Mailbox>>, patience: Duration) {
     let settle = || -> Result<Settled, StoreError> {
         let mut mailbox = mailbox.lock().unwrap_or_else(PoisonError::into_inner);
         mailbox.mark_taken()?;
         mailbox.settle()
     };
-    let give_up = tokio::time::Instant::now() + LETTING_GO;
+    let give_up = tokio::time::Instant::now() + patience;
     loop {
         match settle() {
             Ok(Settled::Again { after }) if tokio::time::Instant::now() < give_up => {

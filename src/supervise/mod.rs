@@ -9,9 +9,9 @@ mod start;
 pub(crate) mod takedown;
 
 use crate::bus::{Bus, Outgoing};
-use crate::os::Clock;
 use crate::os::pidfd::{ExitKind, Pidfd};
 use crate::os::program::TeammateProgram;
+use crate::os::{Clock, descendants};
 use crate::protocol::ladder::Haste;
 use crate::settings::model::{Credentials, ModelChoice};
 use crate::store::{Life, life, roster};
@@ -50,6 +50,8 @@ pub(crate) struct Plan {
     pub(crate) credentials: Credentials,
     /// The environment of teammates: an allow list.
     pub(crate) environment: Vec<(String, String)>,
+    /// What this lead's own commands carry in their environment.
+    pub(crate) marker: String,
     /// Gives fresh incarnations.
     pub(crate) incarnation: Box<dyn Fn() -> String>,
 }
@@ -135,7 +137,9 @@ impl Supervisor {
     async fn spawn(self: &Rc<Self>, order: SpawnOrder) -> Result<String, ToolError> {
         let name = order.name.clone();
         if self.closing.get() {
-            return Err(ToolError::Reply("the team is being stopped; nobody can be spawned".into()));
+            return Err(ToolError::Reply(
+                "the team is being stopped; nobody can be spawned".into(),
+            ));
         }
         self.check_model(&order)?;
         if let Life::Alive(_) = probe(&self.plan.bus, &name)? {
@@ -156,7 +160,9 @@ impl Supervisor {
         let role = order.role.clone();
         self.deliver_prompt(order).await?;
         tracing::info!(%name, pid, model, "teammate spawned");
-        Ok(format!("Spawned {name} ({role}) on {model}, pid {pid}. It has its prompt and is at work."))
+        Ok(format!(
+            "Spawned {name} ({role}) on {model}, pid {pid}. It has its prompt and is at work."
+        ))
     }
 
     /// A live member: idle ones get the prompt, the others are left in peace.
@@ -265,11 +271,18 @@ impl Supervisor {
         if let Err(why) = takedown::ended(&process).await {
             tracing::warn!(%name, %why, "the end of the teammate cannot be waited for");
         }
+        // Asked at once: whoever takes it down forgets about it when it sees the same end.
+        let expected = self.expected.borrow().contains(&name);
         let exit = process.wait();
+        // Guards and escapees of a dead teammate come to the lead, which adopts orphans.
+        let marker = self.plan.marker.clone();
+        match tokio::task::spawn_blocking(move || descendants::end_strays(&marker)).await {
+            Ok(stuck) if stuck.is_empty() => {}
+            stuck => tracing::warn!(%name, ?stuck, "strays of the teammate could not be ended"),
+        }
         let incarnation =
             self.children.borrow_mut().remove(&name).map_or_else(String::new, |c| c.incarnation);
         tracing::info!(%name, ?exit, "teammate ended");
-        let expected = self.expected.borrow().contains(&name);
         if !expected {
             self.note_unexpected_end(&name, &incarnation, exit.ok());
         }

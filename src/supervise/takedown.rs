@@ -8,7 +8,7 @@ use crate::os::child::kill_group;
 use crate::os::pidfd::Pidfd;
 use crate::os::ready::Ready;
 use crate::os::{Clock, Signal, descendants};
-use crate::protocol::ladder::{Haste, Ladder, Rung};
+use crate::protocol::ladder::{Haste, Ladder, Rung, Waits};
 use crate::store::{Life, LifeRecord, TeamDir, life, roster};
 use crate::wire::AgentName;
 use crate::wire::message::{Body, Correlation};
@@ -101,7 +101,10 @@ impl Takedown {
         let process = open_checked(&record);
         let now = self.clock.monotonic();
         let mut haste = self.haste.clone();
-        let mut ladder = Ladder::begin(status, *haste.borrow_and_update(), now);
+        let hurry = *haste.borrow_and_update();
+        let is_lead = name.is_lead();
+        let waits = if is_lead { Waits::for_lead() } else { Waits::for_member(status, hurry) };
+        let mut ladder = Ladder::begin(waits, hurry, now);
         self.perform(ladder.rung(), &name, &record, process.as_ref());
         let waited_for = name.clone();
         let gone = wait_gone(dir, &waited_for, process.as_ref());
@@ -136,8 +139,8 @@ impl Takedown {
     fn perform(&self, rung: Rung, name: &AgentName, record: &LifeRecord, process: Option<&Pidfd>) {
         tracing::info!(%name, ?rung, pid = record.pid, "shutdown ladder");
         let done = match rung {
-            Rung::Ask => self.ask(name, record),
-            Rung::Terminate => process.map_or(Ok(()), terminate).map_err(|why| why.to_string()),
+            Rung::Ask if !name.is_lead() => self.ask(name, record),
+            Rung::Ask | Rung::Terminate => process.map_or(Ok(()), terminate).map_err(|why| why.to_string()),
             Rung::Kill => process.map_or(Ok(()), kill).map_err(|why| why.to_string()),
             Rung::GiveUp => Ok(()),
         };
@@ -152,10 +155,8 @@ impl Takedown {
             reason: Some(self.reason.clone()),
             deadline: Some(self.clock.now() + waits),
         };
-        let correlation = Correlation {
-            request_id: new_id(&self.by),
-            incarnation: record.incarnation.clone(),
-        };
+        let correlation =
+            Correlation { request_id: new_id(&self.by), incarnation: record.incarnation.clone() };
         let sent = self.bus.control(&self.by, name, body, correlation);
         sent.map(|_| ()).map_err(|why| why.to_string())
     }

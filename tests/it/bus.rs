@@ -20,9 +20,10 @@ fn bus(dir: &TeamDir) -> Bus {
 }
 
 fn set(dir: &TeamDir, member: &str, status: Status) {
-    roster::update(dir, Fsync::Never, |roster| match roster.member_mut(member) {
-        Some(member) => member.status = status,
-        None => {
+    roster::update(dir, Fsync::Never, |roster| {
+        if let Some(member) = roster.member_mut(member) {
+            member.status = status;
+        } else {
             let member = Member { name: member.into(), status, ..Member::default() };
             roster.members.push(member.into());
         }
@@ -100,7 +101,7 @@ fn a_refused_send_lists_who_can_be_reached_and_makes_nothing() {
     let _life = take(&dir, "alice");
     let say = |to: &str| bus.send(&AgentName::lead(), to, Outgoing::text("x"));
     for (to, why) in [
-        ("nobody", "nobody is not on the roster; who can be written to: lead, user, alice"),
+        ("nobody", "nobody is not on the roster; who can be written to: user, alice"),
         ("dead", "dead is dead (the roster still says working)"),
         ("Alice", "try \"alice\""),
         ("../x", "not a valid name"),

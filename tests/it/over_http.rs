@@ -155,7 +155,11 @@ fn a_paused_turn_goes_on_and_is_one_answer_afterwards() {
 /// The mail of a request, read as a model would have to: what stands between the only two tags.
 fn inbox(view: &RequestView) -> Vec<Value> {
     let text = view.last_text();
-    assert_eq!((text.matches("<inbox>").count(), text.matches("</inbox>").count()), (1, 1), "{text}");
+    assert_eq!(
+        (text.matches("<inbox>").count(), text.matches("</inbox>").count()),
+        (1, 1),
+        "{text}"
+    );
     let inner = text.split_once("<inbox>").unwrap().1.split_once("</inbox>").unwrap().0;
     serde_json::from_str(inner).unwrap()
 }

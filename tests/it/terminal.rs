@@ -1,12 +1,16 @@
 //! A pseudo-terminal with a program in it: what a person would see, and the keys they would press.
 
+use nix::fcntl::OFlag;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::pty::{Winsize, openpty};
+use nix::sys::termios::{Termios, tcgetattr};
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::harness::PATIENCE;
@@ -15,10 +19,12 @@ const ROWS: u16 = 40;
 const COLUMNS: u16 = 120;
 
 /// A running program and its screen.
-pub struct Terminal {
-    pub child: Child,
+pub(crate) struct Terminal {
+    pub(crate) child: Child,
     keys: Option<File>,
     screen: Arc<Mutex<Screen>>,
+    /// The thread that reads what is printed, and the pipe whose end ends it.
+    reader: Option<(JoinHandle<()>, OwnedFd)>,
 }
 
 struct Screen {
@@ -29,7 +35,7 @@ struct Screen {
 
 impl Terminal {
     /// Starts a program with a terminal of its own as its controlling terminal.
-    pub fn start(mut command: Command) -> Self {
+    pub(crate) fn start(mut command: Command) -> Self {
         let size = Winsize { ws_row: ROWS, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(Some(&size), None).unwrap();
         let (master, slave): (OwnedFd, OwnedFd) = (pty.master, pty.slave);
@@ -58,73 +64,83 @@ impl Terminal {
             printed: String::new(),
         }));
         let shared = Arc::clone(&screen);
-        let mut output = File::from(master);
-        std::thread::spawn(move || {
-            let mut bytes = [0; 4096];
-            while let Ok(count @ 1..) = output.read(&mut bytes) {
-                let mut screen = shared.lock().unwrap();
-                screen.parser.process(&bytes[..count]);
-                let text = strip_escapes(&String::from_utf8_lossy(&bytes[..count]));
-                screen.printed.push_str(&text);
-            }
-        });
-        Self { child, keys: Some(keys), screen }
+        let (over, closing) = nix::unistd::pipe2(OFlag::O_CLOEXEC).unwrap();
+        let thread = std::thread::spawn(move || read_screen(File::from(master), &over, &shared));
+        Self { child, keys: Some(keys), screen, reader: Some((thread, closing)) }
     }
 
     /// Presses keys.
-    pub fn press(&mut self, keys: &str) {
+    pub(crate) fn press(&mut self, keys: &str) {
         self.keys.as_mut().unwrap().write_all(keys.as_bytes()).unwrap();
     }
 
     /// Types a line and presses Enter.
-    pub fn type_line(&mut self, line: &str) {
+    pub(crate) fn type_line(&mut self, line: &str) {
         self.press(line);
         self.press("\r");
     }
 
     /// What the screen shows now.
-    pub fn screen(&self) -> String {
+    pub(crate) fn screen(&self) -> String {
         self.screen.lock().unwrap().parser.screen().contents()
     }
 
     /// Everything that was ever printed.
-    pub fn printed(&self) -> String {
+    pub(crate) fn printed(&self) -> String {
         self.screen.lock().unwrap().printed.clone()
     }
 
     /// Waits until the program has printed something.
     #[track_caller]
-    pub fn expect(&self, text: &str) {
+    pub(crate) fn expect(&self, text: &str) {
         let until = Instant::now() + PATIENCE;
         while !self.printed().contains(text) {
             assert!(Instant::now() < until, "never printed {text:?}; screen:\n{}", self.screen());
-            std::thread::sleep(Duration::from_millis(15));
+            std::thread::park_timeout(Duration::from_millis(15));
         }
     }
 
-    /// Closes the terminal, as closing its window does.
-    pub fn hang_up(&mut self) {
-        // The reading thread still holds the other handle; a hang-up must reach the session all the same.
+    /// The settings of the terminal as they are now.
+    pub(crate) fn settings(&self) -> Termios {
+        tcgetattr(self.keys.as_ref().unwrap()).unwrap()
+    }
+
+    /// Closes the terminal, as closing its window does: the kernel tells the session.
+    pub(crate) fn hang_up(&mut self) {
         self.keys = None;
-        let pid = i32::try_from(self.child.id()).unwrap();
-        nix::sys::signal::kill(
-            nix::unistd::Pid::from_raw(pid),
-            nix::sys::signal::Signal::SIGHUP,
-        )
-        .unwrap();
+        let (thread, closing) = self.reader.take().unwrap();
+        drop(closing);
+        thread.join().unwrap();
     }
 
     /// Waits for the program's end.
     #[track_caller]
-    pub fn wait(&mut self) -> ExitStatus {
+    pub(crate) fn wait(&mut self) -> ExitStatus {
         let until = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status;
             }
             assert!(Instant::now() < until, "does not end; screen:\n{}", self.screen());
-            std::thread::sleep(Duration::from_millis(15));
+            std::thread::park_timeout(Duration::from_millis(15));
         }
+    }
+}
+
+/// Reads until the program's side is closed, or nobody wants to know any more.
+fn read_screen(mut output: File, over: &OwnedFd, screen: &Mutex<Screen>) {
+    let mut bytes = [0; 4096];
+    loop {
+        let mut ready = [output.as_fd(), over.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        poll(&mut ready, PollTimeout::NONE).unwrap();
+        if ready[1].any() == Some(true) {
+            return;
+        }
+        let Ok(count @ 1..) = output.read(&mut bytes) else { return };
+        let mut screen = screen.lock().unwrap();
+        screen.parser.process(&bytes[..count]);
+        let text = strip_escapes(&String::from_utf8_lossy(&bytes[..count]));
+        screen.printed.push_str(&text);
     }
 }
 

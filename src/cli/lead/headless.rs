@@ -43,6 +43,12 @@ pub(super) async fn run(
     let mut watchdog = Watchdog::new(seat.team.clone(), seat.limits);
     let deadline = seat.limits.timeout.map(|timeout| began + timeout);
     let mut signals = seat.signals;
+    if let Some(found) = &seat.found {
+        super::super::out::complain(found);
+    }
+    for message in seat.before {
+        show(&mut screen, &Progress::Mail(Box::new(message)));
+    }
     if let Some(prompt) = seat.prompt {
         let _received = seat.events.send(Event::Prompt(prompt));
     }
@@ -119,7 +125,13 @@ fn note(progress: &Progress, last: &mut LastTurn, watchdog: &mut Watchdog) -> Op
             *last = LastTurn { text: text.clone(), failed: *outcome == Outcome::Failed };
             watchdog.tokens_spent()
         }
-        _ => None,
+        Progress::Mail(_)
+        | Progress::Text(_)
+        | Progress::Retry { .. }
+        | Progress::ToolStarted { .. }
+        | Progress::ToolEnded { .. }
+        | Progress::Idle
+        | Progress::Note(_) => None,
     }
 }
 

@@ -8,8 +8,8 @@ mod watchdog;
 
 use super::args::LeadArgs;
 use super::assemble::{
-    Parts, assemble, block_on, broken, fresh_word, last_mail, let_go, open_mailbox, redactor, start_log,
-    take_name,
+    LETTING_GO, Parts, assemble, block_on, broken, fresh_word, last_mail, let_go, open_mailbox,
+    redactor, start_log, take_name,
 };
 use super::context::{Context, open_bus, rules, store_failure};
 use super::heed::Heed;
@@ -29,6 +29,7 @@ use crate::store::life::LifeError;
 use crate::store::{Fsync, LifeRecord, Mailbox, TeamDir, roster};
 use crate::supervise::takedown::{Departure, Takedown};
 use crate::supervise::{Plan, Supervisor, recover};
+use crate::ui;
 use crate::ui::plain::Format;
 use crate::wire::AgentName;
 use crate::wire::message::Message;
@@ -62,12 +63,9 @@ struct RunLimits {
     max_tokens: Option<u64>,
 }
 
-pub(super) fn run(context: &Context, args: LeadArgs) -> Result<Exit, Failure> {
+pub(super) fn run(context: &Context, args: &LeadArgs) -> Result<Exit, Failure> {
     context.refuse_inside("lead")?;
     program::name_this_process("lead");
-    let settings = context.settings(&Flags { model: args.model.model.clone() })?;
-    let model = choose_model(context, &settings, args.model.mode.as_deref(), args.print)?;
-    let fallback = model::resolve(&settings, &context.environment)?.is_none();
     let prompt = match args.prompt.as_deref() {
         Some("-") if args.print => Some(read_stdin()?),
         Some(text) => Some(text.to_owned()),
@@ -81,6 +79,9 @@ pub(super) fn run(context: &Context, args: LeadArgs) -> Result<Exit, Failure> {
         }
         None => None,
     };
+    let settings = context.settings(&Flags { model: args.model.model.clone() })?;
+    let model = choose_model(context, &settings, args.model.mode.as_deref(), args.print)?;
+    let fallback = model::resolve(&settings, &context.environment)?.is_none();
     let start = Start {
         prompt,
         output: args.print.then_some(args.output),
@@ -175,9 +176,7 @@ fn describe(why: &LifeError, record: Option<&LifeRecord>) -> String {
     match record {
         None => why.to_string(),
         Some(record) => {
-            let since = jiff::Timestamp::from_second(record.started_at as i64).unwrap_or_default();
-            let since = since.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S");
-            format!("pid {}, since {since}", record.pid)
+            format!("pid {}, since {}", record.pid, ui::view::date(record.started_at))
         }
     }
 }
@@ -225,9 +224,10 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let secrets = redactor(&start.credentials);
     start_log(team, &me, &secrets)?;
     adopt_orphans();
+    keep_secrets(&start.credentials);
     let rules = rules(&start.settings);
     let bus = Arc::new(open_bus(team.clone(), rules));
-    enter(team, &start, &incarnation, now)?;
+    let earlier = enter(team, &start, &incarnation, now)?;
     super::assemble::ensure_inbox(team, &AgentName::user())?;
     let (_patience, haste) = watch::channel(Haste::Polite);
     let takedown = Takedown {
@@ -238,7 +238,8 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         cause: ExitCause::LeadLost,
         haste,
     };
-    let found = recover::recover(&bus, &SystemClock, &takedown).await.map_err(store_failure)?;
+    let found = recover::recover(&bus, &SystemClock, &takedown, earlier).await;
+    let found = found.map_err(store_failure)?;
     let provider = provider_for(&start.model, &start.credentials, &me, &incarnation)?;
     let supervisor = Supervisor::new(Plan {
         bus: Arc::clone(&bus),
@@ -253,6 +254,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         mode: MODE.into(),
         credentials: start.credentials.clone(),
         environment: context.environment.passed_on(),
+        marker: marker.clone(),
         incarnation: Box::new(fresh_word),
     });
     let mut mailbox = open_mailbox(team, &me, &life, rules)?;
@@ -303,12 +305,19 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     exit
 }
 
-fn enter(team: &TeamDir, start: &Start, incarnation: &str, now: f64) -> Result<(), Failure> {
+/// Puts this lead on the roster. Gives how an earlier one stood there.
+fn enter(
+    team: &TeamDir,
+    start: &Start,
+    incarnation: &str,
+    now: f64,
+) -> Result<Option<Status>, Failure> {
     let pid = i32::try_from(std::process::id()).ok();
     let entered = roster::update(team, Fsync::Always, |roster| {
         if roster.created_at == 0.0 {
             roster.created_at = now;
         }
+        let earlier = roster.lead.as_ref().map(|lead| lead.status);
         let lead = roster.lead.get_or_insert_with(|| Lead::default().into());
         lead.pid = pid;
         lead.incarnation = incarnation.into();
@@ -316,6 +325,7 @@ fn enter(team: &TeamDir, start: &Start, incarnation: &str, now: f64) -> Result<(
         lead.model = start.model.to_string();
         lead.mode = MODE.into();
         lead.usage = UsageCount::default();
+        earlier
     });
     entered.map_err(store_failure)
 }
@@ -327,11 +337,7 @@ struct Ended {
 }
 
 /// Runs the agent's loop to its end.
-async fn run_agent(
-    agent: Agent,
-    events: Events,
-    inbound: mpsc::UnboundedReceiver<Event>,
-) -> Ended {
+async fn run_agent(agent: Agent, events: Events, inbound: mpsc::UnboundedReceiver<Event>) -> Ended {
     let mailbox = Arc::clone(&agent.mailbox);
     let finished = agent::run(agent, events, inbound, || {}).await;
     Ended { finished, mailbox }
@@ -347,7 +353,7 @@ async fn close(supervisor: &Supervisor, ended: Ended, reason: Reason) -> Closed 
     };
     let departures = supervisor.stop_all("the team is being stopped", cause).await;
     let last_mail = last_mail(&ended.mailbox).mail.into_iter().map(|mail| mail.message).collect();
-    let_go(ended.mailbox).await;
+    let_go(ended.mailbox, LETTING_GO).await;
     let why = broken(&ended.finished).map(ToOwned::to_owned);
     let mut presence = ended.finished.presence;
     let usage = presence.usage();
@@ -384,9 +390,9 @@ fn exit_code(reason: Reason, closed: &Closed, last_turn_failed: bool) -> Exit {
         Reason::Done => match &closed.model_error {
             Some(ModelError::Credentials(_)) => Exit::NoModel,
             Some(ModelError::Unavailable(_) | ModelError::SpendCap(_)) => Exit::ModelUnavailable,
-            Some(
-                ModelError::ContextFull(_) | ModelError::Rejected(_) | ModelError::Script(_),
-            ) => Exit::TurnFailed,
+            Some(ModelError::ContextFull(_) | ModelError::Rejected(_) | ModelError::Script(_)) => {
+                Exit::TurnFailed
+            }
             None if last_turn_failed => Exit::TurnFailed,
             None => Exit::Ok,
         },
@@ -397,6 +403,15 @@ fn exit_code(reason: Reason, closed: &Closed, last_turn_failed: bool) -> Exit {
 pub(super) fn adopt_orphans() {
     if let Err(why) = descendants::become_subreaper() {
         tracing::warn!(%why, "orphans of commands cannot be adopted");
+    }
+}
+
+/// A process that holds a key cannot be looked into by others of the same user.
+pub(super) fn keep_secrets(credentials: &Credentials) {
+    if !credentials.secrets().is_empty()
+        && let Err(why) = program::forbid_looking_inside()
+    {
+        tracing::warn!(%why, "other processes of this user can read this one's memory");
     }
 }
 
