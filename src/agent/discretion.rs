@@ -59,9 +59,9 @@ fn clean_value(value: Value, secrets: &Redactor) -> Value {
             items.into_iter().map(|item| clean_value(item, secrets)).collect::<Vec<_>>().into()
         }
         Value::Object(fields) => {
-            let fields = fields.into_iter().map(|(key, value)| {
-                (secrets.hide(&key).into_owned(), clean_value(value, secrets))
-            });
+            let fields = fields
+                .into_iter()
+                .map(|(key, value)| (secrets.hide(&key).into_owned(), clean_value(value, secrets)));
             Value::Object(fields.collect())
         }
         plain @ (Value::Null | Value::Bool(_) | Value::Number(_)) => plain,

@@ -42,14 +42,14 @@ fn the_first_of_flag_variable_settings_and_key_names_the_model() {
     let key = ("ANTHROPIC_API_KEY", KEY);
     let (named, over) = (("ANTHROPIC_MODEL", "by-model"), ("TEAM_MODEL", "anthropic/by-team"));
     let flag = ["--mode", "bypass", "--model", "anthropic/by-flag"];
-    let table: [(&[(&str, &str)], &[&str], &str); 4] = [
-        (&[key, named, over], &flag, "by-flag"),
-        (&[key, named, over], &BYPASS, "by-team"),
-        (&[key, named], &BYPASS, "by-model"),
-        (&[key], &BYPASS, "claude-"),
+    let table = [
+        (vec![key, named, over], &flag[..], "by-flag"),
+        (vec![key, named, over], &BYPASS, "by-team"),
+        (vec![key, named], &BYPASS, "by-model"),
+        (vec![key], &BYPASS, "claude-"),
     ];
     for (variables, args, model) in table {
-        let (ran, fake) = run(variables, "", args);
+        let (ran, fake) = run(&variables, "", args);
         ran.expect(0);
         let asked = fake.requests()[0].model().to_owned();
         assert!(asked.starts_with(model), "{asked} instead of {model}");
@@ -63,14 +63,14 @@ fn settings_name_the_model_before_the_key_does_and_after_the_environment() {
     team.team(&["init"]).expect(0);
     let settings = team.path("settings.toml");
     let text = "model = \"anthropic/by-settings\"\n";
-    std::io::Write::write_all(&mut std::fs::File::create(settings).unwrap(), text.as_bytes()).unwrap();
+    std::io::Write::write_all(&mut std::fs::File::create(settings).unwrap(), text.as_bytes())
+        .unwrap();
     let args = ["lead", "-p", "hi", "--mode", "bypass", "--timeout", "55"];
     team.variable("ANTHROPIC_MODEL", "by-model");
     team.team(&args).expect(0);
     team.variable("TEAM_MODEL", "anthropic/by-team");
     team.team(&args).expect(0);
-    let models: Vec<String> =
-        fake.requests().iter().map(|view| view.model().to_owned()).collect();
+    let models: Vec<String> = fake.requests().iter().map(|view| view.model().to_owned()).collect();
     assert_eq!(models, ["by-settings", "by-team"]);
 }
 

@@ -65,7 +65,8 @@ fn blabber(view: &RequestView) -> Reply {
 fn no_secret_leaves_the_lead() {
     // The first answer is an error that quotes the key.
     let (team, fake) = stage(|view| match view.number {
-        0 => Reply::error(500, "api_error", &format!("bad {KEY} {GATEWAY}")).header("retry-after", "0"),
+        0 => Reply::error(500, "api_error", &format!("bad {KEY} {GATEWAY}"))
+            .header("retry-after", "0"),
         _ => blabber(view),
     });
     team.variable("ANTHROPIC_CUSTOM_HEADERS", &format!("X-House: {GATEWAY}"));
@@ -97,7 +98,10 @@ fn no_secret_leaves_the_lead() {
     assert!(team.has_mail("lead", "alice", "[redacted] and [redacted]"), "{}", team.picture());
     assert_no_file_tells(&team);
     for view in fake.requests() {
-        assert_eq!((view.headers["x-api-key"].as_str(), view.headers["x-house"].as_str()), (KEY, GATEWAY));
+        assert_eq!(
+            (view.headers["x-api-key"].as_str(), view.headers["x-house"].as_str()),
+            (KEY, GATEWAY)
+        );
         assert!(!conversation(&view).contains(MARK), "{}", conversation(&view));
     }
     team.wait_no_process();
@@ -134,7 +138,8 @@ fn nobody_looks_into_a_process_that_holds_a_key() {
         assert!(fs::read(format!("/proc/{}/environ", lead.id())).is_err());
     }
     let pid = i32::try_from(lead.id()).unwrap();
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM).unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM)
+        .unwrap();
     assert_eq!(lead.wait().unwrap().code(), Some(143));
     team.wait_no_process();
 }
