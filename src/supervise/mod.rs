@@ -3,6 +3,7 @@
 //! *Invariant:* a teammate is on the roster before its process exists, and is reported ready only by
 //! itself; nothing here talks to a model.
 
+mod entry;
 pub(crate) mod hello;
 pub(crate) mod recover;
 mod start;

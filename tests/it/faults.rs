@@ -2,8 +2,8 @@
 //! is lost or doubled, nobody stays behind.
 
 use crate::cast::{
-    ALL, LEAD, KEY, assert_told, at_terminal, call, connect, conversation, headless, pieces, results,
-    stage, story, who,
+    ALL, KEY, LEAD, assert_told, at_terminal, call, connect, conversation, headless, pieces,
+    results, stage, story, who,
 };
 use crate::fake::{Reply, RequestView, Unopened};
 use crate::harness::Team;
@@ -108,9 +108,8 @@ fn an_endpoint_that_comes_up_late_is_waited_for() {
 
 #[test]
 fn the_exit_code_tells_why_the_model_gave_no_answer() {
-    let final_error = |status, kind: &str| {
-        Reply::error(status, kind, "no").header("x-should-retry", "false")
-    };
+    let final_error =
+        |status, kind: &str| Reply::error(status, kind, "no").header("x-should-retry", "false");
     let table = [
         (Reply::error(429, "rate_limit_error", "monthly limit"), 6, "spend cap"),
         (Reply::error(402, "billing_error", "pay first"), 6, "spend cap"),
