@@ -49,6 +49,7 @@ pub(super) struct Parts {
     pub(super) rules: Rules,
     pub(super) ops: Option<Rc<dyn TeamOps>>,
     pub(super) usage: UsageCount,
+    pub(super) secrets: Redactor,
     pub(super) show: Rc<dyn Fn(&Progress)>,
 }
 
@@ -88,6 +89,7 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         bus: parts.bus,
         presence,
         clock,
+        secrets: Rc::new(parts.secrets),
         show: parts.show,
     })
 }
@@ -177,16 +179,19 @@ pub(super) fn broken(finished: &Finished) -> Option<&str> {
     }
 }
 
+/// What must not be repeated of these credentials.
+pub(super) fn redactor(credentials: &Credentials) -> Redactor {
+    Redactor::new(credentials.secrets().into_iter().flat_map(Secret::new))
+}
+
 /// Begins this process's structured log. Known secrets never reach it.
 pub(super) fn start_log(
     team: &TeamDir,
     name: &AgentName,
-    credentials: &Credentials,
+    secrets: &Redactor,
 ) -> Result<(), Failure> {
     let file = team.open_log(name).map_err(store_failure)?;
-    let secrets = credentials.secrets().into_iter().flat_map(Secret::new);
-    let redactor = Arc::new(Redactor::new(secrets));
-    let writer = LogWriter { file: Arc::new(file), redactor };
+    let writer = LogWriter { file: Arc::new(file), redactor: Arc::new(secrets.clone()) };
     let subscriber = tracing_subscriber::fmt()
         .json()
         .flatten_event(true)

@@ -3,11 +3,11 @@
 use super::args::TeammateArgs;
 use super::assemble::{
     LETTING_GO, Parts, assemble, block_on, broken, fresh_word, last_mail, let_go, open_mailbox,
-    start_log, take_name,
+    redactor, start_log, take_name,
 };
 use super::context::{Context, member_name, open_bus, rules, store_failure};
 use super::heed::Heed;
-use super::lead::{MODE, adopt_orphans, choose_model, keep_secrets};
+use super::lead::{MODE, adopt_orphans, choose_model};
 use super::out;
 use super::provider::provider_for;
 use crate::agent::event::{Ending, Event, Stop};
@@ -108,9 +108,9 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let by = if start.lead.is_some() { "lead" } else { "hand" };
     let life = take_name(team, &start.name, &start.incarnation, &marker, by)?;
     let signals = Heed::begin()?;
-    start_log(team, &start.name, &start.credentials)?;
+    let secrets = redactor(&start.credentials);
+    start_log(team, &start.name, &secrets)?;
     adopt_orphans();
-    keep_secrets(&start.model);
     let provider = provider_for(&start.model, &start.credentials, &start.name, &start.incarnation)?;
     let usage = enter(context, team, &start, started_by, clock.now())?;
     let bus = Arc::new(open_bus(team.clone(), start.rules));
@@ -127,6 +127,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         rules: start.rules,
         ops: None,
         usage,
+        secrets,
         show: shower(context, &start, events.clone()),
     };
     let agent = assemble(parts, &context.environment)?;

@@ -261,7 +261,7 @@ fn a_lead_killed_while_its_answer_streams_takes_its_teammates_with_it() {
         fake.requests().iter().any(|view| who(view) == "lead" && view.turn() > 0)
     });
     signal(team.pid_of("lead"), Signal::SIGKILL);
-    drop(lead.wait().unwrap());
+    assert_eq!(lead.wait().unwrap().code(), None);
     fake.wait_for_hangups(1);
     team.wait_no_process();
     assert_eq!(team.member("alice")["last_exit"]["cause"], "lead_lost", "{}", team.picture());

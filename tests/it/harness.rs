@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -51,7 +52,8 @@ impl Team {
     /// A program in this workspace, with an environment of its own.
     pub(crate) fn command(&self, program_name: &str, args: &[&str]) -> Command {
         let mut command = self.foreign(&program(program_name));
-        command.args(args);
+        // Of a process that holds a key, nobody but root may see more than this.
+        command.args(args).arg0(self.workspace().join(program_name));
         command
     }
 

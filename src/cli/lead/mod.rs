@@ -9,7 +9,7 @@ mod watchdog;
 use super::args::LeadArgs;
 use super::assemble::{
     LETTING_GO, Parts, assemble, block_on, broken, fresh_word, last_mail, let_go, open_mailbox,
-    start_log, take_name,
+    redactor, start_log, take_name,
 };
 use super::context::{Context, open_bus, rules, store_failure};
 use super::heed::Heed;
@@ -221,9 +221,9 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let now = SystemClock.now();
     let life = take_name(team, &me, &incarnation, &marker, "hand")?;
     let signals = Heed::begin()?;
-    start_log(team, &me, &start.credentials)?;
+    let secrets = redactor(&start.credentials);
+    start_log(team, &me, &secrets)?;
     adopt_orphans();
-    keep_secrets(&start.model);
     let rules = rules(&start.settings);
     let bus = Arc::new(open_bus(team.clone(), rules));
     let earlier = enter(team, &start, &incarnation, now)?;
@@ -273,6 +273,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         rules,
         ops: Some(supervisor.ops()),
         usage: UsageCount::default(),
+        secrets,
         show: Rc::new(move |progress| {
             // Whoever watched has gone: the work goes on unseen.
             let _unseen = shown.send(progress.clone());
@@ -401,15 +402,6 @@ fn exit_code(reason: Reason, closed: &Closed, last_turn_failed: bool) -> Exit {
 pub(super) fn adopt_orphans() {
     if let Err(why) = descendants::become_subreaper() {
         tracing::warn!(%why, "orphans of commands cannot be adopted");
-    }
-}
-
-/// A process that holds a real key cannot be looked into by others of the same user.
-pub(super) fn keep_secrets(model: &ModelChoice) {
-    if model.is_real()
-        && let Err(why) = program::forbid_looking_inside()
-    {
-        tracing::warn!(%why, "other processes of this user can read this one's memory");
     }
 }
 
