@@ -89,7 +89,7 @@ pub type Sent = (AgentName, Result<SentId, BusError>);
 #[derive(Debug, thiserror::Error)]
 pub enum BusError {
     /// No such name can exist.
-    #[error("{0}; {hint}", hint = .0.hint())]
+    #[error(transparent)]
     Name(#[from] NameError),
     /// A word for everybody was given as a name.
     #[error("{0:?} is nobody's name: use broadcast to write to everybody")]

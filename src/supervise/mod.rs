@@ -3,6 +3,7 @@
 //! *Invariant:* a teammate is on the roster before its process exists, and is reported ready only by
 //! itself; nothing here talks to a model.
 
+mod entry;
 pub(crate) mod hello;
 pub(crate) mod recover;
 mod start;
@@ -173,6 +174,7 @@ impl Supervisor {
         let status = roster.member(name.as_str()).map(|member| member.status);
         match status {
             Some(Status::Idle) => {
+                self.note_role(&order)?;
                 self.deliver_prompt(order).await?;
                 Ok(format!("{name} was idle and has the new prompt (same process, same memory)."))
             }
@@ -185,6 +187,16 @@ impl Supervisor {
                 "a process holds the name {name} but is not on the roster; choose another name"
             ))),
         }
+    }
+
+    /// What an idle member is for from now on; its memory and its instructions stay.
+    fn note_role(&self, order: &SpawnOrder) -> Result<(), ToolError> {
+        let noted = roster::update(self.plan.bus.dir(), self.plan.bus.fsync(), |roster| {
+            if let Some(member) = roster.member_mut(order.name.as_str()) {
+                member.role.clone_from(&order.role);
+            }
+        });
+        noted.map_err(|why| ToolError::Reply(why.to_string()))
     }
 
     async fn deliver_prompt(&self, order: SpawnOrder) -> Result<(), ToolError> {

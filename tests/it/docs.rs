@@ -14,8 +14,9 @@
 //! - `prints nothing`: otherwise a command that succeeds must print something, unless it redirects.
 //! - `until Ctrl-C`: goes on until it is interrupted; mail for alice comes meanwhile.
 
-use crate::harness::{PATIENCE, SYSTEM_PATH, Team};
+use crate::harness::{SYSTEM_PATH, Team};
 use crate::terminal::Terminal;
+use crate::tidy::MAY_USE;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use std::io::Read;
@@ -262,6 +263,16 @@ fn the_two_commands_of_the_readme() {
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
     team.wait_no_process();
+}
+
+#[test]
+fn the_layer_table_is_the_one_that_is_checked() {
+    let architecture = read(&root().join("ARCHITECTURE.md"));
+    for (layer, uses) in MAY_USE {
+        let uses = if uses.is_empty() { "-".into() } else { uses.join(", ") };
+        let row = format!("| `{layer}` | {uses} |");
+        assert!(architecture.contains(&row), "ARCHITECTURE.md lacks the row {row}");
+    }
 }
 
 #[test]

@@ -296,13 +296,15 @@ impl Session {
 
     fn stop_one(&self, name: AgentName) {
         if !self.is_member(&name) {
-            let hint = if name.is_lead() { "/quit ends the lead" } else { "/team shows who is there" };
+            let hint =
+                if name.is_lead() { "/quit ends the lead" } else { "/team shows who is there" };
             return self.console.print(&format!("there is no teammate {name}; {hint}"));
         }
         self.console.print(&format!("stopping {name} …"));
         let (supervisor, departures) = (Rc::clone(&self.supervisor), self.departures.clone());
         tokio::task::spawn_local(async move {
-            let stopped = supervisor.stop(vec![name], "the user stops you", ExitCause::Stopped).await;
+            let stopped =
+                supervisor.stop(vec![name], "the user stops you", ExitCause::Stopped).await;
             for departure in stopped {
                 // A session that ends meanwhile waits for the same departure itself.
                 let _unseen = departures.send(departure);

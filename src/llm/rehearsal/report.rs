@@ -40,10 +40,15 @@ pub(super) fn mail(message: &Message) -> Option<String> {
     if let Body::IdleNotification { .. } = message.body {
         return None;
     }
+    let from = &message.from;
     let told = if let Body::TeammateTerminated { name, cause, exit } = &message.body {
         format!("{name} is gone: {cause} ({exit})")
+    } else if let Body::ShutdownResponse { approve: true, .. } = message.body {
+        format!("{from} agrees to shut down")
+    } else if let Body::ShutdownResponse { reason, .. } = &message.body {
+        format!("{from} refuses to shut down: {}", reason.as_deref().unwrap_or("no reason given"))
     } else {
-        format!("{} ({}): {}", message.from, message.body.kind(), message.content)
+        format!("{from} ({}): {}", message.body.kind(), message.content)
     };
     Some(bounded(&told))
 }
@@ -144,4 +149,26 @@ fn bounded(text: &str) -> String {
     }
     let begin: String = text.chars().take(QUOTED_CHARS).collect();
     format!("{begin}\n[… {left} characters more]")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn told(object: &Value) -> Option<String> {
+        mail(&Message::read(object.as_object().unwrap()).unwrap())
+    }
+
+    #[test]
+    fn mail_without_a_text_is_told_by_what_it_says() {
+        let answer = |approve| json!({"type": "shutdown_response", "from": "dana", "approve": approve, "reason": "busy"});
+        assert_eq!(told(&answer(true)).unwrap(), "dana agrees to shut down");
+        assert_eq!(told(&answer(false)).unwrap(), "dana refuses to shut down: busy");
+        let gone = json!({"type": "teammate_terminated", "from": "system", "name": "dana",
+            "cause": "crash", "exit": "signal 9"});
+        assert_eq!(told(&gone).unwrap(), "dana is gone: crash (signal 9)");
+        let idle = json!({"type": "idle_notification", "from": "dana", "reason": "available"});
+        assert_eq!(told(&idle), None);
+    }
 }
