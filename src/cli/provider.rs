@@ -4,7 +4,6 @@ use crate::error::{Exit, Failure};
 use crate::llm::anthropic::parse_headers;
 use crate::llm::rehearsal::Rehearsal;
 use crate::llm::{self, Anthropic, AnthropicConfig, ConfigError, Provider, Scripted, Secret};
-use crate::os::program;
 use crate::settings::model::{Credentials, ModelChoice};
 use crate::wire::AgentName;
 use std::rc::Rc;
@@ -22,12 +21,6 @@ pub(super) fn provider_for(
     agent: &AgentName,
     incarnation: &str,
 ) -> Result<Rc<dyn Provider>, Failure> {
-    // Whatever answers here: another member of the team may need the keys that are held.
-    if !credentials.secrets().is_empty()
-        && let Err(why) = program::hide_memory()
-    {
-        tracing::warn!(%why, "other processes of this user can look into this one");
-    }
     match model {
         ModelChoice::Rehearsal => Ok(Rc::new(Rehearsal::new(incarnation))),
         ModelChoice::Script(file) => {

@@ -226,6 +226,39 @@ fn the_format_is_so() {
     run_document("docs/format.md");
 }
 
+/// Lines of a recorded session that come in every run, up to what depends on the width or the moment.
+fn shown_always(line: &str) -> Option<&str> {
+    let is_event = line.starts_with('⏺') || line.starts_with('✉');
+    let begin = line.split('…').next().and_then(|begin| begin.split(" (").next());
+    begin.filter(|_| is_event)
+}
+
+/// The recorded session of the README, played again.
+#[test]
+fn the_session_in_the_readme_happens() {
+    let readme = read(&root().join("README.md"));
+    let blocks = fenced(&readme);
+    let (_, session) = blocks.iter().find(|(_, lines)| lines.contains(&"$ team lead")).unwrap();
+    let team = Team::new();
+    let mut lead = Terminal::start(team.command("team", &["lead"]));
+    lead.expect("/quit ends the team");
+    for line in session {
+        if let Some(typed) = line.strip_prefix("team> ") {
+            team.eventually("all rest", || {
+                let members = team.roster()["members"].as_array().cloned().unwrap_or_default();
+                let over = |status: &str| matches!(status, "idle" | "shutdown");
+                team.status("lead") == "idle"
+                    && members.iter().all(|member| over(member["status"].as_str().unwrap()))
+            });
+            lead.type_line(typed);
+        } else if let Some(event) = shown_always(line) {
+            lead.expect(event);
+        }
+    }
+    assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
+    team.wait_no_process();
+}
+
 /// A document with commands cannot be forgotten here.
 #[test]
 fn every_document_with_commands_is_run() {
@@ -263,6 +296,8 @@ fn the_two_commands_of_the_readme() {
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
     team.wait_no_process();
+    // Started here, it finds the folder as it would write it: a clone stays clean.
+    assert_eq!(read(&team.path(".gitignore")), read(&root().join(".team/.gitignore")));
 }
 
 #[test]

@@ -53,7 +53,7 @@ impl Team {
     pub(crate) fn command(&self, program_name: &str, args: &[&str]) -> Command {
         let mut command = self.foreign(&program(program_name));
         // Of a process that holds a key, nobody but root may see more than this.
-        command.args(args).arg0(self.workspace().join(program_name));
+        command.arg0(self.workspace().join(program_name)).args(args);
         command
     }
 
