@@ -5,6 +5,7 @@
 
 mod bad_files;
 mod bus;
+mod by_hand;
 mod chaos;
 mod child;
 mod crew;
@@ -19,9 +20,11 @@ mod mailbox;
 mod nine_prompts;
 mod outsiders;
 mod provider;
+mod races;
 mod resume;
 mod roster;
 mod sdk;
+mod spawning;
 mod stopping;
 mod terminal;
 mod tidy;
