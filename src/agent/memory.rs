@@ -34,7 +34,10 @@ pub(crate) struct OpenCall {
 #[derive(Debug)]
 enum Turn {
     /// The program's side: results first, then everything else in order.
-    User { results: Vec<Block>, pieces: Vec<Piece> },
+    User {
+        results: Vec<Block>,
+        pieces: Vec<Piece>,
+    },
     Assistant(Vec<Block>),
 }
 
@@ -53,7 +56,7 @@ impl Memory {
                 self.add(Piece::Text(content.clone()));
             }
             Entry::Mail { message, .. } => self.push_mail(message),
-            Entry::Note { content } => self.add(Piece::Text(format!("[team] {content}"))),
+            Entry::Note { content } => self.add(Piece::Text(format!("[team: {content}]"))),
             Entry::Assistant { blocks, .. } => {
                 self.in_turn = true;
                 for block in blocks {
@@ -115,7 +118,9 @@ impl Memory {
         }
         match self.said.last_mut() {
             Some(Turn::User { results, pieces }) => (results, pieces),
-            Some(Turn::Assistant(_)) | None => unreachable!("a user message was just made the last"),
+            Some(Turn::Assistant(_)) | None => {
+                unreachable!("a user message was just made the last")
+            }
         }
     }
 
@@ -187,7 +192,9 @@ mod tests {
 
     fn remember(entries: &[Entry]) -> Memory {
         let mut memory = Memory::default();
-        entries.iter().for_each(|entry| memory.push(entry));
+        for entry in entries {
+            memory.push(entry);
+        }
         memory
     }
 

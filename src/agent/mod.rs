@@ -5,6 +5,7 @@
 //!
 //! *Invariant:* an agent's state in memory can be rebuilt from its transcript and inbox alone.
 
+mod discretion;
 pub(crate) mod event;
 pub(crate) mod memory;
 pub(crate) mod post;
@@ -15,11 +16,12 @@ mod resume;
 pub(crate) mod step;
 
 use crate::bus::{Bus, Outgoing, new_id};
-use crate::llm::{Delta, ModelError, Provider};
+use crate::llm::{Delta, ModelError, Provider, Redactor, Veil};
 use crate::os::Clock;
 use crate::store::{Drained, Mailbox, Notice};
 use crate::tools::team::{Desk, OpenShutdown};
 use crate::tools::{Call, Registry};
+use crate::wire::AgentName;
 use crate::wire::chat::Request;
 use crate::wire::message::{Body, IdleReason, Message, Outcome};
 use crate::wire::transcript::{Entry, Line, Report};
@@ -61,6 +63,8 @@ pub(crate) struct Agent {
     pub(crate) presence: Presence,
     /// Time.
     pub(crate) clock: Rc<dyn Clock>,
+    /// What it must not repeat.
+    pub(crate) secrets: Rc<Redactor>,
     /// Who watches.
     pub(crate) show: Rc<dyn Fn(&Progress)>,
 }
@@ -127,14 +131,14 @@ impl Running {
                 event = inbound.recv() => event,
                 () = until(self.agent.presence.due()) => {
                     let written = self.agent.presence.write().await;
-                    self.note_error(written);
+                    note_error(written);
                     continue;
                 }
             };
             let Some(event) = event else {
                 return Ending::Broken("the event channel closed".into());
             };
-            let todo = machine.step(event);
+            let todo = machine.step(discretion::discreet(event, &self.agent.secrets));
             if let Some(ending) = self.perform_all(todo).await {
                 return ending;
             }
@@ -157,7 +161,7 @@ impl Running {
             Action::Drain => self.drain(),
             Action::MarkTaken => {
                 let marked = self.mailbox().mark_taken();
-                self.note_error(marked);
+                note_error(marked);
             }
             Action::Record(entry) => self.record(entry)?,
             Action::Sync => self.sync().await?,
@@ -173,7 +177,7 @@ impl Running {
             }
             Action::Publish(status, activity) => {
                 let published = self.agent.presence.publish(status, activity).await;
-                self.note_error(published);
+                note_error(published);
             }
             Action::Count(usage) => self.agent.presence.count(usage),
             Action::EndTurn { outcome, rounds, report } => {
@@ -206,9 +210,8 @@ impl Running {
     async fn sync(&mut self) -> Result<(), String> {
         let mailbox = Arc::clone(&self.agent.mailbox);
         let fsync = self.agent.bus.fsync();
-        let sync = move || {
-            mailbox.lock().unwrap_or_else(PoisonError::into_inner).transcript().sync(fsync)
-        };
+        let sync =
+            move || mailbox.lock().unwrap_or_else(PoisonError::into_inner).transcript().sync(fsync);
         match tokio::task::spawn_blocking(sync).await {
             Ok(done) => done.map_err(|why| why.to_string()),
             Err(why) => Err(why.to_string()),
@@ -219,6 +222,7 @@ impl Running {
     fn drain(&mut self) {
         let mailbox = Arc::clone(&self.agent.mailbox);
         let (events, memory) = (self.events.clone(), Rc::clone(&self.memory));
+        let (bus, me) = (Arc::clone(&self.agent.bus), self.agent.me.name.clone());
         let desk = Rc::clone(&self.agent.desk);
         tokio::task::spawn_local(async move {
             let drained = tokio::task::spawn_blocking(move || {
@@ -228,12 +232,13 @@ impl Running {
                 Err(why) => Event::DrainFailed(why.to_string()),
                 Ok(Err(why)) => Event::DrainFailed(why.to_string()),
                 Ok(Ok(drained)) => {
-                    log_notices(&drained);
+                    tell_of_dead_letters(&bus, &me, &drained).await;
                     let mut memory = memory.borrow_mut();
                     let mut messages: Vec<Message> = Vec::with_capacity(drained.mail.len());
                     for mail in drained.mail {
+                        let object = mail.object();
                         if !matches!(mail.message.body, Body::IdleNotification { .. }) {
-                            desk.take_note(&mail.object);
+                            desk.take_note(&object);
                         }
                         tracing::info!(
                             id = mail.message.id,
@@ -242,7 +247,7 @@ impl Running {
                             "mail taken in"
                         );
                         messages.push(mail.message);
-                        let (claim, offset, message) = (mail.generation, mail.offset, mail.object);
+                        let (claim, offset, message) = (mail.generation, mail.offset, object);
                         memory.push(&Entry::Mail { claim, offset, message });
                     }
                     Event::Drained(messages)
@@ -261,15 +266,24 @@ impl Running {
         };
         let (provider, events) = (Rc::clone(&self.agent.provider), self.events.clone());
         let (show, model_error) = (Rc::clone(&self.agent.show), Rc::clone(&self.model_error));
+        let secrets = Rc::clone(&self.agent.secrets);
         self.work = Some(tokio::task::spawn_local(async move {
+            let mut veil = Veil::new(&secrets);
+            let show_text = |text: String| {
+                if !text.is_empty() {
+                    show(&Progress::Text(text));
+                }
+            };
             let mut sink = |delta| match delta {
-                Delta::Text(text) => show(&Progress::Text(text)),
+                Delta::Text(text) => show_text(veil.push(&text)),
                 Delta::Retry { wait, why } => {
                     tracing::warn!(why, ?wait, "the model call is tried again");
+                    veil = Veil::new(&secrets);
                     show(&Progress::Retry { wait, why });
                 }
             };
             let reply = provider.turn(&request, &mut sink).await;
+            show_text(veil.lift());
             if let Err(why) = &reply {
                 tracing::error!(%why, "the model call failed");
             }
@@ -342,25 +356,41 @@ impl Running {
         tracing::error!(why, "a report to the lead could not be sent");
         (self.agent.show)(&Progress::Note(format!("the report could not be sent: {why}")));
     }
+}
 
-    fn note_error<T, E: std::fmt::Display>(&self, done: Result<T, E>) {
-        if let Err(why) = done {
-            tracing::error!(%why, "the team folder could not be written");
-        }
+/// What a view of the team does not show is no reason to stop working.
+fn note_error<T, E: std::fmt::Display>(done: Result<T, E>) {
+    if let Err(why) = done {
+        tracing::error!(%why, "the team folder could not be written");
     }
 }
 
-/// Mail that was not delivered disappears from nobody's sight.
-fn log_notices(drained: &Drained) {
+/// Mail that was not delivered disappears from nobody's sight: it is logged, and the lead gets one
+/// message for all of a drain.
+async fn tell_of_dead_letters(bus: &Arc<Bus>, me: &AgentName, drained: &Drained) {
+    let mut told: Option<(u32, &str, String)> = None;
     for notice in &drained.notices {
         match notice {
             Notice::Dead { reason, generation, offset } => {
                 tracing::error!(reason, generation, offset, "a line became a dead letter");
+                let first = (0, reason.as_str(), format!("system:dead:{me}:{generation}:{offset}"));
+                told.get_or_insert(first).0 += 1;
             }
             Notice::Repeated { id, from } => {
                 tracing::info!(id, from, "a message came again and was dropped");
             }
         }
+    }
+    let Some((count, reason, id)) = told else { return };
+    let content = format!(
+        "{count} line(s) in the inbox of {me} could not be delivered (the first: {reason}); they are \
+         kept as dead letters of {me}"
+    );
+    let bus = Arc::clone(bus);
+    let tell = move || bus.notify_lead(Body::text(), content, id);
+    match tokio::task::spawn_blocking(tell).await {
+        Ok(Ok(_)) => {}
+        failed => tracing::error!(?failed, "the lead could not be told of dead letters"),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Noticing mail: file events, with a slow poll as the safety net, and the after-care of claims.
 
-use super::event::Event;
 use super::Events;
+use super::event::Event;
 use crate::os::ready::Ready;
 use crate::store::{Mailbox, Settled};
 use std::sync::{Arc, Mutex, PoisonError};

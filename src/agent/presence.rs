@@ -70,8 +70,7 @@ impl Presence {
     ) -> Result<(), StoreError> {
         self.shown.status = status;
         self.shown.activity = activity;
-        let new_status =
-            self.written.as_ref().is_none_or(|(written, _)| written.status != status);
+        let new_status = self.written.as_ref().is_none_or(|(written, _)| written.status != status);
         if new_status { self.write().await } else { Ok(()) }
     }
 

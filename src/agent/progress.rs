@@ -7,7 +7,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Progress {
     /// Mail was taken into the conversation.
-    Mail(Message),
+    Mail(Box<Message>),
     /// A turn begins; `by_mail` tells that nobody typed a prompt for it.
     TurnStarted {
         /// Mail woke the agent.

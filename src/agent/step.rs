@@ -11,44 +11,22 @@
 //! Mail is taken in before every model call and once more after a turn, so that nothing that arrived
 //! meanwhile is slept upon. Being idle is computed from that, it is not an event.
 
+mod turn;
+
 use super::event::{Action, Ending, Event, Stop};
 use super::progress::Progress;
 use crate::llm::ModelError;
 use crate::tools::{Call, ToolError};
 use crate::wire::AgentName;
-use crate::wire::chat::{Block, Reply, StopReason};
+use crate::wire::chat::{Reply, StopReason};
 use crate::wire::message::{Body, IdleReason, Message, Outcome};
 use crate::wire::roster::Status;
 use crate::wire::transcript::Entry;
 use std::collections::VecDeque;
-
-/// A turn under way.
-#[derive(Debug, Default)]
-struct Turn {
-    /// Model calls so far.
-    rounds: u32,
-    /// The model's last text.
-    text: String,
-    /// The last tool call was this message to the lead: saying it again as a result would be noise.
-    told_lead: bool,
-    /// The model called `idle`.
-    wants_idle: bool,
-    /// The person interrupted it while mail was being taken in.
-    interrupted: bool,
-    /// Calls of the last reply that have not been run yet.
-    calls: VecDeque<Call>,
-    /// A shutdown request waits for the turn to end.
-    winding_down: Option<WindDown>,
-}
-
-#[derive(Debug)]
-struct WindDown {
-    stop: Stop,
-    /// Model calls it still gets to say its last words.
-    calls_left: u32,
-    /// The model was told.
-    told: bool,
-}
+use turn::{
+    CONTEXT_FULL, CUT_OFF, STOPPED, Turn, WINDING_DOWN, WindDown, answer, call_of,
+    is_message_to_lead, shutdown_note, wakes, wants_shutdown,
+};
 
 #[derive(Debug)]
 enum Phase {
@@ -60,6 +38,9 @@ enum Phase {
     Leaving(Turn, Call),
     Over,
 }
+
+/// The turn for which mail is taken in, if there is one.
+struct TakenFor(Option<Turn>);
 
 /// Whose machine it is.
 #[derive(Debug, Clone)]
@@ -112,7 +93,7 @@ impl Machine {
         match event {
             Event::Mail => self.on_mail(&mut todo),
             Event::Drained(mail) => self.on_drained(&mail, &mut todo),
-            Event::DrainFailed(why) => self.on_drain_failed(why, &mut todo),
+            Event::DrainFailed(why) => self.on_drain_failed(&why, &mut todo),
             Event::Prompt(text) => self.on_prompt(text, &mut todo),
             Event::Replied(Ok(reply)) => self.on_reply(reply, &mut todo),
             Event::Replied(Err(why)) => self.on_model_error(&why, &mut todo),
@@ -128,10 +109,10 @@ impl Machine {
         std::mem::replace(&mut self.phase, Phase::Over)
     }
 
-    /// The turn (if any) for which mail is being taken in.
-    fn end_taking(&mut self) -> Option<Option<Turn>> {
+    /// What mail is being taken in for.
+    fn end_taking(&mut self) -> Option<TakenFor> {
         match self.take_phase() {
-            Phase::Taking(turn) => Some(turn),
+            Phase::Taking(turn) => Some(TakenFor(turn)),
             other @ (Phase::Idle
             | Phase::Thinking(_)
             | Phase::Acting(..)
@@ -178,9 +159,9 @@ impl Machine {
     }
 
     fn on_drained(&mut self, mail: &[Message], todo: &mut Vec<Action>) {
-        let Some(turn) = self.end_taking() else { return };
+        let Some(TakenFor(turn)) = self.end_taking() else { return };
         for message in mail {
-            todo.push(Action::Show(Progress::Mail(message.clone())));
+            todo.push(Action::Show(Progress::Mail(Box::new(message.clone()))));
         }
         let stop = mail.iter().find_map(|message| self.shutdown_asked(message, todo));
         let woken = mail.iter().any(wakes);
@@ -267,8 +248,8 @@ impl Machine {
         self.phase = Phase::Thinking(turn);
     }
 
-    fn on_drain_failed(&mut self, why: String, todo: &mut Vec<Action>) {
-        let Some(turn) = self.end_taking() else { return };
+    fn on_drain_failed(&mut self, why: &str, todo: &mut Vec<Action>) {
+        let Some(TakenFor(turn)) = self.end_taking() else { return };
         let text = format!("mail could not be taken in, it stays in the inbox: {why}");
         todo.push(Action::Log(text.clone()));
         match turn {
@@ -321,7 +302,11 @@ impl Machine {
         let Some(turn) = self.end_thinking() else { return };
         let text = match why {
             ModelError::ContextFull(_) => CONTEXT_FULL.into(),
-            other => other.to_string(),
+            ModelError::Credentials(_)
+            | ModelError::SpendCap(_)
+            | ModelError::Rejected(_)
+            | ModelError::Unavailable(_)
+            | ModelError::Script(_) => why.to_string(),
         };
         self.fail(turn, text, todo);
     }
@@ -332,11 +317,12 @@ impl Machine {
             return self.take_in(turn, todo);
         }
         let Some(call) = turn.calls.pop_front() else {
-            return if turn.wants_idle {
-                self.finish(turn, Outcome::Done, todo)
+            if turn.wants_idle {
+                self.finish(turn, Outcome::Done, todo);
             } else {
-                self.take_in(turn, todo)
-            };
+                self.take_in(turn, todo);
+            }
+            return;
         };
         let (tool_use_id, name) = (call.id.clone(), call.name.clone());
         todo.push(Action::Record(Entry::ToolStart { tool_use_id, name: name.clone() }));
@@ -523,70 +509,6 @@ impl Machine {
                 None
             }
         }
-    }
-}
-
-impl Turn {
-    /// Answers the calls that will not be run.
-    fn refuse_calls(&mut self, why: &str, todo: &mut Vec<Action>) {
-        for call in self.calls.drain(..) {
-            answer(&call, why.into(), true, todo);
-        }
-    }
-
-    /// While winding down, the answer to the shutdown request is the only call that is run.
-    fn refuse_work(&mut self, todo: &mut Vec<Action>) {
-        let (answers, work): (VecDeque<Call>, VecDeque<Call>) =
-            self.calls.drain(..).partition(|call| call.name == "shutdown_response");
-        self.calls = work;
-        self.refuse_calls(WINDING_DOWN, todo);
-        self.calls = answers;
-    }
-}
-
-const WINDING_DOWN: &str = "not run: you are being shut down; finish with a short report";
-const STOPPED: &str = "not run: the agent was stopped";
-const CUT_OFF: &str = "not run: the answer was cut off at the token limit before this call was \
-    complete; make the call shorter, or split it";
-const CONTEXT_FULL: &str = "the conversation no longer fits the model's context window; start a new \
-    one (a new lead without --resume begins with an empty conversation)";
-
-/// Whether mail is a reason to begin a turn. State changes and control mail are for the program.
-fn wakes(message: &Message) -> bool {
-    matches!(message.body, Body::TeammateTerminated { .. }) || !message.body.is_control()
-}
-
-fn call_of(block: &Block) -> Option<Call> {
-    match block {
-        Block::ToolUse { id, name, input } => {
-            Some(Call { id: id.clone(), name: name.clone(), input: input.clone() })
-        }
-        Block::Text { .. } | Block::ToolResult { .. } | Block::Opaque { .. } => None,
-    }
-}
-
-fn answer(call: &Call, content: String, is_error: bool, todo: &mut Vec<Action>) {
-    let (name, tool_use_id) = (call.name.clone(), call.id.clone());
-    todo.push(Action::Show(Progress::ToolEnded { name, is_error, content: content.clone() }));
-    todo.push(Action::Record(Entry::ToolResult { tool_use_id, content, is_error }));
-}
-
-fn is_message_to_lead(call: &Call) -> bool {
-    call.name == "send_message" && call.input.get("to").and_then(|to| to.as_str()) == Some("lead")
-}
-
-fn wants_shutdown(call: &Call) -> bool {
-    call.input.get("approve").and_then(serde_json::Value::as_bool) == Some(true)
-}
-
-fn shutdown_note(stop: &Stop) -> String {
-    match stop {
-        Stop::Requested { request_id, by, reason } => format!(
-            "{by} asks you to shut down ({reason}). Finish now: answer with a short report of where \
-             things stand. To refuse, call shutdown_response with request_id {request_id:?}, \
-             approve false and a reason; the program ends you at the deadline all the same."
-        ),
-        Stop::LeadLost | Stop::AtOnce => "you are being stopped; finish now".into(),
     }
 }
 

@@ -18,7 +18,7 @@ pub(crate) struct Arguments {
 /// Flags of every command.
 #[derive(Debug, Args)]
 pub(crate) struct Common {
-    /// The team folder itself (default: $TEAM_DIR, else the nearest .team upward, else ./.team)
+    /// The team folder itself (default: `TEAM_DIR`, else the nearest .team upward, else ./.team)
     #[arg(long, global = true, value_name = "FOLDER")]
     pub(crate) dir: Option<PathBuf>,
     /// Run as if started in this folder
@@ -146,7 +146,7 @@ pub(crate) struct SendArgs {
     /// Who sends it
     #[arg(long, value_name = "NAME")]
     pub(crate) from: Option<String>,
-    /// The type: message, broadcast, result, task_assignment or one of your own
+    /// The type: `message`, `broadcast`, `result`, `task_assignment` or one of your own
     #[arg(long = "type", value_name = "TYPE")]
     pub(crate) kind: Option<String>,
     /// A further field

@@ -18,8 +18,8 @@ use crate::store::{
     Drained, LifeRecord, MailPolicy, Mailbox, Settled, StoreError, TeamDir, Transcript, inbox,
 };
 use crate::supervise::hello::Rules;
-use crate::tools::team::{Desk, TeamOps, add_team_tools};
 use crate::tools::Registry;
+use crate::tools::team::{Desk, TeamOps, add_team_tools};
 use crate::tools::work::{CommandEnvironment, add_work_tools};
 use crate::wire::AgentName;
 use crate::wire::roster::UsageCount;
@@ -49,6 +49,7 @@ pub(super) struct Parts {
     pub(super) rules: Rules,
     pub(super) ops: Option<Rc<dyn TeamOps>>,
     pub(super) usage: UsageCount,
+    pub(super) secrets: Redactor,
     pub(super) show: Rc<dyn Fn(&Progress)>,
 }
 
@@ -56,18 +57,15 @@ pub(super) struct Parts {
 pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent, Failure> {
     let team = parts.bus.dir().clone();
     let clock: Rc<dyn Clock> = Rc::new(SystemClock);
-    let desk = Rc::new(Desk::new(
-        parts.name.clone(),
-        parts.incarnation.clone(),
-        Arc::clone(&parts.bus),
-    ));
+    let desk =
+        Rc::new(Desk::new(parts.name.clone(), parts.incarnation.clone(), Arc::clone(&parts.bus)));
     let mut tools = Registry::default();
     let commands = CommandEnvironment::new(environment.passed_on(), parts.marker);
     add_work_tools(&mut tools, team.workspace(), team.root(), commands).map_err(|why| {
         let what = "the workspace cannot be opened";
         Failure::new(Exit::Failure, what, why.to_string(), "check the folder's permissions")
     })?;
-    add_team_tools(&mut tools, &desk, parts.ops);
+    add_team_tools(&mut tools, &desk, parts.ops.as_ref());
     let briefing = Briefing {
         name: parts.name.clone(),
         instructions: team.role_instructions(&parts.role),
@@ -91,6 +89,7 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         bus: parts.bus,
         presence,
         clock,
+        secrets: Rc::new(parts.secrets),
         show: parts.show,
     })
 }
@@ -180,16 +179,19 @@ pub(super) fn broken(finished: &Finished) -> Option<&str> {
     }
 }
 
+/// What must not be repeated of these credentials.
+pub(super) fn redactor(credentials: &Credentials) -> Redactor {
+    Redactor::new(credentials.secrets().into_iter().flat_map(Secret::new))
+}
+
 /// Begins this process's structured log. Known secrets never reach it.
 pub(super) fn start_log(
     team: &TeamDir,
     name: &AgentName,
-    credentials: &Credentials,
+    secrets: &Redactor,
 ) -> Result<(), Failure> {
     let file = team.open_log(name).map_err(store_failure)?;
-    let secrets = credentials.secrets().into_iter().flat_map(Secret::new);
-    let redactor = Arc::new(Redactor::new(secrets));
-    let writer = LogWriter { file: Arc::new(file), redactor };
+    let writer = LogWriter { file: Arc::new(file), redactor: Arc::new(secrets.clone()) };
     let subscriber = tracing_subscriber::fmt()
         .json()
         .flatten_event(true)

@@ -7,7 +7,7 @@ use crate::os::{SystemClock, window};
 use crate::settings::environment::Environment;
 use crate::settings::{Flags, Fsync, Settings};
 use crate::store::lock::LOCK_LIMIT;
-use crate::store::{StoreError, TeamDir, life, locate};
+use crate::store::{StoreError, TeamDir, life, locate, selftest};
 use crate::supervise::hello::Rules;
 use crate::ui::style::{ColorChoice, Palette};
 use crate::ui::view::View;
@@ -62,9 +62,11 @@ impl Context {
         TeamDir::open(&self.team_path).map_err(store_failure)
     }
 
-    /// The team folder, made if need be.
+    /// The team folder, made if need be, on a file system that can hold one.
     pub(super) fn make_team(&self) -> Result<TeamDir, Failure> {
-        TeamDir::create(&self.team_path).map_err(store_failure)
+        let team = TeamDir::create(&self.team_path).map_err(store_failure)?;
+        selftest::run(&team).map_err(store_failure)?;
+        Ok(team)
     }
 
     /// All settings for this folder.

@@ -37,7 +37,8 @@ pub(super) fn run(context: &Context, args: &InboxArgs) -> Result<Exit, Failure> 
     }
     let items = look(&team, &name)?;
     let printed = if args.show.json {
-        let messages: Vec<Value> = items.into_iter().map(|(raw, state)| marked(raw, state)).collect();
+        let messages: Vec<Value> =
+            items.into_iter().map(|(raw, state)| marked(raw, state)).collect();
         out::say_json(&json!({ "schema": 1, "owner": name.as_str(), "messages": messages }))
     } else {
         out::say(&render(&name, items, &context.view()))
@@ -46,10 +47,7 @@ pub(super) fn run(context: &Context, args: &InboxArgs) -> Result<Exit, Failure> 
 }
 
 /// What was taken in since the person last looked, then what is unread.
-pub(super) fn look(
-    team: &TeamDir,
-    name: &AgentName,
-) -> Result<Vec<(Raw, Standing)>, Failure> {
+pub(super) fn look(team: &TeamDir, name: &AgentName) -> Result<Vec<(Raw, Standing)>, Failure> {
     // Unread first: mail that is taken in between the two looks is in both rather than in neither.
     let unread = unread(team, name)?;
     let taken = looked::since_last_look(team, name).map_err(store_failure)?;
@@ -95,7 +93,7 @@ fn drain(context: &Context, team: &TeamDir, name: &AgentName, json: bool) -> Res
     let mut read = true;
     for mail in mail.mail {
         read &= if json {
-            out::say_json(&Value::Object(mail.object))
+            out::say_json(&Value::Object(mail.object()))
         } else {
             out::say(&messages::message(&mail.message, &view))
         };
@@ -107,7 +105,12 @@ fn drain(context: &Context, team: &TeamDir, name: &AgentName, json: bool) -> Res
 
 /// Shows every message once: those unread now, then whatever comes, also when the owner takes it in
 /// before this command sees it in the inbox.
-fn follow(context: &Context, team: &TeamDir, name: &AgentName, json: bool) -> Result<Exit, Failure> {
+fn follow(
+    context: &Context,
+    team: &TeamDir,
+    name: &AgentName,
+    json: bool,
+) -> Result<Exit, Failure> {
     let mut taken_tail = looked::mail_from_now_on(team, name).map_err(store_failure)?;
     // What was shown as unread, by identity, until it is seen as taken in.
     let mut shown: BTreeMap<String, u32> = BTreeMap::new();

@@ -133,15 +133,17 @@ fn as_json(team: &TeamDir) -> Result<Value, Failure> {
         .into_iter()
         .map(|seat| {
             let mut object = seat.entry;
-            object["status"] = seat.status.word().into();
-            object["alive"] = seat.alive.into();
-            object["unread"] = seat.unread.into();
-            object["pid"] = json!(seat.pid);
+            if let Value::Object(entry) = &mut object {
+                entry.insert("status".into(), seat.status.word().into());
+                entry.insert("alive".into(), seat.alive.into());
+                entry.insert("unread".into(), seat.unread.into());
+                entry.insert("pid".into(), json!(seat.pid));
+            }
             object
         })
         .collect();
-    let (lead, members): (Vec<Value>, Vec<Value>) =
-        agents.into_iter().partition(|agent| agent["name"] == "lead");
+    let is_lead = |agent: &Value| agent.get("name").is_some_and(|name| name == "lead");
+    let (lead, members): (Vec<Value>, Vec<Value>) = agents.into_iter().partition(is_lead);
     let lead = lead.into_iter().next();
     Ok(json!({
         "schema": 1,

@@ -72,7 +72,7 @@ pub fn main(program: Program) -> ExitCode {
 fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failure> {
     let context = Context::new(&arguments.common, environment)?;
     match arguments.command {
-        Command::Lead(args) => lead::run(&context, args),
+        Command::Lead(args) => lead::run(&context, &args),
         Command::Teammate(args) => teammate::run(&context, args),
         Command::Ls(args) => ls::run(&context, &args),
         Command::Send(args) => send::run(&context, args),

@@ -4,6 +4,7 @@ use crate::error::{Exit, Failure};
 use crate::llm::anthropic::parse_headers;
 use crate::llm::rehearsal::Rehearsal;
 use crate::llm::{self, Anthropic, AnthropicConfig, ConfigError, Provider, Scripted, Secret};
+use crate::os::program;
 use crate::settings::model::{Credentials, ModelChoice};
 use crate::wire::AgentName;
 use std::rc::Rc;
@@ -44,6 +45,11 @@ pub(super) fn provider_for(
                      the lead's environment",
                 )
             })?;
+            if !credentials.secrets().is_empty()
+                && let Err(why) = program::hide_memory()
+            {
+                tracing::warn!(%why, "other processes of this user can look into this one");
+            }
             for warning in client.warnings() {
                 tracing::warn!(warning, "the endpoint");
             }
@@ -61,19 +67,17 @@ fn anthropic(
         Secret::new(value)
             .map_err(|why| ConfigError::BadHeader { name: name.into(), why: why.to_string() })
     };
-    let who = match (&credentials.anthropic_api_key, &credentials.anthropic_auth_token) {
+    let who = match (&credentials.api_key, &credentials.auth_token) {
         (Some(key), _) => llm::Credentials::ApiKey(secret("ANTHROPIC_API_KEY", key)?),
-        (None, Some(token)) => {
-            llm::Credentials::AuthToken(secret("ANTHROPIC_AUTH_TOKEN", token)?)
-        }
+        (None, Some(token)) => llm::Credentials::AuthToken(secret("ANTHROPIC_AUTH_TOKEN", token)?),
         (None, None) => llm::Credentials::Nobody,
     };
-    let base_url = credentials.anthropic_base_url.as_deref().unwrap_or(ANTHROPIC);
+    let base_url = credentials.base_url.as_deref().unwrap_or(ANTHROPIC);
     let mut config = AnthropicConfig::new(base_url, who, model);
-    if let Some(headers) = &credentials.anthropic_custom_headers {
+    if let Some(headers) = &credentials.custom_headers {
         config.extra_headers = parse_headers(headers)?;
     }
-    if let Some(version) = &credentials.anthropic_version {
+    if let Some(version) = &credentials.api_version {
         config.version.clone_from(version);
     }
     // Members that wait for the same endpoint should not come back at the same moment.

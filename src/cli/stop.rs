@@ -51,7 +51,8 @@ pub(super) fn run(context: &Context, args: &StopArgs) -> Result<Exit, Failure> {
         cause,
         haste,
     };
-    let with_lead = args.all && matches!(life::probe(&team, &AgentName::lead()), Ok(Life::Alive(_)));
+    let with_lead =
+        args.all && matches!(life::probe(&team, &AgentName::lead()), Ok(Life::Alive(_)));
     let departures = block_on(async {
         if with_lead {
             // A lead that knows it is being stopped starts nobody new meanwhile.

@@ -2,7 +2,8 @@
 
 use super::args::TeammateArgs;
 use super::assemble::{
-    LETTING_GO, Parts, assemble, block_on, broken, fresh_word, last_mail, let_go, open_mailbox, start_log, take_name,
+    LETTING_GO, Parts, assemble, block_on, broken, fresh_word, last_mail, let_go, open_mailbox,
+    redactor, start_log, take_name,
 };
 use super::context::{Context, member_name, open_bus, rules, store_failure};
 use super::heed::Heed;
@@ -22,7 +23,7 @@ use crate::store::{Fsync, TeamDir, roster};
 use crate::supervise::hello::{self, Answer, Hello, Rules};
 use crate::ui::live::Live;
 use crate::wire::AgentName;
-use crate::wire::roster::{ExitCause, Member, StartedBy, Status, UsageCount};
+use crate::wire::roster::{ExitCause, StartedBy, Status, UsageCount};
 use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io::Read;
@@ -55,7 +56,7 @@ pub(super) fn run(context: &Context, args: TeammateArgs) -> Result<Exit, Failure
     })?;
     let answer_to = lead.as_ref().map(OwnedFd::try_clone);
     let outcome = prepare(context, args, lead.map(File::from)).and_then(|start| {
-        let team = context.make_team()?;
+        let team = if start.lead.is_some() { context.team()? } else { context.make_team()? };
         block_on(live(context, &team, start))?
     });
     // A lead that waits for readiness is told what went wrong in the words a person would read.
@@ -70,12 +71,23 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
     let name = member_name(&args.name)?;
     let (prompt, once) = (args.prompt, args.once);
     if let Some(socket) = lead {
-        let heard: Option<Hello> = hello::hear(&socket).map_err(|why| no_hello(&why.to_string()))?;
+        let heard: Option<Hello> =
+            hello::hear(&socket).map_err(|why| no_hello(&why.to_string()))?;
         let hello = heard.ok_or_else(|| no_hello("the socket was closed"))?;
         let model = ModelChoice::parse(&hello.model)?;
         let Hello { incarnation, role, credentials, rules, .. } = hello;
         let lead = Some(socket);
-        return Ok(Start { name, role, incarnation, model, credentials, rules, lead, prompt, once });
+        return Ok(Start {
+            name,
+            role,
+            incarnation,
+            model,
+            credentials,
+            rules,
+            lead,
+            prompt,
+            once,
+        });
     }
     let settings = context.settings(&Flags { model: args.model.model.clone() })?;
     let model = choose_model(context, &settings, args.model.mode.as_deref(), true)?;
@@ -96,7 +108,8 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let by = if start.lead.is_some() { "lead" } else { "hand" };
     let life = take_name(team, &start.name, &start.incarnation, &marker, by)?;
     let signals = Heed::begin()?;
-    start_log(team, &start.name, &start.credentials)?;
+    let secrets = redactor(&start.credentials);
+    start_log(team, &start.name, &secrets)?;
     adopt_orphans();
     let provider = provider_for(&start.model, &start.credentials, &start.name, &start.incarnation)?;
     let usage = enter(context, team, &start, started_by, clock.now())?;
@@ -114,6 +127,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         rules: start.rules,
         ops: None,
         usage,
+        secrets,
         show: shower(context, &start, events.clone()),
     };
     let agent = assemble(parts, &context.environment)?;
@@ -178,18 +192,11 @@ fn enter(
         }
         let name = start.name.as_str();
         if started_by == StartedBy::Hand {
-            if roster.member(name).is_none() {
-                let (name, joined_at) = (name.to_owned(), now);
-                let color = String::from("cyan");
-                roster.members.push(Member { name, joined_at, color, ..Member::default() }.into());
-            }
-            if let Some(member) = roster.member_mut(name) {
-                member.role.clone_from(&start.role);
-                member.model = start.model.to_string();
-                member.mode = MODE.into();
-                (member.started_by, member.cwd) = (started_by, cwd);
-                member.incarnation.clone_from(&start.incarnation);
-            }
+            let member = roster.enter(name, now);
+            member.role.clone_from(&start.role);
+            (member.model, member.mode) = (start.model.to_string(), MODE.into());
+            (member.started_by, member.cwd) = (started_by, cwd);
+            member.incarnation.clone_from(&start.incarnation);
         }
         let member = roster.member_mut(name)?;
         // A spawned teammate whose entry is another life's came too late.
@@ -218,21 +225,16 @@ fn shower(context: &Context, start: &Start, events: Events) -> Rc<dyn Fn(&Progre
                 let _seen = out::say(&rows);
             }
         }
-        match progress {
-            Progress::TurnEnded { .. } => had_turn.set(true),
-            Progress::Idle if once && had_turn.get() => {
-                let _ended = events.send(Event::Stop(Stop::AtOnce));
-            }
-            _ => {}
+        if matches!(progress, Progress::TurnEnded { .. }) {
+            had_turn.set(true);
+        }
+        if *progress == Progress::Idle && once && had_turn.get() {
+            let _ended = events.send(Event::Stop(Stop::AtOnce));
         }
     })
 }
 
-async fn heed_signals(
-    mut signals: Heed,
-    events: Events,
-    told: Rc<Cell<Option<SignalEvent>>>,
-) {
+async fn heed_signals(mut signals: Heed, events: Events, told: Rc<Cell<Option<SignalEvent>>>) {
     loop {
         let signal = signals.next().await;
         told.set(Some(signal));

@@ -20,6 +20,9 @@ use std::time::{Duration, Instant};
 /// How long a guard may take to clean up before it is killed itself and its work done by us.
 const GUARD_PATIENCE: Duration = Duration::from_secs(4);
 
+/// How long a guard may take to die; one that does not is stuck in the kernel.
+const KILL_PATIENCE: Duration = Duration::from_secs(1);
+
 /// The program that becomes the guard: one that calls [`guard::intercept`] first of all.
 #[derive(Debug, Clone)]
 pub(crate) struct GuardProgram(PathBuf);
@@ -112,7 +115,7 @@ impl Running {
     /// the shell ended. Blocks for as long as that takes, a few seconds at most.
     ///
     /// # Errors
-    /// The guard was reaped by somebody else.
+    /// The guard is stuck in the kernel.
     pub(crate) fn end(mut self) -> io::Result<ExitKind> {
         self.cleanup.take().map_or_else(|| Err(io::ErrorKind::NotFound.into()), Cleanup::run)
     }
@@ -122,7 +125,9 @@ impl Drop for Running {
     fn drop(&mut self) {
         if let Some(cleanup) = self.cleanup.take() {
             // A thread, because neither the caller nor its event loop must wait.
-            thread::spawn(move || cleanup.run());
+            // Without one the cut lifeline must do: the guard sees it and ends the command.
+            let thread = thread::Builder::new().name("cleanup".into());
+            thread.spawn(move || cleanup.run()).map(drop).unwrap_or_default();
         }
     }
 }
@@ -130,10 +135,12 @@ impl Drop for Running {
 impl Cleanup {
     fn run(self) -> io::Result<ExitKind> {
         drop(self.lifeline);
-        if !self.guard.ends_within(GUARD_PATIENCE) {
-            self.guard.send_signal(Signal::SIGKILL)?;
+        let mut ended = self.guard.ends_within(GUARD_PATIENCE);
+        if !ended {
+            self.guard.send_signal(Signal::SIGKILL).unwrap_or_default();
+            ended = self.guard.ends_within(KILL_PATIENCE);
         }
-        let end = self.guard.wait();
+        let end = if ended { self.guard.wait() } else { Err(io::ErrorKind::TimedOut.into()) };
         descendants::end_strays(&self.mark);
         drop(self.unsettled);
         end

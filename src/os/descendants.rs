@@ -126,3 +126,47 @@ fn wait_for(processes: &[Process], limit: Duration) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command};
+
+    fn sleeper(mark: &str) -> Child {
+        Command::new("setsid").args(["sleep", "300"]).env(MARK, mark).spawn().unwrap()
+    }
+
+    #[test]
+    fn a_mark_finds_its_carriers_and_nobody_else() {
+        let (mark, other) = (uuid::Uuid::now_v7().to_string(), uuid::Uuid::now_v7().to_string());
+        let mut stray = sleeper(&mark);
+        let mut foreign = sleeper(&other);
+        let own = children::spawn(Command::new("sleep").arg("300").env(MARK, &mark)).unwrap();
+        // Until the exec it has our environment.
+        while !Process::read(i32::try_from(stray.id()).unwrap())
+            .is_some_and(|stray| stray.carries(&format!("{MARK}={mark}")))
+        {
+            std::thread::yield_now();
+        }
+
+        assert!(end_marked(&mark).is_empty());
+
+        // Reaped as well, so there is nothing left to wait for.
+        assert!(stray.wait().is_err());
+        assert!(foreign.try_wait().unwrap().is_none());
+        assert!(!own.ends_within(Duration::ZERO));
+        foreign.kill().unwrap();
+        foreign.wait().unwrap();
+        own.send_signal(Signal::SIGKILL).unwrap();
+        own.wait().unwrap();
+    }
+
+    #[test]
+    fn who_adopts_nobody_has_no_strays() {
+        let mut child = Command::new("sleep").arg("300").spawn().unwrap();
+        assert!(end_strays(&uuid::Uuid::now_v7().to_string()).is_empty());
+        assert!(child.try_wait().unwrap().is_none());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}

@@ -16,6 +16,15 @@ pub(crate) fn name_this_process(name: &str) {
     }
 }
 
+/// Keeps the other processes of this user, an agent's commands above all, from looking into the memory
+/// and the environment of this one, which holds a key. What it starts can be looked into again.
+///
+/// # Errors
+/// The kernel refuses.
+pub(crate) fn hide_memory() -> io::Result<()> {
+    Ok(nix::sys::prctl::set_dumpable(false)?)
+}
+
 /// The `teammate` program beside this one, held open: an upgrade meanwhile changes nothing for this
 /// team.
 #[derive(Debug)]
@@ -30,9 +39,8 @@ impl TeammateProgram {
     /// There is none beside this one.
     pub(crate) fn find() -> io::Result<Self> {
         let path = std::env::current_exe()?.with_file_name("teammate");
-        let file = File::open(&path).map_err(|why| {
-            io::Error::new(why.kind(), format!("{}: {why}", path.display()))
-        })?;
+        let file = File::open(&path)
+            .map_err(|why| io::Error::new(why.kind(), format!("{}: {why}", path.display())))?;
         Ok(Self { file })
     }
 

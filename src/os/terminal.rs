@@ -36,3 +36,53 @@ fn restore(settings: &Termios) {
     // A terminal that is gone has no settings to restore.
     tcsetattr(io::stdin(), SetArg::TCSANOW, settings).unwrap_or_default();
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::pty::openpty;
+    use nix::sys::termios::{LocalFlags, cfmakeraw};
+    use std::process::{Command, Stdio};
+
+    /// What the second copy of this test binary does with the terminal it is given.
+    const TASK: &str = "TEAM_TEST_TERMINAL";
+
+    #[test]
+    fn be_at_a_terminal() {
+        let Some((_, task)) = std::env::vars().find(|(name, _)| name == TASK) else { return };
+        let guard = TerminalGuard::save().unwrap();
+        let mut raw = guard.saved.clone();
+        cfmakeraw(&mut raw);
+        restore(&raw);
+        if task == "panic" {
+            let thread = std::thread::spawn(|| panic!("the terminal is put back before this"));
+            assert!(thread.join().is_err());
+            // No destructor: what the hook did must stand alone.
+            std::mem::forget(guard);
+        }
+    }
+
+    fn check(task: &str) {
+        let pair = openpty(None, None).unwrap();
+        let before = tcgetattr(&pair.slave).unwrap();
+        assert!(before.local_flags.contains(LocalFlags::ECHO | LocalFlags::ICANON));
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "os::terminal::tests::be_at_a_terminal"]).env(TASK, task);
+        child.stdin(pair.slave.try_clone().unwrap()).stdout(Stdio::null()).stderr(Stdio::null());
+        assert!(child.status().unwrap().success(), "{task}");
+        assert_eq!(tcgetattr(&pair.slave).unwrap(), before, "{task}");
+    }
+
+    #[test]
+    fn the_settings_come_back_at_the_end_and_at_a_panic() {
+        check("end");
+        check("panic");
+    }
+
+    #[test]
+    fn where_there_is_no_terminal_nothing_is_saved() {
+        if !std::io::IsTerminal::is_terminal(&io::stdin()) {
+            assert!(TerminalGuard::save().is_none());
+        }
+    }
+}

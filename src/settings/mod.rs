@@ -158,10 +158,8 @@ impl Settings {
 
     fn check(self) -> Result<Self, Failure> {
         let positive = ["max_rounds", "max_message_bytes", "inbox_bytes"];
-        let zero = self
-            .rows()
-            .into_iter()
-            .find(|(key, value, _)| positive.contains(key) && value == "0");
+        let zero =
+            self.rows().into_iter().find(|(key, value, _)| positive.contains(key) && value == "0");
         match zero {
             None => Ok(self),
             Some((key, _, source)) => Err(Failure::new(
@@ -277,7 +275,8 @@ mod tests {
 
     #[test]
     fn the_nearest_source_wins_and_is_named() {
-        let settings = load(&[("TEAM_MAX_ROUNDS", "7")], "max_rounds = 9\nfsync = \"never\"").unwrap();
+        let settings =
+            load(&[("TEAM_MAX_ROUNDS", "7")], "max_rounds = 9\nfsync = \"never\"").unwrap();
         assert_eq!(settings.max_rounds.value, 7);
         assert_eq!(settings.max_rounds.source.to_string(), "environment (TEAM_MAX_ROUNDS)");
         assert_eq!(settings.fsync.value, Fsync::Never);

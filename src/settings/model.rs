@@ -81,20 +81,20 @@ pub(crate) fn resolve(
     Ok(Some(Setting { value, source: Source::Environment(key.to_owned()) }))
 }
 
-/// What reaches an endpoint: handed to teammates over the control socket, never through arguments or
+/// What reaches the Messages API: handed to teammates over the control socket, never through arguments or
 /// environment. `Debug` shows no secret.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Credentials {
     /// `ANTHROPIC_API_KEY`.
-    pub(crate) anthropic_api_key: Option<String>,
+    pub(crate) api_key: Option<String>,
     /// `ANTHROPIC_AUTH_TOKEN`.
-    pub(crate) anthropic_auth_token: Option<String>,
+    pub(crate) auth_token: Option<String>,
     /// `ANTHROPIC_BASE_URL`.
-    pub(crate) anthropic_base_url: Option<String>,
+    pub(crate) base_url: Option<String>,
     /// `ANTHROPIC_CUSTOM_HEADERS`: lines of `Name: value`.
-    pub(crate) anthropic_custom_headers: Option<String>,
+    pub(crate) custom_headers: Option<String>,
     /// `ANTHROPIC_VERSION`: the API version to ask for.
-    pub(crate) anthropic_version: Option<String>,
+    pub(crate) api_version: Option<String>,
 }
 
 impl Credentials {
@@ -102,19 +102,21 @@ impl Credentials {
     pub(crate) fn from_environment(environment: &Environment) -> Self {
         let own = |name| environment.get(name).map(Into::into);
         Self {
-            anthropic_api_key: own("ANTHROPIC_API_KEY"),
-            anthropic_auth_token: own("ANTHROPIC_AUTH_TOKEN"),
-            anthropic_base_url: own("ANTHROPIC_BASE_URL"),
-            anthropic_custom_headers: own("ANTHROPIC_CUSTOM_HEADERS"),
-            anthropic_version: own("ANTHROPIC_VERSION"),
+            api_key: own("ANTHROPIC_API_KEY"),
+            auth_token: own("ANTHROPIC_AUTH_TOKEN"),
+            base_url: own("ANTHROPIC_BASE_URL"),
+            custom_headers: own("ANTHROPIC_CUSTOM_HEADERS"),
+            api_version: own("ANTHROPIC_VERSION"),
         }
     }
 
-    /// The secret strings, for redaction.
+    /// The secret strings, for redaction: every header but the API's own may hold a key.
     pub(crate) fn secrets(&self) -> Vec<String> {
-        let headers = self.anthropic_custom_headers.iter().flat_map(|headers| headers.lines());
-        let values = headers.filter_map(|line| line.split_once(':')).map(|(_, value)| value.trim());
-        let keys = self.anthropic_api_key.iter().chain(&self.anthropic_auth_token);
+        let headers = self.custom_headers.iter().flat_map(|headers| headers.lines());
+        let headers = headers.filter_map(|line| line.split_once(':'));
+        let public = |name: &str| name.trim().to_lowercase().starts_with("anthropic-");
+        let values = headers.filter(|(name, _)| !public(name)).map(|(_, value)| value.trim());
+        let keys = self.api_key.iter().chain(&self.auth_token);
         keys.map(String::as_str).chain(values).map(Into::into).collect()
     }
 }
@@ -157,9 +159,12 @@ mod tests {
 
     #[test]
     fn debug_output_shows_no_secret() {
-        let environment = Environment::of(&[("ANTHROPIC_API_KEY", "canary")]);
+        let environment = Environment::of(&[
+            ("ANTHROPIC_API_KEY", "canary"),
+            ("ANTHROPIC_CUSTOM_HEADERS", "X-House: canary two\nAnthropic-Beta: fast-2026"),
+        ]);
         let credentials = Credentials::from_environment(&environment);
         assert!(!format!("{credentials:?}").contains("canary"));
-        assert_eq!(credentials.secrets(), ["canary"]);
+        assert_eq!(credentials.secrets(), ["canary", "canary two"]);
     }
 }

@@ -3,7 +3,7 @@
 //! A roster that cannot be read never blocks a team: it is put beside and rebuilt from the last good
 //! copy, else from the life locks. What it means is decided elsewhere.
 
-use super::atomic::{Fsync, remove, replace};
+use super::atomic::{Fsync, replace};
 use super::life::{Life, probe};
 use super::lock::{LOCK_LIMIT, exclusive};
 use super::{StoreError, TeamDir};
@@ -77,10 +77,12 @@ pub fn update<R>(
     let after = written(&roster);
     if after != before {
         if !before.is_empty() {
-            keep_copy(&path)?;
+            // Not synced: it is for damage by hand, and after a power cut the life locks will do.
+            replace(&copy(&path), &before, Fsync::Never)?;
         }
         super::failpoint::hit("config.copied");
         replace(&path, &after, fsync)?;
+        super::failpoint::hit("config.replaced");
     }
     drop(held);
     Ok(answer)
@@ -90,10 +92,12 @@ pub fn update<R>(
 #[derive(Debug)]
 pub(crate) struct Cached {
     path: PathBuf,
-    /// Open, so that its inode number is not given to a later file.
-    file: Option<(File, Metadata)>,
+    file: Option<(File, Stamp)>,
     roster: Open<Roster>,
 }
+
+/// What changes when a file is replaced (its last name goes), edited, or gets another name.
+type Stamp = (u64, u64, i64, i64, i64, i64);
 
 impl Cached {
     pub(crate) fn of(dir: &TeamDir) -> Self {
@@ -102,21 +106,23 @@ impl Cached {
 
     /// The roster as it is now.
     pub(crate) fn current(&mut self, dir: &TeamDir) -> Result<&Open<Roster>, StoreError> {
-        let is_same = match (&self.file, fs::symlink_metadata(&self.path)) {
-            (Some((_, then)), Ok(now)) => stamp(then) == stamp(&now),
-            _ => false,
-        };
+        let is_same = self.file.as_ref().is_some_and(|(file, then)| {
+            // A file with another name would keep a name when it is replaced.
+            then.0 == 1 && file.metadata().is_ok_and(|now| stamp(&now) == *then)
+        });
         if !is_same {
             // Opened before it is read: a change in between makes the next look read it again.
-            self.file = open_known(&self.path, Access::Read).ok();
+            let opened = open_known(&self.path, Access::Read).ok();
+            self.file = opened.map(|(file, known)| (file, stamp(&known)));
             self.roster = read(dir)?;
         }
         Ok(&self.roster)
     }
 }
 
-fn stamp(known: &Metadata) -> (u64, u64, i64, i64) {
-    (known.ino(), known.len(), known.mtime(), known.mtime_nsec())
+fn stamp(known: &Metadata) -> Stamp {
+    let (mtime, ctime) = (known.mtime(), known.ctime());
+    (known.nlink(), known.len(), mtime, known.mtime_nsec(), ctime, known.ctime_nsec())
 }
 
 fn written(roster: &Open<Roster>) -> Vec<u8> {
@@ -155,15 +161,6 @@ fn newer_version(text: &[u8]) -> Option<u64> {
 
 fn copy(path: &Path) -> PathBuf {
     path.with_extension("json.bak")
-}
-
-/// Keeps the roster that is about to be replaced, by a second name: no byte is copied.
-fn keep_copy(path: &Path) -> Result<(), FileError> {
-    let copy = copy(path);
-    remove(&copy)?;
-    // Without hard links there is no copy; the life locks are left to rebuild from.
-    drop(fs::hard_link(path, &copy));
-    Ok(())
 }
 
 /// Moves a damaged roster to `config.json.bad-N`.

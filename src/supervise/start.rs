@@ -2,12 +2,12 @@
 
 use super::Plan;
 use super::hello::{self, Answer, Hello};
+use super::takedown::kill;
 use crate::os::child::{self, Program};
 use crate::os::pidfd::Pidfd;
 use crate::store::inbox::{self, SendError};
 use crate::store::{StoreError, roster};
 use crate::tools::team::SpawnOrder;
-use super::takedown::kill;
 use crate::wire::roster::{ExitCause, LastExit, Member, Roster, StartedBy, Status};
 use crate::wire::{AgentName, Open};
 use std::fs::File;
@@ -17,9 +17,6 @@ use std::time::Duration;
 
 /// How long a teammate may take to say that it is ready (RELIABILITY 4).
 const READY_WITHIN: Duration = Duration::from_secs(15);
-
-/// Colours in the order they are given out.
-const COLORS: [&str; 6] = ["blue", "green", "yellow", "magenta", "cyan", "red"];
 
 /// A teammate that has said it is ready.
 pub(super) struct Started {
@@ -75,28 +72,13 @@ fn reserve(
     let cwd = plan.bus.dir().workspace().display().to_string();
     roster::update(plan.bus.dir(), plan.bus.fsync(), |roster: &mut Open<Roster>| {
         let before = roster.member(order.name.as_str()).cloned();
-        if before.is_none() {
-            let color = COLORS.get(roster.members.len() % COLORS.len()).copied();
-            let member = Member {
-                name: order.name.to_string(),
-                color: color.unwrap_or_default().into(),
-                joined_at: now,
-                ..Member::default()
-            };
-            roster.members.push(member.into());
-        }
-        if let Some(member) = roster.member_mut(order.name.as_str()) {
-            member.role.clone_from(&order.role);
-            member.status = Status::Starting;
-            member.activity = None;
-            member.since = now;
-            member.pid = None;
-            member.incarnation = incarnation.into();
-            member.model = model.into();
-            member.mode.clone_from(&plan.mode);
-            member.cwd = cwd;
-            member.started_by = StartedBy::Lead;
-        }
+        let member = roster.enter(order.name.as_str(), now);
+        member.role.clone_from(&order.role);
+        (member.status, member.activity, member.since) = (Status::Starting, None, now);
+        (member.pid, member.incarnation) = (None, incarnation.into());
+        member.model = model.into();
+        member.mode.clone_from(&plan.mode);
+        (member.cwd, member.started_by) = (cwd, StartedBy::Lead);
         before
     })
 }
@@ -111,9 +93,11 @@ fn undo(
     let now = plan.clock.now();
     let is_new = before.is_none();
     roster::update(plan.bus.dir(), plan.bus.fsync(), |roster: &mut Open<Roster>| {
-        let Some(at) = roster.members.iter().position(|member| {
-            member.name == name.as_str() && member.incarnation == incarnation
-        }) else {
+        let Some(at) = roster
+            .members
+            .iter()
+            .position(|member| member.name == name.as_str() && member.incarnation == incarnation)
+        else {
             return;
         };
         let old = roster.members.remove(at);
@@ -126,7 +110,9 @@ fn undo(
             roster.members.insert(at, before);
         }
     })?;
-    if is_new { inbox::forget(plan.bus.dir(), name)?; }
+    if is_new {
+        inbox::forget(plan.bus.dir(), name)?;
+    }
     Ok(())
 }
 
@@ -182,7 +168,12 @@ async fn launch(
     Err(refused)
 }
 
-fn arguments(plan: &Plan, order: &SpawnOrder, model: &str, control: i32) -> Vec<std::ffi::OsString> {
+fn arguments(
+    plan: &Plan,
+    order: &SpawnOrder,
+    model: &str,
+    control: i32,
+) -> Vec<std::ffi::OsString> {
     let dir = plan.bus.dir().root().as_os_str().to_owned();
     let mut args: Vec<std::ffi::OsString> = vec![order.name.as_str().into()];
     args.extend(["--dir".into(), dir]);

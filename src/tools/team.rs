@@ -90,10 +90,8 @@ impl Desk {
         reason: Option<String>,
     ) -> Result<bool, ToolError> {
         let Some(request) = self.open_shutdown.borrow_mut().take() else { return Ok(false) };
-        let correlation = Correlation {
-            request_id: request.request_id,
-            incarnation: self.incarnation.clone(),
-        };
+        let correlation =
+            Correlation { request_id: request.request_id, incarnation: self.incarnation.clone() };
         let (bus, me, to) = (Arc::clone(&self.bus), self.me.clone(), request.by);
         let body = Body::ShutdownResponse { approve, reason };
         off_thread(move || bus.control(&me, &AgentName::mailbox(&to)?, body, correlation)).await?;
@@ -105,7 +103,7 @@ impl Desk {
 pub(crate) fn add_team_tools(
     registry: &mut Registry,
     desk: &Rc<Desk>,
-    ops: Option<Rc<dyn TeamOps>>,
+    ops: Option<&Rc<dyn TeamOps>>,
 ) {
     registry.add(SendMessage(Rc::clone(desk)));
     registry.add(Broadcast(Rc::clone(desk)));
@@ -113,8 +111,8 @@ pub(crate) fn add_team_tools(
     registry.add(ListTeammates(Rc::clone(desk)));
     match ops {
         Some(ops) => {
-            registry.add(SpawnTeammate(Rc::clone(desk), Rc::clone(&ops)));
-            registry.add(ShutdownTeammate(ops));
+            registry.add(SpawnTeammate(Rc::clone(desk), Rc::clone(ops)));
+            registry.add(ShutdownTeammate(Rc::clone(ops)));
         }
         None => {
             registry.add(ShutdownResponse(Rc::clone(desk)));
@@ -128,12 +126,15 @@ async fn off_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, BusError> + Send + 'static,
 ) -> Result<T, ToolError> {
     match tokio::task::spawn_blocking(work).await {
+        Ok(Err(why)) if why.is_without_team() => Err(ToolError::Fatal(why.to_string())),
+        // The other hints are for a person with a shell.
+        Ok(Err(BusError::Name(why))) => Err(ToolError::Reply(format!("{why}; {}", why.hint()))),
         Ok(done) => done.map_err(|why| ToolError::Reply(why.to_string())),
         Err(why) => Err(ToolError::Reply(format!("the send was abandoned: {why}"))),
     }
 }
 
-fn spec(name: &str, description: &str, properties: Value, required: &[&str]) -> ToolSpec {
+fn spec(name: &str, description: &str, properties: &Value, required: &[&str]) -> ToolSpec {
     let input_schema = json!({
         "type": "object",
         "properties": properties,
@@ -167,7 +168,7 @@ impl Tool for SendMessage {
             "send_message",
             "Send a message to one agent by name (a teammate, or `lead`, or `user`). It is stored \
              at once and wakes the receiver. An unknown or ended receiver is an error.",
-            json!({
+            &json!({
                 "to": text_property("who gets it"),
                 "content": text_property("the text"),
                 "msg_type": { "type": "string", "enum": ["message"] },
@@ -217,7 +218,7 @@ impl Tool for Broadcast {
         spec(
             "broadcast",
             "Send the same message to everybody on the team but yourself.",
-            json!({ "content": text_property("the text") }),
+            &json!({ "content": text_property("the text") }),
             &["content"],
         )
     }
@@ -229,7 +230,9 @@ impl Tool for Broadcast {
             let id = format!("{me}:{}", call.id);
             let sent = off_thread(move || bus.broadcast(&me, &input.content, Some(&id))).await?;
             if sent.is_empty() {
-                return Err(ToolError::Reply("nobody else is on the team; nothing was sent".into()));
+                return Err(ToolError::Reply(
+                    "nobody else is on the team; nothing was sent".into(),
+                ));
             }
             let mut lines = Vec::new();
             for (name, outcome) in &sent {
@@ -256,7 +259,7 @@ impl Tool for ReadInbox {
             "read_inbox",
             "Show your mail: what is unread, and what was taken in since you last looked. Mail is \
              also shown to you by itself before every step, so waiting with this tool is useless.",
-            json!({}),
+            &json!({}),
             &[],
         )
     }
@@ -292,7 +295,7 @@ impl Tool for ListTeammates {
         spec(
             "list_teammates",
             "Show who is on the team: name, role, status, what each one does.",
-            json!({}),
+            &json!({}),
             &[],
         )
     }
@@ -306,12 +309,12 @@ impl Tool for ListTeammates {
             let lead_life = life_of(&AgentName::lead());
             let mut lines = Vec::new();
             if let Some(lead) = &roster.lead {
-                let status =
-                    if lead_life.is_alive() { lead.status.word() } else { "not running" };
+                let status = if lead_life.is_alive() { lead.status.word() } else { "not running" };
                 lines.push(format!("- lead: {status}"));
             }
             for member in &roster.members {
-                let life = AgentName::member(&member.name).map_or(Life::Dead, |name| life_of(&name));
+                let life =
+                    AgentName::member(&member.name).map_or(Life::Dead, |name| life_of(&name));
                 let status = roster::effective_status(member, &life, &lead_life);
                 let activity = match &member.activity {
                     Some(activity) if status == Status::Working => format!(" ({activity})"),
@@ -349,7 +352,7 @@ impl Tool for SpawnTeammate {
             "Start a teammate: an agent with a name, a role and a memory of its own. Answers when it \
              is ready. A name that is idle gets the new prompt; a name that was shut down comes back \
              with its memory.",
-            json!({
+            &json!({
                 "name": text_property("lower-case, such as alice or db-expert"),
                 "role": text_property("what it is for, such as coder or tester"),
                 "prompt": text_property("what it is to do"),
@@ -391,7 +394,7 @@ impl Tool for ShutdownTeammate {
             "shutdown_teammate",
             "End a teammate: it is asked first, and ended by force when it does not go in time. \
              Answers when its process is gone and says how it ended.",
-            json!({
+            &json!({
                 "name": text_property("whom to end"),
                 "reason": text_property("why; told to the teammate"),
             }),
@@ -423,7 +426,7 @@ impl Tool for ShutdownResponse {
         spec(
             "shutdown_response",
             "Answer an open shutdown request. Refusing is a wish: say why; the deadline stands.",
-            json!({
+            &json!({
                 "request_id": text_property("the request's id"),
                 "approve": { "type": "boolean", "description": "true: end now" },
                 "reason": text_property("why"),
@@ -458,7 +461,7 @@ impl Tool for Idle {
         spec(
             "idle",
             "End your turn because there is nothing to do now; mail wakes you again.",
-            json!({}),
+            &json!({}),
             &[],
         )
     }

@@ -191,7 +191,7 @@ mod tests {
         let hello = json!({"from":"alice","to":"lead","content":"hi","timestamp":1.5,"id":"a:1"});
         vec![
             Progress::TurnStarted { by_mail: true },
-            Progress::Mail(Message::read(hello.as_object().unwrap()).unwrap()),
+            Progress::Mail(Box::new(Message::read(hello.as_object().unwrap()).unwrap())),
             Progress::Text("All\n".into()),
             Progress::Retry { wait: Duration::from_secs(2), why: "reset".into() },
             Progress::ToolStarted { name: "bash".into(), summary: "ls".into() },

@@ -38,11 +38,6 @@ const MEMBER_COLORS: [(&str, AnsiColor); 10] = [
     ("bright_cyan", AnsiColor::BrightCyan),
 ];
 
-/// The colour word for the member that joined as number `index`.
-pub(crate) fn color_for(index: usize) -> &'static str {
-    MEMBER_COLORS.iter().cycle().nth(index % MEMBER_COLORS.len()).map_or("blue", |(word, _)| word)
-}
-
 /// What a status looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark {
@@ -165,12 +160,10 @@ mod tests {
     }
 
     #[test]
-    fn colours_repeat_after_the_last_and_unknown_words_paint_nothing() {
-        assert_eq!(color_for(0), "blue");
-        assert_eq!(color_for(MEMBER_COLORS.len() + 1), "green");
-        let palette = Palette::new(ColorChoice::Always, true);
-        assert_eq!(palette.member("octarine", "x"), "x");
-        assert_eq!(palette.member(color_for(1), "x"), "\x1b[32mx\x1b[0m");
+    fn every_colour_that_members_are_given_is_known() {
+        for word in crate::wire::roster::COLORS {
+            assert!(MEMBER_COLORS.iter().any(|(known, _)| *known == word), "{word}");
+        }
     }
 
     #[test]

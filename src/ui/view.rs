@@ -25,6 +25,19 @@ pub(super) enum Extent {
     Lines(usize),
 }
 
+/// Local date and time of day.
+pub(crate) fn date(at: Timestamp) -> String {
+    let nanoseconds = at * 1e9;
+    #[expect(clippy::cast_possible_truncation, reason = "a cast of a float saturates")]
+    let whole = nanoseconds.is_finite().then_some(nanoseconds as i128);
+    match whole.and_then(|whole| jiff::Timestamp::from_nanosecond(whole).ok()) {
+        Some(instant) => {
+            instant.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string()
+        }
+        None => "an unknown time".into(),
+    }
+}
+
 impl View {
     /// A view in the machine's time zone.
     pub(crate) fn new(palette: Palette, width: Option<usize>) -> Self {

@@ -8,7 +8,9 @@ pub fn inbox_block(mail: &[Map<String, Value>]) -> String {
     let shown: Vec<Value> = mail
         .iter()
         .map(|message| {
-            let fields = message.iter().filter(|(key, _)| key.as_str() != "to" && key.as_str() != "incarnation");
+            let fields = message
+                .iter()
+                .filter(|(key, _)| key.as_str() != "to" && key.as_str() != "incarnation");
             let mut fields: Map<String, Value> =
                 fields.map(|(key, value)| (key.clone(), value.clone())).collect();
             let unknown = Message::read(message)

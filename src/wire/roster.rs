@@ -39,6 +39,19 @@ impl Roster {
         self.members.iter().find(|member| member.name == name)
     }
 
+    /// The entry of a name that joins: the one that is there, or a new one.
+    pub fn enter(&mut self, name: &str, now: Timestamp) -> &mut Open<Member> {
+        let at = self.members.iter().position(|member| member.name == name).unwrap_or_else(|| {
+            let color = COLORS.iter().cycle().nth(self.members.len() % COLORS.len());
+            let color = color.copied().unwrap_or_default().into();
+            let member = Member { name: name.into(), color, joined_at: now, ..Member::default() };
+            self.members.push(member.into());
+            self.members.len() - 1
+        });
+        #[expect(clippy::indexing_slicing, reason = "the place was just found or filled")]
+        &mut self.members[at]
+    }
+
     /// The member of that name, to change it.
     pub fn member_mut(&mut self, name: &str) -> Option<&mut Open<Member>> {
         self.members.iter_mut().find(|member| member.name == name)
@@ -145,6 +158,20 @@ impl Default for Member {
         }
     }
 }
+
+/// The colour words that members are given, in the order they join.
+pub const COLORS: [&str; 10] = [
+    "blue",
+    "green",
+    "yellow",
+    "magenta",
+    "cyan",
+    "bright_blue",
+    "bright_green",
+    "bright_yellow",
+    "bright_magenta",
+    "bright_cyan",
+];
 
 /// Who started a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -1,6 +1,8 @@
 //! A teammate that a person starts: without a lead, beside one, and after it.
 
-use crate::crew::{assert_left_in_order, calls, last_exit, lead, says, script, spawn, tool_results, wait};
+use crate::crew::{
+    assert_left_in_order, calls, last_exit, lead, says, script, spawn, tool_results, wait,
+};
 use crate::harness::Team;
 use nix::sys::signal::Signal;
 use serde_json::json;
@@ -22,7 +24,8 @@ fn it_works_without_a_lead_and_its_results_wait_for_one() {
     // A lead comes, takes the result in, leaves bob alone at its end.
     let pid = team.pid_of("bob");
     let stop = ("shutdown_teammate", json!({ "name": "bob" }));
-    let lines = [calls("lead", &[stop, spawn("bob")]), says("lead", "seen"), says("bob", "bob's third")];
+    let lines =
+        [calls("lead", &[stop, spawn("bob")]), says("lead", "seen"), says("bob", "bob's third")];
     let ran = crate::crew::headless(&team, &script(&team, &lines), "begin").expect(0);
     assert!(ran.err.contains("bob (started by hand) stays"), "{ran:#?}");
     assert!(team.has_mail("lead", "bob", "bob's first answer"), "{}", team.picture());
@@ -67,10 +70,20 @@ fn it_outlives_a_lead_that_is_killed() {
 #[test]
 fn once_ends_after_its_turn_and_signals_end_it_with_their_codes() {
     let team = Team::new();
-    let bob = ["teammate", "bob", "--model", "rehearsal", "--prompt", "Run the command `echo x > once.txt`"];
+    let bob = [
+        "teammate",
+        "bob",
+        "--model",
+        "rehearsal",
+        "--prompt",
+        "Run the command `echo x > once.txt`",
+    ];
     team.team(&[&bob[..], &["--once"]].concat()).expect(0);
     assert!(team.workspace().join("once.txt").exists());
-    assert_eq!((team.status("bob"), last_exit(&team, "bob").0), ("shutdown".into(), "stopped".into()));
+    assert_eq!(
+        (team.status("bob"), last_exit(&team, "bob").0),
+        ("shutdown".into(), "stopped".into())
+    );
     assert_left_in_order(&team);
     for (kind, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143), (Signal::SIGHUP, 143)] {
         let mut bob = team.start(&["teammate", "bob", "--model", "rehearsal"]);

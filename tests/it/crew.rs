@@ -87,9 +87,10 @@ pub(crate) fn wait(child: &mut Child) -> Option<i32> {
 /// Waits until a member's tool runs.
 pub(crate) fn wait_tool(team: &Team, name: &str, tool: &str) {
     team.eventually(&format!("{name} runs {tool}"), || {
-        team.lines(&format!("transcript/{name}.jsonl")).iter().rev().any(|line| {
-            line["kind"] == "tool_start" && line["name"] == tool
-        })
+        team.lines(&format!("transcript/{name}.jsonl"))
+            .iter()
+            .rev()
+            .any(|line| line["kind"] == "tool_start" && line["name"] == tool)
     });
 }
 
@@ -163,8 +164,17 @@ pub(crate) fn assert_left_by_force(team: &Team, hurried: &[&str]) {
     let claims: Vec<String> = names("inbox/.claim").into_iter().filter(is_left).collect();
     assert!(claims.is_empty(), "claims are left: {claims:?}");
     let known = [
-        ".gitignore", "config.json", "config.json.bak", "dead", "inbox", "log", "roles", "run",
-        "settings.toml", "tasks", "transcript",
+        ".gitignore",
+        "config.json",
+        "config.json.bak",
+        "dead",
+        "inbox",
+        "log",
+        "roles",
+        "run",
+        "settings.toml",
+        "tasks",
+        "transcript",
     ];
     for name in names(".") {
         assert!(known.contains(&name.as_str()), "{name} is in .team");

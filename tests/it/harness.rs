@@ -2,53 +2,74 @@
 
 use serde_json::Value;
 use std::cell::RefCell;
+use std::fmt::Write as _;
 use std::fs;
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// The longest any single expectation may take. Far above what is normal, so that only a real hang
 /// fails, however loaded the machine is.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where programs that are not ours are found.
+pub(crate) const SYSTEM_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// A workspace with (later) a team in it; at the end no process of it may be left.
-pub struct Team {
+pub(crate) struct Team {
     folder: tempfile::TempDir,
     extra: RefCell<Vec<(String, String)>>,
 }
 
 /// The binary of a program.
-pub fn program(name: &str) -> PathBuf {
+pub(crate) fn program(name: &str) -> PathBuf {
     let team = PathBuf::from(env!("CARGO_BIN_EXE_team"));
     team.with_file_name(name)
 }
 
 impl Team {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = tempfile::Builder::new().prefix("team-it-").tempdir().unwrap();
         Self { folder, extra: RefCell::default() }
     }
 
     /// Sets a variable for every program started from now on.
-    pub fn variable(&self, name: &str, value: &str) {
+    pub(crate) fn variable(&self, name: &str, value: &str) {
         self.extra.borrow_mut().push((name.into(), value.into()));
     }
 
-    pub fn workspace(&self) -> &Path {
+    pub(crate) fn workspace(&self) -> &Path {
         self.folder.path()
     }
 
     /// A path below `.team`.
-    pub fn path(&self, inside: &str) -> PathBuf {
+    pub(crate) fn path(&self, inside: &str) -> PathBuf {
         self.workspace().join(".team").join(inside)
     }
 
     /// A program in this workspace, with an environment of its own.
-    pub fn command(&self, program_name: &str, args: &[&str]) -> Command {
-        let mut command = Command::new(program(program_name));
-        command.args(args).current_dir(self.workspace()).env_clear();
-        command.env("PATH", "/usr/local/bin:/usr/bin:/bin").env("TERM", "xterm-256color");
+    pub(crate) fn command(&self, program_name: &str, args: &[&str]) -> Command {
+        let mut command = self.foreign(&program(program_name));
+        // Of a process that holds a key, nobody but root may see more than this.
+        command.args(args).arg0(self.workspace().join(program_name));
+        command
+    }
+
+    /// A line for the shell, which finds our programs too.
+    pub(crate) fn shell(&self, line: &str) -> Command {
+        let ours = program("team").parent().unwrap().display().to_string();
+        let mut command = self.foreign(Path::new("bash"));
+        command.args(["-c", line]).env("PATH", format!("{ours}:{SYSTEM_PATH}"));
+        command
+    }
+
+    /// Any program in this workspace, in an environment like that of ours.
+    fn foreign(&self, path: &Path) -> Command {
+        let mut command = Command::new(path);
+        command.current_dir(self.workspace()).env_clear();
+        command.env("PATH", SYSTEM_PATH).env("TERM", "xterm-256color");
         command.env("HOME", self.workspace()).env("LANG", "C.UTF-8");
         for (name, value) in self.extra.borrow().iter() {
             command.env(name, value);
@@ -57,12 +78,12 @@ impl Team {
     }
 
     /// Runs `team ARGS` to its end.
-    pub fn team(&self, args: &[&str]) -> Ran {
+    pub(crate) fn team(&self, args: &[&str]) -> Ran {
         self.team_with_input(args, "")
     }
 
     /// Runs `team ARGS` with something on stdin.
-    pub fn team_with_input(&self, args: &[&str], input: &str) -> Ran {
+    pub(crate) fn team_with_input(&self, args: &[&str], input: &str) -> Ran {
         let mut command = self.command("team", args);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -76,65 +97,65 @@ impl Team {
     }
 
     /// Starts `team ARGS` without waiting.
-    pub fn start(&self, args: &[&str]) -> Child {
+    pub(crate) fn start(&self, args: &[&str]) -> Child {
         let mut command = self.command("team", args);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().unwrap()
     }
 
-    pub fn roster(&self) -> Value {
+    pub(crate) fn roster(&self) -> Value {
         let text = fs::read_to_string(self.path("config.json")).unwrap_or_default();
         serde_json::from_str(&text).unwrap_or(Value::Null)
     }
 
     /// A member's entry, `null` when there is none.
-    pub fn member(&self, name: &str) -> Value {
+    pub(crate) fn member(&self, name: &str) -> Value {
         let roster = self.roster();
         let members = roster["members"].as_array().cloned().unwrap_or_default();
         members.into_iter().find(|member| member["name"] == name).unwrap_or(Value::Null)
     }
 
-    pub fn status(&self, name: &str) -> String {
+    pub(crate) fn status(&self, name: &str) -> String {
         let entry = if name == "lead" { self.roster()["lead"].clone() } else { self.member(name) };
         entry["status"].as_str().unwrap_or("absent").to_owned()
     }
 
     /// All lines of a JSONL file that parse.
-    pub fn lines(&self, inside: &str) -> Vec<Value> {
+    pub(crate) fn lines(&self, inside: &str) -> Vec<Value> {
         let text = fs::read_to_string(self.path(inside)).unwrap_or_default();
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
     /// Messages that an agent has taken in.
-    pub fn mail_of(&self, name: &str) -> Vec<Value> {
+    pub(crate) fn mail_of(&self, name: &str) -> Vec<Value> {
         let lines = self.lines(&format!("transcript/{name}.jsonl"));
         let mail = lines.into_iter().filter(|line| line["kind"] == "mail");
         mail.map(|line| line["message"].clone()).collect()
     }
 
     /// Whether an agent has taken in a message of that sender with that text in it.
-    pub fn has_mail(&self, owner: &str, from: &str, text: &str) -> bool {
+    pub(crate) fn has_mail(&self, owner: &str, from: &str, text: &str) -> bool {
         self.mail_of(owner).iter().any(|mail| {
             mail["from"] == from && mail["content"].as_str().is_some_and(|it| it.contains(text))
         })
     }
 
     /// Waits until something is so.
-    pub fn eventually(&self, what: &str, mut is_so: impl FnMut() -> bool) {
+    pub(crate) fn eventually(&self, what: &str, mut is_so: impl FnMut() -> bool) {
         let until = Instant::now() + PATIENCE;
         while !is_so() {
             assert!(Instant::now() < until, "never: {what}\n{}", self.picture());
-            std::thread::sleep(Duration::from_millis(15));
+            std::thread::park_timeout(Duration::from_millis(15));
         }
     }
 
     /// Waits until a member has a status.
-    pub fn wait_status(&self, name: &str, status: &str) {
+    pub(crate) fn wait_status(&self, name: &str, status: &str) {
         self.eventually(&format!("{name} is {status}"), || self.status(name) == status);
     }
 
     /// Processes whose command line or working directory names this team's folder.
-    pub fn processes(&self) -> Vec<(i32, String)> {
+    pub(crate) fn processes(&self) -> Vec<(i32, String)> {
         let here = self.workspace().to_string_lossy().into_owned();
         let mut found = Vec::new();
         for entry in fs::read_dir("/proc").unwrap().flatten() {
@@ -154,19 +175,19 @@ impl Team {
     }
 
     /// The pid of a live member's process, from its life lock's content.
-    pub fn pid_of(&self, name: &str) -> i32 {
+    pub(crate) fn pid_of(&self, name: &str) -> i32 {
         let text = fs::read_to_string(self.path(&format!("run/{name}.lock"))).unwrap();
         let record: Value = serde_json::from_str(&text).unwrap();
         i32::try_from(record["pid"].as_i64().unwrap()).unwrap()
     }
 
     /// Waits until no process of this team is left.
-    pub fn wait_no_process(&self) {
+    pub(crate) fn wait_no_process(&self) {
         self.eventually("no process is left", || self.processes().is_empty());
     }
 
     /// What there is to see when something went wrong.
-    pub fn picture(&self) -> String {
+    pub(crate) fn picture(&self) -> String {
         let mut text = format!("roster: {:#}\nprocesses: {:?}\n", self.roster(), self.processes());
         for folder in ["log", "log/.err", "inbox", "transcript"] {
             let Ok(entries) = fs::read_dir(self.path(folder)) else { continue };
@@ -174,7 +195,8 @@ impl Team {
                 let content = fs::read_to_string(entry.path()).unwrap_or_default();
                 let tail: Vec<&str> = content.lines().rev().take(25).collect();
                 let tail: Vec<&str> = tail.into_iter().rev().collect();
-                text += &format!("--- {folder}/{:?}\n{}\n", entry.file_name(), tail.join("\n"));
+                let _infallible =
+                    writeln!(text, "--- {folder}/{:?}\n{}", entry.file_name(), tail.join("\n"));
             }
         }
         text
@@ -199,11 +221,11 @@ impl Drop for Team {
 
 /// What a command did.
 #[derive(Debug, Clone)]
-pub struct Ran {
-    pub args: String,
-    pub code: Option<i32>,
-    pub out: String,
-    pub err: String,
+pub(crate) struct Ran {
+    pub(crate) args: String,
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
 impl Ran {
@@ -218,14 +240,14 @@ impl Ran {
 
     /// The command must have ended with this code.
     #[track_caller]
-    pub fn expect(self, code: i32) -> Self {
+    pub(crate) fn expect(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "{self:#?}");
         self
     }
 
     /// Stdout as one JSON value.
     #[track_caller]
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|why| panic!("{why}: {self:#?}"))
     }
 }

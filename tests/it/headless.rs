@@ -1,8 +1,8 @@
 //! `team lead -p`: its exit codes, where the prompt comes from, what it prints.
 
 use crate::crew::{
-    assert_left_by_force, assert_left_in_order, bash, calls, headless, last_exit, listing, says, script,
-    signal, spawn, wait, wait_file,
+    assert_left_by_force, assert_left_in_order, bash, calls, headless, last_exit, listing, says,
+    script, signal, spawn, wait, wait_file,
 };
 use crate::harness::Team;
 use nix::sys::signal::Signal;
@@ -27,7 +27,11 @@ fn usage_errors_start_nothing() {
         let ran = team.team(args).expect(code);
         assert!(ran.err.contains(text), "{ran:#?}");
         assert_eq!(ran.out, "");
-        assert!(listing(team.workspace()).is_empty(), "{args:?} made {:?}", listing(team.workspace()));
+        assert!(
+            listing(team.workspace()).is_empty(),
+            "{args:?} made {:?}",
+            listing(team.workspace())
+        );
     }
 }
 
@@ -65,7 +69,8 @@ fn a_prompt_from_stdin_and_the_three_outputs() {
     let events: Vec<Value> =
         stream.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let kinds: Vec<&str> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
-    for kind in ["turn_started", "text", "tool_started", "tool_ended", "turn_ended", "mail", "idle"] {
+    for kind in ["turn_started", "text", "tool_started", "tool_ended", "turn_ended", "mail", "idle"]
+    {
         assert!(kinds.contains(&kind), "{kind} is missing in {kinds:?}");
     }
     assert_eq!(kinds.iter().filter(|kind| **kind == "result").count(), 1);
@@ -83,19 +88,26 @@ fn a_failed_last_turn_and_unusable_models_have_their_codes() {
         assert!(ran.err.contains("error: "), "{ran:#?}");
         assert_left_in_order(&team);
     };
-    for (error, exit) in
-        [("rejected", 3), ("context_full", 3), ("credentials", 4), ("unavailable", 6), ("spend_cap", 6)]
-    {
+    for (error, exit) in [
+        ("rejected", 3),
+        ("context_full", 3),
+        ("credentials", 4),
+        ("unavailable", 6),
+        ("spend_cap", 6),
+    ] {
         code(error, exit);
     }
 }
 
 /// A run that would never end by itself.
 fn endless(team: &Team) -> String {
-    script(team, &[
-        calls("lead", &[spawn("bob"), bash("setsid sleep 1000 & touch lead.here; sleep 1000")]),
-        calls("bob", &[bash("trap '' TERM; setsid sleep 1000 & touch bob.here; sleep 1000")]),
-    ])
+    script(
+        team,
+        &[
+            calls("lead", &[spawn("bob"), bash("setsid sleep 1000 & touch lead.here; sleep 1000")]),
+            calls("bob", &[bash("trap '' TERM; setsid sleep 1000 & touch bob.here; sleep 1000")]),
+        ],
+    )
 }
 
 #[test]
@@ -167,7 +179,10 @@ fn a_run_waits_for_everybody() {
     let lines = [
         calls("lead", &[spawn("alice"), spawn("bob")]),
         says("lead", "spawned"),
-        calls("alice", &[bash("sleep 2"), ("send_message", json!({ "to": "bob", "content": "go" }))]),
+        calls(
+            "alice",
+            &[bash("sleep 2"), ("send_message", json!({ "to": "bob", "content": "go" }))],
+        ),
         says("alice", "alice is done"),
         says("bob", "bob waits"),
         calls("bob", &[bash("sleep 1; echo late > bob.txt")]),

@@ -20,15 +20,23 @@ fn an_agents_command_sends_as_the_agent_and_steers_nothing() {
     ];
     let mut lines: Vec<String> = tries
         .iter()
-        .map(|(name, command)| format!("{command} > {name}.out 2> {name}.err; echo $? > {name}.code"))
+        .map(|(name, command)| {
+            format!("{command} > {name}.out 2> {name}.err; echo $? > {name}.code")
+        })
         .collect();
-    lines.push(format!("{bin} send lead 'from a shell' --from user > send.out 2> send.err; echo $? > send.code"));
+    lines.push(format!(
+        "{bin} send lead 'from a shell' --from user > send.out 2> send.err; echo $? > send.code"
+    ));
     lines.push(format!("{bin} ls --json > ls.json"));
-    let model = script(&team, &[calls("lead", &[spawn("bob")]), calls("bob", &[bash(&lines.join("\n"))])]);
+    let model =
+        script(&team, &[calls("lead", &[spawn("bob")]), calls("bob", &[bash(&lines.join("\n"))])]);
     headless(&team, &model, "begin").expect(0);
     let file = |name: &str| fs::read_to_string(team.workspace().join(name)).unwrap();
     for (name, _) in &tries {
-        assert_eq!((file(&format!("{name}.code")).trim(), file(&format!("{name}.out")).as_str()), ("1", ""));
+        assert_eq!(
+            (file(&format!("{name}.code")).trim(), file(&format!("{name}.out")).as_str()),
+            ("1", "")
+        );
         let said = file(&format!("{name}.err"));
         assert!(said.contains("TEAM_RUN") && said.contains("tools"), "{name}: {said}");
     }

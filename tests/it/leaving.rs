@@ -109,7 +109,10 @@ fn ctrl_c_interrupts_a_turn_and_the_team_stays() {
     let mut lead = scripted_lead(
         &team,
         &[
-            calls("lead", &[spawn("alice"), bash("setsid sleep 1000 & touch lead.here; sleep 1000")]),
+            calls(
+                "lead",
+                &[spawn("alice"), bash("setsid sleep 1000 & touch lead.here; sleep 1000")],
+            ),
             says("alice", "ready"),
             says("lead", "another turn"),
             calls("lead", &[bash("touch lead.again; sleep 1000")]),
@@ -125,7 +128,11 @@ fn ctrl_c_interrupts_a_turn_and_the_team_stays() {
         !team.processes().iter().any(|(_, line)| line.contains("sleep"))
     });
     let results = tool_results(&team, "lead");
-    assert!(results.iter().any(|(tool, text, error)| tool == "bash" && *error && text.contains("interrupted")));
+    assert!(
+        results
+            .iter()
+            .any(|(tool, text, error)| tool == "bash" && *error && text.contains("interrupted"))
+    );
     team.wait_status("lead", "idle");
     assert_eq!((team.status("alice"), team.pid_of("alice")), ("idle".into(), alice));
     // Two seconds later it is a first Ctrl-C again.

@@ -56,7 +56,8 @@ fn files(team: &Team) -> BTreeSet<String> {
 
 /// The same without lengths, and without earlier conversations of the lead.
 fn paths(team: &Team) -> BTreeSet<String> {
-    let path = |file: &String| file.rsplit_once(' ').map_or(file.clone(), |(path, _)| path.to_owned());
+    let path =
+        |file: &String| file.rsplit_once(' ').map_or(file.clone(), |(path, _)| path.to_owned());
     let is_new = |path: &String| !path.starts_with(".team/transcript/archive/");
     files(team).iter().map(path).filter(is_new).collect()
 }
@@ -87,8 +88,12 @@ fn the_command_line_refuses_them() {
             let is_mailbox = matches!(name.as_str(), "lead" | "user");
             let member: [&[&str]; 2] =
                 [&["teammate", name, "--model", "rehearsal"], &["stop", name]];
-            let mailbox: [&[&str]; 4] =
-                [&["send", name, "hi"], &["inbox", name], &["inbox", name, "--drain"], &["transcript", name]];
+            let mailbox: [&[&str]; 4] = [
+                &["send", name, "hi"],
+                &["inbox", name],
+                &["inbox", name, "--drain"],
+                &["transcript", name],
+            ];
             let mailbox = mailbox.into_iter().filter(|_| !is_mailbox);
             for args in member.into_iter().chain(mailbox) {
                 let ran = team.team(args);
@@ -115,7 +120,9 @@ fn the_command_line_refuses_them() {
 fn lines_of_jsonl_refuse_them() {
     with_alice(|team| {
         let before = files(team);
-        for name in bad_for_members().iter().filter(|name| !matches!(name.as_str(), "lead" | "user")) {
+        for name in
+            bad_for_members().iter().filter(|name| !matches!(name.as_str(), "lead" | "user"))
+        {
             let line = json!({ "to": name, "content": "hi" }).to_string() + "\n";
             let ran = team.team_with_input(&["send", "--jsonl"], &line).expect(1);
             assert!(ran.err.contains("line 1 was not sent"), "{ran:#?}");
@@ -123,7 +130,8 @@ fn lines_of_jsonl_refuse_them() {
             assert_eq!((ran.out.as_str(), files(team)), ("", before.clone()), "{name:?}");
         }
         for name in bad_for_members() {
-            let from = json!({ "to": "alice", "from": name, "content": "from whom?" }).to_string() + "\n";
+            let from =
+                json!({ "to": "alice", "from": name, "content": "from whom?" }).to_string() + "\n";
             team.team_with_input(&["send", "--jsonl"], &from);
         }
         team.eventually("what alice got is from the person", || {
@@ -143,9 +151,10 @@ fn the_tools_of_a_model_refuse_them() {
         ("spawn_teammate", json!({ "name": name, "role": "worker", "prompt": "begin" }))
     });
     let stops = names.iter().map(|name| ("shutdown_teammate", json!({ "name": name })));
-    let sends = names.iter().filter(|name| name.as_str() != "user").map(|name| {
-        ("send_message", json!({ "to": name, "content": "hi" }))
-    });
+    let sends = names
+        .iter()
+        .filter(|name| name.as_str() != "user")
+        .map(|name| ("send_message", json!({ "to": name, "content": "hi" })));
     let all: Vec<(&str, Value)> = spawns.chain(stops).chain(sends).collect();
     let model = script(&team, &[calls("lead", &all)]);
     team.team(&["lead", "-p", "begin", "--model", &model]).expect(0);

@@ -1,8 +1,8 @@
 //! `kill -9` of a teammate in the middle of a turn, and its next life.
 
 use crate::crew::{
-    assert_left_by_force, assert_left_in_order, bash, calls, kill_9, last_exit, says, scripted_lead, spawn, tool_results,
-    wait_file,
+    assert_left_by_force, assert_left_in_order, bash, calls, kill_9, last_exit, says,
+    scripted_lead, spawn, tool_results, wait_file,
 };
 use crate::harness::Team;
 use serde_json::{Value, json};
@@ -12,11 +12,14 @@ use std::fs;
 fn bob() -> Vec<Value> {
     let hang = "setsid nohup sleep 1000 >/dev/null 2>&1 & touch bob.here; sleep 1000";
     vec![
-        calls("bob", &[
-            ("send_message", json!({ "to": "lead", "content": "bob's only letter" })),
-            bash(hang),
-            bash("touch never.run"),
-        ]),
+        calls(
+            "bob",
+            &[
+                ("send_message", json!({ "to": "lead", "content": "bob's only letter" })),
+                bash(hang),
+                bash("touch never.run"),
+            ],
+        ),
         says("bob", "bob is back"),
     ]
 }
@@ -56,8 +59,10 @@ fn a_killed_teammate_is_reported_once_and_goes_on_where_it_was() {
     // The lead's script is over: rehearse the spawn by hand, as another lead would.
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0));
-    let lines: Vec<Value> =
-        [calls("lead", &[spawn("bob")]), says("lead", "one")].into_iter().chain(self::bob()).collect();
+    let lines: Vec<Value> = [calls("lead", &[spawn("bob")]), says("lead", "one")]
+        .into_iter()
+        .chain(self::bob())
+        .collect();
     let mut lead = scripted_lead(&team, &lines);
     team.eventually("bob reports", || team.has_mail("lead", "bob", "bob is back"));
     assert_ne!(team.pid_of("bob"), bob);
@@ -84,7 +89,10 @@ fn a_killed_teammate_is_reported_once_and_goes_on_where_it_was() {
 fn an_interrupted_send_is_repeated_and_arrives_once() {
     let team = Team::new();
     let mut lines = vec![calls("lead", &[spawn("bob")]), says("lead", "one"), says("lead", "two")];
-    lines.push(calls("bob", &[("send_message", json!({ "to": "lead", "content": "bob's only letter" }))]));
+    lines.push(calls(
+        "bob",
+        &[("send_message", json!({ "to": "lead", "content": "bob's only letter" }))],
+    ));
     lines.push(calls("bob", &[bash("touch bob.here; sleep 1000")]));
     lines.push(says("bob", "bob is back"));
     lines.push(calls("lead", &[spawn("bob")]));
@@ -104,9 +112,9 @@ fn an_interrupted_send_is_repeated_and_arrives_once() {
     team.wait_status("lead", "idle");
     lead.type_line("once more");
     team.eventually("bob goes on", || {
-        tool_results(&team, "bob").first().is_some_and(|(tool, _, error)| {
-            tool == "send_message" && !error
-        })
+        tool_results(&team, "bob")
+            .first()
+            .is_some_and(|(tool, _, error)| tool == "send_message" && !error)
     });
     team.eventually("bob is at the command again", || tool_results(&team, "bob").len() == 1);
     lead.type_line("/quit");

@@ -1,8 +1,8 @@
 //! Spawning: caps, names that are taken, new lives, starts that fail.
 
 use crate::crew::{
-    assert_left_in_order, bash, calls, headless, listing, says, script, scripted_lead, spawn, tool_results,
-    wait_file,
+    assert_left_in_order, bash, calls, headless, listing, says, script, scripted_lead, spawn,
+    tool_results, wait_file,
 };
 use crate::harness::Team;
 use serde_json::{Value, json};
@@ -52,7 +52,10 @@ fn a_name_is_spawned_again_as_its_state_allows() {
             says("bob", "the first answer"),
             says("lead", "got the first"),
             // Idle: the same process; then at work: an error.
-            calls("lead", &[spawn("bob"), bash("until [ -e bob.here ]; do sleep 0.05; done"), spawn("bob")]),
+            calls(
+                "lead",
+                &[spawn("bob"), bash("until [ -e bob.here ]; do sleep 0.05; done"), spawn("bob")],
+            ),
             calls("bob", &[bash("touch bob.here; until [ -e go ]; do sleep 0.05; done")]),
             says("lead", "it works"),
             says("bob", "the second answer"),
@@ -66,7 +69,8 @@ fn a_name_is_spawned_again_as_its_state_allows() {
     );
     let turns = |count: u64| {
         team.eventually("the turn is over", || {
-            team.roster()["lead"]["usage"]["turns"].as_u64() >= Some(count) && team.status("lead") == "idle"
+            team.roster()["lead"]["usage"]["turns"].as_u64() >= Some(count)
+                && team.status("lead") == "idle"
         });
     };
     turns(2);
@@ -122,7 +126,8 @@ fn a_failed_start_leaves_nothing() {
     }
     assert_eq!(team.roster()["members"], json!([]));
     for file in listing(&team.workspace().join(".team")) {
-        let harmless = file.starts_with("log/") || file.starts_with("run/") || file.starts_with("inbox/.lock");
+        let harmless =
+            file.starts_with("log/") || file.starts_with("run/") || file.starts_with("inbox/.lock");
         assert!(!file.contains("bob") || harmless, "{file} is left");
     }
     assert!(!team.path("inbox/bob.jsonl").exists());

@@ -23,7 +23,8 @@ fn how(stopped: &Value, name: &str) -> String {
 #[test]
 fn members_in_every_state_go_down_in_one_ladder() {
     let team = Team::new();
-    let deaf = "trap '' TERM; setsid sh -c \"trap '' TERM; sleep 1000\" & touch bob.here; sleep 1000";
+    let deaf =
+        "trap '' TERM; setsid sh -c \"trap '' TERM; sleep 1000\" & touch bob.here; sleep 1000";
     let mut lead = scripted_lead(
         &team,
         &[
@@ -91,7 +92,8 @@ fn now_skips_the_polite_rung_and_the_deaf_are_killed() {
         // Stopped again as soon as it is woken: it never comes to hear a signal.
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                let _gone = nix::sys::signal::kill(nix::unistd::Pid::from_raw(carol), Signal::SIGSTOP);
+                let _gone =
+                    nix::sys::signal::kill(nix::unistd::Pid::from_raw(carol), Signal::SIGSTOP);
             }
         });
         team.eventually("carol is stopped", || {
@@ -136,14 +138,21 @@ fn stop_all_ends_the_lead_last() {
     let ran = team.team(&["stop", "--all", "--json"]).expect(0);
     let took = began.elapsed();
     let stopped = ran.json();
-    let names: Vec<&str> =
-        stopped["stopped"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
+    let names: Vec<&str> = stopped["stopped"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["name"].as_str().unwrap())
+        .collect();
     assert_eq!(names.last(), Some(&"lead"), "{stopped}");
     assert_eq!(how(&stopped, "bob"), "ended when asked");
     assert!(took < Duration::from_secs(10), "an idle lead needs no deadline: {took:?}");
     assert_eq!(lead.wait().code(), Some(143));
     for name in ["alice", "bob"] {
-        assert_eq!((team.status(name), last_exit(&team, name).0), ("shutdown".into(), "team_stopped".into()));
+        assert_eq!(
+            (team.status(name), last_exit(&team, name).0),
+            ("shutdown".into(), "team_stopped".into())
+        );
     }
     assert_eq!(team.status("lead"), "shutdown");
     assert_left_in_order(&team);
@@ -179,7 +188,10 @@ fn the_model_and_the_person_stop_members_by_name() {
     let mut lead = scripted_lead(
         &team,
         &[
-            calls("lead", &[spawn("alice"), spawn("bob"), stop("alice"), stop("alice"), stop("nobody")]),
+            calls(
+                "lead",
+                &[spawn("alice"), spawn("bob"), stop("alice"), stop("alice"), stop("nobody")],
+            ),
             says("alice", "ready"),
             says("bob", "ready"),
         ],
@@ -204,7 +216,8 @@ fn the_model_and_the_person_stop_members_by_name() {
     assert_eq!(team.status("lead"), "idle");
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0));
-    let told = team.mail_of("lead").into_iter().filter(|mail| mail["type"] == "teammate_terminated");
+    let told =
+        team.mail_of("lead").into_iter().filter(|mail| mail["type"] == "teammate_terminated");
     assert_eq!(told.count(), 0, "who stops somebody needs no news of it");
     assert_left_in_order(&team);
 }
@@ -252,7 +265,8 @@ fn forged_late_and_foreign_requests_change_nothing() {
     // Answers that the lead never asked for.
     let forged = json!({ "type": "shutdown_response", "from": "bob", "request_id": "r1", "approve": true,
         "content": "", "incarnation": life });
-    let mut inbox = fs::OpenOptions::new().append(true).open(team.path("inbox/lead.jsonl")).unwrap();
+    let mut inbox =
+        fs::OpenOptions::new().append(true).open(team.path("inbox/lead.jsonl")).unwrap();
     inbox.write_all(format!("{forged}\n").as_bytes()).unwrap();
     drop(inbox);
     team.eventually("the lead has it", || team.has_mail("lead", "bob", ""));

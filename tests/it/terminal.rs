@@ -19,8 +19,8 @@ const ROWS: u16 = 40;
 const COLUMNS: u16 = 120;
 
 /// A running program and its screen.
-pub struct Terminal {
-    pub child: Child,
+pub(crate) struct Terminal {
+    pub(crate) child: Child,
     keys: Option<File>,
     screen: Arc<Mutex<Screen>>,
     /// The thread that reads what is printed, and the pipe whose end ends it.
@@ -35,7 +35,7 @@ struct Screen {
 
 impl Terminal {
     /// Starts a program with a terminal of its own as its controlling terminal.
-    pub fn start(mut command: Command) -> Self {
+    pub(crate) fn start(mut command: Command) -> Self {
         let size = Winsize { ws_row: ROWS, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(Some(&size), None).unwrap();
         let (master, slave): (OwnedFd, OwnedFd) = (pty.master, pty.slave);
@@ -70,33 +70,33 @@ impl Terminal {
     }
 
     /// Presses keys.
-    pub fn press(&mut self, keys: &str) {
+    pub(crate) fn press(&mut self, keys: &str) {
         self.keys.as_mut().unwrap().write_all(keys.as_bytes()).unwrap();
     }
 
     /// Types a line and presses Enter.
-    pub fn type_line(&mut self, line: &str) {
+    pub(crate) fn type_line(&mut self, line: &str) {
         self.press(line);
         self.press("\r");
     }
 
     /// What the screen shows now.
-    pub fn screen(&self) -> String {
+    pub(crate) fn screen(&self) -> String {
         self.screen.lock().unwrap().parser.screen().contents()
     }
 
     /// Everything that was ever printed.
-    pub fn printed(&self) -> String {
+    pub(crate) fn printed(&self) -> String {
         self.screen.lock().unwrap().printed.clone()
     }
 
     /// Waits until the program has printed something.
     #[track_caller]
-    pub fn expect(&self, text: &str) {
+    pub(crate) fn expect(&self, text: &str) {
         let until = Instant::now() + PATIENCE;
         while !self.printed().contains(text) {
             assert!(Instant::now() < until, "never printed {text:?}; screen:\n{}", self.screen());
-            std::thread::sleep(Duration::from_millis(15));
+            std::thread::park_timeout(Duration::from_millis(15));
         }
     }
 
@@ -120,14 +120,14 @@ impl Terminal {
 
     /// Waits for the program's end.
     #[track_caller]
-    pub fn wait(&mut self) -> ExitStatus {
+    pub(crate) fn wait(&mut self) -> ExitStatus {
         let until = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status;
             }
             assert!(Instant::now() < until, "does not end; screen:\n{}", self.screen());
-            std::thread::sleep(Duration::from_millis(15));
+            std::thread::park_timeout(Duration::from_millis(15));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The machine is driven by hand: events in, actions out.
 
 use super::*;
-use crate::wire::chat::Usage;
+use crate::wire::chat::{Block, Usage};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -40,9 +40,9 @@ fn has(actions: &[Action], wanted: impl Fn(&Action) -> bool) -> bool {
 }
 
 fn reports(actions: &[Action]) -> Vec<(Outcome, String)> {
-    let report = |action: &Action| match action {
-        Action::EndTurn { outcome, report: Some(text), .. } => Some((*outcome, text.clone())),
-        _ => None,
+    let report = |action: &Action| {
+        let Action::EndTurn { outcome, report: Some(text), .. } = action else { return None };
+        Some((*outcome, text.clone()))
     };
     actions.iter().filter_map(report).collect()
 }
@@ -291,28 +291,22 @@ proptest! {
             }
             for action in alice.step(event) {
                 prop_assert!(!over, "{action:?} after the end");
-                match action {
-                    Action::Record(Entry::Assistant { blocks, .. }) => {
-                        prop_assert!(open.is_empty());
-                        open.extend(blocks.iter().filter_map(call_of).map(|call| call.id));
-                    }
-                    Action::Record(Entry::ToolResult { tool_use_id, .. }) => {
-                        let before = open.len();
-                        open.retain(|id| *id != tool_use_id);
-                        prop_assert_eq!(open.len() + 1, before);
-                    }
-                    Action::CallModel => {
-                        prop_assert!(open.is_empty());
-                        under_way += 1;
-                    }
-                    Action::RunTool(_) | Action::Drain => under_way += 1,
-                    Action::Cancel => under_way -= 1,
-                    Action::Exit(_) => {
-                        prop_assert!(open.is_empty());
-                        over = true;
-                    }
-                    _ => {}
+                if let Action::Record(Entry::Assistant { blocks, .. }) = &action {
+                    prop_assert!(open.is_empty());
+                    open.extend(blocks.iter().filter_map(call_of).map(|call| call.id));
                 }
+                if let Action::Record(Entry::ToolResult { tool_use_id, .. }) = &action {
+                    let before = open.len();
+                    open.retain(|id| id != tool_use_id);
+                    prop_assert_eq!(open.len() + 1, before);
+                }
+                if matches!(action, Action::CallModel | Action::Exit(_)) {
+                    prop_assert!(open.is_empty());
+                }
+                over |= matches!(action, Action::Exit(_));
+                let begins =
+                    matches!(action, Action::CallModel | Action::RunTool(_) | Action::Drain);
+                under_way += i32::from(begins) - i32::from(action == Action::Cancel);
                 prop_assert!(under_way <= 1);
             }
         }

@@ -47,7 +47,7 @@ pub(super) async fn run(
         super::super::out::complain(found);
     }
     for message in seat.before {
-        show(&mut screen, &Progress::Mail(message));
+        show(&mut screen, &Progress::Mail(Box::new(message)));
     }
     if let Some(prompt) = seat.prompt {
         let _received = seat.events.send(Event::Prompt(prompt));
@@ -125,7 +125,13 @@ fn note(progress: &Progress, last: &mut LastTurn, watchdog: &mut Watchdog) -> Op
             *last = LastTurn { text: text.clone(), failed: *outcome == Outcome::Failed };
             watchdog.tokens_spent()
         }
-        _ => None,
+        Progress::Mail(_)
+        | Progress::Text(_)
+        | Progress::Retry { .. }
+        | Progress::ToolStarted { .. }
+        | Progress::ToolEnded { .. }
+        | Progress::Idle
+        | Progress::Note(_) => None,
     }
 }
 

@@ -3,7 +3,7 @@
 use super::super::context::Context;
 use super::commands::{self, Typed};
 use super::user_mail::UserMail;
-use super::watchdog::Watchdog;
+use super::watchdog::{Watchdog, at_rest};
 use super::{Ended, Reason, Seat, close, end_loop, exit_code, run_agent};
 use crate::agent::event::Event;
 use crate::agent::progress::Progress;
@@ -22,6 +22,7 @@ use crate::ui::help;
 use crate::wire::AgentName;
 use crate::wire::roster::{ExitCause, Member, Status};
 use std::collections::BTreeMap;
+use std::io::IsTerminal;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -40,6 +41,8 @@ struct Session {
     watchdog: Watchdog,
     keys: CtrlC,
     busy: bool,
+    /// Input has ended without anybody having quit: the session ends when all work is done.
+    ends_at_rest: bool,
     /// How members went that the person stopped.
     departures: UnboundedSender<Departure>,
     /// What the roster said when it was last shown.
@@ -76,12 +79,13 @@ pub(super) async fn run(
         team: seat.team,
         keys: CtrlC::default(),
         busy: false,
+        ends_at_rest: false,
         departures,
         seen: BTreeMap::new(),
     };
     session.greet(&seat.model, seat.fallback, seat.found.as_deref());
     for message in seat.before {
-        session.console.show(&Progress::Mail(message));
+        session.console.show(&Progress::Mail(Box::new(message)));
     }
     if let Some(prompt) = seat.prompt {
         session.prompt(prompt);
@@ -95,10 +99,10 @@ pub(super) async fn run(
         let verdict = tokio::select! {
             ended = &mut agent => break (Reason::Done, ended),
             Some(progress) = progress.recv() => session.on_progress(&progress),
-            input = inputs.recv() => session.on_input(input.unwrap_or(Input::Closed)),
+            Some(input) = inputs.recv() => session.on_input(input),
             signal = signals.next() => session.on_signal(signal),
             Some(message) = user_mail.next() => {
-                session.console.show(&Progress::Mail(message));
+                session.console.show(&Progress::Mail(Box::new(message)));
                 None
             }
             Some(departure) = departed.recv() => {
@@ -108,7 +112,9 @@ pub(super) async fn run(
             _ = look.tick() => {
                 session.show_team();
                 let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
-                late.then_some(Reason::Timeout).or_else(|| session.watchdog.tokens_spent())
+                late.then_some(Reason::Timeout)
+                    .or_else(|| session.watchdog.tokens_spent())
+                    .or_else(|| session.work_is_done())
             }
         };
         if let Some(reason) = verdict {
@@ -140,13 +146,13 @@ pub(super) async fn run(
         console.show(&progress);
     }
     for message in &closed.last_mail {
-        console.show(&Progress::Mail(message.clone()));
+        console.show(&Progress::Mail(Box::new(message.clone())));
     }
     for departure in &closed.departures {
         console.print(&format!("{} {}", departure.name, departure.how.words()));
     }
     for message in user_mail.close().await {
-        console.show(&Progress::Mail(message));
+        console.show(&Progress::Mail(Box::new(message)));
     }
     if let Some(why) = &closed.why {
         console.print(&format!("error: the lead could not go on: {why}"));
@@ -161,10 +167,9 @@ pub(super) async fn run(
 fn hurry(supervisor: &Supervisor, keys: &mut CtrlC) {
     supervisor.hurry(match keys.pressed(Doing::Stopping, SystemClock.monotonic()) {
         Verdict::StopAtOnce => Haste::AtOnce,
-        Verdict::StopNow
-        | Verdict::StopTeam
-        | Verdict::InterruptTurn
-        | Verdict::SayHowToQuit => Haste::Now,
+        Verdict::StopNow | Verdict::StopTeam | Verdict::InterruptTurn | Verdict::SayHowToQuit => {
+            Haste::Now
+        }
     });
 }
 
@@ -183,16 +188,14 @@ impl Session {
             }
         }
         let workspace = self.team.workspace().display();
-        text.push_str(&format!("model {model}  workspace {workspace}\n"));
-        text.push_str(&format!(
-            "mode {} (the only one in this version): tools run without asking\n",
-            super::MODE
-        ));
-        if let Some(found) = found {
-            text.push_str(&format!("{found}\n"));
-        }
-        text.push_str("Type what you want done; /help explains, /quit ends the team.\n");
-        self.console.print(&text);
+        let mode = super::MODE;
+        let found = found.map(|found| format!("{found}\n")).unwrap_or_default();
+        let rest = format!(
+            "model {model}  workspace {workspace}\n\
+             mode {mode} (the only one in this version): tools run without asking\n\
+             {found}Type what you want done; /help explains, /quit ends the team.\n"
+        );
+        self.console.print(&(text + &rest));
     }
 
     fn farewell(&self) -> String {
@@ -234,7 +237,11 @@ impl Session {
     fn on_input(&mut self, input: Input) -> Option<Reason> {
         match input {
             Input::Interrupt => self.on_ctrl_c(),
-            Input::EndOfInput => Some(Reason::Done),
+            Input::EndOfInput if std::io::stdin().is_terminal() => Some(Reason::Done),
+            Input::EndOfInput => {
+                self.ends_at_rest = true;
+                None
+            }
             Input::Closed => Some(Reason::Terminated),
             Input::Line(line) => {
                 match commands::understand(&line) {
@@ -256,6 +263,12 @@ impl Session {
                 None
             }
         }
+    }
+
+    /// Prompts that were piped in are worked off before the session ends.
+    fn work_is_done(&self) -> Option<Reason> {
+        let done = self.ends_at_rest && !self.busy && at_rest(&self.team);
+        done.then_some(Reason::Done)
     }
 
     fn on_signal(&mut self, signal: SignalEvent) -> Option<Reason> {
@@ -283,13 +296,15 @@ impl Session {
 
     fn stop_one(&self, name: AgentName) {
         if !self.is_member(&name) {
-            let hint = if name.is_lead() { "/quit ends the lead" } else { "/team shows who is there" };
+            let hint =
+                if name.is_lead() { "/quit ends the lead" } else { "/team shows who is there" };
             return self.console.print(&format!("there is no teammate {name}; {hint}"));
         }
         self.console.print(&format!("stopping {name} …"));
         let (supervisor, departures) = (Rc::clone(&self.supervisor), self.departures.clone());
         tokio::task::spawn_local(async move {
-            let stopped = supervisor.stop(vec![name], "the user stops you", ExitCause::Stopped).await;
+            let stopped =
+                supervisor.stop(vec![name], "the user stops you", ExitCause::Stopped).await;
             for departure in stopped {
                 // A session that ends meanwhile waits for the same departure itself.
                 let _unseen = departures.send(departure);
@@ -334,12 +349,11 @@ fn change(member: &Member, before: Option<&(Status, Option<String>)>) -> Option<
     let same_status = before.is_some_and(|(status, _)| *status == member.status);
     match (&member.activity, member.status) {
         (Some(tool), Status::Working) if tool != "model" => Some(format!("working: {tool}")),
-        (_, Status::Working) if same_status => None,
+        _ if same_status && !member.status.is_over() => None,
         (_, Status::Shutdown | Status::Failed) => {
             let exit = member.last_exit.as_ref().map(|exit| exit.cause.word());
             Some(format!("{} ({})", member.status.word(), exit.unwrap_or("unknown")))
         }
-        _ if same_status => None,
         (_, status) => Some(status.word().to_owned()),
     }
 }

@@ -8,7 +8,8 @@ mod watchdog;
 
 use super::args::LeadArgs;
 use super::assemble::{
-    LETTING_GO, Parts, assemble, block_on, broken, fresh_word, last_mail, let_go, open_mailbox, start_log, take_name,
+    LETTING_GO, Parts, assemble, block_on, broken, fresh_word, last_mail, let_go, open_mailbox,
+    redactor, start_log, take_name,
 };
 use super::context::{Context, open_bus, rules, store_failure};
 use super::heed::Heed;
@@ -28,6 +29,7 @@ use crate::store::life::LifeError;
 use crate::store::{Fsync, LifeRecord, Mailbox, TeamDir, roster};
 use crate::supervise::takedown::{Departure, Takedown};
 use crate::supervise::{Plan, Supervisor, recover};
+use crate::ui;
 use crate::ui::plain::Format;
 use crate::wire::AgentName;
 use crate::wire::message::Message;
@@ -61,25 +63,25 @@ struct RunLimits {
     max_tokens: Option<u64>,
 }
 
-pub(super) fn run(context: &Context, args: LeadArgs) -> Result<Exit, Failure> {
+pub(super) fn run(context: &Context, args: &LeadArgs) -> Result<Exit, Failure> {
     context.refuse_inside("lead")?;
     program::name_this_process("lead");
-    if args.print && args.prompt.is_none() {
-        return Err(Failure::new(
-            Exit::Usage,
-            "-p needs a prompt",
-            "nothing was given to do",
-            "team lead -p \"Spawn alice (coder). Ask her to list the files.\", or - for stdin",
-        ));
-    }
-    let settings = context.settings(&Flags { model: args.model.model.clone() })?;
-    let model = choose_model(context, &settings, args.model.mode.as_deref(), args.print)?;
-    let fallback = model::resolve(&settings, &context.environment)?.is_none();
     let prompt = match args.prompt.as_deref() {
         Some("-") if args.print => Some(read_stdin()?),
         Some(text) => Some(text.to_owned()),
+        None if args.print => {
+            return Err(Failure::new(
+                Exit::Usage,
+                "-p needs a prompt",
+                "nothing was given to do",
+                "team lead -p \"Spawn alice (coder). Ask her to list the files.\", or - for stdin",
+            ));
+        }
         None => None,
     };
+    let settings = context.settings(&Flags { model: args.model.model.clone() })?;
+    let model = choose_model(context, &settings, args.model.mode.as_deref(), args.print)?;
+    let fallback = model::resolve(&settings, &context.environment)?.is_none();
     let start = Start {
         prompt,
         output: args.print.then_some(args.output),
@@ -174,9 +176,7 @@ fn describe(why: &LifeError, record: Option<&LifeRecord>) -> String {
     match record {
         None => why.to_string(),
         Some(record) => {
-            let since = jiff::Timestamp::from_second(record.started_at as i64).unwrap_or_default();
-            let since = since.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S");
-            format!("pid {}, since {since}", record.pid)
+            format!("pid {}, since {}", record.pid, ui::view::date(record.started_at))
         }
     }
 }
@@ -221,7 +221,8 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let now = SystemClock.now();
     let life = take_name(team, &me, &incarnation, &marker, "hand")?;
     let signals = Heed::begin()?;
-    start_log(team, &me, &start.credentials)?;
+    let secrets = redactor(&start.credentials);
+    start_log(team, &me, &secrets)?;
     adopt_orphans();
     let rules = rules(&start.settings);
     let bus = Arc::new(open_bus(team.clone(), rules));
@@ -252,6 +253,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         mode: MODE.into(),
         credentials: start.credentials.clone(),
         environment: context.environment.passed_on(),
+        marker: marker.clone(),
         incarnation: Box::new(fresh_word),
     });
     let mut mailbox = open_mailbox(team, &me, &life, rules)?;
@@ -271,6 +273,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         rules,
         ops: Some(supervisor.ops()),
         usage: UsageCount::default(),
+        secrets,
         show: Rc::new(move |progress| {
             // Whoever watched has gone: the work goes on unseen.
             let _unseen = shown.send(progress.clone());
@@ -333,11 +336,7 @@ struct Ended {
 }
 
 /// Runs the agent's loop to its end.
-async fn run_agent(
-    agent: Agent,
-    events: Events,
-    inbound: mpsc::UnboundedReceiver<Event>,
-) -> Ended {
+async fn run_agent(agent: Agent, events: Events, inbound: mpsc::UnboundedReceiver<Event>) -> Ended {
     let mailbox = Arc::clone(&agent.mailbox);
     let finished = agent::run(agent, events, inbound, || {}).await;
     Ended { finished, mailbox }
@@ -390,9 +389,9 @@ fn exit_code(reason: Reason, closed: &Closed, last_turn_failed: bool) -> Exit {
         Reason::Done => match &closed.model_error {
             Some(ModelError::Credentials(_)) => Exit::NoModel,
             Some(ModelError::Unavailable(_) | ModelError::SpendCap(_)) => Exit::ModelUnavailable,
-            Some(
-                ModelError::ContextFull(_) | ModelError::Rejected(_) | ModelError::Script(_),
-            ) => Exit::TurnFailed,
+            Some(ModelError::ContextFull(_) | ModelError::Rejected(_) | ModelError::Script(_)) => {
+                Exit::TurnFailed
+            }
             None if last_turn_failed => Exit::TurnFailed,
             None => Exit::Ok,
         },

@@ -11,6 +11,8 @@ mod cursor;
 mod grammar;
 mod intent;
 mod lexer;
+// Word lists read better in lines than in columns.
+#[rustfmt::skip]
 mod lexicon;
 mod plan;
 mod report;
@@ -89,9 +91,10 @@ fn own_name(request: &Request) -> String {
 
 fn tokens_read(request: &Request) -> u64 {
     let blocks = request.messages.iter().flat_map(|message| &message.blocks).map(weight);
-    let tools = request.tools.iter().map(|tool| {
-        tool.name.len() + tool.description.len() + tool.input_schema.to_string().len()
-    });
+    let tools = request
+        .tools
+        .iter()
+        .map(|tool| tool.name.len() + tool.description.len() + tool.input_schema.to_string().len());
     tokens(request.system.len() + blocks.sum::<usize>() + tools.sum::<usize>())
 }
 

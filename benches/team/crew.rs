@@ -1,0 +1,109 @@
+//! Many idle processes, each at the end of a socket: teammates as a lead starts them, or programs that
+//! are nothing but a single-threaded runtime.
+
+use crate::kid::{Job, command};
+use crate::place::Place;
+use agent_team::store::{Fsync, inbox, roster};
+use agent_team::wire::AgentName;
+use agent_team::wire::roster::{Member, Status};
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use serde_json::json;
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Processes that are ready.
+pub(crate) struct Crew {
+    kids: Vec<(Child, UnixStream)>,
+    /// From the first start until the last was ready.
+    pub(crate) took: Duration,
+}
+
+impl Crew {
+    /// Teammates of the real program on the rehearsal model. What the lead does for each is part of it:
+    /// roster entry, inbox, process, hello.
+    pub(crate) fn of_teammates(place: &Place, count: usize) -> Self {
+        Self::start(count, |number| teammate(place, number))
+    }
+
+    /// The reference.
+    pub(crate) fn of_runtimes(count: usize) -> Self {
+        Self::start(count, |_| {
+            let (ours, theirs) = pair();
+            (command(&Job::Idle).stdin(theirs).spawn().unwrap(), ours)
+        })
+    }
+
+    fn start(count: usize, one: impl FnMut(usize) -> (Child, UnixStream)) -> Self {
+        let start = Instant::now();
+        let kids: Vec<_> = (0..count).map(one).collect();
+        for (_, socket) in &kids {
+            let mut answer = String::new();
+            BufReader::new(socket).read_line(&mut answer).unwrap();
+            assert!(answer.contains("ready"), "{answer:?}");
+        }
+        Self { kids, took: start.elapsed() }
+    }
+
+    pub(crate) fn pids(&self) -> impl Iterator<Item = u32> {
+        self.kids.iter().map(|(child, _)| child.id())
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        for (child, _) in &mut self.kids {
+            let _gone = child.kill();
+        }
+        for (child, _) in &mut self.kids {
+            let _reaped = child.wait();
+        }
+    }
+}
+
+fn pair() -> (UnixStream, OwnedFd) {
+    let (ours, theirs) =
+        socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC).unwrap();
+    (ours.into(), theirs)
+}
+
+fn teammate(place: &Place, number: usize) -> (Child, UnixStream) {
+    let name = AgentName::member(&format!("member-{number}")).unwrap();
+    let incarnation = format!("life-{number}");
+    roster::update(&place.dir, Fsync::Always, |roster| {
+        let member = Member {
+            name: name.to_string(),
+            incarnation: incarnation.clone(),
+            status: Status::Starting,
+            ..Member::default()
+        };
+        roster.members.push(member.into());
+    })
+    .unwrap();
+    inbox::ensure(&place.dir, &name).unwrap();
+    let (mut ours, theirs) = pair();
+    fcntl(&theirs, FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
+    let mut command = Command::new(Path::new(env!("CARGO_BIN_EXE_teammate")));
+    command.args([name.as_str(), "--role", "tester", "--model", "rehearsal", "--mode", "bypass"]);
+    command
+        .arg("--dir")
+        .arg(place.dir.root())
+        .arg("--control-fd")
+        .arg(theirs.as_raw_fd().to_string());
+    command.env_clear().env("PATH", "/usr/bin:/bin").current_dir(place.folder.path());
+    let child =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    drop(theirs);
+    let rules = json!({
+        "max_rounds": 50, "max_message_bytes": 262_144, "inbox_bytes": 1 << 26, "fsync": "always"
+    });
+    let hello = json!({
+        "incarnation": incarnation, "role": "tester", "model": "rehearsal", "credentials": {}, "rules": rules
+    });
+    writeln!(ours, "{hello}").unwrap();
+    (child, ours)
+}

@@ -1,0 +1,206 @@
+//! What is measured, how large, and how it is shown. It measures nothing itself.
+
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Size {
+    /// Rounds of which the median counts.
+    pub(crate) rounds: usize,
+    /// Sends per round from one process.
+    pub(crate) sends: usize,
+    /// The same with a sync each.
+    pub(crate) synced: usize,
+    /// Processes that write at once.
+    pub(crate) writers: usize,
+    /// How long they write.
+    pub(crate) seconds: f64,
+    /// Wakes per round.
+    pub(crate) wakes: usize,
+    /// Teammates in a team.
+    pub(crate) members: usize,
+    /// Teammates in a large team.
+    pub(crate) many: usize,
+    /// Processes run per round.
+    pub(crate) runs: usize,
+}
+
+pub(crate) const FULL: Size = Size {
+    rounds: 5,
+    sends: 5_000,
+    synced: 300,
+    writers: 32,
+    seconds: 1.0,
+    wakes: 300,
+    members: 50,
+    many: 100,
+    runs: 60,
+};
+
+pub(crate) const TINY: Size = Size {
+    rounds: 1,
+    sends: 20,
+    synced: 3,
+    writers: 2,
+    seconds: 0.05,
+    wakes: 3,
+    members: 2,
+    many: 3,
+    runs: 1,
+};
+
+/// What is hoped for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Target {
+    /// Ours at most so many times the reference.
+    TimesAtMost(f64),
+    /// Ours at least so many times the reference.
+    TimesAtLeast(f64),
+    /// Ours below an absolute value.
+    Below(f64),
+    /// Ours at least an absolute value.
+    AtLeast(f64),
+}
+
+/// One line of the table.
+#[derive(Debug, Clone)]
+pub(crate) struct Figure {
+    /// Its number among the targets.
+    pub(crate) id: &'static str,
+    /// What it is, and what it is compared with.
+    pub(crate) measure: String,
+    /// Of ours and the reference.
+    pub(crate) unit: &'static str,
+    pub(crate) ours: f64,
+    pub(crate) reference: Option<f64>,
+    pub(crate) target: Target,
+}
+
+impl Figure {
+    fn ratio(&self) -> Option<f64> {
+        self.reference.map(|reference| self.ours / reference)
+    }
+
+    fn is_met(&self) -> bool {
+        let ratio = self.ratio().unwrap_or(f64::NAN);
+        match self.target {
+            Target::TimesAtMost(most) => ratio <= most,
+            Target::TimesAtLeast(least) => ratio >= least,
+            Target::Below(most) => self.ours < most,
+            Target::AtLeast(least) => self.ours >= least,
+        }
+    }
+
+    fn target(&self) -> String {
+        match self.target {
+            Target::TimesAtMost(most) => format!("<= {most}x"),
+            Target::TimesAtLeast(least) => format!(">= {least}x"),
+            Target::Below(most) => format!("< {most} {}", self.unit).trim_end().into(),
+            Target::AtLeast(least) => format!(">= {least} {}", self.unit).trim_end().into(),
+        }
+    }
+
+    fn value(&self, value: f64) -> String {
+        format!("{} {}", digits(value), self.unit).trim_end().into()
+    }
+}
+
+/// Three digits that count, or all of a whole number.
+fn digits(value: f64) -> String {
+    match value.abs() {
+        large if large >= 100.0 => format!("{value:.0}"),
+        whole if whole.fract() == 0.0 => format!("{value:.0}"),
+        middle if middle >= 10.0 => format!("{value:.1}"),
+        small if small >= 0.1 => format!("{value:.2}"),
+        _ => format!("{value:.4}"),
+    }
+}
+
+/// The middle one.
+pub(crate) fn median(values: &[f64]) -> f64 {
+    percentile(values, 50.0)
+}
+
+/// The value that so many percent do not exceed.
+pub(crate) fn percentile(values: &[f64], percent: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "an index of a short list"
+    )]
+    let rank = ((sorted.len() as f64 * percent / 100.0).ceil() as usize).max(1);
+    sorted.get(rank - 1).copied().unwrap_or(f64::NAN)
+}
+
+/// For people, and for the documentation.
+pub(crate) fn table(figures: &[Figure]) -> String {
+    let mut rows =
+        vec![["", "measure", "ours", "reference", "ratio", "target", "met"].map(String::from)];
+    rows.extend(figures.iter().map(|figure| {
+        [
+            figure.id.into(),
+            figure.measure.clone(),
+            figure.value(figure.ours),
+            figure.reference.map_or_else(String::new, |reference| figure.value(reference)),
+            figure.ratio().map_or_else(String::new, |ratio| format!("{ratio:.2}")),
+            figure.target(),
+            if figure.is_met() { "yes" } else { "**no**" }.into(),
+        ]
+    }));
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
+    };
+    let widths: Vec<usize> = (0..7).map(|column| width(column).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for (at, row) in rows.iter().enumerate() {
+        for (cell, width) in row.iter().zip(&widths) {
+            write!(text, "| {cell:width$} ").unwrap();
+        }
+        text += "|\n";
+        if at == 0 {
+            for width in &widths {
+                write!(text, "|{:-<1$}", "", width + 2).unwrap();
+            }
+            text += "|\n";
+        }
+    }
+    text.trim_end().into()
+}
+
+/// For programs.
+pub(crate) fn json(figures: &[Figure]) -> Value {
+    let figures: Vec<Value> = figures
+        .iter()
+        .map(|figure| {
+            json!({
+                "id": figure.id,
+                "measure": figure.measure,
+                "unit": figure.unit,
+                "ours": figure.ours,
+                "reference": figure.reference,
+                "ratio": figure.ratio(),
+                "target": figure.target(),
+                "met": figure.is_met(),
+            })
+        })
+        .collect();
+    json!({ "schema": 1, "version": env!("CARGO_PKG_VERSION"), "figures": figures })
+}
+
+/// Every figure came out as a number, is shown, and can be read by a program.
+pub(crate) fn check(figures: &[Figure]) {
+    let read: Value = serde_json::from_str(&json(figures).to_string()).unwrap();
+    assert_eq!(read["figures"].as_array().unwrap().len(), figures.len());
+    assert_eq!(table(figures).lines().count(), figures.len() + 2);
+    for figure in figures {
+        let reference = figure.reference.unwrap_or(1.0);
+        assert!(figure.ours.is_finite() && reference.is_finite(), "{figure:?}");
+    }
+    for id in ["P1", "P2", "P3", "P4", "P7", "P9", "P10", "P13"] {
+        assert!(figures.iter().any(|figure| figure.id == id), "no figure for {id}");
+    }
+}

@@ -1,0 +1,116 @@
+//! P9, P10: what it costs to have many teammates: starting them, and letting them wait.
+
+use crate::crew::Crew;
+use crate::figure::{Figure, Size, Target, median};
+use crate::place::Place;
+use std::fs;
+use std::io::{Write, stdin};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+/// After the start, until everybody rests.
+const REST: Duration = Duration::from_secs(3);
+
+/// How long the processor time of idle processes is counted.
+const WATCHED: Duration = Duration::from_secs(5);
+
+pub(crate) fn measure(size: &Size) -> Vec<Figure> {
+    let [mut raw, mut ours] = [(); 2].map(|()| Vec::new());
+    let mut idle = [Vec::new(), Vec::new()];
+    for _ in 0..size.rounds {
+        let crew = Crew::of_runtimes(size.members);
+        raw.push(crew.took.as_secs_f64() * 1e3);
+        idle[0].push(Idle::of(&crew));
+        drop(crew);
+        let place = Place::new();
+        let crew = Crew::of_teammates(&place, size.members);
+        ours.push(crew.took.as_secs_f64() * 1e3);
+        idle[1].push(Idle::of(&crew));
+    }
+    let count = size.members;
+    let figure = |id, measure: String, unit, ours, reference, target| Figure {
+        id,
+        measure,
+        unit,
+        ours,
+        reference: Some(reference),
+        target,
+    };
+    let both = |value: fn(&Idle) -> f64| {
+        idle.each_ref().map(|seen| median(&seen.iter().map(value).collect::<Vec<_>>()))
+    };
+    let [(raw_rss, rss), (raw_pss, pss), (raw_cpu, cpu)] =
+        [both(|idle| idle.rss), both(|idle| idle.pss), both(|idle| idle.cpu)].map(|[a, b]| (a, b));
+    let started =
+        format!("{count} teammates started to ready; {count} tokio current_thread programs");
+    vec![
+        figure("P9", started, "ms", median(&ours), median(&raw), Target::TimesAtMost(4.0)),
+        figure("P10", "idle teammate: RSS".into(), "MiB", rss, raw_rss, Target::Below(6.0)),
+        figure(
+            "P10",
+            format!("idle teammate: PSS among {count}"),
+            "MiB",
+            pss,
+            raw_pss,
+            Target::Below(1.0),
+        ),
+        figure(
+            "P10",
+            format!("processor time of all {count} idle"),
+            "ms/s",
+            cpu,
+            raw_cpu,
+            Target::Below(1.0),
+        ),
+    ]
+}
+
+/// What idle processes cost.
+struct Idle {
+    rss: f64,
+    pss: f64,
+    cpu: f64,
+}
+
+impl Idle {
+    fn of(crew: &Crew) -> Self {
+        std::thread::park_timeout(REST);
+        let before: f64 = crew.pids().map(processor_ms).sum();
+        std::thread::park_timeout(WATCHED);
+        let after: f64 = crew.pids().map(processor_ms).sum();
+        let middle =
+            |field| median(&crew.pids().map(|pid| mebibytes(pid, field)).collect::<Vec<_>>());
+        Self {
+            rss: middle("Rss:"),
+            pss: middle("Pss:"),
+            cpu: (after - before) / WATCHED.as_secs_f64(),
+        }
+    }
+}
+
+fn mebibytes(pid: u32, field: &str) -> f64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+    line.split_whitespace().next().and_then(|word| word.parse::<f64>().ok()).unwrap() / 1024.0
+}
+
+/// What all threads of a process have used, to the nanosecond.
+fn processor_ms(pid: u32) -> f64 {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    let used =
+        threads.filter_map(|thread| fs::read_to_string(thread.path().join("schedstat")).ok());
+    used.map(|text| text.split_whitespace().next().unwrap().parse::<f64>().unwrap() / 1e6).sum()
+}
+
+/// The reference's life: ready once its runtime is, and gone with its parent.
+pub(crate) fn idle() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let socket =
+            std::os::unix::net::UnixStream::from(stdin().as_fd().try_clone_to_owned().unwrap());
+        (&socket).write_all(b"ready\n").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let socket = tokio::net::UnixStream::from_std(socket).unwrap();
+        socket.readable().await.unwrap();
+    });
+}

@@ -1,0 +1,87 @@
+//! A temporary team folder, one agent in it that lives in a process of ours, and the raw files that
+//! references use.
+
+use agent_team::bus::{Bus, Limits, Outgoing};
+use agent_team::store::life::{LifeLock, LifeRecord};
+use agent_team::store::mailbox::{MailPolicy, Mailbox};
+use agent_team::store::{Fsync, SystemClock, TeamDir, Transcript, inbox, roster};
+use agent_team::wire::AgentName;
+use agent_team::wire::roster::{Member, Status};
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Who is written to.
+pub(crate) const OWNER: &str = "alice";
+
+/// Who writes.
+pub(crate) const SENDER: &str = "bob";
+
+/// A folder that goes with this.
+pub(crate) struct Place {
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) dir: TeamDir,
+}
+
+impl Place {
+    /// A team whose roster has [`OWNER`] on it, idle; the life lock is free.
+    pub(crate) fn new() -> Self {
+        let parent = env!("CARGO_TARGET_TMPDIR");
+        std::fs::create_dir_all(parent).unwrap();
+        let folder = tempfile::Builder::new().prefix("bench-").tempdir_in(parent).unwrap();
+        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
+        inbox::ensure(&dir, &owner()).unwrap();
+        roster::update(&dir, Fsync::Never, |roster| {
+            let member = Member { name: OWNER.into(), status: Status::Idle, ..Member::default() };
+            roster.members.push(member.into());
+        })
+        .unwrap();
+        Self { folder, dir }
+    }
+
+    /// A file beside the team folder, for a reference.
+    pub(crate) fn raw(&self) -> PathBuf {
+        self.folder.path().join("raw.jsonl")
+    }
+
+    pub(crate) fn make_raw(&self) -> PathBuf {
+        File::create(self.raw()).unwrap();
+        self.raw()
+    }
+}
+
+pub(crate) fn owner() -> AgentName {
+    AgentName::member(OWNER).unwrap()
+}
+
+pub(crate) fn sender() -> AgentName {
+    AgentName::member(SENDER).unwrap()
+}
+
+/// Makes this process [`OWNER`].
+pub(crate) fn live(dir: &TeamDir) -> LifeLock {
+    LifeLock::take(dir, &owner(), LifeRecord::of_this_process()).unwrap()
+}
+
+/// The mailbox of [`OWNER`].
+pub(crate) fn mailbox(dir: &TeamDir, life: &LifeLock, fsync: Fsync) -> Mailbox {
+    let policy = MailPolicy { fsync, max_content: Limits::default().max_message_bytes };
+    let transcript = Transcript::open(dir, &owner()).unwrap();
+    Mailbox::open(dir, life, transcript, policy, Arc::new(SystemClock)).unwrap()
+}
+
+/// A sender's end of the team's mail.
+pub(crate) fn bus(dir: &TeamDir, fsync: Fsync) -> Bus {
+    let limits = Limits { fsync, inbox_bytes: 1 << 30, ..Limits::default() };
+    Bus::new(dir.clone(), limits, Arc::new(SystemClock))
+}
+
+/// A text of 200 bytes that begins with these words.
+pub(crate) fn text(words: &str) -> String {
+    format!("{words:<200}")
+}
+
+/// Sends a text to [`OWNER`].
+pub(crate) fn send(bus: &Bus, from: &AgentName, text: String) {
+    bus.send(from, OWNER, Outgoing::text(text)).unwrap();
+}

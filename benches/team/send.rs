@@ -1,0 +1,75 @@
+//! P1, P2: one send, in one process.
+
+use crate::figure::{Figure, Size, Target, median};
+use crate::place::{Place, bus, live, send, sender, text};
+use agent_team::store::Fsync;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::time::Instant;
+
+pub(crate) fn measure(size: &Size) -> Vec<Figure> {
+    let [mut raw, mut ours, mut raw_synced, mut ours_synced] = [(); 4].map(|()| Vec::new());
+    for _ in 0..size.rounds {
+        let place = Place::new();
+        let file = place.make_raw();
+        raw.push(each(size.sends, || locked_append(&file)));
+        ours.push(each_send(&place, Fsync::Never, size.sends));
+        let kept = open(&file);
+        raw_synced.push(each(size.synced, || {
+            append(&kept);
+            kept.sync_data().unwrap();
+        }));
+        ours_synced.push(each_send(&place, Fsync::Always, size.synced));
+    }
+    let figure = |id, measure: &str, ours: &[f64], reference: &[f64], most| Figure {
+        id,
+        measure: measure.into(),
+        unit: "us",
+        ours: median(ours),
+        reference: Some(median(reference)),
+        target: Target::TimesAtMost(most),
+    };
+    vec![
+        figure("P1", "send, `fsync = never`, p50; open + flock + append + close", &ours, &raw, 2.5),
+        figure(
+            "P2",
+            "send, `fsync = always`, p50; append + fdatasync",
+            &ours_synced,
+            &raw_synced,
+            1.15,
+        ),
+    ]
+}
+
+/// The middle time of one call, in microseconds.
+fn each(times: usize, mut call: impl FnMut()) -> f64 {
+    let took = (0..times).map(|_| {
+        let start = Instant::now();
+        call();
+        start.elapsed().as_secs_f64() * 1e6
+    });
+    median(&took.collect::<Vec<_>>())
+}
+
+fn each_send(place: &Place, fsync: Fsync, times: usize) -> f64 {
+    let _life = live(&place.dir);
+    let (bus, from) = (bus(&place.dir, fsync), sender());
+    each(times, || send(&bus, &from, text("")))
+}
+
+fn locked_append(path: &Path) {
+    let file = open(path);
+    fs4::FileExt::lock(&file).unwrap();
+    append(&file);
+}
+
+fn open(path: &Path) -> File {
+    OpenOptions::new().append(true).open(path).unwrap()
+}
+
+fn append(mut file: &File) {
+    let mut line = text("");
+    line.replace_range(199.., "\n");
+    file.write_all(line.as_bytes()).unwrap();
+}

@@ -1,0 +1,144 @@
+//! P7: from a send to the waiting owner having the message.
+//!
+//! The reference is a raw wake: an owner that waits for events of one file and reads what was appended
+//! under a lock. Ours is complete: claim, parse, transcript.
+
+use crate::crew::Crew;
+use crate::crowd::{locked_append, policy, wait, watch};
+use crate::figure::{Figure, Size, Target, median, percentile};
+use crate::kid::{Job, Kid, Way, say};
+use crate::place::{Place, bus, live, mailbox, send, sender, text};
+use agent_team::store::mailbox::Settled;
+use agent_team::store::{Clock, Fsync, SystemClock, TeamDir};
+use std::fs::File;
+use std::io::{Read, stdin};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::Duration;
+
+/// Between two messages: the owner is back at its wait by then.
+const PAUSE: Duration = Duration::from_millis(3);
+
+pub(crate) fn measure(size: &Size) -> Vec<Figure> {
+    let [mut raw, mut ours, mut raw_late, mut ours_late, mut among] = [(); 5].map(|()| Vec::new());
+    for _ in 0..size.rounds {
+        let place = Place::new();
+        let took = through_file(&place, size.wakes);
+        raw.push(median(&took));
+        raw_late.push(percentile(&took, 99.0));
+        let took = through_team(&place, size.wakes);
+        ours.push(median(&took));
+        ours_late.push(percentile(&took, 99.0));
+    }
+    let place = Place::new();
+    let crew = Crew::of_teammates(&place, size.many);
+    for _ in 0..size.rounds {
+        among.push(percentile(&through_team(&place, size.wakes), 99.0));
+    }
+    drop(crew);
+    let figure = |measure: String, ours: &[f64], reference, target| Figure {
+        id: "P7",
+        measure,
+        unit: "ms",
+        ours: median(ours),
+        reference,
+        target,
+    };
+    let (raw, raw_late) = (Some(median(&raw)), Some(median(&raw_late)));
+    vec![
+        figure(
+            "send -> the owner has it, p50; raw file event".into(),
+            &ours,
+            raw,
+            Target::TimesAtMost(3.0),
+        ),
+        figure("the same, p99".into(), &ours_late, raw_late, Target::Below(5.0)),
+        figure(
+            format!("the same among {} idle teammates, p99", size.many),
+            &among,
+            None,
+            Target::Below(20.0),
+        ),
+    ]
+}
+
+fn through_file(place: &Place, times: usize) -> Vec<f64> {
+    let file = place.make_raw();
+    let owner = Kid::start(&Job::Wake { way: Way::Raw { file: file.clone() } });
+    each(owner, times, |text| drop(locked_append(&file, text)))
+}
+
+fn through_team(place: &Place, times: usize) -> Vec<f64> {
+    let way = Way::Team { dir: place.dir.root().into(), is_synced: false };
+    let owner = Kid::start(&Job::Wake { way });
+    let (bus, from) = (bus(&place.dir, Fsync::Never), sender());
+    each(owner, times, |text| send(&bus, &from, text.to_owned()))
+}
+
+/// Milliseconds on the way, as the owner says.
+fn each(mut owner: Kid, times: usize, send: impl Fn(&str)) -> Vec<f64> {
+    let pass = |_| {
+        std::thread::park_timeout(PAUSE);
+        send(&text(&SystemClock.now().to_string()));
+        owner.hear::<f64>()
+    };
+    (0..times).map(pass).collect()
+}
+
+/// An owner's life: tells of each message how long it was on its way, until stdin ends.
+pub(crate) fn own(way: &Way) {
+    match way {
+        Way::Team { dir, is_synced } => own_mailbox(dir, policy(*is_synced)),
+        Way::Raw { file } | Way::RawSynced { file } => own_raw(file),
+    }
+}
+
+fn own_mailbox(dir: &Path, fsync: Fsync) {
+    let dir = TeamDir::open(dir).unwrap();
+    let life = live(&dir);
+    let mut mailbox = mailbox(&dir, &life, fsync);
+    drop(mailbox.drain().unwrap());
+    say(&"ready");
+    let mut settle_in = Duration::from_secs(1);
+    while !is_over() {
+        if wait(mailbox.watch_fd(), settle_in) {
+            mailbox.acknowledge_events().unwrap();
+        }
+        if mailbox.has_unread() {
+            for mail in mailbox.drain().unwrap().mail {
+                tell(&mail.message.content);
+            }
+            mailbox.mark_taken().unwrap();
+        }
+        settle_in = match mailbox.settle().unwrap() {
+            Settled::Again { after } => after,
+            Settled::Grown => Duration::ZERO,
+            Settled::Done => Duration::from_secs(1),
+        };
+    }
+}
+
+fn own_raw(path: &Path) {
+    let inotify = watch(path);
+    let mut file = File::open(path).unwrap();
+    say(&"ready");
+    let mut appended = String::new();
+    while !is_over() {
+        wait(inotify.as_fd(), Duration::from_secs(1));
+        let _none_yet = inotify.read_events();
+        appended.clear();
+        file.read_to_string(&mut appended).unwrap();
+        appended.lines().for_each(tell);
+    }
+}
+
+fn tell(sent_at: &str) {
+    let sent_at: f64 = sent_at.trim().parse().unwrap();
+    say(&((SystemClock.now() - sent_at) * 1e3));
+}
+
+/// The parent has gone.
+fn is_over() -> bool {
+    let mut stdin = stdin().lock();
+    wait(stdin.as_fd(), Duration::ZERO) && stdin.read(&mut [0]).is_ok_and(|read| read == 0)
+}

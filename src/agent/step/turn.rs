@@ -1,0 +1,102 @@
+//! A turn under way: what it remembers between two steps, and how calls that are not run are answered.
+
+use crate::agent::event::{Action, Stop};
+use crate::agent::progress::Progress;
+use crate::tools::Call;
+use crate::wire::chat::Block;
+use crate::wire::message::{Body, Message};
+use crate::wire::transcript::Entry;
+use std::collections::VecDeque;
+
+/// A turn under way.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    /// Model calls so far.
+    pub(super) rounds: u32,
+    /// The model's last text.
+    pub(super) text: String,
+    /// The last tool call was this message to the lead: saying it again as a result would be noise.
+    pub(super) told_lead: bool,
+    /// The model called `idle`.
+    pub(super) wants_idle: bool,
+    /// The person interrupted it while mail was being taken in.
+    pub(super) interrupted: bool,
+    /// Calls of the last reply that have not been run yet.
+    pub(super) calls: VecDeque<Call>,
+    /// A shutdown request waits for the turn to end.
+    pub(super) winding_down: Option<WindDown>,
+}
+
+#[derive(Debug)]
+pub(super) struct WindDown {
+    pub(super) stop: Stop,
+    /// Model calls it still gets to say its last words.
+    pub(super) calls_left: u32,
+    /// The model was told.
+    pub(super) told: bool,
+}
+
+impl Turn {
+    /// Answers the calls that will not be run.
+    pub(super) fn refuse_calls(&mut self, why: &str, todo: &mut Vec<Action>) {
+        for call in self.calls.drain(..) {
+            answer(&call, why.into(), true, todo);
+        }
+    }
+
+    /// While winding down, the answer to the shutdown request is the only call that is run.
+    pub(super) fn refuse_work(&mut self, todo: &mut Vec<Action>) {
+        let (answers, work): (VecDeque<Call>, VecDeque<Call>) =
+            self.calls.drain(..).partition(|call| call.name == "shutdown_response");
+        self.calls = work;
+        self.refuse_calls(WINDING_DOWN, todo);
+        self.calls = answers;
+    }
+}
+
+pub(super) const WINDING_DOWN: &str =
+    "not run: you are being shut down; finish with a short report";
+pub(super) const STOPPED: &str = "not run: the agent was stopped";
+pub(super) const CUT_OFF: &str = "not run: the answer was cut off at the token limit before this call was \
+    complete; make the call shorter, or split it";
+pub(super) const CONTEXT_FULL: &str = "the conversation no longer fits the model's context window; start a new \
+    one (a new lead without --resume begins with an empty conversation)";
+
+/// Whether mail is a reason to begin a turn. State changes and control mail are for the program.
+pub(super) fn wakes(message: &Message) -> bool {
+    matches!(message.body, Body::TeammateTerminated { .. }) || !message.body.is_control()
+}
+
+pub(super) fn call_of(block: &Block) -> Option<Call> {
+    match block {
+        Block::ToolUse { id, name, input } => {
+            Some(Call { id: id.clone(), name: name.clone(), input: input.clone() })
+        }
+        Block::Text { .. } | Block::ToolResult { .. } | Block::Opaque { .. } => None,
+    }
+}
+
+pub(super) fn answer(call: &Call, content: String, is_error: bool, todo: &mut Vec<Action>) {
+    let (name, tool_use_id) = (call.name.clone(), call.id.clone());
+    todo.push(Action::Show(Progress::ToolEnded { name, is_error, content: content.clone() }));
+    todo.push(Action::Record(Entry::ToolResult { tool_use_id, content, is_error }));
+}
+
+pub(super) fn is_message_to_lead(call: &Call) -> bool {
+    call.name == "send_message" && call.input.get("to").and_then(|to| to.as_str()) == Some("lead")
+}
+
+pub(super) fn wants_shutdown(call: &Call) -> bool {
+    call.input.get("approve").and_then(serde_json::Value::as_bool) == Some(true)
+}
+
+pub(super) fn shutdown_note(stop: &Stop) -> String {
+    match stop {
+        Stop::Requested { request_id, by, reason } => format!(
+            "{by} asks you to shut down ({reason}). Finish now: answer with a short report of where \
+             things stand. To refuse, call shutdown_response with request_id {request_id:?}, \
+             approve false and a reason; the program ends you at the deadline all the same."
+        ),
+        Stop::LeadLost | Stop::AtOnce => "you are being stopped; finish now".into(),
+    }
+}
