@@ -102,7 +102,12 @@ impl Terminal {
 
     /// The settings of the terminal as they are now.
     pub(crate) fn settings(&self) -> Termios {
-        tcgetattr(self.keys.as_ref().unwrap()).unwrap()
+        self.settings_if_open().unwrap()
+    }
+
+    /// The same, unless the terminal was closed.
+    pub(crate) fn settings_if_open(&self) -> Option<Termios> {
+        self.keys.as_ref().map(|keys| tcgetattr(keys).unwrap())
     }
 
     /// Closes the terminal, as closing its window does: the kernel tells the session.
