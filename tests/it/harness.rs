@@ -241,7 +241,7 @@ impl Ran {
     /// The command must have ended with this code.
     #[track_caller]
     pub(crate) fn expect(self, code: i32) -> Self {
-        assert_eq!(self.code, Some(code), "{self:#?}");
+        assert_eq!(self.code, Some(code), "team {}: {self:#?}", self.args);
         self
     }
 
