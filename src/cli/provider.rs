@@ -4,7 +4,6 @@ use crate::error::{Exit, Failure};
 use crate::llm::anthropic::parse_headers;
 use crate::llm::rehearsal::Rehearsal;
 use crate::llm::{self, Anthropic, AnthropicConfig, ConfigError, Provider, Scripted, Secret};
-use crate::os::program;
 use crate::settings::model::{Credentials, ModelChoice};
 use crate::wire::AgentName;
 use std::rc::Rc;
@@ -45,11 +44,6 @@ pub(super) fn provider_for(
                      the lead's environment",
                 )
             })?;
-            if !credentials.secrets().is_empty()
-                && let Err(why) = program::hide_memory()
-            {
-                tracing::warn!(%why, "other processes of this user can look into this one");
-            }
             for warning in client.warnings() {
                 tracing::warn!(warning, "the endpoint");
             }

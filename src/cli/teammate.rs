@@ -7,7 +7,7 @@ use super::assemble::{
 };
 use super::context::{Context, member_name, open_bus, rules, store_failure};
 use super::heed::Heed;
-use super::lead::{MODE, adopt_orphans, choose_model};
+use super::lead::{MODE, adopt_orphans, choose_model, keep_secrets};
 use super::out;
 use super::provider::provider_for;
 use crate::agent::event::{Ending, Event, Stop};
@@ -111,6 +111,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let secrets = redactor(&start.credentials);
     start_log(team, &start.name, &secrets)?;
     adopt_orphans();
+    keep_secrets(&start.credentials);
     let provider = provider_for(&start.model, &start.credentials, &start.name, &start.incarnation)?;
     let usage = enter(context, team, &start, started_by, clock.now())?;
     let bus = Arc::new(open_bus(team.clone(), start.rules));

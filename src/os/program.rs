@@ -16,12 +16,12 @@ pub(crate) fn name_this_process(name: &str) {
     }
 }
 
-/// Keeps the other processes of this user, an agent's commands above all, from looking into the memory
-/// and the environment of this one, which holds a key. What it starts can be looked into again.
+/// Hides the memory and the environment of this process from others of the same user. An `exec` undoes
+/// it, so each program that holds a secret calls it for itself.
 ///
 /// # Errors
 /// The kernel refuses.
-pub(crate) fn hide_memory() -> io::Result<()> {
+pub(crate) fn forbid_looking_inside() -> io::Result<()> {
     Ok(nix::sys::prctl::set_dumpable(false)?)
 }
 

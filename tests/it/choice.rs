@@ -42,14 +42,14 @@ fn the_first_of_flag_variable_settings_and_key_names_the_model() {
     let key = ("ANTHROPIC_API_KEY", KEY);
     let (named, over) = (("ANTHROPIC_MODEL", "by-model"), ("TEAM_MODEL", "anthropic/by-team"));
     let flag = ["--mode", "bypass", "--model", "anthropic/by-flag"];
-    let table: [(&[(&str, &str)], &[&str], &str); 4] = [
-        (&[key, named, over], &flag, "by-flag"),
-        (&[key, named, over], &BYPASS, "by-team"),
-        (&[key, named], &BYPASS, "by-model"),
-        (&[key], &BYPASS, "claude-"),
+    let table = [
+        (vec![key, named, over], &flag[..], "by-flag"),
+        (vec![key, named, over], &BYPASS, "by-team"),
+        (vec![key, named], &BYPASS, "by-model"),
+        (vec![key], &BYPASS, "claude-"),
     ];
     for (variables, args, model) in table {
-        let (ran, fake) = run(variables, "", args);
+        let (ran, fake) = run(&variables, "", args);
         ran.expect(0);
         let asked = fake.requests()[0].model().to_owned();
         assert!(asked.starts_with(model), "{asked} instead of {model}");

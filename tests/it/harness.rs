@@ -53,7 +53,7 @@ impl Team {
     pub(crate) fn command(&self, program_name: &str, args: &[&str]) -> Command {
         let mut command = self.foreign(&program(program_name));
         // Of a process that holds a key, nobody but root may see more than this.
-        command.args(args).arg0(self.workspace().join(program_name));
+        command.arg0(self.workspace().join(program_name)).args(args);
         command
     }
 
@@ -241,7 +241,7 @@ impl Ran {
     /// The command must have ended with this code.
     #[track_caller]
     pub(crate) fn expect(self, code: i32) -> Self {
-        assert_eq!(self.code, Some(code), "{self:#?}");
+        assert_eq!(self.code, Some(code), "team {}: {self:#?}", self.args);
         self
     }
 

@@ -66,17 +66,17 @@ struct RunLimits {
 pub(super) fn run(context: &Context, args: &LeadArgs) -> Result<Exit, Failure> {
     context.refuse_inside("lead")?;
     program::name_this_process("lead");
+    if args.print && args.prompt.is_none() {
+        return Err(Failure::new(
+            Exit::Usage,
+            "-p needs a prompt",
+            "nothing was given to do",
+            "team lead -p \"Spawn alice (coder). Ask her to list the files.\", or - for stdin",
+        ));
+    }
     let prompt = match args.prompt.as_deref() {
         Some("-") if args.print => Some(read_stdin()?),
         Some(text) => Some(text.to_owned()),
-        None if args.print => {
-            return Err(Failure::new(
-                Exit::Usage,
-                "-p needs a prompt",
-                "nothing was given to do",
-                "team lead -p \"Spawn alice (coder). Ask her to list the files.\", or - for stdin",
-            ));
-        }
         None => None,
     };
     let settings = context.settings(&Flags { model: args.model.model.clone() })?;
@@ -224,6 +224,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let secrets = redactor(&start.credentials);
     start_log(team, &me, &secrets)?;
     adopt_orphans();
+    keep_secrets(&start.credentials);
     let rules = rules(&start.settings);
     let bus = Arc::new(open_bus(team.clone(), rules));
     let earlier = enter(team, &start, &incarnation, now)?;
@@ -402,6 +403,15 @@ fn exit_code(reason: Reason, closed: &Closed, last_turn_failed: bool) -> Exit {
 pub(super) fn adopt_orphans() {
     if let Err(why) = descendants::become_subreaper() {
         tracing::warn!(%why, "orphans of commands cannot be adopted");
+    }
+}
+
+/// A process that holds a key cannot be looked into by others of the same user.
+pub(super) fn keep_secrets(credentials: &Credentials) {
+    if !credentials.secrets().is_empty()
+        && let Err(why) = program::forbid_looking_inside()
+    {
+        tracing::warn!(%why, "other processes of this user can read this one's memory");
     }
 }
 
