@@ -38,7 +38,7 @@ fn it_works_without_a_lead_and_its_results_wait_for_one() {
 
     let ran = team.team(&["stop", "--all"]).expect(0);
     assert!(ran.out.contains("bob ended when asked"), "{ran:#?}");
-    assert_eq!(wait(&mut bob), Some(0));
+    assert_eq!(wait(&team, &mut bob), Some(0));
     assert_eq!(last_exit(&team, "bob"), ("team_stopped".into(), Some(0), None));
     assert_left_in_order(&team);
 }
@@ -61,7 +61,7 @@ fn it_outlives_a_lead_that_is_killed() {
     next.expect("bob (started by hand) stays");
     next.type_line("/stop bob");
     next.expect("bob ended when asked");
-    assert_eq!(wait(&mut bob), Some(0));
+    assert_eq!(wait(&team, &mut bob), Some(0));
     next.type_line("/quit");
     assert_eq!(next.wait().code(), Some(0));
     assert_left_in_order(&team);
@@ -89,7 +89,7 @@ fn once_ends_after_its_turn_and_signals_end_it_with_their_codes() {
         let mut bob = team.start(&["teammate", "bob", "--model", "rehearsal"]);
         team.wait_status("bob", "idle");
         crate::crew::signal(team.pid_of("bob"), kind);
-        assert_eq!(wait(&mut bob), Some(code), "{kind}");
+        assert_eq!(wait(&team, &mut bob), Some(code), "{kind}");
         assert_eq!(last_exit(&team, "bob"), ("stopped".into(), Some(code.into()), None), "{kind}");
     }
     team.team(&["teammate", "bob"]).expect(4);

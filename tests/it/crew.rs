@@ -1,6 +1,7 @@
 //! Leads and teammates on scripts, their signals, and what a finished team must leave behind.
 
-use crate::harness::{PATIENCE, Ran, Team};
+use crate::child::write;
+use crate::harness::{Ran, Team};
 use crate::terminal::Terminal;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -9,7 +10,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Child;
-use std::time::Instant;
+
+/// What the prepared next inbox is called behind its owner's name.
+const PREPARED: &str = ".new";
 
 /// One reply of an agent that only says something.
 pub(crate) fn says(agent: &str, text: &str) -> Value {
@@ -37,7 +40,7 @@ pub(crate) fn bash(command: &str) -> (&'static str, Value) {
 pub(crate) fn script(team: &Team, lines: &[Value]) -> String {
     let file = team.workspace().join("script.jsonl");
     let text: Vec<String> = lines.iter().map(Value::to_string).collect();
-    fs::write(&file, text.join("\n")).unwrap();
+    write(&file, text.join("\n"));
     format!("script:{}", file.display())
 }
 
@@ -73,15 +76,13 @@ pub(crate) fn kill_9(team: &Team, name: &str) {
 
 /// Waits for the end of a program that was started without a terminal.
 #[track_caller]
-pub(crate) fn wait(child: &mut Child) -> Option<i32> {
-    let until = Instant::now() + PATIENCE;
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            return status.code();
-        }
-        assert!(Instant::now() < until, "the program does not end");
-        std::thread::sleep(std::time::Duration::from_millis(15));
-    }
+pub(crate) fn wait(team: &Team, program: &mut Child) -> Option<i32> {
+    let mut ended = None;
+    team.eventually("the program ends", || {
+        ended = program.try_wait().unwrap();
+        ended.is_some()
+    });
+    ended.and_then(|status| status.code())
 }
 
 /// Waits until a member's tool runs.
@@ -159,7 +160,7 @@ pub(crate) fn assert_left_by_force(team: &Team, hurried: &[&str]) {
     };
     let is_left = |claim: &String| {
         let owner = claim.split('.').next().unwrap();
-        !claim.ends_with(".new") && !hurried.contains(&owner)
+        !claim.ends_with(PREPARED) && !hurried.contains(&owner)
     };
     let claims: Vec<String> = names("inbox/.claim").into_iter().filter(is_left).collect();
     assert!(claims.is_empty(), "claims are left: {claims:?}");

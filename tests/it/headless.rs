@@ -126,7 +126,7 @@ fn signals_end_a_run_with_their_codes_and_a_second_one_hurries() {
         signal(pid, kind);
         team.wait_status("bob", "stopping");
         signal(pid, kind);
-        assert_eq!(wait(&mut run), Some(code), "{kind}");
+        assert_eq!(wait(&team, &mut run), Some(code), "{kind}");
         let mut out = String::new();
         run.stdout.take().unwrap().read_to_string(&mut out).unwrap();
         let result: Value = serde_json::from_str(&out).unwrap();

@@ -70,7 +70,7 @@ fn with_alice(test: impl FnOnce(&Team)) {
     test(&team);
     assert_eq!(team.status("alice"), "idle");
     team.team(&["stop", "alice"]).expect(0);
-    assert_eq!(crate::crew::wait(&mut alice), Some(0));
+    assert_eq!(crate::crew::wait(&team, &mut alice), Some(0));
     assert_left_in_order(&team);
 }
 

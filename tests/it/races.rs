@@ -38,7 +38,7 @@ fn of_fifty_leads_one_runs() {
         assert!(said.contains(&pid) && said.contains("since 20"), "{said}");
     }
     team.team(&["stop", "--all", "--now"]).expect(0);
-    assert_eq!(wait(&mut winner), Some(143));
+    assert_eq!(wait(&team, &mut winner), Some(143));
     assert_left_in_order(&team);
 }
 
@@ -51,6 +51,6 @@ fn of_fifty_teammates_of_one_name_one_runs() {
     team.wait_status("bob", "idle");
     assert_eq!(team.roster()["members"].as_array().unwrap().len(), 1);
     assert!(team.team(&["stop", "bob"]).expect(0).out.contains("bob ended when asked"));
-    assert_eq!(wait(&mut winner), Some(0));
+    assert_eq!(wait(&team, &mut winner), Some(0));
     assert_left_in_order(&team);
 }

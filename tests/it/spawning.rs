@@ -1,5 +1,6 @@
 //! Spawning: caps, names that are taken, new lives, starts that fail.
 
+use crate::child::write;
 use crate::crew::{
     assert_left_in_order, bash, calls, headless, listing, says, script, scripted_lead, spawn,
     tool_results, wait_file,
@@ -12,7 +13,7 @@ use std::fs;
 fn no_more_than_max_teammates_live_at_once() {
     let team = Team::new();
     fs::create_dir(team.workspace().join(".team")).unwrap();
-    fs::write(team.path("settings.toml"), "max_teammates = 2\n").unwrap();
+    write(&team.path("settings.toml"), "max_teammates = 2\n");
     let stop = ("shutdown_teammate", json!({ "name": "a1" }));
     let first = [spawn("a1"), spawn("a2"), spawn("a3"), stop, spawn("a3")];
     let model = script(&team, &[calls("lead", &first)]);
@@ -28,7 +29,7 @@ fn no_more_than_max_teammates_live_at_once() {
 fn a_turn_without_end_is_ended_by_max_rounds() {
     let team = Team::new();
     fs::create_dir(team.workspace().join(".team")).unwrap();
-    fs::write(team.path("settings.toml"), "max_rounds = 3\n").unwrap();
+    write(&team.path("settings.toml"), "max_rounds = 3\n");
     let mut lines = vec![calls("lead", &[spawn("bob")]), says("lead", "spawned")];
     lines.extend((0..6).map(|round| calls("bob", &[bash(&format!("echo {round} >> bob.txt"))])));
     let model = script(&team, &lines);
@@ -78,7 +79,7 @@ fn a_name_is_spawned_again_as_its_state_allows() {
     lead.type_line("once more");
     wait_file(&team, "bob.here");
     turns(3);
-    fs::write(team.workspace().join("go"), "").unwrap();
+    write(&team.workspace().join("go"), "");
     turns(4);
     let results = tool_results(&team, "lead");
     assert!(results[1].1.contains("was idle") && !results[1].2, "{results:?}");
@@ -102,7 +103,7 @@ fn a_name_is_spawned_again_as_its_state_allows() {
 fn a_failed_start_leaves_nothing() {
     let team = Team::new();
     let broken = team.workspace().join("broken.jsonl");
-    fs::write(&broken, "this is no script\n").unwrap();
+    write(&broken, "this is no script\n");
     let on = |model: &str| {
         let input = json!({ "name": "bob", "role": "worker", "prompt": "begin", "model": model });
         ("spawn_teammate", input)
@@ -134,11 +135,11 @@ fn a_failed_start_leaves_nothing() {
     assert_left_in_order(&team);
 
     // A member that lived before is failed, and comes back once the cause is gone.
-    fs::write(&broken, "{\"agent\":\"bob\",\"text\":\"well again\"}\n").unwrap();
+    write(&broken, "{\"agent\":\"bob\",\"text\":\"well again\"}\n");
     let model = script(&team, &[calls("lead", &[on(&script_of("broken.jsonl"))])]);
     headless(&team, &model, "begin").expect(0);
     assert!(team.has_mail("lead", "bob", "well again"), "{}", team.picture());
-    fs::write(&broken, "this is no script\n").unwrap();
+    write(&broken, "this is no script\n");
     headless(&team, &model, "begin").expect(0);
     assert_eq!(team.status("bob"), "failed");
     assert_left_in_order(&team);
