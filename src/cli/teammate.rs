@@ -7,7 +7,7 @@ use super::assemble::{
 };
 use super::context::{Context, member_name, open_bus, rules, store_failure};
 use super::heed::Heed;
-use super::lead::{MODE, adopt_orphans, choose_model, keep_secrets};
+use super::lead::{MODE, REHEARSAL_BANNER, adopt_orphans, choose_model, keep_secrets};
 use super::out;
 use super::provider::provider_for;
 use crate::agent::event::{Ending, Event, Stop};
@@ -90,7 +90,7 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
         });
     }
     let settings = context.settings(&Flags { model: args.model.model.clone() })?;
-    let model = choose_model(context, &settings, args.model.mode.as_deref(), true)?;
+    let model = choose_model(context, &settings, args.model.mode.as_deref(), false)?;
     let credentials = model::Credentials::from_environment(&context.environment);
     let (rules, incarnation, role) = (rules(&settings), fresh_word(), args.role);
     Ok(Start { name, role, incarnation, model, credentials, rules, lead: None, prompt, once })
@@ -112,6 +112,9 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     start_log(team, &start.name, &secrets)?;
     adopt_orphans();
     keep_secrets(&start.credentials);
+    if start.lead.is_none() && start.model == ModelChoice::Rehearsal {
+        out::complain(REHEARSAL_BANNER);
+    }
     let provider = provider_for(&start.model, &start.credentials, &start.name, &start.incarnation)?;
     let usage = enter(context, team, &start, started_by, clock.now())?;
     let bus = Arc::new(open_bus(team.clone(), start.rules));

@@ -216,6 +216,14 @@ impl TeamDir {
         Ok(open_or_create(&self.log(name), Access::Append)?)
     }
 
+    /// Opens the file for what a spawned member prints.
+    ///
+    /// # Errors
+    /// The file refused.
+    pub fn open_printed(&self, name: &AgentName) -> Result<File, StoreError> {
+        Ok(open_or_create(&self.printed(name), Access::Append)?)
+    }
+
     /// Whose logs there are.
     ///
     /// # Errors

@@ -4,6 +4,7 @@
 use crate::cast::{KEY, LEAD, call, conversation, results, stage, who};
 use crate::fake::{Reply, RequestView};
 use crate::harness::Team;
+use crate::terminal::Terminal;
 use serde_json::json;
 use std::fs;
 use std::io::Write;
@@ -126,20 +127,22 @@ fn text_that_only_looks_like_a_key_is_left_alone() {
 #[cfg(target_os = "linux")]
 fn nobody_looks_into_a_process_that_holds_a_key() {
     use std::os::unix::fs::MetadataExt;
-    let (team, fake) = stage(|_| Reply::text("hm").stall_after(200));
-    let mut lead = team.start(&[&LEAD[..], &["-p", "think"]].concat());
-    fake.wait_for_requests(1);
-    // What the kernel lets nobody else look into belongs to root.
-    let entry = fs::metadata(format!("/proc/{}/environ", lead.id())).unwrap();
-    assert_eq!(entry.uid(), 0);
-    if nix::unistd::geteuid().is_root() {
-        println!("not shown as root: root may look into every process");
-    } else {
-        assert!(fs::read(format!("/proc/{}/environ", lead.id())).is_err());
+    // A rehearsal lead holds the key for teammates on a real model.
+    for model in ["anthropic/fake", "rehearsal"] {
+        let (team, _fake) = stage(|_| Reply::text("hm"));
+        let words = ["lead", "--model", model, "--mode", "bypass"];
+        let mut lead = Terminal::start(team.command("team", &words));
+        team.wait_status("lead", "idle");
+        // What the kernel lets nobody else look into belongs to root.
+        let environment = format!("/proc/{}/environ", lead.child.id());
+        assert_eq!(fs::metadata(&environment).unwrap().uid(), 0, "{model}");
+        if nix::unistd::geteuid().is_root() {
+            println!("not shown as root: root may look into every process");
+        } else {
+            assert!(fs::read(&environment).is_err(), "{model}");
+        }
+        lead.type_line("/quit");
+        assert_eq!(lead.wait().code(), Some(0));
+        team.wait_no_process();
     }
-    let pid = i32::try_from(lead.id()).unwrap();
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM)
-        .unwrap();
-    assert_eq!(lead.wait().unwrap().code(), Some(143));
-    team.wait_no_process();
 }

@@ -4,7 +4,7 @@ use super::super::context::Context;
 use super::commands::{self, Typed};
 use super::user_mail::UserMail;
 use super::watchdog::{Watchdog, at_rest};
-use super::{Ended, Reason, Seat, close, end_loop, exit_code, run_agent};
+use super::{Ended, REHEARSAL_BANNER, Reason, Seat, close, end_loop, exit_code, run_agent};
 use crate::agent::event::Event;
 use crate::agent::progress::Progress;
 use crate::error::{Exit, Failure};
@@ -180,10 +180,8 @@ impl Session {
     fn greet(&mut self, model: &ModelChoice, fallback: bool, found: Option<&str>) {
         let mut text = String::new();
         if *model == ModelChoice::Rehearsal {
-            text.push_str(
-                "REHEARSAL MODEL: this is not a language model. It understands short commands and \
-                 turns them into real tool calls.\n",
-            );
+            text.push_str(REHEARSAL_BANNER);
+            text.push('\n');
             if fallback {
                 text.push_str(
                     "No model is configured: set ANTHROPIC_API_KEY, or give --model anthropic/NAME.\n",

@@ -43,6 +43,10 @@ use tokio::sync::{mpsc, watch};
 /// The only permission mode of this version.
 pub(super) const MODE: &str = "bypass";
 
+/// How every session with the rehearsal model begins.
+pub(super) const REHEARSAL_BANNER: &str = "REHEARSAL MODEL: this is not a language model. It \
+    understands short commands and turns them into real tool calls.";
+
 /// What the lead was started with.
 struct Start {
     prompt: Option<String>,
@@ -66,14 +70,6 @@ struct RunLimits {
 pub(super) fn run(context: &Context, args: &LeadArgs) -> Result<Exit, Failure> {
     context.refuse_inside("lead")?;
     program::name_this_process("lead");
-    if args.print && args.prompt.is_none() {
-        return Err(Failure::new(
-            Exit::Usage,
-            "-p needs a prompt",
-            "nothing was given to do",
-            "team lead -p \"Spawn alice (coder). Ask her to list the files.\", or - for stdin",
-        ));
-    }
     let prompt = match args.prompt.as_deref() {
         Some("-") if args.print => Some(read_stdin()?),
         Some(text) => Some(text.to_owned()),
