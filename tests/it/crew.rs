@@ -163,7 +163,7 @@ pub(crate) fn assert_left_by_force(team: &Team, hurried: &[&str]) {
         !claim.ends_with(PREPARED) && !hurried.contains(&owner)
     };
     let claims: Vec<String> = names("inbox/.claim").into_iter().filter(is_left).collect();
-    assert!(claims.is_empty(), "claims are left: {claims:?}");
+    assert!(claims.is_empty(), "claims are left: {claims:?}\n{}", team.picture());
     let known = [
         ".gitignore",
         "config.json",

@@ -8,6 +8,8 @@ use crate::harness::Team;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::io::Read;
+use std::process::Child;
+use std::time::{Duration, Instant};
 
 #[test]
 fn usage_errors_start_nothing() {
@@ -99,42 +101,66 @@ fn a_failed_last_turn_and_unusable_models_have_their_codes() {
     }
 }
 
-/// A run that would never end by itself.
-fn endless(team: &Team) -> String {
-    script(
+/// A run that ends only by force, but for bob, who soon has done his work.
+fn endless(team: &Team, bob: &str) -> Child {
+    let hang = "setsid sleep 1000 & touch lead.here; sleep 1000";
+    let bob = format!("setsid sleep 1000 & touch bob.here; {bob}");
+    let model = script(
         team,
         &[
-            calls("lead", &[spawn("bob"), bash("setsid sleep 1000 & touch lead.here; sleep 1000")]),
-            calls("bob", &[bash("trap '' TERM; setsid sleep 1000 & touch bob.here; sleep 1000")]),
+            calls("lead", &[spawn("bob"), bash(hang)]),
+            calls("bob", &[bash(&bob)]),
+            says("bob", "bob's last words"),
         ],
-    )
+    );
+    let run = team.start(&["lead", "-p", "begin", "--model", &model, "--output", "json"]);
+    wait_file(team, "lead.here");
+    wait_file(team, "bob.here");
+    run
+}
+
+/// The result that a run printed.
+fn result(run: &mut Child) -> Value {
+    let mut out = String::new();
+    run.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    serde_json::from_str(&out).unwrap()
 }
 
 #[test]
-fn signals_end_a_run_with_their_codes_and_a_second_one_hurries() {
-    for (kind, code, outcome) in [
-        (Signal::SIGINT, 130, "interrupted"),
-        (Signal::SIGTERM, 143, "interrupted"),
-        (Signal::SIGHUP, 143, "interrupted"),
-    ] {
+fn signals_end_a_run_gracefully_and_a_storm_is_one_signal() {
+    for (kind, code, times) in
+        [(Signal::SIGINT, 130, 1), (Signal::SIGTERM, 143, 1000), (Signal::SIGHUP, 143, 2)]
+    {
         let team = Team::new();
-        let model = endless(&team);
-        let mut run = team.start(&["lead", "-p", "begin", "--model", &model, "--output", "json"]);
-        wait_file(&team, "lead.here");
-        wait_file(&team, "bob.here");
+        let mut run = endless(&team, "sleep 2");
         let pid = team.pid_of("lead");
-        signal(pid, kind);
-        team.wait_status("bob", "stopping");
-        signal(pid, kind);
+        for _ in 0..times {
+            signal(pid, kind);
+        }
         assert_eq!(wait(&team, &mut run), Some(code), "{kind}");
-        let mut out = String::new();
-        run.stdout.take().unwrap().read_to_string(&mut out).unwrap();
-        let result: Value = serde_json::from_str(&out).unwrap();
-        assert_eq!((&result["outcome"], &result["exit_code"]), (&json!(outcome), &json!(code)));
-        assert_eq!(team.status("bob"), "shutdown");
-        assert_eq!(last_exit(&team, "bob").0, "team_stopped");
-        assert_left_by_force(&team, &["bob"]);
+        let result = result(&mut run);
+        assert_eq!(result["outcome"], "interrupted");
+        assert_eq!(result["exit_code"], code);
+        assert!(team.has_mail("lead", "bob", "bob's last words"), "{kind}: {}", team.picture());
+        assert_eq!(last_exit(&team, "bob"), ("team_stopped".into(), Some(0), None), "{kind}");
+        assert_left_in_order(&team);
     }
+}
+
+#[test]
+fn a_second_interrupt_hurries() {
+    let team = Team::new();
+    let mut run = endless(&team, "sleep 1000");
+    let pid = team.pid_of("lead");
+    signal(pid, Signal::SIGINT);
+    team.wait_status("bob", "stopping");
+    let began = Instant::now();
+    signal(pid, Signal::SIGINT);
+    assert_eq!(wait(&team, &mut run), Some(130));
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    assert_eq!(result(&mut run)["exit_code"], 130);
+    assert_eq!(last_exit(&team, "bob").0, "team_stopped");
+    assert_left_by_force(&team, &["bob"]);
 }
 
 #[test]

@@ -146,7 +146,7 @@ fn signal_reason(signal: SignalEvent) -> Reason {
     }
 }
 
-/// Sees the team out while further signals shorten the ladder.
+/// Sees the team out while further SIGINTs shorten the ladder.
 async fn with_signals<T>(
     closing: impl Future<Output = T>,
     supervisor: &Supervisor,
@@ -157,7 +157,8 @@ async fn with_signals<T>(
     loop {
         tokio::select! {
             done = &mut closing => return done,
-            _ = signals.next() => {
+            // A storm of SIGTERM is one SIGTERM; only SIGINT loses patience.
+            signal = signals.next() => if signal == SignalEvent::Interrupt {
                 haste = if haste == Haste::Polite { Haste::Now } else { Haste::AtOnce };
                 supervisor.hurry(haste);
             }

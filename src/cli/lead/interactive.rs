@@ -135,7 +135,10 @@ pub(super) async fn run(
         loop {
             tokio::select! {
                 done = &mut closing => break done,
-                _ = signals.next() => hurry(&supervisor, &mut keys),
+                // Only Ctrl-C loses patience: one hang-up is both a closed input and a signal.
+                signal = signals.next() => if signal == SignalEvent::Interrupt {
+                    hurry(&supervisor, &mut keys);
+                },
                 Some(input) = inputs.recv() => if input == Input::Interrupt {
                     hurry(&supervisor, &mut keys);
                 },
