@@ -235,7 +235,7 @@ impl Bus {
         }
         let to = AgentName::mailbox(to)?;
         let (id, stored) = self.write(from, &to, outgoing)?;
-        stored.sync(self.limits.fsync)?;
+        stored.sync()?;
         Ok(id)
     }
 
@@ -362,7 +362,7 @@ type Written = (AgentName, Result<(SentId, Stored), BusError>);
 fn sync_together(written: Vec<Written>, fsync: Fsync) -> Vec<Sent> {
     let finish = |(to, outcome): Written| {
         let sent = outcome.and_then(|(id, stored)| {
-            stored.sync(fsync)?;
+            stored.sync()?;
             Ok(id)
         });
         (to, sent)

@@ -16,10 +16,13 @@ use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long an outsider's `flock` on the inbox itself is respected.
 const COURTESY: Duration = Duration::from_secs(2);
+
+/// How often a sender looks for a bell where none hung. An owner that has just hung one polls.
+const BELL_EVERY: Duration = Duration::from_millis(100);
 
 /// Room that a full inbox keeps for control messages.
 const CONTROL_RESERVE: u64 = 1024 * 1024;
@@ -130,7 +133,7 @@ pub fn append(
     line: &[u8],
     policy: &SendPolicy,
 ) -> Result<(), SendError> {
-    Inbox::of(dir, name).append(line, policy, || Ok::<_, SendError>(()))?.sync(policy.fsync)
+    Inbox::of(dir, name).append(line, policy, || Ok::<_, SendError>(()))?.sync()
 }
 
 /// Somebody's inbox, for a process that sends often.
@@ -139,28 +142,30 @@ pub(crate) struct Inbox {
     dir: TeamDir,
     name: AgentName,
     side: SideLock,
+    /// When to look for a bell again.
+    next_bell: Instant,
 }
 
 /// A line that was written.
 #[derive(Debug)]
 #[must_use = "written is not yet durable: sync it"]
 pub(crate) struct Stored {
-    file: File,
-    path: PathBuf,
+    unsynced: Option<(File, PathBuf)>,
 }
 
 impl Stored {
-    /// Makes it survive power loss. Never asked twice: a second answer would prove nothing.
-    pub(crate) fn sync(self, fsync: Fsync) -> Result<(), SendError> {
-        sync_data(&self.file, &self.path, fsync)
-            .map_err(|source| SendError::NotDurable { path: self.path, source: Box::new(source) })
+    /// Makes it survive what its policy says. Never asked twice: a second answer would prove nothing.
+    pub(crate) fn sync(self) -> Result<(), SendError> {
+        let Some((file, path)) = self.unsynced else { return Ok(()) };
+        sync_data(&file, &path, Fsync::Always)
+            .map_err(|source| SendError::NotDurable { path, source: Box::new(source) })
     }
 }
 
 impl Inbox {
     pub(crate) fn of(dir: &TeamDir, name: &AgentName) -> Self {
         let side = SideLock::new(dir.inbox_lock(name));
-        Self { dir: dir.clone(), name: name.clone(), side }
+        Self { dir: dir.clone(), name: name.clone(), side, next_bell: Instant::now() }
     }
 
     /// Writes a line. `permit` is asked while the lock is held, before anything is touched.
@@ -174,13 +179,16 @@ impl Inbox {
         policy: &SendPolicy,
         permit: impl FnOnce() -> Result<(), E>,
     ) -> Result<Stored, E> {
-        let Self { dir, name, side } = self;
+        let Self { dir, name, side, next_bell } = self;
         let held = side.acquire(policy.lock_limit).map_err(SendError::from)?;
         permit()?;
         let stored = write(dir, name, line, policy)?;
         failpoint::hit("send.written");
         drop(held);
-        ring(&dir.bell(name));
+        let now = Instant::now();
+        if now >= *next_bell && !ring(&dir.bell(name)) {
+            *next_bell = now + BELL_EVERY;
+        }
         Ok(stored)
     }
 }
@@ -207,8 +215,15 @@ fn write(
         return Err(SendError::Full { name: name.clone(), size, capacity });
     }
     append_line(&file, size, line).at(&path)?;
-    release(&file);
-    Ok(Stored { file, path })
+    let unsynced = match policy.fsync {
+        Fsync::Always => {
+            release(&file);
+            Some((file, path))
+        }
+        // Closing it gives the courtesy lock back.
+        Fsync::Never => None,
+    };
+    Ok(Stored { unsynced })
 }
 
 /// Opens the inbox, or makes it. The caller holds the side lock.
