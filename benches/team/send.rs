@@ -13,11 +13,12 @@ pub(crate) fn measure(size: &Size) -> Vec<Figure> {
     for _ in 0..size.rounds {
         let place = Place::new();
         let file = place.make_raw();
-        raw.push(each(size.sends, || locked_append(&file)));
+        let line = text("") + "\n";
+        raw.push(each(size.sends, || locked_append(&file, &line)));
         ours.push(each_send(&place, Fsync::Never, size.sends));
         let kept = open(&file);
         raw_synced.push(each(size.synced, || {
-            append(&kept);
+            append(&kept, &line);
             kept.sync_data().unwrap();
         }));
         ours_synced.push(each_send(&place, Fsync::Always, size.synced));
@@ -55,21 +56,20 @@ fn each(times: usize, mut call: impl FnMut()) -> f64 {
 fn each_send(place: &Place, fsync: Fsync, times: usize) -> f64 {
     let _life = live(&place.dir);
     let (bus, from) = (bus(&place.dir, fsync), sender());
-    each(times, || send(&bus, &from, text("")))
+    let text = text("");
+    each(times, || send(&bus, &from, text.clone()))
 }
 
-fn locked_append(path: &Path) {
+fn locked_append(path: &Path, line: &str) {
     let file = open(path);
     fs4::FileExt::lock(&file).unwrap();
-    append(&file);
+    append(&file, line);
 }
 
 fn open(path: &Path) -> File {
     OpenOptions::new().append(true).open(path).unwrap()
 }
 
-fn append(mut file: &File) {
-    let mut line = text("");
-    line.replace_range(199.., "\n");
+fn append(mut file: &File, line: &str) {
     file.write_all(line.as_bytes()).unwrap();
 }

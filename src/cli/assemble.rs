@@ -227,13 +227,15 @@ impl Write for LogWriter {
 
 /// The single-threaded runtime an agent runs on.
 pub(super) fn block_on<F: Future>(main: F) -> Result<F::Output, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    // A local runtime: a local set's wakes would go through the kernel.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build_local(tokio::runtime::LocalOptions::default());
     let runtime = runtime.map_err(|why| {
         let hint = "close other programs, or raise the limit on open files";
         Failure::new(Exit::Failure, "the event loop cannot be started", why.to_string(), hint)
     })?;
-    let local = tokio::task::LocalSet::new();
-    let output = local.block_on(&runtime, main);
+    let output = runtime.block_on(main);
     // A command that was cancelled a moment ago is still being ended.
     if !command::settle(ENDING_COMMANDS) {
         tracing::warn!("a cancelled command has not ended yet");

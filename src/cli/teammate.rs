@@ -191,7 +191,12 @@ fn enter(
 ) -> Result<UsageCount, Failure> {
     let pid = i32::try_from(std::process::id()).ok();
     let cwd = context.cwd.display().to_string();
-    let entered = roster::update(team, Fsync::Always, |roster| {
+    // A lead has made the entry durable; which process it is means nothing after a power cut.
+    let fsync = match started_by {
+        StartedBy::Lead => Fsync::Never,
+        StartedBy::Hand => Fsync::Always,
+    };
+    let entered = roster::update(team, fsync, |roster| {
         if roster.created_at == 0.0 {
             roster.created_at = now;
         }

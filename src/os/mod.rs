@@ -3,6 +3,7 @@
 //! *Invariant:* only this layer uses `nix`, `signal-hook` and `unsafe`; it knows nothing of teams or
 //! messages.
 
+pub(crate) mod alarm;
 pub(crate) mod beneath;
 pub(crate) mod child;
 pub(crate) mod children;

@@ -5,13 +5,35 @@
 
 use super::file::{At, FileError};
 use nix::errno::Errno;
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use nix::sys::stat::Mode;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::stat::fchmod;
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+
+/// A file that is watched, whatever it is called now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Mark(WatchDescriptor);
+
+/// Which files were written to.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    marks: BTreeSet<Mark>,
+    /// There were more events than the queue holds.
+    is_incomplete: bool,
+}
+
+impl Written {
+    /// Whether a file may be among them; about one without a mark nothing is known.
+    pub(crate) fn may_have(&self, mark: Option<Mark>) -> bool {
+        self.is_incomplete || mark.is_none_or(|mark| self.marks.contains(&mark))
+    }
+}
 
 /// File events of single files. Watches follow the inode through renames and end with it.
 #[derive(Debug)]
@@ -27,26 +49,44 @@ impl Watch {
     }
 
     /// Watches the file that stands at `path` now. Opening and reading it is no event.
-    pub(crate) fn add(&self, path: &Path) -> io::Result<()> {
+    pub(crate) fn add(&self, path: &Path) -> io::Result<Mark> {
         let changes = AddWatchFlags::IN_MODIFY
             | AddWatchFlags::IN_ATTRIB
             | AddWatchFlags::IN_MOVE_SELF
             | AddWatchFlags::IN_DELETE_SELF
             | AddWatchFlags::IN_DONT_FOLLOW;
-        self.inotify.add_watch(path, changes)?;
-        Ok(())
+        Ok(Mark(self.inotify.add_watch(path, changes)?))
     }
 
-    /// Takes the events that have come. An overflow of the queue is one of them.
-    pub(crate) fn acknowledge(&self) -> io::Result<()> {
+    /// Takes the events that have come, noting which files were written to.
+    pub(crate) fn acknowledge(&self, written: &mut Written) -> io::Result<()> {
         loop {
             match self.inotify.read_events() {
-                Ok(_) | Err(Errno::EINTR) => {}
+                Ok(events) => {
+                    for event in events {
+                        written.is_incomplete |= event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW);
+                        if event.mask.contains(AddWatchFlags::IN_MODIFY) {
+                            written.marks.insert(Mark(event.wd));
+                        }
+                    }
+                }
+                Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => return Ok(()),
                 Err(why) => return Err(why.into()),
             }
         }
     }
+}
+
+/// Makes an event of a watched file that changes nothing.
+pub(crate) fn stir(file: &File) -> io::Result<()> {
+    Ok(fchmod(file, Mode::from_bits_truncate(0o600))?)
+}
+
+/// Whether nothing waits at a descriptor.
+pub(crate) fn is_quiet(descriptor: BorrowedFd<'_>) -> bool {
+    let mut descriptors = [PollFd::new(descriptor, PollFlags::POLLIN)];
+    poll(&mut descriptors, PollTimeout::ZERO) == Ok(0)
 }
 
 impl AsFd for Watch {
@@ -93,11 +133,12 @@ impl AsFd for Bell {
     }
 }
 
-/// Rings a bell, if one hangs there and its owner listens; otherwise its owner polls.
-pub(crate) fn ring(path: &Path) {
-    if let Ok(mut pipe) = open_pipe(path, OpenOptions::new().write(true)) {
-        drop(pipe.write(b"!"));
-    }
+/// Rings a bell, if one hangs there and its owner listens; otherwise its owner polls. Whether one does.
+pub(crate) fn ring(path: &Path) -> bool {
+    let Ok(mut pipe) = open_pipe(path, OpenOptions::new().write(true)) else { return false };
+    // One that is full has been rung.
+    drop(pipe.write(b"!"));
+    true
 }
 
 fn open_pipe(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
@@ -120,11 +161,9 @@ pub(crate) fn take_down(path: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
     fn is_ready(source: &impl AsFd) -> bool {
-        let mut fds = [PollFd::new(source.as_fd(), PollFlags::POLLIN)];
-        poll(&mut fds, PollTimeout::ZERO).unwrap() == 1
+        !is_quiet(source.as_fd())
     }
 
     #[test]
@@ -133,35 +172,40 @@ mod tests {
         let path = folder.path().join("file");
         let mut file = File::create(&path).unwrap();
         let watch = Watch::new().unwrap();
-        watch.add(&path).unwrap();
+        let mark = Some(watch.add(&path).unwrap());
+        let acknowledge = || {
+            let mut written = Written::default();
+            watch.acknowledge(&mut written).unwrap();
+            written.may_have(mark)
+        };
         fs::read(&path).unwrap();
         assert!(!is_ready(&watch));
         file.write_all(b"x").unwrap();
         assert!(is_ready(&watch));
-        watch.acknowledge().unwrap();
-        assert!(!is_ready(&watch));
+        assert!(acknowledge() && !is_ready(&watch));
         fs::rename(&path, folder.path().join("moved")).unwrap();
-        watch.acknowledge().unwrap();
+        stir(&file).unwrap();
+        assert!(is_ready(&watch) && !acknowledge(), "nothing was written");
         file.write_all(b"y").unwrap();
-        assert!(is_ready(&watch));
+        assert!(is_ready(&watch) && acknowledge());
+        assert!(Written::default().may_have(None), "nothing is known without a mark");
     }
 
     #[test]
     fn a_bell_rings_while_it_hangs_and_ringing_never_blocks() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("bell");
-        ring(&path);
-        assert!(!path.exists());
+        assert!(!ring(&path) && !path.exists());
         let bell = Bell::hang(&path).unwrap();
         assert!(!is_ready(&bell));
         for _ in 0..100_000 {
-            ring(&path);
+            assert!(ring(&path));
         }
         assert!(is_ready(&bell));
         bell.acknowledge().unwrap();
         assert!(!is_ready(&bell));
         drop(bell);
-        ring(&path);
+        assert!(!ring(&path));
         take_down(&path);
         assert!(!path.exists());
     }
@@ -171,7 +215,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("bell");
         File::create(&path).unwrap();
-        ring(&path);
+        assert!(!ring(&path));
         assert!(Bell::hang(&path).is_err());
         take_down(&path);
         assert_eq!(fs::read(&path).unwrap(), b"");

@@ -26,12 +26,13 @@ pub(crate) enum Late {
     Over(u64),
 }
 
-/// Asks about a claim. An answer before the delay has passed would prove nothing, so it is not sought.
+/// How long not to ask about a claim: an answer before the delay has passed would prove nothing.
+pub(crate) fn too_early(claim: &Claim) -> Option<Duration> {
+    BARRIER_DELAY.checked_sub(claim.since.elapsed()).filter(|left| !left.is_zero())
+}
+
+/// Asks about a claim.
 pub(crate) fn late_writers(claim: &mut Claim, file: &File) -> io::Result<Late> {
-    let left = BARRIER_DELAY.saturating_sub(claim.since.elapsed());
-    if !left.is_zero() {
-        return Ok(Late::Wait(left));
-    }
     let pause = match writers(file) {
         Writers::Absent => Duration::ZERO,
         Writers::Present => next_pause(claim),

@@ -3,6 +3,7 @@
 use super::TeamDir;
 use super::generation::counter;
 use crate::os::file::{At, FileError};
+use crate::os::watch::Mark;
 use crate::wire::AgentName;
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,6 +20,8 @@ const TAKEN: &str = ".taken";
 pub(crate) struct Claim {
     pub(crate) generation: String,
     pub(crate) stage: Stage,
+    /// Its events; without a mark nothing is known of late writers but what a look at the file tells.
+    pub(crate) mark: Option<Mark>,
     /// Everything before this offset is in the transcript or among the dead letters.
     pub(crate) read_to: u64,
     /// How long the file was when it was read.
@@ -62,6 +65,7 @@ impl Claim {
         Self {
             generation,
             stage,
+            mark: None,
             read_to: 0,
             size: 0,
             recorded: Recorded::default(),
@@ -83,6 +87,11 @@ impl Claim {
     /// Whether all that was known of it is acknowledged.
     pub(crate) fn is_read(&self) -> bool {
         matches!(self.stage, Stage::Acknowledged | Stage::Taken)
+    }
+
+    /// Whether its file is longer than when it was read.
+    pub(crate) fn has_grown(&self, dir: &TeamDir, name: &AgentName) -> bool {
+        fs::symlink_metadata(self.path(dir, name)).is_ok_and(|known| known.len() != self.size)
     }
 
     /// Moves it to another stage, and its file to the name of that stage.

@@ -11,6 +11,7 @@ use super::lock::{LOCK_LIMIT, SideLock};
 use super::wake::Waker;
 use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, FileError, create_new, open_known};
+use crate::os::watch::{Mark, stir};
 use crate::wire::AgentName;
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -31,13 +32,14 @@ pub(crate) struct Inlet {
 /// number is not given to another file when somebody removes it.
 #[derive(Debug)]
 struct Inbox {
-    _file: File,
+    file: File,
     inode: u64,
+    mark: Option<Mark>,
 }
 
 impl Inbox {
-    fn new((file, known): (File, Metadata)) -> Self {
-        Self { _file: file, inode: known.ino() }
+    fn new((file, known): (File, Metadata), mark: Option<Mark>) -> Self {
+        Self { file, inode: known.ino(), mark }
     }
 }
 
@@ -47,26 +49,28 @@ impl Inlet {
         let (dir, name) = (dir.clone(), name.clone());
         let mut side = SideLock::new(dir.inbox_lock(&name));
         let held = side.acquire(LOCK_LIMIT)?;
-        let inbox = Inbox::new(find_inbox(&dir, &name)?);
-        let claims = list(&dir, &name)?
+        let mut inbox = Inbox::new(find_inbox(&dir, &name)?, None);
+        let mut claims: Vec<_> = list(&dir, &name)?
             .into_iter()
             .map(|(generation, stage)| Claim::new(generation, stage))
             .collect();
         drop(held);
-        let waker = Waker::open(&dir, &name)?;
-        let mut inlet = Self { dir, name, side, waker, inbox };
-        inlet.watch(&claims)?;
-        Ok((inlet, claims))
+        let mut waker = Waker::open(&dir, &name)?;
+        inbox.mark = waker.watch(&dir.inbox(&name))?;
+        for claim in &mut claims {
+            claim.mark = waker.watch(&claim.path(&dir, &name))?;
+        }
+        Ok((Self { dir, name, side, waker, inbox }, claims))
     }
 
-    /// Watches the inbox and the claims.
-    pub(crate) fn watch<'a>(
-        &mut self,
-        claims: impl IntoIterator<Item = &'a Claim>,
-    ) -> Result<(), StoreError> {
-        self.waker.watch(&self.dir.inbox(&self.name))?;
-        for claim in claims {
-            self.waker.watch(&claim.path(&self.dir, &self.name))?;
+    /// Takes the events that have come until now, without anybody missing a wake: mail that came into
+    /// the inbox meanwhile wakes once more.
+    pub(crate) fn catch_up(&mut self) -> Result<(), StoreError> {
+        let was_known = self.waker.may_be_written(self.inbox.mark);
+        self.waker.acknowledge()?;
+        if !was_known && self.waker.may_be_written(self.inbox.mark) {
+            // Not stirred, the mail is found by the poll.
+            drop(stir(&self.inbox.file));
         }
         Ok(())
     }
@@ -92,15 +96,16 @@ impl Inlet {
         let held = side.acquire(LOCK_LIMIT)?;
         let (file, known) = find_inbox(dir, name)?;
         if known.ino() != inbox.inode {
-            waker.watch(&path)?;
-            *inbox = Inbox::new((file, known.clone()));
+            let mark = waker.watch(&path)?;
+            *inbox = Inbox::new((file, known.clone()), mark);
         }
         if known.len() == 0 {
             return Ok(None);
         }
         let next = dir.next_inbox(name);
         let fresh = prepare(&next, waker)?;
-        let claim = Claim::new(generations.next()?, Stage::Fresh);
+        let mut claim = Claim::new(generations.next()?, Stage::Fresh);
+        claim.mark = inbox.mark;
         let claimed = claim.path(dir, name);
         failpoint::hit("drain.before_link");
         match fs::hard_link(&path, &claimed) {
@@ -108,14 +113,14 @@ impl Inlet {
                 failpoint::hit("drain.linked");
                 sync_folder(&dir.claims(), fsync)?;
                 fs::rename(&next, &path).at(&path)?;
-                *inbox = Inbox::new(fresh);
+                *inbox = fresh;
             }
             Err(why) if has_no_links(&why) => {
                 fs::rename(&path, &claimed).at(&path)?;
                 sync_folder(&dir.claims(), fsync)?;
                 // Not the prepared file: somebody may have made one since, which must not be lost.
-                *inbox = Inbox::new(find_inbox(dir, name)?);
-                waker.watch(&path)?;
+                let found = find_inbox(dir, name)?;
+                *inbox = Inbox::new(found, waker.watch(&path)?);
             }
             Err(source) => return Err(FileError::Io { path: claimed, source }.into()),
         }
@@ -151,7 +156,7 @@ fn find_inbox(dir: &TeamDir, name: &AgentName) -> Result<(File, Metadata), Store
 
 /// The file that becomes the inbox, watched before it does. One that is there already is used, whatever
 /// it contains: that is delivered with the next claim.
-fn prepare(path: &Path, waker: &mut Waker) -> Result<(File, Metadata), StoreError> {
+fn prepare(path: &Path, waker: &mut Waker) -> Result<Inbox, StoreError> {
     let found = match open_known(path, Access::Read) {
         Ok((_, known)) if known.nlink() > 1 => None,
         Ok(found) => Some(found),
@@ -166,8 +171,7 @@ fn prepare(path: &Path, waker: &mut Waker) -> Result<(File, Metadata), StoreErro
         drop(create_new(path, Access::Append)?);
         open_known(path, Access::Read)?
     };
-    waker.watch(path)?;
-    Ok(found)
+    Ok(Inbox::new(found, waker.watch(path)?))
 }
 
 /// This file system knows no second names.

@@ -4,6 +4,7 @@
 //! locks. fs4's methods are called by full path, because the standard library has methods of the same
 //! name that would be taken instead.
 
+use crate::os::alarm::Alarm;
 use crate::os::file::{Access, At, FileError, open_or_create};
 use crate::os::identity::lock_holder;
 use fs4::{FileExt, TryLockError};
@@ -11,15 +12,11 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long anybody waits for a lock, if not said otherwise.
 pub const LOCK_LIMIT: Duration = Duration::from_secs(10);
-
-/// Tries before a thread is put to wait: most holders are done within microseconds.
-const QUICK_TRIES: u32 = 20;
 
 /// Why a lock could not be had.
 #[derive(Debug, thiserror::Error)]
@@ -67,9 +64,7 @@ impl Drop for Held<'_> {
 /// The file cannot be opened, or `limit` passed; then the error names the holder.
 pub fn exclusive(path: &Path, limit: Duration) -> Result<Held<'static>, LockError> {
     let file = open_or_create(path, Access::Update)?;
-    if !acquire_soon(&file).at(path)? {
-        return wait(path, limit);
-    }
+    acquire(&file, path, limit)?;
     Ok(Held { file: Lent::Own(file) })
 }
 
@@ -94,56 +89,38 @@ impl SideLock {
             None => open_or_create(&self.path, Access::Update)?,
         };
         let file = self.file.insert(file);
-        if !acquire_soon(file).at(&self.path)? {
-            return wait(&self.path, limit);
-        }
+        acquire(file, &self.path, limit)?;
         Ok(Held { file: Lent::Cached(file) })
     }
 }
 
-fn acquire_soon(file: &File) -> io::Result<bool> {
-    for _ in 0..QUICK_TRIES {
-        if try_exclusive(file)? {
-            return Ok(true);
+/// Waits in line, if need be: the kernel wakes blocked waiters, where sleeping and trying again would
+/// come too late for ever.
+fn acquire(file: &File, path: &Path, limit: Duration) -> Result<(), LockError> {
+    if try_exclusive(file).at(path)? {
+        return Ok(());
+    }
+    let start = Instant::now();
+    let alarm = Alarm::after(limit).at(path)?;
+    loop {
+        match FileExt::lock(file) {
+            Ok(()) => break,
+            Err(why) if why.kind() != io::ErrorKind::Interrupted => return Err(why).at(path)?,
+            Err(_) if start.elapsed() < limit => {}
+            Err(_) => {
+                let holder = holder(file.metadata().at(path)?.ino());
+                return Err(LockError::TimedOut { path: path.into(), limit, holder });
+            }
         }
-        thread::yield_now();
     }
-    Ok(false)
-}
-
-/// Waits in line. The kernel serves blocked waiters in order, sleeping and trying again would not; a
-/// blocked call cannot be given a limit, so a thread makes it, and a win that comes late is dropped.
-fn wait(path: &Path, limit: Duration) -> Result<Held<'static>, LockError> {
-    let file = open_or_create(path, Access::Update)?;
-    let inode = file.metadata().at(path)?.ino();
-    let (won, wins) = mpsc::channel();
-    thread::Builder::new()
-        .name("lock".into())
-        .spawn(move || {
-            let outcome = block(&file).map(|()| Held { file: Lent::Own(file) });
-            // Nobody listens any more: the lock is dropped here.
-            drop(won.send(outcome));
-        })
-        .at(path)?;
-    match wins.recv_timeout(limit) {
-        Ok(outcome) => Ok(outcome.at(path)?),
-        Err(_) => Err(LockError::TimedOut { path: path.into(), limit, holder: holder(inode) }),
-    }
+    drop(alarm);
+    Ok(())
 }
 
 fn holder(inode: u64) -> String {
     match lock_holder(inode) {
         Some(holder) => format!("pid {} ({})", holder.pid, holder.command),
         None => "somebody the system does not name".into(),
-    }
-}
-
-fn block(file: &File) -> io::Result<()> {
-    loop {
-        match FileExt::lock(file) {
-            Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
-            other => return other,
-        }
     }
 }
 

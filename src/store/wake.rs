@@ -4,7 +4,7 @@
 //! claim stays watched until it is gone. Nothing here reads mail.
 
 use super::{StoreError, TeamDir};
-use crate::os::watch::{Bell, Watch, take_down};
+use crate::os::watch::{Bell, Mark, Watch, Written, is_quiet, take_down};
 use crate::wire::AgentName;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -34,6 +34,7 @@ impl WakeMode {
 pub(crate) struct Waker {
     bell: PathBuf,
     source: Source,
+    written: Written,
 }
 
 #[derive(Debug)]
@@ -53,31 +54,49 @@ impl Waker {
             }
             Err(_) => Source::Bell(Bell::hang(&bell)?),
         };
-        Ok(Self { bell, source })
+        Ok(Self { bell, source, written: Written::default() })
     }
 
     /// Watches the file that stands at `path` now.
-    pub(crate) fn watch(&mut self, path: &Path) -> Result<(), StoreError> {
-        let is_watched = match &self.source {
-            Source::Events(watch) => watch.add(path).is_ok(),
-            Source::Bell(_) => true,
-        };
-        if !is_watched {
-            self.source = Source::Bell(Bell::hang(&self.bell)?);
+    pub(crate) fn watch(&mut self, path: &Path) -> Result<Option<Mark>, StoreError> {
+        let Source::Events(watch) = &self.source else { return Ok(None) };
+        match watch.add(path) {
+            Ok(mark) => Ok(Some(mark)),
+            Err(_) => {
+                self.source = Source::Bell(Bell::hang(&self.bell)?);
+                Ok(None)
+            }
         }
-        Ok(())
     }
 
     /// Takes what has come; the descriptor is quiet afterwards.
     pub(crate) fn acknowledge(&mut self) -> Result<(), StoreError> {
         let answer = match &self.source {
-            Source::Events(watch) => watch.acknowledge(),
+            Source::Events(watch) => watch.acknowledge(&mut self.written),
             Source::Bell(bell) => bell.acknowledge(),
         };
         if answer.is_err() {
             self.source = Source::Bell(Bell::hang(&self.bell)?);
         }
         Ok(())
+    }
+
+    /// Whether events are still to be acknowledged, or there are none to go by.
+    pub(crate) fn is_blind(&self) -> bool {
+        match &self.source {
+            Source::Events(watch) => !is_quiet(watch.as_fd()),
+            Source::Bell(_) => true,
+        }
+    }
+
+    /// Whether a watched file may have been written to, as far as events were acknowledged.
+    pub(crate) fn may_be_written(&self, mark: Option<Mark>) -> bool {
+        self.written.may_have(mark)
+    }
+
+    /// Everything that was written is known now.
+    pub(crate) fn forget_written(&mut self) {
+        self.written = Written::default();
     }
 
     pub(crate) fn mode(&self) -> WakeMode {
