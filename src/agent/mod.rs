@@ -1,7 +1,7 @@
 //! One running agent; the lead is an agent too.
 //!
 //! Everything outside becomes an [`Event`] on one channel; the loop is `receive -> step -> perform`.
-//! [`step`](self::step) decides and is pure; this file performs.
+//! [`step`] decides and is pure; this file performs.
 //!
 //! *Invariant:* an agent's state in memory can be rebuilt from its transcript and inbox alone.
 
