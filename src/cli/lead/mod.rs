@@ -73,6 +73,14 @@ pub(super) fn run(context: &Context, args: &LeadArgs) -> Result<Exit, Failure> {
     let prompt = match args.prompt.as_deref() {
         Some("-") if args.print => Some(read_stdin()?),
         Some(text) => Some(text.to_owned()),
+        None if args.print => {
+            return Err(Failure::new(
+                Exit::Usage,
+                "-p needs a prompt",
+                "nothing was given to do",
+                "team lead -p \"Spawn alice (coder). Ask her to list the files.\", or - for stdin",
+            ));
+        }
         None => None,
     };
     let settings = context.settings(&Flags { model: args.model.model.clone() })?;
