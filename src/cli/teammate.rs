@@ -26,7 +26,7 @@ use crate::wire::AgentName;
 use crate::wire::roster::{ExitCause, StartedBy, Status, UsageCount};
 use std::cell::{Cell, RefCell};
 use std::fs::File;
-use std::io::Read;
+use std::io::{IsTerminal, Read};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -90,7 +90,8 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
         });
     }
     let settings = context.settings(&Flags { model: args.model.model.clone() })?;
-    let model = choose_model(context, &settings, args.model.mode.as_deref(), false)?;
+    let by_person = std::io::stdin().is_terminal();
+    let model = choose_model(context, &settings, args.model.mode.as_deref(), !by_person)?;
     let credentials = model::Credentials::from_environment(&context.environment);
     let (rules, incarnation, role) = (rules(&settings), fresh_word(), args.role);
     Ok(Start { name, role, incarnation, model, credentials, rules, lead: None, prompt, once })

@@ -91,7 +91,17 @@ impl Team {
         let input = input.to_owned();
         // A command that does not read its input closes the pipe early.
         let feed = std::thread::spawn(move || drop(stdin.write_all(input.as_bytes())));
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
+        let (ended, end) = std::sync::mpsc::channel::<()>();
+        // A command that hangs fails its test instead of the whole run.
+        let watchdog = std::thread::spawn(move || {
+            if end.recv_timeout(2 * PATIENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap_or_default();
+            }
+        });
         let output = child.wait_with_output().unwrap();
+        drop(ended);
+        watchdog.join().unwrap();
         feed.join().unwrap();
         Ran::of(args, &output)
     }

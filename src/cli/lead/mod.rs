@@ -360,21 +360,19 @@ async fn close(supervisor: &Supervisor, ended: Ended, reason: Reason) -> Closed 
     let_go(ended.mailbox, LETTING_GO).await;
     let why = broken(&ended.finished).map(ToOwned::to_owned);
     let mut presence = ended.finished.presence;
-    let usage = presence.usage();
     let status = if why.is_some() { Status::Failed } else { Status::Shutdown };
     if let Err(why) = presence.publish_end(status, 0, cause).await {
         tracing::error!(%why, "the roster could not be told of the end");
     }
     let model_error = ended.finished.model_error;
     tracing::info!(?reason, "lead ends");
-    Closed { why, usage, model_error, departures, last_mail }
+    Closed { why, model_error, departures, last_mail }
 }
 
 /// What is known when all is over.
 struct Closed {
     /// The lead could not go on.
     why: Option<String>,
-    usage: UsageCount,
     /// The last model call failed.
     model_error: Option<ModelError>,
     /// How the teammates went.
