@@ -14,9 +14,9 @@ fn race(team: &Team, args: &[&str], name: &str) -> (Child, Vec<String>) {
     team.eventually("all but one have ended", || {
         runners.retain_mut(|runner| {
             let Some(status) = runner.try_wait().unwrap() else { return true };
-            assert_eq!(status.code(), Some(5));
             let mut said = String::new();
             runner.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+            assert_eq!(status.code(), Some(5), "{said}");
             lost.push(said);
             false
         });

@@ -84,23 +84,23 @@ fn a_killed_teammate_is_reported_once_and_goes_on_where_it_was() {
 }
 
 /// Killed after a message was stored and before that was written down: the next life sends it again,
-/// under the same id.
+/// under the same id. Meanwhile the lead has put its conversation away and begun another.
 #[test]
 fn an_interrupted_send_is_repeated_and_arrives_once() {
     let team = Team::new();
-    let mut lines = vec![calls("lead", &[spawn("bob")]), says("lead", "one"), says("lead", "two")];
-    lines.push(calls(
-        "bob",
-        &[("send_message", json!({ "to": "lead", "content": "bob's only letter" }))],
-    ));
-    lines.push(calls("bob", &[bash("touch bob.here; sleep 1000")]));
-    lines.push(says("bob", "bob is back"));
-    lines.push(calls("lead", &[spawn("bob")]));
+    let letter = json!({ "to": "lead", "content": "bob's only letter" });
+    let lines = [
+        calls("lead", &[spawn("bob")]),
+        calls("bob", &[("send_message", letter)]),
+        calls("bob", &[bash("touch bob.here; sleep 1000")]),
+    ];
     let mut lead = scripted_lead(&team, &lines);
     wait_file(&team, "bob.here");
     team.eventually("the letter arrived", || times(&team, "lead", "only letter") == 1);
     kill_9(&team, "bob");
     team.eventually("the lead was told", || !terminated(&team, "bob").is_empty());
+    lead.type_line("/quit");
+    assert_eq!(lead.wait().code(), Some(0));
 
     // Bob's memory as if he had died between the send and its record.
     let transcript = team.path("transcript/bob.jsonl");
@@ -108,18 +108,23 @@ fn an_interrupted_send_is_repeated_and_arrives_once() {
     let started = text.find("\"tool_start\"").unwrap();
     let end = started + text[started..].find('\n').unwrap() + 1;
     fs::OpenOptions::new().write(true).open(&transcript).unwrap().set_len(end as u64).unwrap();
+    fs::remove_file(team.workspace().join("bob.here")).unwrap();
 
-    team.wait_status("lead", "idle");
-    lead.type_line("once more");
-    team.eventually("bob goes on", || {
-        tool_results(&team, "bob")
-            .first()
-            .is_some_and(|(tool, _, error)| tool == "send_message" && !error)
+    let mut lead = scripted_lead(&team, &lines);
+    wait_file(&team, "bob.here");
+    let results = tool_results(&team, "bob");
+    assert_eq!(results.len(), 1, "{results:?}");
+    assert!(results[0].0 == "send_message" && !results[0].2, "{results:?}");
+    team.eventually("the lead has seen the letter again", || {
+        let log = team.lines("log/lead.jsonl");
+        log.iter().any(|line| {
+            line["message"] == "a message came again and was dropped" && line["from"] == "bob"
+        })
     });
-    team.eventually("bob is at the command again", || tool_results(&team, "bob").len() == 1);
+    assert_eq!(times(&team, "lead", "only letter"), 0, "{}", team.picture());
     lead.type_line("/quit");
+    lead.expect("stopping the team");
     lead.press("\u{3}");
-    lead.wait();
-    assert_eq!(times(&team, "lead", "only letter"), 1, "{}", team.picture());
+    assert_eq!(lead.wait().code(), Some(0));
     assert_left_by_force(&team, &["bob"]);
 }
