@@ -70,7 +70,9 @@ fn a_working_team_finishes_its_tools_reports_and_ends_within_the_grace() {
     wait_file(&team, "bob.here");
     wait_file(&team, "carol.here");
     team.wait_status("dave", "working");
-    team.wait_status("erin", "idle");
+    team.eventually("erin is done", || {
+        team.lines("transcript/erin.jsonl").iter().any(|line| line["kind"] == "turn_end")
+    });
     team.team(&["send", "bob", "for the next life"]).expect(0);
     kill_lead(&team, &mut first);
 
