@@ -3,8 +3,10 @@
 use super::Events;
 use super::event::Event;
 use crate::os::ready::Ready;
+use crate::os::tick::Ticks;
 use crate::store::{Mailbox, Settled};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// Sends [`Event::Mail`] whenever there may be mail; never ends by itself.
 pub(crate) async fn watch(mailbox: Arc<Mutex<Mailbox>>, events: Events) {
@@ -16,11 +18,15 @@ pub(crate) async fn watch(mailbox: Arc<Mutex<Mailbox>>, events: Events) {
         .and_then(|descriptor| Ready::to_read(&descriptor))
         .inspect_err(|why| tracing::warn!(%why, "no file events; mail is polled for"))
         .ok();
-    let mut next_settle = poll;
+    let ticks = Ticks::every(poll).ok();
+    // Without ticks, a timer of the event loop does; each of its wakes costs more.
+    let at_the_latest = ticks.is_none().then_some(poll);
+    let mut pause = at_the_latest;
     loop {
         let woken = tokio::select! {
             () = readable(wakes.as_ref()) => true,
-            () = tokio::time::sleep(next_settle.min(poll)) => false,
+            () = tick(ticks.as_ref()) => false,
+            () = after(pause) => false,
         };
         // While a drain holds the mailbox, the machine looks again afterwards by itself.
         let unread = match mailbox.try_lock() {
@@ -30,12 +36,12 @@ pub(crate) async fn watch(mailbox: Arc<Mutex<Mailbox>>, events: Events) {
                     tracing::warn!(%why, "file events were lost; the poll goes on");
                 }
                 let settled = mailbox.settle();
-                next_settle = match &settled {
-                    Ok(Settled::Again { after }) => *after,
-                    Ok(Settled::Done | Settled::Grown) => poll,
+                pause = match &settled {
+                    Ok(Settled::Again { after }) => Some((*after).min(poll)),
+                    Ok(Settled::Done | Settled::Grown) => at_the_latest,
                     Err(why) => {
                         tracing::warn!(%why, "a claim could not be let go of");
-                        poll
+                        at_the_latest
                     }
                 };
                 matches!(settled, Ok(Settled::Grown)) || mailbox.has_unread()
@@ -44,6 +50,20 @@ pub(crate) async fn watch(mailbox: Arc<Mutex<Mailbox>>, events: Events) {
         if unread && events.send(Event::Mail).is_err() {
             return;
         }
+    }
+}
+
+async fn after(pause: Option<Duration>) {
+    match pause {
+        Some(pause) => tokio::time::sleep(pause).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn tick(ticks: Option<&Ticks>) {
+    match ticks {
+        Some(ticks) if ticks.next().await.is_ok() => {}
+        Some(_) | None => std::future::pending().await,
     }
 }
 

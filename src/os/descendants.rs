@@ -8,8 +8,9 @@ use super::Signal;
 use super::children;
 use super::pidfd::Pidfd;
 use super::processes::{self, Process};
+use nix::errno::Errno;
 use nix::sys::prctl;
-use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
 use nix::unistd::Pid;
 use std::collections::BTreeSet;
 use std::io;
@@ -33,7 +34,11 @@ const SWEEP: Duration = Duration::from_millis(200);
 pub(crate) fn become_subreaper() -> io::Result<()> {
     let me = Pid::this().as_raw();
     let mut own = children::own();
-    own.extend(processes::all().iter().filter(|process| process.parent == me).map(|p| p.pid));
+    // The whole process table is read only by those few that have children.
+    let any = waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT);
+    if any != Err(Errno::ECHILD) {
+        own.extend(processes::all().iter().filter(|process| process.parent == me).map(|p| p.pid));
+    }
     prctl::set_child_subreaper(true)?;
     Ok(())
 }

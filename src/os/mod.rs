@@ -22,6 +22,7 @@ pub(crate) mod pty;
 pub(crate) mod ready;
 pub(crate) mod signals;
 pub(crate) mod terminal;
+pub(crate) mod tick;
 pub(crate) mod watch;
 pub(crate) mod window;
 

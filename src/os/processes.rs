@@ -3,7 +3,12 @@
 use super::Signal;
 use super::pidfd::Pidfd;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
+
+/// More than a line of `/proc/PID/stat` can have.
+const LONGEST_LINE: usize = 2048;
 
 /// One row of the process table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +27,10 @@ pub(crate) struct Process {
 impl Process {
     /// The process that has this pid now.
     pub(crate) fn read(pid: i32) -> Option<Self> {
-        Self::parse(pid, &std::fs::read(format!("/proc/{pid}/stat")).ok()?)
+        // The kernel gives the whole line to one read that has room for it.
+        let mut line = [0; LONGEST_LINE];
+        let read = File::open(format!("/proc/{pid}/stat")).and_then(|mut stat| stat.read(&mut line));
+        Self::parse(pid, line.get(..read.ok()?)?)
     }
 
     fn parse(pid: i32, stat: &[u8]) -> Option<Self> {

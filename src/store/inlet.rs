@@ -26,6 +26,8 @@ pub(crate) struct Inlet {
     side: SideLock,
     pub(crate) waker: Waker,
     inbox: Inbox,
+    /// The next inbox is there.
+    is_ready: bool,
 }
 
 /// The file that is the inbox, as far as we know; watched. Kept open, for reading only, so that its
@@ -60,7 +62,9 @@ impl Inlet {
         for claim in &mut claims {
             claim.mark = waker.watch(&claim.path(&dir, &name))?;
         }
-        Ok((Self { dir, name, side, waker, inbox }, claims))
+        let mut inlet = Self { dir, name, side, waker, inbox, is_ready: false };
+        inlet.get_ready();
+        Ok((inlet, claims))
     }
 
     /// Takes the events that have come until now, without anybody missing a wake: mail that came into
@@ -91,7 +95,7 @@ impl Inlet {
         generations: &mut Generations,
         fsync: Fsync,
     ) -> Result<Option<Claim>, StoreError> {
-        let Self { dir, name, side, waker, inbox } = self;
+        let Self { dir, name, side, waker, inbox, is_ready } = self;
         let path = dir.inbox(name);
         let held = side.acquire(LOCK_LIMIT)?;
         let (file, known) = find_inbox(dir, name)?;
@@ -128,9 +132,17 @@ impl Inlet {
         sync_folder(&dir.inboxes(), fsync)?;
         drop(held);
         failpoint::hit("drain.claimed");
-        // Kept ready, because a full disk may have no room for it when it is needed. Now it is not.
-        drop(prepare(&next, waker));
+        *is_ready = false;
         Ok(Some(claim))
+    }
+
+    /// Keeps the next inbox ready: making it takes longer than all else about a claim, and a full disk may
+    /// have no room for it when it is needed. Where it cannot be made now, the claim tries again.
+    pub(crate) fn get_ready(&mut self) {
+        if !self.is_ready {
+            let next = self.dir.next_inbox(&self.name);
+            self.is_ready = prepare(&next, &mut self.waker).is_ok();
+        }
     }
 }
 

@@ -41,6 +41,16 @@ pub enum LockError {
 #[must_use]
 pub struct Held<'a> {
     file: Lent<'a>,
+    turn: Turn,
+}
+
+/// How it was when a lock was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// It was free.
+    AtOnce,
+    /// There was a line, so that there may be one behind us.
+    InLine,
 }
 
 #[derive(Debug)]
@@ -55,6 +65,10 @@ impl Drop for Held<'_> {
             Lent::Cached(file) => release(file),
             Lent::Own(file) => release(file),
         }
+        if self.turn == Turn::InLine {
+            // Or we would take it again before the next in line, just woken, gets a processor.
+            thread::yield_now();
+        }
     }
 }
 
@@ -64,8 +78,8 @@ impl Drop for Held<'_> {
 /// The file cannot be opened, or `limit` passed; then the error names the holder.
 pub fn exclusive(path: &Path, limit: Duration) -> Result<Held<'static>, LockError> {
     let file = open_or_create(path, Access::Update)?;
-    acquire(&file, path, limit)?;
-    Ok(Held { file: Lent::Own(file) })
+    let turn = acquire(&file, path, limit)?;
+    Ok(Held { file: Lent::Own(file), turn })
 }
 
 /// A lock file kept open for its next use.
@@ -89,16 +103,16 @@ impl SideLock {
             None => open_or_create(&self.path, Access::Update)?,
         };
         let file = self.file.insert(file);
-        acquire(file, &self.path, limit)?;
-        Ok(Held { file: Lent::Cached(file) })
+        let turn = acquire(file, &self.path, limit)?;
+        Ok(Held { file: Lent::Cached(file), turn })
     }
 }
 
 /// Waits in line, if need be: the kernel wakes blocked waiters, where sleeping and trying again would
 /// come too late for ever.
-fn acquire(file: &File, path: &Path, limit: Duration) -> Result<(), LockError> {
+fn acquire(file: &File, path: &Path, limit: Duration) -> Result<Turn, LockError> {
     if try_exclusive(file).at(path)? {
-        return Ok(());
+        return Ok(Turn::AtOnce);
     }
     let start = Instant::now();
     let alarm = Alarm::after(limit).at(path)?;
@@ -114,7 +128,7 @@ fn acquire(file: &File, path: &Path, limit: Duration) -> Result<(), LockError> {
         }
     }
     drop(alarm);
-    Ok(())
+    Ok(Turn::InLine)
 }
 
 fn holder(inode: u64) -> String {

@@ -294,11 +294,12 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Lets go of the claims that nobody can write to any more.
+    /// Lets go of the claims that nobody can write to any more, and does what else a drain left for later.
     ///
     /// # Errors
     /// The claims stay, which is harmless.
     pub fn settle(&mut self) -> Result<Settled, StoreError> {
+        self.inlet.get_ready();
         let mut settled = Settled::Done;
         let mut kept = VecDeque::new();
         while let Some(mut claim) = self.claims.pop_front() {
@@ -352,8 +353,8 @@ impl Mailbox {
 
     /// Whether a drain would bring something. Cheap: for the slow poll and after every wake.
     pub fn has_unread(&self) -> bool {
-        let Self { inlet, .. } = self;
-        let is_blind = inlet.waker.is_blind();
+        let inlet = &self.inlet;
+        let is_blind = !self.claims.is_empty() && inlet.waker.is_blind();
         !self.held_back.is_empty()
             || inlet.has_mail()
             || self.claims.iter().any(|claim| {
