@@ -37,6 +37,7 @@
 pub mod atomic;
 mod attempts;
 mod barrier;
+pub mod beat;
 mod claim;
 mod committed;
 pub mod dead;
