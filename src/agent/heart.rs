@@ -9,8 +9,6 @@ use std::time::{Duration, Instant};
 
 /// Beats for one life of an agent.
 pub(crate) struct Heart {
-    dir: TeamDir,
-    name: AgentName,
     incarnation: String,
     clock: Rc<dyn Clock>,
     every: Duration,
@@ -24,14 +22,17 @@ pub(crate) struct Heart {
 impl Heart {
     /// Beats every so often.
     pub(crate) fn new(
-        dir: TeamDir,
-        name: AgentName,
+        dir: &TeamDir,
+        name: &AgentName,
         incarnation: String,
         clock: Rc<dyn Clock>,
         every: Duration,
     ) -> Self {
         let doing = (String::new(), 0.0);
-        Self { dir, name, incarnation, clock, every, due: None, file: None, count: 0, doing }
+        // Made now: a disk that is full later still takes signs of life.
+        let file = BeatFile::open(dir, name);
+        let file = file.inspect_err(|why| tracing::warn!(%why, "no sign of life")).ok();
+        Self { incarnation, clock, every, due: None, file, count: 0, doing }
     }
 
     /// Something happened: the next beat will come.
@@ -65,13 +66,8 @@ impl Heart {
             limit,
             uptime: uptime(),
         };
-        if self.file.is_none() {
-            let opened = BeatFile::open(&self.dir, &self.name);
-            self.file = opened.inspect_err(|why| tracing::warn!(%why, "no sign of life")).ok();
-        }
-        // A disk that is full takes no signs of life: the watcher sees other things move.
         if let Some(file) = &self.file
-            && let Err(why) = file.write(&beat)
+            && let Err(why) = file.write(&beat).or_else(|_| file.touch(self.clock.now()))
         {
             tracing::warn!(%why, "a sign of life could not be written");
         }

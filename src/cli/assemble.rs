@@ -85,8 +85,8 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         max_exchanges: parts.rules.max_exchanges,
     };
     let heart = Heart::new(
-        team.clone(),
-        parts.name.clone(),
+        &team,
+        &parts.name,
         parts.incarnation.clone(),
         Rc::clone(&clock),
         parts.rules.beat_every,

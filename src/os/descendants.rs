@@ -183,6 +183,7 @@ mod tests {
     #[test]
     fn who_adopts_nobody_has_no_strays() {
         let mut child = Command::new("sleep").arg("300").spawn().unwrap();
+        assert!(has_adopted(), "nobody here started it on purpose");
         assert!(end_strays(&uuid::Uuid::now_v7().to_string()).is_empty());
         assert!(child.try_wait().unwrap().is_none());
         child.kill().unwrap();

@@ -9,8 +9,9 @@ use crate::wire::{AgentName, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// Longest line.
 const LONGEST: u64 = 4096;
@@ -59,6 +60,21 @@ impl BeatFile {
         line.push(b'\n');
         Ok(self.file.write_all_at(&line, 0).at(&self.path)?)
     }
+
+    /// A sign of life where not even that can be written: a full disk still takes this.
+    ///
+    /// # Errors
+    /// The file refused.
+    pub fn touch(&self, now: Timestamp) -> Result<(), StoreError> {
+        let now = UNIX_EPOCH + Duration::try_from_secs_f64(now).unwrap_or_default();
+        Ok(self.file.set_modified(now).at(&self.path)?)
+    }
+}
+
+/// What changes with every sign of life, also where none can be written.
+pub(crate) fn stamp(dir: &TeamDir, name: &AgentName) -> Option<(i64, i64)> {
+    let known = std::fs::symlink_metadata(dir.beat(name)).ok()?;
+    Some((known.mtime(), known.mtime_nsec()))
 }
 
 /// The last sign of life of `name`; `None` when it never gave one.
@@ -100,6 +116,9 @@ mod tests {
         assert_eq!(read(&dir, &alice).unwrap(), Some(long.clone()));
         let short = Beat { state: "llm".into(), limit: None, count: 2, ..long };
         file.write(&short).unwrap();
+        assert_eq!(read(&dir, &alice).unwrap(), Some(short.clone()));
+        file.touch(7.5).unwrap();
+        assert_eq!(stamp(&dir, &alice), Some((7, 500_000_000)));
         assert_eq!(read(&dir, &alice).unwrap(), Some(short));
     }
 }

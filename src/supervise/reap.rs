@@ -262,3 +262,45 @@ fn cause_of(end: End) -> ExitCause {
         End::NotStarted => ExitCause::Error,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(status: Status, told: Option<ExitCause>, end: End, comes_back: bool) -> Member {
+        let last_exit = told.map(|cause| LastExit { code: Some(0), signal: None, cause, at: 1.0 });
+        let activity = Some("bash".into());
+        let mut member = Member { status, last_exit, activity, pid: Some(7), ..Member::default() };
+        let cause = note_end(&mut member, end, comes_back, 2.0);
+        assert_eq!(member.last_exit.as_ref().unwrap().cause, cause);
+        assert_eq!((member.pid, member.since), (None, 2.0));
+        member
+    }
+
+    #[test]
+    fn an_end_is_written_down_as_it_was() {
+        use ExitCause::{Crash, Error, Hung, Stopped};
+        use Status::{Failed, Idle, Shutdown, Starting, Stopping, Working};
+        let (killed, left) = (End::Signal(9), End::Code(0));
+        let cases = [
+            (Working, None, killed, false, Failed, Crash),
+            (Working, None, killed, true, Starting, Crash),
+            (Idle, None, End::Hung, true, Starting, Hung),
+            // Told to end by SIGTERM, it left in order: that it was hung counts.
+            (Shutdown, Some(Stopped), End::Hung, true, Starting, Hung),
+            (Shutdown, Some(Stopped), End::Hung, false, Failed, Hung),
+            (Shutdown, Some(Stopped), left, false, Shutdown, Stopped),
+            (Failed, Some(Error), End::Code(1), true, Starting, Error),
+            (Failed, Some(Error), End::Code(1), false, Failed, Error),
+            (Stopping, None, killed, false, Shutdown, Stopped),
+            // What an earlier life left behind is not this one's end.
+            (Working, Some(Stopped), killed, false, Failed, Crash),
+        ];
+        for (status, told, end, comes_back, becomes, cause) in cases {
+            let member = ended(status, told, end, comes_back);
+            let now = member.last_exit.unwrap().cause;
+            assert_eq!((member.status, now), (becomes, cause), "{status:?} {told:?} {end:?}");
+            assert_eq!(member.activity.is_some(), comes_back);
+        }
+    }
+}

@@ -131,8 +131,11 @@ impl Supervisor {
             },
             Status::Starting | Status::Idle | Status::Waiting => Owes::Signs,
         };
-        let count = last.map(|beat| beat.count);
+        let (count, stamp) = (last.map(|beat| beat.count), beat::stamp(dir, name));
         let Member { status, activity, since, usage, .. } = member;
-        Seen { sign: format!("{count:?} {status:?} {activity:?} {since} {usage:?}"), owes }
+        Seen {
+            sign: format!("{count:?} {stamp:?} {status:?} {activity:?} {since} {usage:?}"),
+            owes,
+        }
     }
 }
