@@ -207,6 +207,8 @@ struct Seat {
     signals: Heed,
     /// What an earlier team left, for the user.
     found: Option<String>,
+    /// What an earlier lead said last, when its conversation goes on.
+    last_words: String,
     /// Mail that an earlier lead had claimed and not shown.
     before: Vec<Message>,
     limits: RunLimits,
@@ -311,6 +313,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         inbound,
         signals,
         found: place.found,
+        last_words: place.last_words,
         before,
         limits: start.limits,
         model: start.model,
