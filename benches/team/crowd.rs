@@ -160,7 +160,7 @@ fn count(messages: u64) -> f64 {
     messages as f64
 }
 
-/// Messages per second through a table of SQLite in WAL mode; nothing when python3 has no sqlite3.
+/// Messages per second through a table of `SQLite` in WAL mode; nothing when python3 has no sqlite3.
 fn sqlite_wal(size: &Size) -> Option<f64> {
     let place = Place::new();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/team/sqlite.py");

@@ -56,7 +56,7 @@ impl Memory {
                 self.add(Piece::Text(content.clone()));
             }
             Entry::Mail { message, .. } => self.push_mail(message),
-            Entry::Note { content } => self.add(Piece::Text(format!("[team] {content}"))),
+            Entry::Note { content } => self.add(Piece::Text(format!("[team: {content}]"))),
             Entry::Assistant { blocks, .. } => {
                 self.in_turn = true;
                 for block in blocks {

@@ -1,10 +1,11 @@
 //! One running agent; the lead is an agent too.
 //!
 //! Everything outside becomes an [`Event`] on one channel; the loop is `receive -> step -> perform`.
-//! [`step`](self::step) decides and is pure; this file performs.
+//! [`step`] decides and is pure; this file performs.
 //!
 //! *Invariant:* an agent's state in memory can be rebuilt from its transcript and inbox alone.
 
+mod discretion;
 pub(crate) mod event;
 pub(crate) mod memory;
 pub(crate) mod post;
@@ -15,7 +16,7 @@ mod resume;
 pub(crate) mod step;
 
 use crate::bus::{Bus, Outgoing, new_id};
-use crate::llm::{Delta, ModelError, Provider};
+use crate::llm::{Delta, ModelError, Provider, Redactor, Veil};
 use crate::os::Clock;
 use crate::store::{Drained, Mailbox, Notice};
 use crate::tools::team::{Desk, OpenShutdown};
@@ -62,6 +63,8 @@ pub(crate) struct Agent {
     pub(crate) presence: Presence,
     /// Time.
     pub(crate) clock: Rc<dyn Clock>,
+    /// What it must not repeat.
+    pub(crate) secrets: Rc<Redactor>,
     /// Who watches.
     pub(crate) show: Rc<dyn Fn(&Progress)>,
 }
@@ -135,7 +138,7 @@ impl Running {
             let Some(event) = event else {
                 return Ending::Broken("the event channel closed".into());
             };
-            let todo = machine.step(event);
+            let todo = machine.step(discretion::discreet(event, &self.agent.secrets));
             if let Some(ending) = self.perform_all(todo).await {
                 return ending;
             }
@@ -233,8 +236,9 @@ impl Running {
                     let mut memory = memory.borrow_mut();
                     let mut messages: Vec<Message> = Vec::with_capacity(drained.mail.len());
                     for mail in drained.mail {
+                        let object = mail.object();
                         if !matches!(mail.message.body, Body::IdleNotification { .. }) {
-                            desk.take_note(&mail.object);
+                            desk.take_note(&object);
                         }
                         tracing::info!(
                             id = mail.message.id,
@@ -243,7 +247,7 @@ impl Running {
                             "mail taken in"
                         );
                         messages.push(mail.message);
-                        let (claim, offset, message) = (mail.generation, mail.offset, mail.object);
+                        let (claim, offset, message) = (mail.generation, mail.offset, object);
                         memory.push(&Entry::Mail { claim, offset, message });
                     }
                     Event::Drained(messages)
@@ -262,15 +266,24 @@ impl Running {
         };
         let (provider, events) = (Rc::clone(&self.agent.provider), self.events.clone());
         let (show, model_error) = (Rc::clone(&self.agent.show), Rc::clone(&self.model_error));
+        let secrets = Rc::clone(&self.agent.secrets);
         self.work = Some(tokio::task::spawn_local(async move {
+            let mut veil = Veil::new(&secrets);
+            let show_text = |text: String| {
+                if !text.is_empty() {
+                    show(&Progress::Text(text));
+                }
+            };
             let mut sink = |delta| match delta {
-                Delta::Text(text) => show(&Progress::Text(text)),
+                Delta::Text(text) => show_text(veil.push(&text)),
                 Delta::Retry { wait, why } => {
                     tracing::warn!(why, ?wait, "the model call is tried again");
+                    veil = Veil::new(&secrets);
                     show(&Progress::Retry { wait, why });
                 }
             };
             let reply = provider.turn(&request, &mut sink).await;
+            show_text(veil.lift());
             if let Err(why) = &reply {
                 tracing::error!(%why, "the model call failed");
             }

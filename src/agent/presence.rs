@@ -57,11 +57,6 @@ impl Presence {
         self.shown.usage.turns = self.shown.usage.turns.saturating_add(1);
     }
 
-    /// What it has used so far.
-    pub(crate) fn usage(&self) -> UsageCount {
-        self.shown.usage
-    }
-
     /// Sets the status; written now if it is a new one, else when [`Presence::due`] says so.
     pub(crate) async fn publish(
         &mut self,

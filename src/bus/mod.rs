@@ -89,7 +89,7 @@ pub type Sent = (AgentName, Result<SentId, BusError>);
 #[derive(Debug, thiserror::Error)]
 pub enum BusError {
     /// No such name can exist.
-    #[error("{0}; {hint}", hint = .0.hint())]
+    #[error(transparent)]
     Name(#[from] NameError),
     /// A word for everybody was given as a name.
     #[error("{0:?} is nobody's name: use broadcast to write to everybody")]
@@ -235,7 +235,7 @@ impl Bus {
         }
         let to = AgentName::mailbox(to)?;
         let (id, stored) = self.write(from, &to, outgoing)?;
-        stored.sync()?;
+        stored.sync(self.limits.fsync)?;
         Ok(id)
     }
 
@@ -310,36 +310,42 @@ impl Bus {
             body,
             extra,
         };
-        let inbox = self.inbox(to, lane)?;
+        let inbox = self.inbox(from, to, lane)?;
         let policy = SendPolicy {
             lane,
             fsync: self.limits.fsync,
             capacity: self.limits.inbox_bytes,
             lock_limit: self.limits.lock_limit,
         };
-        let permit = || self.permit(to, lane);
+        let permit = || self.permit(from, to, lane);
         let stored = lock(&inbox).append(draft.line().as_bytes(), &policy, permit)?;
         Ok((SentId(id), stored))
     }
 
     /// The inbox of a receiver. The first time it is asked for, the receiver is checked before: not even
     /// a lock file is made for somebody who does not exist.
-    fn inbox(&self, to: &AgentName, lane: Lane) -> Result<Arc<Mutex<Inbox>>, BusError> {
+    fn inbox(
+        &self,
+        from: &AgentName,
+        to: &AgentName,
+        lane: Lane,
+    ) -> Result<Arc<Mutex<Inbox>>, BusError> {
         if let Some(inbox) = lock(&self.inboxes).get(to) {
             return Ok(Arc::clone(inbox));
         }
-        self.permit(to, lane)?;
+        self.permit(from, to, lane)?;
         let inbox = Arc::new(Mutex::new(Inbox::of(&self.dir, to)));
         lock(&self.inboxes).insert(to.clone(), Arc::clone(&inbox));
         Ok(inbox)
     }
 
-    fn permit(&self, to: &AgentName, lane: Lane) -> Result<(), BusError> {
+    fn permit(&self, from: &AgentName, to: &AgentName, lane: Lane) -> Result<(), BusError> {
         let mut reach = lock(&self.reach);
         match reach.refusal(to, lane)? {
             None => Ok(()),
             Some(why) => {
-                let reachable = reach.everybody()?;
+                let mut reachable = reach.everybody()?;
+                reachable.retain(|name| name != from);
                 Err(BusError::Unreachable { to: to.clone(), why, reachable })
             }
         }
@@ -362,7 +368,7 @@ type Written = (AgentName, Result<(SentId, Stored), BusError>);
 fn sync_together(written: Vec<Written>, fsync: Fsync) -> Vec<Sent> {
     let finish = |(to, outcome): Written| {
         let sent = outcome.and_then(|(id, stored)| {
-            stored.sync()?;
+            stored.sync(fsync)?;
             Ok(id)
         });
         (to, sent)

@@ -29,8 +29,9 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long the claims of a closing mailbox are waited for; the writer barrier needs about one second.
-const LETTING_GO: Duration = Duration::from_secs(2);
+/// How long the claims of a closing mailbox are waited for in an orderly end; the writer barrier needs
+/// about one second.
+pub(super) const LETTING_GO: Duration = Duration::from_secs(2);
 
 /// How long cancelled commands are waited for at the end.
 const ENDING_COMMANDS: Duration = Duration::from_secs(3);
@@ -48,6 +49,7 @@ pub(super) struct Parts {
     pub(super) rules: Rules,
     pub(super) ops: Option<Rc<dyn TeamOps>>,
     pub(super) usage: UsageCount,
+    pub(super) secrets: Redactor,
     pub(super) show: Rc<dyn Fn(&Progress)>,
 }
 
@@ -87,6 +89,7 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         bus: parts.bus,
         presence,
         clock,
+        secrets: Rc::new(parts.secrets),
         show: parts.show,
     })
 }
@@ -146,13 +149,13 @@ pub(super) fn last_mail(mailbox: &Mutex<Mailbox>) -> Drained {
 
 /// Closes a mailbox whose mail was acted on: removes its claims. Bounded, and harmless when it cannot
 /// finish: what is left is recovered at the next start.
-pub(super) async fn let_go(mailbox: Arc<Mutex<Mailbox>>) {
+pub(super) async fn let_go(mailbox: Arc<Mutex<Mailbox>>, patience: Duration) {
     let settle = || -> Result<Settled, StoreError> {
         let mut mailbox = mailbox.lock().unwrap_or_else(PoisonError::into_inner);
         mailbox.mark_taken()?;
         mailbox.settle()
     };
-    let give_up = tokio::time::Instant::now() + LETTING_GO;
+    let give_up = tokio::time::Instant::now() + patience;
     loop {
         match settle() {
             Ok(Settled::Again { after }) if tokio::time::Instant::now() < give_up => {
@@ -176,16 +179,19 @@ pub(super) fn broken(finished: &Finished) -> Option<&str> {
     }
 }
 
+/// What must not be repeated of these credentials.
+pub(super) fn redactor(credentials: &Credentials) -> Redactor {
+    Redactor::new(credentials.secrets().into_iter().flat_map(Secret::new))
+}
+
 /// Begins this process's structured log. Known secrets never reach it.
 pub(super) fn start_log(
     team: &TeamDir,
     name: &AgentName,
-    credentials: &Credentials,
+    secrets: &Redactor,
 ) -> Result<(), Failure> {
     let file = team.open_log(name).map_err(store_failure)?;
-    let secrets = credentials.secrets().into_iter().flat_map(Secret::new);
-    let redactor = Arc::new(Redactor::new(secrets));
-    let writer = LogWriter { file: Arc::new(file), redactor };
+    let writer = LogWriter { file: Arc::new(file), redactor: Arc::new(secrets.clone()) };
     let subscriber = tracing_subscriber::fmt()
         .json()
         .flatten_event(true)

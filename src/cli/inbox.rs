@@ -1,7 +1,7 @@
 //! `team inbox NAME`: what waits there and what was taken in; with `--drain`, taking it as the owner.
 
 use super::args::InboxArgs;
-use super::assemble::{block_on, fresh_word, let_go, open_mailbox, take_name};
+use super::assemble::{LETTING_GO, block_on, fresh_word, let_go, open_mailbox, take_name};
 use super::context::{Context, mailbox_name, rules, store_failure};
 use super::out;
 use crate::error::{Exit, Failure};
@@ -93,12 +93,12 @@ fn drain(context: &Context, team: &TeamDir, name: &AgentName, json: bool) -> Res
     let mut read = true;
     for mail in mail.mail {
         read &= if json {
-            out::say_json(&Value::Object(mail.object))
+            out::say_json(&Value::Object(mail.object()))
         } else {
             out::say(&messages::message(&mail.message, &view))
         };
     }
-    block_on(let_go(mailbox))?;
+    block_on(let_go(mailbox, LETTING_GO))?;
     drop(life);
     Ok(if read { Exit::Ok } else { Exit::Failure })
 }

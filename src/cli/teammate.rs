@@ -2,12 +2,12 @@
 
 use super::args::TeammateArgs;
 use super::assemble::{
-    Parts, assemble, block_on, broken, fresh_word, last_mail, let_go, open_mailbox, start_log,
-    take_name,
+    LETTING_GO, Parts, assemble, block_on, broken, fresh_word, last_mail, let_go, open_mailbox,
+    redactor, start_log, take_name,
 };
 use super::context::{Context, member_name, open_bus, rules, store_failure};
 use super::heed::Heed;
-use super::lead::{MODE, adopt_orphans, choose_model};
+use super::lead::{MODE, REHEARSAL_BANNER, adopt_orphans, choose_model, keep_secrets};
 use super::out;
 use super::provider::provider_for;
 use crate::agent::event::{Ending, Event, Stop};
@@ -26,10 +26,11 @@ use crate::wire::AgentName;
 use crate::wire::roster::{ExitCause, StartedBy, Status, UsageCount};
 use std::cell::{Cell, RefCell};
 use std::fs::File;
-use std::io::Read;
+use std::io::{IsTerminal, Read};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// What a teammate is, whoever started it.
@@ -89,7 +90,8 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
         });
     }
     let settings = context.settings(&Flags { model: args.model.model.clone() })?;
-    let model = choose_model(context, &settings, args.model.mode.as_deref(), true)?;
+    let by_person = std::io::stdin().is_terminal();
+    let model = choose_model(context, &settings, args.model.mode.as_deref(), !by_person)?;
     let credentials = model::Credentials::from_environment(&context.environment);
     let (rules, incarnation, role) = (rules(&settings), fresh_word(), args.role);
     Ok(Start { name, role, incarnation, model, credentials, rules, lead: None, prompt, once })
@@ -107,8 +109,13 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let by = if start.lead.is_some() { "lead" } else { "hand" };
     let life = take_name(team, &start.name, &start.incarnation, &marker, by)?;
     let signals = Heed::begin()?;
-    start_log(team, &start.name, &start.credentials)?;
+    let secrets = redactor(&start.credentials);
+    start_log(team, &start.name, &secrets)?;
     adopt_orphans();
+    keep_secrets(&start.credentials);
+    if start.lead.is_none() && start.model == ModelChoice::Rehearsal {
+        out::complain(REHEARSAL_BANNER);
+    }
     let provider = provider_for(&start.model, &start.credentials, &start.name, &start.incarnation)?;
     let usage = enter(context, team, &start, started_by, clock.now())?;
     let bus = Arc::new(open_bus(team.clone(), start.rules));
@@ -125,6 +132,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         rules: start.rules,
         ops: None,
         usage,
+        secrets,
         show: shower(context, &start, events.clone()),
     };
     let agent = assemble(parts, &context.environment)?;
@@ -147,7 +155,9 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let finished = agent::run(agent, events, inbound, ready).await;
     let late = last_mail(&mailbox);
     tracing::info!(messages = late.mail.len(), "last mail taken in");
-    let_go(mailbox).await;
+    // Whoever sent a signal waits for a second at most.
+    let patience = told.get().map_or(LETTING_GO, |_| Duration::ZERO);
+    let_go(mailbox, patience).await;
     let (exit, cause) = match (&finished.ending, told.get()) {
         (Ending::Broken(_), _) => (Exit::Failure, ExitCause::Error),
         (Ending::Stopped(Stop::LeadLost), _) => (Exit::Ok, ExitCause::LeadLost),

@@ -13,7 +13,7 @@ mod sse;
 pub use anthropic::{Anthropic, AnthropicConfig, Credentials};
 pub use http::{ConfigError, Limits, PlainHttp};
 pub use scripted::Scripted;
-pub use secret::{Redactor, Secret};
+pub use secret::{Redactor, Secret, Veil};
 pub mod rehearsal;
 
 use crate::wire::chat::{Reply, Request};

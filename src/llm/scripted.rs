@@ -4,7 +4,7 @@
 //! derived from the request alone (the number of assistant messages in it), so an agent that was
 //! killed and resumed goes on where its transcript ends. Ids of tool calls are
 //! `script-<agent>-<turn>-<k>`, the same in every run. A line with `error` happens once in a process,
-//! before the reply that follows it. Requests must keep the rules of [`super::invariants`].
+//! before the reply that follows it. Requests must keep the rules of `invariants.rs`.
 
 use super::invariants::check;
 use super::{Delta, ModelError, Provider, TurnFuture};

@@ -66,29 +66,78 @@ impl Redactor {
         Self { secrets: long.collect() }
     }
 
-    /// The text without secrets.
+    /// The text without secrets and without what looks like one: for logs and errors.
     pub fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let mut spans: Vec<(usize, usize)> = shapes(text);
-        for secret in &self.secrets {
-            let secret = secret.reveal();
-            spans.extend(text.match_indices(secret).map(|(at, _)| (at, at + secret.len())));
-        }
-        if spans.is_empty() {
-            return Cow::Borrowed(text);
-        }
-        spans.sort_unstable();
-        let mut clean = String::with_capacity(text.len());
-        let mut done = 0;
-        for (start, end) in spans {
-            if start >= done {
-                clean.push_str(text.get(done..start).unwrap_or_default());
-                clean.push_str(REDACTED);
-            }
-            done = done.max(end);
-        }
-        clean.push_str(text.get(done..).unwrap_or_default());
-        Cow::Owned(clean)
+        without(text, shapes(text).into_iter().chain(self.known(text)).collect())
     }
+
+    /// The text without the known secrets: for work, in which a foreign key may well be meant.
+    pub fn hide<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        without(text, self.known(text).collect())
+    }
+
+    fn known(&self, text: &str) -> impl Iterator<Item = (usize, usize)> {
+        self.secrets.iter().flat_map(move |secret| {
+            let found = text.match_indices(secret.reveal());
+            found.map(|(at, secret)| (at, at + secret.len()))
+        })
+    }
+
+    /// How many bytes at the end of the text may be the beginning of a known secret.
+    fn begun(&self, text: &str) -> usize {
+        let begun = self.secrets.iter().filter_map(|secret| {
+            let secret = secret.reveal();
+            let ends = |length: &usize| secret.get(..*length).is_some_and(|it| text.ends_with(it));
+            (1..secret.len()).rev().find(ends)
+        });
+        begun.max().unwrap_or_default()
+    }
+}
+
+/// Hides known secrets in text that comes in pieces, wherever the pieces are cut.
+#[derive(Debug)]
+pub struct Veil<'a> {
+    redactor: &'a Redactor,
+    /// What may turn out to be the beginning of a secret.
+    held: String,
+}
+
+impl<'a> Veil<'a> {
+    /// A veil before any text.
+    pub fn new(redactor: &'a Redactor) -> Self {
+        Self { redactor, held: String::new() }
+    }
+
+    /// Takes a piece; gives what may be shown by now, perhaps nothing.
+    pub fn push(&mut self, piece: &str) -> String {
+        self.held.push_str(piece);
+        let mut clean = self.redactor.hide(&self.held).into_owned();
+        self.held = clean.split_off(clean.len() - self.redactor.begun(&clean));
+        clean
+    }
+
+    /// The text is at its end: gives what was held back, which is no secret.
+    pub fn lift(&mut self) -> String {
+        std::mem::take(&mut self.held)
+    }
+}
+
+fn without(text: &str, mut spans: Vec<(usize, usize)>) -> Cow<'_, str> {
+    if spans.is_empty() {
+        return Cow::Borrowed(text);
+    }
+    spans.sort_unstable();
+    let mut clean = String::with_capacity(text.len());
+    let mut done = 0;
+    for (start, end) in spans {
+        if start >= done {
+            clean.push_str(text.get(done..start).unwrap_or_default());
+            clean.push_str(REDACTED);
+        }
+        done = done.max(end);
+    }
+    clean.push_str(text.get(done..).unwrap_or_default());
+    Cow::Owned(clean)
 }
 
 /// Where the text has something shaped like a key: `sk-` with a digit among 16 or more key characters
@@ -172,6 +221,28 @@ mod tests {
         for (text, clean) in table {
             assert_eq!(redactor().redact(text), clean, "{text}");
         }
+    }
+
+    #[test]
+    fn work_keeps_what_only_looks_like_a_key() {
+        let text = format!("{CANARY}, sk-ant-0123456789abcdef");
+        assert_eq!(redactor().hide(&text), "[redacted], sk-ant-0123456789abcdef");
+    }
+
+    #[test]
+    fn a_veil_hides_secrets_however_the_text_is_cut() {
+        let redactor = redactor();
+        let text = format!("cana{CANARY}{CANARY} grüße, canary-01234567 no, {CANARY}");
+        for size in 1..text.chars().count() {
+            let letters: Vec<char> = text.chars().collect();
+            let mut veil = Veil::new(&redactor);
+            let pieces = letters.chunks(size).map(|part| part.iter().collect::<String>());
+            let mut shown: String = pieces.map(|piece| veil.push(&piece)).collect();
+            shown.push_str(&veil.lift());
+            assert_eq!(shown, redactor.hide(&text), "pieces of {size}");
+        }
+        let mut veil = Veil::new(&redactor);
+        assert_eq!(veil.push("nothing to hide"), "nothing to hide", "nothing is held back");
     }
 
     #[test]

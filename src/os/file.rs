@@ -7,7 +7,7 @@ use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 /// What went wrong with a file.
 #[derive(Debug, thiserror::Error)]
@@ -96,6 +96,10 @@ pub(crate) fn create_new(path: &Path, access: Access) -> Result<File, FileError>
     open_with(path, access, Existence::Forbidden).map(|(file, _)| file)
 }
 
+/// No link is followed, nothing blocks; and a look at the end of a file does not dirty its inode (access
+/// times), which would cost more than the look.
+const OPEN_FLAGS: i32 = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK | nix::libc::O_NOATIME;
+
 fn open_with(
     path: &Path,
     access: Access,
@@ -108,7 +112,7 @@ fn open_with(
         .create(existence == Existence::Optional)
         .create_new(existence == Existence::Forbidden)
         .mode(0o600)
-        .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK)
+        .custom_flags(OPEN_FLAGS)
         .open(path);
     let file = match opened {
         Ok(file) => file,
@@ -129,22 +133,23 @@ pub(crate) fn check(path: &Path, known: &Metadata) -> Result<(), FileError> {
 
 /// Refuses what belongs to another user.
 pub(crate) fn check_owner(path: &Path, known: &Metadata) -> Result<(), FileError> {
-    // Asked for once: no program of ours ever becomes another user.
-    static ME: LazyLock<u32> = LazyLock::new(|| nix::unistd::geteuid().as_raw());
     let owner = known.uid();
-    if owner != *ME {
+    if owner != user() {
         return Err(FileError::ForeignOwner { path: path.into(), owner });
     }
     Ok(())
 }
 
-/// Opening a link, a folder or a pipe fails with codes that explain nothing: say what stands there.
+/// Who we are. Asked once: these programs never change it.
+fn user() -> u32 {
+    static USER: OnceLock<u32> = OnceLock::new();
+    *USER.get_or_init(|| nix::unistd::geteuid().as_raw())
+}
+
+/// Opening what is no file of ours fails with codes that explain nothing: say what stands there.
 fn explain(path: &Path, source: io::Error) -> FileError {
-    let kind = fs::symlink_metadata(path).ok().and_then(|known| odd_kind(&known));
-    match kind {
-        Some(kind) => FileError::NotRegular { path: path.into(), kind },
-        None => FileError::Io { path: path.into(), source },
-    }
+    let odd = fs::symlink_metadata(path).ok().and_then(|known| check(path, &known).err());
+    odd.unwrap_or_else(|| FileError::Io { path: path.into(), source })
 }
 
 fn odd_kind(known: &Metadata) -> Option<&'static str> {

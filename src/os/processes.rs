@@ -29,7 +29,8 @@ impl Process {
     pub(crate) fn read(pid: i32) -> Option<Self> {
         // The kernel gives the whole line to one read that has room for it.
         let mut line = [0; LONGEST_LINE];
-        let read = File::open(format!("/proc/{pid}/stat")).and_then(|mut stat| stat.read(&mut line));
+        let read =
+            File::open(format!("/proc/{pid}/stat")).and_then(|mut stat| stat.read(&mut line));
         Self::parse(pid, line.get(..read.ok()?)?)
     }
 

@@ -16,6 +16,15 @@ pub(crate) fn name_this_process(name: &str) {
     }
 }
 
+/// Hides the memory and the environment of this process from others of the same user. An `exec` undoes
+/// it, so each program that holds a secret calls it for itself.
+///
+/// # Errors
+/// The kernel refuses.
+pub(crate) fn forbid_looking_inside() -> io::Result<()> {
+    Ok(nix::sys::prctl::set_dumpable(false)?)
+}
+
 /// The `teammate` program beside this one, held open: an upgrade meanwhile changes nothing for this
 /// team.
 #[derive(Debug)]

@@ -24,7 +24,7 @@ impl Ticks {
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
         let now = Duration::from(clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)?);
         let into_period = now.as_nanos() % period.as_nanos().max(1);
-        let next = now + period - Duration::from_nanos_u128(into_period);
+        let next = now + period.saturating_sub(Duration::from_nanos_u128(into_period));
         let expiration = Expiration::IntervalDelayed(next.into(), period.into());
         timer.set(expiration, TimerSetTimeFlags::TFD_TIMER_ABSTIME)?;
         Ok(Self { ready: Ready::to_read(&timer)?, timer })

@@ -5,9 +5,9 @@
 
 use super::file::{At, FileError};
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use nix::sys::stat::Mode;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::fchmod;
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};

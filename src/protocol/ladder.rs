@@ -18,7 +18,7 @@ pub(crate) enum Haste {
 /// The rungs, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rung {
-    /// A `shutdown_request` is in its inbox.
+    /// A `shutdown_request` is in its inbox; a lead gets SIGTERM, for nobody may ask it by mail.
     Ask,
     /// It got SIGTERM.
     Terminate,
@@ -56,6 +56,12 @@ impl Waits {
             },
         }
     }
+
+    /// A lead sees its team out and puts its mail and the terminal away, however great the haste.
+    pub(crate) fn for_lead() -> Self {
+        let seconds = Duration::from_secs;
+        Self { ask: seconds(20), terminate: seconds(5), kill: seconds(2) }
+    }
 }
 
 /// One member's way down.
@@ -68,8 +74,7 @@ pub(crate) struct Ladder {
 
 impl Ladder {
     /// Stands on the first rung; perform [`Ladder::rung`]'s action at once.
-    pub(crate) fn begin(status: Status, haste: Haste, now: Instant) -> Self {
-        let waits = Waits::for_member(status, haste);
+    pub(crate) fn begin(waits: Waits, haste: Haste, now: Instant) -> Self {
         let (rung, wait) = match haste {
             Haste::Polite => (Rung::Ask, waits.ask),
             Haste::Now => (Rung::Terminate, waits.terminate),
@@ -134,7 +139,7 @@ mod tests {
     /// Climbs down with nobody answering and lists when each rung was taken, in milliseconds.
     fn walk(status: Status, haste: Haste) -> Vec<(u128, Rung)> {
         let start = Instant::now();
-        let mut ladder = Ladder::begin(status, haste, start);
+        let mut ladder = Ladder::begin(Waits::for_member(status, haste), haste, start);
         let mut taken = vec![(0, ladder.rung())];
         while ladder.rung() != Rung::GiveUp {
             let now = ladder.until();
@@ -162,7 +167,8 @@ mod tests {
     #[test]
     fn hurry_skips_rungs_but_never_goes_back() {
         let now = Instant::now();
-        let mut ladder = Ladder::begin(Status::Working, Haste::Polite, now);
+        let waits = Waits::for_member(Status::Working, Haste::Polite);
+        let mut ladder = Ladder::begin(waits, Haste::Polite, now);
         assert_eq!(ladder.hurry(Haste::Now, now), Some(Rung::Terminate));
         assert_eq!(ladder.hurry(Haste::Now, now), None, "already there");
         assert_eq!(ladder.hurry(Haste::AtOnce, now), Some(Rung::Kill));

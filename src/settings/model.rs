@@ -110,10 +110,12 @@ impl Credentials {
         }
     }
 
-    /// The secret strings, for redaction.
+    /// The secret strings, for redaction: every header but the API's own may hold a key.
     pub(crate) fn secrets(&self) -> Vec<String> {
         let headers = self.custom_headers.iter().flat_map(|headers| headers.lines());
-        let values = headers.filter_map(|line| line.split_once(':')).map(|(_, value)| value.trim());
+        let headers = headers.filter_map(|line| line.split_once(':'));
+        let public = |name: &str| name.trim().to_lowercase().starts_with("anthropic-");
+        let values = headers.filter(|(name, _)| !public(name)).map(|(_, value)| value.trim());
         let keys = self.api_key.iter().chain(&self.auth_token);
         keys.map(String::as_str).chain(values).map(Into::into).collect()
     }
@@ -157,9 +159,12 @@ mod tests {
 
     #[test]
     fn debug_output_shows_no_secret() {
-        let environment = Environment::of(&[("ANTHROPIC_API_KEY", "canary")]);
+        let environment = Environment::of(&[
+            ("ANTHROPIC_API_KEY", "canary"),
+            ("ANTHROPIC_CUSTOM_HEADERS", "X-House: canary two\nAnthropic-Beta: fast-2026"),
+        ]);
         let credentials = Credentials::from_environment(&environment);
         assert!(!format!("{credentials:?}").contains("canary"));
-        assert_eq!(credentials.secrets(), ["canary"]);
+        assert_eq!(credentials.secrets(), ["canary", "canary two"]);
     }
 }

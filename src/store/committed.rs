@@ -2,8 +2,9 @@
 
 use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, create_new};
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io::{Read, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// Bytes of a role's instructions that go into a prompt.
@@ -22,7 +23,7 @@ impl TeamDir {
     pub fn create_committed(&self, name: &str, text: &[u8]) -> Result<bool, StoreError> {
         let path = self.root().join(name);
         if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder).at(folder)?;
+            DirBuilder::new().recursive(true).mode(0o700).create(folder).at(folder)?;
         }
         if fs::symlink_metadata(&path).is_ok() {
             return Ok(false);

@@ -98,7 +98,7 @@ impl Delivery {
         if claim.recorded.mail.is_some_and(|last| offset <= last) {
             return;
         }
-        let Good { id, message, object, text } = good;
+        let Good { id, message, text } = good;
         let generation = &claim.generation;
         match self.seen.meet(&id, &message) {
             Known::New => {
@@ -109,7 +109,8 @@ impl Delivery {
                 debug_assert!(written.is_ok(), "writing into memory");
                 batch.reached.mail = Some(offset);
                 let generation = generation.clone();
-                batch.drained.mail.push(Mail { message, object, generation, offset });
+                let text = text.into_owned();
+                batch.drained.mail.push(Mail { message, text, generation, offset });
             }
             Known::Same => {
                 batch.drained.notices.push(Notice::Repeated { id, from: message.from });

@@ -1,5 +1,8 @@
 //! Named places where a test can have the process killed.
 //!
+//! Of this layer: `send.{locked,written}`, `drain.{before_link,linked,renamed,claimed,reading,delivered,
+//! before_unlink}`, `config.{locked,copied,replaced}`, `replace.{written,renamed}`.
+//!
 //! *Invariant:* a release build never dies here, and nothing here reads the environment.
 
 use crate::os::end::kill_self;

@@ -12,17 +12,15 @@ use crate::os::file::{Access, At, FileError, create_new, open_known};
 use crate::os::watch::ring;
 use crate::wire::AgentName;
 use crate::wire::message::MAX_LINE_BYTES;
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long an outsider's `flock` on the inbox itself is respected.
 const COURTESY: Duration = Duration::from_secs(2);
-
-/// How often a sender looks for a bell where none hung. An owner that has just hung one polls.
-const BELL_EVERY: Duration = Duration::from_millis(100);
 
 /// Room that a full inbox keeps for control messages.
 const CONTROL_RESERVE: u64 = 1024 * 1024;
@@ -98,9 +96,9 @@ impl From<LockError> for SendError {
 /// # Errors
 /// Something else stands there.
 pub fn ensure(dir: &TeamDir, name: &AgentName) -> Result<(), SendError> {
-    let mut inbox = Inbox::of(dir, name);
-    let held = inbox.side.acquire(super::lock::LOCK_LIMIT)?;
-    open_inbox(dir, name, Fsync::Always)?;
+    let Inbox { target, mut side } = Inbox::of(dir, name);
+    let held = side.acquire(super::lock::LOCK_LIMIT)?;
+    target.open(Fsync::Always)?;
     drop(held);
     Ok(())
 }
@@ -133,39 +131,47 @@ pub fn append(
     line: &[u8],
     policy: &SendPolicy,
 ) -> Result<(), SendError> {
-    Inbox::of(dir, name).append(line, policy, || Ok::<_, SendError>(()))?.sync()
+    Inbox::of(dir, name).append(line, policy, || Ok::<_, SendError>(()))?.sync(policy.fsync)
 }
 
 /// Somebody's inbox, for a process that sends often.
 #[derive(Debug)]
 pub(crate) struct Inbox {
+    target: Target,
+    side: SideLock,
+}
+
+/// Where a line goes.
+#[derive(Debug)]
+struct Target {
     dir: TeamDir,
     name: AgentName,
-    side: SideLock,
-    /// When to look for a bell again.
-    next_bell: Instant,
+    path: PathBuf,
+    bell: PathBuf,
 }
 
 /// A line that was written.
 #[derive(Debug)]
 #[must_use = "written is not yet durable: sync it"]
 pub(crate) struct Stored {
-    unsynced: Option<(File, PathBuf)>,
+    file: File,
+    path: PathBuf,
 }
 
 impl Stored {
-    /// Makes it survive what its policy says. Never asked twice: a second answer would prove nothing.
-    pub(crate) fn sync(self) -> Result<(), SendError> {
-        let Some((file, path)) = self.unsynced else { return Ok(()) };
-        sync_data(&file, &path, Fsync::Always)
-            .map_err(|source| SendError::NotDurable { path, source: Box::new(source) })
+    /// Makes it survive power loss. Never asked twice: a second answer would prove nothing.
+    pub(crate) fn sync(self, fsync: Fsync) -> Result<(), SendError> {
+        sync_data(&self.file, &self.path, fsync)
+            .map_err(|source| SendError::NotDurable { path: self.path, source: Box::new(source) })
     }
 }
 
 impl Inbox {
     pub(crate) fn of(dir: &TeamDir, name: &AgentName) -> Self {
-        let side = SideLock::new(dir.inbox_lock(name));
-        Self { dir: dir.clone(), name: name.clone(), side, next_bell: Instant::now() }
+        let (dir, name) = (dir.clone(), name.clone());
+        let side = SideLock::new(dir.inbox_lock(&name));
+        let (path, bell) = (dir.inbox(&name), dir.bell(&name));
+        Self { target: Target { dir, name, path, bell }, side }
     }
 
     /// Writes a line. `permit` is asked while the lock is held, before anything is touched.
@@ -179,87 +185,77 @@ impl Inbox {
         policy: &SendPolicy,
         permit: impl FnOnce() -> Result<(), E>,
     ) -> Result<Stored, E> {
-        let Self { dir, name, side, next_bell } = self;
+        let Self { target, side } = self;
         let held = side.acquire(policy.lock_limit).map_err(SendError::from)?;
         permit()?;
-        let stored = write(dir, name, line, policy)?;
+        failpoint::hit("send.locked");
+        let (file, size) = target.write(line, policy)?;
         failpoint::hit("send.written");
         drop(held);
-        let now = Instant::now();
-        if now >= *next_bell && !ring(&dir.bell(name)) {
-            *next_bell = now + BELL_EVERY;
+        if size == 0 {
+            // Who wrote before rang before.
+            ring(&target.bell);
         }
-        Ok(stored)
+        Ok(Stored { file, path: target.path.clone() })
     }
 }
 
-fn write(
-    dir: &TeamDir,
-    name: &AgentName,
-    line: &[u8],
-    policy: &SendPolicy,
-) -> Result<Stored, SendError> {
-    if line.len() > MAX_LINE_BYTES {
-        return Err(SendError::TooLong { size: line.len() });
-    }
-    failpoint::hit("send.locked");
-    let path = dir.inbox(name);
-    let (file, size) = open_inbox(dir, name, policy.fsync)?;
-    // An outsider who keeps the lock for longer is not waited for: appending is right without it.
-    try_for(&file, COURTESY).at(&path)?;
-    let capacity = match policy.lane {
-        Lane::Data => policy.capacity,
-        Lane::Control => policy.capacity.saturating_add(CONTROL_RESERVE),
-    };
-    if size.saturating_add(u64::try_from(line.len()).unwrap_or(u64::MAX)) > capacity {
-        return Err(SendError::Full { name: name.clone(), size, capacity });
-    }
-    append_line(&file, size, line).at(&path)?;
-    let unsynced = match policy.fsync {
-        Fsync::Always => {
-            release(&file);
-            Some((file, path))
+impl Target {
+    /// Writes a line, and says how long the inbox was before. The caller holds the side lock.
+    fn write(&self, line: &[u8], policy: &SendPolicy) -> Result<(File, u64), SendError> {
+        if line.len() > MAX_LINE_BYTES {
+            return Err(SendError::TooLong { size: line.len() });
         }
-        // Closing it gives the courtesy lock back.
-        Fsync::Never => None,
-    };
-    Ok(Stored { unsynced })
-}
+        let (file, size) = self.open(policy.fsync)?;
+        // An outsider who keeps the lock for longer is not waited for: appending is right without it.
+        try_for(&file, COURTESY).at(&self.path)?;
+        let capacity = match policy.lane {
+            Lane::Data => policy.capacity,
+            Lane::Control => policy.capacity.saturating_add(CONTROL_RESERVE),
+        };
+        if size.saturating_add(u64::try_from(line.len()).unwrap_or(u64::MAX)) > capacity {
+            return Err(SendError::Full { name: self.name.clone(), size, capacity });
+        }
+        append_line(&file, size, line).at(&self.path)?;
+        release(&file);
+        Ok((file, size))
+    }
 
-/// Opens the inbox, or makes it. The caller holds the side lock.
-fn open_inbox(dir: &TeamDir, name: &AgentName, fsync: Fsync) -> Result<(File, u64), SendError> {
-    let path = dir.inbox(name);
-    let (file, known) = match open_known(&path, Access::Append) {
-        Ok(opened) => opened,
-        Err(why) if why.is_missing() => {
-            let file = create_new(&path, Access::Append)?;
-            sync_folder(&dir.inboxes(), fsync)?;
-            return Ok((file, 0));
+    /// Opens the inbox, or makes it. The caller holds the side lock.
+    fn open(&self, fsync: Fsync) -> Result<(File, u64), SendError> {
+        let Self { dir, name, path, .. } = self;
+        let (file, known) = match open_known(path, Access::Append) {
+            Ok(opened) => opened,
+            Err(why) if why.is_missing() => {
+                let file = create_new(path, Access::Append)?;
+                sync_folder(&dir.inboxes(), fsync)?;
+                return Ok((file, 0));
+            }
+            Err(why) => return Err(why.into()),
+        };
+        if known.nlink() > 1 {
+            undo_half_claim(dir, name, known.ino())?;
+            let links = file.metadata().at(path)?.nlink();
+            if links > 1 {
+                return Err(StoreError::Linked { path: path.clone(), links }.into());
+            }
         }
-        Err(why) => return Err(why.into()),
-    };
-    if known.nlink() > 1 {
-        undo_half_claim(dir, name, known.ino())?;
-        let links = file.metadata().at(&path)?.nlink();
-        if links > 1 {
-            return Err(StoreError::Linked { path, links }.into());
-        }
+        Ok((file, known.len()))
     }
-    Ok((file, known.len()))
 }
 
 /// Writes the line so that it stands on a line of its own, whatever outsiders write at the same time. On
 /// an error the file is as it was, or, if somebody else wrote meanwhile, our rest is sealed off.
 fn append_line(file: &File, size: u64, line: &[u8]) -> io::Result<()> {
-    let sealed = [b"\n", line].concat();
-    let first = if is_torn(file, size)? { &sealed } else { line };
-    let written = put(file, first).and_then(|mut place| {
+    let sealed = || Cow::Owned([b"\n", line].concat());
+    let first = if is_torn(file, size)? { sealed() } else { Cow::Borrowed(line) };
+    let written = put(file, &first).and_then(|mut place| {
         while !stands_alone(file, &place, size)? {
-            place = put(file, &sealed)?;
+            place = put(file, &sealed())?;
         }
         Ok(())
     });
-    written.inspect_err(|_| drop(roll_back(file, size, first)))
+    written.inspect_err(|_| drop(roll_back(file, size, &first)))
 }
 
 /// Where a write went.

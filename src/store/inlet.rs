@@ -176,13 +176,12 @@ fn prepare(path: &Path, waker: &mut Waker) -> Result<Inbox, StoreError> {
         Err(why) if why.is_missing() => None,
         Err(why) => return Err(why.into()),
     };
-    let found = match found {
-        Some(found) => found,
-        None => {
-            remove(path)?;
-            drop(create_new(path, Access::Append)?);
-            open_known(path, Access::Read)?
-        }
+    let found = if let Some(found) = found {
+        found
+    } else {
+        remove(path)?;
+        drop(create_new(path, Access::Append)?);
+        open_known(path, Access::Read)?
     };
     Ok(Inbox::new(found, waker.watch(path)?))
 }

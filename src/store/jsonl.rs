@@ -187,9 +187,11 @@ mod tests {
                 prop_assert_eq!(&bytes[start..start + piece.len()], piece.as_slice());
                 prop_assert!(piece.len() <= limit && !piece.contains(&b'\n'));
             }
-            let total: usize = pieces(&bytes, limit).iter().map(|(.., piece)| piece.len()).sum();
-            let newlines = bytes.iter().filter(|byte| **byte == b'\n').count();
-            prop_assert_eq!(total + newlines, bytes.len());
+            let without_newlines: Vec<u8> =
+                bytes.iter().copied().filter(|byte| *byte != b'\n').collect();
+            let joined: Vec<u8> =
+                pieces(&bytes, limit).into_iter().flat_map(|(.., piece)| piece).collect();
+            prop_assert_eq!(joined, without_newlines);
         }
 
         #[test]

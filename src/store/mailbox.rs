@@ -46,12 +46,19 @@ pub struct MailPolicy {
 pub struct Mail {
     /// What it says.
     pub message: Message,
-    /// As it was received, with its id.
-    pub object: Map<String, Value>,
+    /// The line as it was received, with its id: one JSON object.
+    pub text: String,
     /// The claim it came from.
     pub generation: String,
     /// Where in the claim.
     pub offset: u64,
+}
+
+impl Mail {
+    /// The message as an object, also with the fields that this version does not know.
+    pub fn object(&self) -> Map<String, Value> {
+        serde_json::from_str(&self.text).unwrap_or_default()
+    }
 }
 
 /// Something to log, and to tell the lead.

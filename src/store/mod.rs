@@ -16,21 +16,22 @@
 //!   transcript/archive/NAME-N.jsonl   earlier conversations, N counts up
 //!   tasks/                    the task list
 //!   run/NAME.lock             held (flock) for life; content: who holds it, for information
-//!   run/.state/               NAME.gen (counter of claims), NAME.attempts (deliveries that did not
-//!                             end), NAME.bell (pipe, where file events are not to be had), NAME.beat,
+//!   run/.state/               config.lock (side lock of the roster), NAME.gen (counter of claims),
+//!                             NAME.attempts (deliveries that did not end), NAME.bell (pipe, where
+//!                             file events are not to be had), NAME.beat,
 //!                             NAME.looked (how far a person has read)
 //!   log/NAME.jsonl, log/.err/NAME     structured log; what a spawned member printed
 //! ```
 //!
 //! *GEN* is a 12-digit counter, `-`, 8 random hexadecimal digits, and never comes twice.
 //!
-//! **Two ways to write, no third.** *Append* ([`jsonl`], [`inbox`], [`transcript`], [`dead`]): the whole
+//! **Two ways to write, no third.** *Append* ([`inbox`], [`transcript`], [`dead`]): the whole
 //! line in one write, a torn tail sealed with a newline before it. *Replace* ([`atomic`]): a file beside
 //! it, synced, renamed. The claim of a mailbox ([`mailbox`]) is the reasoned exception: it renames the
 //! inbox away, so that nobody copies and the path is never missing.
 //!
 //! *Invariants:* the store persists and never decides. Every path comes from [`TeamDir`], every name in
-//! one from [`AgentName`]. Lock files are never removed and no lock is ever broken by its age: the
+//! one from [`AgentName`](crate::wire::AgentName). Lock files are never removed and no lock is ever broken by its age: the
 //! kernel releases it with its holder. An inbox is opened by our programs only under its side lock.
 
 pub mod atomic;
@@ -44,7 +45,7 @@ pub mod failpoint;
 mod generation;
 pub mod inbox;
 mod inlet;
-pub mod jsonl;
+mod jsonl;
 mod judge;
 pub mod life;
 pub mod lock;

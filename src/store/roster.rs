@@ -3,10 +3,10 @@
 //! A roster that cannot be read never blocks a team: it is put beside and rebuilt from the last good
 //! copy, else from the life locks. What it means is decided elsewhere.
 
-use super::atomic::{Fsync, remove, replace};
+use super::atomic::{Fsync, replace};
 use super::life::{Life, probe};
 use super::lock::{LOCK_LIMIT, exclusive};
-use super::{Clock, StoreError, SystemClock, TeamDir};
+use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, FileError, open, open_known};
 use crate::wire::roster::{Member, Roster, Status};
 use crate::wire::{AgentName, FORMAT_VERSION, Open};
@@ -15,9 +15,6 @@ use std::fs::{self, File, Metadata};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-
-/// Longest tick of a file system's clock, in seconds, and more.
-const TICK: f64 = 0.02;
 
 /// What a member's status is, seen with its life and its lead's: who is dead has failed, whatever the
 /// roster says, unless a live lead is just starting it, or it ended in order.
@@ -80,10 +77,12 @@ pub fn update<R>(
     let after = written(&roster);
     if after != before {
         if !before.is_empty() {
-            keep_copy(&path)?;
+            // Not synced: it is for damage by hand, and after a power cut the life locks will do.
+            replace(&copy(&path), &before, Fsync::Never)?;
         }
         super::failpoint::hit("config.copied");
         replace(&path, &after, fsync)?;
+        super::failpoint::hit("config.replaced");
     }
     drop(held);
     Ok(answer)
@@ -93,64 +92,37 @@ pub fn update<R>(
 #[derive(Debug)]
 pub(crate) struct Cached {
     path: PathBuf,
-    /// Open, so that its inode number is not given to a later file.
     file: Option<(File, Stamp)>,
-    /// It was still in place when its times could tell.
-    is_settled: bool,
     roster: Open<Roster>,
 }
 
-/// What tells one state of a file from another. Replacing a file changes its times as well.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
-
-impl Stamp {
-    fn of(known: &Metadata) -> Self {
-        Self {
-            inode: known.ino(),
-            size: known.len(),
-            modified: (known.mtime(), known.mtime_nsec()),
-            changed: (known.ctime(), known.ctime_nsec()),
-        }
-    }
-
-    /// Whether a change from now on has another time than the last one: file systems count in ticks.
-    fn is_settled(&self) -> bool {
-        let (seconds, nanoseconds) = self.changed;
-        #[expect(clippy::cast_precision_loss, reason = "microseconds are enough")]
-        let changed = seconds as f64 + nanoseconds as f64 * 1e-9;
-        SystemClock.now() - changed > TICK
-    }
-}
+/// What changes when a file is replaced (its last name goes), edited, or gets another name.
+type Stamp = (u64, u64, i64, i64, i64, i64);
 
 impl Cached {
     pub(crate) fn of(dir: &TeamDir) -> Self {
-        Self { path: dir.config(), file: None, is_settled: false, roster: Open::default() }
+        Self { path: dir.config(), file: None, roster: Open::default() }
     }
 
     /// The roster as it is now.
     pub(crate) fn current(&mut self, dir: &TeamDir) -> Result<&Open<Roster>, StoreError> {
         let is_same = self.file.as_ref().is_some_and(|(file, then)| {
-            // The open file is asked for less, but does not tell of two changes in one tick.
-            let now = if self.is_settled { file.metadata() } else { fs::symlink_metadata(&self.path) };
-            now.is_ok_and(|now| Stamp::of(&now) == *then)
+            // A file with another name would keep a name when it is replaced.
+            then.0 == 1 && file.metadata().is_ok_and(|now| stamp(&now) == *then)
         });
         if !is_same {
             // Opened before it is read: a change in between makes the next look read it again.
             let opened = open_known(&self.path, Access::Read).ok();
-            self.file = opened.map(|(file, known)| (file, Stamp::of(&known)));
+            self.file = opened.map(|(file, known)| (file, stamp(&known)));
             self.roster = read(dir)?;
-            self.is_settled = false;
-        } else if !self.is_settled {
-            self.is_settled = self.file.as_ref().is_some_and(|(_, stamp)| stamp.is_settled());
         }
         Ok(&self.roster)
     }
+}
+
+fn stamp(known: &Metadata) -> Stamp {
+    let (mtime, ctime) = (known.mtime(), known.ctime());
+    (known.nlink(), known.len(), mtime, known.mtime_nsec(), ctime, known.ctime_nsec())
 }
 
 fn written(roster: &Open<Roster>) -> Vec<u8> {
@@ -189,15 +161,6 @@ fn newer_version(text: &[u8]) -> Option<u64> {
 
 fn copy(path: &Path) -> PathBuf {
     path.with_extension("json.bak")
-}
-
-/// Keeps the roster that is about to be replaced, by a second name: no byte is copied.
-fn keep_copy(path: &Path) -> Result<(), FileError> {
-    let copy = copy(path);
-    remove(&copy)?;
-    // Without hard links there is no copy; the life locks are left to rebuild from.
-    drop(fs::hard_link(path, &copy));
-    Ok(())
 }
 
 /// Moves a damaged roster to `config.json.bad-N`.

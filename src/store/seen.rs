@@ -1,7 +1,7 @@
 //! Which messages were taken in lately: catches a send that was repeated after a crash.
 
 use crate::wire::message::Message;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::io;
 
@@ -19,12 +19,18 @@ pub(crate) enum Known {
     Other,
 }
 
+#[expect(
+    clippy::disallowed_types,
+    reason = "measured: a tenth of taking in mail was spent in the tree, and the order reaches nobody"
+)]
+type Contents = std::collections::HashMap<u64, u64>;
+
 /// Ids with fingerprints of what they stood for. Only hashes are kept, with keys of this process, so
 /// that nobody can make two ids that look alike.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     keys: RandomState,
-    contents: BTreeMap<u64, u64>,
+    contents: Contents,
     order: VecDeque<u64>,
     kept: usize,
 }

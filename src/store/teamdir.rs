@@ -2,6 +2,7 @@
 
 use super::StoreError;
 use super::atomic::{self, Fsync};
+use super::lock::{LOCK_LIMIT, exclusive};
 use crate::os::file::{Access, At, FileError, check_owner, open_or_create};
 use crate::wire::AgentName;
 use std::fs::{self, DirBuilder, File, Metadata, Permissions};
@@ -84,6 +85,8 @@ impl TeamDir {
 
     fn ignore_run_time_files(&self) -> Result<(), StoreError> {
         let path = self.root.join(".gitignore");
+        // Several programs may make the folder at once, and replacing needs a lock.
+        let held = exclusive(&self.config_lock(), LOCK_LIMIT)?;
         let there = match fs::read_to_string(&path) {
             Err(why) if why.kind() == io::ErrorKind::NotFound => String::new(),
             other => other.at(&path)?,
@@ -95,7 +98,9 @@ impl TeamDir {
         // The last rule that matches wins, so ours hold behind whatever stood there.
         let separator = if there.is_empty() || there.ends_with('\n') { "" } else { "\n" };
         let text = format!("{there}{separator}{IGNORE}");
-        Ok(atomic::replace(&path, text.as_bytes(), Fsync::Never)?)
+        atomic::replace(&path, text.as_bytes(), Fsync::Never)?;
+        drop(held);
+        Ok(())
     }
 
     /// The folder itself.
@@ -216,6 +221,14 @@ impl TeamDir {
         Ok(open_or_create(&self.log(name), Access::Append)?)
     }
 
+    /// Opens the file for what a spawned member prints.
+    ///
+    /// # Errors
+    /// The file refused.
+    pub fn open_printed(&self, name: &AgentName) -> Result<File, StoreError> {
+        Ok(open_or_create(&self.printed(name), Access::Append)?)
+    }
+
     /// Whose logs there are.
     ///
     /// # Errors
@@ -303,6 +316,22 @@ mod tests {
         }
         assert_eq!(fs::read_to_string(dir.root().join(".gitignore")).unwrap(), IGNORE);
         assert_eq!(dir.workspace(), top.path());
+    }
+
+    #[test]
+    fn many_may_make_the_same_folder_at_once() {
+        for _ in 0..20 {
+            let top = tempfile::tempdir().unwrap();
+            let root = top.path().join(".team");
+            std::thread::scope(|scope| {
+                let makers: Vec<_> =
+                    (0..8).map(|_| scope.spawn(|| TeamDir::create(&root))).collect();
+                for maker in makers {
+                    maker.join().unwrap().unwrap();
+                }
+            });
+            assert_eq!(fs::read_to_string(root.join(".gitignore")).unwrap(), IGNORE);
+        }
     }
 
     #[test]

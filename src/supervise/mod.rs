@@ -3,15 +3,16 @@
 //! *Invariant:* a teammate is on the roster before its process exists, and is reported ready only by
 //! itself; nothing here talks to a model.
 
+mod entry;
 pub(crate) mod hello;
 pub(crate) mod recover;
 mod start;
 pub(crate) mod takedown;
 
 use crate::bus::{Bus, Outgoing};
-use crate::os::{Clock, descendants};
 use crate::os::pidfd::{ExitKind, Pidfd};
 use crate::os::program::TeammateProgram;
+use crate::os::{Clock, descendants};
 use crate::protocol::ladder::Haste;
 use crate::settings::model::{Credentials, ModelChoice};
 use crate::store::{Life, life, roster};
@@ -173,6 +174,7 @@ impl Supervisor {
         let status = roster.member(name.as_str()).map(|member| member.status);
         match status {
             Some(Status::Idle) => {
+                self.note_role(&order)?;
                 self.deliver_prompt(order).await?;
                 Ok(format!("{name} was idle and has the new prompt (same process, same memory)."))
             }
@@ -185,6 +187,16 @@ impl Supervisor {
                 "a process holds the name {name} but is not on the roster; choose another name"
             ))),
         }
+    }
+
+    /// What an idle member is for from now on; its memory and its instructions stay.
+    fn note_role(&self, order: &SpawnOrder) -> Result<(), ToolError> {
+        let noted = roster::update(self.plan.bus.dir(), self.plan.bus.fsync(), |roster| {
+            if let Some(member) = roster.member_mut(order.name.as_str()) {
+                member.role.clone_from(&order.role);
+            }
+        });
+        noted.map_err(|why| ToolError::Reply(why.to_string()))
     }
 
     async fn deliver_prompt(&self, order: SpawnOrder) -> Result<(), ToolError> {
@@ -271,6 +283,8 @@ impl Supervisor {
         if let Err(why) = takedown::ended(&process).await {
             tracing::warn!(%name, %why, "the end of the teammate cannot be waited for");
         }
+        // Asked at once: whoever takes it down forgets about it when it sees the same end.
+        let expected = self.expected.borrow().contains(&name);
         let exit = process.wait();
         // Guards and escapees of a dead teammate come to the lead, which adopts orphans.
         let marker = self.plan.marker.clone();
@@ -281,7 +295,6 @@ impl Supervisor {
         let incarnation =
             self.children.borrow_mut().remove(&name).map_or_else(String::new, |c| c.incarnation);
         tracing::info!(%name, ?exit, "teammate ended");
-        let expected = self.expected.borrow().contains(&name);
         if !expected {
             self.note_unexpected_end(&name, &incarnation, exit.ok());
         }

@@ -14,6 +14,8 @@ const LEAVING_WITHIN: Duration = Duration::from_secs(35);
 /// What a new lead found.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
+    /// The earlier lead died without seeing its team out.
+    pub(crate) lead_died: bool,
     /// Members whose process was gone though the roster said otherwise.
     pub(crate) ghosts: Vec<AgentName>,
     /// Members of a dead lead that were waited for or ended.
@@ -29,6 +31,9 @@ impl Found {
             names.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
         };
         let mut parts = Vec::new();
+        if self.lead_died {
+            parts.push("its lead had died".into());
+        }
         if !self.ghosts.is_empty() {
             parts.push(format!("{} had died", list(&self.ghosts)));
         }
@@ -42,15 +47,18 @@ impl Found {
     }
 }
 
-/// Repairs the roster and sees members of a dead lead out.
+/// Repairs the roster and sees members of a dead lead out. `before` is how that lead stood on the
+/// roster, if there was one.
 pub(crate) async fn recover(
     bus: &Bus,
     clock: &dyn Clock,
     takedown: &Takedown,
+    before: Option<Status>,
 ) -> Result<Found, StoreError> {
     let dir = bus.dir();
     let roster = roster::read(dir)?;
-    let mut found = Found::default();
+    let lead_died = before.is_some_and(|status| !status.is_over());
+    let mut found = Found { lead_died, ..Found::default() };
     let mut leaving = Vec::new();
     for member in &roster.members {
         let Ok(name) = AgentName::member(&member.name) else { continue };

@@ -125,14 +125,14 @@ async fn launch(
     let dir = plan.bus.dir();
     let errors = dir.printed(&order.name);
     let (ours, theirs) = child::socket_pair().map_err(StartError::Process)?;
-    let output = File::options().create(true).append(true).open(&errors);
+    let output = dir.open_printed(&order.name)?;
     let program = Program {
         path: plan.program.path(),
         arg0: "teammate".into(),
         args: arguments(plan, order, model, theirs.as_raw_fd()),
         env: plan.environment.iter().map(|(key, value)| (key.into(), value.into())).collect(),
         cwd: dir.workspace().to_path_buf(),
-        stdout_err: output.map_err(StartError::Process)?,
+        stdout_err: output,
     };
     let spawned = child::spawn_detached(program, theirs).map_err(StartError::Process)?;
     let hello = Hello {

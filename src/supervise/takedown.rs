@@ -3,21 +3,25 @@
 //! Used by the lead for its teammates and by `team stop` from outside. Who lives is decided by the
 //! life lock; a process is signalled only after its start time and boot id were compared.
 
+use super::entry::{self, Gone};
 use crate::bus::{Bus, new_id};
 use crate::os::child::kill_group;
 use crate::os::pidfd::Pidfd;
 use crate::os::ready::Ready;
 use crate::os::{Clock, Signal, descendants};
-use crate::protocol::ladder::{Haste, Ladder, Rung};
+use crate::protocol::ladder::{Haste, Ladder, Rung, Waits};
 use crate::store::{Life, LifeRecord, TeamDir, life, roster};
 use crate::wire::AgentName;
 use crate::wire::message::{Body, Correlation};
-use crate::wire::roster::{ExitCause, LastExit, Status};
+use crate::wire::roster::{ExitCause, Roster, Status};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+
+/// How long the roster is waited for before the ladder begins without it.
+const ROSTER_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Who wants somebody gone, and why.
 #[derive(Clone)]
@@ -97,12 +101,15 @@ impl Takedown {
             return Departure { name, how: How::WasGone };
         };
         let began = self.clock.now();
-        let status = self.say_stopping(&name, &record);
         let process = open_checked(&record);
+        let status = self.say_stopping(&name, &record).await;
         let now = self.clock.monotonic();
         let mut haste = self.haste.clone();
-        let mut ladder = Ladder::begin(status, *haste.borrow_and_update(), now);
-        self.perform(ladder.rung(), &name, &record, process.as_ref());
+        let hurry = *haste.borrow_and_update();
+        let is_lead = name.is_lead();
+        let waits = if is_lead { Waits::for_lead() } else { Waits::for_member(status, hurry) };
+        let mut ladder = Ladder::begin(waits, hurry, now);
+        self.perform(&ladder, &name, &record, process.as_ref());
         let waited_for = name.clone();
         let gone = wait_gone(dir, &waited_for, process.as_ref());
         tokio::pin!(gone);
@@ -119,25 +126,44 @@ impl Takedown {
             };
             match next {
                 Some(Rung::GiveUp) => break How::Stuck,
-                Some(rung) => self.perform(rung, &name, &record, process.as_ref()),
+                Some(_) => self.perform(&ladder, &name, &record, process.as_ref()),
                 None => {}
             }
         };
         // Commands live in sessions of their own: what carries this life's marker goes with it.
-        let stuck = descendants::end_marked(&record.marker);
-        if !stuck.is_empty() {
-            tracing::warn!(%name, ?stuck, "commands that could not be ended");
+        let marker = record.marker.clone();
+        match tokio::task::spawn_blocking(move || descendants::end_marked(&marker)).await {
+            Ok(stuck) if stuck.is_empty() => {}
+            stuck => tracing::warn!(%name, ?stuck, "commands that could not be ended"),
         }
-        self.say_gone(&name, &record, how, began);
+        if how != How::Stuck {
+            let (name, incarnation) = (name.clone(), record.incarnation.clone());
+            let (cause, now) = (self.cause, self.clock.now());
+            let gone = Gone { name, incarnation, how, cause, began, now };
+            self.write(move |roster| entry::gone(roster, &gone)).await;
+        }
         tracing::info!(%name, how = how.words(), "member taken down");
         Departure { name, how }
     }
 
-    fn perform(&self, rung: Rung, name: &AgentName, record: &LifeRecord, process: Option<&Pidfd>) {
+    fn perform(
+        &self,
+        ladder: &Ladder,
+        name: &AgentName,
+        record: &LifeRecord,
+        process: Option<&Pidfd>,
+    ) {
+        let rung = ladder.rung();
+        let within = ladder.until().saturating_duration_since(self.clock.monotonic());
         tracing::info!(%name, ?rung, pid = record.pid, "shutdown ladder");
         let done = match rung {
-            Rung::Ask => self.ask(name, record),
-            Rung::Terminate => process.map_or(Ok(()), terminate).map_err(|why| why.to_string()),
+            Rung::Ask if !name.is_lead() => {
+                self.ask(name, record, within);
+                Ok(())
+            }
+            Rung::Ask | Rung::Terminate => {
+                process.map_or(Ok(()), terminate).map_err(|why| why.to_string())
+            }
             Rung::Kill => process.map_or(Ok(()), kill).map_err(|why| why.to_string()),
             Rung::GiveUp => Ok(()),
         };
@@ -146,66 +172,43 @@ impl Takedown {
         }
     }
 
-    fn ask(&self, name: &AgentName, record: &LifeRecord) -> Result<(), String> {
-        let waits = Duration::from_secs(20).as_secs_f64();
+    /// Writes the request beside the event loop: the inbox may be locked by the very process that is
+    /// to be taken down, and the ladder must go on.
+    fn ask(&self, name: &AgentName, record: &LifeRecord, within: Duration) {
+        let (bus, by, to) = (Arc::clone(&self.bus), self.by.clone(), name.clone());
         let body = Body::ShutdownRequest {
             reason: Some(self.reason.clone()),
-            deadline: Some(self.clock.now() + waits),
+            deadline: Some(self.clock.now() + within.as_secs_f64()),
         };
-        let correlation =
-            Correlation { request_id: new_id(&self.by), incarnation: record.incarnation.clone() };
-        let sent = self.bus.control(&self.by, name, body, correlation);
-        sent.map(|_| ()).map_err(|why| why.to_string())
+        let incarnation = record.incarnation.clone();
+        tokio::task::spawn_blocking(move || {
+            let correlation = Correlation { request_id: new_id(&by), incarnation };
+            if let Err(why) = bus.control(&by, &to, body, correlation) {
+                tracing::warn!(%to, %why, "the shutdown request could not be sent");
+            }
+        });
     }
 
-    /// From now on only control mail reaches it. Gives the status it had.
-    fn say_stopping(&self, name: &AgentName, record: &LifeRecord) -> Status {
+    /// The status the member had; it is `stopping` from now on, as soon as the roster can be written.
+    async fn say_stopping(&self, name: &AgentName, record: &LifeRecord) -> Status {
+        let (name, incarnation) = (name.clone(), record.incarnation.clone());
         let now = self.clock.now();
-        let updated = roster::update(self.bus.dir(), self.bus.fsync(), |roster| {
-            if name.is_lead() {
-                let Some(lead) = roster.lead.as_mut() else { return Status::Working };
-                return std::mem::replace(&mut lead.status, Status::Stopping);
-            }
-            match roster.member_mut(name.as_str()) {
-                Some(member) if member.incarnation == record.incarnation => {
-                    member.since = now;
-                    std::mem::replace(&mut member.status, Status::Stopping)
-                }
-                _ => Status::Working,
-            }
-        });
-        updated.unwrap_or(Status::Working)
+        let write = self.write(move |roster| entry::stopping(roster, &name, &incarnation, now));
+        match tokio::time::timeout(ROSTER_PATIENCE, write).await {
+            Ok(Some(status)) => status,
+            Ok(None) | Err(_) => Status::Working,
+        }
     }
 
-    fn say_gone(&self, name: &AgentName, record: &LifeRecord, how: How, began: f64) {
-        let (now, cause) = (self.clock.now(), self.cause);
-        let updated = roster::update(self.bus.dir(), self.bus.fsync(), |roster| {
-            if how == How::Stuck {
-                return;
-            }
-            if name.is_lead() {
-                if let Some(lead) = roster.lead.as_mut() {
-                    lead.status = Status::Shutdown;
-                }
-                return;
-            }
-            let Some(member) = roster.member_mut(name.as_str()) else { return };
-            if member.incarnation != record.incarnation {
-                return;
-            }
-            let signal = (how == How::Killed).then_some(9);
-            let own = member.last_exit.take().filter(|exit| exit.at >= began && signal.is_none());
-            let (code, signal, at) = match own {
-                Some(exit) => (exit.code, exit.signal, exit.at),
-                None => (None, signal, now),
-            };
-            member.last_exit = Some(LastExit { code, signal, cause, at });
-            (member.status, member.activity, member.pid) = (Status::Shutdown, None, None);
-            member.since = now;
-        });
-        if let Err(why) = updated {
-            tracing::warn!(%name, %why, "the roster could not be told of the end");
-        }
+    /// Changes the roster beside the event loop, for the same reason as [`Takedown::ask`].
+    async fn write<R: Send + 'static>(
+        &self,
+        change: impl FnOnce(&mut Roster) -> R + Send + 'static,
+    ) -> Option<R> {
+        let bus = Arc::clone(&self.bus);
+        let write = move || roster::update(bus.dir(), bus.fsync(), |roster| change(roster));
+        let written = tokio::task::spawn_blocking(write).await.ok()?;
+        written.inspect_err(|why| tracing::warn!(%why, "the roster could not be written")).ok()
     }
 }
 

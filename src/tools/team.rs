@@ -127,6 +127,8 @@ async fn off_thread<T: Send + 'static>(
 ) -> Result<T, ToolError> {
     match tokio::task::spawn_blocking(work).await {
         Ok(Err(why)) if why.is_without_team() => Err(ToolError::Fatal(why.to_string())),
+        // The other hints are for a person with a shell.
+        Ok(Err(BusError::Name(why))) => Err(ToolError::Reply(format!("{why}; {}", why.hint()))),
         Ok(done) => done.map_err(|why| ToolError::Reply(why.to_string())),
         Err(why) => Err(ToolError::Reply(format!("the send was abandoned: {why}"))),
     }

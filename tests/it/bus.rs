@@ -20,9 +20,10 @@ fn bus(dir: &TeamDir) -> Bus {
 }
 
 fn set(dir: &TeamDir, member: &str, status: Status) {
-    roster::update(dir, Fsync::Never, |roster| match roster.member_mut(member) {
-        Some(member) => member.status = status,
-        None => {
+    roster::update(dir, Fsync::Never, |roster| {
+        if let Some(member) = roster.member_mut(member) {
+            member.status = status;
+        } else {
             let member = Member { name: member.into(), status, ..Member::default() };
             roster.members.push(member.into());
         }
@@ -100,9 +101,9 @@ fn a_refused_send_lists_who_can_be_reached_and_makes_nothing() {
     let _life = take(&dir, "alice");
     let say = |to: &str| bus.send(&AgentName::lead(), to, Outgoing::text("x"));
     for (to, why) in [
-        ("nobody", "nobody is not on the roster; who can be written to: lead, user, alice"),
+        ("nobody", "nobody is not on the roster; who can be written to: user, alice"),
         ("dead", "dead is dead (the roster still says working)"),
-        ("Alice", "try \"alice\""),
+        ("Alice", "not a valid name"),
         ("../x", "not a valid name"),
         ("a\nb", "not a valid name"),
         ("all", "use broadcast"),
@@ -196,4 +197,12 @@ fn threads_that_share_a_bus_and_processes_that_do_not_all_get_through() {
         let numbers: Vec<u32> = mail.map(|message| message.content.parse().unwrap()).collect();
         assert!(numbers.is_sorted() && numbers.len() == 50);
     }
+}
+
+#[test]
+fn a_bad_name_is_explained_once() {
+    let (_folder, dir) = team();
+    let why = bus(&dir).send(&name("bob"), "Alice", Outgoing::text("hi")).unwrap_err();
+    assert_eq!(why.hint(), "try \"alice\"");
+    assert!(!why.to_string().contains("try"), "{why}");
 }

@@ -76,19 +76,17 @@ fn a_thousand_random_kills_lose_nothing() {
     while kills < KILLS {
         pause(Duration::from_micros(dice.below(12_000)));
         let victim = usize::try_from(dice.below(4)).unwrap();
-        for at in 0..kids.len() {
-            let is_over = kids[at].is_over();
-            if is_over || at == victim {
-                by_points += u32::from(is_over);
-                if is_over {
-                    let status = kids[at].wait();
-                    assert!(was_killed(status), "seed {seed}: {:?} ended by itself", job(at));
-                } else {
-                    kids[at].kill();
-                }
-                kills += 1;
-                kids[at] = begin(&mut dice, at);
+        for (at, kid) in kids.iter_mut().enumerate() {
+            if kid.is_over() {
+                assert!(was_killed(kid.wait()), "seed {seed}: {:?} ended by itself", job(at));
+                by_points += 1;
+            } else if at == victim {
+                kid.kill();
+            } else {
+                continue;
             }
+            kills += 1;
+            *kid = begin(&mut dice, at);
         }
     }
     for kid in &mut kids {

@@ -38,6 +38,8 @@ pub(crate) enum Job {
     Count { times: u32 },
     /// Sends until it fails, and says how.
     SendUntilRefused { to: String, bytes: usize },
+    /// Says how it is woken, and when it was.
+    Wake { name: String },
     /// Drains once, says what came or why not.
     DrainOnce { name: String },
 }
@@ -114,9 +116,16 @@ pub(crate) fn start_armed(team: &TeamDir, job: Job, points: Option<(&str, u64)>)
 
 /// Starts a child below a shell that runs `limits` first.
 pub(crate) fn start_limited(team: &TeamDir, job: Job, limits: &str) -> Kid {
+    start_below(&["sh"], team, job, limits)
+}
+
+/// The same with a program of its own around the shell.
+pub(crate) fn start_below(around: &[&str], team: &TeamDir, job: Job, limits: &str) -> Kid {
     let inner = command(team, job, None);
-    let mut shell = Command::new("sh");
-    shell.args(["-c", &format!("{limits}; exec \"$0\" \"$@\"")]).arg(inner.get_program());
+    let (program, words) = around.split_first().unwrap();
+    let mut shell = Command::new(program);
+    shell.args(words).args(["-c", &format!("{limits}; exec \"$0\" \"$@\"")]);
+    shell.arg(inner.get_program());
     shell.args(inner.get_args());
     shell.envs(inner.get_envs().filter_map(|(key, value)| Some((key, value?))));
     run(shell)
@@ -180,6 +189,16 @@ fn entry() {
                     }
                 }
             }
+        }
+        Job::Wake { name } => {
+            let mut mailbox = open(&dir, &name);
+            drop(mailbox.drain().unwrap());
+            println!("> {:?}", mailbox.wake_mode());
+            let mut fds = [PollFd::new(mailbox.watch_fd(), PollFlags::POLLIN)];
+            let woken = poll(&mut fds, 10_000_u16).unwrap();
+            println!("> woken {woken}");
+            mailbox.acknowledge_events().unwrap();
+            println!("> {}", mailbox.drain().unwrap().mail.len());
         }
         Job::DrainOnce { name } => {
             let mut mailbox = open(&dir, &name);
@@ -284,6 +303,7 @@ fn read(dir: &TeamDir, name: &str, settle: bool) {
     }
 }
 
+#[derive(Clone, Copy)]
 enum Watch {
     Mail,
     MailAndStdin,

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -12,6 +13,9 @@ use std::time::{Duration, Instant};
 /// The longest any single expectation may take. Far above what is normal, so that only a real hang
 /// fails, however loaded the machine is.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where programs that are not ours are found.
+pub(crate) const SYSTEM_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// A workspace with (later) a team in it; at the end no process of it may be left.
 pub(crate) struct Team {
@@ -47,9 +51,25 @@ impl Team {
 
     /// A program in this workspace, with an environment of its own.
     pub(crate) fn command(&self, program_name: &str, args: &[&str]) -> Command {
-        let mut command = Command::new(program(program_name));
-        command.args(args).current_dir(self.workspace()).env_clear();
-        command.env("PATH", "/usr/local/bin:/usr/bin:/bin").env("TERM", "xterm-256color");
+        let mut command = self.foreign(&program(program_name));
+        // Of a process that holds a key, nobody but root may see more than this.
+        command.arg0(self.workspace().join(program_name)).args(args);
+        command
+    }
+
+    /// A line for the shell, which finds our programs too.
+    pub(crate) fn shell(&self, line: &str) -> Command {
+        let ours = program("team").parent().unwrap().display().to_string();
+        let mut command = self.foreign(Path::new("bash"));
+        command.args(["-c", line]).env("PATH", format!("{ours}:{SYSTEM_PATH}"));
+        command
+    }
+
+    /// Any program in this workspace, in an environment like that of ours.
+    fn foreign(&self, path: &Path) -> Command {
+        let mut command = Command::new(path);
+        command.current_dir(self.workspace()).env_clear();
+        command.env("PATH", SYSTEM_PATH).env("TERM", "xterm-256color");
         command.env("HOME", self.workspace()).env("LANG", "C.UTF-8");
         for (name, value) in self.extra.borrow().iter() {
             command.env(name, value);
@@ -71,7 +91,17 @@ impl Team {
         let input = input.to_owned();
         // A command that does not read its input closes the pipe early.
         let feed = std::thread::spawn(move || drop(stdin.write_all(input.as_bytes())));
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
+        let (ended, end) = std::sync::mpsc::channel::<()>();
+        // A command that hangs fails its test instead of the whole run.
+        let watchdog = std::thread::spawn(move || {
+            if end.recv_timeout(2 * PATIENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap_or_default();
+            }
+        });
         let output = child.wait_with_output().unwrap();
+        drop(ended);
+        watchdog.join().unwrap();
         feed.join().unwrap();
         Ran::of(args, &output)
     }
@@ -221,7 +251,7 @@ impl Ran {
     /// The command must have ended with this code.
     #[track_caller]
     pub(crate) fn expect(self, code: i32) -> Self {
-        assert_eq!(self.code, Some(code), "{self:#?}");
+        assert_eq!(self.code, Some(code), "team {}: {self:#?}", self.args);
         self
     }
 

@@ -90,9 +90,9 @@ pub(crate) fn taken_in(dir: &TeamDir, name: &str) -> Vec<Taken> {
 pub(crate) fn messages(dir: &TeamDir, name: &str) -> Vec<Message> {
     let name = AgentName::mailbox(name).unwrap();
     let lines = transcript::read_all(dir, &name).unwrap();
-    let mail = lines.into_iter().filter_map(|line| match line.entry {
-        Entry::Mail { message, .. } => Some(Message::read(&message).unwrap()),
-        _ => None,
+    let mail = lines.into_iter().filter_map(|line| {
+        let Entry::Mail { message, .. } = line.entry else { return None };
+        Some(Message::read(&message).unwrap())
     });
     mail.collect()
 }

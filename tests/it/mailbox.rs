@@ -1,6 +1,8 @@
 //! The mailbox in one process: what is taken in, kept, refused, told again.
 
-use crate::child::{Job, Owner, append, line, open, open_with, policy, start_limited, team, write};
+use crate::child::{
+    Job, Owner, append, line, open, open_with, policy, start_below, start_limited, team, write,
+};
 use crate::history::{Sent, judge, messages, taken_in};
 use agent_team::store::inbox::{self, Lane, SendError, SendPolicy};
 use agent_team::store::mailbox::{Notice, Settled};
@@ -9,6 +11,7 @@ use agent_team::wire::AgentName;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::BTreeMap;
 use std::fs;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -92,7 +95,7 @@ fn a_repeated_send_counts_once_and_a_reused_id_is_a_dead_letter() {
     let drained = owner.drain().unwrap();
     assert_eq!(drained.mail.len(), 1);
     let repeated = Notice::Repeated { id: "bob:1".into(), from: "bob".into() };
-    assert_eq!(drained.notices, [repeated.clone()]);
+    assert_eq!(drained.notices, std::slice::from_ref(&repeated));
     settle(&mut owner);
     drop(owner);
 
@@ -231,6 +234,27 @@ fn the_owner_wakes_for_every_kind_of_sender_and_is_quiet_otherwise() {
     assert_eq!(owner.wake_mode(), WakeMode::Events);
 }
 
+/// Another program has all file events of this user: our senders ring a bell instead.
+#[test]
+fn without_file_events_a_bell_wakes_the_owner() {
+    let around = ["unshare", "--user", "--map-root-user", "sh"];
+    let limit = "echo 0 > /proc/sys/user/max_inotify_instances";
+    let can = Command::new(around[0]).args(&around[1..]).args(["-c", limit]).output();
+    if !can.is_ok_and(|output| output.status.success()) {
+        eprintln!("SKIPPED: no user namespace in which file events could be taken away");
+        return;
+    }
+    let (_folder, dir) = team();
+    let mut kid = start_below(&around, &dir, Job::Wake { name: "alice".into() }, limit);
+    assert_eq!(kid.hear(), "Bell");
+    send(&dir, &line("bob", 0, 9));
+    assert_eq!(kid.hear(), "woken 1");
+    assert_eq!(kid.hear(), "1");
+    assert!(kid.wait().success());
+    drop(open(&dir, "alice"));
+    assert!(!dir.bell(&alice()).exists(), "taken down by an owner that needs none");
+}
+
 #[test]
 fn a_full_inbox_refuses_mail_and_keeps_room_for_control() {
     let (_folder, dir) = team();
@@ -314,7 +338,7 @@ fn the_transcript_holds_the_message_as_it_came() {
     let mail = owner.drain().unwrap().mail.remove(0);
     let id = format!("raw-{}-0", mail.generation);
     assert_eq!(mail.message.id.as_deref(), Some(id.as_str()));
-    assert_eq!(mail.object["id"], id.as_str());
+    assert_eq!(mail.object()["id"], id.as_str());
     let line = fs::read_to_string(dir.transcript(&alice())).unwrap();
     assert!(line.contains(&text.replacen('{', &format!("{{\"id\":\"{id}\","), 1)), "{line}");
     assert_eq!(messages(&dir, "alice"), [mail.message]);

@@ -65,6 +65,7 @@ fn the_nine_prompts_in_a_terminal() {
         std::fs::read_to_string(team.workspace().join("schema.sql"))
             .is_ok_and(|text| text.to_lowercase().contains("create table users"))
     });
+    assert_eq!(team.member("alice")["role"], "backend developer");
     team.eventually("the result reached the lead by itself", || {
         team.lines("transcript/lead.jsonl").iter().any(|line| {
             line["kind"] == "mail"

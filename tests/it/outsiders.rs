@@ -119,10 +119,9 @@ fn a_writer_that_stays_is_waited_for() {
     owner.mark_taken().unwrap();
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(1200) {
-        match owner.settle().unwrap() {
-            Settled::Again { after } => std::thread::park_timeout(after),
-            other => panic!("{other:?} though somebody may still write"),
-        }
+        let settled = owner.settle().unwrap();
+        let Settled::Again { after } = settled else { panic!("{settled:?} beside a writer") };
+        std::thread::park_timeout(after);
     }
     assert!(!owner.has_unread());
     writer.write_all(rest.as_bytes()).unwrap();

@@ -1,6 +1,6 @@
 //! The roster under many writers, in bad shape, and from the future; names under many claimants.
 
-use crate::child::{Job, Kid, start, team, write};
+use crate::child::{Job, Kid, start, start_armed, team, was_killed, write};
 use agent_team::store::life::{LifeLock, LifeRecord};
 use agent_team::store::roster::{effective_status, read, update};
 use agent_team::store::{Fsync, Life, StoreError, TeamDir};
@@ -27,6 +27,28 @@ fn no_update_is_lost_between_processes() {
     }
     assert!(kids.iter_mut().all(|kid| kid.wait().success()));
     assert_eq!(read(&dir).unwrap().member("alice").unwrap().restarts, 1600);
+}
+
+/// The old roster or the new one, never half of one, and nobody is kept from writing the next.
+#[test]
+fn a_writer_killed_at_any_point_does_no_harm() {
+    for (point, after) in [
+        ("config.locked", 0),
+        ("replace.written", 0),
+        ("replace.renamed", 0),
+        ("config.copied", 0),
+        ("config.replaced", 1),
+    ] {
+        let (_folder, dir) = team();
+        join(&dir, "alice");
+        let restarts = || read(&dir).unwrap().member("alice").unwrap().restarts;
+        let armed = format!("{point}:1");
+        let mut kid = start_armed(&dir, Job::Count { times: 1 }, Some((&armed, 1)));
+        assert!(was_killed(kid.wait()), "{point}");
+        assert_eq!(restarts(), after, "{point}");
+        assert!(start(&dir, Job::Count { times: 1 }).wait().success());
+        assert_eq!(restarts(), after + 1, "{point}");
+    }
 }
 
 #[test]

@@ -1,12 +1,16 @@
 //! A pseudo-terminal with a program in it: what a person would see, and the keys they would press.
 
+use nix::fcntl::OFlag;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::pty::{Winsize, openpty};
+use nix::sys::termios::{Termios, tcgetattr};
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::harness::PATIENCE;
@@ -19,6 +23,8 @@ pub(crate) struct Terminal {
     pub(crate) child: Child,
     keys: Option<File>,
     screen: Arc<Mutex<Screen>>,
+    /// The thread that reads what is printed, and the pipe whose end ends it.
+    reader: Option<(JoinHandle<()>, OwnedFd)>,
 }
 
 struct Screen {
@@ -58,17 +64,9 @@ impl Terminal {
             printed: String::new(),
         }));
         let shared = Arc::clone(&screen);
-        let mut output = File::from(master);
-        std::thread::spawn(move || {
-            let mut bytes = [0; 4096];
-            while let Ok(count @ 1..) = output.read(&mut bytes) {
-                let mut screen = shared.lock().unwrap();
-                screen.parser.process(&bytes[..count]);
-                let text = strip_escapes(&String::from_utf8_lossy(&bytes[..count]));
-                screen.printed.push_str(&text);
-            }
-        });
-        Self { child, keys: Some(keys), screen }
+        let (over, closing) = nix::unistd::pipe2(OFlag::O_CLOEXEC).unwrap();
+        let thread = std::thread::spawn(move || read_screen(File::from(master), &over, &shared));
+        Self { child, keys: Some(keys), screen, reader: Some((thread, closing)) }
     }
 
     /// Presses keys.
@@ -102,13 +100,22 @@ impl Terminal {
         }
     }
 
-    /// Closes the terminal, as closing its window does.
+    /// The settings of the terminal as they are now.
+    pub(crate) fn settings(&self) -> Termios {
+        self.settings_if_open().unwrap()
+    }
+
+    /// The same, unless the terminal was closed.
+    pub(crate) fn settings_if_open(&self) -> Option<Termios> {
+        self.keys.as_ref().map(|keys| tcgetattr(keys).unwrap())
+    }
+
+    /// Closes the terminal, as closing its window does: the kernel tells the session.
     pub(crate) fn hang_up(&mut self) {
-        // The reading thread still holds the other handle; a hang-up must reach the session all the same.
         self.keys = None;
-        let pid = i32::try_from(self.child.id()).unwrap();
-        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGHUP)
-            .unwrap();
+        let (thread, closing) = self.reader.take().unwrap();
+        drop(closing);
+        thread.join().unwrap();
     }
 
     /// Waits for the program's end.
@@ -122,6 +129,23 @@ impl Terminal {
             assert!(Instant::now() < until, "does not end; screen:\n{}", self.screen());
             std::thread::park_timeout(Duration::from_millis(15));
         }
+    }
+}
+
+/// Reads until the program's side is closed, or nobody wants to know any more.
+fn read_screen(mut output: File, over: &OwnedFd, screen: &Mutex<Screen>) {
+    let mut bytes = [0; 4096];
+    loop {
+        let mut ready = [output.as_fd(), over.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        poll(&mut ready, PollTimeout::NONE).unwrap();
+        if ready[1].any() == Some(true) {
+            return;
+        }
+        let Ok(count @ 1..) = output.read(&mut bytes) else { return };
+        let mut screen = screen.lock().unwrap();
+        screen.parser.process(&bytes[..count]);
+        let text = strip_escapes(&String::from_utf8_lossy(&bytes[..count]));
+        screen.printed.push_str(&text);
     }
 }
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Who may use which layer. `cli` may use everything, nothing may use `cli` but the binaries.
-const MAY_USE: &[(&str, &[&str])] = &[
+pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("error", &[]),
     ("os", &[]),

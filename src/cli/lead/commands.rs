@@ -132,7 +132,7 @@ fn log_tail(team: &TeamDir, name: &AgentName, view: &View) -> String {
         let object: Map<String, Value> = serde_json::from_slice(line).ok()?;
         Some(ui::log::line(name.as_str(), &object, view))
     });
-    shown.collect::<Vec<_>>().join("\n")
+    shown.collect()
 }
 
 fn cost(team: &TeamDir) -> String {
@@ -156,6 +156,20 @@ fn cost(team: &TeamDir) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ui::style::Palette;
+    use std::io::Write;
+
+    #[test]
+    fn a_log_has_no_gaps() {
+        let folder = tempfile::tempdir().unwrap();
+        let team = TeamDir::create(&folder.path().join(".team")).unwrap();
+        let mut log = team.open_log(&AgentName::lead()).unwrap();
+        writeln!(log, r#"{{"level":"INFO","message":"one"}}"#).unwrap();
+        writeln!(log, r#"{{"level":"INFO","message":"two"}}"#).unwrap();
+        let view = View::new(Palette::plain(), None);
+        let text = show(&Show::Log(AgentName::lead()), &team, &view, 80);
+        assert_eq!(text.lines().count(), 2, "{text:?}");
+    }
 
     #[test]
     fn lines_are_told_apart() {

@@ -2,18 +2,19 @@
 
 use super::super::context::Context;
 use super::super::heed::Heed;
+use super::super::out;
 use super::watchdog::{Watchdog, at_rest};
-use super::{Closed, Ended, Reason, Seat, close, end_loop, exit_code, run_agent};
+use super::{Closed, Ended, REHEARSAL_BANNER, Reason, Seat, close, end_loop, exit_code, run_agent};
 use crate::agent::event::Event;
 use crate::agent::progress::Progress;
 use crate::error::{Exit, Failure};
 use crate::os::signals::SignalEvent;
 use crate::protocol::ladder::Haste;
+use crate::settings::model::ModelChoice;
 use crate::store::{TeamDir, roster};
 use crate::supervise::Supervisor;
 use crate::ui::plain::{Format, Headless, MemberSummary, Summary};
 use crate::wire::message::Outcome;
-use crate::wire::roster::UsageCount;
 use std::io::{self, IsTerminal, Stderr, Stdout};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -43,8 +44,17 @@ pub(super) async fn run(
     let mut watchdog = Watchdog::new(seat.team.clone(), seat.limits);
     let deadline = seat.limits.timeout.map(|timeout| began + timeout);
     let mut signals = seat.signals;
+    if let Some(found) = &seat.found {
+        out::complain(found);
+    }
+    for message in seat.before {
+        show(&mut screen, &Progress::Mail(Box::new(message)));
+    }
     if let Some(prompt) = seat.prompt {
         let _received = seat.events.send(Event::Prompt(prompt));
+    }
+    if seat.model == ModelChoice::Rehearsal {
+        out::complain(REHEARSAL_BANNER);
     }
     let events = seat.events.clone();
     let agent = tokio::task::spawn_local(run_agent(seat.agent, seat.events, seat.inbound));
@@ -93,11 +103,11 @@ pub(super) async fn run(
         error: error(reason, &closed, &last),
         result: last.text,
         seconds: began.elapsed().as_secs_f64(),
-        usage: total_usage(&seat.team, closed.usage),
+        usage: watchdog.used(),
         members: members(&seat.team),
     };
     if let Some(error) = &summary.error {
-        super::super::out::complain(&format!("error: {error}"));
+        out::complain(&format!("error: {error}"));
     }
     // Nobody reads any more: the exit code still tells.
     let _unread = screen.finish(&summary);
@@ -136,7 +146,7 @@ fn signal_reason(signal: SignalEvent) -> Reason {
     }
 }
 
-/// Sees the team out while further signals shorten the ladder.
+/// Sees the team out while further SIGINTs shorten the ladder.
 async fn with_signals<T>(
     closing: impl Future<Output = T>,
     supervisor: &Supervisor,
@@ -147,7 +157,8 @@ async fn with_signals<T>(
     loop {
         tokio::select! {
             done = &mut closing => return done,
-            _ = signals.next() => {
+            // A storm of SIGTERM is one SIGTERM; only SIGINT loses patience.
+            signal = signals.next() => if signal == SignalEvent::Interrupt {
                 haste = if haste == Haste::Polite { Haste::Now } else { Haste::AtOnce };
                 supervisor.hurry(haste);
             }
@@ -180,15 +191,6 @@ fn error(reason: Reason, closed: &Closed, last: &LastTurn) -> Option<String> {
         Reason::Terminated => Some("terminated".into()),
         Reason::Done => closed.why.clone().or_else(|| last.failed.then(|| last.text.clone())),
     }
-}
-
-fn total_usage(team: &TeamDir, lead: UsageCount) -> UsageCount {
-    let mut total = lead;
-    for member in roster::read(team).iter().flat_map(|roster| &roster.members) {
-        total.input_tokens = total.input_tokens.saturating_add(member.usage.input_tokens);
-        total.output_tokens = total.output_tokens.saturating_add(member.usage.output_tokens);
-    }
-    total
 }
 
 fn members(team: &TeamDir) -> Vec<MemberSummary> {

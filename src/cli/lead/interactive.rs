@@ -3,8 +3,8 @@
 use super::super::context::Context;
 use super::commands::{self, Typed};
 use super::user_mail::UserMail;
-use super::watchdog::Watchdog;
-use super::{Ended, Reason, Seat, close, end_loop, exit_code, run_agent};
+use super::watchdog::{Watchdog, at_rest};
+use super::{Ended, REHEARSAL_BANNER, Reason, Seat, close, end_loop, exit_code, run_agent};
 use crate::agent::event::Event;
 use crate::agent::progress::Progress;
 use crate::error::{Exit, Failure};
@@ -16,13 +16,16 @@ use crate::protocol::ladder::Haste;
 use crate::settings::model::ModelChoice;
 use crate::store::{TeamDir, roster};
 use crate::supervise::Supervisor;
+use crate::supervise::takedown::Departure;
 use crate::ui::console::{Console, ConsoleOptions, Face, Input};
 use crate::ui::help;
-use crate::wire::roster::{Member, Status};
+use crate::wire::AgentName;
+use crate::wire::roster::{ExitCause, Member, Status};
 use std::collections::BTreeMap;
+use std::io::IsTerminal;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// How often the roster is looked at for the activity of teammates.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -38,6 +41,10 @@ struct Session {
     watchdog: Watchdog,
     keys: CtrlC,
     busy: bool,
+    /// Input has ended without anybody having quit: the session ends when all work is done.
+    ends_at_rest: bool,
+    /// How members went that the person stopped.
+    departures: UnboundedSender<Departure>,
     /// What the roster said when it was last shown.
     seen: BTreeMap<String, (Status, Option<String>)>,
 }
@@ -61,6 +68,7 @@ pub(super) async fn run(
     })?;
     let mut signals = seat.signals;
     let mut user_mail = UserMail::open(context, &seat.team);
+    let (departures, mut departed) = unbounded_channel();
     let mut session = Session {
         context_view: context.view(),
         console,
@@ -71,6 +79,8 @@ pub(super) async fn run(
         team: seat.team,
         keys: CtrlC::default(),
         busy: false,
+        ends_at_rest: false,
+        departures,
         seen: BTreeMap::new(),
     };
     session.greet(&seat.model, seat.fallback, seat.found.as_deref());
@@ -89,16 +99,22 @@ pub(super) async fn run(
         let verdict = tokio::select! {
             ended = &mut agent => break (Reason::Done, ended),
             Some(progress) = progress.recv() => session.on_progress(&progress),
-            input = inputs.recv() => session.on_input(input.unwrap_or(Input::Closed)),
+            Some(input) = inputs.recv() => session.on_input(input),
             signal = signals.next() => session.on_signal(signal),
             Some(message) = user_mail.next() => {
                 session.console.show(&Progress::Mail(Box::new(message)));
                 None
             }
+            Some(departure) = departed.recv() => {
+                session.say_departed(&departure);
+                None
+            }
             _ = look.tick() => {
                 session.show_team();
                 let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
-                late.then_some(Reason::Timeout).or_else(|| session.watchdog.tokens_spent())
+                late.then_some(Reason::Timeout)
+                    .or_else(|| session.watchdog.tokens_spent())
+                    .or_else(|| session.work_is_done())
             }
         };
         if let Some(reason) = verdict {
@@ -119,7 +135,10 @@ pub(super) async fn run(
         loop {
             tokio::select! {
                 done = &mut closing => break done,
-                _ = signals.next() => hurry(&supervisor, &mut keys),
+                // Only Ctrl-C loses patience: one hang-up is both a closed input and a signal.
+                signal = signals.next() => if signal == SignalEvent::Interrupt {
+                    hurry(&supervisor, &mut keys);
+                },
                 Some(input) = inputs.recv() => if input == Input::Interrupt {
                     hurry(&supervisor, &mut keys);
                 },
@@ -161,10 +180,8 @@ impl Session {
     fn greet(&mut self, model: &ModelChoice, fallback: bool, found: Option<&str>) {
         let mut text = String::new();
         if *model == ModelChoice::Rehearsal {
-            text.push_str(
-                "REHEARSAL MODEL: this is not a language model. It understands short commands and \
-                 turns them into real tool calls.\n",
-            );
+            text.push_str(REHEARSAL_BANNER);
+            text.push('\n');
             if fallback {
                 text.push_str(
                     "No model is configured: set ANTHROPIC_API_KEY, or give --model anthropic/NAME.\n",
@@ -221,7 +238,11 @@ impl Session {
     fn on_input(&mut self, input: Input) -> Option<Reason> {
         match input {
             Input::Interrupt => self.on_ctrl_c(),
-            Input::EndOfInput => Some(Reason::Done),
+            Input::EndOfInput if std::io::stdin().is_terminal() => Some(Reason::Done),
+            Input::EndOfInput => {
+                self.ends_at_rest = true;
+                None
+            }
             Input::Closed => Some(Reason::Terminated),
             Input::Line(line) => {
                 match commands::understand(&line) {
@@ -243,6 +264,12 @@ impl Session {
                 None
             }
         }
+    }
+
+    /// Prompts that were piped in are worked off before the session ends.
+    fn work_is_done(&self) -> Option<Reason> {
+        let done = self.ends_at_rest && !self.busy && at_rest(&self.team);
+        done.then_some(Reason::Done)
     }
 
     fn on_signal(&mut self, signal: SignalEvent) -> Option<Reason> {
@@ -268,14 +295,30 @@ impl Session {
         }
     }
 
-    fn stop_one(&self, name: crate::wire::AgentName) {
-        let supervisor = Rc::clone(&self.supervisor);
-        let said = format!("stopping {name} …");
+    fn stop_one(&self, name: AgentName) {
+        if !self.is_member(&name) {
+            let hint =
+                if name.is_lead() { "/quit ends the lead" } else { "/team shows who is there" };
+            return self.console.print(&format!("there is no teammate {name}; {hint}"));
+        }
+        self.console.print(&format!("stopping {name} …"));
+        let (supervisor, departures) = (Rc::clone(&self.supervisor), self.departures.clone());
         tokio::task::spawn_local(async move {
-            let cause = crate::wire::roster::ExitCause::Stopped;
-            supervisor.stop(vec![name], "the user stops you", cause).await;
+            let stopped =
+                supervisor.stop(vec![name], "the user stops you", ExitCause::Stopped).await;
+            for departure in stopped {
+                // A session that ends meanwhile waits for the same departure itself.
+                let _unseen = departures.send(departure);
+            }
         });
-        self.console.print(&said);
+    }
+
+    fn is_member(&self, name: &AgentName) -> bool {
+        roster::read(&self.team).is_ok_and(|roster| roster.member(name.as_str()).is_some())
+    }
+
+    fn say_departed(&self, departure: &Departure) {
+        self.console.print(&format!("{} {}", departure.name, departure.how.words()));
     }
 
     /// Shows what has changed about the teammates.

@@ -8,8 +8,8 @@ mod watchdog;
 
 use super::args::LeadArgs;
 use super::assemble::{
-    Parts, assemble, block_on, broken, fresh_word, last_mail, let_go, open_mailbox, start_log,
-    take_name,
+    LETTING_GO, Parts, assemble, block_on, broken, fresh_word, last_mail, let_go, open_mailbox,
+    redactor, start_log, take_name,
 };
 use super::context::{Context, open_bus, rules, store_failure};
 use super::heed::Heed;
@@ -43,6 +43,10 @@ use tokio::sync::{mpsc, watch};
 /// The only permission mode of this version.
 pub(super) const MODE: &str = "bypass";
 
+/// How every session with the rehearsal model begins.
+pub(super) const REHEARSAL_BANNER: &str = "REHEARSAL MODEL: this is not a language model. It \
+    understands short commands and turns them into real tool calls.";
+
 /// What the lead was started with.
 struct Start {
     prompt: Option<String>,
@@ -66,9 +70,6 @@ struct RunLimits {
 pub(super) fn run(context: &Context, args: &LeadArgs) -> Result<Exit, Failure> {
     context.refuse_inside("lead")?;
     program::name_this_process("lead");
-    let settings = context.settings(&Flags { model: args.model.model.clone() })?;
-    let model = choose_model(context, &settings, args.model.mode.as_deref(), args.print)?;
-    let fallback = model::resolve(&settings, &context.environment)?.is_none();
     let prompt = match args.prompt.as_deref() {
         Some("-") if args.print => Some(read_stdin()?),
         Some(text) => Some(text.to_owned()),
@@ -82,6 +83,9 @@ pub(super) fn run(context: &Context, args: &LeadArgs) -> Result<Exit, Failure> {
         }
         None => None,
     };
+    let settings = context.settings(&Flags { model: args.model.model.clone() })?;
+    let model = choose_model(context, &settings, args.model.mode.as_deref(), args.print)?;
+    let fallback = model::resolve(&settings, &context.environment)?.is_none();
     let start = Start {
         prompt,
         output: args.print.then_some(args.output),
@@ -221,11 +225,13 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let now = SystemClock.now();
     let life = take_name(team, &me, &incarnation, &marker, "hand")?;
     let signals = Heed::begin()?;
-    start_log(team, &me, &start.credentials)?;
+    let secrets = redactor(&start.credentials);
+    start_log(team, &me, &secrets)?;
     adopt_orphans();
+    keep_secrets(&start.credentials);
     let rules = rules(&start.settings);
     let bus = Arc::new(open_bus(team.clone(), rules));
-    enter(team, &start, &incarnation, now)?;
+    let earlier = enter(team, &start, &incarnation, now)?;
     super::assemble::ensure_inbox(team, &AgentName::user())?;
     let (_patience, haste) = watch::channel(Haste::Polite);
     let takedown = Takedown {
@@ -236,7 +242,8 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         cause: ExitCause::LeadLost,
         haste,
     };
-    let found = recover::recover(&bus, &SystemClock, &takedown).await.map_err(store_failure)?;
+    let found = recover::recover(&bus, &SystemClock, &takedown, earlier).await;
+    let found = found.map_err(store_failure)?;
     let provider = provider_for(&start.model, &start.credentials, &me, &incarnation)?;
     let supervisor = Supervisor::new(Plan {
         bus: Arc::clone(&bus),
@@ -271,6 +278,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         rules,
         ops: Some(supervisor.ops()),
         usage: UsageCount::default(),
+        secrets,
         show: Rc::new(move |progress| {
             // Whoever watched has gone: the work goes on unseen.
             let _unseen = shown.send(progress.clone());
@@ -301,12 +309,19 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     exit
 }
 
-fn enter(team: &TeamDir, start: &Start, incarnation: &str, now: f64) -> Result<(), Failure> {
+/// Puts this lead on the roster. Gives how an earlier one stood there.
+fn enter(
+    team: &TeamDir,
+    start: &Start,
+    incarnation: &str,
+    now: f64,
+) -> Result<Option<Status>, Failure> {
     let pid = i32::try_from(std::process::id()).ok();
     let entered = roster::update(team, Fsync::Always, |roster| {
         if roster.created_at == 0.0 {
             roster.created_at = now;
         }
+        let earlier = roster.lead.as_ref().map(|lead| lead.status);
         let lead = roster.lead.get_or_insert_with(|| Lead::default().into());
         lead.pid = pid;
         lead.incarnation = incarnation.into();
@@ -314,6 +329,7 @@ fn enter(team: &TeamDir, start: &Start, incarnation: &str, now: f64) -> Result<(
         lead.model = start.model.to_string();
         lead.mode = MODE.into();
         lead.usage = UsageCount::default();
+        earlier
     });
     entered.map_err(store_failure)
 }
@@ -341,24 +357,22 @@ async fn close(supervisor: &Supervisor, ended: Ended, reason: Reason) -> Closed 
     };
     let departures = supervisor.stop_all("the team is being stopped", cause).await;
     let last_mail = last_mail(&ended.mailbox).mail.into_iter().map(|mail| mail.message).collect();
-    let_go(ended.mailbox).await;
+    let_go(ended.mailbox, LETTING_GO).await;
     let why = broken(&ended.finished).map(ToOwned::to_owned);
     let mut presence = ended.finished.presence;
-    let usage = presence.usage();
     let status = if why.is_some() { Status::Failed } else { Status::Shutdown };
     if let Err(why) = presence.publish_end(status, 0, cause).await {
         tracing::error!(%why, "the roster could not be told of the end");
     }
     let model_error = ended.finished.model_error;
     tracing::info!(?reason, "lead ends");
-    Closed { why, usage, model_error, departures, last_mail }
+    Closed { why, model_error, departures, last_mail }
 }
 
 /// What is known when all is over.
 struct Closed {
     /// The lead could not go on.
     why: Option<String>,
-    usage: UsageCount,
     /// The last model call failed.
     model_error: Option<ModelError>,
     /// How the teammates went.
@@ -391,6 +405,15 @@ fn exit_code(reason: Reason, closed: &Closed, last_turn_failed: bool) -> Exit {
 pub(super) fn adopt_orphans() {
     if let Err(why) = descendants::become_subreaper() {
         tracing::warn!(%why, "orphans of commands cannot be adopted");
+    }
+}
+
+/// A process that holds a key cannot be looked into by others of the same user.
+pub(super) fn keep_secrets(credentials: &Credentials) {
+    if !credentials.secrets().is_empty()
+        && let Err(why) = program::forbid_looking_inside()
+    {
+        tracing::warn!(%why, "other processes of this user can read this one's memory");
     }
 }
 

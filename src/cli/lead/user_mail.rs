@@ -1,6 +1,6 @@
 //! The person's own mail: an interactive lead shows it and takes it in.
 
-use super::super::assemble::{fresh_word, last_mail, let_go, open_mailbox, take_name};
+use super::super::assemble::{LETTING_GO, fresh_word, last_mail, let_go, open_mailbox, take_name};
 use super::super::context::{Context, rules};
 use crate::agent::event::Event;
 use crate::agent::post;
@@ -53,7 +53,7 @@ impl UserMail {
             last.push(message);
         }
         last.extend(last_mail(&open.mailbox).mail.into_iter().map(|mail| mail.message));
-        let_go(open.mailbox).await;
+        let_go(open.mailbox, LETTING_GO).await;
         last
     }
 }

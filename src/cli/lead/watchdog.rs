@@ -4,21 +4,23 @@
 use super::{Reason, RunLimits};
 use crate::store::{Life, TeamDir, life, peek, roster};
 use crate::wire::AgentName;
-use crate::wire::roster::{Roster, Status};
+use crate::wire::roster::{Roster, Status, UsageCount};
+use std::collections::BTreeMap;
 
 /// Watches the limits of one run.
 pub(super) struct Watchdog {
     team: TeamDir,
     limits: RunLimits,
-    /// Tokens the team had used before this run.
-    before: u64,
+    /// What members had used before this run; the lead counts from its start.
+    before: BTreeMap<String, UsageCount>,
     turns: u64,
 }
 
 impl Watchdog {
     /// Begins to count.
     pub(super) fn new(team: TeamDir, limits: RunLimits) -> Self {
-        let before = tokens(&team);
+        let members = roster::read(&team).map(|roster| roster.members.clone()).unwrap_or_default();
+        let before = members.iter().map(|member| (member.name.clone(), member.usage)).collect();
         Self { team, limits, before, turns: 0 }
     }
 
@@ -41,16 +43,23 @@ impl Watchdog {
     /// Has the team used too many tokens?
     pub(super) fn tokens_spent(&self) -> Option<Reason> {
         let most = self.limits.max_tokens?;
-        let used = tokens(&self.team).saturating_sub(self.before);
-        (used >= most).then_some(Reason::Budget)
+        let used = self.used();
+        (used.input_tokens.saturating_add(used.output_tokens) >= most).then_some(Reason::Budget)
     }
-}
 
-fn tokens(team: &TeamDir) -> u64 {
-    let Ok(roster) = roster::read(team) else { return 0 };
-    let lead = roster.lead.as_ref().map(|lead| lead.usage);
-    let usages = roster.members.iter().map(|member| member.usage).chain(lead);
-    usages.map(|usage| usage.input_tokens.saturating_add(usage.output_tokens)).sum()
+    /// What all agents together have used in this run; the turns are the lead's.
+    pub(super) fn used(&self) -> UsageCount {
+        let Ok(roster) = roster::read(&self.team) else { return UsageCount::default() };
+        let mut used = roster.lead.as_ref().map(|lead| lead.usage).unwrap_or_default();
+        for member in &roster.members {
+            let before = self.before.get(&member.name).copied().unwrap_or_default();
+            let input = member.usage.input_tokens.saturating_sub(before.input_tokens);
+            let output = member.usage.output_tokens.saturating_sub(before.output_tokens);
+            used.input_tokens = used.input_tokens.saturating_add(input);
+            used.output_tokens = used.output_tokens.saturating_add(output);
+        }
+        used
+    }
 }
 
 /// Nobody starts, works, waits or stops, and nobody alive has mail that was not acted on.

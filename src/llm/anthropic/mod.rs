@@ -101,11 +101,9 @@ impl AnthropicConfig {
     }
 
     fn secrets(&self) -> Vec<Secret> {
-        let tells = |name: &str| {
-            let name = name.to_lowercase();
-            ["auth", "key", "token", "secret", "cookie"].iter().any(|word| name.contains(word))
-        };
-        let extra = self.extra_headers.iter().filter(|(name, _)| tells(name));
+        // The API's own headers name versions and features; in any other there may be a key.
+        let public = |name: &str| name.to_lowercase().starts_with("anthropic-");
+        let extra = self.extra_headers.iter().filter(|(name, _)| !public(name));
         let mut secrets: Vec<Secret> = extra.map(|(_, value)| value.clone()).collect();
         match &self.credentials {
             Credentials::ApiKey(secret) | Credentials::AuthToken(secret) => {

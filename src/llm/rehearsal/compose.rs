@@ -15,6 +15,7 @@ pub(super) fn content(path: &str, content: &Content) -> String {
 }
 
 fn described(path: &str, words: &str) -> String {
+    let words = &words.split_whitespace().collect::<Vec<_>>().join(" ");
     let file = path.rsplit('/').next().unwrap_or(path);
     let (stem, end) = file.rsplit_once('.').unwrap_or((file, ""));
     let words = if words.is_empty() { stem } else { words };
@@ -88,57 +89,77 @@ fn sql(words: &str) -> String {
     let list: Vec<String> =
         words.split_whitespace().map(clean).filter(|word| !word.is_empty()).collect();
     let tables = tables(&list);
-    let columns = columns(&list);
     let comment = format!("-- {words} ({BY})\n");
-    let statements = tables
-        .iter()
-        .map(|table| format!("\nCREATE TABLE {table} (\n    {}\n);\n", columns.join(",\n    ")));
-    comment.replace("\n--", " ") + &statements.collect::<String>()
+    let statements = tables.iter().map(|table| {
+        format!("\nCREATE TABLE {table} (\n    {}\n);\n", columns(table, &list).join(",\n    "))
+    });
+    comment + &statements.collect::<String>()
 }
 
-/// "a users table", "users and orders tables", "a table called users", "a table of users".
+/// "a users table", "users and orders tables", "tables a, b and c", "a table called users".
 fn tables(words: &[String]) -> Vec<String> {
-    const BEFORE: &[&str] = &[
-        "a", "an", "the", "and", "with", "simple", "new", "small", "two", "three", "one", "sql",
-        "its", "database", "define", "defining",
+    const STOPS: &[&str] = &[
+        "a",
+        "an",
+        "the",
+        "with",
+        "simple",
+        "new",
+        "small",
+        "two",
+        "three",
+        "one",
+        "sql",
+        "its",
+        "database",
+        "define",
+        "defining",
+        "called",
+        "named",
+        "for",
+        "of",
+        "table",
+        "tables",
+        "columns",
+        "fields",
+        "script",
+        "schema",
+        "file",
+        "containing",
+        "that",
+        "which",
+        "has",
+        "have",
     ];
-    const AFTER: &[&str] = &["called", "named", "for", "of"];
-    let mut found = Vec::new();
-    for (at, _) in
-        words.iter().enumerate().filter(|(_, word)| matches!(word.as_str(), "table" | "tables"))
-    {
-        let named = words.get(at + 1..).unwrap_or_default();
-        let named = match named {
-            [link, rest @ ..] if AFTER.contains(&link.as_str()) => {
-                rest.iter().find(|word| !BEFORE.contains(&word.as_str()))
+    let is_name = |word: &&String| !STOPS.contains(&word.as_str());
+    let mut found: Vec<String> = Vec::new();
+    for (at, noun) in words.iter().enumerate() {
+        let (before, after) = (words.get(..at).unwrap_or_default(), words.get(at + 1..));
+        let after = after.unwrap_or_default();
+        let linked =
+            matches!(after.first().map(String::as_str), Some("called" | "named" | "for" | "of"));
+        let behind = after.iter().skip(usize::from(linked)).skip_while(|word| *word == "the");
+        let mut names: Vec<_> = match noun.as_str() {
+            "table" if linked => behind.take_while(is_name).take(1).collect(),
+            "table" => before.iter().rev().take_while(is_name).take(1).collect(),
+            "tables" if linked => behind.take_while(is_name).collect(),
+            "tables" => {
+                let mut names: Vec<_> = before.iter().rev().take_while(is_name).collect();
+                names.reverse();
+                if names.is_empty() { behind.take_while(is_name).collect() } else { names }
             }
-            _ => None,
+            _ => Vec::new(),
         };
-        if let Some(name) = named {
-            found.push(name.clone());
-            continue;
-        }
-        let mut before: Vec<String> = Vec::new();
-        let mut joined = true;
-        for word in words.get(..at).unwrap_or_default().iter().rev() {
-            match word.as_str() {
-                "and" if words.get(at).is_some_and(|noun| noun == "tables") => joined = true,
-                other if BEFORE.contains(&other) || matches!(other, "table" | "tables") => break,
-                other if joined => {
-                    before.push(other.to_owned());
-                    joined = words.get(at).is_some_and(|noun| noun == "tables");
-                }
-                _ => break,
-            }
-        }
-        found.extend(before.into_iter().rev());
+        names.retain(|name| *name != "and" && !found.contains(name));
+        found.extend(names.into_iter().cloned());
     }
-    found.dedup();
     if found.is_empty() { vec!["items".into()] } else { found }
 }
 
-fn columns(words: &[String]) -> Vec<String> {
+/// The columns named, else those that such a table usually has.
+fn columns(table: &str, words: &[String]) -> Vec<String> {
     const KEY: &str = "id INTEGER PRIMARY KEY";
+    const PEOPLE: &[&str] = &["users", "user", "accounts", "customers", "members", "people"];
     let place =
         words.iter().position(|word| matches!(word.as_str(), "columns" | "fields" | "column"));
     let named = place.and_then(|at| words.get(at + 1..)).unwrap_or_default();
@@ -148,6 +169,9 @@ fn columns(words: &[String]) -> Vec<String> {
     let mut columns = vec![KEY.to_owned()];
     if named.is_empty() {
         columns.push("name TEXT NOT NULL".into());
+        if PEOPLE.contains(&table) {
+            columns.push("email TEXT NOT NULL UNIQUE".into());
+        }
         columns.push("created_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP".into());
     }
     columns.extend(named.iter().map(|name| format!("{name} TEXT")));

@@ -15,7 +15,7 @@ pub(super) enum Said {
     /// At its terminal.
     Typed(String),
     /// By mail.
-    Mail(Message),
+    Mail(Box<Message>),
 }
 
 /// A tool call of this turn and what it gave.
@@ -95,7 +95,7 @@ impl Turn {
         while let Some((typed, opened)) = rest.split_once(OPEN) {
             self.typed(typed);
             let (mail, after) = opened.split_once(CLOSE).unwrap_or((opened, ""));
-            self.current.extend(letters(mail).into_iter().map(Said::Mail));
+            self.current.extend(letters(mail).into_iter().map(|mail| Said::Mail(Box::new(mail))));
             rest = after;
         }
         self.typed(rest);

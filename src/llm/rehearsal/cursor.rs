@@ -25,6 +25,12 @@ impl<'a> Cursor<'a> {
         self.tokens.len()
     }
 
+    /// Whether the next token is the first of its line.
+    pub(super) fn begins_line(self) -> bool {
+        let start = self.first().map_or(0, |token| token.start);
+        self.between(0, start).trim_end_matches([' ', '\t']).ends_with('\n')
+    }
+
     /// Whether nothing is ahead.
     pub(super) fn is_empty(self) -> bool {
         self.tokens.is_empty()
@@ -55,9 +61,10 @@ impl<'a> Cursor<'a> {
         Self { tokens: self.tokens.get(..count).unwrap_or(self.tokens), ..self }
     }
 
-    /// What was read between this place and a later one of the same sentence.
+    /// What stands between this place and a later one of the same sentence.
     pub(super) fn up_to(self, later: Self) -> Self {
-        self.take(self.len().saturating_sub(later.len()))
+        let start = later.first().map_or(usize::MAX, |token| token.start);
+        self.take(self.tokens.iter().take_while(|token| token.start < start).count())
     }
 
     /// What is ahead, exactly as it was written.

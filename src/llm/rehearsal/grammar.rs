@@ -50,6 +50,8 @@ const OF_COMMANDS: &[Rule] = &[
     looking::roster,
     writing::append,
     files::remove,
+    files::transfer,
+    files::make_folder,
     files::list,
     files::check,
     files::read,
@@ -58,14 +60,42 @@ const OF_COMMANDS: &[Rule] = &[
     help,
 ];
 
+/// Commands are short: of a longer text only the begin is read, and what follows is named.
+const MAX_SENTENCES: usize = 100;
+
+/// The same for the words of one sentence.
+const MAX_TOKENS: usize = 300;
+
 /// Everything a text asks for, in order. The scope remembers who and what was named.
 pub(super) fn intents(text: &str, scope: &mut Scope) -> Vec<Intent> {
     let tokens = tokens(text);
+    let sentences = sentences(&tokens);
+    let (read, left) = sentences.split_at(sentences.len().min(MAX_SENTENCES));
     let mut found = Vec::new();
-    for sentence in sentences(&tokens) {
-        read_sentence(Cursor::new(text, sentence), scope, &mut found);
+    for sentence in read {
+        let sentence = Cursor::new(text, sentence);
+        if sentence.len() > MAX_TOKENS {
+            found.push(Intent::Unclear(sentence.text().into()));
+        } else {
+            let mut rest = sentence;
+            while !rest.is_empty() {
+                let line = rest.take(line_length(rest, scope));
+                read_sentence(line, scope, &mut found);
+                rest = rest.skip(line.len());
+            }
+        }
     }
+    found.extend(left.first().map(|next| Intent::Unclear(Cursor::new(text, next).text().into())));
     found
+}
+
+/// A new line in lower case goes on with the sentence, unless it begins with a command.
+fn line_length(sentence: Cursor<'_>, scope: &Scope) -> usize {
+    let begins = |at: &Cursor<'_>| {
+        let next = past_ties(*at, scope);
+        at.begins_line() && (begins_command(next, scope) || begins_loosely(next))
+    };
+    sentence.skip(1).places().position(|at| begins(&at)).map_or(sentence.len(), |at| at + 1)
 }
 
 fn read_sentence(sentence: Cursor<'_>, scope: &mut Scope, found: &mut Vec<Intent>) {
@@ -125,6 +155,11 @@ fn read_clause<'a>(ahead: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>> {
     Some(Parsed { rest: ahead.skip(clause.len()), ..read })
 }
 
+/// Whether a condition stands in a command: nobody here can watch for it.
+fn depends(at: Cursor<'_>) -> bool {
+    at.places().any(|at| at.after(CONDITION).is_some())
+}
+
 /// Where a command ends, by what may stand behind it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Until {
@@ -143,7 +178,7 @@ fn extent(ahead: Cursor<'_>, until: Until, scope: &Scope) -> usize {
         let tied = at.after(AND).or_else(|| at.after(THEN)).is_some() && next.len() < at.len();
         let then = at.past(AND).after(THEN).is_some();
         tied && match until {
-            Until::Command => begins_command(next, scope),
+            Until::Command => begins_command(next, scope) || then && begins_loosely(next),
             Until::Handover => {
                 handing::begins_handing(next, scope)
                     || stopping::begins_stopping(next, scope)
@@ -156,6 +191,11 @@ fn extent(ahead: Cursor<'_>, until: Until, scope: &Scope) -> usize {
         }
     };
     (1..ahead.len()).find(|count| ends(ahead.skip(*count))).unwrap_or(ahead.len())
+}
+
+/// A question or "in x, …": a command too, but only where one is sure to begin.
+fn begins_loosely(at: Cursor<'_>) -> bool {
+    at.after(&["what", "what's", "who", "who's", "does", "is there", "in", "inside"]).is_some()
 }
 
 /// A cheap guess whether a command stands here: a verb and something it can act on.
@@ -178,7 +218,7 @@ fn past_ties<'a>(at: Cursor<'a>, scope: &Scope) -> Cursor<'a> {
     let mut rest = at;
     loop {
         let next = rest.past(THEN).past(AND).past(COURTESY);
-        let named = next.after(&[scope.me.as_str(), "team", "lead", "agent", "teammate"]);
+        let named = next.after(&[scope.me.as_str(), "team", "lead", "team lead"]);
         let called =
             named.filter(|rest| rest.is_empty() || rest.is(Kind::Comma) || rest.is(Kind::Colon));
         let next = called.map_or(next, |rest| rest.skip(1));
@@ -190,7 +230,7 @@ fn past_ties<'a>(at: Cursor<'a>, scope: &Scope) -> Cursor<'a> {
 }
 
 /// "Wait.", "You are bob, the tester.", "This is the lead.": nothing to do.
-fn resting<'a>(at: Cursor<'a>, _: &mut Scope) -> Option<Parsed<'a>> {
+fn resting<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>> {
     const INTRODUCTION: &[&str] = &[
         "you are",
         "you're",
@@ -209,42 +249,16 @@ fn resting<'a>(at: Cursor<'a>, _: &mut Scope) -> Option<Parsed<'a>> {
     if at.after(INTRODUCTION).is_some() {
         return Some(Parsed { intents: vec![Intent::Rest], rest: at.skip(at.len()) });
     }
-    let rest = at.after(REST)?;
-    let object = rest.past(&[
-        "for",
-        "instructions",
-        "further",
-        "instruction",
-        "orders",
-        "work",
-        "a",
-        "an",
-        "moment",
-        "more",
-        "new",
-        "my",
-        "the",
-        "next",
-        "your",
-        "until",
-        "you",
-        "get",
-        "are",
-        "told",
-        "messages",
-        "mail",
-        "bit",
-        "idle",
-        "hear",
-        "from",
-        "me",
-        "lead",
-        "to",
-        "patiently",
-        "quietly",
-        "while",
-    ]);
-    object.past(FILLER).is_empty().then_some(Parsed { intents: vec![Intent::Rest], rest: object })
+    let rest = at.after(REST)?.past(&["patiently", "quietly", "idle", "a moment", "a bit"]);
+    if rest.after(&["for", "until", "till", "further"]).is_some() {
+        // What is to come after the waiting cannot be: the turn ends.
+        let last = extent(rest, Until::Then, scope) == rest.len();
+        let intent = if last { Intent::Rest } else { Intent::Unclear(at.text().into()) };
+        return Some(Parsed { intents: vec![intent], rest: rest.skip(rest.len()) });
+    }
+    let rest = rest.past(&["instructions", "orders", "to", "work", "help"]).past(FILLER);
+    let ends = rest.is_empty() || rest.after(AND).is_some() || rest.after(THEN).is_some();
+    ends.then_some(Parsed { intents: vec![Intent::Rest], rest })
 }
 
 /// "Report back.", "Let me know what you find.": said by the closing text of the turn.

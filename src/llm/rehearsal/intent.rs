@@ -81,6 +81,25 @@ pub(super) enum Intent {
         /// Which.
         path: String,
     },
+    /// Make a folder.
+    MakeFolder {
+        /// Where.
+        path: String,
+    },
+    /// Copy a file.
+    Copy {
+        /// From here.
+        from: String,
+        /// To there.
+        to: String,
+    },
+    /// Give a file another name.
+    Move {
+        /// From this.
+        from: String,
+        /// To that.
+        to: String,
+    },
     /// Run a shell command.
     Run {
         /// The command.

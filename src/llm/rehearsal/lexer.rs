@@ -89,12 +89,16 @@ fn next_token(source: &str, at: usize, c: char) -> Option<Token> {
         '(' | '[' => mark(Kind::Open),
         ')' | ']' => mark(Kind::Close),
         ';' | '!' | '?' | '…' => mark(Kind::Stop),
-        '.' if !after.is_some_and(|c| c.is_alphanumeric() || c == '/' || c == '.') => {
-            mark(Kind::Stop)
-        }
+        '.' if !begins_path(source, at) => mark(Kind::Stop),
         ':' if !after.is_some_and(char::is_alphanumeric) => mark(Kind::Colon),
         _ => Some(word(source, at)),
     }
+}
+
+/// ".env", "./a", "../a"
+fn begins_path(source: &str, dot: usize) -> bool {
+    let rest = source.get(dot..).unwrap_or_default().trim_start_matches('.');
+    rest.starts_with(|c: char| c.is_alphanumeric() || c == '/')
 }
 
 fn token(source: &str, kind: Kind, inner: (usize, usize), outer: (usize, usize)) -> Token {

@@ -11,6 +11,8 @@ mod cursor;
 mod grammar;
 mod intent;
 mod lexer;
+// Word lists read better in lines than in columns.
+#[rustfmt::skip]
 mod lexicon;
 mod plan;
 mod report;

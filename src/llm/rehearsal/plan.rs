@@ -7,9 +7,9 @@ use super::compose;
 use super::conversation::{Done, Said, Turn};
 use super::grammar;
 use super::intent::{Intent, TaskChange, Text};
-use super::report::{self, Aim};
+use super::report::{self, Aim, brief};
 use super::scope::Scope;
-use crate::wire::message::{Body, Message};
+use crate::wire::message::Body;
 use serde_json::{Value, json};
 
 /// What the reply is.
@@ -61,10 +61,14 @@ enum Step {
     Closing,
 }
 
+/// How much of what was said in earlier turns explains the words of this one.
+const REMEMBERED: usize = 200;
+
 /// Decides what comes next.
 pub(super) fn next(turn: &Turn, agent: &Agent<'_>) -> Next {
     let mut scope = Scope { me: agent.name.clone(), ..Scope::default() };
-    for said in &turn.earlier {
+    let forgotten = turn.earlier.len().saturating_sub(REMEMBERED);
+    for said in turn.earlier.iter().skip(forgotten) {
         steps_of(said, agent, &mut scope);
     }
     let steps: Vec<Step> =
@@ -128,7 +132,7 @@ pub(super) fn next(turn: &Turn, agent: &Agent<'_>) -> Next {
 }
 
 fn lead_text(mut told: Vec<String>, unclear: &[String]) -> String {
-    told.extend(unclear.iter().map(|words| format!("Not understood: \"{words}\".")));
+    told.extend(unclear.iter().map(|words| format!("Not understood: \"{}\"", brief(words))));
     match (told.is_empty(), unclear.is_empty()) {
         (true, true) => "Ready. Say \"help\" for what I understand.".into(),
         (false, true) => told.join("\n"),
@@ -140,7 +144,8 @@ fn lead_text(mut told: Vec<String>, unclear: &[String]) -> String {
 }
 
 fn teammate_text(mut told: Vec<String>, unclear: &[String]) -> String {
-    told.extend(unclear.iter().map(|words| format!("I found no command in: \"{words}\".")));
+    let named = |words: &String| format!("I found no command in: \"{}\"", brief(words));
+    told.extend(unclear.iter().map(named));
     if !unclear.is_empty() {
         told.push(format!("({NATURE} {CONFIGURE})"));
     }
@@ -184,7 +189,10 @@ fn steps_of(said: &Said, agent: &Agent<'_>, scope: &mut Scope) -> Vec<Step> {
             steps.retain(|step| !matches!(step, Step::Unclear(_)));
             steps
         }
-        Body::TaskAssignment { task_id, .. } => steps_of_task(message, task_id, agent, scope),
+        Body::TaskAssignment { task_id, subject, description, .. } => {
+            let order = if description.trim().is_empty() { subject } else { description };
+            steps_of_task(order, task_id, agent, scope)
+        }
         Body::Result { .. }
         | Body::IdleNotification { .. }
         | Body::ShutdownRequest { .. }
@@ -208,22 +216,10 @@ fn steps_of_text(text: &str, agent: &Agent<'_>, scope: &mut Scope) -> Vec<Step> 
 }
 
 /// A task is carried out like an order, and completed when all of it was understood.
-fn steps_of_task(
-    message: &Message,
-    task_id: &str,
-    agent: &Agent<'_>,
-    scope: &mut Scope,
-) -> Vec<Step> {
-    let (subject, description) = match &message.body {
-        Body::TaskAssignment { subject, description, .. } => (subject, description),
-        _ => return Vec::new(),
-    };
-    let order = if description.trim().is_empty() { subject } else { description };
+fn steps_of_task(order: &str, id: &str, agent: &Agent<'_>, scope: &mut Scope) -> Vec<Step> {
     let mut steps = steps_of_text(order, agent, scope);
-    let understood =
-        !steps.is_empty() && !steps.iter().any(|step| matches!(step, Step::Unclear(_)));
-    if understood {
-        steps.push(Step::plain("complete_task", json!({ "task_id": task_id })));
+    if !steps.is_empty() && !steps.iter().any(|step| matches!(step, Step::Unclear(_))) {
+        steps.push(Step::plain("complete_task", json!({ "task_id": id })));
     }
     steps
 }
@@ -285,6 +281,9 @@ fn steps_of_intent(intent: Intent, agent: &Agent<'_>) -> Vec<Step> {
             Step::bash(&format!("ls -la -- {}", shell(&folder)))
         }
         Intent::RemoveFile { path } => Step::bash(&format!("rm -- {}", shell(&path))),
+        Intent::MakeFolder { path } => Step::bash(&format!("mkdir -p -- {}", shell(&path))),
+        Intent::Copy { from, to } => Step::bash(&format!("cp -- {} {}", shell(&from), shell(&to))),
+        Intent::Move { from, to } => Step::bash(&format!("mv -- {} {}", shell(&from), shell(&to))),
         Intent::Run { command } => Step::bash(&command),
         Intent::CreateTask { subject, after, owner } => {
             let mut input = json!({ "subject": subject });
@@ -301,7 +300,9 @@ fn steps_of_intent(intent: Intent, agent: &Agent<'_>) -> Vec<Step> {
         Intent::Report => Step::Closing,
         Intent::Rest => return Vec::new(),
         Intent::Help => Step::Remark(help()),
-        Intent::Refrain(words) => Step::Remark(format!("Left undone, as asked: \"{words}\".")),
+        Intent::Refrain(words) => {
+            Step::Remark(format!("Left undone, as asked: \"{}\"", brief(&words)))
+        }
         Intent::Unable(why) => Step::Remark(format!("Not done: {why}.")),
         Intent::Unclear(words) => Step::Unclear(words),
     };
@@ -334,7 +335,11 @@ fn created_task(result: &str) -> Option<String> {
     let json: Option<Value> = serde_json::from_str(result).ok();
     let field = json.as_ref().and_then(|task| task.get("id")).map(|id| match id {
         Value::String(id) => id.clone(),
-        other => other.to_string(),
+        id @ (Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::Array(_)
+        | Value::Object(_)) => id.to_string(),
     });
     let mut numbers = result.split(|c: char| !c.is_ascii_digit()).filter(|run| !run.is_empty());
     field.or_else(|| numbers.next().map(str::to_owned))

@@ -8,6 +8,9 @@ use serde_json::Value;
 /// Characters of one output that are quoted.
 const QUOTED_CHARS: usize = 4_000;
 
+/// Characters of a message that its sender repeats.
+const BRIEF_CHARS: usize = 200;
+
 /// What a call was for, where its arguments alone do not say it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Aim {
@@ -34,13 +37,18 @@ pub(super) fn call(done: &Done, aim: &Aim) -> String {
 
 /// Mail as it is told by somebody for whom it is data.
 pub(super) fn mail(message: &Message) -> Option<String> {
-    let told = match &message.body {
-        Body::IdleNotification { .. } => return None,
-        Body::TeammateTerminated { name, cause, exit } if message.content.is_empty() => {
-            format!("{name} is gone: {cause} ({exit})")
-        }
-        Body::TaskAssignment { task_id, subject, .. } => format!("task {task_id}: {subject}"),
-        body => format!("{} ({}): {}", message.from, body.kind(), message.content),
+    if let Body::IdleNotification { .. } = message.body {
+        return None;
+    }
+    let from = &message.from;
+    let told = if let Body::TeammateTerminated { name, cause, exit } = &message.body {
+        format!("{name} is gone: {cause} ({exit})")
+    } else if let Body::ShutdownResponse { approve: true, .. } = message.body {
+        format!("{from} agrees to shut down")
+    } else if let Body::ShutdownResponse { reason, .. } = &message.body {
+        format!("{from} refuses to shut down: {}", reason.as_deref().unwrap_or("no reason given"))
+    } else {
+        format!("{from} ({}): {}", message.body.kind(), message.content)
     };
     Some(bounded(&told))
 }
@@ -53,7 +61,7 @@ pub(super) fn unseen_mail(said: &[Said], done: &[Done]) -> Vec<String> {
         .flat_map(|call| letters(&call.result))
         .collect();
     let mails = said.iter().filter_map(|said| match said {
-        Said::Mail(message) => Some(message),
+        Said::Mail(message) => Some(message.as_ref()),
         Said::Typed(_) => None,
     });
     mails
@@ -100,33 +108,32 @@ fn inbox(result: &str, about: Option<&str>) -> String {
 
 fn plain(done: &Done, result: &str) -> String {
     let field = |key: &str| done.input.get(key).and_then(Value::as_str).unwrap_or_default();
-    let what = match done.tool.as_str() {
-        "bash" => {
-            return match (done.failed, result.is_empty()) {
-                (true, _) => format!("`{}` failed:\n{}", field("command"), quoted(result)),
-                (false, true) => format!("`{}` printed nothing.", field("command")),
-                (false, false) => format!("`{}` printed:\n{}", field("command"), quoted(result)),
-            };
-        }
-        "spawn_teammate" => format!("Spawned {} ({})", field("name"), field("role")),
-        "send_message" => format!("Sent {}: \"{}\"", field("to"), bounded(field("content"))),
-        "broadcast" => format!("Told everybody: \"{}\"", bounded(field("content"))),
-        "write_file" => format!("Wrote {} ({} bytes)", field("path"), field("content").len()),
-        "edit_file" => format!("Edited {}", field("path")),
-        "read_file" if !done.failed => {
-            return format!("{} contains:\n{}", field("path"), quoted(result));
-        }
-        "list_teammates" if !done.failed => return format!("The team:\n{}", bounded(result)),
-        "shutdown_teammate" if !done.failed => {
-            return format!("Shutting down {}: {}", field("name"), bounded(result));
-        }
-        tool if !done.failed => return format!("{tool}: {}", bounded(result)),
-        tool => format!("{tool} {}", [field("name"), field("path"), field("task_id")].concat()),
-    };
-    if done.failed {
-        return format!("This failed: {}: {}", what.trim(), bounded(result));
+    if done.failed && done.tool != "bash" {
+        let object = ["name", "to", "path", "task_id"].map(field).concat();
+        return format!("{} {object} failed: {}", done.tool, bounded(result));
     }
-    format!("{what}.")
+    match done.tool.as_str() {
+        "bash" => match (done.failed, result.is_empty()) {
+            (true, _) => format!("`{}` failed:\n{}", field("command"), quoted(result)),
+            (false, true) => format!("`{}` printed nothing.", field("command")),
+            (false, false) => format!("`{}` printed:\n{}", field("command"), quoted(result)),
+        },
+        "spawn_teammate" => format!("Spawned {} ({}).", field("name"), field("role")),
+        "send_message" => format!("Sent {}: \"{}\"", field("to"), brief(field("content"))),
+        "broadcast" => format!("Told everybody: \"{}\"", brief(field("content"))),
+        "write_file" => format!("Wrote {} ({} bytes).", field("path"), field("content").len()),
+        "edit_file" => format!("Edited {}.", field("path")),
+        "read_file" => format!("{} contains:\n{}", field("path"), quoted(result)),
+        "list_teammates" => format!("The team:\n{}", bounded(result)),
+        "shutdown_teammate" => format!("Shutting down {}: {}", field("name"), bounded(result)),
+        tool => format!("{tool}: {}", bounded(result)),
+    }
+}
+
+/// The begin of a text, for those who know the rest.
+pub(super) fn brief(text: &str) -> String {
+    let line: String = text.lines().next().unwrap_or_default().chars().take(BRIEF_CHARS).collect();
+    if line.len() < text.len() { format!("{line} …") } else { line }
 }
 
 fn quoted(text: &str) -> String {
@@ -142,4 +149,26 @@ fn bounded(text: &str) -> String {
     }
     let begin: String = text.chars().take(QUOTED_CHARS).collect();
     format!("{begin}\n[… {left} characters more]")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn told(object: &Value) -> Option<String> {
+        mail(&Message::read(object.as_object().unwrap()).unwrap())
+    }
+
+    #[test]
+    fn mail_without_a_text_is_told_by_what_it_says() {
+        let answer = |approve| json!({"type": "shutdown_response", "from": "dana", "approve": approve, "reason": "busy"});
+        assert_eq!(told(&answer(true)).unwrap(), "dana agrees to shut down");
+        assert_eq!(told(&answer(false)).unwrap(), "dana refuses to shut down: busy");
+        let gone = json!({"type": "teammate_terminated", "from": "system", "name": "dana",
+            "cause": "crash", "exit": "signal 9"});
+        assert_eq!(told(&gone).unwrap(), "dana is gone: crash (signal 9)");
+        let idle = json!({"type": "idle_notification", "from": "dana", "reason": "available"});
+        assert_eq!(told(&idle), None);
+    }
 }

@@ -6,6 +6,9 @@ use super::cursor::Cursor;
 use super::lexer::{Kind, Token};
 use super::lexicon::{AND, EVERYONE, NO_NAME, is_verb};
 
+/// More names than any team has stand in no command.
+const MAX_PARTY: usize = 64;
+
 /// What has been said so far, as far as later words refer to it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Scope {
@@ -15,10 +18,14 @@ pub(super) struct Scope {
     pub(super) giver: String,
     /// Agents that were started, with their roles.
     pub(super) agents: Vec<(String, String)>,
-    /// The agents named last: what "her" and "them" mean.
+    /// The agents named last: what "her" means.
     pub(super) last: Vec<String>,
+    /// The last that were named together: what "them" means while one of them is spoken of.
+    pub(super) group: Vec<String>,
     /// The file named last: what "it" means.
     pub(super) file: Option<String>,
+    /// The task named last.
+    pub(super) task: Option<String>,
 }
 
 /// Whom a command concerns.
@@ -31,6 +38,11 @@ pub(super) enum Party {
 }
 
 impl Scope {
+    /// What others call the agent that a command addresses as "you".
+    pub(super) fn seen_by_others(&self) -> String {
+        if self.me == "lead" { "the lead".into() } else { self.me.clone() }
+    }
+
     /// Where an agent's own words are meant to arrive when a command says "me".
     pub(super) fn giver_seen_by_others(&self) -> String {
         if self.me == "lead" { "the lead".into() } else { format!("the {}", self.giver) }
@@ -43,12 +55,19 @@ impl Scope {
 
     /// Remembers who is spoken of.
     pub(super) fn mention(&mut self, party: &Party) {
-        match party {
-            Party::Names(names) => self.last.clone_from(names),
-            Party::Everyone => {
-                self.last = self.agents.iter().map(|(name, _)| name.clone()).collect()
-            }
+        self.last = match party {
+            Party::Names(names) => names.clone(),
+            Party::Everyone => self.agents.iter().map(|(name, _)| name.clone()).collect(),
+        };
+        if self.last.len() > 1 {
+            self.group.clone_from(&self.last);
         }
+    }
+
+    /// Those that "they" stands for.
+    pub(super) fn they(&self) -> &[String] {
+        let in_group = self.last.iter().all(|name| self.group.contains(name));
+        if in_group && !self.group.is_empty() { &self.group } else { &self.last }
     }
 
     /// Reads "alice", "alice, bob and carol", "her", "the tester", "everyone".
@@ -62,9 +81,14 @@ impl Scope {
                 return Some((Party::Everyone, rest));
             }
         }
-        let (mut names, mut rest) = self.one(at.past(&["both", "either"]))?;
-        while let Some(next) = rest.after(AND).map(|next| next.past(AND)) {
-            let Some((more, after)) = self.one(next) else { break };
+        let (mut names, mut rest) =
+            self.one(at).or_else(|| self.one(at.after(&["both", "either"])?))?;
+        while let Some(next) = rest.after(AND).map(|next| next.past(AND))
+            && names.len() < MAX_PARTY
+        {
+            // "ask alice and run ls": a verb ends the list.
+            let goes_on = !is_verb(next.word()) || self.knows(next.word());
+            let Some((more, after)) = self.one(next).filter(|_| goes_on) else { break };
             names.extend(more);
             rest = after;
         }
@@ -80,17 +104,20 @@ impl Scope {
 
     /// One agent, or the group a pronoun stands for.
     fn one<'a>(&self, at: Cursor<'a>) -> Option<(Vec<String>, Cursor<'a>)> {
+        let both = ["both of them", "the two of them", "the two", "these two", "both of you"];
+        if let Some(rest) = at.after(&both).filter(|_| !self.they().is_empty()) {
+            return Some((self.they().to_vec(), rest));
+        }
         let last = || self.last.last().map(|name| vec![name.clone()]);
         let found = match at.word() {
             "him" | "her" | "he" | "she" | "it" | "himself" | "herself" => last()?,
-            "them" | "they" | "both" if !self.last.is_empty() => self.last.clone(),
+            "them" | "they" if !self.they().is_empty() => self.they().to_vec(),
             "me" | "myself" => vec![self.giver.clone()],
             "yourself" | "you" => vec![self.me.clone()],
             "the" | "your" | "our" | "my" => return self.described(at.skip(1)),
             "teammate" | "agent" | "member" if at.skip(1).first().is_some_and(is_name_like) => {
                 return self.one(at.skip(1));
             }
-            word if is_verb(word) && !self.knows(word) => return None,
             _ => vec![name_of(at.first()?)?],
         };
         Some((found, at.skip(1)))

@@ -110,7 +110,13 @@ pub(crate) struct Fake {
 impl Fake {
     /// A server that asks `respond` for each valid request.
     pub(crate) fn start(respond: impl Fn(&RequestView) -> Reply + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        Self::on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap(), respond)
+    }
+
+    fn on(
+        listener: TcpListener,
+        respond: impl Fn(&RequestView) -> Reply + Send + Sync + 'static,
+    ) -> Self {
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
             respond: Box::new(respond),
@@ -164,6 +170,34 @@ impl Fake {
     /// Takes the violations out, for tests that provoke them.
     pub(crate) fn take_violations(&self) -> Vec<String> {
         std::mem::take(&mut self.shared.log().violations)
+    }
+}
+
+/// The address of a server that is not there yet: connections are refused.
+pub(crate) struct Unopened(tokio::net::TcpSocket);
+
+impl Unopened {
+    /// Takes an address.
+    pub(crate) fn new() -> Self {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        Self(socket)
+    }
+
+    /// What a client takes as its base URL.
+    pub(crate) fn base_url(&self) -> String {
+        format!("http://{}", self.0.local_addr().unwrap())
+    }
+
+    /// The server comes up.
+    pub(crate) fn open(
+        self,
+        respond: impl Fn(&RequestView) -> Reply + Send + Sync + 'static,
+    ) -> Fake {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        let listener = runtime.block_on(async { self.0.listen(64)?.into_std() }).unwrap();
+        listener.set_nonblocking(false).unwrap();
+        Fake::on(listener, respond)
     }
 }
 

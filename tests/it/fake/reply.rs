@@ -111,6 +111,14 @@ impl Reply {
         self.block(json!({"type": "thinking", "thinking": thinking, "signature": signature}))
     }
 
+    /// The tokens it reports as read and written.
+    pub(crate) fn usage(mut self, read: u64, written: u64) -> Self {
+        if let Content::Message { usage, .. } = &mut self.content {
+            *usage = [read, written];
+        }
+        self
+    }
+
     /// Why the message ends, where it is not as its blocks say.
     pub(crate) fn stop(mut self, reason: &str) -> Self {
         if let Content::Message { stop_reason, .. } = &mut self.content {

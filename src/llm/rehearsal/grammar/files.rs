@@ -4,19 +4,41 @@ use super::super::cursor::Cursor;
 use super::super::intent::Intent;
 use super::super::lexer::Kind;
 use super::super::lexicon::{
-    AND, ARTICLE, CHECK, FILE_NAMED, FILE_NOUN, FILLER, LOOK, QUESTION, REMOVE, RUN,
+    AND, ARTICLE, CHECK, FILE_NAMED, FILE_NOUN, FILLER, LOOK, QUESTION, REMOVE, RUN, WRITE,
 };
 use super::super::scope::{Scope, is_name_like, path_of};
-use super::Parsed;
+use super::{Parsed, depends};
 
 /// "Delete x"
 pub(super) fn remove<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>> {
-    let paths = paths(at.after(REMOVE)?, scope);
-    whole(at, paths.into_iter().map(|path| Intent::RemoveFile { path }).collect(), scope)
+    let paths = paths(at.after(REMOVE).filter(|object| !depends(*object))?, scope);
+    for_each(at, paths, |path| Intent::RemoveFile { path }, scope)
+}
+
+/// "Make a folder called x"
+pub(super) fn make_folder<'a>(at: Cursor<'a>, _: &mut Scope) -> Option<Parsed<'a>> {
+    let kind = at.after(WRITE)?.past(ARTICLE).past(&["empty"]);
+    let name = kind.after(&["folder", "directory", "dir"])?.past(FILE_NAMED);
+    let path = name.first().filter(|name| name.kind == Kind::Quoted || is_command(&name.low))?;
+    let intent = Intent::MakeFolder { path: path.text.clone() };
+    Some(Parsed { intents: vec![intent], rest: name.skip(1) })
+}
+
+/// "Rename x to y", "copy x to y"
+pub(super) fn transfer<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>> {
+    let copies = at.after(&["copy"]);
+    let object = copies.or_else(|| at.after(&["rename", "move"])).filter(|at| !depends(*at))?;
+    let [from, to] = <[String; 2]>::try_from(paths(object, scope)).ok()?;
+    scope.file = Some(to.clone());
+    let intent = match copies {
+        Some(_) => Intent::Copy { from, to },
+        None => Intent::Move { from, to },
+    };
+    Some(Parsed { intents: vec![intent], rest: at.skip(at.len()) })
 }
 
 /// "List the files in src/", "what files are there?"
-pub(super) fn list<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>> {
+pub(super) fn list<'a>(at: Cursor<'a>, _: &mut Scope) -> Option<Parsed<'a>> {
     const FOLDER: &[&str] = &["folder", "directory", "workspace", "dir"];
     let object = at.after(LOOK).or_else(|| at.after(QUESTION))?;
     let paths = paths(object, &Scope::default());
@@ -49,7 +71,6 @@ pub(super) fn check<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>>
         "available",
         "existing",
         "created",
-        "exist?",
         "missing",
     ];
     let object = at.after(CHECK)?;
@@ -57,18 +78,16 @@ pub(super) fn check<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>>
     let only = object.past(ARTICLE).past(FILE_NOUN).past(FILE_NAMED).skip(paths.len());
     let exists = object.has(THERE) || at.after(&["is there", "check for", "look for"]).is_some();
     let exists = exists || only.past(FILLER).is_empty();
-    let intents = paths.into_iter().map(|path| {
-        // What a file says is answered by showing it.
-        if exists { Intent::CheckFile { path } } else { Intent::ReadFile { path } }
-    });
-    whole(at, intents.collect(), scope)
+    // What a file says is answered by showing it.
+    let intent = |path| if exists { Intent::CheckFile { path } } else { Intent::ReadFile { path } };
+    for_each(at, paths, intent, scope)
 }
 
 /// "Show me x", "what is in x?", "list its contents"
 pub(super) fn read<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>> {
     let object = at.after(LOOK).or_else(|| at.after(QUESTION))?;
     let paths = paths(object, scope);
-    whole(at, paths.into_iter().map(|path| Intent::ReadFile { path }).collect(), scope)
+    for_each(at, paths, |path| Intent::ReadFile { path }, scope)
 }
 
 /// "Run `…`", "execute the command …"
@@ -88,7 +107,7 @@ pub(super) fn run<'a>(at: Cursor<'a>, _: &mut Scope) -> Option<Parsed<'a>> {
         }
         return Some(Parsed { intents: commands, rest });
     }
-    object.first().filter(|word| is_command(&word.low))?;
+    object.first().filter(|word| is_command(&word.low) && !depends(object))?;
     let fillers = |length: &usize| object.skip(*length).past(FILLER).is_empty();
     let length = (1..=object.len()).find(fillers).unwrap_or(object.len());
     let command = object.take(length).text().to_owned();
@@ -103,14 +122,15 @@ fn is_command(word: &str) -> bool {
     !NO_COMMAND.contains(&word)
 }
 
-fn whole<'a>(at: Cursor<'a>, intents: Vec<Intent>, scope: &mut Scope) -> Option<Parsed<'a>> {
-    scope.file = match intents.last()? {
-        Intent::RemoveFile { path } | Intent::CheckFile { path } | Intent::ReadFile { path } => {
-            Some(path.clone())
-        }
-        _ => None,
-    };
-    Some(Parsed { intents, rest: at.skip(at.len()) })
+/// One intent for each file; the last of them is "it" from now on.
+fn for_each<'a>(
+    at: Cursor<'a>,
+    paths: Vec<String>,
+    intent: impl Fn(String) -> Intent,
+    scope: &mut Scope,
+) -> Option<Parsed<'a>> {
+    scope.file = Some(paths.last()?.clone());
+    Some(Parsed { intents: paths.into_iter().map(intent).collect(), rest: at.skip(at.len()) })
 }
 
 /// The files a command names; "it" is the one before.

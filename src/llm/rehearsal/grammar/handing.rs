@@ -4,10 +4,10 @@ use super::super::cursor::Cursor;
 use super::super::intent::{Intent, Text};
 use super::super::lexer::Kind;
 use super::super::lexicon::{
-    AND, FILLER, HAND, HAND_BARE, MODAL, SHUT_DOWN, TOLD, WHAT_CAME_OUT, is_verb,
+    AND, COURTESY, FILLER, HAND, HAND_BARE, MODAL, SHUT_DOWN, TOLD, WHAT_CAME_OUT, is_verb,
 };
-use super::super::scope::{Party, Scope, is_name_like, owner, path_of};
-use super::{Parsed, Until, extent, past_ties, wording};
+use super::super::scope::{Party, Scope, is_name_like, path_of};
+use super::{Parsed, Until, extent, past_ties, read_clause, stopping, wording};
 
 /// Before a question that is handed on.
 const ASKED: &[&str] = &["if", "whether", "what", "when", "where", "who", "why", "how", "which"];
@@ -27,12 +27,20 @@ const BETWEEN: &[&str] = &[
     "individually",
 ];
 
+/// Verbs of work that are hardly ever nouns.
+const PLAIN_VERB: &[&str] = &[
+    "create", "write", "run", "execute", "send", "read", "tell", "ask", "delete", "edit",
+    "replace", "append", "generate",
+];
+
 /// How a text for somebody begins.
 enum Form<'a> {
     /// An order, in the infinitive.
     Order(Cursor<'a>),
     /// A question.
     Question(Cursor<'a>),
+    /// Something to find out first, and then to tell.
+    Finding(Cursor<'a>),
     /// A thing that is asked for.
     Wish(Cursor<'a>),
     /// A text as it is.
@@ -43,7 +51,7 @@ enum Form<'a> {
 pub(super) fn begins_handing(at: Cursor<'_>, scope: &Scope) -> bool {
     let handed = || {
         let (_, rest) = receivers(at, scope)?;
-        let bare = at.after(HAND_BARE).is_some() && rest.first().is_some_and(is_name_like);
+        let bare = at.after(HAND_BARE).is_some() && begins_order(rest);
         (rest.after(&["to"]).is_some() || bare).then_some(())
     };
     handed().is_some() || subject(at, scope).is_some()
@@ -52,22 +60,20 @@ pub(super) fn begins_handing(at: Cursor<'_>, scope: &Scope) -> bool {
 /// "Ask alice to …", "have bob …", "tell them that …", "let her know …"
 pub(super) fn hand<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>> {
     let (party, rest) = receivers(at, scope)?;
-    let bare = at.after(HAND_BARE).is_some();
-    let tells =
-        at.after(&["tell", "remind", "ask", "instruct", "order", "direct", "advise", "task"]);
     let form = if let Some(order) = rest.after(&["to"]) {
         Form::Order(order.past(BETWEEN))
     } else if let Some(known) = rest.after(&["know", "know that", "know :", "know about"]) {
         Form::Words(known.past(&[","]))
-    } else if bare {
-        let order = rest.first().filter(|token| is_name_like(token));
-        order.map(|_| Form::Order(rest))?
-    } else if tells.is_some() {
+    } else if at.after(HAND_BARE).is_some() {
+        Form::Order(Some(rest).filter(|rest| begins_order(*rest))?)
+    } else if at.after(&["ask", "request"]).is_some() {
+        asked(rest)?
+    } else if at.after(&["tell", "remind", "instruct", "order", "direct", "advise"]).is_some() {
         told(rest)?
     } else {
         return None;
     };
-    deliver(party, form, scope)
+    deliver(&party, &form, scope)
 }
 
 /// Those behind a verb of handing. "Let me see" and "tell me whether" hand nothing to anybody.
@@ -82,34 +88,70 @@ fn receivers<'a>(at: Cursor<'a>, scope: &Scope) -> Option<(Party, Cursor<'a>)> {
 
 /// "bob should …", "carol must be told that …", "alice: …"
 pub(super) fn addressed<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>> {
-    let (party, form) = subject(at, scope)?;
-    deliver(party, form, scope)
+    let (party, form) = subject(at, scope).or_else(|| called(at, scope))?;
+    deliver(&party, &form, scope)
 }
 
 /// Somebody named before what is to be done.
 fn subject<'a>(at: Cursor<'a>, scope: &Scope) -> Option<(Party, Form<'a>)> {
-    if is_verb(at.word()) && !scope.knows(at.word()) {
-        return None;
-    }
-    let (party, rest) = scope.party(at)?;
+    let (party, rest) = named(at, scope)?;
     if let Some(text) = rest.after(TOLD) {
         let text = text.past(BETWEEN);
-        let form = text.after(&["to"]).map_or_else(|| told(text), |order| Some(Form::Order(order)));
-        return Some((party, form?));
+        let order = text.after(&["to"]).map(Form::Order);
+        return Some((party, order.or_else(|| told(text))?));
     }
-    let order = if let Some(order) = rest.past(BETWEEN).after(MODAL) {
-        order.past(BETWEEN)
-    } else {
-        let known = match &party {
-            Party::Names(names) => names.iter().all(|name| scope.knows(name)),
-            Party::Everyone => false,
-        };
-        // "…, and bob to run the tests": the verb of handing is left out.
-        let gap = rest.past(BETWEEN).after(&["to"]).filter(|order| is_verb(order.word()));
-        let called = rest.after(&[",", ":"]).or_else(|| rest.after(BETWEEN)).unwrap_or(rest);
-        gap.or_else(|| Some(called.past(BETWEEN)).filter(|at| known && is_verb(at.word())))?
-    };
-    order.first().is_some_and(is_name_like).then_some((party, Form::Order(order)))
+    let rest = rest.past(BETWEEN);
+    if let Some(order) = rest.after(MODAL).map(|order| order.past(BETWEEN)) {
+        return begins_order(order).then_some((party, Form::Order(order)));
+    }
+    // "…, and bob to run the tests", "…, and bob run the tests": the verb of handing is left out.
+    let gap = rest.after(&["to"]).filter(|order| is_verb(order.word()));
+    let order = gap.or_else(|| Some(rest).filter(|order| acts(&party, *order, scope)))?;
+    Some((party, Form::Order(order)))
+}
+
+/// "alice, …", "bob: …", "could carol …?"
+fn called<'a>(at: Cursor<'a>, scope: &Scope) -> Option<(Party, Form<'a>)> {
+    if let Some(asked) = at.after(&["could", "can", "would", "will", "should", "must", "may"]) {
+        let (party, rest) = named(asked, scope)?;
+        let order = rest.past(BETWEEN);
+        return is_verb(order.word()).then_some((party, Form::Order(order)));
+    }
+    let (party, rest) = named(at, scope)?;
+    let order = rest.after(&[",", ":"])?.past(BETWEEN).past(COURTESY);
+    let single = matches!(&party, Party::Names(names) if names.len() == 1);
+    let acts = acts(&party, order, scope) || single && is_verb(order.word()) && order.len() > 1;
+    acts.then_some((party, Form::Order(order)))
+}
+
+fn named<'a>(at: Cursor<'a>, scope: &Scope) -> Option<(Party, Cursor<'a>)> {
+    let is_verb = is_verb(at.word()) && !scope.knows(at.word());
+    if is_verb { None } else { scope.party(at) }
+}
+
+/// Whether a verb follows that these could be told to do. A name that nobody knows is one only before
+/// a verb that cannot be a noun.
+fn acts(party: &Party, order: Cursor<'_>, scope: &Scope) -> bool {
+    let Party::Names(names) = party else { return false };
+    let plain = order.after(PLAIN_VERB).is_some_and(|object| !object.is_empty());
+    if names.iter().all(|name| scope.knows(name)) {
+        return is_verb(order.word());
+    }
+    plain && names.iter().all(|name| !name.ends_with("ly"))
+}
+
+/// Whether a verb may stand here.
+fn begins_order(at: Cursor<'_>) -> bool {
+    is_verb(at.word()) || matches!(at.word(), "do" | "be") || at.first().is_some_and(is_name_like)
+}
+
+/// What stands behind "ask her".
+fn asked(at: Cursor<'_>) -> Option<Form<'_>> {
+    if let Some(wish) = at.after(&["for"]) {
+        return Some(Form::Wish(wish));
+    }
+    let text = at.past(&[",", ":"]);
+    if text.after(ASKED).is_some() { Some(Form::Question(text)) } else { told(at) }
 }
 
 /// What stands behind "tell her".
@@ -118,73 +160,72 @@ fn told(at: Cursor<'_>) -> Option<Form<'_>> {
     if let Some(statement) = text.after(&["that", "the following", "this", "of", "saying"]) {
         return Some(Form::Words(statement.past(&[":"])));
     }
-    if let Some(wish) = text.after(&["for"]) {
-        return Some(Form::Wish(wish));
-    }
     if text.after(ASKED).is_some() {
-        return Some(Form::Question(text));
+        return Some(Form::Finding(text));
     }
     (!text.is_empty()).then_some(Form::Words(text))
 }
 
-fn deliver<'a>(party: Party, form: Form<'a>, scope: &mut Scope) -> Option<Parsed<'a>> {
-    let own = Party::Names(vec![scope.me.clone()]);
-    if let (Form::Order(order), true) = (&form, party == own) {
+fn deliver<'a>(party: &Party, form: &Form<'a>, scope: &mut Scope) -> Option<Parsed<'a>> {
+    let own = *party == Party::Names(vec![scope.me.clone()]);
+    if let (Form::Order(order), true) = (form, own) {
         // The rest of the sentence is simply the next command.
         return Some(Parsed { intents: Vec::new(), rest: *order });
     }
-    let to_giver = party == Party::Names(vec![scope.giver.clone()]);
-    let receiver = match &party {
-        Party::Names(names) if names.len() == 1 => names.concat(),
-        Party::Names(_) | Party::Everyone => String::new(),
-    };
-    let before = scope.last.clone();
-    scope.mention(&party);
-    let (text, rest) = match form {
+    let mut heard = scope.clone();
+    heard.mention(party);
+    let receivers = heard.last.clone();
+    let mut before = Vec::new();
+    let (text, rest) = match *form {
         Form::Order(order) => {
-            let length = extent(order, Until::Handover, scope);
-            let words = order.take(length);
-            if let (Some(()), Party::Names(names)) = (goes(words), &party) {
-                let intents = super::stopping::each(names, None, scope);
-                return Some(Parsed { intents, rest: order.skip(length) });
+            let words = order.take(extent(order, Until::Handover, &heard));
+            let rest = order.skip(words.len());
+            if let (true, Party::Names(names)) = (ends_somebody(words), party) {
+                return Some(Parsed { intents: stopping::each(names, None, scope), rest });
             }
-            let text = wording::imperative(words, scope, &receiver);
-            remember(words, scope);
-            (Text::Words(text), order.skip(length))
-        }
-        Form::Question(words) => {
-            let rest = words.skip(extent(words, Until::Then, scope));
-            let words = words.up_to(rest);
-            let outcome =
-                words.after(WHAT_CAME_OUT).is_some_and(|rest| rest.past(FILLER).is_empty());
-            let text = if outcome {
-                Text::Outcome
-            } else {
-                Text::Words(wording::question(words, scope, &receiver))
-            };
-            (text, rest)
-        }
-        Form::Wish(words) => {
-            let rest = words.skip(extent(words, Until::Then, scope));
-            let wish = words.up_to(rest).text();
-            let text = format!("Send {} {wish}.", asker(scope));
+            let text = wording::imperative(words, &heard, &receivers);
+            remember(words, &mut heard);
             (Text::Words(text), rest)
         }
-        Form::Words(words) => words_for(words, scope)?,
+        Form::Question(words) => {
+            let length = extent(words, Until::Then, &heard);
+            let text = wording::question(words.take(length), &heard, &receivers);
+            (Text::Words(text), words.skip(length))
+        }
+        Form::Finding(words) => match found_out(words, &mut heard) {
+            Some(looked) => {
+                before = looked.intents;
+                (Text::Outcome, looked.rest)
+            }
+            None => words_for(words, &heard)?,
+        },
+        Form::Wish(words) => {
+            let length = extent(words, Until::Then, &heard);
+            let text = format!("Send {} {}.", scope.seen_by_others(), words.take(length).text());
+            (Text::Words(text), words.skip(length))
+        }
+        Form::Words(words) => words_for(words, &heard)?,
     };
-    if text == Text::Words(String::new()) {
-        scope.last = before;
-        return None;
-    }
-    // "Tell me …" is answered by the closing text, when it is the outcome that is asked for.
-    if to_giver && text == Text::Outcome && scope.giver == "user" {
-        return Some(Parsed { intents: vec![Intent::Report], rest });
-    }
-    Some(Parsed { intents: mail(&party, &text, scope), rest })
+    *scope = heard;
+    before.extend(mail(party, &text, scope));
+    Some(Parsed { intents: before, rest })
 }
 
-fn asker(scope: &Scope) -> String {
-    if scope.me == "lead" { "the lead".into() } else { scope.me.clone() }
+/// "what is in x", "whether y exists": looked up before it is told.
+fn found_out<'a>(words: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>> {
+    let looks = |intent: &Intent| {
+        matches!(
+            intent,
+            Intent::ReadFile { .. }
+                | Intent::CheckFile { .. }
+                | Intent::ListFiles { .. }
+                | Intent::ListTeam
+        )
+    };
+    let mut trial = scope.clone();
+    let read = read_clause(words, &mut trial).filter(|read| read.intents.iter().all(looks))?;
+    *scope = trial;
+    Some(read)
 }
 
 /// A text as it is: a quotation, or the words up to where the next command begins.
@@ -222,21 +263,23 @@ pub(super) fn mail(party: &Party, text: &Text, scope: &Scope) -> Vec<Intent> {
 }
 
 /// "to stop", "to shut down": the order ends its receiver.
-fn goes(order: Cursor<'_>) -> Option<()> {
-    let rest = order.after(SHUT_DOWN).or_else(|| order.after(&["exit", "leave", "go home"]))?;
-    let rest = rest.past(&["working", "work", "itself", "himself", "herself", "themselves"]);
-    rest.past(FILLER).is_empty().then_some(())
+fn ends_somebody(order: Cursor<'_>) -> bool {
+    let order = order.past(&["be"]);
+    let ended = order.after(SHUT_DOWN).or_else(|| order.after(&["exit", "leave", "go home"]));
+    ended.is_some_and(|rest| {
+        let own = ["working", "work", "itself", "himself", "herself", "themselves"];
+        rest.past(&own).past(FILLER).is_empty()
+    })
 }
 
 /// Files and agents named in an order are what later words refer to.
 fn remember(order: Cursor<'_>, scope: &mut Scope) {
-    for token in order.tokens() {
+    for (at, token) in order.places().filter_map(|at| at.first().map(|token| (at, token))) {
         if let Some(path) = path_of(token) {
             scope.file = Some(path);
         }
-        let name = owner(&token.low).unwrap_or(&token.low);
-        if scope.knows(name) {
-            scope.last = vec![name.to_owned()];
+        if let Some(name) = wording::mentioned(order.up_to(at).last(), token, scope) {
+            scope.last = vec![name];
         }
     }
 }

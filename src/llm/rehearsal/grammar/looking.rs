@@ -37,6 +37,11 @@ const TEAM: &[&str] = &[
     "team's",
     "everyone",
     "everybody",
+    "anyone",
+    "anybody",
+    "somebody",
+    "status",
+    "statuses",
 ];
 const ABOUT_PEOPLE: &[&str] = &[
     "around",
@@ -50,9 +55,11 @@ const ABOUT_PEOPLE: &[&str] = &[
     "here",
     "busy",
     "available",
+    "finished",
+    "done",
+    "ready",
     "up",
     "doing",
-    "statuses",
 ];
 
 /// Whether the giver must be meant: a look at the team, or at the lead's own inbox.
@@ -64,7 +71,8 @@ pub(super) fn begins_looking(at: Cursor<'_>) -> bool {
 
 /// "Check the inbox", "any mail from bob?", "show me alice's answer"
 pub(super) fn inbox<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>> {
-    let asks = looks(at) || at.after(QUESTION).is_some();
+    let bare = at.after(&["inbox", "mail", "messages", "/inbox"]).is_some_and(Cursor::is_empty);
+    let asks = bare || looks(at) || at.after(QUESTION).is_some();
     let whose_result = at.places().find(|at| {
         let owned = whose(at.word()).is_some() || matches!(at.word(), "his" | "her" | "their");
         owned && at.skip(1).has(RESULT) && at.skip(1).places().take(3).any(|at| is_any(at, RESULT))
@@ -73,7 +81,7 @@ pub(super) fn inbox<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>>
         at.after(&["any", "is there any", "are there any", "did", "has", "do i have", "what did"]);
     let from =
         at.has(&["from", "reply", "replied", "answered", "reported", "answer", "say", "said"]);
-    let mail = at.has(MAIL) || whose_result.is_some() || (came.is_some() && from);
+    let mail = bare || at.has(MAIL) || whose_result.is_some() || (came.is_some() && from);
     if !asks || !mail || at.tokens().iter().any(|token| path_of(token).is_some()) {
         return None;
     }
@@ -87,12 +95,12 @@ pub(super) fn inbox<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>>
 }
 
 /// "Show the team", "who is idle?", "what is everyone doing?", "/team"
-pub(super) fn roster<'a>(at: Cursor<'a>, _: &mut Scope) -> Option<Parsed<'a>> {
+pub(super) fn roster<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>> {
     let files = at.has(&["file", "files", "folder", "directory", "contents", "content"]);
     let named = at.tokens().iter().any(|token| path_of(token).is_some_and(|path| path != "/team"));
     let direct = at.after(&["/team", "team status", "team", "roster", "status"]);
     let direct = direct.is_some_and(Cursor::is_empty);
-    let asks = looks(at) && shows_team(at) || asks_who(at);
+    let asks = looks(at) && shows_team(at) || asks_who(at, scope);
     let tasks = at.has(TASK_NOUN);
     (direct || (asks && !files && !named && !tasks))
         .then(|| Parsed { intents: vec![Intent::ListTeam], rest: at.skip(at.len()) })
@@ -103,10 +111,12 @@ fn shows_team(at: Cursor<'_>) -> bool {
         || at.after(LOOK).is_some_and(|rest| rest.after(&["who", "who is", "who's"]).is_some())
 }
 
-fn asks_who(at: Cursor<'_>) -> bool {
+fn asks_who(at: Cursor<'_>, scope: &Scope) -> bool {
     let who = at.after(&["who", "who's", "who all", "which"]).is_some();
-    let what = at.after(&["what", "what's", "how", "how's", "is", "are"]).is_some();
-    (who && (at.has(TEAM) || at.has(ABOUT_PEOPLE))) || (what && at.has(TEAM))
+    let what = at.after(&["what", "what's", "how", "how's", "is", "are", "has"]).is_some();
+    let member = at.tokens().iter().any(|token| scope.knows(&token.low));
+    (who && (at.has(TEAM) || at.has(ABOUT_PEOPLE)))
+        || (what && (at.has(TEAM) || member && at.has(ABOUT_PEOPLE)))
 }
 
 fn looks(at: Cursor<'_>) -> bool {
@@ -141,7 +151,7 @@ fn sender(at: Cursor<'_>, scope: &Scope) -> Option<String> {
         }
         let named = place.after(&["from", "by", "did", "has"])?;
         match scope.party(named)?.0 {
-            Party::Names(names) => names.into_iter().next(),
+            Party::Names(senders) => senders.into_iter().next(),
             Party::Everyone => None,
         }
     });

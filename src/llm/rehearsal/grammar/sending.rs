@@ -1,24 +1,24 @@
 //! Messages and broadcasts: who gets which words, in either order.
 
 use super::super::cursor::Cursor;
-use super::super::intent::{Intent, Text};
+use super::super::intent::Text;
 use super::super::lexer::Kind;
 use super::super::lexicon::{
     AND, ARTICLE, ASKING, BROADCAST, EVERYONE, FILLER, MESSAGE, MESSAGE_NOUN, OUTCOME_NOUN, SAYING,
     SEND,
 };
-use super::super::scope::{Party, Scope, path_of};
+use super::super::scope::{Party, Scope, owner, path_of};
 use super::handing::{mail, words_for};
 use super::{Parsed, Until, extent, wording};
 
 /// Between a message and what it asks.
 const WHETHER: &[&str] = &["if", "whether", "what", "when", "where", "who", "why", "how", "which"];
 
-/// "Broadcast "…" to all", "announce to everyone that …"
+/// "Broadcast "…"", "announce to everyone that …"
 pub(super) fn broadcast<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>> {
     let object = at.after(BROADCAST)?.past(&[":"]);
-    let noun = object.past(ARTICLE).after(MESSAGE_NOUN).unwrap_or(object);
-    let noun = noun.after(&["announcement"]).unwrap_or(noun);
+    let noun = object.past(ARTICLE).after(&["message", "announcement", "note", "notice", "news"]);
+    let noun = noun.unwrap_or(object);
     let (party, text) = to_party(noun, scope).unwrap_or((Party::Everyone, noun));
     let text = text.past(&[":", ","]);
     let text = text.after(SAYING).unwrap_or(text).past(&[":"]);
@@ -109,10 +109,13 @@ fn to_last<'a>(at: Cursor<'a>, scope: &Scope) -> Option<(Party, Text, Cursor<'a>
     let (party, _) = to_party(to, scope)?;
     let text = all.up_to(to);
     let is_file = text.tokens().iter().any(|token| path_of(token).is_some());
-    if text.is_empty() || (named.is_none() && vague && !is_file) {
+    let foreign = text.places().any(|at| owner(at.word()).is_some() && at.skip(1).len() == 1);
+    if text.is_empty() || foreign || (named.is_none() && vague && !is_file) {
         return None;
     }
-    Some((party, Text::Words(text.text().to_owned()), words.skip(all.len())))
+    let outcome = text.len() == 1 && matches!(text.word(), "it" | "this" | "that");
+    let text = if outcome { Text::Outcome } else { Text::Words(text.text().to_owned()) };
+    Some((party, text, words.skip(all.len())))
 }
 
 /// "Message bob: …", "inform carol that …", "greet dave"
@@ -130,25 +133,24 @@ fn messaged<'a>(at: Cursor<'a>, scope: &Scope) -> Option<(Party, Text, Cursor<'a
 
 /// "to bob", "for everyone"
 fn to_party<'a>(at: Cursor<'a>, scope: &Scope) -> Option<(Party, Cursor<'a>)> {
-    scope.party(at.after(&["to", "for"])?)
+    scope.party(at.after(&["to", "for", "on to", "over to", "along to", "back to"])?)
 }
 
 /// "a short message", "the result": what is sent when no words are given.
 fn noun(at: Cursor<'_>) -> Option<(Text, Cursor<'_>)> {
     let object = at.past(ARTICLE);
+    if at.after(&["the following", "this"]).is_some() && !object.is(Kind::Word)
+        || at.after(&["the following to", "this to"]).is_some()
+    {
+        return Some((Text::Greeting, object));
+    }
     // One word may describe it: "a status report" is known, "a warm greeting" is not.
     let described = if object.len() < at.len() { object.skip(1) } else { object };
-    let outcome = |at: Cursor<'_>| at.after(OUTCOME_NOUN).map(Cursor::len);
-    let message = |at: Cursor<'_>| at.after(MESSAGE_NOUN).map(Cursor::len);
-    for place in [object, described] {
-        if message(place).is_some() && place.word() != "answer" {
-            return Some((Text::Greeting, place.after(MESSAGE_NOUN)?));
-        }
-        if outcome(place).is_some() && object.len() < at.len() {
-            return Some((Text::Outcome, place.after(OUTCOME_NOUN)?));
-        }
-    }
-    None
+    [object, described].into_iter().find_map(|place| {
+        let message = place.after(MESSAGE_NOUN).map(|rest| (Text::Greeting, rest));
+        let outcome = place.after(OUTCOME_NOUN).filter(|_| object.len() < at.len());
+        message.or_else(|| outcome.map(|rest| (Text::Outcome, rest)))
+    })
 }
 
 /// The words behind a message noun, else what is sent without words.
@@ -157,7 +159,7 @@ fn said<'a>(at: Cursor<'a>, silent: Text, scope: &Scope, party: &Party) -> (Text
     if let Some(order) = at.after(ASKING) {
         if order.after(WHETHER).is_some() {
             let length = extent(order, Until::Then, scope);
-            let text = wording::question(order.take(length), scope, "");
+            let text = wording::question(order.take(length), scope, &[]);
             return (Text::Words(text), order.skip(length));
         }
         let receiver = scope.party(order).map_or(order, |(_, rest)| rest);
@@ -165,14 +167,13 @@ fn said<'a>(at: Cursor<'a>, silent: Text, scope: &Scope, party: &Party) -> (Text
             let mut heard = scope.clone();
             heard.mention(party);
             let length = extent(order, Until::Handover, scope);
-            let name = heard.last.last().cloned().unwrap_or_default();
-            let text = wording::imperative(order.take(length), &heard, &name);
+            let text = wording::imperative(order.take(length), &heard, &heard.last);
             return (Text::Words(text), order.skip(length));
         }
     }
     let marked =
         at.after(SAYING).or_else(|| at.after(&[":", ","]).filter(|at| at.is(Kind::Quoted)));
-    let about = at.after(&["about", "of", "on"]).map(|_| at);
+    let about = at.after(&["about"]).map(|_| at);
     let text = marked.map(|text| text.past(&[":", "that"])).or(about);
     let text = text.or_else(|| at.after(&[":"])).or_else(|| at.is(Kind::Quoted).then_some(at));
     text.and_then(|text| words_for(text, scope)).unwrap_or((silent, at))

@@ -48,6 +48,10 @@ const ROLE_ENDS: &[&str] = &[
     "after", "once", "known", "unless", "until", "in",
 ];
 
+/// What a new agent is told, in the words of people.
+const PROMPT: &[&str] =
+    &["prompt", "the prompt", "instructions", "the instructions", "task", "the task", "job"];
+
 /// An agent as it was asked for.
 struct Wanted {
     name: String,
@@ -62,7 +66,7 @@ pub(super) fn begins_spawning(at: Cursor<'_>) -> bool {
     object.and_then(wanted).is_some_and(|(found, _)| found.iter().all(|agent| agent.role.is_some()))
 }
 
-/// "Spawn alice (coder) and bob (tester)", "start two testers named x and y", …
+/// "Hire x (coder) and y (tester)", "start two testers named x and y", …
 pub(super) fn spawn<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>> {
     let surely = at.after(SPAWN);
     let (agents, rest) = wanted(surely.or_else(|| at.after(SPAWN_MAYBE))?)?;
@@ -82,8 +86,7 @@ pub(super) fn spawn<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>>
     }
     scope.agents.extend(agents.iter().cloned());
     scope.mention(&Party::Names(agents.iter().map(|(name, _)| name.clone()).collect()));
-    let receiver = scope.last.last().cloned().unwrap_or_default();
-    let (task, rest) = first_task(rest, scope, &receiver);
+    let (task, rest) = first_task(rest, scope);
     let intents =
         agents.into_iter().map(|(name, role)| Intent::Spawn { name, role, task: task.clone() });
     Some(Parsed { intents: intents.collect(), rest })
@@ -105,7 +108,9 @@ fn wanted(at: Cursor<'_>) -> Option<(Vec<Wanted>, Cursor<'_>)> {
     while let Some((more, after)) = rest
         .after(AND)
         .map(|next| next.past(AND))
-        .filter(|next| !is_verb(next.word()) && next.after(THEN).is_none())
+        .filter(|next| {
+            !is_verb(next.word()) && next.after(THEN).is_none() && next.after(PROMPT).is_none()
+        })
         .and_then(one)
     {
         agents.push(more);
@@ -120,6 +125,9 @@ fn wanted(at: Cursor<'_>) -> Option<(Vec<Wanted>, Cursor<'_>)> {
 }
 
 fn one(at: Cursor<'_>) -> Option<(Wanted, Cursor<'_>)> {
+    if at.skip(1).is(Kind::Open) {
+        return named_first(at);
+    }
     let described = at.past(ARTICLE);
     let general = described.after(AGENT_NOUN).is_some();
     if described.len() < at.len() || general { described_first(described) } else { named_first(at) }
@@ -134,15 +142,19 @@ fn named_first(at: Cursor<'_>) -> Option<(Wanted, Cursor<'_>)> {
         let role = rest.take(close).skip(1).past(&["role", ":", "a", "an", "the"]);
         return Some((Wanted::new(name, role), rest.skip(close + 1)));
     }
+    let dashed = rest.is(Kind::Colon)
+        || rest.first().is_some_and(|token| matches!(token.text.as_str(), "-" | "–" | "—"));
+    let dashed = Some(rest.skip(1)).filter(|role| dashed && !is_verb(role.word()));
     let apposed = rest.past(&[","]).after(&["the", "a", "an", "our"]);
-    let Some(marked) = rest.after(AS).or(apposed) else {
+    let Some(marked) = rest.after(AS).or(apposed).or(dashed) else {
         return Some((Wanted { name, role: None, shared: false }, rest));
     };
     let bare = marked.past(&["both", ":"]);
     let role = bare.past(ARTICLE);
     let words = role.take(if role.is(Kind::Quoted) { 1 } else { role_length(role) });
     let mut agent = Wanted::new(name, words);
-    agent.shared = apposed.is_none() && role.len() == bare.len() && words.text().ends_with('s');
+    agent.shared =
+        apposed.or(dashed).is_none() && role.len() == bare.len() && words.text().ends_with('s');
     if agent.shared {
         agent.role = agent.role.map(|role| singular(&role));
     }
@@ -201,7 +213,7 @@ fn is_person(words: Cursor<'_>) -> bool {
 }
 
 /// What the new agents are to do at once, behind their description.
-fn first_task<'a>(at: Cursor<'a>, scope: &Scope, receiver: &str) -> (String, Cursor<'a>) {
+fn first_task<'a>(at: Cursor<'a>, scope: &Scope) -> (String, Cursor<'a>) {
     const WITH: &[&str] = &[
         "with the prompt",
         "with prompt",
@@ -221,7 +233,8 @@ fn first_task<'a>(at: Cursor<'a>, scope: &Scope, receiver: &str) -> (String, Cur
     const PURPOSE: &[&str] =
         &["to", "who should", "who must", "who will", "that should", "who can", "who shall"];
     let at = at.past(FILLER);
-    let with = at.after(WITH).map(|task| task.past(&[":", "to"]));
+    let with = at.after(WITH).or_else(|| at.past(AND).after(PROMPT));
+    let with = with.map(|task| task.past(&[":", "to"]));
     if let Some(task) = with
         && let Some(quote) = task.first().filter(|token| token.kind == Kind::Quoted)
     {
@@ -230,7 +243,7 @@ fn first_task<'a>(at: Cursor<'a>, scope: &Scope, receiver: &str) -> (String, Cur
     let purpose = at.after(PURPOSE).filter(|task| task.first().is_some_and(is_name_like));
     let Some(task) = with.or(purpose) else { return (String::new(), at) };
     let length = extent(task, Until::Handover, scope);
-    (wording::imperative(task.take(length), scope, receiver), task.skip(length))
+    (wording::imperative(task.take(length), scope, &scope.last), task.skip(length))
 }
 
 /// How many words belong to the role at the begin.
@@ -258,9 +271,10 @@ fn proper_name(at: Cursor<'_>) -> Option<String> {
     let written = token.text.trim_matches('*').to_lowercase();
     let quoted = token.kind == Kind::Quoted && !written.contains(char::is_whitespace);
     let numbered = token.low.starts_with(|c: char| c.is_ascii_digit());
+    let marked = token.kind == Kind::Word && at.skip(1).is(Kind::Open);
     match name_of(token) {
         Some(name) => Some(name),
-        None if !written.is_empty() && (quoted || numbered) => Some(written),
+        None if !written.is_empty() && (quoted || numbered || marked) => Some(written),
         None => None,
     }
 }

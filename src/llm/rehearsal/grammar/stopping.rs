@@ -33,12 +33,12 @@ pub(super) fn begins_stopping(at: Cursor<'_>, scope: &Scope) -> bool {
             Party::Names(names) => names.iter().all(|name| scope.knows(name)),
             Party::Everyone => true,
         };
-        let surely = at.after(&["shut down", "dismiss", "terminate"]).is_some();
+        let surely = at.after(&["shut", "shut down", "dismiss", "terminate"]).is_some();
         (known || surely) && (rest.past(FILLER).is_empty() || rest.after(FILLER).is_some())
     })
 }
 
-/// "Shut down alice gracefully", "dismiss bob and carol because …", "shut everyone down"
+/// "End carol, please", "dismiss bob and carol because …", "shut everyone down"
 pub(super) fn shut_down<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>> {
     let (party, rest) = object(at, scope)?;
     let rest = rest.past(FILLER);
@@ -78,7 +78,9 @@ pub(super) fn each(names: &[String], reason: Option<&str>, scope: &mut Scope) ->
 /// Who is to be ended.
 fn object<'a>(at: Cursor<'a>, scope: &Scope) -> Option<(Party, Cursor<'a>)> {
     let around = SHUT.iter().find_map(|(verb, particle)| {
-        let (party, rest) = scope.party(at.after(&[*verb])?)?;
+        let object = at.after(&[*verb])?;
+        let all = object.after(&["everything"]).map(|rest| (Party::Everyone, rest));
+        let (party, rest) = all.or_else(|| scope.party(object))?;
         Some((party, rest.after(&[*particle])?))
     });
     around.or_else(|| {

@@ -5,7 +5,7 @@ use super::super::intent::{Intent, TaskChange};
 use super::super::lexer::Kind;
 use super::super::lexicon::{ARTICLE, FILLER, LOOK, QUESTION, TASK_NOUN};
 use super::super::scope::{Party, Scope};
-use super::{Parsed, wording};
+use super::{Parsed, depends, wording};
 
 const NEW: &[&str] =
     &["create", "add", "make", "open", "new", "file", "put", "set up", "define", "write"];
@@ -38,10 +38,14 @@ const FIRST: &[&str] = &[
 
 /// "Create a task … for bob", "claim task 3", "mark task 4 as failed", "show the tasks"
 pub(super) fn tasks<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>> {
-    if !at.has(TASK_NOUN) {
+    let again = at.after(COMPLETE).or_else(|| at.after(CLAIM)).is_some_and(|at| at.word() == "it");
+    if !at.has(TASK_NOUN) && !again {
         return None;
     }
     let intents = created(at, scope).or_else(|| changed(at, scope)).or_else(|| shown(at))?;
+    if let Some(Intent::Task { id, .. }) = intents.last() {
+        scope.task = Some(id.clone());
+    }
     Some(Parsed { intents, rest: at.skip(at.len()) })
 }
 
@@ -52,21 +56,21 @@ fn created(at: Cursor<'_>, scope: &Scope) -> Option<Vec<Intent>> {
         Some(words) => words,
         None => object.up_to(object.places().find(|at| at.after(&["to the", "to our"]).is_some())?),
     };
-    let behind = if direct.is_some() { words } else { object.skip(words.len()) };
+    let behind = object.skip(if direct.is_some() { object.len() } else { words.len() });
     let early = owner_at(words, scope);
     let words = early.as_ref().map_or(words, |(_, rest)| *rest);
     let order = words.after(&["to"]).filter(|_| direct.is_some());
     let words = order.unwrap_or_else(|| words.past(ENTITLED));
     let first = words.places().find(|at| at.after(FIRST).is_some());
-    let late = behind.places().rev().find_map(|place| Some((place, owner_at(place, scope)?.0)));
-    let ends = [first.map(Cursor::len), late.as_ref().map(|(place, _)| place.len())];
-    let left = ends.into_iter().flatten().max().unwrap_or(0);
-    let words = words.take(words.len().saturating_sub(left));
+    let given = |place| Some((place, owner_at(place, scope)?.0));
+    let late = behind.places().chain(words.places()).find_map(given);
+    let ends = [first, late.as_ref().map(|(place, _)| *place)];
+    let words = ends.into_iter().flatten().fold(words, Cursor::up_to);
     let subject = match words.first() {
         Some(quote) if quote.kind == Kind::Quoted && words.skip(1).past(FILLER).is_empty() => {
             quote.text.clone()
         }
-        Some(_) if order.is_some() => wording::imperative(words, scope, ""),
+        Some(_) if order.is_some() => wording::imperative(words, scope, &[]),
         Some(_) => words.text().to_owned(),
         None => return None,
     };
@@ -87,8 +91,14 @@ fn owner_at<'a>(at: Cursor<'a>, scope: &Scope) -> Option<(String, Cursor<'a>)> {
 }
 
 fn changed(at: Cursor<'_>, scope: &Scope) -> Option<Vec<Intent>> {
-    let ids = ids(at);
+    let mut ids = ids(at);
+    if ids.is_empty() && at.has(&["it"]) {
+        ids.extend(scope.task.clone());
+    }
     let done = at.has(&["done", "complete", "completed", "finished"]);
+    if depends(at) {
+        return None;
+    }
     let change = if let Some(object) = at.after(GIVE) {
         let to = object.places().find_map(|at| at.after(&["to"]));
         let Party::Names(names) = scope.party(to.unwrap_or(object))?.0 else { return None };

@@ -4,12 +4,12 @@ use super::super::cursor::Cursor;
 use super::super::intent::{Content, Intent};
 use super::super::lexer::Kind;
 use super::super::lexicon::{
-    AND, APPEND, ARTICLE, EDIT, FILE_NAMED, FILE_NOUN, FILLER, HOLDING, LINES, READING, REPLACE,
-    SAYING, WRITE,
+    AND, APPEND, ARTICLE, CONDITION, EDIT, FILE_NAMED, FILE_NOUN, FILLER, HOLDING, LINES, NO_NAME,
+    READING, REPLACE, SAYING, WRITE,
 };
 use super::super::scope::{Scope, path_of};
 use super::files::paths;
-use super::{Parsed, Until, extent};
+use super::{Parsed, Until, depends, extent};
 
 /// Before the file that something goes into.
 const INTO: &[&str] = &["to", "in", "into", "as", "inside", "at", "under", "within", "onto"];
@@ -17,12 +17,18 @@ const INTO: &[&str] = &["to", "in", "into", "as", "inside", "at", "under", "with
 /// "Create a file called x with …", "write … to x", "put a users table into x.sql"
 pub(super) fn write<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>> {
     let object = at.after(WRITE)?;
-    let place = place_of_new(object)?;
+    let place = place_of_new(object).filter(|place| !is_conditional(place.rest))?;
     let before = without_end(object.up_to(place.at), &[FILE_NAMED, INTO]);
     let content = content(before, place.rest);
     scope.file = Some(place.path.clone());
     let intent = Intent::WriteFile { path: place.path, content };
     Some(Parsed { intents: vec![intent], rest: at.skip(at.len()) })
+}
+
+/// "… if it does not exist", behind the name or behind a quoted content; other words describe it.
+fn is_conditional(behind: Cursor<'_>) -> bool {
+    let mut quoted = behind.places().filter(|at| at.is(Kind::Quoted));
+    behind.after(CONDITION).is_some() || quoted.any(|at| at.skip(1).after(CONDITION).is_some())
 }
 
 /// "Append "…" to x", "add the line … to x"
@@ -40,7 +46,7 @@ pub(super) fn append<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>
     }
     let line = marked.unwrap_or(line);
     let line = line.after(SAYING).unwrap_or(line).past(&[":", ","]);
-    let path = paths(to, scope).into_iter().next()?;
+    let path = paths(to, scope).into_iter().next().filter(|_| !depends(to))?;
     scope.file = Some(path.clone());
     let intent = Intent::Append { path, line: literal(line) };
     (!line.is_empty()).then(|| Parsed { intents: vec![intent], rest: at.skip(at.len()) })
@@ -81,7 +87,7 @@ pub(super) fn edit<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>> 
         ["word", "text", "line", "words", "string", "phrase", "every", "all", "name", "value"];
     let old = literal(texts.up_to(with).past(ARTICLE).past(&noun));
     let new = literal(with.skip(1).past(&["word", "text"]));
-    if old.is_empty() {
+    if old.is_empty() || depends(behind) {
         return None;
     }
     scope.file = Some(path.clone());
@@ -102,7 +108,8 @@ struct Place<'a> {
 fn place_of_new(object: Cursor<'_>) -> Option<Place<'_>> {
     let token_at = |at: Cursor<'_>, named: bool| {
         let token = at.first()?;
-        let loose = named && token.kind != Kind::Comma && !token.text.contains(char::is_whitespace);
+        let word = token.kind == Kind::Word && !NO_NAME.contains(&token.low.as_str());
+        let loose = named && (word || token.kind == Kind::Quoted);
         path_of(token).or_else(|| loose.then(|| token.text.clone()))
     };
     let behind = |phrases: &'static [&'static str], named| {
@@ -114,12 +121,15 @@ fn place_of_new(object: Cursor<'_>) -> Option<Place<'_>> {
     };
     let table = object.past(ARTICLE).has(&["table"]) && !object.has(FILE_NOUN);
     let called = object.places().find_map(behind(FILE_NAMED, !table));
-    let into = || object.places().find_map(behind(INTO, false));
+    let is_file = |(path, _): &(String, usize)| !path.ends_with('/');
+    let into = || object.places().find_map(behind(INTO, false)).filter(is_file);
     let shaped = || {
         let at = object.places().position(|at| token_at(at, false).is_some())?;
         Some((token_at(object.skip(at), false)?, at))
     };
-    let file_first = object.past(ARTICLE).first().and_then(path_of).and_then(|_| shaped());
+    // "write "a/b" to c.txt": a quotation is the file only when nothing else is.
+    let first = object.past(ARTICLE).first().filter(|token| token.kind == Kind::Word);
+    let file_first = first.and_then(path_of).and_then(|_| shaped());
     let (mut path, at) = called.or(file_first).or_else(into).or_else(shaped)?;
     let mut rest = object.skip(at + 1);
     let folder = rest.after(INTO).map(|named| named.past(ARTICLE));
@@ -135,7 +145,8 @@ fn place_of_new(object: Cursor<'_>) -> Option<Place<'_>> {
 
 /// What the words before and behind its name say about a file's content.
 fn content(before: Cursor<'_>, behind: Cursor<'_>) -> Content {
-    let kind = before.past(ARTICLE).past(&["empty", "text", "new"]).past(FILE_NOUN).past(ARTICLE);
+    let thing = before.past(ARTICLE);
+    let kind = thing.after(&["file", "text file", "document", "files"]).unwrap_or(thing);
     if before.has(&["empty", "blank"])
         || behind.after(&["with nothing", "with no content"]).is_some()
     {
@@ -149,6 +160,9 @@ fn content(before: Cursor<'_>, behind: Cursor<'_>) -> Content {
     if let Some(lines) = marked.after(LINES).map(|lines| lines.past(&[":"])) {
         return Content::Literal(joined_lines(lines));
     }
+    if marked.is(Kind::Quoted) && marked.skip(1).past(FILLER).is_empty() {
+        return Content::Literal(literal(marked));
+    }
     if marked.is(Kind::Quoted) {
         return Content::Literal(joined_lines(marked));
     }
@@ -161,9 +175,12 @@ fn content(before: Cursor<'_>, behind: Cursor<'_>) -> Content {
     {
         return Content::Literal(joined_lines(words.past(&[":"])));
     }
-    let words = [kind.text(), marked.text()];
-    let words: Vec<_> = words.into_iter().filter(|words| !words.is_empty()).collect();
-    Content::Described(words.join(" with "))
+    let words = match (kind.is_empty(), behind.is_empty()) {
+        (true, _) => marked.text().to_owned(),
+        (false, true) => thing.text().to_owned(),
+        (false, false) => format!("{} {}", thing.text(), behind.text()),
+    };
+    Content::Described(words)
 }
 
 /// "a, b and c" as three lines; a single quotation as itself.
@@ -194,7 +211,7 @@ fn without_end<'a>(at: Cursor<'a>, ends: &[&[&str]]) -> Cursor<'a> {
     loop {
         let tail = at.places().position(|place| {
             let over = ends.iter().find_map(|phrases| place.after(phrases));
-            over.or_else(|| place.after(FILE_NOUN).filter(|_| at.up_to(place).len() > 1))
+            over.or_else(|| place.after(&["file"]).filter(|_| at.up_to(place).len() > 1))
                 .is_some_and(|rest| rest.past(ARTICLE).is_empty())
         });
         match tail {

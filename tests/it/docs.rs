@@ -1,0 +1,345 @@
+//! What the documents show is so: every command in them is run, and must end as they say.
+//!
+//! The word behind the fence of a block decides:
+//!
+//! - `sh`: run in a live team: a lead at its terminal, alice (coder) and bob (tester), who have worked
+//!   and rest. One team for a document; its lines are run in the order they are read.
+//! - `sh alone`: run in an empty folder where nobody lives, a new one for each block.
+//! - `console`, `text` and all others: shown only (cargo, a real key, a recorded session).
+//!
+//! One line is one command. Blank lines and lines that begin with `#` are for the reader. What stands
+//! behind two spaces and `#` is for the reader too, but these words bind:
+//!
+//! - `exit N`: the exit code; 0 when nothing is said.
+//! - `prints nothing`: otherwise a command that succeeds must print something, unless it redirects.
+//! - `until Ctrl-C`: goes on until it is interrupted; mail for alice comes meanwhile.
+
+use crate::harness::{SYSTEM_PATH, Team};
+use crate::terminal::Terminal;
+use crate::tidy::MAY_USE;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use std::io::Read;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc;
+
+/// Programs that a machine may lack; their lines are then skipped, loudly.
+const OPTIONAL: [&str; 2] = ["jq", "flock"];
+
+/// Where the commands of a block are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Live,
+    Alone,
+}
+
+#[derive(Debug)]
+struct Block {
+    place: Place,
+    lines: Vec<Line>,
+}
+
+/// A command and how it must end.
+#[derive(Debug, PartialEq, Eq)]
+struct Line {
+    command: String,
+    exit: i32,
+    prints: bool,
+    endless: bool,
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|why| panic!("{}: {why}", path.display()))
+}
+
+/// The documents a user or a contributor reads.
+fn documents() -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> =
+        ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"].map(|name| root().join(name)).into();
+    let folder = std::fs::read_dir(root().join("docs")).unwrap();
+    found.extend(folder.map(|entry| entry.unwrap().path()).filter(|path| is_markdown(path)));
+    found.sort();
+    found
+}
+
+fn is_markdown(path: &Path) -> bool {
+    path.extension().is_some_and(|end| end == "md")
+}
+
+/// The fenced blocks of a document: the word behind the fence, and the text.
+fn fenced(text: &str) -> Vec<(&str, Vec<&str>)> {
+    let mut blocks = Vec::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        if let Some(info) = line.trim_start().strip_prefix("```") {
+            blocks.push((info.trim(), lines.by_ref().take_while(|l| l.trim() != "```").collect()));
+        }
+    }
+    blocks
+}
+
+fn blocks_to_run(text: &str) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    for (info, lines) in fenced(text) {
+        let place = match info {
+            "sh" => Place::Live,
+            "sh alone" => Place::Alone,
+            other => {
+                assert!(!other.starts_with("sh"), "a fence says {other:?}: see tests/it/docs.rs");
+                continue;
+            }
+        };
+        let lines = lines.into_iter().filter_map(line_to_run).collect();
+        blocks.push(Block { place, lines });
+    }
+    blocks
+}
+
+fn line_to_run(text: &str) -> Option<Line> {
+    if text.trim().is_empty() || text.starts_with('#') {
+        return None;
+    }
+    let (command, words) = text.split_once("  #").unwrap_or((text, ""));
+    let exit = words.trim().strip_prefix("exit ").map_or(0, |code| {
+        let digits: String = code.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().unwrap_or_else(|why| panic!("{text}: {why}"))
+    });
+    Some(Line {
+        command: command.trim().into(),
+        exit,
+        prints: !words.contains("prints nothing") && !command.contains(">>"),
+        endless: words.contains("until Ctrl-C"),
+    })
+}
+
+/// A live team with something to see.
+fn live() -> (Team, Terminal) {
+    let team = Team::new();
+    let mut lead = Terminal::start(team.command("team", &["lead", "--model", "rehearsal"]));
+    lead.expect("/quit ends the team");
+    lead.type_line("Spawn alice (coder) and bob (tester). Have alice send bob a message.");
+    team.eventually("bob has alice's message", || team.has_mail("bob", "alice", ""));
+    lead.type_line("Ask alice to create a file called schema.sql with a users table.");
+    team.eventually("alice has reported", || team.has_mail("lead", "alice", "schema.sql"));
+    team.eventually("all rest", || {
+        ["lead", "alice", "bob"].iter().all(|name| team.status(name) == "idle")
+    });
+    (team, lead)
+}
+
+fn is_missing(program: &str) -> bool {
+    !SYSTEM_PATH.split(':').any(|folder| Path::new(folder).join(program).exists())
+}
+
+fn run_line(team: &Team, line: &Line, at: &str) {
+    let missing = OPTIONAL
+        .iter()
+        .find(|it| line.command.split_whitespace().any(|word| word == **it) && is_missing(it));
+    if let Some(program) = missing {
+        eprintln!("SKIPPED, {program} is not installed: {}", line.command);
+        return;
+    }
+    let mut command = team.shell(&line.command);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    if line.endless {
+        return interrupt_when_it_prints(team, command, at);
+    }
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+    let story = || format!("{at}: {}\n{out}{err}{}", line.command, team.picture());
+    assert_eq!(status.code(), Some(line.exit), "{}", story());
+    if line.prints && line.exit == 0 {
+        assert!(!out.trim().is_empty(), "printed nothing: {}", story());
+    }
+    assert!(!err.contains("command not found"), "{}", story());
+}
+
+fn interrupt_when_it_prints(team: &Team, mut command: Command, at: &str) {
+    let mut child = command.process_group(0).spawn().unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    let (printed, first) = mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        while let Ok(count @ 1..) = stdout.read(&mut bytes) {
+            let _heard = printed.send(count);
+        }
+    });
+    // Mail from before it began to look may not count, so mail is sent until something is printed.
+    team.eventually(&format!("{at} prints something"), || {
+        team.team(&["send", "alice", "Run echo hello"]).expect(0);
+        first.try_recv().is_ok()
+    });
+    let group = Pid::from_raw(i32::try_from(child.id()).unwrap());
+    killpg(group, Signal::SIGINT).unwrap();
+    let status = child.wait().unwrap();
+    let by_signal = status.signal() == Some(Signal::SIGINT as i32);
+    assert!(by_signal || status.code() == Some(130), "{at}: {status}");
+    reader.join().unwrap();
+}
+
+fn run_document(path: &str) {
+    let blocks = blocks_to_run(&read(&root().join(path)));
+    let mut shared: Option<(Team, Terminal)> = None;
+    for block in &blocks {
+        let alone = (block.place == Place::Alone).then(Team::new);
+        let team = match &alone {
+            Some(team) => team,
+            None => &shared.get_or_insert_with(live).0,
+        };
+        for line in &block.lines {
+            run_line(team, line, path);
+        }
+        if let Some(team) = alone {
+            team.wait_no_process();
+        }
+    }
+    if let Some((team, mut lead)) = shared {
+        // A document may have stopped the whole team, which ends the lead by SIGTERM.
+        let stopped = lead.child.try_wait().unwrap().is_some();
+        if !stopped {
+            lead.type_line("/quit");
+        }
+        let expected = if stopped { 143 } else { 0 };
+        assert_eq!(lead.wait().code(), Some(expected), "{}", lead.screen());
+        team.wait_no_process();
+    }
+}
+
+#[test]
+fn the_readme_is_so() {
+    run_document("README.md");
+}
+
+#[test]
+fn the_manual_is_so() {
+    run_document("docs/manual.md");
+}
+
+#[test]
+fn the_format_is_so() {
+    run_document("docs/format.md");
+}
+
+/// Lines of a recorded session that come in every run, up to what depends on the width or the moment.
+fn shown_always(line: &str) -> Option<&str> {
+    let is_event = line.starts_with('⏺') || line.starts_with('✉');
+    let begin = line.split('…').next().and_then(|begin| begin.split(" (").next());
+    begin.filter(|_| is_event)
+}
+
+/// The recorded session of the README, played again.
+#[test]
+fn the_session_in_the_readme_happens() {
+    let readme = read(&root().join("README.md"));
+    let blocks = fenced(&readme);
+    let (_, session) = blocks.iter().find(|(_, lines)| lines.contains(&"$ team lead")).unwrap();
+    let team = Team::new();
+    let mut lead = Terminal::start(team.command("team", &["lead"]));
+    lead.expect("/quit ends the team");
+    for line in session {
+        if let Some(typed) = line.strip_prefix("team> ") {
+            team.eventually("all rest", || {
+                let members = team.roster()["members"].as_array().cloned().unwrap_or_default();
+                let over = |status: &str| matches!(status, "idle" | "shutdown");
+                team.status("lead") == "idle"
+                    && members.iter().all(|member| over(member["status"].as_str().unwrap()))
+            });
+            lead.type_line(typed);
+        } else if let Some(event) = shown_always(line) {
+            lead.expect(event);
+        }
+    }
+    assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
+    team.wait_no_process();
+}
+
+/// A document with commands cannot be forgotten here.
+#[test]
+fn every_document_with_commands_is_run() {
+    let here = read(&root().join("tests/it/docs.rs"));
+    for path in documents() {
+        let name = path.strip_prefix(root()).unwrap().display().to_string();
+        let has_commands = !blocks_to_run(&read(&path)).is_empty();
+        let is_run = here.contains(&format!("run_document(\"{name}\")"));
+        assert!(is_run || !has_commands, "{name} shows commands that no test runs");
+    }
+}
+
+/// The two commands of the README are the ones that CI means, and the first one does what it says.
+#[test]
+fn the_two_commands_of_the_readme() {
+    let readme = read(&root().join("README.md"));
+    let consoles = fenced(&readme).into_iter().filter(|(info, _)| *info == "console");
+    let cargo: Vec<&str> = consoles
+        .flat_map(|(_, lines)| lines)
+        .filter_map(|line| line.strip_prefix("$ "))
+        .filter(|line| line.starts_with("cargo ") && !line.starts_with("cargo install"))
+        .collect();
+    assert_eq!(cargo, ["cargo run --release -- lead", "cargo test"]);
+    for gate in [".ci/run", "scripts/check"] {
+        let tests = read(&root().join(gate)).lines().any(|line| line == "cargo test --locked");
+        assert!(tests, "{gate} does not run the README's test command");
+    }
+    assert!(read(&root().join("Cargo.toml")).contains("default-run = \"team\""));
+
+    let team = Team::new();
+    let (_, args) = cargo[0].split_once(" -- ").unwrap();
+    let args: Vec<&str> = args.split_whitespace().collect();
+    let mut lead = Terminal::start(team.command("team", &args));
+    lead.expect("REHEARSAL MODEL");
+    lead.type_line("/quit");
+    assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
+    team.wait_no_process();
+    // Started here, it finds the folder as it would write it: a clone stays clean.
+    assert_eq!(read(&team.path(".gitignore")), read(&root().join(".team/.gitignore")));
+}
+
+#[test]
+fn the_layer_table_is_the_one_that_is_checked() {
+    let architecture = read(&root().join("ARCHITECTURE.md"));
+    for (layer, uses) in MAY_USE {
+        let uses = if uses.is_empty() { "-".into() } else { uses.join(", ") };
+        let row = format!("| `{layer}` | {uses} |");
+        assert!(architecture.contains(&row), "ARCHITECTURE.md lacks the row {row}");
+    }
+}
+
+#[test]
+fn links_lead_somewhere() {
+    for path in documents() {
+        let text = read(&path);
+        for (at, _) in text.match_indices("](") {
+            let target = text[at + 2..].split(')').next().unwrap();
+            let file = target.split('#').next().unwrap();
+            if file.is_empty() || file.contains("://") {
+                continue;
+            }
+            let there = path.parent().unwrap().join(file).exists();
+            assert!(there, "{} links to {target}, which is not there", path.display());
+        }
+    }
+}
+
+#[test]
+fn lines_say_how_they_end() {
+    let line = |command: &str, exit, prints, endless| {
+        Some(Line { command: command.into(), exit, prints, endless })
+    };
+    assert_eq!(line_to_run("# for the reader"), None);
+    assert_eq!(line_to_run("team ls"), line("team ls", 0, true, false));
+    assert_eq!(line_to_run("team ls  # who lives"), line("team ls", 0, true, false));
+    assert_eq!(line_to_run("grep x y   # exit 1: none"), line("grep x y", 1, true, false));
+    assert_eq!(line_to_run("echo x >> y"), line("echo x >> y", 0, false, false));
+    assert_eq!(line_to_run("ls d  # prints nothing"), line("ls d", 0, false, false));
+    assert_eq!(line_to_run("team log -f  # until Ctrl-C"), line("team log -f", 0, true, true));
+    let text = "a\n```sh alone\nteam ls\n```\n```text\nteam no\n```\n";
+    let blocks = blocks_to_run(text);
+    assert_eq!(blocks.len(), 1);
+    assert_eq!((blocks[0].place, blocks[0].lines.len()), (Place::Alone, 1));
+}

@@ -1,0 +1,148 @@
+//! Credentials stay where they belong: in the environment of the lead alone, and in the headers of its
+//! requests. Whoever says them aloud, no file, no output and no other process shows them.
+
+use crate::cast::{KEY, LEAD, call, conversation, results, stage, who};
+use crate::fake::{Reply, RequestView};
+use crate::harness::Team;
+use crate::terminal::Terminal;
+use serde_json::json;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+/// A header that no shape gives away as a key.
+const GATEWAY: &str = "gateway canary of the house";
+
+/// What all of our secrets have in them, and nothing else.
+const MARK: &str = "canary";
+
+fn holds(bytes: &[u8]) -> bool {
+    bytes.windows(MARK.len()).any(|window| window == MARK.as_bytes())
+}
+
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap().flatten() {
+        let kind = entry.file_type().unwrap();
+        if kind.is_dir() {
+            found.extend(files_below(&entry.path()));
+        } else if kind.is_file() {
+            found.push(entry.path());
+        }
+    }
+    found
+}
+
+fn assert_no_file_tells(team: &Team) {
+    for file in files_below(&team.path("")) {
+        let bytes = fs::read(&file).unwrap();
+        assert!(!holds(&bytes), "{}:\n{}", file.display(), String::from_utf8_lossy(&bytes));
+    }
+}
+
+/// Models that say every secret wherever they can: in text, in calls, in mail, through a command.
+fn blabber(view: &RequestView) -> Reply {
+    let secrets = format!("{KEY} and {GATEWAY}");
+    let order = json!({"name": "alice", "role": "spy", "prompt": format!("Look for {secrets}")});
+    let spying = "env; touch here; until [ -e go ]; do sleep 0.02; done; \
+        tr '\\0' '\\n' < /proc/$PPID/environ; cat found";
+    match who(view).as_str() {
+        "lead" if view.turn() == 0 => Reply::text(&format!("I know {secrets}")).tool(
+            &format!("call-{}", view.number),
+            "spawn_teammate",
+            &order,
+        ),
+        "lead" => Reply::text(&format!("It is {secrets}, all know.")),
+        _ if results(view).contains("Sent to") => Reply::text(&format!("I told of {secrets}")),
+        _ if !view.results().is_empty() => {
+            call(view, "send_message", &json!({"to": "lead", "content": secrets}))
+        }
+        _ => call(view, "bash", &json!({"command": spying})),
+    }
+}
+
+#[test]
+fn no_secret_leaves_the_lead() {
+    // The first answer is an error that quotes the key.
+    let (team, fake) = stage(|view| match view.number {
+        0 => Reply::error(500, "api_error", &format!("bad {KEY} {GATEWAY}"))
+            .header("retry-after", "0"),
+        _ => blabber(view),
+    });
+    team.variable("ANTHROPIC_CUSTOM_HEADERS", &format!("X-House: {GATEWAY}"));
+    fs::File::create(team.workspace().join("found")).unwrap().write_all(KEY.as_bytes()).unwrap();
+    let args = ["-p", "-", "--timeout", "55", "--output", "stream-json"];
+    let mut lead = team.command("team", &[&LEAD[..], &args].concat());
+    lead.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut lead = lead.spawn().unwrap();
+    let prompt = format!("My key is {KEY}; let alice look for it.");
+    lead.stdin.take().unwrap().write_all(prompt.as_bytes()).unwrap();
+
+    team.eventually("alice's command runs", || team.workspace().join("here").exists());
+    let running = team.processes();
+    assert!(running.len() >= 4, "lead, alice, guard and command: {running:?}");
+    for (pid, line) in running {
+        assert!(!line.contains(MARK), "{line}");
+        // Another user's test may not look into a process that holds a key: nor may anybody else.
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let is_lead = pid == i32::try_from(lead.id()).unwrap();
+        assert!(is_lead || !holds(&environment), "{line}");
+    }
+    fs::File::create(team.workspace().join("go")).unwrap();
+
+    let output = lead.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(!holds(&output.stdout) && !holds(&output.stderr), "{output:?}");
+    assert!(said.contains("It is [redacted] and [redacted], all know."), "{said}");
+    assert!(team.has_mail("lead", "alice", "[redacted] and [redacted]"), "{}", team.picture());
+    assert_no_file_tells(&team);
+    for view in fake.requests() {
+        assert_eq!(
+            (view.headers["x-api-key"].as_str(), view.headers["x-house"].as_str()),
+            (KEY, GATEWAY)
+        );
+        assert!(!conversation(&view).contains(MARK), "{}", conversation(&view));
+    }
+    team.wait_no_process();
+}
+
+/// A key that is not ours is the user's text: a fixture, a placeholder, a file to be edited.
+#[test]
+fn text_that_only_looks_like_a_key_is_left_alone() {
+    let (team, _fake) = stage(|view| match view.turn() {
+        0 => {
+            let content = "key = \"sk-ant-0123456789-fixture\"\n";
+            call(view, "write_file", &json!({"path": "fixture.toml", "content": content}))
+        }
+        _ => Reply::text("done"),
+    });
+    crate::cast::headless(&team, "Write the fixture.", &[]).expect(0);
+    let written = fs::read_to_string(team.workspace().join("fixture.toml")).unwrap();
+    assert_eq!(written, "key = \"sk-ant-0123456789-fixture\"\n");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn nobody_looks_into_a_process_that_holds_a_key() {
+    use std::os::unix::fs::MetadataExt;
+    // A rehearsal lead holds the key for teammates on a real model.
+    for model in ["anthropic/fake", "rehearsal"] {
+        let (team, _fake) = stage(|_| Reply::text("hm"));
+        let words = ["lead", "--model", model, "--mode", "bypass"];
+        let mut lead = Terminal::start(team.command("team", &words));
+        team.wait_status("lead", "idle");
+        // What the kernel lets nobody else look into belongs to root.
+        let environment = format!("/proc/{}/environ", lead.child.id());
+        assert_eq!(fs::metadata(&environment).unwrap().uid(), 0, "{model}");
+        if nix::unistd::geteuid().is_root() {
+            println!("not shown as root: root may look into every process");
+        } else {
+            assert!(fs::read(&environment).is_err(), "{model}");
+        }
+        lead.type_line("/quit");
+        assert_eq!(lead.wait().code(), Some(0));
+        team.wait_no_process();
+    }
+}
