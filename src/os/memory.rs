@@ -26,8 +26,9 @@ pub(crate) fn forget_the_start() {
     // SAFETY: these pages are never written to, so that the file has what they hold.
     #[expect(unsafe_code, reason = "unmapping pages")]
     let advised = unsafe { madvise(start, length, MmapAdvise::MADV_DONTNEED) };
-    // Where it cannot be done, the pages stay.
-    drop(advised);
+    if let Err(why) = advised {
+        tracing::debug!(%why, "the pages of the start stay");
+    }
 }
 
 #[cfg(test)]
