@@ -6,13 +6,14 @@ use super::takedown::kill;
 use crate::os::child::{self, Program};
 use crate::os::pidfd::Pidfd;
 use crate::store::inbox::{self, SendError};
-use crate::store::{StoreError, roster};
+use crate::store::{Fsync, StoreError, roster};
 use crate::tools::team::SpawnOrder;
 use crate::wire::roster::{ExitCause, LastExit, Member, Roster, StartedBy, Status};
 use crate::wire::{AgentName, Open};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a teammate may take to say that it is ready (RELIABILITY 4).
@@ -61,7 +62,16 @@ pub(super) async fn start(plan: &Plan, order: &SpawnOrder) -> Result<Started, St
     }
 }
 
-/// Writes the entry as `starting`; gives the entry that stood there before.
+/// Makes the entry survive power loss while the process starts: nobody is told of it before.
+async fn keep_entry(plan: &Plan) -> Result<(), StartError> {
+    let bus = Arc::clone(&plan.bus);
+    let sync = move || roster::sync(bus.dir(), bus.fsync());
+    let kept = tokio::task::spawn_blocking(sync).await;
+    kept.map_err(|why| StartError::Process(io::Error::other(why)))?.map_err(StartError::Store)
+}
+
+/// Writes the entry as `starting`, for [`keep_entry`] to make durable; gives the entry that stood there
+/// before.
 fn reserve(
     plan: &Plan,
     order: &SpawnOrder,
@@ -70,7 +80,7 @@ fn reserve(
 ) -> Result<Option<Open<Member>>, StoreError> {
     let now = plan.clock.now();
     let cwd = plan.bus.dir().workspace().display().to_string();
-    roster::update(plan.bus.dir(), plan.bus.fsync(), |roster: &mut Open<Roster>| {
+    roster::update(plan.bus.dir(), Fsync::Never, |roster: &mut Open<Roster>| {
         let before = roster.member(order.name.as_str()).cloned();
         let member = roster.enter(order.name.as_str(), now);
         member.role.clone_from(&order.role);
@@ -142,18 +152,21 @@ async fn launch(
         credentials: plan.credentials.clone(),
         rules: plan.rules,
     };
-    let answer = shake_hands(&ours, hello).await;
+    let (answer, kept) = tokio::join!(shake_hands(&ours, hello), keep_entry(plan));
     let see = errors.display().to_string();
     let refused = match answer {
-        Some(Ok(Some(Answer::Ready))) => {
-            return Ok(Started {
-                pid: spawned.pid,
-                incarnation: incarnation.into(),
-                model: model.into(),
-                process: spawned.pidfd,
-                lifeline: ours,
-            });
-        }
+        Some(Ok(Some(Answer::Ready))) => match kept {
+            Ok(()) => {
+                return Ok(Started {
+                    pid: spawned.pid,
+                    incarnation: incarnation.into(),
+                    model: model.into(),
+                    process: spawned.pidfd,
+                    lifeline: ours,
+                });
+            }
+            Err(why) => why,
+        },
         Some(Ok(Some(Answer::Failed(why)))) => StartError::Refused(why),
         Some(Ok(None)) => StartError::Ended(see),
         Some(Err(why)) => StartError::Process(why),
