@@ -326,6 +326,12 @@ fn needs_content(body: &Body) -> bool {
 
 fn read_body(kind: Option<&str>, object: &Map<String, Value>) -> Body {
     let kind = kind.unwrap_or("message");
+    // Most mail is plain text, and needs no copy to be understood.
+    match (kind, object.get("summary")) {
+        ("message", None | Some(Value::Null)) => return Body::text(),
+        ("broadcast", _) => return Body::Broadcast {},
+        _ => {}
+    }
     let (canonical, approve) = match kind {
         "shutdown_approved" => ("shutdown_response", Some(true)),
         "shutdown_rejected" => ("shutdown_response", Some(false)),
@@ -459,6 +465,28 @@ mod tests {
 
     fn read(line: &str) -> Result<Message, Malformed> {
         Message::read(&serde_json::from_str::<Map<String, Value>>(line).unwrap())
+    }
+
+    #[test]
+    fn plain_text_is_understood_as_every_other_kind_is() {
+        for (line, body) in [
+            (r#"{"type":"message","content":"x"}"#, Body::text()),
+            (r#"{"type":"message","content":"x","summary":null}"#, Body::text()),
+            (
+                r#"{"type":"message","content":"x","summary":"s"}"#,
+                Body::Message { summary: Some("s".into()) },
+            ),
+            (
+                r#"{"type":"message","content":"x","summary":7}"#,
+                Body::Unknown { kind: "message".into() },
+            ),
+            (r#"{"type":"broadcast","content":"x","summary":7}"#, Body::Broadcast {}),
+        ] {
+            assert_eq!(read(line).unwrap().body, body, "{line}");
+            let object: Value = serde_json::from_str(line).unwrap();
+            let understood = serde_json::from_value::<Body>(object).ok();
+            assert!(understood.is_none_or(|understood| understood == body), "{line}");
+        }
     }
 
     #[test]
