@@ -13,20 +13,23 @@ impl Running {
     /// Tells whether a turn was under way.
     pub(super) async fn resume(&mut self) -> Result<bool, String> {
         let name = self.agent.me.name.clone();
-        let lines =
-            transcript::read_all(self.agent.bus.dir(), &name).map_err(|why| why.to_string())?;
-        for Line { entry, .. } in &lines {
-            self.memory.borrow_mut().push(entry);
-        }
+        let mut last_report = None;
+        let read = transcript::each(self.agent.bus.dir(), &name, |Line { entry, .. }| {
+            self.memory.borrow_mut().push(&entry);
+            if let Entry::TurnEnd { outcome, report, .. } = entry {
+                last_report = report.map(|report| (outcome, report));
+            } else if !matches!(entry, Entry::Session { .. }) {
+                last_report = None;
+            }
+        });
+        read.map_err(|why| why.to_string())?;
         self.record(Entry::Session {
             incarnation: self.agent.me.incarnation.clone(),
             pid: i32::try_from(std::process::id()).unwrap_or_default(),
             model: self.agent.provider.label(),
         })?;
-        if let Some(Line { entry: Entry::TurnEnd { outcome, report: Some(report), .. }, .. }) =
-            lines.iter().rev().find(|line| !matches!(line.entry, Entry::Session { .. }))
-        {
-            self.send_report(*outcome, report.clone()).await;
+        if let Some((outcome, report)) = last_report {
+            self.send_report(outcome, report).await;
         }
         let open = self.memory.borrow().open_calls().to_vec();
         for open in open {
