@@ -3,7 +3,7 @@
 use crate::crew::Crew;
 use crate::figure::{Figure, Size, Target, median};
 use crate::members::mebibytes;
-use crate::place::{Place, bus, sender};
+use crate::place::{Place, bus};
 use agent_team::bus::Outgoing;
 use agent_team::store::{Fsync, TeamDir, Transcript};
 use agent_team::wire::AgentName;
@@ -71,7 +71,8 @@ impl Results {
     fn pass_through(&mut self, dir: &TeamDir, number: usize) {
         let name = format!("member-{number}");
         let outgoing = Outgoing::text("How far are you?");
-        bus(dir, Fsync::Always).send(&sender(), &name, outgoing).unwrap();
+        // As the lead: the rehearsal model takes orders from nobody else.
+        bus(dir, Fsync::Always).send(&AgentName::lead(), &name, outgoing).unwrap();
         let start = Instant::now();
         while !self.has_result_of(&name) {
             assert!(start.elapsed() < PATIENCE, "no result of {name}");
