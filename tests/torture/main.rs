@@ -13,6 +13,9 @@ mod cast;
 #[path = "../it/child.rs"]
 #[expect(dead_code, reason = "shared with tests/it, which uses the rest")]
 mod child;
+#[path = "../it/crew.rs"]
+#[expect(dead_code, reason = "shared with tests/it, which uses the rest")]
+mod crew;
 #[path = "../it/fake/mod.rs"]
 #[expect(dead_code, reason = "shared with tests/it, which uses the rest")]
 mod fake;
@@ -21,16 +24,21 @@ mod fake;
 mod harness;
 #[path = "../it/history.rs"]
 mod history;
+#[path = "../it/races.rs"]
+mod races;
 #[path = "../it/terminal.rs"]
 #[expect(dead_code, reason = "shared with tests/it, which uses the rest")]
 mod terminal;
 
 mod aftermath;
+mod bad_endpoint;
 mod card;
 mod checker;
 mod crash_states;
 mod crowd;
 mod dice;
+mod endings;
+mod idle;
 mod latency;
 mod options;
 mod points;
@@ -91,6 +99,11 @@ const FIGURES: &[(&str, Measure)] = &[
     ("R6", crowd::of_shells),
     ("R7", latency::measure),
     ("R8", latency::of_wakes),
+    ("R9", idle::measure),
+    ("R12", endings::measure),
+    ("R14", endings::of_leads),
+    ("R15", endings::of_races),
+    ("R17", bad_endpoint::measure),
     ("R18", checker::measure),
 ];
 
