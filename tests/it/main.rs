@@ -28,6 +28,7 @@ mod outsiders;
 mod over_http;
 mod provider;
 mod races;
+mod reliability;
 mod resume;
 mod roster;
 mod sdk;

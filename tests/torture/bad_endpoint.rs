@@ -10,7 +10,7 @@ use crate::harness::Team;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 const TEAMMATES: usize = 8;
 
@@ -72,11 +72,11 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
 
 /// One run; how many requests, how many for one answer, how many spoilt.
 fn one(dice: Dice, commands: usize) -> [usize; 3] {
-    let trouble = Mutex::new((dice, 0));
-    let trouble: &'static Mutex<(Dice, usize)> = Box::leak(Box::new(trouble));
+    let trouble = Arc::new(Mutex::new((dice, 0)));
+    let mine = Arc::clone(&trouble);
     let (team, fake) = stage(move |view| {
         let reply = if who(view) == "lead" { lead(view) } else { teammate(view, commands) };
-        let (dice, spoilt) = &mut *trouble.lock().unwrap();
+        let (dice, spoilt) = &mut *mine.lock().unwrap();
         if dice.below(5) > 0 {
             return reply;
         }
@@ -90,8 +90,9 @@ fn one(dice: Dice, commands: usize) -> [usize; 3] {
     team.wait_no_process();
     assert_worked(&team, commands);
     let views = fake.requests();
+    let spoilt = trouble.lock().unwrap().1;
     let most = attempts(&views).into_values().max().unwrap();
-    [views.len(), most, trouble.lock().unwrap().1]
+    [views.len(), most, spoilt]
 }
 
 /// Every command of everybody has run once, in order.

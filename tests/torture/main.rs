@@ -32,14 +32,17 @@ mod terminal;
 
 mod aftermath;
 mod bad_endpoint;
+mod by_tests;
 mod card;
 mod checker;
 mod crash_states;
 mod crowd;
 mod dice;
 mod endings;
+mod full_disk;
 mod idle;
 mod latency;
+mod mount;
 mod options;
 mod points;
 mod power_cuts;
@@ -100,9 +103,13 @@ const FIGURES: &[(&str, Measure)] = &[
     ("R7", latency::measure),
     ("R8", latency::of_wakes),
     ("R9", idle::measure),
+    ("R10", by_tests::of_system_calls),
+    ("R11", full_disk::measure),
     ("R12", endings::measure),
+    ("R13", by_tests::of_escapes),
     ("R14", endings::of_leads),
     ("R15", endings::of_races),
+    ("R16", by_tests::of_pids),
     ("R17", bad_endpoint::measure),
     ("R18", checker::measure),
 ];

@@ -9,6 +9,7 @@ use crate::card::{Finding, Verdict};
 use crate::child::{Job, Kid, start};
 use crate::dice::Dice;
 use crate::history::{Fault, Sent, judge, sent, taken_in};
+use crate::mount::{Mounted, run};
 use agent_team::store::{TeamDir, inbox};
 use agent_team::wire::AgentName;
 use nix::sys::signal::{Signal, kill};
@@ -28,19 +29,19 @@ const TARGET: &str = "0";
 /// The programs that make a file system.
 const KINDS: [(&str, &[&str]); 3] = [("ext4", &["-q", "-F"]), ("xfs", &["-q"]), ("btrfs", &["-q"])];
 
-pub(crate) fn measure(run: Run) -> Vec<Finding> {
+pub(crate) fn measure(length: Run) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (kind, options) in KINDS {
         let what = format!("power cuts on {kind}, {SYNCED}");
-        let cuts = if kind == "ext4" { run.of(5, 30, 200) } else { run.of(2, 10, 50) };
+        let cuts = if kind == "ext4" { length.of(5, 30, 200) } else { length.of(2, 10, 50) };
         match Disk::new(kind, options) {
             Err(why) => findings.push(Finding::skipped(&what, TARGET, &why)),
             Ok(disk) => {
-                let faults = storm(&disk, &mut run.dice(3), cuts, Fsync::Always);
+                let faults = storm(&disk, &mut length.dice(3), cuts, Fsync::Always);
                 drop(disk);
                 let result = format!("{} faults in {cuts} cuts{}", faults.len(), first(&faults));
                 findings.push(Finding::new(&what, TARGET, &result, Verdict::of(faults.is_empty())));
-                findings.push(bite(run, kind, options));
+                findings.push(bite(length, kind, options));
             }
         }
     }
@@ -48,10 +49,10 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
 }
 
 /// Without syncs something must be missing, or the cuts prove nothing.
-fn bite(run: Run, kind: &str, options: &[&str]) -> Finding {
+fn bite(length: Run, kind: &str, options: &[&str]) -> Finding {
     let disk = Disk::new(kind, options).unwrap();
-    let cuts = run.of(3, 5, 10);
-    let faults = storm(&disk, &mut run.dice(4), cuts, Fsync::Never);
+    let cuts = length.of(3, 5, 10);
+    let faults = storm(&disk, &mut length.dice(4), cuts, Fsync::Never);
     let lost = faults.iter().filter(|fault| matches!(fault, Fault::Lost { .. })).count();
     let what = format!("the same on {kind}, `fsync = never`: it must lose");
     Finding::new(&what, "> 0", &format!("{lost} lost in {cuts} cuts"), Verdict::of(lost > 0))
@@ -103,7 +104,7 @@ fn storm(disk: &Disk, dice: &mut Dice, cuts: u32, fsync: Fsync) -> Vec<Fault> {
             }
             dice.pause(Duration::from_millis(50));
         };
-        let after = Mounted::new(&copy, &disk.folder.path().join("after")).unwrap();
+        let after = Mounted::image(&copy, &disk.folder.path().join("after")).unwrap();
         faults.extend(judge_copy(&after.at, &known));
     }
     kids.iter_mut().for_each(Kid::kill);
@@ -149,7 +150,7 @@ impl Disk {
         let make = format!("mkfs.{kind}");
         run(Command::new(make).args(options).arg(&image))?;
         let mount = folder.path().join("mount");
-        let mounted = Mounted::new(&image, &mount)?;
+        let mounted = Mounted::image(&image, &mount)?;
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
         let at = format!(" {} ", fs::canonicalize(&mount).unwrap().display());
         let device = mounts.lines().find(|line| line.contains(&at)).unwrap();
@@ -171,42 +172,5 @@ impl Disk {
         let text = fs::read_to_string(&self.counters).unwrap();
         let counts: Vec<u64> = text.split_whitespace().map(|word| word.parse().unwrap()).collect();
         (counts[8] == 0).then_some([counts[4], counts[6]])
-    }
-}
-
-/// An image that is mounted as long as this lives.
-struct Mounted {
-    at: PathBuf,
-}
-
-impl Mounted {
-    fn new(image: &Path, at: &Path) -> Result<Self, String> {
-        fs::create_dir_all(at).unwrap();
-        run(Command::new("mount").args(["-o", "loop"]).args([image, at]))?;
-        Ok(Self { at: at.into() })
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let unmounted = (0..100).any(|_| {
-            let is_done = run(Command::new("umount").arg(&self.at)).is_ok();
-            if !is_done {
-                std::thread::park_timeout(Duration::from_millis(50));
-            }
-            is_done
-        });
-        assert!(unmounted || std::thread::panicking(), "{} stays mounted", self.at.display());
-    }
-}
-
-fn run(command: &mut Command) -> Result<(), String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.output().map_err(|why| format!("{name}: {why}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    if output.status.success() {
-        Ok(())
-    } else {
-        Err(format!("{name}: {}", said.lines().next().unwrap_or("failed")))
     }
 }
