@@ -1,5 +1,6 @@
 //! The rows of the score card, and how they are shown. It measures nothing.
 
+use crate::Run;
 use std::fmt::Write;
 
 /// What became of a target.
@@ -62,11 +63,18 @@ pub(crate) struct Row {
     pub(crate) id: &'static str,
     pub(crate) finding: Finding,
     pub(crate) seconds: f64,
-    pub(crate) seed: u64,
+    pub(crate) run: Run,
 }
 
+/// The cells of a line of the table.
+pub(crate) type Cells = [String; 8];
+
+/// What stands over them.
+pub(crate) const HEAD: [&str; 8] =
+    ["", "measure", "target", "result", "met", "form", "seconds", "seed"];
+
 impl Row {
-    fn cells(&self) -> [String; 7] {
+    pub(crate) fn cells(&self) -> Cells {
         let Finding { measure, target, result, verdict } = &self.finding;
         [
             self.id.into(),
@@ -74,23 +82,28 @@ impl Row {
             target.clone(),
             result.clone(),
             verdict.word().into(),
+            format!("{} {}", self.run.length.word(), build()),
             format!("{:.0}", self.seconds),
-            self.seed.to_string(),
+            self.run.seed.to_string(),
         ]
+        .map(|cell| cell.replace('|', "/"))
     }
 
     /// For those who wait.
     pub(crate) fn line(&self) -> String {
-        let [id, measure, target, result, verdict, seconds, _] = self.cells();
+        let [id, measure, target, result, verdict, _, seconds, _] = self.cells();
         format!("{id}: {measure}: {result} (target {target}: {verdict}; {seconds} s)")
     }
 }
 
+fn build() -> &'static str {
+    if cfg!(debug_assertions) { "debug" } else { "release" }
+}
+
 /// For people, and for the documentation.
-pub(crate) fn table(rows: &[Row]) -> String {
-    let head = ["", "measure", "target", "result", "met", "seconds", "seed"].map(String::from);
-    let cells: Vec<[String; 7]> = [head].into_iter().chain(rows.iter().map(Row::cells)).collect();
-    let mut widths = [0; 7];
+pub(crate) fn table(rows: &[Cells]) -> String {
+    let cells: Vec<Cells> = [HEAD.map(String::from)].into_iter().chain(rows.to_vec()).collect();
+    let mut widths = [0; 8];
     for row in &cells {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = cell.chars().count().max(*width);

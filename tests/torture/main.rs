@@ -49,9 +49,9 @@ mod power_cuts;
 mod publish;
 mod random_kills;
 
-use card::{Finding, Row, Verdict};
+use card::{Cells, Finding, Row, Verdict};
 use dice::Dice;
-use options::{Options, Wish};
+use options::{Options, Publish, Wish};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -65,6 +65,16 @@ pub(crate) enum Length {
     Ci,
     /// Hours.
     Full,
+}
+
+impl Length {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Short => "short",
+            Self::Ci => "ci",
+            Self::Full => "full",
+        }
+    }
 }
 
 /// One run of the score card.
@@ -146,9 +156,10 @@ fn run(options: &Options) -> ExitCode {
             rows.extend(met);
         }
     }
-    println!("{}", card::table(&rows));
-    if let Some(command) = &options.published_as {
-        publish::write(&rows, options.run.seed, command);
+    let cells: Vec<Cells> = rows.iter().map(Row::cells).collect();
+    println!("{}", card::table(&cells));
+    if options.publish == Publish::Yes {
+        publish::write(&cells);
     }
     let missed = rows.iter().filter(|row| row.finding.verdict == Verdict::Missed).count();
     if missed == 0 {
@@ -175,5 +186,5 @@ fn measured(id: &'static str, measure: Measure, run: Run) -> Vec<Row> {
         findings.push(Finding::new("processes left behind", "0", &said, Verdict::Missed));
     }
     let seconds = begun.elapsed().as_secs_f64();
-    findings.into_iter().map(|finding| Row { id, finding, seconds, seed: run.seed }).collect()
+    findings.into_iter().map(|finding| Row { id, finding, seconds, run }).collect()
 }

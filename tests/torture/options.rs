@@ -22,8 +22,14 @@ const WITH_VALUE: [&str; 6] =
 pub(crate) struct Options {
     pub(crate) run: Run,
     only: Vec<String>,
-    /// The command to name beside the published figures.
-    pub(crate) published_as: Option<String>,
+    pub(crate) publish: Publish,
+}
+
+/// Whether the figures go into the documentation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Publish {
+    Yes,
+    No,
 }
 
 /// What to do.
@@ -47,17 +53,15 @@ impl Options {
     }
 
     fn of_ours(words: &[String]) -> Result<Self, String> {
-        let (mut length, mut seed, mut only, mut published_as) =
-            (Length::Short, None, vec![], None);
+        let (mut length, mut seed) = (Length::Short, None);
+        let (mut only, mut publish) = (Vec::new(), Publish::No);
         let mut left = words.iter();
         while let Some(word) = left.next() {
             let mut value = || left.next().ok_or_else(|| format!("{word} needs a value"));
             match word.as_str() {
                 "--ci" => length = Length::Ci,
                 "--full" => length = Length::Full,
-                "--publish" => {
-                    published_as = Some(format!("scripts/torture {}", words.join(" ")));
-                }
+                "--publish" => publish = Publish::Yes,
                 "--seed" => {
                     let text = value()?;
                     let number = text.parse().map_err(|why| format!("--seed {text}: {why}"))?;
@@ -72,7 +76,7 @@ impl Options {
             return Err(format!("there is no figure {id:?}"));
         }
         let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(Duration::ZERO) >> 16);
-        Ok(Self { run: Run { length, seed }, only, published_as })
+        Ok(Self { run: Run { length, seed }, only, publish })
     }
 
     pub(crate) fn is_chosen(&self, id: &str) -> bool {
@@ -106,6 +110,6 @@ fn of_harness(words: &[String]) -> Wish {
         Wish::List
     } else {
         let run = Run { length: Length::Short, seed: SHORT_SEED };
-        Wish::Run(Options { run, only: Vec::new(), published_as: None })
+        Wish::Run(Options { run, only: Vec::new(), publish: Publish::No })
     }
 }

@@ -1,34 +1,49 @@
-//! Puts the measured score card into docs/reliability.md, with what belongs to it: command, version, date,
-//! machine.
+//! Puts measured figures into the score card of docs/reliability.md, in the place of earlier ones of the
+//! same number, with what belongs to them: date, version, machine.
 
-use crate::card::{Row, table};
+use crate::card::{Cells, table};
 use crate::child;
 use agent_team::store::{Clock, SystemClock};
 use nix::sys::utsname::uname;
 use std::path::Path;
 use std::process::Command;
 
-const BEGIN: &str = "<!-- card: scripts/torture --publish writes from here -->";
+const BEGIN: &str = "<!-- written by scripts/torture --publish, from here -->";
 const END: &str = "<!-- to here -->";
 
-pub(crate) fn write(rows: &[Row], seed: u64, command: &str) {
+pub(crate) fn write(measured: &[Cells]) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reliability.md");
     let text = std::fs::read_to_string(&path).unwrap();
     let (before, rest) = text.split_once(BEGIN).unwrap();
-    let (_, after) = rest.split_once(END).unwrap();
-    let about = about(seed, command);
-    child::write(&path, format!("{before}{BEGIN}\n\n{about}\n{}\n\n{END}{after}", table(rows)));
+    let (card, after) = rest.split_once(END).unwrap();
+    let is_new = |id: &str| measured.iter().any(|row| row[0] == id);
+    let mut rows: Vec<Cells> = published(card).into_iter().filter(|row| !is_new(&row[0])).collect();
+    rows.extend(measured.to_vec());
+    rows.sort_by_key(|row| row[0].trim_start_matches('R').parse::<u32>().unwrap());
+    child::write(
+        &path,
+        format!("{before}{BEGIN}\n\n{}\n\n{}\n\n{END}{after}", about(), table(&rows)),
+    );
 }
 
-fn about(seed: u64, command: &str) -> String {
-    let build = if cfg!(debug_assertions) { "debug" } else { "release" };
+/// The rows that are there already.
+fn published(card: &str) -> Vec<Cells> {
+    let rows = card.lines().filter(|line| line.starts_with("| R"));
+    let cells = |row: &str| {
+        let cells: Vec<String> =
+            row.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect();
+        cells.try_into().unwrap()
+    };
+    rows.map(cells).collect()
+}
+
+fn about() -> String {
     let cores = std::thread::available_parallelism().unwrap();
     let system = uname().unwrap();
     let kernel = system.release().to_string_lossy().into_owned();
     let kernel: Vec<&str> = kernel.split('.').take(2).collect();
     format!(
-        "- Command: `{command}` ({build} build), version {}, {}, seed {seed}\n\
-         - Machine: {cores} cores, {} {}, {}\n",
+        "Version {}, last run on {}. Machine: {cores} cores, {} {}, {}.",
         env!("CARGO_PKG_VERSION"),
         today(),
         system.sysname().to_string_lossy(),

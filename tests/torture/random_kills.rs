@@ -103,7 +103,7 @@ fn storm(dice: &mut Dice) -> Tally {
 /// A lead at its terminal that is written to all the time, and killed in the middle of whatever it does.
 /// Each next one begins a new conversation; all of them together have the mail.
 fn of_lead(run: Run) -> Finding {
-    let kills = run.of(8, 40, 1_000);
+    let kills = run.of(8, 40, 200);
     let mut dice = run.dice(2);
     let team = Team::new();
     let start = || Terminal::start(team.command("team", &["lead", "--model", "rehearsal"]));
