@@ -36,14 +36,14 @@ impl Drop for Mounted {
     }
 }
 
-/// Runs a command that must succeed, or says why it did not.
+/// Runs a command that must succeed, or says that it did not; why, on stderr, for it names places.
 pub(crate) fn run(command: &mut Command) -> Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.output().map_err(|why| format!("{name}: {why}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
+    let Ok(output) = command.output() else { return Err(format!("{name} cannot be run here")) };
     if output.status.success() {
         Ok(())
     } else {
-        Err(format!("{name}: {}", said.lines().next().unwrap_or("failed")))
+        eprintln!("{}", String::from_utf8_lossy(&output.stderr));
+        Err(format!("{name} is refused here"))
     }
 }
