@@ -16,7 +16,7 @@ use crate::agent::{self, Events};
 use crate::error::{Exit, Failure};
 use crate::os::ready::Ready;
 use crate::os::signals::SignalEvent;
-use crate::os::{Clock, SystemClock, program, uptime, window};
+use crate::os::{Clock, SystemClock, memory, program, uptime, window};
 use crate::settings::model::{Credentials, ModelChoice};
 use crate::settings::{Flags, model};
 use crate::store::{Fsync, LifeLock, LifeRecord, TeamDir, roster, transcript};
@@ -158,6 +158,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let ready = move || {
         if let Some(socket) = lead {
             let _lead_gone = hello::say(&socket, &Answer::Ready);
+            memory::forget_the_start();
             tokio::task::spawn_local(watch_lead(socket, watched, held));
         }
     };

@@ -5,13 +5,14 @@ use super::takedown::kill;
 use super::{Plan, write};
 use crate::os::child::{self, Program};
 use crate::os::pidfd::Pidfd;
-use crate::store::StoreError;
 use crate::store::inbox::{self, SendError};
+use crate::store::{Fsync, StoreError, roster};
 use crate::wire::roster::{ExitCause, LastExit, Member, Roster, StartedBy, Status};
 use crate::wire::{AgentName, Open};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a teammate may take to say that it is ready (RELIABILITY 4).
@@ -78,7 +79,14 @@ async fn beside<T: Send + 'static>(
     done.unwrap_or_else(|why| Err(StartError::Process(io::Error::other(why))))
 }
 
-/// Writes the entry as `starting`; gives the entry that stood there before.
+/// Makes the entry survive power loss while the process starts: nobody is told of it before.
+async fn keep_entry(plan: &Plan) -> Result<(), StartError> {
+    let bus = Arc::clone(&plan.bus);
+    beside(move || roster::sync(bus.dir(), bus.fsync()).map_err(StartError::Store)).await
+}
+
+/// Writes the entry as `starting`, for [`keep_entry`] to make durable; gives the entry that stood there
+/// before.
 async fn reserve(
     plan: &Plan,
     recruit: &Recruit,
@@ -88,7 +96,8 @@ async fn reserve(
     let cwd = plan.bus.dir().workspace().display().to_string();
     let (recruit, incarnation) = (recruit.clone(), incarnation.to_owned());
     let mode = plan.mode.clone();
-    let reserved = write(&plan.bus, move |roster| {
+    let bus = Arc::clone(&plan.bus);
+    let enter = move |roster: &mut Open<Roster>| {
         let before = roster.member(recruit.name.as_str()).cloned();
         if let Some(after) = &recruit.after
             && !before.as_ref().is_some_and(|member| is_expected_back(member, after))
@@ -106,8 +115,8 @@ async fn reserve(
         (member.model, member.mode) = (recruit.model, mode);
         (member.cwd, member.started_by) = (cwd, StartedBy::Lead);
         Ok(before)
-    });
-    reserved.await?
+    };
+    beside(move || roster::update(bus.dir(), Fsync::Never, enter)?).await
 }
 
 /// Its last life was this one, and since then nobody wanted it gone.
@@ -176,17 +185,20 @@ async fn launch(plan: &Plan, recruit: &Recruit, incarnation: &str) -> Result<Sta
         rules: plan.rules,
         occasion: recruit.occasion,
     };
-    let answer = shake_hands(&ours, hello).await;
+    let (answer, kept) = tokio::join!(shake_hands(&ours, hello), keep_entry(plan));
     let see = errors.display().to_string();
     let refused = match answer {
-        Some(Ok(Some(Answer::Ready))) => {
-            return Ok(Started {
-                pid: spawned.pid,
-                incarnation: incarnation.into(),
-                process: spawned.pidfd,
-                lifeline: ours,
-            });
-        }
+        Some(Ok(Some(Answer::Ready))) => match kept {
+            Ok(()) => {
+                return Ok(Started {
+                    pid: spawned.pid,
+                    incarnation: incarnation.into(),
+                    process: spawned.pidfd,
+                    lifeline: ours,
+                });
+            }
+            Err(why) => why,
+        },
         Some(Ok(Some(Answer::Failed(why)))) => StartError::Refused(why),
         Some(Ok(None)) => StartError::Ended(see),
         Some(Err(why)) => StartError::Process(why),
