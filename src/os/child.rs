@@ -5,11 +5,12 @@ use super::Signal;
 use super::children;
 use super::pidfd::Pidfd;
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl, open};
 use nix::libc;
 use nix::sys::signal::killpg;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
-use nix::unistd::Pid;
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, write};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
@@ -17,6 +18,9 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+
+/// When memory runs out, commands (500) go first, then teammates, the lead last.
+const OOM_SCORE: &[u8] = b"300";
 
 /// What to start, and with what.
 #[derive(Debug)]
@@ -57,6 +61,7 @@ pub(crate) fn spawn_detached(program: Program, control: OwnedFd) -> io::Result<S
     let control_number = control.as_raw_fd();
     let prepare = move || {
         fresh_signals();
+        offer_to_oom_killer(OOM_SCORE);
         close_others_on_exec()?;
         inherit(control_number)
     };
@@ -90,6 +95,15 @@ pub(crate) fn kill_group(pid: i32, signal: Signal) -> io::Result<()> {
         return Err(Errno::ESRCH.into());
     }
     Ok(killpg(Pid::from_raw(pid), signal)?)
+}
+
+/// Raises the score by which the kernel chooses whom to end when memory runs out; where that may not be
+/// said, it is not. Only system calls, so that it may run between fork and exec.
+pub(super) fn offer_to_oom_killer(score: &[u8]) {
+    let file = open(c"/proc/self/oom_score_adj", OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty());
+    if let Ok(file) = file {
+        write(file, score).map(drop).unwrap_or_default();
+    }
 }
 
 /// Default dispositions and an empty mask: an ignored or blocked signal would be inherited for ever.

@@ -5,9 +5,12 @@
 
 pub(crate) mod alarm;
 pub(crate) mod beneath;
+pub(crate) mod cage;
+pub(crate) mod cgroup;
 pub(crate) mod child;
 pub(crate) mod children;
 pub(crate) mod command;
+pub(crate) mod crowd;
 pub(crate) mod descendants;
 pub(crate) mod end;
 pub(crate) mod file;

@@ -4,6 +4,7 @@ use super::environment::CommandEnvironment;
 use super::output::Capped;
 use super::{Call, Tool, ToolError, ToolFuture, arguments};
 use crate::os::command::{self, GuardProgram, Setting};
+use crate::os::crowd;
 use crate::os::pidfd::ExitKind;
 use crate::os::ready::Ready;
 use crate::wire::chat::ToolSpec;
@@ -118,7 +119,8 @@ impl Tool for Bash {
                  error together; the middle of more than 50,000 characters is cut). There is no \
                  terminal and no input. Everything the command starts, also in the background, is \
                  ended when it returns or after `timeout` seconds (default {USUAL_TIMEOUT}, at most \
-                 {LONGEST_TIMEOUT})."
+                 {LONGEST_TIMEOUT}), or once it is more than {} processes.",
+                crowd::LIMIT
             ),
             input_schema: json!({
                 "type": "object",
