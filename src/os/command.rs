@@ -6,7 +6,7 @@
 use super::cgroup::Cgroup;
 use super::child::{close_others_on_exec, fresh_signals};
 use super::pidfd::{ExitKind, Pidfd};
-use super::{Signal, children, descendants, guard};
+use super::{Signal, children, descendants, guard, limits};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::setsid;
 use std::ffi::OsStr;
@@ -94,6 +94,7 @@ pub(crate) fn start(
     let prepare = || {
         fresh_signals();
         setsid()?;
+        limits::as_given();
         close_others_on_exec()
     };
     // SAFETY: between fork and exec only system calls are made, nothing is allocated or locked.

@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// How long the guards of a dead agent may take to end its commands.
 const GUARDS_WORK: Duration = Duration::from_secs(2);
 
-/// How many times in a row nobody must be found.
+/// How many times in a row nobody must be found after somebody was.
 const LOOKS: usize = 3;
 
 /// How long one sweep waits for those it has killed.
@@ -55,7 +55,7 @@ pub(crate) fn become_subreaper() -> io::Result<()> {
 /// Ends every process that came to this one by adoption, and every one that carries the mark, but
 /// nothing below children started on purpose. Returns those that could not be ended.
 pub(crate) fn end_strays(mark: &str) -> Vec<i32> {
-    end(1, |own, table| {
+    end(|own, table| {
         let mut strays = adopted(own, table);
         strays.extend(marked(mark, own, table));
         strays
@@ -68,18 +68,21 @@ pub(crate) fn end_marked(mark: &str) -> Vec<i32> {
     if mark.is_empty() {
         return Vec::new();
     }
+    let found = marked(mark, &children::own(), &processes::all());
     // A guard knows its own better than the mark does, and is at it already.
-    let guards = marked(mark, &children::own(), &processes::all());
     let guards: Vec<Process> =
-        guards.into_iter().filter(|process| process.is_named(guard::NAME)).collect();
+        found.iter().filter(|process| process.is_named(guard::NAME)).copied().collect();
     wait_for(&guards, GUARDS_WORK);
     cgroup::end_marked(mark);
-    end(LOOKS, |own, table| marked(mark, own, table))
+    if found.is_empty() {
+        return Vec::new();
+    }
+    end(|own, table| marked(mark, own, table))
 }
 
 /// Ends all adopted processes. Returns those that could not be ended.
 pub(super) fn end_adopted() -> Vec<i32> {
-    end(1, adopted)
+    end(adopted)
 }
 
 /// Asks all adopted processes to end, and gives them this long.
@@ -93,10 +96,10 @@ pub(super) fn ask_adopted_to_end(grace: Duration) {
 }
 
 /// Kills until nobody is found any more. Who always forks and ends can slip through one look at the table,
-/// hence several, where there was or may be somebody.
-fn end(looks: usize, strays: impl Fn(&BTreeSet<i32>, &[Process]) -> Vec<Process>) -> Vec<i32> {
+/// hence several once there was somebody.
+fn end(strays: impl Fn(&BTreeSet<i32>, &[Process]) -> Vec<Process>) -> Vec<i32> {
     let deadline = Instant::now() + PATIENCE;
-    let mut looks_left = looks;
+    let mut looks_left = 1_usize;
     loop {
         let found = {
             // Held throughout: nobody is started between the look at the table and the kill.

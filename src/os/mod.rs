@@ -17,6 +17,7 @@ pub(crate) mod file;
 pub(crate) mod guard;
 pub(crate) mod identity;
 pub(crate) mod lease;
+pub(crate) mod limits;
 pub(crate) mod pidfd;
 pub(crate) mod processes;
 pub(crate) mod program;

@@ -21,7 +21,7 @@ use crate::bus::Bus;
 use crate::error::{Exit, Failure};
 use crate::llm::ModelError;
 use crate::os::program::{self, TeammateProgram};
-use crate::os::{Clock, SystemClock, descendants};
+use crate::os::{Clock, SystemClock, descendants, limits};
 use crate::protocol::ladder::Haste;
 use crate::settings::model::{self, Credentials, ModelChoice};
 use crate::settings::{Flags, Settings};
@@ -228,6 +228,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let secrets = redactor(&start.credentials);
     start_log(team, &me, &secrets)?;
     adopt_orphans();
+    limits::raise_descriptors();
     keep_secrets(&start.credentials);
     let rules = rules(&start.settings);
     let bus = Arc::new(open_bus(team.clone(), rules));

@@ -4,12 +4,14 @@ use super::*;
 
 #[test]
 fn endless_output_needs_little_memory() {
-    let scene = Scene::new();
-    let said = scene.agent_says("yes", 2);
-    assert!(said.starts_with("y\ny\n") && said.contains("characters cut here"));
-    let (_, peak) = said.rsplit_once("VmHWM:").unwrap();
-    let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
-    assert!(peak < 64 * 1024, "{peak} kB");
+    for command in ["yes", "cat /dev/urandom", "tr '\\0' '\\377' </dev/zero", "yes >&2 & yes"] {
+        let scene = Scene::new();
+        let said = scene.agent_says(command, 2);
+        assert!(said.contains("characters cut here") && said.contains("timed out"), "{command}");
+        let (_, peak) = said.rsplit_once("VmHWM:").unwrap();
+        let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+        assert!(peak < 64 * 1024, "{command}: {peak} kB");
+    }
 }
 
 #[test]
