@@ -14,6 +14,7 @@ use std::io::{self, PipeReader, Read};
 use std::path::PathBuf;
 use std::pin::pin;
 use std::time::Duration;
+use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
 /// Seconds a command may take unless the call says otherwise.
@@ -85,7 +86,11 @@ async fn read_all(mut pipe: PipeReader, readable: Ready, output: &mut Capped) {
     let mut buffer = vec![0; 65_536];
     loop {
         match readable.read(|| pipe.read(&mut buffer)).await {
-            Ok(count) if count > 0 => output.push(buffer.get(..count).unwrap_or_default()),
+            Ok(count) if count > 0 => {
+                output.push(buffer.get(..count).unwrap_or_default());
+                // Who writes faster than this reads would keep everybody else, the timeout too, waiting.
+                yield_now().await;
+            }
             Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
             Ok(_) | Err(_) => return,
         }
