@@ -25,9 +25,19 @@ pub(crate) struct Crew {
 
 impl Crew {
     /// Teammates of the real program on the rehearsal model. What the lead does for each is part of it:
-    /// roster entry, inbox, process, hello.
+    /// roster entry, inbox, process, hello, and a sync of the entry before it says that the teammate is
+    /// there. They are started as by a lead that does not wait for one before it starts the next.
     pub(crate) fn of_teammates(place: &Place, count: usize) -> Self {
-        Self::start(count, |number| teammate(place, number))
+        let start = Instant::now();
+        let mut crew = std::thread::scope(|scope| {
+            Self::start(count, |number| {
+                let kid = teammate(place, number);
+                scope.spawn(|| roster::sync(&place.dir, Fsync::Always).unwrap());
+                kid
+            })
+        });
+        crew.took = start.elapsed();
+        crew
     }
 
     /// The reference.
@@ -74,7 +84,7 @@ fn pair() -> (UnixStream, OwnedFd) {
 fn teammate(place: &Place, number: usize) -> (Child, UnixStream) {
     let name = AgentName::member(&format!("member-{number}")).unwrap();
     let incarnation = format!("life-{number}");
-    roster::update(&place.dir, Fsync::Always, |roster| {
+    roster::update(&place.dir, Fsync::Never, |roster| {
         let member = Member {
             name: name.to_string(),
             incarnation: incarnation.clone(),
@@ -99,11 +109,13 @@ fn teammate(place: &Place, number: usize) -> (Child, UnixStream) {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     drop(theirs);
     let rules = json!({
-        "max_rounds": 50, "max_message_bytes": 262_144, "inbox_bytes": 1 << 26, "fsync": "always"
+        "max_rounds": 50, "max_message_bytes": 262_144, "inbox_bytes": 1 << 26, "fsync": "always",
+        "max_exchanges": 30, "max_sends": 120, "beat_every": {"secs": 5, "nanos": 0},
     });
     let hello = json!({
-        "incarnation": incarnation, "role": "tester", "model": "rehearsal", "credentials": {}, "rules": rules
+        "incarnation": incarnation, "role": "tester", "model": "rehearsal", "credentials": {},
+        "rules": rules, "occasion": "spawned",
     });
-    writeln!(ours, "{hello}").unwrap();
+    ours.write_all(format!("{hello}\n").as_bytes()).unwrap();
     (child, ours)
 }

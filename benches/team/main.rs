@@ -7,11 +7,13 @@
 // For clippy: a benchmark counts as a test.
 #![cfg(test)]
 
+mod bulk;
 mod commands;
 mod crew;
 mod crowd;
 mod figure;
 mod kid;
+mod large;
 mod members;
 mod place;
 mod send;
@@ -23,12 +25,17 @@ use std::process::ExitCode;
 /// Which figures a function measures.
 type Bench = (&'static [&'static str], fn(&Size) -> Vec<Figure>);
 
-const BENCHES: [Bench; 5] = [
+const BENCHES: [Bench; 10] = [
     (&["P1", "P2"], send::measure),
     (&["P3", "P4"], crowd::measure),
+    (&["P5"], bulk::behind_a_queue),
+    (&["P6"], bulk::taking_in),
     (&["P7"], wake::measure),
+    (&["P8"], bulk::to_many),
     (&["P9", "P10"], members::measure),
+    (&["P11"], large::team),
     (&["P13"], commands::measure),
+    (&["P14"], large::long_life),
 ];
 
 fn main() -> ExitCode {
@@ -42,6 +49,11 @@ fn main() -> ExitCode {
     let has = |flag: &str| words.iter().any(|word| word == flag);
     if !has("--bench") {
         return smoke(&words);
+    }
+    if let Some((_, folder)) =
+        words.iter().zip(words.iter().skip(1)).find(|(flag, _)| *flag == "--in")
+    {
+        place::make_in(folder);
     }
     let only: Vec<&str> = words.iter().map(String::as_str).filter(|w| w.starts_with('P')).collect();
     let figures = run(&only, &figure::FULL);

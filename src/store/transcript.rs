@@ -8,7 +8,7 @@ use super::jsonl::{Lines, Log, Piece};
 use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, FileError, open};
 use crate::wire::AgentName;
-use crate::wire::transcript::Line;
+use crate::wire::transcript::{Entry, Line};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::fs;
@@ -20,6 +20,9 @@ const LONGEST: usize = 64 * 1024 * 1024;
 
 /// How a line of kind "mail" begins: it is written by us alone.
 const MAIL: &[u8] = br#"{"kind":"mail","#;
+
+/// How a line of kind "session" begins.
+const SESSION: &[u8] = br#"{"kind":"session","#;
 
 /// An agent's conversation, open for writing.
 #[derive(Debug)]
@@ -72,8 +75,39 @@ impl Transcript {
 /// The file is there and cannot be read.
 pub fn read_all(dir: &TeamDir, name: &AgentName) -> Result<Vec<Line>, StoreError> {
     let mut found = Vec::new();
-    each_line(&dir.transcript(name), |line| found.extend(Line::read(line)))?;
+    each(dir, name, |line| found.push(line))?;
     Ok(found)
+}
+
+/// The same line by line: a long conversation does not have to fit into memory twice.
+///
+/// # Errors
+/// The file is there and cannot be read.
+pub fn each(dir: &TeamDir, name: &AgentName, mut meet: impl FnMut(Line)) -> Result<(), StoreError> {
+    let read = |line: &[u8]| Line::read(line).into_iter().for_each(&mut meet);
+    Ok(each_line(&dir.transcript(name), read)?)
+}
+
+/// The life in which the conversation of `name` began; `None` when there is none.
+///
+/// # Errors
+/// The file is there and cannot be read.
+pub fn first_life(dir: &TeamDir, name: &AgentName) -> Result<Option<String>, StoreError> {
+    let path = dir.transcript(name);
+    let file = match open(&path, Access::Read) {
+        Err(why) if why.is_missing() => return Ok(None),
+        other => other?,
+    };
+    let mut lines = Lines::from(file, 0, LONGEST).at(&path)?;
+    while let Some(framed) = lines.next().at(&path)? {
+        if framed.bytes.starts_with(SESSION)
+            && let Some(Line { entry, .. }) = Line::read(framed.bytes)
+            && let Entry::Session { incarnation, .. } = entry
+        {
+            return Ok(Some(incarnation));
+        }
+    }
+    Ok(None)
 }
 
 /// Puts the conversation of `name` away and says where; `None` when there is none.
@@ -116,9 +150,26 @@ fn archives(dir: &TeamDir, name: &AgentName) -> Result<Vec<(u64, PathBuf)>, File
     Ok(found)
 }
 
-/// Where the last conversation of `name` was put.
-pub(crate) fn last_archive(dir: &TeamDir, name: &AgentName) -> Result<Option<PathBuf>, FileError> {
-    Ok(archives(dir, name)?.pop().map(|(_, path)| path))
+/// The latest earlier conversations of `name`, oldest first: back to one that tells of mail, and of mail
+/// from before the claim `oldest`. A claim outlives a conversation that was put away within a second.
+pub(crate) fn latest_archives(
+    dir: &TeamDir,
+    name: &AgentName,
+    oldest: Option<&str>,
+) -> Result<Vec<PathBuf>, FileError> {
+    let mut latest = Vec::new();
+    for (_, path) in archives(dir, name)?.into_iter().rev() {
+        let mut reaches_back = false;
+        each_mail(&path, |taken_in| {
+            reaches_back |= oldest.is_none_or(|oldest| taken_in.generation.as_str() < oldest);
+        })?;
+        latest.push(path);
+        if reaches_back {
+            break;
+        }
+    }
+    latest.reverse();
+    Ok(latest)
 }
 
 /// Mail that a transcript acknowledges.
@@ -164,7 +215,6 @@ fn each_line(path: &Path, mut meet: impl FnMut(&[u8])) -> Result<(), FileError> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::transcript::Entry;
 
     fn team() -> (tempfile::TempDir, TeamDir) {
         let folder = tempfile::tempdir().unwrap();
@@ -200,7 +250,7 @@ mod tests {
             Transcript::open(&dir, name).unwrap().append(&note(file)).unwrap();
             let kept = archive(&dir, name, Fsync::Always).unwrap().unwrap();
             assert_eq!(kept, dir.archive().join(format!("{file}.jsonl")));
-            assert_eq!(last_archive(&dir, name).unwrap(), Some(kept));
+            assert_eq!(latest_archives(&dir, name, None).unwrap().pop(), Some(kept));
             assert_eq!(read_all(&dir, name).unwrap(), []);
         }
     }
