@@ -22,7 +22,7 @@ use crate::bus::Bus;
 use crate::error::{Exit, Failure};
 use crate::llm::ModelError;
 use crate::os::program::{self, TeammateProgram};
-use crate::os::{SystemClock, descendants};
+use crate::os::{SystemClock, descendants, limits};
 use crate::protocol::restart::Limits;
 use crate::settings::model::{self, Credentials, ModelChoice};
 use crate::settings::{Flags, Settings};
@@ -246,6 +246,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let secrets = redactor(&start.credentials);
     start_log(team, &me, &secrets)?;
     adopt_orphans();
+    limits::raise_descriptors();
     keep_secrets(&start.credentials);
     let place = place::enter(&bus, &start, &incarnation, earlier).await?;
     super::assemble::ensure_inbox(team, &AgentName::user())?;
