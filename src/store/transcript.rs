@@ -75,8 +75,17 @@ impl Transcript {
 /// The file is there and cannot be read.
 pub fn read_all(dir: &TeamDir, name: &AgentName) -> Result<Vec<Line>, StoreError> {
     let mut found = Vec::new();
-    each_line(&dir.transcript(name), |line| found.extend(Line::read(line)))?;
+    each(dir, name, |line| found.push(line))?;
     Ok(found)
+}
+
+/// The same line by line: a long conversation does not have to fit into memory twice.
+///
+/// # Errors
+/// The file is there and cannot be read.
+pub fn each(dir: &TeamDir, name: &AgentName, mut meet: impl FnMut(Line)) -> Result<(), StoreError> {
+    let read = |line: &[u8]| Line::read(line).into_iter().for_each(&mut meet);
+    Ok(each_line(&dir.transcript(name), read)?)
 }
 
 /// The life in which the conversation of `name` began; `None` when there is none.
