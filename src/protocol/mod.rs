@@ -5,3 +5,4 @@
 
 pub(crate) mod ctrl_c;
 pub(crate) mod ladder;
+pub(crate) mod tasks;

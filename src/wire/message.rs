@@ -148,6 +148,9 @@ pub enum Body {
         description: String,
         /// Who assigned it.
         assigned_by: String,
+        /// What must be completed before it can begin.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        blocked_by: Vec<String>,
     },
     /// A teammate is gone.
     TeammateTerminated {
@@ -524,7 +527,8 @@ mod tests {
                 task_id: "1".into(),
                 subject: text.clone(),
                 description: text,
-                assigned_by: "lead".into()
+                assigned_by: "lead".into(),
+                blocked_by: Vec::new(),
             }),
             any::<String>().prop_map(|exit| Body::TeammateTerminated {
                 name: "bob".into(),

@@ -9,6 +9,7 @@ pub mod message;
 pub mod name;
 pub mod open;
 pub mod roster;
+pub mod task;
 pub mod transcript;
 
 pub use name::{AgentName, NameError};
