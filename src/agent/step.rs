@@ -8,6 +8,8 @@
 //!                                 └──────────── all calls answered ───────────────┘
 //! ```
 //!
+//! An idle teammate that takes tasks by itself goes through `Claiming` to `Taking`: the task is mail.
+//!
 //! Mail is taken in before every model call and once more after a turn, so that nothing that arrived
 //! meanwhile is slept upon. Being idle is computed from that, it is not an event.
 
@@ -31,6 +33,8 @@ use turn::{
 #[derive(Debug)]
 enum Phase {
     Idle,
+    /// A task is being taken from the list.
+    Claiming,
     Taking(Option<Turn>),
     Thinking(Turn),
     Acting(Turn, Call),
@@ -51,6 +55,17 @@ pub(crate) struct Identity {
     pub(crate) incarnation: String,
     /// Model calls that one turn may take.
     pub(crate) max_rounds: u32,
+    /// Where its work comes from.
+    pub(crate) initiative: Initiative,
+}
+
+/// Where an agent's work comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Initiative {
+    /// From mail and prompts only.
+    Asked,
+    /// When it is idle, from the task list too.
+    TakesTasks,
 }
 
 /// The machine.
@@ -100,6 +115,8 @@ impl Machine {
             Event::ToolEnded(result) => self.on_tool_ended(result, &mut todo),
             Event::Interrupt => self.on_interrupt(&mut todo),
             Event::Stop(stop) => self.on_stop(stop, &mut todo),
+            Event::TaskInSight => self.on_task_in_sight(&mut todo),
+            Event::TaskTaken => self.on_task_taken(&mut todo),
             Event::PatienceOver => self.on_patience_over(&mut todo),
         }
         todo
@@ -114,6 +131,7 @@ impl Machine {
         match self.take_phase() {
             Phase::Taking(turn) => Some(TakenFor(turn)),
             other @ (Phase::Idle
+            | Phase::Claiming
             | Phase::Thinking(_)
             | Phase::Acting(..)
             | Phase::Leaving(..)
@@ -129,6 +147,7 @@ impl Machine {
         match self.take_phase() {
             Phase::Thinking(turn) => Some(turn),
             other @ (Phase::Idle
+            | Phase::Claiming
             | Phase::Taking(_)
             | Phase::Acting(..)
             | Phase::Leaving(..)
@@ -146,7 +165,25 @@ impl Machine {
                 todo.push(Action::Drain);
             }
             Phase::Taking(_) | Phase::Acting(..) => self.mail_again = true,
-            Phase::Thinking(_) | Phase::Leaving(..) | Phase::Over => {}
+            Phase::Claiming | Phase::Thinking(_) | Phase::Leaving(..) | Phase::Over => {}
+        }
+    }
+
+    /// The roster says "working" before the task is claimed: at no moment does the team look as if
+    /// everything were done.
+    fn on_task_in_sight(&mut self, todo: &mut Vec<Action>) {
+        if matches!(self.phase, Phase::Idle) {
+            self.phase = Phase::Claiming;
+            self.published_idle = false;
+            todo.push(Action::Publish(Status::Working, Some("task".into())));
+            todo.push(Action::TakeTask);
+        }
+    }
+
+    fn on_task_taken(&mut self, todo: &mut Vec<Action>) {
+        if matches!(self.phase, Phase::Claiming) {
+            self.phase = Phase::Taking(None);
+            todo.push(Action::Drain);
         }
     }
 
@@ -218,6 +255,9 @@ impl Machine {
         }
         todo.push(Action::Show(Progress::Idle));
         self.phase = Phase::Idle;
+        if self.me.initiative == Initiative::TakesTasks {
+            todo.push(Action::SeekTask);
+        }
     }
 
     fn think(&mut self, mut turn: Turn, todo: &mut Vec<Action>) {
@@ -338,7 +378,11 @@ impl Machine {
         let (mut turn, call, leaving) = match self.take_phase() {
             Phase::Acting(turn, call) => (turn, call, false),
             Phase::Leaving(turn, call) => (turn, call, true),
-            other @ (Phase::Idle | Phase::Taking(_) | Phase::Thinking(_) | Phase::Over) => {
+            other @ (Phase::Idle
+            | Phase::Claiming
+            | Phase::Taking(_)
+            | Phase::Thinking(_)
+            | Phase::Over) => {
                 self.phase = other;
                 return;
             }
@@ -442,16 +486,18 @@ impl Machine {
             Phase::Taking(Some(turn)) => {
                 self.phase = Phase::Taking(Some(Turn { interrupted: true, ..turn }));
             }
-            other @ (Phase::Idle | Phase::Taking(None) | Phase::Leaving(..) | Phase::Over) => {
-                self.phase = other;
-            }
+            other @ (Phase::Idle
+            | Phase::Claiming
+            | Phase::Taking(None)
+            | Phase::Leaving(..)
+            | Phase::Over) => self.phase = other,
         }
     }
 
     fn on_stop(&mut self, stop: Stop, todo: &mut Vec<Action>) {
         match self.take_phase() {
             Phase::Over => {}
-            Phase::Idle | Phase::Taking(None) => self.leave(stop, todo),
+            Phase::Idle | Phase::Claiming | Phase::Taking(None) => self.leave(stop, todo),
             Phase::Taking(Some(mut turn)) => {
                 turn.refuse_calls(STOPPED, todo);
                 self.finish_leaving(turn, stop, todo);
@@ -474,6 +520,7 @@ impl Machine {
         match self.take_phase() {
             Phase::Leaving(turn, call) => self.abandon(turn, &call, Stop::LeadLost, todo),
             other @ (Phase::Idle
+            | Phase::Claiming
             | Phase::Taking(_)
             | Phase::Thinking(_)
             | Phase::Acting(..)

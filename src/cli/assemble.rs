@@ -4,7 +4,7 @@ use super::context::{durability, store_failure};
 use crate::agent::presence::Presence;
 use crate::agent::progress::Progress;
 use crate::agent::prompt::{Briefing, system_prompt};
-use crate::agent::step::Identity;
+use crate::agent::step::{Identity, Initiative};
 use crate::agent::{Agent, Finished};
 use crate::bus::Bus;
 use crate::error::{Exit, Failure};
@@ -18,7 +18,9 @@ use crate::store::{
     Drained, LifeRecord, MailPolicy, Mailbox, Settled, StoreError, TeamDir, Transcript, inbox,
 };
 use crate::supervise::hello::Rules;
+use crate::tasks::Tasks;
 use crate::tools::Registry;
+use crate::tools::tasks::add_task_tools;
 use crate::tools::team::{Desk, TeamOps, add_team_tools};
 use crate::tools::work::{CommandEnvironment, add_work_tools};
 use crate::wire::AgentName;
@@ -44,6 +46,7 @@ pub(super) struct Parts {
     /// Carried by every command it runs, so that none can outlive it unseen.
     pub(super) marker: String,
     pub(super) bus: Arc<Bus>,
+    pub(super) tasks: Arc<Tasks>,
     pub(super) mailbox: Mailbox,
     pub(super) provider: Rc<dyn Provider>,
     pub(super) rules: Rules,
@@ -66,6 +69,8 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         Failure::new(Exit::Failure, what, why.to_string(), "check the folder's permissions")
     })?;
     add_team_tools(&mut tools, &desk, parts.ops.as_ref());
+    add_task_tools(&mut tools, &desk, &parts.tasks);
+    let takes_tasks = parts.rules.auto_claim && !parts.name.is_lead();
     let briefing = Briefing {
         name: parts.name.clone(),
         instructions: team.role_instructions(&parts.role),
@@ -76,6 +81,7 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         name: parts.name.clone(),
         incarnation: parts.incarnation.clone(),
         max_rounds: parts.rules.max_rounds,
+        initiative: if takes_tasks { Initiative::TakesTasks } else { Initiative::Asked },
     };
     let presence =
         Presence::new(team, parts.name, parts.incarnation, Rc::clone(&clock), parts.usage);
@@ -87,6 +93,7 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         tools: Rc::new(tools),
         desk,
         bus: parts.bus,
+        tasks: parts.tasks,
         presence,
         clock,
         secrets: Rc::new(parts.secrets),

@@ -78,6 +78,8 @@ pub(crate) struct Settings {
     pub(crate) inbox_bytes: Setting<u64>,
     /// Durability of mail.
     pub(crate) fsync: Setting<Fsync>,
+    /// Whether idle teammates take tasks by themselves.
+    pub(crate) auto_claim: Setting<bool>,
     /// `provider/name` of the model, if anything names one.
     pub(crate) model: Setting<Option<String>>,
 }
@@ -98,6 +100,7 @@ struct Layer {
     max_message_bytes: Option<usize>,
     inbox_bytes: Option<u64>,
     fsync: Option<Fsync>,
+    auto_claim: Option<bool>,
     model: Option<String>,
 }
 
@@ -132,6 +135,7 @@ impl Settings {
             ),
             inbox_bytes: pick(&layers, "inbox_bytes", |layer| layer.inbox_bytes, 64 * 1024 * 1024),
             fsync: pick(&layers, "fsync", |layer| layer.fsync, Fsync::Always),
+            auto_claim: pick(&layers, "auto_claim", |layer| layer.auto_claim, false),
             model: pick(&layers, "model", |layer| layer.model.clone().map(Some), None),
         };
         settings.check()
@@ -152,6 +156,7 @@ impl Settings {
             row("max_message_bytes", &self.max_message_bytes, ToString::to_string),
             row("inbox_bytes", &self.inbox_bytes, ToString::to_string),
             row("fsync", &self.fsync, ToString::to_string),
+            row("auto_claim", &self.auto_claim, ToString::to_string),
             row("model", &self.model, |model| model.clone().unwrap_or_else(|| "(none)".into())),
         ]
     }
@@ -223,7 +228,21 @@ fn from_environment(environment: &Environment) -> Result<Layer, Failure> {
             ));
         }
     };
+    let auto_claim = match environment.get("TEAM_AUTO_CLAIM") {
+        None => None,
+        Some("true") => Some(true),
+        Some("false") => Some(false),
+        Some(other) => {
+            return Err(Failure::new(
+                Exit::Usage,
+                "TEAM_AUTO_CLAIM is not usable",
+                format!("{other:?} is neither \"true\" nor \"false\""),
+                "set TEAM_AUTO_CLAIM to true or false, or unset it",
+            ));
+        }
+    };
     Ok(Layer {
+        auto_claim,
         max_teammates: number(environment, "max_teammates")?,
         max_rounds: number(environment, "max_rounds")?,
         max_message_bytes: number(environment, "max_message_bytes")?,
@@ -291,6 +310,8 @@ mod tests {
         assert!(failure.what.contains("settings.toml line 2"), "{failure}");
         assert!(failure.why.contains("max_rouns"), "{failure}");
         assert!(load(&[("TEAM_FSYNC", "maybe")], "").is_err());
+        assert!(load(&[("TEAM_AUTO_CLAIM", "maybe")], "").is_err());
+        assert!(load(&[("TEAM_AUTO_CLAIM", "true")], "").unwrap().auto_claim.value);
         assert!(load(&[], "max_rounds = 0").is_err());
     }
 }

@@ -38,6 +38,8 @@ pub(crate) struct Rules {
     pub(crate) inbox_bytes: u64,
     /// Durability of mail.
     pub(crate) fsync: Fsync,
+    /// Whether idle teammates take tasks by themselves.
+    pub(crate) auto_claim: bool,
 }
 
 /// The teammate's words.

@@ -16,6 +16,7 @@ use crate::os::{Clock, descendants};
 use crate::protocol::ladder::Haste;
 use crate::settings::model::{Credentials, ModelChoice};
 use crate::store::{Life, life, roster};
+use crate::tasks::Tasks;
 use crate::tools::ToolError;
 use crate::tools::team::{OpsFuture, SpawnOrder, TeamOps};
 use crate::wire::AgentName;
@@ -25,6 +26,7 @@ use hello::Rules;
 use start::StartError;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -35,6 +37,8 @@ use tokio::sync::watch;
 pub(crate) struct Plan {
     /// The team's mail.
     pub(crate) bus: Arc<Bus>,
+    /// The team's tasks.
+    pub(crate) tasks: Arc<Tasks>,
     /// Time.
     pub(crate) clock: Rc<dyn Clock>,
     /// The program that teammates run.
@@ -295,12 +299,35 @@ impl Supervisor {
         let incarnation =
             self.children.borrow_mut().remove(&name).map_or_else(String::new, |c| c.incarnation);
         tracing::info!(%name, ?exit, "teammate ended");
+        let released = self.release_tasks(&name).await;
         if !expected {
-            self.note_unexpected_end(&name, &incarnation, exit.ok());
+            self.note_unexpected_end(&name, &incarnation, exit.ok(), &released);
         }
     }
 
-    fn note_unexpected_end(&self, name: &AgentName, incarnation: &str, exit: Option<ExitKind>) {
+    /// What the dead worked on is pending again. Gives its subjects, for the lead.
+    async fn release_tasks(&self, name: &AgentName) -> Vec<String> {
+        let tasks = Arc::clone(&self.plan.tasks);
+        match tokio::task::spawn_blocking(move || tasks.release_abandoned()).await {
+            Ok(Ok(released)) => {
+                let its =
+                    released.iter().filter(|task| task.owner.as_deref() == Some(name.as_str()));
+                its.map(|task| format!("{} ({})", task.id, task.subject)).collect()
+            }
+            failed => {
+                tracing::warn!(%name, ?failed, "its tasks are left to whoever looks at the list next");
+                Vec::new()
+            }
+        }
+    }
+
+    fn note_unexpected_end(
+        &self,
+        name: &AgentName,
+        incarnation: &str,
+        exit: Option<ExitKind>,
+        released: &[String],
+    ) {
         let now = self.plan.clock.now();
         let (code, signal) = match exit {
             Some(ExitKind::Code(code)) => (Some(code), None),
@@ -335,7 +362,10 @@ impl Supervisor {
             (None, Some(signal)) => format!("signal {signal}"),
             (None, None) => "unknown".into(),
         };
-        let content = format!("{name} is gone ({}, {exit}).", cause.word());
+        let mut content = format!("{name} is gone ({}, {exit}).", cause.word());
+        if !released.is_empty() {
+            let _infallible = write!(content, " Pending again: task {}.", released.join(", task "));
+        }
         let cause = cause.word().into();
         let body = Body::TeammateTerminated { name: name.to_string(), cause, exit };
         let id = format!("system:{name}:{incarnation}");

@@ -29,6 +29,7 @@ use crate::store::life::LifeError;
 use crate::store::{Fsync, LifeRecord, Mailbox, TeamDir, roster};
 use crate::supervise::takedown::{Departure, Takedown};
 use crate::supervise::{Plan, Supervisor, recover};
+use crate::tasks::Tasks;
 use crate::ui;
 use crate::ui::plain::Format;
 use crate::wire::AgentName;
@@ -39,6 +40,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
+use watchdog::Source;
 
 /// The only permission mode of this version.
 pub(super) const MODE: &str = "bypass";
@@ -189,6 +191,8 @@ fn describe(why: &LifeError, record: Option<&LifeRecord>) -> String {
 struct Seat {
     team: TeamDir,
     bus: Arc<Bus>,
+    tasks: Arc<Tasks>,
+    source: Source,
     supervisor: Rc<Supervisor>,
     agent: Agent,
     events: Events,
@@ -244,9 +248,13 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     };
     let found = recover::recover(&bus, &SystemClock, &takedown, earlier).await;
     let found = found.map_err(store_failure)?;
+    let tasks = Arc::new(Tasks::new(Arc::clone(&bus), Arc::new(SystemClock)));
+    let released = tasks.release_abandoned();
+    tracing::info!(?released, "looked for tasks of the dead");
     let provider = provider_for(&start.model, &start.credentials, &me, &incarnation)?;
     let supervisor = Supervisor::new(Plan {
         bus: Arc::clone(&bus),
+        tasks: Arc::clone(&tasks),
         clock: Rc::new(SystemClock),
         program: TeammateProgram::find().map_err(|why| {
             let hint = "install `team`, `lead` and `teammate` side by side";
@@ -273,6 +281,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         incarnation,
         marker,
         bus: Arc::clone(&bus),
+        tasks: Arc::clone(&tasks),
         mailbox,
         provider,
         rules,
@@ -285,10 +294,13 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         }),
     };
     let agent = assemble(parts, &context.environment)?;
+    let source = if rules.auto_claim { Source::Tasks(Arc::clone(&tasks)) } else { Source::Mail };
     tracing::info!(model = %start.model, "lead started");
     let seat = Seat {
         team: team.clone(),
         bus,
+        tasks,
+        source,
         supervisor,
         agent,
         events,
