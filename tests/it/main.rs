@@ -34,5 +34,7 @@ mod sdk;
 mod secrets;
 mod spawning;
 mod stopping;
+mod task_work;
+mod tasks;
 mod terminal;
 mod tidy;
