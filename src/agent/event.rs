@@ -85,6 +85,8 @@ pub(crate) enum Action {
         /// What to tell the lead; nothing when the model already did.
         report: Option<String>,
     },
+    /// Tell the lead's model something in the program's name.
+    TellLead(String),
     /// Look out for a task to take; answered by `TaskInSight`, as soon as there is one.
     SeekTask,
     /// Take the next task that suits; answered by `TaskTaken`.

@@ -46,6 +46,14 @@ pub fn read(dir: &TeamDir) -> Result<Open<Roster>, StoreError> {
     }
 }
 
+/// Whether the roster is there and cannot be understood.
+///
+/// # Errors
+/// The file cannot be opened, or was written by a later version.
+pub fn is_damaged(dir: &TeamDir) -> Result<bool, StoreError> {
+    Ok(matches!(load(&dir.config())?, Loaded::Damaged))
+}
+
 /// Changes the roster: `change` sees it as it is now, and what it makes of it is stored before this
 /// returns. If it changes nothing, nothing is written.
 ///

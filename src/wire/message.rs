@@ -260,6 +260,11 @@ impl Body {
         KINDS.contains(&kind)
     }
 
+    /// Whether it is a reason to begin a turn. State changes and control mail are for the program.
+    pub fn wakes(&self) -> bool {
+        matches!(self, Self::TeammateTerminated { .. }) || !self.is_control()
+    }
+
     /// Whether the message steers a program, rather than telling a model something. Control mail has a
     /// reserve in a full inbox and reaches a member that is stopping.
     pub fn is_control(&self) -> bool {

@@ -157,6 +157,7 @@ fn idle_teammates_take_what_suits_until_nothing_is_left() {
 #[test]
 fn a_dead_members_task_is_free_again_and_the_lead_is_told() {
     let team = Team::new();
+    team.variable("TEAM_RESTART", "never");
     let mut lead = lead(&team, "rehearsal");
     team.team(&["task", "add", "Run `sleep 600`"]).expect(0);
     lead.type_line("Spawn alice (coder). Ask alice to claim task 1.");

@@ -10,6 +10,7 @@ fn machine(name: &str) -> Machine {
         name: AgentName::mailbox(name).unwrap(),
         incarnation: "i1".into(),
         max_rounds: 5,
+        max_exchanges: 30,
         initiative: Initiative::Asked,
     };
     let (mut machine, first) = Machine::start(me, false);
@@ -319,6 +320,7 @@ fn taker() -> Machine {
         name: AgentName::member("alice").unwrap(),
         incarnation: "i1".into(),
         max_rounds: 5,
+        max_exchanges: 30,
         initiative: Initiative::TakesTasks,
     };
     let (mut machine, _) = Machine::start(me, false);
