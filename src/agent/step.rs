@@ -14,6 +14,7 @@
 //! meanwhile is slept upon. Being idle is computed from that, it is not an event.
 
 mod banter;
+mod stop;
 mod turn;
 
 use super::event::{Action, Ending, Event, Stop};
@@ -22,14 +23,14 @@ use crate::llm::ModelError;
 use crate::tools::{Call, ToolError};
 use crate::wire::AgentName;
 use crate::wire::chat::{Reply, StopReason};
-use crate::wire::message::{Body, IdleReason, Message, Outcome};
+use crate::wire::message::{IdleReason, Message, Outcome};
 use crate::wire::roster::Status;
 use crate::wire::transcript::Entry;
 use banter::{Banter, Reason};
 use std::collections::VecDeque;
 use turn::{
-    CONTEXT_FULL, CUT_OFF, STOPPED, Turn, WINDING_DOWN, WindDown, answer, call_of,
-    is_message_to_lead, shutdown_note, wants_shutdown,
+    CONTEXT_FULL, CUT_OFF, Turn, WINDING_DOWN, WindDown, answer, call_of, is_message_to_lead,
+    shutdown_note, wants_shutdown,
 };
 
 #[derive(Debug)]
@@ -494,102 +495,6 @@ impl Machine {
         let report = untold.then(|| text.clone());
         todo.push(Action::EndTurn { outcome, rounds, report });
         todo.push(Action::Show(Progress::TurnEnded { outcome, text }));
-    }
-
-    fn leave(&mut self, stop: Stop, todo: &mut Vec<Action>) {
-        todo.push(Action::Publish(Status::Stopping, None));
-        todo.push(Action::Exit(Ending::Stopped(stop)));
-        self.phase = Phase::Over;
-    }
-
-    fn on_interrupt(&mut self, todo: &mut Vec<Action>) {
-        match self.take_phase() {
-            Phase::Thinking(turn) => {
-                todo.push(Action::Cancel);
-                let content = "the user interrupted this turn".into();
-                todo.push(Action::Record(Entry::Note { content }));
-                self.finish(turn, Outcome::Interrupted, todo);
-            }
-            Phase::Acting(mut turn, call) => {
-                todo.push(Action::Cancel);
-                let why = "interrupted by the user; what it had done until then stands";
-                answer(&call, why.into(), true, todo);
-                turn.refuse_calls("not run: the user interrupted this turn", todo);
-                self.finish(turn, Outcome::Interrupted, todo);
-            }
-            Phase::Taking(Some(turn)) => {
-                self.phase = Phase::Taking(Some(Turn { interrupted: true, ..turn }));
-            }
-            other @ (Phase::Idle
-            | Phase::Claiming
-            | Phase::Taking(None)
-            | Phase::Leaving(..)
-            | Phase::Over) => self.phase = other,
-        }
-    }
-
-    fn on_stop(&mut self, stop: Stop, todo: &mut Vec<Action>) {
-        match self.take_phase() {
-            Phase::Over => {}
-            Phase::Idle | Phase::Claiming | Phase::Taking(None) => self.leave(stop, todo),
-            Phase::Taking(Some(mut turn)) => {
-                turn.refuse_calls(STOPPED, todo);
-                self.finish_leaving(turn, stop, todo);
-            }
-            Phase::Thinking(turn) => {
-                todo.push(Action::Cancel);
-                self.finish_leaving(turn, stop, todo);
-            }
-            Phase::Acting(turn, call) if stop == Stop::LeadLost => {
-                todo.push(Action::StartPatience);
-                self.phase = Phase::Leaving(turn, call);
-            }
-            Phase::Acting(turn, call) | Phase::Leaving(turn, call) => {
-                self.abandon(turn, &call, stop, todo);
-            }
-        }
-    }
-
-    fn on_patience_over(&mut self, todo: &mut Vec<Action>) {
-        match self.take_phase() {
-            Phase::Leaving(turn, call) => self.abandon(turn, &call, Stop::LeadLost, todo),
-            other @ (Phase::Idle
-            | Phase::Claiming
-            | Phase::Taking(_)
-            | Phase::Thinking(_)
-            | Phase::Acting(..)
-            | Phase::Over) => self.phase = other,
-        }
-    }
-
-    fn abandon(&mut self, mut turn: Turn, call: &Call, stop: Stop, todo: &mut Vec<Action>) {
-        todo.push(Action::Cancel);
-        let why = "ended before it was done: the agent was stopped; its effect is unknown";
-        answer(call, why.into(), true, todo);
-        turn.refuse_calls(STOPPED, todo);
-        self.finish_leaving(turn, stop, todo);
-    }
-
-    /// A shutdown request that binds this life of the agent; others are logged and shown only.
-    fn shutdown_asked(&self, message: &Message, todo: &mut Vec<Action>) -> Option<Stop> {
-        let Body::ShutdownRequest { reason, .. } = &message.body else { return None };
-        let bound = message.incarnation.as_deref() == Some(self.me.incarnation.as_str())
-            && matches!(message.from.as_str(), "lead" | "user")
-            && !self.me.name.is_lead();
-        match &message.request_id {
-            Some(request_id) if bound => Some(Stop::Requested {
-                request_id: request_id.clone(),
-                by: message.from.clone(),
-                reason: reason.clone().unwrap_or_else(|| message.content.clone()),
-            }),
-            _ => {
-                let from = &message.from;
-                todo.push(Action::Log(format!(
-                    "a shutdown_request from {from} that does not bind this life was not acted on"
-                )));
-                None
-            }
-        }
     }
 }
 
