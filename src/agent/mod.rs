@@ -14,12 +14,14 @@ pub(crate) mod presence;
 pub(crate) mod progress;
 pub(crate) mod prompt;
 mod resume;
+mod seek;
 pub(crate) mod step;
 
 use crate::bus::{Bus, Outgoing, new_id};
 use crate::llm::{Delta, ModelError, Provider, Redactor, Veil};
 use crate::os::Clock;
 use crate::store::{Drained, Mailbox, Notice};
+use crate::tasks::Tasks;
 use crate::tools::team::{Desk, OpenShutdown};
 use crate::tools::{Call, Registry};
 use crate::wire::AgentName;
@@ -32,6 +34,7 @@ use heart::Heart;
 use memory::Memory;
 use presence::Presence;
 use progress::Progress;
+use seek::Seeker;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -65,6 +68,8 @@ pub(crate) struct Agent {
     pub(crate) desk: Rc<Desk>,
     /// How it writes to others.
     pub(crate) bus: Arc<Bus>,
+    /// The team's task list.
+    pub(crate) tasks: Arc<Tasks>,
     /// Its entry in the roster.
     pub(crate) presence: Presence,
     /// Its signs of life.
@@ -102,7 +107,9 @@ pub(crate) async fn run(
     ready: impl FnOnce(),
 ) -> Finished {
     let (memory, model_error) = (Rc::default(), Rc::default());
-    let mut running = Running { agent, events, work: None, tool_limit: None, memory, model_error };
+    let seeker = Seeker::new(Arc::clone(&agent.tasks), agent.me.name.clone(), events.clone());
+    let mut running =
+        Running { agent, events, work: None, tool_limit: None, seeker, memory, model_error };
     let ending = match running.resume().await {
         Ok(in_turn) => running.live(in_turn, inbound, ready).await,
         Err(why) => Ending::Broken(why),
@@ -122,6 +129,7 @@ struct Running {
     work: Option<JoinHandle<()>>,
     /// How long the last tool may take by its own rules, in seconds.
     tool_limit: Option<u64>,
+    seeker: Seeker,
     memory: Rc<RefCell<Memory>>,
     model_error: Rc<RefCell<Option<ModelError>>>,
 }
@@ -208,6 +216,8 @@ impl Running {
                 self.end_turn(outcome, rounds, report).await?;
             }
             Action::TellLead(text) => self.tell_lead(text).await,
+            Action::SeekTask => self.seeker.seek(),
+            Action::TakeTask => self.seeker.take(),
             Action::NotifyIdle(reason) => self.notify_idle(reason).await,
             Action::OpenShutdown(stop) => {
                 if let Stop::Requested { request_id, by, .. } = stop {

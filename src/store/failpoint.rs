@@ -1,7 +1,7 @@
 //! Named places where a test can have the process killed.
 //!
 //! Of this layer: `send.{locked,written}`, `drain.{before_link,linked,renamed,claimed,reading,delivered,
-//! before_unlink}`, `config.{locked,copied,replaced}`, `replace.{written,renamed}`.
+//! before_unlink}`, `config.{locked,copied,replaced}`, `tasks.{locked,counted,stored}`, `replace.{written,renamed}`.
 //!
 //! *Invariant:* a release build never dies here, and nothing here reads the environment.
 

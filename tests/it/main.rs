@@ -44,6 +44,8 @@ mod spawning;
 mod stopping;
 mod storms;
 mod talk;
+mod task_work;
+mod tasks;
 mod terminal;
 mod tidy;
 mod whole_team;
