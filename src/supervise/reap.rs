@@ -7,7 +7,7 @@ use super::{Supervisor, takedown};
 use crate::os::descendants;
 use crate::os::pidfd::{ExitKind, Pidfd};
 use crate::protocol::restart::{End, Verdict};
-use crate::store::{StoreError, roster};
+use crate::store::{StoreError, life, roster};
 use crate::wire::AgentName;
 use crate::wire::message::Body;
 use crate::wire::roster::{ExitCause, LastExit, Member, Status};
@@ -50,7 +50,15 @@ impl Supervisor {
             if expected { None } else { Some(self.take_notice(&lived, end, released).await) };
         // Guards and escapees of a dead teammate come to the lead, which adopts orphans.
         let marker = self.plan.marker.clone();
-        match tokio::task::spawn_blocking(move || descendants::end_strays(&marker)).await {
+        let last = life::last_record(self.plan.bus.dir(), name).ok().flatten();
+        let last = last.filter(|record| record.incarnation == *incarnation);
+        let end = move || {
+            let mut stuck = descendants::end_strays(&marker);
+            // Its guards may have been killed before they could remove their control groups.
+            stuck.extend(last.iter().flat_map(|record| descendants::end_marked(&record.marker)));
+            stuck
+        };
+        match tokio::task::spawn_blocking(end).await {
             Ok(stuck) if stuck.is_empty() => {}
             stuck => tracing::warn!(%name, ?stuck, "strays of the teammate could not be ended"),
         }
