@@ -3,13 +3,16 @@
 use crate::error::{Exit, Failure};
 use crate::llm::anthropic::parse_headers;
 use crate::llm::rehearsal::Rehearsal;
-use crate::llm::{self, Anthropic, AnthropicConfig, ConfigError, Provider, Scripted, Secret};
-use crate::settings::model::{Credentials, ModelChoice};
+use crate::llm::{
+    self, Anthropic, AnthropicConfig, ConfigError, OpenAi, OpenAiConfig, Provider, Scripted, Secret,
+};
+use crate::settings::model::{AnthropicAccess, Credentials, ModelChoice, OpenAiAccess};
 use crate::wire::AgentName;
 use std::rc::Rc;
 
-/// Where the Messages API is when nothing else is said.
+/// Where the APIs are when nothing else is said.
 const ANTHROPIC: &str = "https://api.anthropic.com";
+const OPENAI: &str = "https://api.openai.com/v1";
 
 /// The provider of a model for one life of one agent.
 ///
@@ -35,47 +38,80 @@ pub(super) fn provider_for(
             Ok(Rc::new(scripted))
         }
         ModelChoice::Anthropic(name) => {
-            let client = anthropic(name, credentials, agent).map_err(|why| {
-                Failure::new(
-                    Exit::NoModel,
-                    format!("anthropic/{name} cannot be used"),
-                    why.to_string(),
-                    "check ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN) and ANTHROPIC_BASE_URL in \
-                     the lead's environment",
+            let client = anthropic(name, &credentials.anthropic, agent).map_err(|why| {
+                unusable(
+                    model,
+                    &why,
+                    "ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN), ANTHROPIC_BASE_URL",
                 )
             })?;
-            for warning in client.warnings() {
-                tracing::warn!(warning, "the endpoint");
-            }
+            warn(client.warnings());
+            Ok(Rc::new(client))
+        }
+        ModelChoice::OpenAi(name) => {
+            let client = openai(name, &credentials.openai, agent)
+                .map_err(|why| unusable(model, &why, "OPENAI_API_KEY, OPENAI_BASE_URL"))?;
+            warn(client.warnings());
             Ok(Rc::new(client))
         }
     }
 }
 
+fn unusable(model: &ModelChoice, why: &ConfigError, variables: &str) -> Failure {
+    Failure::new(
+        Exit::NoModel,
+        format!("{model} cannot be used"),
+        why.to_string(),
+        format!("check {variables} in the lead's environment"),
+    )
+}
+
+fn warn(warnings: &[String]) {
+    for warning in warnings {
+        tracing::warn!(warning, "the endpoint");
+    }
+}
+
 fn anthropic(
     model: &str,
-    credentials: &Credentials,
+    access: &AnthropicAccess,
     agent: &AgentName,
 ) -> Result<Anthropic, ConfigError> {
-    let secret = |name: &str, value: &str| {
-        Secret::new(value)
-            .map_err(|why| ConfigError::BadHeader { name: name.into(), why: why.to_string() })
-    };
-    let who = match (&credentials.api_key, &credentials.auth_token) {
+    let who = match (&access.api_key, &access.auth_token) {
         (Some(key), _) => llm::Credentials::ApiKey(secret("ANTHROPIC_API_KEY", key)?),
         (None, Some(token)) => llm::Credentials::AuthToken(secret("ANTHROPIC_AUTH_TOKEN", token)?),
         (None, None) => llm::Credentials::Nobody,
     };
-    let base_url = credentials.base_url.as_deref().unwrap_or(ANTHROPIC);
+    let base_url = access.base_url.as_deref().unwrap_or(ANTHROPIC);
     let mut config = AnthropicConfig::new(base_url, who, model);
-    if let Some(headers) = &credentials.custom_headers {
+    if let Some(headers) = &access.custom_headers {
         config.extra_headers = parse_headers(headers)?;
     }
-    if let Some(version) = &credentials.api_version {
+    if let Some(version) = &access.api_version {
         config.version.clone_from(version);
     }
-    // Members that wait for the same endpoint should not come back at the same moment.
-    let bytes = agent.as_str().bytes().map(u64::from);
-    config.jitter_seed = bytes.fold(u64::from(std::process::id()), |seed, byte| seed * 31 + byte);
+    config.jitter_seed = seed(agent);
     Anthropic::new(config)
+}
+
+fn openai(model: &str, access: &OpenAiAccess, agent: &AgentName) -> Result<OpenAi, ConfigError> {
+    let key = access.api_key.as_deref().map(|key| secret("OPENAI_API_KEY", key)).transpose()?;
+    let base_url = access.base_url.as_deref().unwrap_or(OPENAI);
+    let mut config = OpenAiConfig::new(base_url, key, model);
+    if let Some(headers) = &access.custom_headers {
+        config.extra_headers = parse_headers(headers)?;
+    }
+    config.jitter_seed = seed(agent);
+    OpenAi::new(config)
+}
+
+fn secret(name: &str, value: &str) -> Result<Secret, ConfigError> {
+    Secret::new(value)
+        .map_err(|why| ConfigError::BadHeader { name: name.into(), why: why.to_string() })
+}
+
+/// Members that wait for the same endpoint should not come back at the same moment.
+fn seed(agent: &AgentName) -> u64 {
+    let bytes = agent.as_str().bytes().map(u64::from);
+    bytes.fold(u64::from(std::process::id()), |seed, byte| seed.wrapping_mul(31).wrapping_add(byte))
 }

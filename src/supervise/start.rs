@@ -5,6 +5,7 @@ use super::hello::{self, Answer, Hello};
 use super::takedown::kill;
 use crate::os::child::{self, Program};
 use crate::os::pidfd::Pidfd;
+use crate::settings::model::ModelChoice;
 use crate::store::inbox::{self, SendError};
 use crate::store::{StoreError, roster};
 use crate::tools::team::SpawnOrder;
@@ -135,11 +136,13 @@ async fn launch(
         stdout_err: output,
     };
     let spawned = child::spawn_detached(program, theirs).map_err(StartError::Process)?;
+    // What is no model is refused by the teammate; it needs no credentials for that.
+    let chosen = ModelChoice::parse(model).unwrap_or(ModelChoice::Rehearsal);
     let hello = Hello {
         incarnation: incarnation.into(),
         role: order.role.clone(),
         model: model.into(),
-        credentials: plan.credentials.clone(),
+        credentials: plan.credentials.only_for(&chosen),
         rules: plan.rules,
     };
     let answer = shake_hands(&ours, hello).await;

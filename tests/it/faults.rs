@@ -5,7 +5,7 @@ use crate::cast::{
     ALL, KEY, LEAD, assert_told, at_terminal, call, connect, conversation, headless, pieces,
     results, stage, story, who,
 };
-use crate::fake::{Reply, RequestView, Unopened};
+use crate::fake::{Api, Reply, RequestView, Unopened};
 use crate::harness::Team;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -34,7 +34,7 @@ const FAULTS: [fn(Reply) -> Reply; 14] = [
 
 /// An answer that ends after so many sixteenths of its bytes.
 fn cut(whole: Reply, sixteenths: usize) -> Reply {
-    let length = whole.stream_bytes("fake").len();
+    let length = whole.stream_bytes(Api::Messages, "fake").len();
     whole.cut_after(length * sixteenths / 16)
 }
 
@@ -185,7 +185,7 @@ fn ctrl_c_silences_the_model_and_keeps_the_team() {
         }
         "lead" if view.last_text().ends_with("Tell me everything.") => {
             let tale = Reply::text(&format!("Once upon a time\n{}", "and then ".repeat(50)));
-            let half = tale.stream_bytes("fake").len() / 2;
+            let half = tale.stream_bytes(Api::Messages, "fake").len() / 2;
             tale.stall_after(half)
         }
         _ => Reply::text("Ready."),

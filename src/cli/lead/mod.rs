@@ -130,8 +130,8 @@ pub(super) fn choose_model(
             return Err(Failure::new(
                 Exit::NoModel,
                 "no model is configured",
-                "there is no --model, TEAM_MODEL, `model` in settings, or ANTHROPIC_API_KEY",
-                "set ANTHROPIC_API_KEY, or add --model rehearsal to try the program without a model",
+                "there is no --model, TEAM_MODEL, `model` in settings, ANTHROPIC_API_KEY or OPENAI_API_KEY",
+                "set one of the keys, or add --model rehearsal to try the program without a model",
             ));
         }
         None => ModelChoice::Rehearsal,
