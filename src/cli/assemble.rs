@@ -3,7 +3,7 @@
 use super::context::{durability, store_failure};
 use crate::agent::presence::Presence;
 use crate::agent::progress::Progress;
-use crate::agent::prompt::{Briefing, system_prompt};
+use crate::agent::prompt::{Briefing, Profile, system_prompt};
 use crate::agent::step::Identity;
 use crate::agent::{Agent, Finished};
 use crate::bus::Bus;
@@ -11,8 +11,9 @@ use crate::error::{Exit, Failure};
 use crate::llm::Provider;
 use crate::llm::{Redactor, Secret};
 use crate::os::{Clock, SystemClock, command};
+use crate::settings::PromptProfile;
 use crate::settings::environment::Environment;
-use crate::settings::model::Credentials;
+use crate::settings::model::{Credentials, ModelChoice};
 use crate::store::life::LifeLock;
 use crate::store::{
     Drained, LifeRecord, MailPolicy, Mailbox, Settled, StoreError, TeamDir, Transcript, inbox,
@@ -47,6 +48,7 @@ pub(super) struct Parts {
     pub(super) mailbox: Mailbox,
     pub(super) provider: Rc<dyn Provider>,
     pub(super) rules: Rules,
+    pub(super) model: ModelChoice,
     pub(super) ops: Option<Rc<dyn TeamOps>>,
     pub(super) usage: UsageCount,
     pub(super) secrets: Redactor,
@@ -66,7 +68,12 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         Failure::new(Exit::Failure, what, why.to_string(), "check the folder's permissions")
     })?;
     add_team_tools(&mut tools, &desk, parts.ops.as_ref());
+    let profile = profile(parts.rules.prompt_profile, &parts.model);
+    if let Some(names) = profile.tools(&parts.name) {
+        tools.keep(names);
+    }
     let briefing = Briefing {
+        profile,
         name: parts.name.clone(),
         instructions: team.role_instructions(&parts.role),
         role: parts.role,
@@ -92,6 +99,15 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         secrets: Rc::new(parts.secrets),
         show: parts.show,
     })
+}
+
+fn profile(asked: PromptProfile, model: &ModelChoice) -> Profile {
+    match (asked, model) {
+        (PromptProfile::Compact, _) | (PromptProfile::Auto, ModelChoice::Local(_)) => {
+            Profile::Compact
+        }
+        (PromptProfile::Full | PromptProfile::Auto, _) => Profile::Full,
+    }
 }
 
 /// The mailbox of the holder of `life`, with its inbox.

@@ -9,6 +9,7 @@ mod heed;
 mod inbox;
 mod init;
 mod lead;
+mod local;
 mod log;
 mod ls;
 mod out;

@@ -48,6 +48,11 @@ pub(super) fn provider_for(
             warn(client.warnings());
             Ok(Rc::new(client))
         }
+        ModelChoice::Local(name) => {
+            let client = local(name.as_deref(), credentials.local.as_deref(), agent)
+                .map_err(|why| unusable(model, &why, "the local server"))?;
+            Ok(Rc::new(client))
+        }
         ModelChoice::OpenAi(name) => {
             let client = openai(name, &credentials.openai, agent)
                 .map_err(|why| unusable(model, &why, "OPENAI_API_KEY, OPENAI_BASE_URL"))?;
@@ -62,7 +67,7 @@ fn unusable(model: &ModelChoice, why: &ConfigError, variables: &str) -> Failure 
         Exit::NoModel,
         format!("{model} cannot be used"),
         why.to_string(),
-        format!("check {variables} in the lead's environment"),
+        format!("check {variables}, as the lead's environment and settings have them"),
     )
 }
 
@@ -92,6 +97,17 @@ fn anthropic(
     }
     config.jitter_seed = seed(agent);
     Anthropic::new(config)
+}
+
+/// Local servers speak the Messages API and want no key.
+fn local(
+    model: Option<&str>,
+    base_url: Option<&str>,
+    agent: &AgentName,
+) -> Result<Anthropic, ConfigError> {
+    let (base_url, model) = (base_url.unwrap_or_default(), model.unwrap_or_default());
+    let config = AnthropicConfig::new(base_url, llm::Credentials::Nobody, model);
+    Anthropic::new(AnthropicConfig { provider: "local".into(), jitter_seed: seed(agent), ..config })
 }
 
 fn openai(model: &str, access: &OpenAiAccess, agent: &AgentName) -> Result<OpenAi, ConfigError> {

@@ -7,6 +7,7 @@ mod calls;
 mod client;
 mod http;
 mod invariants;
+pub mod local;
 pub mod openai;
 mod report;
 pub mod retry;

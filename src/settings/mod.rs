@@ -65,6 +65,31 @@ impl fmt::Display for Fsync {
     }
 }
 
+/// Where llama-server, Ollama and LM Studio listen.
+const LOCAL_PORTS: [u16; 3] = [8080, 11434, 1234];
+
+/// How much a model is told beforehand: all of it, or what a small local one can keep in mind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum PromptProfile {
+    /// Compact for a local server, else full.
+    Auto,
+    /// Everything.
+    Full,
+    /// A short prompt and five tools.
+    Compact,
+}
+
+impl fmt::Display for PromptProfile {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Auto => "auto",
+            Self::Full => "full",
+            Self::Compact => "compact",
+        })
+    }
+}
+
 /// All settings in force.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
@@ -80,6 +105,10 @@ pub(crate) struct Settings {
     pub(crate) fsync: Setting<Fsync>,
     /// `provider/name` of the model, if anything names one.
     pub(crate) model: Setting<Option<String>>,
+    /// How much the model is told beforehand.
+    pub(crate) prompt_profile: Setting<PromptProfile>,
+    /// Loopback ports on which a local model server is looked for.
+    pub(crate) local_ports: Setting<Vec<u16>>,
 }
 
 /// What flags may set.
@@ -99,6 +128,8 @@ struct Layer {
     inbox_bytes: Option<u64>,
     fsync: Option<Fsync>,
     model: Option<String>,
+    prompt_profile: Option<PromptProfile>,
+    local_ports: Option<Vec<u16>>,
 }
 
 impl Settings {
@@ -133,6 +164,18 @@ impl Settings {
             inbox_bytes: pick(&layers, "inbox_bytes", |layer| layer.inbox_bytes, 64 * 1024 * 1024),
             fsync: pick(&layers, "fsync", |layer| layer.fsync, Fsync::Always),
             model: pick(&layers, "model", |layer| layer.model.clone().map(Some), None),
+            prompt_profile: pick(
+                &layers,
+                "prompt_profile",
+                |layer| layer.prompt_profile,
+                PromptProfile::Auto,
+            ),
+            local_ports: pick(
+                &layers,
+                "local_ports",
+                |layer| layer.local_ports.clone(),
+                LOCAL_PORTS.to_vec(),
+            ),
         };
         settings.check()
     }
@@ -153,6 +196,8 @@ impl Settings {
             row("inbox_bytes", &self.inbox_bytes, ToString::to_string),
             row("fsync", &self.fsync, ToString::to_string),
             row("model", &self.model, |model| model.clone().unwrap_or_else(|| "(none)".into())),
+            row("prompt_profile", &self.prompt_profile, ToString::to_string),
+            row("local_ports", &self.local_ports, |ports| format!("{ports:?}")),
         ]
     }
 
@@ -223,7 +268,30 @@ fn from_environment(environment: &Environment) -> Result<Layer, Failure> {
             ));
         }
     };
+    let ports = environment.get("TEAM_LOCAL_PORTS").map(|text| {
+        let ports = text.split([',', ' ']).filter(|part| !part.is_empty() && *part != "none");
+        ports.map(str::parse).collect::<Result<Vec<u16>, _>>().map_err(|_| {
+            Failure::new(
+                Exit::Usage,
+                "TEAM_LOCAL_PORTS is not usable",
+                format!("{text:?} is no list of ports"),
+                "set TEAM_LOCAL_PORTS to ports with commas between them, or to none",
+            )
+        })
+    });
+    let profile = environment.get("TEAM_PROMPT_PROFILE").map(|word| {
+        PromptProfile::deserialize(toml::Value::from(word)).map_err(|why| {
+            Failure::new(
+                Exit::Usage,
+                "TEAM_PROMPT_PROFILE is not usable",
+                why.message().to_owned(),
+                "set TEAM_PROMPT_PROFILE to auto, full or compact, or unset it",
+            )
+        })
+    });
     Ok(Layer {
+        prompt_profile: profile.transpose()?,
+        local_ports: ports.transpose()?,
         max_teammates: number(environment, "max_teammates")?,
         max_rounds: number(environment, "max_rounds")?,
         max_message_bytes: number(environment, "max_message_bytes")?,

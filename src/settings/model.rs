@@ -22,10 +22,13 @@ pub(crate) enum ModelChoice {
     Anthropic(String),
     /// A model behind OpenAI-compatible chat completions.
     OpenAi(String),
+    /// A model of a server on this machine; the first one that is found when it is not named.
+    Local(Option<String>),
 }
 
 impl ModelChoice {
-    /// Understands `rehearsal`, `script:FILE`, `anthropic/NAME` and `openai/NAME`.
+    /// Understands `rehearsal`, `script:FILE`, `anthropic/NAME`, `openai/NAME`, `local` and
+    /// `local/NAME`.
     ///
     /// # Errors
     /// The text names no provider of this version.
@@ -39,20 +42,26 @@ impl ModelChoice {
         if let Some(name) = text.strip_prefix("anthropic/").filter(|name| !name.is_empty()) {
             return Ok(Self::Anthropic(name.to_owned()));
         }
+        if text == "local" {
+            return Ok(Self::Local(None));
+        }
+        if let Some(name) = text.strip_prefix("local/").filter(|name| !name.is_empty()) {
+            return Ok(Self::Local(Some(name.to_owned())));
+        }
         if let Some(name) = text.strip_prefix("openai/").filter(|name| !name.is_empty()) {
             return Ok(Self::OpenAi(name.to_owned()));
         }
         Err(Failure::new(
             Exit::Usage,
             format!("{text:?} is no model this version can use"),
-            "a model is anthropic/NAME, openai/NAME, rehearsal or script:FILE",
+            "a model is anthropic/NAME, openai/NAME, local, local/NAME, rehearsal or script:FILE",
             format!("for example --model anthropic/{DEFAULT_ANTHROPIC_MODEL}"),
         ))
     }
 
-    /// Whether calls cost money and text leaves this computer.
+    /// Whether it is a language model, whose doings nobody knows beforehand.
     pub(crate) fn is_real(&self) -> bool {
-        matches!(self, Self::Anthropic(_) | Self::OpenAi(_))
+        matches!(self, Self::Anthropic(_) | Self::OpenAi(_) | Self::Local(_))
     }
 }
 
@@ -63,6 +72,8 @@ impl fmt::Display for ModelChoice {
             Self::Script(file) => write!(out, "script:{}", file.display()),
             Self::Anthropic(name) => write!(out, "anthropic/{name}"),
             Self::OpenAi(name) => write!(out, "openai/{name}"),
+            Self::Local(Some(name)) => write!(out, "local/{name}"),
+            Self::Local(None) => out.write_str("local"),
         }
     }
 }
@@ -99,6 +110,8 @@ pub(crate) struct Credentials {
     pub(crate) anthropic: AnthropicAccess,
     /// For chat completions.
     pub(crate) openai: OpenAiAccess,
+    /// Where the local server is, once it is found.
+    pub(crate) local: Option<String>,
 }
 
 /// What reaches the Messages API.
@@ -144,6 +157,7 @@ impl Credentials {
                 base_url: own("OPENAI_BASE_URL"),
                 custom_headers: own("OPENAI_CUSTOM_HEADERS"),
             },
+            local: None,
         }
     }
 
@@ -154,13 +168,14 @@ impl Credentials {
                 Self { anthropic: self.anthropic.clone(), ..Self::default() }
             }
             ModelChoice::OpenAi(_) => Self { openai: self.openai.clone(), ..Self::default() },
+            ModelChoice::Local(_) => Self { local: self.local.clone(), ..Self::default() },
             ModelChoice::Rehearsal | ModelChoice::Script(_) => Self::default(),
         }
     }
 
     /// Whether there is anything to reach this model with: a key, or a server that may need none.
     pub(crate) fn reach(&self, model: &ModelChoice) -> bool {
-        let Self { anthropic, openai } = self;
+        let Self { anthropic, openai, .. } = self;
         match model {
             ModelChoice::Anthropic(_) => {
                 let key = anthropic.api_key.as_ref().or(anthropic.auth_token.as_ref());
@@ -169,13 +184,14 @@ impl Credentials {
             ModelChoice::OpenAi(_) => {
                 openai.api_key.as_ref().or(openai.base_url.as_ref()).is_some()
             }
-            ModelChoice::Rehearsal | ModelChoice::Script(_) => true,
+            // A teammate looks for the server itself.
+            ModelChoice::Local(_) | ModelChoice::Rehearsal | ModelChoice::Script(_) => true,
         }
     }
 
     /// The secret strings, for redaction: every header but the API's own may hold a key.
     pub(crate) fn secrets(&self) -> Vec<String> {
-        let Self { anthropic, openai } = self;
+        let Self { anthropic, openai, .. } = self;
         let headers = anthropic.custom_headers.iter().chain(&openai.custom_headers);
         let headers = headers.flat_map(|headers| headers.lines());
         let headers = headers.filter_map(|line| line.split_once(':'));
@@ -199,10 +215,17 @@ mod tests {
 
     #[test]
     fn models_are_named_by_provider() {
-        for text in ["rehearsal", "script:a/b.jsonl", "anthropic/claude-x", "openai/o/x:1"] {
+        for text in [
+            "rehearsal",
+            "script:a/b.jsonl",
+            "anthropic/claude-x",
+            "openai/o/x:1",
+            "local",
+            "local/q",
+        ] {
             assert_eq!(ModelChoice::parse(text).unwrap().to_string(), text);
         }
-        for text in ["", "gpt", "anthropic/", "openai/", "script:", "Rehearsal"] {
+        for text in ["", "gpt", "anthropic/", "openai/", "local/", "script:", "Rehearsal"] {
             assert_eq!(ModelChoice::parse(text).unwrap_err().exit, Exit::Usage, "{text}");
         }
     }

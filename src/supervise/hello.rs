@@ -4,8 +4,8 @@
 //! in arguments or environment). The teammate answers once: ready, or why not. After that nothing is
 //! said; end of file means that the lead is gone.
 
-use crate::settings::Fsync;
 use crate::settings::model::Credentials;
+use crate::settings::{Fsync, PromptProfile};
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
 
@@ -38,6 +38,8 @@ pub(crate) struct Rules {
     pub(crate) inbox_bytes: u64,
     /// Durability of mail.
     pub(crate) fsync: Fsync,
+    /// How much its model is told beforehand.
+    pub(crate) prompt_profile: PromptProfile,
 }
 
 /// The teammate's words.

@@ -22,6 +22,7 @@ mod history;
 mod inside;
 mod lead_killed;
 mod leaving;
+mod local;
 mod mailbox;
 mod mixed;
 mod names;

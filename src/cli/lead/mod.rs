@@ -13,6 +13,7 @@ use super::assemble::{
 };
 use super::context::{Context, open_bus, rules, store_failure};
 use super::heed::Heed;
+use super::local;
 use super::provider::provider_for;
 use crate::agent::event::{Event, Stop};
 use crate::agent::progress::Progress;
@@ -84,14 +85,21 @@ pub(super) fn run(context: &Context, args: &LeadArgs) -> Result<Exit, Failure> {
         None => None,
     };
     let settings = context.settings(&Flags { model: args.model.model.clone() })?;
-    let model = choose_model(context, &settings, args.model.mode.as_deref(), args.print)?;
-    let fallback = model::resolve(&settings, &context.environment)?.is_none();
+    let mode = args.model.mode.as_deref();
+    let mut named = model::resolve(&settings, &context.environment)?.map(|setting| setting.value);
+    if named.is_none() && !args.print {
+        named = local::offer(&settings, mode)?;
+    }
+    let fallback = named.is_none();
+    let model = choose_model(named, mode, args.print)?;
+    let credentials = Credentials::from_environment(&context.environment);
+    let (model, credentials) = local::find(model, credentials, &settings)?;
     let start = Start {
         prompt,
         output: args.print.then_some(args.output),
         settings,
         model,
-        credentials: Credentials::from_environment(&context.environment),
+        credentials,
         limits: RunLimits {
             timeout: args.timeout,
             max_turns: args.max_turns,
@@ -118,14 +126,12 @@ fn read_stdin() -> Result<String, Failure> {
 
 /// The model in force, and whether it may act in the mode that was asked for.
 pub(super) fn choose_model(
-    context: &Context,
-    settings: &Settings,
+    named: Option<ModelChoice>,
     mode: Option<&str>,
     headless: bool,
 ) -> Result<ModelChoice, Failure> {
-    let resolved = model::resolve(settings, &context.environment)?;
-    let model = match resolved {
-        Some(setting) => setting.value,
+    let model = match named {
+        Some(model) => model,
         None if headless => {
             return Err(Failure::new(
                 Exit::NoModel,
@@ -276,6 +282,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         mailbox,
         provider,
         rules,
+        model: start.model.clone(),
         ops: Some(supervisor.ops()),
         usage: UsageCount::default(),
         secrets,

@@ -38,6 +38,8 @@ pub struct AnthropicConfig {
     pub credentials: Credentials,
     /// Which model answers.
     pub model: String,
+    /// Under what name the provider stands in the roster.
+    pub provider: String,
     /// Header `anthropic-version`.
     pub version: String,
     /// Further headers; they win over ours of the same name.
@@ -63,6 +65,7 @@ impl AnthropicConfig {
             base_url: base_url.into(),
             credentials,
             model: model.into(),
+            provider: "anthropic".into(),
             version: API_VERSION.into(),
             extra_headers: Vec::new(),
             thinking: None,
@@ -127,6 +130,7 @@ pub fn parse_headers(text: &str) -> Result<Vec<(String, Secret)>, ConfigError> {
 /// A client of one endpoint for one model.
 pub struct Anthropic {
     client: Client<Messages>,
+    provider: String,
     warnings: Vec<String>,
 }
 
@@ -153,9 +157,11 @@ impl Anthropic {
         let redactor = Redactor::new(config.secrets());
         let endpoint =
             Endpoint::new(url, &config.headers()?, config.limits, config.plain_http, redactor)?;
-        let AnthropicConfig { model, thinking, output_config, retry, jitter_seed, .. } = config;
+        let AnthropicConfig {
+            model, provider, thinking, output_config, retry, jitter_seed, ..
+        } = config;
         let api = Messages { extras: Extras { model, thinking, output_config } };
-        Ok(Self { client: Client::new(api, endpoint, retry, jitter_seed), warnings })
+        Ok(Self { client: Client::new(api, endpoint, retry, jitter_seed), provider, warnings })
     }
 
     /// The same client, waiting together with others.
@@ -173,7 +179,7 @@ impl Anthropic {
 
 impl Provider for Anthropic {
     fn label(&self) -> String {
-        format!("anthropic/{}", self.client.api().extras.model)
+        format!("{}/{}", self.provider, self.client.api().extras.model)
     }
 
     fn turn<'a>(&'a self, request: &'a Request, sink: &'a mut dyn FnMut(Delta)) -> TurnFuture<'a> {

@@ -98,8 +98,21 @@ fn texts(content: &Value) -> String {
 
 type Respond = dyn Fn(&RequestView) -> Reply + Send + Sync;
 
+/// Who may ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Door {
+    /// Whoever has a key.
+    Locked,
+    /// Everybody on this machine; a key has no business here.
+    Open,
+}
+
+/// What a local server says it has.
+pub(crate) const LOCAL_MODELS: [&str; 3] = ["text-embedding-small", "small:1b", "small:7b"];
+
 struct Shared {
     respond: Box<Respond>,
+    door: Door,
     log: Mutex<Log>,
     changed: Condvar,
 }
@@ -142,16 +155,28 @@ pub(crate) struct Fake {
 impl Fake {
     /// A server that asks `respond` for each valid request.
     pub(crate) fn start(respond: impl Fn(&RequestView) -> Reply + Send + Sync + 'static) -> Self {
-        Self::on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap(), respond)
+        Self::on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap(), Door::Locked, respond)
+    }
+
+    /// The same as a local server is: it asks for no key.
+    pub(crate) fn local(respond: impl Fn(&RequestView) -> Reply + Send + Sync + 'static) -> Self {
+        Self::on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap(), Door::Open, respond)
+    }
+
+    /// Where it listens.
+    pub(crate) fn port(&self) -> u16 {
+        self.address.port()
     }
 
     fn on(
         listener: TcpListener,
+        door: Door,
         respond: impl Fn(&RequestView) -> Reply + Send + Sync + 'static,
     ) -> Self {
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
             respond: Box::new(respond),
+            door,
             log: Mutex::default(),
             changed: Condvar::new(),
         });
@@ -229,7 +254,7 @@ impl Unopened {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
         let listener = runtime.block_on(async { self.0.listen(64)?.into_std() }).unwrap();
         listener.set_nonblocking(false).unwrap();
-        Fake::on(listener, respond)
+        Fake::on(listener, Door::Locked, respond)
     }
 }
 
@@ -318,13 +343,24 @@ fn answer(shared: &Shared, line: &str, headers: BTreeMap<String, String>, body: 
     let api = match line.split(' ').take(2).collect::<Vec<_>>().as_slice() {
         ["POST", "/v1/messages"] => Api::Messages,
         ["POST", "/v1/chat/completions"] => Api::Completions,
+        ["GET", "/v1/models"] => {
+            let models: Vec<Value> = LOCAL_MODELS.iter().map(|id| json!({"id": id})).collect();
+            let list = json!({"object": "list", "data": models});
+            return Reply::raw(200, "application/json", list.to_string().as_bytes());
+        }
         _ => return Reply::error(404, "not_found_error", line),
     };
     let body: Value = serde_json::from_slice(body).unwrap_or(json!("not json"));
-    let violations = match api {
+    let mut violations = match api {
         Api::Messages => validate::violations(&headers, &body, shared.log().paused),
         Api::Completions => completions::violations(&headers, &body),
     };
+    if shared.door == Door::Open {
+        violations.retain(|complaint| !complaint.starts_with("no "));
+        if ["x-api-key", "authorization"].iter().any(|name| headers.contains_key(*name)) {
+            violations.push("a key was sent to a server that wants none".into());
+        }
+    }
     if !violations.is_empty() {
         let message = violations.join("; ");
         shared.note(|log| log.violations.extend(violations));
