@@ -3,6 +3,7 @@
 
 mod args;
 mod assemble;
+mod backoff;
 mod config;
 mod context;
 mod heed;

@@ -1,5 +1,6 @@
 //! From a chosen model to the thing that answers.
 
+use super::backoff::TeamBackoff;
 use crate::error::{Exit, Failure};
 use crate::llm::anthropic::parse_headers;
 use crate::llm::rehearsal::Rehearsal;
@@ -7,6 +8,7 @@ use crate::llm::{
     self, Anthropic, AnthropicConfig, ConfigError, OpenAi, OpenAiConfig, Provider, Scripted, Secret,
 };
 use crate::settings::model::{AnthropicAccess, Credentials, ModelChoice, OpenAiAccess};
+use crate::store::TeamDir;
 use crate::wire::AgentName;
 use std::rc::Rc;
 
@@ -23,6 +25,7 @@ pub(super) fn provider_for(
     credentials: &Credentials,
     agent: &AgentName,
     incarnation: &str,
+    team: &TeamDir,
 ) -> Result<Rc<dyn Provider>, Failure> {
     match model {
         ModelChoice::Rehearsal => Ok(Rc::new(Rehearsal::new(incarnation))),
@@ -38,7 +41,7 @@ pub(super) fn provider_for(
             Ok(Rc::new(scripted))
         }
         ModelChoice::Anthropic(name) => {
-            let client = anthropic(name, &credentials.anthropic, agent).map_err(|why| {
+            let client = anthropic(name, &credentials.anthropic, agent, team).map_err(|why| {
                 unusable(
                     model,
                     &why,
@@ -49,12 +52,12 @@ pub(super) fn provider_for(
             Ok(Rc::new(client))
         }
         ModelChoice::Local(name) => {
-            let client = local(name.as_deref(), credentials.local.as_deref(), agent)
+            let client = local(name.as_deref(), credentials.local.as_deref(), agent, team)
                 .map_err(|why| unusable(model, &why, "the local server"))?;
             Ok(Rc::new(client))
         }
         ModelChoice::OpenAi(name) => {
-            let client = openai(name, &credentials.openai, agent)
+            let client = openai(name, &credentials.openai, agent, team)
                 .map_err(|why| unusable(model, &why, "OPENAI_API_KEY, OPENAI_BASE_URL"))?;
             warn(client.warnings());
             Ok(Rc::new(client))
@@ -81,6 +84,7 @@ fn anthropic(
     model: &str,
     access: &AnthropicAccess,
     agent: &AgentName,
+    team: &TeamDir,
 ) -> Result<Anthropic, ConfigError> {
     let who = match (&access.api_key, &access.auth_token) {
         (Some(key), _) => llm::Credentials::ApiKey(secret("ANTHROPIC_API_KEY", key)?),
@@ -96,7 +100,7 @@ fn anthropic(
         config.version.clone_from(version);
     }
     config.jitter_seed = seed(agent);
-    Anthropic::new(config)
+    Ok(Anthropic::new(config)?.with_backoff(Box::new(TeamBackoff::of(team, base_url))))
 }
 
 /// Local servers speak the Messages API and want no key.
@@ -104,13 +108,21 @@ fn local(
     model: Option<&str>,
     base_url: Option<&str>,
     agent: &AgentName,
+    team: &TeamDir,
 ) -> Result<Anthropic, ConfigError> {
     let (base_url, model) = (base_url.unwrap_or_default(), model.unwrap_or_default());
-    let config = AnthropicConfig::new(base_url, llm::Credentials::Nobody, model);
-    Anthropic::new(AnthropicConfig { provider: "local".into(), jitter_seed: seed(agent), ..config })
+    let mut config = AnthropicConfig::new(base_url, llm::Credentials::Nobody, model);
+    config.provider = "local".into();
+    config.jitter_seed = seed(agent);
+    Ok(Anthropic::new(config)?.with_backoff(Box::new(TeamBackoff::of(team, base_url))))
 }
 
-fn openai(model: &str, access: &OpenAiAccess, agent: &AgentName) -> Result<OpenAi, ConfigError> {
+fn openai(
+    model: &str,
+    access: &OpenAiAccess,
+    agent: &AgentName,
+    team: &TeamDir,
+) -> Result<OpenAi, ConfigError> {
     let key = access.api_key.as_deref().map(|key| secret("OPENAI_API_KEY", key)).transpose()?;
     let base_url = access.base_url.as_deref().unwrap_or(OPENAI);
     let mut config = OpenAiConfig::new(base_url, key, model);
@@ -118,7 +130,7 @@ fn openai(model: &str, access: &OpenAiAccess, agent: &AgentName) -> Result<OpenA
         config.extra_headers = parse_headers(headers)?;
     }
     config.jitter_seed = seed(agent);
-    OpenAi::new(config)
+    Ok(OpenAi::new(config)?.with_backoff(Box::new(TeamBackoff::of(team, base_url))))
 }
 
 fn secret(name: &str, value: &str) -> Result<Secret, ConfigError> {

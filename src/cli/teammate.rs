@@ -121,7 +121,8 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     if start.lead.is_none() && start.model == ModelChoice::Rehearsal {
         out::complain(REHEARSAL_BANNER);
     }
-    let provider = provider_for(&start.model, &start.credentials, &start.name, &start.incarnation)?;
+    let provider =
+        provider_for(&start.model, &start.credentials, &start.name, &start.incarnation, team)?;
     let usage = enter(context, team, &start, started_by, clock.now())?;
     let bus = Arc::new(open_bus(team.clone(), start.rules));
     let mailbox = open_mailbox(team, &start.name, &life, start.rules)?;

@@ -19,7 +19,8 @@
 //!   run/.state/               config.lock (side lock of the roster), NAME.gen (counter of claims),
 //!                             NAME.attempts (deliveries that did not end), NAME.bell (pipe, where
 //!                             file events are not to be had), NAME.beat,
-//!                             NAME.looked (how far a person has read)
+//!                             NAME.looked (how far a person has read), ENDPOINT.hold (until when
+//!                             nobody should call it)
 //!   log/NAME.jsonl, log/.err/NAME     structured log; what a spawned member printed
 //! ```
 //!
@@ -36,6 +37,7 @@
 
 pub mod atomic;
 mod attempts;
+pub mod backoff;
 mod barrier;
 mod claim;
 mod committed;

@@ -289,6 +289,27 @@ async fn silence_and_missing_answers_end_by_their_limits() {
     tokio::task::spawn_blocking(move || fake.wait_for_hangups(2)).await.unwrap();
 }
 
+/// The story: a machine that is switched off answers nothing, not even a refusal. Its packets are played
+/// by a listener whose queue is full.
+#[tokio::test]
+async fn a_black_hole_is_left_after_the_connect_limit() {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = socket.local_addr().unwrap();
+    let _listener = socket.listen(1).unwrap();
+    let connect = || std::net::TcpStream::connect_timeout(&address, Duration::from_millis(100));
+    let _full: Vec<_> = std::iter::repeat_with(connect).take_while(Result::is_ok).collect();
+    let limits = Limits { connect: Duration::from_millis(200), ..Limits::default() };
+    let retry = RetryPolicy { tries: 2, ..AT_ONCE };
+    let base = format!("http://{address}/v1");
+    let config = OpenAiConfig { limits, retry, ..OpenAiConfig::new(&base, None, "m") };
+    let begun = std::time::Instant::now();
+    let error = ask(&OpenAi::new(config).unwrap(), &request()).await.0.unwrap_err();
+    assert!(matches!(&error, ModelError::Unavailable(why) if why.contains("2 tries")), "{error}");
+    // Far below what the other limits would allow.
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+}
+
 #[tokio::test]
 async fn the_key_is_in_no_error_whatever_the_server_says() {
     let echo = format!("Incorrect API key provided: {CANARY}, Bearer {CANARY}");

@@ -37,5 +37,6 @@ mod sdk;
 mod secrets;
 mod spawning;
 mod stopping;
+mod storm;
 mod terminal;
 mod tidy;

@@ -250,7 +250,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     };
     let found = recover::recover(&bus, &SystemClock, &takedown, earlier).await;
     let found = found.map_err(store_failure)?;
-    let provider = provider_for(&start.model, &start.credentials, &me, &incarnation)?;
+    let provider = provider_for(&start.model, &start.credentials, &me, &incarnation, team)?;
     let supervisor = Supervisor::new(Plan {
         bus: Arc::clone(&bus),
         clock: Rc::new(SystemClock),
