@@ -37,6 +37,9 @@ pub(super) const LETTING_GO: Duration = Duration::from_secs(2);
 /// How long cancelled commands are waited for at the end.
 const ENDING_COMMANDS: Duration = Duration::from_secs(3);
 
+/// Tokens that fit the models behind the Messages API; those of others show it when they refuse.
+const ANTHROPIC_CONTEXT: u64 = 200_000;
+
 /// What makes one agent different from another.
 pub(super) struct Parts {
     pub(super) name: AgentName,
@@ -72,6 +75,13 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
     if let Some(names) = profile.tools(&parts.name) {
         tools.keep(names);
     }
+    let context_tokens = parts.rules.context_tokens.or(match &parts.model {
+        ModelChoice::Anthropic(_) => Some(ANTHROPIC_CONTEXT),
+        ModelChoice::OpenAi(_)
+        | ModelChoice::Local(_)
+        | ModelChoice::Rehearsal
+        | ModelChoice::Script(_) => None,
+    });
     let briefing = Briefing {
         profile,
         name: parts.name.clone(),
@@ -90,6 +100,7 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         me,
         mailbox: Arc::new(Mutex::new(parts.mailbox)),
         provider: parts.provider,
+        context_tokens,
         system: system_prompt(&briefing),
         tools: Rc::new(tools),
         desk,

@@ -129,6 +129,7 @@ pub(super) fn rules(settings: &Settings) -> Rules {
         max_message_bytes: settings.max_message_bytes.value,
         inbox_bytes: settings.inbox_bytes.value,
         fsync: settings.fsync.value,
+        context_tokens: settings.context_tokens.value,
         prompt_profile: settings.prompt_profile.value,
     }
 }

@@ -105,6 +105,8 @@ pub(crate) struct Settings {
     pub(crate) fsync: Setting<Fsync>,
     /// `provider/name` of the model, if anything names one.
     pub(crate) model: Setting<Option<String>>,
+    /// Tokens that fit the model, where somebody has said so.
+    pub(crate) context_tokens: Setting<Option<u64>>,
     /// How much the model is told beforehand.
     pub(crate) prompt_profile: Setting<PromptProfile>,
     /// Loopback ports on which a local model server is looked for.
@@ -128,6 +130,7 @@ struct Layer {
     inbox_bytes: Option<u64>,
     fsync: Option<Fsync>,
     model: Option<String>,
+    context_tokens: Option<u64>,
     prompt_profile: Option<PromptProfile>,
     local_ports: Option<Vec<u16>>,
 }
@@ -164,6 +167,12 @@ impl Settings {
             inbox_bytes: pick(&layers, "inbox_bytes", |layer| layer.inbox_bytes, 64 * 1024 * 1024),
             fsync: pick(&layers, "fsync", |layer| layer.fsync, Fsync::Always),
             model: pick(&layers, "model", |layer| layer.model.clone().map(Some), None),
+            context_tokens: pick(
+                &layers,
+                "context_tokens",
+                |layer| layer.context_tokens.map(Some),
+                None,
+            ),
             prompt_profile: pick(
                 &layers,
                 "prompt_profile",
@@ -196,13 +205,16 @@ impl Settings {
             row("inbox_bytes", &self.inbox_bytes, ToString::to_string),
             row("fsync", &self.fsync, ToString::to_string),
             row("model", &self.model, |model| model.clone().unwrap_or_else(|| "(none)".into())),
+            row("context_tokens", &self.context_tokens, |tokens| {
+                tokens.map_or_else(|| "(by model)".into(), |tokens| tokens.to_string())
+            }),
             row("prompt_profile", &self.prompt_profile, ToString::to_string),
             row("local_ports", &self.local_ports, |ports| format!("{ports:?}")),
         ]
     }
 
     fn check(self) -> Result<Self, Failure> {
-        let positive = ["max_rounds", "max_message_bytes", "inbox_bytes"];
+        let positive = ["max_rounds", "max_message_bytes", "inbox_bytes", "context_tokens"];
         let zero =
             self.rows().into_iter().find(|(key, value, _)| positive.contains(key) && value == "0");
         match zero {
@@ -290,6 +302,7 @@ fn from_environment(environment: &Environment) -> Result<Layer, Failure> {
         })
     });
     Ok(Layer {
+        context_tokens: number(environment, "context_tokens")?,
         prompt_profile: profile.transpose()?,
         local_ports: ports.transpose()?,
         max_teammates: number(environment, "max_teammates")?,

@@ -38,6 +38,8 @@ pub(crate) struct Rules {
     pub(crate) inbox_bytes: u64,
     /// Durability of mail.
     pub(crate) fsync: Fsync,
+    /// Tokens that fit the model, where somebody has said so.
+    pub(crate) context_tokens: Option<u64>,
     /// How much its model is told beforehand.
     pub(crate) prompt_profile: PromptProfile,
 }

@@ -10,6 +10,7 @@ mod cast;
 mod chaos;
 mod child;
 mod choice;
+mod compaction;
 mod completions;
 mod crew;
 mod docs;
