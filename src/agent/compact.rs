@@ -76,8 +76,8 @@ pub(super) async fn compact(
 ) -> Result<Compacted, ModelError> {
     let shown = match cause {
         // What was refused was too much: the next time room is made before.
-        Cause::Refused if memory.is_worth_compacting() => Some(memory.tokens()),
-        Cause::Refused | Cause::NearlyFull => memory.context_shown(),
+        Cause::Refused => Some(memory.tokens()),
+        Cause::NearlyFull => memory.context_shown(),
     };
     let limit = shown.or(context_tokens);
     let text = as_text(&memory.messages());

@@ -163,6 +163,8 @@ impl Memory {
         if idle {
             return;
         }
+        // Who died before it could act on it has a turn to take up.
+        self.in_turn |= Message::read(message).is_ok_and(|message| message.body.wakes());
         let piece = Piece::Inbox(vec![message.clone()]);
         self.asked.push(piece.clone());
         self.add(piece);

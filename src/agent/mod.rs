@@ -8,6 +8,7 @@
 pub(crate) mod compact;
 mod discretion;
 pub(crate) mod event;
+pub(crate) mod heart;
 pub(crate) mod memory;
 pub(crate) mod post;
 pub(crate) mod presence;
@@ -25,9 +26,11 @@ use crate::tools::{Call, Registry};
 use crate::wire::AgentName;
 use crate::wire::chat::Request;
 use crate::wire::message::{Body, IdleReason, Message, Outcome};
+use crate::wire::roster::Status;
 use crate::wire::transcript::{Entry, Line, Report};
 use compact::Cause;
 use event::{Action, Ending, Event, Stop};
+use heart::Heart;
 use memory::Memory;
 use presence::Presence;
 use progress::Progress;
@@ -41,6 +44,9 @@ use tokio::task::JoinHandle;
 
 /// How long a running tool may go on after the lead's death (RELIABILITY 4).
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a tool may take that is given no time limit, in seconds.
+const USUAL_TIME_LIMIT: u64 = 120;
 
 /// Longest answer of a model, in tokens.
 const MAX_ANSWER_TOKENS: u32 = 16_384;
@@ -65,6 +71,12 @@ pub(crate) struct Agent {
     pub(crate) bus: Arc<Bus>,
     /// Its entry in the roster.
     pub(crate) presence: Presence,
+    /// Its signs of life.
+    pub(crate) heart: Heart,
+    /// What it is for.
+    pub(crate) role: String,
+    /// What its model is told about this start if it has a past; nothing when it was simply spawned.
+    pub(crate) occasion: Option<String>,
     /// Time.
     pub(crate) clock: Rc<dyn Clock>,
     /// What it must not repeat.
@@ -94,7 +106,7 @@ pub(crate) async fn run(
     ready: impl FnOnce(),
 ) -> Finished {
     let (memory, model_error) = (Rc::default(), Rc::default());
-    let mut running = Running { agent, events, work: None, memory, model_error };
+    let mut running = Running { agent, events, work: None, tool_limit: None, memory, model_error };
     let ending = match running.resume().await {
         Ok(in_turn) => running.live(in_turn, inbound, ready).await,
         Err(why) => Ending::Broken(why),
@@ -112,6 +124,8 @@ struct Running {
     events: Events,
     /// The model call or tool call under way.
     work: Option<JoinHandle<()>>,
+    /// How long the last tool may take by its own rules, in seconds.
+    tool_limit: Option<u64>,
     memory: Rc<RefCell<Memory>>,
     model_error: Rc<RefCell<Option<ModelError>>>,
 }
@@ -138,10 +152,20 @@ impl Running {
                     note_error(written);
                     continue;
                 }
+                () = until(self.agent.heart.due()) => {
+                    self.beat();
+                    continue;
+                }
             };
             let Some(event) = event else {
                 return Ending::Broken("the event channel closed".into());
             };
+            self.agent.heart.stir();
+            if let Event::Drained(mail) = &event
+                && let Err(why) = self.notice_new_role(mail).await
+            {
+                return Ending::Broken(why);
+            }
             let todo = machine.step(discretion::discreet(event, &self.agent.secrets));
             if let Some(ending) = self.perform_all(todo).await {
                 return ending;
@@ -191,6 +215,7 @@ impl Running {
             Action::EndTurn { outcome, rounds, report } => {
                 self.end_turn(outcome, rounds, report).await?;
             }
+            Action::TellLead(text) => self.tell_lead(text).await,
             Action::NotifyIdle(reason) => self.notify_idle(reason).await,
             Action::OpenShutdown(stop) => {
                 if let Stop::Requested { request_id, by, .. } = stop {
@@ -202,6 +227,18 @@ impl Running {
             Action::Exit(ending) => return Ok(Some(ending)),
         }
         Ok(None)
+    }
+
+    /// Says what is done now; nothing when that is waiting for mail.
+    fn beat(&mut self) {
+        let doing = self.agent.presence.doing();
+        // Whoever drains is busy.
+        let has_mail = self.agent.mailbox.try_lock().map_or(true, |mailbox| mailbox.has_unread());
+        if doing == Status::Idle.word() && !has_mail {
+            return self.agent.heart.rest();
+        }
+        let limit = self.tool_limit.filter(|_| doing.starts_with("tool:"));
+        self.agent.heart.beat(&doing, limit);
     }
 
     fn mailbox(&self) -> MutexGuard<'_, Mailbox> {
@@ -302,6 +339,11 @@ impl Running {
 
     fn make_room(&mut self, cause: Cause) {
         let memory = self.memory.borrow().clone();
+        if !memory.is_worth_compacting() {
+            let why = ModelError::ContextFull("there is nothing to summarize yet".into());
+            let _gone = self.events.send(Event::Compacted(Err(why)));
+            return;
+        }
         tracing::info!(?cause, tokens = memory.tokens(), "the conversation is summarized");
         let (provider, events) = (Rc::clone(&self.agent.provider), self.events.clone());
         let (show, model_error) = (Rc::clone(&self.agent.show), Rc::clone(&self.model_error));
@@ -324,6 +366,8 @@ impl Running {
     }
 
     fn run_tool(&mut self, call: Call) {
+        self.tool_limit = Some(time_limit(&call));
+        self.beat();
         let (tools, events) = (Rc::clone(&self.agent.tools), self.events.clone());
         self.work = Some(tokio::task::spawn_local(async move {
             tracing::info!(tool = call.name, id = call.id, "tool started");
@@ -366,6 +410,13 @@ impl Running {
         let outgoing = Outgoing { id: Some(id), ..Outgoing::of(body, text) };
         let send = move || bus.send(&me, "lead", outgoing);
         self.note_sent(tokio::task::spawn_blocking(send).await.map_err(|why| why.to_string()));
+    }
+
+    async fn tell_lead(&self, text: String) {
+        let bus = Arc::clone(&self.agent.bus);
+        let id = new_id(&AgentName::system());
+        let tell = move || bus.notify_lead(Body::text(), text, id);
+        self.note_sent(tokio::task::spawn_blocking(tell).await.map_err(|why| why.to_string()));
     }
 
     async fn notify_idle(&self, reason: IdleReason) {
@@ -431,6 +482,12 @@ async fn until(due: Option<std::time::Instant>) {
         Some(due) => tokio::time::sleep_until(due.into()).await,
         None => std::future::pending().await,
     }
+}
+
+/// How long a call may take by its own rules, in seconds.
+fn time_limit(call: &Call) -> u64 {
+    let given = call.input.get("timeout").and_then(serde_json::Value::as_u64);
+    given.unwrap_or(USUAL_TIME_LIMIT)
 }
 
 /// Ends a task with its owner.
