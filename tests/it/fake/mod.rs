@@ -5,9 +5,11 @@
 
 mod completions;
 mod reply;
+mod trouble;
 mod validate;
 
 pub(crate) use reply::Reply;
+pub(crate) use trouble::FAULTS;
 
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
