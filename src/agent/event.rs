@@ -1,5 +1,6 @@
 //! What can happen to an agent and what it can be told to do: the two sides of [`super::step`].
 
+use super::compact::Compacted;
 use super::progress::Progress;
 use crate::llm::ModelError;
 use crate::tools::{Call, ToolError};
@@ -21,6 +22,8 @@ pub(crate) enum Event {
     Prompt(String),
     /// The model answered, or gave up.
     Replied(Result<Reply, ModelError>),
+    /// The conversation was summarized, or could not be.
+    Compacted(Result<Compacted, ModelError>),
     /// The running tool call is over.
     ToolEnded(Result<String, ToolError>),
     /// The person wants this turn to end.
@@ -64,8 +67,10 @@ pub(crate) enum Action {
     Record(Entry),
     /// Make the transcript durable before something leaves the process.
     Sync,
-    /// Ask the model; answered by `Replied`.
+    /// Ask the model; answered by `Replied`, or by `Compacted` when room had to be made instead.
     CallModel,
+    /// Make room because a request was refused; answered by `Compacted`.
+    MakeRoom,
     /// Run a tool call; answered by `ToolEnded`.
     RunTool(Call),
     /// Abandon the model call or tool call under way; no answer comes any more.

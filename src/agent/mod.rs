@@ -5,6 +5,7 @@
 //!
 //! *Invariant:* an agent's state in memory can be rebuilt from its transcript and inbox alone.
 
+pub(crate) mod compact;
 mod discretion;
 pub(crate) mod event;
 pub(crate) mod heart;
@@ -29,6 +30,7 @@ use crate::wire::chat::Request;
 use crate::wire::message::{Body, IdleReason, Message, Outcome};
 use crate::wire::roster::Status;
 use crate::wire::transcript::{Entry, Line, Report};
+use compact::Cause;
 use event::{Action, Ending, Event, Stop};
 use heart::Heart;
 use memory::Memory;
@@ -60,6 +62,8 @@ pub(crate) struct Agent {
     pub(crate) mailbox: Arc<Mutex<Mailbox>>,
     /// Its model.
     pub(crate) provider: Rc<dyn Provider>,
+    /// Tokens that fit its model, where that is known.
+    pub(crate) context_tokens: Option<u64>,
     /// Its system prompt.
     pub(crate) system: String,
     /// Its tools.
@@ -197,7 +201,11 @@ impl Running {
             }
             Action::Record(entry) => self.record(entry)?,
             Action::Sync => self.sync().await?,
-            Action::CallModel => self.call_model(),
+            Action::CallModel => {
+                let is_due = compact::is_due(&self.memory.borrow(), self.agent.context_tokens);
+                if is_due { self.make_room(Cause::NearlyFull) } else { self.call_model() }
+            }
+            Action::MakeRoom => self.make_room(Cause::Refused),
             Action::RunTool(call) => self.run_tool(call),
             Action::Cancel => self.cancel(),
             Action::StartPatience => {
@@ -336,6 +344,34 @@ impl Running {
             }
             *model_error.borrow_mut() = reply.as_ref().err().cloned();
             let _gone = events.send(Event::Replied(reply));
+        }));
+    }
+
+    fn make_room(&mut self, cause: Cause) {
+        let memory = self.memory.borrow().clone();
+        if !memory.is_worth_compacting() {
+            let why = ModelError::ContextFull("there is nothing to summarize yet".into());
+            let _gone = self.events.send(Event::Compacted(Err(why)));
+            return;
+        }
+        tracing::info!(?cause, tokens = memory.tokens(), "the conversation is summarized");
+        let (provider, events) = (Rc::clone(&self.agent.provider), self.events.clone());
+        let (show, model_error) = (Rc::clone(&self.agent.show), Rc::clone(&self.model_error));
+        let limit = self.agent.context_tokens;
+        let situation = compact::situation(self.agent.bus.dir(), &self.agent.me.name);
+        self.work = Some(tokio::task::spawn_local(async move {
+            // The summary is for the agent, not for whoever watches.
+            let mut sink = |delta| match delta {
+                Delta::Text(_) => {}
+                Delta::Retry { wait, why } => show(&Progress::Retry { wait, why }),
+            };
+            let made =
+                compact::compact(&*provider, memory, limit, cause, situation, &mut sink).await;
+            if let Err(why) = &made {
+                tracing::error!(%why, "the conversation could not be summarized");
+            }
+            *model_error.borrow_mut() = made.as_ref().err().cloned();
+            let _gone = events.send(Event::Compacted(made));
         }));
     }
 

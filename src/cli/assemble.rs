@@ -4,7 +4,7 @@ use super::context::{durability, store_failure};
 use crate::agent::heart::Heart;
 use crate::agent::presence::Presence;
 use crate::agent::progress::Progress;
-use crate::agent::prompt::{Briefing, system_prompt};
+use crate::agent::prompt::{Briefing, Profile, system_prompt};
 use crate::agent::step::{Identity, Initiative};
 use crate::agent::{Agent, Finished};
 use crate::bus::Bus;
@@ -12,8 +12,9 @@ use crate::error::{Exit, Failure};
 use crate::llm::Provider;
 use crate::llm::{Redactor, Secret};
 use crate::os::{Clock, SystemClock, command};
+use crate::settings::PromptProfile;
 use crate::settings::environment::Environment;
-use crate::settings::model::Credentials;
+use crate::settings::model::{Credentials, ModelChoice};
 use crate::store::life::LifeLock;
 use crate::store::{
     Drained, LifeRecord, MailPolicy, Mailbox, Settled, StoreError, TeamDir, Transcript, inbox,
@@ -39,6 +40,9 @@ pub(super) const LETTING_GO: Duration = Duration::from_secs(2);
 /// How long cancelled commands are waited for at the end.
 const ENDING_COMMANDS: Duration = Duration::from_secs(3);
 
+/// Tokens that fit the models behind the Messages API; those of others show it when they refuse.
+const ANTHROPIC_CONTEXT: u64 = 200_000;
+
 /// What makes one agent different from another.
 pub(super) struct Parts {
     pub(super) name: AgentName,
@@ -53,6 +57,7 @@ pub(super) struct Parts {
     pub(super) mailbox: Mailbox,
     pub(super) provider: Rc<dyn Provider>,
     pub(super) rules: Rules,
+    pub(super) model: ModelChoice,
     pub(super) ops: Option<Rc<dyn TeamOps>>,
     pub(super) usage: UsageCount,
     pub(super) secrets: Redactor,
@@ -77,7 +82,19 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
     add_team_tools(&mut tools, &desk, parts.ops.as_ref());
     add_task_tools(&mut tools, &desk, &parts.tasks);
     let takes_tasks = parts.rules.auto_claim && !parts.name.is_lead();
+    let profile = profile(parts.rules.prompt_profile, &parts.model);
+    if let Some(names) = profile.tools(&parts.name) {
+        tools.keep(names);
+    }
+    let context_tokens = parts.rules.context_tokens.or(match &parts.model {
+        ModelChoice::Anthropic(_) => Some(ANTHROPIC_CONTEXT),
+        ModelChoice::OpenAi(_)
+        | ModelChoice::Local(_)
+        | ModelChoice::Rehearsal
+        | ModelChoice::Script(_) => None,
+    });
     let briefing = Briefing {
+        profile,
         name: parts.name.clone(),
         instructions: team.role_instructions(&parts.role),
         role: parts.role.clone(),
@@ -103,6 +120,7 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         me,
         mailbox: Arc::new(Mutex::new(parts.mailbox)),
         provider: parts.provider,
+        context_tokens,
         system: system_prompt(&briefing),
         tools: Rc::new(tools),
         desk,
@@ -116,6 +134,15 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         secrets: Rc::new(parts.secrets),
         show: parts.show,
     })
+}
+
+fn profile(asked: PromptProfile, model: &ModelChoice) -> Profile {
+    match (asked, model) {
+        (PromptProfile::Compact, _) | (PromptProfile::Auto, ModelChoice::Local(_)) => {
+            Profile::Compact
+        }
+        (PromptProfile::Full | PromptProfile::Auto, _) => Profile::Full,
+    }
 }
 
 /// The mailbox of the holder of `life`, with its inbox.

@@ -3,12 +3,14 @@
 
 mod args;
 mod assemble;
+mod backoff;
 mod config;
 mod context;
 mod heed;
 mod inbox;
 mod init;
 mod lead;
+mod local;
 mod log;
 mod ls;
 mod out;

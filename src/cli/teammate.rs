@@ -8,6 +8,7 @@ use super::assemble::{
 use super::context::{Context, member_name, open_bus, rules, store_failure};
 use super::heed::Heed;
 use super::lead::{MODE, REHEARSAL_BANNER, adopt_orphans, choose_model, keep_secrets};
+use super::local;
 use super::out;
 use super::provider::{Life, provider_for};
 use crate::agent::event::{Ending, Event, Stop};
@@ -79,6 +80,8 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
         let model = ModelChoice::parse(&hello.model)?;
         let Hello { incarnation, role, credentials, rules, occasion, .. } = hello;
         let occasion = occasion.words();
+        let settings = context.settings(&Flags::default())?;
+        let (model, credentials) = local::find(model, credentials, &settings)?;
         let lead = Some(socket);
         return Ok(Start {
             name,
@@ -95,8 +98,10 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
     }
     let settings = context.settings(&Flags { model: args.model.model.clone() })?;
     let by_person = std::io::stdin().is_terminal();
-    let model = choose_model(context, &settings, args.model.mode.as_deref(), !by_person)?;
-    let credentials = model::Credentials::from_environment(&context.environment);
+    let named = model::resolve(&settings, &context.environment)?.map(|setting| setting.value);
+    let model = choose_model(named, args.model.mode.as_deref(), !by_person)?;
+    let credentials = Credentials::from_environment(&context.environment).only_for(&model);
+    let (model, credentials) = local::find(model, credentials, &settings)?;
     let (rules, incarnation, role) = (rules(&settings), fresh_word(), args.role);
     let (occasion, lead) = (None, None);
     Ok(Start { name, role, incarnation, occasion, model, credentials, rules, lead, prompt, once })
@@ -127,7 +132,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         incarnation: &start.incarnation,
         conversation: first.as_deref().unwrap_or(&start.incarnation),
     };
-    let provider = provider_for(&start.model, &start.credentials, &start.name, own)?;
+    let provider = provider_for(&start.model, &start.credentials, &start.name, own, team)?;
     let usage = enter(context, team, &start, started_by, clock.now())?;
     let bus = Arc::new(open_bus(team.clone(), start.rules));
     let mailbox = open_mailbox(team, &start.name, &life.borrow(), start.rules)?;
@@ -143,6 +148,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         mailbox,
         provider,
         rules: start.rules,
+        model: start.model.clone(),
         ops: None,
         usage,
         secrets,

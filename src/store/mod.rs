@@ -20,7 +20,8 @@
 //!   run/.state/               config.lock (side lock of the roster), NAME.gen (counter of claims),
 //!                             NAME.attempts (deliveries that did not end), NAME.bell (pipe, where
 //!                             file events are not to be had), NAME.beat (signs of life),
-//!                             NAME.looked (how far a person has read), tasks.last (last task id)
+//!                             NAME.looked (how far a person has read), tasks.last (last task id),
+//!                             ENDPOINT.hold (until when nobody should call it)
 //!   log/NAME.jsonl, log/.err/NAME     structured log; what a spawned member printed
 //! ```
 //!
@@ -37,6 +38,7 @@
 
 pub mod atomic;
 mod attempts;
+pub mod backoff;
 mod barrier;
 pub mod beat;
 mod claim;

@@ -107,8 +107,7 @@ impl Supervisor {
         if let Some(model) = &order.model {
             let chosen = ModelChoice::parse(model)
                 .map_err(|why| ToolError::Reply(format!("{}; {}", why.what, why.hint)))?;
-            let has_key = self.plan.credentials.secrets().iter().any(|secret| !secret.is_empty());
-            if chosen.is_real() && !has_key {
+            if !self.plan.credentials.reach(&chosen) {
                 return Err(ToolError::Reply(format!(
                     "there are no credentials for {model}; leave model out to use the lead's"
                 )));

@@ -5,6 +5,7 @@ use super::takedown::kill;
 use super::{Plan, write};
 use crate::os::child::{self, Program};
 use crate::os::pidfd::Pidfd;
+use crate::settings::model::ModelChoice;
 use crate::store::inbox::{self, SendError};
 use crate::store::{Fsync, StoreError, roster};
 use crate::wire::roster::{ExitCause, LastExit, Member, Roster, StartedBy, Status};
@@ -177,11 +178,13 @@ async fn launch(plan: &Plan, recruit: &Recruit, incarnation: &str) -> Result<Sta
         stdout_err: output,
     };
     let spawned = child::spawn_detached(program, theirs).map_err(StartError::Process)?;
+    // What is no model is refused by the teammate; it needs no credentials for that.
+    let chosen = ModelChoice::parse(&recruit.model).unwrap_or(ModelChoice::Rehearsal);
     let hello = Hello {
         incarnation: incarnation.into(),
         role: recruit.role.clone(),
         model: recruit.model.clone(),
-        credentials: plan.credentials.clone(),
+        credentials: plan.credentials.only_for(&chosen),
         rules: plan.rules,
         occasion: recruit.occasion,
     };

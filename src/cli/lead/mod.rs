@@ -14,6 +14,7 @@ use super::assemble::{
 };
 use super::context::{Context, open_bus, rules, store_failure};
 use super::heed::Heed;
+use super::local;
 use super::provider::{Life, provider_for};
 use crate::agent::event::{Event, Stop};
 use crate::agent::progress::Progress;
@@ -95,14 +96,21 @@ pub(super) fn run(context: &Context, args: &LeadArgs) -> Result<Exit, Failure> {
         None => None,
     };
     let settings = context.settings(&Flags { model: args.model.model.clone() })?;
-    let model = choose_model(context, &settings, args.model.mode.as_deref(), args.print)?;
-    let fallback = model::resolve(&settings, &context.environment)?.is_none();
+    let mode = args.model.mode.as_deref();
+    let mut named = model::resolve(&settings, &context.environment)?.map(|setting| setting.value);
+    if named.is_none() && !args.print {
+        named = local::offer(&settings, mode)?;
+    }
+    let fallback = named.is_none();
+    let model = choose_model(named, mode, args.print)?;
+    let credentials = Credentials::from_environment(&context.environment);
+    let (model, credentials) = local::find(model, credentials, &settings)?;
     let start = Start {
         prompt,
         output: args.print.then_some(args.output),
         settings,
         model,
-        credentials: Credentials::from_environment(&context.environment),
+        credentials,
         limits: RunLimits {
             timeout: args.timeout,
             max_turns: args.max_turns,
@@ -131,20 +139,18 @@ fn read_stdin() -> Result<String, Failure> {
 
 /// The model in force, and whether it may act in the mode that was asked for.
 pub(super) fn choose_model(
-    context: &Context,
-    settings: &Settings,
+    named: Option<ModelChoice>,
     mode: Option<&str>,
     headless: bool,
 ) -> Result<ModelChoice, Failure> {
-    let resolved = model::resolve(settings, &context.environment)?;
-    let model = match resolved {
-        Some(setting) => setting.value,
+    let model = match named {
+        Some(model) => model,
         None if headless => {
             return Err(Failure::new(
                 Exit::NoModel,
                 "no model is configured",
-                "there is no --model, TEAM_MODEL, `model` in settings, or ANTHROPIC_API_KEY",
-                "set ANTHROPIC_API_KEY, or add --model rehearsal to try the program without a model",
+                "there is no --model, TEAM_MODEL, `model` in settings, ANTHROPIC_API_KEY or OPENAI_API_KEY",
+                "set one of the keys, or add --model rehearsal to try the program without a model",
             ));
         }
         None => ModelChoice::Rehearsal,
@@ -259,7 +265,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     tracing::info!(?released, "looked for tasks of the dead");
     let conversation = place.conversation.as_deref().unwrap_or(&incarnation);
     let own = Life { incarnation: &incarnation, conversation };
-    let provider = provider_for(&start.model, &start.credentials, &me, own)?;
+    let provider = provider_for(&start.model, &start.credentials, &me, own, team)?;
     let supervisor = Supervisor::new(Plan {
         bus: Arc::clone(&bus),
         tasks: Arc::clone(&tasks),
@@ -302,6 +308,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         mailbox,
         provider,
         rules,
+        model: start.model.clone(),
         ops: Some(supervisor.ops()),
         usage: place.usage,
         secrets,

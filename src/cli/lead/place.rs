@@ -144,6 +144,7 @@ fn last_words(team: &TeamDir) -> String {
         | Entry::ToolStart { .. }
         | Entry::ToolResult { .. }
         | Entry::Note { .. }
+        | Entry::Compacted { .. }
         | Entry::TurnEnd { .. }
         | Entry::Unknown => None,
     });
@@ -199,6 +200,7 @@ fn left_off(team: &TeamDir, name: &AgentName) -> String {
         | Entry::ToolStart { .. }
         | Entry::ToolResult { .. }
         | Entry::Note { .. }
+        | Entry::Compacted { .. }
         | Entry::Unknown => None,
     });
     match last {
