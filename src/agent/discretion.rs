@@ -27,6 +27,8 @@ pub(super) fn discreet(event: Event, secrets: &Redactor) -> Event {
         other @ (Event::Mail
         | Event::Drained(_)
         | Event::DrainFailed(_)
+        | Event::DiskFull
+        | Event::TeamGone(_)
         | Event::Replied(Err(_))
         | Event::Interrupt
         | Event::Stop(_)

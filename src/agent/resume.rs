@@ -1,6 +1,8 @@
 //! Taking up a conversation again: what was cut off is answered before the model is asked.
 
 use super::Running;
+use super::event::Ending;
+use crate::os::failpoint::hit;
 use crate::store::transcript;
 use crate::tools::Call;
 use crate::wire::transcript::{Entry, Line};
@@ -11,10 +13,10 @@ const REPEATABLE: [&str; 2] = ["send_message", "broadcast"];
 impl Running {
     /// Reads the transcript into the memory, answers interrupted calls, repeats interrupted sends.
     /// Tells whether a turn was under way.
-    pub(super) async fn resume(&mut self) -> Result<bool, String> {
+    pub(super) async fn resume(&mut self) -> Result<bool, Ending> {
         let name = self.agent.me.name.clone();
-        let lines =
-            transcript::read_all(self.agent.bus.dir(), &name).map_err(|why| why.to_string())?;
+        let lines = transcript::read_all(self.agent.bus.dir(), &name)
+            .map_err(|why| Ending::Broken(why.to_string()))?;
         for Line { entry, .. } in &lines {
             self.memory.borrow_mut().push(entry);
         }
@@ -22,7 +24,8 @@ impl Running {
             incarnation: self.agent.me.incarnation.clone(),
             pid: i32::try_from(std::process::id()).unwrap_or_default(),
             model: self.agent.provider.label(),
-        })?;
+        })
+        .await?;
         if let Some(Line { entry: Entry::TurnEnd { outcome, report: Some(report), .. }, .. }) =
             lines.iter().rev().find(|line| !matches!(line.entry, Entry::Session { .. }))
         {
@@ -41,12 +44,13 @@ impl Running {
             } else {
                 ("not run: the program ended before it began".into(), true)
             };
-            self.record(Entry::ToolResult { tool_use_id: open.id, content, is_error })?;
+            self.record(Entry::ToolResult { tool_use_id: open.id, content, is_error }).await?;
         }
+        hit("turn.resumed");
         let in_turn = self.memory.borrow().in_turn();
         if in_turn {
             let content = "you were restarted in the middle of a turn; go on from here".into();
-            self.record(Entry::Note { content })?;
+            self.record(Entry::Note { content }).await?;
         }
         Ok(in_turn)
     }

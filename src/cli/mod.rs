@@ -5,6 +5,7 @@ mod args;
 mod assemble;
 mod config;
 mod context;
+mod failpoints;
 mod heed;
 mod inbox;
 mod init;
@@ -70,6 +71,7 @@ pub fn main(program: Program) -> ExitCode {
 }
 
 fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failure> {
+    failpoints::arm(&arguments.command, &environment)?;
     let context = Context::new(&arguments.common, environment)?;
     match arguments.command {
         Command::Lead(args) => lead::run(&context, &args),

@@ -10,6 +10,7 @@ pub(crate) mod children;
 pub(crate) mod command;
 pub(crate) mod descendants;
 pub(crate) mod end;
+pub mod failpoint;
 pub(crate) mod file;
 pub(crate) mod guard;
 pub(crate) mod identity;

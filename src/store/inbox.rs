@@ -161,8 +161,12 @@ pub(crate) struct Stored {
 impl Stored {
     /// Makes it survive power loss. Never asked twice: a second answer would prove nothing.
     pub(crate) fn sync(self, fsync: Fsync) -> Result<(), SendError> {
-        sync_data(&self.file, &self.path, fsync)
-            .map_err(|source| SendError::NotDurable { path: self.path, source: Box::new(source) })
+        sync_data(&self.file, &self.path, fsync).map_err(|source| SendError::NotDurable {
+            path: self.path,
+            source: Box::new(source),
+        })?;
+        failpoint::hit("send.synced");
+        Ok(())
     }
 }
 
@@ -186,15 +190,18 @@ impl Inbox {
         permit: impl FnOnce() -> Result<(), E>,
     ) -> Result<Stored, E> {
         let Self { target, side } = self;
+        target.dir.is_still_there().map_err(SendError::from)?;
         let held = side.acquire(policy.lock_limit).map_err(SendError::from)?;
         permit()?;
         failpoint::hit("send.locked");
         let (file, size) = target.write(line, policy)?;
         failpoint::hit("send.written");
         drop(held);
+        failpoint::hit("send.unlocked");
         if size == 0 {
             // Who wrote before rang before.
             ring(&target.bell);
+            failpoint::hit("send.rung");
         }
         Ok(Stored { file, path: target.path.clone() })
     }
@@ -216,6 +223,7 @@ impl Target {
         if size.saturating_add(u64::try_from(line.len()).unwrap_or(u64::MAX)) > capacity {
             return Err(SendError::Full { name: self.name.clone(), size, capacity });
         }
+        failpoint::hit("send.opened");
         append_line(&file, size, line).at(&self.path)?;
         release(&file);
         Ok((file, size))

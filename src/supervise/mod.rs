@@ -10,6 +10,7 @@ mod start;
 pub(crate) mod takedown;
 
 use crate::bus::{Bus, Outgoing};
+use crate::os::failpoint::hit;
 use crate::os::pidfd::{ExitKind, Pidfd};
 use crate::os::program::TeammateProgram;
 use crate::os::{Clock, descendants};
@@ -155,11 +156,13 @@ impl Supervisor {
         let (pid, model) = (started.pid, started.model);
         let child = Child { incarnation: started.incarnation, _lifeline: started.lifeline };
         self.children.borrow_mut().insert(name.clone(), child);
+        hit("spawn.registered");
         let reaper = Rc::clone(self);
         let reaped = name.clone();
         tokio::task::spawn_local(async move { reaper.reap(reaped, started.process).await });
         let role = order.role.clone();
         self.deliver_prompt(order).await?;
+        hit("spawn.prompted");
         tracing::info!(%name, pid, model, "teammate spawned");
         Ok(format!(
             "Spawned {name} ({role}) on {model}, pid {pid}. It has its prompt and is at work."
@@ -283,6 +286,7 @@ impl Supervisor {
         if let Err(why) = takedown::ended(&process).await {
             tracing::warn!(%name, %why, "the end of the teammate cannot be waited for");
         }
+        hit("reap.ended");
         // Asked at once: whoever takes it down forgets about it when it sees the same end.
         let expected = self.expected.borrow().contains(&name);
         let exit = process.wait();
@@ -335,6 +339,7 @@ impl Supervisor {
             (None, Some(signal)) => format!("signal {signal}"),
             (None, None) => "unknown".into(),
         };
+        hit("reap.noted");
         let content = format!("{name} is gone ({}, {exit}).", cause.word());
         let cause = cause.word().into();
         let body = Body::TeammateTerminated { name: name.to_string(), cause, exit };

@@ -4,6 +4,7 @@ use super::Plan;
 use super::hello::{self, Answer, Hello};
 use super::takedown::kill;
 use crate::os::child::{self, Program};
+use crate::os::failpoint::hit;
 use crate::os::pidfd::Pidfd;
 use crate::store::inbox::{self, SendError};
 use crate::store::{StoreError, roster};
@@ -51,11 +52,15 @@ pub(super) async fn start(plan: &Plan, order: &SpawnOrder) -> Result<Started, St
     let incarnation = (plan.incarnation)();
     let model = order.model.clone().unwrap_or_else(|| plan.model.clone());
     let before = reserve(plan, order, &incarnation, &model)?;
+    hit("spawn.reserved");
     inbox::ensure(dir, name)?;
+    hit("spawn.inbox");
     match launch(plan, order, &incarnation, &model).await {
         Ok(started) => Ok(started),
         Err(why) => {
+            hit("spawn.failed");
             undo(plan, name, &incarnation, before)?;
+            hit("spawn.undone");
             Err(why)
         }
     }
@@ -135,6 +140,7 @@ async fn launch(
         stdout_err: output,
     };
     let spawned = child::spawn_detached(program, theirs).map_err(StartError::Process)?;
+    hit("spawn.started");
     let hello = Hello {
         incarnation: incarnation.into(),
         role: order.role.clone(),
@@ -146,6 +152,7 @@ async fn launch(
     let see = errors.display().to_string();
     let refused = match answer {
         Some(Ok(Some(Answer::Ready))) => {
+            hit("spawn.ready");
             return Ok(Started {
                 pid: spawned.pid,
                 incarnation: incarnation.into(),
@@ -190,6 +197,7 @@ async fn shake_hands(ours: &OwnedFd, hello: Hello) -> Option<io::Result<Option<A
     let talk = tokio::task::spawn_blocking(move || {
         let socket = File::from(socket?);
         hello::say(&socket, &hello)?;
+        hit("spawn.greeted");
         hello::hear(&socket)
     });
     match tokio::time::timeout(READY_WITHIN, talk).await {

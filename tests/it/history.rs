@@ -101,7 +101,7 @@ pub(crate) fn messages(dir: &TeamDir, name: &str) -> Vec<Message> {
 pub(crate) fn sent(log: &std::path::Path) -> Sent {
     let text = std::fs::read_to_string(log).unwrap_or_default();
     let count = |word| u64::try_from(text.lines().filter(|l| l.starts_with(word)).count()).unwrap();
-    Sent { begun: count("begin "), acked: count("ack ") }
+    Sent { begun: count("sent "), acked: count("told ") }
 }
 
 /// The checker is checked: each kind of fault is planted in a good history and must be found.

@@ -12,6 +12,8 @@ mod child;
 mod choice;
 mod crew;
 mod docs;
+mod events;
+mod failpoints;
 mod fake;
 mod faults;
 mod golden;

@@ -8,10 +8,11 @@ mod watchdog;
 
 use super::args::LeadArgs;
 use super::assemble::{
-    LETTING_GO, Parts, assemble, block_on, broken, fresh_word, last_mail, let_go, open_mailbox,
-    redactor, start_log, take_name,
+    LETTING_GO, Parts, assemble, block_on, broken, fresh_word, keep_reserve, last_mail, let_go,
+    open_mailbox, redactor, start_log, take_name,
 };
 use super::context::{Context, open_bus, rules, store_failure};
+use super::failpoints;
 use super::heed::Heed;
 use super::provider::provider_for;
 use crate::agent::event::{Event, Stop};
@@ -20,6 +21,7 @@ use crate::agent::{self, Agent, Events};
 use crate::bus::Bus;
 use crate::error::{Exit, Failure};
 use crate::llm::ModelError;
+use crate::os::failpoint::hit;
 use crate::os::program::{self, TeammateProgram};
 use crate::os::{Clock, SystemClock, descendants};
 use crate::protocol::ladder::Haste;
@@ -231,7 +233,9 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     keep_secrets(&start.credentials);
     let rules = rules(&start.settings);
     let bus = Arc::new(open_bus(team.clone(), rules));
+    keep_reserve(team);
     let earlier = enter(team, &start, &incarnation, now)?;
+    hit("lead.entered");
     super::assemble::ensure_inbox(team, &AgentName::user())?;
     let (_patience, haste) = watch::channel(Haste::Polite);
     let takedown = Takedown {
@@ -244,6 +248,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     };
     let found = recover::recover(&bus, &SystemClock, &takedown, earlier).await;
     let found = found.map_err(store_failure)?;
+    hit("lead.recovered");
     let provider = provider_for(&start.model, &start.credentials, &me, &incarnation)?;
     let supervisor = Supervisor::new(Plan {
         bus: Arc::clone(&bus),
@@ -257,7 +262,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         model: start.model.to_string(),
         mode: MODE.into(),
         credentials: start.credentials.clone(),
-        environment: context.environment.passed_on(),
+        environment: failpoints::passed_on(&context.environment),
         marker: marker.clone(),
         incarnation: Box::new(fresh_word),
     });
@@ -355,7 +360,9 @@ async fn close(supervisor: &Supervisor, ended: Ended, reason: Reason) -> Closed 
             ExitCause::TeamStopped
         }
     };
+    hit("lead.closing");
     let departures = supervisor.stop_all("the team is being stopped", cause).await;
+    hit("lead.alone");
     let last_mail = last_mail(&ended.mailbox).mail.into_iter().map(|mail| mail.message).collect();
     let_go(ended.mailbox, LETTING_GO).await;
     let why = broken(&ended.finished).map(ToOwned::to_owned);
