@@ -11,6 +11,7 @@ mod chaos;
 mod child;
 mod choice;
 mod crew;
+mod disk_full;
 mod docs;
 mod events;
 mod failpoints;
