@@ -37,5 +37,6 @@ mod sdk;
 mod secrets;
 mod spawning;
 mod stopping;
+mod syscalls;
 mod terminal;
 mod tidy;
