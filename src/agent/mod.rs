@@ -7,6 +7,7 @@
 
 mod discretion;
 pub(crate) mod event;
+pub(crate) mod heart;
 pub(crate) mod memory;
 mod pause;
 pub(crate) mod post;
@@ -26,8 +27,10 @@ use crate::tools::{Call, Registry};
 use crate::wire::AgentName;
 use crate::wire::chat::Request;
 use crate::wire::message::{Body, IdleReason, Message, Outcome};
+use crate::wire::roster::Status;
 use crate::wire::transcript::{Entry, Line, Report};
 use event::{Action, Ending, Event, Stop};
+use heart::Heart;
 use memory::Memory;
 use presence::Presence;
 use progress::Progress;
@@ -42,6 +45,9 @@ use tokio::task::JoinHandle;
 
 /// How long a running tool may go on after the lead's death (RELIABILITY 4).
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a tool may take that is given no time limit, in seconds.
+const USUAL_TIME_LIMIT: u64 = 120;
 
 /// Longest answer of a model, in tokens.
 const MAX_ANSWER_TOKENS: u32 = 16_384;
@@ -64,6 +70,12 @@ pub(crate) struct Agent {
     pub(crate) bus: Arc<Bus>,
     /// Its entry in the roster.
     pub(crate) presence: Presence,
+    /// Its signs of life.
+    pub(crate) heart: Heart,
+    /// What it is for.
+    pub(crate) role: String,
+    /// What its model is told about this start if it has a past; nothing when it was simply spawned.
+    pub(crate) occasion: Option<String>,
     /// Time.
     pub(crate) clock: Rc<dyn Clock>,
     /// What it must not repeat.
@@ -93,8 +105,9 @@ pub(crate) async fn run(
     ready: impl FnOnce(),
 ) -> Finished {
     let (memory, model_error) = (Rc::default(), Rc::default());
-    let put_off = VecDeque::new();
-    let mut running = Running { agent, events, inbound, put_off, work: None, memory, model_error };
+    let (put_off, tool_limit) = (VecDeque::new(), None);
+    let mut running =
+        Running { agent, events, inbound, put_off, work: None, tool_limit, memory, model_error };
     let ending = match running.resume().await {
         Ok(in_turn) => running.live(in_turn, ready).await,
         Err(ending) => ending,
@@ -117,6 +130,8 @@ struct Running {
     put_off: VecDeque<Event>,
     /// The model call or tool call under way.
     work: Option<JoinHandle<()>>,
+    /// How long the last tool may take by its own rules, in seconds.
+    tool_limit: Option<u64>,
     memory: Rc<RefCell<Memory>>,
     model_error: Rc<RefCell<Option<ModelError>>>,
 }
@@ -138,10 +153,20 @@ impl Running {
                     note_error(written);
                     continue;
                 }
+                () = until(self.agent.heart.due()) => {
+                    self.beat();
+                    continue;
+                }
             };
             let Some(event) = event else {
                 return Ending::Broken("the event channel closed".into());
             };
+            self.agent.heart.stir();
+            if let Event::Drained(mail) = &event
+                && let Err(ending) = self.notice_new_role(mail).await
+            {
+                return ending;
+            }
             let todo = machine.step(discretion::discreet(event, &self.agent.secrets));
             if let Err(ending) = self.perform_all(todo).await {
                 return ending;
@@ -183,6 +208,7 @@ impl Running {
             Action::EndTurn { outcome, rounds, report } => {
                 self.end_turn(outcome, rounds, report).await?;
             }
+            Action::TellLead(text) => self.tell_lead(text).await,
             Action::NotifyIdle(reason) => self.notify_idle(reason).await,
             Action::OpenShutdown(stop) => {
                 if let Stop::Requested { request_id, by, .. } = stop {
@@ -195,6 +221,18 @@ impl Running {
             Action::Exit(ending) => return Err(ending),
         }
         Ok(())
+    }
+
+    /// Says what is done now; nothing when that is waiting for mail.
+    fn beat(&mut self) {
+        let doing = self.agent.presence.doing();
+        // Whoever drains is busy.
+        let has_mail = self.agent.mailbox.try_lock().map_or(true, |mailbox| mailbox.has_unread());
+        if doing == Status::Idle.word() && !has_mail {
+            return self.agent.heart.rest();
+        }
+        let limit = self.tool_limit.filter(|_| doing.starts_with("tool:"));
+        self.agent.heart.beat(&doing, limit);
     }
 
     fn mailbox(&self) -> MutexGuard<'_, Mailbox> {
@@ -293,6 +331,8 @@ impl Running {
     }
 
     fn run_tool(&mut self, call: Call) {
+        self.tool_limit = Some(time_limit(&call));
+        self.beat();
         let (tools, events) = (Rc::clone(&self.agent.tools), self.events.clone());
         self.work = Some(tokio::task::spawn_local(async move {
             tracing::info!(tool = call.name, id = call.id, "tool started");
@@ -336,14 +376,25 @@ impl Running {
         let body = Body::Result { outcome };
         let Report { id, text } = report;
         let outgoing = Outgoing { id: Some(id), ..Outgoing::of(body, text) };
-        self.tell_lead(outgoing).await;
+        self.report(outgoing).await;
+    }
+
+    async fn report(&mut self, outgoing: Outgoing) {
+        let me = self.agent.me.name.clone();
+        self.insist_on_sending(move |bus| bus.send(&me, "lead", outgoing.clone())).await;
+    }
+
+    async fn tell_lead(&mut self, text: String) {
+        let id = new_id(&AgentName::system());
+        self.insist_on_sending(move |bus| bus.notify_lead(Body::text(), text.clone(), id.clone()))
+            .await;
     }
 
     async fn notify_idle(&mut self, reason: IdleReason) {
         if self.agent.me.name.is_lead() {
             return;
         }
-        self.tell_lead(Outgoing::of(Body::IdleNotification { reason }, "")).await;
+        self.report(Outgoing::of(Body::IdleNotification { reason }, "")).await;
         hit("turn.idle");
     }
 }
@@ -416,6 +467,12 @@ async fn until(due: Option<std::time::Instant>) {
         Some(due) => tokio::time::sleep_until(due.into()).await,
         None => std::future::pending().await,
     }
+}
+
+/// How long a call may take by its own rules, in seconds.
+fn time_limit(call: &Call) -> u64 {
+    let given = call.input.get("timeout").and_then(serde_json::Value::as_u64);
+    given.unwrap_or(USUAL_TIME_LIMIT)
 }
 
 /// Ends a task with its owner.

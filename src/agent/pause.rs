@@ -5,7 +5,7 @@ use super::event::{Ending, Event, Stop};
 use super::progress::Progress;
 use super::step::DISK_FULL;
 use super::{Events, Running, note_error};
-use crate::bus::Outgoing;
+use crate::bus::{Bus, BusError};
 use crate::store::{Drained, Mailbox, StoreError, Transcript};
 use crate::wire::roster::Status;
 use std::rc::Rc;
@@ -50,12 +50,13 @@ impl Running {
     }
 
     /// Sends what the lead waits for.
-    pub(super) async fn tell_lead(&mut self, outgoing: Outgoing) {
+    pub(super) async fn insist_on_sending<T: Send + 'static>(
+        &mut self,
+        send: impl Fn(&Bus) -> Result<T, BusError> + Clone + Send + 'static,
+    ) {
         loop {
-            let (bus, me) = (Arc::clone(&self.agent.bus), self.agent.me.name.clone());
-            let outgoing = outgoing.clone();
-            let send = move || bus.send(&me, "lead", outgoing);
-            let why = match tokio::task::spawn_blocking(send).await {
+            let (bus, send) = (Arc::clone(&self.agent.bus), send.clone());
+            let why = match tokio::task::spawn_blocking(move || send(&bus)).await {
                 Ok(Ok(_)) => return,
                 Ok(Err(why)) if why.is_full() && self.wait_for_room().await.is_none() => continue,
                 Ok(Err(why)) => why.to_string(),
@@ -71,6 +72,8 @@ impl Running {
             if let Event::Stop(stop) = event { Some(stop.clone()) } else { None }
         };
         let over = tokio::time::Instant::now() + TRY_AGAIN;
+        // Whoever waits is not hung.
+        self.beat();
         loop {
             if let Some(stop) = self.put_off.iter().find_map(wish) {
                 return Some(stop);

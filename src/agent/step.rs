@@ -11,6 +11,7 @@
 //! Mail is taken in before every model call and once more after a turn, so that nothing that arrived
 //! meanwhile is slept upon. Being idle is computed from that, it is not an event.
 
+mod banter;
 mod turn;
 
 pub(super) use turn::DISK_FULL;
@@ -24,10 +25,11 @@ use crate::wire::chat::{Reply, StopReason};
 use crate::wire::message::{Body, IdleReason, Message, Outcome};
 use crate::wire::roster::Status;
 use crate::wire::transcript::Entry;
+use banter::{Banter, Reason};
 use std::collections::VecDeque;
 use turn::{
     CONTEXT_FULL, CUT_OFF, STOPPED, Turn, WINDING_DOWN, WindDown, answer, call_of,
-    is_message_to_lead, shutdown_note, wakes, wants_shutdown,
+    is_message_to_lead, shutdown_note, wants_shutdown,
 };
 
 #[derive(Debug)]
@@ -53,6 +55,8 @@ pub(crate) struct Identity {
     pub(crate) incarnation: String,
     /// Model calls that one turn may take.
     pub(crate) max_rounds: u32,
+    /// Turns that colleagues may give each other without anything being done.
+    pub(crate) max_exchanges: u32,
 }
 
 /// The machine.
@@ -66,14 +70,17 @@ pub(crate) struct Machine {
     /// What to tell the lead's program when idle is reached.
     finished: Option<IdleReason>,
     published_idle: bool,
+    banter: Banter,
 }
 
 impl Machine {
     /// A machine that first takes in its mail; `resumed` when the transcript ends within a turn.
     pub(crate) fn start(me: Identity, resumed: bool) -> (Self, Vec<Action>) {
         let turn = resumed.then(Turn::default);
+        let banter = Banter::new(me.name.clone(), me.max_exchanges);
         let machine = Self {
             me,
+            banter,
             phase: Phase::Taking(turn),
             prompts: VecDeque::new(),
             mail_again: false,
@@ -171,8 +178,11 @@ impl Machine {
             todo.push(Action::Show(Progress::Mail(Box::new(message.clone()))));
         }
         let stop = mail.iter().find_map(|message| self.shutdown_asked(message, todo));
-        let woken = mail.iter().any(wakes);
         let prompted = !self.prompts.is_empty();
+        if prompted {
+            self.banter.progress();
+        }
+        let woken = turn.is_none() && stop.is_none() && self.is_reason_for_a_turn(mail, todo);
         for content in self.prompts.drain(..) {
             todo.push(Action::Record(Entry::User { content }));
         }
@@ -212,6 +222,29 @@ impl Machine {
                 self.rest(todo);
             }
         }
+    }
+
+    /// Whether mail begins a turn; where it no longer does, everybody concerned is told once.
+    fn is_reason_for_a_turn(&mut self, mail: &[Message], todo: &mut Vec<Action>) -> bool {
+        let untold = match self.banter.weigh(mail) {
+            Reason::Turn => return true,
+            Reason::None => return false,
+            Reason::Talk(untold) => untold,
+        };
+        for peer in untold {
+            let (me, most) = (&self.me.name, self.me.max_exchanges);
+            let content = format!(
+                "{peer} and {me} have given each other {most} turns with nothing but messages \
+                 (max_exchanges); mail of {peer} does not wake {me} any more until there is work, or \
+                 the lead or the user writes"
+            );
+            todo.push(Action::Record(Entry::Note { content: content.clone() }));
+            todo.push(Action::Show(Progress::Note(content.clone())));
+            if !me.is_lead() {
+                todo.push(Action::TellLead(content));
+            }
+        }
+        false
     }
 
     /// Nothing to do: idle, and said so once.
@@ -338,6 +371,7 @@ impl Machine {
             }
             return;
         };
+        self.banter.call(&call.name);
         let (tool_use_id, name) = (call.id.clone(), call.name.clone());
         todo.push(Action::Record(Entry::ToolStart { tool_use_id, name: name.clone() }));
         todo.push(Action::Sync);

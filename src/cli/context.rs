@@ -15,6 +15,11 @@ use crate::wire::AgentName;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How often signs of life come at most and at least.
+const FASTEST_BEAT: Duration = Duration::from_millis(100);
+const SLOWEST_BEAT: Duration = Duration::from_secs(5);
 
 /// The place and manner of a command.
 pub(super) struct Context {
@@ -129,7 +134,16 @@ pub(super) fn rules(settings: &Settings) -> Rules {
         max_message_bytes: settings.max_message_bytes.value,
         inbox_bytes: settings.inbox_bytes.value,
         fsync: settings.fsync.value,
+        max_exchanges: settings.max_exchanges.value,
+        max_sends: settings.max_sends.value,
+        beat_every: beat_every(settings.hung_after.value),
     }
+}
+
+/// Often enough that a few missed signs of life are no reason to worry.
+fn beat_every(hung_after: u64) -> Duration {
+    let often = Duration::from_secs(hung_after) / 12;
+    if hung_after == 0 { SLOWEST_BEAT } else { often.clamp(FASTEST_BEAT, SLOWEST_BEAT) }
 }
 
 /// The mail of a team.

@@ -9,7 +9,7 @@ use super::context::{Context, member_name, open_bus, rules, store_failure};
 use super::heed::Heed;
 use super::lead::{MODE, REHEARSAL_BANNER, adopt_orphans, choose_model, keep_secrets};
 use super::out;
-use super::provider::provider_for;
+use super::provider::{Life, provider_for};
 use crate::agent::event::{Ending, Event, Stop};
 use crate::agent::progress::Progress;
 use crate::agent::{self, Events};
@@ -17,10 +17,10 @@ use crate::error::{Exit, Failure};
 use crate::os::failpoint::hit;
 use crate::os::ready::Ready;
 use crate::os::signals::SignalEvent;
-use crate::os::{Clock, SystemClock, program, window};
+use crate::os::{Clock, SystemClock, memory, program, uptime, window};
 use crate::settings::model::{Credentials, ModelChoice};
 use crate::settings::{Flags, model};
-use crate::store::{Fsync, TeamDir, roster};
+use crate::store::{Fsync, LifeLock, LifeRecord, TeamDir, roster, transcript};
 use crate::supervise::hello::{self, Answer, Hello, Rules};
 use crate::ui::live::Live;
 use crate::wire::AgentName;
@@ -39,6 +39,7 @@ struct Start {
     name: AgentName,
     role: String,
     incarnation: String,
+    occasion: Option<String>,
     model: ModelChoice,
     credentials: Credentials,
     rules: Rules,
@@ -77,12 +78,14 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
             hello::hear(&socket).map_err(|why| no_hello(&why.to_string()))?;
         let hello = heard.ok_or_else(|| no_hello("the socket was closed"))?;
         let model = ModelChoice::parse(&hello.model)?;
-        let Hello { incarnation, role, credentials, rules, .. } = hello;
+        let Hello { incarnation, role, credentials, rules, occasion, .. } = hello;
+        let occasion = occasion.words();
         let lead = Some(socket);
         return Ok(Start {
             name,
             role,
             incarnation,
+            occasion,
             model,
             credentials,
             rules,
@@ -96,7 +99,8 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
     let model = choose_model(context, &settings, args.model.mode.as_deref(), !by_person)?;
     let credentials = model::Credentials::from_environment(&context.environment);
     let (rules, incarnation, role) = (rules(&settings), fresh_word(), args.role);
-    Ok(Start { name, role, incarnation, model, credentials, rules, lead: None, prompt, once })
+    let (occasion, lead) = (None, None);
+    Ok(Start { name, role, incarnation, occasion, model, credentials, rules, lead, prompt, once })
 }
 
 fn no_hello(why: &str) -> Failure {
@@ -111,6 +115,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let by = if start.lead.is_some() { "lead" } else { "hand" };
     let life = take_name(team, &start.name, &start.incarnation, &marker, by)?;
     hit("child.named");
+    let life = Rc::new(RefCell::new(life));
     let signals = Heed::begin()?;
     let secrets = redactor(&start.credentials);
     start_log(team, &start.name, &secrets)?;
@@ -119,17 +124,23 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     if start.lead.is_none() && start.model == ModelChoice::Rehearsal {
         out::complain(REHEARSAL_BANNER);
     }
-    let provider = provider_for(&start.model, &start.credentials, &start.name, &start.incarnation)?;
+    let first = transcript::first_life(team, &start.name).map_err(store_failure)?;
+    let own = Life {
+        incarnation: &start.incarnation,
+        conversation: first.as_deref().unwrap_or(&start.incarnation),
+    };
+    let provider = provider_for(&start.model, &start.credentials, &start.name, own)?;
     keep_reserve(team);
     let usage = enter(context, team, &start, started_by, clock.now())?;
     hit("child.entered");
     let bus = Arc::new(open_bus(team.clone(), start.rules));
-    let mailbox = open_mailbox(team, &start.name, &life, start.rules)?;
+    let mailbox = open_mailbox(team, &start.name, &life.borrow(), start.rules)?;
     hit("child.opened");
     let (events, inbound) = mpsc::unbounded_channel();
     let parts = Parts {
         name: start.name.clone(),
         role: start.role.clone(),
+        occasion: start.occasion.clone(),
         incarnation: start.incarnation.clone(),
         marker,
         bus,
@@ -149,13 +160,14 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         let _received = events.send(Event::Prompt(prompt));
     }
     let lead = start.lead;
-    let watched = events.clone();
+    let (watched, held) = (events.clone(), Rc::clone(&life));
     let ready = move || {
         hit("child.able");
         if let Some(socket) = lead {
             let _lead_gone = hello::say(&socket, &Answer::Ready);
             hit("child.ready");
-            tokio::task::spawn_local(watch_lead(socket, watched));
+            memory::forget_the_start();
+            tokio::task::spawn_local(watch_lead(socket, watched, held));
         }
     };
     tracing::info!(name = %start.name, model = %start.model, "teammate started");
@@ -220,15 +232,18 @@ fn enter(
             member.incarnation.clone_from(&start.incarnation);
         }
         let member = roster.member_mut(name)?;
-        // A spawned teammate whose entry is another life's came too late.
-        (member.incarnation == start.incarnation).then(|| {
+        // A spawned teammate whose entry is another life's, or that was stopped meanwhile, came too
+        // late.
+        let is_ours = member.incarnation == start.incarnation
+            && (started_by == StartedBy::Hand || !member.status.is_over());
+        is_ours.then(|| {
             member.pid = pid;
             (member.status, member.since) = (Status::Starting, now);
             member.usage
         })
     });
     entered.map_err(store_failure)?.ok_or_else(|| {
-        let why = "its roster entry belongs to another start of the same name";
+        let why = "it was stopped, or started again, before it was ready";
         Failure::new(Exit::InUse, format!("{} cannot join", start.name), why, "start it again")
     })
 }
@@ -267,12 +282,17 @@ async fn heed_signals(mut signals: Heed, events: Events, told: Rc<Cell<Option<Si
 }
 
 /// End of file on the control socket means that the lead is gone.
-async fn watch_lead(socket: File, events: Events) {
+async fn watch_lead(socket: File, events: Events, life: Rc<RefCell<LifeLock>>) {
     let Ok(ready) = program::set_nonblocking(&socket).and_then(|()| Ready::to_read(&socket)) else {
         return;
     };
     let mut byte = [0];
     while let Ok(1) = ready.read(|| (&socket).read(&mut byte)).await {}
     tracing::warn!("the lead is gone");
+    let record = life.borrow().record().clone();
+    let noted = life.borrow_mut().update(LifeRecord { lead_lost: Some(uptime()), ..record });
+    if let Err(why) = noted {
+        tracing::warn!(%why, "the next lead will wait longer than need be");
+    }
     let _ended = events.send(Event::Stop(Stop::LeadLost));
 }

@@ -20,7 +20,7 @@ pub const ENABLED: bool = cfg!(any(debug_assertions, feature = "failpoints"));
 pub const VARIABLE: &str = "TEAM_FAILPOINTS";
 
 /// Every place, by what is going on there.
-pub const POINTS: [&str; 84] = [
+pub const POINTS: [&str; 85] = [
     // Writing to somebody's inbox.
     "send.locked",
     "send.opened",
@@ -117,6 +117,7 @@ pub const POINTS: [&str; 84] = [
     "lead.alone",
     "reap.ended",
     "reap.noted",
+    "reap.restart",
 ];
 
 /// What a token says when the process is not to die but to hang.

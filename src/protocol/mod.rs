@@ -5,3 +5,6 @@
 
 pub(crate) mod ctrl_c;
 pub(crate) mod ladder;
+pub(crate) mod pace;
+pub(crate) mod restart;
+pub(crate) mod vigil;

@@ -8,7 +8,7 @@ use super::jsonl::{Lines, Log, Piece};
 use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, FileError, open};
 use crate::wire::AgentName;
-use crate::wire::transcript::Line;
+use crate::wire::transcript::{Entry, Line};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::fs;
@@ -20,6 +20,9 @@ const LONGEST: usize = 64 * 1024 * 1024;
 
 /// How a line of kind "mail" begins: it is written by us alone.
 const MAIL: &[u8] = br#"{"kind":"mail","#;
+
+/// How a line of kind "session" begins.
+const SESSION: &[u8] = br#"{"kind":"session","#;
 
 /// An agent's conversation, open for writing.
 #[derive(Debug)]
@@ -74,6 +77,28 @@ pub fn read_all(dir: &TeamDir, name: &AgentName) -> Result<Vec<Line>, StoreError
     let mut found = Vec::new();
     each_line(&dir.transcript(name), |line| found.extend(Line::read(line)))?;
     Ok(found)
+}
+
+/// The life in which the conversation of `name` began; `None` when there is none.
+///
+/// # Errors
+/// The file is there and cannot be read.
+pub fn first_life(dir: &TeamDir, name: &AgentName) -> Result<Option<String>, StoreError> {
+    let path = dir.transcript(name);
+    let file = match open(&path, Access::Read) {
+        Err(why) if why.is_missing() => return Ok(None),
+        other => other?,
+    };
+    let mut lines = Lines::from(file, 0, LONGEST).at(&path)?;
+    while let Some(framed) = lines.next().at(&path)? {
+        if framed.bytes.starts_with(SESSION)
+            && let Some(Line { entry, .. }) = Line::read(framed.bytes)
+            && let Entry::Session { incarnation, .. } = entry
+        {
+            return Ok(Some(incarnation));
+        }
+    }
+    Ok(None)
 }
 
 /// Puts the conversation of `name` away and says where; `None` when there is none.
@@ -164,7 +189,6 @@ fn each_line(path: &Path, mut meet: impl FnMut(&[u8])) -> Result<(), FileError> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::transcript::Entry;
 
     fn team() -> (tempfile::TempDir, TeamDir) {
         let folder = tempfile::tempdir().unwrap();

@@ -257,6 +257,11 @@ impl Body {
         KINDS.contains(&kind)
     }
 
+    /// Whether it is a reason to begin a turn. State changes and control mail are for the program.
+    pub fn wakes(&self) -> bool {
+        matches!(self, Self::TeammateTerminated { .. }) || !self.is_control()
+    }
+
     /// Whether the message steers a program, rather than telling a model something. Control mail has a
     /// reserve in a full inbox and reaches a member that is stopping.
     pub fn is_control(&self) -> bool {
@@ -392,17 +397,10 @@ pub struct Correlation {
 impl Draft {
     /// The message as an object, fields in the order of SPEC 3.1.
     pub fn object(&self) -> Map<String, Value> {
-        let mut object = Map::new();
-        object.insert("type".into(), self.body.kind().into());
-        object.insert("from".into(), self.from.as_str().into());
-        object.insert("to".into(), self.to.as_str().into());
-        object.insert("content".into(), self.content.as_str().into());
-        object.insert("timestamp".into(), self.timestamp.into());
-        object.insert("id".into(), self.id.as_str().into());
-        if let Some(correlation) = &self.correlation {
-            object.insert("request_id".into(), correlation.request_id.as_str().into());
-            object.insert("incarnation".into(), correlation.incarnation.as_str().into());
-        }
+        let mut object = match serde_json::to_value(self.common()) {
+            Ok(Value::Object(object)) => object,
+            Ok(_) | Err(_) => Map::new(),
+        };
         if let Ok(Value::Object(fields)) = serde_json::to_value(&self.body) {
             for (key, value) in fields {
                 object.entry(key).or_insert(value);
@@ -416,10 +414,47 @@ impl Draft {
 
     /// The line to append, with its newline.
     pub fn line(&self) -> String {
-        let mut line = Value::Object(self.object()).to_string();
+        let is_plain = matches!(self.body, Body::Message { summary: None } | Body::Broadcast {});
+        // What is sent most is written without an object in between.
+        let direct =
+            (is_plain && self.extra.is_empty()).then(|| serde_json::to_string(&self.common()));
+        let mut line = match direct {
+            Some(Ok(line)) => line,
+            Some(Err(_)) | None => Value::Object(self.object()).to_string(),
+        };
         line.push('\n');
         line
     }
+
+    fn common(&self) -> Common<'_> {
+        let correlation = self.correlation.as_ref();
+        Common {
+            kind: self.body.kind(),
+            from: self.from.as_str(),
+            to: self.to.as_str(),
+            content: &self.content,
+            timestamp: self.timestamp,
+            id: &self.id,
+            request_id: correlation.map(|correlation| correlation.request_id.as_str()),
+            incarnation: correlation.map(|correlation| correlation.incarnation.as_str()),
+        }
+    }
+}
+
+/// The fields that messages of every kind have.
+#[derive(Serialize)]
+struct Common<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    from: &'a str,
+    to: &'a str,
+    content: &'a str,
+    timestamp: Timestamp,
+    id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    incarnation: Option<&'a str>,
 }
 
 #[cfg(test)]
@@ -429,6 +464,29 @@ mod tests {
 
     fn read(line: &str) -> Result<Message, Malformed> {
         Message::read(&serde_json::from_str::<Map<String, Value>>(line).unwrap())
+    }
+
+    #[test]
+    fn the_line_is_the_object_however_it_is_written() {
+        let correlation = Correlation { request_id: "r".into(), incarnation: "i".into() };
+        let bodies = [
+            Body::text(),
+            Body::Broadcast {},
+            Body::Message { summary: Some("s".into()) },
+            Body::ShutdownResponse { approve: true, reason: None },
+        ];
+        for body in bodies {
+            for correlation in [None, Some(correlation.clone())] {
+                for extra in [Map::new(), Map::from_iter([("k".into(), 1.into())])] {
+                    let (from, to) = (AgentName::lead(), AgentName::user());
+                    let (id, content) = ("lead:1".into(), "\u{1}\"ä\n".into());
+                    let (timestamp, body, correlation) = (1.5, body.clone(), correlation.clone());
+                    let draft =
+                        Draft { id, from, to, content, timestamp, correlation, body, extra };
+                    assert_eq!(draft.line(), Value::Object(draft.object()).to_string() + "\n");
+                }
+            }
+        }
     }
 
     #[test]

@@ -107,7 +107,7 @@ fn death(point: &'static str, kill: u64, seed: u64) -> Death {
         "recover.counted" | "recover.cleared" => Some(("alice", "drain.claimed")),
         "spawn.failed" | "spawn.undone" => Some(("bob", "child.entered")),
         "turn.resumed" => Some(("alice", "tool.intended")),
-        "reap.noted" => Some(("bob", "tool.started")),
+        "reap.noted" | "reap.restart" => Some(("bob", "tool.started")),
         _ => None,
     };
     Death { who, point, skip: if kill == 0 { 0 } else { pick % 3 }, first }
