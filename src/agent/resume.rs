@@ -17,21 +17,27 @@ impl Running {
     /// Tells whether a turn was under way.
     pub(super) async fn resume(&mut self) -> Result<bool, Ending> {
         let name = self.agent.me.name.clone();
-        let lines = transcript::read_all(self.agent.bus.dir(), &name)
-            .map_err(|why| Ending::Broken(why.to_string()))?;
-        for Line { entry, .. } in &lines {
-            self.memory.borrow_mut().push(entry);
-        }
+        let (mut has_past, mut last_report) = (false, None);
+        let read = transcript::each(self.agent.bus.dir(), &name, |Line { entry, .. }| {
+            self.memory.borrow_mut().push(&entry);
+            if matches!(entry, Entry::Session { .. }) {
+                return;
+            }
+            has_past = true;
+            last_report = None;
+            if let Entry::TurnEnd { outcome, report: Some(report), .. } = entry {
+                last_report = Some((outcome, report));
+            }
+        });
+        read.map_err(|why| Ending::Broken(why.to_string()))?;
         self.record(Entry::Session {
             incarnation: self.agent.me.incarnation.clone(),
             pid: i32::try_from(std::process::id()).unwrap_or_default(),
             model: self.agent.provider.label(),
         })
         .await?;
-        if let Some(Line { entry: Entry::TurnEnd { outcome, report: Some(report), .. }, .. }) =
-            lines.iter().rev().find(|line| !matches!(line.entry, Entry::Session { .. }))
-        {
-            self.send_report(*outcome, report.clone()).await;
+        if let Some((outcome, report)) = last_report {
+            self.send_report(outcome, report).await;
         }
         let open = self.memory.borrow().open_calls().to_vec();
         let interrupted = open.iter().find(|call| call.started).map(|call| call.name.clone());
@@ -51,7 +57,6 @@ impl Running {
         }
         hit("turn.resumed");
         let in_turn = self.memory.borrow().in_turn();
-        let has_past = lines.iter().any(|line| !matches!(line.entry, Entry::Session { .. }));
         if let Some(content) = self.what_happened(has_past, in_turn, interrupted) {
             self.record(Entry::Note { content }).await?;
         }

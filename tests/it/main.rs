@@ -33,6 +33,7 @@ mod outsiders;
 mod over_http;
 mod provider;
 mod races;
+mod reliability;
 mod restart;
 mod resume;
 mod roster;
