@@ -5,9 +5,12 @@
 
 pub(crate) mod alarm;
 pub(crate) mod beneath;
+pub(crate) mod cage;
+pub(crate) mod cgroup;
 pub(crate) mod child;
 pub(crate) mod children;
 pub(crate) mod command;
+pub(crate) mod crowd;
 pub(crate) mod descendants;
 pub(crate) mod end;
 pub mod failpoint;
@@ -15,6 +18,7 @@ pub(crate) mod file;
 pub(crate) mod guard;
 pub(crate) mod identity;
 pub(crate) mod lease;
+pub(crate) mod limits;
 pub(crate) mod memory;
 pub(crate) mod pidfd;
 pub(crate) mod processes;

@@ -196,6 +196,7 @@ fn ctrl_c_silences_the_model_and_keeps_the_team() {
 #[test]
 fn a_teammate_killed_while_its_answer_streams_goes_on_when_spawned_again() {
     let (team, fake) = stage(alice_hangs);
+    team.variable("TEAM_RESTART", "never");
     let mut lead = at_terminal(&team);
     lead.type_line("Spawn alice.");
     let alices = || -> Vec<RequestView> {

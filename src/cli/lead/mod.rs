@@ -24,7 +24,7 @@ use crate::error::{Exit, Failure};
 use crate::llm::ModelError;
 use crate::os::failpoint::hit;
 use crate::os::program::{self, TeammateProgram};
-use crate::os::{SystemClock, descendants};
+use crate::os::{SystemClock, descendants, limits};
 use crate::protocol::restart::Limits;
 use crate::settings::model::{self, Credentials, ModelChoice};
 use crate::settings::{Flags, Settings};
@@ -209,6 +209,8 @@ struct Seat {
     signals: Heed,
     /// What an earlier team left, for the user.
     found: Option<String>,
+    /// What an earlier lead said last, when its conversation goes on.
+    last_words: String,
     /// Mail that an earlier lead had claimed and not shown.
     before: Vec<Message>,
     limits: RunLimits,
@@ -246,6 +248,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let secrets = redactor(&start.credentials);
     start_log(team, &me, &secrets)?;
     adopt_orphans();
+    limits::raise_descriptors();
     keep_secrets(&start.credentials);
     keep_reserve(team);
     let place = place::enter(&bus, &start, &incarnation, earlier).await?;
@@ -314,6 +317,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         inbound,
         signals,
         found: place.found,
+        last_words: place.last_words,
         before,
         limits: start.limits,
         model: start.model,
