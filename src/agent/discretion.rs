@@ -32,6 +32,8 @@ pub(super) fn discreet(event: Event, secrets: &Redactor) -> Event {
         | Event::Replied(Err(_))
         | Event::Interrupt
         | Event::Stop(_)
+        | Event::TaskInSight
+        | Event::TaskTaken
         | Event::PatienceOver) => other,
     }
 }

@@ -31,6 +31,10 @@ pub(crate) enum Event {
     Interrupt,
     /// The agent is to end.
     Stop(Stop),
+    /// There is a task that this agent would take by itself.
+    TaskInSight,
+    /// Taking it is over; if it was taken, it comes as mail.
+    TaskTaken,
     /// Patience with the running tool is over.
     PatienceOver,
 }
@@ -87,6 +91,10 @@ pub(crate) enum Action {
     },
     /// Tell the lead's model something in the program's name.
     TellLead(String),
+    /// Look out for a task to take; answered by `TaskInSight`, as soon as there is one.
+    SeekTask,
+    /// Take the next task that suits; answered by `TaskTaken`.
+    TakeTask,
     /// Tell the lead's program that this agent is idle.
     NotifyIdle(IdleReason),
     /// A shutdown request is open: its answer is awaited.

@@ -15,6 +15,7 @@ pub(crate) mod presence;
 pub(crate) mod progress;
 pub(crate) mod prompt;
 mod resume;
+mod seek;
 pub(crate) mod step;
 
 use crate::bus::{Bus, Outgoing, new_id};
@@ -22,6 +23,7 @@ use crate::llm::{Delta, ModelError, Provider, Redactor, Veil};
 use crate::os::Clock;
 use crate::os::failpoint::hit;
 use crate::store::{Drained, Mailbox, Notice};
+use crate::tasks::Tasks;
 use crate::tools::team::{Desk, OpenShutdown};
 use crate::tools::{Call, Registry};
 use crate::wire::AgentName;
@@ -34,6 +36,7 @@ use heart::Heart;
 use memory::Memory;
 use presence::Presence;
 use progress::Progress;
+use seek::Seeker;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -68,6 +71,8 @@ pub(crate) struct Agent {
     pub(crate) desk: Rc<Desk>,
     /// How it writes to others.
     pub(crate) bus: Arc<Bus>,
+    /// The team's task list.
+    pub(crate) tasks: Arc<Tasks>,
     /// Its entry in the roster.
     pub(crate) presence: Presence,
     /// Its signs of life.
@@ -105,9 +110,19 @@ pub(crate) async fn run(
     ready: impl FnOnce(),
 ) -> Finished {
     let (memory, model_error) = (Rc::default(), Rc::default());
+    let seeker = Seeker::new(Arc::clone(&agent.tasks), agent.me.name.clone(), events.clone());
     let (put_off, tool_limit) = (VecDeque::new(), None);
-    let mut running =
-        Running { agent, events, inbound, put_off, work: None, tool_limit, memory, model_error };
+    let mut running = Running {
+        agent,
+        events,
+        inbound,
+        put_off,
+        work: None,
+        tool_limit,
+        seeker,
+        memory,
+        model_error,
+    };
     let ending = match running.resume().await {
         Ok(in_turn) => running.live(in_turn, ready).await,
         Err(ending) => ending,
@@ -132,6 +147,7 @@ struct Running {
     work: Option<JoinHandle<()>>,
     /// How long the last tool may take by its own rules, in seconds.
     tool_limit: Option<u64>,
+    seeker: Seeker,
     memory: Rc<RefCell<Memory>>,
     model_error: Rc<RefCell<Option<ModelError>>>,
 }
@@ -209,6 +225,8 @@ impl Running {
                 self.end_turn(outcome, rounds, report).await?;
             }
             Action::TellLead(text) => self.tell_lead(text).await,
+            Action::SeekTask => self.seeker.seek(),
+            Action::TakeTask => self.seeker.take(),
             Action::NotifyIdle(reason) => self.notify_idle(reason).await,
             Action::OpenShutdown(stop) => {
                 if let Stop::Requested { request_id, by, .. } = stop {

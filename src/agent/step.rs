@@ -8,10 +8,13 @@
 //!                                 └──────────── all calls answered ───────────────┘
 //! ```
 //!
+//! An idle teammate that takes tasks by itself goes through `Claiming` to `Taking`: the task is mail.
+//!
 //! Mail is taken in before every model call and once more after a turn, so that nothing that arrived
 //! meanwhile is slept upon. Being idle is computed from that, it is not an event.
 
 mod banter;
+mod stop;
 mod turn;
 
 pub(super) use turn::DISK_FULL;
@@ -22,19 +25,21 @@ use crate::llm::ModelError;
 use crate::tools::{Call, ToolError};
 use crate::wire::AgentName;
 use crate::wire::chat::{Reply, StopReason};
-use crate::wire::message::{Body, IdleReason, Message, Outcome};
+use crate::wire::message::{IdleReason, Message, Outcome};
 use crate::wire::roster::Status;
 use crate::wire::transcript::Entry;
 use banter::{Banter, Reason};
 use std::collections::VecDeque;
 use turn::{
-    CONTEXT_FULL, CUT_OFF, STOPPED, Turn, WINDING_DOWN, WindDown, answer, call_of,
-    is_message_to_lead, shutdown_note, wants_shutdown,
+    CONTEXT_FULL, CUT_OFF, Turn, WINDING_DOWN, WindDown, answer, call_of, is_message_to_lead,
+    shutdown_note, wants_shutdown,
 };
 
 #[derive(Debug)]
 enum Phase {
     Idle,
+    /// A task is being taken from the list.
+    Claiming,
     Taking(Option<Turn>),
     Thinking(Turn),
     Acting(Turn, Call),
@@ -57,6 +62,17 @@ pub(crate) struct Identity {
     pub(crate) max_rounds: u32,
     /// Turns that colleagues may give each other without anything being done.
     pub(crate) max_exchanges: u32,
+    /// Where its work comes from.
+    pub(crate) initiative: Initiative,
+}
+
+/// Where an agent's work comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Initiative {
+    /// From mail and prompts only.
+    Asked,
+    /// When it is idle, from the task list too.
+    TakesTasks,
 }
 
 /// The machine.
@@ -114,6 +130,8 @@ impl Machine {
             Event::ToolEnded(result) => self.on_tool_ended(result, &mut todo),
             Event::Interrupt => self.on_interrupt(&mut todo),
             Event::Stop(stop) => self.on_stop(stop, &mut todo),
+            Event::TaskInSight => self.on_task_in_sight(&mut todo),
+            Event::TaskTaken => self.on_task_taken(&mut todo),
             Event::PatienceOver => self.on_patience_over(&mut todo),
         }
         todo
@@ -128,6 +146,7 @@ impl Machine {
         match self.take_phase() {
             Phase::Taking(turn) => Some(TakenFor(turn)),
             other @ (Phase::Idle
+            | Phase::Claiming
             | Phase::Thinking(_)
             | Phase::Acting(..)
             | Phase::Leaving(..)
@@ -143,6 +162,7 @@ impl Machine {
         match self.take_phase() {
             Phase::Thinking(turn) => Some(turn),
             other @ (Phase::Idle
+            | Phase::Claiming
             | Phase::Taking(_)
             | Phase::Acting(..)
             | Phase::Leaving(..)
@@ -160,7 +180,25 @@ impl Machine {
                 todo.push(Action::Drain);
             }
             Phase::Taking(_) | Phase::Acting(..) => self.mail_again = true,
-            Phase::Thinking(_) | Phase::Leaving(..) | Phase::Over => {}
+            Phase::Claiming | Phase::Thinking(_) | Phase::Leaving(..) | Phase::Over => {}
+        }
+    }
+
+    /// The roster says "working" before the task is claimed: at no moment does the team look as if
+    /// everything were done.
+    fn on_task_in_sight(&mut self, todo: &mut Vec<Action>) {
+        if matches!(self.phase, Phase::Idle) {
+            self.phase = Phase::Claiming;
+            self.published_idle = false;
+            todo.push(Action::Publish(Status::Working, Some("task".into())));
+            todo.push(Action::TakeTask);
+        }
+    }
+
+    fn on_task_taken(&mut self, todo: &mut Vec<Action>) {
+        if matches!(self.phase, Phase::Claiming) {
+            self.phase = Phase::Taking(None);
+            todo.push(Action::Drain);
         }
     }
 
@@ -258,6 +296,9 @@ impl Machine {
         }
         todo.push(Action::Show(Progress::Idle));
         self.phase = Phase::Idle;
+        if self.me.initiative == Initiative::TakesTasks {
+            todo.push(Action::SeekTask);
+        }
     }
 
     fn think(&mut self, mut turn: Turn, todo: &mut Vec<Action>) {
@@ -386,7 +427,11 @@ impl Machine {
         let (mut turn, call, leaving) = match self.take_phase() {
             Phase::Acting(turn, call) => (turn, call, false),
             Phase::Leaving(turn, call) => (turn, call, true),
-            other @ (Phase::Idle | Phase::Taking(_) | Phase::Thinking(_) | Phase::Over) => {
+            other @ (Phase::Idle
+            | Phase::Claiming
+            | Phase::Taking(_)
+            | Phase::Thinking(_)
+            | Phase::Over) => {
                 self.phase = other;
                 return;
             }
@@ -464,99 +509,6 @@ impl Machine {
         let report = untold.then(|| text.clone());
         todo.push(Action::EndTurn { outcome, rounds, report });
         todo.push(Action::Show(Progress::TurnEnded { outcome, text }));
-    }
-
-    fn leave(&mut self, stop: Stop, todo: &mut Vec<Action>) {
-        todo.push(Action::Publish(Status::Stopping, None));
-        todo.push(Action::Exit(Ending::Stopped(stop)));
-        self.phase = Phase::Over;
-    }
-
-    fn on_interrupt(&mut self, todo: &mut Vec<Action>) {
-        match self.take_phase() {
-            Phase::Thinking(turn) => {
-                todo.push(Action::Cancel);
-                let content = "the user interrupted this turn".into();
-                todo.push(Action::Record(Entry::Note { content }));
-                self.finish(turn, Outcome::Interrupted, todo);
-            }
-            Phase::Acting(mut turn, call) => {
-                todo.push(Action::Cancel);
-                let why = "interrupted by the user; what it had done until then stands";
-                answer(&call, why.into(), true, todo);
-                turn.refuse_calls("not run: the user interrupted this turn", todo);
-                self.finish(turn, Outcome::Interrupted, todo);
-            }
-            Phase::Taking(Some(turn)) => {
-                self.phase = Phase::Taking(Some(Turn { interrupted: true, ..turn }));
-            }
-            other @ (Phase::Idle | Phase::Taking(None) | Phase::Leaving(..) | Phase::Over) => {
-                self.phase = other;
-            }
-        }
-    }
-
-    fn on_stop(&mut self, stop: Stop, todo: &mut Vec<Action>) {
-        match self.take_phase() {
-            Phase::Over => {}
-            Phase::Idle | Phase::Taking(None) => self.leave(stop, todo),
-            Phase::Taking(Some(mut turn)) => {
-                turn.refuse_calls(STOPPED, todo);
-                self.finish_leaving(turn, stop, todo);
-            }
-            Phase::Thinking(turn) => {
-                todo.push(Action::Cancel);
-                self.finish_leaving(turn, stop, todo);
-            }
-            Phase::Acting(turn, call) if stop == Stop::LeadLost => {
-                todo.push(Action::StartPatience);
-                self.phase = Phase::Leaving(turn, call);
-            }
-            Phase::Acting(turn, call) | Phase::Leaving(turn, call) => {
-                self.abandon(turn, &call, stop, todo);
-            }
-        }
-    }
-
-    fn on_patience_over(&mut self, todo: &mut Vec<Action>) {
-        match self.take_phase() {
-            Phase::Leaving(turn, call) => self.abandon(turn, &call, Stop::LeadLost, todo),
-            other @ (Phase::Idle
-            | Phase::Taking(_)
-            | Phase::Thinking(_)
-            | Phase::Acting(..)
-            | Phase::Over) => self.phase = other,
-        }
-    }
-
-    fn abandon(&mut self, mut turn: Turn, call: &Call, stop: Stop, todo: &mut Vec<Action>) {
-        todo.push(Action::Cancel);
-        let why = "ended before it was done: the agent was stopped; its effect is unknown";
-        answer(call, why.into(), true, todo);
-        turn.refuse_calls(STOPPED, todo);
-        self.finish_leaving(turn, stop, todo);
-    }
-
-    /// A shutdown request that binds this life of the agent; others are logged and shown only.
-    fn shutdown_asked(&self, message: &Message, todo: &mut Vec<Action>) -> Option<Stop> {
-        let Body::ShutdownRequest { reason, .. } = &message.body else { return None };
-        let bound = message.incarnation.as_deref() == Some(self.me.incarnation.as_str())
-            && matches!(message.from.as_str(), "lead" | "user")
-            && !self.me.name.is_lead();
-        match &message.request_id {
-            Some(request_id) if bound => Some(Stop::Requested {
-                request_id: request_id.clone(),
-                by: message.from.clone(),
-                reason: reason.clone().unwrap_or_else(|| message.content.clone()),
-            }),
-            _ => {
-                let from = &message.from;
-                todo.push(Action::Log(format!(
-                    "a shutdown_request from {from} that does not bind this life was not acted on"
-                )));
-                None
-            }
-        }
     }
 }
 

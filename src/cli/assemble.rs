@@ -5,7 +5,7 @@ use crate::agent::heart::Heart;
 use crate::agent::presence::Presence;
 use crate::agent::progress::Progress;
 use crate::agent::prompt::{Briefing, system_prompt};
-use crate::agent::step::Identity;
+use crate::agent::step::{Identity, Initiative};
 use crate::agent::{Agent, Finished};
 use crate::bus::Bus;
 use crate::error::{Exit, Failure};
@@ -19,7 +19,9 @@ use crate::store::{
     Drained, LifeRecord, MailPolicy, Mailbox, Settled, StoreError, TeamDir, Transcript, inbox,
 };
 use crate::supervise::hello::Rules;
+use crate::tasks::Tasks;
 use crate::tools::Registry;
+use crate::tools::tasks::add_task_tools;
 use crate::tools::team::{Desk, TeamOps, add_team_tools};
 use crate::tools::work::{CommandEnvironment, add_work_tools};
 use crate::wire::AgentName;
@@ -47,6 +49,7 @@ pub(super) struct Parts {
     /// Carried by every command it runs, so that none can outlive it unseen.
     pub(super) marker: String,
     pub(super) bus: Arc<Bus>,
+    pub(super) tasks: Arc<Tasks>,
     pub(super) mailbox: Mailbox,
     pub(super) provider: Rc<dyn Provider>,
     pub(super) rules: Rules,
@@ -72,6 +75,8 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         Failure::new(Exit::Failure, what, why.to_string(), "check the folder's permissions")
     })?;
     add_team_tools(&mut tools, &desk, parts.ops.as_ref());
+    add_task_tools(&mut tools, &desk, &parts.tasks);
+    let takes_tasks = parts.rules.auto_claim && !parts.name.is_lead();
     let briefing = Briefing {
         name: parts.name.clone(),
         instructions: team.role_instructions(&parts.role),
@@ -83,6 +88,7 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         incarnation: parts.incarnation.clone(),
         max_rounds: parts.rules.max_rounds,
         max_exchanges: parts.rules.max_exchanges,
+        initiative: if takes_tasks { Initiative::TakesTasks } else { Initiative::Asked },
     };
     let heart = Heart::new(
         &team,
@@ -101,6 +107,7 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         tools: Rc::new(tools),
         desk,
         bus: parts.bus,
+        tasks: parts.tasks,
         presence,
         heart,
         role: parts.role,

@@ -16,6 +16,7 @@ mod out;
 mod provider;
 mod send;
 mod stop;
+mod task;
 mod teammate;
 mod transcript;
 
@@ -81,6 +82,7 @@ fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failure> 
         Command::Broadcast(args) => send::broadcast(&context, args),
         Command::Inbox(args) => inbox::run(&context, &args),
         Command::Stop(args) => stop::run(&context, &args),
+        Command::Task(args) => task::run(&context, args),
         Command::Log(args) => log::run(&context, &args),
         Command::Transcript(args) => transcript::run(&context, &args),
         Command::Config(args) => config::run(&context, &args),

@@ -22,6 +22,7 @@ use crate::settings::model::{Credentials, ModelChoice};
 use crate::settings::{Flags, model};
 use crate::store::{Fsync, LifeLock, LifeRecord, TeamDir, roster, transcript};
 use crate::supervise::hello::{self, Answer, Hello, Rules};
+use crate::tasks::Tasks;
 use crate::ui::live::Live;
 use crate::wire::AgentName;
 use crate::wire::roster::{ExitCause, StartedBy, Status, UsageCount};
@@ -138,6 +139,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     hit("child.opened");
     let (events, inbound) = mpsc::unbounded_channel();
     let parts = Parts {
+        tasks: Arc::new(Tasks::new(Arc::clone(&bus), Arc::new(SystemClock))),
         name: start.name.clone(),
         role: start.role.clone(),
         occasion: start.occasion.clone(),

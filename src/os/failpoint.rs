@@ -20,7 +20,7 @@ pub const ENABLED: bool = cfg!(any(debug_assertions, feature = "failpoints"));
 pub const VARIABLE: &str = "TEAM_FAILPOINTS";
 
 /// Every place, by what is going on there.
-pub const POINTS: [&str; 85] = [
+pub const POINTS: [&str; 88] = [
     // Writing to somebody's inbox.
     "send.locked",
     "send.opened",
@@ -61,6 +61,10 @@ pub const POINTS: [&str; 85] = [
     "replace.written",
     "replace.renamed",
     "looked.read",
+    // The task list.
+    "tasks.locked",
+    "tasks.counted",
+    "tasks.stored",
     // A name.
     "life.locked",
     "life.written",

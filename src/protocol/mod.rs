@@ -7,4 +7,5 @@ pub(crate) mod ctrl_c;
 pub(crate) mod ladder;
 pub(crate) mod pace;
 pub(crate) mod restart;
+pub(crate) mod tasks;
 pub(crate) mod vigil;

@@ -87,6 +87,8 @@ pub(crate) struct Settings {
     pub(crate) max_exchanges: Setting<u32>,
     /// Messages that one agent's model may send in a minute.
     pub(crate) max_sends: Setting<usize>,
+    /// Whether idle teammates take tasks by themselves.
+    pub(crate) auto_claim: Setting<bool>,
     /// `provider/name` of the model, if anything names one.
     pub(crate) model: Setting<Option<String>>,
 }
@@ -111,6 +113,7 @@ struct Layer {
     hung_after: Option<u64>,
     max_exchanges: Option<u32>,
     max_sends: Option<usize>,
+    auto_claim: Option<bool>,
     model: Option<String>,
 }
 
@@ -149,6 +152,7 @@ impl Settings {
             hung_after: pick(&layers, "hung_after", |layer| layer.hung_after, 60),
             max_exchanges: pick(&layers, "max_exchanges", |layer| layer.max_exchanges, 30),
             max_sends: pick(&layers, "max_sends", |layer| layer.max_sends, 120),
+            auto_claim: pick(&layers, "auto_claim", |layer| layer.auto_claim, false),
             model: pick(&layers, "model", |layer| layer.model.clone().map(Some), None),
         };
         settings.check()
@@ -173,6 +177,7 @@ impl Settings {
             row("hung_after", &self.hung_after, ToString::to_string),
             row("max_exchanges", &self.max_exchanges, ToString::to_string),
             row("max_sends", &self.max_sends, ToString::to_string),
+            row("auto_claim", &self.auto_claim, ToString::to_string),
             row("model", &self.model, |model| model.clone().unwrap_or_else(|| "(none)".into())),
         ]
     }
@@ -251,6 +256,7 @@ fn from_environment(environment: &Environment) -> Result<Layer, Failure> {
         })
     }
     Ok(Layer {
+        auto_claim: word(environment, "auto_claim", &[true, false])?,
         max_teammates: number(environment, "max_teammates")?,
         max_rounds: number(environment, "max_rounds")?,
         max_message_bytes: number(environment, "max_message_bytes")?,
@@ -324,6 +330,8 @@ mod tests {
         assert!(failure.what.contains("settings.toml line 2"), "{failure}");
         assert!(failure.why.contains("max_rouns"), "{failure}");
         assert!(load(&[("TEAM_FSYNC", "maybe")], "").is_err());
+        assert!(load(&[("TEAM_AUTO_CLAIM", "maybe")], "").is_err());
+        assert!(load(&[("TEAM_AUTO_CLAIM", "true")], "").unwrap().auto_claim.value);
         let failure = load(&[("TEAM_RESTART", "on crash")], "").unwrap_err();
         assert!(failure.why.contains("never, on-crash, always"), "{failure}");
         assert!(load(&[], "max_rounds = 0").is_err());

@@ -14,12 +14,14 @@
 //!   dead/.claim/NAME.GEN      a claim that could not be taken in at all, as it was
 //!   transcript/NAME.jsonl     {"kind","at",…}; a line of kind "mail" acknowledges its message
 //!   transcript/archive/NAME-N.jsonl   earlier conversations, N counts up
-//!   tasks/                    the task list
+//!   tasks/ID.json             one task; replaced whole under tasks/.lock/list, which is stirred after it
+//!   tasks/ID.json.bad-N       one that could not be read, put aside
 //!   run/NAME.lock             held (flock) for life; content: who holds it, for information
 //!   run/.state/               config.lock (side lock of the roster), NAME.gen (counter of claims),
 //!                             NAME.attempts (deliveries that did not end), NAME.bell (pipe, where
 //!                             file events are not to be had), NAME.beat (signs of life),
-//!                             NAME.looked (how far a person has read), reserve (room for the end)
+//!                             NAME.looked (how far a person has read), tasks.last (last task id),
+//!                             reserve (room for the end)
 //!   log/NAME.jsonl, log/.err/NAME     structured log; what a spawned member printed
 //! ```
 //!
@@ -57,6 +59,7 @@ pub mod roster;
 mod seen;
 pub mod selftest;
 pub mod tail;
+pub mod tasks;
 mod teamdir;
 pub mod transcript;
 mod wake;

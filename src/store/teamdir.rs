@@ -5,13 +5,14 @@ use super::atomic::{self, Fsync};
 use super::lock::{LOCK_LIMIT, exclusive};
 use crate::os::file::{Access, At, FileError, check_owner, open_or_create};
 use crate::wire::AgentName;
+use crate::wire::task::TaskId;
 use std::fs::{self, DirBuilder, File, Metadata, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Folders a team folder has from the start.
-const FOLDERS: [&str; 12] = [
+const FOLDERS: [&str; 13] = [
     "inbox",
     "inbox/.lock",
     "inbox/.claim",
@@ -20,6 +21,7 @@ const FOLDERS: [&str; 12] = [
     "transcript",
     "transcript/archive",
     "tasks",
+    "tasks/.lock",
     "run",
     "run/.state",
     "log",
@@ -194,6 +196,21 @@ impl TeamDir {
     /// The task list.
     pub fn tasks(&self) -> PathBuf {
         self.root.join("tasks")
+    }
+
+    /// One task.
+    pub fn task(&self, id: TaskId) -> PathBuf {
+        self.root.join(format!("tasks/{id}.json"))
+    }
+
+    /// Side lock of the task list; its attributes change with the list.
+    pub fn tasks_lock(&self) -> PathBuf {
+        self.root.join("tasks/.lock/list")
+    }
+
+    /// The last id that a task was given.
+    pub fn last_task(&self) -> PathBuf {
+        self.state("tasks.last")
     }
 
     /// All life locks.

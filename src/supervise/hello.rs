@@ -74,6 +74,8 @@ pub(crate) struct Rules {
     pub(crate) max_sends: usize,
     /// How often a busy agent gives a sign of life.
     pub(crate) beat_every: Duration,
+    /// Whether idle teammates take tasks by themselves.
+    pub(crate) auto_claim: bool,
 }
 
 /// The teammate's words.

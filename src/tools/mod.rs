@@ -9,6 +9,7 @@ mod containment;
 mod environment;
 mod files;
 mod output;
+pub(crate) mod tasks;
 pub(crate) mod team;
 pub(crate) mod work;
 mod workspace;

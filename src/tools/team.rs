@@ -92,6 +92,11 @@ impl Desk {
         )))
     }
 
+    /// Whose desk it is.
+    pub(super) fn me(&self) -> &AgentName {
+        &self.me
+    }
+
     /// Mail was taken in.
     pub(crate) fn take_note(&self, message: &Map<String, Value>) {
         self.recent.borrow_mut().push(message.clone());
@@ -156,7 +161,12 @@ async fn off_thread<T: Send + 'static>(
     }
 }
 
-fn spec(name: &str, description: &str, properties: &Value, required: &[&str]) -> ToolSpec {
+pub(super) fn spec(
+    name: &str,
+    description: &str,
+    properties: &Value,
+    required: &[&str],
+) -> ToolSpec {
     let input_schema = json!({
         "type": "object",
         "properties": properties,
@@ -166,7 +176,7 @@ fn spec(name: &str, description: &str, properties: &Value, required: &[&str]) ->
     ToolSpec { name: name.into(), description: description.into(), input_schema }
 }
 
-fn text_property(description: &str) -> Value {
+pub(super) fn text_property(description: &str) -> Value {
     json!({ "type": "string", "description": description })
 }
 

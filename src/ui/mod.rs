@@ -17,5 +17,6 @@ pub(crate) mod messages;
 pub(crate) mod plain;
 pub(crate) mod roster;
 pub(crate) mod style;
+pub(crate) mod tasks;
 pub(crate) mod transcript;
 pub(crate) mod view;

@@ -10,6 +10,7 @@ pub mod name;
 pub mod open;
 pub mod restart;
 pub mod roster;
+pub mod task;
 pub mod transcript;
 
 pub use name::{AgentName, NameError};

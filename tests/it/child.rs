@@ -7,6 +7,7 @@
 use agent_team::store::inbox::{self, Lane, SendPolicy};
 use agent_team::store::life::{LifeLock, LifeRecord};
 use agent_team::store::mailbox::{Drained, MailPolicy, Mailbox, Settled};
+use agent_team::store::tasks::TaskList;
 use agent_team::store::{Fsync, SharedClock, SystemClock, TeamDir, Transcript};
 use agent_team::store::{failpoint, lock, roster};
 use agent_team::wire::AgentName;
@@ -37,6 +38,8 @@ pub(crate) enum Job {
     StopWithLock { path: PathBuf },
     /// Adds one to `alice`'s restarts so many times.
     Count { times: u32 },
+    /// Puts so many tasks on the list.
+    AddTasks { times: u32 },
     /// Sends until it fails, and says how.
     SendUntilRefused { to: String, bytes: usize },
     /// Says how it is woken, and when it was.
@@ -185,6 +188,16 @@ pub(crate) fn work() -> bool {
                     roster.member_mut("alice").unwrap().restarts += 1;
                 })
                 .unwrap();
+            }
+        }
+        Job::AddTasks { times } => {
+            let mut list = TaskList::of(&dir, Fsync::Always);
+            for _ in 0..times {
+                let made = list.change(|_, next| {
+                    let text = format!(r#"{{"id":"{next}","subject":"task {next}"}}"#);
+                    (vec![serde_json::from_str(&text).unwrap()], next)
+                });
+                println!("> {}", made.unwrap());
             }
         }
         Job::SendUntilRefused { to, bytes } => {
@@ -387,7 +400,9 @@ fn wait(mailbox: &Mailbox, watch: Watch, pause: Duration) -> bool {
 fn live(dir: &TeamDir, name: &str) {
     let name = AgentName::mailbox(name).unwrap();
     let start = Instant::now();
-    match LifeLock::take(dir, &name, LifeRecord::of_this_process()) {
+    let incarnation = std::process::id().to_string();
+    let record = LifeRecord { incarnation, ..LifeRecord::of_this_process() };
+    match LifeLock::take(dir, &name, record) {
         Ok(lock) => {
             println!("> won");
             std::io::stdin().read_to_end(&mut Vec::new()).unwrap();

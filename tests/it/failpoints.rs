@@ -94,7 +94,7 @@ fn death(point: &'static str, kill: u64, seed: u64) -> Death {
         "spawn" | "lead" | "reap" | "stop" => "lead",
         "looked" => "team",
         "config" | "replace" | "life" => one_of(&AGENTS),
-        "send" | "tool" | "turn" if !matches!(point, "turn.idle" | "turn.resumed") => {
+        "send" | "tasks" | "tool" | "turn" if !matches!(point, "turn.idle" | "turn.resumed") => {
             one_of(&["alice", "bob"])
         }
         // Alice's inbox is put right by whoever opens it next.
@@ -141,7 +141,8 @@ fn scripts(round: u64) -> Vec<Value> {
     for (me, other) in [("alice", "bob"), ("bob", "alice")] {
         let ran = |n: u32| bash(&format!("echo {n} >> ran.{me}"));
         lines.push(calls(me, &[send(me, other, 0), ran(0), send(me, "lead", 0)]));
-        lines.push(calls(me, &[ran(1), send(me, other, 1), send(me, "lead", 1)]));
+        let task = ("create_task", json!({ "subject": format!("a wish of {me}") }));
+        lines.push(calls(me, &[task, ran(1), send(me, other, 1), send(me, "lead", 1)]));
         lines.push(says(me, &format!("{me} has done it all")));
     }
     lines

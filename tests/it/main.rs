@@ -49,6 +49,8 @@ mod stopping;
 mod storms;
 mod syscalls;
 mod talk;
+mod task_work;
+mod tasks;
 mod terminal;
 mod tidy;
 mod whole_team;

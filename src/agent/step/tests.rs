@@ -11,6 +11,7 @@ fn machine(name: &str) -> Machine {
         incarnation: "i1".into(),
         max_rounds: 5,
         max_exchanges: 30,
+        initiative: Initiative::Asked,
     };
     let (mut machine, first) = Machine::start(me, false);
     assert_eq!(first, [Action::Drain]);
@@ -312,4 +313,48 @@ proptest! {
             }
         }
     }
+}
+
+fn taker() -> Machine {
+    let me = Identity {
+        name: AgentName::member("alice").unwrap(),
+        incarnation: "i1".into(),
+        max_rounds: 5,
+        max_exchanges: 30,
+        initiative: Initiative::TakesTasks,
+    };
+    let (mut machine, _) = Machine::start(me, false);
+    let rested = machine.step(Event::Drained(vec![]));
+    assert_eq!(rested.last(), Some(&Action::SeekTask));
+    machine
+}
+
+#[test]
+fn an_idle_agent_that_takes_tasks_works_before_it_claims() {
+    let mut alice = taker();
+    let working = Action::Publish(Status::Working, Some("task".into()));
+    assert_eq!(alice.step(Event::TaskInSight), [working, Action::TakeTask]);
+    assert_eq!(alice.step(Event::TaskInSight), []);
+    assert_eq!(alice.step(Event::Mail), []);
+    assert_eq!(alice.step(Event::TaskTaken), [Action::Drain]);
+    let mut lost = taker();
+    lost.step(Event::TaskInSight);
+    lost.step(Event::TaskTaken);
+    let rested = lost.step(Event::Drained(vec![]));
+    assert!(rested.contains(&Action::Publish(Status::Idle, None)), "another one took it");
+    assert_eq!(rested.last(), Some(&Action::SeekTask));
+    let woken = alice.step(Event::Drained(vec![mail("message", "system")]));
+    assert_eq!(woken.last(), Some(&Action::CallModel));
+    assert_eq!(alice.step(Event::TaskInSight), [], "it is at work");
+    let mut leaving = taker();
+    leaving.step(Event::TaskInSight);
+    let left = leaving.step(Event::Stop(Stop::AtOnce));
+    assert!(has(&left, |action| matches!(action, Action::Exit(_))));
+}
+
+#[test]
+fn others_do_not_look_for_tasks() {
+    let mut alice = machine("alice");
+    alice.step(Event::Mail);
+    assert!(!alice.step(Event::Drained(vec![])).contains(&Action::SeekTask));
 }

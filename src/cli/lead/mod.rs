@@ -32,6 +32,7 @@ use crate::store::life::LifeError;
 use crate::store::{LifeRecord, Mailbox, TeamDir};
 use crate::supervise::takedown::Departure;
 use crate::supervise::{Mending, Plan, Supervisor};
+use crate::tasks::Tasks;
 use crate::ui;
 use crate::ui::plain::Format;
 use crate::wire::AgentName;
@@ -43,6 +44,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc;
+use watchdog::Source;
 
 /// The only permission mode of this version.
 pub(super) const MODE: &str = "bypass";
@@ -202,6 +204,8 @@ fn describe(why: &LifeError, record: Option<&LifeRecord>) -> String {
 struct Seat {
     team: TeamDir,
     bus: Arc<Bus>,
+    tasks: Arc<Tasks>,
+    source: Source,
     supervisor: Rc<Supervisor>,
     agent: Agent,
     events: Events,
@@ -253,11 +257,15 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     keep_reserve(team);
     let place = place::enter(&bus, &start, &incarnation, earlier).await?;
     super::assemble::ensure_inbox(team, &AgentName::user())?;
+    let tasks = Arc::new(Tasks::new(Arc::clone(&bus), Arc::new(SystemClock)));
+    let released = tasks.release_abandoned();
+    tracing::info!(?released, "looked for tasks of the dead");
     let conversation = place.conversation.as_deref().unwrap_or(&incarnation);
     let own = Life { incarnation: &incarnation, conversation };
     let provider = provider_for(&start.model, &start.credentials, &me, own)?;
     let supervisor = Supervisor::new(Plan {
         bus: Arc::clone(&bus),
+        tasks: Arc::clone(&tasks),
         clock: Rc::new(SystemClock),
         program: TeammateProgram::find().map_err(|why| {
             let hint = "install `team`, `lead` and `teammate` side by side";
@@ -293,6 +301,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         incarnation,
         marker,
         bus: Arc::clone(&bus),
+        tasks: Arc::clone(&tasks),
         mailbox,
         provider,
         rules,
@@ -305,12 +314,15 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         }),
     };
     let agent = assemble(parts, &context.environment)?;
+    let source = if rules.auto_claim { Source::Tasks(Arc::clone(&tasks)) } else { Source::Mail };
     tracing::info!(model = %start.model, "lead started");
     supervisor.resume(&place.returning).await.map_err(store_failure)?;
     tokio::task::spawn_local(Rc::clone(&supervisor).keep_watch());
     let seat = Seat {
         team: team.clone(),
         bus,
+        tasks,
+        source,
         supervisor,
         agent,
         events,
