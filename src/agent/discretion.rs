@@ -31,6 +31,8 @@ pub(super) fn discreet(event: Event, secrets: &Redactor) -> Event {
         other @ (Event::Mail
         | Event::Drained(_)
         | Event::DrainFailed(_)
+        | Event::DiskFull
+        | Event::TeamGone(_)
         | Event::Replied(Err(_))
         | Event::Compacted(Err(_))
         | Event::Interrupt

@@ -16,8 +16,12 @@ pub(crate) enum Event {
     Mail,
     /// Mail was taken in (perhaps none); it stands in the transcript.
     Drained(Vec<Message>),
-    /// Taking mail in failed (disk full, folder gone); it will be tried again.
+    /// Taking mail in failed; it will be tried again.
     DrainFailed(String),
+    /// Mail cannot be taken in before there is room on the disk.
+    DiskFull,
+    /// The team folder was removed or replaced.
+    TeamGone(String),
     /// The person at this agent's terminal said something.
     Prompt(String),
     /// The model answered, or gave up.

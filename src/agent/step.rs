@@ -17,6 +17,8 @@ mod banter;
 mod stop;
 mod turn;
 
+pub(super) use turn::DISK_FULL;
+
 use super::compact::Compacted;
 use super::event::{Action, Ending, Event, Stop};
 use super::progress::Progress;
@@ -118,6 +120,11 @@ impl Machine {
             Event::Mail => self.on_mail(&mut todo),
             Event::Drained(mail) => self.on_drained(&mail, &mut todo),
             Event::DrainFailed(why) => self.on_drain_failed(&why, &mut todo),
+            Event::DiskFull => {
+                self.published_idle = false;
+                todo.push(Action::Publish(Status::Waiting, Some(DISK_FULL.into())));
+            }
+            Event::TeamGone(why) => self.on_team_gone(why, &mut todo),
             Event::Prompt(text) => self.on_prompt(text, &mut todo),
             Event::Replied(Ok(reply)) => self.on_reply(reply, &mut todo),
             Event::Compacted(Ok(compacted)) => self.on_compacted(compacted, &mut todo),
@@ -337,6 +344,13 @@ impl Machine {
                 self.phase = Phase::Idle;
             }
         }
+    }
+
+    /// Whatever is written now reaches nobody.
+    fn on_team_gone(&mut self, why: String, todo: &mut Vec<Action>) {
+        self.phase = Phase::Over;
+        todo.push(Action::Cancel);
+        todo.push(Action::Exit(Ending::Broken(why)));
     }
 
     fn on_reply(&mut self, reply: Reply, todo: &mut Vec<Action>) {

@@ -171,6 +171,13 @@ pub(super) fn ensure_inbox(team: &TeamDir, name: &AgentName) -> Result<(), Failu
     })
 }
 
+/// Keeps room on the disk for the end of the team.
+pub(super) fn keep_reserve(team: &TeamDir) {
+    if let Err(why) = team.keep_reserve() {
+        tracing::warn!(%why, "no room is kept for the end; the disk is nearly full");
+    }
+}
+
 /// Takes a name for this process.
 pub(super) fn take_name(
     team: &TeamDir,

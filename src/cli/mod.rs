@@ -6,6 +6,7 @@ mod assemble;
 mod backoff;
 mod config;
 mod context;
+mod failpoints;
 mod heed;
 mod inbox;
 mod init;
@@ -73,6 +74,7 @@ pub fn main(program: Program) -> ExitCode {
 }
 
 fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failure> {
+    failpoints::arm(&arguments.command, &environment)?;
     let context = Context::new(&arguments.common, environment)?;
     match arguments.command {
         Command::Lead(args) => lead::run(&context, &args),

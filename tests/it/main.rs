@@ -4,6 +4,7 @@
 #![cfg(test)]
 
 mod bad_files;
+mod bad_mail;
 mod bus;
 mod by_hand;
 mod cast;
@@ -13,8 +14,11 @@ mod choice;
 mod compaction;
 mod completions;
 mod crew;
+mod disk_full;
 mod docs;
 mod escapes;
+mod events;
+mod failpoints;
 mod fake;
 mod faults;
 mod golden;
@@ -48,6 +52,7 @@ mod spawn_faults;
 mod spawning;
 mod stopping;
 mod storms;
+mod syscalls;
 mod talk;
 mod task_work;
 mod tasks;

@@ -63,6 +63,8 @@ impl Turn {
     }
 }
 
+/// What an agent does that waits for room.
+pub(in crate::agent) const DISK_FULL: &str = "disk full";
 pub(super) const WINDING_DOWN: &str =
     "not run: you are being shut down; finish with a short report";
 pub(super) const STOPPED: &str = "not run: the agent was stopped";

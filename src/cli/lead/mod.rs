@@ -9,10 +9,11 @@ mod watchdog;
 
 use super::args::LeadArgs;
 use super::assemble::{
-    LETTING_GO, Parts, assemble, block_on, broken, fresh_word, last_mail, let_go, open_mailbox,
-    redactor, start_log, take_name,
+    LETTING_GO, Parts, assemble, block_on, broken, fresh_word, keep_reserve, last_mail, let_go,
+    open_mailbox, redactor, start_log, take_name,
 };
 use super::context::{Context, open_bus, rules, store_failure};
+use super::failpoints;
 use super::heed::Heed;
 use super::local;
 use super::provider::{Life, provider_for};
@@ -22,6 +23,7 @@ use crate::agent::{self, Agent, Events};
 use crate::bus::Bus;
 use crate::error::{Exit, Failure};
 use crate::llm::ModelError;
+use crate::os::failpoint::hit;
 use crate::os::program::{self, TeammateProgram};
 use crate::os::{SystemClock, descendants, limits};
 use crate::protocol::restart::Limits;
@@ -258,6 +260,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     adopt_orphans();
     limits::raise_descriptors();
     keep_secrets(&start.credentials);
+    keep_reserve(team);
     let place = place::enter(&bus, &start, &incarnation, earlier).await?;
     super::assemble::ensure_inbox(team, &AgentName::user())?;
     let tasks = Arc::new(Tasks::new(Arc::clone(&bus), Arc::new(SystemClock)));
@@ -282,7 +285,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         model: start.model.to_string(),
         mode: MODE.into(),
         credentials: start.credentials.clone(),
-        environment: context.environment.passed_on(),
+        environment: failpoints::passed_on(&context.environment),
         marker: marker.clone(),
         incarnation: Box::new(fresh_word),
     });
@@ -382,7 +385,9 @@ async fn close(supervisor: &Supervisor, ended: Ended, reason: Reason) -> Closed 
             ExitCause::TeamStopped
         }
     };
+    hit("lead.closing");
     let departures = supervisor.stop_all("the team is being stopped", cause).await;
+    hit("lead.alone");
     let last_mail = last_mail(&ended.mailbox).mail.into_iter().map(|mail| mail.message).collect();
     let_go(ended.mailbox, LETTING_GO).await;
     let why = broken(&ended.finished).map(ToOwned::to_owned);
