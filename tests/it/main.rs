@@ -14,6 +14,7 @@ mod choice;
 mod compaction;
 mod completions;
 mod crew;
+mod deaths;
 mod disk_full;
 mod docs;
 mod escapes;
