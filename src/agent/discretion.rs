@@ -28,6 +28,11 @@ pub(super) fn discreet(event: Event, secrets: &Redactor) -> Event {
         | Event::Drained(_)
         | Event::DrainFailed(_)
         | Event::Replied(Err(_))
+        | Event::Judged(_)
+        | Event::Answered(_)
+        | Event::Settled(_)
+        | Event::SetMode(_)
+        | Event::AddRules(_)
         | Event::Interrupt
         | Event::Stop(_)
         | Event::PatienceOver) => other,

@@ -5,7 +5,7 @@
 
 use crate::wire::chat::{Block, ChatMessage, Role};
 use crate::wire::inbox_block::inbox_block;
-use crate::wire::message::{Body, Message};
+use crate::wire::message::Message;
 use crate::wire::transcript::Entry;
 use serde_json::{Map, Value};
 
@@ -88,15 +88,14 @@ impl Memory {
                 }
             }
             Entry::TurnEnd { .. } => self.in_turn = false,
-            Entry::Session { .. } | Entry::Unknown => {}
+            Entry::Session { .. } | Entry::Request { .. } | Entry::Decision(_) | Entry::Unknown => {
+            }
         }
     }
 
     fn push_mail(&mut self, message: &Map<String, Value>) {
-        // Idleness is state in the roster; telling the model of it would cost tokens for nothing.
-        let idle = Message::read(message)
-            .is_ok_and(|message| matches!(message.body, Body::IdleNotification { .. }));
-        if idle {
+        // Telling the model would cost tokens for nothing.
+        if Message::read(message).is_ok_and(|message| message.body.is_for_program()) {
             return;
         }
         let (_, pieces) = self.user_side();

@@ -7,6 +7,7 @@
 
 mod discretion;
 pub(crate) mod event;
+pub(crate) mod gate;
 pub(crate) mod memory;
 pub(crate) mod post;
 pub(crate) mod presence;
@@ -19,17 +20,19 @@ use crate::bus::{Bus, Outgoing, new_id};
 use crate::llm::{Delta, ModelError, Provider, Redactor, Veil};
 use crate::os::Clock;
 use crate::store::{Drained, Mailbox, Notice};
-use crate::tools::team::{Desk, OpenShutdown};
+use crate::tools::team::Desk;
 use crate::tools::{Call, Registry};
 use crate::wire::AgentName;
 use crate::wire::chat::Request;
 use crate::wire::message::{Body, IdleReason, Message, Outcome};
 use crate::wire::transcript::{Entry, Line, Report};
 use event::{Action, Ending, Event, Stop};
+use gate::Gate;
 use memory::Memory;
 use presence::Presence;
 use progress::Progress;
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -55,6 +58,8 @@ pub(crate) struct Agent {
     pub(crate) system: String,
     /// Its tools.
     pub(crate) tools: Rc<Registry>,
+    /// What its calls must pass.
+    pub(crate) gate: Gate,
     /// What it shares with its team tools.
     pub(crate) desk: Rc<Desk>,
     /// How it writes to others.
@@ -92,7 +97,7 @@ pub(crate) async fn run(
     let (memory, model_error) = (Rc::default(), Rc::default());
     let mut running = Running { agent, events, work: None, memory, model_error };
     let ending = match running.resume().await {
-        Ok(in_turn) => running.live(in_turn, inbound, ready).await,
+        Ok(turn) => running.live(turn, inbound, ready).await,
         Err(why) => Ending::Broken(why),
     };
     running.cancel();
@@ -115,32 +120,38 @@ struct Running {
 impl Running {
     async fn live(
         &mut self,
-        in_turn: bool,
+        turn: Option<VecDeque<Call>>,
         mut inbound: UnboundedReceiver<Event>,
         ready: impl FnOnce(),
     ) -> Ending {
         let watch = post::watch(Arc::clone(&self.agent.mailbox), self.events.clone());
         let _watch = AbortOnDrop(tokio::task::spawn_local(watch));
-        let (mut machine, first) = Machine::start(self.agent.me.clone(), in_turn);
+        let (mut machine, first) = Machine::start(self.agent.me.clone(), turn);
         if let Some(ending) = self.perform_all(first).await {
             return ending;
         }
         ready();
         loop {
             let event = tokio::select! {
-                event = inbound.recv() => event,
+                event = inbound.recv() => event.map(|event| vec![event]),
+                () = until(self.agent.gate.due()) => Some(self.expired()),
                 () = until(self.agent.presence.due()) => {
                     let written = self.agent.presence.write().await;
                     note_error(written);
                     continue;
                 }
             };
-            let Some(event) = event else {
+            let Some(events) = event else {
                 return Ending::Broken("the event channel closed".into());
             };
-            let todo = machine.step(discretion::discreet(event, &self.agent.secrets));
-            if let Some(ending) = self.perform_all(todo).await {
-                return ending;
+            for event in events {
+                let event = discretion::discreet(event, &self.agent.secrets);
+                for event in self.heed(event).await {
+                    let todo = machine.step(event);
+                    if let Some(ending) = self.perform_all(todo).await {
+                        return ending;
+                    }
+                }
             }
         }
     }
@@ -166,6 +177,15 @@ impl Running {
             Action::Record(entry) => self.record(entry)?,
             Action::Sync => self.sync().await?,
             Action::CallModel => self.call_model(),
+            Action::Judge(call) => self.judge(&call),
+            Action::Ask(question) => {
+                let (decider, deadline) = self.agent.gate.terms(self.agent.clock.now());
+                let asked = (*question).clone();
+                self.record(Entry::Request { question: asked, decider, deadline })?;
+                self.sync().await?;
+                self.ask(*question).await;
+            }
+            Action::Withdraw(id) => self.withdraw(&id),
             Action::RunTool(call) => self.run_tool(call),
             Action::Cancel => self.cancel(),
             Action::StartPatience => {
@@ -186,7 +206,7 @@ impl Running {
             Action::NotifyIdle(reason) => self.notify_idle(reason).await,
             Action::OpenShutdown(stop) => {
                 if let Stop::Requested { request_id, by, .. } = stop {
-                    self.agent.desk.open_shutdown(OpenShutdown { request_id, by });
+                    self.agent.desk.open_shutdown(request_id, by);
                 }
             }
             Action::Show(progress) => (self.agent.show)(&progress),
@@ -237,7 +257,7 @@ impl Running {
                     let mut messages: Vec<Message> = Vec::with_capacity(drained.mail.len());
                     for mail in drained.mail {
                         let object = mail.object();
-                        if !matches!(mail.message.body, Body::IdleNotification { .. }) {
+                        if !mail.message.body.is_for_program() {
                             desk.take_note(&object);
                         }
                         tracing::info!(

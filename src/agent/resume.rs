@@ -4,14 +4,15 @@ use super::Running;
 use crate::store::transcript;
 use crate::tools::Call;
 use crate::wire::transcript::{Entry, Line};
+use std::collections::VecDeque;
 
 /// Tools whose repetition under the same call id changes nothing: their messages keep their ids.
 const REPEATABLE: [&str; 2] = ["send_message", "broadcast"];
 
 impl Running {
-    /// Reads the transcript into the memory, answers interrupted calls, repeats interrupted sends.
-    /// Tells whether a turn was under way.
-    pub(super) async fn resume(&mut self) -> Result<bool, String> {
+    /// Reads the transcript into the memory, answers interrupted calls, repeats interrupted sends. Of a
+    /// turn that was under way it gives the calls that still are to run.
+    pub(super) async fn resume(&mut self) -> Result<Option<VecDeque<Call>>, String> {
         let name = self.agent.me.name.clone();
         let lines =
             transcript::read_all(self.agent.bus.dir(), &name).map_err(|why| why.to_string())?;
@@ -29,7 +30,19 @@ impl Running {
             self.send_report(*outcome, report.clone()).await;
         }
         let open = self.memory.borrow().open_calls().to_vec();
+        // Where somebody was being asked, the question and what stands behind it come again.
+        let asked = |id: &str| {
+            lines.iter().any(|line| {
+                matches!(&line.entry, Entry::Request { question, .. } if question.tool_use_id == id)
+            })
+        };
+        let asks_again = open.iter().any(|open| !open.started && asked(&open.id));
+        let mut to_run = VecDeque::new();
         for open in open {
+            if asks_again && !open.started {
+                to_run.push_back(Call { id: open.id, name: open.name, input: open.input });
+                continue;
+            }
             let (content, is_error) = if REPEATABLE.contains(&open.name.as_str()) && open.started {
                 let (id, name, input) = (open.id.clone(), open.name.clone(), open.input.clone());
                 match self.agent.tools.call(&Call { id, name, input }).await {
@@ -48,7 +61,7 @@ impl Running {
             let content = "you were restarted in the middle of a turn; go on from here".into();
             self.record(Entry::Note { content })?;
         }
-        Ok(in_turn)
+        Ok(in_turn.then_some(to_run))
     }
 }
 

@@ -12,6 +12,7 @@
 //! meanwhile is slept upon. Being idle is computed from that, it is not an event.
 
 mod turn;
+mod waiting;
 
 use super::event::{Action, Ending, Event, Stop};
 use super::progress::Progress;
@@ -25,14 +26,17 @@ use crate::wire::transcript::Entry;
 use std::collections::VecDeque;
 use turn::{
     CONTEXT_FULL, CUT_OFF, STOPPED, Turn, WINDING_DOWN, WindDown, answer, call_of,
-    is_message_to_lead, shutdown_note, wakes, wants_shutdown,
+    is_message_to_lead, show_mail, shutdown_note, wakes, wants_shutdown,
 };
+use waiting::Wait;
 
 #[derive(Debug)]
 enum Phase {
     Idle,
     Taking(Option<Turn>),
     Thinking(Turn),
+    /// A call is judged, or somebody is asked about it.
+    Waiting(Turn, Wait),
     Acting(Turn, Call),
     /// The lead is gone; only the running tool is waited for.
     Leaving(Turn, Call),
@@ -67,9 +71,10 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// A machine that first takes in its mail; `resumed` when the transcript ends within a turn.
-    pub(crate) fn start(me: Identity, resumed: bool) -> (Self, Vec<Action>) {
-        let turn = resumed.then(Turn::default);
+    /// A machine that first takes in its mail; `resumed` when the transcript ends within a turn:
+    /// its calls that are still to run.
+    pub(crate) fn start(me: Identity, resumed: Option<VecDeque<Call>>) -> (Self, Vec<Action>) {
+        let turn = resumed.map(|calls| Turn { calls, ..Turn::default() });
         let machine = Self {
             me,
             phase: Phase::Taking(turn),
@@ -97,6 +102,10 @@ impl Machine {
             Event::Prompt(text) => self.on_prompt(text, &mut todo),
             Event::Replied(Ok(reply)) => self.on_reply(reply, &mut todo),
             Event::Replied(Err(why)) => self.on_model_error(&why, &mut todo),
+            Event::Judged(judgement) => self.on_judged(judgement, &mut todo),
+            Event::Settled(decision) => self.on_settled(decision, &mut todo),
+            // The gate's business.
+            Event::Answered(_) | Event::SetMode(_) | Event::AddRules(_) => {}
             Event::ToolEnded(result) => self.on_tool_ended(result, &mut todo),
             Event::Interrupt => self.on_interrupt(&mut todo),
             Event::Stop(stop) => self.on_stop(stop, &mut todo),
@@ -115,6 +124,7 @@ impl Machine {
             Phase::Taking(turn) => Some(TakenFor(turn)),
             other @ (Phase::Idle
             | Phase::Thinking(_)
+            | Phase::Waiting(..)
             | Phase::Acting(..)
             | Phase::Leaving(..)
             | Phase::Over) => {
@@ -130,6 +140,7 @@ impl Machine {
             Phase::Thinking(turn) => Some(turn),
             other @ (Phase::Idle
             | Phase::Taking(_)
+            | Phase::Waiting(..)
             | Phase::Acting(..)
             | Phase::Leaving(..)
             | Phase::Over) => {
@@ -140,13 +151,20 @@ impl Machine {
     }
 
     fn on_mail(&mut self, todo: &mut Vec<Action>) {
-        match &self.phase {
+        match &mut self.phase {
             Phase::Idle => {
                 self.phase = Phase::Taking(None);
                 todo.push(Action::Drain);
             }
-            Phase::Taking(_) | Phase::Acting(..) => self.mail_again = true,
-            Phase::Thinking(_) | Phase::Leaving(..) | Phase::Over => {}
+            // The answer to what was asked comes by mail.
+            Phase::Waiting(_, wait) if wait.may_drain() => {
+                wait.draining = true;
+                todo.push(Action::Drain);
+            }
+            Phase::Taking(_) | Phase::Thinking(_) | Phase::Waiting(..) | Phase::Acting(..) => {
+                self.mail_again = true;
+            }
+            Phase::Leaving(..) | Phase::Over => {}
         }
     }
 
@@ -159,10 +177,11 @@ impl Machine {
     }
 
     fn on_drained(&mut self, mail: &[Message], todo: &mut Vec<Action>) {
-        let Some(TakenFor(turn)) = self.end_taking() else { return };
-        for message in mail {
-            todo.push(Action::Show(Progress::Mail(Box::new(message.clone()))));
+        if matches!(self.phase, Phase::Waiting(..)) {
+            return self.on_drained_waiting(mail, todo);
         }
+        let Some(TakenFor(turn)) = self.end_taking() else { return };
+        show_mail(mail, todo);
         let stop = mail.iter().find_map(|message| self.shutdown_asked(message, todo));
         let woken = mail.iter().any(wakes);
         let prompted = !self.prompts.is_empty();
@@ -249,7 +268,13 @@ impl Machine {
     }
 
     fn on_drain_failed(&mut self, why: &str, todo: &mut Vec<Action>) {
-        let Some(TakenFor(turn)) = self.end_taking() else { return };
+        let waiting = self.end_draining();
+        let Some(TakenFor(turn)) = self.end_taking() else {
+            if let Some(settled) = waiting {
+                self.on_settled(settled, todo);
+            }
+            return;
+        };
         let text = format!("mail could not be taken in, it stays in the inbox: {why}");
         todo.push(Action::Log(text.clone()));
         match turn {
@@ -324,6 +349,11 @@ impl Machine {
             }
             return;
         };
+        todo.push(Action::Judge(call.clone()));
+        self.phase = Phase::Waiting(turn, Wait::of(call));
+    }
+
+    fn run_tool(&mut self, turn: Turn, call: Call, todo: &mut Vec<Action>) {
         let (tool_use_id, name) = (call.id.clone(), call.name.clone());
         todo.push(Action::Record(Entry::ToolStart { tool_use_id, name: name.clone() }));
         todo.push(Action::Sync);
@@ -338,7 +368,11 @@ impl Machine {
         let (mut turn, call, leaving) = match self.take_phase() {
             Phase::Acting(turn, call) => (turn, call, false),
             Phase::Leaving(turn, call) => (turn, call, true),
-            other @ (Phase::Idle | Phase::Taking(_) | Phase::Thinking(_) | Phase::Over) => {
+            other @ (Phase::Idle
+            | Phase::Taking(_)
+            | Phase::Thinking(_)
+            | Phase::Waiting(..)
+            | Phase::Over) => {
                 self.phase = other;
                 return;
             }
@@ -439,6 +473,7 @@ impl Machine {
                 turn.refuse_calls("not run: the user interrupted this turn", todo);
                 self.finish(turn, Outcome::Interrupted, todo);
             }
+            Phase::Waiting(turn, wait) => self.interrupt_waiting(turn, wait, todo),
             Phase::Taking(Some(turn)) => {
                 self.phase = Phase::Taking(Some(Turn { interrupted: true, ..turn }));
             }
@@ -460,6 +495,15 @@ impl Machine {
                 todo.push(Action::Cancel);
                 self.finish_leaving(turn, stop, todo);
             }
+            // What was asked stays open in the transcript: a next life asks again.
+            Phase::Waiting(_, Wait { question: Some(_), .. }) if stop == Stop::LeadLost => {
+                self.leave(stop, todo);
+            }
+            Phase::Waiting(mut turn, wait) => {
+                wait.give_up("the agent was stopped", STOPPED, todo);
+                turn.refuse_calls(STOPPED, todo);
+                self.finish_leaving(turn, stop, todo);
+            }
             Phase::Acting(turn, call) if stop == Stop::LeadLost => {
                 todo.push(Action::StartPatience);
                 self.phase = Phase::Leaving(turn, call);
@@ -476,6 +520,7 @@ impl Machine {
             other @ (Phase::Idle
             | Phase::Taking(_)
             | Phase::Thinking(_)
+            | Phase::Waiting(..)
             | Phase::Acting(..)
             | Phase::Over) => self.phase = other,
         }

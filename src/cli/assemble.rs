@@ -1,6 +1,7 @@
 //! Putting an agent together, the same way for the lead and for teammates.
 
 use super::context::{durability, store_failure};
+use crate::agent::gate::{Asks, Gate};
 use crate::agent::presence::Presence;
 use crate::agent::progress::Progress;
 use crate::agent::prompt::{Briefing, system_prompt};
@@ -11,6 +12,7 @@ use crate::error::{Exit, Failure};
 use crate::llm::Provider;
 use crate::llm::{Redactor, Secret};
 use crate::os::{Clock, SystemClock, command};
+use crate::protocol::permission::Policy;
 use crate::settings::environment::Environment;
 use crate::settings::model::Credentials;
 use crate::store::life::LifeLock;
@@ -19,9 +21,10 @@ use crate::store::{
 };
 use crate::supervise::hello::Rules;
 use crate::tools::Registry;
-use crate::tools::team::{Desk, TeamOps, add_team_tools};
+use crate::tools::team::{Desk, Ops, add_team_tools};
 use crate::tools::work::{CommandEnvironment, add_work_tools};
 use crate::wire::AgentName;
+use crate::wire::permission::Permissions;
 use crate::wire::roster::UsageCount;
 use std::fs::File;
 use std::io::{self, Write};
@@ -47,7 +50,9 @@ pub(super) struct Parts {
     pub(super) mailbox: Mailbox,
     pub(super) provider: Rc<dyn Provider>,
     pub(super) rules: Rules,
-    pub(super) ops: Option<Rc<dyn TeamOps>>,
+    pub(super) permissions: Permissions,
+    pub(super) asks: Asks,
+    pub(super) ops: Option<Ops>,
     pub(super) usage: UsageCount,
     pub(super) secrets: Redactor,
     pub(super) show: Rc<dyn Fn(&Progress)>,
@@ -77,6 +82,11 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         incarnation: parts.incarnation.clone(),
         max_rounds: parts.rules.max_rounds,
     };
+    let policy = Policy::new(parts.permissions.mode, &parts.permissions.rules).map_err(|why| {
+        let what = "a permission rule is not understood";
+        Failure::new(Exit::Usage, what, why.to_string(), "correct it under [permissions]")
+    })?;
+    let gate = Gate::new(policy, parts.asks, Duration::from_secs(parts.permissions.timeout));
     let presence =
         Presence::new(team, parts.name, parts.incarnation, Rc::clone(&clock), parts.usage);
     Ok(Agent {
@@ -85,6 +95,7 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         provider: parts.provider,
         system: system_prompt(&briefing),
         tools: Rc::new(tools),
+        gate,
         desk,
         bus: parts.bus,
         presence,

@@ -13,10 +13,12 @@ mod log;
 mod ls;
 mod out;
 mod provider;
+mod requests;
 mod send;
 mod stop;
 mod teammate;
 mod transcript;
+mod trust;
 
 use crate::error::{Exit, Failure};
 use crate::settings::environment::Environment;
@@ -79,6 +81,10 @@ fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failure> 
         Command::Broadcast(args) => send::broadcast(&context, args),
         Command::Inbox(args) => inbox::run(&context, &args),
         Command::Stop(args) => stop::run(&context, &args),
+        Command::Requests(show) => requests::list(&context, &show),
+        Command::Approve(args) => requests::approve(&context, args),
+        Command::Deny(args) => requests::deny(&context, args),
+        Command::Trust(show) => trust::run(&context, &show),
         Command::Log(args) => log::run(&context, &args),
         Command::Transcript(args) => transcript::run(&context, &args),
         Command::Config(args) => config::run(&context, &args),

@@ -5,3 +5,5 @@
 
 pub(crate) mod ctrl_c;
 pub(crate) mod ladder;
+pub(crate) mod permission;
+pub(crate) mod request;

@@ -6,12 +6,17 @@
 
 pub(crate) mod environment;
 pub(crate) mod model;
+pub(crate) mod permissions;
+pub(crate) mod trust;
 
 use crate::error::{Exit, Failure};
+use crate::wire::permission::{Mode, PlanApproval};
 use environment::Environment;
+use permissions::{PermissionLayer, PermissionSettings};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
+use trust::TrustList;
 
 /// A value and where it came from.
 #[derive(Debug, Clone, PartialEq)]
@@ -80,6 +85,10 @@ pub(crate) struct Settings {
     pub(crate) fsync: Setting<Fsync>,
     /// `provider/name` of the model, if anything names one.
     pub(crate) model: Setting<Option<String>>,
+    /// `[permissions]`.
+    pub(crate) permissions: PermissionSettings,
+    /// What a folder that is not trusted wanted to loosen; for the person.
+    pub(crate) ignored: Option<String>,
 }
 
 /// What flags may set.
@@ -87,6 +96,8 @@ pub(crate) struct Settings {
 pub(crate) struct Flags {
     /// `--model`.
     pub(crate) model: Option<String>,
+    /// `--mode`.
+    pub(crate) mode: Option<Mode>,
 }
 
 /// One settings file, or the environment read the same way.
@@ -99,6 +110,8 @@ struct Layer {
     inbox_bytes: Option<u64>,
     fsync: Option<Fsync>,
     model: Option<String>,
+    #[serde(default)]
+    permissions: PermissionLayer,
 }
 
 impl Settings {
@@ -114,13 +127,16 @@ impl Settings {
     ) -> Result<Self, Failure> {
         let user_file = environment.config_home().map(|home| home.join("team/settings.toml"));
         let mut layers = vec![
-            (Source::Flag, Layer { model: flags.model.clone(), ..Layer::default() }),
+            (Source::Flag, from_flags(flags)),
             (Source::Environment(String::new()), from_environment(environment)?),
             (Source::File(folder_file.to_path_buf()), from_file(folder_file)?),
         ];
         if let Some(file) = user_file {
             layers.push((Source::File(file.clone()), from_file(&file)?));
         }
+        let trusted =
+            folder_file.parent().is_some_and(|folder| TrustList::of(environment).has(folder));
+        let ignored = if trusted { None } else { permissions::tame(&mut layers, folder_file) };
         let settings = Self {
             max_teammates: pick(&layers, "max_teammates", |layer| layer.max_teammates, 16),
             max_rounds: pick(&layers, "max_rounds", |layer| layer.max_rounds, 50),
@@ -133,6 +149,8 @@ impl Settings {
             inbox_bytes: pick(&layers, "inbox_bytes", |layer| layer.inbox_bytes, 64 * 1024 * 1024),
             fsync: pick(&layers, "fsync", |layer| layer.fsync, Fsync::Always),
             model: pick(&layers, "model", |layer| layer.model.clone().map(Some), None),
+            permissions: PermissionSettings::of(&layers),
+            ignored,
         };
         settings.check()
     }
@@ -146,6 +164,11 @@ impl Settings {
         ) -> (&'static str, String, String) {
             (key, show(&setting.value), setting.source.to_string())
         }
+        let list = |rules: &Vec<String>| match rules.as_slice() {
+            [] => "(none)".to_owned(),
+            rules => rules.join(", "),
+        };
+        let permissions = &self.permissions;
         vec![
             row("max_teammates", &self.max_teammates, ToString::to_string),
             row("max_rounds", &self.max_rounds, ToString::to_string),
@@ -153,11 +176,23 @@ impl Settings {
             row("inbox_bytes", &self.inbox_bytes, ToString::to_string),
             row("fsync", &self.fsync, ToString::to_string),
             row("model", &self.model, |model| model.clone().unwrap_or_else(|| "(none)".into())),
+            row("permissions.mode", &permissions.mode, ToString::to_string),
+            row("permissions.allow", &permissions.allow, list),
+            row("permissions.ask", &permissions.ask, list),
+            row("permissions.deny", &permissions.deny, list),
+            row("permissions.timeout", &permissions.timeout, ToString::to_string),
+            row("permissions.plan_approval", &permissions.plan_approval, |who| {
+                match who {
+                    PlanApproval::Lead => "lead",
+                    PlanApproval::Person => "person",
+                }
+                .into()
+            }),
         ]
     }
 
     fn check(self) -> Result<Self, Failure> {
-        let positive = ["max_rounds", "max_message_bytes", "inbox_bytes"];
+        let positive = ["max_rounds", "max_message_bytes", "inbox_bytes", "permissions.timeout"];
         let zero =
             self.rows().into_iter().find(|(key, value, _)| positive.contains(key) && value == "0");
         match zero {
@@ -191,7 +226,12 @@ fn pick<T>(
 }
 
 fn variable(key: &str) -> String {
-    format!("TEAM_{}", key.to_uppercase())
+    format!("TEAM_{}", key.trim_start_matches("permissions.").to_uppercase())
+}
+
+fn from_flags(flags: &Flags) -> Layer {
+    let permissions = PermissionLayer::of_mode(flags.mode);
+    Layer { model: flags.model.clone(), permissions, ..Layer::default() }
 }
 
 fn from_environment(environment: &Environment) -> Result<Layer, Failure> {
@@ -230,6 +270,7 @@ fn from_environment(environment: &Environment) -> Result<Layer, Failure> {
         inbox_bytes: number(environment, "inbox_bytes")?,
         fsync,
         model: environment.get("TEAM_MODEL").map(Into::into),
+        permissions: permissions::from_environment(environment)?,
     })
 }
 

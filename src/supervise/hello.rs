@@ -6,6 +6,7 @@
 
 use crate::settings::Fsync;
 use crate::settings::model::Credentials;
+use crate::wire::permission::Permissions;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
 
@@ -25,6 +26,8 @@ pub(crate) struct Hello {
     pub(crate) credentials: Credentials,
     /// The lead's settings, so that the whole team keeps the same rules.
     pub(crate) rules: Rules,
+    /// How freely it may act.
+    pub(crate) permissions: Permissions,
 }
 
 /// The settings a teammate takes over from its lead.

@@ -20,6 +20,7 @@ use crate::tools::ToolError;
 use crate::tools::team::{OpsFuture, SpawnOrder, TeamOps};
 use crate::wire::AgentName;
 use crate::wire::message::Body;
+use crate::wire::permission::{Mode, Permissions, RuleLists};
 use crate::wire::roster::{ExitCause, LastExit, StartedBy, Status};
 use hello::Rules;
 use start::StartError;
@@ -45,8 +46,8 @@ pub(crate) struct Plan {
     pub(crate) rules: Rules,
     /// The model of a teammate that is given none.
     pub(crate) model: String,
-    /// The permission mode.
-    pub(crate) mode: String,
+    /// How freely a teammate may act that is told nothing else.
+    pub(crate) permissions: RefCell<Permissions>,
     /// What reaches the models.
     pub(crate) credentials: Credentials,
     /// The environment of teammates: an allow list.
@@ -91,6 +92,16 @@ impl Supervisor {
     /// The operations as the lead's tools get them.
     pub(crate) fn ops(self: &Rc<Self>) -> Rc<dyn TeamOps> {
         Rc::new(Ops(Rc::clone(self)))
+    }
+
+    /// Teammates that are spawned from now on are this free.
+    pub(crate) fn set_mode(&self, mode: Mode) {
+        self.plan.permissions.borrow_mut().mode = mode;
+    }
+
+    /// Teammates that are spawned from now on have these rules, too.
+    pub(crate) fn add_rules(&self, rules: &RuleLists) {
+        self.plan.permissions.borrow_mut().rules.add(rules);
     }
 
     /// Whether any teammate of this lead still runs.
@@ -142,7 +153,7 @@ impl Supervisor {
                 "the team is being stopped; nobody can be spawned".into(),
             ));
         }
-        self.check_model(&order)?;
+        self.check_terms(&order)?;
         if let Life::Alive(_) = probe(&self.plan.bus, &name)? {
             return self.give_new_prompt(order).await;
         }
@@ -171,8 +182,16 @@ impl Supervisor {
         let name = order.name.clone();
         let roster =
             roster::read(self.plan.bus.dir()).map_err(|why| ToolError::Reply(why.to_string()))?;
-        let status = roster.member(name.as_str()).map(|member| member.status);
+        let member = roster.member(name.as_str());
+        let status = member.map(|member| member.status);
+        let other_mode = |mode: &Mode| member.is_some_and(|member| member.mode != mode.word());
         match status {
+            Some(Status::Idle) if order.mode.as_ref().is_some_and(other_mode) => {
+                Err(ToolError::Reply(format!(
+                    "{name} is idle in another mode; shut it down first to start it in that one, or \
+                     leave mode out"
+                )))
+            }
             Some(Status::Idle) => {
                 self.note_role(&order)?;
                 self.deliver_prompt(order).await?;
@@ -212,11 +231,12 @@ impl Supervisor {
         }
     }
 
-    fn check_model(&self, order: &SpawnOrder) -> Result<(), ToolError> {
-        if let Some(mode) = order.mode.as_ref().filter(|mode| **mode != self.plan.mode) {
+    fn check_terms(&self, order: &SpawnOrder) -> Result<(), ToolError> {
+        let mine = self.plan.permissions.borrow().mode;
+        if let Some(mode) = order.mode.filter(|mode| *mode > mine) {
             return Err(ToolError::Reply(format!(
-                "mode {mode:?} is not available: this version knows {:?} only; leave mode out",
-                self.plan.mode
+                "mode {mode} is looser than the lead's ({mine}), which only the user can change; \
+                 leave mode out, or give a stricter one"
             )));
         }
         if let Some(model) = &order.model {

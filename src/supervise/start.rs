@@ -8,6 +8,7 @@ use crate::os::pidfd::Pidfd;
 use crate::store::inbox::{self, SendError};
 use crate::store::{StoreError, roster};
 use crate::tools::team::SpawnOrder;
+use crate::wire::permission::{Mode, Permissions};
 use crate::wire::roster::{ExitCause, LastExit, Member, Roster, StartedBy, Status};
 use crate::wire::{AgentName, Open};
 use std::fs::File;
@@ -44,15 +45,26 @@ pub(super) enum StartError {
     Late { see: String },
 }
 
+/// What it is started with.
+struct Terms {
+    incarnation: String,
+    model: String,
+    permissions: Permissions,
+}
+
 /// Starts a teammate and waits until it is ready.
 pub(super) async fn start(plan: &Plan, order: &SpawnOrder) -> Result<Started, StartError> {
     let dir = plan.bus.dir();
     let name = &order.name;
     let incarnation = (plan.incarnation)();
     let model = order.model.clone().unwrap_or_else(|| plan.model.clone());
-    let before = reserve(plan, order, &incarnation, &model)?;
+    let mut permissions = plan.permissions.borrow().clone();
+    permissions.mode = order.mode.unwrap_or(permissions.mode);
+    let terms = Terms { incarnation, model, permissions };
+    let before = reserve(plan, order, &terms)?;
     inbox::ensure(dir, name)?;
-    match launch(plan, order, &incarnation, &model).await {
+    let incarnation = terms.incarnation.clone();
+    match launch(plan, order, terms).await {
         Ok(started) => Ok(started),
         Err(why) => {
             undo(plan, name, &incarnation, before)?;
@@ -65,8 +77,7 @@ pub(super) async fn start(plan: &Plan, order: &SpawnOrder) -> Result<Started, St
 fn reserve(
     plan: &Plan,
     order: &SpawnOrder,
-    incarnation: &str,
-    model: &str,
+    terms: &Terms,
 ) -> Result<Option<Open<Member>>, StoreError> {
     let now = plan.clock.now();
     let cwd = plan.bus.dir().workspace().display().to_string();
@@ -75,9 +86,9 @@ fn reserve(
         let member = roster.enter(order.name.as_str(), now);
         member.role.clone_from(&order.role);
         (member.status, member.activity, member.since) = (Status::Starting, None, now);
-        (member.pid, member.incarnation) = (None, incarnation.into());
-        member.model = model.into();
-        member.mode.clone_from(&plan.mode);
+        (member.pid, member.incarnation) = (None, terms.incarnation.clone());
+        member.model.clone_from(&terms.model);
+        member.mode = terms.permissions.mode.word().into();
         (member.cwd, member.started_by) = (cwd, StartedBy::Lead);
         before
     })
@@ -116,12 +127,8 @@ fn undo(
     Ok(())
 }
 
-async fn launch(
-    plan: &Plan,
-    order: &SpawnOrder,
-    incarnation: &str,
-    model: &str,
-) -> Result<Started, StartError> {
+async fn launch(plan: &Plan, order: &SpawnOrder, terms: Terms) -> Result<Started, StartError> {
+    let Terms { incarnation, model, permissions } = terms;
     let dir = plan.bus.dir();
     let errors = dir.printed(&order.name);
     let (ours, theirs) = child::socket_pair().map_err(StartError::Process)?;
@@ -129,18 +136,19 @@ async fn launch(
     let program = Program {
         path: plan.program.path(),
         arg0: "teammate".into(),
-        args: arguments(plan, order, model, theirs.as_raw_fd()),
+        args: arguments(plan, order, &model, permissions.mode, theirs.as_raw_fd()),
         env: plan.environment.iter().map(|(key, value)| (key.into(), value.into())).collect(),
         cwd: dir.workspace().to_path_buf(),
         stdout_err: output,
     };
     let spawned = child::spawn_detached(program, theirs).map_err(StartError::Process)?;
     let hello = Hello {
-        incarnation: incarnation.into(),
+        incarnation: incarnation.clone(),
         role: order.role.clone(),
-        model: model.into(),
+        model: model.clone(),
         credentials: plan.credentials.clone(),
         rules: plan.rules,
+        permissions,
     };
     let answer = shake_hands(&ours, hello).await;
     let see = errors.display().to_string();
@@ -148,8 +156,8 @@ async fn launch(
         Some(Ok(Some(Answer::Ready))) => {
             return Ok(Started {
                 pid: spawned.pid,
-                incarnation: incarnation.into(),
-                model: model.into(),
+                incarnation,
+                model,
                 process: spawned.pidfd,
                 lifeline: ours,
             });
@@ -172,6 +180,7 @@ fn arguments(
     plan: &Plan,
     order: &SpawnOrder,
     model: &str,
+    mode: Mode,
     control: i32,
 ) -> Vec<std::ffi::OsString> {
     let dir = plan.bus.dir().root().as_os_str().to_owned();
@@ -179,7 +188,7 @@ fn arguments(
     args.extend(["--dir".into(), dir]);
     args.extend(["--role".into(), order.role.as_str().into()]);
     args.extend(["--model".into(), model.into()]);
-    args.extend(["--mode".into(), plan.mode.as_str().into()]);
+    args.extend(["--mode".into(), mode.word().into()]);
     args.extend(["--control-fd".into(), control.to_string().into()]);
     args
 }

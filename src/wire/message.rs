@@ -282,6 +282,24 @@ impl Body {
     }
 }
 
+impl Body {
+    /// Whether only a program has a use for it: a change of state, or the traffic of permissions, whose
+    /// outcome the model learns from the call that waited.
+    pub fn is_for_program(&self) -> bool {
+        matches!(
+            self,
+            Self::IdleNotification { .. }
+                | Self::PermissionRequest { .. }
+                | Self::PermissionResponse { .. }
+                | Self::PermissionUpdate { .. }
+                | Self::ModeSetRequest { .. }
+                | Self::SandboxPermissionRequest { .. }
+                | Self::SandboxPermissionResponse { .. }
+                | Self::PlanApprovalResponse { .. }
+        )
+    }
+}
+
 /// Why a JSON object is no message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {

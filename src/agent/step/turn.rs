@@ -21,6 +21,8 @@ pub(super) struct Turn {
     pub(super) wants_idle: bool,
     /// The person interrupted it while mail was being taken in.
     pub(super) interrupted: bool,
+    /// Plans of this turn that were not approved.
+    pub(super) plans_rejected: u32,
     /// Calls of the last reply that have not been run yet.
     pub(super) calls: VecDeque<Call>,
     /// A shutdown request waits for the turn to end.
@@ -64,7 +66,13 @@ pub(super) const CONTEXT_FULL: &str = "the conversation no longer fits the model
 
 /// Whether mail is a reason to begin a turn. State changes and control mail are for the program.
 pub(super) fn wakes(message: &Message) -> bool {
-    matches!(message.body, Body::TeammateTerminated { .. }) || !message.body.is_control()
+    matches!(message.body, Body::TeammateTerminated { .. } | Body::PlanApprovalRequest { .. })
+        || !message.body.is_control()
+}
+
+pub(super) fn show_mail(mail: &[Message], todo: &mut Vec<Action>) {
+    let shown = mail.iter().map(|message| Progress::Mail(Box::new(message.clone())));
+    todo.extend(shown.map(Action::Show));
 }
 
 pub(super) fn call_of(block: &Block) -> Option<Call> {

@@ -3,6 +3,7 @@
 mod commands;
 mod headless;
 mod interactive;
+mod questions;
 mod user_mail;
 mod watchdog;
 
@@ -11,10 +12,12 @@ use super::assemble::{
     LETTING_GO, Parts, assemble, block_on, broken, fresh_word, last_mail, let_go, open_mailbox,
     redactor, start_log, take_name,
 };
-use super::context::{Context, open_bus, rules, store_failure};
+use super::context::{Context, flags, open_bus, permissions, rules, store_failure};
 use super::heed::Heed;
+use super::out;
 use super::provider::provider_for;
 use crate::agent::event::{Event, Stop};
+use crate::agent::gate::Asks;
 use crate::agent::progress::Progress;
 use crate::agent::{self, Agent, Events};
 use crate::bus::Bus;
@@ -23,25 +26,26 @@ use crate::llm::ModelError;
 use crate::os::program::{self, TeammateProgram};
 use crate::os::{Clock, SystemClock, descendants};
 use crate::protocol::ladder::Haste;
+use crate::settings::Settings;
 use crate::settings::model::{self, Credentials, ModelChoice};
-use crate::settings::{Flags, Settings};
 use crate::store::life::LifeError;
 use crate::store::{Fsync, LifeRecord, Mailbox, TeamDir, roster};
 use crate::supervise::takedown::{Departure, Takedown};
 use crate::supervise::{Plan, Supervisor, recover};
+use crate::tools::docket::Docket;
+use crate::tools::team::Ops;
 use crate::ui;
 use crate::ui::plain::Format;
 use crate::wire::AgentName;
 use crate::wire::message::Message;
+use crate::wire::permission::Permissions;
 use crate::wire::roster::{ExitCause, Lead, Status, UsageCount};
-use std::io::Read;
+use std::cell::RefCell;
+use std::io::{IsTerminal, Read};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
-
-/// The only permission mode of this version.
-pub(super) const MODE: &str = "bypass";
 
 /// How every session with the rehearsal model begins.
 pub(super) const REHEARSAL_BANNER: &str = "REHEARSAL MODEL: this is not a language model. It \
@@ -52,6 +56,7 @@ struct Start {
     prompt: Option<String>,
     output: Option<Format>,
     settings: Settings,
+    permissions: Permissions,
     model: ModelChoice,
     credentials: Credentials,
     limits: RunLimits,
@@ -83,13 +88,16 @@ pub(super) fn run(context: &Context, args: &LeadArgs) -> Result<Exit, Failure> {
         }
         None => None,
     };
-    let settings = context.settings(&Flags { model: args.model.model.clone() })?;
-    let model = choose_model(context, &settings, args.model.mode.as_deref(), args.print)?;
+    let settings = context.settings(&flags(&args.model)?)?;
+    let permissions = permissions(&settings)?;
+    settings.ignored.iter().for_each(|ignored| out::complain(ignored));
+    let model = choose_model(context, &settings, args.print)?;
     let fallback = model::resolve(&settings, &context.environment)?.is_none();
     let start = Start {
         prompt,
         output: args.print.then_some(args.output),
         settings,
+        permissions,
         model,
         credentials: Credentials::from_environment(&context.environment),
         limits: RunLimits {
@@ -116,41 +124,22 @@ fn read_stdin() -> Result<String, Failure> {
     Ok(text)
 }
 
-/// The model in force, and whether it may act in the mode that was asked for.
+/// The model in force.
 pub(super) fn choose_model(
     context: &Context,
     settings: &Settings,
-    mode: Option<&str>,
     headless: bool,
 ) -> Result<ModelChoice, Failure> {
     let resolved = model::resolve(settings, &context.environment)?;
-    let model = match resolved {
-        Some(setting) => setting.value,
-        None if headless => {
-            return Err(Failure::new(
-                Exit::NoModel,
-                "no model is configured",
-                "there is no --model, TEAM_MODEL, `model` in settings, or ANTHROPIC_API_KEY",
-                "set ANTHROPIC_API_KEY, or add --model rehearsal to try the program without a model",
-            ));
-        }
-        None => ModelChoice::Rehearsal,
-    };
-    match mode {
-        Some(mode) if mode != MODE => Err(Failure::new(
-            Exit::Usage,
-            format!("mode {mode:?} is not available"),
-            "this version knows one permission mode, bypass: tools run without asking",
-            "give --mode bypass, in a folder where that is acceptable",
+    match resolved {
+        Some(setting) => Ok(setting.value),
+        None if headless => Err(Failure::new(
+            Exit::NoModel,
+            "no model is configured",
+            "there is no --model, TEAM_MODEL, `model` in settings, or ANTHROPIC_API_KEY",
+            "set ANTHROPIC_API_KEY, or add --model rehearsal to try the program without a model",
         )),
-        None if model.is_real() => Err(Failure::new(
-            Exit::Usage,
-            format!("{model} runs only with --mode bypass"),
-            "a real model would run commands and write files here without asking; this version \
-             knows no other permission mode yet",
-            "add --mode bypass, in a folder where that is acceptable",
-        )),
-        Some(_) | None => Ok(model),
+        None => Ok(ModelChoice::Rehearsal),
     }
 }
 
@@ -190,6 +179,7 @@ struct Seat {
     team: TeamDir,
     bus: Arc<Bus>,
     supervisor: Rc<Supervisor>,
+    docket: Rc<Docket>,
     agent: Agent,
     events: Events,
     inbound: mpsc::UnboundedReceiver<Event>,
@@ -255,12 +245,18 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         max_teammates: start.settings.max_teammates.value,
         rules,
         model: start.model.to_string(),
-        mode: MODE.into(),
+        permissions: RefCell::new(start.permissions.clone()),
         credentials: start.credentials.clone(),
         environment: context.environment.passed_on(),
         marker: marker.clone(),
         incarnation: Box::new(fresh_word),
     });
+    let docket = Rc::new(Docket::new(
+        Arc::clone(&bus),
+        incarnation.clone(),
+        start.permissions.plan_approval,
+        start.permissions.mode,
+    ));
     let mut mailbox = open_mailbox(team, &me, &life, rules)?;
     // What an earlier lead had claimed belongs to the old conversation, which is put away.
     let before = mailbox.start_anew().map_err(store_failure)?;
@@ -276,7 +272,9 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         mailbox,
         provider,
         rules,
-        ops: Some(supervisor.ops()),
+        permissions: start.permissions.clone(),
+        asks: whom_to_ask(start.output),
+        ops: Some(Ops { team: supervisor.ops(), docket: Rc::clone(&docket) }),
         usage: UsageCount::default(),
         secrets,
         show: Rc::new(move |progress| {
@@ -290,6 +288,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         team: team.clone(),
         bus,
         supervisor,
+        docket,
         agent,
         events,
         inbound,
@@ -307,6 +306,17 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     };
     drop(life);
     exit
+}
+
+/// Who decides about the lead's own calls. Nobody is asked where nobody can answer.
+fn whom_to_ask(output: Option<Format>) -> Asks {
+    if output.is_some() {
+        Asks::Nobody("in a headless run (-p) nobody can be asked".into())
+    } else if std::io::stdin().is_terminal() {
+        Asks::Person
+    } else {
+        Asks::Nobody("standard input is no terminal, so nobody can be asked".into())
+    }
 }
 
 /// Puts this lead on the roster. Gives how an earlier one stood there.
@@ -327,7 +337,7 @@ fn enter(
         lead.incarnation = incarnation.into();
         (lead.status, lead.since, lead.activity) = (Status::Starting, now, None);
         lead.model = start.model.to_string();
-        lead.mode = MODE.into();
+        lead.mode = start.permissions.mode.word().into();
         lead.usage = UsageCount::default();
         earlier
     });
