@@ -3,6 +3,7 @@
 // For clippy: helpers of tests count as tests.
 #![cfg(test)]
 
+mod asking;
 mod bad_files;
 mod bus;
 mod by_hand;
@@ -26,6 +27,8 @@ mod names;
 mod nine_prompts;
 mod outsiders;
 mod over_http;
+mod permissions;
+mod plans;
 mod provider;
 mod races;
 mod resume;

@@ -137,9 +137,8 @@ impl Questions {
 
     /// `team approve` and `team deny` write to the lead in the person's name.
     fn relay(&mut self, message: &Message) {
-        let office = &self.office;
         let bound = message.from == AgentName::user().as_str()
-            && message.incarnation.as_deref() == Some(office.incarnation.as_str());
+            && message.incarnation.as_deref() == Some(self.office.incarnation.as_str());
         let ruling = if let Body::PermissionResponse { approve, scope, reason, updated_input } =
             &message.body
         {
@@ -150,8 +149,16 @@ impl Questions {
         } else {
             return;
         };
-        let asked = message.request_id.as_deref().and_then(|id| office.docket.find(id));
-        match asked.filter(|_| bound) {
+        let id = message.request_id.as_deref().filter(|_| bound);
+        let docket = Rc::clone(&self.office.docket);
+        let asked = id.and_then(|id| {
+            docket.find(id).or_else(|| {
+                // The answer may have overtaken the question.
+                self.find();
+                docket.find(id)
+            })
+        });
+        match asked {
             Some(asked) => self.decide(asked, ruling),
             None => tracing::warn!(
                 from = message.from,
