@@ -229,7 +229,6 @@ fn each_line(path: &Path, mut meet: impl FnMut(&[u8])) -> Result<(), FileError> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::transcript::Entry;
 
     fn team() -> (tempfile::TempDir, TeamDir) {
         let folder = tempfile::tempdir().unwrap();

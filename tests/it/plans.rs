@@ -120,6 +120,8 @@ fn outside(team: &Team) -> BTreeSet<String> {
 
 #[test]
 fn the_leads_model_rejects_with_feedback_and_then_approves() {
+    const FIRST: &str = "alice:script-alice-0-0";
+    const SECOND: &str = "alice:script-alice-1-0";
     let team = Team::new();
     let lines = [
         calls("lead", &[planner("alice")]),
@@ -132,8 +134,6 @@ fn the_leads_model_rejects_with_feedback_and_then_approves() {
         calls("alice", &[plan("write x.txt"), write_file("x.txt"), bash("touch y.txt")]),
         says("alice", "carried out"),
     ];
-    const FIRST: &str = "alice:script-alice-0-0";
-    const SECOND: &str = "alice:script-alice-1-0";
     headless(&team, &script(&team, &lines), "begin").expect(0);
     assert!(team.workspace().join("x.txt").exists(), "{}", team.picture());
     // Approved means accept_edits: files are free, commands ask, and here nobody can be asked.
