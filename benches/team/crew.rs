@@ -25,9 +25,19 @@ pub(crate) struct Crew {
 
 impl Crew {
     /// Teammates of the real program on the rehearsal model. What the lead does for each is part of it:
-    /// roster entry, inbox, process, hello.
+    /// roster entry, inbox, process, hello, and a sync of the entry before it says that the teammate is
+    /// there. They are started as by a lead that does not wait for one before it starts the next.
     pub(crate) fn of_teammates(place: &Place, count: usize) -> Self {
-        Self::start(count, |number| teammate(place, number))
+        let start = Instant::now();
+        let mut crew = std::thread::scope(|scope| {
+            Self::start(count, |number| {
+                let kid = teammate(place, number);
+                scope.spawn(|| roster::sync(&place.dir, Fsync::Always).unwrap());
+                kid
+            })
+        });
+        crew.took = start.elapsed();
+        crew
     }
 
     /// The reference.
@@ -74,7 +84,7 @@ fn pair() -> (UnixStream, OwnedFd) {
 fn teammate(place: &Place, number: usize) -> (Child, UnixStream) {
     let name = AgentName::member(&format!("member-{number}")).unwrap();
     let incarnation = format!("life-{number}");
-    roster::update(&place.dir, Fsync::Always, |roster| {
+    roster::update(&place.dir, Fsync::Never, |roster| {
         let member = Member {
             name: name.to_string(),
             incarnation: incarnation.clone(),
@@ -104,6 +114,6 @@ fn teammate(place: &Place, number: usize) -> (Child, UnixStream) {
     let hello = json!({
         "incarnation": incarnation, "role": "tester", "model": "rehearsal", "credentials": {}, "rules": rules
     });
-    writeln!(ours, "{hello}").unwrap();
+    ours.write_all(format!("{hello}\n").as_bytes()).unwrap();
     (child, ours)
 }

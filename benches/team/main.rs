@@ -43,6 +43,11 @@ fn main() -> ExitCode {
     if !has("--bench") {
         return smoke(&words);
     }
+    if let Some((_, folder)) =
+        words.iter().zip(words.iter().skip(1)).find(|(flag, _)| *flag == "--in")
+    {
+        place::make_in(folder);
+    }
     let only: Vec<&str> = words.iter().map(String::as_str).filter(|w| w.starts_with('P')).collect();
     let figures = run(&only, &figure::FULL);
     if has("--json") {

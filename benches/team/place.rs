@@ -9,13 +9,21 @@ use agent_team::wire::AgentName;
 use agent_team::wire::roster::{Member, Status};
 use std::fs::File;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Who is written to.
 pub(crate) const OWNER: &str = "alice";
 
 /// Who writes.
 pub(crate) const SENDER: &str = "bob";
+
+/// Where team folders are made: on the disk of the build, unless said otherwise.
+static PARENT: OnceLock<PathBuf> = OnceLock::new();
+
+/// Makes team folders elsewhere, such as on another file system.
+pub(crate) fn make_in(folder: &str) {
+    PARENT.set(folder.into()).unwrap();
+}
 
 /// A folder that goes with this.
 pub(crate) struct Place {
@@ -26,7 +34,7 @@ pub(crate) struct Place {
 impl Place {
     /// A team whose roster has [`OWNER`] on it, idle; the life lock is free.
     pub(crate) fn new() -> Self {
-        let parent = env!("CARGO_TARGET_TMPDIR");
+        let parent = PARENT.get_or_init(|| env!("CARGO_TARGET_TMPDIR").into());
         std::fs::create_dir_all(parent).unwrap();
         let folder = tempfile::Builder::new().prefix("bench-").tempdir_in(parent).unwrap();
         let dir = TeamDir::create(&folder.path().join(".team")).unwrap();

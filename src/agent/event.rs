@@ -109,6 +109,8 @@ pub(crate) enum Action {
         /// What to tell the lead; nothing when the model already did.
         report: Option<String>,
     },
+    /// Tell the lead's model something in the program's name.
+    TellLead(String),
     /// Tell the lead's program that this agent is idle.
     NotifyIdle(IdleReason),
     /// A shutdown request is open: its answer is awaited.

@@ -98,6 +98,8 @@ impl Memory {
         if Message::read(message).is_ok_and(|message| message.body.is_for_program()) {
             return;
         }
+        // Who died before it could act on it has a turn to take up.
+        self.in_turn |= Message::read(message).is_ok_and(|message| message.body.wakes());
         let (_, pieces) = self.user_side();
         if let Some(Piece::Inbox(mail)) = pieces.last_mut() {
             mail.push(message.clone());

@@ -8,6 +8,7 @@
 mod discretion;
 pub(crate) mod event;
 pub(crate) mod gate;
+pub(crate) mod heart;
 pub(crate) mod memory;
 pub(crate) mod post;
 pub(crate) mod presence;
@@ -25,9 +26,11 @@ use crate::tools::{Call, Registry};
 use crate::wire::AgentName;
 use crate::wire::chat::Request;
 use crate::wire::message::{Body, IdleReason, Message, Outcome};
+use crate::wire::roster::Status;
 use crate::wire::transcript::{Entry, Line, Report};
 use event::{Action, Ending, Event, Stop};
 use gate::Gate;
+use heart::Heart;
 use memory::Memory;
 use presence::Presence;
 use progress::Progress;
@@ -42,6 +45,9 @@ use tokio::task::JoinHandle;
 
 /// How long a running tool may go on after the lead's death (RELIABILITY 4).
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a tool may take that is given no time limit, in seconds.
+const USUAL_TIME_LIMIT: u64 = 120;
 
 /// Longest answer of a model, in tokens.
 const MAX_ANSWER_TOKENS: u32 = 16_384;
@@ -66,6 +72,12 @@ pub(crate) struct Agent {
     pub(crate) bus: Arc<Bus>,
     /// Its entry in the roster.
     pub(crate) presence: Presence,
+    /// Its signs of life.
+    pub(crate) heart: Heart,
+    /// What it is for.
+    pub(crate) role: String,
+    /// What its model is told about this start if it has a past; nothing when it was simply spawned.
+    pub(crate) occasion: Option<String>,
     /// Time.
     pub(crate) clock: Rc<dyn Clock>,
     /// What it must not repeat.
@@ -95,7 +107,7 @@ pub(crate) async fn run(
     ready: impl FnOnce(),
 ) -> Finished {
     let (memory, model_error) = (Rc::default(), Rc::default());
-    let mut running = Running { agent, events, work: None, memory, model_error };
+    let mut running = Running { agent, events, work: None, tool_limit: None, memory, model_error };
     let ending = match running.resume().await {
         Ok(turn) => running.live(turn, inbound, ready).await,
         Err(why) => Ending::Broken(why),
@@ -113,6 +125,8 @@ struct Running {
     events: Events,
     /// The model call or tool call under way.
     work: Option<JoinHandle<()>>,
+    /// How long the last tool may take by its own rules, in seconds.
+    tool_limit: Option<u64>,
     memory: Rc<RefCell<Memory>>,
     model_error: Rc<RefCell<Option<ModelError>>>,
 }
@@ -140,11 +154,21 @@ impl Running {
                     note_error(written);
                     continue;
                 }
+                () = until(self.agent.heart.due()) => {
+                    self.beat();
+                    continue;
+                }
             };
             let Some(events) = event else {
                 return Ending::Broken("the event channel closed".into());
             };
+            self.agent.heart.stir();
             for event in events {
+                if let Event::Drained(mail) = &event
+                    && let Err(why) = self.notice_new_role(mail).await
+                {
+                    return Ending::Broken(why);
+                }
                 let event = discretion::discreet(event, &self.agent.secrets);
                 for event in self.heed(event).await {
                     let todo = machine.step(event);
@@ -203,6 +227,7 @@ impl Running {
             Action::EndTurn { outcome, rounds, report } => {
                 self.end_turn(outcome, rounds, report).await?;
             }
+            Action::TellLead(text) => self.tell_lead(text).await,
             Action::NotifyIdle(reason) => self.notify_idle(reason).await,
             Action::OpenShutdown(stop) => {
                 if let Stop::Requested { request_id, by, .. } = stop {
@@ -214,6 +239,18 @@ impl Running {
             Action::Exit(ending) => return Ok(Some(ending)),
         }
         Ok(None)
+    }
+
+    /// Says what is done now; nothing when that is waiting for mail.
+    fn beat(&mut self) {
+        let doing = self.agent.presence.doing();
+        // Whoever drains is busy.
+        let has_mail = self.agent.mailbox.try_lock().map_or(true, |mailbox| mailbox.has_unread());
+        if doing == Status::Idle.word() && !has_mail {
+            return self.agent.heart.rest();
+        }
+        let limit = self.tool_limit.filter(|_| doing.starts_with("tool:"));
+        self.agent.heart.beat(&doing, limit);
     }
 
     fn mailbox(&self) -> MutexGuard<'_, Mailbox> {
@@ -313,6 +350,8 @@ impl Running {
     }
 
     fn run_tool(&mut self, call: Call) {
+        self.tool_limit = Some(time_limit(&call));
+        self.beat();
         let (tools, events) = (Rc::clone(&self.agent.tools), self.events.clone());
         self.work = Some(tokio::task::spawn_local(async move {
             tracing::info!(tool = call.name, id = call.id, "tool started");
@@ -355,6 +394,13 @@ impl Running {
         let outgoing = Outgoing { id: Some(id), ..Outgoing::of(body, text) };
         let send = move || bus.send(&me, "lead", outgoing);
         self.note_sent(tokio::task::spawn_blocking(send).await.map_err(|why| why.to_string()));
+    }
+
+    async fn tell_lead(&self, text: String) {
+        let bus = Arc::clone(&self.agent.bus);
+        let id = new_id(&AgentName::system());
+        let tell = move || bus.notify_lead(Body::text(), text, id);
+        self.note_sent(tokio::task::spawn_blocking(tell).await.map_err(|why| why.to_string()));
     }
 
     async fn notify_idle(&self, reason: IdleReason) {
@@ -420,6 +466,12 @@ async fn until(due: Option<std::time::Instant>) {
         Some(due) => tokio::time::sleep_until(due.into()).await,
         None => std::future::pending().await,
     }
+}
+
+/// How long a call may take by its own rules, in seconds.
+fn time_limit(call: &Call) -> u64 {
+    let given = call.input.get("timeout").and_then(serde_json::Value::as_u64);
+    given.unwrap_or(USUAL_TIME_LIMIT)
 }
 
 /// Ends a task with its owner.

@@ -48,6 +48,15 @@ impl Presence {
         Self { dir, name, incarnation, clock, shown, written: None }
     }
 
+    /// What the agent does, in a word: `llm`, `tool:NAME`, else its status.
+    pub(super) fn doing(&self) -> String {
+        match (&self.shown.activity, self.shown.status) {
+            (Some(activity), Status::Working) if activity == "model" => "llm".into(),
+            (Some(tool), Status::Working) => format!("tool:{tool}"),
+            (_, status) => status.word().into(),
+        }
+    }
+
     /// Adds a model call's tokens.
     pub(crate) fn count(&mut self, usage: Usage) {
         let output = usage.output_tokens;

@@ -1,8 +1,10 @@
-//! Taking up a conversation again: what was cut off is answered before the model is asked.
+//! Taking up a conversation again: what was cut off is answered before the model is asked, and the model
+//! is told what became of it meanwhile.
 
 use super::Running;
-use crate::store::transcript;
+use crate::store::{peek, transcript};
 use crate::tools::Call;
+use crate::wire::message::Message;
 use crate::wire::transcript::{Entry, Line};
 use std::collections::VecDeque;
 
@@ -38,6 +40,7 @@ impl Running {
         };
         let asks_again = open.iter().any(|open| !open.started && asked(&open.id));
         let mut to_run = VecDeque::new();
+        let interrupted = open.iter().find(|call| call.started).map(|call| call.name.clone());
         for open in open {
             if asks_again && !open.started {
                 to_run.push_back(Call { id: open.id, name: open.name, input: open.input });
@@ -57,11 +60,73 @@ impl Running {
             self.record(Entry::ToolResult { tool_use_id: open.id, content, is_error })?;
         }
         let in_turn = self.memory.borrow().in_turn();
-        if in_turn {
-            let content = "you were restarted in the middle of a turn; go on from here".into();
+        let has_past = lines.iter().any(|line| !matches!(line.entry, Entry::Session { .. }));
+        if let Some(content) = self.what_happened(has_past, in_turn, interrupted) {
             self.record(Entry::Note { content })?;
         }
         Ok(in_turn.then_some(to_run))
+    }
+
+    /// What the model is told about this start; nothing when there is nothing to tell.
+    fn what_happened(
+        &self,
+        has_past: bool,
+        in_turn: bool,
+        interrupted: Option<String>,
+    ) -> Option<String> {
+        let mut parts = Vec::new();
+        if has_past {
+            parts.extend(self.agent.occasion.clone());
+        }
+        if in_turn {
+            let during = interrupted.map_or_else(String::new, |tool| format!(" (during {tool})"));
+            parts.push(format!(
+                "you were restarted in the middle of a turn{during}; go on from here"
+            ));
+        }
+        // Only whoever had a life before can have mail from before.
+        if has_past || self.agent.me.name.is_lead() {
+            let waiting = peek::waiting(self.agent.bus.dir(), &self.agent.me.name);
+            let waiting = waiting.unwrap_or_default();
+            let wakes = |message: &Message| message.body.wakes();
+            let old = waiting.iter().filter(|line| line.message.as_ref().is_some_and(wakes));
+            match old.count() {
+                0 => {}
+                1 => parts.push("the message that comes next is older than this start".into()),
+                more => parts
+                    .push(format!("the {more} messages that come next are older than this start")),
+            }
+        }
+        (!parts.is_empty()).then(|| parts.join("; "))
+    }
+
+    /// A lead that gives an idle member a new prompt may also give it a new role: the system prompt of
+    /// this life stays as it is, so the model is told.
+    pub(super) async fn notice_new_role(&mut self, mail: &[Message]) -> Result<(), String> {
+        if self.agent.me.name.is_lead() || mail.iter().all(|message| message.from != "lead") {
+            return Ok(());
+        }
+        let (dir, name) = (self.agent.bus.dir().clone(), self.agent.me.name.clone());
+        let look = move || {
+            let roster = crate::store::roster::read(&dir).ok()?;
+            let role = roster.member(name.as_str())?.role.clone();
+            let instructions = dir.role_instructions(&role);
+            Some((role, instructions))
+        };
+        let Ok(Some((role, instructions))) = tokio::task::spawn_blocking(look).await else {
+            return Ok(());
+        };
+        if role == self.agent.role {
+            return Ok(());
+        }
+        tracing::info!(before = self.agent.role, role, "a new role");
+        let mut content = format!("your role is {role} from now on, not {}", self.agent.role);
+        if let Some(instructions) = instructions {
+            content.push_str("; instructions for your role:\n");
+            content.push_str(&instructions);
+        }
+        self.agent.role = role;
+        self.record(Entry::Note { content })
     }
 }
 

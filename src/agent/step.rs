@@ -11,6 +11,7 @@
 //! Mail is taken in before every model call and once more after a turn, so that nothing that arrived
 //! meanwhile is slept upon. Being idle is computed from that, it is not an event.
 
+mod banter;
 mod turn;
 mod waiting;
 
@@ -23,10 +24,11 @@ use crate::wire::chat::{Reply, StopReason};
 use crate::wire::message::{Body, IdleReason, Message, Outcome};
 use crate::wire::roster::Status;
 use crate::wire::transcript::Entry;
+use banter::{Banter, Reason};
 use std::collections::VecDeque;
 use turn::{
     CONTEXT_FULL, CUT_OFF, STOPPED, Turn, WINDING_DOWN, WindDown, answer, call_of,
-    is_message_to_lead, show_mail, shutdown_note, wakes, wants_shutdown,
+    is_message_to_lead, show_mail, shutdown_note, wants_shutdown,
 };
 use waiting::Wait;
 
@@ -55,6 +57,8 @@ pub(crate) struct Identity {
     pub(crate) incarnation: String,
     /// Model calls that one turn may take.
     pub(crate) max_rounds: u32,
+    /// Turns that colleagues may give each other without anything being done.
+    pub(crate) max_exchanges: u32,
 }
 
 /// The machine.
@@ -68,6 +72,7 @@ pub(crate) struct Machine {
     /// What to tell the lead's program when idle is reached.
     finished: Option<IdleReason>,
     published_idle: bool,
+    banter: Banter,
 }
 
 impl Machine {
@@ -75,8 +80,10 @@ impl Machine {
     /// its calls that are still to run.
     pub(crate) fn start(me: Identity, resumed: Option<VecDeque<Call>>) -> (Self, Vec<Action>) {
         let turn = resumed.map(|calls| Turn { calls, ..Turn::default() });
+        let banter = Banter::new(me.name.clone(), me.max_exchanges);
         let machine = Self {
             me,
+            banter,
             phase: Phase::Taking(turn),
             prompts: VecDeque::new(),
             mail_again: false,
@@ -183,8 +190,11 @@ impl Machine {
         let Some(TakenFor(turn)) = self.end_taking() else { return };
         show_mail(mail, todo);
         let stop = mail.iter().find_map(|message| self.shutdown_asked(message, todo));
-        let woken = mail.iter().any(wakes);
         let prompted = !self.prompts.is_empty();
+        if prompted {
+            self.banter.progress();
+        }
+        let woken = turn.is_none() && stop.is_none() && self.is_reason_for_a_turn(mail, todo);
         for content in self.prompts.drain(..) {
             todo.push(Action::Record(Entry::User { content }));
         }
@@ -224,6 +234,29 @@ impl Machine {
                 self.rest(todo);
             }
         }
+    }
+
+    /// Whether mail begins a turn; where it no longer does, everybody concerned is told once.
+    fn is_reason_for_a_turn(&mut self, mail: &[Message], todo: &mut Vec<Action>) -> bool {
+        let untold = match self.banter.weigh(mail) {
+            Reason::Turn => return true,
+            Reason::None => return false,
+            Reason::Talk(untold) => untold,
+        };
+        for peer in untold {
+            let (me, most) = (&self.me.name, self.me.max_exchanges);
+            let content = format!(
+                "{peer} and {me} have given each other {most} turns with nothing but messages \
+                 (max_exchanges); mail of {peer} does not wake {me} any more until there is work, or \
+                 the lead or the user writes"
+            );
+            todo.push(Action::Record(Entry::Note { content: content.clone() }));
+            todo.push(Action::Show(Progress::Note(content.clone())));
+            if !me.is_lead() {
+                todo.push(Action::TellLead(content));
+            }
+        }
+        false
     }
 
     /// Nothing to do: idle, and said so once.
@@ -354,6 +387,7 @@ impl Machine {
     }
 
     fn run_tool(&mut self, turn: Turn, call: Call, todo: &mut Vec<Action>) {
+        self.banter.call(&call.name);
         let (tool_use_id, name) = (call.id.clone(), call.name.clone());
         todo.push(Action::Record(Entry::ToolStart { tool_use_id, name: name.clone() }));
         todo.push(Action::Sync);

@@ -3,12 +3,14 @@
 //! *Invariant:* whether the receiver may get mail is decided while its inbox is locked, so that nobody
 //! is told "sent" after the receiver was told to stop. It does not know models, tools or processes.
 
+mod id;
 mod reach;
 
 use crate::store::inbox::{Inbox, Lane, SendError, SendPolicy, Stored};
 use crate::store::{Fsync, SharedClock, StoreError, TeamDir};
 use crate::wire::message::{Body, Correlation, Draft};
 use crate::wire::{AgentName, NameError};
+pub use id::new_id;
 use reach::Reach;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -235,7 +237,7 @@ impl Bus {
         }
         let to = AgentName::mailbox(to)?;
         let (id, stored) = self.write(from, &to, outgoing)?;
-        stored.sync(self.limits.fsync)?;
+        stored.sync()?;
         Ok(id)
     }
 
@@ -357,18 +359,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A fresh id for a message or a request.
-pub fn new_id(from: &AgentName) -> String {
-    format!("{from}:{}", uuid::Uuid::now_v7())
-}
-
 type Written = (AgentName, Result<(SentId, Stored), BusError>);
 
 /// Syncs many inboxes: the disk takes them together.
 fn sync_together(written: Vec<Written>, fsync: Fsync) -> Vec<Sent> {
     let finish = |(to, outcome): Written| {
         let sent = outcome.and_then(|(id, stored)| {
-            stored.sync(fsync)?;
+            stored.sync()?;
             Ok(id)
         });
         (to, sent)

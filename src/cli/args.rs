@@ -90,6 +90,12 @@ pub(crate) struct LeadArgs {
     /// What to begin with; with -p, `-` reads it from standard input
     #[arg(value_name = "PROMPT")]
     pub(crate) prompt: Option<String>,
+    /// Go on with the last team: the lead and its teammates, each with its memory
+    #[arg(long)]
+    pub(crate) resume: bool,
+    /// End the lead that runs here, then take its place
+    #[arg(long)]
+    pub(crate) takeover: bool,
     /// Headless: run until everybody is done, print the last text, stop the team
     #[arg(short = 'p', long = "print")]
     pub(crate) print: bool,

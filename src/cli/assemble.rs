@@ -2,6 +2,7 @@
 
 use super::context::{durability, store_failure};
 use crate::agent::gate::{Asks, Gate};
+use crate::agent::heart::Heart;
 use crate::agent::presence::Presence;
 use crate::agent::progress::Progress;
 use crate::agent::prompt::{Briefing, system_prompt};
@@ -43,6 +44,8 @@ const ENDING_COMMANDS: Duration = Duration::from_secs(3);
 pub(super) struct Parts {
     pub(super) name: AgentName,
     pub(super) role: String,
+    /// What the model is told about this start if it has a past.
+    pub(super) occasion: Option<String>,
     pub(super) incarnation: String,
     /// Carried by every command it runs, so that none can outlive it unseen.
     pub(super) marker: String,
@@ -62,8 +65,11 @@ pub(super) struct Parts {
 pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent, Failure> {
     let team = parts.bus.dir().clone();
     let clock: Rc<dyn Clock> = Rc::new(SystemClock);
-    let desk =
-        Rc::new(Desk::new(parts.name.clone(), parts.incarnation.clone(), Arc::clone(&parts.bus)));
+    let desk = {
+        let (name, incarnation) = (parts.name.clone(), parts.incarnation.clone());
+        let bus = Arc::clone(&parts.bus);
+        Rc::new(Desk::new(name, incarnation, bus, parts.rules.max_sends))
+    };
     let mut tools = Registry::default();
     let commands = CommandEnvironment::new(environment.passed_on(), parts.marker);
     add_work_tools(&mut tools, team.workspace(), team.root(), commands).map_err(|why| {
@@ -74,19 +80,27 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
     let briefing = Briefing {
         name: parts.name.clone(),
         instructions: team.role_instructions(&parts.role),
-        role: parts.role,
+        role: parts.role.clone(),
         workspace: team.workspace().display().to_string(),
     };
     let me = Identity {
         name: parts.name.clone(),
         incarnation: parts.incarnation.clone(),
         max_rounds: parts.rules.max_rounds,
+        max_exchanges: parts.rules.max_exchanges,
     };
     let policy = Policy::new(parts.permissions.mode, &parts.permissions.rules).map_err(|why| {
         let what = "a permission rule is not understood";
         Failure::new(Exit::Usage, what, why.to_string(), "correct it under [permissions]")
     })?;
     let gate = Gate::new(policy, parts.asks, Duration::from_secs(parts.permissions.timeout));
+    let heart = Heart::new(
+        &team,
+        &parts.name,
+        parts.incarnation.clone(),
+        Rc::clone(&clock),
+        parts.rules.beat_every,
+    );
     let presence =
         Presence::new(team, parts.name, parts.incarnation, Rc::clone(&clock), parts.usage);
     Ok(Agent {
@@ -99,6 +113,9 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         desk,
         bus: parts.bus,
         presence,
+        heart,
+        role: parts.role,
+        occasion: parts.occasion,
         clock,
         secrets: Rc::new(parts.secrets),
         show: parts.show,

@@ -18,6 +18,11 @@ use crate::wire::permission::Permissions;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How often signs of life come at most and at least.
+const FASTEST_BEAT: Duration = Duration::from_millis(100);
+const SLOWEST_BEAT: Duration = Duration::from_secs(5);
 
 /// The place and manner of a command.
 pub(super) struct Context {
@@ -132,6 +137,9 @@ pub(super) fn rules(settings: &Settings) -> Rules {
         max_message_bytes: settings.max_message_bytes.value,
         inbox_bytes: settings.inbox_bytes.value,
         fsync: settings.fsync.value,
+        max_exchanges: settings.max_exchanges.value,
+        max_sends: settings.max_sends.value,
+        beat_every: beat_every(settings.hung_after.value),
     }
 }
 
@@ -153,6 +161,12 @@ pub(super) fn permissions(settings: &Settings) -> Result<Permissions, Failure> {
 pub(super) fn flags(args: &ModelArgs) -> Result<Flags, Failure> {
     let mode = args.mode.as_deref().map(|word| mode("--mode", word)).transpose()?;
     Ok(Flags { model: args.model.clone(), mode })
+}
+
+/// Often enough that a few missed signs of life are no reason to worry.
+fn beat_every(hung_after: u64) -> Duration {
+    let often = Duration::from_secs(hung_after) / 12;
+    if hung_after == 0 { SLOWEST_BEAT } else { often.clamp(FASTEST_BEAT, SLOWEST_BEAT) }
 }
 
 /// The mail of a team.

@@ -4,14 +4,18 @@ use super::args::Show;
 use super::context::{Context, store_failure};
 use super::out;
 use crate::error::{Exit, Failure};
-use crate::os::{Clock, SystemClock, window};
+use crate::os::{Clock, SystemClock, uptime, window};
+use crate::store::beat::{self, Beat};
 use crate::store::{Life, TeamDir, life, peek, roster};
-use crate::ui::roster::{RosterRow, roster_table};
+use crate::ui::roster::{RosterRow, age, roster_table};
 use crate::ui::style::{self, Palette};
 use crate::wire::AgentName;
 use crate::wire::roster::{Lead, Member, Status, UsageCount};
 use serde_json::{Value, json};
 use std::time::Duration;
+
+/// How many seconds without a sign of life are worth mentioning; a busy agent gives one every five.
+const WORTH_SAYING: f64 = 15.0;
 
 pub(super) fn run(context: &Context, show: &Show) -> Result<Exit, Failure> {
     let team = context.team()?;
@@ -43,9 +47,30 @@ struct Seat {
     model: String,
     unread: usize,
     pid: Option<i32>,
+    /// Its last sign of life, while it owes one.
+    sign: Option<Sign>,
     /// How its last process ended.
     ended: Option<String>,
     entry: Value,
+}
+
+/// What a busy agent last said about itself.
+struct Sign {
+    /// What it does.
+    state: String,
+    /// Since when.
+    since: f64,
+    /// How many seconds ago it said so.
+    silent_for: f64,
+}
+
+/// The last sign of life of somebody who is busy.
+fn sign_of(team: &TeamDir, name: &AgentName, incarnation: &str, status: Status) -> Option<Sign> {
+    let is_busy = matches!(status, Status::Working | Status::Waiting);
+    let last = beat::read(team, name).ok().flatten().filter(|_| is_busy)?;
+    let silent_for = (uptime() - last.uptime).max(0.0);
+    let Beat { state, since, .. } = last;
+    (last.incarnation == incarnation).then_some(Sign { state, since, silent_for })
 }
 
 fn seats(team: &TeamDir) -> Result<Vec<Seat>, Failure> {
@@ -82,6 +107,7 @@ fn lead_seat(team: &TeamDir, lead: &Lead, alive: bool) -> Seat {
         model: lead.model.clone(),
         unread: peek::count(team, &AgentName::lead()).unwrap_or_default(),
         pid: lead.pid.filter(|_| alive),
+        sign: sign_of(team, &AgentName::lead(), &lead.incarnation, status).filter(|_| alive),
         ended: None,
         entry: json!(lead),
     }
@@ -89,6 +115,7 @@ fn lead_seat(team: &TeamDir, lead: &Lead, alive: bool) -> Seat {
 
 fn member_seat(team: &TeamDir, name: &AgentName, member: &Member, lead_life: &Life) -> Seat {
     let life = life_of(team, name);
+    let status = roster::effective_status(member, &life, lead_life);
     let ended = member.last_exit.as_ref().map(|exit| match (exit.code, exit.signal) {
         (_, Some(signal)) => format!("{}, signal {signal}", exit.cause.word()),
         (Some(code), None) => format!("{}, exit {code}", exit.cause.word()),
@@ -98,7 +125,7 @@ fn member_seat(team: &TeamDir, name: &AgentName, member: &Member, lead_life: &Li
         name: member.name.clone(),
         color: member.color.clone(),
         role: member.role.clone(),
-        status: roster::effective_status(member, &life, lead_life),
+        status,
         alive: life.is_alive(),
         since: member.since,
         activity: member.activity.clone(),
@@ -106,6 +133,7 @@ fn member_seat(team: &TeamDir, name: &AgentName, member: &Member, lead_life: &Li
         model: member.model.clone(),
         unread: peek::count(team, name).unwrap_or_default(),
         pid: member.pid.filter(|_| life.is_alive()),
+        sign: sign_of(team, name, &member.incarnation, status).filter(|_| life.is_alive()),
         ended,
         entry: json!(member),
     }
@@ -113,9 +141,13 @@ fn member_seat(team: &TeamDir, name: &AgentName, member: &Member, lead_life: &Li
 
 fn row(seat: Seat) -> RosterRow {
     let ended = seat.ended.filter(|_| !seat.alive);
+    let quiet = seat.sign.filter(|sign| sign.silent_for > WORTH_SAYING).map(|sign| {
+        let silent = Duration::try_from_secs_f64(sign.silent_for).unwrap_or_default();
+        format!("{}, no sign of life for {}", sign.state, age(silent))
+    });
     let age = Duration::try_from_secs_f64(SystemClock.now() - seat.since).unwrap_or_default();
     RosterRow {
-        activity: ended.or(seat.activity).unwrap_or_default(),
+        activity: ended.or(quiet).or(seat.activity).unwrap_or_default(),
         name: seat.name,
         color: seat.color,
         role: seat.role,
@@ -138,6 +170,10 @@ fn as_json(team: &TeamDir) -> Result<Value, Failure> {
                 entry.insert("alive".into(), seat.alive.into());
                 entry.insert("unread".into(), seat.unread.into());
                 entry.insert("pid".into(), json!(seat.pid));
+                let sign = seat.sign.as_ref();
+                entry.insert("doing".into(), json!(sign.map(|sign| &sign.state)));
+                entry.insert("doing_since".into(), json!(sign.map(|sign| sign.since)));
+                entry.insert("silent_for".into(), json!(sign.map(|sign| sign.silent_for)));
             }
             object
         })

@@ -11,6 +11,15 @@ use std::rc::Rc;
 /// Where the Messages API is when nothing else is said.
 const ANTHROPIC: &str = "https://api.anthropic.com";
 
+/// Which life of an agent a provider is for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Life<'a> {
+    /// This one.
+    pub(super) incarnation: &'a str,
+    /// The first one of its conversation.
+    pub(super) conversation: &'a str,
+}
+
 /// The provider of a model for one life of one agent.
 ///
 /// # Errors
@@ -19,12 +28,15 @@ pub(super) fn provider_for(
     model: &ModelChoice,
     credentials: &Credentials,
     agent: &AgentName,
-    incarnation: &str,
+    life: Life<'_>,
 ) -> Result<Rc<dyn Provider>, Failure> {
     match model {
-        ModelChoice::Rehearsal => Ok(Rc::new(Rehearsal::new(incarnation))),
+        ModelChoice::Rehearsal => Ok(Rc::new(Rehearsal::new(life.incarnation))),
         ModelChoice::Script(file) => {
-            let scripted = Scripted::open(file, agent.as_str()).map_err(|why| {
+            let word = life.conversation;
+            // The end of an incarnation is random, its beginning is the time.
+            let word = word.get(word.len().saturating_sub(8)..).unwrap_or(word);
+            let scripted = Scripted::open(file, agent.as_str(), word).map_err(|why| {
                 Failure::new(
                     Exit::Usage,
                     format!("the script {} cannot be used", file.display()),

@@ -9,7 +9,7 @@ use super::context::{Context, flags, member_name, open_bus, permissions, rules, 
 use super::heed::Heed;
 use super::lead::{REHEARSAL_BANNER, adopt_orphans, choose_model, keep_secrets};
 use super::out;
-use super::provider::provider_for;
+use super::provider::{Life, provider_for};
 use crate::agent::event::{Ending, Event, Stop};
 use crate::agent::gate::Asks;
 use crate::agent::progress::Progress;
@@ -17,9 +17,9 @@ use crate::agent::{self, Events};
 use crate::error::{Exit, Failure};
 use crate::os::ready::Ready;
 use crate::os::signals::SignalEvent;
-use crate::os::{Clock, SystemClock, program, window};
+use crate::os::{Clock, SystemClock, memory, program, uptime, window};
 use crate::settings::model::{self, Credentials, ModelChoice};
-use crate::store::{Fsync, TeamDir, roster};
+use crate::store::{Fsync, LifeLock, LifeRecord, TeamDir, roster, transcript};
 use crate::supervise::hello::{self, Answer, Hello, Rules};
 use crate::ui::live::Live;
 use crate::ui::question::{self, Said};
@@ -41,6 +41,7 @@ struct Start {
     name: AgentName,
     role: String,
     incarnation: String,
+    occasion: Option<String>,
     model: ModelChoice,
     credentials: Credentials,
     rules: Rules,
@@ -79,12 +80,14 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
             hello::hear(&socket).map_err(|why| no_hello(&why.to_string()))?;
         let hello = heard.ok_or_else(|| no_hello("the socket was closed"))?;
         let model = ModelChoice::parse(&hello.model)?;
-        let Hello { incarnation, role, credentials, rules, permissions, .. } = hello;
+        let Hello { incarnation, role, credentials, rules, permissions, occasion, .. } = hello;
+        let occasion = occasion.words();
         let lead = Some(socket);
         return Ok(Start {
             name,
             role,
             incarnation,
+            occasion,
             model,
             credentials,
             rules,
@@ -105,6 +108,7 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
         name,
         role,
         incarnation,
+        occasion: None,
         model,
         credentials,
         rules,
@@ -126,6 +130,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let marker = fresh_word();
     let by = if start.lead.is_some() { "lead" } else { "hand" };
     let life = take_name(team, &start.name, &start.incarnation, &marker, by)?;
+    let life = Rc::new(RefCell::new(life));
     let signals = Heed::begin()?;
     let secrets = redactor(&start.credentials);
     start_log(team, &start.name, &secrets)?;
@@ -134,16 +139,22 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     if start.lead.is_none() && start.model == ModelChoice::Rehearsal {
         out::complain(REHEARSAL_BANNER);
     }
-    let provider = provider_for(&start.model, &start.credentials, &start.name, &start.incarnation)?;
+    let first = transcript::first_life(team, &start.name).map_err(store_failure)?;
+    let own = Life {
+        incarnation: &start.incarnation,
+        conversation: first.as_deref().unwrap_or(&start.incarnation),
+    };
+    let provider = provider_for(&start.model, &start.credentials, &start.name, own)?;
     let usage = enter(context, team, &start, started_by, clock.now())?;
     let bus = Arc::new(open_bus(team.clone(), start.rules));
-    let mailbox = open_mailbox(team, &start.name, &life, start.rules)?;
+    let mailbox = open_mailbox(team, &start.name, &life.borrow(), start.rules)?;
     let (events, inbound) = mpsc::unbounded_channel();
     let has_person = start.lead.is_none() && std::io::stdin().is_terminal();
     let asked: Arc<Mutex<Option<Question>>> = Arc::default();
     let parts = Parts {
         name: start.name.clone(),
         role: start.role.clone(),
+        occasion: start.occasion.clone(),
         incarnation: start.incarnation.clone(),
         marker,
         bus,
@@ -179,11 +190,12 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
             })?;
     }
     let lead = start.lead;
-    let watched = events.clone();
+    let (watched, held) = (events.clone(), Rc::clone(&life));
     let ready = move || {
         if let Some(socket) = lead {
             let _lead_gone = hello::say(&socket, &Answer::Ready);
-            tokio::task::spawn_local(watch_lead(socket, watched));
+            memory::forget_the_start();
+            tokio::task::spawn_local(watch_lead(socket, watched, held));
         }
     };
     tracing::info!(name = %start.name, model = %start.model, "teammate started");
@@ -246,15 +258,18 @@ fn enter(
             member.incarnation.clone_from(&start.incarnation);
         }
         let member = roster.member_mut(name)?;
-        // A spawned teammate whose entry is another life's came too late.
-        (member.incarnation == start.incarnation).then(|| {
+        // A spawned teammate whose entry is another life's, or that was stopped meanwhile, came too
+        // late.
+        let is_ours = member.incarnation == start.incarnation
+            && (started_by == StartedBy::Hand || !member.status.is_over());
+        is_ours.then(|| {
             member.pid = pid;
             (member.status, member.since) = (Status::Starting, now);
             member.usage
         })
     });
     entered.map_err(store_failure)?.ok_or_else(|| {
-        let why = "its roster entry belongs to another start of the same name";
+        let why = "it was stopped, or started again, before it was ready";
         Failure::new(Exit::InUse, format!("{} cannot join", start.name), why, "start it again")
     })
 }
@@ -336,12 +351,17 @@ async fn heed_signals(mut signals: Heed, events: Events, told: Rc<Cell<Option<Si
 }
 
 /// End of file on the control socket means that the lead is gone.
-async fn watch_lead(socket: File, events: Events) {
+async fn watch_lead(socket: File, events: Events, life: Rc<RefCell<LifeLock>>) {
     let Ok(ready) = program::set_nonblocking(&socket).and_then(|()| Ready::to_read(&socket)) else {
         return;
     };
     let mut byte = [0];
     while let Ok(1) = ready.read(|| (&socket).read(&mut byte)).await {}
     tracing::warn!("the lead is gone");
+    let record = life.borrow().record().clone();
+    let noted = life.borrow_mut().update(LifeRecord { lead_lost: Some(uptime()), ..record });
+    if let Err(why) = noted {
+        tracing::warn!(%why, "the next lead will wait longer than need be");
+    }
     let _ended = events.send(Event::Stop(Stop::LeadLost));
 }

@@ -3,7 +3,7 @@
 //! One line is one reply of one agent; docs/script.md describes the fields. Which reply comes is
 //! derived from the request alone (the number of assistant messages in it), so an agent that was
 //! killed and resumed goes on where its transcript ends. Ids of tool calls are
-//! `script-<agent>-<turn>-<k>`, the same in every run. A line with `error` happens once in a process,
+//! `script-<agent>-<word>-<turn>-<k>`; the word is that of the conversation. A line with `error` happens once in a process,
 //! before the reply that follows it. Requests must keep the rules of `invariants.rs`.
 
 use super::invariants::check;
@@ -63,6 +63,8 @@ fn lead() -> String {
 #[derive(Debug)]
 pub struct Scripted {
     agent: String,
+    /// Tells conversations apart: the ids of two of them must not be the same.
+    word: String,
     turns: Vec<Turn>,
     /// Errors of the current turn that have happened, with the number of that turn.
     happened: Cell<(usize, usize)>,
@@ -76,19 +78,19 @@ struct Turn {
 }
 
 impl Scripted {
-    /// Reads the lines of `agent` from a script.
+    /// Reads the lines of `agent` from a script; `word` is that of its conversation.
     ///
     /// # Errors
     /// [`ModelError::Script`] names the file, the line and what is wrong with it.
-    pub fn open(file: &Path, agent: &str) -> Result<Self, ModelError> {
+    pub fn open(file: &Path, agent: &str, word: &str) -> Result<Self, ModelError> {
         let shown = file.display();
         let text = fs::read_to_string(file)
             .map_err(|cause| ModelError::Script(format!("cannot read {shown}: {cause}")))?;
-        Self::read(&text, agent)
+        Self::read(&text, agent, word)
             .map_err(|(line, why)| ModelError::Script(format!("{shown}, line {line}: {why}")))
     }
 
-    fn read(text: &str, agent: &str) -> Result<Self, (usize, String)> {
+    fn read(text: &str, agent: &str, word: &str) -> Result<Self, (usize, String)> {
         let mut turns = vec![Turn::default()];
         for (number, line) in (1..).zip(text.lines()) {
             if line.trim().is_empty() {
@@ -111,7 +113,7 @@ impl Scripted {
             }
             turns.push(Turn::default());
         }
-        Ok(Self { agent: agent.into(), turns, happened: Cell::default() })
+        Ok(Self { agent: agent.into(), word: word.into(), turns, happened: Cell::default() })
     }
 
     async fn answer(
@@ -153,7 +155,7 @@ impl Scripted {
 
     fn call(&self, turn: usize, k: usize, call: &Call) -> Block {
         Block::ToolUse {
-            id: format!("script-{}-{turn}-{k}", self.agent),
+            id: format!("script-{}-{}-{turn}-{k}", self.agent, self.word),
             name: call.name.clone(),
             input: if call.input.is_null() { json!({}) } else { call.input.clone() },
         }
@@ -231,7 +233,7 @@ mod tests {
     }
 
     fn script(agent: &str) -> Scripted {
-        Scripted::read(SCRIPT, agent).unwrap()
+        Scripted::read(SCRIPT, agent, "w").unwrap()
     }
 
     async fn ask(script: &Scripted, request: &Request) -> Result<Reply, ModelError> {
@@ -243,9 +245,9 @@ mod tests {
         let lead = script("lead");
         let one = ask(&lead, &request(&[])).await.unwrap();
         assert_eq!((one.text().as_str(), &one.stop_reason), ("one", &StopReason::ToolUse));
-        assert!(matches!(&one.blocks[1], Block::ToolUse { id, .. } if id == "script-lead-0-0"));
+        assert!(matches!(&one.blocks[1], Block::ToolUse { id, .. } if id == "script-lead-w-0-0"));
         assert!(matches!(&one.blocks[2], Block::ToolUse { id, input, .. }
-            if id == "script-lead-0-1" && *input == json!({})));
+            if id == "script-lead-w-0-1" && *input == json!({})));
 
         let then = request(&[&one]);
         assert!(matches!(ask(&lead, &then).await, Err(ModelError::Unavailable(_))));
@@ -295,10 +297,10 @@ mod tests {
         ] {
             file.as_file().set_len(0).unwrap();
             file.reopen().unwrap().write_all(format!("\n{bad}\n").as_bytes()).unwrap();
-            let error = Scripted::open(file.path(), "lead").unwrap_err().to_string();
+            let error = Scripted::open(file.path(), "lead", "w").unwrap_err().to_string();
             assert!(error.contains("line 2: ") && error.contains(complaint), "{error}");
         }
-        let missing = Scripted::open(Path::new("/nowhere/script"), "lead").unwrap_err();
+        let missing = Scripted::open(Path::new("/nowhere/script"), "lead", "w").unwrap_err();
         assert!(missing.to_string().contains("/nowhere/script"));
     }
 }

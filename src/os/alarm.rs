@@ -8,6 +8,7 @@ use nix::sys::signal::{
 };
 use nix::sys::timer::{Expiration, Timer, TimerSetTimeFlags};
 use nix::time::ClockId;
+use std::cell::RefCell;
 use std::io;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -18,28 +19,49 @@ const SIGNAL: Signal = Signal::SIGURG;
 /// A call that is entered only after the first signal would miss it: they go on coming.
 const AGAIN: Duration = Duration::from_millis(20);
 
+thread_local! {
+    /// Making one takes several system calls, and who waits for locks waits often.
+    static TIMER: RefCell<Option<Timer>> = const { RefCell::new(None) };
+}
+
 /// Interrupts the thread that made it, from some time on until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Alarm {
-    _timer: Timer,
+    timer: Option<Timer>,
 }
 
 impl Alarm {
     /// Blocking calls of this thread fail with `Interrupted` after `limit`.
     pub(crate) fn after(limit: Duration) -> io::Result<Self> {
-        listen()?;
-        let notify = SigevNotify::SigevThreadId {
-            signal: SIGNAL,
-            thread_id: nix::unistd::gettid().as_raw(),
-            si_value: 0,
-        };
-        let mut timer = Timer::new(ClockId::CLOCK_MONOTONIC, SigEvent::new(notify))?;
+        let kept = TIMER.with_borrow_mut(Option::take);
+        let mut timer = kept.map_or_else(timer_of_this_thread, Ok)?;
         // A delay of nothing would switch the timer off.
         let first = limit.max(Duration::from_nanos(1));
         let expiration = Expiration::IntervalDelayed(first.into(), AGAIN.into());
         timer.set(expiration, TimerSetTimeFlags::empty())?;
-        Ok(Self { _timer: timer })
+        Ok(Self { timer: Some(timer) })
     }
+}
+
+impl Drop for Alarm {
+    /// Switched off, it is kept for the next one.
+    fn drop(&mut self) {
+        let Some(mut timer) = self.timer.take() else { return };
+        let never = Expiration::OneShot(Duration::ZERO.into());
+        if timer.set(never, TimerSetTimeFlags::empty()).is_ok() {
+            TIMER.set(Some(timer));
+        }
+    }
+}
+
+fn timer_of_this_thread() -> io::Result<Timer> {
+    listen()?;
+    let notify = SigevNotify::SigevThreadId {
+        signal: SIGNAL,
+        thread_id: nix::unistd::gettid().as_raw(),
+        si_value: 0,
+    };
+    Ok(Timer::new(ClockId::CLOCK_MONOTONIC, SigEvent::new(notify))?)
 }
 
 /// Installs a handler that does nothing, and lets this thread have the signal.

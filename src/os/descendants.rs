@@ -59,8 +59,22 @@ pub(crate) fn end_marked(mark: &str) -> Vec<i32> {
     end(|own, table| marked(mark, own, table))
 }
 
+/// Whether a process has come to this one by adoption: a glance at its own children, without the whole
+/// process table.
+pub(crate) fn has_adopted() -> bool {
+    let own = children::own();
+    let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return false };
+    threads.flatten().any(|thread| {
+        // A kernel without this list: only a look at the whole table would tell.
+        let Ok(children) = std::fs::read_to_string(thread.path().join("children")) else {
+            return true;
+        };
+        children.split_ascii_whitespace().flat_map(str::parse).any(|pid| !own.contains(&pid))
+    })
+}
+
 /// Ends all adopted processes. Returns those that could not be ended.
-pub(super) fn end_adopted() -> Vec<i32> {
+pub(crate) fn end_adopted() -> Vec<i32> {
     end(adopted)
 }
 
@@ -169,6 +183,7 @@ mod tests {
     #[test]
     fn who_adopts_nobody_has_no_strays() {
         let mut child = Command::new("sleep").arg("300").spawn().unwrap();
+        assert!(has_adopted(), "nobody here started it on purpose");
         assert!(end_strays(&uuid::Uuid::now_v7().to_string()).is_empty());
         assert!(child.try_wait().unwrap().is_none());
         child.kill().unwrap();

@@ -14,6 +14,7 @@ pub(crate) mod file;
 pub(crate) mod guard;
 pub(crate) mod identity;
 pub(crate) mod lease;
+pub(crate) mod memory;
 pub(crate) mod pidfd;
 pub(crate) mod processes;
 pub(crate) mod program;
@@ -29,6 +30,12 @@ pub(crate) mod window;
 pub(crate) use nix::sys::signal::Signal;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Seconds on the machine's monotonic clock: the same for all processes, whatever the time of day does.
+pub(crate) fn uptime() -> f64 {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
+    now.map(|now| std::time::Duration::from(now).as_secs_f64()).unwrap_or_default()
+}
 
 /// Where time comes from. Deadlines use [`Clock::monotonic`]; wall-clock time is for people and files.
 pub trait Clock {

@@ -11,6 +11,7 @@ pub(crate) mod trust;
 
 use crate::error::{Exit, Failure};
 use crate::wire::permission::{Mode, PlanApproval};
+use crate::wire::restart::Restart;
 use environment::Environment;
 use permissions::{PermissionLayer, PermissionSettings};
 use serde::{Deserialize, Serialize};
@@ -83,6 +84,14 @@ pub(crate) struct Settings {
     pub(crate) inbox_bytes: Setting<u64>,
     /// Durability of mail.
     pub(crate) fsync: Setting<Fsync>,
+    /// When an ended teammate is started again.
+    pub(crate) restart: Setting<Restart>,
+    /// Seconds without a sign of life after which a teammate counts as hung; 0 for never.
+    pub(crate) hung_after: Setting<u64>,
+    /// Turns that two agents may give each other without doing anything else.
+    pub(crate) max_exchanges: Setting<u32>,
+    /// Messages that one agent's model may send in a minute.
+    pub(crate) max_sends: Setting<usize>,
     /// `provider/name` of the model, if anything names one.
     pub(crate) model: Setting<Option<String>>,
     /// `[permissions]`.
@@ -109,6 +118,10 @@ struct Layer {
     max_message_bytes: Option<usize>,
     inbox_bytes: Option<u64>,
     fsync: Option<Fsync>,
+    restart: Option<Restart>,
+    hung_after: Option<u64>,
+    max_exchanges: Option<u32>,
+    max_sends: Option<usize>,
     model: Option<String>,
     #[serde(default)]
     permissions: PermissionLayer,
@@ -148,6 +161,10 @@ impl Settings {
             ),
             inbox_bytes: pick(&layers, "inbox_bytes", |layer| layer.inbox_bytes, 64 * 1024 * 1024),
             fsync: pick(&layers, "fsync", |layer| layer.fsync, Fsync::Always),
+            restart: pick(&layers, "restart", |layer| layer.restart, Restart::default()),
+            hung_after: pick(&layers, "hung_after", |layer| layer.hung_after, 60),
+            max_exchanges: pick(&layers, "max_exchanges", |layer| layer.max_exchanges, 30),
+            max_sends: pick(&layers, "max_sends", |layer| layer.max_sends, 120),
             model: pick(&layers, "model", |layer| layer.model.clone().map(Some), None),
             permissions: PermissionSettings::of(&layers),
             ignored,
@@ -175,6 +192,10 @@ impl Settings {
             row("max_message_bytes", &self.max_message_bytes, ToString::to_string),
             row("inbox_bytes", &self.inbox_bytes, ToString::to_string),
             row("fsync", &self.fsync, ToString::to_string),
+            row("restart", &self.restart, ToString::to_string),
+            row("hung_after", &self.hung_after, ToString::to_string),
+            row("max_exchanges", &self.max_exchanges, ToString::to_string),
+            row("max_sends", &self.max_sends, ToString::to_string),
             row("model", &self.model, |model| model.clone().unwrap_or_else(|| "(none)".into())),
             row("permissions.mode", &permissions.mode, ToString::to_string),
             row("permissions.allow", &permissions.allow, list),
@@ -192,7 +213,14 @@ impl Settings {
     }
 
     fn check(self) -> Result<Self, Failure> {
-        let positive = ["max_rounds", "max_message_bytes", "inbox_bytes", "permissions.timeout"];
+        let positive = [
+            "max_rounds",
+            "max_message_bytes",
+            "inbox_bytes",
+            "max_exchanges",
+            "max_sends",
+            "permissions.timeout",
+        ];
         let zero =
             self.rows().into_iter().find(|(key, value, _)| positive.contains(key) && value == "0");
         match zero {
@@ -250,25 +278,34 @@ fn from_environment(environment: &Environment) -> Result<Layer, Failure> {
             )
         })
     }
-    let fsync = match environment.get("TEAM_FSYNC") {
-        None => None,
-        Some("always") => Some(Fsync::Always),
-        Some("never") => Some(Fsync::Never),
-        Some(other) => {
-            return Err(Failure::new(
+    fn word<T: Copy + ToString>(
+        environment: &Environment,
+        key: &str,
+        values: &[T],
+    ) -> Result<Option<T>, Failure> {
+        let name = variable(key);
+        let Some(text) = environment.get(&name) else { return Ok(None) };
+        let known = values.iter().find(|value| value.to_string() == text.trim());
+        let words: Vec<String> = values.iter().map(ToString::to_string).collect();
+        known.copied().map(Some).ok_or_else(|| {
+            Failure::new(
                 Exit::Usage,
-                "TEAM_FSYNC is not usable",
-                format!("{other:?} is neither \"always\" nor \"never\""),
-                "set TEAM_FSYNC to always or never, or unset it",
-            ));
-        }
-    };
+                format!("{name} is not usable"),
+                format!("{text:?} is none of: {}", words.join(", ")),
+                format!("set {name} to one of them, or unset it"),
+            )
+        })
+    }
     Ok(Layer {
         max_teammates: number(environment, "max_teammates")?,
         max_rounds: number(environment, "max_rounds")?,
         max_message_bytes: number(environment, "max_message_bytes")?,
         inbox_bytes: number(environment, "inbox_bytes")?,
-        fsync,
+        fsync: word(environment, "fsync", &[Fsync::Always, Fsync::Never])?,
+        restart: word(environment, "restart", &Restart::ALL)?,
+        hung_after: number(environment, "hung_after")?,
+        max_exchanges: number(environment, "max_exchanges")?,
+        max_sends: number(environment, "max_sends")?,
         model: environment.get("TEAM_MODEL").map(Into::into),
         permissions: permissions::from_environment(environment)?,
     })
@@ -316,11 +353,13 @@ mod tests {
 
     #[test]
     fn the_nearest_source_wins_and_is_named() {
-        let settings =
-            load(&[("TEAM_MAX_ROUNDS", "7")], "max_rounds = 9\nfsync = \"never\"").unwrap();
+        let variables = [("TEAM_MAX_ROUNDS", "7"), ("TEAM_RESTART", "always")];
+        let file = "max_rounds = 9\nfsync = \"never\"\nrestart = \"on-crash\"";
+        let settings = load(&variables, file).unwrap();
         assert_eq!(settings.max_rounds.value, 7);
         assert_eq!(settings.max_rounds.source.to_string(), "environment (TEAM_MAX_ROUNDS)");
         assert_eq!(settings.fsync.value, Fsync::Never);
+        assert_eq!(settings.restart.value, Restart::Always);
         assert!(matches!(settings.fsync.source, Source::File(_)));
         assert_eq!(settings.max_teammates, Setting { value: 16, source: Source::Default });
     }
@@ -332,6 +371,8 @@ mod tests {
         assert!(failure.what.contains("settings.toml line 2"), "{failure}");
         assert!(failure.why.contains("max_rouns"), "{failure}");
         assert!(load(&[("TEAM_FSYNC", "maybe")], "").is_err());
+        let failure = load(&[("TEAM_RESTART", "on crash")], "").unwrap_err();
+        assert!(failure.why.contains("never, on-crash, always"), "{failure}");
         assert!(load(&[], "max_rounds = 0").is_err());
     }
 }

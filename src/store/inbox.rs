@@ -131,7 +131,7 @@ pub fn append(
     line: &[u8],
     policy: &SendPolicy,
 ) -> Result<(), SendError> {
-    Inbox::of(dir, name).append(line, policy, || Ok::<_, SendError>(()))?.sync(policy.fsync)
+    Inbox::of(dir, name).append(line, policy, || Ok::<_, SendError>(()))?.sync()
 }
 
 /// Somebody's inbox, for a process that sends often.
@@ -154,15 +154,16 @@ struct Target {
 #[derive(Debug)]
 #[must_use = "written is not yet durable: sync it"]
 pub(crate) struct Stored {
-    file: File,
-    path: PathBuf,
+    /// What is still to be synced.
+    unsynced: Option<(File, PathBuf)>,
 }
 
 impl Stored {
     /// Makes it survive power loss. Never asked twice: a second answer would prove nothing.
-    pub(crate) fn sync(self, fsync: Fsync) -> Result<(), SendError> {
-        sync_data(&self.file, &self.path, fsync)
-            .map_err(|source| SendError::NotDurable { path: self.path, source: Box::new(source) })
+    pub(crate) fn sync(self) -> Result<(), SendError> {
+        let Some((file, path)) = self.unsynced else { return Ok(()) };
+        sync_data(&file, &path, Fsync::Always)
+            .map_err(|source| SendError::NotDurable { path, source: Box::new(source) })
     }
 }
 
@@ -189,20 +190,20 @@ impl Inbox {
         let held = side.acquire(policy.lock_limit).map_err(SendError::from)?;
         permit()?;
         failpoint::hit("send.locked");
-        let (file, size) = target.write(line, policy)?;
+        let (stored, size) = target.write(line, policy)?;
         failpoint::hit("send.written");
         drop(held);
         if size == 0 {
             // Who wrote before rang before.
             ring(&target.bell);
         }
-        Ok(Stored { file, path: target.path.clone() })
+        Ok(stored)
     }
 }
 
 impl Target {
     /// Writes a line, and says how long the inbox was before. The caller holds the side lock.
-    fn write(&self, line: &[u8], policy: &SendPolicy) -> Result<(File, u64), SendError> {
+    fn write(&self, line: &[u8], policy: &SendPolicy) -> Result<(Stored, u64), SendError> {
         if line.len() > MAX_LINE_BYTES {
             return Err(SendError::TooLong { size: line.len() });
         }
@@ -217,8 +218,15 @@ impl Target {
             return Err(SendError::Full { name: self.name.clone(), size, capacity });
         }
         append_line(&file, size, line).at(&self.path)?;
-        release(&file);
-        Ok((file, size))
+        let unsynced = match policy.fsync {
+            Fsync::Always => {
+                release(&file);
+                Some((file, self.path.clone()))
+            }
+            // Closing it gives the lock back as well.
+            Fsync::Never => None,
+        };
+        Ok((Stored { unsynced }, size))
     }
 
     /// Opens the inbox, or makes it. The caller holds the side lock.

@@ -44,8 +44,8 @@ pub struct LifeRecord {
     pub started_at: Timestamp,
     /// Who started it: a name, or `hand`.
     pub started_by: String,
-    /// The incarnation of the lead it belongs to.
-    pub lead: Option<String>,
+    /// When it saw its lead gone, in seconds on the machine's monotonic clock.
+    pub lead_lost: Option<f64>,
 }
 
 impl Default for LifeRecord {
@@ -59,7 +59,7 @@ impl Default for LifeRecord {
             marker: String::new(),
             started_at: 0.0,
             started_by: String::new(),
-            lead: None,
+            lead_lost: None,
         }
     }
 }

@@ -18,7 +18,7 @@
 //!   run/NAME.lock             held (flock) for life; content: who holds it, for information
 //!   run/.state/               config.lock (side lock of the roster), NAME.gen (counter of claims),
 //!                             NAME.attempts (deliveries that did not end), NAME.bell (pipe, where
-//!                             file events are not to be had), NAME.beat,
+//!                             file events are not to be had), NAME.beat (signs of life),
 //!                             NAME.looked (how far a person has read)
 //!   log/NAME.jsonl, log/.err/NAME     structured log; what a spawned member printed
 //! ```
@@ -37,6 +37,7 @@
 pub mod atomic;
 mod attempts;
 mod barrier;
+pub mod beat;
 mod claim;
 mod committed;
 pub mod dead;

@@ -3,7 +3,7 @@
 //! A roster that cannot be read never blocks a team: it is put beside and rebuilt from the last good
 //! copy, else from the life locks. What it means is decided elsewhere.
 
-use super::atomic::{Fsync, replace};
+use super::atomic::{Fsync, replace, sync_data, sync_parent};
 use super::life::{Life, probe};
 use super::lock::{LOCK_LIMIT, exclusive};
 use super::{StoreError, TeamDir};
@@ -46,6 +46,14 @@ pub fn read(dir: &TeamDir) -> Result<Open<Roster>, StoreError> {
     }
 }
 
+/// Whether the roster is there and cannot be understood.
+///
+/// # Errors
+/// The file cannot be opened, or was written by a later version.
+pub fn is_damaged(dir: &TeamDir) -> Result<bool, StoreError> {
+    Ok(matches!(load(&dir.config())?, Loaded::Damaged))
+}
+
 /// Changes the roster: `change` sees it as it is now, and what it makes of it is stored before this
 /// returns. If it changes nothing, nothing is written.
 ///
@@ -73,12 +81,13 @@ pub fn update<R>(
             (repaired(dir)?, Vec::new())
         }
     };
+    let lives_before = lives(&roster);
     let answer = change(&mut roster);
     let after = written(&roster);
     if after != before {
-        if !before.is_empty() {
+        if lives(&roster) != lives_before {
             // Not synced: it is for damage by hand, and after a power cut the life locks will do.
-            replace(&copy(&path), &before, Fsync::Never)?;
+            replace(&copy(&path), &after, Fsync::Never)?;
         }
         super::failpoint::hit("config.copied");
         replace(&path, &after, fsync)?;
@@ -86,6 +95,29 @@ pub fn update<R>(
     }
     drop(held);
     Ok(answer)
+}
+
+/// Makes the roster as it is now survive power loss. Without its lock: whoever replaces it meanwhile
+/// writes what it read, so that nothing is missing from the later one.
+///
+/// # Errors
+/// It may not survive.
+pub fn sync(dir: &TeamDir, fsync: Fsync) -> Result<(), StoreError> {
+    if fsync == Fsync::Always {
+        let path = dir.config();
+        sync_data(&open(&path, Access::Read)?, &path, fsync)?;
+        sync_parent(&path, fsync)?;
+    }
+    Ok(())
+}
+
+/// Which lives the roster knows, and whether they are over: what its copy must not have missed. What
+/// somebody does at the moment is written far more often, and is soon out of date anyhow.
+fn lives(roster: &Roster) -> Vec<(String, String, bool)> {
+    let lead = roster.lead.iter().map(|lead| (&lead.name, &lead.incarnation, lead.status));
+    let members = roster.members.iter().map(|one| (&one.name, &one.incarnation, one.status));
+    let entries = lead.chain(members);
+    entries.map(|(name, life, status)| (name.clone(), life.clone(), status.is_over())).collect()
 }
 
 /// The roster for a process that looks often: read again only when the file is another one.

@@ -38,6 +38,9 @@ pub struct OpenQuestion {
     pub deadline: Timestamp,
 }
 
+/// How a line of kind "session" begins.
+const SESSION: &[u8] = br#"{"kind":"session","#;
+
 /// An agent's conversation, open for writing.
 #[derive(Debug)]
 pub struct Transcript {
@@ -139,6 +142,28 @@ pub fn decision(
         }
     })?;
     Ok(found)
+}
+
+/// The life in which the conversation of `name` began; `None` when there is none.
+///
+/// # Errors
+/// The file is there and cannot be read.
+pub fn first_life(dir: &TeamDir, name: &AgentName) -> Result<Option<String>, StoreError> {
+    let path = dir.transcript(name);
+    let file = match open(&path, Access::Read) {
+        Err(why) if why.is_missing() => return Ok(None),
+        other => other?,
+    };
+    let mut lines = Lines::from(file, 0, LONGEST).at(&path)?;
+    while let Some(framed) = lines.next().at(&path)? {
+        if framed.bytes.starts_with(SESSION)
+            && let Some(Line { entry, .. }) = Line::read(framed.bytes)
+            && let Entry::Session { incarnation, .. } = entry
+        {
+            return Ok(Some(incarnation));
+        }
+    }
+    Ok(None)
 }
 
 /// Puts the conversation of `name` away and says where; `None` when there is none.

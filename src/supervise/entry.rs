@@ -58,3 +58,15 @@ pub(super) fn gone(roster: &mut Roster, gone: &Gone) {
     (member.status, member.activity, member.pid) = (Status::Shutdown, None, None);
     member.since = gone.now;
 }
+
+/// A member that was about to be started is not.
+pub(super) fn called_off(roster: &mut Roster, name: &AgentName, cause: ExitCause, now: f64) {
+    let Some(member) = roster.member_mut(name.as_str()) else { return };
+    if member.status == Status::Starting {
+        let before = member.last_exit.take();
+        let (code, signal) = before.map_or((None, None), |exit| (exit.code, exit.signal));
+        member.last_exit = Some(LastExit { code, signal, cause, at: now });
+        (member.status, member.activity, member.pid) = (Status::Shutdown, None, None);
+        member.since = now;
+    }
+}

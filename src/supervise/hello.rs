@@ -7,8 +7,10 @@
 use crate::settings::Fsync;
 use crate::settings::model::Credentials;
 use crate::wire::permission::Permissions;
+use crate::wire::roster::ExitCause;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::time::Duration;
 
 /// Longest line either side accepts, in bytes.
 const LONGEST: u64 = 1024 * 1024;
@@ -28,6 +30,34 @@ pub(crate) struct Hello {
     pub(crate) rules: Rules,
     /// How freely it may act.
     pub(crate) permissions: Permissions,
+    /// Why it is started.
+    pub(crate) occasion: Occasion,
+}
+
+/// Why a teammate's process is started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Occasion {
+    /// The lead's model wants it.
+    Spawned,
+    /// Its last process ended in a way that is mended.
+    Restarted(ExitCause),
+    /// The whole team goes on.
+    Resumed,
+}
+
+impl Occasion {
+    /// What the model of a teammate with a past is told.
+    pub(crate) fn words(self) -> Option<String> {
+        match self {
+            Self::Spawned => None,
+            Self::Restarted(ExitCause::Hung) => {
+                Some("your process no longer moved and was restarted".into())
+            }
+            Self::Restarted(_) => Some("your process crashed and was restarted".into()),
+            Self::Resumed => Some("the team had ended and goes on now".into()),
+        }
+    }
 }
 
 /// The settings a teammate takes over from its lead.
@@ -41,6 +71,12 @@ pub(crate) struct Rules {
     pub(crate) inbox_bytes: u64,
     /// Durability of mail.
     pub(crate) fsync: Fsync,
+    /// Turns that colleagues may give each other without anything being done.
+    pub(crate) max_exchanges: u32,
+    /// Messages that one model may send in a minute.
+    pub(crate) max_sends: usize,
+    /// How often a busy agent gives a sign of life.
+    pub(crate) beat_every: Duration,
 }
 
 /// The teammate's words.

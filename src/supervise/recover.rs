@@ -2,18 +2,32 @@
 
 use super::takedown::{Departure, Takedown, take_down_all};
 use crate::bus::Bus;
-use crate::os::{Clock, descendants};
-use crate::store::{Life, StoreError, life, roster};
+use crate::os::{Clock, descendants, uptime};
+use crate::store::{Life, LifeRecord, StoreError, life, peek, roster};
 use crate::wire::AgentName;
 use crate::wire::roster::{ExitCause, LastExit, StartedBy, Status};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long members of a dead lead may take to leave by themselves.
 const LEAVING_WITHIN: Duration = Duration::from_secs(35);
 
+/// How the folder was before a new lead took its place in it.
+#[derive(Debug, Default)]
+pub(crate) struct Before {
+    /// How an earlier lead stood on the roster.
+    pub(crate) lead: Option<Status>,
+    /// What the commands of that lead carry in their environment.
+    pub(crate) marker: Option<String>,
+    /// The roster could not be read.
+    pub(crate) was_damaged: bool,
+}
+
 /// What a new lead found.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
+    /// The roster could not be read and was rebuilt.
+    pub(crate) was_damaged: bool,
     /// The earlier lead died without seeing its team out.
     pub(crate) lead_died: bool,
     /// Members whose process was gone though the roster said otherwise.
@@ -22,6 +36,8 @@ pub(crate) struct Found {
     pub(crate) left: Vec<AgentName>,
     /// Members started by hand, which stay.
     pub(crate) by_hand: Vec<AgentName>,
+    /// What waits for those that had died, to be taken in by their next life.
+    pub(crate) undelivered: Vec<(AgentName, usize)>,
 }
 
 impl Found {
@@ -31,6 +47,12 @@ impl Found {
             names.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
         };
         let mut parts = Vec::new();
+        if self.was_damaged {
+            parts.push(
+                "its roster was damaged and was rebuilt (the bad one is kept as config.json.bad-N)"
+                    .into(),
+            );
+        }
         if self.lead_died {
             parts.push("its lead had died".into());
         }
@@ -43,22 +65,29 @@ impl Found {
         if !self.by_hand.is_empty() {
             parts.push(format!("{} (started by hand) stays", list(&self.by_hand)));
         }
+        for (name, count) in &self.undelivered {
+            parts.push(format!("{count} undelivered for {name}"));
+        }
         (!parts.is_empty()).then(|| format!("An earlier team was here: {}.", parts.join("; ")))
     }
 }
 
-/// Repairs the roster and sees members of a dead lead out. `before` is how that lead stood on the
-/// roster, if there was one.
+/// Repairs the roster and sees members of a dead lead out.
 pub(crate) async fn recover(
-    bus: &Bus,
+    bus: &Arc<Bus>,
     clock: &dyn Clock,
     takedown: &Takedown,
-    before: Option<Status>,
+    before: Before,
 ) -> Result<Found, StoreError> {
     let dir = bus.dir();
     let roster = roster::read(dir)?;
-    let lead_died = before.is_some_and(|status| !status.is_over());
-    let mut found = Found { lead_died, ..Found::default() };
+    let lead_died = before.lead.is_some_and(|status| !status.is_over());
+    let was_damaged = before.was_damaged;
+    let mut found = Found { was_damaged, lead_died, ..Found::default() };
+    if let Some(marker) = before.marker.filter(|_| lead_died) {
+        let stuck = descendants::end_marked(&marker);
+        tracing::info!(?stuck, "looked for commands of a dead lead");
+    }
     let mut leaving = Vec::new();
     for member in &roster.members {
         let Ok(name) = AgentName::member(&member.name) else { continue };
@@ -71,6 +100,10 @@ pub(crate) async fn recover(
                     tracing::info!(%name, ?stuck, "looked for commands of a dead member");
                 }
                 if !member.status.is_over() {
+                    match peek::count(dir, &name)? {
+                        0 => {}
+                        count => found.undelivered.push((name.clone(), count)),
+                    }
                     found.ghosts.push(name);
                 }
             }
@@ -79,13 +112,14 @@ pub(crate) async fn recover(
     let ghosts: Vec<String> = found.ghosts.iter().map(ToString::to_string).collect();
     let now = clock.now();
     if !ghosts.is_empty() {
-        roster::update(dir, bus.fsync(), |roster| {
+        super::write(bus, move |roster| {
             for member in roster.members.iter_mut().filter(|m| ghosts.contains(&m.name)) {
                 let exit = LastExit { code: None, signal: None, cause: ExitCause::Crash, at: now };
                 (member.status, member.activity, member.pid) = (Status::Failed, None, None);
                 (member.since, member.last_exit) = (now, Some(exit));
             }
-        })?;
+        })
+        .await?;
     }
     found.left = see_out(bus, clock, takedown, leaving).await;
     Ok(found)
@@ -98,11 +132,19 @@ async fn see_out(
     takedown: &Takedown,
     leaving: Vec<AgentName>,
 ) -> Vec<AgentName> {
-    let until = clock.monotonic() + LEAVING_WITHIN;
+    let began = clock.monotonic();
     let mut still = leaving.clone();
     loop {
-        still.retain(|name| matches!(life::probe(bus.dir(), name), Ok(Life::Alive(_))));
-        if still.is_empty() || clock.monotonic() >= until {
+        let waited = clock.monotonic().saturating_duration_since(began);
+        let mut in_time = false;
+        still.retain(|name| match life::probe(bus.dir(), name) {
+            Ok(Life::Alive(record)) => {
+                in_time |= waited.max(since_lead_lost(record.as_ref())) < LEAVING_WITHIN;
+                true
+            }
+            Ok(Life::Dead) | Err(_) => false,
+        });
+        if still.is_empty() || !in_time {
             break;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -112,4 +154,11 @@ async fn see_out(
         tracing::warn!(name = %departure.name, how = departure.how.words(), "left by force");
     }
     leaving
+}
+
+/// How long ago a member saw its lead gone; nothing when it has not noticed yet, as far as it says.
+fn since_lead_lost(record: Option<&LifeRecord>) -> Duration {
+    let lost = record.and_then(|record| record.lead_lost);
+    let since = lost.map(|lost| Duration::try_from_secs_f64(uptime() - lost));
+    since.and_then(Result::ok).unwrap_or_default()
 }

@@ -1,19 +1,19 @@
 //! Starting one teammate: roster entry, process, hello, readiness; undone when any step fails.
 
-use super::Plan;
-use super::hello::{self, Answer, Hello};
+use super::hello::{self, Answer, Hello, Occasion};
 use super::takedown::kill;
+use super::{Plan, write};
 use crate::os::child::{self, Program};
 use crate::os::pidfd::Pidfd;
 use crate::store::inbox::{self, SendError};
-use crate::store::{StoreError, roster};
-use crate::tools::team::SpawnOrder;
-use crate::wire::permission::{Mode, Permissions};
+use crate::store::{Fsync, StoreError, roster};
+use crate::wire::permission::Mode;
 use crate::wire::roster::{ExitCause, LastExit, Member, Roster, StartedBy, Status};
 use crate::wire::{AgentName, Open};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a teammate may take to say that it is ready (RELIABILITY 4).
@@ -23,7 +23,6 @@ const READY_WITHIN: Duration = Duration::from_secs(15);
 pub(super) struct Started {
     pub(super) pid: i32,
     pub(super) incarnation: String,
-    pub(super) model: String,
     pub(super) process: Pidfd,
     pub(super) lifeline: OwnedFd,
 }
@@ -35,6 +34,8 @@ pub(super) enum StartError {
     Store(#[from] StoreError),
     #[error("{0}")]
     Inbox(#[from] SendError),
+    #[error("it was stopped, or started by somebody else, meanwhile")]
+    CalledOff,
     #[error("its process could not be made: {0}")]
     Process(io::Error),
     #[error("it said: {0}")]
@@ -45,57 +46,87 @@ pub(super) enum StartError {
     Late { see: String },
 }
 
-/// What it is started with.
-struct Terms {
-    incarnation: String,
-    model: String,
-    permissions: Permissions,
+/// Who is to be started.
+#[derive(Debug, Clone)]
+pub(super) struct Recruit {
+    pub(super) name: AgentName,
+    pub(super) role: String,
+    pub(super) model: String,
+    pub(super) mode: Mode,
+    pub(super) occasion: Occasion,
+    /// The life it follows: it must still be the last one of the name, and expected back.
+    pub(super) after: Option<String>,
 }
 
 /// Starts a teammate and waits until it is ready.
-pub(super) async fn start(plan: &Plan, order: &SpawnOrder) -> Result<Started, StartError> {
-    let dir = plan.bus.dir();
-    let name = &order.name;
+pub(super) async fn start(plan: &Plan, recruit: &Recruit) -> Result<Started, StartError> {
     let incarnation = (plan.incarnation)();
-    let model = order.model.clone().unwrap_or_else(|| plan.model.clone());
-    let mut permissions = plan.permissions.borrow().clone();
-    permissions.mode = order.mode.unwrap_or(permissions.mode);
-    let terms = Terms { incarnation, model, permissions };
-    let before = reserve(plan, order, &terms)?;
-    inbox::ensure(dir, name)?;
-    let incarnation = terms.incarnation.clone();
-    match launch(plan, order, terms).await {
+    let before = reserve(plan, recruit, &incarnation).await?;
+    let (dir, name) = (plan.bus.dir().clone(), recruit.name.clone());
+    beside(move || Ok(inbox::ensure(&dir, &name)?)).await?;
+    match launch(plan, recruit, &incarnation).await {
         Ok(started) => Ok(started),
         Err(why) => {
-            undo(plan, name, &incarnation, before)?;
+            undo(plan, &recruit.name, &incarnation, before).await?;
             Err(why)
         }
     }
 }
 
-/// Writes the entry as `starting`; gives the entry that stood there before.
-fn reserve(
+/// Does what may wait for a lock or the disk beside the event loop.
+async fn beside<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StartError> + Send + 'static,
+) -> Result<T, StartError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|why| Err(StartError::Process(io::Error::other(why))))
+}
+
+/// Makes the entry survive power loss while the process starts: nobody is told of it before.
+async fn keep_entry(plan: &Plan) -> Result<(), StartError> {
+    let bus = Arc::clone(&plan.bus);
+    beside(move || roster::sync(bus.dir(), bus.fsync()).map_err(StartError::Store)).await
+}
+
+/// Writes the entry as `starting`, for [`keep_entry`] to make durable; gives the entry that stood there
+/// before.
+async fn reserve(
     plan: &Plan,
-    order: &SpawnOrder,
-    terms: &Terms,
-) -> Result<Option<Open<Member>>, StoreError> {
+    recruit: &Recruit,
+    incarnation: &str,
+) -> Result<Option<Open<Member>>, StartError> {
     let now = plan.clock.now();
     let cwd = plan.bus.dir().workspace().display().to_string();
-    roster::update(plan.bus.dir(), plan.bus.fsync(), |roster: &mut Open<Roster>| {
-        let before = roster.member(order.name.as_str()).cloned();
-        let member = roster.enter(order.name.as_str(), now);
-        member.role.clone_from(&order.role);
+    let (recruit, incarnation) = (recruit.clone(), incarnation.to_owned());
+    let bus = Arc::clone(&plan.bus);
+    let enter = move |roster: &mut Open<Roster>| {
+        let before = roster.member(recruit.name.as_str()).cloned();
+        if let Some(after) = &recruit.after
+            && !before.as_ref().is_some_and(|member| is_expected_back(member, after))
+        {
+            return Err(StartError::CalledOff);
+        }
+        let member = roster.enter(recruit.name.as_str(), now);
+        member.restarts = match recruit.occasion {
+            Occasion::Restarted(_) => member.restarts.saturating_add(1),
+            Occasion::Spawned | Occasion::Resumed => member.restarts,
+        };
+        member.role = recruit.role;
         (member.status, member.activity, member.since) = (Status::Starting, None, now);
-        (member.pid, member.incarnation) = (None, terms.incarnation.clone());
-        member.model.clone_from(&terms.model);
-        member.mode = terms.permissions.mode.word().into();
+        (member.pid, member.incarnation) = (None, incarnation);
+        (member.model, member.mode) = (recruit.model, recruit.mode.word().into());
         (member.cwd, member.started_by) = (cwd, StartedBy::Lead);
-        before
-    })
+        Ok(before)
+    };
+    beside(move || roster::update(bus.dir(), Fsync::Never, enter)?).await
+}
+
+/// Its last life was this one, and since then nobody wanted it gone.
+pub(super) fn is_expected_back(member: &Member, life: &str) -> bool {
+    member.incarnation == life && member.status == Status::Starting
 }
 
 /// A name that never lived leaves nothing behind; an old member is again what it was.
-fn undo(
+async fn undo(
     plan: &Plan,
     name: &AgentName,
     incarnation: &str,
@@ -103,13 +134,16 @@ fn undo(
 ) -> Result<(), StartError> {
     let now = plan.clock.now();
     let is_new = before.is_none();
-    roster::update(plan.bus.dir(), plan.bus.fsync(), |roster: &mut Open<Roster>| {
-        let Some(at) = roster
-            .members
-            .iter()
-            .position(|member| member.name == name.as_str() && member.incarnation == incarnation)
-        else {
-            return;
+    let (failed, incarnation) = (name.clone(), incarnation.to_owned());
+    let undone = write(&plan.bus, move |roster: &mut Open<Roster>| {
+        // Who was stopped meanwhile stays stopped.
+        let is_ours = |member: &Member| {
+            member.name == failed.as_str()
+                && member.incarnation == incarnation
+                && member.status != Status::Shutdown
+        };
+        let Some(at) = roster.members.iter().position(|member| is_ours(member)) else {
+            return false;
         };
         let old = roster.members.remove(at);
         if let Some(mut before) = before {
@@ -118,50 +152,57 @@ fn undo(
             before.last_exit =
                 Some(LastExit { code: None, signal: None, cause: ExitCause::Error, at: now });
             before.role.clone_from(&old.role);
+            before.restarts = old.restarts;
             roster.members.insert(at, before);
         }
-    })?;
-    if is_new {
-        inbox::forget(plan.bus.dir(), name)?;
+        true
+    });
+    if undone.await? && is_new {
+        let (dir, name) = (plan.bus.dir().clone(), name.clone());
+        beside(move || Ok(inbox::forget(&dir, &name)?)).await?;
     }
     Ok(())
 }
 
-async fn launch(plan: &Plan, order: &SpawnOrder, terms: Terms) -> Result<Started, StartError> {
-    let Terms { incarnation, model, permissions } = terms;
+async fn launch(plan: &Plan, recruit: &Recruit, incarnation: &str) -> Result<Started, StartError> {
     let dir = plan.bus.dir();
-    let errors = dir.printed(&order.name);
+    let errors = dir.printed(&recruit.name);
     let (ours, theirs) = child::socket_pair().map_err(StartError::Process)?;
-    let output = dir.open_printed(&order.name)?;
+    let output = dir.open_printed(&recruit.name)?;
     let program = Program {
         path: plan.program.path(),
         arg0: "teammate".into(),
-        args: arguments(plan, order, &model, permissions.mode, theirs.as_raw_fd()),
+        args: arguments(plan, recruit, theirs.as_raw_fd()),
         env: plan.environment.iter().map(|(key, value)| (key.into(), value.into())).collect(),
         cwd: dir.workspace().to_path_buf(),
         stdout_err: output,
     };
     let spawned = child::spawn_detached(program, theirs).map_err(StartError::Process)?;
+    let mut permissions = plan.permissions.borrow().clone();
+    permissions.mode = recruit.mode;
     let hello = Hello {
-        incarnation: incarnation.clone(),
-        role: order.role.clone(),
-        model: model.clone(),
+        incarnation: incarnation.into(),
+        role: recruit.role.clone(),
+        model: recruit.model.clone(),
         credentials: plan.credentials.clone(),
         rules: plan.rules,
         permissions,
+        occasion: recruit.occasion,
     };
-    let answer = shake_hands(&ours, hello).await;
+    let (answer, kept) = tokio::join!(shake_hands(&ours, hello), keep_entry(plan));
     let see = errors.display().to_string();
     let refused = match answer {
-        Some(Ok(Some(Answer::Ready))) => {
-            return Ok(Started {
-                pid: spawned.pid,
-                incarnation,
-                model,
-                process: spawned.pidfd,
-                lifeline: ours,
-            });
-        }
+        Some(Ok(Some(Answer::Ready))) => match kept {
+            Ok(()) => {
+                return Ok(Started {
+                    pid: spawned.pid,
+                    incarnation: incarnation.into(),
+                    process: spawned.pidfd,
+                    lifeline: ours,
+                });
+            }
+            Err(why) => why,
+        },
         Some(Ok(Some(Answer::Failed(why)))) => StartError::Refused(why),
         Some(Ok(None)) => StartError::Ended(see),
         Some(Err(why)) => StartError::Process(why),
@@ -169,26 +210,20 @@ async fn launch(plan: &Plan, order: &SpawnOrder, terms: Terms) -> Result<Started
     };
     drop(ours);
     if let Err(why) = kill(&spawned.pidfd) {
-        tracing::warn!(name = %order.name, %why, "the failed teammate could not be killed");
+        tracing::warn!(name = %recruit.name, %why, "the failed teammate could not be killed");
     }
     let reaped = tokio::task::spawn_blocking(move || spawned.pidfd.wait()).await;
-    tracing::warn!(name = %order.name, ?reaped, %refused, "teammate did not start");
+    tracing::warn!(name = %recruit.name, ?reaped, %refused, "teammate did not start");
     Err(refused)
 }
 
-fn arguments(
-    plan: &Plan,
-    order: &SpawnOrder,
-    model: &str,
-    mode: Mode,
-    control: i32,
-) -> Vec<std::ffi::OsString> {
+fn arguments(plan: &Plan, recruit: &Recruit, control: i32) -> Vec<std::ffi::OsString> {
     let dir = plan.bus.dir().root().as_os_str().to_owned();
-    let mut args: Vec<std::ffi::OsString> = vec![order.name.as_str().into()];
+    let mut args: Vec<std::ffi::OsString> = vec![recruit.name.as_str().into()];
     args.extend(["--dir".into(), dir]);
-    args.extend(["--role".into(), order.role.as_str().into()]);
-    args.extend(["--model".into(), model.into()]);
-    args.extend(["--mode".into(), mode.word().into()]);
+    args.extend(["--role".into(), recruit.role.as_str().into()]);
+    args.extend(["--model".into(), recruit.model.as_str().into()]);
+    args.extend(["--mode".into(), recruit.mode.word().into()]);
     args.extend(["--control-fd".into(), control.to_string().into()]);
     args
 }

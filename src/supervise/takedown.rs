@@ -98,6 +98,7 @@ impl Takedown {
     pub(crate) async fn take_down(&self, name: AgentName) -> Departure {
         let dir = self.bus.dir();
         let Ok(Life::Alive(Some(record))) = life::probe(dir, &name) else {
+            self.call_off(&name).await;
             return Departure { name, how: How::WasGone };
         };
         let began = self.clock.now();
@@ -144,6 +145,14 @@ impl Takedown {
         }
         tracing::info!(%name, how = how.words(), "member taken down");
         Departure { name, how }
+    }
+
+    /// Who is not running yet, or is about to be started again, stays ended.
+    async fn call_off(&self, name: &AgentName) {
+        let (name, cause, now) = (name.clone(), self.cause, self.clock.now());
+        let change = move |roster: &mut Roster| entry::called_off(roster, &name, cause, now);
+        let write = self.write(change);
+        let _in_time = tokio::time::timeout(ROSTER_PATIENCE, write).await;
     }
 
     fn perform(
@@ -210,6 +219,27 @@ impl Takedown {
         let written = tokio::task::spawn_blocking(write).await.ok()?;
         written.inspect_err(|why| tracing::warn!(%why, "the roster could not be written")).ok()
     }
+}
+
+/// Ends a life that no longer moves: it is not asked, and the roster is left alone, so that mail to it
+/// waits for its next life.
+pub(super) async fn end_by_force(dir: &TeamDir, name: &AgentName, life: &str) -> How {
+    let record = match life::probe(dir, name) {
+        Ok(Life::Alive(Some(record))) if record.incarnation == life => record,
+        Ok(_) | Err(_) => return How::WasGone,
+    };
+    let Some(process) = open_checked(&record) else { return How::WasGone };
+    let waits = Waits::for_member(Status::Working, Haste::Polite);
+    for (rung, wait) in [(Rung::Terminate, waits.terminate), (Rung::Kill, waits.kill)] {
+        let sent = if rung == Rung::Kill { kill(&process) } else { terminate(&process) };
+        if let Err(why) = sent {
+            tracing::warn!(%name, ?rung, %why, "it could not be signalled");
+        }
+        if tokio::time::timeout(wait, wait_gone(dir, name, Some(&process))).await.is_ok() {
+            return went(rung);
+        }
+    }
+    How::Stuck
 }
 
 /// SIGTERM; a stopped process is woken to receive it.

@@ -3,7 +3,9 @@
 use super::docket::Docket;
 use super::plan::{ReviewPlan, SubmitPlan};
 use super::{Call, Registry, Tool, ToolError, ToolFuture, arguments};
-use crate::bus::{Bus, BusError, Outgoing};
+use crate::bus::{Bus, BusError, Outgoing, new_id};
+use crate::os::{Clock, SystemClock};
+use crate::protocol::pace::{Leave, Pace};
 use crate::protocol::request::{Answer, Kind, Ledger, Request, Verdict};
 use crate::store::{Life, life, peek, roster};
 use crate::wire::AgentName;
@@ -66,13 +68,33 @@ pub(crate) struct Desk {
     recent: RefCell<Vec<Map<String, Value>>>,
     /// Requests to shut down.
     shutdowns: RefCell<Ledger>,
+    pace: RefCell<Pace>,
 }
 
 impl Desk {
-    /// The desk of an agent.
-    pub(crate) fn new(me: AgentName, incarnation: String, bus: Arc<Bus>) -> Self {
+    /// The desk of an agent whose model may send so many messages in a minute.
+    pub(crate) fn new(me: AgentName, incarnation: String, bus: Arc<Bus>, max_sends: usize) -> Self {
         let (recent, shutdowns) = (RefCell::default(), RefCell::default());
-        Self { me, incarnation, bus, recent, shutdowns }
+        let pace = RefCell::new(Pace::new(max_sends));
+        Self { me, incarnation, bus, recent, shutdowns, pace }
+    }
+
+    /// Whether the model may send so many messages now. A sender that floods the others is refused,
+    /// and the lead is told of it once.
+    async fn ask_to_send(&self, count: usize) -> Result<(), ToolError> {
+        let leave = self.pace.borrow_mut().ask(count, SystemClock.monotonic());
+        let Leave::Wait { wait, first } = leave else { return Ok(()) };
+        if first && !self.me.is_lead() {
+            let content =
+                format!("{} sends too many messages (max_sends) and was slowed down", self.me);
+            let (bus, id) = (Arc::clone(&self.bus), new_id(&AgentName::system()));
+            off_thread(move || bus.notify_lead(Body::text(), content, id)).await?;
+        }
+        Err(ToolError::Reply(format!(
+            "you send too many messages: nothing was sent, the next one can be sent in {} s; do \
+             something else, or end your turn",
+            wait.as_secs() + 1
+        )))
     }
 
     /// Mail was taken in.
@@ -213,6 +235,7 @@ impl Tool for SendMessage {
             if let Some(kind) = input.msg_type.filter(|kind| kind != "message") {
                 return Err(ToolError::Reply(wrong_type(&kind)));
             }
+            self.0.ask_to_send(1).await?;
             let (bus, me) = (Arc::clone(&self.0.bus), self.0.me.clone());
             let id = Some(format!("{me}:{}", call.id));
             let to = input.to.clone();
@@ -261,6 +284,10 @@ impl Tool for Broadcast {
     fn call<'a>(&'a self, call: &'a Call) -> ToolFuture<'a> {
         Box::pin(async move {
             let input: BroadcastInput = arguments(call)?;
+            let bus = Arc::clone(&self.0.bus);
+            // The sender is among those who can be written to, and so is the person.
+            let receivers = off_thread(move || bus.reachable()).await?.len().saturating_sub(2);
+            self.0.ask_to_send(receivers).await?;
             let (bus, me) = (Arc::clone(&self.0.bus), self.0.me.clone());
             let id = format!("{me}:{}", call.id);
             let sent = off_thread(move || bus.broadcast(&me, &input.content, Some(&id))).await?;

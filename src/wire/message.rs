@@ -257,6 +257,12 @@ impl Body {
         KINDS.contains(&kind)
     }
 
+    /// Whether it is a reason to begin a turn. State changes and control mail are for the program.
+    pub fn wakes(&self) -> bool {
+        matches!(self, Self::TeammateTerminated { .. } | Self::PlanApprovalRequest { .. })
+            || !self.is_control()
+    }
+
     /// Whether the message steers a program, rather than telling a model something. Control mail has a
     /// reserve in a full inbox and reaches a member that is stopping.
     pub fn is_control(&self) -> bool {
@@ -410,17 +416,10 @@ pub struct Correlation {
 impl Draft {
     /// The message as an object, fields in the order of SPEC 3.1.
     pub fn object(&self) -> Map<String, Value> {
-        let mut object = Map::new();
-        object.insert("type".into(), self.body.kind().into());
-        object.insert("from".into(), self.from.as_str().into());
-        object.insert("to".into(), self.to.as_str().into());
-        object.insert("content".into(), self.content.as_str().into());
-        object.insert("timestamp".into(), self.timestamp.into());
-        object.insert("id".into(), self.id.as_str().into());
-        if let Some(correlation) = &self.correlation {
-            object.insert("request_id".into(), correlation.request_id.as_str().into());
-            object.insert("incarnation".into(), correlation.incarnation.as_str().into());
-        }
+        let mut object = match serde_json::to_value(self.common()) {
+            Ok(Value::Object(object)) => object,
+            Ok(_) | Err(_) => Map::new(),
+        };
         if let Ok(Value::Object(fields)) = serde_json::to_value(&self.body) {
             for (key, value) in fields {
                 object.entry(key).or_insert(value);
@@ -434,144 +433,48 @@ impl Draft {
 
     /// The line to append, with its newline.
     pub fn line(&self) -> String {
-        let mut line = Value::Object(self.object()).to_string();
+        let is_plain = matches!(self.body, Body::Message { summary: None } | Body::Broadcast {});
+        // What is sent most is written without an object in between.
+        let direct =
+            (is_plain && self.extra.is_empty()).then(|| serde_json::to_string(&self.common()));
+        let mut line = match direct {
+            Some(Ok(line)) => line,
+            Some(Err(_)) | None => Value::Object(self.object()).to_string(),
+        };
         line.push('\n');
         line
     }
+
+    fn common(&self) -> Common<'_> {
+        let correlation = self.correlation.as_ref();
+        Common {
+            kind: self.body.kind(),
+            from: self.from.as_str(),
+            to: self.to.as_str(),
+            content: &self.content,
+            timestamp: self.timestamp,
+            id: &self.id,
+            request_id: correlation.map(|correlation| correlation.request_id.as_str()),
+            incarnation: correlation.map(|correlation| correlation.incarnation.as_str()),
+        }
+    }
+}
+
+/// The fields that messages of every kind have.
+#[derive(Serialize)]
+struct Common<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    from: &'a str,
+    to: &'a str,
+    content: &'a str,
+    timestamp: Timestamp,
+    id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    incarnation: Option<&'a str>,
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn read(line: &str) -> Result<Message, Malformed> {
-        Message::read(&serde_json::from_str::<Map<String, Value>>(line).unwrap())
-    }
-
-    #[test]
-    fn readers_accept_the_dialects_of_the_origins() {
-        let cases = [
-            (r#"{"from":"user","content":"hi"}"#, "user", "hi", "message"),
-            (r#"{"content":"hi"}"#, "unknown", "hi", "message"),
-            (r#"{"type":"message","from":"a","text":"hi","ts":12}"#, "a", "hi", "message"),
-            (r#"{"type":"poke","from":"a","content":"hi","n":1}"#, "a", "hi", "poke"),
-            (r#"{"type":"result","from":"a","content":"hi","outcome":"odd"}"#, "a", "hi", "result"),
-            (r#"{"type":"message","from":"a","content":{"k":1}}"#, "a", r#"{"k":1}"#, "message"),
-        ];
-        for (line, from, content, kind) in cases {
-            let message = read(line).unwrap();
-            let seen = (message.from.as_str(), message.content.as_str(), message.body.kind());
-            assert_eq!(seen, (from, content, kind), "{line}");
-        }
-        assert_eq!(read(r#"{"content":"x","ts":12}"#).unwrap().timestamp, Some(12.0));
-    }
-
-    #[test]
-    fn old_names_of_the_shutdown_answer_are_understood() {
-        for (line, approve) in [
-            (r#"{"type":"shutdown_approved","from":"a","requestId":"r1"}"#, true),
-            (r#"{"type":"shutdown_rejected","from":"a","request_id":"r1"}"#, false),
-            (r#"{"type":"shutdown_response","from":"a","requestId":"r1","approved":true}"#, true),
-        ] {
-            let message = read(line).unwrap();
-            assert_eq!(message.request_id.as_deref(), Some("r1"));
-            assert_eq!(message.body, Body::ShutdownResponse { approve, reason: None });
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_a_message_says_why() {
-        assert_eq!(read(r#"{"type":[1],"content":"x"}"#), Err(Malformed::NotText("type")));
-        assert_eq!(read(r#"{"from":{"a":1},"content":"x"}"#), Err(Malformed::NotText("from")));
-        assert_eq!(read(r#"{"from":"a"}"#), Err(Malformed::NoContent));
-    }
-
-    #[test]
-    fn a_written_line_has_the_fields_in_the_order_of_the_contract() {
-        let draft = Draft {
-            id: "lead:7".into(),
-            from: AgentName::lead(),
-            to: AgentName::member("alice").unwrap(),
-            content: "start\nnow".into(),
-            timestamp: 1.5,
-            correlation: None,
-            body: Body::text(),
-            extra: Map::new(),
-        };
-        assert_eq!(
-            draft.line(),
-            "{\"type\":\"message\",\"from\":\"lead\",\"to\":\"alice\",\
-             \"content\":\"start\\nnow\",\"timestamp\":1.5,\"id\":\"lead:7\"}\n"
-        );
-    }
-
-    fn bodies() -> impl Strategy<Value = Body> {
-        let maybe = proptest::option::of(any::<String>());
-        let input = any::<i32>().prop_map(|n| serde_json::json!({ "n": n }));
-        prop_oneof![
-            maybe.clone().prop_map(|summary| Body::Message { summary }),
-            Just(Body::Broadcast {}),
-            Just(Body::Result { outcome: Outcome::Interrupted }),
-            Just(Body::IdleNotification { reason: IdleReason::Failed }),
-            (maybe.clone(), proptest::option::of(0.0..1e9))
-                .prop_map(|(reason, deadline)| Body::ShutdownRequest { reason, deadline }),
-            (any::<bool>(), maybe.clone())
-                .prop_map(|(approve, reason)| Body::ShutdownResponse { approve, reason }),
-            any::<String>().prop_map(|plan| Body::PlanApprovalRequest { plan }),
-            (any::<bool>(), maybe.clone(), maybe.clone()).prop_map(|(approve, feedback, mode)| {
-                Body::PlanApprovalResponse { approve, feedback, mode }
-            }),
-            (any::<String>(), input.clone(), any::<String>()).prop_map(
-                |(tool, input, description)| Body::PermissionRequest { tool, input, description }
-            ),
-            (any::<bool>(), maybe.clone(), proptest::option::of(input.clone())).prop_map(
-                |(approve, reason, updated_input)| Body::PermissionResponse {
-                    approve,
-                    scope: Scope::Session,
-                    reason,
-                    updated_input
-                }
-            ),
-            input.prop_map(|rules| Body::PermissionUpdate { rules }),
-            any::<String>().prop_map(|mode| Body::ModeSetRequest { mode }),
-            (maybe.clone(), maybe)
-                .prop_map(|(host, path)| Body::SandboxPermissionRequest { host, path }),
-            any::<bool>().prop_map(|approve| Body::SandboxPermissionResponse { approve }),
-            any::<String>().prop_map(|text| Body::TaskAssignment {
-                task_id: "1".into(),
-                subject: text.clone(),
-                description: text,
-                assigned_by: "lead".into()
-            }),
-            any::<String>().prop_map(|exit| Body::TeammateTerminated {
-                name: "bob".into(),
-                cause: "crash".into(),
-                exit
-            }),
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn every_type_survives_the_round_trip(body in bodies(), content in any::<String>()) {
-            let draft = Draft {
-                id: "alice:1".into(),
-                from: AgentName::member("alice").unwrap(),
-                to: AgentName::lead(),
-                content: content.clone(),
-                timestamp: 1.25,
-                correlation: Some(Correlation { request_id: "r".into(), incarnation: "i".into() }),
-                body: body.clone(),
-                extra: Map::new(),
-            };
-            let line = draft.line();
-            prop_assert_eq!(line.matches('\n').count(), 1);
-            let message = read(line.trim_end()).unwrap();
-            prop_assert!(Body::is_known_kind(body.kind()));
-            prop_assert_eq!(message.body, body);
-            prop_assert_eq!(message.content, content);
-            prop_assert_eq!(message.request_id.as_deref(), Some("r"));
-        }
-    }
-}
+mod tests;

@@ -9,6 +9,7 @@ pub mod message;
 pub mod name;
 pub mod open;
 pub mod permission;
+pub mod restart;
 pub mod roster;
 pub mod transcript;
 

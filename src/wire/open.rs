@@ -36,20 +36,23 @@ impl<T> DerefMut for Open<T> {
 
 impl<T: Serialize> Serialize for Open<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.unknown.is_empty() {
+            return self.known.serialize(serializer);
+        }
         let mut object = object_of(&self.known).map_err(serde::ser::Error::custom)?;
         object.extend(self.unknown.clone());
         object.serialize(serializer)
     }
 }
 
-impl<'de, T: Serialize + DeserializeOwned> Deserialize<'de> for Open<T> {
+impl<'de, T: Serialize + DeserializeOwned + Default> Deserialize<'de> for Open<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut unknown = Map::deserialize(deserializer)?;
-        let known: T = serde_json::from_value(Value::Object(unknown.clone()))
-            .map_err(|why| D::Error::custom(why.to_string()))?;
-        for field in object_of(&known).map_err(D::Error::custom)?.keys() {
-            unknown.remove(field);
-        }
+        let object = Value::Object(Map::deserialize(deserializer)?);
+        let known = T::deserialize(&object).map_err(|why| D::Error::custom(why.to_string()))?;
+        // The fields of any `T`, the emptiest of which is the cheapest to ask.
+        let fields = object_of(&T::default()).map_err(D::Error::custom)?;
+        let Value::Object(mut unknown) = object else { return Ok(known.into()) };
+        unknown.retain(|field, _| !fields.contains_key(field));
         Ok(Self { known, unknown })
     }
 }
@@ -66,7 +69,7 @@ fn object_of<T: Serialize>(value: &T) -> Result<Map<String, Value>, String> {
 mod tests {
     use super::*;
 
-    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    #[derive(Debug, PartialEq, Default, Serialize, Deserialize)]
     struct Point {
         x: i32,
     }

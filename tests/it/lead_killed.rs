@@ -92,6 +92,27 @@ fn a_working_team_finishes_its_tools_reports_and_ends_within_the_grace() {
     assert_left_in_order(&team);
 }
 
+/// A member that was stopped cannot notice anything: the next lead waits its time and ends it.
+#[test]
+fn a_member_that_does_not_leave_is_ended_by_the_next_lead() {
+    let team = Team::new();
+    let mut first = lead(&team, "rehearsal");
+    first.type_line("Spawn alice (coder).");
+    team.wait_status("alice", "idle");
+    crate::crew::signal(team.pid_of("alice"), nix::sys::signal::Signal::SIGSTOP);
+    kill_9(&team, "lead");
+    first.wait();
+    let began = Instant::now();
+    let mut next = Terminal::start(team.command("team", &["lead", "--model", "rehearsal"]));
+    next.expect("alice of an earlier lead ended");
+    assert!(began.elapsed() >= GRACE, "she had her time: {:?}", began.elapsed());
+    assert_eq!(team.status("alice"), "shutdown");
+    assert_eq!(last_exit(&team, "alice").0, "lead_lost");
+    next.type_line("/quit");
+    assert_eq!(next.wait().code(), Some(0));
+    assert_left_by_force(&team, &["alice"]);
+}
+
 #[test]
 fn members_that_died_with_the_lead_are_found_and_marked() {
     let team = Team::new();

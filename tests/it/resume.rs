@@ -1,4 +1,4 @@
-//! `kill -9` of a teammate in the middle of a turn, and its next life.
+//! `kill -9` of a teammate in the middle of a turn, and its next life, which the lead has to ask for.
 
 use crate::crew::{
     assert_left_by_force, assert_left_in_order, bash, calls, kill_9, last_exit, says,
@@ -38,6 +38,7 @@ fn terminated(team: &Team, name: &str) -> Vec<Value> {
 #[test]
 fn a_killed_teammate_is_reported_once_and_goes_on_where_it_was() {
     let team = Team::new();
+    team.variable("TEAM_RESTART", "never");
     let mut lines = vec![calls("lead", &[spawn("bob")]), says("lead", "one"), says("lead", "two")];
     lines.extend(bob());
     let mut lead = scripted_lead(&team, &lines);
@@ -88,6 +89,7 @@ fn a_killed_teammate_is_reported_once_and_goes_on_where_it_was() {
 #[test]
 fn an_interrupted_send_is_repeated_and_arrives_once() {
     let team = Team::new();
+    team.variable("TEAM_RESTART", "never");
     let letter = json!({ "to": "lead", "content": "bob's only letter" });
     let lines = [
         calls("lead", &[spawn("bob")]),

@@ -4,8 +4,8 @@ use crate::child::{Job, Kid, start, start_armed, team, was_killed, write};
 use agent_team::store::life::{LifeLock, LifeRecord};
 use agent_team::store::roster::{effective_status, read, update};
 use agent_team::store::{Fsync, Life, StoreError, TeamDir};
-use agent_team::wire::AgentName;
-use agent_team::wire::roster::{Member, Status};
+use agent_team::wire::roster::{Member, Roster, Status};
+use agent_team::wire::{AgentName, Open};
 use std::fs;
 
 fn join(dir: &TeamDir, name: &str) {
@@ -35,7 +35,7 @@ fn a_writer_killed_at_any_point_does_no_harm() {
     for (point, after) in [
         ("config.locked", 0),
         ("replace.written", 0),
-        ("replace.renamed", 0),
+        ("replace.renamed", 1),
         ("config.copied", 0),
         ("config.replaced", 1),
     ] {
@@ -72,11 +72,13 @@ fn a_damaged_roster_is_put_beside_and_the_last_good_copy_is_used() {
         for name in ["alice", "bob"] {
             join(&dir, name);
         }
+        let count = |roster: &mut Open<Roster>| roster.member_mut("bob").unwrap().restarts += 1;
+        update(&dir, Fsync::Never, count).unwrap();
         write(&dir.config(), damage);
-        assert_eq!(names(&dir), ["alice"], "case {n}: as of the last copy");
+        assert_eq!(names(&dir), ["alice", "bob"], "case {n}: nobody is missing from the copy");
         assert_eq!(fs::read_to_string(dir.config()).unwrap(), *damage, "a reader repairs nothing");
         join(&dir, "carl");
-        assert_eq!(names(&dir), ["alice", "carl"]);
+        assert_eq!(names(&dir), ["alice", "bob", "carl"]);
         let bad = fs::read_to_string(dir.root().join("config.json.bad-1")).unwrap();
         assert_eq!(bad, *damage);
     }

@@ -11,6 +11,7 @@ fn machine(name: &str) -> Machine {
         name: AgentName::mailbox(name).unwrap(),
         incarnation: "i1".into(),
         max_rounds: 5,
+        max_exchanges: 30,
     };
     let (mut machine, first) = Machine::start(me, None);
     assert_eq!(first, [Action::Drain]);

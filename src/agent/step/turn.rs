@@ -4,7 +4,7 @@ use crate::agent::event::{Action, Stop};
 use crate::agent::progress::Progress;
 use crate::tools::Call;
 use crate::wire::chat::Block;
-use crate::wire::message::{Body, Message};
+use crate::wire::message::Message;
 use crate::wire::transcript::Entry;
 use std::collections::VecDeque;
 
@@ -63,12 +63,6 @@ pub(super) const CUT_OFF: &str = "not run: the answer was cut off at the token l
     complete; make the call shorter, or split it";
 pub(super) const CONTEXT_FULL: &str = "the conversation no longer fits the model's context window; start a new \
     one (a new lead without --resume begins with an empty conversation)";
-
-/// Whether mail is a reason to begin a turn. State changes and control mail are for the program.
-pub(super) fn wakes(message: &Message) -> bool {
-    matches!(message.body, Body::TeammateTerminated { .. } | Body::PlanApprovalRequest { .. })
-        || !message.body.is_control()
-}
 
 pub(super) fn show_mail(mail: &[Message], todo: &mut Vec<Action>) {
     let shown = mail.iter().map(|message| Progress::Mail(Box::new(message.clone())));

@@ -62,6 +62,8 @@ pub(super) async fn run(
     for message in seat.before {
         show(&mut screen, &Progress::Mail(Box::new(message)));
     }
+    // A team that goes on may have nothing left to do.
+    let may_rest_at_once = seat.prompt.is_none();
     if let Some(prompt) = seat.prompt {
         let _received = seat.events.send(Event::Prompt(prompt));
     }
@@ -93,7 +95,7 @@ pub(super) async fn run(
             () = past(deadline) => Some(Reason::Timeout),
             () = tokio::time::sleep(LOOK_EVERY) => {
                 questions.look();
-                let rests = watchdog.turns() > 0 && at_rest(&seat.team);
+                let rests = (watchdog.turns() > 0 || may_rest_at_once) && at_rest(&seat.team);
                 let twice = rests && std::mem::replace(&mut rested, rests);
                 watchdog.tokens_spent().or(twice.then_some(Reason::Done))
             }
@@ -126,6 +128,9 @@ pub(super) async fn run(
         usage: watchdog.used(),
         members: members(&seat.team),
     };
+    if watchdog.turns() == 0 && summary.error.is_none() {
+        out::complain("nothing was left to do");
+    }
     if let Some(error) = &summary.error {
         out::complain(&format!("error: {error}"));
     }

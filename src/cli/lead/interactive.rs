@@ -404,6 +404,10 @@ fn change(member: &Member, before: Option<&(Status, Option<String>)>) -> Option<
     match (&member.activity, member.status) {
         (Some(tool), Status::Working) if tool != "model" => Some(format!("working: {tool}")),
         _ if same_status && !member.status.is_over() => None,
+        (Some(activity), Status::Starting) => {
+            let exit = member.last_exit.as_ref().map(|exit| exit.cause.word());
+            Some(format!("{activity} ({})", exit.unwrap_or("unknown")))
+        }
         (_, Status::Shutdown | Status::Failed) => {
             let exit = member.last_exit.as_ref().map(|exit| exit.cause.word());
             Some(format!("{} ({})", member.status.word(), exit.unwrap_or("unknown")))

@@ -3,6 +3,7 @@
 mod commands;
 mod headless;
 mod interactive;
+mod place;
 mod questions;
 mod user_mail;
 mod watchdog;
@@ -15,7 +16,7 @@ use super::assemble::{
 use super::context::{Context, flags, open_bus, permissions, rules, store_failure};
 use super::heed::Heed;
 use super::out;
-use super::provider::provider_for;
+use super::provider::{Life, provider_for};
 use crate::agent::event::{Event, Stop};
 use crate::agent::gate::Asks;
 use crate::agent::progress::Progress;
@@ -24,14 +25,14 @@ use crate::bus::Bus;
 use crate::error::{Exit, Failure};
 use crate::llm::ModelError;
 use crate::os::program::{self, TeammateProgram};
-use crate::os::{Clock, SystemClock, descendants};
-use crate::protocol::ladder::Haste;
+use crate::os::{SystemClock, descendants};
+use crate::protocol::restart::Limits;
 use crate::settings::Settings;
 use crate::settings::model::{self, Credentials, ModelChoice};
 use crate::store::life::LifeError;
-use crate::store::{Fsync, LifeRecord, Mailbox, TeamDir, roster};
-use crate::supervise::takedown::{Departure, Takedown};
-use crate::supervise::{Plan, Supervisor, recover};
+use crate::store::{LifeRecord, Mailbox, TeamDir};
+use crate::supervise::takedown::Departure;
+use crate::supervise::{Mending, Plan, Supervisor};
 use crate::tools::docket::Docket;
 use crate::tools::team::Ops;
 use crate::ui;
@@ -39,13 +40,17 @@ use crate::ui::plain::Format;
 use crate::wire::AgentName;
 use crate::wire::message::Message;
 use crate::wire::permission::Permissions;
-use crate::wire::roster::{ExitCause, Lead, Status, UsageCount};
+use crate::wire::roster::{ExitCause, Status};
+use place::Earlier;
 use std::cell::RefCell;
 use std::io::{IsTerminal, Read};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
+
+/// Milliseconds of the first pause before a restart, for tests; a release build does not look.
+const FIRST_PAUSE: &str = "TEAM_FIRST_PAUSE_MS";
 
 /// How every session with the rehearsal model begins.
 pub(super) const REHEARSAL_BANNER: &str = "REHEARSAL MODEL: this is not a language model. It \
@@ -62,6 +67,10 @@ struct Start {
     limits: RunLimits,
     /// Nothing was configured: the rehearsal model stands in, and says so.
     fallback: bool,
+    /// Go on with the last team.
+    resume: bool,
+    /// End the lead that runs here first.
+    takeover: bool,
 }
 
 /// What ends a run by force.
@@ -78,7 +87,7 @@ pub(super) fn run(context: &Context, args: &LeadArgs) -> Result<Exit, Failure> {
     let prompt = match args.prompt.as_deref() {
         Some("-") if args.print => Some(read_stdin()?),
         Some(text) => Some(text.to_owned()),
-        None if args.print => {
+        None if args.print && !args.resume => {
             return Err(Failure::new(
                 Exit::Usage,
                 "-p needs a prompt",
@@ -106,6 +115,8 @@ pub(super) fn run(context: &Context, args: &LeadArgs) -> Result<Exit, Failure> {
             max_tokens: args.max_tokens,
         },
         fallback,
+        resume: args.resume,
+        takeover: args.takeover,
     };
     let team = context.make_team()?;
     block_on(live(context, &team, start))?
@@ -150,7 +161,7 @@ pub(super) fn life_failure(why: &LifeError) -> Failure {
             Exit::InUse,
             "a lead is already running in this folder",
             describe(why, record.as_deref()),
-            "talk to that one, stop it with `team stop --all`, or work in another folder",
+            "talk to that one, take its place with `team lead --takeover`, or work in another folder",
         ),
         LifeError::InUse { name, record } => Failure::new(
             Exit::InUse,
@@ -212,29 +223,23 @@ enum Reason {
 async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, Failure> {
     let me = AgentName::lead();
     let (incarnation, marker) = (fresh_word(), fresh_word());
-    let now = SystemClock.now();
+    let rules = rules(&start.settings);
+    let bus = Arc::new(open_bus(team.clone(), rules));
+    let earlier = Earlier::of(team).map_err(store_failure)?;
+    if start.takeover {
+        place::take_over(&bus).await?;
+    }
     let life = take_name(team, &me, &incarnation, &marker, "hand")?;
     let signals = Heed::begin()?;
     let secrets = redactor(&start.credentials);
     start_log(team, &me, &secrets)?;
     adopt_orphans();
     keep_secrets(&start.credentials);
-    let rules = rules(&start.settings);
-    let bus = Arc::new(open_bus(team.clone(), rules));
-    let earlier = enter(team, &start, &incarnation, now)?;
+    let place = place::enter(&bus, &start, &incarnation, earlier).await?;
     super::assemble::ensure_inbox(team, &AgentName::user())?;
-    let (_patience, haste) = watch::channel(Haste::Polite);
-    let takedown = Takedown {
-        bus: Arc::clone(&bus),
-        clock: Rc::new(SystemClock),
-        by: me.clone(),
-        reason: "your lead is gone and a new one has come".into(),
-        cause: ExitCause::LeadLost,
-        haste,
-    };
-    let found = recover::recover(&bus, &SystemClock, &takedown, earlier).await;
-    let found = found.map_err(store_failure)?;
-    let provider = provider_for(&start.model, &start.credentials, &me, &incarnation)?;
+    let conversation = place.conversation.as_deref().unwrap_or(&incarnation);
+    let own = Life { incarnation: &incarnation, conversation };
+    let provider = provider_for(&start.model, &start.credentials, &me, own)?;
     let supervisor = Supervisor::new(Plan {
         bus: Arc::clone(&bus),
         clock: Rc::new(SystemClock),
@@ -244,6 +249,9 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         })?,
         max_teammates: start.settings.max_teammates.value,
         rules,
+        mending: mending(context, &start.settings, &incarnation),
+        hung_after: Some(Duration::from_secs(start.settings.hung_after.value))
+            .filter(|limit| !limit.is_zero()),
         model: start.model.to_string(),
         permissions: RefCell::new(start.permissions.clone()),
         credentials: start.credentials.clone(),
@@ -258,14 +266,20 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         start.permissions.mode,
     ));
     let mut mailbox = open_mailbox(team, &me, &life, rules)?;
-    // What an earlier lead had claimed belongs to the old conversation, which is put away.
-    let before = mailbox.start_anew().map_err(store_failure)?;
-    let before: Vec<Message> = before.mail.into_iter().map(|mail| mail.message).collect();
+    // What an earlier lead had claimed belongs to the old conversation: it is put away with it, or it
+    // goes on.
+    let before = if start.resume {
+        Vec::new()
+    } else {
+        let before = mailbox.start_anew().map_err(store_failure)?;
+        before.mail.into_iter().map(|mail| mail.message).collect()
+    };
     let (events, inbound) = mpsc::unbounded_channel();
     let (shown, progress) = mpsc::unbounded_channel::<Progress>();
     let parts = Parts {
         name: me.clone(),
         role: "lead".into(),
+        occasion: place.occasion,
         incarnation,
         marker,
         bus: Arc::clone(&bus),
@@ -275,7 +289,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         permissions: start.permissions.clone(),
         asks: whom_to_ask(start.output),
         ops: Some(Ops { team: supervisor.ops(), docket: Rc::clone(&docket) }),
-        usage: UsageCount::default(),
+        usage: place.usage,
         secrets,
         show: Rc::new(move |progress| {
             // Whoever watched has gone: the work goes on unseen.
@@ -284,6 +298,8 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     };
     let agent = assemble(parts, &context.environment)?;
     tracing::info!(model = %start.model, "lead started");
+    supervisor.resume(&place.returning).await.map_err(store_failure)?;
+    tokio::task::spawn_local(Rc::clone(&supervisor).keep_watch());
     let seat = Seat {
         team: team.clone(),
         bus,
@@ -293,7 +309,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         events,
         inbound,
         signals,
-        found: found.summary(),
+        found: place.found,
         before,
         limits: start.limits,
         model: start.model,
@@ -319,29 +335,17 @@ fn whom_to_ask(output: Option<Format>) -> Asks {
     }
 }
 
-/// Puts this lead on the roster. Gives how an earlier one stood there.
-fn enter(
-    team: &TeamDir,
-    start: &Start,
-    incarnation: &str,
-    now: f64,
-) -> Result<Option<Status>, Failure> {
-    let pid = i32::try_from(std::process::id()).ok();
-    let entered = roster::update(team, Fsync::Always, |roster| {
-        if roster.created_at == 0.0 {
-            roster.created_at = now;
-        }
-        let earlier = roster.lead.as_ref().map(|lead| lead.status);
-        let lead = roster.lead.get_or_insert_with(|| Lead::default().into());
-        lead.pid = pid;
-        lead.incarnation = incarnation.into();
-        (lead.status, lead.since, lead.activity) = (Status::Starting, now, None);
-        lead.model = start.model.to_string();
-        lead.mode = start.permissions.mode.word().into();
-        lead.usage = UsageCount::default();
-        earlier
-    });
-    entered.map_err(store_failure)
+/// How teammates that crash are started again.
+fn mending(context: &Context, settings: &Settings, incarnation: &str) -> Mending {
+    let mut limits = Limits::default();
+    // Tests of crash loops need not last half a minute.
+    let first = context.environment.get(FIRST_PAUSE).and_then(|text| text.parse().ok());
+    if let Some(first) = first.filter(|_| cfg!(debug_assertions)) {
+        limits.first = Duration::from_millis(first);
+    }
+    let seed =
+        incarnation.bytes().map(u64::from).fold(7, |seed, byte| byte + 31_u64.wrapping_mul(seed));
+    Mending { policy: settings.restart.value, limits, seed }
 }
 
 /// The end of the lead's agent loop, with what is needed to close up.

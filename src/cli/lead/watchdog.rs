@@ -4,14 +4,14 @@
 use super::{Reason, RunLimits};
 use crate::store::{Life, TeamDir, life, peek, roster};
 use crate::wire::AgentName;
-use crate::wire::roster::{Roster, Status, UsageCount};
+use crate::wire::roster::{Roster, StartedBy, Status, UsageCount};
 use std::collections::BTreeMap;
 
 /// Watches the limits of one run.
 pub(super) struct Watchdog {
     team: TeamDir,
     limits: RunLimits,
-    /// What members had used before this run; the lead counts from its start.
+    /// What everybody had used before this run.
     before: BTreeMap<String, UsageCount>,
     turns: u64,
 }
@@ -19,8 +19,10 @@ pub(super) struct Watchdog {
 impl Watchdog {
     /// Begins to count.
     pub(super) fn new(team: TeamDir, limits: RunLimits) -> Self {
-        let members = roster::read(&team).map(|roster| roster.members.clone()).unwrap_or_default();
-        let before = members.iter().map(|member| (member.name.clone(), member.usage)).collect();
+        let roster = roster::read(&team).unwrap_or_default();
+        let lead = roster.lead.iter().map(|lead| (lead.name.clone(), lead.usage));
+        let members = roster.members.iter().map(|member| (member.name.clone(), member.usage));
+        let before = lead.chain(members).collect();
         Self { team, limits, before, turns: 0 }
     }
 
@@ -50,13 +52,18 @@ impl Watchdog {
     /// What all agents together have used in this run; the turns are the lead's.
     pub(super) fn used(&self) -> UsageCount {
         let Ok(roster) = roster::read(&self.team) else { return UsageCount::default() };
-        let mut used = roster.lead.as_ref().map(|lead| lead.usage).unwrap_or_default();
-        for member in &roster.members {
-            let before = self.before.get(&member.name).copied().unwrap_or_default();
-            let input = member.usage.input_tokens.saturating_sub(before.input_tokens);
-            let output = member.usage.output_tokens.saturating_sub(before.output_tokens);
+        let mut used = UsageCount::default();
+        let lead = roster.lead.iter().map(|lead| (&lead.name, lead.usage));
+        let members = roster.members.iter().map(|member| (&member.name, member.usage));
+        for (name, now) in lead.chain(members) {
+            let before = self.before.get(name).copied().unwrap_or_default();
+            let input = now.input_tokens.saturating_sub(before.input_tokens);
+            let output = now.output_tokens.saturating_sub(before.output_tokens);
             used.input_tokens = used.input_tokens.saturating_add(input);
             used.output_tokens = used.output_tokens.saturating_add(output);
+            if name == "lead" {
+                used.turns = now.turns.saturating_sub(before.turns);
+            }
         }
         used
     }
@@ -78,6 +85,11 @@ fn members_rest(team: &TeamDir, roster: &Roster) -> bool {
     roster.members.iter().all(|member| {
         let Ok(name) = AgentName::member(&member.name) else { return true };
         let life = life::probe(team, &name).unwrap_or(Life::Dead);
+        // Its lead has yet to say what becomes of a teammate that has just died.
+        let is_unsettled = !life.is_alive() && !member.status.is_over();
+        if is_unsettled && member.started_by == StartedBy::Lead {
+            return false;
+        }
         match roster::effective_status(member, &life, &Life::Alive(None)) {
             Status::Idle => !has_unread(team, &name),
             Status::Shutdown | Status::Failed => true,

@@ -1,0 +1,291 @@
+//! Whether and when a teammate that has ended is started again (RELIABILITY 4): back-off with jitter,
+//! and limits after which it is given up.
+//!
+//! Knows no processes: how one ended, how long it had lived and the time are arguments.
+
+use crate::wire::restart::Restart;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// Exit codes that say "do not try this again": done, wrong use, a failed turn, no model or refused
+/// credentials, a name in use, a budget, and ends that a signal asked for.
+const FINAL: [i32; 8] = [0, 2, 3, 4, 5, 7, 130, 143];
+
+/// The exit codes of an end that a signal asked for.
+const SIGNALLED: [i32; 2] = [130, 143];
+
+/// The numbers of SIGHUP, SIGINT and SIGTERM.
+const ASKING: [i32; 3] = [1, 2, 15];
+
+/// How often, and within which time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Intensity {
+    /// So many restarts.
+    pub(crate) times: usize,
+    /// In so much time.
+    pub(crate) within: Duration,
+}
+
+/// The figures of the policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// The first pause; each further one is twice as long.
+    pub(crate) first: Duration,
+    /// The longest pause.
+    pub(crate) longest: Duration,
+    /// After this much life, the next pause is the first one again.
+    pub(crate) healthy: Duration,
+    /// What one teammate may need.
+    pub(crate) member: Intensity,
+    /// What all of them together may need.
+    pub(crate) team: Intensity,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self {
+            first: seconds(1),
+            longest: seconds(60),
+            healthy: seconds(300),
+            member: Intensity { times: 5, within: seconds(60) },
+            team: Intensity { times: 20, within: seconds(300) },
+        }
+    }
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It exited.
+    Code(i32),
+    /// A signal ended it.
+    Signal(i32),
+    /// It no longer moved, and was ended for that.
+    Hung,
+    /// It could not even be started.
+    NotStarted,
+}
+
+/// What to do about an end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It stays ended: the policy does not cover such an end.
+    Leave,
+    /// Start it again after this pause.
+    After(Duration),
+    /// It would be started again, but for a limit.
+    GiveUp(Limit),
+}
+
+/// The limit that was reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Limit {
+    /// The teammate's own.
+    Member(Intensity),
+    /// The team's.
+    Team(Intensity),
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (who, Intensity { times, within }) = match self {
+            Self::Member(intensity) => ("it was", intensity),
+            Self::Team(intensity) => ("members of the team were", intensity),
+        };
+        write!(out, "{who} started again {times} times within {} s", within.as_secs())
+    }
+}
+
+/// Remembers what was started again, and decides.
+#[derive(Debug)]
+pub(crate) struct Restarts {
+    policy: Restart,
+    limits: Limits,
+    random: u64,
+    members: BTreeMap<String, History>,
+    team: VecDeque<Instant>,
+}
+
+#[derive(Debug, Default)]
+struct History {
+    /// Restarts since it was last healthy.
+    step: u32,
+    recent: VecDeque<Instant>,
+}
+
+impl Restarts {
+    /// Nothing has been started again yet. The jitter follows from `seed` alone.
+    pub(crate) fn new(policy: Restart, limits: Limits, seed: u64) -> Self {
+        let (members, team) = (BTreeMap::new(), VecDeque::new());
+        Self { policy, limits, random: seed.max(1), members, team }
+    }
+
+    /// A teammate has ended after having lived for `lived`.
+    pub(crate) fn ended(&mut self, name: &str, end: End, lived: Duration, now: Instant) -> Verdict {
+        if !self.covers(end) {
+            return Verdict::Leave;
+        }
+        let Limits { first, longest, healthy, member, team } = self.limits;
+        let history = self.members.entry(name.to_owned()).or_default();
+        if lived >= healthy {
+            history.step = 0;
+        }
+        if is_used_up(&mut history.recent, member, now) {
+            return Verdict::GiveUp(Limit::Member(member));
+        }
+        if is_used_up(&mut self.team, team, now) {
+            return Verdict::GiveUp(Limit::Team(team));
+        }
+        history.recent.push_back(now);
+        self.team.push_back(now);
+        let factor = 1_u32.checked_shl(history.step).unwrap_or(u32::MAX);
+        history.step = history.step.saturating_add(1);
+        let pause = first.saturating_mul(factor).min(longest);
+        Verdict::After(pause.mul_f64(0.8 + 0.4 * self.next()))
+    }
+
+    /// A person or the lead's model starts it anew: what was before does not count any more.
+    pub(crate) fn forget(&mut self, name: &str) {
+        self.members.remove(name);
+    }
+
+    fn covers(&self, end: End) -> bool {
+        let asked = match end {
+            End::Code(code) => SIGNALLED.contains(&code),
+            End::Signal(signal) => ASKING.contains(&signal),
+            End::Hung | End::NotStarted => false,
+        };
+        match self.policy {
+            Restart::Never => false,
+            Restart::OnCrash => !asked && !matches!(end, End::Code(code) if FINAL.contains(&code)),
+            Restart::Always => !asked,
+        }
+    }
+
+    /// The next of a sequence of numbers from 0 to 1 (xorshift).
+    fn next(&mut self) -> f64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        f64::from(u32::try_from(self.random >> 32).unwrap_or(0)) / f64::from(u32::MAX)
+    }
+}
+
+fn is_used_up(recent: &mut VecDeque<Instant>, most: Intensity, now: Instant) -> bool {
+    while recent.front().is_some_and(|at| now.saturating_duration_since(*at) >= most.within) {
+        recent.pop_front();
+    }
+    recent.len() >= most.times
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn restarts(policy: Restart) -> Restarts {
+        Restarts::new(policy, Limits::default(), 7)
+    }
+
+    fn pause(verdict: Verdict) -> f64 {
+        match verdict {
+            Verdict::After(pause) => pause.as_secs_f64(),
+            other @ (Verdict::Leave | Verdict::GiveUp(_)) => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_policy_decides_which_ends_are_mended() {
+        let now = Instant::now();
+        let is_mended =
+            |policy, end| restarts(policy).ended("a", end, SECOND, now) != Verdict::Leave;
+        for code in [0, 2, 3, 4, 5, 7] {
+            assert!(!is_mended(Restart::OnCrash, End::Code(code)), "{code}");
+            assert!(is_mended(Restart::Always, End::Code(code)), "{code}");
+        }
+        for end in [End::Code(130), End::Code(143), End::Signal(15), End::Signal(2)] {
+            assert!(!is_mended(Restart::Always, end), "{end:?} was asked for");
+        }
+        let crashes = [End::Code(1), End::Code(101), End::Signal(9), End::Hung, End::NotStarted];
+        for end in crashes {
+            assert!(!is_mended(Restart::Never, end), "{end:?}");
+            assert!(is_mended(Restart::OnCrash, end), "{end:?}");
+            assert!(is_mended(Restart::Always, end), "{end:?}");
+        }
+    }
+
+    #[test]
+    fn pauses_double_up_to_the_longest_and_begin_anew_after_health() {
+        let mut restarts = restarts(Restart::OnCrash);
+        let mut now = Instant::now();
+        let mut crash = |lived: u64| {
+            now += Duration::from_secs(lived + 61);
+            pause(restarts.ended("a", End::Signal(9), Duration::from_secs(lived), now))
+        };
+        for wanted in [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0] {
+            let got = crash(10);
+            assert!(got >= wanted * 0.8 && got <= wanted * 1.2, "{got} for {wanted}");
+        }
+        assert!(crash(299) >= 48.0, "not healthy yet");
+        assert!(crash(300) <= 1.2, "it had been well for five minutes");
+        assert!(crash(10) >= 1.6);
+    }
+
+    #[test]
+    fn who_crashes_all_the_time_is_given_up_alone() {
+        let mut restarts = restarts(Restart::OnCrash);
+        let start = Instant::now();
+        for second in 0..5 {
+            let verdict = restarts.ended("a", End::Code(1), SECOND, start + second * SECOND);
+            assert!(matches!(verdict, Verdict::After(_)), "{second}: {verdict:?}");
+        }
+        let soon = start + 59 * SECOND;
+        let limit = match restarts.ended("a", End::Code(1), SECOND, soon) {
+            Verdict::GiveUp(limit) => limit,
+            other @ (Verdict::Leave | Verdict::After(_)) => panic!("{other:?}"),
+        };
+        assert_eq!(limit.to_string(), "it was started again 5 times within 60 s");
+        assert!(matches!(restarts.ended("b", End::Code(1), SECOND, soon), Verdict::After(_)));
+        restarts.forget("a");
+        assert!(pause(restarts.ended("a", End::Code(1), SECOND, soon)) <= 1.2);
+    }
+
+    #[test]
+    fn a_team_that_crashes_all_the_time_is_given_up() {
+        let mut restarts = restarts(Restart::OnCrash);
+        let now = Instant::now();
+        for n in 0..20 {
+            let verdict = restarts.ended(&format!("m{n}"), End::Code(1), SECOND, now);
+            assert!(matches!(verdict, Verdict::After(_)), "{n}");
+        }
+        let verdict = restarts.ended("m20", End::Code(1), SECOND, now + 299 * SECOND);
+        assert!(matches!(verdict, Verdict::GiveUp(Limit::Team(_))), "{verdict:?}");
+        let verdict = restarts.ended("m20", End::Code(1), SECOND, now + 300 * SECOND);
+        assert!(matches!(verdict, Verdict::After(_)), "{verdict:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_window_holds_more_restarts_than_the_limit(
+            gaps in proptest::collection::vec(0_u64..30, 1..60), seed: u64,
+        ) {
+            let limits = Limits::default();
+            let mut restarts = Restarts::new(Restart::Always, limits, seed);
+            let mut now = Instant::now();
+            let mut granted: Vec<Instant> = Vec::new();
+            for gap in gaps {
+                now += Duration::from_secs(gap);
+                if let Verdict::After(pause) = restarts.ended("a", End::Code(1), SECOND, now) {
+                    prop_assert!(pause <= limits.longest.mul_f64(1.2));
+                    granted.push(now);
+                }
+                let recent = granted.iter().filter(|at| now - **at < limits.member.within);
+                prop_assert!(recent.count() <= limits.member.times);
+            }
+        }
+    }
+}
