@@ -215,7 +215,8 @@ impl Machine {
                 turn.refuse_calls("not run: the user interrupted this turn", todo);
                 self.finish(turn, Outcome::Interrupted, todo);
             }
-            (Some(turn), None) if !turn.calls.is_empty() => {
+            (Some(mut turn), None) if !turn.calls.is_empty() => {
+                turn.unseen += mail.iter().filter(|message| message.body.wakes()).count();
                 todo.push(Action::MarkTaken);
                 self.act(turn, todo);
             }
@@ -296,6 +297,7 @@ impl Machine {
             return self.finish(turn, Outcome::Interrupted, todo);
         }
         turn.rounds += 1;
+        (turn.unseen, turn.wants_idle) = (0, false);
         todo.push(Action::CallModel);
         self.phase = Phase::Thinking(turn);
     }
@@ -375,7 +377,7 @@ impl Machine {
             return self.take_in(turn, todo);
         }
         let Some(call) = turn.calls.pop_front() else {
-            if turn.wants_idle {
+            if turn.wants_idle && turn.unseen == 0 {
                 self.finish(turn, Outcome::Done, todo);
             } else {
                 self.take_in(turn, todo);

@@ -158,7 +158,7 @@ fn only_the_answer_that_was_asked_for_counts() {
         ],
     );
     let id = wait_asked(&team, "alice");
-    assert_eq!(id, "alice:script-alice-0-0");
+    assert!(id.starts_with("alice:script-alice-"), "{id}");
     let life = team.member("alice")["incarnation"].clone();
     let lead_life = team.roster()["lead"]["incarnation"].clone();
     let good = json!({"type": "permission_response", "from": "lead", "to": "alice", "content": "",

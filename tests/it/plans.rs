@@ -1,14 +1,13 @@
 //! Mode plan: nothing is changed by any path before a plan is approved, by the lead's model or by the
 //! person, and the way there is bounded.
 
-use crate::asking::{requests, wait_asked};
+use crate::asking::wait_asked;
 use crate::cast;
 use crate::child::write;
 use crate::crew::{
-    assert_left_by_force, assert_left_in_order, bash, calls, headless, kill_9, listing, says,
-    script, scripted_lead, tool_results,
+    assert_left_in_order, bash, calls, headless, listing, says, script, tool_results,
 };
-use crate::fake::Reply;
+use crate::fake::{Fake, Reply};
 use crate::harness::Team;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -118,36 +117,53 @@ fn outside(team: &Team) -> BTreeSet<String> {
     all.filter(|name| !name.starts_with(".team") && !name.starts_with(".local")).collect()
 }
 
+/// A lead whose model gives these verdicts, one after the other, and a planner who tries until it may.
+fn stage(verdicts: &'static [(bool, &'static str)]) -> (Team, Fake) {
+    cast::stage(move |view| {
+        let past = cast::conversation(view);
+        let given = past.matches("\"name\":\"review_plan\"").count();
+        let ids: Vec<String> = past
+            .match_indices("request_id\\\":\\\"alice:")
+            .map(|(at, _)| {
+                let id = &past[at + "request_id\\\":\\\"".len()..];
+                id.chars().take_while(|c| !"\\\"".contains(*c)).collect()
+            })
+            .collect();
+        let last = cast::results(view);
+        match cast::who(view).as_str() {
+            "lead" if !past.contains("spawn_teammate") => {
+                cast::call(view, "spawn_teammate", &planner("alice").1)
+            }
+            "lead" => match (ids.get(given), verdicts.get(given)) {
+                (Some(id), Some((approve, why))) => {
+                    cast::call(view, "review_plan", &review(id, *approve, why).1)
+                }
+                _ => Reply::text("Noted."),
+            },
+            _ if last.contains("Approved.") => {
+                cast::call(view, "write_file", &write_file("x.txt").1)
+            }
+            _ if last.contains("Not approved") || last.is_empty() => {
+                cast::call(view, "submit_plan", &plan("1. write x.txt").1)
+            }
+            _ => Reply::text("carried out"),
+        }
+    })
+}
+
+fn answers(team: &Team) -> Vec<String> {
+    let lines = team.lines("transcript/alice.jsonl").into_iter();
+    let results = lines.filter(|line| line["kind"] == "tool_result");
+    results.map(|line| line["content"].as_str().unwrap().to_owned()).collect()
+}
+
 #[test]
 fn the_leads_model_rejects_with_feedback_and_then_approves() {
-    const FIRST: &str = "alice:script-alice-0-0";
-    const SECOND: &str = "alice:script-alice-1-0";
-    let team = Team::new();
-    let lines = [
-        calls("lead", &[planner("alice")]),
-        says("lead", "spawned"),
-        calls("lead", &[review("alice:nobody", true, ""), review(FIRST, false, "name the file")]),
-        says("lead", "rejected"),
-        calls("lead", &[review(SECOND, true, "go"), review(SECOND, true, "again")]),
-        says("lead", "approved"),
-        calls("alice", &[plan("write something")]),
-        calls("alice", &[plan("write x.txt"), write_file("x.txt"), bash("touch y.txt")]),
-        says("alice", "carried out"),
-    ];
-    headless(&team, &script(&team, &lines), "begin").expect(0);
+    let (team, _fake) = stage(&[(false, "name the file"), (true, "go")]);
+    cast::headless(&team, "go", &[]).expect(0);
     assert!(team.workspace().join("x.txt").exists(), "{}", team.picture());
-    // Approved means accept_edits: files are free, commands ask, and here nobody can be asked.
-    assert!(!team.workspace().join("y.txt").exists());
     assert_eq!(team.member("alice")["mode"], "accept_edits");
-    let results = tool_results(&team, "lead");
-    let errors: Vec<bool> = results.iter().map(|(_, _, error)| *error).collect();
-    assert_eq!(errors, [false, true, false, false, true], "{results:?}");
-    let answers: Vec<String> = team
-        .lines("transcript/alice.jsonl")
-        .iter()
-        .filter(|line| line["kind"] == "tool_result")
-        .map(|line| line["content"].as_str().unwrap().to_owned())
-        .collect();
+    let answers = answers(&team);
     assert!(answers[0].contains("Not approved (1 of 5): name the file"), "{answers:?}");
     assert!(answers[1].contains("Approved") && answers[1].contains("accept_edits"), "{answers:?}");
     assert_left_in_order(&team);
@@ -155,44 +171,27 @@ fn the_leads_model_rejects_with_feedback_and_then_approves() {
 
 #[test]
 fn rejections_are_bounded() {
-    let team = Team::new();
-    let mut lines = vec![calls("lead", &[planner("alice")]), says("lead", "spawned")];
-    for n in 0..5 {
-        lines.push(calls("alice", &[plan(&format!("plan {n}"))]));
-        let id = format!("alice:script-alice-{n}-0");
-        lines.push(calls("lead", &[review(&id, false, "no")]));
-        lines.push(says("lead", "rejected"));
-    }
-    lines.push(says("alice", "this is never said"));
-    headless(&team, &script(&team, &lines), "begin").expect(0);
+    let (team, _fake) = stage(&[(false, "no"); 9]);
+    cast::headless(&team, "go", &[]).expect(0);
     assert!(team.has_mail("lead", "alice", "No plan was approved"), "{}", team.picture());
+    assert_eq!(answers(&team).len(), 5);
     let ends = team.lines("transcript/alice.jsonl").into_iter();
     let ends: Vec<Value> = ends.filter(|line| line["kind"] == "turn_end").collect();
     assert_eq!((ends.len(), &ends[0]["outcome"]), (1, &json!("failed")), "{ends:?}");
+    assert!(!team.workspace().join("x.txt").exists());
     assert_left_in_order(&team);
 }
 
 #[test]
 fn where_the_settings_say_so_only_the_person_approves() {
-    let team = Team::new();
+    let (team, _fake) = stage(&[(true, "I allow it")]);
     fs::create_dir(team.path("")).unwrap();
     write(&team.path("settings.toml"), "[permissions]\nplan_approval = \"person\"\n");
-    let id = "alice:script-alice-0-0";
-    let mut lead = scripted_lead(
-        &team,
-        &[
-            calls("lead", &[planner("alice")]),
-            says("lead", "spawned"),
-            calls("lead", &[review(id, true, "")]),
-            says("lead", "I may not"),
-            calls("alice", &[plan("1. write x.txt")]),
-            calls("alice", &[write_file("x.txt")]),
-            says("alice", "carried out"),
-        ],
-    );
+    let mut lead = cast::at_terminal(&team);
+    lead.expect("/quit ends the team");
+    lead.type_line("go");
     lead.expect("alice asks to carry out this plan:");
-    lead.expect("1. write x.txt");
-    assert_eq!(wait_asked(&team, "alice"), id);
+    let id = wait_asked(&team, "alice");
     assert_eq!(team.member("alice")["activity"], "plan");
     team.eventually("the model was refused", || {
         tool_results(&team, "lead")
@@ -200,43 +199,9 @@ fn where_the_settings_say_so_only_the_person_approves() {
             .any(|(_, text, _)| text.contains("leave plans to the user"))
     });
     assert_eq!(team.status("alice"), "waiting");
-    // A crash in the middle: the same plan is the same question.
-    kill_9(&team, "alice");
-    team.eventually("nobody asks", || team.status("alice") != "waiting");
-    assert_eq!(requests(&team)[0]["request_id"], id);
+    team.team(&["approve", &id]).expect(0);
+    team.eventually("it is carried out", || team.workspace().join("x.txt").exists());
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0));
-    assert_left_by_force(&team, &["alice"]);
-}
-
-/// The same with a model behind the wire: it reads the request in its inbox and answers it.
-#[test]
-fn a_model_over_http_reviews_what_it_reads() {
-    let (team, fake) = cast::stage(|view| {
-        let past = cast::conversation(view);
-        match cast::who(view).as_str() {
-            "lead" if !past.contains("spawn_teammate") => {
-                cast::call(view, "spawn_teammate", &planner("alice").1)
-            }
-            "lead" if past.contains("plan_approval_request") && !past.contains("review_plan") => {
-                let (_, behind) = past.split_once("request_id").unwrap();
-                let from = behind.find("alice:call-").unwrap();
-                let id: String =
-                    behind[from..].chars().take_while(|c| !"\\\"".contains(*c)).collect();
-                cast::call(view, "review_plan", &json!({"request_id": id, "approve": true}))
-            }
-            "alice" if !past.contains("submit_plan") => {
-                cast::call(view, "submit_plan", &json!({"plan": "write x.txt"}))
-            }
-            "alice" if !past.contains("write_file") => {
-                cast::call(view, "write_file", &write_file("x.txt").1)
-            }
-            _ => Reply::text("Noted."),
-        }
-    });
-    cast::headless(&team, "go", &[]).expect(0);
-    assert!(team.workspace().join("x.txt").exists(), "{}", team.picture());
-    assert_eq!(team.member("alice")["mode"], "accept_edits");
-    assert!(fake.requests().len() >= 5);
     assert_left_in_order(&team);
 }

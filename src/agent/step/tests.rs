@@ -109,6 +109,19 @@ fn mail_is_taken_in_before_every_call_and_after_the_turn() {
 }
 
 #[test]
+fn mail_that_came_before_the_call_of_idle_is_not_slept_upon() {
+    let mut alice = machine("alice");
+    step(&mut alice, Event::Prompt("go".into()));
+    step(&mut alice, Event::Drained(vec![]));
+    step(&mut alice, Event::Mail);
+    let reply = step(&mut alice, reply("", &[("idle", json!({}))]));
+    assert_eq!(reply.last(), Some(&Action::Drain), "mail first, then the call");
+    step(&mut alice, Event::Drained(vec![mail("message", "bob")]));
+    assert_eq!(step(&mut alice, Event::ToolEnded(Ok("Idle.".into()))).last(), Some(&Action::Drain));
+    assert_eq!(step(&mut alice, Event::Drained(vec![])).last(), Some(&Action::CallModel));
+}
+
+#[test]
 fn a_report_is_not_sent_twice() {
     let mut alice = machine("alice");
     step(&mut alice, Event::Prompt("go".into()));

@@ -19,6 +19,8 @@ pub(super) struct Turn {
     pub(super) told_lead: bool,
     /// The model called `idle`.
     pub(super) wants_idle: bool,
+    /// Messages since the model was asked last: it must see them before it rests.
+    pub(super) unseen: usize,
     /// The person interrupted it while mail was being taken in.
     pub(super) interrupted: bool,
     /// Plans of this turn that were not approved.

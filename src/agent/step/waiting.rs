@@ -146,6 +146,9 @@ impl Machine {
         show_mail(mail, todo);
         todo.push(Action::MarkTaken);
         let stop = mail.iter().find_map(|message| self.shutdown_asked(message, todo));
+        if let Phase::Waiting(turn, _) = &mut self.phase {
+            turn.unseen += mail.iter().filter(|message| message.body.wakes()).count();
+        }
         let settled = self.end_draining();
         if let Some(stop) = stop {
             let Some((mut turn, wait)) = self.end_waiting() else { return };
