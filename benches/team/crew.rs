@@ -109,10 +109,12 @@ fn teammate(place: &Place, number: usize) -> (Child, UnixStream) {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     drop(theirs);
     let rules = json!({
-        "max_rounds": 50, "max_message_bytes": 262_144, "inbox_bytes": 1 << 26, "fsync": "always"
+        "max_rounds": 50, "max_message_bytes": 262_144, "inbox_bytes": 1 << 26, "fsync": "always",
+        "max_exchanges": 30, "max_sends": 120, "beat_every": {"secs": 5, "nanos": 0},
     });
     let hello = json!({
-        "incarnation": incarnation, "role": "tester", "model": "rehearsal", "credentials": {}, "rules": rules
+        "incarnation": incarnation, "role": "tester", "model": "rehearsal", "credentials": {},
+        "rules": rules, "occasion": "spawned",
     });
     ours.write_all(format!("{hello}\n").as_bytes()).unwrap();
     (child, ours)

@@ -18,10 +18,16 @@ pub(crate) struct Size {
     pub(crate) seconds: f64,
     /// Wakes per round.
     pub(crate) wakes: usize,
+    /// Messages that wait.
+    pub(crate) backlog: usize,
     /// Teammates in a team.
     pub(crate) members: usize,
     /// Teammates in a large team.
     pub(crate) many: usize,
+    /// Teammates in a very large team.
+    pub(crate) crowd: usize,
+    /// Bytes of a long conversation.
+    pub(crate) transcript: usize,
     /// Processes run per round.
     pub(crate) runs: usize,
 }
@@ -33,8 +39,11 @@ pub(crate) const FULL: Size = Size {
     writers: 32,
     seconds: 1.0,
     wakes: 300,
+    backlog: 100_000,
     members: 50,
     many: 100,
+    crowd: 200,
+    transcript: 100_000_000,
     runs: 60,
 };
 
@@ -45,8 +54,11 @@ pub(crate) const TINY: Size = Size {
     writers: 2,
     seconds: 0.05,
     wakes: 3,
+    backlog: 10,
     members: 2,
     many: 3,
+    crowd: 3,
+    transcript: 20_000,
     runs: 1,
 };
 

@@ -7,11 +7,13 @@
 // For clippy: a benchmark counts as a test.
 #![cfg(test)]
 
+mod bulk;
 mod commands;
 mod crew;
 mod crowd;
 mod figure;
 mod kid;
+mod large;
 mod members;
 mod place;
 mod send;
@@ -23,12 +25,17 @@ use std::process::ExitCode;
 /// Which figures a function measures.
 type Bench = (&'static [&'static str], fn(&Size) -> Vec<Figure>);
 
-const BENCHES: [Bench; 5] = [
+const BENCHES: [Bench; 10] = [
     (&["P1", "P2"], send::measure),
     (&["P3", "P4"], crowd::measure),
+    (&["P5"], bulk::behind_a_queue),
+    (&["P6"], bulk::taking_in),
     (&["P7"], wake::measure),
+    (&["P8"], bulk::to_many),
     (&["P9", "P10"], members::measure),
+    (&["P11"], large::team),
     (&["P13"], commands::measure),
+    (&["P14"], large::long_life),
 ];
 
 fn main() -> ExitCode {

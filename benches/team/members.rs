@@ -88,7 +88,8 @@ impl Idle {
     }
 }
 
-fn mebibytes(pid: u32, field: &str) -> f64 {
+/// A field of a process's memory map.
+pub(crate) fn mebibytes(pid: u32, field: &str) -> f64 {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(field)).unwrap();
     line.split_whitespace().next().and_then(|word| word.parse::<f64>().ok()).unwrap() / 1024.0

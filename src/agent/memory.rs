@@ -248,6 +248,16 @@ mod tests {
         assert!(!memory.in_turn() || memory.open_calls().is_empty());
     }
 
+    #[test]
+    fn mail_that_nobody_acted_on_is_a_turn_to_take_up() {
+        let end = Entry::TurnEnd { outcome: Outcome::Done, rounds: 1, report: None };
+        let letter = || mail(json!({"from":"bob","content":"hi"}));
+        let idle = mail(json!({"type":"idle_notification","from":"a","reason":"available"}));
+        assert!(remember(&[letter()]).in_turn());
+        assert!(remember(&[letter(), end.clone(), letter()]).in_turn());
+        assert!(!remember(&[letter(), end, idle]).in_turn());
+    }
+
     proptest! {
         #[test]
         fn any_order_of_entries_gives_a_valid_request(picks in proptest::collection::vec(0usize..6, 0..30)) {

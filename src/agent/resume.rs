@@ -6,7 +6,7 @@ use crate::store::{peek, transcript};
 use crate::tools::Call;
 use crate::wire::message::Message;
 use crate::wire::transcript::{Entry, Line};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// Tools whose repetition under the same call id changes nothing: their messages keep their ids.
 const REPEATABLE: [&str; 2] = ["send_message", "broadcast"];
@@ -16,29 +16,34 @@ impl Running {
     /// turn that was under way it gives the calls that still are to run.
     pub(super) async fn resume(&mut self) -> Result<Option<VecDeque<Call>>, String> {
         let name = self.agent.me.name.clone();
-        let lines =
-            transcript::read_all(self.agent.bus.dir(), &name).map_err(|why| why.to_string())?;
-        for Line { entry, .. } in &lines {
-            self.memory.borrow_mut().push(entry);
-        }
+        let (mut has_past, mut last_report) = (false, None);
+        let mut asked = BTreeSet::new();
+        let read = transcript::each(self.agent.bus.dir(), &name, |Line { entry, .. }| {
+            self.memory.borrow_mut().push(&entry);
+            if matches!(entry, Entry::Session { .. }) {
+                return;
+            }
+            has_past = true;
+            last_report = None;
+            if let Entry::Request { question, .. } = &entry {
+                asked.insert(question.tool_use_id.clone());
+            }
+            if let Entry::TurnEnd { outcome, report: Some(report), .. } = entry {
+                last_report = Some((outcome, report));
+            }
+        });
+        read.map_err(|why| why.to_string())?;
         self.record(Entry::Session {
             incarnation: self.agent.me.incarnation.clone(),
             pid: i32::try_from(std::process::id()).unwrap_or_default(),
             model: self.agent.provider.label(),
         })?;
-        if let Some(Line { entry: Entry::TurnEnd { outcome, report: Some(report), .. }, .. }) =
-            lines.iter().rev().find(|line| !matches!(line.entry, Entry::Session { .. }))
-        {
-            self.send_report(*outcome, report.clone()).await;
+        if let Some((outcome, report)) = last_report {
+            self.send_report(outcome, report).await;
         }
         let open = self.memory.borrow().open_calls().to_vec();
         // Where somebody was being asked, the question and what stands behind it come again.
-        let asked = |id: &str| {
-            lines.iter().any(|line| {
-                matches!(&line.entry, Entry::Request { question, .. } if question.tool_use_id == id)
-            })
-        };
-        let asks_again = open.iter().any(|open| !open.started && asked(&open.id));
+        let asks_again = open.iter().any(|open| !open.started && asked.contains(&open.id));
         let mut to_run = VecDeque::new();
         let interrupted = open.iter().find(|call| call.started).map(|call| call.name.clone());
         for open in open {
@@ -60,7 +65,6 @@ impl Running {
             self.record(Entry::ToolResult { tool_use_id: open.id, content, is_error })?;
         }
         let in_turn = self.memory.borrow().in_turn();
-        let has_past = lines.iter().any(|line| !matches!(line.entry, Entry::Session { .. }));
         if let Some(content) = self.what_happened(has_past, in_turn, interrupted) {
             self.record(Entry::Note { content })?;
         }

@@ -1,15 +1,14 @@
 //! Starting a process that lives a life of its own, such as a teammate: its own process group, a clean
 //! environment, one control socket, nothing else of ours.
 
-use super::Signal;
-use super::children;
 use super::pidfd::Pidfd;
+use super::{children, limits};
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl, open};
 use nix::libc;
-use nix::sys::signal::killpg;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
-use nix::unistd::Pid;
+use nix::sys::stat::Mode;
+use nix::unistd::write;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
@@ -17,6 +16,9 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+
+/// When memory runs out, commands (500) go first, then teammates, the lead last.
+const OOM_SCORE: &[u8] = b"300";
 
 /// What to start, and with what.
 #[derive(Debug)]
@@ -57,6 +59,8 @@ pub(crate) fn spawn_detached(program: Program, control: OwnedFd) -> io::Result<S
     let control_number = control.as_raw_fd();
     let prepare = move || {
         fresh_signals();
+        offer_to_oom_killer(OOM_SCORE);
+        limits::as_given();
         close_others_on_exec()?;
         inherit(control_number)
     };
@@ -80,16 +84,13 @@ pub(crate) fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(pair?)
 }
 
-/// Signals a process group; for groups whose leader is our child and not yet reaped.
-///
-/// # Errors
-/// There is no such group.
-pub(crate) fn kill_group(pid: i32, signal: Signal) -> io::Result<()> {
-    // 0 and 1 would mean our own group and everybody.
-    if pid <= 1 {
-        return Err(Errno::ESRCH.into());
+/// Raises the score by which the kernel chooses whom to end when memory runs out; where that may not be
+/// said, it is not. Only system calls, so that it may run between fork and exec.
+pub(super) fn offer_to_oom_killer(score: &[u8]) {
+    let file = open(c"/proc/self/oom_score_adj", OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty());
+    if let Ok(file) = file {
+        write(file, score).map(drop).unwrap_or_default();
     }
-    Ok(killpg(Pid::from_raw(pid), signal)?)
 }
 
 /// Default dispositions and an empty mask: an ignored or blocked signal would be inherited for ever.
@@ -212,17 +213,5 @@ mod tests {
         missing.path = "/nonexistent/program".into();
         let why = spawn_detached(missing, socket_pair().unwrap().0).unwrap_err();
         assert_eq!(why.kind(), io::ErrorKind::NotFound);
-    }
-
-    #[test]
-    fn a_whole_group_is_signalled_but_never_everybody() {
-        let output = tempfile::tempfile().unwrap();
-        let (_ours, theirs) = socket_pair().unwrap();
-        let child = spawn_detached(program("sleep 300 & wait", &output), theirs).unwrap();
-        kill_group(child.pid, Signal::SIGKILL).unwrap();
-        assert_eq!(child.pidfd.wait().unwrap(), ExitKind::Signal(9));
-        for pid in [-1, 0, 1] {
-            assert!(kill_group(pid, Signal::SIGKILL).is_err());
-        }
     }
 }

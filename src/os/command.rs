@@ -3,9 +3,10 @@
 //! Dropping a [`Running`] cancels the command and returns at once; [`settle`] waits until all cancelled
 //! ones are gone, which an agent does before it exits.
 
+use super::cgroup::Cgroup;
 use super::child::{close_others_on_exec, fresh_signals};
 use super::pidfd::{ExitKind, Pidfd};
-use super::{Signal, children, descendants, guard};
+use super::{Signal, children, descendants, guard, limits};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::setsid;
 use std::ffi::OsStr;
@@ -85,13 +86,15 @@ pub(crate) fn start(
     fcntl(&output, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     let (lifeline_end, lifeline) = io::pipe()?;
     let mut program = Command::new(&setting.guard.0);
-    program.arg0("teammate-guard").arg(guard::ARGUMENT).arg(command).current_dir(folder);
+    program.arg0("teammate-guard").arg(guard::ARGUMENT).arg(&setting.mark).arg(command);
+    program.current_dir(folder);
     program.env_clear().envs(setting.env.iter().map(|(name, value)| (name, value)));
     program.env(descendants::MARK, &setting.mark);
     program.stdin(lifeline_end).stdout(output_end.try_clone()?).stderr(output_end);
     let prepare = || {
         fresh_signals();
         setsid()?;
+        limits::as_given();
         close_others_on_exec()
     };
     // SAFETY: between fork and exec only system calls are made, nothing is allocated or locked.
@@ -141,6 +144,10 @@ impl Cleanup {
             ended = self.guard.ends_within(KILL_PATIENCE);
         }
         let end = if ended { self.guard.wait() } else { Err(io::ErrorKind::TimedOut.into()) };
+        // What a guard that was killed has left.
+        let group = u32::try_from(self.guard.pid()).ok();
+        let group = group.and_then(|guard| Cgroup::of_guard(&self.mark, guard));
+        group.map(Cgroup::end).unwrap_or_default();
         descendants::end_strays(&self.mark);
         drop(self.unsettled);
         end

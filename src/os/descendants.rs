@@ -1,17 +1,20 @@
 //! What the commands of an agent leave behind, and its end.
 //!
 //! A command normally dies with its guard. What escapes the guard (because the command killed it) comes
-//! to the agent, which adopts orphans, and carries a mark in its environment as long as it did not
-//! wipe it; either is enough to find it. The one gap: an escapee without a mark whose agent is dead too.
+//! to the agent, which adopts orphans, carries a mark in its environment as long as it did not wipe it,
+//! and is in a control group where the machine lends us one; each is enough to find it. The one gap: on a
+//! machine without such groups, when guard and agent are killed at once, a command that wiped its mark, or
+//! that forks and ends faster than the process table can be read.
 
 use super::Signal;
-use super::children;
 use super::pidfd::Pidfd;
 use super::processes::{self, Process};
+use super::{cgroup, children, guard};
 use nix::errno::Errno;
 use nix::sys::prctl;
+use nix::sys::signal::killpg;
 use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getpgrp};
 use std::collections::BTreeSet;
 use std::io;
 use std::time::{Duration, Instant};
@@ -22,6 +25,12 @@ pub(crate) const MARK: &str = "TEAM_RUN";
 /// How long the table is swept before what is left is given up: it is stuck in the kernel, or runs as
 /// somebody whom we may not signal.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long the guards of a dead agent may take to end its commands.
+const GUARDS_WORK: Duration = Duration::from_secs(2);
+
+/// How many times in a row nobody must be found after somebody was.
+const LOOKS: usize = 3;
 
 /// How long one sweep waits for those it has killed.
 const SWEEP: Duration = Duration::from_millis(200);
@@ -53,9 +62,21 @@ pub(crate) fn end_strays(mark: &str) -> Vec<i32> {
     })
 }
 
-/// Ends what carries the mark of an agent that is dead; for whoever cleans up after it. Returns those
-/// that could not be ended.
+/// Ends the commands of an agent that is dead; for whoever cleans up after it: what carries the mark, and
+/// what is in a control group named after it. Returns those that could not be ended.
 pub(crate) fn end_marked(mark: &str) -> Vec<i32> {
+    if mark.is_empty() {
+        return Vec::new();
+    }
+    let found = marked(mark, &children::own(), &processes::all());
+    // A guard knows its own better than the mark does, and is at it already.
+    let guards: Vec<Process> =
+        found.iter().filter(|process| process.is_named(guard::NAME)).copied().collect();
+    wait_for(&guards, GUARDS_WORK);
+    cgroup::end_marked(mark);
+    if found.is_empty() {
+        return Vec::new();
+    }
     end(|own, table| marked(mark, own, table))
 }
 
@@ -88,8 +109,11 @@ pub(super) fn ask_adopted_to_end(grace: Duration) {
     wait_for(&asked, grace);
 }
 
+/// Kills until nobody is found any more. Who always forks and ends can slip through one look at the table,
+/// hence several once there was somebody.
 fn end(strays: impl Fn(&BTreeSet<i32>, &[Process]) -> Vec<Process>) -> Vec<i32> {
     let deadline = Instant::now() + PATIENCE;
+    let mut looks_left = 1_usize;
     loop {
         let found = {
             // Held throughout: nobody is started between the look at the table and the kill.
@@ -100,17 +124,22 @@ fn end(strays: impl Fn(&BTreeSet<i32>, &[Process]) -> Vec<Process>) -> Vec<i32> 
             }
             found
         };
-        if found.is_empty() || Instant::now() > deadline {
+        looks_left = if found.is_empty() { looks_left.saturating_sub(1) } else { LOOKS };
+        if looks_left == 0 || Instant::now() > deadline {
             return found.iter().filter(|stray| stray.lives()).map(|stray| stray.pid).collect();
         }
         wait_for(&found, SWEEP);
     }
 }
 
+/// Who is no sub-reaper has adopted nobody: its unknown children are somebody else's work.
+fn adopts() -> bool {
+    prctl::get_child_subreaper().unwrap_or(false)
+}
+
 /// Children that were not started on purpose, and all below them.
 fn adopted(own: &BTreeSet<i32>, table: &[Process]) -> Vec<Process> {
-    // Who is no sub-reaper has adopted nobody: its unknown children are somebody else's work.
-    if !prctl::get_child_subreaper().unwrap_or(false) {
+    if !adopts() {
         return Vec::new();
     }
     let me = Pid::this().as_raw();
@@ -139,11 +168,25 @@ fn wait_for(processes: &[Process], limit: Duration) {
             held.ends_within(deadline.saturating_duration_since(Instant::now()));
         }
         if process.parent == Pid::this().as_raw() {
-            // An error means that it has been reaped already.
-            let end = waitpid(Pid::from_raw(process.pid), Some(WaitPidFlag::WNOHANG));
-            end.map(drop).unwrap_or_default();
+            reap(process);
         }
     }
+}
+
+/// Reaps an adopted child, if it has ended and is not reaped yet. Before that it kills the rest of its
+/// process group: who always forks and ends can outrun a look at the table, but not a signal to its group.
+fn reap(stray: &Process) {
+    // Locked, so that nobody else reaps it meanwhile: until then the group's number is the group's.
+    let own = children::own();
+    let Some(now) = Process::read(stray.pid).filter(|now| now.start == stray.start) else { return };
+    let group = Pid::from_raw(now.group);
+    let is_stray = group.as_raw() > 1 && group != getpgrp() && !own.contains(&now.group);
+    if is_stray && now.parent == Pid::this().as_raw() && !now.lives() {
+        killpg(group, Signal::SIGKILL).unwrap_or_default();
+    }
+    // Not dead yet, or reaped already: both are fine.
+    let end = waitpid(Pid::from_raw(stray.pid), Some(WaitPidFlag::WNOHANG));
+    end.map(drop).unwrap_or_default();
 }
 
 #[cfg(test)]

@@ -5,15 +5,19 @@
 
 pub(crate) mod alarm;
 pub(crate) mod beneath;
+pub(crate) mod cage;
+pub(crate) mod cgroup;
 pub(crate) mod child;
 pub(crate) mod children;
 pub(crate) mod command;
+pub(crate) mod crowd;
 pub(crate) mod descendants;
 pub(crate) mod end;
 pub(crate) mod file;
 pub(crate) mod guard;
 pub(crate) mod identity;
 pub(crate) mod lease;
+pub(crate) mod limits;
 pub(crate) mod memory;
 pub(crate) mod pidfd;
 pub(crate) mod processes;

@@ -10,6 +10,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
+/// `PIDFD_SIGNAL_PROCESS_GROUP` of the kernel's `pidfd.h`.
+const SIGNAL_PROCESS_GROUP: u32 = 1 << 2;
+
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExitKind {
@@ -52,12 +55,27 @@ impl Pidfd {
     /// # Errors
     /// The process has been reaped, or is not ours to signal.
     pub(crate) fn send_signal(&self, signal: Signal) -> io::Result<()> {
+        Ok(self.send(signal, 0)?)
+    }
+
+    /// Sends a signal to the process group that this process leads, if it does, and to the process.
+    ///
+    /// # Errors
+    /// As of [`Pidfd::send_signal`].
+    pub(crate) fn signal_group(&self, signal: Signal) -> io::Result<()> {
+        // Refused by kernels before 6.9: there the number alone would have to do, and it may by now be
+        // another group's.
+        self.send(signal, SIGNAL_PROCESS_GROUP).unwrap_or_default();
+        self.send_signal(signal)
+    }
+
+    fn send(&self, signal: Signal, flags: u32) -> nix::Result<()> {
         let (fd, none) = (self.fd.as_raw_fd(), std::ptr::null::<libc::siginfo_t>());
         // SAFETY: a null siginfo means "as kill(2)"; nothing else is passed by address.
         #[expect(unsafe_code, reason = "nix has no pidfd_send_signal")]
         let sent =
-            unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd, signal as i32, none, 0) };
-        Errno::result(sent).map(drop).map_err(io::Error::from)
+            unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd, signal as i32, none, flags) };
+        Errno::result(sent).map(drop)
     }
 
     /// Waits until the process has ended, `limit` at most; says whether it has.
@@ -130,6 +148,23 @@ mod tests {
         assert_eq!(child.wait().unwrap(), ExitKind::Signal(15));
         assert!(child.send_signal(Signal::SIGTERM).is_err());
         assert!(child.wait().is_err());
+    }
+
+    #[test]
+    fn a_group_is_signalled_by_its_leader_and_by_nobody_else() {
+        use std::os::unix::process::CommandExt;
+        let mut script = Command::new("sh");
+        script.args(["-c", "sleep 300 & wait"]).process_group(0);
+        let leader = children::spawn(&mut script).unwrap();
+        let mut member = shell("exec sleep 300");
+        member.signal_group(Signal::SIGKILL).unwrap();
+        assert_eq!(member.wait().unwrap(), ExitKind::Signal(9));
+        member = shell("exec sleep 300");
+        leader.signal_group(Signal::SIGKILL).unwrap();
+        assert_eq!(leader.wait().unwrap(), ExitKind::Signal(9));
+        assert!(!member.ends_within(Duration::ZERO), "our own group was not meant");
+        member.send_signal(Signal::SIGKILL).unwrap();
+        member.wait().unwrap();
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::Signal;
 use super::pidfd::Pidfd;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -17,6 +18,8 @@ pub(crate) struct Process {
     pub(crate) pid: i32,
     /// Its parent's pid.
     pub(crate) parent: i32,
+    /// Its process group.
+    pub(crate) group: i32,
     /// When it started, in clock ticks since boot.
     pub(crate) start: u64,
     /// How many threads it has.
@@ -43,6 +46,7 @@ impl Process {
             pid,
             state: *fields.first()?.as_bytes().first()?,
             parent: fields.get(1)?.parse().ok()?,
+            group: fields.get(2)?.parse().ok()?,
             threads: fields.get(17)?.parse().ok()?,
             start: fields.get(19)?.parse().ok()?,
         })
@@ -60,6 +64,12 @@ impl Process {
         if Self::read(self.pid).is_some_and(|now| now.start == self.start) {
             held.send_signal(signal).unwrap_or_default();
         }
+    }
+
+    /// It shows this name.
+    pub(crate) fn is_named(&self, name: &CStr) -> bool {
+        let shown = std::fs::read(format!("/proc/{}/comm", self.pid)).unwrap_or_default();
+        shown.strip_suffix(b"\n") == Some(name.to_bytes())
     }
 
     /// Its environment holds this entry (`NAME=value`), as far as we may look.
@@ -105,7 +115,8 @@ mod tests {
     fn reads_names_with_parentheses_and_threads_of_a_dead_leader() {
         let line = b"7 (a) b (c\xff)) Z 3 7 7 0 -1 4 0 0 0 0 0 0 0 0 20 0 2 0 991 0 0";
         let process = Process::parse(7, line).unwrap();
-        assert_eq!((process.parent, process.threads, process.start), (3, 2, 991));
+        let numbers = (process.parent, process.group, process.threads, process.start);
+        assert_eq!(numbers, (3, 7, 2, 991));
         assert!(process.lives());
         assert_eq!(Process::parse(7, b"7 (a) Z 3"), None);
     }

@@ -2,6 +2,7 @@
 //! processor's caches serves the others, which makes each wake several times cheaper than alone.
 
 use super::ready::Ready;
+use nix::errno::Errno;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::time::clock_gettime;
 use std::io;
@@ -32,7 +33,14 @@ impl Ticks {
 
     /// Waits for the next one. Those that came meanwhile count as one.
     pub(crate) async fn next(&self) -> io::Result<()> {
-        self.ready.read(|| Ok(self.timer.wait()?)).await
+        loop {
+            // Not asked a second time in vain: who has read waits for the next event.
+            self.ready.woken().await?;
+            match self.timer.wait() {
+                Err(Errno::EAGAIN) => {}
+                other => return Ok(other?),
+            }
+        }
     }
 }
 

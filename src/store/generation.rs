@@ -4,6 +4,7 @@ use super::TeamDir;
 use crate::os::file::{Access, At, FileError, open_or_create};
 use crate::wire::AgentName;
 use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
@@ -16,6 +17,7 @@ pub(crate) struct Generations {
     path: PathBuf,
     file: File,
     last: u64,
+    keys: RandomState,
 }
 
 impl Generations {
@@ -32,7 +34,7 @@ impl Generations {
             std::str::from_utf8(&digits).ok().and_then(|digits| digits.parse::<u64>().ok())
         });
         let last = known.filter_map(counter).chain(stored).max().unwrap_or(0);
-        Ok(Self { path, file, last })
+        Ok(Self { path, file, last, keys: RandomState::new() })
     }
 
     /// The name of the next claim.
@@ -40,7 +42,8 @@ impl Generations {
         self.last += 1;
         let digits = format!("{:0DIGITS$}", self.last);
         self.file.write_all_at(digits.as_bytes(), 0).at(&self.path)?;
-        let random = uuid::Uuid::now_v7().as_u128() & u128::from(u32::MAX);
+        // Random by its keys, which only this process has; asking the system each time takes longer.
+        let random = self.keys.hash_one(self.last) & u64::from(u32::MAX);
         Ok(format!("{digits}-{random:08x}"))
     }
 }

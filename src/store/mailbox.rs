@@ -15,7 +15,7 @@ use super::generation::Generations;
 use super::inlet::Inlet;
 use super::life::LifeLock;
 use super::seen::Seen;
-use super::transcript::{TakenIn, Transcript, archive, each_mail, last_archive};
+use super::transcript::{TakenIn, Transcript, archive, each_mail, latest_archives};
 use super::wake::WakeMode;
 use super::{Fsync, SharedClock, StoreError, TeamDir, dead, failpoint};
 use crate::os::file::{Access, At, FileError, open, open_known};
@@ -147,7 +147,9 @@ impl Mailbox {
         let (inlet, mut claims) = Inlet::open(dir, &name)?;
         let mut seen = Seen::default();
         let mut newest = String::new();
-        let conversations = last_archive(dir, &name)?.into_iter().chain([dir.transcript(&name)]);
+        let oldest = claims.first().map(|claim| claim.generation.as_str());
+        let mut conversations = latest_archives(dir, &name, oldest)?;
+        conversations.push(dir.transcript(&name));
         for conversation in conversations {
             each_mail(&conversation, |taken_in| {
                 recall(&taken_in, &mut claims, &mut seen);

@@ -92,7 +92,7 @@ impl Transcript {
 /// The file is there and cannot be read.
 pub fn read_all(dir: &TeamDir, name: &AgentName) -> Result<Vec<Line>, StoreError> {
     let mut found = Vec::new();
-    each_line(&dir.transcript(name), |line| found.extend(Line::read(line)))?;
+    each(dir, name, |line| found.push(line))?;
     Ok(found)
 }
 
@@ -142,6 +142,15 @@ pub fn decision(
         }
     })?;
     Ok(found)
+}
+
+/// The same line by line: a long conversation does not have to fit into memory twice.
+///
+/// # Errors
+/// The file is there and cannot be read.
+pub fn each(dir: &TeamDir, name: &AgentName, mut meet: impl FnMut(Line)) -> Result<(), StoreError> {
+    let read = |line: &[u8]| Line::read(line).into_iter().for_each(&mut meet);
+    Ok(each_line(&dir.transcript(name), read)?)
 }
 
 /// The life in which the conversation of `name` began; `None` when there is none.
@@ -206,9 +215,26 @@ fn archives(dir: &TeamDir, name: &AgentName) -> Result<Vec<(u64, PathBuf)>, File
     Ok(found)
 }
 
-/// Where the last conversation of `name` was put.
-pub(crate) fn last_archive(dir: &TeamDir, name: &AgentName) -> Result<Option<PathBuf>, FileError> {
-    Ok(archives(dir, name)?.pop().map(|(_, path)| path))
+/// The latest earlier conversations of `name`, oldest first: back to one that tells of mail, and of mail
+/// from before the claim `oldest`. A claim outlives a conversation that was put away within a second.
+pub(crate) fn latest_archives(
+    dir: &TeamDir,
+    name: &AgentName,
+    oldest: Option<&str>,
+) -> Result<Vec<PathBuf>, FileError> {
+    let mut latest = Vec::new();
+    for (_, path) in archives(dir, name)?.into_iter().rev() {
+        let mut reaches_back = false;
+        each_mail(&path, |taken_in| {
+            reaches_back |= oldest.is_none_or(|oldest| taken_in.generation.as_str() < oldest);
+        })?;
+        latest.push(path);
+        if reaches_back {
+            break;
+        }
+    }
+    latest.reverse();
+    Ok(latest)
 }
 
 /// Mail that a transcript acknowledges.
@@ -289,7 +315,7 @@ mod tests {
             Transcript::open(&dir, name).unwrap().append(&note(file)).unwrap();
             let kept = archive(&dir, name, Fsync::Always).unwrap().unwrap();
             assert_eq!(kept, dir.archive().join(format!("{file}.jsonl")));
-            assert_eq!(last_archive(&dir, name).unwrap(), Some(kept));
+            assert_eq!(latest_archives(&dir, name, None).unwrap().pop(), Some(kept));
             assert_eq!(read_all(&dir, name).unwrap(), []);
         }
     }

@@ -5,7 +5,6 @@
 
 use super::entry::{self, Gone};
 use crate::bus::{Bus, new_id};
-use crate::os::child::kill_group;
 use crate::os::pidfd::Pidfd;
 use crate::os::ready::Ready;
 use crate::os::{Clock, Signal, descendants};
@@ -248,11 +247,10 @@ fn terminate(process: &Pidfd) -> io::Result<()> {
     process.send_signal(Signal::SIGCONT)
 }
 
-/// SIGKILL to the process, and to its group if it leads one.
+/// SIGKILL to the process, and to its group if it leads one: a member started by hand may be part of its
+/// shell's.
 pub(super) fn kill(process: &Pidfd) -> io::Result<()> {
-    // A member started by hand may be part of its shell's group: there is none of its own then.
-    let _no_group = kill_group(process.pid(), Signal::SIGKILL);
-    process.send_signal(Signal::SIGKILL)
+    process.signal_group(Signal::SIGKILL)
 }
 
 fn went(rung: Rung) -> How {

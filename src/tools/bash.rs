@@ -4,6 +4,7 @@ use super::environment::CommandEnvironment;
 use super::output::Capped;
 use super::{Call, Tool, ToolError, ToolFuture, arguments};
 use crate::os::command::{self, GuardProgram, Setting};
+use crate::os::crowd;
 use crate::os::pidfd::ExitKind;
 use crate::os::ready::Ready;
 use crate::protocol::permission::Subject;
@@ -14,6 +15,7 @@ use std::io::{self, PipeReader, Read};
 use std::path::PathBuf;
 use std::pin::pin;
 use std::time::Duration;
+use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
 /// Seconds a command may take unless the call says otherwise.
@@ -85,7 +87,11 @@ async fn read_all(mut pipe: PipeReader, readable: Ready, output: &mut Capped) {
     let mut buffer = vec![0; 65_536];
     loop {
         match readable.read(|| pipe.read(&mut buffer)).await {
-            Ok(count) if count > 0 => output.push(buffer.get(..count).unwrap_or_default()),
+            Ok(count) if count > 0 => {
+                output.push(buffer.get(..count).unwrap_or_default());
+                // Who writes faster than this reads would keep everybody else, the timeout too, waiting.
+                yield_now().await;
+            }
             Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
             Ok(_) | Err(_) => return,
         }
@@ -119,7 +125,8 @@ impl Tool for Bash {
                  error together; the middle of more than 50,000 characters is cut). There is no \
                  terminal and no input. Everything the command starts, also in the background, is \
                  ended when it returns or after `timeout` seconds (default {USUAL_TIMEOUT}, at most \
-                 {LONGEST_TIMEOUT})."
+                 {LONGEST_TIMEOUT}), or once it is more than {} processes.",
+                crowd::LIMIT
             ),
             input_schema: json!({
                 "type": "object",

@@ -350,6 +350,12 @@ fn needs_content(body: &Body) -> bool {
 
 fn read_body(kind: Option<&str>, object: &Map<String, Value>) -> Body {
     let kind = kind.unwrap_or("message");
+    // Most mail is plain text, and needs no copy to be understood.
+    match (kind, object.get("summary")) {
+        ("message", None | Some(Value::Null)) => return Body::text(),
+        ("broadcast", _) => return Body::Broadcast {},
+        _ => {}
+    }
     let (canonical, approve) = match kind {
         "shutdown_approved" => ("shutdown_response", Some(true)),
         "shutdown_rejected" => ("shutdown_response", Some(false)),

@@ -136,11 +136,18 @@ impl Line {
 
     /// Understands a line; `None` for a torn or foreign one.
     pub fn read(text: &[u8]) -> Option<Self> {
-        let value: Value = serde_json::from_slice(text).ok()?;
-        let at = value.get("at").and_then(Value::as_f64).unwrap_or_default();
-        let entry = Entry::deserialize(value).ok()?;
+        let When { at } = serde_json::from_slice(text).ok()?;
+        let at = at.as_f64().unwrap_or_default();
+        let entry = serde_json::from_slice(text).ok()?;
         Some(Self { at, entry })
     }
+}
+
+/// Of a line, only its time: reading it twice is faster than once into an object and again from that.
+#[derive(Deserialize)]
+struct When {
+    #[serde(default)]
+    at: Value,
 }
 
 #[cfg(test)]

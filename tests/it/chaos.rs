@@ -1,108 +1,16 @@
-//! `kill -9`, at random and at every named place: nothing acknowledged is lost, nothing comes twice,
-//! every sender's messages come in order.
+//! `kill -9` at every named place: nothing acknowledged is lost, nothing comes twice, every sender's
+//! messages come in order. At random it is done by `tests/torture/random_kills.rs`.
 
-use crate::child::{Job, Kid, append, line, start, start_armed, team, was_killed};
-use crate::history::{Sent, judge, sent, taken_in};
+use crate::child::{Job, append, line, start, start_armed, team, was_killed};
+use crate::history::{Sent, finish, judge, sent, taken_in};
 use agent_team::store::{TeamDir, dead, peek};
 use agent_team::wire::AgentName;
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Numbers that look random and come again with the same seed.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
-    }
-}
-
 fn read_job() -> Job {
     Job::Read { name: "alice".into(), settle: false }
-}
-
-fn finish(dir: &TeamDir) {
-    let job = Job::Read { name: "alice".into(), settle: true };
-    assert!(start(dir, job).wait().success());
-    let alice = AgentName::member("alice").unwrap();
-    assert!(!peek::is_unread(dir, &alice).unwrap());
-    for letter in dead::read_all(dir, &alice).unwrap() {
-        // A sender killed in mid-write leaves a part of a line, which it sent again.
-        let is_torn =
-            ["EOF while parsing", "never finished"].map(|why| letter.reason.contains(why));
-        assert!(is_torn.contains(&true), "{}", letter.reason);
-    }
-    let claims = std::fs::read_dir(dir.claims()).unwrap();
-    let left: Vec<_> = claims.map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(left, ["alice.new"], "settled claims are gone");
-}
-
-fn pause(limit: Duration) {
-    std::thread::park_timeout(limit);
-}
-
-/// Three senders and the owner, one of them killed every few milliseconds, failpoints armed: 1,000
-/// deaths. Each comes back and goes on as a resumed agent would.
-#[test]
-fn a_thousand_random_kills_lose_nothing() {
-    const KILLS: u32 = 1_000;
-    const POINTS: &str = "send.locked:0.002,send.written:0.002,drain.before_link:0.01,\
-        drain.linked:0.02,drain.renamed:0.01,drain.claimed:0.02,drain.reading:0.01,\
-        drain.delivered:0.02,drain.before_unlink:0.02";
-    let seed = RandomState::new().hash_one(KILLS) | 1;
-    println!("seed {seed}");
-    let mut dice = Dice(seed);
-    let (folder, dir) = team();
-    let log = |from: &str| folder.path().join(format!("{from}.log"));
-    let senders = ["bob", "carl", "dora"];
-    let job = |at: usize| match senders.get(at) {
-        Some(from) => Job::Send {
-            to: "alice".into(),
-            from: (*from).into(),
-            log: log(from),
-            count: u64::MAX,
-            fsync: *from == "dora",
-        },
-        None => read_job(),
-    };
-    let begin = |dice: &mut Dice, at| start_armed(&dir, job(at), Some((POINTS, dice.0)));
-    let mut kids: Vec<Kid> = (0..=senders.len()).map(|at| begin(&mut dice, at)).collect();
-    let (mut kills, mut by_points) = (0, 0);
-    while kills < KILLS {
-        pause(Duration::from_micros(dice.below(12_000)));
-        let victim = usize::try_from(dice.below(4)).unwrap();
-        for (at, kid) in kids.iter_mut().enumerate() {
-            if kid.is_over() {
-                assert!(was_killed(kid.wait()), "seed {seed}: {:?} ended by itself", job(at));
-                by_points += 1;
-            } else if at == victim {
-                kid.kill();
-            } else {
-                continue;
-            }
-            kills += 1;
-            *kid = begin(&mut dice, at);
-        }
-    }
-    for kid in &mut kids {
-        kid.kill();
-    }
-    finish(&dir);
-    let sent: BTreeMap<String, Sent> =
-        senders.iter().map(|from| ((*from).to_owned(), sent(&log(from)))).collect();
-    let taken = taken_in(&dir, "alice");
-    let acked: u64 = sent.values().map(|sent| sent.acked).sum();
-    println!(
-        "{kills} kills ({by_points} at points), {acked} acknowledged, {} taken in",
-        taken.len()
-    );
-    assert_eq!(judge(&sent, &taken), [], "seed {seed}");
-    assert!(acked > 1_000, "seed {seed}: the senders hardly came to send");
 }
 
 /// Sends 0..5, dying at `point` on the way.

@@ -1,7 +1,8 @@
 //! Child processes for tests: this very binary, started again with a job to do.
 //!
-//! A child is `child::entry`, a test that does nothing unless the variable names a job. What a child has
-//! to tell goes to files or to lines on stdout that begin with `>`.
+//! A child is `child::entry`, a test that does nothing unless the variable names a job; in a program of
+//! tests without that harness `main` asks [`work`]. What a child has to tell goes to files or to lines on
+//! stdout that begin with `>`.
 
 use agent_team::store::inbox::{self, Lane, SendPolicy};
 use agent_team::store::life::{LifeLock, LifeRecord};
@@ -42,6 +43,12 @@ pub(crate) enum Job {
     Wake { name: String },
     /// Drains once, says what came or why not.
     DrainOnce { name: String },
+    /// Says that it is ready, waits until stdin ends, sends as fast as it can without a sync, and says how
+    /// long the longest send took, in microseconds.
+    Flood { to: String, from: String, count: u64 },
+    /// Is alice and her correspondent bob in one: `s` sends, `d` drains, `x` lets go of the claims; says
+    /// how far it has come after each.
+    Steps { steps: String },
 }
 
 /// A job in a team folder, perhaps with armed failpoints.
@@ -131,12 +138,14 @@ pub(crate) fn start_below(around: &[&str], team: &TeamDir, job: Job, limits: &st
     run(shell)
 }
 
-fn run(mut command: Command) -> Kid {
+/// Starts a prepared child.
+pub(crate) fn run(mut command: Command) -> Kid {
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     Kid(command.spawn().unwrap())
 }
 
-fn command(team: &TeamDir, job: Job, points: Option<(&str, u64)>) -> Command {
+/// This program with a job.
+pub(crate) fn command(team: &TeamDir, job: Job, points: Option<(&str, u64)>) -> Command {
     let points = points.map(|(points, seed)| (points.to_owned(), seed));
     let order = Order { team: team.root().into(), points, job };
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -147,8 +156,13 @@ fn command(team: &TeamDir, job: Job, points: Option<(&str, u64)>) -> Command {
 
 #[test]
 fn entry() {
+    work();
+}
+
+/// Does the job that the variable names; whether there was one.
+pub(crate) fn work() -> bool {
     let Some((_, order)) = std::env::vars().find(|(key, _)| key == VARIABLE) else {
-        return;
+        return false;
     };
     let order: Order = serde_json::from_str(&order).unwrap();
     if let Some((points, seed)) = &order.points {
@@ -207,7 +221,10 @@ fn entry() {
                 Err(why) => println!("> refused {why}"),
             }
         }
+        Job::Flood { to, from, count } => flood(&dir, &to, &from, count),
+        Job::Steps { steps } => walk(&dir, &steps),
     }
+    true
 }
 
 pub(crate) fn policy(fsync: Fsync) -> SendPolicy {
@@ -281,6 +298,48 @@ fn send(dir: &TeamDir, to: &str, from: &str, log: &Path, count: u64, fsync: bool
         let bytes = if n % 50 == 49 { 20_000 } else { 20 };
         inbox::append(dir, &to, line(from, n, bytes).as_bytes(), &policy).unwrap();
         note("ack", n);
+    }
+}
+
+fn flood(dir: &TeamDir, to: &str, from: &str, count: u64) {
+    let to = AgentName::mailbox(to).unwrap();
+    let policy = SendPolicy { capacity: u64::MAX, ..policy(Fsync::Never) };
+    println!("> ready");
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+    let mut longest = Duration::ZERO;
+    for n in 0..count {
+        let line = line(from, n, 200);
+        let begun = Instant::now();
+        inbox::append(dir, &to, line.as_bytes(), &policy).unwrap();
+        longest = longest.max(begun.elapsed());
+    }
+    println!("> {}", longest.as_micros());
+}
+
+fn walk(dir: &TeamDir, steps: &str) {
+    let mut owner = open(dir, "alice");
+    let alice = AgentName::member("alice").unwrap();
+    let mut sent = 0;
+    for step in steps.chars() {
+        match step {
+            's' => {
+                println!("> begin {sent}");
+                let line = line("bob", sent, 20);
+                inbox::append(dir, &alice, line.as_bytes(), &policy(Fsync::Always)).unwrap();
+                println!("> ack {sent}");
+                sent += 1;
+            }
+            'd' => {
+                drop(owner.drain().unwrap());
+                owner.mark_taken().unwrap();
+            }
+            'x' => {
+                while let Settled::Again { after } = owner.settle().unwrap() {
+                    std::thread::park_timeout(after);
+                }
+            }
+            other => panic!("no step is called {other:?}"),
+        }
     }
 }
 

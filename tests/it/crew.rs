@@ -54,7 +54,12 @@ pub(crate) fn lead(team: &Team, model: &str) -> Terminal {
 
 /// An interactive lead on a script that is told to begin.
 pub(crate) fn scripted_lead(team: &Team, lines: &[Value]) -> Terminal {
-    let mut lead = lead(team, &script(team, lines));
+    scripted_lead_on(team, &script(team, lines))
+}
+
+/// The same on a script that is written already.
+pub(crate) fn scripted_lead_on(team: &Team, model: &str) -> Terminal {
+    let mut lead = lead(team, model);
     lead.type_line("begin");
     lead
 }

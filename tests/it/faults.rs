@@ -5,7 +5,7 @@ use crate::cast::{
     ALL, KEY, LEAD, assert_told, at_terminal, call, connect, conversation, headless, pieces,
     results, stage, story, who,
 };
-use crate::fake::{Reply, RequestView, Unopened};
+use crate::fake::{FAULTS, Reply, RequestView, Unopened};
 use crate::harness::Team;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -13,30 +13,6 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::sync::Mutex;
-
-/// What an endpoint can do to an answer.
-const FAULTS: [fn(Reply) -> Reply; 14] = [
-    |whole| cut(whole, 0),
-    |_| Reply::error(429, "rate_limit_error", "slow down").header("retry-after-ms", "5"),
-    |whole| whole.cut_after(1),
-    |whole| cut(whole, 4).until_close(),
-    |_| Reply::error(529, "overloaded_error", "busy").header("retry-after-ms", "1"),
-    |whole| whole.error_event("overloaded_error"),
-    |_| Reply::error(500, "api_error", "oops").header("retry-after", "0"),
-    |whole| cut(whole, 9),
-    |_| Reply::raw(503, "text/html", b"<h1>gone for lunch</h1>").header("retry-after-ms", "1"),
-    |whole| cut(whole, 11),
-    |whole| whole.error_event("api_error"),
-    |whole| cut(whole, 13).until_close(),
-    |_| Reply::raw(200, "text/event-stream", b"data: {broken\n\n"),
-    |whole| cut(whole, 14),
-];
-
-/// An answer that ends after so many sixteenths of its bytes.
-fn cut(whole: Reply, sixteenths: usize) -> Reply {
-    let length = whole.stream_bytes("fake").len();
-    whole.cut_after(length * sixteenths / 16)
-}
 
 /// Plays `part` with every first answer to a request spoilt.
 fn spoilt(part: fn(&RequestView) -> Reply) -> impl Fn(&RequestView) -> Reply + Send + Sync {
@@ -220,6 +196,7 @@ fn ctrl_c_silences_the_model_and_keeps_the_team() {
 #[test]
 fn a_teammate_killed_while_its_answer_streams_goes_on_when_spawned_again() {
     let (team, fake) = stage(alice_hangs);
+    team.variable("TEAM_RESTART", "never");
     let mut lead = at_terminal(&team);
     lead.type_line("Spawn alice.");
     let alices = || -> Vec<RequestView> {

@@ -166,7 +166,7 @@ impl Team {
         self.eventually(&format!("{name} is {status}"), || self.status(name) == status);
     }
 
-    /// Processes whose command line or working directory names this team's folder.
+    /// Processes whose command line, environment or working directory names this team's folder.
     pub(crate) fn processes(&self) -> Vec<(i32, String)> {
         let here = self.workspace().to_string_lossy().into_owned();
         let mut found = Vec::new();
@@ -178,7 +178,10 @@ impl Team {
             let cmdline = fs::read(proc.join("cmdline")).unwrap_or_default();
             let cmdline = String::from_utf8_lossy(&cmdline).replace('\0', " ");
             let cwd = fs::read_link(proc.join("cwd")).unwrap_or_default();
-            let ours = cmdline.contains(&here) || cwd.starts_with(self.workspace());
+            let environ = fs::read(proc.join("environ")).unwrap_or_default();
+            let ours = cmdline.contains(&here)
+                || cwd.starts_with(self.workspace())
+                || String::from_utf8_lossy(&environ).contains(&here);
             if ours && !zombie && pid != i32::try_from(std::process::id()).unwrap() {
                 found.push((pid, cmdline));
             }
@@ -196,6 +199,26 @@ impl Team {
     /// Waits until no process of this team is left.
     pub(crate) fn wait_no_process(&self) {
         self.eventually("no process is left", || self.processes().is_empty());
+    }
+
+    /// Locks that somebody holds.
+    fn held_locks(&self) -> Vec<PathBuf> {
+        let in_folder = |inside: &str| fs::read_dir(self.path(inside)).into_iter().flatten();
+        let locks = in_folder("run").chain(in_folder("inbox/.lock")).flatten();
+        let locks = locks.map(|entry| entry.path()).filter(|path| path.is_file());
+        let is_held = |path: &PathBuf| {
+            let file = fs::File::open(path).unwrap();
+            nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockExclusiveNonblock).is_err()
+        };
+        locks.filter(is_held).collect()
+    }
+
+    /// Claims whose mail nobody has taken in.
+    fn open_claims(&self) -> Vec<String> {
+        let claims = fs::read_dir(self.path("inbox/.claim")).into_iter().flatten().flatten();
+        let names = claims.map(|claim| claim.file_name().to_string_lossy().into_owned());
+        let is_open = |name: &String| !matches!(name.rsplit('.').next(), Some("taken" | "new"));
+        names.filter(is_open).collect()
     }
 
     /// What there is to see when something went wrong.
@@ -227,6 +250,10 @@ impl Drop for Team {
         }
         if !std::thread::panicking() {
             assert!(left.is_empty(), "processes left behind: {left:?}");
+            let held = self.held_locks();
+            assert!(held.is_empty(), "locks left behind: {held:?}");
+            let claims = self.open_claims();
+            assert!(claims.is_empty(), "claims left behind: {claims:?}");
         }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! One queue, one reader, numbered messages per sender: a linear scan decides exactly.
 
-use crate::child::content;
-use agent_team::store::{TeamDir, transcript};
+use crate::child::{Job, content, start};
+use agent_team::store::{TeamDir, dead, peek, transcript};
 use agent_team::wire::AgentName;
 use agent_team::wire::message::Message;
 use agent_team::wire::transcript::Entry;
@@ -97,6 +97,23 @@ pub(crate) fn messages(dir: &TeamDir, name: &str) -> Vec<Message> {
     mail.collect()
 }
 
+/// Takes in for alice what is still there; then nothing may be left of any claim.
+pub(crate) fn finish(dir: &TeamDir) {
+    let job = Job::Read { name: "alice".into(), settle: true };
+    assert!(start(dir, job).wait().success());
+    let alice = AgentName::member("alice").unwrap();
+    assert!(!peek::is_unread(dir, &alice).unwrap());
+    for letter in dead::read_all(dir, &alice).unwrap() {
+        // A sender killed in mid-write leaves a part of a line, perhaps of a character; it sent it again.
+        let is_torn = ["EOF while parsing", "incomplete utf-8", "never finished"]
+            .map(|why| letter.reason.contains(why));
+        assert!(is_torn.contains(&true), "{}", letter.reason);
+    }
+    let claims = std::fs::read_dir(dir.claims()).unwrap();
+    let left: Vec<_> = claims.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["alice.new"], "settled claims are gone");
+}
+
 /// What a sender's log says (see `child::send`).
 pub(crate) fn sent(log: &std::path::Path) -> Sent {
     let text = std::fs::read_to_string(log).unwrap_or_default();
@@ -104,9 +121,17 @@ pub(crate) fn sent(log: &std::path::Path) -> Sent {
     Sent { begun: count("begin "), acked: count("ack ") }
 }
 
-/// The checker is checked: each kind of fault is planted in a good history and must be found.
-#[test]
-fn the_judge_finds_every_planted_fault() {
+/// A history with one kind of fault planted in it: what the fault is called, what the judge says, and
+/// whether that is what was planted.
+#[derive(Debug)]
+pub(crate) struct Planted {
+    pub(crate) name: &'static str,
+    pub(crate) found: Vec<Fault>,
+    pub(crate) is_right: bool,
+}
+
+/// The checker is checked: eight kinds of fault, each planted in a good history.
+pub(crate) fn planted() -> Vec<Planted> {
     let message = |from: &str, n| Taken { from: from.into(), n, content: content(from, n, 30) };
     let sent = BTreeMap::from([
         ("a".to_owned(), Sent { begun: 4, acked: 4 }),
@@ -119,27 +144,45 @@ fn the_judge_finds_every_planted_fault() {
     let in_flight = [good.clone(), vec![message("b", 2)]].concat();
     assert_eq!(judge(&sent, &in_flight), [], "what was not acknowledged may arrive");
 
-    let plant = |change: &dyn Fn(&mut Vec<Taken>)| {
+    let plant = |name, change: &dyn Fn(&mut Vec<Taken>), right: &[Fault]| {
         let mut bad = good.clone();
         change(&mut bad);
-        judge(&sent, &bad)
+        let found = judge(&sent, &bad);
+        Planted { name, is_right: found == right, found }
     };
     let a = || "a".to_owned();
-    let dropped = plant(&|h| drop(h.remove(2)));
-    assert_eq!(dropped, [Fault::Lost { from: a(), n: 1 }]);
-    let doubled = plant(&|h| h.push(h[0].clone()));
-    assert_eq!(doubled, [Fault::Twice { from: a(), n: 0 }]);
-    let swapped = plant(&|h| h.swap(2, 3));
-    assert_eq!(swapped, [Fault::OutOfOrder { from: a(), n: 1, after: 2 }]);
-    let acked_late = plant(&|h| h.truncate(5));
-    assert_eq!(acked_late, [Fault::Lost { from: a(), n: 3 }]);
-    let of_another_inbox = plant(&|h| h.push(message("c", 0)));
-    assert_eq!(of_another_inbox, [Fault::Ghost { from: "c".into(), n: 0 }]);
-    let torn = plant(&|h| h[0].content.truncate(3));
-    assert_eq!(torn, [Fault::Torn { from: a(), n: 0 }]);
-    let ghost = plant(&|h| h.push(message("a", 9)));
-    assert_eq!(ghost, [Fault::Ghost { from: a(), n: 9 }]);
-    let by_clock = plant(&|h| h.sort_by_key(|taken| std::cmp::Reverse(taken.n)));
-    assert!(by_clock.iter().all(|fault| matches!(fault, Fault::OutOfOrder { .. })));
-    assert_eq!(by_clock.len(), 4);
+    let late = |n, after| Fault::OutOfOrder { from: a(), n, after };
+    let by_clock = [
+        late(2, 3),
+        late(1, 3),
+        late(0, 3),
+        Fault::OutOfOrder { from: "b".into(), n: 0, after: 1 },
+    ];
+    vec![
+        plant("drop", &|h| drop(h.remove(2)), &[Fault::Lost { from: a(), n: 1 }]),
+        plant("duplicate", &|h| h.push(h[0].clone()), &[Fault::Twice { from: a(), n: 0 }]),
+        plant("swap", &|h| h.swap(2, 3), &[late(1, 2)]),
+        plant("late acknowledgement", &|h| h.truncate(5), &[Fault::Lost { from: a(), n: 3 }]),
+        plant(
+            "wrong inbox",
+            &|h| h.push(message("c", 0)),
+            &[Fault::Ghost { from: "c".into(), n: 0 }],
+        ),
+        plant("torn line", &|h| h[0].content.truncate(3), &[Fault::Torn { from: a(), n: 0 }]),
+        plant("ghost id", &|h| h.push(message("a", 9)), &[Fault::Ghost { from: a(), n: 9 }]),
+        plant(
+            "reordered by clock",
+            &|h| h.sort_by_key(|taken| std::cmp::Reverse(taken.n)),
+            &by_clock,
+        ),
+    ]
+}
+
+#[test]
+fn the_judge_finds_every_planted_fault() {
+    let planted = planted();
+    assert_eq!(planted.len(), 8);
+    for Planted { name, found, is_right } in planted {
+        assert!(is_right, "{name}: {found:?}");
+    }
 }

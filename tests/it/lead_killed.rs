@@ -92,25 +92,33 @@ fn a_working_team_finishes_its_tools_reports_and_ends_within_the_grace() {
     assert_left_in_order(&team);
 }
 
-/// A member that was stopped cannot notice anything: the next lead waits its time and ends it.
+/// A member that is stopped while it leaves: the next lead waits its time and ends it.
 #[test]
 fn a_member_that_does_not_leave_is_ended_by_the_next_lead() {
     let team = Team::new();
-    let mut first = lead(&team, "rehearsal");
-    first.type_line("Spawn alice (coder).");
-    team.wait_status("alice", "idle");
-    crate::crew::signal(team.pid_of("alice"), nix::sys::signal::Signal::SIGSTOP);
+    let lines =
+        [calls("lead", &[spawn("bob")]), calls("bob", &[bash("touch bob.here; sleep 1000")])];
+    let mut first = scripted_lead(&team, &lines);
+    wait_file(&team, "bob.here");
     kill_9(&team, "lead");
     first.wait();
     let began = Instant::now();
-    let mut next = Terminal::start(team.command("team", &["lead", "--model", "rehearsal"]));
-    next.expect("alice of an earlier lead ended");
-    assert!(began.elapsed() >= GRACE, "she had her time: {:?}", began.elapsed());
-    assert_eq!(team.status("alice"), "shutdown");
-    assert_eq!(last_exit(&team, "alice").0, "lead_lost");
+    team.eventually("bob has noticed", || {
+        let record = std::fs::read_to_string(team.path("run/bob.lock")).unwrap();
+        !record.contains("\"lead_lost\":null")
+    });
+    crate::crew::signal(team.pid_of("bob"), nix::sys::signal::Signal::SIGSTOP);
+    let mut next = lead(&team, "rehearsal");
+    next.expect("bob of an earlier lead ended");
+    let took = began.elapsed();
+    assert!(took + Duration::from_secs(1) >= GRACE, "he had his time: {took:?}");
+    assert_eq!(
+        (team.status("bob"), last_exit(&team, "bob").0),
+        ("shutdown".into(), "lead_lost".into())
+    );
     next.type_line("/quit");
     assert_eq!(next.wait().code(), Some(0));
-    assert_left_by_force(&team, &["alice"]);
+    assert_left_by_force(&team, &["bob"]);
 }
 
 #[test]

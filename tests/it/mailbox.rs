@@ -138,6 +138,27 @@ fn a_new_conversation_keeps_the_old_one_and_what_it_knew() {
     assert_eq!(archived.lines().count(), 1);
 }
 
+/// A claim is kept for late writers for a second, in which several leads may come and die. What the first
+/// of them took in is not new to the third, nor is a send repeated to it.
+#[test]
+fn a_claim_outlives_two_conversations_and_is_not_delivered_again() {
+    let (_folder, dir) = team();
+    send(&dir, &line("bob", 0, 9));
+    let mut first = open(&dir, "alice");
+    assert_eq!(contents(&mut first).len(), 1);
+    drop(first);
+    let mut second = open(&dir, "alice");
+    assert_eq!(second.start_anew().unwrap().mail, []);
+    append(&dir.transcript(&alice()), "{\"kind\":\"note\",\"at\":1.5,\"content\":\"no mail\"}\n");
+    drop(second);
+    let mut third = open(&dir, "alice");
+    assert_eq!(third.start_anew().unwrap().mail, []);
+    drop(third);
+    let mut fourth = open(&dir, "alice");
+    send(&dir, &line("bob", 0, 9));
+    assert_eq!(contents(&mut fourth), Vec::<String>::new());
+}
+
 #[test]
 fn garbage_never_blocks_good_lines_and_never_disappears() {
     let (_folder, dir) = team();

@@ -5,11 +5,9 @@ use crate::harness::Team;
 use std::io::Read;
 use std::process::Child;
 
-const MANY: usize = 50;
-
 /// Starts many of the same program; gives the one that runs and what the others said.
-fn race(team: &Team, args: &[&str], name: &str) -> (Child, Vec<String>) {
-    let mut runners: Vec<Child> = (0..MANY).map(|_| team.start(args)).collect();
+fn race(team: &Team, many: usize, args: &[&str], name: &str) -> (Child, Vec<String>) {
+    let mut runners: Vec<Child> = (0..many).map(|_| team.start(args)).collect();
     let mut lost = Vec::new();
     team.eventually("all but one have ended", || {
         runners.retain_mut(|runner| {
@@ -28,11 +26,11 @@ fn race(team: &Team, args: &[&str], name: &str) -> (Child, Vec<String>) {
     (winner, lost)
 }
 
-#[test]
-fn of_fifty_leads_one_runs() {
+/// So many leads in one folder: one runs, the others name it.
+pub(crate) fn one_lead_of(many: usize) {
     let team = Team::new();
     let args = ["lead", "-p", "Run the command `sleep 20`", "--model", "rehearsal"];
-    let (mut winner, lost) = race(&team, &args, "lead");
+    let (mut winner, lost) = race(&team, many, &args, "lead");
     let pid = format!("pid {}", winner.id());
     for said in &lost {
         assert!(said.contains(&pid) && said.contains("since 20"), "{said}");
@@ -42,10 +40,11 @@ fn of_fifty_leads_one_runs() {
     assert_left_in_order(&team);
 }
 
-#[test]
-fn of_fifty_teammates_of_one_name_one_runs() {
+/// So many teammates of one name: one runs, the others name it.
+pub(crate) fn one_teammate_of(many: usize) {
     let team = Team::new();
-    let (mut winner, lost) = race(&team, &["teammate", "bob", "--model", "rehearsal"], "bob");
+    let args = ["teammate", "bob", "--model", "rehearsal"];
+    let (mut winner, lost) = race(&team, many, &args, "bob");
     let pid = format!("pid {}", winner.id());
     assert!(lost.iter().all(|said| said.contains(&pid)), "{lost:?}");
     team.wait_status("bob", "idle");
@@ -53,4 +52,14 @@ fn of_fifty_teammates_of_one_name_one_runs() {
     assert!(team.team(&["stop", "bob"]).expect(0).out.contains("bob ended when asked"));
     assert_eq!(wait(&team, &mut winner), Some(0));
     assert_left_in_order(&team);
+}
+
+#[test]
+fn of_fifty_leads_one_runs() {
+    one_lead_of(50);
+}
+
+#[test]
+fn of_fifty_teammates_of_one_name_one_runs() {
+    one_teammate_of(50);
 }

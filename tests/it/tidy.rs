@@ -152,15 +152,18 @@ fn files_stay_small_and_say_what_they_are() {
 
 #[test]
 fn every_test_file_is_listed() {
-    let folder = root().join("tests/it");
-    let main = fs::read_to_string(folder.join("main.rs")).unwrap();
-    for entry in fs::read_dir(&folder).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-        let is_module =
-            path.extension().is_some_and(|end| end == "rs") || path.join("mod.rs").exists();
-        if is_module && name != "main" {
-            assert!(main.contains(&format!("mod {name};")), "tests/it/{name} is not in main.rs");
+    for program in ["tests/it", "tests/torture"] {
+        let folder = root().join(program);
+        let main = fs::read_to_string(folder.join("main.rs")).unwrap();
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+            let is_module =
+                path.extension().is_some_and(|end| end == "rs") || path.join("mod.rs").exists();
+            if is_module && name != "main" {
+                let is_listed = main.contains(&format!("mod {name};"));
+                assert!(is_listed, "{program}/{name} is not in its main.rs");
+            }
         }
     }
 }

@@ -73,7 +73,7 @@ pub(super) async fn run(
     let events = seat.events.clone();
     let agent = tokio::task::spawn_local(run_agent(seat.agent, seat.events, seat.inbound));
     tokio::pin!(agent);
-    let mut last = LastTurn::default();
+    let mut last = LastTurn { text: seat.last_words, failed: false };
     let mut rested = false;
     let mut reason = None;
     let ended = loop {

@@ -25,7 +25,7 @@ use crate::bus::Bus;
 use crate::error::{Exit, Failure};
 use crate::llm::ModelError;
 use crate::os::program::{self, TeammateProgram};
-use crate::os::{SystemClock, descendants};
+use crate::os::{SystemClock, descendants, limits};
 use crate::protocol::restart::Limits;
 use crate::settings::Settings;
 use crate::settings::model::{self, Credentials, ModelChoice};
@@ -197,6 +197,8 @@ struct Seat {
     signals: Heed,
     /// What an earlier team left, for the user.
     found: Option<String>,
+    /// What an earlier lead said last, when its conversation goes on.
+    last_words: String,
     /// Mail that an earlier lead had claimed and not shown.
     before: Vec<Message>,
     limits: RunLimits,
@@ -234,6 +236,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let secrets = redactor(&start.credentials);
     start_log(team, &me, &secrets)?;
     adopt_orphans();
+    limits::raise_descriptors();
     keep_secrets(&start.credentials);
     let place = place::enter(&bus, &start, &incarnation, earlier).await?;
     super::assemble::ensure_inbox(team, &AgentName::user())?;
@@ -310,6 +313,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         inbound,
         signals,
         found: place.found,
+        last_words: place.last_words,
         before,
         limits: start.limits,
         model: start.model,

@@ -12,6 +12,7 @@ use crate::store::{Fsync, Life, StoreError, TeamDir, life, roster, transcript};
 use crate::supervise::recover::{self, Before};
 use crate::supervise::takedown::{How, Takedown};
 use crate::wire::AgentName;
+use crate::wire::chat::Block;
 use crate::wire::message::Outcome;
 use crate::wire::roster::{ExitCause, Lead, Member, StartedBy, Status, UsageCount};
 use crate::wire::transcript::{Entry, Line};
@@ -44,6 +45,8 @@ pub(super) struct Place {
     pub(super) occasion: Option<String>,
     /// The life in which the conversation began that goes on.
     pub(super) conversation: Option<String>,
+    /// The last words of that conversation.
+    pub(super) last_words: String,
     /// What the lead has used before.
     pub(super) usage: UsageCount,
 }
@@ -56,7 +59,7 @@ pub(super) async fn take_over(bus: &Arc<Bus>) -> Result<(), Failure> {
         Ok(_) => return Ok(()),
         Err(why) => return Err(store_failure(why.into())),
     };
-    let takedown = takedown(bus, AgentName::user(), "another lead takes this place");
+    let takedown = takedown(bus, AgentName::user(), Haste::Polite, "another lead takes this place");
     let departure = takedown.take_down(lead).await;
     if departure.how == How::Stuck {
         return Err(Failure::new(
@@ -69,8 +72,8 @@ pub(super) async fn take_over(bus: &Arc<Bus>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn takedown(bus: &Arc<Bus>, by: AgentName, reason: &str) -> Takedown {
-    let (_patience, haste) = watch::channel(Haste::Polite);
+fn takedown(bus: &Arc<Bus>, by: AgentName, haste: Haste, reason: &str) -> Takedown {
+    let (_patience, haste) = watch::channel(haste);
     Takedown {
         bus: Arc::clone(bus),
         clock: Rc::new(SystemClock),
@@ -91,16 +94,25 @@ pub(super) async fn enter(
     let team = bus.dir();
     let (lead, usage) = write_entry(team, start, incarnation).map_err(store_failure)?;
     let Earlier { marker, was_damaged } = earlier;
-    let takedown = takedown(bus, AgentName::lead(), "your lead is gone and a new one has come");
+    // Whoever is to be ended here was told by the end of its lifeline, and had its time.
+    let reason = "your lead is gone and a new one has come";
+    let takedown = takedown(bus, AgentName::lead(), Haste::Now, reason);
     let before = Before { lead, marker, was_damaged };
     let found = recover::recover(bus, &SystemClock, &takedown, before).await;
     let mut found = found.map_err(store_failure)?.summary();
-    let mut place =
-        Place { found: None, returning: Vec::new(), occasion: None, conversation: None, usage };
+    let mut place = Place {
+        found: None,
+        returning: Vec::new(),
+        occasion: None,
+        conversation: None,
+        last_words: String::new(),
+        usage,
+    };
     if start.resume {
         let roster = roster::read(team).map_err(store_failure)?;
         let conversation = transcript::first_life(team, &AgentName::lead());
         place.conversation = conversation.map_err(store_failure)?;
+        place.last_words = last_words(team);
         let (back, gone): (Vec<&Member>, Vec<&Member>) = roster
             .members
             .iter()
@@ -116,6 +128,28 @@ pub(super) async fn enter(
     }
     place.found = found;
     Ok(place)
+}
+
+/// What the lead last said.
+fn last_words(team: &TeamDir) -> String {
+    let lines = transcript::read_all(team, &AgentName::lead()).unwrap_or_default();
+    let said = lines.into_iter().rev().find_map(|line| match line.entry {
+        Entry::Assistant { blocks, .. } => blocks.into_iter().rev().find_map(|block| match block {
+            Block::Text { text } => Some(text),
+            Block::ToolUse { .. } | Block::ToolResult { .. } | Block::Opaque { .. } => None,
+        }),
+        Entry::Session { .. }
+        | Entry::User { .. }
+        | Entry::Mail { .. }
+        | Entry::ToolStart { .. }
+        | Entry::ToolResult { .. }
+        | Entry::Request { .. }
+        | Entry::Decision(_)
+        | Entry::Note { .. }
+        | Entry::TurnEnd { .. }
+        | Entry::Unknown => None,
+    });
+    said.unwrap_or_default()
 }
 
 /// Whoever was not stopped by name belongs to the team that goes on.

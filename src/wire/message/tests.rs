@@ -1,10 +1,32 @@
-//! Dialects that are read, lines that are written.
+//! What every reader understands, and what a writer makes.
 
 use super::*;
 use proptest::prelude::*;
 
 fn read(line: &str) -> Result<Message, Malformed> {
     Message::read(&serde_json::from_str::<Map<String, Value>>(line).unwrap())
+}
+
+#[test]
+fn plain_text_is_understood_as_every_other_kind_is() {
+    for (line, body) in [
+        (r#"{"type":"message","content":"x"}"#, Body::text()),
+        (r#"{"type":"message","content":"x","summary":null}"#, Body::text()),
+        (
+            r#"{"type":"message","content":"x","summary":"s"}"#,
+            Body::Message { summary: Some("s".into()) },
+        ),
+        (
+            r#"{"type":"message","content":"x","summary":7}"#,
+            Body::Unknown { kind: "message".into() },
+        ),
+        (r#"{"type":"broadcast","content":"x","summary":7}"#, Body::Broadcast {}),
+    ] {
+        assert_eq!(read(line).unwrap().body, body, "{line}");
+        let object: Value = serde_json::from_str(line).unwrap();
+        let understood = serde_json::from_value::<Body>(object).ok();
+        assert!(understood.is_none_or(|understood| understood == body), "{line}");
+    }
 }
 
 #[test]

@@ -4,9 +4,11 @@
 //! dropped. Nothing of it outlives the drop.
 
 mod reply;
+mod trouble;
 mod validate;
 
 pub(crate) use reply::Reply;
+pub(crate) use trouble::FAULTS;
 
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};

@@ -1,0 +1,182 @@
+//! P5, P6, P8: much mail at once: behind a long queue, taken in together, and to many.
+
+use crate::crowd::locked_append;
+use crate::figure::{Figure, Size, Target, median};
+use crate::place::{OWNER, Place, bus, live, mailbox, owner, send, sender, text};
+use agent_team::store::life::{LifeLock, LifeRecord};
+use agent_team::store::{Fsync, TeamDir, inbox, roster};
+use agent_team::wire::AgentName;
+use agent_team::wire::message::{Body, Draft};
+use agent_team::wire::roster::{Member, Status};
+use serde_json::{Map, Value};
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::time::Instant;
+
+/// P5.
+pub(crate) fn behind_a_queue(size: &Size) -> Vec<Figure> {
+    let [mut empty, mut behind] = [(); 2].map(|()| Vec::new());
+    for _ in 0..size.rounds {
+        let places = [Place::new(), Place::new()];
+        queue(&places[1].dir, size.backlog);
+        let _lives = places.each_ref().map(|place| live(&place.dir));
+        let buses = places.each_ref().map(|place| bus(&place.dir, Fsync::Never));
+        // In turn, so that whatever else the machine does hits both.
+        for _ in 0..size.sends {
+            for (bus, took) in buses.iter().zip([&mut empty, &mut behind]) {
+                took.push(microseconds(|| send(bus, &sender(), text(""))));
+            }
+        }
+    }
+    vec![Figure {
+        id: "P5",
+        measure: format!("send behind a queue of {}; of none", size.backlog),
+        unit: "us",
+        ours: median(&behind),
+        reference: Some(median(&empty)),
+        target: Target::TimesAtMost(1.1),
+    }]
+}
+
+/// P6.
+pub(crate) fn taking_in(size: &Size) -> Vec<Figure> {
+    let [mut raw, mut ours] = [(); 2].map(|()| Vec::new());
+    for _ in 0..size.rounds {
+        let place = Place::new();
+        queue(&place.dir, size.backlog);
+        raw.push(microseconds(|| copy_parsed(&place)) / 1e3);
+        let life = live(&place.dir);
+        let mut mailbox = mailbox(&place.dir, &life, Fsync::Always);
+        ours.push(
+            microseconds(|| {
+                assert_eq!(mailbox.drain().unwrap().mail.len(), size.backlog);
+            }) / 1e3,
+        );
+    }
+    vec![Figure {
+        id: "P6",
+        measure: format!(
+            "taking in {}, `fsync = always`; read + parse + append + fdatasync",
+            size.backlog
+        ),
+        unit: "ms",
+        ours: median(&ours),
+        reference: Some(median(&raw)),
+        target: Target::TimesAtMost(2.0),
+    }]
+}
+
+/// The least that taking mail in can be.
+fn copy_parsed(place: &Place) {
+    let lines = BufReader::new(File::open(place.dir.inbox(&owner())).unwrap());
+    let mut copy = Vec::new();
+    for line in lines.lines() {
+        let line = line.unwrap();
+        let object: Map<String, Value> = serde_json::from_str(&line).unwrap();
+        assert!(object.contains_key("content"));
+        copy.extend_from_slice(line.as_bytes());
+        copy.push(b'\n');
+    }
+    let mut file = OpenOptions::new().append(true).open(place.make_raw()).unwrap();
+    file.write_all(&copy).unwrap();
+    file.sync_data().unwrap();
+}
+
+/// P8.
+pub(crate) fn to_many(size: &Size) -> Vec<Figure> {
+    let [mut raw, mut ours, mut raw_sync, mut ours_synced] = [(); 4].map(|()| Vec::new());
+    let place = Place::new();
+    let _lives: Vec<_> = (0..size.many).map(|number| join(&place.dir, number)).collect();
+    let file = place.make_raw();
+    let kept = OpenOptions::new().append(true).open(&file).unwrap();
+    for _ in 0..size.rounds * size.runs {
+        raw.push(microseconds(|| {
+            (0..size.many).for_each(|_| drop(locked_append(&file, &text(""))));
+        }));
+        ours.push(broadcast(&place, Fsync::Never, size.many));
+        raw_sync.push(microseconds(|| {
+            (&kept).write_all(b"x\n").unwrap();
+            kept.sync_data().unwrap();
+        }));
+        ours_synced.push(broadcast(&place, Fsync::Always, size.many));
+    }
+    let figure = |measure, ours: &[f64], reference: &[f64], most| Figure {
+        id: "P8",
+        measure,
+        unit: "us",
+        ours: median(ours),
+        reference: Some(median(reference)),
+        target: Target::TimesAtMost(most),
+    };
+    let many = size.many;
+    vec![
+        figure(
+            format!("broadcast to {many}, `fsync = never`; as many locked appends"),
+            &ours,
+            &raw,
+            3.0,
+        ),
+        figure(
+            format!("broadcast to {many}, `fsync = always`; one append + fdatasync"),
+            &ours_synced,
+            &raw_sync,
+            60.0,
+        ),
+    ]
+}
+
+fn broadcast(place: &Place, fsync: Fsync, many: usize) -> f64 {
+    let bus = bus(&place.dir, fsync);
+    // The first one opens lock files.
+    let receivers = || bus.broadcast(&sender(), &text(""), None).unwrap();
+    drop(receivers());
+    microseconds(|| {
+        let sent = receivers();
+        // The lead gets it as well.
+        assert_eq!(sent.len(), many + 1);
+        assert!(sent.iter().all(|(_, outcome)| outcome.is_ok()));
+    })
+}
+
+/// Another member who lives in this process. [`OWNER`] is the first.
+fn join(dir: &TeamDir, number: usize) -> LifeLock {
+    if number == 0 {
+        return live(dir);
+    }
+    let name = AgentName::member(&format!("member-{number}")).unwrap();
+    inbox::ensure(dir, &name).unwrap();
+    roster::update(dir, Fsync::Never, |roster| {
+        let name = name.to_string();
+        let member = Member { name, status: Status::Idle, ..Member::default() };
+        roster.members.push(member.into());
+    })
+    .unwrap();
+    LifeLock::take(dir, &name, LifeRecord::of_this_process()).unwrap()
+}
+
+/// Puts messages into the inbox of [`OWNER`], as senders would have.
+fn queue(dir: &TeamDir, count: usize) {
+    let mut lines = String::new();
+    for number in 0..count {
+        let draft = Draft {
+            id: format!("{}:{number}", sender()),
+            from: sender(),
+            to: owner(),
+            content: text(&number.to_string()),
+            timestamp: 1_763_690_000.125,
+            correlation: None,
+            body: Body::text(),
+            extra: Map::new(),
+        };
+        lines.push_str(&draft.line());
+    }
+    let inbox = dir.inbox(&AgentName::member(OWNER).unwrap());
+    let mut file = OpenOptions::new().append(true).open(inbox).unwrap();
+    file.write_all(lines.as_bytes()).unwrap();
+}
+
+fn microseconds(call: impl FnOnce()) -> f64 {
+    let start = Instant::now();
+    call();
+    start.elapsed().as_secs_f64() * 1e6
+}

@@ -1,0 +1,89 @@
+//! What a command is given, how its end is told, and how little an excess of it costs.
+
+use super::*;
+
+#[test]
+fn endless_output_needs_little_memory() {
+    for command in ["yes", "cat /dev/urandom", "tr '\\0' '\\377' </dev/zero", "yes >&2 & yes"] {
+        let scene = Scene::new();
+        let said = scene.agent_says(command, 2);
+        assert!(said.contains("characters cut here") && said.contains("timed out"), "{command}");
+        let (_, peak) = said.rsplit_once("VmHWM:").unwrap();
+        let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+        assert!(peak < 64 * 1024, "{command}: {peak} kB");
+    }
+}
+
+#[test]
+fn there_is_no_input_and_no_terminal() {
+    let scene = Scene::new();
+    assert_eq!(run(&scene, "cat; echo $?", 60), "0\n");
+    let said = run(&scene, "read -r line </dev/tty", 60);
+    assert!(said.contains("/dev/tty") && said.ends_with("[exit code 1]"), "{said}");
+}
+
+#[test]
+fn ends_are_told() {
+    let scene = Scene::new();
+    let cases = [
+        ("true", "(no output)"),
+        ("echo out; echo err >&2; echo out", "out\nerr\nout\n"),
+        ("printf x; exit 3", "x\n[exit code 3]"),
+        ("kill -9 $$", "[ended by signal 9]"),
+        ("kill -TERM $$", "[ended by signal 15]"),
+        ("exit 255", "[exit code 255]"),
+        ("exec >&- 2>&-; sleep 0.1; exit 4", "[exit code 4]"),
+        ("printf '\\377\\033[31mred'", "\u{fffd}\u{1b}[31mred"),
+        ("-x", "bash: line 1: -x: command not found\n[exit code 127]"),
+    ];
+    for (command, expected) in cases {
+        assert_eq!(run(&scene, command, 60), expected, "{command}");
+    }
+}
+
+#[test]
+fn commands_begin_clean() {
+    let scene = Scene::new();
+    let said = run(&scene, "env | cut -d= -f1 | sort | tr '\\n' ' '; pwd -P", 60);
+    let folder = scene.path().canonicalize().unwrap();
+    let names = "PATH PWD SHLVL TEAM_RUN TERM _ ";
+    assert_eq!(said, format!("{names}{}\n", folder.display()));
+    let said =
+        run(&scene, "grep -E '^Sig(Blk|Ign)' /proc/self/status; cat /proc/self/oom_score_adj", 60);
+    assert_eq!(said, "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n500\n");
+    assert_eq!(run(&scene, "ulimit -c; ls /proc/self/fd | tr '\\n' ' '", 60), "0\n0 1 2 3 ");
+}
+
+#[test]
+fn where_there_is_no_bash_there_is_sh() {
+    let scene = Scene::new();
+    std::os::unix::fs::symlink("/bin/sh", scene.path().join("sh")).unwrap();
+    let path = vec![("PATH".into(), scene.path().display().to_string())];
+    let environment = CommandEnvironment::new(path, uuid::Uuid::now_v7().to_string());
+    let bash = Bash::new(scene.path().to_owned(), environment);
+    let input = json!({"command": "echo $0"});
+    let call = Call { id: "1".into(), name: "bash".into(), input };
+    assert_eq!(block_on(bash.call(&call)).unwrap(), "sh\n");
+}
+
+#[test]
+fn calls_that_cannot_be_run_say_what_to_do() {
+    let scene = Scene::new();
+    let long = format!("true {}", "x".repeat(131_071));
+    for (command, timeout, says) in [
+        (" ", 60, "give the command"),
+        ("a\0b", 60, "NUL"),
+        (long.as_str(), 60, "write_file"),
+        ("true", 0, "from 1 to 3600"),
+        ("true", 120_000, "timeout is in seconds"),
+    ] {
+        let why =
+            block_on(bash(scene.path().to_owned(), &scene.mark, command, timeout)).unwrap_err();
+        assert!(matches!(&why, ToolError::Reply(text) if text.contains(says)), "{why}");
+    }
+    let nowhere = scene.path().join("gone");
+    let why = block_on(bash(nowhere, &scene.mark, "true", 60)).unwrap_err();
+    assert!(matches!(&why, ToolError::Reply(text) if text.contains("could not be run")), "{why}");
+    let longest = format!("true {}", "x".repeat(131_066));
+    assert_eq!(run(&scene, &longest, 60), "(no output)");
+}

@@ -1,0 +1,126 @@
+//! The rows of the score card, and how they are shown. It measures nothing.
+
+use crate::Run;
+use std::fmt::Write;
+
+/// What became of a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Met,
+    Missed,
+    /// This machine cannot do it; the result says why.
+    Skipped,
+    /// Not a matter of right and wrong in this build or at this size.
+    Unjudged,
+}
+
+impl Verdict {
+    /// Of a target that is simply met or not.
+    pub(crate) fn of(is_met: bool) -> Self {
+        if is_met { Self::Met } else { Self::Missed }
+    }
+
+    /// Of how fast something was: a build without optimisation proves nothing.
+    pub(crate) fn of_speed(is_met: bool) -> Self {
+        if cfg!(debug_assertions) { Self::Unjudged } else { Self::of(is_met) }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Met => "yes",
+            Self::Missed => "**no**",
+            Self::Skipped => "skipped",
+            Self::Unjudged => "not judged",
+        }
+    }
+}
+
+/// One thing that a figure found out.
+#[derive(Debug, Clone)]
+pub(crate) struct Finding {
+    pub(crate) measure: String,
+    pub(crate) target: String,
+    pub(crate) result: String,
+    pub(crate) verdict: Verdict,
+}
+
+impl Finding {
+    pub(crate) fn new(measure: &str, target: &str, result: &str, verdict: Verdict) -> Self {
+        let [measure, target, result] = [measure, target, result].map(str::to_owned);
+        Self { measure, target, result, verdict }
+    }
+
+    /// Loudly: what a machine lacks must be seen.
+    pub(crate) fn skipped(measure: &str, target: &str, why: &str) -> Self {
+        eprintln!("SKIPPED, {why}: {measure}");
+        Self::new(measure, target, why, Verdict::Skipped)
+    }
+}
+
+/// A finding and what belongs to the whole figure.
+#[derive(Debug, Clone)]
+pub(crate) struct Row {
+    pub(crate) id: &'static str,
+    pub(crate) finding: Finding,
+    pub(crate) seconds: f64,
+    pub(crate) run: Run,
+}
+
+/// The cells of a line of the table.
+pub(crate) type Cells = [String; 8];
+
+/// What stands over them.
+pub(crate) const HEAD: [&str; 8] =
+    ["", "measure", "target", "result", "met", "form", "seconds", "seed"];
+
+impl Row {
+    pub(crate) fn cells(&self) -> Cells {
+        let Finding { measure, target, result, verdict } = &self.finding;
+        [
+            self.id.into(),
+            measure.clone(),
+            target.clone(),
+            result.clone(),
+            verdict.word().into(),
+            format!("{} {}", self.run.length.word(), build()),
+            format!("{:.0}", self.seconds),
+            self.run.seed.to_string(),
+        ]
+        .map(|cell| cell.replace('|', "/"))
+    }
+
+    /// For those who wait.
+    pub(crate) fn line(&self) -> String {
+        let [id, measure, target, result, verdict, _, seconds, _] = self.cells();
+        format!("{id}: {measure}: {result} (target {target}: {verdict}; {seconds} s)")
+    }
+}
+
+fn build() -> &'static str {
+    if cfg!(debug_assertions) { "debug" } else { "release" }
+}
+
+/// For people, and for the documentation.
+pub(crate) fn table(rows: &[Cells]) -> String {
+    let cells: Vec<Cells> = [HEAD.map(String::from)].into_iter().chain(rows.to_vec()).collect();
+    let mut widths = [0; 8];
+    for row in &cells {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let mut text = String::new();
+    for (at, row) in cells.iter().enumerate() {
+        for (cell, width) in row.iter().zip(widths) {
+            write!(text, "| {cell:width$} ").unwrap();
+        }
+        text += "|\n";
+        if at == 0 {
+            for width in widths {
+                write!(text, "|{:-<1$}", "", width + 2).unwrap();
+            }
+            text += "|\n";
+        }
+    }
+    text.trim_end().into()
+}

@@ -1,0 +1,102 @@
+//! R9: what a team costs that has nothing to do.
+
+use crate::Run;
+use crate::card::{Finding, Verdict};
+use crate::crew::{calls, says, scripted_lead, spawn};
+use crate::harness::Team;
+use serde_json::Value;
+use std::fs;
+use std::time::{Duration, Instant};
+
+const MEMBERS: usize = 16;
+
+/// Clock ticks of /proc/PID/stat in a second, on every Linux.
+const TICKS: f64 = 100.0;
+
+pub(crate) fn measure(run: Run) -> Vec<Finding> {
+    let time = Duration::from_secs(run.of(2, 20, 600));
+    let team = Team::new();
+    let names: Vec<String> = (0..MEMBERS).map(|n| format!("t{n}")).collect();
+    let spawned: Vec<(&str, Value)> = names.iter().map(|name| spawn(name)).collect();
+    let mut lines = vec![calls("lead", &spawned)];
+    lines.extend(names.iter().map(|name| says(name, "ready")));
+    let mut lead = scripted_lead(&team, &lines);
+    for name in names.iter().map(String::as_str).chain(["lead"]) {
+        team.wait_status(name, "idle");
+    }
+    let pids: Vec<i32> = names.iter().map(|name| team.pid_of(name)).collect();
+    // Claims are let go of within seconds of the last mail.
+    settle(&pids);
+    let before: Vec<Cost> = pids.iter().map(|pid| Cost::of(*pid)).collect();
+    let begun = Instant::now();
+    std::thread::park_timeout(time);
+    let seconds = begun.elapsed().as_secs_f64();
+    let after: Vec<Cost> = pids.iter().map(|pid| Cost::of(*pid)).collect();
+    lead.type_line("/quit");
+    lead.wait();
+    team.wait_no_process();
+
+    let pairs = || before.iter().zip(&after);
+    let cpu = pairs().map(|(a, b)| (b.cpu - a.cpu) / seconds * 100.0).fold(0.0, f64::max);
+    let rss = after.iter().map(|cost| cost.rss).fold(0.0, f64::max);
+    let writes: u64 = pairs().map(|(a, b)| b.writes - a.writes).sum();
+    let finding = |measure: &str, target, result: String, verdict| {
+        let measure = format!("{MEMBERS} idle teammates for {seconds:.0} s: {measure}");
+        Finding::new(&measure, target, &result, verdict)
+    };
+    vec![
+        finding(
+            "most processor time",
+            "< 0.1 %",
+            format!("{cpu:.2} %"),
+            Verdict::of_speed(cpu < 0.1),
+        ),
+        finding(
+            "largest resident",
+            "< 15 MiB",
+            format!("{rss:.1} MiB"),
+            Verdict::of_speed(rss < 15.0),
+        ),
+        finding("writes", "0", writes.to_string(), Verdict::of(writes == 0)),
+    ]
+}
+
+/// Waits until nobody has written for three seconds.
+fn settle(pids: &[i32]) {
+    let written = || -> u64 { pids.iter().map(|pid| Cost::of(*pid).writes).sum() };
+    let mut last = written();
+    for _ in 0..20 {
+        std::thread::park_timeout(Duration::from_secs(3));
+        let now = written();
+        if now == last {
+            return;
+        }
+        last = now;
+    }
+}
+
+/// What a process has used so far.
+struct Cost {
+    /// Seconds of a processor.
+    cpu: f64,
+    /// Mebibytes.
+    rss: f64,
+    /// System calls that write.
+    writes: u64,
+}
+
+impl Cost {
+    fn of(pid: i32) -> Self {
+        let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap();
+        let stat = read("stat");
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+        let ticks: f64 = [11, 12].map(|at: usize| fields[at].parse::<f64>().unwrap()).iter().sum();
+        let number = |text: &str, name: &str| -> f64 {
+            let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.split_whitespace().next().unwrap().parse().unwrap()
+        };
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
+        let writes = number(&read("io"), "syscw:") as u64;
+        Self { cpu: ticks / TICKS, rss: number(&read("status"), "VmRSS:") / 1024.0, writes }
+    }
+}

@@ -1,0 +1,190 @@
+//! The score card of reliability (docs/reliability.md): figures R1 to R18, each with its target.
+//!
+//! `scripts/torture` runs it in a chosen length; `cargo test` runs the short form, in which every figure
+//! has to meet its target at a small size. How fast something was is judged in release builds only.
+//! Whatever a figure starts must be gone when it ends.
+
+// For clippy: helpers of tests count as tests.
+#![cfg(test)]
+
+#[path = "../it/cast.rs"]
+#[expect(dead_code, reason = "shared with tests/it, which uses the rest")]
+mod cast;
+#[path = "../it/child.rs"]
+#[expect(dead_code, reason = "shared with tests/it, which uses the rest")]
+mod child;
+#[path = "../it/crew.rs"]
+#[expect(dead_code, reason = "shared with tests/it, which uses the rest")]
+mod crew;
+#[path = "../it/fake/mod.rs"]
+#[expect(dead_code, reason = "shared with tests/it, which uses the rest")]
+mod fake;
+#[path = "../it/harness.rs"]
+#[expect(dead_code, reason = "shared with tests/it, which uses the rest")]
+mod harness;
+#[path = "../it/history.rs"]
+mod history;
+#[path = "../it/races.rs"]
+mod races;
+#[path = "../it/terminal.rs"]
+#[expect(dead_code, reason = "shared with tests/it, which uses the rest")]
+mod terminal;
+
+mod aftermath;
+mod bad_endpoint;
+mod by_tests;
+mod card;
+mod checker;
+mod crash_states;
+mod crowd;
+mod dice;
+mod endings;
+mod full_disk;
+mod idle;
+mod latency;
+mod mount;
+mod options;
+mod points;
+mod power_cuts;
+mod publish;
+mod random_kills;
+
+use card::{Cells, Finding, Row, Verdict};
+use dice::Dice;
+use options::{Options, Publish, Wish};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// How long everything may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Length {
+    /// Part of `cargo test`.
+    Short,
+    /// About five minutes.
+    Ci,
+    /// Hours.
+    Full,
+}
+
+impl Length {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Short => "short",
+            Self::Ci => "ci",
+            Self::Full => "full",
+        }
+    }
+}
+
+/// One run of the score card.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Run {
+    pub(crate) length: Length,
+    pub(crate) seed: u64,
+}
+
+impl Run {
+    /// What belongs to the length of this run.
+    pub(crate) fn of<T>(self, short: T, ci: T, full: T) -> T {
+        match self.length {
+            Length::Short => short,
+            Length::Ci => ci,
+            Length::Full => full,
+        }
+    }
+
+    /// Random numbers of the run's seed, others for each purpose.
+    pub(crate) fn dice(self, purpose: u64) -> Dice {
+        Dice::new(self.seed.wrapping_add(purpose.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
+    }
+}
+
+type Measure = fn(Run) -> Vec<Finding>;
+
+/// The figures, in the order of the score card.
+const FIGURES: &[(&str, Measure)] = &[
+    ("R1", random_kills::measure),
+    ("R2", points::measure),
+    ("R3", power_cuts::measure),
+    ("R4", crash_states::measure),
+    ("R5", crowd::measure),
+    ("R6", crowd::of_shells),
+    ("R7", latency::measure),
+    ("R8", latency::of_wakes),
+    ("R9", idle::measure),
+    ("R10", by_tests::of_system_calls),
+    ("R11", full_disk::measure),
+    ("R12", endings::measure),
+    ("R13", by_tests::of_escapes),
+    ("R14", endings::of_leads),
+    ("R15", endings::of_races),
+    ("R16", by_tests::of_pids),
+    ("R17", bad_endpoint::measure),
+    ("R18", checker::measure),
+];
+
+fn main() -> ExitCode {
+    if child::work() {
+        return ExitCode::SUCCESS;
+    }
+    match Options::read(std::env::args().skip(1)) {
+        Ok(Wish::Run(options)) => run(&options),
+        Ok(Wish::List) => {
+            println!("{}: test", options::NAME);
+            ExitCode::SUCCESS
+        }
+        Ok(Wish::Nothing) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("torture: {why}\n{}", options::USAGE);
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(options: &Options) -> ExitCode {
+    aftermath::adopt_orphans();
+    eprintln!("seed {}", options.run.seed);
+    let mut rows = Vec::new();
+    for (id, measure) in FIGURES.iter().copied() {
+        if options.is_chosen(id) {
+            eprintln!("{id} …");
+            let met = measured(id, measure, options.run);
+            for row in &met {
+                eprintln!("{}", row.line());
+            }
+            rows.extend(met);
+        }
+    }
+    let cells: Vec<Cells> = rows.iter().map(Row::cells).collect();
+    println!("{}", card::table(&cells));
+    if options.publish == Publish::Yes {
+        publish::write(&cells);
+    }
+    let missed = rows.iter().filter(|row| row.finding.verdict == Verdict::Missed).count();
+    if missed == 0 {
+        println!("test {} ... ok ({} figures)", options::NAME, rows.len());
+        ExitCode::SUCCESS
+    } else {
+        println!("test {} ... FAILED ({missed} missed, seed {})", options::NAME, options.run.seed);
+        ExitCode::FAILURE
+    }
+}
+
+/// A figure that panics, or leaves something behind, has missed its target.
+fn measured(id: &'static str, measure: Measure, run: Run) -> Vec<Row> {
+    let begun = Instant::now();
+    let mut findings = catch_unwind(AssertUnwindSafe(|| measure(run))).unwrap_or_else(|panic| {
+        let said = panic.downcast_ref::<String>().map(String::as_str);
+        let said = said.or_else(|| panic.downcast_ref::<&str>().copied());
+        let said = said.and_then(|said| said.lines().next()).unwrap_or("it panicked");
+        vec![Finding::new("it runs to its end", "no panic", said, Verdict::Missed)]
+    });
+    let left = aftermath::left_behind();
+    if !left.is_empty() {
+        let said = left.join(", ");
+        findings.push(Finding::new("processes left behind", "0", &said, Verdict::Missed));
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    findings.into_iter().map(|finding| Row { id, finding, seconds, run }).collect()
+}

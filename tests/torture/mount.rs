@@ -1,0 +1,49 @@
+//! File systems that are there for as long as a figure needs them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// Mounted as long as this lives.
+pub(crate) struct Mounted {
+    pub(crate) at: PathBuf,
+}
+
+impl Mounted {
+    /// An image, at a folder that is made for it.
+    pub(crate) fn image(image: &Path, at: &Path) -> Result<Self, String> {
+        std::fs::create_dir_all(at).unwrap();
+        Self::by(Command::new("mount").args(["-o", "loop"]).args([image, at]), at)
+    }
+
+    /// Whatever this command mounts there.
+    pub(crate) fn by(mount: &mut Command, at: &Path) -> Result<Self, String> {
+        run(mount)?;
+        Ok(Self { at: at.into() })
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let unmounted = (0..100).any(|_| {
+            let is_done = run(Command::new("umount").arg(&self.at)).is_ok();
+            if !is_done {
+                std::thread::park_timeout(Duration::from_millis(50));
+            }
+            is_done
+        });
+        assert!(unmounted || std::thread::panicking(), "{} stays mounted", self.at.display());
+    }
+}
+
+/// Runs a command that must succeed, or says that it did not; why, on stderr, for it names places.
+pub(crate) fn run(command: &mut Command) -> Result<(), String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let Ok(output) = command.output() else { return Err(format!("{name} cannot be run here")) };
+    if output.status.success() {
+        Ok(())
+    } else {
+        eprintln!("{}", String::from_utf8_lossy(&output.stderr));
+        Err(format!("{name} is refused here"))
+    }
+}

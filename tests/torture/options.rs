@@ -1,0 +1,115 @@
+//! What is wished for: our own words, or those of the usual test harness, whose filters arrive here as well.
+
+use crate::{Length, Run};
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+/// What the whole is called as a test.
+pub(crate) const NAME: &str = "scorecard";
+
+pub(crate) const USAGE: &str =
+    "usage: scripts/torture [--ci|--full] [--seed N] [--only R1,R5] [--publish]";
+
+/// The seed of the short form, so that it fails always or never.
+const SHORT_SEED: u64 = 20_251_121;
+
+/// Options of the usual harness that take a word of their own.
+const WITH_VALUE: [&str; 6] =
+    ["--test-threads", "--format", "--logfile", "--color", "--shuffle-seed", "-Z"];
+
+/// A run, and which part of it.
+#[derive(Debug)]
+pub(crate) struct Options {
+    pub(crate) run: Run,
+    only: Vec<String>,
+    pub(crate) publish: Publish,
+}
+
+/// Whether the figures go into the documentation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Publish {
+    Yes,
+    No,
+}
+
+/// What to do.
+#[derive(Debug)]
+pub(crate) enum Wish {
+    Run(Options),
+    /// Name the tests.
+    List,
+    /// Another test is meant.
+    Nothing,
+}
+
+impl Options {
+    pub(crate) fn read(words: impl Iterator<Item = String>) -> Result<Wish, String> {
+        let words: Vec<String> = words.collect();
+        let ours = ["--ci", "--full", "--seed", "--only", "--publish"];
+        if words.iter().any(|word| ours.contains(&word.as_str())) {
+            return Self::of_ours(&words).map(Wish::Run);
+        }
+        Ok(of_harness(&words))
+    }
+
+    fn of_ours(words: &[String]) -> Result<Self, String> {
+        let (mut length, mut seed) = (Length::Short, None);
+        let (mut only, mut publish) = (Vec::new(), Publish::No);
+        let mut left = words.iter();
+        while let Some(word) = left.next() {
+            let mut value = || left.next().ok_or_else(|| format!("{word} needs a value"));
+            match word.as_str() {
+                "--ci" => length = Length::Ci,
+                "--full" => length = Length::Full,
+                "--publish" => publish = Publish::Yes,
+                "--seed" => {
+                    let text = value()?;
+                    let number = text.parse().map_err(|why| format!("--seed {text}: {why}"))?;
+                    seed = Some(number);
+                }
+                "--only" => only = value()?.split(',').map(str::to_owned).collect(),
+                other => return Err(format!("{other:?} is no option")),
+            }
+        }
+        let known = |id: &String| crate::FIGURES.iter().any(|(figure, _)| figure == id);
+        if let Some(id) = only.iter().find(|id| !known(id)) {
+            return Err(format!("there is no figure {id:?}"));
+        }
+        let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(Duration::ZERO) >> 16);
+        Ok(Self { run: Run { length, seed }, only, publish })
+    }
+
+    pub(crate) fn is_chosen(&self, id: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only == id)
+    }
+}
+
+/// The words of `cargo test -- …`: options that we have no use for, and filters.
+fn of_harness(words: &[String]) -> Wish {
+    let (mut filters, mut skipped) = (Vec::new(), Vec::new());
+    let (mut is_list, mut is_exact, mut is_ignored) = (false, false, false);
+    let mut left = words.iter().map(String::as_str);
+    while let Some(word) = left.next() {
+        match word {
+            "--list" => is_list = true,
+            "--exact" => is_exact = true,
+            "--ignored" => is_ignored = true,
+            "--skip" => skipped.extend(left.next()),
+            value if WITH_VALUE.contains(&value) => drop(left.next()),
+            flag if flag.starts_with('-') => skipped.extend(flag.strip_prefix("--skip=")),
+            filter => filters.push(filter),
+        }
+    }
+    let matches = |filter: &&str| if is_exact { *filter == NAME } else { NAME.contains(*filter) };
+    let is_meant = !is_ignored
+        && (filters.is_empty() || filters.iter().any(matches))
+        && !skipped.iter().any(matches);
+    if !is_meant {
+        Wish::Nothing
+    } else if is_list {
+        Wish::List
+    } else {
+        let run = Run { length: Length::Short, seed: SHORT_SEED };
+        Wish::Run(Options { run, only: Vec::new(), publish: Publish::No })
+    }
+}

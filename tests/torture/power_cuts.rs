@@ -1,0 +1,176 @@
+//! R3: power cuts. A file system in an image is written to; a copy of the image is what a disk would hold
+//! had the power gone at that moment: what the kernel has not written out is not in it.
+//!
+//! The copy must be of one moment: all writers stand still, and the device must not have been written to
+//! meanwhile. A cut in the middle of a sync is therefore not among them; R4 has those.
+
+use crate::Run;
+use crate::card::{Finding, Verdict};
+use crate::child::{Job, Kid, start};
+use crate::dice::Dice;
+use crate::history::{Fault, Sent, judge, sent, taken_in};
+use crate::mount::{Mounted, run};
+use agent_team::store::{TeamDir, inbox};
+use agent_team::wire::AgentName;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+const SENDERS: [&str; 3] = ["bob", "carl", "dora"];
+
+const SYNCED: &str = "`fsync = always`: acknowledged messages lost";
+
+const TARGET: &str = "0";
+
+/// The programs that make a file system.
+const KINDS: [(&str, &[&str]); 3] = [("ext4", &["-q", "-F"]), ("xfs", &["-q"]), ("btrfs", &["-q"])];
+
+pub(crate) fn measure(length: Run) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (kind, options) in KINDS {
+        let what = format!("power cuts on {kind}, {SYNCED}");
+        let cuts = if kind == "ext4" { length.of(5, 30, 200) } else { length.of(2, 10, 50) };
+        match Disk::new(kind, options) {
+            Err(why) => findings.push(Finding::skipped(&what, TARGET, &why)),
+            Ok(disk) => {
+                let faults = storm(&disk, &mut length.dice(3), cuts, Fsync::Always);
+                drop(disk);
+                let result = format!("{} faults in {cuts} cuts{}", faults.len(), first(&faults));
+                findings.push(Finding::new(&what, TARGET, &result, Verdict::of(faults.is_empty())));
+                findings.push(bite(length, kind, options));
+            }
+        }
+    }
+    findings
+}
+
+/// Without syncs something must be missing, or the cuts prove nothing.
+fn bite(length: Run, kind: &str, options: &[&str]) -> Finding {
+    let disk = Disk::new(kind, options).unwrap();
+    let cuts = length.of(3, 5, 10);
+    let faults = storm(&disk, &mut length.dice(4), cuts, Fsync::Never);
+    let lost = faults.iter().filter(|fault| matches!(fault, Fault::Lost { .. })).count();
+    let what = format!("the same on {kind}, `fsync = never`: it must lose");
+    Finding::new(&what, "> 0", &format!("{lost} lost in {cuts} cuts"), Verdict::of(lost > 0))
+}
+
+fn first(faults: &[Fault]) -> String {
+    faults.first().map_or(String::new(), |first| format!(", first {first:?}"))
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Fsync {
+    Always,
+    Never,
+}
+
+/// Writers at work, and the power cut again and again.
+fn storm(disk: &Disk, dice: &mut Dice, cuts: u32, fsync: Fsync) -> Vec<Fault> {
+    let dir = TeamDir::create(&disk.mount.join(".team")).unwrap();
+    inbox::ensure(&dir, &AgentName::member("alice").unwrap()).unwrap();
+    // What belongs to the test itself has been there for long.
+    nix::unistd::sync();
+    let log = |from: &str| disk.folder.path().join(format!("{from}.log"));
+    let mut kids: Vec<Kid> = SENDERS
+        .iter()
+        .map(|from| {
+            let (to, from, log) = ("alice".into(), (*from).into(), log(from));
+            let fsync = fsync == Fsync::Always;
+            start(&dir, Job::Send { to, from, log, count: u64::MAX, fsync })
+        })
+        .collect();
+    if fsync == Fsync::Always {
+        // An owner syncs what it takes in: where nothing is to be synced, there is none.
+        kids.push(start(&dir, Job::Read { name: "alice".into(), settle: false }));
+    }
+    let mut faults = Vec::new();
+    for _ in 0..cuts {
+        dice.pause(Duration::from_millis(150));
+        let copy = disk.folder.path().join("copy");
+        let known = loop {
+            kids.iter().for_each(freeze);
+            let known: BTreeMap<String, Sent> =
+                SENDERS.iter().map(|from| ((*from).to_owned(), sent(&log(from)))).collect();
+            let is_of_one_moment = disk.copy(&copy);
+            for kid in &kids {
+                kill(Pid::from_raw(kid.pid()), Signal::SIGCONT).unwrap();
+            }
+            if is_of_one_moment {
+                break known;
+            }
+            dice.pause(Duration::from_millis(50));
+        };
+        let after = Mounted::image(&copy, &disk.folder.path().join("after")).unwrap();
+        faults.extend(judge_copy(&after.at, &known));
+    }
+    kids.iter_mut().for_each(Kid::kill);
+    faults
+}
+
+/// Stops a process, and waits until it stands.
+fn freeze(kid: &Kid) {
+    kill(Pid::from_raw(kid.pid()), Signal::SIGSTOP).unwrap();
+    let stands = || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", kid.pid())).unwrap();
+        stat.rsplit(')').next().is_some_and(|rest| rest.trim().starts_with('T'))
+    };
+    while !stands() {
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+}
+
+/// The machine is up again: alice takes in what is there.
+fn judge_copy(mount: &Path, known: &BTreeMap<String, Sent>) -> Vec<Fault> {
+    let dir = TeamDir::open(&mount.join(".team")).unwrap();
+    assert!(start(&dir, Job::Read { name: "alice".into(), settle: false }).wait().success());
+    judge(known, &taken_in(&dir, "alice"))
+}
+
+/// A file system in a file, mounted.
+struct Disk {
+    image: PathBuf,
+    /// `/sys/block/…/stat` of its device.
+    counters: PathBuf,
+    mount: PathBuf,
+    // Unmounted before its folder goes.
+    _mounted: Mounted,
+    folder: tempfile::TempDir,
+}
+
+impl Disk {
+    fn new(kind: &str, options: &[&str]) -> Result<Self, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join("image");
+        let megabytes = if kind == "ext4" { 64 } else { 512 };
+        fs::File::create(&image).unwrap().set_len(megabytes << 20).unwrap();
+        let make = format!("mkfs.{kind}");
+        run(Command::new(make).args(options).arg(&image))?;
+        let mount = folder.path().join("mount");
+        let mounted = Mounted::image(&image, &mount)?;
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        let at = format!(" {} ", fs::canonicalize(&mount).unwrap().display());
+        let device = mounts.lines().find(|line| line.contains(&at)).unwrap();
+        let device = device.split(' ').next().unwrap().trim_start_matches("/dev/");
+        let counters = PathBuf::from(format!("/sys/block/{device}/stat"));
+        Ok(Self { image, counters, mount, _mounted: mounted, folder })
+    }
+
+    /// Copies the image; `false` if the device was written to meanwhile.
+    fn copy(&self, to: &Path) -> bool {
+        let before = self.written();
+        run(Command::new("cp").arg("--sparse=always").args([&self.image, &to.to_path_buf()]))
+            .unwrap();
+        before.is_some() && before == self.written()
+    }
+
+    /// How much was ever written; `None` while something is on its way.
+    fn written(&self) -> Option<[u64; 2]> {
+        let text = fs::read_to_string(&self.counters).unwrap();
+        let counts: Vec<u64> = text.split_whitespace().map(|word| word.parse().unwrap()).collect();
+        (counts[8] == 0).then_some([counts[4], counts[6]])
+    }
+}

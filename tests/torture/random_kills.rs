@@ -1,0 +1,178 @@
+//! R1: `kill -9` at any moment, of senders and their receiver, and of a lead that works.
+
+use crate::Run;
+use crate::card::{Finding, Verdict};
+use crate::child::{Job, Kid, line, policy, start_armed, team, was_killed};
+use crate::dice::Dice;
+use crate::harness::Team;
+use crate::history::{Fault, Sent, Taken, finish, judge, sent, taken_in};
+use crate::points::MAIL;
+use crate::terminal::Terminal;
+use agent_team::store::{Fsync, TeamDir, inbox};
+use agent_team::wire::AgentName;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::Duration;
+
+/// After so many deaths everything is taken in and judged, and a new folder is begun: the judge reads
+/// whole transcripts.
+const STORM: u32 = 500;
+
+/// Folders in which it storms at the same time.
+const AT_ONCE: usize = 4;
+
+const NONE: &str = "0 lost, 0 twice, 0 out of order";
+
+pub(crate) fn measure(run: Run) -> Vec<Finding> {
+    vec![of_mailbox(run), of_lead(run)]
+}
+
+/// How a history ended.
+#[derive(Debug, Default)]
+struct Tally {
+    acked: u64,
+    faults: Vec<Fault>,
+}
+
+impl Tally {
+    fn finding(&self, measure: &str) -> Finding {
+        let verdict = Verdict::of(self.faults.is_empty() && self.acked > 0);
+        let faults = match self.faults.first() {
+            None => "none".to_owned(),
+            Some(first) => format!("{} faults, first {first:?}", self.faults.len()),
+        };
+        Finding::new(measure, NONE, &format!("{faults} among {} acknowledged", self.acked), verdict)
+    }
+}
+
+fn of_mailbox(run: Run) -> Finding {
+    let kills = run.of(500, 2_000, 20_000);
+    let storms: Vec<u64> = (0..u64::from(kills / STORM)).collect();
+    let mut all = Tally::default();
+    for several in storms.chunks(AT_ONCE) {
+        std::thread::scope(|scope| {
+            let storms = several
+                .iter()
+                .map(|number| scope.spawn(move || storm(&mut run.dice(100 + number))));
+            for storm in storms.collect::<Vec<_>>() {
+                let tally = storm.join().unwrap();
+                all.acked += tally.acked;
+                all.faults.extend(tally.faults);
+            }
+        });
+    }
+    all.finding(&format!("{kills} kills -9 of 3 senders and their receiver"))
+}
+
+/// Three senders and the owner, one of them killed every few milliseconds. Each comes back and goes on as
+/// a resumed agent would.
+fn storm(dice: &mut Dice) -> Tally {
+    let (folder, dir) = team();
+    let log = |from: &str| folder.path().join(format!("{from}.log"));
+    let senders = ["bob", "carl", "dora"];
+    let job = |at: usize| match senders.get(at) {
+        Some(from) => Job::Send {
+            to: "alice".into(),
+            from: (*from).into(),
+            log: log(from),
+            count: u64::MAX,
+            fsync: *from == "dora",
+        },
+        None => Job::Read { name: "alice".into(), settle: false },
+    };
+    // They may also kill themselves.
+    let points = MAIL.map(|(point, chance)| format!("{point}:{chance}")).join(",");
+    let begin = |dice: &mut Dice, at| start_armed(&dir, job(at), Some((&points, dice.next())));
+    let mut kids: Vec<Kid> = (0..=senders.len()).map(|at| begin(dice, at)).collect();
+    let mut kills = 0;
+    while kills < STORM {
+        dice.pause(Duration::from_millis(12));
+        let victim = dice.index(kids.len());
+        for (at, kid) in kids.iter_mut().enumerate() {
+            if kid.is_over() {
+                assert!(was_killed(kid.wait()), "{:?} ended by itself", job(at));
+            } else if at == victim {
+                kid.kill();
+            } else {
+                continue;
+            }
+            kills += 1;
+            *kid = begin(dice, at);
+        }
+    }
+    kids.iter_mut().for_each(Kid::kill);
+    finish(&dir);
+    let sent: BTreeMap<String, Sent> =
+        senders.iter().map(|from| ((*from).to_owned(), sent(&log(from)))).collect();
+    let acked = sent.values().map(|sent| sent.acked).sum();
+    Tally { acked, faults: judge(&sent, &taken_in(&dir, "alice")) }
+}
+
+/// A lead at its terminal that is written to all the time, and killed in the middle of whatever it does.
+/// Each next one begins a new conversation; all of them together have the mail.
+fn of_lead(run: Run) -> Finding {
+    let kills = run.of(8, 40, 200);
+    let mut dice = run.dice(2);
+    let team = Team::new();
+    let start = || Terminal::start(team.command("team", &["lead", "--model", "rehearsal"]));
+    let mut lead = start();
+    lead.expect("/quit ends the team");
+    let dir = TeamDir::open(&team.path("")).unwrap();
+    let to = AgentName::mailbox("lead").unwrap();
+    let mut count = 0;
+    let mut write = || {
+        inbox::append(&dir, &to, line("bob", count, 30).as_bytes(), &policy(Fsync::Never)).unwrap();
+        count += 1;
+        count
+    };
+    for _ in 0..kills {
+        for _ in 0..=dice.below(12) {
+            dice.pause(Duration::from_millis(20));
+            write();
+        }
+        kill(Pid::from_raw(i32::try_from(lead.child.id()).unwrap()), Signal::SIGKILL).unwrap();
+        lead.wait();
+        lead = start();
+        // Some are killed while they start.
+        if dice.below(4) > 0 {
+            lead.expect("/quit ends the team");
+        }
+    }
+    let acked = write();
+    let is_last = |taken: &Taken| taken.n + 1 == acked;
+    team.eventually("the last message is taken in", || {
+        everything_taken(&team, &dir).iter().any(is_last)
+    });
+    lead.expect("/quit ends the team");
+    lead.type_line("/quit");
+    lead.wait();
+    team.wait_no_process();
+    let sent = BTreeMap::from([("bob".to_owned(), Sent { begun: acked, acked })]);
+    let faults = judge(&sent, &everything_taken(&team, &dir));
+    Tally { acked, faults }.finding(&format!("{kills} kills -9 of a lead that is written to"))
+}
+
+/// The mail of all conversations of the lead, in order.
+fn everything_taken(team: &Team, dir: &TeamDir) -> Vec<Taken> {
+    let archive = team.path("transcript/archive");
+    let mut old: Vec<String> = fs::read_dir(&archive)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .filter(|name| name.starts_with("lead-"))
+        .collect();
+    old.sort();
+    let mut taken = Vec::new();
+    for name in old {
+        // As a transcript of nobody else: `taken_in` reads the current one of a name.
+        let lines = team.lines(&format!("transcript/archive/{name}"));
+        let mail = lines.iter().filter(|line| line["kind"] == "mail").map(|line| &line["message"]);
+        taken.extend(mail.filter_map(|mail| {
+            let n = mail["id"].as_str()?.strip_prefix("bob:")?.parse().ok()?;
+            Some(Taken { from: "bob".into(), n, content: mail["content"].as_str()?.into() })
+        }));
+    }
+    taken.extend(taken_in(dir, "lead").into_iter().filter(|taken| taken.from == "bob"));
+    taken
+}
