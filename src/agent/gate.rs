@@ -122,13 +122,12 @@ fn answer_in(message: &Message) -> Option<(Kind, Decision)> {
 }
 
 impl Running {
-    /// Judges a call; the machine hears of it as the next event.
-    pub(super) fn judge(&self, call: &Call) {
-        let judgement = match self.agent.tools.subject(call) {
+    /// Judges a call.
+    pub(super) fn judge(&self, call: &Call) -> Judgement {
+        match self.agent.tools.subject(call) {
             Ok(subject) => self.agent.gate.judge(&self.agent.me.name, call, &subject),
             Err(why) => Judgement::Refuse(why.to_string()),
-        };
-        let _gone = self.events.send(Event::Judged(judgement));
+        }
     }
 
     /// Puts a question to whoever decides.

@@ -28,7 +28,7 @@ use crate::wire::chat::Request;
 use crate::wire::message::{Body, IdleReason, Message, Outcome};
 use crate::wire::roster::Status;
 use crate::wire::transcript::{Entry, Line, Report};
-use event::{Action, Ending, Event, Stop};
+use event::{Action, Ending, Event, Judgement, Stop};
 use gate::Gate;
 use heart::Heart;
 use memory::Memory;
@@ -107,7 +107,8 @@ pub(crate) async fn run(
     ready: impl FnOnce(),
 ) -> Finished {
     let (memory, model_error) = (Rc::default(), Rc::default());
-    let mut running = Running { agent, events, work: None, tool_limit: None, memory, model_error };
+    let mut running =
+        Running { agent, events, work: None, tool_limit: None, judged: None, memory, model_error };
     let ending = match running.resume().await {
         Ok(turn) => running.live(turn, inbound, ready).await,
         Err(why) => Ending::Broken(why),
@@ -127,6 +128,8 @@ struct Running {
     work: Option<JoinHandle<()>>,
     /// How long the last tool may take by its own rules, in seconds.
     tool_limit: Option<u64>,
+    /// What was found about the call that the machine wants to run.
+    judged: Option<Judgement>,
     memory: Rc<RefCell<Memory>>,
     model_error: Rc<RefCell<Option<ModelError>>>,
 }
@@ -171,13 +174,25 @@ impl Running {
                 }
                 let event = discretion::discreet(event, &self.agent.secrets);
                 for event in self.heed(event).await {
-                    let todo = machine.step(event);
-                    if let Some(ending) = self.perform_all(todo).await {
+                    if let Some(ending) = self.advance(&mut machine, event).await {
                         return ending;
                     }
                 }
             }
         }
+    }
+
+    /// One step, with the judgements it asks for: a call waits for nothing else.
+    async fn advance(&mut self, machine: &mut Machine, event: Event) -> Option<Ending> {
+        let mut next = Some(event);
+        while let Some(event) = next {
+            let todo = machine.step(event);
+            if let Some(ending) = self.perform_all(todo).await {
+                return Some(ending);
+            }
+            next = self.judged.take().map(Event::Judged);
+        }
+        None
     }
 
     async fn perform_all(&mut self, todo: Vec<Action>) -> Option<Ending> {
@@ -201,7 +216,7 @@ impl Running {
             Action::Record(entry) => self.record(entry)?,
             Action::Sync => self.sync().await?,
             Action::CallModel => self.call_model(),
-            Action::Judge(call) => self.judge(&call),
+            Action::Judge(call) => self.judged = Some(self.judge(&call)),
             Action::Ask(question) => {
                 let (decider, deadline) = self.agent.gate.terms(self.agent.clock.now());
                 let asked = (*question).clone();
