@@ -6,6 +6,7 @@
 //!      ui          supervise            the terminal      | the lead's processes
 //!            agent                      one running agent: events -> step -> actions
 //!   llm       tools        protocol     a model | what an agent can do | who may say what next
+//!            tasks                      the shared task list at work
 //!             bus                       send, broadcast, who can be reached
 //!             store                     the disk: the only place that knows .team/
 //!   settings  os           error        the machine; flags, environment, files; exit codes
@@ -24,6 +25,7 @@ mod protocol;
 mod settings;
 pub mod store;
 mod supervise;
+mod tasks;
 mod tools;
 mod ui;
 pub mod wire;

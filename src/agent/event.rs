@@ -1,5 +1,6 @@
 //! What can happen to an agent and what it can be told to do: the two sides of [`super::step`].
 
+use super::compact::Compacted;
 use super::progress::Progress;
 use crate::llm::ModelError;
 use crate::tools::{Call, ToolError};
@@ -16,8 +17,12 @@ pub(crate) enum Event {
     Mail,
     /// Mail was taken in (perhaps none); it stands in the transcript.
     Drained(Vec<Message>),
-    /// Taking mail in failed (disk full, folder gone); it will be tried again.
+    /// Taking mail in failed; it will be tried again.
     DrainFailed(String),
+    /// Mail cannot be taken in before there is room on the disk.
+    DiskFull,
+    /// The team folder was removed or replaced.
+    TeamGone(String),
     /// The person at this agent's terminal said something.
     Prompt(String),
     /// The model answered, or gave up.
@@ -32,12 +37,18 @@ pub(crate) enum Event {
     SetMode(Mode),
     /// The person has given further rules.
     AddRules(RuleLists),
+    /// The conversation was summarized, or could not be.
+    Compacted(Result<Compacted, ModelError>),
     /// The running tool call is over.
     ToolEnded(Result<String, ToolError>),
     /// The person wants this turn to end.
     Interrupt,
     /// The agent is to end.
     Stop(Stop),
+    /// There is a task that this agent would take by itself.
+    TaskInSight,
+    /// Taking it is over; if it was taken, it comes as mail.
+    TaskTaken,
     /// Patience with the running tool is over.
     PatienceOver,
 }
@@ -82,7 +93,7 @@ pub(crate) enum Action {
     Record(Entry),
     /// Make the transcript durable before something leaves the process.
     Sync,
-    /// Ask the model; answered by `Replied`.
+    /// Ask the model; answered by `Replied`, or by `Compacted` when room had to be made instead.
     CallModel,
     /// Tell whether a tool call may run; answered by `Judged`.
     Judge(Call),
@@ -90,6 +101,8 @@ pub(crate) enum Action {
     Ask(Box<Question>),
     /// Nobody waits for the answer to this question any more.
     Withdraw(String),
+    /// Make room because a request was refused; answered by `Compacted`.
+    MakeRoom,
     /// Run a tool call; answered by `ToolEnded`.
     RunTool(Call),
     /// Abandon the model call or tool call under way; no answer comes any more.
@@ -111,6 +124,10 @@ pub(crate) enum Action {
     },
     /// Tell the lead's model something in the program's name.
     TellLead(String),
+    /// Look out for a task to take; answered by `TaskInSight`, as soon as there is one.
+    SeekTask,
+    /// Take the next task that suits; answered by `TaskTaken`.
+    TakeTask,
     /// Tell the lead's program that this agent is idle.
     NotifyIdle(IdleReason),
     /// A shutdown request is open: its answer is awaited.

@@ -4,7 +4,7 @@
 //! or to the person at this agent's own terminal, and the [`Ledger`] says which answer counts.
 
 use super::Running;
-use super::event::{Event, Judgement};
+use super::event::{Ending, Event, Judgement};
 use super::progress::Progress;
 use super::step::Identity;
 use crate::bus::Outgoing;
@@ -14,6 +14,7 @@ use crate::store::{life, roster};
 use crate::tools::Call;
 use crate::wire::message::{Body, Correlation, Message, Scope};
 use crate::wire::permission::{About, Decision, Mode, Outcome, Question, RuleLists};
+use crate::wire::transcript::Entry;
 use crate::wire::{AgentName, Timestamp};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -130,8 +131,12 @@ impl Running {
         }
     }
 
-    /// Puts a question to whoever decides.
-    pub(super) async fn ask(&mut self, question: Question) {
+    /// Writes a question down, then puts it to whoever decides.
+    pub(super) async fn ask(&mut self, question: Question) -> Result<(), Ending> {
+        let (decider, deadline) = self.agent.gate.terms(self.agent.clock.now());
+        let asked = question.clone();
+        self.record(Entry::Request { question: asked, decider, deadline }).await?;
+        self.sync().await?;
         let gate = &mut self.agent.gate;
         let (kind, id) = (kind_of(&question), question.request_id.clone());
         let by_mail = gate.asks == Asks::Lead;
@@ -151,13 +156,14 @@ impl Running {
         tracing::info!(request_id = id, tool = question.tool, ?opened, "asked");
         if !by_mail {
             (self.agent.show)(&Progress::Asked(Box::new(question)));
-            return;
+            return Ok(());
         }
         if let Err(why) = self.write_to_lead(question).await {
             self.agent.gate.ledger.withdraw(&id);
             let decision = Decision::by_program(&id, Outcome::Rejected, &why);
             let _gone = self.events.send(Event::Settled(decision));
         }
+        Ok(())
     }
 
     async fn write_to_lead(&self, question: Question) -> Result<(), String> {
@@ -220,6 +226,11 @@ impl Running {
             | Event::Replied(_)
             | Event::Judged(_)
             | Event::Settled(_)
+            | Event::DiskFull
+            | Event::TeamGone(_)
+            | Event::Compacted(_)
+            | Event::TaskInSight
+            | Event::TaskTaken
             | Event::ToolEnded(_)
             | Event::Interrupt
             | Event::Stop(_)

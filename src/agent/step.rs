@@ -8,33 +8,41 @@
 //!                                 └──────────── all calls answered ───────────────┘
 //! ```
 //!
+//! An idle teammate that takes tasks by itself goes through `Claiming` to `Taking`: the task is mail.
+//!
 //! Mail is taken in before every model call and once more after a turn, so that nothing that arrived
 //! meanwhile is slept upon. Being idle is computed from that, it is not an event.
 
 mod banter;
+mod stop;
 mod turn;
 mod waiting;
 
+pub(super) use turn::DISK_FULL;
+
+use super::compact::Compacted;
 use super::event::{Action, Ending, Event, Stop};
 use super::progress::Progress;
 use crate::llm::ModelError;
 use crate::tools::{Call, ToolError};
 use crate::wire::AgentName;
 use crate::wire::chat::{Reply, StopReason};
-use crate::wire::message::{Body, IdleReason, Message, Outcome};
+use crate::wire::message::{IdleReason, Message, Outcome};
 use crate::wire::roster::Status;
 use crate::wire::transcript::Entry;
 use banter::{Banter, Reason};
 use std::collections::VecDeque;
 use turn::{
-    CONTEXT_FULL, CUT_OFF, STOPPED, Turn, WINDING_DOWN, WindDown, answer, call_of,
-    is_message_to_lead, show_mail, shutdown_note, wants_shutdown,
+    CONTEXT_FULL, CUT_OFF, Room, Turn, WINDING_DOWN, WindDown, answer, call_of, is_message_to_lead,
+    show_mail, shutdown_note, wants_shutdown,
 };
 use waiting::Wait;
 
 #[derive(Debug)]
 enum Phase {
     Idle,
+    /// A task is being taken from the list.
+    Claiming,
     Taking(Option<Turn>),
     Thinking(Turn),
     /// A call is judged, or somebody is asked about it.
@@ -59,6 +67,17 @@ pub(crate) struct Identity {
     pub(crate) max_rounds: u32,
     /// Turns that colleagues may give each other without anything being done.
     pub(crate) max_exchanges: u32,
+    /// Where its work comes from.
+    pub(crate) initiative: Initiative,
+}
+
+/// Where an agent's work comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Initiative {
+    /// From mail and prompts only.
+    Asked,
+    /// When it is idle, from the task list too.
+    TakesTasks,
 }
 
 /// The machine.
@@ -106,9 +125,17 @@ impl Machine {
             Event::Mail => self.on_mail(&mut todo),
             Event::Drained(mail) => self.on_drained(&mail, &mut todo),
             Event::DrainFailed(why) => self.on_drain_failed(&why, &mut todo),
+            Event::DiskFull => {
+                self.published_idle = false;
+                todo.push(Action::Publish(Status::Waiting, Some(DISK_FULL.into())));
+            }
+            Event::TeamGone(why) => self.on_team_gone(why, &mut todo),
             Event::Prompt(text) => self.on_prompt(text, &mut todo),
             Event::Replied(Ok(reply)) => self.on_reply(reply, &mut todo),
-            Event::Replied(Err(why)) => self.on_model_error(&why, &mut todo),
+            Event::Compacted(Ok(compacted)) => self.on_compacted(compacted, &mut todo),
+            Event::Replied(Err(why)) | Event::Compacted(Err(why)) => {
+                self.on_model_error(&why, &mut todo);
+            }
             Event::Judged(judgement) => self.on_judged(judgement, &mut todo),
             Event::Settled(decision) => self.on_settled(decision, &mut todo),
             // The gate's business.
@@ -116,6 +143,8 @@ impl Machine {
             Event::ToolEnded(result) => self.on_tool_ended(result, &mut todo),
             Event::Interrupt => self.on_interrupt(&mut todo),
             Event::Stop(stop) => self.on_stop(stop, &mut todo),
+            Event::TaskInSight => self.on_task_in_sight(&mut todo),
+            Event::TaskTaken => self.on_task_taken(&mut todo),
             Event::PatienceOver => self.on_patience_over(&mut todo),
         }
         todo
@@ -130,6 +159,7 @@ impl Machine {
         match self.take_phase() {
             Phase::Taking(turn) => Some(TakenFor(turn)),
             other @ (Phase::Idle
+            | Phase::Claiming
             | Phase::Thinking(_)
             | Phase::Waiting(..)
             | Phase::Acting(..)
@@ -146,6 +176,7 @@ impl Machine {
         match self.take_phase() {
             Phase::Thinking(turn) => Some(turn),
             other @ (Phase::Idle
+            | Phase::Claiming
             | Phase::Taking(_)
             | Phase::Waiting(..)
             | Phase::Acting(..)
@@ -171,7 +202,25 @@ impl Machine {
             Phase::Taking(_) | Phase::Thinking(_) | Phase::Waiting(..) | Phase::Acting(..) => {
                 self.mail_again = true;
             }
-            Phase::Leaving(..) | Phase::Over => {}
+            Phase::Claiming | Phase::Leaving(..) | Phase::Over => {}
+        }
+    }
+
+    /// The roster says "working" before the task is claimed: at no moment does the team look as if
+    /// everything were done.
+    fn on_task_in_sight(&mut self, todo: &mut Vec<Action>) {
+        if matches!(self.phase, Phase::Idle) {
+            self.phase = Phase::Claiming;
+            self.published_idle = false;
+            todo.push(Action::Publish(Status::Working, Some("task".into())));
+            todo.push(Action::TakeTask);
+        }
+    }
+
+    fn on_task_taken(&mut self, todo: &mut Vec<Action>) {
+        if matches!(self.phase, Phase::Claiming) {
+            self.phase = Phase::Taking(None);
+            todo.push(Action::Drain);
         }
     }
 
@@ -271,6 +320,9 @@ impl Machine {
         }
         todo.push(Action::Show(Progress::Idle));
         self.phase = Phase::Idle;
+        if self.me.initiative == Initiative::TakesTasks {
+            todo.push(Action::SeekTask);
+        }
     }
 
     fn think(&mut self, mut turn: Turn, todo: &mut Vec<Action>) {
@@ -321,8 +373,16 @@ impl Machine {
         }
     }
 
+    /// Whatever is written now reaches nobody.
+    fn on_team_gone(&mut self, why: String, todo: &mut Vec<Action>) {
+        self.phase = Phase::Over;
+        todo.push(Action::Cancel);
+        todo.push(Action::Exit(Ending::Broken(why)));
+    }
+
     fn on_reply(&mut self, reply: Reply, todo: &mut Vec<Action>) {
         let Some(mut turn) = self.end_thinking() else { return };
+        let room = std::mem::take(&mut turn.room);
         let text = reply.text();
         let Reply { blocks, stop_reason, usage, model } = reply;
         turn.calls = blocks.iter().filter_map(call_of).collect();
@@ -342,7 +402,10 @@ impl Machine {
         }
         match reason {
             StopReason::PauseTurn => self.take_in(turn, todo),
-            StopReason::ContextWindowExceeded => self.fail(turn, CONTEXT_FULL.into(), todo),
+            StopReason::ContextWindowExceeded if room == Room::Made => {
+                self.fail(turn, CONTEXT_FULL.into(), todo);
+            }
+            StopReason::ContextWindowExceeded => self.make_room(turn, todo),
             StopReason::MaxTokens => {
                 turn.text.push_str("\n[the answer was cut off at the token limit]");
                 self.finish(turn, Outcome::Done, todo);
@@ -361,6 +424,9 @@ impl Machine {
     fn on_model_error(&mut self, why: &ModelError, todo: &mut Vec<Action>) {
         let Some(turn) = self.end_thinking() else { return };
         let text = match why {
+            ModelError::ContextFull(_) if turn.room == Room::AsItWas => {
+                return self.make_room(turn, todo);
+            }
             ModelError::ContextFull(_) => CONTEXT_FULL.into(),
             ModelError::Credentials(_)
             | ModelError::SpendCap(_)
@@ -369,6 +435,23 @@ impl Machine {
             | ModelError::Script(_) => why.to_string(),
         };
         self.fail(turn, text, todo);
+    }
+
+    fn make_room(&mut self, turn: Turn, todo: &mut Vec<Action>) {
+        todo.push(Action::MakeRoom);
+        self.phase = Phase::Thinking(Turn { room: Room::Made, ..turn });
+    }
+
+    /// The conversation is short again: the model is asked what it was to be asked.
+    fn on_compacted(&mut self, compacted: Compacted, todo: &mut Vec<Action>) {
+        let Some(turn) = self.end_thinking() else { return };
+        todo.push(Action::Count(compacted.usage));
+        todo.push(Action::Record(compacted.entry()));
+        todo.push(Action::Sync);
+        let note = "the conversation was long and is summarized now";
+        todo.push(Action::Show(Progress::Note(note.into())));
+        todo.push(Action::CallModel);
+        self.phase = Phase::Thinking(Turn { room: Room::Made, ..turn });
     }
 
     /// Runs the next call, or goes on to the next model call when all are answered.
@@ -405,6 +488,7 @@ impl Machine {
             Phase::Acting(turn, call) => (turn, call, false),
             Phase::Leaving(turn, call) => (turn, call, true),
             other @ (Phase::Idle
+            | Phase::Claiming
             | Phase::Taking(_)
             | Phase::Thinking(_)
             | Phase::Waiting(..)
@@ -486,110 +570,6 @@ impl Machine {
         let report = untold.then(|| text.clone());
         todo.push(Action::EndTurn { outcome, rounds, report });
         todo.push(Action::Show(Progress::TurnEnded { outcome, text }));
-    }
-
-    fn leave(&mut self, stop: Stop, todo: &mut Vec<Action>) {
-        todo.push(Action::Publish(Status::Stopping, None));
-        todo.push(Action::Exit(Ending::Stopped(stop)));
-        self.phase = Phase::Over;
-    }
-
-    fn on_interrupt(&mut self, todo: &mut Vec<Action>) {
-        match self.take_phase() {
-            Phase::Thinking(turn) => {
-                todo.push(Action::Cancel);
-                let content = "the user interrupted this turn".into();
-                todo.push(Action::Record(Entry::Note { content }));
-                self.finish(turn, Outcome::Interrupted, todo);
-            }
-            Phase::Acting(mut turn, call) => {
-                todo.push(Action::Cancel);
-                let why = "interrupted by the user; what it had done until then stands";
-                answer(&call, why.into(), true, todo);
-                turn.refuse_calls("not run: the user interrupted this turn", todo);
-                self.finish(turn, Outcome::Interrupted, todo);
-            }
-            Phase::Waiting(turn, wait) => self.interrupt_waiting(turn, wait, todo),
-            Phase::Taking(Some(turn)) => {
-                self.phase = Phase::Taking(Some(Turn { interrupted: true, ..turn }));
-            }
-            other @ (Phase::Idle | Phase::Taking(None) | Phase::Leaving(..) | Phase::Over) => {
-                self.phase = other;
-            }
-        }
-    }
-
-    fn on_stop(&mut self, stop: Stop, todo: &mut Vec<Action>) {
-        match self.take_phase() {
-            Phase::Over => {}
-            Phase::Idle | Phase::Taking(None) => self.leave(stop, todo),
-            Phase::Taking(Some(mut turn)) => {
-                turn.refuse_calls(STOPPED, todo);
-                self.finish_leaving(turn, stop, todo);
-            }
-            Phase::Thinking(turn) => {
-                todo.push(Action::Cancel);
-                self.finish_leaving(turn, stop, todo);
-            }
-            // What was asked stays open in the transcript: a next life asks again.
-            Phase::Waiting(_, Wait { question: Some(_), .. }) if stop == Stop::LeadLost => {
-                self.leave(stop, todo);
-            }
-            Phase::Waiting(mut turn, wait) => {
-                wait.give_up("the agent was stopped", STOPPED, todo);
-                turn.refuse_calls(STOPPED, todo);
-                self.finish_leaving(turn, stop, todo);
-            }
-            Phase::Acting(turn, call) if stop == Stop::LeadLost => {
-                todo.push(Action::StartPatience);
-                self.phase = Phase::Leaving(turn, call);
-            }
-            Phase::Acting(turn, call) | Phase::Leaving(turn, call) => {
-                self.abandon(turn, &call, stop, todo);
-            }
-        }
-    }
-
-    fn on_patience_over(&mut self, todo: &mut Vec<Action>) {
-        match self.take_phase() {
-            Phase::Leaving(turn, call) => self.abandon(turn, &call, Stop::LeadLost, todo),
-            other @ (Phase::Idle
-            | Phase::Taking(_)
-            | Phase::Thinking(_)
-            | Phase::Waiting(..)
-            | Phase::Acting(..)
-            | Phase::Over) => self.phase = other,
-        }
-    }
-
-    fn abandon(&mut self, mut turn: Turn, call: &Call, stop: Stop, todo: &mut Vec<Action>) {
-        todo.push(Action::Cancel);
-        let why = "ended before it was done: the agent was stopped; its effect is unknown";
-        answer(call, why.into(), true, todo);
-        turn.refuse_calls(STOPPED, todo);
-        self.finish_leaving(turn, stop, todo);
-    }
-
-    /// A shutdown request that binds this life of the agent; others are logged and shown only.
-    fn shutdown_asked(&self, message: &Message, todo: &mut Vec<Action>) -> Option<Stop> {
-        let Body::ShutdownRequest { reason, .. } = &message.body else { return None };
-        let bound = message.incarnation.as_deref() == Some(self.me.incarnation.as_str())
-            && matches!(message.from.as_str(), "lead" | "user")
-            && !self.me.name.is_lead();
-        match &message.request_id {
-            Some(request_id) if bound => Some(Stop::Requested {
-                request_id: request_id.clone(),
-                by: message.from.clone(),
-                reason: reason.clone().unwrap_or_else(|| message.content.clone()),
-            }),
-            _ => {
-                let from = &message.from;
-                todo.push(Action::Log(format!(
-                    "a shutdown_request from {from} that does not bind this life was not acted on"
-                )));
-                None
-            }
-        }
     }
 }
 

@@ -58,6 +58,8 @@ pub(crate) enum Command {
     Inbox(InboxArgs),
     /// Stop members, or the whole team; waits until the processes are gone
     Stop(StopArgs),
+    /// The task list that the team shares
+    Task(TaskArgs),
     /// Show what waits for a decision
     Requests(Show),
     /// Approve a request (`team requests` lists them)
@@ -118,7 +120,7 @@ pub(crate) struct LeadArgs {
 /// The model and its leave to act.
 #[derive(Debug, Args)]
 pub(crate) struct ModelArgs {
-    /// PROVIDER/NAME: anthropic/NAME, rehearsal, or script:FILE
+    /// PROVIDER/NAME: anthropic/NAME, openai/NAME, local, rehearsal, or script:FILE
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
     /// Permission mode: plan, default, `accept_edits` or bypass
@@ -216,6 +218,74 @@ pub(crate) struct StopArgs {
     pub(crate) now: bool,
     #[command(flatten)]
     pub(crate) show: Show,
+}
+
+/// `team task`.
+#[derive(Debug, Args)]
+pub(crate) struct TaskArgs {
+    #[command(subcommand)]
+    pub(crate) command: TaskCommand,
+}
+
+/// What can be done with the task list.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TaskCommand {
+    /// Put a task on the list; prints its id
+    Add(AddTask),
+    /// Show all tasks
+    Ls(Show),
+    /// Show one task with its history
+    Show(OneTask),
+    /// Take a task
+    Claim(ClaimTask),
+    /// Say that a task is done
+    Done(OneTask),
+    /// Say that a task could not be done
+    Fail(OneTask),
+    /// Call a task off
+    Cancel(OneTask),
+}
+
+/// `team task add`.
+#[derive(Debug, Args)]
+pub(crate) struct AddTask {
+    /// What is to be done, in one line
+    #[arg(value_name = "SUBJECT")]
+    pub(crate) subject: Option<String>,
+    /// The details
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub(crate) description: Option<String>,
+    /// Tasks that must be completed first
+    #[arg(long, value_name = "ID", num_args = 1.., value_delimiter = ',')]
+    pub(crate) after: Vec<String>,
+    /// Whose it is; without it, whoever is free takes it
+    #[arg(long, value_name = "NAME")]
+    pub(crate) owner: Option<String>,
+    /// Only teammates with this role take it by themselves
+    #[arg(long, value_name = "ROLE")]
+    pub(crate) role: Option<String>,
+    #[command(flatten)]
+    pub(crate) show: Show,
+}
+
+/// A verb for one task.
+#[derive(Debug, Args)]
+pub(crate) struct OneTask {
+    /// Which
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+    #[command(flatten)]
+    pub(crate) show: Show,
+}
+
+/// `team task claim`.
+#[derive(Debug, Args)]
+pub(crate) struct ClaimTask {
+    #[command(flatten)]
+    pub(crate) one: OneTask,
+    /// Who takes it
+    #[arg(long = "as", value_name = "NAME")]
+    pub(crate) who: Option<String>,
 }
 
 /// `team approve`.

@@ -3,12 +3,15 @@
 
 mod args;
 mod assemble;
+mod backoff;
 mod config;
 mod context;
+mod failpoints;
 mod heed;
 mod inbox;
 mod init;
 mod lead;
+mod local;
 mod log;
 mod ls;
 mod out;
@@ -16,6 +19,7 @@ mod provider;
 mod requests;
 mod send;
 mod stop;
+mod task;
 mod teammate;
 mod transcript;
 mod trust;
@@ -72,6 +76,7 @@ pub fn main(program: Program) -> ExitCode {
 }
 
 fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failure> {
+    failpoints::arm(&arguments.command, &environment)?;
     let context = Context::new(&arguments.common, environment)?;
     match arguments.command {
         Command::Lead(args) => lead::run(&context, &args),
@@ -85,6 +90,7 @@ fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failure> 
         Command::Approve(args) => requests::approve(&context, args),
         Command::Deny(args) => requests::deny(&context, args),
         Command::Trust(show) => trust::run(&context, &show),
+        Command::Task(args) => task::run(&context, args),
         Command::Log(args) => log::run(&context, &args),
         Command::Transcript(args) => transcript::run(&context, &args),
         Command::Config(args) => config::run(&context, &args),

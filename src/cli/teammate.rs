@@ -2,12 +2,13 @@
 
 use super::args::TeammateArgs;
 use super::assemble::{
-    LETTING_GO, Parts, assemble, block_on, broken, fresh_word, last_mail, let_go, open_mailbox,
-    redactor, start_log, take_name,
+    LETTING_GO, Parts, assemble, block_on, broken, fresh_word, keep_reserve, last_mail, let_go,
+    open_mailbox, redactor, start_log, take_name,
 };
 use super::context::{Context, flags, member_name, open_bus, permissions, rules, store_failure};
 use super::heed::Heed;
 use super::lead::{REHEARSAL_BANNER, adopt_orphans, choose_model, keep_secrets};
+use super::local;
 use super::out;
 use super::provider::{Life, provider_for};
 use crate::agent::event::{Ending, Event, Stop};
@@ -15,12 +16,15 @@ use crate::agent::gate::Asks;
 use crate::agent::progress::Progress;
 use crate::agent::{self, Events};
 use crate::error::{Exit, Failure};
+use crate::os::failpoint::hit;
 use crate::os::ready::Ready;
 use crate::os::signals::SignalEvent;
 use crate::os::{Clock, SystemClock, memory, program, uptime, window};
+use crate::settings::Flags;
 use crate::settings::model::{self, Credentials, ModelChoice};
 use crate::store::{Fsync, LifeLock, LifeRecord, TeamDir, roster, transcript};
 use crate::supervise::hello::{self, Answer, Hello, Rules};
+use crate::tasks::Tasks;
 use crate::ui::live::Live;
 use crate::ui::question::{self, Said};
 use crate::wire::AgentName;
@@ -61,6 +65,7 @@ pub(super) fn run(context: &Context, args: TeammateArgs) -> Result<Exit, Failure
     })?;
     let answer_to = lead.as_ref().map(OwnedFd::try_clone);
     let outcome = prepare(context, args, lead.map(File::from)).and_then(|start| {
+        hit("child.greeted");
         let team = if start.lead.is_some() { context.team()? } else { context.make_team()? };
         block_on(live(context, &team, start))?
     });
@@ -82,6 +87,8 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
         let model = ModelChoice::parse(&hello.model)?;
         let Hello { incarnation, role, credentials, rules, permissions, occasion, .. } = hello;
         let occasion = occasion.words();
+        let settings = context.settings(&Flags::default())?;
+        let (model, credentials) = local::find(model, credentials, &settings)?;
         let lead = Some(socket);
         return Ok(Start {
             name,
@@ -101,8 +108,10 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
     let permissions = permissions(&settings)?;
     settings.ignored.iter().for_each(|ignored| out::complain(ignored));
     let by_person = std::io::stdin().is_terminal();
-    let model = choose_model(context, &settings, !by_person)?;
-    let credentials = model::Credentials::from_environment(&context.environment);
+    let named = model::resolve(&settings, &context.environment)?.map(|setting| setting.value);
+    let model = choose_model(named, !by_person)?;
+    let credentials = Credentials::from_environment(&context.environment).only_for(&model);
+    let (model, credentials) = local::find(model, credentials, &settings)?;
     let (rules, incarnation, role) = (rules(&settings), fresh_word(), args.role);
     Ok(Start {
         name,
@@ -130,6 +139,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let marker = fresh_word();
     let by = if start.lead.is_some() { "lead" } else { "hand" };
     let life = take_name(team, &start.name, &start.incarnation, &marker, by)?;
+    hit("child.named");
     let life = Rc::new(RefCell::new(life));
     let signals = Heed::begin()?;
     let secrets = redactor(&start.credentials);
@@ -144,14 +154,18 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         incarnation: &start.incarnation,
         conversation: first.as_deref().unwrap_or(&start.incarnation),
     };
-    let provider = provider_for(&start.model, &start.credentials, &start.name, own)?;
+    let provider = provider_for(&start.model, &start.credentials, &start.name, own, team)?;
+    keep_reserve(team);
     let usage = enter(context, team, &start, started_by, clock.now())?;
+    hit("child.entered");
     let bus = Arc::new(open_bus(team.clone(), start.rules));
     let mailbox = open_mailbox(team, &start.name, &life.borrow(), start.rules)?;
+    hit("child.opened");
     let (events, inbound) = mpsc::unbounded_channel();
     let has_person = start.lead.is_none() && std::io::stdin().is_terminal();
     let asked: Arc<Mutex<Option<Question>>> = Arc::default();
     let parts = Parts {
+        tasks: Arc::new(Tasks::new(Arc::clone(&bus), Arc::new(SystemClock))),
         name: start.name.clone(),
         role: start.role.clone(),
         occasion: start.occasion.clone(),
@@ -164,6 +178,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         permissions: start.permissions.clone(),
         // One started by hand at a terminal has its own person.
         asks: if has_person { Asks::Person } else { Asks::Lead },
+        model: start.model.clone(),
         ops: None,
         usage,
         secrets,
@@ -192,8 +207,10 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let lead = start.lead;
     let (watched, held) = (events.clone(), Rc::clone(&life));
     let ready = move || {
+        hit("child.able");
         if let Some(socket) = lead {
             let _lead_gone = hello::say(&socket, &Answer::Ready);
+            hit("child.ready");
             memory::forget_the_start();
             tokio::task::spawn_local(watch_lead(socket, watched, held));
         }
@@ -201,10 +218,12 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     tracing::info!(name = %start.name, model = %start.model, "teammate started");
     let finished = agent::run(agent, events, inbound, ready).await;
     let late = last_mail(&mailbox);
+    hit("leave.drained");
     tracing::info!(messages = late.mail.len(), "last mail taken in");
     // Whoever sent a signal waits for a second at most.
     let patience = told.get().map_or(LETTING_GO, |_| Duration::ZERO);
     let_go(mailbox, patience).await;
+    hit("leave.let_go");
     let (exit, cause) = match (&finished.ending, told.get()) {
         (Ending::Broken(_), _) => (Exit::Failure, ExitCause::Error),
         (Ending::Stopped(Stop::LeadLost), _) => (Exit::Ok, ExitCause::LeadLost),
@@ -218,6 +237,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     if let Err(why) = presence.publish_end(status, exit as i32, cause).await {
         tracing::error!(%why, "the roster could not be told of the end");
     }
+    hit("leave.last_word");
     tracing::info!(?exit, ?cause, "teammate ends");
     drop(life);
     match why {

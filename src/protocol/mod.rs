@@ -9,4 +9,5 @@ pub(crate) mod pace;
 pub(crate) mod permission;
 pub(crate) mod request;
 pub(crate) mod restart;
+pub(crate) mod tasks;
 pub(crate) mod vigil;

@@ -71,6 +71,31 @@ impl fmt::Display for Fsync {
     }
 }
 
+/// Where llama-server, Ollama and LM Studio listen.
+const LOCAL_PORTS: [u16; 3] = [8080, 11434, 1234];
+
+/// How much a model is told beforehand: all of it, or what a small local one can keep in mind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum PromptProfile {
+    /// Compact for a local server, else full.
+    Auto,
+    /// Everything.
+    Full,
+    /// A short prompt and five tools.
+    Compact,
+}
+
+impl fmt::Display for PromptProfile {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Auto => "auto",
+            Self::Full => "full",
+            Self::Compact => "compact",
+        })
+    }
+}
+
 /// All settings in force.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
@@ -92,8 +117,16 @@ pub(crate) struct Settings {
     pub(crate) max_exchanges: Setting<u32>,
     /// Messages that one agent's model may send in a minute.
     pub(crate) max_sends: Setting<usize>,
+    /// Whether idle teammates take tasks by themselves.
+    pub(crate) auto_claim: Setting<bool>,
     /// `provider/name` of the model, if anything names one.
     pub(crate) model: Setting<Option<String>>,
+    /// Tokens that fit the model, where somebody has said so.
+    pub(crate) context_tokens: Setting<Option<u64>>,
+    /// How much the model is told beforehand.
+    pub(crate) prompt_profile: Setting<PromptProfile>,
+    /// Loopback ports on which a local model server is looked for.
+    pub(crate) local_ports: Setting<Vec<u16>>,
     /// `[permissions]`.
     pub(crate) permissions: PermissionSettings,
     /// What a folder that is not trusted wanted to loosen; for the person.
@@ -122,7 +155,11 @@ struct Layer {
     hung_after: Option<u64>,
     max_exchanges: Option<u32>,
     max_sends: Option<usize>,
+    auto_claim: Option<bool>,
     model: Option<String>,
+    context_tokens: Option<u64>,
+    prompt_profile: Option<PromptProfile>,
+    local_ports: Option<Vec<u16>>,
     #[serde(default)]
     permissions: PermissionLayer,
 }
@@ -165,7 +202,26 @@ impl Settings {
             hung_after: pick(&layers, "hung_after", |layer| layer.hung_after, 60),
             max_exchanges: pick(&layers, "max_exchanges", |layer| layer.max_exchanges, 30),
             max_sends: pick(&layers, "max_sends", |layer| layer.max_sends, 120),
+            auto_claim: pick(&layers, "auto_claim", |layer| layer.auto_claim, false),
             model: pick(&layers, "model", |layer| layer.model.clone().map(Some), None),
+            context_tokens: pick(
+                &layers,
+                "context_tokens",
+                |layer| layer.context_tokens.map(Some),
+                None,
+            ),
+            prompt_profile: pick(
+                &layers,
+                "prompt_profile",
+                |layer| layer.prompt_profile,
+                PromptProfile::Auto,
+            ),
+            local_ports: pick(
+                &layers,
+                "local_ports",
+                |layer| layer.local_ports.clone(),
+                LOCAL_PORTS.to_vec(),
+            ),
             permissions: PermissionSettings::of(&layers),
             ignored,
         };
@@ -196,7 +252,13 @@ impl Settings {
             row("hung_after", &self.hung_after, ToString::to_string),
             row("max_exchanges", &self.max_exchanges, ToString::to_string),
             row("max_sends", &self.max_sends, ToString::to_string),
+            row("auto_claim", &self.auto_claim, ToString::to_string),
             row("model", &self.model, |model| model.clone().unwrap_or_else(|| "(none)".into())),
+            row("context_tokens", &self.context_tokens, |tokens| {
+                tokens.map_or_else(|| "(by model)".into(), |tokens| tokens.to_string())
+            }),
+            row("prompt_profile", &self.prompt_profile, ToString::to_string),
+            row("local_ports", &self.local_ports, |ports| format!("{ports:?}")),
             row("permissions.mode", &permissions.mode, ToString::to_string),
             row("permissions.allow", &permissions.allow, list),
             row("permissions.ask", &permissions.ask, list),
@@ -220,6 +282,7 @@ impl Settings {
             "max_exchanges",
             "max_sends",
             "permissions.timeout",
+            "context_tokens",
         ];
         let zero =
             self.rows().into_iter().find(|(key, value, _)| positive.contains(key) && value == "0");
@@ -296,7 +359,26 @@ fn from_environment(environment: &Environment) -> Result<Layer, Failure> {
             )
         })
     }
+    let ports = environment.get("TEAM_LOCAL_PORTS").map(|text| {
+        let ports = text.split([',', ' ']).filter(|part| !part.is_empty() && *part != "none");
+        ports.map(str::parse).collect::<Result<Vec<u16>, _>>().map_err(|_| {
+            Failure::new(
+                Exit::Usage,
+                "TEAM_LOCAL_PORTS is not usable",
+                format!("{text:?} is no list of ports"),
+                "set TEAM_LOCAL_PORTS to ports with commas between them, or to none",
+            )
+        })
+    });
     Ok(Layer {
+        auto_claim: word(environment, "auto_claim", &[true, false])?,
+        context_tokens: number(environment, "context_tokens")?,
+        prompt_profile: word(
+            environment,
+            "prompt_profile",
+            &[PromptProfile::Auto, PromptProfile::Full, PromptProfile::Compact],
+        )?,
+        local_ports: ports.transpose()?,
         max_teammates: number(environment, "max_teammates")?,
         max_rounds: number(environment, "max_rounds")?,
         max_message_bytes: number(environment, "max_message_bytes")?,
@@ -371,6 +453,8 @@ mod tests {
         assert!(failure.what.contains("settings.toml line 2"), "{failure}");
         assert!(failure.why.contains("max_rouns"), "{failure}");
         assert!(load(&[("TEAM_FSYNC", "maybe")], "").is_err());
+        assert!(load(&[("TEAM_AUTO_CLAIM", "maybe")], "").is_err());
+        assert!(load(&[("TEAM_AUTO_CLAIM", "true")], "").unwrap().auto_claim.value);
         let failure = load(&[("TEAM_RESTART", "on crash")], "").unwrap_err();
         assert!(failure.why.contains("never, on-crash, always"), "{failure}");
         assert!(load(&[], "max_rounds = 0").is_err());

@@ -22,6 +22,7 @@ use crate::protocol::ladder::Haste;
 use crate::protocol::restart::{Limits, Restarts};
 use crate::settings::model::Credentials;
 use crate::store::{StoreError, roster};
+use crate::tasks::Tasks;
 use crate::tools::ToolError;
 use crate::tools::team::{OpsFuture, SpawnOrder, TeamOps};
 use crate::wire::permission::{Mode, Permissions, RuleLists};
@@ -43,6 +44,8 @@ use tokio::sync::watch as channel;
 pub(crate) struct Plan {
     /// The team's mail.
     pub(crate) bus: Arc<Bus>,
+    /// The team's tasks.
+    pub(crate) tasks: Arc<Tasks>,
     /// Time.
     pub(crate) clock: Rc<dyn Clock>,
     /// The program that teammates run.

@@ -5,9 +5,10 @@ use super::hello::Occasion;
 use super::start::{Recruit, StartError, is_expected_back};
 use super::{Supervisor, takedown};
 use crate::os::descendants;
+use crate::os::failpoint::hit;
 use crate::os::pidfd::{ExitKind, Pidfd};
 use crate::protocol::restart::{End, Verdict};
-use crate::store::{StoreError, roster};
+use crate::store::{StoreError, life, roster};
 use crate::wire::AgentName;
 use crate::wire::message::Body;
 use crate::wire::permission::Mode;
@@ -35,10 +36,12 @@ impl Supervisor {
         if let Err(why) = takedown::ended(&process).await {
             tracing::warn!(%name, %why, "the end of the teammate cannot be waited for");
         }
+        hit("reap.ended");
         // Asked at once: whoever takes it down forgets about it when it sees the same end.
         let expected = self.expected.borrow().contains(name);
         let exit = process.wait();
         tracing::info!(%name, ?exit, "teammate ended");
+        let released = self.release_tasks(name).await;
         let is_hung = self.hung.borrow_mut().remove(incarnation);
         let end = match exit {
             _ if is_hung => End::Hung,
@@ -46,10 +49,19 @@ impl Supervisor {
             Ok(ExitKind::Signal(signal)) => End::Signal(signal),
             Err(_) => End::Signal(9),
         };
-        let verdict = if expected { None } else { Some(self.take_notice(&lived, end).await) };
+        let verdict =
+            if expected { None } else { Some(self.take_notice(&lived, end, released).await) };
         // Guards and escapees of a dead teammate come to the lead, which adopts orphans.
         let marker = self.plan.marker.clone();
-        match tokio::task::spawn_blocking(move || descendants::end_strays(&marker)).await {
+        let last = life::last_record(self.plan.bus.dir(), name).ok().flatten();
+        let last = last.filter(|record| record.incarnation == *incarnation);
+        let end = move || {
+            let mut stuck = descendants::end_strays(&marker);
+            // Its guards may have been killed before they could remove their control groups.
+            stuck.extend(last.iter().flat_map(|record| descendants::end_marked(&record.marker)));
+            stuck
+        };
+        match tokio::task::spawn_blocking(end).await {
             Ok(stuck) if stuck.is_empty() => {}
             stuck => tracing::warn!(%name, ?stuck, "strays of the teammate could not be ended"),
         }
@@ -60,9 +72,30 @@ impl Supervisor {
         }
     }
 
+    /// What the dead worked on is pending again. Says so in words, if there was anything.
+    async fn release_tasks(&self, name: &AgentName) -> Option<String> {
+        let tasks = Arc::clone(&self.plan.tasks);
+        match tokio::task::spawn_blocking(move || tasks.release_abandoned()).await {
+            Ok(Ok(released)) => {
+                let its = released.iter().filter(|t| t.owner.as_deref() == Some(name.as_str()));
+                let its: Vec<String> = its.map(|t| format!("{} ({})", t.id, t.subject)).collect();
+                (!its.is_empty()).then(|| format!("Pending again: task {}", its.join(", task ")))
+            }
+            failed => {
+                tracing::warn!(%name, ?failed, "its tasks are left to whoever looks at the list next");
+                None
+            }
+        }
+    }
+
     /// Writes down an end that this supervisor did not bring about. Tells after which pause the
     /// teammate is to be started again, if it is; else the lead's model is told that it is gone.
-    async fn take_notice(&self, lived: &Lived, end: End) -> Option<(Duration, ExitCause)> {
+    async fn take_notice(
+        &self,
+        lived: &Lived,
+        end: End,
+        released: Option<String>,
+    ) -> Option<(Duration, ExitCause)> {
         let Lived { name, incarnation, since } = lived;
         let now = self.plan.clock.monotonic();
         let verdict = if self.closing.get() || self.was_asked_to_end(name, incarnation, end) {
@@ -93,14 +126,16 @@ impl Supervisor {
                 cause_of(end)
             }
         };
+        hit("reap.noted");
         match verdict {
             Verdict::After(pause) => {
                 tracing::warn!(%name, ?end, ?pause, "the teammate is started again");
                 return Some((pause, cause));
             }
-            Verdict::Leave => self.tell_lead(name, incarnation, cause, end, None).await,
+            Verdict::Leave => self.tell_lead(name, incarnation, cause, end, released).await,
             Verdict::GiveUp(limit) => {
                 let why = format!("{limit}, so it is not started again by itself");
+                let why = std::iter::once(why).chain(released).collect::<Vec<_>>().join(". ");
                 self.tell_lead(name, incarnation, cause, end, Some(why)).await;
             }
         }
@@ -130,6 +165,7 @@ impl Supervisor {
     ) {
         loop {
             tokio::time::sleep(pause).await;
+            hit("reap.restart");
             if !self.coming_back.borrow_mut().remove(&name) {
                 return;
             }
@@ -148,7 +184,7 @@ impl Supervisor {
             after.clone_from(&entry.incarnation);
             let since = self.plan.clock.monotonic();
             let lived = Lived { name: name.clone(), incarnation: after.clone(), since };
-            match self.take_notice(&lived, End::NotStarted).await {
+            match self.take_notice(&lived, End::NotStarted, None).await {
                 Some((again, _)) => pause = again,
                 None => return,
             }

@@ -5,6 +5,7 @@ use super::reap::Lived;
 use super::start::{self, Recruit, StartError};
 use super::{Child, Supervisor};
 use crate::bus::{Bus, Outgoing};
+use crate::os::failpoint::hit;
 use crate::settings::model::ModelChoice;
 use crate::store::{Life, life, roster};
 use crate::tools::ToolError;
@@ -46,6 +47,7 @@ impl Supervisor {
         let pid = launched.map_err(|why| ToolError::Reply(spawn_failed(&name, &why)))?;
         let role = order.role.clone();
         self.deliver_prompt(order).await?;
+        hit("spawn.prompted");
         tracing::info!(%name, pid, model, "teammate spawned");
         Ok(format!(
             "Spawned {name} ({role}) on {model}, pid {pid}. It has its prompt and is at work."
@@ -118,8 +120,7 @@ impl Supervisor {
         if let Some(model) = &order.model {
             let chosen = ModelChoice::parse(model)
                 .map_err(|why| ToolError::Reply(format!("{}; {}", why.what, why.hint)))?;
-            let has_key = self.plan.credentials.secrets().iter().any(|secret| !secret.is_empty());
-            if chosen.is_real() && !has_key {
+            if !self.plan.credentials.reach(&chosen) {
                 return Err(ToolError::Reply(format!(
                     "there are no credentials for {model}; leave model out to use the lead's"
                 )));
@@ -166,6 +167,7 @@ impl Supervisor {
             };
             let since = child.started;
             self.children.borrow_mut().insert(name.clone(), child);
+            hit("spawn.registered");
             let lived = Lived { name: name.clone(), incarnation: started.incarnation, since };
             let reaper = Rc::clone(self);
             tokio::task::spawn_local(async move { reaper.reap(lived, started.process).await });

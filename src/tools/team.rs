@@ -97,6 +97,11 @@ impl Desk {
         )))
     }
 
+    /// Whose desk it is.
+    pub(super) fn me(&self) -> &AgentName {
+        &self.me
+    }
+
     /// Mail was taken in.
     pub(crate) fn take_note(&self, message: &Map<String, Value>) {
         self.recent.borrow_mut().push(message.clone());

@@ -4,9 +4,10 @@ use super::measure::{columns, pad};
 use super::style::Palette;
 
 /// The slash commands: how they are typed, and what they do.
-const COMMANDS: [(&str, &str); 8] = [
+const COMMANDS: [(&str, &str); 9] = [
     ("/team", "who is on the team, what everybody does, what waits"),
     ("/inbox", "your lead's mail: unread, and taken in since you last looked"),
+    ("/tasks", "the task list: who does what, what waits for what"),
     ("/log NAME", "the last lines of somebody's log"),
     ("/stop NAME", "end one teammate gracefully"),
     ("/mode NAME", "show or change the permission mode: plan, default, accept_edits, bypass"),

@@ -137,10 +137,15 @@ fn meaning(body: &Body) -> String {
         }
         Body::SandboxPermissionResponse { approve: true } => "allowed".into(),
         Body::SandboxPermissionResponse { approve: false } => "denied".into(),
-        Body::TaskAssignment { task_id, subject, description, assigned_by } => {
+        Body::TaskAssignment { task_id, subject, description, assigned_by, blocked_by } => {
             let description = Some(description.clone());
             let details = because(&description);
-            format!("task {task_id} from {assigned_by}: {subject}{details}")
+            let wait = if blocked_by.is_empty() {
+                String::new()
+            } else {
+                format!(", after {}", blocked_by.join(", "))
+            };
+            format!("task {task_id} from {assigned_by}{wait}: {subject}{details}")
         }
         Body::TeammateTerminated { name, cause, exit } => {
             format!("{name} has ended: {cause} ({exit})")

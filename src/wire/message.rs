@@ -148,6 +148,9 @@ pub enum Body {
         description: String,
         /// Who assigned it.
         assigned_by: String,
+        /// What must be completed before it can begin.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        blocked_by: Vec<String>,
     },
     /// A teammate is gone.
     TeammateTerminated {

@@ -11,6 +11,7 @@ pub mod open;
 pub mod permission;
 pub mod restart;
 pub mod roster;
+pub mod task;
 pub mod transcript;
 
 pub use name::{AgentName, NameError};

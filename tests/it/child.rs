@@ -7,6 +7,7 @@
 use agent_team::store::inbox::{self, Lane, SendPolicy};
 use agent_team::store::life::{LifeLock, LifeRecord};
 use agent_team::store::mailbox::{Drained, MailPolicy, Mailbox, Settled};
+use agent_team::store::tasks::TaskList;
 use agent_team::store::{Fsync, SharedClock, SystemClock, TeamDir, Transcript};
 use agent_team::store::{failpoint, lock, roster};
 use agent_team::wire::AgentName;
@@ -37,6 +38,8 @@ pub(crate) enum Job {
     StopWithLock { path: PathBuf },
     /// Adds one to `alice`'s restarts so many times.
     Count { times: u32 },
+    /// Puts so many tasks on the list.
+    AddTasks { times: u32 },
     /// Sends until it fails, and says how.
     SendUntilRefused { to: String, bytes: usize },
     /// Says how it is woken, and when it was.
@@ -166,7 +169,7 @@ pub(crate) fn work() -> bool {
     };
     let order: Order = serde_json::from_str(&order).unwrap();
     if let Some((points, seed)) = &order.points {
-        failpoint::arm(points, Some(*seed)).unwrap();
+        failpoint::arm(points, "kid", Some(*seed)).unwrap();
     }
     let dir = TeamDir::open(&order.team).unwrap();
     match order.job {
@@ -185,6 +188,16 @@ pub(crate) fn work() -> bool {
                     roster.member_mut("alice").unwrap().restarts += 1;
                 })
                 .unwrap();
+            }
+        }
+        Job::AddTasks { times } => {
+            let mut list = TaskList::of(&dir, Fsync::Always);
+            for _ in 0..times {
+                let made = list.change(|_, next| {
+                    let text = format!(r#"{{"id":"{next}","subject":"task {next}"}}"#);
+                    (vec![serde_json::from_str(&text).unwrap()], next)
+                });
+                println!("> {}", made.unwrap());
             }
         }
         Job::SendUntilRefused { to, bytes } => {
@@ -287,17 +300,19 @@ fn send(dir: &TeamDir, to: &str, from: &str, log: &Path, count: u64, fsync: bool
     let mut text = String::new();
     let mut log = OpenOptions::new().read(true).append(true).create(true).open(log).unwrap();
     log.read_to_string(&mut text).unwrap();
-    let begun = text.lines().filter(|line| line.starts_with("begin ")).count();
-    let acked = text.lines().filter(|line| line.starts_with("ack ")).count();
-    let mut note = |word: &str, n: u64| log.write_all(format!("{word} {n}\n").as_bytes()).unwrap();
+    let begun = text.lines().filter(|line| line.starts_with("sent ")).count();
+    let acked = text.lines().filter(|line| line.starts_with("told ")).count();
+    let mut note = |word: &str, n: u64| {
+        log.write_all(format!("{word} {from} {to} {n}\n").as_bytes()).unwrap();
+    };
     assert!(begun == acked || begun == acked + 1);
     for n in u64::try_from(acked).unwrap()..count {
         if n >= u64::try_from(begun).unwrap() {
-            note("begin", n);
+            note("sent", n);
         }
         let bytes = if n % 50 == 49 { 20_000 } else { 20 };
         inbox::append(dir, &to, line(from, n, bytes).as_bytes(), &policy).unwrap();
-        note("ack", n);
+        note("told", n);
     }
 }
 
@@ -385,7 +400,9 @@ fn wait(mailbox: &Mailbox, watch: Watch, pause: Duration) -> bool {
 fn live(dir: &TeamDir, name: &str) {
     let name = AgentName::mailbox(name).unwrap();
     let start = Instant::now();
-    match LifeLock::take(dir, &name, LifeRecord::of_this_process()) {
+    let incarnation = std::process::id().to_string();
+    let record = LifeRecord { incarnation, ..LifeRecord::of_this_process() };
+    match LifeLock::take(dir, &name, record) {
         Ok(lock) => {
             println!("> won");
             std::io::stdin().read_to_end(&mut Vec::new()).unwrap();

@@ -188,6 +188,7 @@ pub(crate) fn assert_left_by_force(team: &Team, hurried: &[&str]) {
     for (folder, helpers, end) in [
         ("inbox", [".lock", ".claim"].as_slice(), ".jsonl"),
         ("dead", [".claim"].as_slice(), ".jsonl"),
+        ("tasks", [".lock"].as_slice(), ".json"),
         ("transcript", ["archive"].as_slice(), ".jsonl"),
         ("run", [".state"].as_slice(), ".lock"),
         ("log", [".err"].as_slice(), ".jsonl"),

@@ -134,8 +134,16 @@ fn kill_with_guards(team: &Team) {
 fn nobody_outlives_a_teammate_killed_with_its_guard() {
     let team = Team::new();
     let mut lead = loose(&team);
+    let life = fs::read_to_string(team.path("run/bob.lock")).unwrap();
+    let life: serde_json::Value = serde_json::from_str(&life).unwrap();
+    let groups = format!("team-{}.*", life["marker"].as_str().unwrap());
     kill_with_guards(&team);
     wait_none_stays(&team);
+    team.eventually("its control group is gone", || {
+        let mut find = std::process::Command::new("find");
+        let found = find.args(["/sys/fs/cgroup", "-name", &groups]).output().unwrap();
+        found.stdout.is_empty()
+    });
     quit(&mut lead);
     assert_left_by_force(&team, &["bob"]);
 }

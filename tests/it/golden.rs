@@ -2,15 +2,18 @@
 //! released versions are never edited.
 
 use crate::child::{open, team, write};
-use agent_team::store::{dead, roster, transcript};
+use agent_team::store::tasks::TaskList;
+use agent_team::store::{Fsync, dead, roster, transcript};
 use agent_team::wire::AgentName;
 use agent_team::wire::message::Body;
 use agent_team::wire::roster::{ExitCause, Status};
+use agent_team::wire::task::{Deed, TaskId, TaskStatus};
 use agent_team::wire::transcript::Entry;
 
 const CONFIG: &str = include_str!("golden/v1/config.json");
 const INBOX: &str = include_str!("golden/v1/inbox.jsonl");
 const TRANSCRIPT: &str = include_str!("golden/v1/transcript.jsonl");
+const TASK: &str = include_str!("golden/v1/task.json");
 const DEAD: &str = include_str!("golden/v1/dead.jsonl");
 
 #[test]
@@ -79,4 +82,25 @@ fn the_dead_letters_of_version_1() {
     let kept = letters.iter().map(|l| (l.raw.is_some(), l.raw_hex.is_some(), l.file.is_some()));
     let forms = [(true, false, false), (false, true, false), (false, false, true)];
     assert!(kept.eq(forms));
+}
+
+#[test]
+fn the_task_of_version_1() {
+    let (_folder, dir) = team();
+    let id = TaskId::parse("7").unwrap();
+    write(&dir.task(id), TASK);
+    let mut list = TaskList::of(&dir, Fsync::Never);
+    list.look().unwrap();
+    assert_eq!(list.problems(), []);
+    let task = list.board()[&id].clone();
+    assert_eq!((task.status, task.owner.as_deref()), (TaskStatus::InProgress, Some("alice")));
+    assert_eq!((task.lease.as_deref(), task.role.as_deref()), (Some("m2c1"), Some("coder")));
+    let deeds: Vec<&Deed> = task.history.iter().map(|event| &event.what).collect();
+    assert_eq!(
+        deeds,
+        [&Deed::Created, &Deed::Claimed, &Deed::Other("a deed of the future".into())]
+    );
+    // Written again, it is the same file: nothing of the future is lost.
+    list.change(|board, _| (vec![board[&id].clone()], ())).unwrap();
+    assert_eq!(std::fs::read_to_string(dir.task(id)).unwrap(), TASK);
 }

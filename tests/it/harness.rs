@@ -73,6 +73,8 @@ impl Team {
         // Most tests are not about permissions: there nobody is asked.
         command.env("TEAM_MODE", "bypass");
         command.env("HOME", self.workspace()).env("LANG", "C.UTF-8");
+        // What else listens on this machine is no business of a test.
+        command.env("TEAM_LOCAL_PORTS", "none");
         for (name, value) in self.extra.borrow().iter() {
             command.env(name, value);
         }

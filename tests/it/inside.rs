@@ -16,6 +16,11 @@ fn an_agents_command_sends_as_the_agent_and_steers_nothing() {
         ("lead", format!("{bin} lead -p hi --model rehearsal")),
         ("teammate", format!("{bin} teammate eve --model rehearsal")),
         ("broadcast", format!("{bin} broadcast hello")),
+        ("task-add", format!("{bin} task add x")),
+        ("task-claim", format!("{bin} task claim 1 --as bob")),
+        ("task-done", format!("{bin} task done 1")),
+        ("task-fail", format!("{bin} task fail 1")),
+        ("task-cancel", format!("{bin} task cancel 1")),
         ("drain", format!("{bin} inbox lead --drain")),
     ];
     let mut lines: Vec<String> = tries
@@ -28,6 +33,7 @@ fn an_agents_command_sends_as_the_agent_and_steers_nothing() {
         "{bin} send lead 'from a shell' --from user > send.out 2> send.err; echo $? > send.code"
     ));
     lines.push(format!("{bin} ls --json > ls.json"));
+    lines.push(format!("{bin} task ls --json > tasks.json"));
     let model =
         script(&team, &[calls("lead", &[spawn("bob")]), calls("bob", &[bash(&lines.join("\n"))])]);
     headless(&team, &model, "begin").expect(0);
@@ -44,6 +50,8 @@ fn an_agents_command_sends_as_the_agent_and_steers_nothing() {
     assert!(team.has_mail("lead", "bob", "from a shell"), "{}", team.picture());
     let seen: serde_json::Value = serde_json::from_str(&file("ls.json")).unwrap();
     assert_eq!(seen["schema"], json!(1), "looking is allowed");
+    let seen: serde_json::Value = serde_json::from_str(&file("tasks.json")).unwrap();
+    assert_eq!(seen["tasks"], json!([]), "no task was made");
     assert!(team.member("eve").is_null());
     assert_left_in_order(&team);
 }

@@ -15,9 +15,13 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("store", &["wire", "os"]),
     ("llm", &["wire", "os"]),
     ("bus", &["wire", "os", "store"]),
-    ("tools", &["wire", "os", "protocol", "bus", "store"]),
-    ("agent", &["wire", "os", "protocol", "store", "bus", "llm", "tools"]),
-    ("supervise", &["wire", "os", "protocol", "store", "bus", "tools", "settings", "error"]),
+    ("tasks", &["wire", "protocol", "store", "bus"]),
+    ("tools", &["wire", "os", "protocol", "bus", "store", "tasks"]),
+    ("agent", &["wire", "os", "protocol", "store", "bus", "tasks", "llm", "tools"]),
+    (
+        "supervise",
+        &["wire", "os", "protocol", "store", "bus", "tasks", "tools", "settings", "error"],
+    ),
     ("ui", &["wire", "os", "agent"]),
 ];
 

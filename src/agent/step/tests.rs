@@ -12,6 +12,7 @@ fn machine(name: &str) -> Machine {
         incarnation: "i1".into(),
         max_rounds: 5,
         max_exchanges: 30,
+        initiative: Initiative::Asked,
     };
     let (mut machine, first) = Machine::start(me, None);
     assert_eq!(first, [Action::Drain]);
@@ -106,6 +107,46 @@ fn mail_is_taken_in_before_every_call_and_after_the_turn() {
     let notice =
         rest.iter().position(|action| *action == Action::NotifyIdle(IdleReason::Available));
     assert!(idle < notice && idle.is_some(), "{rest:?}");
+}
+
+fn compacted() -> Event {
+    let (summary, situation) = ("notes".into(), "You are alice.".into());
+    let usage = Usage { output_tokens: 3, ..Usage::default() };
+    Event::Compacted(Ok(Compacted { summary, situation, usage, context_tokens: None }))
+}
+
+#[test]
+fn a_refusal_for_length_is_worth_one_summary() {
+    let mut alice = machine("alice");
+    let full = || Event::Replied(Err(ModelError::ContextFull("400".into())));
+    step(&mut alice, Event::Prompt("go".into()));
+    step(&mut alice, Event::Drained(vec![]));
+    for _ in 0..2 {
+        assert_eq!(step(&mut alice, full()), [Action::MakeRoom]);
+        let after = step(&mut alice, compacted());
+        assert!(has(&after, |action| matches!(action, Action::Count(usage) if usage.total() == 3)));
+        let recorded = after.iter().position(|it| matches!(it, Action::Record(_)));
+        let synced = after.iter().position(|it| *it == Action::Sync);
+        assert!(recorded < synced, "what is forgotten is written down first");
+        assert_eq!(after.last(), Some(&Action::CallModel));
+        // An answer shows that it fits again.
+        step(&mut alice, reply("", &[("bash", json!({}))]));
+        step(&mut alice, Event::ToolEnded(Ok("ok".into())));
+        step(&mut alice, Event::Drained(vec![]));
+    }
+    assert_eq!(step(&mut alice, full()), [Action::MakeRoom]);
+    step(&mut alice, compacted());
+    let end = step(&mut alice, full());
+    assert!(reports(&end)[0].1.contains("not even summarized"), "{end:?}");
+}
+
+#[test]
+fn a_summary_that_fails_ends_the_turn() {
+    let mut alice = machine("alice");
+    step(&mut alice, Event::Prompt("go".into()));
+    step(&mut alice, Event::Drained(vec![]));
+    let end = step(&mut alice, Event::Compacted(Err(ModelError::Unavailable("503".into()))));
+    assert!(matches!(&reports(&end)[..], [(Outcome::Failed, why)] if why.contains("503")));
 }
 
 #[test]
@@ -335,4 +376,48 @@ proptest! {
             }
         }
     }
+}
+
+fn taker() -> Machine {
+    let me = Identity {
+        name: AgentName::member("alice").unwrap(),
+        incarnation: "i1".into(),
+        max_rounds: 5,
+        max_exchanges: 30,
+        initiative: Initiative::TakesTasks,
+    };
+    let (mut machine, _) = Machine::start(me, None);
+    let rested = step(&mut machine, Event::Drained(vec![]));
+    assert_eq!(rested.last(), Some(&Action::SeekTask));
+    machine
+}
+
+#[test]
+fn an_idle_agent_that_takes_tasks_works_before_it_claims() {
+    let mut alice = taker();
+    let working = Action::Publish(Status::Working, Some("task".into()));
+    assert_eq!(step(&mut alice, Event::TaskInSight), [working, Action::TakeTask]);
+    assert_eq!(step(&mut alice, Event::TaskInSight), []);
+    assert_eq!(step(&mut alice, Event::Mail), []);
+    assert_eq!(step(&mut alice, Event::TaskTaken), [Action::Drain]);
+    let mut lost = taker();
+    step(&mut lost, Event::TaskInSight);
+    step(&mut lost, Event::TaskTaken);
+    let rested = step(&mut lost, Event::Drained(vec![]));
+    assert!(rested.contains(&Action::Publish(Status::Idle, None)), "another one took it");
+    assert_eq!(rested.last(), Some(&Action::SeekTask));
+    let woken = step(&mut alice, Event::Drained(vec![mail("message", "system")]));
+    assert_eq!(woken.last(), Some(&Action::CallModel));
+    assert_eq!(step(&mut alice, Event::TaskInSight), [], "it is at work");
+    let mut leaving = taker();
+    step(&mut leaving, Event::TaskInSight);
+    let left = step(&mut leaving, Event::Stop(Stop::AtOnce));
+    assert!(has(&left, |action| matches!(action, Action::Exit(_))));
+}
+
+#[test]
+fn others_do_not_look_for_tasks() {
+    let mut alice = machine("alice");
+    step(&mut alice, Event::Mail);
+    assert!(!step(&mut alice, Event::Drained(vec![])).contains(&Action::SeekTask));
 }

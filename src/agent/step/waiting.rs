@@ -171,6 +171,7 @@ impl Machine {
         match self.take_phase() {
             Phase::Waiting(turn, wait) => Some((turn, wait)),
             other @ (Phase::Idle
+            | Phase::Claiming
             | Phase::Taking(_)
             | Phase::Thinking(_)
             | Phase::Acting(..)

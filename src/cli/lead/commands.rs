@@ -2,8 +2,11 @@
 
 use super::super::inbox;
 use super::super::ls;
+use super::super::task;
 use crate::bus::{Bus, Outgoing};
+use crate::store::tasks::Problem;
 use crate::store::{TeamDir, roster, tail::Tail};
+use crate::tasks::Tasks;
 use crate::ui;
 use crate::ui::view::View;
 use crate::wire::AgentName;
@@ -46,6 +49,8 @@ pub(super) enum Show {
     Team,
     /// The lead's mail.
     Inbox,
+    /// The task list.
+    Tasks,
     /// A log.
     Log(AgentName),
     /// The mode.
@@ -81,6 +86,7 @@ pub(super) fn understand(line: &str) -> Typed {
     match (verb, argument, rest) {
         ("team" | "status", None, None) => Typed::Show(Show::Team),
         ("inbox", None, None) => Typed::Show(Show::Inbox),
+        ("tasks", None, None) => Typed::Show(Show::Tasks),
         ("cost", None, None) => Typed::Show(Show::Cost),
         ("help" | "?", _, _) => Typed::Show(Show::Help),
         ("mode", _, None) => match argument {
@@ -108,13 +114,15 @@ pub(super) fn write_to(bus: &Bus, to: &str, text: String) -> String {
 }
 
 /// The text of something to look at.
-pub(super) fn show(what: &Show, team: &TeamDir, view: &View, width: usize) -> String {
+pub(super) fn show(what: &Show, tasks: &Tasks, view: &View, width: usize) -> String {
+    let team = tasks.dir();
     let shown = match what {
         Show::Team => ls::table(team, view.palette, width),
         Show::Inbox => {
             let lead = AgentName::lead();
             inbox::look(team, &lead).map(|items| inbox::render(&lead, items, view))
         }
+        Show::Tasks => return task_list(tasks, view),
         Show::Log(name) => return log_tail(team, name, view),
         Show::Mode => {
             let lead = roster::read(team).ok().and_then(|roster| roster.lead.clone());
@@ -125,6 +133,16 @@ pub(super) fn show(what: &Show, team: &TeamDir, view: &View, width: usize) -> St
         Show::Help => return ui::help::help(view.palette),
     };
     shown.unwrap_or_else(|failure| failure.to_string())
+}
+
+fn task_list(tasks: &Tasks, view: &View) -> String {
+    let seen = match tasks.look() {
+        Ok(seen) => seen,
+        Err(why) => return format!("the task list cannot be read: {why}; {}", why.hint()),
+    };
+    let problem = |problem: &Problem| format!("{} is no task: {}\n", problem.file, problem.why);
+    let problems: String = seen.problems.iter().map(problem).collect();
+    task::table(&seen, view.palette) + &problems
 }
 
 fn log_tail(team: &TeamDir, name: &AgentName, view: &View) -> String {
@@ -173,7 +191,10 @@ mod tests {
         writeln!(log, r#"{{"level":"INFO","message":"one"}}"#).unwrap();
         writeln!(log, r#"{{"level":"INFO","message":"two"}}"#).unwrap();
         let view = View::new(Palette::plain(), None);
-        let text = show(&Show::Log(AgentName::lead()), &team, &view, 80);
+        let clock = std::sync::Arc::new(crate::os::SystemClock);
+        let bus = Bus::new(team, crate::bus::Limits::default(), clock.clone());
+        let tasks = Tasks::new(std::sync::Arc::new(bus), clock);
+        let text = show(&Show::Log(AgentName::lead()), &tasks, &view, 80);
         assert_eq!(text.lines().count(), 2, "{text:?}");
     }
 

@@ -4,7 +4,7 @@ use super::super::context::Context;
 use super::super::heed::Heed;
 use super::super::out;
 use super::questions::{Office, Present, Questions};
-use super::watchdog::{Watchdog, at_rest};
+use super::watchdog::{Watchdog, at_rest, failed_tasks};
 use super::{Closed, Ended, REHEARSAL_BANNER, Reason, Seat, close, end_loop, exit_code, run_agent};
 use crate::agent::event::Event;
 use crate::agent::progress::Progress;
@@ -16,6 +16,7 @@ use crate::store::{TeamDir, roster};
 use crate::supervise::Supervisor;
 use crate::ui::plain::{Format, Headless, MemberSummary, Summary};
 use crate::wire::message::Outcome;
+use crate::wire::task::TaskId;
 use std::io::{self, IsTerminal, Stderr, Stdout};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -54,6 +55,7 @@ pub(super) async fn run(
         Present::Nobody("in a headless run (-p) nobody can be asked, and no rule allows it"),
     );
     let mut watchdog = Watchdog::new(seat.team.clone(), seat.limits);
+    let failed_before = failed_tasks(&seat.tasks);
     let deadline = seat.limits.timeout.map(|timeout| began + timeout);
     let mut signals = seat.signals;
     if let Some(found) = &seat.found {
@@ -95,7 +97,8 @@ pub(super) async fn run(
             () = past(deadline) => Some(Reason::Timeout),
             () = tokio::time::sleep(LOOK_EVERY) => {
                 questions.look();
-                let rests = (watchdog.turns() > 0 || may_rest_at_once) && at_rest(&seat.team);
+                let rests = (watchdog.turns() > 0 || may_rest_at_once)
+                    && at_rest(&seat.team, &seat.source);
                 let twice = rests && std::mem::replace(&mut rested, rests);
                 watchdog.tokens_spent().or(twice.then_some(Reason::Done))
             }
@@ -118,11 +121,13 @@ pub(super) async fn run(
         show(&mut screen, &progress);
         note(&progress, &mut last, &mut watchdog);
     }
-    let exit = exit_code(reason, &closed, last.failed);
+    let mut failed_tasks = failed_tasks(&seat.tasks);
+    failed_tasks.retain(|id| !failed_before.contains(id));
+    let exit = exit_code(reason, &closed, last.failed || !failed_tasks.is_empty());
     let summary = Summary {
         outcome: outcome(reason, exit).into(),
         exit_code: exit as u8,
-        error: error(reason, &closed, &last),
+        error: error(reason, &closed, &last).or_else(|| tasks_failed(&failed_tasks)),
         result: last.text,
         seconds: began.elapsed().as_secs_f64(),
         usage: watchdog.used(),
@@ -217,6 +222,11 @@ fn error(reason: Reason, closed: &Closed, last: &LastTurn) -> Option<String> {
         Reason::Terminated => Some("terminated".into()),
         Reason::Done => closed.why.clone().or_else(|| last.failed.then(|| last.text.clone())),
     }
+}
+
+fn tasks_failed(failed: &[TaskId]) -> Option<String> {
+    let ids: Vec<String> = failed.iter().map(ToString::to_string).collect();
+    (!ids.is_empty()).then(|| format!("task {} failed", ids.join(", task ")))
 }
 
 fn members(team: &TeamDir) -> Vec<MemberSummary> {

@@ -4,7 +4,7 @@ use super::super::context::Context;
 use super::commands::{self, Typed};
 use super::questions::{Office, Present, Questions};
 use super::user_mail::UserMail;
-use super::watchdog::{Watchdog, at_rest};
+use super::watchdog::{Source, Watchdog, at_rest};
 use super::{Ended, REHEARSAL_BANNER, Reason, Seat, close, end_loop, exit_code, run_agent};
 use crate::agent::event::Event;
 use crate::agent::progress::Progress;
@@ -18,6 +18,7 @@ use crate::settings::model::ModelChoice;
 use crate::store::{TeamDir, roster};
 use crate::supervise::Supervisor;
 use crate::supervise::takedown::Departure;
+use crate::tasks::Tasks;
 use crate::ui::console::{Console, ConsoleOptions, Face, Input};
 use crate::ui::help;
 use crate::ui::view::View;
@@ -26,6 +27,7 @@ use crate::wire::roster::{ExitCause, Member, Status};
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -36,6 +38,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 struct Session {
     context_view: View,
     team: TeamDir,
+    tasks: Arc<Tasks>,
+    source: Source,
     console: Console,
     supervisor: Rc<Supervisor>,
     events: crate::agent::Events,
@@ -93,9 +97,11 @@ pub(super) async fn run(
         console,
         supervisor: Rc::clone(&seat.supervisor),
         events: seat.events.clone(),
-        bus: std::sync::Arc::clone(&seat.bus),
+        bus: Arc::clone(&seat.bus),
         watchdog: Watchdog::new(seat.team.clone(), seat.limits),
         team: seat.team,
+        tasks: seat.tasks,
+        source: seat.source,
         keys: CtrlC::default(),
         busy: false,
         ends_at_rest: false,
@@ -305,7 +311,7 @@ impl Session {
                     }
                     Typed::Show(what) => {
                         let width = self.console.width().unwrap_or(120);
-                        let text = commands::show(&what, &self.team, &self.context_view, width);
+                        let text = commands::show(&what, &self.tasks, &self.context_view, width);
                         self.console.print(&text);
                     }
                     Typed::Mode(mode) => {
@@ -321,7 +327,7 @@ impl Session {
 
     /// Prompts that were piped in are worked off before the session ends.
     fn work_is_done(&self) -> Option<Reason> {
-        let done = self.ends_at_rest && !self.busy && at_rest(&self.team);
+        let done = self.ends_at_rest && !self.busy && at_rest(&self.team, &self.source);
         done.then_some(Reason::Done)
     }
 

@@ -10,11 +10,13 @@ mod watchdog;
 
 use super::args::LeadArgs;
 use super::assemble::{
-    LETTING_GO, Parts, assemble, block_on, broken, fresh_word, last_mail, let_go, open_mailbox,
-    redactor, start_log, take_name,
+    LETTING_GO, Parts, assemble, block_on, broken, fresh_word, keep_reserve, last_mail, let_go,
+    open_mailbox, redactor, start_log, take_name,
 };
 use super::context::{Context, flags, open_bus, permissions, rules, store_failure};
+use super::failpoints;
 use super::heed::Heed;
+use super::local;
 use super::out;
 use super::provider::{Life, provider_for};
 use crate::agent::event::{Event, Stop};
@@ -24,6 +26,7 @@ use crate::agent::{self, Agent, Events};
 use crate::bus::Bus;
 use crate::error::{Exit, Failure};
 use crate::llm::ModelError;
+use crate::os::failpoint::hit;
 use crate::os::program::{self, TeammateProgram};
 use crate::os::{SystemClock, descendants, limits};
 use crate::protocol::restart::Limits;
@@ -33,6 +36,7 @@ use crate::store::life::LifeError;
 use crate::store::{LifeRecord, Mailbox, TeamDir};
 use crate::supervise::takedown::Departure;
 use crate::supervise::{Mending, Plan, Supervisor};
+use crate::tasks::Tasks;
 use crate::tools::docket::Docket;
 use crate::tools::team::Ops;
 use crate::ui;
@@ -48,6 +52,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc;
+use watchdog::Source;
 
 /// Milliseconds of the first pause before a restart, for tests; a release build does not look.
 const FIRST_PAUSE: &str = "TEAM_FIRST_PAUSE_MS";
@@ -100,15 +105,21 @@ pub(super) fn run(context: &Context, args: &LeadArgs) -> Result<Exit, Failure> {
     let settings = context.settings(&flags(&args.model)?)?;
     let permissions = permissions(&settings)?;
     settings.ignored.iter().for_each(|ignored| out::complain(ignored));
-    let model = choose_model(context, &settings, args.print)?;
-    let fallback = model::resolve(&settings, &context.environment)?.is_none();
+    let mut named = model::resolve(&settings, &context.environment)?.map(|setting| setting.value);
+    if named.is_none() && !args.print {
+        named = local::offer(&settings)?;
+    }
+    let fallback = named.is_none();
+    let model = choose_model(named, args.print)?;
+    let credentials = Credentials::from_environment(&context.environment);
+    let (model, credentials) = local::find(model, credentials, &settings)?;
     let start = Start {
         prompt,
         output: args.print.then_some(args.output),
         settings,
         permissions,
         model,
-        credentials: Credentials::from_environment(&context.environment),
+        credentials,
         limits: RunLimits {
             timeout: args.timeout,
             max_turns: args.max_turns,
@@ -137,18 +148,16 @@ fn read_stdin() -> Result<String, Failure> {
 
 /// The model in force.
 pub(super) fn choose_model(
-    context: &Context,
-    settings: &Settings,
+    named: Option<ModelChoice>,
     headless: bool,
 ) -> Result<ModelChoice, Failure> {
-    let resolved = model::resolve(settings, &context.environment)?;
-    match resolved {
-        Some(setting) => Ok(setting.value),
+    match named {
+        Some(model) => Ok(model),
         None if headless => Err(Failure::new(
             Exit::NoModel,
             "no model is configured",
-            "there is no --model, TEAM_MODEL, `model` in settings, or ANTHROPIC_API_KEY",
-            "set ANTHROPIC_API_KEY, or add --model rehearsal to try the program without a model",
+            "there is no --model, TEAM_MODEL, `model` in settings, ANTHROPIC_API_KEY or OPENAI_API_KEY",
+            "set one of the keys, or add --model rehearsal to try the program without a model",
         )),
         None => Ok(ModelChoice::Rehearsal),
     }
@@ -189,6 +198,8 @@ fn describe(why: &LifeError, record: Option<&LifeRecord>) -> String {
 struct Seat {
     team: TeamDir,
     bus: Arc<Bus>,
+    tasks: Arc<Tasks>,
+    source: Source,
     supervisor: Rc<Supervisor>,
     docket: Rc<Docket>,
     agent: Agent,
@@ -238,13 +249,18 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     adopt_orphans();
     limits::raise_descriptors();
     keep_secrets(&start.credentials);
+    keep_reserve(team);
     let place = place::enter(&bus, &start, &incarnation, earlier).await?;
     super::assemble::ensure_inbox(team, &AgentName::user())?;
+    let tasks = Arc::new(Tasks::new(Arc::clone(&bus), Arc::new(SystemClock)));
+    let released = tasks.release_abandoned();
+    tracing::info!(?released, "looked for tasks of the dead");
     let conversation = place.conversation.as_deref().unwrap_or(&incarnation);
     let own = Life { incarnation: &incarnation, conversation };
-    let provider = provider_for(&start.model, &start.credentials, &me, own)?;
+    let provider = provider_for(&start.model, &start.credentials, &me, own, team)?;
     let supervisor = Supervisor::new(Plan {
         bus: Arc::clone(&bus),
+        tasks: Arc::clone(&tasks),
         clock: Rc::new(SystemClock),
         program: TeammateProgram::find().map_err(|why| {
             let hint = "install `team`, `lead` and `teammate` side by side";
@@ -258,7 +274,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         model: start.model.to_string(),
         permissions: RefCell::new(start.permissions.clone()),
         credentials: start.credentials.clone(),
-        environment: context.environment.passed_on(),
+        environment: failpoints::passed_on(&context.environment),
         marker: marker.clone(),
         incarnation: Box::new(fresh_word),
     });
@@ -286,11 +302,13 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         incarnation,
         marker,
         bus: Arc::clone(&bus),
+        tasks: Arc::clone(&tasks),
         mailbox,
         provider,
         rules,
         permissions: start.permissions.clone(),
         asks: whom_to_ask(start.output),
+        model: start.model.clone(),
         ops: Some(Ops { team: supervisor.ops(), docket: Rc::clone(&docket) }),
         usage: place.usage,
         secrets,
@@ -300,12 +318,15 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         }),
     };
     let agent = assemble(parts, &context.environment)?;
+    let source = if rules.auto_claim { Source::Tasks(Arc::clone(&tasks)) } else { Source::Mail };
     tracing::info!(model = %start.model, "lead started");
     supervisor.resume(&place.returning).await.map_err(store_failure)?;
     tokio::task::spawn_local(Rc::clone(&supervisor).keep_watch());
     let seat = Seat {
         team: team.clone(),
         bus,
+        tasks,
+        source,
         supervisor,
         docket,
         agent,
@@ -373,7 +394,9 @@ async fn close(supervisor: &Supervisor, ended: Ended, reason: Reason) -> Closed 
             ExitCause::TeamStopped
         }
     };
+    hit("lead.closing");
     let departures = supervisor.stop_all("the team is being stopped", cause).await;
+    hit("lead.alone");
     let last_mail = last_mail(&ended.mailbox).mail.into_iter().map(|mail| mail.message).collect();
     let_go(ended.mailbox, LETTING_GO).await;
     let why = broken(&ended.finished).map(ToOwned::to_owned);

@@ -3,9 +3,12 @@
 
 use super::{Reason, RunLimits};
 use crate::store::{Life, TeamDir, life, peek, roster};
+use crate::tasks::Tasks;
 use crate::wire::AgentName;
 use crate::wire::roster::{Roster, StartedBy, Status, UsageCount};
+use crate::wire::task::{TaskId, TaskStatus};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Watches the limits of one run.
 pub(super) struct Watchdog {
@@ -69,11 +72,40 @@ impl Watchdog {
     }
 }
 
-/// Nobody starts, works, waits or stops, and nobody alive has mail that was not acted on.
-pub(super) fn at_rest(team: &TeamDir) -> bool {
+/// Tasks that have failed.
+pub(super) fn failed_tasks(tasks: &Tasks) -> Vec<TaskId> {
+    let seen = tasks.look().inspect_err(|why| tracing::warn!(%why, "the tasks cannot be read"));
+    let board = seen.map(|seen| seen.board).unwrap_or_default();
+    board.values().filter(|task| task.status == TaskStatus::Failed).map(|task| task.id).collect()
+}
+
+/// Where work may still come from when nobody has any.
+pub(super) enum Source {
+    /// From nowhere.
+    Mail,
+    /// Idle teammates take tasks by themselves.
+    Tasks(Arc<Tasks>),
+}
+
+impl Source {
+    /// What cannot be looked at ends no run.
+    fn is_dry(&self) -> bool {
+        match self {
+            Self::Mail => true,
+            Self::Tasks(tasks) => !tasks.is_any_wanted().unwrap_or(true),
+        }
+    }
+}
+
+/// Nobody starts, works, waits or stops, nobody alive has mail that was not acted on, and nobody is
+/// about to take a task.
+pub(super) fn at_rest(team: &TeamDir, source: &Source) -> bool {
     let Ok(roster) = roster::read(team) else { return false };
     let lead_rests = roster.lead.as_ref().is_some_and(|lead| lead.status == Status::Idle);
-    lead_rests && !has_unread(team, &AgentName::lead()) && members_rest(team, &roster)
+    lead_rests
+        && !has_unread(team, &AgentName::lead())
+        && members_rest(team, &roster)
+        && source.is_dry()
 }
 
 /// What cannot be looked at counts as unread: a run never ends on a guess.

@@ -177,7 +177,9 @@ fn steps_of(said: &Said, agent: &Agent<'_>, scope: &mut Scope) -> Vec<Step> {
         }
         Said::Mail(message) => message,
     };
-    if agent.is_lead() || !matches!(message.from.as_str(), "lead" | "user") {
+    let is_handed = matches!(message.body, Body::TaskAssignment { .. }) && message.from == "system";
+    let is_ordered = is_handed || matches!(message.from.as_str(), "lead" | "user");
+    if agent.is_lead() || !is_ordered {
         return Vec::new();
     }
     scope.giver.clone_from(&message.from);
@@ -189,6 +191,8 @@ fn steps_of(said: &Said, agent: &Agent<'_>, scope: &mut Scope) -> Vec<Step> {
             steps.retain(|step| !matches!(step, Step::Unclear(_)));
             steps
         }
+        // What waits for other tasks is assigned again when it can begin.
+        Body::TaskAssignment { blocked_by, .. } if !blocked_by.is_empty() => Vec::new(),
         Body::TaskAssignment { task_id, subject, description, .. } => {
             let order = if description.trim().is_empty() { subject } else { description };
             steps_of_task(order, task_id, agent, scope)

@@ -152,6 +152,12 @@ fn a_task_is_carried_out_and_completed_when_it_is_understood() {
     let done = teammate("ann").play(&inbox_block(&[task("Run `date`")]));
     assert_eq!(done.calls.last(), Some(&call("complete_task", json!({"task_id": "3"}))));
     assert_eq!(teammate("ann").play(&inbox_block(&[task("Think hard")])).calls, []);
+    let mut taken = task("Run `date`");
+    taken["from"] = json!("system");
+    assert_eq!(teammate("ann").play(&inbox_block(&[taken.clone()])).calls, done.calls);
+    taken["blocked_by"] = json!(["2"]);
+    let waits = teammate("ann").play(&inbox_block(&[taken])).calls;
+    assert!(waits.iter().all(|call| call.0 == "idle"), "{waits:?}");
 }
 
 #[test]

@@ -144,7 +144,8 @@ fn bodies() -> impl Strategy<Value = Body> {
             task_id: "1".into(),
             subject: text.clone(),
             description: text,
-            assigned_by: "lead".into()
+            assigned_by: "lead".into(),
+            blocked_by: Vec::new(),
         }),
         any::<String>().prop_map(|exit| Body::TeammateTerminated {
             name: "bob".into(),

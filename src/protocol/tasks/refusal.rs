@@ -1,0 +1,156 @@
+//! Why a change of a task is refused, and what to do instead.
+
+use crate::wire::task::{Board, Task, TaskId, TaskStatus};
+
+/// Why a task stays as it is.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refusal {
+    /// There is no such task.
+    #[error("there is no task {id}; {}", listed(known))]
+    Unknown {
+        /// The id.
+        id: TaskId,
+        /// Those there are.
+        known: Vec<TaskId>,
+    },
+    /// It waits for others.
+    #[error("task {id} waits for {}", waited_for(by))]
+    Blocked {
+        /// The task.
+        id: TaskId,
+        /// What for, and how far that is; no status: it does not exist.
+        by: Vec<(TaskId, Option<TaskStatus>)>,
+    },
+    /// It is somebody else's.
+    #[error("task {id} is {owner}'s ({})", status.word())]
+    Taken {
+        /// The task.
+        id: TaskId,
+        /// Whose.
+        owner: String,
+        /// How far it has come.
+        status: TaskStatus,
+    },
+    /// It has ended.
+    #[error("task {id} is {} already{}", status.word(), by_whom(by.as_deref()))]
+    Over {
+        /// The task.
+        id: TaskId,
+        /// How.
+        status: TaskStatus,
+        /// By whom.
+        by: Option<String>,
+    },
+    /// Only its owner, its maker, the lead and the person may do that.
+    #[error("task {id} is not yours to change: it is {whose}")]
+    NotYours {
+        /// The task.
+        id: TaskId,
+        /// Whose.
+        whose: String,
+    },
+    /// Tasks would wait for each other.
+    #[error("task {id} would wait for itself: {}", chain(*id, way))]
+    Cycle {
+        /// The task.
+        id: TaskId,
+        /// From the new blocker back to the task.
+        way: Vec<TaskId>,
+    },
+    /// There is nothing to do.
+    #[error("a task needs a subject")]
+    NoSubject,
+    /// Too much text.
+    #[error("the {what} is too long: {count}, at most {most}")]
+    TooLong {
+        /// Which.
+        what: &'static str,
+        /// How long.
+        count: usize,
+        /// The limit.
+        most: usize,
+    },
+}
+
+/// Ids that a message lists.
+const LISTED: usize = 20;
+
+impl Refusal {
+    /// No task of that id.
+    pub(crate) fn unknown(board: &Board, id: TaskId) -> Self {
+        Self::Unknown { id, known: board.keys().copied().collect() }
+    }
+
+    pub(super) fn taken(task: &Task) -> Self {
+        let owner = task.owner.clone().unwrap_or_else(|| "somebody".into());
+        Self::Taken { id: task.id, owner, status: task.status }
+    }
+
+    pub(super) fn over(task: &Task) -> Self {
+        let by = task.history.last().map(|last| last.by.clone());
+        Self::Over { id: task.id, status: task.status, by }
+    }
+
+    pub(super) fn not_yours(task: &Task) -> Self {
+        let whose = match &task.owner {
+            Some(owner) => format!("{owner}'s"),
+            None => format!("nobody's yet, and was made by {}", task.created_by),
+        };
+        Self::NotYours { id: task.id, whose }
+    }
+
+    /// What to do now, for people and models alike.
+    pub(crate) fn hint(&self) -> String {
+        match self {
+            Self::Unknown { .. } => "look at the task list for its id".into(),
+            Self::Blocked { by, .. } if by.iter().all(|(_, status)| is_coming(*status)) => {
+                "take another task, or wait until those are completed".into()
+            }
+            Self::Blocked { .. } => {
+                "what failed, was cancelled or is gone will not be completed: reopen it, or change \
+                 what the task waits for (update_task with blocked_by)"
+                    .into()
+            }
+            Self::Taken { owner, .. } => {
+                format!("take another task, or ask {owner} or the lead to give it back")
+            }
+            Self::Over { status: TaskStatus::Completed, .. } => {
+                "for more work of that kind, make a new task".into()
+            }
+            Self::Over { .. } => "to have it done after all, set its status to pending".into(),
+            Self::NotYours { .. } => "ask its owner or the lead".into(),
+            Self::Cycle { .. } => "leave out one of those dependencies".into(),
+            Self::NoSubject => "say in one line what is to be done".into(),
+            Self::TooLong { .. } => "write the details to a file and name its path".into(),
+        }
+    }
+}
+
+fn is_coming(status: Option<TaskStatus>) -> bool {
+    matches!(status, Some(TaskStatus::Pending | TaskStatus::InProgress))
+}
+
+fn listed(known: &[TaskId]) -> String {
+    if known.is_empty() {
+        return "the task list is empty".into();
+    }
+    let some: Vec<String> = known.iter().take(LISTED).map(ToString::to_string).collect();
+    let more = if known.len() > LISTED { " and more" } else { "" };
+    format!("there are {}{more}", some.join(", "))
+}
+
+fn waited_for(by: &[(TaskId, Option<TaskStatus>)]) -> String {
+    let one = |(id, status): &(TaskId, Option<TaskStatus>)| {
+        format!("{id} ({})", status.map_or("which does not exist", TaskStatus::word))
+    };
+    by.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+fn by_whom(by: Option<&str>) -> String {
+    by.filter(|by| !by.is_empty()).map_or_else(String::new, |by| format!(" (by {by})"))
+}
+
+fn chain(id: TaskId, way: &[TaskId]) -> String {
+    let ids: Vec<String> = std::iter::once(&id).chain(way).map(ToString::to_string).collect();
+    ids.join(" waits for ")
+}

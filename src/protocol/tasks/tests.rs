@@ -1,0 +1,282 @@
+//! The rules by example, then driven at random against what must always hold.
+
+use super::*;
+use proptest::prelude::*;
+
+fn name(name: &str) -> AgentName {
+    match name {
+        "system" => AgentName::system(),
+        name => AgentName::mailbox(name).unwrap(),
+    }
+}
+
+fn actor(who: &str) -> Actor {
+    let life = (who != "user").then(|| format!("{who}-1"));
+    Actor { name: name(who), life, now: 1.0 }
+}
+
+fn id(number: u64) -> TaskId {
+    TaskId::parse(&number.to_string()).unwrap()
+}
+
+fn put(board: &mut Board, ruled: Ruling) {
+    if let Some(task) = ruled.unwrap() {
+        board.insert(task.id, task);
+    }
+}
+
+fn add(board: &mut Board, after: &[u64], by: &str) -> TaskId {
+    let next = board.keys().last().copied().unwrap_or_default().next();
+    let blocked_by = after.iter().copied().map(id).collect();
+    let new = NewTask { subject: format!("task {next}"), blocked_by, ..NewTask::default() };
+    let task = create(board, next, new, &actor(by)).unwrap();
+    board.insert(next, task);
+    next
+}
+
+fn assigned(board: &Board, task: TaskId, to: &str, by: &str) -> Ruling {
+    let owner = Some(NewOwner::Agent(name(to)));
+    update(board, task, Edit { owner, ..Edit::default() }, &actor(by))
+}
+
+fn deeds(task: &Task) -> Vec<&Deed> {
+    task.history.iter().map(|event| &event.what).collect()
+}
+
+#[test]
+fn one_gets_it_and_the_order_is_kept() {
+    let mut board = Board::new();
+    let (first, second) = (add(&mut board, &[], "lead"), add(&mut board, &[1], "lead"));
+    assert!(matches!(claim(&board, second, &actor("bob")), Err(Refusal::Blocked { .. })));
+    assert!(matches!(
+        end(&board, second, End::Completed, None, &actor("user")),
+        Err(Refusal::Blocked { .. })
+    ));
+    let claimed = claim(&board, first, &actor("alice"));
+    put(&mut board, claimed);
+    assert_eq!(claim(&board, first, &actor("alice")), Ok(None), "claiming again changes nothing");
+    assert!(matches!(claim(&board, first, &actor("bob")), Err(Refusal::Taken { .. })));
+    let by_bob = end(&board, first, End::Completed, None, &actor("bob"));
+    assert!(matches!(by_bob, Err(Refusal::NotYours { .. })));
+    assert_eq!(freed_by(&board, first), []);
+    let done = end(&board, first, End::Completed, None, &actor("alice"));
+    put(&mut board, done);
+    assert_eq!(end(&board, first, End::Completed, None, &actor("alice")), Ok(None));
+    assert!(matches!(
+        end(&board, first, End::Failed, None, &actor("alice")),
+        Err(Refusal::Over { .. })
+    ));
+    assert_eq!(freed_by(&board, first).len(), 1);
+    assert!(is_claimable(&board, &board[&second]));
+    assert_eq!(deeds(&board[&first]), [&Deed::Created, &Deed::Claimed, &Deed::Completed]);
+    let lost = reopen_of(&board, first, "lead");
+    assert!(matches!(lost, Err(Refusal::Over { .. })), "completed is for good");
+}
+
+fn reopen_of(board: &Board, task: TaskId, by: &str) -> Ruling {
+    let status = Some(TaskStatus::Pending);
+    update(board, task, Edit { status, ..Edit::default() }, &actor(by))
+}
+
+#[test]
+fn what_failed_blocks_until_it_is_reopened() {
+    let mut board = Board::new();
+    let (first, second) = (add(&mut board, &[], "user"), add(&mut board, &[1], "user"));
+    let failed = end(&board, first, End::Failed, Some("no disk".into()), &actor("alice"));
+    put(&mut board, failed);
+    assert_eq!(board[&first].history.last().unwrap().note.as_deref(), Some("no disk"));
+    let refused = claim(&board, second, &actor("bob")).unwrap_err();
+    assert!(refused.to_string().contains("1 (failed)") && refused.hint().contains("reopen"));
+    let reopened = reopen_of(&board, first, "user");
+    put(&mut board, reopened);
+    assert!(is_claimable(&board, &board[&first]));
+    board.remove(&first);
+    let refused = claim(&board, second, &actor("bob")).unwrap_err();
+    assert!(refused.to_string().contains("1 (which does not exist)"), "{refused}");
+}
+
+#[test]
+fn an_owner_is_set_by_whoever_may() {
+    let mut board = Board::new();
+    let task = add(&mut board, &[], "lead");
+    let given = assigned(&board, task, "alice", "bob");
+    put(&mut board, given);
+    assert!(matches!(claim(&board, task, &actor("bob")), Err(Refusal::Taken { .. })));
+    assert!(matches!(assigned(&board, task, "bob", "bob"), Err(Refusal::NotYours { .. })));
+    let begun = claim(&board, task, &actor("alice"));
+    put(&mut board, begun);
+    assert_eq!(board[&task].lease.as_deref(), Some("alice-1"));
+    let moved = assigned(&board, task, "bob", "lead");
+    put(&mut board, moved);
+    let now = &board[&task];
+    assert_eq!((now.status, now.owner.as_deref()), (TaskStatus::Pending, Some("bob")));
+    assert_eq!(now.lease, None);
+}
+
+#[test]
+fn a_lease_ends_with_the_life_it_was_given_to() {
+    let mut board = Board::new();
+    let task = add(&mut board, &[], "lead");
+    let life = |life: &str| OwnerLife::Of(life.into());
+    assert!(!is_abandoned(&board[&task], &OwnerLife::Over), "nobody works on it");
+    let begun = claim(&board, task, &actor("alice"));
+    put(&mut board, begun);
+    let held = &board[&task];
+    assert!(!is_abandoned(held, &life("alice-1")) && !is_abandoned(held, &OwnerLife::Untold));
+    assert!(is_abandoned(held, &life("alice-2")) && is_abandoned(held, &OwnerLife::Over));
+    let free = release(held, &actor("system"));
+    assert_eq!((free.status, &free.owner, &free.lease), (TaskStatus::Pending, &None, &None));
+    let last = free.history.last().unwrap();
+    assert_eq!(last.owner.as_deref(), Some("alice"));
+    assert_eq!(last.note.as_deref(), Some("alice is gone"));
+    board.insert(task, free);
+    let persons = claim(&board, task, &actor("user"));
+    put(&mut board, persons);
+    assert!(!is_abandoned(&board[&task], &OwnerLife::Over), "the person needs no lease");
+}
+
+#[test]
+fn a_cycle_is_named() {
+    let mut board = Board::new();
+    for after in [vec![], vec![1], vec![2], vec![2, 3]] {
+        add(&mut board, &after, "lead");
+    }
+    let wait = |task, after: &[u64]| {
+        let blocked_by = Some(after.iter().copied().map(id).collect());
+        update(&board, id(task), Edit { blocked_by, ..Edit::default() }, &actor("lead"))
+    };
+    let refused = wait(1, &[4]).unwrap_err().to_string();
+    assert!(refused.starts_with("task 1 would wait for itself: 1 waits for 4 waits for "));
+    assert!(refused.ends_with(" waits for 1"), "{refused}");
+    assert!(matches!(wait(2, &[2]), Err(Refusal::Cycle { .. })));
+    assert!(matches!(wait(2, &[9]), Err(Refusal::Unknown { .. })));
+    assert_eq!(wait(4, &[3, 1, 3]).unwrap().unwrap().blocked_by, [id(1), id(3)]);
+    let own = NewTask { subject: "x".into(), blocked_by: vec![id(5)], ..NewTask::default() };
+    assert!(matches!(create(&board, id(5), own, &actor("lead")), Err(Refusal::Cycle { .. })));
+}
+
+#[test]
+fn the_next_task_is_ones_own_or_suits_the_role() {
+    let mut board = Board::new();
+    let task = add(&mut board, &[], "lead");
+    let tester = Edit { role: Some(" Tester ".into()), ..Edit::default() };
+    let tester = update(&board, task, tester, &actor("lead"));
+    put(&mut board, tester);
+    assert_eq!(next_for(&board, &name("alice"), "coder"), None);
+    assert_eq!(next_for(&board, &name("alice"), "tester"), Some(task));
+    let (second, third) = (add(&mut board, &[], "lead"), add(&mut board, &[], "lead"));
+    assert_eq!(next_for(&board, &name("alice"), "coder"), Some(second));
+    let given = assigned(&board, third, "alice", "lead");
+    put(&mut board, given);
+    assert_eq!(next_for(&board, &name("alice"), "coder"), Some(third));
+    assert_eq!(next_for(&board, &name("bob"), "coder"), Some(second));
+}
+
+#[test]
+fn words_have_limits() {
+    let new = |subject: &str, description: String| {
+        let new = NewTask { subject: subject.into(), description, ..NewTask::default() };
+        create(&Board::new(), id(1), new, &actor("lead"))
+    };
+    assert_eq!(new("  a\n b ", String::new()).unwrap().subject, "a b");
+    assert_eq!(new(" \n", String::new()), Err(Refusal::NoSubject));
+    assert!(matches!(new(&"x".repeat(201), String::new()), Err(Refusal::TooLong { .. })));
+    assert!(matches!(new("x", "y".repeat(65_537)), Err(Refusal::TooLong { .. })));
+}
+
+#[derive(Debug, Clone)]
+enum Try {
+    Add(Vec<u64>),
+    Claim(u64),
+    End(u64, End),
+    Assign(u64, Option<&'static str>),
+    Wait(u64, Vec<u64>),
+    Reopen(u64),
+    Die,
+}
+
+fn tries() -> impl Strategy<Value = Try> {
+    let task = 1..8_u64;
+    let tasks = proptest::collection::vec(1..8_u64, 0..3);
+    let ends = prop_oneof![Just(End::Completed), Just(End::Failed), Just(End::Cancelled)];
+    let owners = prop_oneof![Just(None), Just(Some("alice")), Just(Some("bob"))];
+    prop_oneof![
+        tasks.clone().prop_map(Try::Add),
+        task.clone().prop_map(Try::Claim),
+        (task.clone(), ends).prop_map(|(task, how)| Try::End(task, how)),
+        (task.clone(), owners).prop_map(|(task, to)| Try::Assign(task, to)),
+        (task.clone(), tasks).prop_map(|(task, after)| Try::Wait(task, after)),
+        task.prop_map(Try::Reopen),
+        Just(Try::Die),
+    ]
+}
+
+fn attempt(board: &Board, what: Try, by: &Actor) -> Vec<Open<Task>> {
+    let edit = |task, edit| update(board, id(task), edit, by);
+    let ruled = match what {
+        Try::Add(after) => {
+            let next = board.keys().last().copied().unwrap_or_default().next();
+            let blocked_by = after.into_iter().map(id).collect();
+            let new = NewTask { subject: "x".into(), blocked_by, ..NewTask::default() };
+            create(board, next, new, by).map(Some)
+        }
+        Try::Claim(task) => claim(board, id(task), by),
+        Try::End(task, how) => end(board, id(task), how, None, by),
+        Try::Assign(task, to) => {
+            let to = to.map_or(NewOwner::Nobody, |to| NewOwner::Agent(name(to)));
+            edit(task, Edit { owner: Some(to), ..Edit::default() })
+        }
+        Try::Wait(task, after) => {
+            let after = Some(after.into_iter().map(id).collect());
+            edit(task, Edit { blocked_by: after, ..Edit::default() })
+        }
+        Try::Reopen(task) => {
+            edit(task, Edit { status: Some(TaskStatus::Pending), ..Edit::default() })
+        }
+        Try::Die => {
+            let its = board.values().filter(|task| by.owns(task));
+            let its = its.filter(|task| is_abandoned(task, &OwnerLife::Over));
+            return its.map(|task| release(task, &actor("system"))).collect();
+        }
+    };
+    ruled.ok().flatten().into_iter().collect()
+}
+
+proptest! {
+    /// Whatever is tried by whomever: no cycles, nothing worked on or done before what it waits for,
+    /// nothing done twice, histories only grow, and the owner is who claimed.
+    #[test]
+    fn the_board_stays_sound(
+        steps in proptest::collection::vec(
+            (prop_oneof![Just("alice"), Just("bob"), Just("lead"), Just("user")], tries()),
+            1..80,
+        ),
+    ) {
+        let mut board = Board::new();
+        for (who, what) in steps {
+            for task in attempt(&board, what.clone(), &actor(who)) {
+                if let Some(before) = board.get(&task.id) {
+                    prop_assert!(task.history.starts_with(&before.history), "{what:?}");
+                    prop_assert!(task.history.len() > before.history.len(), "{what:?}");
+                    prop_assert!(before.status != TaskStatus::Completed, "{what:?}");
+                }
+                board.insert(task.id, task);
+            }
+            for task in board.values() {
+                let worked_on = matches!(task.status, TaskStatus::InProgress | TaskStatus::Completed);
+                prop_assert!(!worked_on || blockers(&board, task).is_empty(), "{what:?}: {task:?}");
+                for first in &task.blocked_by {
+                    prop_assert!(way(&board, *first, task.id).is_none(), "{what:?}: {task:?}");
+                }
+                let done = task.history.iter().filter(|event| event.what == Deed::Completed);
+                prop_assert!(done.count() <= 1);
+                if task.status == TaskStatus::InProgress {
+                    let claimed = task.history.iter().rev().find(|e| e.what == Deed::Claimed);
+                    prop_assert_eq!(task.owner.as_ref(), claimed.map(|event| &event.by));
+                } else {
+                    prop_assert_eq!(&task.lease, &None);
+                }
+            }
+        }
+    }
+}

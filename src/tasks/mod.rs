@@ -1,0 +1,383 @@
+//! The shared task list at work: the rules of `protocol::tasks` on the files of `store::tasks`, with the
+//! lives of owners looked at and whoever is concerned told by mail.
+//!
+//! *Invariant:* whoever looks at the list repairs it first: tasks of owners that died are pending again.
+//! It knows no model, tool or process.
+
+mod error;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use error::TaskError;
+
+use crate::bus::{Bus, Outgoing};
+use crate::protocol::tasks::{
+    Actor, Edit, End, NewOwner, NewTask, OwnerLife, Refusal, blockers, claim, create, end,
+    freed_by, is_abandoned, next_for, release, update,
+};
+use crate::store::tasks::{Problem, TaskList};
+use crate::store::{Life, SharedClock, StoreError, TeamDir, life, roster};
+use crate::wire::message::Body;
+use crate::wire::roster::Status;
+use crate::wire::task::{Board, Task, TaskId, TaskStatus};
+use crate::wire::{AgentName, Open};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The team's task list, for those who work with it.
+pub(crate) struct Tasks {
+    bus: Arc<Bus>,
+    clock: SharedClock,
+    list: Mutex<TaskList>,
+}
+
+/// The list as it is.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    /// All tasks.
+    pub(crate) board: Board,
+    /// Files that are none.
+    pub(crate) problems: Vec<Problem>,
+}
+
+/// A task after a change, and what follows from it.
+#[derive(Debug)]
+pub(crate) struct Changed {
+    /// The task.
+    pub(crate) task: Open<Task>,
+    /// Tasks that can begin now because of it.
+    pub(crate) ready: Vec<Open<Task>>,
+    /// Who should have been told and was not, and why.
+    pub(crate) untold: Vec<String>,
+}
+
+impl Tasks {
+    /// The list of the team whose mail `bus` carries.
+    pub(crate) fn new(bus: Arc<Bus>, clock: SharedClock) -> Self {
+        let list = Mutex::new(TaskList::of(bus.dir(), bus.fsync()));
+        Self { bus, clock, list }
+    }
+
+    /// The team.
+    pub(crate) fn dir(&self) -> &TeamDir {
+        self.bus.dir()
+    }
+
+    /// The list as it is now.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub(crate) fn look(&self) -> Result<Seen, TaskError> {
+        let mut list = self.list();
+        list.look()?;
+        if self.is_any_abandoned(&list) {
+            self.repair(&mut list)?;
+        }
+        let (board, problems) = (list.board().clone(), list.problems().to_vec());
+        Ok(Seen { board, problems })
+    }
+
+    /// One task.
+    ///
+    /// # Errors
+    /// There is none of that id, or the folder cannot be read.
+    pub(crate) fn get(&self, id: TaskId) -> Result<(Open<Task>, Seen), TaskError> {
+        let seen = self.look()?;
+        let task = seen.board.get(&id).cloned();
+        Ok((task.ok_or_else(|| Refusal::unknown(&seen.board, id))?, seen))
+    }
+
+    /// Makes a task. The same tool call makes it once.
+    ///
+    /// # Errors
+    /// The rules refuse, its owner cannot be written to, or it could not be stored.
+    pub(crate) fn create(&self, new: &NewTask, by: &AgentName) -> Result<Changed, TaskError> {
+        if let Some(owner) = &new.owner {
+            self.check_owner(owner, by)?;
+        }
+        let changed = self.change(by, |board, next, by| {
+            let made = |task: &&Open<Task>| new.origin.is_some() && task.origin == new.origin;
+            match board.values().find(made) {
+                Some(task) => Ok((task.id, None)),
+                None => Ok((next, Some(create(board, next, new.clone(), by)?))),
+            }
+        })?;
+        Ok(self.tell_owner(changed, by))
+    }
+
+    /// `who` begins to work on a task.
+    ///
+    /// # Errors
+    /// The rules refuse, `who` does not live, or it could not be stored.
+    pub(crate) fn claim(&self, id: TaskId, who: &AgentName) -> Result<Changed, TaskError> {
+        self.check_life(who)?;
+        self.change(who, |board, _, by| Ok((id, claim(board, id, by)?)))
+    }
+
+    /// A task ends.
+    ///
+    /// # Errors
+    /// The rules refuse, or it could not be stored.
+    pub(crate) fn end(
+        &self,
+        id: TaskId,
+        how: End,
+        why: Option<String>,
+        by: &AgentName,
+    ) -> Result<Changed, TaskError> {
+        let rule = |board: &Board, actor: &Actor| end(board, id, how, why, actor);
+        let changed = self.change(by, |board, _, by| Ok((id, rule(board, by)?)))?;
+        Ok(self.tell_of_freed(changed, by))
+    }
+
+    /// Changes a task.
+    ///
+    /// # Errors
+    /// The rules refuse, its new owner cannot be written to, or it could not be stored.
+    pub(crate) fn update(
+        &self,
+        id: TaskId,
+        edit: Edit,
+        by: &AgentName,
+    ) -> Result<Changed, TaskError> {
+        if let Some(NewOwner::Agent(owner)) = &edit.owner {
+            self.check_owner(owner, by)?;
+        }
+        let assigns = edit.owner.is_some();
+        let changed = self.change(by, |board, _, by| Ok((id, update(board, id, edit, by)?)))?;
+        let changed = if assigns { self.tell_owner(changed, by) } else { changed };
+        Ok(self.tell_of_freed(changed, by))
+    }
+
+    /// The task that a member would take next by itself.
+    ///
+    /// # Errors
+    /// The list or the roster cannot be read.
+    pub(crate) fn next_for(&self, name: &AgentName) -> Result<Option<TaskId>, TaskError> {
+        let role = self.role_of(name)?;
+        Ok(next_for(&self.look()?.board, name, &role))
+    }
+
+    /// A member takes its next task: claimed, and handed to it as mail. Nothing when there is none.
+    ///
+    /// # Errors
+    /// It could not be claimed, or not be handed over; then it is given back.
+    pub(crate) fn take_next(&self, name: &AgentName) -> Result<Option<Open<Task>>, TaskError> {
+        let role = self.role_of(name)?;
+        self.check_life(name)?;
+        let taken = self.change(name, |board, _, by| {
+            let id = next_for(board, name, &role).ok_or(TaskError::NothingToDo)?;
+            Ok((id, claim(board, id, by)?))
+        });
+        let task = match taken {
+            Err(TaskError::NothingToDo) => return Ok(None),
+            taken => taken?.task,
+        };
+        let board = self.list().board().clone();
+        if let Err(why) = self.mail(&task, &board, &AgentName::system(), name) {
+            let note = Some(format!("it could not be handed to {name}: {why}"));
+            let status = Some(TaskStatus::Pending);
+            self.update(task.id, Edit { status, note, ..Edit::default() }, name)?;
+            return Err(why);
+        }
+        Ok(Some(task))
+    }
+
+    /// Tasks that some idle member would take by itself.
+    ///
+    /// # Errors
+    /// The list, the roster or a life lock cannot be read.
+    pub(crate) fn is_any_wanted(&self) -> Result<bool, TaskError> {
+        let roster = roster::read(self.dir())?;
+        let board = self.look()?.board;
+        for member in &roster.members {
+            let Ok(name) = AgentName::member(&member.name) else { continue };
+            let is_idle = member.status == Status::Idle
+                && life::probe(self.dir(), &name).map_err(StoreError::from)?.is_alive();
+            if is_idle && next_for(&board, &name, &member.role).is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Makes tasks of dead owners pending again, and gives them as they were.
+    ///
+    /// # Errors
+    /// They could not be stored; the next look tries again.
+    pub(crate) fn release_abandoned(&self) -> Result<Vec<Open<Task>>, TaskError> {
+        let mut list = self.list();
+        list.look()?;
+        if !self.is_any_abandoned(&list) {
+            return Ok(Vec::new());
+        }
+        Ok(self.repair(&mut list)?)
+    }
+
+    fn is_any_abandoned(&self, list: &TaskList) -> bool {
+        !self.abandoned(list.board(), &self.actor(&AgentName::system())).is_empty()
+    }
+
+    /// Gives what was released as it was before.
+    fn repair(&self, list: &mut TaskList) -> Result<Vec<Open<Task>>, StoreError> {
+        list.change(|board, _| {
+            let released = self.abandoned(board, &self.actor(&AgentName::system()));
+            let before = released.iter().filter_map(|task| board.get(&task.id)).cloned().collect();
+            (released, before)
+        })
+    }
+
+    /// A change of one task, on a list that was repaired under the same lock.
+    fn change(
+        &self,
+        by: &AgentName,
+        rule: impl FnOnce(&Board, TaskId, &Actor) -> Result<(TaskId, Option<Open<Task>>), TaskError>,
+    ) -> Result<Changed, TaskError> {
+        let mut list = self.list();
+        let ruled = list.change(|board, next| {
+            // Asked under the lock: times in histories follow the order of what happened.
+            let (actor, repairer) = (self.actor(by), self.actor(&AgentName::system()));
+            let released = self.abandoned(board, &repairer);
+            let repaired = (!released.is_empty()).then(|| overlay(board, &released));
+            let seen = repaired.as_ref().unwrap_or(board);
+            let ruled = rule(seen, next, &actor).and_then(|(id, ruled)| {
+                let task = ruled.clone().or_else(|| seen.get(&id).cloned());
+                Ok((task.ok_or_else(|| Refusal::unknown(seen, id))?, ruled))
+            });
+            let changed = ruled.as_ref().ok().and_then(|(_, ruled)| ruled.clone());
+            let mut stored = released;
+            stored.retain(|task| changed.as_ref().is_none_or(|changed| changed.id != task.id));
+            stored.extend(changed);
+            (stored, ruled.map(|(task, _)| task))
+        })?;
+        let task = ruled?;
+        Ok(Changed { task, ready: Vec::new(), untold: Vec::new() })
+    }
+
+    /// Tasks whose owner's life is over, as they are from now on.
+    fn abandoned(&self, board: &Board, repairer: &Actor) -> Vec<Open<Task>> {
+        let mut lives: BTreeMap<&str, OwnerLife> = BTreeMap::new();
+        let mut found = Vec::new();
+        for task in board.values() {
+            let owner = task.owner.as_deref().unwrap_or_default();
+            // Most tasks are not being worked on: nobody's life is asked for then.
+            if !is_abandoned(task, &OwnerLife::Over) {
+                continue;
+            }
+            let life = lives.entry(owner).or_insert_with(|| self.life_of(owner));
+            if is_abandoned(task, life) {
+                found.push(release(task, repairer));
+            }
+        }
+        found
+    }
+
+    fn life_of(&self, name: &str) -> OwnerLife {
+        let Ok(name) = AgentName::mailbox(name) else { return OwnerLife::Over };
+        match life::probe(self.dir(), &name) {
+            Ok(Life::Dead) => OwnerLife::Over,
+            Ok(Life::Alive(Some(record))) => OwnerLife::Of(record.incarnation),
+            Ok(Life::Alive(None)) | Err(_) => OwnerLife::Untold,
+        }
+    }
+
+    fn actor(&self, name: &AgentName) -> Actor {
+        let life = match self.life_of(name.as_str()) {
+            OwnerLife::Of(life) if !name.is_user() => Some(life),
+            OwnerLife::Of(_) | OwnerLife::Over | OwnerLife::Untold => None,
+        };
+        Actor { name: name.clone(), life, now: self.clock.now() }
+    }
+
+    /// A claim is a lease: whoever takes one must live.
+    fn check_life(&self, who: &AgentName) -> Result<(), TaskError> {
+        let is_fine = who.is_user() || matches!(self.life_of(who.as_str()), OwnerLife::Of(_));
+        if is_fine { Ok(()) } else { Err(TaskError::NotRunning(who.clone())) }
+    }
+
+    /// An owner must be somebody who can be told.
+    fn check_owner(&self, owner: &AgentName, by: &AgentName) -> Result<(), TaskError> {
+        let reachable = self.bus.reachable()?;
+        if owner == by || reachable.contains(owner) {
+            return Ok(());
+        }
+        Err(TaskError::NoSuchOwner { owner: owner.clone(), reachable })
+    }
+
+    fn role_of(&self, name: &AgentName) -> Result<String, TaskError> {
+        let roster = roster::read(self.dir())?;
+        Ok(roster.member(name.as_str()).map(|member| member.role.clone()).unwrap_or_default())
+    }
+
+    fn tell_owner(&self, mut changed: Changed, by: &AgentName) -> Changed {
+        let owner = changed.task.owner.as_deref().map(AgentName::mailbox).and_then(Result::ok);
+        if let Some(owner) = owner.filter(|owner| owner != by) {
+            let board = self.list().board().clone();
+            if let Err(why) = self.mail(&changed.task, &board, by, &owner) {
+                changed.untold.push(format!("{owner}: {why}"));
+            }
+        }
+        changed
+    }
+
+    /// After a completion: owners of tasks that can begin now are told. Telling again changes nothing.
+    fn tell_of_freed(&self, mut changed: Changed, by: &AgentName) -> Changed {
+        if changed.task.status != TaskStatus::Completed {
+            return changed;
+        }
+        let board = self.list().board().clone();
+        changed.ready = freed_by(&board, changed.task.id);
+        for task in &changed.ready {
+            let owner = task.owner.as_deref().map(AgentName::mailbox).and_then(Result::ok);
+            if let Some(owner) = owner.filter(|owner| owner != by)
+                && let Err(why) = self.mail(task, &board, by, &owner)
+            {
+                changed.untold.push(format!("{owner} (task {}): {why}", task.id));
+            }
+        }
+        changed
+    }
+
+    /// Tells the owner that a task is its own, and whether it can begin. The id says what is told: the
+    /// same news do not arrive twice.
+    fn mail(
+        &self,
+        task: &Task,
+        board: &Board,
+        by: &AgentName,
+        to: &AgentName,
+    ) -> Result<(), TaskError> {
+        let open: Vec<String> =
+            blockers(board, task).iter().map(|(id, _)| id.to_string()).collect();
+        let content = match (open.is_empty(), by.as_str()) {
+            (true, "system") => "You have taken this task from the list; it is claimed for you.",
+            (true, _) => "This task is yours and can begin.",
+            (false, _) => "This task is yours; wait until you are told that it can begin.",
+        };
+        let body = Body::TaskAssignment {
+            task_id: task.id.to_string(),
+            subject: task.subject.clone(),
+            description: task.description.clone(),
+            assigned_by: if by.as_str() == "system" { &task.created_by } else { by.as_str() }
+                .into(),
+            blocked_by: open.clone(),
+        };
+        let events = task.history.len();
+        let waits = open.len();
+        let id = Some(format!("{by}:task-{}-{events}-{waits}", task.id));
+        let outgoing = Outgoing { id, ..Outgoing::of(body, content) };
+        self.bus.send(by, to.as_str(), outgoing)?;
+        Ok(())
+    }
+
+    /// A panic elsewhere leaves a cache behind, which the next look renews.
+    fn list(&self) -> MutexGuard<'_, TaskList> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn overlay(board: &Board, changed: &[Open<Task>]) -> Board {
+    let mut seen = board.clone();
+    seen.extend(changed.iter().map(|task| (task.id, task.clone())));
+    seen
+}

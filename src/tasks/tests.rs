@@ -1,0 +1,113 @@
+//! The list in one process: what is made once, who is told, what is given back.
+
+use super::*;
+use crate::bus::Limits;
+use crate::store::{Fsync, LifeLock, LifeRecord, SystemClock, peek};
+use crate::wire::roster::Roster;
+
+struct Team {
+    _folder: tempfile::TempDir,
+    tasks: Tasks,
+}
+
+fn name(name: &str) -> AgentName {
+    AgentName::mailbox(name).unwrap()
+}
+
+fn team() -> Team {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
+    let limits = Limits { fsync: Fsync::Never, ..Limits::default() };
+    let clock: SharedClock = Arc::new(SystemClock);
+    let tasks = Tasks::new(Arc::new(Bus::new(dir, limits, Arc::clone(&clock))), clock);
+    Team { _folder: folder, tasks }
+}
+
+impl Team {
+    /// A member that lives until the lock is dropped.
+    fn member(&self, who: &str, role: &str) -> LifeLock {
+        let (dir, member) = (self.tasks.dir(), name(who));
+        let entry = |roster: &mut Roster| {
+            let entry = roster.enter(who, 0.0);
+            (entry.status, entry.role) = (Status::Idle, role.into());
+        };
+        roster::update(dir, Fsync::Never, |roster| entry(roster)).unwrap();
+        let record =
+            LifeRecord { incarnation: format!("{who}-1"), ..LifeRecord::of_this_process() };
+        LifeLock::take(dir, &member, record).unwrap()
+    }
+
+    fn add(&self, new: NewTask) -> Changed {
+        self.tasks.create(&NewTask { subject: "x".into(), ..new }, &AgentName::lead()).unwrap()
+    }
+
+    fn told(&self, who: &str) -> Vec<(String, Vec<String>)> {
+        let waiting = peek::waiting(self.tasks.dir(), &name(who)).unwrap().into_iter();
+        let bodies = waiting.filter_map(|waiting| Some(waiting.message?.body));
+        let tasks = bodies.filter_map(|body| {
+            let Body::TaskAssignment { task_id, blocked_by, .. } = body else { return None };
+            Some((task_id, blocked_by))
+        });
+        tasks.collect()
+    }
+}
+
+#[test]
+fn a_call_that_is_repeated_makes_one_task() {
+    let team = team();
+    let once = || team.add(NewTask { origin: Some("lead:t1".into()), ..NewTask::default() });
+    assert_eq!(once().task.id, once().task.id);
+    let other = team.add(NewTask { origin: Some("lead:t2".into()), ..NewTask::default() });
+    assert_ne!(once().task.id, other.task.id);
+    assert_eq!(team.tasks.look().unwrap().board.len(), 2);
+}
+
+#[test]
+fn owners_are_told_what_is_theirs_and_when_it_can_begin() {
+    let team = team();
+    let _alice = team.member("alice", "coder");
+    let first = team.add(NewTask::default()).task.id;
+    let owner = Some(name("alice"));
+    let blocked_by = vec![first];
+    let second = team.add(NewTask { blocked_by, owner, ..NewTask::default() }).task.id;
+    assert_eq!(team.told("alice"), [(second.to_string(), vec![first.to_string()])]);
+    let done = team.tasks.end(first, End::Completed, None, &AgentName::user()).unwrap();
+    assert_eq!(done.ready.iter().map(|task| task.id).collect::<Vec<_>>(), [second]);
+    assert!(done.untold.is_empty());
+    assert_eq!(team.told("alice").last(), Some(&(second.to_string(), Vec::new())));
+    team.tasks.claim(second, &name("alice")).unwrap();
+    assert_eq!(team.told("alice").len(), 2, "nobody is told what it did itself");
+}
+
+#[test]
+fn what_is_taken_is_claimed_and_comes_as_mail() {
+    let team = team();
+    let alice = team.member("alice", "coder");
+    assert!(!team.tasks.is_any_wanted().unwrap());
+    assert!(team.tasks.take_next(&name("alice")).unwrap().is_none());
+    team.add(NewTask { role: Some("tester".into()), ..NewTask::default() });
+    assert!(!team.tasks.is_any_wanted().unwrap(), "nobody here is a tester");
+    let id = team.add(NewTask::default()).task.id;
+    assert!(team.tasks.is_any_wanted().unwrap());
+    let taken = team.tasks.take_next(&name("alice")).unwrap().unwrap();
+    assert_eq!((taken.id, taken.lease.as_deref()), (id, Some("alice-1")));
+    assert_eq!(team.told("alice"), [(id.to_string(), Vec::new())]);
+    assert!(team.tasks.release_abandoned().unwrap().is_empty());
+    drop(alice);
+    let released = team.tasks.release_abandoned().unwrap();
+    assert_eq!(released.first().and_then(|task| task.owner.as_deref()), Some("alice"));
+    assert!(matches!(team.tasks.claim(id, &name("alice")), Err(TaskError::NotRunning(_))));
+}
+
+#[test]
+fn a_task_that_cannot_be_handed_over_is_given_back() {
+    let team = team();
+    let _alice = team.member("alice", "coder");
+    let id = team.add(NewTask::default()).task.id;
+    std::fs::create_dir(team.tasks.dir().inbox(&name("alice"))).unwrap();
+    assert!(team.tasks.take_next(&name("alice")).is_err());
+    let task = team.tasks.get(id).unwrap().0;
+    assert_eq!((task.status, &task.owner), (TaskStatus::Pending, &None));
+    let note = task.history.last().unwrap().note.clone().unwrap();
+    assert!(note.contains("could not be handed to alice"), "{note}");
+}
