@@ -28,6 +28,8 @@ mod supervise;
 mod tasks;
 mod tools;
 mod ui;
+mod view;
+mod web;
 pub mod wire;
 
 /// Becomes the guard of a shell command when this process was started as one; every binary calls this

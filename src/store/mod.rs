@@ -57,6 +57,8 @@ pub mod peek;
 pub mod roster;
 mod seen;
 pub mod selftest;
+pub(crate) mod sight;
+pub(crate) mod stirs;
 pub mod tail;
 pub mod tasks;
 mod teamdir;
