@@ -4,6 +4,7 @@
 #![cfg(test)]
 
 mod bad_files;
+mod browser;
 mod bus;
 mod by_hand;
 mod cast;
