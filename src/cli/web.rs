@@ -4,6 +4,7 @@ use super::args::WebArgs;
 use super::assemble::block_on;
 use super::context::Context;
 use super::heed::Heed;
+use super::requests::{self, Answer};
 use super::{out, send, stop};
 use crate::bus::Bus;
 use crate::error::{Exit, Failure};
@@ -11,6 +12,7 @@ use crate::os::signals::SignalEvent;
 use crate::protocol::ladder::Haste;
 use crate::web::{Control, Hub, Order, Outcome, Site};
 use crate::wire::AgentName;
+use crate::wire::message::Scope;
 use crate::wire::roster::ExitCause;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -61,6 +63,8 @@ impl Control for Steering {
             let done = match order {
                 Order::Send { to, text } => deliver(bus, to, text).await,
                 Order::Stop { name } => end(bus, &name).await,
+                Order::Approve { id } => answer(&bus, &id, Answer::Approve(Scope::Once)).await,
+                Order::Deny { id } => answer(&bus, &id, Answer::Deny).await,
             };
             match done {
                 Ok(said) => Outcome::Done { said },
@@ -85,4 +89,8 @@ async fn end(bus: Arc<Bus>, name: &str) -> Result<String, Failure> {
     let departures = stop::end_members(bus, ExitCause::Stopped, Haste::Polite, names).await;
     let lines: Vec<String> = departures.iter().map(stop::told).collect();
     Ok(lines.join("\n"))
+}
+
+async fn answer(bus: &Bus, id: &str, answer: Answer) -> Result<String, Failure> {
+    requests::decide(bus, id, answer, None).await.map(str::to_owned)
 }

@@ -1,6 +1,6 @@
 //! Looking again and again: each look gives what has changed since the last one.
 
-use super::{Change, Letter, Spent, Stage, seats};
+use super::{Asked, Change, Letter, Spent, Stage, seats};
 use crate::os::file::{Access, open};
 use crate::store::roster::Cached;
 use crate::store::sight::{Place, Sight, Sighting};
@@ -29,7 +29,7 @@ pub(crate) struct Feed {
     tasks: TaskList,
     conversations: BTreeMap<AgentName, Conversation>,
     /// What waits for an answer, by request id.
-    requests: BTreeMap<String, Letter>,
+    requests: BTreeMap<String, Asked>,
     /// What was told last of that which is told whole.
     told: Vec<Change>,
 }
@@ -68,9 +68,6 @@ impl Feed {
         let mut spent = Vec::new();
         for name in &names {
             self.listen(name, &mut mail, &mut spent)?;
-        }
-        for letter in &mail {
-            self.note_request(letter);
         }
         self.tasks.look()?;
         let requests = self.requests.values().cloned().collect();
@@ -119,25 +116,27 @@ impl Feed {
                     let input = usage.total().saturating_sub(output);
                     spent.push(Spent { at, name: name.as_str().into(), input, output });
                 }
+                Entry::Request { question, decider, deadline } => {
+                    let from = name.as_str().to_owned();
+                    let id = question.request_id.clone();
+                    self.requests.insert(id, Asked { from, decider, deadline, question });
+                }
+                Entry::Decision(decision) => {
+                    self.requests.remove(&decision.request_id);
+                }
+                Entry::ToolResult { tool_use_id, .. } => {
+                    self.requests.retain(|_, asked| asked.question.tool_use_id != tool_use_id);
+                }
                 Entry::Session { .. }
                 | Entry::User { .. }
                 | Entry::ToolStart { .. }
-                | Entry::ToolResult { .. }
                 | Entry::Note { .. }
+                | Entry::Compacted { .. }
                 | Entry::TurnEnd { .. }
                 | Entry::Unknown => {}
             }
         }
         Ok(())
-    }
-
-    fn note_request(&mut self, letter: &Letter) {
-        let Some(id) = &letter.request_id else { return };
-        if letter.asks() && letter.stage < Stage::Answered {
-            self.requests.insert(id.clone(), letter.clone());
-        } else if letter.answers() {
-            self.requests.remove(id);
-        }
     }
 
     fn config_text(&self) -> String {
@@ -170,7 +169,6 @@ fn sent_by(name: &AgentName, block: &Block, at: f64) -> Option<Letter> {
         to: field("to")?,
         content: field("content").unwrap_or_default(),
         timestamp: Some(at),
-        request_id: None,
         stage: Stage::Sent,
     })
 }
@@ -179,6 +177,7 @@ fn sent_by(name: &AgentName, block: &Block, at: f64) -> Option<Letter> {
 mod tests {
     use super::*;
     use crate::wire::message::Outcome;
+    use crate::wire::permission::{self, About, Decision, Question};
     use serde_json::json;
     use std::fs::OpenOptions;
     use std::io::Write;
@@ -265,13 +264,20 @@ mod tests {
             })
         };
         assert_eq!(open(&feed.look().unwrap()), Some(0));
-        let ask = json!({"type":"permission_request","from":"alice","id":"alice:1","request_id":"r",
-            "tool":"bash","input":{},"description":"run cargo test"});
-        append(&dir.inbox(&AgentName::lead()), &format!("{ask}\n"));
+        let question = Question {
+            request_id: "alice:t1".into(),
+            about: About::Permission,
+            tool_use_id: "t1".into(),
+            tool: "bash".into(),
+            input: json!({"command": "ls"}),
+            description: "ls".into(),
+        };
+        let ask = Entry::Request { question, decider: "lead".into(), deadline: 9.0 };
+        append(&dir.transcript(&alice), &Line { at: 1.0, entry: ask }.text());
         assert_eq!(open(&feed.look().unwrap()), Some(1));
-        let answer = json!({"type":"permission_response","from":"lead","id":"lead:1",
-            "request_id":"r","approve":true});
-        append(&dir.inbox(&alice), &format!("{answer}\n"));
+        let decided = Decision::by_program("alice:t1", permission::Outcome::Expired, "late");
+        let decided = Entry::Decision(decided);
+        append(&dir.transcript(&alice), &Line { at: 2.0, entry: decided }.text());
         assert_eq!(open(&feed.look().unwrap()), Some(0));
     }
 }

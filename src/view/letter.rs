@@ -40,8 +40,6 @@ pub(crate) struct Letter {
     pub(crate) content: String,
     /// When it was written.
     pub(crate) timestamp: Option<Timestamp>,
-    /// Correlates a request and its answer.
-    pub(crate) request_id: Option<String>,
     /// How far it has come.
     pub(crate) stage: Stage,
 }
@@ -59,22 +57,8 @@ impl Letter {
             to: owner.to_owned(),
             content: content.chars().take(CONTENT_CHARS).collect(),
             timestamp: message.timestamp,
-            request_id: message.request_id,
             stage,
         })
-    }
-
-    /// Whether it asks something that a person or the lead answers.
-    pub(crate) fn asks(&self) -> bool {
-        matches!(
-            self.kind.as_str(),
-            "permission_request" | "plan_approval_request" | "sandbox_permission_request"
-        )
-    }
-
-    /// Whether it answers a request.
-    pub(crate) fn answers(&self) -> bool {
-        self.kind.ends_with("_response")
     }
 }
 
@@ -92,11 +76,9 @@ mod tests {
 
     #[test]
     fn a_message_without_text_tells_its_reason() {
-        let object = json!({"type":"shutdown_request","id":"u:1","from":"user","reason":"done",
-            "request_id":"r"});
+        let object = json!({"type":"shutdown_request","id":"u:1","from":"user","reason":"done"});
         let letter = Letter::read("alice", object.as_object().unwrap(), Stage::Appended).unwrap();
         assert_eq!((letter.content.as_str(), letter.to.as_str()), ("done", "alice"));
-        assert!(!letter.asks() && !letter.answers());
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub(crate) use seats::{Seat, seats};
 
 use crate::wire::Open;
 use crate::wire::Timestamp;
+use crate::wire::permission::Question;
 use crate::wire::task::Task;
 use serde::Serialize;
 
@@ -40,13 +41,26 @@ pub(crate) enum Change {
     },
     /// What waits for an answer.
     Requests {
-        /// Oldest first.
-        requests: Vec<Letter>,
+        /// By their ids.
+        requests: Vec<Asked>,
     },
     /// A message came a step further.
     Mail(Letter),
     /// A model was asked.
     Usage(Spent),
+}
+
+/// A question that waits for an answer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Asked {
+    /// Who asks.
+    pub(crate) from: String,
+    /// Who is asked: `lead`, or `user` at the agent's own terminal.
+    pub(crate) decider: String,
+    /// When it counts as denied.
+    pub(crate) deadline: Timestamp,
+    /// What is asked.
+    pub(crate) question: Question,
 }
 
 /// What one call of a model used.

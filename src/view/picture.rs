@@ -69,7 +69,6 @@ mod tests {
             to: "b".into(),
             content: String::new(),
             timestamp: None,
-            request_id: None,
             stage,
         })
     }

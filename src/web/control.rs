@@ -19,6 +19,16 @@ pub(crate) enum Order {
         /// Whom.
         name: String,
     },
+    /// Let an agent do what it asks for, this once.
+    Approve {
+        /// Which request.
+        id: String,
+    },
+    /// Do not.
+    Deny {
+        /// Which request.
+        id: String,
+    },
 }
 
 /// What became of an order.

@@ -292,7 +292,9 @@ fn a_port_in_use_is_told_and_a_folder_without_a_team_has_no_page() {
 #[test]
 fn with_control_a_person_writes_and_stops() {
     let team = Team::new();
-    let mut lead = Terminal::start(team.command("team", &["lead", "--model", "rehearsal"]));
+    let mut lead = Terminal::start(
+        team.command("team", &["lead", "--model", "rehearsal", "--mode", "bypass"]),
+    );
     lead.expect("/quit ends the team");
     lead.type_line("Spawn alice (coder) and bob (tester). Have alice send bob a message.");
     team.eventually("bob has alice's message", || team.has_mail("bob", "alice", ""));
@@ -337,6 +339,37 @@ fn with_control_a_person_writes_and_stops() {
     assert_eq!(stopped.status, 200, "{stopped:?}");
     assert!(stopped.body.contains("bob ended when asked"), "{stopped:?}");
     assert_eq!(team.status("bob"), "shutdown");
+    page.close();
+    lead.type_line("/quit");
+    assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
+    team.wait_no_process();
+}
+
+#[test]
+fn with_control_a_person_answers_what_is_asked() {
+    let team = Team::new();
+    let args = ["lead", "--model", "rehearsal", "--mode", "default"];
+    let mut lead = Terminal::start(team.command("team", &args));
+    lead.expect("/quit ends the team");
+    lead.type_line("Spawn alice (coder).");
+    team.wait_status("alice", "idle");
+    let page = Page::open(&team, &["--control"]);
+    let events = page.follow("/events");
+    for (verb, outcome) in [("approve", "approved"), ("deny", "rejected")] {
+        let sent =
+            page.order(&json!({"do":"send","to":"alice","text":format!("Run touch {verb}")}));
+        assert_eq!(sent.status, 200, "{sent:?}");
+        let (told, _) = wait_for(&events, "requests", |change| change["requests"][0].is_object());
+        let asked = &told["requests"][0];
+        assert_eq!((&asked["from"], &asked["question"]["tool"]), (&json!("alice"), &json!("bash")));
+        let answered = page.order(&json!({"do":verb,"id":asked["question"]["request_id"]}));
+        assert!(answered.body.contains(outcome), "{answered:?}");
+        wait_for(&events, "requests", |change| change["requests"] == json!([]));
+        team.wait_status("alice", "idle");
+    }
+    assert!(team.workspace().join("approve").exists());
+    assert!(!team.workspace().join("deny").exists());
+    assert_eq!(page.order(&json!({"do":"approve","id":"nobody:1"})).status, 409);
     page.close();
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());

@@ -2,7 +2,7 @@
 const seatsAt = new Map();
 
 function drawFlow(seats) {
-  const names = ["user", ...seats.map((seat) => seat.name)];
+  const names = [...seats.map((seat) => seat.name), "user"];
   const picture = byId("flow");
   const key = JSON.stringify([names, seats.map((s) => [s.status, s.alive, s.unread])]);
   if (picture.dataset.key === key) return;

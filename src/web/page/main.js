@@ -91,6 +91,7 @@ function connect() {
     for (const change of JSON.parse(event.data)) take(change, isNew);
     isNew = true;
     draw();
+    if (!talk) select("lead");
   };
 }
 
@@ -155,6 +156,16 @@ async function stop() {
   }
 }
 
+async function answer(button, what) {
+  for (const other of button.parentElement.children) other.disabled = true;
+  try {
+    say(await order(what));
+  } catch (why) {
+    say(why.message, true);
+    for (const other of button.parentElement.children) other.disabled = false;
+  }
+}
+
 function dark() {
   return (document.documentElement.style.colorScheme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
 }
@@ -176,5 +187,4 @@ byId("stop").addEventListener("click", stop);
 setInterval(() => { if (!document.hidden) drawRoster(seats); }, 5000);
 nameTheme();
 turnTo();
-select("lead");
 connect();

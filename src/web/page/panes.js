@@ -61,9 +61,18 @@ const rows = new Map();
 
 function drawRequests(requests) {
   byId("no-requests").hidden = requests.length > 0;
-  byId("requests").replaceChildren(...requests.map((request) => el("li", {},
-    who(request.from), " asks ", el("span", { class: "chip s-waiting" }, request.type.replace(/_request$/, "").replaceAll("_", " ")),
-    el("div", { class: "text" }, request.content))));
+  byId("requests").replaceChildren(...requests.map(({ from, decider, question }) => {
+    const ask = (word, what) => el("button", {
+      type: "button", class: word === "Deny" && "quiet", "aria-label": `${word} ${from}: ${cut(question.description, 60)}`,
+      click: (event) => answer(event.currentTarget, { do: what, id: question.request_id }),
+    }, word);
+    const isHere = decider !== "user" || from === "lead";
+    const buttons = !isHere ? el("span", { class: "small" }, "asks on its own terminal")
+      : mayControl ? el("div", { class: "pair" }, ask("Approve", "approve"), ask("Deny", "deny"))
+      : el("span", { class: "small" }, "answer it at the lead, or with team approve");
+    return el("li", {}, who(from), " asks for ", el("span", { class: "chip s-waiting" }, question.tool),
+      el("div", { class: "text" }, cut(question.description, 1000)), buttons);
+  }));
 }
 
 function drawTasks(tasks) {
@@ -71,7 +80,7 @@ function drawTasks(tasks) {
   byId("tasks").replaceChildren(...tasks.map((task) => el("li", {},
     el("span", { class: "chip s-" + task.status }, String(task.status).replaceAll("_", " ")), " ",
     el("bdi", {}, `${task.id} ${task.subject}`),
-    task.owner ? el("span", { class: "small" }, "taken by ", who(task.owner)) : "",
+    task.owner ? el("span", { class: "small" }, task.status === "pending" ? "for " : "by ", who(task.owner)) : "",
     task.blocked_by?.length ? el("span", { class: "small" }, "after " + task.blocked_by.join(", ")) : "")));
 }
 
@@ -95,6 +104,7 @@ function drawLine(line) {
     const begin = cut(line.content.split("\n", 1)[0] || "(nothing)", 90);
     return folded((line.is_error ? "failed: " : "gave: ") + begin, line.content, line.is_error);
   }
+  if (line.kind === "request") return el("div", { class: "mark" }, "asks for " + line.tool + ": " + line.description);
   if (line.kind === "note") return el("div", { class: "mark" }, "note: " + line.content);
   if (line.kind === "session") return el("div", { class: "mark" }, `began ${clock(line.at)} · process ${line.pid} · ${line.model}`);
   if (line.kind === "turn_end") return el("div", { class: "mark" }, `turn ${line.outcome} · ${clock(line.at)}`);
