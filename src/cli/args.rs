@@ -72,6 +72,8 @@ pub(crate) enum Command {
     Log(LogArgs),
     /// Show an agent's conversation
     Transcript(TranscriptArgs),
+    /// Show the team as a page in the browser of this computer, as it changes
+    Web(WebArgs),
     /// Show every setting with where its value comes from
     Config(Show),
     /// Make a team folder here, with commented settings and roles
@@ -338,6 +340,17 @@ pub(crate) struct TranscriptArgs {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) show: Show,
+}
+
+/// `team web`.
+#[derive(Debug, Args)]
+pub(crate) struct WebArgs {
+    /// The port on loopback; 0 takes one that is free
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) port: u16,
+    /// Let the page send messages and stop members, too
+    #[arg(long)]
+    pub(crate) control: bool,
 }
 
 /// Seconds, or a number with `s`, `m` or `h`.

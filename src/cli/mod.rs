@@ -23,6 +23,7 @@ mod task;
 mod teammate;
 mod transcript;
 mod trust;
+mod web;
 
 use crate::error::{Exit, Failure};
 use crate::settings::environment::Environment;
@@ -93,6 +94,7 @@ fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failure> 
         Command::Task(args) => task::run(&context, args),
         Command::Log(args) => log::run(&context, &args),
         Command::Transcript(args) => transcript::run(&context, &args),
+        Command::Web(args) => web::run(&context, &args),
         Command::Config(args) => config::run(&context, &args),
         Command::Init(args) => init::run(&context, &args),
     }
