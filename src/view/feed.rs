@@ -197,9 +197,9 @@ mod tests {
     }
 
     fn stages(changes: &[Change]) -> Vec<(String, Stage)> {
-        let mail = changes.iter().filter_map(|change| match change {
-            Change::Mail(letter) => Some((letter.id.clone(), letter.stage)),
-            _ => None,
+        let mail = changes.iter().filter_map(|change| {
+            let Change::Mail(letter) = change else { return None };
+            Some((letter.id.clone(), letter.stage))
         });
         mail.collect()
     }
@@ -215,9 +215,9 @@ mod tests {
         append(&dir.inbox(&alice), &format!("{message}\n"));
         let changes = feed.look().unwrap();
         assert_eq!(stages(&changes), [("user:1".into(), Stage::Appended)]);
-        let unread = changes.iter().find_map(|change| match change {
-            Change::Team { seats } => seats.iter().find(|seat| seat.name == "alice"),
-            _ => None,
+        let unread = changes.iter().find_map(|change| {
+            let Change::Team { seats } = change else { return None };
+            seats.iter().find(|seat| seat.name == "alice")
         });
         assert_eq!(unread.unwrap().unread, 1);
         let mail = Entry::Mail {
@@ -258,9 +258,9 @@ mod tests {
         let alice = AgentName::member("alice").unwrap();
         let mut feed = Feed::of(&dir);
         let open = |changes: &[Change]| {
-            changes.iter().find_map(|change| match change {
-                Change::Requests { requests } => Some(requests.len()),
-                _ => None,
+            changes.iter().find_map(|change| {
+                let Change::Requests { requests } = change else { return None };
+                Some(requests.len())
             })
         };
         assert_eq!(open(&feed.look().unwrap()), Some(0));

@@ -74,7 +74,7 @@ impl Door {
         if head.headers.contains_key(header::ORIGIN) {
             let origin = only(&head.headers, &header::ORIGIN);
             let origin = origin.and_then(|origin| origin.strip_prefix("http://"));
-            if !origin.is_some_and(|origin| Some(origin) == host) {
+            if origin.is_none_or(|origin| Some(origin) != host) {
                 return Err(Refusal::ForeignOrigin);
             }
         }

@@ -21,7 +21,7 @@ const ENTER: &str = "\u{e007}";
 
 /// What holds for every page, asked in the page itself. Contrast and names as WCAG 2.2 AA has them; a full
 /// checker is not part of this repository.
-const FAULTS: &str = r##"
+const FAULTS: &str = r#"
   const faults = [];
   const seen = (it) => it.checkVisibility({ checkOpacity: true, checkVisibilityCSS: true });
   const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
@@ -66,13 +66,13 @@ const FAULTS: &str = r##"
   if (!document.querySelector("[aria-live=polite]")) faults.push("messages are not announced");
   if (document.documentElement.scrollWidth > innerWidth + 1) faults.push(`wider than the window: ${document.documentElement.scrollWidth}`);
   return faults;
-"##;
+"#;
 
 struct Browser {
     driver: Child,
     port: u16,
     session: String,
-    _profile: tempfile::TempDir,
+    profile: tempfile::TempDir,
 }
 
 fn found(program: &str) -> Option<PathBuf> {
@@ -100,9 +100,9 @@ impl Browser {
             driver,
             port: port.expect("chromedriver says its port"),
             session: String::new(),
-            _profile: profile,
+            profile,
         };
-        let data = browser._profile.path().join("data").display().to_string();
+        let data = browser.profile.path().join("data").display().to_string();
         let args = [
             "--headless=new".into(),
             "--no-sandbox".into(),

@@ -48,9 +48,9 @@ pub(crate) fn ask(
 fn send(mut stream: &TcpStream, method: &str, target: &str, headers: &[(&str, &str)], body: &str) {
     let mut text = format!("{method} {target} HTTP/1.1\r\nconnection: close\r\n");
     for (name, value) in headers {
-        text.push_str(&format!("{name}: {value}\r\n"));
+        text = text + name + ": " + value + "\r\n";
     }
-    text.push_str(&format!("content-length: {}\r\n\r\n{body}", body.len()));
+    text = format!("{text}content-length: {}\r\n\r\n{body}", body.len());
     stream.write_all(text.as_bytes()).unwrap();
 }
 
@@ -65,7 +65,7 @@ fn read_head(reader: &mut impl BufRead) -> (u16, String) {
             return (status, head);
         }
         let (name, value) = line.trim_end().split_once(':').unwrap();
-        head.push_str(&format!("{}: {}\n", name.to_lowercase(), value.trim()));
+        head = head + &name.to_lowercase() + ": " + value.trim() + "\n";
     }
 }
 
