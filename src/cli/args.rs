@@ -60,6 +60,8 @@ pub(crate) enum Command {
     Stop(StopArgs),
     /// The task list that the team shares
     Task(TaskArgs),
+    /// Show the roles that agents can be given, and what is wrong with their files
+    Roles(Show),
     /// Show what happened, merged by time
     Log(LogArgs),
     /// Show an agent's conversation

@@ -16,7 +16,8 @@ use crate::settings::environment::Environment;
 use crate::settings::model::Credentials;
 use crate::store::life::LifeLock;
 use crate::store::{
-    Drained, LifeRecord, MailPolicy, Mailbox, Settled, StoreError, TeamDir, Transcript, inbox,
+    Drained, LifeRecord, MailPolicy, Mailbox, RoleFile, Settled, StoreError, TeamDir, Transcript,
+    inbox,
 };
 use crate::supervise::hello::Rules;
 use crate::tasks::Tasks;
@@ -25,6 +26,8 @@ use crate::tools::tasks::add_task_tools;
 use crate::tools::team::{Desk, TeamOps, add_team_tools};
 use crate::tools::work::{CommandEnvironment, add_work_tools};
 use crate::wire::AgentName;
+use crate::wire::front_matter::Problem;
+use crate::wire::role::Role;
 use crate::wire::roster::UsageCount;
 use std::fs::File;
 use std::io::{self, Write};
@@ -76,20 +79,28 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
     })?;
     add_team_tools(&mut tools, &desk, parts.ops.as_ref());
     add_task_tools(&mut tools, &desk, &parts.tasks);
+    let role = role_of(&team, &parts.role);
+    let house_rules = team.workspace_instructions();
+    for problem in &house_rules.problems {
+        tracing::warn!(problem, "the instructions of the workspace are not all told");
+    }
     let takes_tasks = parts.rules.auto_claim && !parts.name.is_lead();
     let briefing = Briefing {
         name: parts.name.clone(),
-        instructions: team.role_instructions(&parts.role),
+        instructions: role.instructions.clone(),
+        house_rules: house_rules.text,
         role: parts.role.clone(),
         workspace: team.workspace().display().to_string(),
     };
+    let most = parts.rules.max_rounds;
     let me = Identity {
         name: parts.name.clone(),
         incarnation: parts.incarnation.clone(),
-        max_rounds: parts.rules.max_rounds,
+        max_rounds: role.max_turns.map_or(most, |turns| turns.min(most)),
         max_exchanges: parts.rules.max_exchanges,
         initiative: if takes_tasks { Initiative::TakesTasks } else { Initiative::Asked },
     };
+    tools.limit(role);
     let heart = Heart::new(
         &team,
         &parts.name,
@@ -116,6 +127,15 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         secrets: Rc::new(parts.secrets),
         show: parts.show,
     })
+}
+
+/// What a file says about a role; what is wrong with it is logged. A role may be free text.
+fn role_of(team: &TeamDir, name: &str) -> Role {
+    let Some(RoleFile { path, role, problems }) = team.role(name) else { return Role::default() };
+    for Problem { line, what } in problems {
+        tracing::warn!(file = %path.display(), line, what, "a role file has a problem");
+    }
+    role
 }
 
 /// The mailbox of the holder of `life`, with its inbox.

@@ -13,6 +13,7 @@ mod log;
 mod ls;
 mod out;
 mod provider;
+mod roles;
 mod send;
 mod stop;
 mod task;
@@ -81,6 +82,7 @@ fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failure> 
         Command::Inbox(args) => inbox::run(&context, &args),
         Command::Stop(args) => stop::run(&context, &args),
         Command::Task(args) => task::run(&context, args),
+        Command::Roles(args) => roles::run(&context, &args),
         Command::Log(args) => log::run(&context, &args),
         Command::Transcript(args) => transcript::run(&context, &args),
         Command::Config(args) => config::run(&context, &args),

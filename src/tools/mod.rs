@@ -15,7 +15,9 @@ pub(crate) mod work;
 mod workspace;
 
 use crate::wire::chat::ToolSpec;
+use crate::wire::role::Role;
 use serde_json::Value;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::pin::Pin;
 
@@ -53,10 +55,11 @@ pub(crate) trait Tool {
     fn call<'a>(&'a self, call: &'a Call) -> ToolFuture<'a>;
 }
 
-/// The tools of one agent, by name.
+/// The tools of one agent, by name: those that its role leaves it.
 #[derive(Default)]
 pub(crate) struct Registry {
     tools: BTreeMap<String, Box<dyn Tool>>,
+    role: RefCell<Role>,
 }
 
 impl Registry {
@@ -65,9 +68,16 @@ impl Registry {
         self.tools.insert(tool.spec().name, Box::new(tool));
     }
 
+    /// From now on there are only the tools that this role has.
+    pub(crate) fn limit(&self, role: Role) {
+        *self.role.borrow_mut() = role;
+    }
+
     /// What the model is told about.
     pub(crate) fn specs(&self) -> Vec<ToolSpec> {
-        self.tools.values().map(|tool| tool.spec()).collect()
+        let role = self.role.borrow();
+        let given = self.tools.iter().filter(|(name, _)| role.has(name));
+        given.map(|(_, tool)| tool.spec()).collect()
     }
 
     /// Runs a call.
@@ -75,14 +85,23 @@ impl Registry {
     /// # Errors
     /// The tool does not exist (the error lists those that do), or failed.
     pub(crate) async fn call(&self, call: &Call) -> Result<String, ToolError> {
-        let Some(tool) = self.tools.get(&call.name) else {
-            let known = self.tools.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-            let name: String = call.name.chars().take(64).collect();
-            return Err(ToolError::Reply(format!(
-                "there is no tool {name:?}; use one of: {known}"
-            )));
-        };
-        tool.call(call).await
+        self.find(&call.name)?.call(call).await
+    }
+
+    fn find(&self, name: &str) -> Result<&dyn Tool, ToolError> {
+        let role = self.role.borrow();
+        let given = self.tools.get(name).filter(|_| role.has(name)).map(AsRef::as_ref);
+        given.ok_or_else(|| {
+            let given: Vec<&str> =
+                self.tools.keys().map(String::as_str).filter(|tool| role.has(tool)).collect();
+            let (name, given) = (name.chars().take(64).collect::<String>(), given.join(", "));
+            let why = if self.tools.contains_key(&name) {
+                format!("your role ({}) does not have the tool {name:?}", role.name)
+            } else {
+                format!("there is no tool {name:?}")
+            };
+            ToolError::Reply(format!("{why}; use one of: {given}"))
+        })
     }
 }
 
