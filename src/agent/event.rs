@@ -1,5 +1,6 @@
 //! What can happen to an agent and what it can be told to do: the two sides of [`super::step`].
 
+use super::compact::Compacted;
 use super::progress::Progress;
 use crate::llm::ModelError;
 use crate::tools::{Call, ToolError};
@@ -15,12 +16,18 @@ pub(crate) enum Event {
     Mail,
     /// Mail was taken in (perhaps none); it stands in the transcript.
     Drained(Vec<Message>),
-    /// Taking mail in failed (disk full, folder gone); it will be tried again.
+    /// Taking mail in failed; it will be tried again.
     DrainFailed(String),
+    /// Mail cannot be taken in before there is room on the disk.
+    DiskFull,
+    /// The team folder was removed or replaced.
+    TeamGone(String),
     /// The person at this agent's terminal said something.
     Prompt(String),
     /// The model answered, or gave up.
     Replied(Result<Reply, ModelError>),
+    /// The conversation was summarized, or could not be.
+    Compacted(Result<Compacted, ModelError>),
     /// The running tool call is over.
     ToolEnded(Result<String, ToolError>),
     /// The person wants this turn to end.
@@ -64,8 +71,10 @@ pub(crate) enum Action {
     Record(Entry),
     /// Make the transcript durable before something leaves the process.
     Sync,
-    /// Ask the model; answered by `Replied`.
+    /// Ask the model; answered by `Replied`, or by `Compacted` when room had to be made instead.
     CallModel,
+    /// Make room because a request was refused; answered by `Compacted`.
+    MakeRoom,
     /// Run a tool call; answered by `ToolEnded`.
     RunTool(Call),
     /// Abandon the model call or tool call under way; no answer comes any more.

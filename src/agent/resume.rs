@@ -2,6 +2,8 @@
 //! is told what became of it meanwhile.
 
 use super::Running;
+use super::event::Ending;
+use crate::os::failpoint::hit;
 use crate::store::{peek, transcript};
 use crate::tools::Call;
 use crate::wire::message::Message;
@@ -13,7 +15,7 @@ const REPEATABLE: [&str; 2] = ["send_message", "broadcast"];
 impl Running {
     /// Reads the transcript into the memory, answers interrupted calls, repeats interrupted sends.
     /// Tells whether a turn was under way.
-    pub(super) async fn resume(&mut self) -> Result<bool, String> {
+    pub(super) async fn resume(&mut self) -> Result<bool, Ending> {
         let name = self.agent.me.name.clone();
         let (mut has_past, mut last_report) = (false, None);
         let read = transcript::each(self.agent.bus.dir(), &name, |Line { entry, .. }| {
@@ -27,12 +29,13 @@ impl Running {
                 last_report = Some((outcome, report));
             }
         });
-        read.map_err(|why| why.to_string())?;
+        read.map_err(|why| Ending::Broken(why.to_string()))?;
         self.record(Entry::Session {
             incarnation: self.agent.me.incarnation.clone(),
             pid: i32::try_from(std::process::id()).unwrap_or_default(),
             model: self.agent.provider.label(),
-        })?;
+        })
+        .await?;
         if let Some((outcome, report)) = last_report {
             self.send_report(outcome, report).await;
         }
@@ -50,11 +53,12 @@ impl Running {
             } else {
                 ("not run: the program ended before it began".into(), true)
             };
-            self.record(Entry::ToolResult { tool_use_id: open.id, content, is_error })?;
+            self.record(Entry::ToolResult { tool_use_id: open.id, content, is_error }).await?;
         }
+        hit("turn.resumed");
         let in_turn = self.memory.borrow().in_turn();
         if let Some(content) = self.what_happened(has_past, in_turn, interrupted) {
-            self.record(Entry::Note { content })?;
+            self.record(Entry::Note { content }).await?;
         }
         Ok(in_turn)
     }
@@ -94,7 +98,7 @@ impl Running {
 
     /// A lead that gives an idle member a new prompt may also give it a new role: the system prompt of
     /// this life stays as it is, so the model is told.
-    pub(super) async fn notice_new_role(&mut self, mail: &[Message]) -> Result<(), String> {
+    pub(super) async fn notice_new_role(&mut self, mail: &[Message]) -> Result<(), Ending> {
         if self.agent.me.name.is_lead() || mail.iter().all(|message| message.from != "lead") {
             return Ok(());
         }
@@ -119,7 +123,7 @@ impl Running {
         }
         self.agent.tools.limit(limits);
         self.agent.role = role;
-        self.record(Entry::Note { content })
+        self.record(Entry::Note { content }).await
     }
 }
 

@@ -17,6 +17,9 @@ mod banter;
 mod stop;
 mod turn;
 
+pub(super) use turn::DISK_FULL;
+
+use super::compact::Compacted;
 use super::event::{Action, Ending, Event, Stop};
 use super::progress::Progress;
 use crate::llm::ModelError;
@@ -29,7 +32,7 @@ use crate::wire::transcript::Entry;
 use banter::{Banter, Reason};
 use std::collections::VecDeque;
 use turn::{
-    CONTEXT_FULL, CUT_OFF, Turn, WINDING_DOWN, WindDown, answer, call_of, is_message_to_lead,
+    CONTEXT_FULL, CUT_OFF, Room, Turn, WINDING_DOWN, WindDown, answer, call_of, is_message_to_lead,
     shutdown_note, wants_shutdown,
 };
 
@@ -117,9 +120,17 @@ impl Machine {
             Event::Mail => self.on_mail(&mut todo),
             Event::Drained(mail) => self.on_drained(&mail, &mut todo),
             Event::DrainFailed(why) => self.on_drain_failed(&why, &mut todo),
+            Event::DiskFull => {
+                self.published_idle = false;
+                todo.push(Action::Publish(Status::Waiting, Some(DISK_FULL.into())));
+            }
+            Event::TeamGone(why) => self.on_team_gone(why, &mut todo),
             Event::Prompt(text) => self.on_prompt(text, &mut todo),
             Event::Replied(Ok(reply)) => self.on_reply(reply, &mut todo),
-            Event::Replied(Err(why)) => self.on_model_error(&why, &mut todo),
+            Event::Compacted(Ok(compacted)) => self.on_compacted(compacted, &mut todo),
+            Event::Replied(Err(why)) | Event::Compacted(Err(why)) => {
+                self.on_model_error(&why, &mut todo);
+            }
             Event::ToolEnded(result) => self.on_tool_ended(result, &mut todo),
             Event::Interrupt => self.on_interrupt(&mut todo),
             Event::Stop(stop) => self.on_stop(stop, &mut todo),
@@ -335,8 +346,16 @@ impl Machine {
         }
     }
 
+    /// Whatever is written now reaches nobody.
+    fn on_team_gone(&mut self, why: String, todo: &mut Vec<Action>) {
+        self.phase = Phase::Over;
+        todo.push(Action::Cancel);
+        todo.push(Action::Exit(Ending::Broken(why)));
+    }
+
     fn on_reply(&mut self, reply: Reply, todo: &mut Vec<Action>) {
         let Some(mut turn) = self.end_thinking() else { return };
+        let room = std::mem::take(&mut turn.room);
         let text = reply.text();
         let Reply { blocks, stop_reason, usage, model } = reply;
         turn.calls = blocks.iter().filter_map(call_of).collect();
@@ -356,7 +375,10 @@ impl Machine {
         }
         match reason {
             StopReason::PauseTurn => self.take_in(turn, todo),
-            StopReason::ContextWindowExceeded => self.fail(turn, CONTEXT_FULL.into(), todo),
+            StopReason::ContextWindowExceeded if room == Room::Made => {
+                self.fail(turn, CONTEXT_FULL.into(), todo);
+            }
+            StopReason::ContextWindowExceeded => self.make_room(turn, todo),
             StopReason::MaxTokens => {
                 turn.text.push_str("\n[the answer was cut off at the token limit]");
                 self.finish(turn, Outcome::Done, todo);
@@ -375,6 +397,9 @@ impl Machine {
     fn on_model_error(&mut self, why: &ModelError, todo: &mut Vec<Action>) {
         let Some(turn) = self.end_thinking() else { return };
         let text = match why {
+            ModelError::ContextFull(_) if turn.room == Room::AsItWas => {
+                return self.make_room(turn, todo);
+            }
             ModelError::ContextFull(_) => CONTEXT_FULL.into(),
             ModelError::Credentials(_)
             | ModelError::SpendCap(_)
@@ -383,6 +408,23 @@ impl Machine {
             | ModelError::Script(_) => why.to_string(),
         };
         self.fail(turn, text, todo);
+    }
+
+    fn make_room(&mut self, turn: Turn, todo: &mut Vec<Action>) {
+        todo.push(Action::MakeRoom);
+        self.phase = Phase::Thinking(Turn { room: Room::Made, ..turn });
+    }
+
+    /// The conversation is short again: the model is asked what it was to be asked.
+    fn on_compacted(&mut self, compacted: Compacted, todo: &mut Vec<Action>) {
+        let Some(turn) = self.end_thinking() else { return };
+        todo.push(Action::Count(compacted.usage));
+        todo.push(Action::Record(compacted.entry()));
+        todo.push(Action::Sync);
+        let note = "the conversation was long and is summarized now";
+        todo.push(Action::Show(Progress::Note(note.into())));
+        todo.push(Action::CallModel);
+        self.phase = Phase::Thinking(Turn { room: Room::Made, ..turn });
     }
 
     /// Runs the next call, or goes on to the next model call when all are answered.

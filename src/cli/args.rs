@@ -114,7 +114,7 @@ pub(crate) struct LeadArgs {
 /// The model and its leave to act.
 #[derive(Debug, Args)]
 pub(crate) struct ModelArgs {
-    /// PROVIDER/NAME: anthropic/NAME, rehearsal, or script:FILE
+    /// PROVIDER/NAME: anthropic/NAME, openai/NAME, local, rehearsal, or script:FILE
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
     /// Permission mode; this version knows bypass only

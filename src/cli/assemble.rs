@@ -4,7 +4,7 @@ use super::context::{durability, store_failure};
 use crate::agent::heart::Heart;
 use crate::agent::presence::Presence;
 use crate::agent::progress::Progress;
-use crate::agent::prompt::{Briefing, system_prompt};
+use crate::agent::prompt::{Briefing, Profile, system_prompt};
 use crate::agent::step::{Identity, Initiative};
 use crate::agent::{Agent, Finished};
 use crate::bus::Bus;
@@ -12,8 +12,9 @@ use crate::error::{Exit, Failure};
 use crate::llm::Provider;
 use crate::llm::{Redactor, Secret};
 use crate::os::{Clock, SystemClock, command};
+use crate::settings::PromptProfile;
 use crate::settings::environment::Environment;
-use crate::settings::model::Credentials;
+use crate::settings::model::{Credentials, ModelChoice};
 use crate::store::life::LifeLock;
 use crate::store::{
     Drained, LifeRecord, MailPolicy, Mailbox, RoleFile, Settled, StoreError, TeamDir, Transcript,
@@ -42,6 +43,9 @@ pub(super) const LETTING_GO: Duration = Duration::from_secs(2);
 /// How long cancelled commands are waited for at the end.
 const ENDING_COMMANDS: Duration = Duration::from_secs(3);
 
+/// Tokens that fit the models behind the Messages API; those of others show it when they refuse.
+const ANTHROPIC_CONTEXT: u64 = 200_000;
+
 /// What makes one agent different from another.
 pub(super) struct Parts {
     pub(super) name: AgentName,
@@ -56,6 +60,7 @@ pub(super) struct Parts {
     pub(super) mailbox: Mailbox,
     pub(super) provider: Rc<dyn Provider>,
     pub(super) rules: Rules,
+    pub(super) model: ModelChoice,
     pub(super) ops: Option<Rc<dyn TeamOps>>,
     pub(super) usage: UsageCount,
     pub(super) secrets: Redactor,
@@ -80,12 +85,27 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
     add_team_tools(&mut tools, &desk, parts.ops.as_ref());
     add_task_tools(&mut tools, &desk, &parts.tasks);
     let role = role_of(&team, &parts.role);
-    let house_rules = team.workspace_instructions();
+    let takes_tasks = parts.rules.auto_claim && !parts.name.is_lead();
+    let profile = profile(parts.rules.prompt_profile, &parts.model);
+    let house_rules = team.workspace_instructions(match profile {
+        Profile::Full => 32 * 1024,
+        Profile::Compact => 4 * 1024,
+    });
     for problem in &house_rules.problems {
         tracing::warn!(problem, "the instructions of the workspace are not all told");
     }
-    let takes_tasks = parts.rules.auto_claim && !parts.name.is_lead();
+    if let Some(names) = profile.tools(&parts.name) {
+        tools.keep(names);
+    }
+    let context_tokens = parts.rules.context_tokens.or(match &parts.model {
+        ModelChoice::Anthropic(_) => Some(ANTHROPIC_CONTEXT),
+        ModelChoice::OpenAi(_)
+        | ModelChoice::Local(_)
+        | ModelChoice::Rehearsal
+        | ModelChoice::Script(_) => None,
+    });
     let briefing = Briefing {
+        profile,
         name: parts.name.clone(),
         instructions: role.instructions.clone(),
         house_rules: house_rules.text,
@@ -114,6 +134,7 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         me,
         mailbox: Arc::new(Mutex::new(parts.mailbox)),
         provider: parts.provider,
+        context_tokens,
         system: system_prompt(&briefing),
         tools: Rc::new(tools),
         desk,
@@ -136,6 +157,15 @@ fn role_of(team: &TeamDir, name: &str) -> Role {
         tracing::warn!(file = %path.display(), line, what, "a role file has a problem");
     }
     role
+}
+
+fn profile(asked: PromptProfile, model: &ModelChoice) -> Profile {
+    match (asked, model) {
+        (PromptProfile::Compact, _) | (PromptProfile::Auto, ModelChoice::Local(_)) => {
+            Profile::Compact
+        }
+        (PromptProfile::Full | PromptProfile::Auto, _) => Profile::Full,
+    }
 }
 
 /// The mailbox of the holder of `life`, with its inbox.
@@ -162,6 +192,13 @@ pub(super) fn ensure_inbox(team: &TeamDir, name: &AgentName) -> Result<(), Failu
         let hint = "check the team folder's permissions and free space";
         Failure::new(Exit::Failure, what, why.to_string(), hint)
     })
+}
+
+/// Keeps room on the disk for the end of the team.
+pub(super) fn keep_reserve(team: &TeamDir) {
+    if let Err(why) = team.keep_reserve() {
+        tracing::warn!(%why, "no room is kept for the end; the disk is nearly full");
+    }
 }
 
 /// Takes a name for this process.

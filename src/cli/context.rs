@@ -138,6 +138,8 @@ pub(super) fn rules(settings: &Settings) -> Rules {
         max_sends: settings.max_sends.value,
         beat_every: beat_every(settings.hung_after.value),
         auto_claim: settings.auto_claim.value,
+        context_tokens: settings.context_tokens.value,
+        prompt_profile: settings.prompt_profile.value,
     }
 }
 

@@ -3,12 +3,15 @@
 
 mod args;
 mod assemble;
+mod backoff;
 mod config;
 mod context;
+mod failpoints;
 mod heed;
 mod inbox;
 mod init;
 mod lead;
+mod local;
 mod log;
 mod ls;
 mod out;
@@ -72,6 +75,7 @@ pub fn main(program: Program) -> ExitCode {
 }
 
 fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failure> {
+    failpoints::arm(&arguments.command, &environment)?;
     let context = Context::new(&arguments.common, environment)?;
     match arguments.command {
         Command::Lead(args) => lead::run(&context, &args),

@@ -2,18 +2,20 @@
 
 use super::args::TeammateArgs;
 use super::assemble::{
-    LETTING_GO, Parts, assemble, block_on, broken, fresh_word, last_mail, let_go, open_mailbox,
-    redactor, start_log, take_name,
+    LETTING_GO, Parts, assemble, block_on, broken, fresh_word, keep_reserve, last_mail, let_go,
+    open_mailbox, redactor, start_log, take_name,
 };
 use super::context::{Context, member_name, open_bus, rules, store_failure};
 use super::heed::Heed;
 use super::lead::{MODE, REHEARSAL_BANNER, adopt_orphans, choose_model, keep_secrets};
+use super::local;
 use super::out;
 use super::provider::{Life, provider_for};
 use crate::agent::event::{Ending, Event, Stop};
 use crate::agent::progress::Progress;
 use crate::agent::{self, Events};
 use crate::error::{Exit, Failure};
+use crate::os::failpoint::hit;
 use crate::os::ready::Ready;
 use crate::os::signals::SignalEvent;
 use crate::os::{Clock, SystemClock, memory, program, uptime, window};
@@ -58,6 +60,7 @@ pub(super) fn run(context: &Context, args: TeammateArgs) -> Result<Exit, Failure
     })?;
     let answer_to = lead.as_ref().map(OwnedFd::try_clone);
     let outcome = prepare(context, args, lead.map(File::from)).and_then(|start| {
+        hit("child.greeted");
         let team = if start.lead.is_some() { context.team()? } else { context.make_team()? };
         block_on(live(context, &team, start))?
     });
@@ -79,6 +82,8 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
         let model = ModelChoice::parse(&hello.model)?;
         let Hello { incarnation, role, credentials, rules, occasion, .. } = hello;
         let occasion = occasion.words();
+        let settings = context.settings(&Flags::default())?;
+        let (model, credentials) = local::find(model, credentials, &settings)?;
         let lead = Some(socket);
         return Ok(Start {
             name,
@@ -95,8 +100,10 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
     }
     let settings = context.settings(&Flags { model: args.model.model.clone() })?;
     let by_person = std::io::stdin().is_terminal();
-    let model = choose_model(context, &settings, args.model.mode.as_deref(), !by_person)?;
-    let credentials = model::Credentials::from_environment(&context.environment);
+    let named = model::resolve(&settings, &context.environment)?.map(|setting| setting.value);
+    let model = choose_model(named, args.model.mode.as_deref(), !by_person)?;
+    let credentials = Credentials::from_environment(&context.environment).only_for(&model);
+    let (model, credentials) = local::find(model, credentials, &settings)?;
     let (rules, incarnation, role) = (rules(&settings), fresh_word(), args.role);
     let (occasion, lead) = (None, None);
     Ok(Start { name, role, incarnation, occasion, model, credentials, rules, lead, prompt, once })
@@ -113,6 +120,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let marker = fresh_word();
     let by = if start.lead.is_some() { "lead" } else { "hand" };
     let life = take_name(team, &start.name, &start.incarnation, &marker, by)?;
+    hit("child.named");
     let life = Rc::new(RefCell::new(life));
     let signals = Heed::begin()?;
     let secrets = redactor(&start.credentials);
@@ -127,10 +135,13 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         incarnation: &start.incarnation,
         conversation: first.as_deref().unwrap_or(&start.incarnation),
     };
-    let provider = provider_for(&start.model, &start.credentials, &start.name, own)?;
+    let provider = provider_for(&start.model, &start.credentials, &start.name, own, team)?;
+    keep_reserve(team);
     let usage = enter(context, team, &start, started_by, clock.now())?;
+    hit("child.entered");
     let bus = Arc::new(open_bus(team.clone(), start.rules));
     let mailbox = open_mailbox(team, &start.name, &life.borrow(), start.rules)?;
+    hit("child.opened");
     let (events, inbound) = mpsc::unbounded_channel();
     let parts = Parts {
         tasks: Arc::new(Tasks::new(Arc::clone(&bus), Arc::new(SystemClock))),
@@ -143,6 +154,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         mailbox,
         provider,
         rules: start.rules,
+        model: start.model.clone(),
         ops: None,
         usage,
         secrets,
@@ -158,8 +170,10 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let lead = start.lead;
     let (watched, held) = (events.clone(), Rc::clone(&life));
     let ready = move || {
+        hit("child.able");
         if let Some(socket) = lead {
             let _lead_gone = hello::say(&socket, &Answer::Ready);
+            hit("child.ready");
             memory::forget_the_start();
             tokio::task::spawn_local(watch_lead(socket, watched, held));
         }
@@ -167,10 +181,12 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     tracing::info!(name = %start.name, model = %start.model, "teammate started");
     let finished = agent::run(agent, events, inbound, ready).await;
     let late = last_mail(&mailbox);
+    hit("leave.drained");
     tracing::info!(messages = late.mail.len(), "last mail taken in");
     // Whoever sent a signal waits for a second at most.
     let patience = told.get().map_or(LETTING_GO, |_| Duration::ZERO);
     let_go(mailbox, patience).await;
+    hit("leave.let_go");
     let (exit, cause) = match (&finished.ending, told.get()) {
         (Ending::Broken(_), _) => (Exit::Failure, ExitCause::Error),
         (Ending::Stopped(Stop::LeadLost), _) => (Exit::Ok, ExitCause::LeadLost),
@@ -184,6 +200,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     if let Err(why) = presence.publish_end(status, exit as i32, cause).await {
         tracing::error!(%why, "the roster could not be told of the end");
     }
+    hit("leave.last_word");
     tracing::info!(?exit, ?cause, "teammate ends");
     drop(life);
     match why {

@@ -66,6 +66,31 @@ impl fmt::Display for Fsync {
     }
 }
 
+/// Where llama-server, Ollama and LM Studio listen.
+const LOCAL_PORTS: [u16; 3] = [8080, 11434, 1234];
+
+/// How much a model is told beforehand: all of it, or what a small local one can keep in mind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum PromptProfile {
+    /// Compact for a local server, else full.
+    Auto,
+    /// Everything.
+    Full,
+    /// A short prompt and five tools.
+    Compact,
+}
+
+impl fmt::Display for PromptProfile {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Auto => "auto",
+            Self::Full => "full",
+            Self::Compact => "compact",
+        })
+    }
+}
+
 /// All settings in force.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
@@ -91,6 +116,12 @@ pub(crate) struct Settings {
     pub(crate) auto_claim: Setting<bool>,
     /// `provider/name` of the model, if anything names one.
     pub(crate) model: Setting<Option<String>>,
+    /// Tokens that fit the model, where somebody has said so.
+    pub(crate) context_tokens: Setting<Option<u64>>,
+    /// How much the model is told beforehand.
+    pub(crate) prompt_profile: Setting<PromptProfile>,
+    /// Loopback ports on which a local model server is looked for.
+    pub(crate) local_ports: Setting<Vec<u16>>,
 }
 
 /// What flags may set.
@@ -115,6 +146,9 @@ struct Layer {
     max_sends: Option<usize>,
     auto_claim: Option<bool>,
     model: Option<String>,
+    context_tokens: Option<u64>,
+    prompt_profile: Option<PromptProfile>,
+    local_ports: Option<Vec<u16>>,
 }
 
 impl Settings {
@@ -154,6 +188,24 @@ impl Settings {
             max_sends: pick(&layers, "max_sends", |layer| layer.max_sends, 120),
             auto_claim: pick(&layers, "auto_claim", |layer| layer.auto_claim, false),
             model: pick(&layers, "model", |layer| layer.model.clone().map(Some), None),
+            context_tokens: pick(
+                &layers,
+                "context_tokens",
+                |layer| layer.context_tokens.map(Some),
+                None,
+            ),
+            prompt_profile: pick(
+                &layers,
+                "prompt_profile",
+                |layer| layer.prompt_profile,
+                PromptProfile::Auto,
+            ),
+            local_ports: pick(
+                &layers,
+                "local_ports",
+                |layer| layer.local_ports.clone(),
+                LOCAL_PORTS.to_vec(),
+            ),
         };
         settings.check()
     }
@@ -179,12 +231,23 @@ impl Settings {
             row("max_sends", &self.max_sends, ToString::to_string),
             row("auto_claim", &self.auto_claim, ToString::to_string),
             row("model", &self.model, |model| model.clone().unwrap_or_else(|| "(none)".into())),
+            row("context_tokens", &self.context_tokens, |tokens| {
+                tokens.map_or_else(|| "(by model)".into(), |tokens| tokens.to_string())
+            }),
+            row("prompt_profile", &self.prompt_profile, ToString::to_string),
+            row("local_ports", &self.local_ports, |ports| format!("{ports:?}")),
         ]
     }
 
     fn check(self) -> Result<Self, Failure> {
-        let positive =
-            ["max_rounds", "max_message_bytes", "inbox_bytes", "max_exchanges", "max_sends"];
+        let positive = [
+            "max_rounds",
+            "max_message_bytes",
+            "inbox_bytes",
+            "max_exchanges",
+            "max_sends",
+            "context_tokens",
+        ];
         let zero =
             self.rows().into_iter().find(|(key, value, _)| positive.contains(key) && value == "0");
         match zero {
@@ -255,8 +318,26 @@ fn from_environment(environment: &Environment) -> Result<Layer, Failure> {
             )
         })
     }
+    let ports = environment.get("TEAM_LOCAL_PORTS").map(|text| {
+        let ports = text.split([',', ' ']).filter(|part| !part.is_empty() && *part != "none");
+        ports.map(str::parse).collect::<Result<Vec<u16>, _>>().map_err(|_| {
+            Failure::new(
+                Exit::Usage,
+                "TEAM_LOCAL_PORTS is not usable",
+                format!("{text:?} is no list of ports"),
+                "set TEAM_LOCAL_PORTS to ports with commas between them, or to none",
+            )
+        })
+    });
     Ok(Layer {
         auto_claim: word(environment, "auto_claim", &[true, false])?,
+        context_tokens: number(environment, "context_tokens")?,
+        prompt_profile: word(
+            environment,
+            "prompt_profile",
+            &[PromptProfile::Auto, PromptProfile::Full, PromptProfile::Compact],
+        )?,
+        local_ports: ports.transpose()?,
         max_teammates: number(environment, "max_teammates")?,
         max_rounds: number(environment, "max_rounds")?,
         max_message_bytes: number(environment, "max_message_bytes")?,

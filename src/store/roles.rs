@@ -13,7 +13,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Bytes of one role file, or of all instructions of the workspace, that go into a prompt.
+/// Bytes of one role file that count.
 const LONGEST: usize = 32 * 1024;
 
 /// Where the workspace keeps roles for other programs.
@@ -69,18 +69,18 @@ impl TeamDir {
         self.role_files().into_iter().find(|file| file.role.name == name)
     }
 
-    /// `AGENTS.md` and `CLAUDE.md` of the workspace, cut to what a prompt can bear.
-    pub fn workspace_instructions(&self) -> Instructions {
+    /// `AGENTS.md` and `CLAUDE.md` of the workspace, as far as `longest` bytes go.
+    pub fn workspace_instructions(&self, longest: usize) -> Instructions {
         let mut instructions = Instructions::default();
         let Ok(root) = Root::open(self.workspace()) else { return instructions };
         let mut seen: Vec<String> = Vec::new();
-        let mut left = LONGEST;
+        let mut left = longest;
         for name in INSTRUCTIONS {
             let text = match read(&root, Path::new(name), left) {
                 Ok(None) => continue,
                 Ok(Some((text, cut))) => {
                     if cut {
-                        let why = format!("{name} is cut: {LONGEST} bytes go into a prompt");
+                        let why = format!("{name} is cut: {longest} bytes go into a prompt");
                         instructions.problems.push(why);
                     }
                     text
@@ -189,7 +189,7 @@ mod tests {
         write(folder.path(), ".team/roles/a.md", "inside");
         symlink(outside.path().join("secret.md"), folder.path().join("AGENTS.md")).unwrap();
         symlink(outside.path().join("secret.md"), dir.roles().join("b.md")).unwrap();
-        let instructions = dir.workspace_instructions();
+        let instructions = dir.workspace_instructions(LONGEST);
         assert_eq!(instructions.text, "");
         assert!(instructions.problems[0].contains("AGENTS.md leads out"), "{instructions:?}");
         let role = dir.role("b").unwrap();
@@ -199,13 +199,13 @@ mod tests {
     #[test]
     fn instructions_of_the_workspace_are_told_once_and_cut() {
         let (folder, dir) = workspace();
-        assert_eq!(dir.workspace_instructions(), Instructions::default());
+        assert_eq!(dir.workspace_instructions(LONGEST), Instructions::default());
         write(folder.path(), "AGENTS.md", "Use tabs.\n");
         symlink("AGENTS.md", folder.path().join("CLAUDE.md")).unwrap();
-        assert_eq!(dir.workspace_instructions().text, "[AGENTS.md]\nUse tabs.\n");
+        assert_eq!(dir.workspace_instructions(LONGEST).text, "[AGENTS.md]\nUse tabs.\n");
         fs::remove_file(folder.path().join("CLAUDE.md")).unwrap();
         write(folder.path(), "CLAUDE.md", &"é".repeat(LONGEST));
-        let cut = dir.workspace_instructions();
+        let cut = dir.workspace_instructions(LONGEST);
         assert!(cut.text.len() < LONGEST + 64 && cut.problems.len() == 1, "{:?}", cut.problems);
     }
 }

@@ -52,7 +52,7 @@ impl Transcript {
     /// # Errors
     /// Nothing was written.
     pub fn append_raw(&mut self, lines: &[u8]) -> Result<(), StoreError> {
-        Ok(self.log.append(lines)?)
+        self.log.append(lines)
     }
 
     /// Makes what was written survive power loss.

@@ -5,6 +5,7 @@ use super::hello::Occasion;
 use super::start::{Recruit, StartError, is_expected_back};
 use super::{Supervisor, takedown};
 use crate::os::descendants;
+use crate::os::failpoint::hit;
 use crate::os::pidfd::{ExitKind, Pidfd};
 use crate::protocol::restart::{End, Verdict};
 use crate::store::{StoreError, life, roster};
@@ -34,6 +35,7 @@ impl Supervisor {
         if let Err(why) = takedown::ended(&process).await {
             tracing::warn!(%name, %why, "the end of the teammate cannot be waited for");
         }
+        hit("reap.ended");
         // Asked at once: whoever takes it down forgets about it when it sees the same end.
         let expected = self.expected.borrow().contains(name);
         let exit = process.wait();
@@ -123,6 +125,7 @@ impl Supervisor {
                 cause_of(end)
             }
         };
+        hit("reap.noted");
         match verdict {
             Verdict::After(pause) => {
                 tracing::warn!(%name, ?end, ?pause, "the teammate is started again");
@@ -161,6 +164,7 @@ impl Supervisor {
     ) {
         loop {
             tokio::time::sleep(pause).await;
+            hit("reap.restart");
             if !self.coming_back.borrow_mut().remove(&name) {
                 return;
             }

@@ -5,6 +5,7 @@ use super::reap::Lived;
 use super::start::{self, Recruit, StartError};
 use super::{Child, Supervisor};
 use crate::bus::{Bus, Outgoing};
+use crate::os::failpoint::hit;
 use crate::settings::model::ModelChoice;
 use crate::store::{Life, life, roster};
 use crate::tools::ToolError;
@@ -32,7 +33,7 @@ impl Supervisor {
         self.check_caps()?;
         self.spawned.set(self.spawned.get() + 1);
         self.restarts.borrow_mut().forget(name.as_str());
-        let model = order.model.clone().unwrap_or_else(|| self.plan.model.clone());
+        let (model, unused) = self.model_for(&order);
         let recruit = Recruit {
             name: name.clone(),
             role: order.role.clone(),
@@ -44,9 +45,10 @@ impl Supervisor {
         let pid = launched.map_err(|why| ToolError::Reply(spawn_failed(&name, &why)))?;
         let role = order.role.clone();
         self.deliver_prompt(order).await?;
+        hit("spawn.prompted");
         tracing::info!(%name, pid, model, "teammate spawned");
         Ok(format!(
-            "Spawned {name} ({role}) on {model}, pid {pid}. It has its prompt and is at work."
+            "Spawned {name} ({role}) on {model}, pid {pid}. It has its prompt and is at work.{unused}"
         ))
     }
 
@@ -97,6 +99,25 @@ impl Supervisor {
         }
     }
 
+    /// The model that was ordered, else the role's, else the lead's; and what is to be said when the
+    /// role's cannot be had.
+    fn model_for(&self, order: &SpawnOrder) -> (String, String) {
+        let ours = || self.plan.model.clone();
+        if let Some(model) = &order.model {
+            return (model.clone(), String::new());
+        }
+        let role = self.plan.bus.dir().role(&order.role);
+        let Some(model) = role.and_then(|file| file.role.model) else {
+            return (ours(), String::new());
+        };
+        let why = match ModelChoice::parse(&model) {
+            Ok(chosen) if self.plan.credentials.reach(&chosen) => return (model, String::new()),
+            Ok(_) => "there are no credentials for it".into(),
+            Err(why) => why.what,
+        };
+        (ours(), format!(" Its role asks for {model}, which is not used: {why}."))
+    }
+
     fn check_model(&self, order: &SpawnOrder) -> Result<(), ToolError> {
         if let Some(mode) = order.mode.as_ref().filter(|mode| **mode != self.plan.mode) {
             return Err(ToolError::Reply(format!(
@@ -107,8 +128,7 @@ impl Supervisor {
         if let Some(model) = &order.model {
             let chosen = ModelChoice::parse(model)
                 .map_err(|why| ToolError::Reply(format!("{}; {}", why.what, why.hint)))?;
-            let has_key = self.plan.credentials.secrets().iter().any(|secret| !secret.is_empty());
-            if chosen.is_real() && !has_key {
+            if !self.plan.credentials.reach(&chosen) {
                 return Err(ToolError::Reply(format!(
                     "there are no credentials for {model}; leave model out to use the lead's"
                 )));
@@ -155,6 +175,7 @@ impl Supervisor {
             };
             let since = child.started;
             self.children.borrow_mut().insert(name.clone(), child);
+            hit("spawn.registered");
             let lived = Lived { name: name.clone(), incarnation: started.incarnation, since };
             let reaper = Rc::clone(self);
             tokio::task::spawn_local(async move { reaper.reap(lived, started.process).await });

@@ -4,7 +4,9 @@ use super::hello::{self, Answer, Hello, Occasion};
 use super::takedown::kill;
 use super::{Plan, write};
 use crate::os::child::{self, Program};
+use crate::os::failpoint::hit;
 use crate::os::pidfd::Pidfd;
+use crate::settings::model::ModelChoice;
 use crate::store::inbox::{self, SendError};
 use crate::store::{Fsync, StoreError, roster};
 use crate::wire::roster::{ExitCause, LastExit, Member, Roster, StartedBy, Status};
@@ -60,12 +62,16 @@ pub(super) struct Recruit {
 pub(super) async fn start(plan: &Plan, recruit: &Recruit) -> Result<Started, StartError> {
     let incarnation = (plan.incarnation)();
     let before = reserve(plan, recruit, &incarnation).await?;
+    hit("spawn.reserved");
     let (dir, name) = (plan.bus.dir().clone(), recruit.name.clone());
     beside(move || Ok(inbox::ensure(&dir, &name)?)).await?;
+    hit("spawn.inbox");
     match launch(plan, recruit, &incarnation).await {
         Ok(started) => Ok(started),
         Err(why) => {
+            hit("spawn.failed");
             undo(plan, &recruit.name, &incarnation, before).await?;
+            hit("spawn.undone");
             Err(why)
         }
     }
@@ -177,11 +183,14 @@ async fn launch(plan: &Plan, recruit: &Recruit, incarnation: &str) -> Result<Sta
         stdout_err: output,
     };
     let spawned = child::spawn_detached(program, theirs).map_err(StartError::Process)?;
+    hit("spawn.started");
+    // What is no model is refused by the teammate; it needs no credentials for that.
+    let chosen = ModelChoice::parse(&recruit.model).unwrap_or(ModelChoice::Rehearsal);
     let hello = Hello {
         incarnation: incarnation.into(),
         role: recruit.role.clone(),
         model: recruit.model.clone(),
-        credentials: plan.credentials.clone(),
+        credentials: plan.credentials.only_for(&chosen),
         rules: plan.rules,
         occasion: recruit.occasion,
     };
@@ -190,6 +199,7 @@ async fn launch(plan: &Plan, recruit: &Recruit, incarnation: &str) -> Result<Sta
     let refused = match answer {
         Some(Ok(Some(Answer::Ready))) => match kept {
             Ok(()) => {
+                hit("spawn.ready");
                 return Ok(Started {
                     pid: spawned.pid,
                     incarnation: incarnation.into(),
@@ -230,6 +240,7 @@ async fn shake_hands(ours: &OwnedFd, hello: Hello) -> Option<io::Result<Option<A
     let talk = tokio::task::spawn_blocking(move || {
         let socket = File::from(socket?);
         hello::say(&socket, &hello)?;
+        hit("spawn.greeted");
         hello::hear(&socket)
     });
     match tokio::time::timeout(READY_WITHIN, talk).await {

@@ -60,6 +60,16 @@ pub(crate) trait Tool {
 pub(crate) struct Registry {
     tools: BTreeMap<String, Box<dyn Tool>>,
     role: RefCell<Role>,
+    detail: Detail,
+}
+
+/// How much the model is told about a tool.
+#[derive(Debug, Clone, Copy, Default)]
+enum Detail {
+    #[default]
+    Everything,
+    /// Arguments by name only.
+    Names,
 }
 
 impl Registry {
@@ -73,11 +83,21 @@ impl Registry {
         *self.role.borrow_mut() = role;
     }
 
+    /// Forgets every tool but these, and is brief about them.
+    pub(crate) fn keep(&mut self, names: &[&str]) {
+        self.tools.retain(|name, _| names.contains(&name.as_str()));
+        self.detail = Detail::Names;
+    }
+
     /// What the model is told about.
     pub(crate) fn specs(&self) -> Vec<ToolSpec> {
         let role = self.role.borrow();
         let given = self.tools.iter().filter(|(name, _)| role.has(name));
-        given.map(|(_, tool)| tool.spec()).collect()
+        let specs = given.map(|(_, tool)| tool.spec());
+        match self.detail {
+            Detail::Everything => specs.collect(),
+            Detail::Names => specs.map(brief).collect(),
+        }
     }
 
     /// Runs a call.
@@ -103,6 +123,20 @@ impl Registry {
             ToolError::Reply(format!("{why}; use one of: {given}"))
         })
     }
+}
+
+/// The same tool in fewer words: its arguments explain themselves by name.
+fn brief(mut spec: ToolSpec) -> ToolSpec {
+    if let Some(schema) = spec.input_schema.as_object_mut() {
+        schema.remove("additionalProperties");
+    }
+    let arguments = spec.input_schema.get_mut("properties").and_then(Value::as_object_mut);
+    for argument in arguments.into_iter().flat_map(|arguments| arguments.values_mut()) {
+        if let Some(argument) = argument.as_object_mut() {
+            argument.remove("description");
+        }
+    }
+    spec
 }
 
 /// Reads the arguments of a call into the tool's own struct (which denies unknown fields).

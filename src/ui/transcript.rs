@@ -41,6 +41,11 @@ pub(crate) fn line(line: &Line, view: &View) -> String {
             let rows = view.block(content, "  ", Extent::Whole);
             rows.iter().map(|row| palette.warn(row)).collect()
         }
+        Entry::Compacted { summary, .. } => {
+            let head = palette.dim("── the conversation until here, summarized");
+            let rows = view.block(summary, "  ", Extent::Whole);
+            std::iter::once(format!("{time} {head}")).chain(rows).collect()
+        }
         Entry::TurnEnd { outcome, rounds, .. } => {
             let calls = if *rounds == 1 { "model call" } else { "model calls" };
             let end = format!("── turn {}, {rounds} {calls}", outcome_word(*outcome));

@@ -78,6 +78,19 @@ pub enum Entry {
         /// The text.
         content: String,
     },
+    /// The conversation until here was replaced by this: memory begins anew, with what was asked in the
+    /// turn under way told again.
+    Compacted {
+        /// What the model said of the conversation.
+        summary: String,
+        /// What the program knows: name, role, team.
+        situation: String,
+        /// What the summary cost.
+        usage: Usage,
+        /// What fits the model, as far as this has shown.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        context_tokens: Option<u64>,
+    },
     /// A turn is over.
     TurnEnd {
         /// How.
@@ -166,6 +179,12 @@ mod tests {
             Entry::ToolStart { tool_use_id: "t".into(), name: "bash".into() },
             Entry::ToolResult { tool_use_id: "t".into(), content: "ok".into(), is_error: true },
             Entry::Note { content: "n".into() },
+            Entry::Compacted {
+                summary: "s".into(),
+                situation: "a".into(),
+                usage: Usage::default(),
+                context_tokens: Some(9),
+            },
             Entry::TurnEnd { outcome: Outcome::Failed, rounds: 2, report: None },
             Entry::TurnEnd {
                 outcome: Outcome::Done,

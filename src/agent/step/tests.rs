@@ -99,6 +99,46 @@ fn mail_is_taken_in_before_every_call_and_after_the_turn() {
     assert!(idle < notice && idle.is_some(), "{rest:?}");
 }
 
+fn compacted() -> Event {
+    let (summary, situation) = ("notes".into(), "You are alice.".into());
+    let usage = Usage { output_tokens: 3, ..Usage::default() };
+    Event::Compacted(Ok(Compacted { summary, situation, usage, context_tokens: None }))
+}
+
+#[test]
+fn a_refusal_for_length_is_worth_one_summary() {
+    let mut alice = machine("alice");
+    let full = || Event::Replied(Err(ModelError::ContextFull("400".into())));
+    alice.step(Event::Prompt("go".into()));
+    alice.step(Event::Drained(vec![]));
+    for _ in 0..2 {
+        assert_eq!(alice.step(full()), [Action::MakeRoom]);
+        let after = alice.step(compacted());
+        assert!(has(&after, |action| matches!(action, Action::Count(usage) if usage.total() == 3)));
+        let recorded = after.iter().position(|it| matches!(it, Action::Record(_)));
+        let synced = after.iter().position(|it| *it == Action::Sync);
+        assert!(recorded < synced, "what is forgotten is written down first");
+        assert_eq!(after.last(), Some(&Action::CallModel));
+        // An answer shows that it fits again.
+        alice.step(reply("", &[("bash", json!({}))]));
+        alice.step(Event::ToolEnded(Ok("ok".into())));
+        alice.step(Event::Drained(vec![]));
+    }
+    assert_eq!(alice.step(full()), [Action::MakeRoom]);
+    alice.step(compacted());
+    let end = alice.step(full());
+    assert!(reports(&end)[0].1.contains("not even summarized"), "{end:?}");
+}
+
+#[test]
+fn a_summary_that_fails_ends_the_turn() {
+    let mut alice = machine("alice");
+    alice.step(Event::Prompt("go".into()));
+    alice.step(Event::Drained(vec![]));
+    let end = alice.step(Event::Compacted(Err(ModelError::Unavailable("503".into()))));
+    assert!(matches!(&reports(&end)[..], [(Outcome::Failed, why)] if why.contains("503")));
+}
+
 #[test]
 fn a_report_is_not_sent_twice() {
     let mut alice = machine("alice");

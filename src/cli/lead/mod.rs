@@ -9,11 +9,13 @@ mod watchdog;
 
 use super::args::LeadArgs;
 use super::assemble::{
-    LETTING_GO, Parts, assemble, block_on, broken, fresh_word, last_mail, let_go, open_mailbox,
-    redactor, start_log, take_name,
+    LETTING_GO, Parts, assemble, block_on, broken, fresh_word, keep_reserve, last_mail, let_go,
+    open_mailbox, redactor, start_log, take_name,
 };
 use super::context::{Context, open_bus, rules, store_failure};
+use super::failpoints;
 use super::heed::Heed;
+use super::local;
 use super::provider::{Life, provider_for};
 use crate::agent::event::{Event, Stop};
 use crate::agent::progress::Progress;
@@ -21,6 +23,7 @@ use crate::agent::{self, Agent, Events};
 use crate::bus::Bus;
 use crate::error::{Exit, Failure};
 use crate::llm::ModelError;
+use crate::os::failpoint::hit;
 use crate::os::program::{self, TeammateProgram};
 use crate::os::{SystemClock, descendants, limits};
 use crate::protocol::restart::Limits;
@@ -95,14 +98,21 @@ pub(super) fn run(context: &Context, args: &LeadArgs) -> Result<Exit, Failure> {
         None => None,
     };
     let settings = context.settings(&Flags { model: args.model.model.clone() })?;
-    let model = choose_model(context, &settings, args.model.mode.as_deref(), args.print)?;
-    let fallback = model::resolve(&settings, &context.environment)?.is_none();
+    let mode = args.model.mode.as_deref();
+    let mut named = model::resolve(&settings, &context.environment)?.map(|setting| setting.value);
+    if named.is_none() && !args.print {
+        named = local::offer(&settings, mode)?;
+    }
+    let fallback = named.is_none();
+    let model = choose_model(named, mode, args.print)?;
+    let credentials = Credentials::from_environment(&context.environment);
+    let (model, credentials) = local::find(model, credentials, &settings)?;
     let start = Start {
         prompt,
         output: args.print.then_some(args.output),
         settings,
         model,
-        credentials: Credentials::from_environment(&context.environment),
+        credentials,
         limits: RunLimits {
             timeout: args.timeout,
             max_turns: args.max_turns,
@@ -131,20 +141,18 @@ fn read_stdin() -> Result<String, Failure> {
 
 /// The model in force, and whether it may act in the mode that was asked for.
 pub(super) fn choose_model(
-    context: &Context,
-    settings: &Settings,
+    named: Option<ModelChoice>,
     mode: Option<&str>,
     headless: bool,
 ) -> Result<ModelChoice, Failure> {
-    let resolved = model::resolve(settings, &context.environment)?;
-    let model = match resolved {
-        Some(setting) => setting.value,
+    let model = match named {
+        Some(model) => model,
         None if headless => {
             return Err(Failure::new(
                 Exit::NoModel,
                 "no model is configured",
-                "there is no --model, TEAM_MODEL, `model` in settings, or ANTHROPIC_API_KEY",
-                "set ANTHROPIC_API_KEY, or add --model rehearsal to try the program without a model",
+                "there is no --model, TEAM_MODEL, `model` in settings, ANTHROPIC_API_KEY or OPENAI_API_KEY",
+                "set one of the keys, or add --model rehearsal to try the program without a model",
             ));
         }
         None => ModelChoice::Rehearsal,
@@ -252,6 +260,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     adopt_orphans();
     limits::raise_descriptors();
     keep_secrets(&start.credentials);
+    keep_reserve(team);
     let place = place::enter(&bus, &start, &incarnation, earlier).await?;
     super::assemble::ensure_inbox(team, &AgentName::user())?;
     let tasks = Arc::new(Tasks::new(Arc::clone(&bus), Arc::new(SystemClock)));
@@ -259,7 +268,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     tracing::info!(?released, "looked for tasks of the dead");
     let conversation = place.conversation.as_deref().unwrap_or(&incarnation);
     let own = Life { incarnation: &incarnation, conversation };
-    let provider = provider_for(&start.model, &start.credentials, &me, own)?;
+    let provider = provider_for(&start.model, &start.credentials, &me, own, team)?;
     let supervisor = Supervisor::new(Plan {
         bus: Arc::clone(&bus),
         tasks: Arc::clone(&tasks),
@@ -276,7 +285,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         model: start.model.to_string(),
         mode: MODE.into(),
         credentials: start.credentials.clone(),
-        environment: context.environment.passed_on(),
+        environment: failpoints::passed_on(&context.environment),
         marker: marker.clone(),
         incarnation: Box::new(fresh_word),
     });
@@ -302,6 +311,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         mailbox,
         provider,
         rules,
+        model: start.model.clone(),
         ops: Some(supervisor.ops()),
         usage: place.usage,
         secrets,
@@ -375,7 +385,9 @@ async fn close(supervisor: &Supervisor, ended: Ended, reason: Reason) -> Closed 
             ExitCause::TeamStopped
         }
     };
+    hit("lead.closing");
     let departures = supervisor.stop_all("the team is being stopped", cause).await;
+    hit("lead.alone");
     let last_mail = last_mail(&ended.mailbox).mail.into_iter().map(|mail| mail.message).collect();
     let_go(ended.mailbox, LETTING_GO).await;
     let why = broken(&ended.finished).map(ToOwned::to_owned);

@@ -6,6 +6,7 @@ use super::{MODE, Start};
 use crate::agent::memory::Memory;
 use crate::bus::Bus;
 use crate::error::{Exit, Failure};
+use crate::os::failpoint::hit;
 use crate::os::{Clock, SystemClock};
 use crate::protocol::ladder::Haste;
 use crate::store::{Fsync, Life, StoreError, TeamDir, life, roster, transcript};
@@ -93,6 +94,7 @@ pub(super) async fn enter(
 ) -> Result<Place, Failure> {
     let team = bus.dir();
     let (lead, usage) = write_entry(team, start, incarnation).map_err(store_failure)?;
+    hit("lead.entered");
     let Earlier { marker, was_damaged } = earlier;
     // Whoever is to be ended here was told by the end of its lifeline, and had its time.
     let reason = "your lead is gone and a new one has come";
@@ -100,6 +102,7 @@ pub(super) async fn enter(
     let before = Before { lead, marker, was_damaged };
     let found = recover::recover(bus, &SystemClock, &takedown, before).await;
     let mut found = found.map_err(store_failure)?.summary();
+    hit("lead.recovered");
     let mut place = Place {
         found: None,
         returning: Vec::new(),
@@ -144,6 +147,7 @@ fn last_words(team: &TeamDir) -> String {
         | Entry::ToolStart { .. }
         | Entry::ToolResult { .. }
         | Entry::Note { .. }
+        | Entry::Compacted { .. }
         | Entry::TurnEnd { .. }
         | Entry::Unknown => None,
     });
@@ -199,6 +203,7 @@ fn left_off(team: &TeamDir, name: &AgentName) -> String {
         | Entry::ToolStart { .. }
         | Entry::ToolResult { .. }
         | Entry::Note { .. }
+        | Entry::Compacted { .. }
         | Entry::Unknown => None,
     });
     match last {
