@@ -45,6 +45,7 @@ mod races;
 mod reliability;
 mod restart;
 mod resume;
+mod roles;
 mod roster;
 mod sdk;
 mod secrets;
