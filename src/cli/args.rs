@@ -60,6 +60,8 @@ pub(crate) enum Command {
     Stop(StopArgs),
     /// The task list that the team shares
     Task(TaskArgs),
+    /// Let the settings of this folder run code and loosen permissions, as they stand now
+    Trust(TrustArgs),
     /// Show the roles that agents can be given, and what is wrong with their files
     Roles(Show),
     /// Show what happened, merged by time
@@ -280,6 +282,16 @@ pub(crate) struct ClaimTask {
     /// Who takes it
     #[arg(long = "as", value_name = "NAME")]
     pub(crate) who: Option<String>,
+}
+
+/// `team trust`.
+#[derive(Debug, Args)]
+pub(crate) struct TrustArgs {
+    /// Trust this folder no more
+    #[arg(long)]
+    pub(crate) revoke: bool,
+    #[command(flatten)]
+    pub(crate) show: Show,
 }
 
 /// `team log`.

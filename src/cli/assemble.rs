@@ -5,7 +5,7 @@ use crate::agent::heart::Heart;
 use crate::agent::presence::Presence;
 use crate::agent::progress::Progress;
 use crate::agent::prompt::{Briefing, Profile, system_prompt};
-use crate::agent::step::{Identity, Initiative};
+use crate::agent::step::{Identity, Initiative, Repose};
 use crate::agent::{Agent, Finished};
 use crate::bus::Bus;
 use crate::error::{Exit, Failure};
@@ -23,11 +23,13 @@ use crate::store::{
 use crate::supervise::hello::Rules;
 use crate::tasks::Tasks;
 use crate::tools::Registry;
+use crate::tools::hooks::Hooks;
 use crate::tools::tasks::add_task_tools;
 use crate::tools::team::{Desk, TeamOps, add_team_tools};
 use crate::tools::work::{CommandEnvironment, add_work_tools};
 use crate::wire::AgentName;
 use crate::wire::front_matter::Problem;
+use crate::wire::hook::{Hook, HookEvent};
 use crate::wire::role::Role;
 use crate::wire::roster::UsageCount;
 use std::fs::File;
@@ -60,6 +62,7 @@ pub(super) struct Parts {
     pub(super) mailbox: Mailbox,
     pub(super) provider: Rc<dyn Provider>,
     pub(super) rules: Rules,
+    pub(super) hooks: Vec<Hook>,
     pub(super) model: ModelChoice,
     pub(super) ops: Option<Rc<dyn TeamOps>>,
     pub(super) usage: UsageCount,
@@ -71,13 +74,18 @@ pub(super) struct Parts {
 pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent, Failure> {
     let team = parts.bus.dir().clone();
     let clock: Rc<dyn Clock> = Rc::new(SystemClock);
+    let commands = CommandEnvironment::new(environment.passed_on(), parts.marker);
+    let hooks = {
+        let workspace = team.workspace().to_owned();
+        Hooks::new(parts.hooks, parts.name.clone(), workspace, commands.clone())
+    };
+    let keeps_from_rest = !parts.name.is_lead() && hooks.are_there_for(HookEvent::TeammateIdle);
     let desk = {
         let (name, incarnation) = (parts.name.clone(), parts.incarnation.clone());
         let bus = Arc::clone(&parts.bus);
-        Rc::new(Desk::new(name, incarnation, bus, parts.rules.max_sends))
+        Rc::new(Desk::new(name, incarnation, bus, parts.rules.max_sends, hooks))
     };
     let mut tools = Registry::default();
-    let commands = CommandEnvironment::new(environment.passed_on(), parts.marker);
     add_work_tools(&mut tools, team.workspace(), team.root(), commands).map_err(|why| {
         let what = "the workspace cannot be opened";
         Failure::new(Exit::Failure, what, why.to_string(), "check the folder's permissions")
@@ -118,6 +126,7 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         incarnation: parts.incarnation.clone(),
         max_rounds: role.max_turns.map_or(most, |turns| turns.min(most)),
         max_exchanges: parts.rules.max_exchanges,
+        repose: if keeps_from_rest { Repose::Asked } else { Repose::Free },
         initiative: if takes_tasks { Initiative::TakesTasks } else { Initiative::Asked },
     };
     tools.limit(role);

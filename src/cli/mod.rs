@@ -22,6 +22,7 @@ mod stop;
 mod task;
 mod teammate;
 mod transcript;
+mod trust;
 
 use crate::error::{Exit, Failure};
 use crate::settings::environment::Environment;
@@ -86,6 +87,7 @@ fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failure> 
         Command::Inbox(args) => inbox::run(&context, &args),
         Command::Stop(args) => stop::run(&context, &args),
         Command::Task(args) => task::run(&context, args),
+        Command::Trust(args) => trust::run(&context, &args),
         Command::Roles(args) => roles::run(&context, &args),
         Command::Log(args) => log::run(&context, &args),
         Command::Transcript(args) => transcript::run(&context, &args),

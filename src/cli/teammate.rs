@@ -26,6 +26,7 @@ use crate::supervise::hello::{self, Answer, Hello, Rules};
 use crate::tasks::Tasks;
 use crate::ui::live::Live;
 use crate::wire::AgentName;
+use crate::wire::hook::Hook;
 use crate::wire::roster::{ExitCause, StartedBy, Status, UsageCount};
 use std::cell::{Cell, RefCell};
 use std::fs::File;
@@ -45,6 +46,7 @@ struct Start {
     model: ModelChoice,
     credentials: Credentials,
     rules: Rules,
+    hooks: Vec<Hook>,
     /// The lead's socket; `None` when started by hand.
     lead: Option<File>,
     prompt: Option<String>,
@@ -80,9 +82,10 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
             hello::hear(&socket).map_err(|why| no_hello(&why.to_string()))?;
         let hello = heard.ok_or_else(|| no_hello("the socket was closed"))?;
         let model = ModelChoice::parse(&hello.model)?;
-        let Hello { incarnation, role, credentials, rules, occasion, .. } = hello;
+        let Hello { incarnation, role, credentials, rules, hooks, occasion, .. } = hello;
         let occasion = occasion.words();
         let settings = context.settings(&Flags::default())?;
+        settings.ignored.iter().for_each(|ignored| out::complain(ignored));
         let (model, credentials) = local::find(model, credentials, &settings)?;
         let lead = Some(socket);
         return Ok(Start {
@@ -93,6 +96,7 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
             model,
             credentials,
             rules,
+            hooks,
             lead,
             prompt,
             once,
@@ -106,7 +110,20 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
     let (model, credentials) = local::find(model, credentials, &settings)?;
     let (rules, incarnation, role) = (rules(&settings), fresh_word(), args.role);
     let (occasion, lead) = (None, None);
-    Ok(Start { name, role, incarnation, occasion, model, credentials, rules, lead, prompt, once })
+    let hooks = settings.hooks.value;
+    Ok(Start {
+        name,
+        role,
+        incarnation,
+        occasion,
+        model,
+        credentials,
+        rules,
+        hooks,
+        lead,
+        prompt,
+        once,
+    })
 }
 
 fn no_hello(why: &str) -> Failure {
@@ -154,6 +171,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         mailbox,
         provider,
         rules: start.rules,
+        hooks: start.hooks.clone(),
         model: start.model.clone(),
         ops: None,
         usage,

@@ -178,6 +178,7 @@ impl Supervisor {
             hit("spawn.registered");
             let lived = Lived { name: name.clone(), incarnation: started.incarnation, since };
             let reaper = Rc::clone(self);
+            self.unheard.send_modify(|count| *count += 1);
             tokio::task::spawn_local(async move { reaper.reap(lived, started.process).await });
             started.pid
         });

@@ -192,6 +192,7 @@ async fn launch(plan: &Plan, recruit: &Recruit, incarnation: &str) -> Result<Sta
         model: recruit.model.clone(),
         credentials: plan.credentials.only_for(&chosen),
         rules: plan.rules,
+        hooks: plan.hooks.list(),
         occasion: recruit.occasion,
     };
     let (answer, kept) = tokio::join!(shake_hands(&ours, hello), keep_entry(plan));

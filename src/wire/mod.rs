@@ -5,6 +5,7 @@
 
 pub mod chat;
 pub mod front_matter;
+pub mod hook;
 pub mod inbox_block;
 pub mod message;
 pub mod name;

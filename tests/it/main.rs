@@ -25,6 +25,7 @@ mod golden;
 mod harness;
 mod headless;
 mod history;
+mod hooks;
 mod hung;
 mod inheritance;
 mod innocents;

@@ -12,6 +12,7 @@ fn machine(name: &str) -> Machine {
         max_rounds: 5,
         max_exchanges: 30,
         initiative: Initiative::Asked,
+        repose: Repose::Free,
     };
     let (mut machine, first) = Machine::start(me, false);
     assert_eq!(first, [Action::Drain]);

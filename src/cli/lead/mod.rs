@@ -16,6 +16,7 @@ use super::context::{Context, open_bus, rules, store_failure};
 use super::failpoints;
 use super::heed::Heed;
 use super::local;
+use super::out;
 use super::provider::{Life, provider_for};
 use crate::agent::event::{Event, Stop};
 use crate::agent::progress::Progress;
@@ -34,6 +35,8 @@ use crate::store::{LifeRecord, Mailbox, TeamDir};
 use crate::supervise::takedown::Departure;
 use crate::supervise::{Mending, Plan, Supervisor};
 use crate::tasks::Tasks;
+use crate::tools::hooks::Hooks;
+use crate::tools::work::CommandEnvironment;
 use crate::ui;
 use crate::ui::plain::Format;
 use crate::wire::AgentName;
@@ -98,6 +101,7 @@ pub(super) fn run(context: &Context, args: &LeadArgs) -> Result<Exit, Failure> {
         None => None,
     };
     let settings = context.settings(&Flags { model: args.model.model.clone() })?;
+    settings.ignored.iter().for_each(|ignored| out::complain(ignored));
     let mode = args.model.mode.as_deref();
     let mut named = model::resolve(&settings, &context.environment)?.map(|setting| setting.value);
     if named.is_none() && !args.print {
@@ -279,6 +283,12 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         })?,
         max_teammates: start.settings.max_teammates.value,
         rules,
+        hooks: Hooks::new(
+            start.settings.hooks.value.clone(),
+            me.clone(),
+            team.workspace().to_owned(),
+            CommandEnvironment::new(context.environment.passed_on(), marker.clone()),
+        ),
         mending: mending(context, &start.settings, &incarnation),
         hung_after: Some(Duration::from_secs(start.settings.hung_after.value))
             .filter(|limit| !limit.is_zero()),
@@ -311,6 +321,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         mailbox,
         provider,
         rules,
+        hooks: supervisor.hooks(),
         model: start.model.clone(),
         ops: Some(supervisor.ops()),
         usage: place.usage,
