@@ -60,6 +60,12 @@ pub(crate) enum Command {
     Stop(StopArgs),
     /// The task list that the team shares
     Task(TaskArgs),
+    /// Show what waits for a decision
+    Requests(Show),
+    /// Approve a request (`team requests` lists them)
+    Approve(ApproveArgs),
+    /// Deny a request
+    Deny(DenyArgs),
     /// Let the settings of this folder run code and loosen permissions, as they stand now
     Trust(TrustArgs),
     /// Show the roles that agents can be given, and what is wrong with their files
@@ -119,7 +125,7 @@ pub(crate) struct ModelArgs {
     /// PROVIDER/NAME: anthropic/NAME, openai/NAME, local, rehearsal, or script:FILE
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
-    /// Permission mode; this version knows bypass only
+    /// Permission mode: plan, default, `accept_edits` or bypass
     #[arg(long, value_name = "MODE")]
     pub(crate) mode: Option<String>,
 }
@@ -290,6 +296,35 @@ pub(crate) struct TrustArgs {
     /// Trust this folder no more
     #[arg(long)]
     pub(crate) revoke: bool,
+    #[command(flatten)]
+    pub(crate) show: Show,
+}
+
+/// `team approve`.
+#[derive(Debug, Args)]
+pub(crate) struct ApproveArgs {
+    /// The request's id
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+    /// Told to whoever asks
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+    /// From now on, without asking
+    #[arg(long)]
+    pub(crate) always: bool,
+    #[command(flatten)]
+    pub(crate) show: Show,
+}
+
+/// `team deny`.
+#[derive(Debug, Args)]
+pub(crate) struct DenyArgs {
+    /// The request's id
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+    /// Told to whoever asks
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
     #[command(flatten)]
     pub(crate) show: Show,
 }

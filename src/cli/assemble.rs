@@ -1,6 +1,7 @@
 //! Putting an agent together, the same way for the lead and for teammates.
 
 use super::context::{durability, store_failure};
+use crate::agent::gate::{Asks, Gate};
 use crate::agent::heart::Heart;
 use crate::agent::presence::Presence;
 use crate::agent::progress::Progress;
@@ -12,6 +13,7 @@ use crate::error::{Exit, Failure};
 use crate::llm::Provider;
 use crate::llm::{Redactor, Secret};
 use crate::os::{Clock, SystemClock, command};
+use crate::protocol::permission::Policy;
 use crate::settings::PromptProfile;
 use crate::settings::environment::Environment;
 use crate::settings::model::{Credentials, ModelChoice};
@@ -25,11 +27,12 @@ use crate::tasks::Tasks;
 use crate::tools::Registry;
 use crate::tools::hooks::Hooks;
 use crate::tools::tasks::add_task_tools;
-use crate::tools::team::{Desk, TeamOps, add_team_tools};
+use crate::tools::team::{Desk, Ops, add_team_tools};
 use crate::tools::work::{CommandEnvironment, add_work_tools};
 use crate::wire::AgentName;
 use crate::wire::front_matter::Problem;
 use crate::wire::hook::{Hook, HookEvent};
+use crate::wire::permission::Permissions;
 use crate::wire::role::Role;
 use crate::wire::roster::UsageCount;
 use std::fs::File;
@@ -63,8 +66,10 @@ pub(super) struct Parts {
     pub(super) provider: Rc<dyn Provider>,
     pub(super) rules: Rules,
     pub(super) hooks: Vec<Hook>,
+    pub(super) permissions: Permissions,
+    pub(super) asks: Asks,
     pub(super) model: ModelChoice,
-    pub(super) ops: Option<Rc<dyn TeamOps>>,
+    pub(super) ops: Option<Ops>,
     pub(super) usage: UsageCount,
     pub(super) secrets: Redactor,
     pub(super) show: Rc<dyn Fn(&Progress)>,
@@ -129,7 +134,15 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         repose: if keeps_from_rest { Repose::Asked } else { Repose::Free },
         initiative: if takes_tasks { Initiative::TakesTasks } else { Initiative::Asked },
     };
+    let mut rules = parts.permissions.rules;
+    rules.deny.extend(role.refused().cloned());
+    let policy = Policy::new(parts.permissions.mode, &rules).map_err(|why| {
+        let what = "a permission rule is not understood";
+        let hint = "correct it under [permissions], or in the file of the role";
+        Failure::new(Exit::Usage, what, why.to_string(), hint)
+    })?;
     tools.limit(role);
+    let gate = Gate::new(policy, parts.asks, Duration::from_secs(parts.permissions.timeout));
     let heart = Heart::new(
         &team,
         &parts.name,
@@ -146,6 +159,7 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         context_tokens,
         system: system_prompt(&briefing),
         tools: Rc::new(tools),
+        gate,
         desk,
         bus: parts.bus,
         tasks: parts.tasks,

@@ -16,6 +16,7 @@ mod log;
 mod ls;
 mod out;
 mod provider;
+mod requests;
 mod roles;
 mod send;
 mod stop;
@@ -86,6 +87,9 @@ fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failure> 
         Command::Broadcast(args) => send::broadcast(&context, args),
         Command::Inbox(args) => inbox::run(&context, &args),
         Command::Stop(args) => stop::run(&context, &args),
+        Command::Requests(show) => requests::list(&context, &show),
+        Command::Approve(args) => requests::approve(&context, args),
+        Command::Deny(args) => requests::deny(&context, args),
         Command::Task(args) => task::run(&context, args),
         Command::Trust(args) => trust::run(&context, &args),
         Command::Roles(args) => roles::run(&context, &args),

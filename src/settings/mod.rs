@@ -7,12 +7,15 @@
 pub(crate) mod environment;
 mod hooks;
 pub(crate) mod model;
+pub(crate) mod permissions;
 pub(crate) mod trust;
 
 use crate::error::{Exit, Failure};
 use crate::wire::hook::Hook;
+use crate::wire::permission::{Mode, PlanApproval};
 use crate::wire::restart::Restart;
 use environment::Environment;
+use permissions::{PermissionLayer, PermissionSettings};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -130,6 +133,8 @@ pub(crate) struct Settings {
     pub(crate) prompt_profile: Setting<PromptProfile>,
     /// Loopback ports on which a local model server is looked for.
     pub(crate) local_ports: Setting<Vec<u16>>,
+    /// `[permissions]`.
+    pub(crate) permissions: PermissionSettings,
 }
 
 /// What flags may set.
@@ -137,6 +142,8 @@ pub(crate) struct Settings {
 pub(crate) struct Flags {
     /// `--model`.
     pub(crate) model: Option<String>,
+    /// `--mode`.
+    pub(crate) mode: Option<Mode>,
 }
 
 /// One settings file, or the environment read the same way.
@@ -158,6 +165,8 @@ struct Layer {
     context_tokens: Option<u64>,
     prompt_profile: Option<PromptProfile>,
     local_ports: Option<Vec<u16>>,
+    #[serde(default)]
+    permissions: PermissionLayer,
 }
 
 impl Settings {
@@ -173,7 +182,7 @@ impl Settings {
     ) -> Result<Self, Failure> {
         let user_file = environment.config_home().map(|home| home.join("team/settings.toml"));
         let mut layers = vec![
-            (Source::Flag, Layer { model: flags.model.clone(), ..Layer::default() }),
+            (Source::Flag, from_flags(flags)),
             (Source::Environment(String::new()), from_environment(environment)?),
             (Source::File(folder_file.to_path_buf()), from_file(folder_file)?),
         ];
@@ -182,7 +191,6 @@ impl Settings {
         }
         let ignored = trust::tame(&mut layers, folder_file, &TrustList::of(environment));
         let settings = Self {
-            ignored,
             max_teammates: pick(&layers, "max_teammates", |layer| layer.max_teammates, 16),
             max_rounds: pick(&layers, "max_rounds", |layer| layer.max_rounds, 50),
             max_message_bytes: pick(
@@ -218,6 +226,8 @@ impl Settings {
                 |layer| layer.local_ports.clone(),
                 LOCAL_PORTS.to_vec(),
             ),
+            permissions: PermissionSettings::of(&layers),
+            ignored,
         };
         settings.check()
     }
@@ -231,6 +241,11 @@ impl Settings {
         ) -> (&'static str, String, String) {
             (key, show(&setting.value), setting.source.to_string())
         }
+        let list = |rules: &Vec<String>| match rules.as_slice() {
+            [] => "(none)".to_owned(),
+            rules => rules.join(", "),
+        };
+        let permissions = &self.permissions;
         vec![
             row("max_teammates", &self.max_teammates, ToString::to_string),
             row("max_rounds", &self.max_rounds, ToString::to_string),
@@ -249,6 +264,18 @@ impl Settings {
             }),
             row("prompt_profile", &self.prompt_profile, ToString::to_string),
             row("local_ports", &self.local_ports, |ports| format!("{ports:?}")),
+            row("permissions.mode", &permissions.mode, ToString::to_string),
+            row("permissions.allow", &permissions.allow, list),
+            row("permissions.ask", &permissions.ask, list),
+            row("permissions.deny", &permissions.deny, list),
+            row("permissions.timeout", &permissions.timeout, ToString::to_string),
+            row("permissions.plan_approval", &permissions.plan_approval, |who| {
+                match who {
+                    PlanApproval::Lead => "lead",
+                    PlanApproval::Person => "person",
+                }
+                .into()
+            }),
         ]
     }
 
@@ -259,6 +286,7 @@ impl Settings {
             "inbox_bytes",
             "max_exchanges",
             "max_sends",
+            "permissions.timeout",
             "context_tokens",
         ];
         let zero =
@@ -294,7 +322,12 @@ fn pick<T>(
 }
 
 fn variable(key: &str) -> String {
-    format!("TEAM_{}", key.to_uppercase())
+    format!("TEAM_{}", key.trim_start_matches("permissions.").to_uppercase())
+}
+
+fn from_flags(flags: &Flags) -> Layer {
+    let permissions = PermissionLayer::of_mode(flags.mode);
+    Layer { model: flags.model.clone(), permissions, ..Layer::default() }
 }
 
 fn from_environment(environment: &Environment) -> Result<Layer, Failure> {
@@ -362,6 +395,7 @@ fn from_environment(environment: &Environment) -> Result<Layer, Failure> {
         max_exchanges: number(environment, "max_exchanges")?,
         max_sends: number(environment, "max_sends")?,
         model: environment.get("TEAM_MODEL").map(Into::into),
+        permissions: permissions::from_environment(environment)?,
     })
 }
 

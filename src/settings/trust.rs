@@ -102,8 +102,11 @@ pub(crate) fn risks_in(folder_file: &Path) -> Result<Risks, Failure> {
 }
 
 fn risks(layer: &Layer) -> Risks {
-    let hooks = layer.hooks.as_ref().filter(|hooks| !hooks.is_empty());
-    hooks.map(|hooks| ("hooks".to_owned(), json!(hooks))).into_iter().collect()
+    let mut risks = layer.permissions.risks();
+    if let Some(hooks) = layer.hooks.as_ref().filter(|hooks| !hooks.is_empty()) {
+        risks.insert("hooks".into(), json!(hooks));
+    }
+    risks
 }
 
 /// Takes out of a folder's settings what needs trust and has none; says what that was.
@@ -113,18 +116,26 @@ pub(super) fn tame(
     list: &TrustList,
 ) -> Option<String> {
     let is_folder = |source: &Source| *source == Source::File(folder_file.to_path_buf());
+    let mut others = layers.iter().filter(|(source, _)| !is_folder(source));
+    let without = others.find_map(|(_, layer)| layer.permissions.mode).unwrap_or_default();
     let (_, layer) = layers.iter_mut().find(|(source, _)| is_folder(source))?;
-    let risks = risks(layer);
-    if risks.is_empty() || folder_file.parent().is_some_and(|folder| list.has(folder, &risks)) {
+    let wanted = risks(layer);
+    if wanted.is_empty() || folder_file.parent().is_some_and(|folder| list.has(folder, &wanted)) {
         return None;
     }
-    layer.hooks = None;
-    Some(format!(
-        "{}: not in force, since this is not trusted: {}. Look at the file; `team trust` puts it in \
-         force.",
-        folder_file.display(),
-        risks.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
-    ))
+    let mut taken = layer.permissions.tame(without);
+    if let Some(hooks) = layer.hooks.take_if(|hooks| !hooks.is_empty()) {
+        taken.insert("hooks".into(), json!(hooks));
+    }
+    let taken: Vec<String> = taken.iter().map(|(key, value)| format!("{key} = {value}")).collect();
+    (!taken.is_empty()).then(|| {
+        format!(
+            "{}: not in force, since this folder is not trusted: {}. Look at the file; `team trust` \
+             puts it in force as it stands now.",
+            folder_file.display(),
+            taken.join(", ")
+        )
+    })
 }
 
 /// A folder as it stands in the list: its real path.

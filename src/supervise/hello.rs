@@ -7,6 +7,7 @@
 use crate::settings::model::Credentials;
 use crate::settings::{Fsync, PromptProfile};
 use crate::wire::hook::Hook;
+use crate::wire::permission::Permissions;
 use crate::wire::roster::ExitCause;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -30,6 +31,8 @@ pub(crate) struct Hello {
     pub(crate) rules: Rules,
     /// What runs when something happens.
     pub(crate) hooks: Vec<Hook>,
+    /// How freely it may act.
+    pub(crate) permissions: Permissions,
     /// Why it is started.
     pub(crate) occasion: Occasion,
 }

@@ -27,6 +27,7 @@ use crate::tools::ToolError;
 use crate::tools::hooks::Hooks;
 use crate::tools::team::{OpsFuture, SpawnOrder, TeamOps};
 use crate::wire::hook::{Hook, HookEvent};
+use crate::wire::permission::{Mode, Permissions, RuleLists};
 use crate::wire::restart::Restart;
 use crate::wire::roster::{ExitCause, Roster, StartedBy};
 use crate::wire::{AgentName, Open};
@@ -66,8 +67,8 @@ pub(crate) struct Plan {
     pub(crate) hung_after: Option<Duration>,
     /// The model of a teammate that is given none.
     pub(crate) model: String,
-    /// The permission mode.
-    pub(crate) mode: String,
+    /// How freely a teammate may act that is told nothing else.
+    pub(crate) permissions: RefCell<Permissions>,
     /// What reaches the models.
     pub(crate) credentials: Credentials,
     /// The environment of teammates: an allow list.
@@ -144,6 +145,16 @@ impl Supervisor {
     /// What runs when something happens, for the lead's own agent.
     pub(crate) fn hooks(&self) -> Vec<Hook> {
         self.plan.hooks.list()
+    }
+
+    /// Teammates that are spawned from now on are this free.
+    pub(crate) fn set_mode(&self, mode: Mode) {
+        self.plan.permissions.borrow_mut().mode = mode;
+    }
+
+    /// Teammates that are spawned from now on have these rules, too.
+    pub(crate) fn add_rules(&self, rules: &RuleLists) {
+        self.plan.permissions.borrow_mut().rules.add(rules);
     }
 
     /// Whether any teammate of this lead still runs.

@@ -6,16 +6,19 @@
 mod bash;
 #[cfg(test)]
 mod containment;
+pub(crate) mod docket;
 mod environment;
 mod files;
 pub(crate) mod hooks;
 mod output;
+mod plan;
 mod shell;
 pub(crate) mod tasks;
 pub(crate) mod team;
 pub(crate) mod work;
 mod workspace;
 
+use crate::protocol::permission::Subject;
 use crate::wire::chat::ToolSpec;
 use crate::wire::role::Role;
 use serde_json::Value;
@@ -52,6 +55,14 @@ pub(crate) type ToolFuture<'a> = Pin<Box<dyn Future<Output = Result<String, Tool
 pub(crate) trait Tool {
     /// Name, description and argument schema.
     fn spec(&self) -> ToolSpec;
+
+    /// What a permission rule sees of a call.
+    ///
+    /// # Errors
+    /// The call cannot be run at all: nobody needs to be asked.
+    fn subject(&self, _call: &Call) -> Result<Subject, ToolError> {
+        Ok(Subject::Nothing)
+    }
 
     /// Runs one call.
     fn call<'a>(&'a self, call: &'a Call) -> ToolFuture<'a>;
@@ -107,11 +118,19 @@ impl Registry {
     /// # Errors
     /// The tool does not exist (the error lists those that do), or failed.
     pub(crate) async fn call(&self, call: &Call) -> Result<String, ToolError> {
-        self.find(&call.name)?.call(call).await
+        self.find(call)?.call(call).await
     }
 
-    fn find(&self, name: &str) -> Result<&dyn Tool, ToolError> {
-        let role = self.role.borrow();
+    /// What a permission rule sees of a call.
+    ///
+    /// # Errors
+    /// The tool does not exist, or the call cannot be run at all.
+    pub(crate) fn subject(&self, call: &Call) -> Result<Subject, ToolError> {
+        self.find(call)?.subject(call)
+    }
+
+    fn find(&self, call: &Call) -> Result<&dyn Tool, ToolError> {
+        let (name, role) = (&call.name, self.role.borrow());
         let given = self.tools.get(name).filter(|_| role.has(name)).map(AsRef::as_ref);
         given.ok_or_else(|| {
             let given: Vec<&str> =

@@ -15,11 +15,11 @@ pub(crate) fn role_table(roles: &[(&Role, String)], palette: Palette) -> String 
         return format!("There are no roles here. To make three examples:\n  {example}\n");
     }
     let header = ["ROLE", "FROM", "TOOLS", "MODEL", "MODE", "FOR"].map(str::to_owned);
-    let said = |text: Option<&String>| one_line(text.map_or("-", String::as_str), 32);
     let cells = std::iter::once(header).chain(roles.iter().map(|(role, from)| {
         let description = one_line(&role.description, DESCRIPTION);
         let (name, from) = (one_line(&role.name, 64), one_line(from, 64));
-        let (model, mode) = (said(role.model.as_ref()), said(role.mode.as_ref()));
+        let model = role.model.as_deref().map_or_else(|| "-".into(), |model| one_line(model, 32));
+        let mode = role.mode.map_or_else(|| "-".into(), |mode| mode.to_string());
         [name, from, tools(role), model, mode, description]
     }));
     let cells: Vec<[String; 6]> = cells.collect();

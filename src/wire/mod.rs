@@ -10,6 +10,7 @@ pub mod inbox_block;
 pub mod message;
 pub mod name;
 pub mod open;
+pub mod permission;
 pub mod restart;
 pub mod role;
 pub mod roster;

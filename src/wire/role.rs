@@ -3,6 +3,7 @@
 //! It does not know where the file lies; keys and names of tools are also taken as other tools write them.
 
 use super::front_matter::{self, Field, Problem};
+use super::permission::Mode;
 
 /// What is described by a role file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -17,8 +18,8 @@ pub struct Role {
     pub disallowed: Vec<String>,
     /// Its model, as `provider/name`.
     pub model: Option<String>,
-    /// The word of its permission mode.
-    pub mode: Option<String>,
+    /// Its permission mode.
+    pub mode: Option<Mode>,
     /// Model calls that one turn of it may take.
     pub max_turns: Option<u32>,
     /// What its model is told.
@@ -58,15 +59,9 @@ const FOREIGN_TOOLS: [(&str, &str); 5] = [
     ("MultiEdit", "edit_file"),
 ];
 
-/// Permission modes, as other programs call them and as we do.
-const MODES: [(&str, &str); 6] = [
-    ("default", "default"),
-    ("plan", "plan"),
-    ("accept_edits", "accept_edits"),
-    ("acceptEdits", "accept_edits"),
-    ("bypass", "bypass"),
-    ("bypassPermissions", "bypass"),
-];
+/// What other programs call our permission modes.
+const FOREIGN_MODES: [(&str, Mode); 2] =
+    [("acceptEdits", Mode::AcceptEdits), ("bypassPermissions", Mode::Bypass)];
 
 impl Role {
     /// Reads a role file; `stem` is its name without the ending.
@@ -97,8 +92,13 @@ impl Role {
             "description" => self.description = text,
             "tools" => {
                 let (tools, unknown) = known(field.value.items());
-                self.tools = Some(tools);
-                return without(&unknown);
+                let patterns: Vec<&String> = tools.iter().filter(|it| it.contains('(')).collect();
+                let whole = patterns.first().map(|it| format!("{it} gives all of {}", bare(it)));
+                self.tools = Some(tools.iter().map(|tool| bare(tool).to_owned()).collect());
+                without(&unknown)?;
+                return whole.map_or(Ok(()), |whole| {
+                    Err(format!("{whole}: what a role may not do stands in disallowedTools"))
+                });
             }
             "disallowedTools" => {
                 let (tools, mut unknown) = known(field.value.items());
@@ -110,11 +110,11 @@ impl Role {
             }
             "model" => self.model = model(&text)?,
             "permissionMode" => {
-                let mode = MODES.iter().find(|(word, _)| *word == text);
-                let (_, mode) = mode.ok_or_else(|| {
+                let foreign = FOREIGN_MODES.iter().find(|(word, _)| *word == text);
+                let mode = foreign.map(|(_, mode)| *mode).or_else(|| Mode::parse(&text));
+                self.mode = Some(mode.ok_or_else(|| {
                     format!("{text:?} is no permission mode, so the lead's is in force")
-                })?;
-                self.mode = Some((*mode).into());
+                })?);
             }
             "maxTurns" => match text.parse() {
                 Ok(most) if most > 0 => self.max_turns = Some(most),
@@ -132,7 +132,7 @@ impl Role {
     /// Whether an agent in this role has a tool.
     pub fn has(&self, tool: &str) -> bool {
         let limited = self.tools.as_ref().filter(|_| WORK_TOOLS.contains(&tool));
-        let given = limited.is_none_or(|tools| tools.iter().any(|given| bare(given) == tool));
+        let given = limited.is_none_or(|tools| tools.iter().any(|given| given == tool));
         given && !self.disallowed.iter().any(|refused| refused == tool)
     }
 
@@ -208,9 +208,9 @@ mod tests {
              maxTurns: 7\ncolor: blue\n---\nRead it.\n",
         );
         assert_eq!((&*role.name, &*role.description), ("code-reviewer", "Reads: everything"));
-        assert_eq!(role.tools.as_deref().unwrap(), ["read_file", "bash(git diff:*)"]);
+        assert_eq!(role.tools.as_deref().unwrap(), ["read_file", "bash"]);
         assert_eq!(role.disallowed, ["write_file", "bash(rm:*)"]);
-        assert_eq!((role.mode.as_deref(), role.max_turns), (Some("accept_edits"), Some(7)));
+        assert_eq!((role.mode, role.max_turns), (Some(Mode::AcceptEdits), Some(7)));
         assert_eq!((role.model.as_deref(), &*role.instructions), (None, "Read it."));
         let lines: Vec<usize> = problems.iter().map(|problem| problem.line).collect();
         assert_eq!(lines, [4, 5, 6, 9], "{problems:?}");
