@@ -238,6 +238,7 @@ impl Running {
             | Event::Compacted(_)
             | Event::TaskInSight
             | Event::TaskTaken
+            | Event::Rested(_)
             | Event::ToolEnded(_)
             | Event::Interrupt
             | Event::Stop(_)
@@ -338,7 +339,7 @@ impl Running {
         self.add_rules(&RuleLists { allow, ..RuleLists::default() });
     }
 
-    fn add_rules(&mut self, rules: &RuleLists) {
+    pub(super) fn add_rules(&mut self, rules: &RuleLists) {
         match self.agent.gate.policy.add(rules) {
             Ok(()) => tracing::info!(?rules, "permission rules added"),
             Err(why) => tracing::warn!(%why, "permission rules were not added"),

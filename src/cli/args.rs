@@ -66,8 +66,10 @@ pub(crate) enum Command {
     Approve(ApproveArgs),
     /// Deny a request
     Deny(DenyArgs),
-    /// Let the settings of this folder loosen permissions and run code
-    Trust(Show),
+    /// Let the settings of this folder run code and loosen permissions, as they stand now
+    Trust(TrustArgs),
+    /// Show the roles that agents can be given, and what is wrong with their files
+    Roles(Show),
     /// Show what happened, merged by time
     Log(LogArgs),
     /// Show an agent's conversation
@@ -288,6 +290,16 @@ pub(crate) struct ClaimTask {
     /// Who takes it
     #[arg(long = "as", value_name = "NAME")]
     pub(crate) who: Option<String>,
+}
+
+/// `team trust`.
+#[derive(Debug, Args)]
+pub(crate) struct TrustArgs {
+    /// Trust this folder no more
+    #[arg(long)]
+    pub(crate) revoke: bool,
+    #[command(flatten)]
+    pub(crate) show: Show,
 }
 
 /// `team approve`.
