@@ -15,6 +15,7 @@ pub(crate) mod post;
 pub(crate) mod presence;
 pub(crate) mod progress;
 pub(crate) mod prompt;
+pub(crate) mod purse;
 mod resume;
 mod seek;
 pub(crate) mod step;
@@ -23,14 +24,15 @@ use crate::bus::{Bus, Outgoing, new_id};
 use crate::llm::{Delta, ModelError, Provider, Redactor, Veil};
 use crate::os::Clock;
 use crate::os::failpoint::hit;
+use crate::protocol::budget::{Limit, Verdict};
 use crate::store::{Drained, Mailbox, Notice};
 use crate::tasks::Tasks;
 use crate::tools::team::{Desk, OpenShutdown};
 use crate::tools::{Call, Registry};
 use crate::wire::AgentName;
-use crate::wire::chat::Request;
+use crate::wire::chat::{Request, Usage};
 use crate::wire::message::{Body, IdleReason, Message, Outcome};
-use crate::wire::roster::Status;
+use crate::wire::roster::{Status, UsageCount};
 use crate::wire::transcript::{Entry, Line, Report};
 use compact::Cause;
 use event::{Action, Ending, Event, Stop};
@@ -38,6 +40,7 @@ use heart::Heart;
 use memory::Memory;
 use presence::Presence;
 use progress::Progress;
+use purse::Purse;
 use seek::Seeker;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -79,6 +82,8 @@ pub(crate) struct Agent {
     pub(crate) tasks: Arc<Tasks>,
     /// Its entry in the roster.
     pub(crate) presence: Presence,
+    /// What it may use.
+    pub(crate) purse: Purse,
     /// Its signs of life.
     pub(crate) heart: Heart,
     /// What it is for.
@@ -117,6 +122,7 @@ pub(crate) async fn run(
     let seeker = Seeker::new(Arc::clone(&agent.tasks), agent.me.name.clone(), events.clone());
     let (put_off, tool_limit) = (VecDeque::new(), None);
     let mut running = Running {
+        before_turn: agent.presence.used(),
         agent,
         events,
         inbound,
@@ -152,6 +158,8 @@ struct Running {
     /// How long the last tool may take by its own rules, in seconds.
     tool_limit: Option<u64>,
     seeker: Seeker,
+    /// What had been used when the last turn ended.
+    before_turn: UsageCount,
     memory: Rc<RefCell<Memory>>,
     model_error: Rc<RefCell<Option<ModelError>>>,
 }
@@ -210,10 +218,7 @@ impl Running {
             }
             Action::Record(entry) => self.record(entry).await?,
             Action::Sync => self.sync().await?,
-            Action::CallModel => {
-                let is_due = compact::is_due(&self.memory.borrow(), self.agent.context_tokens);
-                if is_due { self.make_room(Cause::NearlyFull) } else { self.call_model() }
-            }
+            Action::CallModel => self.ask_model().await?,
             Action::MakeRoom => self.make_room(Cause::Refused),
             Action::RunTool(call) => self.run_tool(call),
             Action::Cancel => self.cancel(),
@@ -228,7 +233,10 @@ impl Running {
                 let published = self.agent.presence.publish(status, activity).await;
                 note_error(published);
             }
-            Action::Count(usage) => self.agent.presence.count(usage),
+            Action::Count(usage) => {
+                log_call(&usage);
+                self.agent.presence.count(usage);
+            }
             Action::EndTurn { outcome, rounds, report } => {
                 self.end_turn(outcome, rounds, report).await?;
             }
@@ -319,6 +327,41 @@ impl Running {
             };
             let _gone = events.send(event);
         });
+    }
+
+    /// Asks the model, as far as the budget and its context have room for that.
+    async fn ask_model(&mut self) -> Result<(), Ending> {
+        let (dir, name) = (self.agent.bus.dir().clone(), self.agent.me.name.clone());
+        let used = self.agent.presence.used();
+        match self.agent.purse.may_ask(&dir, &name, &used) {
+            Verdict::Fine => {}
+            Verdict::Nearly(limit) => self.warn(limit).await?,
+            Verdict::Spent(limit) => {
+                tracing::warn!(%limit, "the budget is used up");
+                let _gone = self.events.send(Event::Stop(Stop::Budget(limit)));
+                return Ok(());
+            }
+        }
+        let is_due = compact::is_due(&self.memory.borrow(), self.agent.context_tokens);
+        if is_due {
+            self.make_room(Cause::NearlyFull);
+        } else {
+            self.call_model();
+        }
+        Ok(())
+    }
+
+    /// Says that little of a budget is left: to the model, to whoever watches, and to the lead.
+    async fn warn(&mut self, limit: Limit) -> Result<(), Ending> {
+        tracing::warn!(%limit, "the budget is nearly used up");
+        let name = self.agent.me.name.clone();
+        let who = if name.is_lead() { "the team" } else { name.as_str() };
+        let content = format!("{limit} are used; at the end of it {who} is stopped");
+        (self.agent.show)(&Progress::Warning(content.clone()));
+        if !name.is_lead() {
+            self.tell_lead(format!("{name}: {content}")).await;
+        }
+        self.record(Entry::Note { content }).await
     }
 
     fn call_model(&mut self) {
@@ -418,7 +461,11 @@ impl Running {
         self.sync().await?;
         hit("turn.ended");
         self.agent.presence.count_turn();
-        tracing::info!(?outcome, rounds, "turn ended");
+        let used = self.agent.presence.used();
+        let turn = used.since(&std::mem::replace(&mut self.before_turn, used));
+        let (input, output) = (turn.input_tokens, turn.output_tokens);
+        let (cached, cost) = (turn.cache_read_tokens, turn.cost.map(f64::from));
+        tracing::info!(?outcome, rounds, input, output, cached, cost, "turn ended");
         if let Some(report) = report {
             self.send_report(outcome, report).await;
             hit("turn.reported");
@@ -522,6 +569,13 @@ async fn until(due: Option<std::time::Instant>) {
         Some(due) => tokio::time::sleep_until(due.into()).await,
         None => std::future::pending().await,
     }
+}
+
+fn log_call(usage: &Usage) {
+    let (input, output) = (usage.input_tokens, usage.output_tokens);
+    let (cache_read, cache_write) =
+        (usage.cache_read_input_tokens, usage.cache_creation_input_tokens);
+    tracing::info!(input, output, cache_read, cache_write, "model call");
 }
 
 /// How long a call may take by its own rules, in seconds.

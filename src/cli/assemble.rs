@@ -5,6 +5,7 @@ use crate::agent::heart::Heart;
 use crate::agent::presence::Presence;
 use crate::agent::progress::Progress;
 use crate::agent::prompt::{Briefing, Profile, system_prompt};
+use crate::agent::purse::Purse;
 use crate::agent::step::{Identity, Initiative};
 use crate::agent::{Agent, Finished};
 use crate::bus::Bus;
@@ -26,6 +27,7 @@ use crate::tools::tasks::add_task_tools;
 use crate::tools::team::{Desk, TeamOps, add_team_tools};
 use crate::tools::work::{CommandEnvironment, add_work_tools};
 use crate::wire::AgentName;
+use crate::wire::money::Price;
 use crate::wire::roster::UsageCount;
 use std::fs::File;
 use std::io::{self, Write};
@@ -60,6 +62,7 @@ pub(super) struct Parts {
     pub(super) model: ModelChoice,
     pub(super) ops: Option<Rc<dyn TeamOps>>,
     pub(super) usage: UsageCount,
+    pub(super) price: Option<Price>,
     pub(super) secrets: Redactor,
     pub(super) show: Rc<dyn Fn(&Progress)>,
 }
@@ -114,8 +117,10 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         Rc::clone(&clock),
         parts.rules.beat_every,
     );
+    let purse = Purse::of(parts.rules.budgets, &parts.name);
+    let (usage, price) = (parts.usage, parts.price);
     let presence =
-        Presence::new(team, parts.name, parts.incarnation, Rc::clone(&clock), parts.usage);
+        Presence::new(team, parts.name, parts.incarnation, Rc::clone(&clock), usage, price);
     Ok(Agent {
         me,
         mailbox: Arc::new(Mutex::new(parts.mailbox)),
@@ -127,6 +132,7 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         bus: parts.bus,
         tasks: parts.tasks,
         presence,
+        purse,
         heart,
         role: parts.role,
         occasion: parts.occasion,

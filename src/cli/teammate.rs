@@ -20,12 +20,14 @@ use crate::os::ready::Ready;
 use crate::os::signals::SignalEvent;
 use crate::os::{Clock, SystemClock, memory, program, uptime, window};
 use crate::settings::model::{Credentials, ModelChoice};
+use crate::settings::spending::price_of;
 use crate::settings::{Flags, model};
 use crate::store::{Fsync, LifeLock, LifeRecord, TeamDir, roster, transcript};
 use crate::supervise::hello::{self, Answer, Hello, Rules};
 use crate::tasks::Tasks;
 use crate::ui::live::Live;
 use crate::wire::AgentName;
+use crate::wire::money::Price;
 use crate::wire::roster::{ExitCause, StartedBy, Status, UsageCount};
 use std::cell::{Cell, RefCell};
 use std::fs::File;
@@ -44,6 +46,8 @@ struct Start {
     occasion: Option<String>,
     model: ModelChoice,
     credentials: Credentials,
+    /// What its model costs, if somebody has said so.
+    price: Option<Price>,
     rules: Rules,
     /// The lead's socket; `None` when started by hand.
     lead: Option<File>,
@@ -80,7 +84,8 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
             hello::hear(&socket).map_err(|why| no_hello(&why.to_string()))?;
         let hello = heard.ok_or_else(|| no_hello("the socket was closed"))?;
         let model = ModelChoice::parse(&hello.model)?;
-        let Hello { incarnation, role, credentials, rules, occasion, .. } = hello;
+        let Hello { incarnation, role, credentials, price, rules, occasion, .. } = hello;
+        let price = price_of(&model, price, &rules.budgets)?;
         let occasion = occasion.words();
         let settings = context.settings(&Flags::default())?;
         let (model, credentials) = local::find(model, credentials, &settings)?;
@@ -92,6 +97,7 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
             occasion,
             model,
             credentials,
+            price,
             rules,
             lead,
             prompt,
@@ -104,9 +110,22 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
     let model = choose_model(named, args.model.mode.as_deref(), !by_person)?;
     let credentials = Credentials::from_environment(&context.environment).only_for(&model);
     let (model, credentials) = local::find(model, credentials, &settings)?;
+    let price = settings.spending.prices().get(&model.to_string()).copied();
     let (rules, incarnation, role) = (rules(&settings), fresh_word(), args.role);
-    let (occasion, lead) = (None, None);
-    Ok(Start { name, role, incarnation, occasion, model, credentials, rules, lead, prompt, once })
+    let price = price_of(&model, price, &rules.budgets)?;
+    Ok(Start {
+        name,
+        role,
+        incarnation,
+        occasion: None,
+        model,
+        credentials,
+        price,
+        rules,
+        lead: None,
+        prompt,
+        once,
+    })
 }
 
 fn no_hello(why: &str) -> Failure {
@@ -157,6 +176,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         model: start.model.clone(),
         ops: None,
         usage,
+        price: start.price,
         secrets,
         show: shower(context, &start, events.clone()),
     };
@@ -189,6 +209,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     hit("leave.let_go");
     let (exit, cause) = match (&finished.ending, told.get()) {
         (Ending::Broken(_), _) => (Exit::Failure, ExitCause::Error),
+        (Ending::Stopped(Stop::Budget(_)), _) => (Exit::Budget, ExitCause::Budget),
         (Ending::Stopped(Stop::LeadLost), _) => (Exit::Ok, ExitCause::LeadLost),
         (Ending::Stopped(Stop::Requested { .. }), _) | (_, None) => (Exit::Ok, ExitCause::Stopped),
         (_, Some(SignalEvent::Interrupt)) => (Exit::Interrupted, ExitCause::Stopped),

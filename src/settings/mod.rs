@@ -6,11 +6,16 @@
 
 pub(crate) mod environment;
 pub(crate) mod model;
+pub(crate) mod spending;
 
 use crate::error::{Exit, Failure};
+use crate::wire::budget::Budgets;
+use crate::wire::money::Price;
 use crate::wire::restart::Restart;
 use environment::Environment;
 use serde::{Deserialize, Serialize};
+use spending::Spending;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -122,6 +127,8 @@ pub(crate) struct Settings {
     pub(crate) prompt_profile: Setting<PromptProfile>,
     /// Loopback ports on which a local model server is looked for.
     pub(crate) local_ports: Setting<Vec<u16>>,
+    /// What may be used, and what it costs.
+    pub(crate) spending: Spending,
 }
 
 /// What flags may set.
@@ -149,6 +156,8 @@ struct Layer {
     context_tokens: Option<u64>,
     prompt_profile: Option<PromptProfile>,
     local_ports: Option<Vec<u16>>,
+    budget: Option<Budgets>,
+    prices: Option<BTreeMap<String, Price>>,
 }
 
 impl Settings {
@@ -206,6 +215,7 @@ impl Settings {
                 |layer| layer.local_ports.clone(),
                 LOCAL_PORTS.to_vec(),
             ),
+            spending: Spending::of(&layers),
         };
         settings.check()
     }
@@ -248,8 +258,10 @@ impl Settings {
             "max_sends",
             "context_tokens",
         ];
-        let zero =
-            self.rows().into_iter().find(|(key, value, _)| positive.contains(key) && value == "0");
+        let rows = self.rows().into_iter().map(|(key, value, source)| (key.into(), value, source));
+        let zero = rows.chain(self.spending.rows()).find(|(key, value, _): &spending::Row| {
+            value == "0" && (positive.contains(&key.as_str()) || key.starts_with("budget."))
+        });
         match zero {
             None => Ok(self),
             Some((key, _, source)) => Err(Failure::new(
@@ -281,25 +293,26 @@ fn pick<T>(
 }
 
 fn variable(key: &str) -> String {
-    format!("TEAM_{}", key.to_uppercase())
+    format!("TEAM_{}", key.to_uppercase().replace('.', "_"))
+}
+
+fn number<T: std::str::FromStr>(
+    environment: &Environment,
+    key: &str,
+) -> Result<Option<T>, Failure> {
+    let name = variable(key);
+    let Some(text) = environment.get(&name) else { return Ok(None) };
+    text.trim().parse().map(Some).map_err(|_| {
+        Failure::new(
+            Exit::Usage,
+            format!("{name} is not usable"),
+            format!("{text:?} is not a whole number"),
+            format!("set {name} to a number, or unset it"),
+        )
+    })
 }
 
 fn from_environment(environment: &Environment) -> Result<Layer, Failure> {
-    fn number<T: std::str::FromStr>(
-        environment: &Environment,
-        key: &str,
-    ) -> Result<Option<T>, Failure> {
-        let name = variable(key);
-        let Some(text) = environment.get(&name) else { return Ok(None) };
-        text.trim().parse().map(Some).map_err(|_| {
-            Failure::new(
-                Exit::Usage,
-                format!("{name} is not usable"),
-                format!("{text:?} is not a whole number"),
-                format!("set {name} to a number, or unset it"),
-            )
-        })
-    }
     fn word<T: Copy + ToString>(
         environment: &Environment,
         key: &str,
@@ -348,6 +361,8 @@ fn from_environment(environment: &Environment) -> Result<Layer, Failure> {
         max_exchanges: number(environment, "max_exchanges")?,
         max_sends: number(environment, "max_sends")?,
         model: environment.get("TEAM_MODEL").map(Into::into),
+        budget: spending::from_environment(environment)?,
+        prices: None,
     })
 }
 
@@ -383,7 +398,7 @@ fn line_of(text: &str, offset: usize) -> usize {
 mod tests {
     use super::*;
 
-    fn load(variables: &[(&str, &str)], folder: &str) -> Result<Settings, Failure> {
+    pub(super) fn load(variables: &[(&str, &str)], folder: &str) -> Result<Settings, Failure> {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("settings.toml");
         #[expect(clippy::disallowed_methods, reason = "a test fixture")]

@@ -25,6 +25,7 @@ use crate::store::{StoreError, roster};
 use crate::tasks::Tasks;
 use crate::tools::ToolError;
 use crate::tools::team::{OpsFuture, SpawnOrder, TeamOps};
+use crate::wire::money::Price;
 use crate::wire::restart::Restart;
 use crate::wire::roster::{ExitCause, Roster, StartedBy};
 use crate::wire::{AgentName, Open};
@@ -53,6 +54,8 @@ pub(crate) struct Plan {
     pub(crate) max_teammates: usize,
     /// The rules teammates take over.
     pub(crate) rules: Rules,
+    /// What models cost, by `provider/name`.
+    pub(crate) prices: BTreeMap<String, Price>,
     /// Who is started again, and how fast.
     pub(crate) mending: Mending,
     /// How long a teammate may give no sign of life; `None` for ever.

@@ -5,6 +5,7 @@
 
 mod bad_files;
 mod bad_mail;
+mod budgets;
 mod bus;
 mod by_hand;
 mod cast;
