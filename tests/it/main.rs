@@ -33,6 +33,7 @@ mod inside;
 mod lead_killed;
 mod leaving;
 mod limited;
+mod llmock;
 mod local;
 mod mailbox;
 mod many;
