@@ -8,6 +8,7 @@
 pub(crate) mod compact;
 mod discretion;
 pub(crate) mod event;
+pub(crate) mod gate;
 pub(crate) mod heart;
 pub(crate) mod memory;
 mod pause;
@@ -24,18 +25,18 @@ use crate::bus::{Bus, Outgoing, new_id};
 use crate::llm::{Delta, ModelError, Provider, Redactor, Veil};
 use crate::os::Clock;
 use crate::os::failpoint::hit;
-use crate::protocol::budget::{Limit, Verdict};
 use crate::store::{Drained, Mailbox, Notice};
 use crate::tasks::Tasks;
-use crate::tools::team::{Desk, OpenShutdown};
+use crate::tools::team::Desk;
 use crate::tools::{Call, Registry};
 use crate::wire::AgentName;
-use crate::wire::chat::{Request, Usage};
+use crate::wire::chat::Request;
 use crate::wire::message::{Body, IdleReason, Message, Outcome};
 use crate::wire::roster::{Status, UsageCount};
 use crate::wire::transcript::{Entry, Line, Report};
 use compact::Cause;
-use event::{Action, Ending, Event, Stop};
+use event::{Action, Ending, Event, Judgement, Stop};
+use gate::Gate;
 use heart::Heart;
 use memory::Memory;
 use presence::Presence;
@@ -74,6 +75,8 @@ pub(crate) struct Agent {
     pub(crate) system: String,
     /// Its tools.
     pub(crate) tools: Rc<Registry>,
+    /// What its calls must pass.
+    pub(crate) gate: Gate,
     /// What it shares with its team tools.
     pub(crate) desk: Rc<Desk>,
     /// How it writes to others.
@@ -120,7 +123,7 @@ pub(crate) async fn run(
 ) -> Finished {
     let (memory, model_error) = (Rc::default(), Rc::default());
     let seeker = Seeker::new(Arc::clone(&agent.tasks), agent.me.name.clone(), events.clone());
-    let (put_off, tool_limit) = (VecDeque::new(), None);
+    let (put_off, tool_limit, judged) = (VecDeque::new(), None, None);
     let mut running = Running {
         before_turn: agent.presence.used(),
         agent,
@@ -129,12 +132,13 @@ pub(crate) async fn run(
         put_off,
         work: None,
         tool_limit,
+        judged,
         seeker,
         memory,
         model_error,
     };
     let ending = match running.resume().await {
-        Ok(in_turn) => running.live(in_turn, ready).await,
+        Ok(turn) => running.live(turn, ready).await,
         Err(ending) => ending,
     };
     running.cancel();
@@ -157,6 +161,8 @@ struct Running {
     work: Option<JoinHandle<()>>,
     /// How long the last tool may take by its own rules, in seconds.
     tool_limit: Option<u64>,
+    /// What was found about the call that the machine wants to run.
+    judged: Option<Judgement>,
     seeker: Seeker,
     /// What had been used when the last turn ended.
     before_turn: UsageCount,
@@ -165,17 +171,18 @@ struct Running {
 }
 
 impl Running {
-    async fn live(&mut self, in_turn: bool, ready: impl FnOnce()) -> Ending {
+    async fn live(&mut self, turn: Option<VecDeque<Call>>, ready: impl FnOnce()) -> Ending {
         let watch = post::watch(Arc::clone(&self.agent.mailbox), self.events.clone());
         let _watch = AbortOnDrop(tokio::task::spawn_local(watch));
-        let (mut machine, first) = Machine::start(self.agent.me.clone(), in_turn);
+        let (mut machine, first) = Machine::start(self.agent.me.clone(), turn);
         if let Err(ending) = self.perform_all(first).await {
             return ending;
         }
         ready();
         loop {
             let event = tokio::select! {
-                event = next(&mut self.put_off, &mut self.inbound) => event,
+                event = next(&mut self.put_off, &mut self.inbound) => event.map(|event| vec![event]),
+                () = until(self.agent.gate.due()) => Some(self.expired()),
                 () = until(self.agent.presence.due()) => {
                     let written = self.agent.presence.write().await;
                     note_error(written);
@@ -186,20 +193,34 @@ impl Running {
                     continue;
                 }
             };
-            let Some(event) = event else {
+            let Some(events) = event else {
                 return Ending::Broken("the event channel closed".into());
             };
             self.agent.heart.stir();
-            if let Event::Drained(mail) = &event
-                && let Err(ending) = self.notice_new_role(mail).await
-            {
-                return ending;
-            }
-            let todo = machine.step(discretion::discreet(event, &self.agent.secrets));
-            if let Err(ending) = self.perform_all(todo).await {
-                return ending;
+            for event in events {
+                if let Event::Drained(mail) = &event
+                    && let Err(ending) = self.notice_new_role(mail).await
+                {
+                    return ending;
+                }
+                let event = discretion::discreet(event, &self.agent.secrets);
+                for event in self.heed(event).await {
+                    if let Err(ending) = self.advance(&mut machine, event).await {
+                        return ending;
+                    }
+                }
             }
         }
+    }
+
+    /// One step, with the judgements it asks for: a call waits for nothing else.
+    async fn advance(&mut self, machine: &mut Machine, event: Event) -> Result<(), Ending> {
+        let mut next = Some(event);
+        while let Some(event) = next {
+            self.perform_all(machine.step(event)).await?;
+            next = self.judged.take().map(Event::Judged);
+        }
+        Ok(())
     }
 
     async fn perform_all(&mut self, todo: Vec<Action>) -> Result<(), Ending> {
@@ -220,6 +241,9 @@ impl Running {
             Action::Sync => self.sync().await?,
             Action::CallModel => self.ask_model().await?,
             Action::MakeRoom => self.make_room(Cause::Refused),
+            Action::Judge(call) => self.judged = Some(self.judge(&call)),
+            Action::Ask(question) => self.ask(*question).await?,
+            Action::Withdraw(id) => self.withdraw(&id),
             Action::RunTool(call) => self.run_tool(call),
             Action::Cancel => self.cancel(),
             Action::StartPatience => {
@@ -234,7 +258,7 @@ impl Running {
                 note_error(published);
             }
             Action::Count(usage) => {
-                log_call(&usage);
+                purse::log_call(&usage);
                 self.agent.presence.count(usage);
             }
             Action::EndTurn { outcome, rounds, report } => {
@@ -246,7 +270,7 @@ impl Running {
             Action::NotifyIdle(reason) => self.notify_idle(reason).await,
             Action::OpenShutdown(stop) => {
                 if let Stop::Requested { request_id, by, .. } = stop {
-                    self.agent.desk.open_shutdown(OpenShutdown { request_id, by });
+                    self.agent.desk.open_shutdown(request_id, by);
                     hit("leave.told");
                 }
             }
@@ -309,7 +333,7 @@ impl Running {
                     let mut messages: Vec<Message> = Vec::with_capacity(drained.mail.len());
                     for mail in drained.mail {
                         let object = mail.object();
-                        if !matches!(mail.message.body, Body::IdleNotification { .. }) {
+                        if !mail.message.body.is_for_program() {
                             desk.take_note(&object);
                         }
                         tracing::info!(
@@ -327,41 +351,6 @@ impl Running {
             };
             let _gone = events.send(event);
         });
-    }
-
-    /// Asks the model, as far as the budget and its context have room for that.
-    async fn ask_model(&mut self) -> Result<(), Ending> {
-        let (dir, name) = (self.agent.bus.dir().clone(), self.agent.me.name.clone());
-        let used = self.agent.presence.used();
-        match self.agent.purse.may_ask(&dir, &name, &used) {
-            Verdict::Fine => {}
-            Verdict::Nearly(limit) => self.warn(limit).await?,
-            Verdict::Spent(limit) => {
-                tracing::warn!(%limit, "the budget is used up");
-                let _gone = self.events.send(Event::Stop(Stop::Budget(limit)));
-                return Ok(());
-            }
-        }
-        let is_due = compact::is_due(&self.memory.borrow(), self.agent.context_tokens);
-        if is_due {
-            self.make_room(Cause::NearlyFull);
-        } else {
-            self.call_model();
-        }
-        Ok(())
-    }
-
-    /// Says that little of a budget is left: to the model, to whoever watches, and to the lead.
-    async fn warn(&mut self, limit: Limit) -> Result<(), Ending> {
-        tracing::warn!(%limit, "the budget is nearly used up");
-        let name = self.agent.me.name.clone();
-        let who = if name.is_lead() { "the team" } else { name.as_str() };
-        let content = format!("{limit} are used; at the end of it {who} is stopped");
-        (self.agent.show)(&Progress::Warning(content.clone()));
-        if !name.is_lead() {
-            self.tell_lead(format!("{name}: {content}")).await;
-        }
-        self.record(Entry::Note { content }).await
     }
 
     fn call_model(&mut self) {
@@ -546,6 +535,8 @@ fn failpoints(entry: &Entry) -> (fn(), fn()) {
         Entry::Session { .. }
         | Entry::User { .. }
         | Entry::Mail { .. }
+        | Entry::Request { .. }
+        | Entry::Decision(_)
         | Entry::Note { .. }
         | Entry::Compacted { .. }
         | Entry::Unknown => (|| {}, || {}),
@@ -569,13 +560,6 @@ async fn until(due: Option<std::time::Instant>) {
         Some(due) => tokio::time::sleep_until(due.into()).await,
         None => std::future::pending().await,
     }
-}
-
-fn log_call(usage: &Usage) {
-    let (input, output) = (usage.input_tokens, usage.output_tokens);
-    let (cache_read, cache_write) =
-        (usage.cache_read_input_tokens, usage.cache_creation_input_tokens);
-    tracing::info!(input, output, cache_read, cache_write, "model call");
 }
 
 /// How long a call may take by its own rules, in seconds.

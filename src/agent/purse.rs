@@ -3,11 +3,17 @@
 //! A lead has no budget of its own but the team's. That little of it is left is said by whoever sees it
 //! first: the lead before it asks its model, or its program, which sees everybody all the time.
 
-use crate::protocol::budget::{Verdict, Whose, judge};
+use super::Running;
+use super::compact::{self, Cause};
+use super::event::{Ending, Event, Stop};
+use super::progress::Progress;
+use crate::protocol::budget::{Limit, Verdict, Whose, judge};
 use crate::store::{TeamDir, roster};
 use crate::wire::AgentName;
 use crate::wire::budget::{Budget, Budgets};
+use crate::wire::chat::Usage;
 use crate::wire::roster::UsageCount;
+use crate::wire::transcript::Entry;
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -73,6 +79,51 @@ impl Purse {
             _ => Verdict::Fine,
         }
     }
+}
+
+impl Running {
+    /// Asks the model, as far as the budget and its context have room for that.
+    pub(super) async fn ask_model(&mut self) -> Result<(), Ending> {
+        let (dir, name) = (self.agent.bus.dir().clone(), self.agent.me.name.clone());
+        let used = self.agent.presence.used();
+        match self.agent.purse.may_ask(&dir, &name, &used) {
+            Verdict::Fine => {}
+            Verdict::Nearly(limit) => self.warn(limit).await?,
+            Verdict::Spent(limit) => {
+                tracing::warn!(%limit, "the budget is used up");
+                let _gone = self.events.send(Event::Stop(Stop::Budget(limit)));
+                return Ok(());
+            }
+        }
+        let is_due = compact::is_due(&self.memory.borrow(), self.agent.context_tokens);
+        if is_due {
+            self.make_room(Cause::NearlyFull);
+        } else {
+            self.call_model();
+        }
+        Ok(())
+    }
+
+    /// Says that little of a budget is left: to the model, to whoever watches, and to the lead.
+    async fn warn(&mut self, limit: Limit) -> Result<(), Ending> {
+        tracing::warn!(%limit, "the budget is nearly used up");
+        let name = self.agent.me.name.clone();
+        let who = if name.is_lead() { "the team" } else { name.as_str() };
+        let content = format!("{limit} are used; at the end of it {who} is stopped");
+        (self.agent.show)(&Progress::Warning(content.clone()));
+        if !name.is_lead() {
+            self.tell_lead(format!("{name}: {content}")).await;
+        }
+        self.record(Entry::Note { content }).await
+    }
+}
+
+/// What one call has used, for the log.
+pub(super) fn log_call(usage: &Usage) {
+    let (input, output) = (usage.input_tokens, usage.output_tokens);
+    let (cache_read, cache_write) =
+        (usage.cache_read_input_tokens, usage.cache_creation_input_tokens);
+    tracing::info!(input, output, cache_read, cache_write, "model call");
 }
 
 /// What the team has used, as the roster has it but for this agent, who knows better.

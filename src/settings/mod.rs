@@ -6,18 +6,23 @@
 
 pub(crate) mod environment;
 pub(crate) mod model;
+pub(crate) mod permissions;
 pub(crate) mod spending;
+pub(crate) mod trust;
 
 use crate::error::{Exit, Failure};
 use crate::wire::budget::Budgets;
 use crate::wire::money::Price;
+use crate::wire::permission::{Mode, PlanApproval};
 use crate::wire::restart::Restart;
 use environment::Environment;
+use permissions::{PermissionLayer, PermissionSettings};
 use serde::{Deserialize, Serialize};
 use spending::Spending;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use trust::TrustList;
 
 /// A value and where it came from.
 #[derive(Debug, Clone, PartialEq)]
@@ -129,6 +134,10 @@ pub(crate) struct Settings {
     pub(crate) local_ports: Setting<Vec<u16>>,
     /// What may be used, and what it costs.
     pub(crate) spending: Spending,
+    /// `[permissions]`.
+    pub(crate) permissions: PermissionSettings,
+    /// What a folder that is not trusted wanted to loosen; for the person.
+    pub(crate) ignored: Option<String>,
 }
 
 /// What flags may set.
@@ -136,6 +145,8 @@ pub(crate) struct Settings {
 pub(crate) struct Flags {
     /// `--model`.
     pub(crate) model: Option<String>,
+    /// `--mode`.
+    pub(crate) mode: Option<Mode>,
 }
 
 /// One settings file, or the environment read the same way.
@@ -158,6 +169,8 @@ struct Layer {
     local_ports: Option<Vec<u16>>,
     budget: Option<Budgets>,
     prices: Option<BTreeMap<String, Price>>,
+    #[serde(default)]
+    permissions: PermissionLayer,
 }
 
 impl Settings {
@@ -173,13 +186,16 @@ impl Settings {
     ) -> Result<Self, Failure> {
         let user_file = environment.config_home().map(|home| home.join("team/settings.toml"));
         let mut layers = vec![
-            (Source::Flag, Layer { model: flags.model.clone(), ..Layer::default() }),
+            (Source::Flag, from_flags(flags)),
             (Source::Environment(String::new()), from_environment(environment)?),
             (Source::File(folder_file.to_path_buf()), from_file(folder_file)?),
         ];
         if let Some(file) = user_file {
             layers.push((Source::File(file.clone()), from_file(&file)?));
         }
+        let trusted =
+            folder_file.parent().is_some_and(|folder| TrustList::of(environment).has(folder));
+        let ignored = if trusted { None } else { permissions::tame(&mut layers, folder_file) };
         let settings = Self {
             max_teammates: pick(&layers, "max_teammates", |layer| layer.max_teammates, 16),
             max_rounds: pick(&layers, "max_rounds", |layer| layer.max_rounds, 50),
@@ -216,6 +232,8 @@ impl Settings {
                 LOCAL_PORTS.to_vec(),
             ),
             spending: Spending::of(&layers),
+            permissions: PermissionSettings::of(&layers),
+            ignored,
         };
         settings.check()
     }
@@ -229,6 +247,11 @@ impl Settings {
         ) -> (&'static str, String, String) {
             (key, show(&setting.value), setting.source.to_string())
         }
+        let list = |rules: &Vec<String>| match rules.as_slice() {
+            [] => "(none)".to_owned(),
+            rules => rules.join(", "),
+        };
+        let permissions = &self.permissions;
         vec![
             row("max_teammates", &self.max_teammates, ToString::to_string),
             row("max_rounds", &self.max_rounds, ToString::to_string),
@@ -246,6 +269,18 @@ impl Settings {
             }),
             row("prompt_profile", &self.prompt_profile, ToString::to_string),
             row("local_ports", &self.local_ports, |ports| format!("{ports:?}")),
+            row("permissions.mode", &permissions.mode, ToString::to_string),
+            row("permissions.allow", &permissions.allow, list),
+            row("permissions.ask", &permissions.ask, list),
+            row("permissions.deny", &permissions.deny, list),
+            row("permissions.timeout", &permissions.timeout, ToString::to_string),
+            row("permissions.plan_approval", &permissions.plan_approval, |who| {
+                match who {
+                    PlanApproval::Lead => "lead",
+                    PlanApproval::Person => "person",
+                }
+                .into()
+            }),
         ]
     }
 
@@ -256,6 +291,7 @@ impl Settings {
             "inbox_bytes",
             "max_exchanges",
             "max_sends",
+            "permissions.timeout",
             "context_tokens",
         ];
         let rows = self.rows().into_iter().map(|(key, value, source)| (key.into(), value, source));
@@ -293,7 +329,8 @@ fn pick<T>(
 }
 
 fn variable(key: &str) -> String {
-    format!("TEAM_{}", key.to_uppercase().replace('.', "_"))
+    let key = key.trim_start_matches("permissions.").replace('.', "_");
+    format!("TEAM_{}", key.to_uppercase())
 }
 
 fn number<T: std::str::FromStr>(
@@ -310,6 +347,11 @@ fn number<T: std::str::FromStr>(
             format!("set {name} to a number, or unset it"),
         )
     })
+}
+
+fn from_flags(flags: &Flags) -> Layer {
+    let permissions = PermissionLayer::of_mode(flags.mode);
+    Layer { model: flags.model.clone(), permissions, ..Layer::default() }
 }
 
 fn from_environment(environment: &Environment) -> Result<Layer, Failure> {
@@ -363,6 +405,7 @@ fn from_environment(environment: &Environment) -> Result<Layer, Failure> {
         model: environment.get("TEAM_MODEL").map(Into::into),
         budget: spending::from_environment(environment)?,
         prices: None,
+        permissions: permissions::from_environment(environment)?,
     })
 }
 

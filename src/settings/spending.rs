@@ -161,7 +161,8 @@ pub(crate) fn price_of(
     price: Option<Price>,
     budgets: &Budgets,
 ) -> Result<Option<Price>, Failure> {
-    if price.is_none() && budgets.limit_money() && model.is_real() {
+    let is_paid = matches!(model, ModelChoice::Anthropic(_) | ModelChoice::OpenAi(_));
+    if price.is_none() && budgets.limit_money() && is_paid {
         return Err(Failure::new(
             Exit::Usage,
             format!("nobody has said what {model} costs"),
@@ -212,13 +213,13 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_in_money_needs_the_price_of_a_real_model() {
-        let real = ModelChoice::Anthropic("m".into());
+    fn a_budget_in_money_needs_the_price_of_a_model_that_is_paid() {
+        let paid = ModelChoice::Anthropic("m".into());
         let money = Budget { money: Money::try_from(1.0).ok(), ..Budget::default() };
         let budgets = Budgets { member: money, ..Budgets::default() };
-        let failure = price_of(&real, None, &budgets).unwrap_err();
+        let failure = price_of(&paid, None, &budgets).unwrap_err();
         assert!(failure.hint.contains("[prices.\"anthropic/m\"]"), "{failure}");
-        assert_eq!(price_of(&real, None, &Budgets::default()), Ok(None));
+        assert_eq!(price_of(&paid, None, &Budgets::default()), Ok(None));
         assert_eq!(price_of(&ModelChoice::Rehearsal, None, &budgets), Ok(None));
     }
 }

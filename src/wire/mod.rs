@@ -10,6 +10,7 @@ pub mod message;
 pub mod money;
 pub mod name;
 pub mod open;
+pub mod permission;
 pub mod restart;
 pub mod roster;
 pub mod task;
