@@ -32,6 +32,7 @@ pub(super) fn discreet(event: Event, secrets: &Redactor) -> Event {
         other @ (Event::Mail
         | Event::Drained(_)
         | Event::DrainFailed(_)
+        | Event::Notice(_)
         | Event::DiskFull
         | Event::TeamGone(_)
         | Event::Replied(Err(_))

@@ -230,6 +230,7 @@ impl Running {
             other @ (Event::Mail
             | Event::DrainFailed(_)
             | Event::Prompt(_)
+            | Event::Notice(_)
             | Event::Replied(_)
             | Event::Judged(_)
             | Event::Settled(_)

@@ -100,6 +100,8 @@ pub(crate) struct Machine {
     me: Identity,
     phase: Phase,
     prompts: VecDeque<String>,
+    /// What the model is told with its next call.
+    notices: VecDeque<String>,
     /// Mail was announced while a drain or a tool was under way.
     mail_again: bool,
     /// What to tell the lead's program when idle is reached.
@@ -121,6 +123,7 @@ impl Machine {
             banter,
             phase: Phase::Taking(turn),
             prompts: VecDeque::new(),
+            notices: VecDeque::new(),
             mail_again: false,
             finished: None,
             published_idle: false,
@@ -148,6 +151,7 @@ impl Machine {
             }
             Event::TeamGone(why) => self.on_team_gone(why, &mut todo),
             Event::Prompt(text) => self.on_prompt(text, &mut todo),
+            Event::Notice(text) => self.notices.push_back(text),
             Event::Replied(Ok(reply)) => self.on_reply(reply, &mut todo),
             Event::Compacted(Ok(compacted)) => self.on_compacted(compacted, &mut todo),
             Event::Replied(Err(why)) | Event::Compacted(Err(why)) => {
@@ -273,6 +277,9 @@ impl Machine {
         }
         for content in self.prompts.drain(..) {
             todo.push(Action::Record(Entry::User { content }));
+        }
+        for content in self.notices.drain(..) {
+            todo.push(Action::Record(Entry::Note { content }));
         }
         let again = std::mem::take(&mut self.mail_again);
         match (turn, stop) {

@@ -6,6 +6,7 @@ use crate::agent::heart::Heart;
 use crate::agent::presence::Presence;
 use crate::agent::progress::Progress;
 use crate::agent::prompt::{Briefing, Profile, system_prompt};
+use crate::agent::purse::Purse;
 use crate::agent::step::{Identity, Initiative, Repose};
 use crate::agent::{Agent, Finished};
 use crate::bus::Bus;
@@ -32,6 +33,7 @@ use crate::tools::work::{CommandEnvironment, add_work_tools};
 use crate::wire::AgentName;
 use crate::wire::front_matter::Problem;
 use crate::wire::hook::{Hook, HookEvent};
+use crate::wire::money::Price;
 use crate::wire::permission::Permissions;
 use crate::wire::role::Role;
 use crate::wire::roster::UsageCount;
@@ -71,6 +73,7 @@ pub(super) struct Parts {
     pub(super) model: ModelChoice,
     pub(super) ops: Option<Ops>,
     pub(super) usage: UsageCount,
+    pub(super) price: Option<Price>,
     pub(super) secrets: Redactor,
     pub(super) show: Rc<dyn Fn(&Progress)>,
 }
@@ -150,8 +153,10 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         Rc::clone(&clock),
         parts.rules.beat_every,
     );
+    let purse = Purse::of(parts.rules.budgets, &parts.name);
+    let (usage, price) = (parts.usage, parts.price);
     let presence =
-        Presence::new(team, parts.name, parts.incarnation, Rc::clone(&clock), parts.usage);
+        Presence::new(team, parts.name, parts.incarnation, Rc::clone(&clock), usage, price);
     Ok(Agent {
         me,
         mailbox: Arc::new(Mutex::new(parts.mailbox)),
@@ -164,6 +169,7 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         bus: parts.bus,
         tasks: parts.tasks,
         presence,
+        purse,
         heart,
         role: parts.role,
         occasion: parts.occasion,

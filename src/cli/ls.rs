@@ -53,7 +53,9 @@ fn row(seat: Seat) -> RosterRow {
         life: if seat.alive { style::Life::Alive } else { style::Life::Dead },
         age,
         unread: seat.unread,
-        tokens: seat.usage.input_tokens.saturating_add(seat.usage.output_tokens),
+        tokens: seat.usage.tokens(),
+        cached: seat.usage.cached_share(),
+        cost: seat.usage.cost,
         model: seat.model,
     }
 }
@@ -79,8 +81,10 @@ fn as_json(team: &TeamDir) -> Result<Value, Failure> {
     let is_lead = |agent: &Value| agent.get("name").is_some_and(|name| name == "lead");
     let (lead, members): (Vec<Value>, Vec<Value>) = agents.into_iter().partition(is_lead);
     let lead = lead.into_iter().next();
+    let used = roster::read(team).map_err(store_failure)?.used();
     Ok(json!({
         "schema": 1,
+        "used": used,
         "team": team.root().display().to_string(),
         "lead": lead,
         "members": members,

@@ -22,6 +22,7 @@ use crate::os::signals::SignalEvent;
 use crate::os::{Clock, SystemClock, memory, program, uptime, window};
 use crate::settings::Flags;
 use crate::settings::model::{self, Credentials, ModelChoice};
+use crate::settings::spending::price_of;
 use crate::store::{Fsync, LifeLock, LifeRecord, TeamDir, roster, transcript};
 use crate::supervise::hello::{self, Answer, Hello, Rules};
 use crate::tasks::Tasks;
@@ -30,6 +31,7 @@ use crate::ui::question::{self, Said};
 use crate::wire::AgentName;
 use crate::wire::hook::Hook;
 use crate::wire::message::Scope;
+use crate::wire::money::Price;
 use crate::wire::permission::{About, Decision, Mode, Outcome, Permissions, Question};
 use crate::wire::roster::{ExitCause, StartedBy, Status, UsageCount};
 use std::cell::{Cell, RefCell};
@@ -49,6 +51,8 @@ struct Start {
     occasion: Option<String>,
     model: ModelChoice,
     credentials: Credentials,
+    /// What its model costs, if somebody has said so.
+    price: Option<Price>,
     rules: Rules,
     hooks: Vec<Hook>,
     permissions: Permissions,
@@ -87,8 +91,18 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
             hello::hear(&socket).map_err(|why| no_hello(&why.to_string()))?;
         let hello = heard.ok_or_else(|| no_hello("the socket was closed"))?;
         let model = ModelChoice::parse(&hello.model)?;
-        let Hello { incarnation, role, credentials, rules, hooks, permissions, occasion, .. } =
-            hello;
+        let Hello {
+            incarnation,
+            role,
+            credentials,
+            price,
+            rules,
+            hooks,
+            permissions,
+            occasion,
+            ..
+        } = hello;
+        let price = price_of(&model, price, &rules.budgets)?;
         let occasion = occasion.words();
         let settings = context.settings(&Flags::default())?;
         settings.ignored.iter().for_each(|ignored| out::complain(ignored));
@@ -101,6 +115,7 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
             occasion,
             model,
             credentials,
+            price,
             rules,
             hooks,
             permissions,
@@ -117,8 +132,10 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
     let model = choose_model(named, !by_person)?;
     let credentials = Credentials::from_environment(&context.environment).only_for(&model);
     let (model, credentials) = local::find(model, credentials, &settings)?;
+    let price = settings.spending.prices().get(&model.to_string()).copied();
     let (rules, incarnation, role) = (rules(&settings), fresh_word(), args.role);
     let hooks = settings.hooks.value;
+    let price = price_of(&model, price, &rules.budgets)?;
     Ok(Start {
         name,
         role,
@@ -126,6 +143,7 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
         occasion: None,
         model,
         credentials,
+        price,
         rules,
         hooks,
         permissions,
@@ -189,6 +207,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         model: start.model.clone(),
         ops: None,
         usage,
+        price: start.price,
         secrets,
         show: shower(context, &start, Arc::clone(&asked), events.clone()),
     };
@@ -234,6 +253,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     hit("leave.let_go");
     let (exit, cause) = match (&finished.ending, told.get()) {
         (Ending::Broken(_), _) => (Exit::Failure, ExitCause::Error),
+        (Ending::Stopped(Stop::Budget(_)), _) => (Exit::Budget, ExitCause::Budget),
         (Ending::Stopped(Stop::LeadLost), _) => (Exit::Ok, ExitCause::LeadLost),
         (Ending::Stopped(Stop::Requested { .. }), _) | (_, None) => (Exit::Ok, ExitCause::Stopped),
         (_, Some(SignalEvent::Interrupt)) => (Exit::Interrupted, ExitCause::Stopped),

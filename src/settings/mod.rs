@@ -8,15 +8,20 @@ pub(crate) mod environment;
 mod hooks;
 pub(crate) mod model;
 pub(crate) mod permissions;
+pub(crate) mod spending;
 pub(crate) mod trust;
 
 use crate::error::{Exit, Failure};
+use crate::wire::budget::Budgets;
 use crate::wire::hook::Hook;
+use crate::wire::money::Price;
 use crate::wire::permission::{Mode, PlanApproval};
 use crate::wire::restart::Restart;
 use environment::Environment;
 use permissions::{PermissionLayer, PermissionSettings};
 use serde::{Deserialize, Serialize};
+use spending::Spending;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use trust::TrustList;
@@ -133,6 +138,8 @@ pub(crate) struct Settings {
     pub(crate) prompt_profile: Setting<PromptProfile>,
     /// Loopback ports on which a local model server is looked for.
     pub(crate) local_ports: Setting<Vec<u16>>,
+    /// What may be used, and what it costs.
+    pub(crate) spending: Spending,
     /// `[permissions]`.
     pub(crate) permissions: PermissionSettings,
 }
@@ -165,6 +172,8 @@ struct Layer {
     context_tokens: Option<u64>,
     prompt_profile: Option<PromptProfile>,
     local_ports: Option<Vec<u16>>,
+    budget: Option<Budgets>,
+    prices: Option<BTreeMap<String, Price>>,
     #[serde(default)]
     permissions: PermissionLayer,
 }
@@ -226,6 +235,7 @@ impl Settings {
                 |layer| layer.local_ports.clone(),
                 LOCAL_PORTS.to_vec(),
             ),
+            spending: Spending::of(&layers),
             permissions: PermissionSettings::of(&layers),
             ignored,
         };
@@ -289,8 +299,10 @@ impl Settings {
             "permissions.timeout",
             "context_tokens",
         ];
-        let zero =
-            self.rows().into_iter().find(|(key, value, _)| positive.contains(key) && value == "0");
+        let rows = self.rows().into_iter().map(|(key, value, source)| (key.into(), value, source));
+        let zero = rows.chain(self.spending.rows()).find(|(key, value, _): &spending::Row| {
+            value == "0" && (positive.contains(&key.as_str()) || key.starts_with("budget."))
+        });
         match zero {
             None => Ok(self),
             Some((key, _, source)) => Err(Failure::new(
@@ -322,7 +334,24 @@ fn pick<T>(
 }
 
 fn variable(key: &str) -> String {
-    format!("TEAM_{}", key.trim_start_matches("permissions.").to_uppercase())
+    let key = key.trim_start_matches("permissions.").replace('.', "_");
+    format!("TEAM_{}", key.to_uppercase())
+}
+
+fn number<T: std::str::FromStr>(
+    environment: &Environment,
+    key: &str,
+) -> Result<Option<T>, Failure> {
+    let name = variable(key);
+    let Some(text) = environment.get(&name) else { return Ok(None) };
+    text.trim().parse().map(Some).map_err(|_| {
+        Failure::new(
+            Exit::Usage,
+            format!("{name} is not usable"),
+            format!("{text:?} is not a whole number"),
+            format!("set {name} to a number, or unset it"),
+        )
+    })
 }
 
 fn from_flags(flags: &Flags) -> Layer {
@@ -331,21 +360,6 @@ fn from_flags(flags: &Flags) -> Layer {
 }
 
 fn from_environment(environment: &Environment) -> Result<Layer, Failure> {
-    fn number<T: std::str::FromStr>(
-        environment: &Environment,
-        key: &str,
-    ) -> Result<Option<T>, Failure> {
-        let name = variable(key);
-        let Some(text) = environment.get(&name) else { return Ok(None) };
-        text.trim().parse().map(Some).map_err(|_| {
-            Failure::new(
-                Exit::Usage,
-                format!("{name} is not usable"),
-                format!("{text:?} is not a whole number"),
-                format!("set {name} to a number, or unset it"),
-            )
-        })
-    }
     fn word<T: Copy + ToString>(
         environment: &Environment,
         key: &str,
@@ -395,6 +409,8 @@ fn from_environment(environment: &Environment) -> Result<Layer, Failure> {
         max_exchanges: number(environment, "max_exchanges")?,
         max_sends: number(environment, "max_sends")?,
         model: environment.get("TEAM_MODEL").map(Into::into),
+        budget: spending::from_environment(environment)?,
+        prices: None,
         permissions: permissions::from_environment(environment)?,
     })
 }
@@ -431,7 +447,7 @@ fn line_of(text: &str, offset: usize) -> usize {
 mod tests {
     use super::*;
 
-    fn load(variables: &[(&str, &str)], folder: &str) -> Result<Settings, Failure> {
+    pub(super) fn load(variables: &[(&str, &str)], folder: &str) -> Result<Settings, Failure> {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("settings.toml");
         #[expect(clippy::disallowed_methods, reason = "a test fixture")]

@@ -27,6 +27,7 @@ use crate::tools::ToolError;
 use crate::tools::hooks::Hooks;
 use crate::tools::team::{OpsFuture, SpawnOrder, TeamOps};
 use crate::wire::hook::{Hook, HookEvent};
+use crate::wire::money::Price;
 use crate::wire::permission::{Mode, Permissions, RuleLists};
 use crate::wire::restart::Restart;
 use crate::wire::roster::{ExitCause, Roster, StartedBy};
@@ -61,6 +62,8 @@ pub(crate) struct Plan {
     pub(crate) rules: Rules,
     /// What runs when something happens.
     pub(crate) hooks: Hooks,
+    /// What models cost, by `provider/name`.
+    pub(crate) prices: BTreeMap<String, Price>,
     /// Who is started again, and how fast.
     pub(crate) mending: Mending,
     /// How long a teammate may give no sign of life; `None` for ever.

@@ -173,7 +173,7 @@ impl Supervisor {
         let ended_as = |cause| member.last_exit.as_ref().is_some_and(|exit| exit.cause == cause);
         let in_order = member.status == Status::Shutdown
             && end != End::Hung
-            && [ExitCause::Stopped, ExitCause::TeamStopped, ExitCause::LeadLost]
+            && [ExitCause::Stopped, ExitCause::TeamStopped, ExitCause::LeadLost, ExitCause::Budget]
                 .map(ended_as)
                 .contains(&true);
         member.incarnation == incarnation && (member.status == Status::Stopping || in_order)

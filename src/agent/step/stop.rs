@@ -4,10 +4,17 @@ use super::turn::{STOPPED, Turn, answer};
 use super::waiting::Wait;
 use super::{Machine, Phase};
 use crate::agent::event::{Action, Ending, Stop};
+use crate::protocol::budget::Limit;
 use crate::tools::Call;
 use crate::wire::message::{Body, Message, Outcome};
 use crate::wire::roster::Status;
 use crate::wire::transcript::Entry;
+
+/// The report of a turn that a budget has ended.
+fn stopped_by(limit: &Limit, text: &str) -> String {
+    let last = if text.is_empty() { "none" } else { text };
+    format!("Stopped: {limit} are used. Last words: {last}")
+}
 
 impl Machine {
     pub(super) fn leave(&mut self, stop: Stop, todo: &mut Vec<Action>) {
@@ -56,8 +63,12 @@ impl Machine {
                 turn.refuse_calls(STOPPED, todo);
                 self.finish_leaving(turn, stop, todo);
             }
-            Phase::Thinking(turn) => {
+            Phase::Thinking(mut turn) => {
                 todo.push(Action::Cancel);
+                if let Stop::Budget(limit) = &stop {
+                    turn.text = stopped_by(limit, &turn.text);
+                    turn.told_lead = false;
+                }
                 self.finish_leaving(turn, stop, todo);
             }
             // What was asked stays open in the transcript: a next life asks again.
