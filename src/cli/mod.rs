@@ -3,10 +3,14 @@
 
 mod args;
 mod assemble;
+mod attach;
 mod backoff;
+mod clean;
 mod config;
 mod context;
+mod doctor;
 mod failpoints;
+mod handbook;
 mod heed;
 mod inbox;
 mod init;
@@ -17,10 +21,13 @@ mod ls;
 mod out;
 mod provider;
 mod send;
+mod since;
 mod stop;
 mod task;
 mod teammate;
+mod trace;
 mod transcript;
+mod waiting;
 
 use crate::error::{Exit, Failure};
 use crate::settings::environment::Environment;
@@ -86,7 +93,14 @@ fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failure> 
         Command::Stop(args) => stop::run(&context, &args),
         Command::Task(args) => task::run(&context, args),
         Command::Log(args) => log::run(&context, &args),
+        Command::Trace(args) => trace::run(&context, &args),
         Command::Transcript(args) => transcript::run(&context, &args),
+        Command::Attach(args) => attach::run(&context, &args),
+        Command::Completions(args) => Ok(handbook::completions(&args)),
+        Command::Man(args) => handbook::man(&context, &args),
+        Command::Names => Ok(handbook::names(&context)),
+        Command::Doctor(args) => doctor::run(&context, &args),
+        Command::Clean(args) => clean::run(&context, &args),
         Command::Config(args) => config::run(&context, &args),
         Command::Init(args) => init::run(&context, &args),
     }

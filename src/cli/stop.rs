@@ -4,6 +4,7 @@ use super::args::StopArgs;
 use super::assemble::block_on;
 use super::context::{Context, member_name, store_failure};
 use super::out;
+use super::waiting::{Waiting, still_there};
 use crate::error::{Exit, Failure};
 use crate::os::SystemClock;
 use crate::protocol::ladder::Haste;
@@ -63,9 +64,15 @@ pub(super) fn run(context: &Context, args: &StopArgs) -> Result<Exit, Failure> {
             });
             marked.map_err(store_failure)?;
         }
-        let mut departures = take_down_all(&takedown, names).await;
+        let stopping = names.clone();
+        let work = take_down_all(&takedown, names);
+        let mut departures =
+            Waiting::begin("stopping").during(work, || still_there(&team, &stopping)).await;
         if with_lead {
-            departures.extend(take_down_all(&takedown, vec![AgentName::lead()]).await);
+            let lead = vec![AgentName::lead()];
+            let work = take_down_all(&takedown, lead.clone());
+            let waiting = Waiting::begin("stopping");
+            departures.extend(waiting.during(work, || still_there(&team, &lead)).await);
         }
         Ok::<_, Failure>(departures)
     })??;

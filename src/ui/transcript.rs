@@ -82,7 +82,7 @@ fn said(block: &Block, view: &View) -> Vec<String> {
 }
 
 /// The word for how a turn ended.
-pub(super) fn outcome_word(outcome: Outcome) -> &'static str {
+pub(crate) fn outcome_word(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Done => "done",
         Outcome::Failed => "failed",

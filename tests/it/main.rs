@@ -3,6 +3,7 @@
 // For clippy: helpers of tests count as tests.
 #![cfg(test)]
 
+mod attach;
 mod bad_files;
 mod bad_mail;
 mod bus;
@@ -33,6 +34,7 @@ mod lead_killed;
 mod leaving;
 mod limited;
 mod local;
+mod looking;
 mod mailbox;
 mod many;
 mod mixed;
@@ -58,4 +60,5 @@ mod task_work;
 mod tasks;
 mod terminal;
 mod tidy;
+mod upkeep;
 mod whole_team;
