@@ -68,6 +68,8 @@ pub(super) fn run(context: &Context, args: &AttachArgs) -> Result<Exit, Failure>
                 _ = signals.next() => break,
                 input = inputs.recv() => match input {
                     Some(Input::Line(text)) => window.send(&text),
+                    // Nothing is asked here.
+                    Some(Input::Answer(_)) => {}
                     Some(Input::Interrupt | Input::EndOfInput | Input::Closed) | None => break,
                 },
             }

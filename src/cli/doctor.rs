@@ -10,6 +10,7 @@ use crate::error::{Exit, Failure};
 use crate::llm;
 use crate::os::usage;
 use crate::settings::model::{self, Credentials, ModelChoice};
+use crate::settings::trust::TrustList;
 use crate::settings::{Flags, Settings};
 use crate::store::examine::{Flaw, flaws};
 use crate::store::{StoreError, TeamDir, selftest};
@@ -87,6 +88,13 @@ impl Report {
             Err(why) => return self.add("team folder", State::Wrong, why.to_string(), why.hint()),
         };
         self.fine("team folder", path);
+        if TrustList::of(&context.environment).has(team.root()) {
+            self.fine("trust", "this folder is trusted: what its settings loosen is in force");
+        } else if team.settings().exists() {
+            let remedy = "read .team/settings.toml; `team trust` puts all of it in force";
+            let found = "not trusted: what its settings loosen is not in force";
+            self.add("trust", State::Note, found, remedy);
+        }
         match selftest::run(&team) {
             Ok(()) => self.fine("file system", "writing, syncing, locking and renaming work"),
             Err(why) => self.add("file system", State::Wrong, why.to_string(), why.hint()),

@@ -20,6 +20,7 @@ mod log;
 mod ls;
 mod out;
 mod provider;
+mod requests;
 mod send;
 mod since;
 mod stop;
@@ -27,6 +28,7 @@ mod task;
 mod teammate;
 mod trace;
 mod transcript;
+mod trust;
 mod waiting;
 
 use crate::error::{Exit, Failure};
@@ -91,6 +93,10 @@ fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failure> 
         Command::Broadcast(args) => send::broadcast(&context, args),
         Command::Inbox(args) => inbox::run(&context, &args),
         Command::Stop(args) => stop::run(&context, &args),
+        Command::Requests(show) => requests::list(&context, &show),
+        Command::Approve(args) => requests::approve(&context, args),
+        Command::Deny(args) => requests::deny(&context, args),
+        Command::Trust(show) => trust::run(&context, &show),
         Command::Task(args) => task::run(&context, args),
         Command::Log(args) => log::run(&context, &args),
         Command::Trace(args) => trace::run(&context, &args),

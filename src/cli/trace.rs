@@ -181,6 +181,8 @@ impl Trace<'_> {
             | Entry::ToolStart { .. }
             | Entry::Note { .. }
             | Entry::Compacted { .. }
+            | Entry::Request { .. }
+            | Entry::Decision(_)
             | Entry::Unknown => {}
         }
         self.steps.append(&mut steps);

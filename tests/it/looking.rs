@@ -128,7 +128,7 @@ fn a_messages_life_is_told_from_the_files() {
 
     let mut inbox =
         std::fs::OpenOptions::new().append(true).open(team.path("inbox/lead.jsonl")).unwrap();
-    writeln!(inbox, r#"{{"id":"x:dead","type":7,"content":"x"}}"#).unwrap();
+    writeln!(inbox, r#"{{"id":"x:dead","type":"message","from":"user"}}"#).unwrap();
     let ask = json!({"id":"q:1","type":"plan_approval_request","from":"bob","content":"p","request_id":"r1","plan":"p","timestamp":5.0});
     let answer = json!({"id":"q:2","type":"plan_approval_response","from":"lead","content":"yes","request_id":"r1","approve":true,"timestamp":6.0});
     writeln!(inbox, "{ask}").unwrap();

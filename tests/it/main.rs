@@ -3,6 +3,7 @@
 // For clippy: helpers of tests count as tests.
 #![cfg(test)]
 
+mod asking;
 mod attach;
 mod bad_files;
 mod bad_mail;
@@ -42,6 +43,8 @@ mod names;
 mod nine_prompts;
 mod outsiders;
 mod over_http;
+mod permissions;
+mod plans;
 mod provider;
 mod races;
 mod reliability;
