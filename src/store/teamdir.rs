@@ -98,6 +98,16 @@ impl TeamDir {
         }
     }
 
+    /// A folder that is there, only to be looked at: nothing in it is changed, nothing made.
+    ///
+    /// # Errors
+    /// There is none, it is a link, or it belongs to somebody else.
+    pub fn look(root: &Path) -> Result<Self, StoreError> {
+        let root = std::path::absolute(root).at(root)?;
+        let known = known_folder(&root)?;
+        Ok(Self { root, identity: (known.dev(), known.ino()) })
+    }
+
     fn ignore_run_time_files(&self) -> Result<(), StoreError> {
         let path = self.root.join(".gitignore");
         // Several programs may make the folder at once, and replacing needs a lock.
@@ -183,6 +193,22 @@ impl TeamDir {
         self.root.join(format!("dead/.claim/{name}.{generation}"))
     }
 
+    /// The claims of somebody that could not be taken in.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn dead_claims(&self, name: &AgentName) -> Result<Vec<PathBuf>, StoreError> {
+        let folder = self.root.join("dead/.claim");
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&folder).at(&folder)? {
+            let entry = entry.at(&folder)?;
+            let file = entry.file_name();
+            let owner = file.to_str().and_then(|file| file.split_once('.'));
+            found.extend(owner.filter(|(owner, _)| *owner == name.as_str()).map(|_| entry.path()));
+        }
+        Ok(found)
+    }
+
     /// Somebody's conversation.
     pub fn transcript(&self, name: &AgentName) -> PathBuf {
         self.root.join(format!("transcript/{name}.jsonl"))
@@ -264,20 +290,31 @@ impl TeamDir {
         Ok(open_or_create(&self.printed(name), Access::Append)?)
     }
 
-    /// Whose logs there are.
+    /// Everybody who has left a file of some kind here.
     ///
     /// # Errors
-    /// The folder cannot be read.
-    pub fn logs(&self) -> Result<Vec<AgentName>, StoreError> {
-        let folder = self.root.join("log");
-        let mut names = Vec::new();
-        for entry in fs::read_dir(&folder).at(&folder)? {
-            let file = entry.at(&folder)?.file_name();
-            let name = file.to_str().and_then(|file| file.strip_suffix(".jsonl"));
-            names.extend(name.and_then(|name| AgentName::mailbox(name).ok()));
+    /// A folder cannot be read.
+    pub fn agents(&self) -> Result<Vec<AgentName>, StoreError> {
+        let mut names = std::collections::BTreeSet::new();
+        for (folder, end) in [
+            ("inbox", ".jsonl"),
+            ("dead", ".jsonl"),
+            ("transcript", ".jsonl"),
+            ("log", ".jsonl"),
+            ("run", ".lock"),
+        ] {
+            let folder = self.root.join(folder);
+            let entries = match fs::read_dir(&folder) {
+                Err(why) if why.kind() == io::ErrorKind::NotFound => continue,
+                other => other.at(&folder)?,
+            };
+            for entry in entries {
+                let file = entry.at(&folder)?.file_name();
+                let name = file.to_str().and_then(|file| file.strip_suffix(end));
+                names.extend(name.and_then(|name| AgentName::mailbox(name).ok()));
+            }
         }
-        names.sort();
-        Ok(names)
+        Ok(names.into_iter().collect())
     }
 
     /// What a spawned member printed.
@@ -286,7 +323,7 @@ impl TeamDir {
     }
 }
 
-fn secure(folder: &Path) -> Result<Metadata, StoreError> {
+fn known_folder(folder: &Path) -> Result<Metadata, StoreError> {
     let known = match fs::symlink_metadata(folder) {
         Err(why) if why.kind() == io::ErrorKind::NotFound => {
             return Err(StoreError::NoTeam { path: folder.into() });
@@ -294,6 +331,11 @@ fn secure(folder: &Path) -> Result<Metadata, StoreError> {
         other => other.at(folder)?,
     };
     check_folder(folder, &known)?;
+    Ok(known)
+}
+
+fn secure(folder: &Path) -> Result<Metadata, StoreError> {
+    let known = known_folder(folder)?;
     if known.permissions().mode() & 0o077 != 0 {
         fs::set_permissions(folder, Permissions::from_mode(0o700)).at(folder)?;
     }

@@ -4,6 +4,7 @@
 #![cfg(test)]
 
 mod asking;
+mod attach;
 mod bad_files;
 mod bad_mail;
 mod browser;
@@ -40,6 +41,7 @@ mod leaving;
 mod limited;
 mod llmock;
 mod local;
+mod looking;
 mod mailbox;
 mod many;
 mod mixed;
@@ -68,5 +70,6 @@ mod task_work;
 mod tasks;
 mod terminal;
 mod tidy;
+mod upkeep;
 mod web;
 mod whole_team;
