@@ -28,6 +28,7 @@ pub(super) fn discreet(event: Event, secrets: &Redactor) -> Event {
             Err(ToolError::Reply(why)) => Err(ToolError::Reply(hide(why))),
             Err(ToolError::Fatal(why)) => Err(ToolError::Fatal(hide(why))),
         }),
+        Event::Rested(leave) => Event::Rested(leave.map_err(hide)),
         other @ (Event::Mail
         | Event::Drained(_)
         | Event::DrainFailed(_)

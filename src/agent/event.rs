@@ -49,6 +49,8 @@ pub(crate) enum Event {
     TaskInSight,
     /// Taking it is over; if it was taken, it comes as mail.
     TaskTaken,
+    /// Whether this agent may rest; if not, what it is told.
+    Rested(Result<(), String>),
     /// Patience with the running tool is over.
     PatienceOver,
 }
@@ -124,6 +126,8 @@ pub(crate) enum Action {
     },
     /// Tell the lead's model something in the program's name.
     TellLead(String),
+    /// Ask whether this agent may rest, which was refused so often already; answered by `Rested`.
+    AskToRest(u32),
     /// Look out for a task to take; answered by `TaskInSight`, as soon as there is one.
     SeekTask,
     /// Take the next task that suits; answered by `TaskTaken`.

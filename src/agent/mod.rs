@@ -30,6 +30,7 @@ use crate::tools::team::Desk;
 use crate::tools::{Call, Registry};
 use crate::wire::AgentName;
 use crate::wire::chat::Request;
+use crate::wire::hook::HookEvent;
 use crate::wire::message::{Body, IdleReason, Message, Outcome};
 use crate::wire::roster::Status;
 use crate::wire::transcript::{Entry, Line, Report};
@@ -258,6 +259,7 @@ impl Running {
                 self.end_turn(outcome, rounds, report).await?;
             }
             Action::TellLead(text) => self.tell_lead(text).await,
+            Action::AskToRest(refused) => self.ask_to_rest(refused),
             Action::SeekTask => self.seeker.seek(),
             Action::TakeTask => self.seeker.take(),
             Action::NotifyIdle(reason) => self.notify_idle(reason).await,
@@ -420,6 +422,16 @@ impl Running {
             hit("tool.ran");
             tracing::info!(tool = call.name, id = call.id, ok = result.is_ok(), "tool ended");
             let _gone = events.send(Event::ToolEnded(result));
+        }));
+    }
+
+    /// Asks the hooks whether this agent may rest.
+    fn ask_to_rest(&mut self, refused: u32) {
+        let (desk, events) = (Rc::clone(&self.agent.desk), self.events.clone());
+        let fields = serde_json::json!({ "role": self.agent.role, "refused": refused });
+        self.work = Some(tokio::task::spawn_local(async move {
+            let asked = desk.hooks().ask(HookEvent::TeammateIdle, fields).await;
+            let _gone = events.send(Event::Rested(asked.map_err(|why| why.to_string())));
         }));
     }
 

@@ -9,6 +9,7 @@ use serde_json::json;
 
 pub(super) fn run(context: &Context, show: &Show) -> Result<Exit, Failure> {
     let settings = context.settings(&Flags::default())?;
+    settings.ignored.iter().for_each(|ignored| out::complain(ignored));
     let mut rows = settings.rows();
     if settings.model.value.is_none()
         && let Some(found) = model::resolve(&settings, &context.environment)?

@@ -28,6 +28,7 @@ use crate::tasks::Tasks;
 use crate::ui::live::Live;
 use crate::ui::question::{self, Said};
 use crate::wire::AgentName;
+use crate::wire::hook::Hook;
 use crate::wire::message::Scope;
 use crate::wire::permission::{About, Decision, Mode, Outcome, Permissions, Question};
 use crate::wire::roster::{ExitCause, StartedBy, Status, UsageCount};
@@ -49,6 +50,7 @@ struct Start {
     model: ModelChoice,
     credentials: Credentials,
     rules: Rules,
+    hooks: Vec<Hook>,
     permissions: Permissions,
     /// The lead's socket; `None` when started by hand.
     lead: Option<File>,
@@ -85,9 +87,11 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
             hello::hear(&socket).map_err(|why| no_hello(&why.to_string()))?;
         let hello = heard.ok_or_else(|| no_hello("the socket was closed"))?;
         let model = ModelChoice::parse(&hello.model)?;
-        let Hello { incarnation, role, credentials, rules, permissions, occasion, .. } = hello;
+        let Hello { incarnation, role, credentials, rules, hooks, permissions, occasion, .. } =
+            hello;
         let occasion = occasion.words();
         let settings = context.settings(&Flags::default())?;
+        settings.ignored.iter().for_each(|ignored| out::complain(ignored));
         let (model, credentials) = local::find(model, credentials, &settings)?;
         let lead = Some(socket);
         return Ok(Start {
@@ -98,6 +102,7 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
             model,
             credentials,
             rules,
+            hooks,
             permissions,
             lead,
             prompt,
@@ -113,6 +118,7 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
     let credentials = Credentials::from_environment(&context.environment).only_for(&model);
     let (model, credentials) = local::find(model, credentials, &settings)?;
     let (rules, incarnation, role) = (rules(&settings), fresh_word(), args.role);
+    let hooks = settings.hooks.value;
     Ok(Start {
         name,
         role,
@@ -121,6 +127,7 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
         model,
         credentials,
         rules,
+        hooks,
         permissions,
         lead: None,
         prompt,
@@ -175,6 +182,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         mailbox,
         provider,
         rules: start.rules,
+        hooks: start.hooks.clone(),
         permissions: start.permissions.clone(),
         // One started by hand at a terminal has its own person.
         asks: if has_person { Asks::Person } else { Asks::Lead },

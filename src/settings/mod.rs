@@ -5,11 +5,13 @@
 //! `$XDG_CONFIG_HOME/team/settings.toml`, then the default. Every value remembers where it came from.
 
 pub(crate) mod environment;
+mod hooks;
 pub(crate) mod model;
 pub(crate) mod permissions;
 pub(crate) mod trust;
 
 use crate::error::{Exit, Failure};
+use crate::wire::hook::Hook;
 use crate::wire::permission::{Mode, PlanApproval};
 use crate::wire::restart::Restart;
 use environment::Environment;
@@ -119,6 +121,10 @@ pub(crate) struct Settings {
     pub(crate) max_sends: Setting<usize>,
     /// Whether idle teammates take tasks by themselves.
     pub(crate) auto_claim: Setting<bool>,
+    /// What runs when something happens: the hooks of all files together, the nearest file named.
+    pub(crate) hooks: Setting<Vec<Hook>>,
+    /// What a folder that is not trusted wanted to run or loosen; for the person.
+    pub(crate) ignored: Option<String>,
     /// `provider/name` of the model, if anything names one.
     pub(crate) model: Setting<Option<String>>,
     /// Tokens that fit the model, where somebody has said so.
@@ -129,8 +135,6 @@ pub(crate) struct Settings {
     pub(crate) local_ports: Setting<Vec<u16>>,
     /// `[permissions]`.
     pub(crate) permissions: PermissionSettings,
-    /// What a folder that is not trusted wanted to loosen; for the person.
-    pub(crate) ignored: Option<String>,
 }
 
 /// What flags may set.
@@ -156,6 +160,7 @@ struct Layer {
     max_exchanges: Option<u32>,
     max_sends: Option<usize>,
     auto_claim: Option<bool>,
+    hooks: Option<Vec<Hook>>,
     model: Option<String>,
     context_tokens: Option<u64>,
     prompt_profile: Option<PromptProfile>,
@@ -184,9 +189,7 @@ impl Settings {
         if let Some(file) = user_file {
             layers.push((Source::File(file.clone()), from_file(&file)?));
         }
-        let trusted =
-            folder_file.parent().is_some_and(|folder| TrustList::of(environment).has(folder));
-        let ignored = if trusted { None } else { permissions::tame(&mut layers, folder_file) };
+        let ignored = trust::tame(&mut layers, folder_file, &TrustList::of(environment));
         let settings = Self {
             max_teammates: pick(&layers, "max_teammates", |layer| layer.max_teammates, 16),
             max_rounds: pick(&layers, "max_rounds", |layer| layer.max_rounds, 50),
@@ -202,6 +205,7 @@ impl Settings {
             hung_after: pick(&layers, "hung_after", |layer| layer.hung_after, 60),
             max_exchanges: pick(&layers, "max_exchanges", |layer| layer.max_exchanges, 30),
             max_sends: pick(&layers, "max_sends", |layer| layer.max_sends, 120),
+            hooks: hooks::together(&layers)?,
             auto_claim: pick(&layers, "auto_claim", |layer| layer.auto_claim, false),
             model: pick(&layers, "model", |layer| layer.model.clone().map(Some), None),
             context_tokens: pick(
@@ -252,6 +256,7 @@ impl Settings {
             row("hung_after", &self.hung_after, ToString::to_string),
             row("max_exchanges", &self.max_exchanges, ToString::to_string),
             row("max_sends", &self.max_sends, ToString::to_string),
+            row("hooks", &self.hooks, |hooks| hooks::shown(hooks)),
             row("auto_claim", &self.auto_claim, ToString::to_string),
             row("model", &self.model, |model| model.clone().unwrap_or_else(|| "(none)".into())),
             row("context_tokens", &self.context_tokens, |tokens| {
@@ -371,6 +376,7 @@ fn from_environment(environment: &Environment) -> Result<Layer, Failure> {
         })
     });
     Ok(Layer {
+        hooks: None,
         auto_claim: word(environment, "auto_claim", &[true, false])?,
         context_tokens: number(environment, "context_tokens")?,
         prompt_profile: word(

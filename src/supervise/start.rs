@@ -195,6 +195,7 @@ async fn launch(plan: &Plan, recruit: &Recruit, incarnation: &str) -> Result<Sta
         model: recruit.model.clone(),
         credentials: plan.credentials.only_for(&chosen),
         rules: plan.rules,
+        hooks: plan.hooks.list(),
         permissions,
         occasion: recruit.occasion,
     };

@@ -4,12 +4,15 @@
 //! readers tolerant (SPEC 3.1): what this version does not know is kept, never dropped.
 
 pub mod chat;
+pub mod front_matter;
+pub mod hook;
 pub mod inbox_block;
 pub mod message;
 pub mod name;
 pub mod open;
 pub mod permission;
 pub mod restart;
+pub mod role;
 pub mod roster;
 pub mod task;
 pub mod transcript;

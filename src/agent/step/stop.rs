@@ -37,6 +37,7 @@ impl Machine {
             }
             other @ (Phase::Idle
             | Phase::Claiming
+            | Phase::Resting
             | Phase::Taking(None)
             | Phase::Leaving(..)
             | Phase::Over) => self.phase = other,
@@ -46,6 +47,10 @@ impl Machine {
     pub(super) fn on_stop(&mut self, stop: Stop, todo: &mut Vec<Action>) {
         match self.take_phase() {
             Phase::Over => {}
+            Phase::Resting => {
+                todo.push(Action::Cancel);
+                self.leave(stop, todo);
+            }
             Phase::Idle | Phase::Claiming | Phase::Taking(None) => self.leave(stop, todo),
             Phase::Taking(Some(mut turn)) => {
                 turn.refuse_calls(STOPPED, todo);
@@ -79,6 +84,7 @@ impl Machine {
             Phase::Leaving(turn, call) => self.abandon(turn, &call, Stop::LeadLost, todo),
             other @ (Phase::Idle
             | Phase::Claiming
+            | Phase::Resting
             | Phase::Taking(_)
             | Phase::Thinking(_)
             | Phase::Waiting(..)

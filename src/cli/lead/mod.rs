@@ -38,7 +38,9 @@ use crate::supervise::takedown::Departure;
 use crate::supervise::{Mending, Plan, Supervisor};
 use crate::tasks::Tasks;
 use crate::tools::docket::Docket;
+use crate::tools::hooks::Hooks;
 use crate::tools::team::Ops;
+use crate::tools::work::CommandEnvironment;
 use crate::ui;
 use crate::ui::plain::Format;
 use crate::wire::AgentName;
@@ -268,6 +270,12 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         })?,
         max_teammates: start.settings.max_teammates.value,
         rules,
+        hooks: Hooks::new(
+            start.settings.hooks.value.clone(),
+            me.clone(),
+            team.workspace().to_owned(),
+            CommandEnvironment::new(context.environment.passed_on(), marker.clone()),
+        ),
         mending: mending(context, &start.settings, &incarnation),
         hung_after: Some(Duration::from_secs(start.settings.hung_after.value))
             .filter(|limit| !limit.is_zero()),
@@ -306,6 +314,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         mailbox,
         provider,
         rules,
+        hooks: supervisor.hooks(),
         permissions: start.permissions.clone(),
         asks: whom_to_ask(start.output),
         model: start.model.clone(),
