@@ -77,13 +77,20 @@ impl TeamDir {
         let root = std::path::absolute(root).at(root)?;
         let known = secure(&root)?;
         let dir = Self { root, identity: (known.dev(), known.ino()) };
+        dir.complete()?;
+        Ok(dir)
+    }
+
+    /// Makes what is missing of the folders below, and tightens those that let others in.
+    pub(super) fn complete(&self) -> Result<(), StoreError> {
+        self.is_still_there()?;
         for folder in FOLDERS {
-            match secure(&dir.root.join(folder)) {
+            match secure(&self.root.join(folder)) {
                 Err(StoreError::NoTeam { path }) => make_folder(&path)?,
                 other => other.map(|_| ())?,
             }
         }
-        Ok(dir)
+        Ok(())
     }
 
     /// The folder is still the one that was opened.
