@@ -114,9 +114,13 @@ fn teammate(place: &Place, number: usize) -> (Child, UnixStream) {
         "auto_claim": false, "context_tokens": null, "prompt_profile": "auto",
     });
     let credentials = json!({"anthropic": {}, "openai": {}, "local": null});
+    let permissions = json!({
+        "mode": "bypass", "rules": {"allow": [], "ask": [], "deny": []}, "timeout": 60,
+        "plan_approval": "lead",
+    });
     let hello = json!({
         "incarnation": incarnation, "role": "tester", "model": "rehearsal", "credentials": credentials,
-        "rules": rules, "occasion": "spawned",
+        "rules": rules, "occasion": "spawned", "permissions": permissions,
     });
     ours.write_all(format!("{hello}\n").as_bytes()).unwrap();
     (child, ours)

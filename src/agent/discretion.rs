@@ -34,6 +34,11 @@ pub(super) fn discreet(event: Event, secrets: &Redactor) -> Event {
         | Event::DiskFull
         | Event::TeamGone(_)
         | Event::Replied(Err(_))
+        | Event::Judged(_)
+        | Event::Answered(_)
+        | Event::Settled(_)
+        | Event::SetMode(_)
+        | Event::AddRules(_)
         | Event::Compacted(Err(_))
         | Event::Interrupt
         | Event::Stop(_)

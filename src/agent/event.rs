@@ -6,6 +6,7 @@ use crate::llm::ModelError;
 use crate::tools::{Call, ToolError};
 use crate::wire::chat::{Reply, Usage};
 use crate::wire::message::{IdleReason, Message, Outcome};
+use crate::wire::permission::{Decision, Mode, Question, RuleLists};
 use crate::wire::roster::Status;
 use crate::wire::transcript::Entry;
 
@@ -26,6 +27,16 @@ pub(crate) enum Event {
     Prompt(String),
     /// The model answered, or gave up.
     Replied(Result<Reply, ModelError>),
+    /// Whether a tool call may run.
+    Judged(Judgement),
+    /// The person at this agent's terminal answered what was asked there.
+    Answered(Decision),
+    /// What was asked is decided; comes from the gate alone.
+    Settled(Decision),
+    /// The person wants this agent to go on in another mode.
+    SetMode(Mode),
+    /// The person has given further rules.
+    AddRules(RuleLists),
     /// The conversation was summarized, or could not be.
     Compacted(Result<Compacted, ModelError>),
     /// The running tool call is over.
@@ -40,6 +51,17 @@ pub(crate) enum Event {
     TaskTaken,
     /// Patience with the running tool is over.
     PatienceOver,
+}
+
+/// What is to be done with a tool call.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Judgement {
+    /// Run it.
+    Run,
+    /// Answer it with this error.
+    Refuse(String),
+    /// Ask first.
+    Ask(Box<Question>),
 }
 
 /// Why an agent is to end.
@@ -73,6 +95,12 @@ pub(crate) enum Action {
     Sync,
     /// Ask the model; answered by `Replied`, or by `Compacted` when room had to be made instead.
     CallModel,
+    /// Tell whether a tool call may run; answered by `Judged`.
+    Judge(Call),
+    /// Write down what is asked, then ask; answered by `Settled`.
+    Ask(Box<Question>),
+    /// Nobody waits for the answer to this question any more.
+    Withdraw(String),
     /// Make room because a request was refused; answered by `Compacted`.
     MakeRoom,
     /// Run a tool call; answered by `ToolEnded`.

@@ -6,7 +6,7 @@
 use super::compact::BYTES_PER_TOKEN;
 use crate::wire::chat::{Block, ChatMessage, Role};
 use crate::wire::inbox_block::inbox_block;
-use crate::wire::message::{Body, Message};
+use crate::wire::message::Message;
 use crate::wire::transcript::Entry;
 use serde_json::{Map, Value};
 
@@ -109,7 +109,8 @@ impl Memory {
             Entry::Compacted { summary, situation, context_tokens, .. } => {
                 self.compact(summary, situation, *context_tokens);
             }
-            Entry::Session { .. } | Entry::Unknown => {}
+            Entry::Session { .. } | Entry::Request { .. } | Entry::Decision(_) | Entry::Unknown => {
+            }
         }
     }
 
@@ -157,10 +158,8 @@ impl Memory {
     }
 
     fn push_mail(&mut self, message: &Map<String, Value>) {
-        // Idleness is state in the roster; telling the model of it would cost tokens for nothing.
-        let idle = Message::read(message)
-            .is_ok_and(|message| matches!(message.body, Body::IdleNotification { .. }));
-        if idle {
+        // Telling the model would cost tokens for nothing.
+        if Message::read(message).is_ok_and(|message| message.body.is_for_program()) {
             return;
         }
         // Who died before it could act on it has a turn to take up.

@@ -8,6 +8,7 @@
 pub(crate) mod compact;
 mod discretion;
 pub(crate) mod event;
+pub(crate) mod gate;
 pub(crate) mod heart;
 pub(crate) mod memory;
 mod pause;
@@ -25,7 +26,7 @@ use crate::os::failpoint::hit;
 use crate::os::{Clock, memory as machine_memory};
 use crate::store::{Drained, Mailbox, Notice};
 use crate::tasks::Tasks;
-use crate::tools::team::{Desk, OpenShutdown};
+use crate::tools::team::Desk;
 use crate::tools::{Call, Registry};
 use crate::wire::AgentName;
 use crate::wire::chat::Request;
@@ -33,7 +34,8 @@ use crate::wire::message::{Body, IdleReason, Message, Outcome};
 use crate::wire::roster::Status;
 use crate::wire::transcript::{Entry, Line, Report};
 use compact::Cause;
-use event::{Action, Ending, Event, Stop};
+use event::{Action, Ending, Event, Judgement, Stop};
+use gate::Gate;
 use heart::Heart;
 use memory::Memory;
 use presence::Presence;
@@ -71,6 +73,8 @@ pub(crate) struct Agent {
     pub(crate) system: String,
     /// Its tools.
     pub(crate) tools: Rc<Registry>,
+    /// What its calls must pass.
+    pub(crate) gate: Gate,
     /// What it shares with its team tools.
     pub(crate) desk: Rc<Desk>,
     /// How it writes to others.
@@ -115,7 +119,7 @@ pub(crate) async fn run(
 ) -> Finished {
     let (memory, model_error) = (Rc::default(), Rc::default());
     let seeker = Seeker::new(Arc::clone(&agent.tasks), agent.me.name.clone(), events.clone());
-    let (put_off, tool_limit) = (VecDeque::new(), None);
+    let (put_off, tool_limit, judged) = (VecDeque::new(), None, None);
     let mut running = Running {
         agent,
         events,
@@ -123,12 +127,13 @@ pub(crate) async fn run(
         put_off,
         work: None,
         tool_limit,
+        judged,
         seeker,
         memory,
         model_error,
     };
     let ending = match running.resume().await {
-        Ok(in_turn) => running.live(in_turn, ready).await,
+        Ok(turn) => running.live(turn, ready).await,
         Err(ending) => ending,
     };
     running.cancel();
@@ -151,23 +156,26 @@ struct Running {
     work: Option<JoinHandle<()>>,
     /// How long the last tool may take by its own rules, in seconds.
     tool_limit: Option<u64>,
+    /// What was found about the call that the machine wants to run.
+    judged: Option<Judgement>,
     seeker: Seeker,
     memory: Rc<RefCell<Memory>>,
     model_error: Rc<RefCell<Option<ModelError>>>,
 }
 
 impl Running {
-    async fn live(&mut self, in_turn: bool, ready: impl FnOnce()) -> Ending {
+    async fn live(&mut self, turn: Option<VecDeque<Call>>, ready: impl FnOnce()) -> Ending {
         let watch = post::watch(Arc::clone(&self.agent.mailbox), self.events.clone());
         let _watch = AbortOnDrop(tokio::task::spawn_local(watch));
-        let (mut machine, first) = Machine::start(self.agent.me.clone(), in_turn);
+        let (mut machine, first) = Machine::start(self.agent.me.clone(), turn);
         if let Err(ending) = self.perform_all(first).await {
             return ending;
         }
         ready();
         loop {
             let event = tokio::select! {
-                event = next(&mut self.put_off, &mut self.inbound) => event,
+                event = next(&mut self.put_off, &mut self.inbound) => event.map(|event| vec![event]),
+                () = until(self.agent.gate.due()) => Some(self.expired()),
                 () = until(self.agent.presence.due()) => {
                     let written = self.agent.presence.write().await;
                     note_error(written);
@@ -178,20 +186,34 @@ impl Running {
                     continue;
                 }
             };
-            let Some(event) = event else {
+            let Some(events) = event else {
                 return Ending::Broken("the event channel closed".into());
             };
             self.agent.heart.stir();
-            if let Event::Drained(mail) = &event
-                && let Err(ending) = self.notice_new_role(mail).await
-            {
-                return ending;
-            }
-            let todo = machine.step(discretion::discreet(event, &self.agent.secrets));
-            if let Err(ending) = self.perform_all(todo).await {
-                return ending;
+            for event in events {
+                if let Event::Drained(mail) = &event
+                    && let Err(ending) = self.notice_new_role(mail).await
+                {
+                    return ending;
+                }
+                let event = discretion::discreet(event, &self.agent.secrets);
+                for event in self.heed(event).await {
+                    if let Err(ending) = self.advance(&mut machine, event).await {
+                        return ending;
+                    }
+                }
             }
         }
+    }
+
+    /// One step, with the judgements it asks for: a call waits for nothing else.
+    async fn advance(&mut self, machine: &mut Machine, event: Event) -> Result<(), Ending> {
+        let mut next = Some(event);
+        while let Some(event) = next {
+            self.perform_all(machine.step(event)).await?;
+            next = self.judged.take().map(Event::Judged);
+        }
+        Ok(())
     }
 
     async fn perform_all(&mut self, todo: Vec<Action>) -> Result<(), Ending> {
@@ -215,6 +237,9 @@ impl Running {
                 if is_due { self.make_room(Cause::NearlyFull) } else { self.call_model() }
             }
             Action::MakeRoom => self.make_room(Cause::Refused),
+            Action::Judge(call) => self.judged = Some(self.judge(&call)),
+            Action::Ask(question) => self.ask(*question).await?,
+            Action::Withdraw(id) => self.withdraw(&id),
             Action::RunTool(call) => self.run_tool(call),
             Action::Cancel => self.cancel(),
             Action::StartPatience => {
@@ -238,7 +263,7 @@ impl Running {
             Action::NotifyIdle(reason) => self.notify_idle(reason).await,
             Action::OpenShutdown(stop) => {
                 if let Stop::Requested { request_id, by, .. } = stop {
-                    self.agent.desk.open_shutdown(OpenShutdown { request_id, by });
+                    self.agent.desk.open_shutdown(request_id, by);
                     hit("leave.told");
                 }
             }
@@ -301,7 +326,7 @@ impl Running {
                     let mut messages: Vec<Message> = Vec::with_capacity(drained.mail.len());
                     for mail in drained.mail {
                         let object = mail.object();
-                        if !matches!(mail.message.body, Body::IdleNotification { .. }) {
+                        if !mail.message.body.is_for_program() {
                             desk.take_note(&object);
                         }
                         tracing::info!(
@@ -500,6 +525,8 @@ fn failpoints(entry: &Entry) -> (fn(), fn()) {
         Entry::Session { .. }
         | Entry::User { .. }
         | Entry::Mail { .. }
+        | Entry::Request { .. }
+        | Entry::Decision(_)
         | Entry::Note { .. }
         | Entry::Compacted { .. }
         | Entry::Unknown => (|| {}, || {}),

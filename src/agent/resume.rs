@@ -8,16 +8,18 @@ use crate::store::{peek, transcript};
 use crate::tools::Call;
 use crate::wire::message::Message;
 use crate::wire::transcript::{Entry, Line};
+use std::collections::{BTreeSet, VecDeque};
 
 /// Tools whose repetition under the same call id changes nothing: their messages keep their ids.
 const REPEATABLE: [&str; 2] = ["send_message", "broadcast"];
 
 impl Running {
-    /// Reads the transcript into the memory, answers interrupted calls, repeats interrupted sends.
-    /// Tells whether a turn was under way.
-    pub(super) async fn resume(&mut self) -> Result<bool, Ending> {
+    /// Reads the transcript into the memory, answers interrupted calls, repeats interrupted sends. Of a
+    /// turn that was under way it gives the calls that still are to run.
+    pub(super) async fn resume(&mut self) -> Result<Option<VecDeque<Call>>, Ending> {
         let name = self.agent.me.name.clone();
         let (mut has_past, mut last_report) = (false, None);
+        let mut asked = BTreeSet::new();
         let read = transcript::each(self.agent.bus.dir(), &name, |Line { entry, .. }| {
             self.memory.borrow_mut().push(&entry);
             if matches!(entry, Entry::Session { .. }) {
@@ -25,6 +27,9 @@ impl Running {
             }
             has_past = true;
             last_report = None;
+            if let Entry::Request { question, .. } = &entry {
+                asked.insert(question.tool_use_id.clone());
+            }
             if let Entry::TurnEnd { outcome, report: Some(report), .. } = entry {
                 last_report = Some((outcome, report));
             }
@@ -40,8 +45,15 @@ impl Running {
             self.send_report(outcome, report).await;
         }
         let open = self.memory.borrow().open_calls().to_vec();
+        // Where somebody was being asked, the question and what stands behind it come again.
+        let asks_again = open.iter().any(|open| !open.started && asked.contains(&open.id));
+        let mut to_run = VecDeque::new();
         let interrupted = open.iter().find(|call| call.started).map(|call| call.name.clone());
         for open in open {
+            if asks_again && !open.started {
+                to_run.push_back(Call { id: open.id, name: open.name, input: open.input });
+                continue;
+            }
             let (content, is_error) = if REPEATABLE.contains(&open.name.as_str()) && open.started {
                 let (id, name, input) = (open.id.clone(), open.name.clone(), open.input.clone());
                 match self.agent.tools.call(&Call { id, name, input }).await {
@@ -60,7 +72,7 @@ impl Running {
         if let Some(content) = self.what_happened(has_past, in_turn, interrupted) {
             self.record(Entry::Note { content }).await?;
         }
-        Ok(in_turn)
+        Ok(in_turn.then_some(to_run))
     }
 
     /// What the model is told about this start; nothing when there is nothing to tell.

@@ -16,6 +16,7 @@
 mod banter;
 mod stop;
 mod turn;
+mod waiting;
 
 pub(super) use turn::DISK_FULL;
 
@@ -33,8 +34,9 @@ use banter::{Banter, Reason};
 use std::collections::VecDeque;
 use turn::{
     CONTEXT_FULL, CUT_OFF, Room, Turn, WINDING_DOWN, WindDown, answer, call_of, is_message_to_lead,
-    shutdown_note, wants_shutdown,
+    show_mail, shutdown_note, wants_shutdown,
 };
+use waiting::Wait;
 
 #[derive(Debug)]
 enum Phase {
@@ -43,6 +45,8 @@ enum Phase {
     Claiming,
     Taking(Option<Turn>),
     Thinking(Turn),
+    /// A call is judged, or somebody is asked about it.
+    Waiting(Turn, Wait),
     Acting(Turn, Call),
     /// The lead is gone; only the running tool is waited for.
     Leaving(Turn, Call),
@@ -91,9 +95,10 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// A machine that first takes in its mail; `resumed` when the transcript ends within a turn.
-    pub(crate) fn start(me: Identity, resumed: bool) -> (Self, Vec<Action>) {
-        let turn = resumed.then(Turn::default);
+    /// A machine that first takes in its mail; `resumed` when the transcript ends within a turn:
+    /// its calls that are still to run.
+    pub(crate) fn start(me: Identity, resumed: Option<VecDeque<Call>>) -> (Self, Vec<Action>) {
+        let turn = resumed.map(|calls| Turn { calls, ..Turn::default() });
         let banter = Banter::new(me.name.clone(), me.max_exchanges);
         let machine = Self {
             me,
@@ -131,6 +136,10 @@ impl Machine {
             Event::Replied(Err(why)) | Event::Compacted(Err(why)) => {
                 self.on_model_error(&why, &mut todo);
             }
+            Event::Judged(judgement) => self.on_judged(judgement, &mut todo),
+            Event::Settled(decision) => self.on_settled(decision, &mut todo),
+            // The gate's business.
+            Event::Answered(_) | Event::SetMode(_) | Event::AddRules(_) => {}
             Event::ToolEnded(result) => self.on_tool_ended(result, &mut todo),
             Event::Interrupt => self.on_interrupt(&mut todo),
             Event::Stop(stop) => self.on_stop(stop, &mut todo),
@@ -152,6 +161,7 @@ impl Machine {
             other @ (Phase::Idle
             | Phase::Claiming
             | Phase::Thinking(_)
+            | Phase::Waiting(..)
             | Phase::Acting(..)
             | Phase::Leaving(..)
             | Phase::Over) => {
@@ -168,6 +178,7 @@ impl Machine {
             other @ (Phase::Idle
             | Phase::Claiming
             | Phase::Taking(_)
+            | Phase::Waiting(..)
             | Phase::Acting(..)
             | Phase::Leaving(..)
             | Phase::Over) => {
@@ -178,13 +189,20 @@ impl Machine {
     }
 
     fn on_mail(&mut self, todo: &mut Vec<Action>) {
-        match &self.phase {
+        match &mut self.phase {
             Phase::Idle => {
                 self.phase = Phase::Taking(None);
                 todo.push(Action::Drain);
             }
-            Phase::Taking(_) | Phase::Acting(..) => self.mail_again = true,
-            Phase::Claiming | Phase::Thinking(_) | Phase::Leaving(..) | Phase::Over => {}
+            // The answer to what was asked comes by mail.
+            Phase::Waiting(_, wait) if wait.may_drain() => {
+                wait.draining = true;
+                todo.push(Action::Drain);
+            }
+            Phase::Taking(_) | Phase::Thinking(_) | Phase::Waiting(..) | Phase::Acting(..) => {
+                self.mail_again = true;
+            }
+            Phase::Claiming | Phase::Leaving(..) | Phase::Over => {}
         }
     }
 
@@ -215,10 +233,11 @@ impl Machine {
     }
 
     fn on_drained(&mut self, mail: &[Message], todo: &mut Vec<Action>) {
-        let Some(TakenFor(turn)) = self.end_taking() else { return };
-        for message in mail {
-            todo.push(Action::Show(Progress::Mail(Box::new(message.clone()))));
+        if matches!(self.phase, Phase::Waiting(..)) {
+            return self.on_drained_waiting(mail, todo);
         }
+        let Some(TakenFor(turn)) = self.end_taking() else { return };
+        show_mail(mail, todo);
         let stop = mail.iter().find_map(|message| self.shutdown_asked(message, todo));
         let prompted = !self.prompts.is_empty();
         if prompted {
@@ -245,7 +264,8 @@ impl Machine {
                 turn.refuse_calls("not run: the user interrupted this turn", todo);
                 self.finish(turn, Outcome::Interrupted, todo);
             }
-            (Some(turn), None) if !turn.calls.is_empty() => {
+            (Some(mut turn), None) if !turn.calls.is_empty() => {
+                turn.unseen += mail.iter().filter(|message| message.body.wakes()).count();
                 todo.push(Action::MarkTaken);
                 self.act(turn, todo);
             }
@@ -329,12 +349,19 @@ impl Machine {
             return self.finish(turn, Outcome::Interrupted, todo);
         }
         turn.rounds += 1;
+        (turn.unseen, turn.wants_idle) = (0, false);
         todo.push(Action::CallModel);
         self.phase = Phase::Thinking(turn);
     }
 
     fn on_drain_failed(&mut self, why: &str, todo: &mut Vec<Action>) {
-        let Some(TakenFor(turn)) = self.end_taking() else { return };
+        let waiting = self.end_draining();
+        let Some(TakenFor(turn)) = self.end_taking() else {
+            if let Some(settled) = waiting {
+                self.on_settled(settled, todo);
+            }
+            return;
+        };
         let text = format!("mail could not be taken in, it stays in the inbox: {why}");
         todo.push(Action::Log(text.clone()));
         match turn {
@@ -433,13 +460,18 @@ impl Machine {
             return self.take_in(turn, todo);
         }
         let Some(call) = turn.calls.pop_front() else {
-            if turn.wants_idle {
+            if turn.wants_idle && turn.unseen == 0 {
                 self.finish(turn, Outcome::Done, todo);
             } else {
                 self.take_in(turn, todo);
             }
             return;
         };
+        todo.push(Action::Judge(call.clone()));
+        self.phase = Phase::Waiting(turn, Wait::of(call));
+    }
+
+    fn run_tool(&mut self, turn: Turn, call: Call, todo: &mut Vec<Action>) {
         self.banter.call(&call.name);
         let (tool_use_id, name) = (call.id.clone(), call.name.clone());
         todo.push(Action::Record(Entry::ToolStart { tool_use_id, name: name.clone() }));
@@ -459,6 +491,7 @@ impl Machine {
             | Phase::Claiming
             | Phase::Taking(_)
             | Phase::Thinking(_)
+            | Phase::Waiting(..)
             | Phase::Over) => {
                 self.phase = other;
                 return;

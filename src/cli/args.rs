@@ -60,10 +60,20 @@ pub(crate) enum Command {
     Stop(StopArgs),
     /// The task list that the team shares
     Task(TaskArgs),
+    /// Show what waits for a decision
+    Requests(Show),
+    /// Approve a request (`team requests` lists them)
+    Approve(ApproveArgs),
+    /// Deny a request
+    Deny(DenyArgs),
+    /// Let the settings of this folder loosen permissions and run code
+    Trust(Show),
     /// Show what happened, merged by time
     Log(LogArgs),
     /// Show an agent's conversation
     Transcript(TranscriptArgs),
+    /// Show the team as a page in the browser of this computer, as it changes
+    Web(WebArgs),
     /// Show every setting with where its value comes from
     Config(Show),
     /// Make a team folder here, with commented settings and roles
@@ -115,7 +125,7 @@ pub(crate) struct ModelArgs {
     /// PROVIDER/NAME: anthropic/NAME, openai/NAME, local, rehearsal, or script:FILE
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
-    /// Permission mode; this version knows bypass only
+    /// Permission mode: plan, default, `accept_edits` or bypass
     #[arg(long, value_name = "MODE")]
     pub(crate) mode: Option<String>,
 }
@@ -280,6 +290,35 @@ pub(crate) struct ClaimTask {
     pub(crate) who: Option<String>,
 }
 
+/// `team approve`.
+#[derive(Debug, Args)]
+pub(crate) struct ApproveArgs {
+    /// The request's id
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+    /// Told to whoever asks
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+    /// From now on, without asking
+    #[arg(long)]
+    pub(crate) always: bool,
+    #[command(flatten)]
+    pub(crate) show: Show,
+}
+
+/// `team deny`.
+#[derive(Debug, Args)]
+pub(crate) struct DenyArgs {
+    /// The request's id
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+    /// Told to whoever asks
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+    #[command(flatten)]
+    pub(crate) show: Show,
+}
+
 /// `team log`.
 #[derive(Debug, Args)]
 pub(crate) struct LogArgs {
@@ -301,6 +340,17 @@ pub(crate) struct TranscriptArgs {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) show: Show,
+}
+
+/// `team web`.
+#[derive(Debug, Args)]
+pub(crate) struct WebArgs {
+    /// The port on loopback; 0 takes one that is free
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) port: u16,
+    /// Let the page send messages and stop members, too
+    #[arg(long)]
+    pub(crate) control: bool,
 }
 
 /// Seconds, or a number with `s`, `m` or `h`.

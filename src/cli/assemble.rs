@@ -1,6 +1,7 @@
 //! Putting an agent together, the same way for the lead and for teammates.
 
 use super::context::{durability, store_failure};
+use crate::agent::gate::{Asks, Gate};
 use crate::agent::heart::Heart;
 use crate::agent::presence::Presence;
 use crate::agent::progress::Progress;
@@ -12,6 +13,7 @@ use crate::error::{Exit, Failure};
 use crate::llm::Provider;
 use crate::llm::{Redactor, Secret};
 use crate::os::{Clock, SystemClock, command, memory};
+use crate::protocol::permission::Policy;
 use crate::settings::PromptProfile;
 use crate::settings::environment::Environment;
 use crate::settings::model::{Credentials, ModelChoice};
@@ -23,9 +25,10 @@ use crate::supervise::hello::Rules;
 use crate::tasks::Tasks;
 use crate::tools::Registry;
 use crate::tools::tasks::add_task_tools;
-use crate::tools::team::{Desk, TeamOps, add_team_tools};
+use crate::tools::team::{Desk, Ops, add_team_tools};
 use crate::tools::work::{CommandEnvironment, add_work_tools};
 use crate::wire::AgentName;
+use crate::wire::permission::Permissions;
 use crate::wire::roster::UsageCount;
 use std::fs::File;
 use std::io::{self, Write};
@@ -60,8 +63,10 @@ pub(super) struct Parts {
     pub(super) mailbox: Mailbox,
     pub(super) provider: Rc<dyn Provider>,
     pub(super) rules: Rules,
+    pub(super) permissions: Permissions,
+    pub(super) asks: Asks,
     pub(super) model: ModelChoice,
-    pub(super) ops: Option<Rc<dyn TeamOps>>,
+    pub(super) ops: Option<Ops>,
     pub(super) usage: UsageCount,
     pub(super) secrets: Redactor,
     pub(super) show: Rc<dyn Fn(&Progress)>,
@@ -110,6 +115,11 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         max_exchanges: parts.rules.max_exchanges,
         initiative: if takes_tasks { Initiative::TakesTasks } else { Initiative::Asked },
     };
+    let policy = Policy::new(parts.permissions.mode, &parts.permissions.rules).map_err(|why| {
+        let what = "a permission rule is not understood";
+        Failure::new(Exit::Usage, what, why.to_string(), "correct it under [permissions]")
+    })?;
+    let gate = Gate::new(policy, parts.asks, Duration::from_secs(parts.permissions.timeout));
     let heart = Heart::new(
         &team,
         &parts.name,
@@ -126,6 +136,7 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         context_tokens,
         system: system_prompt(&briefing),
         tools: Rc::new(tools),
+        gate,
         desk,
         bus: parts.bus,
         tasks: parts.tasks,

@@ -28,20 +28,13 @@ pub(super) fn find(
 
 /// Nothing is configured and a person sits there: a local server that answers is shown, and used if
 /// they say so. Asked in every run in which nothing is configured, and nothing is written down.
-pub(super) fn offer(
-    settings: &Settings,
-    mode: Option<&str>,
-) -> Result<Option<ModelChoice>, Failure> {
+pub(super) fn offer(settings: &Settings) -> Result<Option<ModelChoice>, Failure> {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         return Ok(None);
     }
     let servers = look(settings)?;
     let Some((name, base_url)) = pick(&servers, None) else { return Ok(None) };
     let found = format!("A local model server answers at {base_url}; its first model is {name}.");
-    if mode.is_none() {
-        out::complain(&format!("{found}\nTo use it: team lead --model local --mode bypass"));
-        return Ok(None);
-    }
     out::complain(&format!(
         "{found}\nUse it in this run? [y/N]  (model = \"local\" in the settings: not asked again)"
     ));

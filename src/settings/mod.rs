@@ -6,13 +6,18 @@
 
 pub(crate) mod environment;
 pub(crate) mod model;
+pub(crate) mod permissions;
+pub(crate) mod trust;
 
 use crate::error::{Exit, Failure};
+use crate::wire::permission::{Mode, PlanApproval};
 use crate::wire::restart::Restart;
 use environment::Environment;
+use permissions::{PermissionLayer, PermissionSettings};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
+use trust::TrustList;
 
 /// A value and where it came from.
 #[derive(Debug, Clone, PartialEq)]
@@ -122,6 +127,10 @@ pub(crate) struct Settings {
     pub(crate) prompt_profile: Setting<PromptProfile>,
     /// Loopback ports on which a local model server is looked for.
     pub(crate) local_ports: Setting<Vec<u16>>,
+    /// `[permissions]`.
+    pub(crate) permissions: PermissionSettings,
+    /// What a folder that is not trusted wanted to loosen; for the person.
+    pub(crate) ignored: Option<String>,
 }
 
 /// What flags may set.
@@ -129,6 +138,8 @@ pub(crate) struct Settings {
 pub(crate) struct Flags {
     /// `--model`.
     pub(crate) model: Option<String>,
+    /// `--mode`.
+    pub(crate) mode: Option<Mode>,
 }
 
 /// One settings file, or the environment read the same way.
@@ -149,6 +160,8 @@ struct Layer {
     context_tokens: Option<u64>,
     prompt_profile: Option<PromptProfile>,
     local_ports: Option<Vec<u16>>,
+    #[serde(default)]
+    permissions: PermissionLayer,
 }
 
 impl Settings {
@@ -164,13 +177,16 @@ impl Settings {
     ) -> Result<Self, Failure> {
         let user_file = environment.config_home().map(|home| home.join("team/settings.toml"));
         let mut layers = vec![
-            (Source::Flag, Layer { model: flags.model.clone(), ..Layer::default() }),
+            (Source::Flag, from_flags(flags)),
             (Source::Environment(String::new()), from_environment(environment)?),
             (Source::File(folder_file.to_path_buf()), from_file(folder_file)?),
         ];
         if let Some(file) = user_file {
             layers.push((Source::File(file.clone()), from_file(&file)?));
         }
+        let trusted =
+            folder_file.parent().is_some_and(|folder| TrustList::of(environment).has(folder));
+        let ignored = if trusted { None } else { permissions::tame(&mut layers, folder_file) };
         let settings = Self {
             max_teammates: pick(&layers, "max_teammates", |layer| layer.max_teammates, 16),
             max_rounds: pick(&layers, "max_rounds", |layer| layer.max_rounds, 50),
@@ -206,6 +222,8 @@ impl Settings {
                 |layer| layer.local_ports.clone(),
                 LOCAL_PORTS.to_vec(),
             ),
+            permissions: PermissionSettings::of(&layers),
+            ignored,
         };
         settings.check()
     }
@@ -219,6 +237,11 @@ impl Settings {
         ) -> (&'static str, String, String) {
             (key, show(&setting.value), setting.source.to_string())
         }
+        let list = |rules: &Vec<String>| match rules.as_slice() {
+            [] => "(none)".to_owned(),
+            rules => rules.join(", "),
+        };
+        let permissions = &self.permissions;
         vec![
             row("max_teammates", &self.max_teammates, ToString::to_string),
             row("max_rounds", &self.max_rounds, ToString::to_string),
@@ -236,6 +259,18 @@ impl Settings {
             }),
             row("prompt_profile", &self.prompt_profile, ToString::to_string),
             row("local_ports", &self.local_ports, |ports| format!("{ports:?}")),
+            row("permissions.mode", &permissions.mode, ToString::to_string),
+            row("permissions.allow", &permissions.allow, list),
+            row("permissions.ask", &permissions.ask, list),
+            row("permissions.deny", &permissions.deny, list),
+            row("permissions.timeout", &permissions.timeout, ToString::to_string),
+            row("permissions.plan_approval", &permissions.plan_approval, |who| {
+                match who {
+                    PlanApproval::Lead => "lead",
+                    PlanApproval::Person => "person",
+                }
+                .into()
+            }),
         ]
     }
 
@@ -246,6 +281,7 @@ impl Settings {
             "inbox_bytes",
             "max_exchanges",
             "max_sends",
+            "permissions.timeout",
             "context_tokens",
         ];
         let zero =
@@ -281,7 +317,12 @@ fn pick<T>(
 }
 
 fn variable(key: &str) -> String {
-    format!("TEAM_{}", key.to_uppercase())
+    format!("TEAM_{}", key.trim_start_matches("permissions.").to_uppercase())
+}
+
+fn from_flags(flags: &Flags) -> Layer {
+    let permissions = PermissionLayer::of_mode(flags.mode);
+    Layer { model: flags.model.clone(), permissions, ..Layer::default() }
 }
 
 fn from_environment(environment: &Environment) -> Result<Layer, Failure> {
@@ -348,6 +389,7 @@ fn from_environment(environment: &Environment) -> Result<Layer, Failure> {
         max_exchanges: number(environment, "max_exchanges")?,
         max_sends: number(environment, "max_sends")?,
         model: environment.get("TEAM_MODEL").map(Into::into),
+        permissions: permissions::from_environment(environment)?,
     })
 }
 

@@ -58,11 +58,6 @@ impl ModelChoice {
             format!("for example --model anthropic/{DEFAULT_ANTHROPIC_MODEL}"),
         ))
     }
-
-    /// Whether it is a language model, whose doings nobody knows beforehand.
-    pub(crate) fn is_real(&self) -> bool {
-        matches!(self, Self::Anthropic(_) | Self::OpenAi(_) | Self::Local(_))
-    }
 }
 
 impl fmt::Display for ModelChoice {
@@ -262,7 +257,10 @@ mod tests {
         let only = |model: &str| {
             let model = ModelChoice::parse(model).unwrap();
             assert!(credentials.reach(&model));
-            assert!(!Credentials::default().reach(&model) || !model.is_real());
+            assert!(
+                !Credentials::default().reach(&model)
+                    || matches!(model, ModelChoice::Rehearsal | ModelChoice::Script(_))
+            );
             credentials.only_for(&model).secrets()
         };
         assert_eq!(only("anthropic/m"), ["canary", "canary two"]);

@@ -60,6 +60,8 @@ mod reserve;
 pub mod roster;
 mod seen;
 pub mod selftest;
+pub(crate) mod sight;
+pub(crate) mod stirs;
 pub mod tail;
 pub mod tasks;
 mod teamdir;

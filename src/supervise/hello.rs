@@ -6,6 +6,7 @@
 
 use crate::settings::model::Credentials;
 use crate::settings::{Fsync, PromptProfile};
+use crate::wire::permission::Permissions;
 use crate::wire::roster::ExitCause;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -27,6 +28,8 @@ pub(crate) struct Hello {
     pub(crate) credentials: Credentials,
     /// The lead's settings, so that the whole team keeps the same rules.
     pub(crate) rules: Rules,
+    /// How freely it may act.
+    pub(crate) permissions: Permissions,
     /// Why it is started.
     pub(crate) occasion: Occasion,
 }

@@ -11,6 +11,7 @@ use crate::protocol::restart::{End, Verdict};
 use crate::store::{StoreError, life, roster};
 use crate::wire::AgentName;
 use crate::wire::message::Body;
+use crate::wire::permission::Mode;
 use crate::wire::roster::{ExitCause, LastExit, Member, Status};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -221,10 +222,14 @@ impl Supervisor {
         let roster = roster::read(self.plan.bus.dir()).ok()?;
         let member =
             roster.member(name.as_str()).filter(|member| is_expected_back(member, after))?;
+        // It keeps its mode, unless the lead has become stricter.
+        let lead_mode = self.plan.permissions.borrow().mode;
+        let mode = Mode::parse(&member.mode).unwrap_or_default().min(lead_mode);
         Some(Recruit {
             name: name.clone(),
             role: member.role.clone(),
             model: member.model.clone(),
+            mode,
             occasion,
             after: Some(after.to_owned()),
         })

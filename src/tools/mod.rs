@@ -6,14 +6,17 @@
 mod bash;
 #[cfg(test)]
 mod containment;
+pub(crate) mod docket;
 mod environment;
 mod files;
 mod output;
+mod plan;
 pub(crate) mod tasks;
 pub(crate) mod team;
 pub(crate) mod work;
 mod workspace;
 
+use crate::protocol::permission::Subject;
 use crate::wire::chat::ToolSpec;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -48,6 +51,14 @@ pub(crate) type ToolFuture<'a> = Pin<Box<dyn Future<Output = Result<String, Tool
 pub(crate) trait Tool {
     /// Name, description and argument schema.
     fn spec(&self) -> ToolSpec;
+
+    /// What a permission rule sees of a call.
+    ///
+    /// # Errors
+    /// The call cannot be run at all: nobody needs to be asked.
+    fn subject(&self, _call: &Call) -> Result<Subject, ToolError> {
+        Ok(Subject::Nothing)
+    }
 
     /// Runs one call.
     fn call<'a>(&'a self, call: &'a Call) -> ToolFuture<'a>;
@@ -95,14 +106,23 @@ impl Registry {
     /// # Errors
     /// The tool does not exist (the error lists those that do), or failed.
     pub(crate) async fn call(&self, call: &Call) -> Result<String, ToolError> {
-        let Some(tool) = self.tools.get(&call.name) else {
+        self.find(call)?.call(call).await
+    }
+
+    /// What a permission rule sees of a call.
+    ///
+    /// # Errors
+    /// The tool does not exist, or the call cannot be run at all.
+    pub(crate) fn subject(&self, call: &Call) -> Result<Subject, ToolError> {
+        self.find(call)?.subject(call)
+    }
+
+    fn find(&self, call: &Call) -> Result<&dyn Tool, ToolError> {
+        self.tools.get(&call.name).map(AsRef::as_ref).ok_or_else(|| {
             let known = self.tools.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
             let name: String = call.name.chars().take(64).collect();
-            return Err(ToolError::Reply(format!(
-                "there is no tool {name:?}; use one of: {known}"
-            )));
-        };
-        tool.call(call).await
+            ToolError::Reply(format!("there is no tool {name:?}; use one of: {known}"))
+        })
     }
 }
 

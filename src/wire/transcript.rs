@@ -6,6 +6,7 @@
 use super::Timestamp;
 use super::chat::{Block, StopReason, Usage};
 use super::message::Outcome;
+use super::permission::{Decision, Question};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -73,6 +74,18 @@ pub enum Entry {
         /// It failed.
         is_error: bool,
     },
+    /// Somebody must decide before a call runs; open until its `decision`, or its call's result.
+    Request {
+        /// What is asked.
+        #[serde(flatten)]
+        question: Question,
+        /// Who is asked: `lead` by mail, or `user` at the agent's own terminal.
+        decider: String,
+        /// When it counts as denied.
+        deadline: Timestamp,
+    },
+    /// It was decided.
+    Decision(Decision),
     /// The program tells the model something (it was restarted, interrupted, cut short).
     Note {
         /// The text.
@@ -152,6 +165,7 @@ struct When {
 
 #[cfg(test)]
 mod tests {
+    use super::super::permission::{self, About};
     use super::*;
 
     #[test]
@@ -178,6 +192,19 @@ mod tests {
             },
             Entry::ToolStart { tool_use_id: "t".into(), name: "bash".into() },
             Entry::ToolResult { tool_use_id: "t".into(), content: "ok".into(), is_error: true },
+            Entry::Request {
+                question: Question {
+                    request_id: "a:t".into(),
+                    about: About::Permission,
+                    tool_use_id: "t".into(),
+                    tool: "bash".into(),
+                    input: serde_json::json!({"command": "ls"}),
+                    description: "ls".into(),
+                },
+                decider: "lead".into(),
+                deadline: 9.5,
+            },
+            Entry::Decision(Decision::by_program("a:t", permission::Outcome::Expired, "late")),
             Entry::Note { content: "n".into() },
             Entry::Compacted {
                 summary: "s".into(),

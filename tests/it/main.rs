@@ -3,8 +3,10 @@
 // For clippy: helpers of tests count as tests.
 #![cfg(test)]
 
+mod asking;
 mod bad_files;
 mod bad_mail;
+mod browser;
 mod bus;
 mod by_hand;
 mod cast;
@@ -14,6 +16,7 @@ mod choice;
 mod compaction;
 mod completions;
 mod crew;
+mod deaths;
 mod disk_full;
 mod docs;
 mod escapes;
@@ -25,6 +28,7 @@ mod golden;
 mod harness;
 mod headless;
 mod history;
+mod http;
 mod hung;
 mod inheritance;
 mod innocents;
@@ -40,6 +44,8 @@ mod names;
 mod nine_prompts;
 mod outsiders;
 mod over_http;
+mod permissions;
+mod plans;
 mod provider;
 mod races;
 mod reliability;
@@ -58,4 +64,5 @@ mod task_work;
 mod tasks;
 mod terminal;
 mod tidy;
+mod web;
 mod whole_team;

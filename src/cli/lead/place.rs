@@ -2,7 +2,7 @@
 //! and finding out who of the last team comes back.
 
 use super::super::context::store_failure;
-use super::{MODE, Start};
+use super::Start;
 use crate::agent::memory::Memory;
 use crate::bus::Bus;
 use crate::error::{Exit, Failure};
@@ -146,6 +146,8 @@ fn last_words(team: &TeamDir) -> String {
         | Entry::Mail { .. }
         | Entry::ToolStart { .. }
         | Entry::ToolResult { .. }
+        | Entry::Request { .. }
+        | Entry::Decision(_)
         | Entry::Note { .. }
         | Entry::Compacted { .. }
         | Entry::TurnEnd { .. }
@@ -202,6 +204,8 @@ fn left_off(team: &TeamDir, name: &AgentName) -> String {
         | Entry::Assistant { .. }
         | Entry::ToolStart { .. }
         | Entry::ToolResult { .. }
+        | Entry::Request { .. }
+        | Entry::Decision(_)
         | Entry::Note { .. }
         | Entry::Compacted { .. }
         | Entry::Unknown => None,
@@ -231,7 +235,7 @@ fn write_entry(
         lead.incarnation = incarnation.into();
         (lead.status, lead.since, lead.activity) = (Status::Starting, now, None);
         lead.model = start.model.to_string();
-        lead.mode = MODE.into();
+        lead.mode = start.permissions.mode.word().into();
         if !start.resume {
             lead.usage = UsageCount::default();
         }
