@@ -77,11 +77,11 @@ fn report(departures: &[Departure], json: bool) -> Result<Exit, Failure> {
     let printed = if json {
         let stopped: Vec<_> = departures
             .iter()
-            .map(|departure| json!({ "name": departure.name.as_str(), "how": departure.how.words() }))
+            .map(|departure| json!({ "name": departure.name.as_str(), "how": departure.words() }))
             .collect();
         out::say_json(&json!({ "schema": 1, "stopped": stopped }))
     } else {
-        let line = |departure: &Departure| format!("{} {}", departure.name, departure.how.words());
+        let line = |departure: &Departure| format!("{} {}", departure.name, departure.words());
         let lines: Vec<String> = departures.iter().map(line).collect();
         let text = if lines.is_empty() { "nobody was running".into() } else { lines.join("\n") };
         out::say(&text)
