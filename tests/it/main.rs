@@ -3,6 +3,7 @@
 // For clippy: helpers of tests count as tests.
 #![cfg(test)]
 
+mod agreement;
 mod asking;
 mod bad_files;
 mod bad_mail;
