@@ -8,6 +8,7 @@
 //!   llm       tools        protocol     a model | what an agent can do | who may say what next
 //!            tasks                      the shared task list at work
 //!             bus                       send, broadcast, who can be reached
+//!   web       view                      the page on loopback | the team as its files tell it
 //!             store                     the disk: the only place that knows .team/
 //!   settings  os           error        the machine; flags, environment, files; exit codes
 //!             wire                      what crosses a process boundary: data, no I/O
@@ -28,6 +29,8 @@ mod supervise;
 mod tasks;
 mod tools;
 mod ui;
+mod view;
+mod web;
 pub mod wire;
 
 /// Becomes the guard of a shell command when this process was started as one; every binary calls this

@@ -241,6 +241,7 @@ impl Running {
             other @ (Event::Mail
             | Event::DrainFailed(_)
             | Event::Prompt(_)
+            | Event::Notice(_)
             | Event::Replied(_)
             | Event::Judged(_)
             | Event::Settled(_)
@@ -249,6 +250,7 @@ impl Running {
             | Event::Compacted(_)
             | Event::TaskInSight
             | Event::TaskTaken
+            | Event::Rested(_)
             | Event::ToolEnded(_)
             | Event::Interrupt
             | Event::Stop(_)
@@ -349,7 +351,7 @@ impl Running {
         self.add_rules(&RuleLists { allow, ..RuleLists::default() });
     }
 
-    fn add_rules(&mut self, rules: &RuleLists) {
+    pub(super) fn add_rules(&mut self, rules: &RuleLists) {
         match self.agent.gate.policy.add(rules) {
             Ok(()) => tracing::info!(?rules, "permission rules added"),
             Err(why) => tracing::warn!(%why, "permission rules were not added"),

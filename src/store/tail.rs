@@ -35,6 +35,12 @@ impl Tail {
         Self { path, place: known.map(|known| (known.ino(), offset)) }
     }
 
+    /// From the last `bytes` of the file on; the first line may then be a piece of one.
+    pub(crate) fn of_last(path: PathBuf, bytes: u64) -> Self {
+        let length = std::fs::symlink_metadata(&path).map_or(0, |known| known.len());
+        Self::at(path, length.saturating_sub(bytes))
+    }
+
     /// The whole lines that came since. A file that was replaced is read from its beginning.
     ///
     /// # Errors

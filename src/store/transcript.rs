@@ -138,9 +138,11 @@ pub fn refusal(
         let Entry::Assistant { blocks, .. } = line.entry else { return };
         for block in blocks {
             let Block::ToolUse { name, input, .. } = block else { continue };
-            let is_meant = input["request_id"] == request_id && input["approve"] == false;
+            let text = |key: &str| input.get(key).and_then(Value::as_str);
+            let refuses = input.get("approve").and_then(Value::as_bool) == Some(false);
+            let is_meant = refuses && text("request_id") == Some(request_id);
             if name == "shutdown_response" && is_meant && found.is_none() {
-                found = Some(input["reason"].as_str().unwrap_or("no reason given").to_owned());
+                found = Some(text("reason").unwrap_or("no reason given").to_owned());
             }
         }
     })?;

@@ -36,7 +36,6 @@ fn exists(team: &Team, file: &str) -> bool {
     team.workspace().join(file).exists()
 }
 
-/// What a teammate says to a request to end: no, one file first.
 #[test]
 fn a_refused_shutdown_is_put_off_a_little_and_everybody_sees_why() {
     const ASK: &str = "call shutdown_response with request_id \\\"";
@@ -93,7 +92,7 @@ fn a_second_request_to_end_is_no_request_any_more() {
         &[
             calls("lead", &[spawn("alice")]),
             says("lead", "spawned"),
-            calls("lead", &[end.clone()]),
+            calls("lead", std::slice::from_ref(&end)),
             calls("lead", &[end]),
             says("lead", "over"),
             calls("alice", &[bash("touch here; sleep 1000")]),

@@ -22,6 +22,8 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
         "supervise",
         &["wire", "os", "protocol", "store", "bus", "tasks", "tools", "settings", "error"],
     ),
+    ("view", &["wire", "os", "store"]),
+    ("web", &["wire", "os", "store", "view"]),
     ("ui", &["wire", "os", "agent"]),
 ];
 

@@ -170,6 +170,8 @@ fn shutdown_note(stop: &Stop) -> String {
              approve false and a reason: you may finish the most necessary then, but the program \
              ends you at the deadline all the same."
         ),
-        Stop::LeadLost | Stop::AtOnce => "you are being stopped; finish now".into(),
+        Stop::LeadLost | Stop::Budget(_) | Stop::AtOnce => {
+            "you are being stopped; finish now".into()
+        }
     }
 }

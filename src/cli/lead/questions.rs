@@ -231,11 +231,6 @@ impl Questions {
     }
 
     fn answer(&mut self, said: Said) {
-        if said == Said::ShowWhole
-            && let Some(asked) = self.queue.front()
-        {
-            return self.say(whole(&asked.question));
-        }
         if self.slipped.take().is_some_and(|at| at.elapsed() < SECOND_LOOK) {
             return self.say("the question has just changed: look again, then answer".into());
         }
@@ -258,7 +253,7 @@ impl Questions {
             Said::Instead(_) => {
                 return self.say("only a command can be changed; say no and why".into());
             }
-            Said::ShowWhole => return,
+            Said::ShowWhole => return self.say(whole(&asked.question)),
             Said::InsteadOfWhat => {
                 return self.say("write e and the command that shall run instead".into());
             }

@@ -21,25 +21,24 @@ pub(super) fn review<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>
         (None, None) => return None,
     };
     let (whose, rest) = plan_of(object)?;
-    let feedback = rest.past(FILLER_BUT_COLON).after(BECAUSE).map(|text| text.past(&[":", "that"]));
+    let feedback =
+        rest.past(&["please", "now", ","]).after(BECAUSE).map(|text| text.past(&[":", "that"]));
     let (feedback, rest) = match feedback {
         Some(text) => (Some(spoken(text)), text.skip(text.len())),
         None => (None, rest.past(FILLER)),
     };
     let feedback = feedback.filter(|text| !text.is_empty());
-    let known = scope.plans.iter().rev();
-    let found = known.clone().find(|(from, _)| whose.as_ref().is_none_or(|whose| whose == from));
+    let is_meant = |from: &String| whose.as_ref().is_none_or(|whose| whose == from);
+    let found = scope.plans.iter().rev().find(|(from, _)| is_meant(from));
     let intent = match found.cloned() {
         Some((_, request_id)) => Intent::Review { request_id, approve, feedback },
         None => {
-            let whose = whose.map_or("anybody".into(), |whose| whose);
+            let whose = whose.as_deref().unwrap_or("anybody");
             Intent::Unable(format!("no plan of {whose} was submitted to me"))
         }
     };
     Some(Parsed { intents: vec![intent], rest })
 }
-
-const FILLER_BUT_COLON: &[&str] = &["please", "now", ","];
 
 /// "alice's plan", "the plan of alice", "the plan"
 fn plan_of(at: Cursor<'_>) -> Option<(Option<String>, Cursor<'_>)> {
@@ -51,7 +50,7 @@ fn plan_of(at: Cursor<'_>) -> Option<(Option<String>, Cursor<'_>)> {
     }
     let rest = at.after(&["the plan", "plan", "this plan", "that plan", "her plan", "his plan"])?;
     let named = rest.after(&["of", "by", "from"]);
-    let name = named.and_then(|named| named.first()).and_then(name_of);
+    let name = named.and_then(Cursor::first).and_then(name_of);
     match (named, name) {
         (Some(named), Some(name)) => Some((Some(name), named.skip(1))),
         (Some(_), None) => None,
