@@ -111,10 +111,16 @@ fn teammate(place: &Place, number: usize) -> (Child, UnixStream) {
     let rules = json!({
         "max_rounds": 50, "max_message_bytes": 262_144, "inbox_bytes": 1 << 26, "fsync": "always",
         "max_exchanges": 30, "max_sends": 120, "beat_every": {"secs": 5, "nanos": 0},
+        "auto_claim": false, "context_tokens": null, "prompt_profile": "auto",
+    });
+    let credentials = json!({"anthropic": {}, "openai": {}, "local": null});
+    let permissions = json!({
+        "mode": "bypass", "rules": {"allow": [], "ask": [], "deny": []}, "timeout": 60,
+        "plan_approval": "lead",
     });
     let hello = json!({
-        "incarnation": incarnation, "role": "tester", "model": "rehearsal", "credentials": {},
-        "rules": rules, "occasion": "spawned",
+        "incarnation": incarnation, "role": "tester", "model": "rehearsal", "credentials": credentials,
+        "rules": rules, "occasion": "spawned", "permissions": permissions,
     });
     ours.write_all(format!("{hello}\n").as_bytes()).unwrap();
     (child, ours)

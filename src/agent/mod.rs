@@ -23,8 +23,8 @@ pub(crate) mod step;
 
 use crate::bus::{Bus, Outgoing, new_id};
 use crate::llm::{Delta, ModelError, Provider, Redactor, Veil};
-use crate::os::Clock;
 use crate::os::failpoint::hit;
+use crate::os::{Clock, memory as machine_memory};
 use crate::store::{Drained, Mailbox, Notice};
 use crate::tasks::Tasks;
 use crate::tools::team::Desk;
@@ -497,6 +497,7 @@ impl Running {
             return;
         }
         self.report(Outgoing::of(Body::IdleNotification { reason }, "")).await;
+        machine_memory::give_back();
         hit("turn.idle");
     }
 }

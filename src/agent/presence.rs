@@ -171,6 +171,8 @@ fn show(
     if member.status != status {
         member.since = now;
     }
+    // The first word of a life also says which process it is.
+    member.pid = i32::try_from(std::process::id()).ok();
     (member.status, member.usage) = (status, usage);
     member.activity.clone_from(&shown.activity);
     if let Some(mode) = shown.mode {

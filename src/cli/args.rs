@@ -1,7 +1,9 @@
 //! The command line as typed: clap structs, nothing validated against the team yet.
 
+use super::since::since;
 use crate::ui::plain::Format;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use std::path::PathBuf;
 
 /// A team of LLM agents on your own computer, made of plain processes and plain files.
@@ -76,6 +78,21 @@ pub(crate) enum Command {
     Transcript(TranscriptArgs),
     /// Show the team as a page in the browser of this computer, as it changes
     Web(WebArgs),
+    /// Show a message's whole life: sent, stored, taken in, acted on, answered
+    Trace(TraceArgs),
+    /// Look for what is wrong, and say what to do about it
+    Doctor(Show),
+    /// Take away what a dead team left behind: locks, claims already taken in, ghosts
+    Clean(CleanArgs),
+    /// Follow an agent's conversation and write to it; leaving does it no harm
+    Attach(AttachArgs),
+    /// Print the completions of a shell
+    Completions(CompletionsArgs),
+    /// Print the manual page, or write all of them
+    Man(ManArgs),
+    /// Who can be named, for the completions
+    #[command(name = "__names", hide = true)]
+    Names,
     /// Show every setting with where its value comes from
     Config(Show),
     /// Make a team folder here, with commented settings and roles
@@ -340,8 +357,32 @@ pub(crate) struct LogArgs {
     /// Go on as it grows
     #[arg(long, short = 'f')]
     pub(crate) follow: bool,
+    /// Only from then on: 10m, 2h, 3d (ago), 14:30, 2026-01-31T14:30, RFC 3339, seconds since 1970
+    #[arg(long, value_name = "TIME", value_parser = since)]
+    pub(crate) since: Option<f64>,
+    /// Only log lines of this level and above
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    pub(crate) level: Option<LogLevel>,
+    /// Mail of this type as it was taken in, instead of log lines; `mail` for all mail, `log` for log lines
+    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',')]
+    pub(crate) types: Vec<String>,
     #[command(flatten)]
     pub(crate) show: Show,
+}
+
+/// How important a log line is, the most important first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum LogLevel {
+    /// Something failed.
+    Error,
+    /// Something should not be so.
+    Warn,
+    /// What happens.
+    Info,
+    /// How it happens.
+    Debug,
+    /// All of it.
+    Trace,
 }
 
 /// `team transcript`.
@@ -350,6 +391,12 @@ pub(crate) struct TranscriptArgs {
     /// Whose conversation
     #[arg(value_name = "NAME", allow_hyphen_values = true)]
     pub(crate) name: String,
+    /// Go on as it grows
+    #[arg(long, short = 'f')]
+    pub(crate) follow: bool,
+    /// Only from then on: 10m, 2h, 3d (ago), 14:30, 2026-01-31T14:30, RFC 3339, seconds since 1970
+    #[arg(long, value_name = "TIME", value_parser = since)]
+    pub(crate) since: Option<f64>,
     #[command(flatten)]
     pub(crate) show: Show,
 }
@@ -363,6 +410,53 @@ pub(crate) struct WebArgs {
     /// Let the page send messages and stop members, too
     #[arg(long)]
     pub(crate) control: bool,
+}
+
+/// `team trace`.
+#[derive(Debug, Args)]
+pub(crate) struct TraceArgs {
+    /// The message's id, as `team send` prints it
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+    #[command(flatten)]
+    pub(crate) show: Show,
+}
+
+/// `team clean`.
+#[derive(Debug, Args)]
+pub(crate) struct CleanArgs {
+    /// Also unread mail, dead letters and transcripts; they are listed first
+    #[arg(long)]
+    pub(crate) purge: bool,
+    /// Do not ask
+    #[arg(long)]
+    pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) show: Show,
+}
+
+/// `team attach`.
+#[derive(Debug, Args)]
+pub(crate) struct AttachArgs {
+    /// Whose conversation
+    #[arg(value_name = "NAME", allow_hyphen_values = true)]
+    pub(crate) name: String,
+}
+
+/// `team completions`.
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// Which shell
+    #[arg(value_enum, value_name = "SHELL")]
+    pub(crate) shell: Shell,
+}
+
+/// `team man`.
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {
+    /// Write a page for each command into this folder, which is made if need be
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) out: Option<PathBuf>,
 }
 
 /// Seconds, or a number with `s`, `m` or `h`.

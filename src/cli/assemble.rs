@@ -13,7 +13,7 @@ use crate::bus::Bus;
 use crate::error::{Exit, Failure};
 use crate::llm::Provider;
 use crate::llm::{Redactor, Secret};
-use crate::os::{Clock, SystemClock, command};
+use crate::os::{Clock, SystemClock, command, memory};
 use crate::protocol::permission::Policy;
 use crate::settings::PromptProfile;
 use crate::settings::environment::Environment;
@@ -49,6 +49,9 @@ pub(super) const LETTING_GO: Duration = Duration::from_secs(2);
 
 /// How long cancelled commands are waited for at the end.
 const ENDING_COMMANDS: Duration = Duration::from_secs(3);
+
+/// How long a thread that waited for a lock or the disk is kept for the next time: through a turn, no longer.
+const KEPT_THREADS: Duration = Duration::from_millis(500);
 
 /// Tokens that fit the models behind the Messages API; those of others show it when they refuse.
 const ANTHROPIC_CONTEXT: u64 = 200_000;
@@ -340,9 +343,11 @@ impl Write for LogWriter {
 
 /// The single-threaded runtime an agent runs on.
 pub(super) fn block_on<F: Future>(main: F) -> Result<F::Output, Failure> {
+    memory::use_one_heap();
     // A local runtime: a local set's wakes would go through the kernel.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
+        .thread_keep_alive(KEPT_THREADS)
         .build_local(tokio::runtime::LocalOptions::default());
     let runtime = runtime.map_err(|why| {
         let hint = "close other programs, or raise the limit on open files";

@@ -57,17 +57,28 @@ impl Context {
         Ok(Self { environment, cwd, team_path, color: common.color })
     }
 
-    /// The existing team folder.
+    /// The existing team folder, to work in.
     pub(super) fn team(&self) -> Result<TeamDir, Failure> {
-        if !self.team_path.exists() {
-            return Err(Failure::new(
-                Exit::Failure,
-                "there is no team here",
-                format!("{} does not exist", self.team_path.display()),
-                "start one with `team lead`, or name its folder with --dir or -C",
-            ));
-        }
+        self.must_exist()?;
         TeamDir::open(&self.team_path).map_err(store_failure)
+    }
+
+    /// The existing team folder, for a view: nothing in it is changed.
+    pub(super) fn seen_team(&self) -> Result<TeamDir, Failure> {
+        self.must_exist()?;
+        TeamDir::look(&self.team_path).map_err(store_failure)
+    }
+
+    fn must_exist(&self) -> Result<(), Failure> {
+        if self.team_path.exists() {
+            return Ok(());
+        }
+        Err(Failure::new(
+            Exit::Failure,
+            "there is no team here",
+            format!("{} does not exist", self.team_path.display()),
+            "start one with `team lead`, or name its folder with --dir or -C",
+        ))
     }
 
     /// The team folder, made if need be, on a file system that can hold one.

@@ -3,10 +3,14 @@
 
 mod args;
 mod assemble;
+mod attach;
 mod backoff;
+mod clean;
 mod config;
 mod context;
+mod doctor;
 mod failpoints;
+mod handbook;
 mod heed;
 mod inbox;
 mod init;
@@ -19,11 +23,14 @@ mod provider;
 mod requests;
 mod roles;
 mod send;
+mod since;
 mod stop;
 mod task;
 mod teammate;
+mod trace;
 mod transcript;
 mod trust;
+mod waiting;
 mod web;
 
 use crate::error::{Exit, Failure};
@@ -95,8 +102,15 @@ fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failure> 
         Command::Trust(args) => trust::run(&context, &args),
         Command::Roles(args) => roles::run(&context, &args),
         Command::Log(args) => log::run(&context, &args),
+        Command::Trace(args) => trace::run(&context, &args),
         Command::Transcript(args) => transcript::run(&context, &args),
         Command::Web(args) => web::run(&context, &args),
+        Command::Attach(args) => attach::run(&context, &args),
+        Command::Completions(args) => Ok(handbook::completions(&args)),
+        Command::Man(args) => handbook::man(&context, &args),
+        Command::Names => Ok(handbook::names(&context)),
+        Command::Doctor(args) => doctor::run(&context, &args),
+        Command::Clean(args) => clean::run(&context, &args),
         Command::Config(args) => config::run(&context, &args),
         Command::Init(args) => init::run(&context, &args),
     }

@@ -77,6 +77,18 @@ pub(super) fn provider_for(
     }
 }
 
+/// Where calls to this model go; `None` for one that lives in this program.
+pub(super) fn base_url(model: &ModelChoice, credentials: &Credentials) -> Option<String> {
+    let or =
+        |named: &Option<String>, default: &str| named.clone().unwrap_or_else(|| default.into());
+    match model {
+        ModelChoice::Rehearsal | ModelChoice::Script(_) => None,
+        ModelChoice::Anthropic(_) => Some(or(&credentials.anthropic.base_url, ANTHROPIC)),
+        ModelChoice::OpenAi(_) => Some(or(&credentials.openai.base_url, OPENAI)),
+        ModelChoice::Local(_) => credentials.local.clone(),
+    }
+}
+
 fn unusable(model: &ModelChoice, why: &ConfigError, variables: &str) -> Failure {
     Failure::new(
         Exit::NoModel,

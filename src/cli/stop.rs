@@ -4,6 +4,7 @@ use super::args::StopArgs;
 use super::assemble::block_on;
 use super::context::{Context, member_name, store_failure};
 use super::out;
+use super::waiting::{Waiting, still_there};
 use crate::bus::Bus;
 use crate::error::{Exit, Failure};
 use crate::os::SystemClock;
@@ -44,9 +45,14 @@ pub(super) fn run(context: &Context, args: &StopArgs) -> Result<Exit, Failure> {
             });
             marked.map_err(store_failure)?;
         }
-        let mut departures = end(names).await;
+        let stopping = names.clone();
+        let mut departures =
+            Waiting::begin("stopping").during(end(names), || still_there(&team, &stopping)).await;
         if with_lead {
-            departures.extend(end(vec![AgentName::lead()]).await);
+            let lead = vec![AgentName::lead()];
+            let waiting = Waiting::begin("stopping");
+            departures
+                .extend(waiting.during(end(lead.clone()), || still_there(&team, &lead)).await);
         }
         Ok::<_, Failure>(departures)
     })??;

@@ -33,7 +33,7 @@ use crate::wire::hook::Hook;
 use crate::wire::message::Scope;
 use crate::wire::money::Price;
 use crate::wire::permission::{About, Decision, Mode, Outcome, Permissions, Question};
-use crate::wire::roster::{ExitCause, StartedBy, Status, UsageCount};
+use crate::wire::roster::{ExitCause, Roster, StartedBy, Status, UsageCount};
 use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io::{BufRead, IsTerminal, Read};
@@ -277,7 +277,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     }
 }
 
-/// Puts this process on the roster. Gives what the name has used in former lives.
+/// Joins the team. Gives what the name has used in former lives.
 fn enter(
     context: &Context,
     team: &TeamDir,
@@ -285,41 +285,38 @@ fn enter(
     started_by: StartedBy,
     now: f64,
 ) -> Result<UsageCount, Failure> {
-    let pid = i32::try_from(std::process::id()).ok();
-    let cwd = context.cwd.display().to_string();
-    // A lead has made the entry durable; which process it is means nothing after a power cut.
-    let fsync = match started_by {
-        StartedBy::Lead => Fsync::Never,
-        StartedBy::Hand => Fsync::Always,
+    let entered = match started_by {
+        // The lead has written the entry; what is still missing, this life says with its first word.
+        StartedBy::Lead => roster::read(team).map(|roster| expected(&roster, start)),
+        StartedBy::Hand => {
+            let cwd = context.cwd.display().to_string();
+            roster::update(team, Fsync::Always, |roster| {
+                if roster.created_at == 0.0 {
+                    roster.created_at = now;
+                }
+                let member = roster.enter(start.name.as_str(), now);
+                member.role.clone_from(&start.role);
+                (member.model, member.mode) =
+                    (start.model.to_string(), start.permissions.mode.word().into());
+                (member.started_by, member.cwd) = (started_by, cwd);
+                member.incarnation.clone_from(&start.incarnation);
+                member.pid = i32::try_from(std::process::id()).ok();
+                (member.status, member.since) = (Status::Starting, now);
+                Some(member.usage)
+            })
+        }
     };
-    let entered = roster::update(team, fsync, |roster| {
-        if roster.created_at == 0.0 {
-            roster.created_at = now;
-        }
-        let name = start.name.as_str();
-        if started_by == StartedBy::Hand {
-            let member = roster.enter(name, now);
-            member.role.clone_from(&start.role);
-            (member.model, member.mode) =
-                (start.model.to_string(), start.permissions.mode.word().into());
-            (member.started_by, member.cwd) = (started_by, cwd);
-            member.incarnation.clone_from(&start.incarnation);
-        }
-        let member = roster.member_mut(name)?;
-        // A spawned teammate whose entry is another life's, or that was stopped meanwhile, came too
-        // late.
-        let is_ours = member.incarnation == start.incarnation
-            && (started_by == StartedBy::Hand || !member.status.is_over());
-        is_ours.then(|| {
-            member.pid = pid;
-            (member.status, member.since) = (Status::Starting, now);
-            member.usage
-        })
-    });
     entered.map_err(store_failure)?.ok_or_else(|| {
         let why = "it was stopped, or started again, before it was ready";
         Failure::new(Exit::InUse, format!("{} cannot join", start.name), why, "start it again")
     })
+}
+
+/// A spawned teammate whose entry is another life's, or that was stopped meanwhile, came too late.
+fn expected(roster: &Roster, start: &Start) -> Option<UsageCount> {
+    let member = roster.member(start.name.as_str())?;
+    let is_ours = member.incarnation == start.incarnation && !member.status.is_over();
+    is_ours.then_some(member.usage)
 }
 
 /// Shows a teammate's own work on its terminal, and ends it after one turn with `--once`.

@@ -270,6 +270,20 @@ impl Answer<'_> {
     }
 }
 
+/// Whether anybody speaks HTTP at a base URL, whatever is said. No credential is sent.
+pub(crate) async fn answers(base: &str, limit: Duration) -> Result<(), String> {
+    let url = join(base, "/").map_err(|why| why.to_string())?;
+    let limits = Limits { call: limit, first_byte: limit, ..Limits::default() };
+    let endpoint = Endpoint::new(url, &[], limits, PlainHttp::LoopbackOnly, Redactor::default())
+        .map_err(|why| why.to_string())?;
+    let client = endpoint.client().map_err(|why| why.to_string())?;
+    match timeout_at(Instant::now() + limit, client.get(endpoint.url.clone()).send()).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(cause)) => Err(endpoint.broken(cause).to_string()),
+        Err(_) => Err(HttpError::NoAnswer(limit).to_string()),
+    }
+}
+
 /// The body of a successful GET from this machine itself, all of it within `limit`; nothing where
 /// nobody answers so.
 pub(crate) async fn get_on_loopback(port: u16, path: &str, limit: Duration) -> Option<Vec<u8>> {

@@ -17,6 +17,7 @@ mod sse;
 
 pub use anthropic::{Anthropic, AnthropicConfig, Credentials};
 pub use calls::INVALID_JSON;
+pub(crate) use http::answers;
 pub use http::{ConfigError, Limits, PlainHttp};
 pub use openai::{OpenAi, OpenAiConfig};
 pub use scripted::Scripted;

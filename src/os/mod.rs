@@ -29,6 +29,7 @@ pub(crate) mod ready;
 pub(crate) mod signals;
 pub(crate) mod terminal;
 pub(crate) mod tick;
+pub(crate) mod usage;
 pub(crate) mod watch;
 pub(crate) mod window;
 

@@ -205,6 +205,31 @@ mod tests {
     }
 
     #[test]
+    fn more_events_than_the_kernel_keeps_count_for_every_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let watch = Watch::new().unwrap();
+        let [(mut a, _), (mut b, _), (mut last, mark)] = ["a", "b", "last"].map(|name| {
+            let path = folder.path().join(name);
+            let file = File::create(&path).unwrap();
+            (file, watch.add(&path).unwrap())
+        });
+        let kept = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
+        // Equal events in a row are one, hence two files in turn.
+        for _ in 0..=kept.trim().parse::<u32>().unwrap() / 2 {
+            a.write_all(b"x").unwrap();
+            b.write_all(b"x").unwrap();
+        }
+        last.write_all(b"x").unwrap();
+        let mut written = Written::default();
+        watch.acknowledge(&mut written).unwrap();
+        assert!(!written.marks.contains(&mark), "its event was dropped");
+        assert!(written.may_have(Some(mark)), "so every file may have been written to");
+        assert!(!is_ready(&watch));
+        last.write_all(b"y").unwrap();
+        assert!(is_ready(&watch), "later events come as ever");
+    }
+
+    #[test]
     fn a_folder_tells_of_files_that_come_and_grow() {
         let folder = tempfile::tempdir().unwrap();
         let watch = Watch::new().unwrap();

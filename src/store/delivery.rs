@@ -12,7 +12,6 @@ use crate::os::file::At;
 use crate::wire::Timestamp;
 use crate::wire::message::MAX_LINE_BYTES;
 use std::fs::File;
-use std::io::Write;
 use std::path::Path;
 
 /// The transcript is written in pieces of about this size.
@@ -31,6 +30,8 @@ pub(crate) struct Delivery {
 #[derive(Default)]
 struct Batch {
     lines: Vec<u8>,
+    /// How each line begins; the same for all of a claim, once there is one.
+    head: String,
     letters: Vec<DeadLetter>,
     drained: Drained,
     reached: Recorded,
@@ -105,11 +106,16 @@ impl Delivery {
         let generation = &claim.generation;
         match self.seen.meet(&id, &message) {
             Known::New => {
-                let written = writeln!(
-                    batch.lines,
-                    r#"{{"kind":"mail","at":{now},"gen":"{generation}","offset":{offset},"message":{text}}}"#,
-                );
-                debug_assert!(written.is_ok(), "writing into memory");
+                if batch.head.is_empty() {
+                    let head =
+                        format!(r#"{{"kind":"mail","at":{now},"gen":"{generation}","offset":"#);
+                    batch.head = head;
+                }
+                let digits = offset.to_string();
+                let parts = [&batch.head, &digits, r#","message":"#, &text, "}\n"];
+                for part in parts {
+                    batch.lines.extend_from_slice(part.as_bytes());
+                }
                 batch.reached.mail = Some(offset);
                 let generation = generation.clone();
                 let text = text.into_owned();

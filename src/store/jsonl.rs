@@ -69,6 +69,11 @@ impl Lines {
         Ok(Some(Framed { piece, offset, bytes }))
     }
 
+    /// The piece that was read last, without its newline.
+    pub(crate) fn line(&self) -> &[u8] {
+        self.buffer.strip_suffix(b"\n").unwrap_or(&self.buffer)
+    }
+
     /// Where the next piece begins.
     pub(crate) fn offset(&self) -> u64 {
         self.offset

@@ -54,13 +54,16 @@ fn read<'a>(
     max_content: usize,
 ) -> Result<Good<'a>, String> {
     let text = std::str::from_utf8(bytes).map_err(|why| format!("not UTF-8: {why}"))?;
+    if let Some(message) = Message::read_plain(text)
+        && let Some(id) = message.id.clone().filter(|id| !id.is_empty())
+    {
+        check_length(&message, max_content)?;
+        return Ok(Good { id, message, text: Cow::Borrowed(text) });
+    }
     let mut object: Map<String, Value> =
         serde_json::from_str(text).map_err(|why| format!("not a JSON object: {why}"))?;
     let mut message = Message::read(&object).map_err(|why| format!("not a message: {why}"))?;
-    if message.content.len() > max_content {
-        let found = message.content.len();
-        return Err(format!("content of {found} bytes is longer than {max_content}"));
-    }
+    check_length(&message, max_content)?;
     if let Some(id) = message.id.clone().filter(|id| !id.is_empty()) {
         return Ok(Good { id, message, text: Cow::Borrowed(text) });
     }
@@ -74,6 +77,14 @@ fn read<'a>(
         }
     };
     Ok(Good { id, message, text: Cow::Owned(text) })
+}
+
+fn check_length(message: &Message, max_content: usize) -> Result<(), String> {
+    let found = message.content.len();
+    if found > max_content {
+        return Err(format!("content of {found} bytes is longer than {max_content}"));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

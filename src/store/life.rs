@@ -1,7 +1,7 @@
 //! Life locks: a name belongs to whoever holds the lock of `run/NAME.lock`, from start to death.
 //!
 //! The kernel lets go of it with the process, so it is the truth about who lives; what stands in the
-//! file is information. A lock file is never removed.
+//! file is information. Only `clean` removes a lock file, and only while it holds it.
 
 use super::lock::{try_exclusive, try_shared};
 use super::{TeamDir, failpoint};
@@ -10,7 +10,7 @@ use crate::os::identity::ProcessIdentity;
 use crate::wire::{AgentName, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -130,9 +130,15 @@ impl LifeLock {
     /// Somebody lives under it, or the file refused.
     pub fn take(dir: &TeamDir, name: &AgentName, record: LifeRecord) -> Result<Self, LifeError> {
         let path = dir.life(name);
-        let file = open_or_create(&path, Access::Update)?;
         let start = Instant::now();
-        while !try_exclusive(&file).at(&path)? {
+        let file = loop {
+            let file = open_or_create(&path, Access::Update)?;
+            if try_exclusive(&file).at(&path)? {
+                if is_named(&file) {
+                    break file;
+                }
+                continue;
+            }
             // A shared lock beside ours means that only glances are in the way (see `probe`).
             let is_held = !try_shared(&file).at(&path)?;
             if is_held || start.elapsed() > PROBE_LIMIT {
@@ -141,7 +147,7 @@ impl LifeLock {
             }
             super::lock::release(&file);
             thread::park_timeout(Duration::from_micros(200));
-        }
+        };
         let lock = Self { name: name.clone(), path, file, record };
         failpoint::hit("life.locked");
         lock.write()?;
@@ -182,6 +188,11 @@ impl Drop for LifeLock {
     fn drop(&mut self) {
         super::lock::release(&self.file);
     }
+}
+
+/// Whether a lock that was taken still counts: `clean` removes the locks of the dead, holding them.
+pub(super) fn is_named(file: &File) -> bool {
+    file.metadata().is_ok_and(|known| known.nlink() > 0)
 }
 
 /// Whether somebody lives under `name`. Makes no file. Several glances do not hinder each other.
@@ -266,7 +277,7 @@ impl Pulse {
     }
 }
 
-fn read_record(file: &File) -> Option<LifeRecord> {
+pub(super) fn read_record(file: &File) -> Option<LifeRecord> {
     let mut text = vec![0; RECORD_BYTES];
     let read = file.read_at(&mut text, 0).ok()?;
     let line = text.get(..read)?.split(|byte| *byte == b'\n').next()?;

@@ -179,6 +179,17 @@ impl Mailbox {
     /// What was not acknowledged stays where it is, and comes with a later drain.
     pub fn drain(&mut self) -> Result<Drained, StoreError> {
         self.dir.is_still_there()?;
+        match self.drain_what_is_there() {
+            // Somebody tidied a folder away that seemed to be empty.
+            Err(why) if why.is_without_team() => {
+                self.dir.complete()?;
+                self.drain_what_is_there()
+            }
+            drained => drained,
+        }
+    }
+
+    fn drain_what_is_there(&mut self) -> Result<Drained, StoreError> {
         let fsync = self.delivery.policy.fsync;
         let claimed = self.inlet.claim(&mut self.generations, fsync);
         let claimed = claimed.map(|claim| self.claims.extend(claim));

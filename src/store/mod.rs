@@ -34,8 +34,8 @@
 //! inbox away, so that nobody copies and the path is never missing.
 //!
 //! *Invariants:* the store persists and never decides. Every path comes from [`TeamDir`], every name in
-//! one from [`AgentName`](crate::wire::AgentName). Lock files are never removed and no lock is ever broken by its age: the
-//! kernel releases it with its holder. An inbox is opened by our programs only under its side lock.
+//! one from [`AgentName`](crate::wire::AgentName). Lock files are removed by [`clean`] alone,
+//! and no lock is ever broken by its age: the kernel releases it with its holder. An inbox is opened by our programs only under its side lock.
 
 pub mod atomic;
 mod attempts;
@@ -43,9 +43,11 @@ pub mod backoff;
 mod barrier;
 pub mod beat;
 mod claim;
+pub mod clean;
 mod committed;
 pub mod dead;
 mod delivery;
+pub mod examine;
 mod generation;
 pub mod inbox;
 mod inlet;
@@ -62,6 +64,7 @@ pub mod roster;
 mod seen;
 pub mod selftest;
 pub(crate) mod sight;
+pub mod sightings;
 pub(crate) mod stirs;
 pub mod tail;
 pub mod tasks;

@@ -25,6 +25,22 @@ pub fn run(dir: &TeamDir) -> Result<(), StoreError> {
     outcome.map_err(|why| StoreError::Unfit { path: dir.root().into(), why })
 }
 
+/// Whether a file can have a second name here. Where none is allowed, mail is claimed by renaming alone.
+///
+/// # Errors
+/// The folder cannot be written.
+pub fn has_links(dir: &TeamDir) -> Result<bool, StoreError> {
+    let probe = dir.state(&format!("linktest-{}", std::process::id()));
+    let second = probe.with_extension("second");
+    remove(&probe)?;
+    drop(create_new(&probe, Access::Append)?);
+    let has = fs::hard_link(&probe, &second).is_ok();
+    for path in [&probe, &second] {
+        remove(path)?;
+    }
+    Ok(has)
+}
+
 fn try_everything(probe: &Path, renamed: &Path) -> Result<(), String> {
     let said = |what: &'static str| move |why: io::Error| format!("{what}: {why}");
     let mut one = create_new(probe, Access::Append).map_err(|why| why.to_string())?;
@@ -51,6 +67,7 @@ mod tests {
         let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
         let before = fs::read_dir(dir.state("")).unwrap().count();
         run(&dir).unwrap();
+        has_links(&dir).unwrap();
         assert_eq!(fs::read_dir(dir.state("")).unwrap().count(), before);
     }
 }

@@ -77,13 +77,20 @@ impl TeamDir {
         let root = std::path::absolute(root).at(root)?;
         let known = secure(&root)?;
         let dir = Self { root, identity: (known.dev(), known.ino()) };
+        dir.complete()?;
+        Ok(dir)
+    }
+
+    /// Makes what is missing of the folders below, and tightens those that let others in.
+    pub(super) fn complete(&self) -> Result<(), StoreError> {
+        self.is_still_there()?;
         for folder in FOLDERS {
-            match secure(&dir.root.join(folder)) {
+            match secure(&self.root.join(folder)) {
                 Err(StoreError::NoTeam { path }) => make_folder(&path)?,
                 other => other.map(|_| ())?,
             }
         }
-        Ok(dir)
+        Ok(())
     }
 
     /// The folder is still the one that was opened.
@@ -96,6 +103,16 @@ impl TeamDir {
             Err(why) if why.kind() != io::ErrorKind::NotFound => Err(why).at(&self.root)?,
             Ok(_) | Err(_) => Err(StoreError::Gone { path: self.root.clone() }),
         }
+    }
+
+    /// A folder that is there, only to be looked at: nothing in it is changed, nothing made.
+    ///
+    /// # Errors
+    /// There is none, it is a link, or it belongs to somebody else.
+    pub fn look(root: &Path) -> Result<Self, StoreError> {
+        let root = std::path::absolute(root).at(root)?;
+        let known = known_folder(&root)?;
+        Ok(Self { root, identity: (known.dev(), known.ino()) })
     }
 
     fn ignore_run_time_files(&self) -> Result<(), StoreError> {
@@ -183,6 +200,22 @@ impl TeamDir {
         self.root.join(format!("dead/.claim/{name}.{generation}"))
     }
 
+    /// The claims of somebody that could not be taken in.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn dead_claims(&self, name: &AgentName) -> Result<Vec<PathBuf>, StoreError> {
+        let folder = self.root.join("dead/.claim");
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&folder).at(&folder)? {
+            let entry = entry.at(&folder)?;
+            let file = entry.file_name();
+            let owner = file.to_str().and_then(|file| file.split_once('.'));
+            found.extend(owner.filter(|(owner, _)| *owner == name.as_str()).map(|_| entry.path()));
+        }
+        Ok(found)
+    }
+
     /// Somebody's conversation.
     pub fn transcript(&self, name: &AgentName) -> PathBuf {
         self.root.join(format!("transcript/{name}.jsonl"))
@@ -264,20 +297,31 @@ impl TeamDir {
         Ok(open_or_create(&self.printed(name), Access::Append)?)
     }
 
-    /// Whose logs there are.
+    /// Everybody who has left a file of some kind here.
     ///
     /// # Errors
-    /// The folder cannot be read.
-    pub fn logs(&self) -> Result<Vec<AgentName>, StoreError> {
-        let folder = self.root.join("log");
-        let mut names = Vec::new();
-        for entry in fs::read_dir(&folder).at(&folder)? {
-            let file = entry.at(&folder)?.file_name();
-            let name = file.to_str().and_then(|file| file.strip_suffix(".jsonl"));
-            names.extend(name.and_then(|name| AgentName::mailbox(name).ok()));
+    /// A folder cannot be read.
+    pub fn agents(&self) -> Result<Vec<AgentName>, StoreError> {
+        let mut names = std::collections::BTreeSet::new();
+        for (folder, end) in [
+            ("inbox", ".jsonl"),
+            ("dead", ".jsonl"),
+            ("transcript", ".jsonl"),
+            ("log", ".jsonl"),
+            ("run", ".lock"),
+        ] {
+            let folder = self.root.join(folder);
+            let entries = match fs::read_dir(&folder) {
+                Err(why) if why.kind() == io::ErrorKind::NotFound => continue,
+                other => other.at(&folder)?,
+            };
+            for entry in entries {
+                let file = entry.at(&folder)?.file_name();
+                let name = file.to_str().and_then(|file| file.strip_suffix(end));
+                names.extend(name.and_then(|name| AgentName::mailbox(name).ok()));
+            }
         }
-        names.sort();
-        Ok(names)
+        Ok(names.into_iter().collect())
     }
 
     /// What a spawned member printed.
@@ -286,7 +330,7 @@ impl TeamDir {
     }
 }
 
-fn secure(folder: &Path) -> Result<Metadata, StoreError> {
+fn known_folder(folder: &Path) -> Result<Metadata, StoreError> {
     let known = match fs::symlink_metadata(folder) {
         Err(why) if why.kind() == io::ErrorKind::NotFound => {
             return Err(StoreError::NoTeam { path: folder.into() });
@@ -294,6 +338,11 @@ fn secure(folder: &Path) -> Result<Metadata, StoreError> {
         other => other.at(folder)?,
     };
     check_folder(folder, &known)?;
+    Ok(known)
+}
+
+fn secure(folder: &Path) -> Result<Metadata, StoreError> {
+    let known = known_folder(folder)?;
     if known.permissions().mode() & 0o077 != 0 {
         fs::set_permissions(folder, Permissions::from_mode(0o700)).at(folder)?;
     }

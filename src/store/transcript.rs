@@ -241,6 +241,11 @@ fn archives(dir: &TeamDir, name: &AgentName) -> Result<Vec<(u64, PathBuf)>, File
     Ok(found)
 }
 
+/// The files of the earlier conversations of `name`, oldest first.
+pub(crate) fn all_archives(dir: &TeamDir, name: &AgentName) -> Result<Vec<PathBuf>, FileError> {
+    Ok(archives(dir, name)?.into_iter().map(|(_, path)| path).collect())
+}
+
 /// The latest earlier conversations of `name`, oldest first: back to one that tells of mail, and of mail
 /// from before the claim `oldest`. A claim outlives a conversation that was put away within a second.
 pub(crate) fn latest_archives(

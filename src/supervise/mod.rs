@@ -93,10 +93,15 @@ pub(crate) struct Mending {
     pub(crate) seed: u64,
 }
 
+/// How long the cleaning up after those who have gone may take: guards get two seconds, what escaped them
+/// gets two more.
+const REAPED_WITHIN: Duration = Duration::from_secs(5);
+
 /// The lead's side of the team's processes.
 pub(crate) struct Supervisor {
     plan: Plan,
-    children: RefCell<BTreeMap<AgentName, Child>>,
+    /// Until they are reaped, with all that they left behind.
+    children: channel::Sender<BTreeMap<AgentName, Child>>,
     spawned: Cell<usize>,
     /// Names being taken down by this supervisor: their end needs no report.
     expected: RefCell<Vec<AgentName>>,
@@ -127,7 +132,7 @@ impl Supervisor {
         let Mending { policy, limits, seed } = plan.mending;
         Rc::new(Self {
             plan,
-            children: RefCell::default(),
+            children: channel::Sender::new(BTreeMap::new()),
             spawned: Cell::new(0),
             expected: RefCell::default(),
             starting: channel::Sender::new(BTreeSet::new()),
@@ -230,8 +235,24 @@ impl Supervisor {
             haste,
         };
         let departures = take_down_all(&takedown, names.clone()).await;
+        self.wait_reaped(&departures).await;
         self.expected.borrow_mut().retain(|name| !names.contains(name));
         departures
+    }
+
+    /// Waits until nothing is left of those who have gone: a lead that ends in the middle of the cleaning
+    /// up would leave the rest of it to nobody.
+    async fn wait_reaped(&self, departures: &[Departure]) {
+        let mut children = self.children.subscribe();
+        let gone: Vec<&AgentName> = departures
+            .iter()
+            .filter(|departure| departure.how != How::Stuck)
+            .map(|departure| &departure.name)
+            .collect();
+        let reaped = children.wait_for(|left| gone.iter().all(|name| !left.contains_key(*name)));
+        if tokio::time::timeout(REAPED_WITHIN, reaped).await.is_err() {
+            tracing::warn!(?gone, "the cleaning up after them takes too long to be waited for");
+        }
     }
 
     /// Waits until nobody of that name is being started; bounded by what a start may take.

@@ -67,7 +67,7 @@ impl Supervisor {
             Ok(stuck) if stuck.is_empty() => {}
             stuck => tracing::warn!(%name, ?stuck, "strays of the teammate could not be ended"),
         }
-        self.children.borrow_mut().remove(name);
+        self.children.send_if_modified(|children| children.remove(name).is_some());
         self.tell_hooks(&lived, exit.ok(), expected);
         if let Some(Some((pause, cause))) = verdict {
             let occasion = Occasion::Restarted(cause);

@@ -192,7 +192,7 @@ impl Supervisor {
                 _lifeline: started.lifeline,
             };
             let since = child.started;
-            self.children.borrow_mut().insert(name.clone(), child);
+            self.children.send_modify(|children| drop(children.insert(name.clone(), child)));
             hit("spawn.registered");
             let lived = Lived { name: name.clone(), incarnation: started.incarnation, since };
             let reaper = Rc::clone(self);

@@ -20,5 +20,6 @@ pub(crate) mod roles;
 pub(crate) mod roster;
 pub(crate) mod style;
 pub(crate) mod tasks;
+pub(crate) mod trace;
 pub(crate) mod transcript;
 pub(crate) mod view;

@@ -102,7 +102,7 @@ fn decided(outcome: permission::Outcome) -> &'static str {
 }
 
 /// The word for how a turn ended.
-pub(super) fn outcome_word(outcome: Outcome) -> &'static str {
+pub(crate) fn outcome_word(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Done => "done",
         Outcome::Failed => "failed",

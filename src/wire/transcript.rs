@@ -147,6 +147,16 @@ impl Line {
         text
     }
 
+    /// Only the time of a line.
+    pub fn time(text: &[u8]) -> Option<Timestamp> {
+        serde_json::from_slice::<When>(text).ok()?.at.as_f64()
+    }
+
+    /// Whether a line of ours acknowledges mail; it is not parsed.
+    pub fn is_mail(text: &[u8]) -> bool {
+        text.starts_with(br#"{"kind":"mail","#)
+    }
+
     /// Understands a line; `None` for a torn or foreign one.
     pub fn read(text: &[u8]) -> Option<Self> {
         let When { at } = serde_json::from_slice(text).ok()?;

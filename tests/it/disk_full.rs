@@ -349,6 +349,27 @@ fn a_removed_team_folder_ends_the_team() {
     assert!(!team.path("").exists(), "it was made anew");
 }
 
+/// Folders that seemed to be empty are removed under a running agent: it makes them anew, and goes on.
+#[test]
+fn removed_folders_of_the_mailbox_are_made_anew() {
+    let team = Team::new();
+    let mut member = bob(&team, "rehearsal");
+    team.wait_status("bob", "idle");
+    for (n, folders) in
+        [&["inbox/.claim"][..], &["inbox/.lock"], &["inbox", "dead"]].iter().enumerate()
+    {
+        for folder in *folders {
+            fs::remove_dir_all(team.path(folder)).unwrap();
+        }
+        let text = format!("after {folders:?} {n}");
+        team.team(&["send", "bob", &text]).expect(0);
+        team.eventually("the mail is taken in", || team.has_mail("bob", "user", &text));
+    }
+    team.team(&["stop", "bob"]).expect(0);
+    assert_eq!(wait(&team, &mut member.child), Some(0));
+    crate::crew::assert_left_in_order(&team);
+}
+
 /// Another folder stands in its place: it belongs to others, and stays as it is.
 #[test]
 fn a_replaced_team_folder_is_not_touched() {

@@ -5,6 +5,7 @@
 
 mod agreement;
 mod asking;
+mod attach;
 mod bad_files;
 mod bad_mail;
 mod browser;
@@ -41,6 +42,7 @@ mod leaving;
 mod limited;
 mod llmock;
 mod local;
+mod looking;
 mod mailbox;
 mod many;
 mod mixed;
@@ -69,5 +71,6 @@ mod task_work;
 mod tasks;
 mod terminal;
 mod tidy;
+mod upkeep;
 mod web;
 mod whole_team;

@@ -60,8 +60,9 @@ fn today() -> String {
 
 /// Of the folder for temporary files, where the teams live.
 fn file_system() -> String {
+    let folder = tempfile::tempdir().unwrap();
     let mut stat = Command::new("stat");
-    stat.args(["-f", "-c", "%T"]).arg(tempfile::tempdir().unwrap().path());
+    stat.args(["-f", "-c", "%T"]).arg(folder.path());
     let said = stat.output().map(|output| output.stdout).unwrap_or_default();
     String::from_utf8_lossy(&said).trim().to_owned()
 }

@@ -2,6 +2,7 @@
 //! and finding out who of the last team comes back.
 
 use super::super::context::store_failure;
+use super::super::waiting::{Waiting, still_there};
 use super::Start;
 use crate::agent::memory::Memory;
 use crate::bus::Bus;
@@ -61,7 +62,10 @@ pub(super) async fn take_over(bus: &Arc<Bus>) -> Result<(), Failure> {
         Err(why) => return Err(store_failure(why.into())),
     };
     let takedown = takedown(bus, AgentName::user(), Haste::Polite, "another lead takes this place");
-    let departure = takedown.take_down(lead).await;
+    let work = takedown.take_down(lead.clone());
+    let waiting = Waiting::begin("stopping");
+    let departure =
+        waiting.during(work, || still_there(bus.dir(), std::slice::from_ref(&lead))).await;
     if departure.how == How::Stuck {
         return Err(Failure::new(
             Exit::InUse,
@@ -100,7 +104,13 @@ pub(super) async fn enter(
     let reason = "your lead is gone and a new one has come";
     let takedown = takedown(bus, AgentName::lead(), Haste::Now, reason);
     let before = Before { lead, marker, was_damaged };
-    let found = recover::recover(bus, &SystemClock, &takedown, before).await;
+    let earlier_team = roster::read(team).map_err(store_failure)?;
+    let members = earlier_team.members.iter();
+    let members: Vec<AgentName> =
+        members.filter_map(|member| AgentName::member(&member.name).ok()).collect();
+    let work = recover::recover(bus, &SystemClock, &takedown, before);
+    let waiting = Waiting::begin("waiting for the last team:");
+    let found = waiting.during(work, || still_there(team, &members)).await;
     let mut found = found.map_err(store_failure)?.summary();
     hit("lead.recovered");
     let mut place = Place {

@@ -30,6 +30,34 @@ fn plain_text_is_understood_as_every_other_kind_is() {
 }
 
 #[test]
+fn what_is_read_as_plain_text_says_the_same_as_read_in_full() {
+    let plain = [
+        r#"{"type":"message","from":"a","to":"b","content":"x","timestamp":1.5,"id":"a:1"}"#,
+        r#" { "content" : "\"\u00e9\ud83d\ude00\n" , "from":"a","type":"broadcast" } "#,
+        r#"{"type":"message","from":"a","content":"","timestamp":7,"id":null,"request_id":"r"}"#,
+        r#"{"type":"message","from":"a","content":"x","incarnation":"i","to":null}"#,
+    ];
+    for line in plain {
+        assert_eq!(Message::read_plain(line), Some(read(line).unwrap()), "{line}");
+    }
+    let others = [
+        r#"{"type":"message","from":"a","content":"x","summary":"s"}"#,
+        r#"{"type":"message","from":"a","content":"x","ts":1}"#,
+        r#"{"type":"message","from":"a","content":"x","requestId":"r"}"#,
+        r#"{"type":"message","from":"a","content":"x","content":"y"}"#,
+        r#"{"type":"message","from":"a","content":7}"#,
+        r#"{"type":"message","from":"a","content":"x","id":7}"#,
+        r#"{"type":"result","from":"a","content":"x"}"#,
+        r#"{"type":"message","content":"x"}"#,
+        r#"["message","a","b","x"]"#,
+        "{",
+    ];
+    for line in others {
+        assert_eq!(Message::read_plain(line), None, "{line}");
+    }
+}
+
+#[test]
 fn the_line_is_the_object_however_it_is_written() {
     let correlation = Correlation { request_id: "r".into(), incarnation: "i".into() };
     let bodies = [

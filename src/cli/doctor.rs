@@ -1,0 +1,335 @@
+//! `team doctor`: looks at everything a team stands on, and says what to do about what is wrong. It
+//! changes nothing, and shows no credential.
+
+use super::args::Show;
+use super::assemble::block_on;
+use super::context::Context;
+use super::provider::base_url;
+use super::{local, out};
+use crate::error::{Exit, Failure};
+use crate::llm;
+use crate::os::usage;
+use crate::settings::model::{self, Credentials, ModelChoice};
+use crate::settings::trust::{TrustList, risks_in};
+use crate::settings::{Flags, Settings};
+use crate::store::examine::{Flaw, flaws};
+use crate::store::{StoreError, TeamDir, selftest};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// How long a model's endpoint may take to answer.
+const PROBE_LIMIT: Duration = Duration::from_secs(3);
+
+/// Descriptors that a lead of a full team needs at least.
+const FEW_DESCRIPTORS: u64 = 256;
+
+/// How something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Fine,
+    /// Worth knowing.
+    Note,
+    Wrong,
+}
+
+/// What was looked at, and how it is.
+struct Finding {
+    check: &'static str,
+    state: State,
+    found: String,
+    remedy: &'static str,
+}
+
+#[derive(Default)]
+struct Report {
+    findings: Vec<Finding>,
+}
+
+pub(super) fn run(context: &Context, show: &Show) -> Result<Exit, Failure> {
+    let mut report = Report::default();
+    report.folder(context);
+    report.machine();
+    if let Some(settings) = report.settings(context) {
+        report.model(context, &settings)?;
+    }
+    let is_well = report.findings.iter().all(|finding| finding.state != State::Wrong);
+    let printed = if show.json {
+        out::say_json(&report.as_json(is_well))
+    } else {
+        out::say(&report.text(context))
+    };
+    Ok(if printed && is_well { Exit::Ok } else { Exit::Failure })
+}
+
+impl Report {
+    fn add(
+        &mut self,
+        check: &'static str,
+        state: State,
+        found: impl Into<String>,
+        remedy: &'static str,
+    ) {
+        self.findings.push(Finding { check, state, found: found.into(), remedy });
+    }
+
+    fn fine(&mut self, check: &'static str, found: impl Into<String>) {
+        self.add(check, State::Fine, found, "");
+    }
+
+    fn folder(&mut self, context: &Context) {
+        let path = context.team_path.display().to_string();
+        let team = match TeamDir::look(&context.team_path) {
+            Ok(team) => team,
+            Err(StoreError::NoTeam { .. }) => {
+                let what = format!("there is none yet; it would be {path}");
+                self.add("team folder", State::Note, what, "start one with `team lead`");
+                return;
+            }
+            Err(why) => return self.add("team folder", State::Wrong, why.to_string(), why.hint()),
+        };
+        self.fine("team folder", path);
+        // Settings that cannot be read are told of below.
+        let risks = risks_in(&team.settings()).unwrap_or_default();
+        if risks.is_empty() {
+            self.fine("trust", "the folder's settings run and loosen nothing");
+        } else if TrustList::of(&context.environment).has(team.root(), &risks) {
+            self.fine("trust", "this folder is trusted: what its settings loosen is in force");
+        } else {
+            let remedy = "read .team/settings.toml; `team trust` puts all of it in force";
+            let found = "not trusted: what its settings loosen is not in force";
+            self.add("trust", State::Note, found, remedy);
+        }
+        match selftest::run(&team) {
+            Ok(()) => self.fine("file system", "writing, syncing, locking and renaming work"),
+            Err(why) => self.add("file system", State::Wrong, why.to_string(), why.hint()),
+        }
+        match selftest::has_links(&team) {
+            Ok(true) => {}
+            Ok(false) => {
+                let what = "no hard links: mail is claimed by renaming alone";
+                self.add("file system", State::Note, what, "nothing is to be done");
+            }
+            Err(why) => self.add("file system", State::Wrong, why.to_string(), why.hint()),
+        }
+        match flaws(&team) {
+            Ok(flaws) if flaws.is_empty() => self.fine("state", "nothing stale, nothing damaged"),
+            Ok(flaws) => flaws.iter().for_each(|flaw| self.flaw(flaw)),
+            Err(why) => self.add("state", State::Wrong, why.to_string(), why.hint()),
+        }
+    }
+
+    fn flaw(&mut self, flaw: &Flaw) {
+        let (check, state, found, remedy) = match flaw {
+            Flaw::Open(path) => (
+                "modes",
+                State::Wrong,
+                format!("others may look into {}", path.display()),
+                "chmod -R go= .team/*/ .team/config.json*; folders are 0700, files 0600",
+            ),
+            Flaw::Foreign(what) => (
+                "owner",
+                State::Wrong,
+                what.clone(),
+                "remove it, or work as the user it belongs to",
+            ),
+            Flaw::DamagedRoster => (
+                "roster",
+                State::Wrong,
+                "config.json cannot be understood".into(),
+                "start `team lead`: it is rebuilt, and the bad one kept as config.json.bad-N",
+            ),
+            Flaw::DamagedTask(what) => (
+                "tasks",
+                State::Wrong,
+                what.clone(),
+                "repair or remove it; the next change of the list puts it beside",
+            ),
+            Flaw::Ghost { name, is_of_another_boot } => {
+                let since = if *is_of_another_boot { ", since before this boot" } else { "" };
+                (
+                    "roster",
+                    State::Wrong,
+                    format!("{name} stands there as living and is dead{since}"),
+                    "team lead --resume goes on with the team, team clean removes its ghosts",
+                )
+            }
+            Flaw::Claims { name, count } => (
+                "mail",
+                State::Note,
+                format!("{count} batches of {name}'s mail were taken and not acted on"),
+                "the next start of that agent takes them in",
+            ),
+            Flaw::DeadLetters { name, count } => (
+                "mail",
+                State::Note,
+                format!("{count} dead letters of {name}"),
+                "each line in dead/NAME.jsonl says why; team clean --purge removes them",
+            ),
+        };
+        self.add(check, state, found, remedy);
+    }
+
+    fn machine(&mut self) {
+        let events = usage::events();
+        let found = format!(
+            "{} of {} queues, {} of {} watches in use",
+            events.instances, events.max_instances, events.watches, events.max_watches
+        );
+        let is_out =
+            events.instances >= events.max_instances || events.watches >= events.max_watches;
+        if events.max_instances == 0 {
+            let remedy = "agents look at their inboxes four times a second instead";
+            self.add("file events", State::Note, "there are none here", remedy);
+        } else if is_out {
+            let remedy = "end programs that watch files, or raise fs.inotify.max_user_instances and \
+                          max_user_watches with sysctl";
+            self.add("file events", State::Wrong, found, remedy);
+        } else {
+            self.fine("file events", found);
+        }
+        match usage::max_descriptors() {
+            Some(most) if most < FEW_DESCRIPTORS => {
+                let found = format!("a process may have {most} only");
+                self.add("descriptors", State::Wrong, found, "raise it with ulimit -n");
+            }
+            Some(most) => self.fine("descriptors", format!("up to {most} for a process")),
+            None => self.add("descriptors", State::Note, "the system does not say", ""),
+        }
+    }
+
+    fn settings(&mut self, context: &Context) -> Option<Settings> {
+        match context.settings(&Flags::default()) {
+            Ok(settings) => {
+                let set = settings.rows().into_iter().filter(|(_, _, source)| source != "default");
+                let set: Vec<String> =
+                    set.map(|(key, _, from)| format!("{key} from {from}")).collect();
+                let found = if set.is_empty() { "all default".to_owned() } else { set.join(", ") };
+                self.fine("settings", found);
+                Some(settings)
+            }
+            Err(why) => {
+                let found = format!("{}: {}", why.what, why.why);
+                let remedy = "correct the line or variable; `team config` lists the keys";
+                self.add("settings", State::Wrong, found, remedy);
+                None
+            }
+        }
+    }
+
+    fn model(&mut self, context: &Context, settings: &Settings) -> Result<(), Failure> {
+        let chosen = match model::resolve(settings, &context.environment) {
+            Ok(Some(chosen)) => chosen,
+            Ok(None) => {
+                let remedy = "set ANTHROPIC_API_KEY or OPENAI_API_KEY, or --model; see the manual";
+                let found = "none is configured: team lead uses the rehearsal model";
+                self.add("model", State::Note, found, remedy);
+                return Ok(());
+            }
+            Err(why) => {
+                let found = format!("{}: {}", why.what, why.why);
+                self.add("model", State::Wrong, found, "a model is PROVIDER/NAME");
+                return Ok(());
+            }
+        };
+        self.fine("model", format!("{}, from {}", chosen.value, chosen.source));
+        let credentials = Credentials::from_environment(&context.environment);
+        if let ModelChoice::Script(file) = &chosen.value {
+            if !file.is_file() {
+                let found = format!("{} is no file", file.display());
+                self.add("model", State::Wrong, found, "name a script that exists");
+            }
+            return Ok(());
+        }
+        if matches!(chosen.value, ModelChoice::Anthropic(_) | ModelChoice::OpenAi(_)) {
+            let known = [
+                ("ANTHROPIC_API_KEY", credentials.anthropic.api_key.is_some()),
+                ("ANTHROPIC_AUTH_TOKEN", credentials.anthropic.auth_token.is_some()),
+                ("OPENAI_API_KEY", credentials.openai.api_key.is_some()),
+            ];
+            let set: Vec<&str> =
+                known.into_iter().filter(|(_, is)| *is).map(|(key, _)| key).collect();
+            if credentials.reach(&chosen.value) {
+                let set = if set.is_empty() {
+                    "none, but a server is named".into()
+                } else {
+                    set.join(", ")
+                };
+                self.fine("credentials", set);
+            } else {
+                let remedy = "set ANTHROPIC_API_KEY or OPENAI_API_KEY, whichever the model wants";
+                self.add("credentials", State::Wrong, "none for this model", remedy);
+                return Ok(());
+            }
+        }
+        match local::find(chosen.value, credentials, settings) {
+            Ok((model, credentials)) => self.endpoint(base_url(&model, &credentials)),
+            Err(why) => {
+                let found = format!("{}: {}", why.what, why.why);
+                self.add(
+                    "endpoint",
+                    State::Wrong,
+                    found,
+                    "start the local server, or name another model",
+                );
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether anybody answers; no key is sent.
+    fn endpoint(&mut self, base_url: Option<String>) -> Result<(), Failure> {
+        let Some(base_url) = base_url else { return Ok(()) };
+        // What stands before an @ may be a password.
+        let shown = base_url.rsplit('@').next().unwrap_or_default();
+        match block_on(llm::answers(&base_url, PROBE_LIMIT))? {
+            Ok(()) => self.fine("endpoint", format!("{shown} answers (no key was sent)")),
+            Err(why) => {
+                let remedy = "check the network, and the provider's _BASE_URL variable";
+                self.add("endpoint", State::Wrong, format!("{shown}: {why}"), remedy);
+            }
+        }
+        Ok(())
+    }
+
+    fn text(&self, context: &Context) -> String {
+        let palette = context.palette();
+        let mut rows = Vec::new();
+        let mut remedies = Vec::new();
+        for Finding { check, state, found, remedy } in &self.findings {
+            let found = crate::ui::clean::one_line(found, 400);
+            let row = format!("{check}: {found}");
+            match state {
+                State::Fine => rows.push(format!("ok     {row}")),
+                State::Note => rows.push(format!("{} {row}", palette.dim("note  "))),
+                State::Wrong => rows.push(format!("{} {row}", palette.bad("WRONG "))),
+            }
+            if *state != State::Fine && !remedy.is_empty() {
+                remedies.push(format!("{}. {check}: {remedy}", remedies.len() + 1));
+            }
+        }
+        if !remedies.is_empty() {
+            rows.push("\nwhat to do:".into());
+            rows.append(&mut remedies);
+        }
+        rows.join("\n")
+    }
+
+    fn as_json(&self, is_well: bool) -> Value {
+        let findings: Vec<Value> = self
+            .findings
+            .iter()
+            .map(|finding| {
+                let state = match finding.state {
+                    State::Fine => "ok",
+                    State::Note => "note",
+                    State::Wrong => "wrong",
+                };
+                let remedy = Some(finding.remedy).filter(|remedy| !remedy.is_empty());
+                json!({
+                    "check": finding.check, "state": state, "found": finding.found, "remedy": remedy,
+                })
+            })
+            .collect();
+        json!({ "schema": 1, "ok": is_well, "findings": findings })
+    }
+}

@@ -1,0 +1,79 @@
+//! How much of what a user may have is in use: file events and descriptors.
+//!
+//! Linux only: it reads `/proc`, and sees only the processes of this user.
+
+use nix::sys::resource::{Resource, getrlimit};
+use std::fs;
+use std::path::Path;
+
+/// File events of this user, and their limits; 0 where the system does not say.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Events {
+    /// Event queues.
+    pub(crate) instances: u64,
+    /// How many there may be.
+    pub(crate) max_instances: u64,
+    /// Files that are watched.
+    pub(crate) watches: u64,
+    /// How many may be.
+    pub(crate) max_watches: u64,
+}
+
+/// What is in use now.
+pub(crate) fn events() -> Events {
+    let limit = |name: &str| {
+        let text = fs::read_to_string(format!("/proc/sys/fs/inotify/{name}")).unwrap_or_default();
+        text.trim().parse().unwrap_or_default()
+    };
+    let mut found = Events {
+        max_instances: limit("max_user_instances"),
+        max_watches: limit("max_user_watches"),
+        ..Events::default()
+    };
+    for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let is_process = process.file_name().to_string_lossy().parse::<u32>().is_ok();
+        if is_process {
+            count(&process.path(), &mut found);
+        }
+    }
+    found
+}
+
+/// Processes that end meanwhile, or belong to others, count as nothing.
+fn count(process: &Path, found: &mut Events) {
+    for descriptor in fs::read_dir(process.join("fd")).into_iter().flatten().flatten() {
+        let is_queue = fs::read_link(descriptor.path())
+            .is_ok_and(|target| target.as_os_str() == "anon_inode:inotify");
+        if is_queue {
+            let info = process.join("fdinfo").join(descriptor.file_name());
+            let info = fs::read_to_string(info).unwrap_or_default();
+            let watches = info.lines().filter(|line| line.starts_with("inotify wd:")).count();
+            found.instances += 1;
+            found.watches += u64::try_from(watches).unwrap_or_default();
+        }
+    }
+}
+
+/// How many descriptors a process of ours may have at most.
+pub(crate) fn max_descriptors() -> Option<u64> {
+    getrlimit(Resource::RLIMIT_NOFILE).ok().map(|(_, hard)| hard)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::watch::Watch;
+
+    #[test]
+    fn a_queue_of_ours_is_counted_with_what_it_watches() {
+        let folder = tempfile::tempdir().unwrap();
+        let watch = Watch::new().unwrap();
+        watch.add(folder.path()).unwrap();
+        let mut own = Events::default();
+        count(Path::new("/proc/self"), &mut own);
+        assert!(own.instances >= 1 && own.watches >= 1, "{own:?}");
+        let all = events();
+        assert!(all.instances >= own.instances.min(1) && all.max_instances > 0, "{all:?}");
+        assert!(max_descriptors() > Some(16));
+    }
+}

@@ -1,0 +1,340 @@
+//! What a dead team leaves behind, and taking it away while nobody can come back to life.
+//!
+//! *Invariant:* every life lock is held from the first look until the last file is gone. A life lock that
+//! is removed here is removed by its holder, and whoever waited at it notices ([`LifeLock::take`]); side
+//! locks stay where they are. It does not know which of the finds a person wants removed.
+//!
+//! [`LifeLock::take`]: super::life::LifeLock::take
+
+use super::claim::{Claim, Stage, list};
+use super::jsonl::{Lines, Piece};
+use super::life::{LifeRecord, is_named, read_record};
+use super::lock::{LOCK_LIMIT, exclusive, release, try_for};
+use super::transcript::{all_archives, each_mail};
+use super::{StoreError, TeamDir, dead, roster};
+use crate::os::file::{Access, At, open, open_or_create};
+use crate::wire::AgentName;
+use crate::wire::message::MAX_LINE_BYTES;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long others' glances at a free lock are waited for.
+const GLANCES: Duration = Duration::from_secs(1);
+
+/// Why a folder cannot be had for oneself.
+#[derive(Debug, thiserror::Error)]
+pub enum CleanError {
+    /// Somebody lives.
+    #[error("{name} lives{}", pid(record.as_deref()))]
+    Alive {
+        /// Who.
+        name: AgentName,
+        /// Its process, if it can be told.
+        record: Option<Box<LifeRecord>>,
+    },
+    /// The folder refused.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+fn pid(record: Option<&LifeRecord>) -> String {
+    record.map_or_else(String::new, |record| format!(", pid {}", record.pid))
+}
+
+/// What a find is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// The life lock of a dead process.
+    Lock,
+    /// Signs of life and bells of a dead process.
+    State,
+    /// A batch of mail that was taken in and acted on.
+    TakenClaim,
+    /// Unread mail, in an inbox or in a batch on its way.
+    Mail,
+    /// Dead letters.
+    DeadLetters,
+    /// A conversation, or an earlier one.
+    Transcript,
+}
+
+impl Kind {
+    /// Whether it may hold what somebody still wants.
+    pub fn is_precious(self) -> bool {
+        matches!(self, Self::Mail | Self::DeadLetters | Self::Transcript)
+    }
+
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Lock => "lock",
+            Self::State => "state",
+            Self::TakenClaim => "claim taken in",
+            Self::Mail => "unread mail",
+            Self::DeadLetters => "dead letters",
+            Self::Transcript => "transcript",
+        }
+    }
+}
+
+/// A file that could go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Find {
+    /// What it is.
+    pub kind: Kind,
+    /// Whose it is.
+    pub name: AgentName,
+    /// Where.
+    pub path: PathBuf,
+    /// How long it is.
+    pub bytes: u64,
+}
+
+/// A team folder in which nobody lives, and nobody can begin to, until this is dropped.
+#[derive(Debug)]
+pub struct Quiet {
+    dir: TeamDir,
+    held: Vec<Held>,
+}
+
+/// A life lock, taken without writing into it.
+#[derive(Debug)]
+struct Held {
+    name: AgentName,
+    path: PathBuf,
+    file: File,
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        for held in &self.held {
+            // One that was made to be held is empty, and says nothing to anybody.
+            if held.file.metadata().is_ok_and(|known| known.len() == 0) {
+                drop(fs::remove_file(&held.path));
+            }
+            release(&held.file);
+        }
+    }
+}
+
+impl Quiet {
+    /// Takes the life of everybody who is known here, and the lead's.
+    ///
+    /// # Errors
+    /// Somebody lives, or the folder refused.
+    pub fn take(dir: &TeamDir) -> Result<Self, CleanError> {
+        let mut names: BTreeSet<AgentName> = dir.agents()?.into_iter().collect();
+        names.insert(AgentName::lead());
+        let roster = roster::read(dir)?;
+        names.extend(roster.members.iter().filter_map(|it| AgentName::member(&it.name).ok()));
+        let mut quiet = Self { dir: dir.clone(), held: Vec::new() };
+        for name in names {
+            let path = dir.life(&name);
+            let file = loop {
+                let file = open_or_create(&path, Access::Update).map_err(StoreError::from)?;
+                if !try_for(&file, GLANCES).at(&path).map_err(StoreError::from)? {
+                    let record = read_record(&file).map(Box::new);
+                    return Err(CleanError::Alive { name, record });
+                }
+                if is_named(&file) {
+                    break file;
+                }
+            };
+            quiet.held.push(Held { name, path, file });
+        }
+        Ok(quiet)
+    }
+
+    /// What the last holders of the names wrote.
+    pub fn records(&self) -> Vec<LifeRecord> {
+        self.held.iter().filter_map(|held| read_record(&held.file)).collect()
+    }
+
+    /// Whether this name is held here, and so dead.
+    pub fn holds(&self, name: &str) -> bool {
+        self.held.iter().any(|held| held.name.as_str() == name)
+    }
+
+    /// Everything that could go.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub fn find(&self) -> Result<Vec<Find>, StoreError> {
+        let mut finds = Vec::new();
+        for Held { name, file, path } in &self.held {
+            if file.metadata().at(path)?.len() > 0 {
+                add(&mut finds, Kind::Lock, name, path.clone())?;
+            }
+            for path in [self.dir.beat(name), self.dir.bell(name)] {
+                add(&mut finds, Kind::State, name, path)?;
+            }
+            for (generation, stage) in list(&self.dir, name)? {
+                let path = Claim::new(generation.clone(), stage).path(&self.dir, name);
+                let is_read = stage == Stage::InheritedTaken
+                    && is_all_recorded(&self.dir, name, &generation, &path)?;
+                let kind = if is_read { Kind::TakenClaim } else { Kind::Mail };
+                add(&mut finds, kind, name, path)?;
+            }
+            if fs::symlink_metadata(self.dir.inbox(name)).is_ok_and(|known| known.len() > 0) {
+                add(&mut finds, Kind::Mail, name, self.dir.inbox(name))?;
+            }
+            add(&mut finds, Kind::DeadLetters, name, self.dir.dead(name))?;
+            for path in self.dir.dead_claims(name)? {
+                add(&mut finds, Kind::DeadLetters, name, path)?;
+            }
+            for path in all_archives(&self.dir, name)? {
+                add(&mut finds, Kind::Transcript, name, path)?;
+            }
+            add(&mut finds, Kind::Transcript, name, self.dir.transcript(name))?;
+        }
+        finds.sort_by(|a, b| (a.kind, &a.path).cmp(&(b.kind, &b.path)));
+        Ok(finds)
+    }
+
+    /// Takes one away. An inbox is emptied, not removed: it always exists.
+    ///
+    /// # Errors
+    /// It stays.
+    pub fn remove(&self, find: &Find) -> Result<(), StoreError> {
+        let path = &find.path;
+        if *path == self.dir.inbox(&find.name) {
+            let held = exclusive(&self.dir.inbox_lock(&find.name), LOCK_LIMIT)?;
+            open(path, Access::Update)?.set_len(0).at(path)?;
+            drop(held);
+            return Ok(());
+        }
+        fs::remove_file(path).at(path)?;
+        Ok(())
+    }
+}
+
+fn add(
+    finds: &mut Vec<Find>,
+    kind: Kind,
+    name: &AgentName,
+    path: PathBuf,
+) -> Result<(), StoreError> {
+    match fs::symlink_metadata(&path) {
+        Ok(known) => {
+            finds.push(Find { kind, name: name.clone(), path, bytes: known.len() });
+            Ok(())
+        }
+        Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => Ok(other.map(|_| ()).at(&path)?),
+    }
+}
+
+/// Whether every line of a claim stands in the transcript or among the dead letters: a late writer may
+/// have added one that nobody has seen.
+fn is_all_recorded(
+    dir: &TeamDir,
+    name: &AgentName,
+    generation: &str,
+    path: &Path,
+) -> Result<bool, StoreError> {
+    let mut highest: Option<u64> = None;
+    let mut transcripts = all_archives(dir, name)?;
+    transcripts.push(dir.transcript(name));
+    for transcript in transcripts {
+        each_mail(&transcript, |taken_in| {
+            if taken_in.generation == generation {
+                highest = highest.max(Some(taken_in.offset));
+            }
+        })?;
+    }
+    let letters = dead::read_all(dir, name)?.into_iter();
+    let letters = letters.filter(|letter| letter.generation == generation);
+    highest = letters.map(|letter| Some(letter.offset)).fold(highest, Option::max);
+    let mut lines = Lines::from(open(path, Access::Read)?, 0, MAX_LINE_BYTES).at(path)?;
+    while let Some(framed) = lines.next().at(path)? {
+        let is_new = highest.is_none_or(|highest| framed.offset > highest);
+        if is_new && framed.piece != Piece::Chunk && !framed.bytes.trim_ascii().is_empty() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Life, LifeLock, life};
+    use std::io::Write;
+
+    fn put(path: &Path, text: &str) {
+        fs::File::create(path).unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    fn team() -> (tempfile::TempDir, TeamDir, AgentName) {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
+        (folder, dir, AgentName::member("alice").unwrap())
+    }
+
+    #[test]
+    fn nobody_is_disturbed_and_nobody_can_begin_meanwhile() {
+        let (_folder, dir, alice) = team();
+        let lock = LifeLock::take(&dir, &alice, LifeRecord::of_this_process()).unwrap();
+        assert!(matches!(Quiet::take(&dir), Err(CleanError::Alive { name, .. }) if name == alice));
+        drop(lock);
+        assert!(matches!(life::probe(&dir, &AgentName::lead()), Ok(Life::Dead)));
+        assert!(!dir.life(&AgentName::lead()).exists(), "what was made to be held is gone");
+        let quiet = Quiet::take(&dir).unwrap();
+        for name in [&alice, &AgentName::lead()] {
+            assert!(LifeLock::take(&dir, name, LifeRecord::default()).is_err(), "{name}");
+        }
+        let finds = quiet.find().unwrap();
+        assert_eq!(finds.iter().map(|find| find.kind).collect::<Vec<_>>(), [Kind::Lock]);
+        quiet.remove(&finds[0]).unwrap();
+        drop(quiet);
+        assert!(!dir.life(&alice).exists());
+        LifeLock::take(&dir, &alice, LifeRecord::default()).unwrap();
+    }
+
+    #[test]
+    fn whoever_waits_at_a_lock_that_is_removed_takes_the_one_that_counts() {
+        let (_folder, dir, alice) = team();
+        drop(LifeLock::take(&dir, &alice, LifeRecord::of_this_process()).unwrap());
+        let quiet = Quiet::take(&dir).unwrap();
+        let finds = quiet.find().unwrap();
+        std::thread::scope(|scope| {
+            let wait = || loop {
+                if let Ok(lock) = LifeLock::take(&dir, &alice, LifeRecord::of_this_process()) {
+                    break lock;
+                }
+            };
+            let waiting = scope.spawn(wait);
+            quiet.remove(&finds[0]).unwrap();
+            drop(quiet);
+            let lock = waiting.join().unwrap();
+            assert!(life::probe(&dir, &alice).unwrap().is_alive());
+            drop(lock);
+        });
+    }
+
+    #[test]
+    fn a_batch_is_done_with_only_when_every_line_is_recorded() {
+        let (_folder, dir, alice) = team();
+        let generation = "000000000001-0123abcd";
+        let claim = dir.claims().join(format!("{alice}.{generation}.taken"));
+        put(&dir.life(&alice), "{}\n");
+        put(&claim, "{\"content\":\"a\"}\n\n{\"content\":\"b\"}\n");
+        let mail = |offset: u32| {
+            format!(
+                "{{\"kind\":\"mail\",\"at\":1,\"gen\":\"{generation}\",\"offset\":{offset},\"message\":{{}}}}\n"
+            )
+        };
+        let kind = || {
+            let finds = Quiet::take(&dir).unwrap().find().unwrap();
+            finds.into_iter().find(|find| find.path == claim).unwrap().kind
+        };
+        assert_eq!(kind(), Kind::Mail);
+        put(&dir.transcript(&alice), &mail(0));
+        assert_eq!(kind(), Kind::Mail);
+        put(&dir.transcript(&alice), &(mail(0) + &mail(17)));
+        assert_eq!(kind(), Kind::TakenClaim);
+    }
+}
