@@ -7,6 +7,7 @@
 //!            agent                      one running agent: events -> step -> actions
 //!   llm       tools        protocol     a model | what an agent can do | who may say what next
 //!            tasks                      the shared task list at work
+//!            scene                      what the team looks like now, from the files alone
 //!             bus                       send, broadcast, who can be reached
 //!             store                     the disk: the only place that knows .team/
 //!   settings  os           error        the machine; flags, environment, files; exit codes
@@ -22,6 +23,7 @@ pub mod error;
 pub mod llm;
 mod os;
 mod protocol;
+mod scene;
 mod settings;
 pub mod store;
 mod supervise;

@@ -64,6 +64,8 @@ pub(crate) enum Command {
     Log(LogArgs),
     /// Show an agent's conversation
     Transcript(TranscriptArgs),
+    /// Watch the team live, full-screen; `?` shows the keys
+    Top,
     /// Show every setting with where its value comes from
     Config(Show),
     /// Make a team folder here, with commented settings and roles

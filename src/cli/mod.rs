@@ -17,6 +17,7 @@ mod send;
 mod stop;
 mod task;
 mod teammate;
+mod top;
 mod transcript;
 
 use crate::error::{Exit, Failure};
@@ -83,6 +84,7 @@ fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failure> 
         Command::Task(args) => task::run(&context, args),
         Command::Log(args) => log::run(&context, &args),
         Command::Transcript(args) => transcript::run(&context, &args),
+        Command::Top => top::run(&context),
         Command::Config(args) => config::run(&context, &args),
         Command::Init(args) => init::run(&context, &args),
     }

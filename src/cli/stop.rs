@@ -4,6 +4,7 @@ use super::args::StopArgs;
 use super::assemble::block_on;
 use super::context::{Context, member_name, store_failure};
 use super::out;
+use crate::bus::Bus;
 use crate::error::{Exit, Failure};
 use crate::os::SystemClock;
 use crate::protocol::ladder::Haste;
@@ -13,6 +14,7 @@ use crate::wire::AgentName;
 use crate::wire::roster::{ExitCause, Status};
 use serde_json::json;
 use std::rc::Rc;
+use std::sync::Arc;
 use tokio::sync::watch;
 
 pub(super) fn run(context: &Context, args: &StopArgs) -> Result<Exit, Failure> {
@@ -41,16 +43,8 @@ pub(super) fn run(context: &Context, args: &StopArgs) -> Result<Exit, Failure> {
     };
     let haste = if args.now { Haste::Now } else { Haste::Polite };
     let cause = if args.all { ExitCause::TeamStopped } else { ExitCause::Stopped };
-    let (_patience, haste) = watch::channel(haste);
     let fsync = bus.fsync();
-    let takedown = Takedown {
-        bus,
-        clock: Rc::new(SystemClock),
-        by: AgentName::user(),
-        reason: "the user stops you".into(),
-        cause,
-        haste,
-    };
+    let takedown = takedown(bus, haste, cause);
     let with_lead =
         args.all && matches!(life::probe(&team, &AgentName::lead()), Ok(Life::Alive(_)));
     let departures = block_on(async {
@@ -70,6 +64,23 @@ pub(super) fn run(context: &Context, args: &StopArgs) -> Result<Exit, Failure> {
         Ok::<_, Failure>(departures)
     })??;
     report(&departures, args.show.json)
+}
+
+/// Ends members by the whole ladder, as a person who stops them by name.
+pub(super) async fn polite(bus: Arc<Bus>, names: Vec<AgentName>) -> Vec<Departure> {
+    take_down_all(&takedown(bus, Haste::Polite, ExitCause::Stopped), names).await
+}
+
+fn takedown(bus: Arc<Bus>, haste: Haste, cause: ExitCause) -> Takedown {
+    let (_patience, haste) = watch::channel(haste);
+    Takedown {
+        bus,
+        clock: Rc::new(SystemClock),
+        by: AgentName::user(),
+        reason: "the user stops you".into(),
+        cause,
+        haste,
+    }
 }
 
 fn report(departures: &[Departure], json: bool) -> Result<Exit, Failure> {

@@ -35,6 +35,19 @@ impl Tail {
         Self { path, place: known.map(|known| (known.ino(), offset)) }
     }
 
+    /// From the first line within the last `window` bytes of the file that is there now.
+    pub(crate) fn ending(path: PathBuf, window: u64) -> Self {
+        let known = std::fs::symlink_metadata(&path).ok();
+        // What stands before the first newline is, at most, the end of a line.
+        let place = known.map(|known| (known.ino(), known.len().saturating_sub(window)));
+        Self { path, place }
+    }
+
+    /// Which file was read; another number means that it was read from its beginning.
+    pub(crate) fn file(&self) -> Option<u64> {
+        self.place.map(|(inode, _)| inode)
+    }
+
     /// The whole lines that came since. A file that was replaced is read from its beginning.
     ///
     /// # Errors
@@ -88,5 +101,14 @@ mod tests {
         append("new\n");
         assert_eq!(tail.read_new().unwrap(), [b"new"]);
         assert!(tail.read_new().unwrap().is_empty());
+    }
+
+    #[test]
+    fn the_end_of_a_long_file_is_read_without_the_rest() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        std::fs::File::create(&path).unwrap().write_all(b"first\nsecond\nthird\n").unwrap();
+        assert_eq!(Tail::ending(path.clone(), 9).read_new().unwrap(), [&b"nd"[..], b"third"]);
+        assert_eq!(Tail::ending(path, 100).read_new().unwrap().len(), 3);
     }
 }

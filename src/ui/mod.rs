@@ -18,5 +18,6 @@ pub(crate) mod plain;
 pub(crate) mod roster;
 pub(crate) mod style;
 pub(crate) mod tasks;
+pub(crate) mod top;
 pub(crate) mod transcript;
 pub(crate) mod view;

@@ -48,4 +48,5 @@ mod task_work;
 mod tasks;
 mod terminal;
 mod tidy;
+mod top;
 mod whole_team;

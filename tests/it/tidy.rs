@@ -16,13 +16,14 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("llm", &["wire", "os"]),
     ("bus", &["wire", "os", "store"]),
     ("tasks", &["wire", "protocol", "store", "bus"]),
+    ("scene", &["wire", "os", "protocol", "store"]),
     ("tools", &["wire", "os", "protocol", "bus", "store", "tasks"]),
     ("agent", &["wire", "os", "protocol", "store", "bus", "tasks", "llm", "tools"]),
     (
         "supervise",
         &["wire", "os", "protocol", "store", "bus", "tasks", "tools", "settings", "error"],
     ),
-    ("ui", &["wire", "os", "agent"]),
+    ("ui", &["wire", "os", "scene", "agent"]),
 ];
 
 /// Lines that no source file may exceed.

@@ -1,0 +1,163 @@
+//! The terminal while the live view has it: a screen of its own, raw keys, and everything as it was
+//! before, however the view ends.
+
+use super::keys::{Decoder, Input};
+use crate::os::signals::Signals;
+use crate::os::terminal::{TerminalGuard, typed};
+use crate::os::window;
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use ratatui::buffer::Buffer;
+use ratatui::crossterm::cursor::Show;
+use ratatui::crossterm::event::{DisableBracketedPaste, EnableBracketedPaste};
+use ratatui::crossterm::terminal::{
+    Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, enable_raw_mode,
+};
+use ratatui::crossterm::{execute, queue};
+use ratatui::layout::{Position, Rect};
+use ratatui::{TerminalOptions, Viewport};
+use std::io::{self, Stdout, stdout};
+use std::panic;
+use std::time::Duration;
+
+/// What a terminal has that does not know its size.
+const USUAL: (u16, u16) = (80, 24);
+
+/// The screen; dropped, it is given back.
+pub(crate) struct Screen {
+    terminal: Terminal<CrosstermBackend<Stdout>>,
+    size: (u16, u16),
+    decoder: Decoder,
+    // After the terminal: its settings come back last.
+    _given_back: GiveBack,
+}
+
+/// Leaves the screen, then puts the settings of the terminal back.
+struct GiveBack {
+    _settings: Option<TerminalGuard>,
+}
+
+impl Drop for GiveBack {
+    fn drop(&mut self) {
+        leave();
+    }
+}
+
+impl Screen {
+    /// Takes the screen.
+    ///
+    /// # Errors
+    /// The terminal refused; it is as it was.
+    pub(crate) fn open() -> io::Result<Self> {
+        let given_back = GiveBack { _settings: TerminalGuard::save() };
+        let report = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            // Before the report: on the view's own screen nobody would ever read it.
+            leave();
+            report(info);
+        }));
+        enable_raw_mode()?;
+        execute!(stdout(), EnterAlternateScreen, EnableBracketedPaste)?;
+        let size = size();
+        let decoder = Decoder::default();
+        Ok(Self { terminal: terminal(size)?, size, decoder, _given_back: given_back })
+    }
+
+    /// Draws a frame; what `draw` gives is where the cursor stands.
+    ///
+    /// # Errors
+    /// The terminal is gone.
+    pub(crate) fn draw(
+        &mut self,
+        draw: impl FnOnce(&mut Buffer) -> Option<Position>,
+    ) -> io::Result<()> {
+        self.terminal.draw(|frame| {
+            if let Some(cursor) = draw(frame.buffer_mut()) {
+                frame.set_cursor_position(cursor);
+            }
+        })?;
+        Ok(())
+    }
+
+    /// What the person did, waited for at most `patience`; a signal ends the waiting.
+    ///
+    /// # Errors
+    /// The terminal is gone.
+    pub(crate) fn next(&mut self, signals: &Signals, patience: Duration) -> io::Result<Vec<Input>> {
+        // The library's own reader goes round in circles when the terminal is gone.
+        let bytes = typed(signals, patience)?;
+        let mut inputs = self.decoder.feed(&bytes);
+        let size = size();
+        if size != self.size {
+            self.size = size;
+            // A new one forgets what the old one believes to stand on the screen.
+            queue!(stdout(), Clear(ClearType::All))?;
+            self.terminal = terminal(size)?;
+            inputs.push(Input::Resize);
+        }
+        Ok(inputs)
+    }
+}
+
+fn size() -> (u16, u16) {
+    window::size().unwrap_or(USUAL)
+}
+
+/// Of a fixed size: left to itself the library would start programs to learn the size.
+fn terminal((columns, rows): (u16, u16)) -> io::Result<Terminal<CrosstermBackend<Stdout>>> {
+    let viewport = Viewport::Fixed(Rect::new(0, 0, columns, rows));
+    Terminal::with_options(CrosstermBackend::new(stdout()), TerminalOptions { viewport })
+}
+
+/// A terminal that is gone has nothing to be left.
+fn leave() {
+    execute!(stdout(), DisableBracketedPaste, LeaveAlternateScreen, Show).unwrap_or_default();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::pty::{Pty, is_cooked, read};
+    use std::process::{Command, Stdio};
+
+    /// What the second copy of this test binary does with the terminal it is given.
+    const TASK: &str = "TEAM_TEST_SCREEN";
+
+    #[test]
+    fn be_on_a_screen() {
+        let Some((_, task)) = std::env::vars().find(|(name, _)| name == TASK) else { return };
+        let mut screen = Screen::open().unwrap();
+        screen.draw(|_| None).unwrap();
+        if task == "panic" {
+            let panics = || -> () { panic!("the screen is left before this") };
+            assert!(std::thread::spawn(panics).join().is_err());
+            // No destructor: what the hook did must stand alone.
+            std::mem::forget(screen);
+        }
+    }
+
+    fn printed(task: &str) -> String {
+        let pty = Pty::open(24, 80).unwrap();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "--nocapture", "ui::top::screen::tests::be_on_a_screen"]);
+        command.env(TASK, task).stderr(Stdio::piped());
+        let (mut child, mut outer) = pty.spawn(&mut command).unwrap();
+        let mut printed = Vec::new();
+        while let Ok(bytes) = read(&mut outer, Duration::from_secs(30)) {
+            printed.extend(bytes.unwrap());
+        }
+        assert!(child.wait().unwrap().success(), "{task}");
+        assert!(is_cooked(&outer).unwrap(), "{task}");
+        String::from_utf8_lossy(&printed).into_owned()
+    }
+
+    #[test]
+    fn the_screen_is_given_back_at_the_end_and_at_a_panic() {
+        for task in ["end", "panic"] {
+            let printed = printed(task);
+            let (_, view) = printed.split_once("\x1b[?1049h").expect(task);
+            let (_, after) = view.split_once("\x1b[?1049l").expect(task);
+            assert!(after.contains("\x1b[?25h"), "{task}: {after:?}");
+        }
+    }
+}
