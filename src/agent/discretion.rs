@@ -4,6 +4,7 @@
 //! neither the transcript nor mail, commands or the screen ever get to see a key. Mail of others is
 //! kept as it was received. Knows nothing of where the secrets come from.
 
+use super::compact::Compacted;
 use super::event::Event;
 use crate::llm::Redactor;
 use crate::tools::ToolError;
@@ -19,6 +20,9 @@ pub(super) fn discreet(event: Event, secrets: &Redactor) -> Event {
             let blocks = reply.blocks.into_iter().filter_map(|block| clean(block, secrets));
             Event::Replied(Ok(Reply { blocks: blocks.collect(), ..reply }))
         }
+        Event::Compacted(Ok(compacted)) => {
+            Event::Compacted(Ok(Compacted { summary: hide(compacted.summary), ..compacted }))
+        }
         Event::ToolEnded(result) => Event::ToolEnded(match result {
             Ok(text) => Ok(hide(text)),
             Err(ToolError::Reply(why)) => Err(ToolError::Reply(hide(why))),
@@ -27,7 +31,15 @@ pub(super) fn discreet(event: Event, secrets: &Redactor) -> Event {
         other @ (Event::Mail
         | Event::Drained(_)
         | Event::DrainFailed(_)
+        | Event::DiskFull
+        | Event::TeamGone(_)
         | Event::Replied(Err(_))
+        | Event::Judged(_)
+        | Event::Answered(_)
+        | Event::Settled(_)
+        | Event::SetMode(_)
+        | Event::AddRules(_)
+        | Event::Compacted(Err(_))
         | Event::Interrupt
         | Event::Stop(_)
         | Event::TaskInSight

@@ -1,10 +1,12 @@
 //! What can happen to an agent and what it can be told to do: the two sides of [`super::step`].
 
+use super::compact::Compacted;
 use super::progress::Progress;
 use crate::llm::ModelError;
 use crate::tools::{Call, ToolError};
 use crate::wire::chat::{Reply, Usage};
 use crate::wire::message::{IdleReason, Message, Outcome};
+use crate::wire::permission::{Decision, Mode, Question, RuleLists};
 use crate::wire::roster::Status;
 use crate::wire::transcript::Entry;
 
@@ -15,12 +17,28 @@ pub(crate) enum Event {
     Mail,
     /// Mail was taken in (perhaps none); it stands in the transcript.
     Drained(Vec<Message>),
-    /// Taking mail in failed (disk full, folder gone); it will be tried again.
+    /// Taking mail in failed; it will be tried again.
     DrainFailed(String),
+    /// Mail cannot be taken in before there is room on the disk.
+    DiskFull,
+    /// The team folder was removed or replaced.
+    TeamGone(String),
     /// The person at this agent's terminal said something.
     Prompt(String),
     /// The model answered, or gave up.
     Replied(Result<Reply, ModelError>),
+    /// Whether a tool call may run.
+    Judged(Judgement),
+    /// The person at this agent's terminal answered what was asked there.
+    Answered(Decision),
+    /// What was asked is decided; comes from the gate alone.
+    Settled(Decision),
+    /// The person wants this agent to go on in another mode.
+    SetMode(Mode),
+    /// The person has given further rules.
+    AddRules(RuleLists),
+    /// The conversation was summarized, or could not be.
+    Compacted(Result<Compacted, ModelError>),
     /// The running tool call is over.
     ToolEnded(Result<String, ToolError>),
     /// The person wants this turn to end.
@@ -33,6 +51,17 @@ pub(crate) enum Event {
     TaskTaken,
     /// Patience with the running tool is over.
     PatienceOver,
+}
+
+/// What is to be done with a tool call.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Judgement {
+    /// Run it.
+    Run,
+    /// Answer it with this error.
+    Refuse(String),
+    /// Ask first.
+    Ask(Box<Question>),
 }
 
 /// Why an agent is to end.
@@ -64,8 +93,16 @@ pub(crate) enum Action {
     Record(Entry),
     /// Make the transcript durable before something leaves the process.
     Sync,
-    /// Ask the model; answered by `Replied`.
+    /// Ask the model; answered by `Replied`, or by `Compacted` when room had to be made instead.
     CallModel,
+    /// Tell whether a tool call may run; answered by `Judged`.
+    Judge(Call),
+    /// Write down what is asked, then ask; answered by `Settled`.
+    Ask(Box<Question>),
+    /// Nobody waits for the answer to this question any more.
+    Withdraw(String),
+    /// Make room because a request was refused; answered by `Compacted`.
+    MakeRoom,
     /// Run a tool call; answered by `ToolEnded`.
     RunTool(Call),
     /// Abandon the model call or tool call under way; no answer comes any more.

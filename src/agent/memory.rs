@@ -3,16 +3,28 @@
 //! *Invariant:* the memory is a function of the entries alone, so that an agent which resumes from its
 //! transcript sends exactly what it would have sent had it never died (and the provider's cache fits).
 
+use super::compact::BYTES_PER_TOKEN;
 use crate::wire::chat::{Block, ChatMessage, Role};
 use crate::wire::inbox_block::inbox_block;
-use crate::wire::message::{Body, Message};
+use crate::wire::message::Message;
 use crate::wire::transcript::Entry;
 use serde_json::{Map, Value};
 
+/// Bytes of what was asked in a turn that are told again after a compaction.
+const ASKED_BYTES: usize = 16_384;
+
 /// What an agent remembers.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Memory {
     said: Vec<Turn>,
+    /// What was asked since the last turn ended: it outlives a compaction.
+    asked: Vec<Piece>,
+    /// Tokens of the last call, in and out.
+    counted: u64,
+    /// Bytes that came since.
+    uncounted: usize,
+    /// What fits the model, as far as its refusals have shown.
+    context_shown: Option<u64>,
     /// Calls without a result, in order.
     open_calls: Vec<OpenCall>,
     in_turn: bool,
@@ -31,7 +43,7 @@ pub(crate) struct OpenCall {
     pub(crate) started: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Turn {
     /// The program's side: results first, then everything else in order.
     User {
@@ -41,7 +53,7 @@ enum Turn {
     Assistant(Vec<Block>),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Piece {
     Text(String),
     Inbox(Vec<Map<String, Value>>),
@@ -53,12 +65,14 @@ impl Memory {
         match entry {
             Entry::User { content } => {
                 self.in_turn = true;
+                self.asked.push(Piece::Text(content.clone()));
                 self.add(Piece::Text(content.clone()));
             }
             Entry::Mail { message, .. } => self.push_mail(message),
             Entry::Note { content } => self.add(Piece::Text(format!("[team: {content}]"))),
-            Entry::Assistant { blocks, .. } => {
+            Entry::Assistant { blocks, usage, .. } => {
                 self.in_turn = true;
+                (self.counted, self.uncounted) = (usage.total(), 0);
                 for block in blocks {
                     if let Block::ToolUse { id, name, input } = block {
                         let (id, name, input) = (id.clone(), name.clone(), input.clone());
@@ -79,6 +93,7 @@ impl Memory {
                 self.open_calls.retain(|call| call.id != *tool_use_id);
                 // A result nobody asked for (an edited transcript) would make every request invalid.
                 if self.open_calls.len() < known {
+                    self.uncounted += content.len();
                     let (results, _) = self.user_side();
                     results.push(Block::ToolResult {
                         tool_use_id: tool_use_id.clone(),
@@ -87,30 +102,79 @@ impl Memory {
                     });
                 }
             }
-            Entry::TurnEnd { .. } => self.in_turn = false,
-            Entry::Session { .. } | Entry::Unknown => {}
+            Entry::TurnEnd { .. } => {
+                self.in_turn = false;
+                self.asked.clear();
+            }
+            Entry::Compacted { summary, situation, context_tokens, .. } => {
+                self.compact(summary, situation, *context_tokens);
+            }
+            Entry::Session { .. } | Entry::Request { .. } | Entry::Decision(_) | Entry::Unknown => {
+            }
         }
     }
 
+    /// Begins anew with the summary and what was asked in this turn.
+    fn compact(&mut self, summary: &str, situation: &str, context_shown: Option<u64>) {
+        self.said.clear();
+        (self.counted, self.uncounted) = (0, 0);
+        self.context_shown = context_shown.or(self.context_shown);
+        self.add(Piece::Text(format!(
+            "[team: your conversation was too long and was replaced by these notes of it. {situation}]\n\n\
+             {summary}"
+        )));
+        let mut room = ASKED_BYTES;
+        let fits = |piece: &&Piece| {
+            let length = piece.render().len();
+            let fits = length <= room;
+            room = room.saturating_sub(length);
+            fits
+        };
+        // The newest are what is waited for.
+        let mut again: Vec<Piece> = self.asked.iter().rev().take_while(fits).cloned().collect();
+        again.reverse();
+        if !again.is_empty() {
+            self.add(Piece::Text("[team: what you were asked in this turn, once more:]".into()));
+        }
+        for piece in again {
+            self.add(piece);
+        }
+    }
+
+    /// How many tokens the next request has, as far as anybody has counted.
+    pub(crate) fn tokens(&self) -> u64 {
+        let since = self.uncounted / BYTES_PER_TOKEN;
+        self.counted.saturating_add(u64::try_from(since).unwrap_or(u64::MAX))
+    }
+
+    /// What fits the model, if a refusal has shown it.
+    pub(crate) fn context_shown(&self) -> Option<u64> {
+        self.context_shown
+    }
+
+    /// Whether there is more than a summary and what it is for.
+    pub(crate) fn is_worth_compacting(&self) -> bool {
+        self.said.len() > 3
+    }
+
     fn push_mail(&mut self, message: &Map<String, Value>) {
-        // Idleness is state in the roster; telling the model of it would cost tokens for nothing.
-        let idle = Message::read(message)
-            .is_ok_and(|message| matches!(message.body, Body::IdleNotification { .. }));
-        if idle {
+        // Telling the model would cost tokens for nothing.
+        if Message::read(message).is_ok_and(|message| message.body.is_for_program()) {
             return;
         }
         // Who died before it could act on it has a turn to take up.
         self.in_turn |= Message::read(message).is_ok_and(|message| message.body.wakes());
-        let (_, pieces) = self.user_side();
-        if let Some(Piece::Inbox(mail)) = pieces.last_mut() {
-            mail.push(message.clone());
-        } else {
-            pieces.push(Piece::Inbox(vec![message.clone()]));
-        }
+        let piece = Piece::Inbox(vec![message.clone()]);
+        self.asked.push(piece.clone());
+        self.add(piece);
     }
 
     fn add(&mut self, piece: Piece) {
-        self.user_side().1.push(piece);
+        self.uncounted += piece.render().len();
+        match (self.user_side().1.last_mut(), piece) {
+            (Some(Piece::Inbox(mail)), Piece::Inbox(more)) => mail.extend(more),
+            (_, piece) => self.user_side().1.push(piece),
+        }
     }
 
     /// The user message being filled; begins one after an assistant message.
@@ -233,6 +297,55 @@ mod tests {
             memory.open_calls().iter().map(|call| (call.id.as_str(), call.started)).collect();
         assert_eq!(open, [("b", true), ("c", false)]);
         assert!(memory.in_turn());
+    }
+
+    #[test]
+    fn a_compaction_begins_anew_with_what_was_asked_in_this_turn() {
+        let summary = |context_tokens| Entry::Compacted {
+            summary: "NOTES".into(),
+            situation: "You are alice.".into(),
+            usage: Usage::default(),
+            context_tokens,
+        };
+        let mut memory = remember(&[
+            Entry::User { content: "an older wish".into() },
+            assistant(vec![call("a")]),
+            result("a"),
+            Entry::TurnEnd { outcome: Outcome::Done, rounds: 1, report: None },
+            mail(json!({"from":"bob","content":"a newer wish"})),
+            assistant(vec![call("b")]),
+            result("b"),
+            summary(Some(500)),
+        ]);
+        let messages = memory.messages();
+        assert_eq!(messages.len(), 1);
+        let told = format!("{:?}", messages[0].blocks);
+        for word in ["NOTES", "You are alice.", "a newer wish"] {
+            assert!(told.contains(word), "{word} is not in {told}");
+        }
+        assert!(!told.contains("an older wish"), "{told}");
+        assert_eq!(memory.context_shown(), Some(500));
+        assert!(memory.in_turn() && !memory.is_worth_compacting());
+        // What was asked outlives a second one, unless it is too long itself.
+        memory.push(&summary(None));
+        assert!(format!("{:?}", memory.messages()).contains("a newer wish"));
+        assert_eq!(memory.context_shown(), Some(500));
+        memory.push(&Entry::User { content: "x".repeat(ASKED_BYTES + 1) });
+        memory.push(&summary(None));
+        assert!(format!("{:?}", memory.messages()).len() < ASKED_BYTES);
+    }
+
+    #[test]
+    fn tokens_are_those_of_the_last_call_and_a_guess_of_what_came_since() {
+        let mut memory = remember(&[Entry::User { content: "x".repeat(400) }]);
+        assert_eq!(memory.tokens(), 100);
+        let usage = Usage { input_tokens: 900, output_tokens: 100, ..Usage::default() };
+        let (stop_reason, model) = (StopReason::ToolUse, "m".into());
+        memory.push(&Entry::Assistant { blocks: vec![call("a")], stop_reason, usage, model });
+        assert_eq!(memory.tokens(), 1000);
+        let content = "x".repeat(40);
+        memory.push(&Entry::ToolResult { tool_use_id: "a".into(), content, is_error: false });
+        assert_eq!(memory.tokens(), 1010);
     }
 
     #[test]

@@ -5,10 +5,13 @@
 //!
 //! *Invariant:* an agent's state in memory can be rebuilt from its transcript and inbox alone.
 
+pub(crate) mod compact;
 mod discretion;
 pub(crate) mod event;
+pub(crate) mod gate;
 pub(crate) mod heart;
 pub(crate) mod memory;
+mod pause;
 pub(crate) mod post;
 pub(crate) mod presence;
 pub(crate) mod progress;
@@ -20,22 +23,26 @@ pub(crate) mod step;
 use crate::bus::{Bus, Outgoing, new_id};
 use crate::llm::{Delta, ModelError, Provider, Redactor, Veil};
 use crate::os::Clock;
+use crate::os::failpoint::hit;
 use crate::store::{Drained, Mailbox, Notice};
 use crate::tasks::Tasks;
-use crate::tools::team::{Desk, OpenShutdown};
+use crate::tools::team::Desk;
 use crate::tools::{Call, Registry};
 use crate::wire::AgentName;
 use crate::wire::chat::Request;
 use crate::wire::message::{Body, IdleReason, Message, Outcome};
 use crate::wire::roster::Status;
 use crate::wire::transcript::{Entry, Line, Report};
-use event::{Action, Ending, Event, Stop};
+use compact::Cause;
+use event::{Action, Ending, Event, Judgement, Stop};
+use gate::Gate;
 use heart::Heart;
 use memory::Memory;
 use presence::Presence;
 use progress::Progress;
 use seek::Seeker;
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -60,10 +67,14 @@ pub(crate) struct Agent {
     pub(crate) mailbox: Arc<Mutex<Mailbox>>,
     /// Its model.
     pub(crate) provider: Rc<dyn Provider>,
+    /// Tokens that fit its model, where that is known.
+    pub(crate) context_tokens: Option<u64>,
     /// Its system prompt.
     pub(crate) system: String,
     /// Its tools.
     pub(crate) tools: Rc<Registry>,
+    /// What its calls must pass.
+    pub(crate) gate: Gate,
     /// What it shares with its team tools.
     pub(crate) desk: Rc<Desk>,
     /// How it writes to others.
@@ -108,16 +119,29 @@ pub(crate) async fn run(
 ) -> Finished {
     let (memory, model_error) = (Rc::default(), Rc::default());
     let seeker = Seeker::new(Arc::clone(&agent.tasks), agent.me.name.clone(), events.clone());
-    let mut running =
-        Running { agent, events, work: None, tool_limit: None, seeker, memory, model_error };
+    let (put_off, tool_limit, judged) = (VecDeque::new(), None, None);
+    let mut running = Running {
+        agent,
+        events,
+        inbound,
+        put_off,
+        work: None,
+        tool_limit,
+        judged,
+        seeker,
+        memory,
+        model_error,
+    };
     let ending = match running.resume().await {
-        Ok(in_turn) => running.live(in_turn, inbound, ready).await,
-        Err(why) => Ending::Broken(why),
+        Ok(turn) => running.live(turn, ready).await,
+        Err(ending) => ending,
     };
     running.cancel();
+    hit("leave.answering");
     if let Err(why) = running.agent.desk.answer_shutdown(true, None).await {
         tracing::warn!(%why, "the shutdown request could not be answered");
     }
+    hit("leave.answered");
     let model_error = running.model_error.take();
     Finished { ending, model_error, presence: running.agent.presence }
 }
@@ -125,32 +149,33 @@ pub(crate) async fn run(
 struct Running {
     agent: Agent,
     events: Events,
+    inbound: UnboundedReceiver<Event>,
+    /// Events that came while a full disk was waited out.
+    put_off: VecDeque<Event>,
     /// The model call or tool call under way.
     work: Option<JoinHandle<()>>,
     /// How long the last tool may take by its own rules, in seconds.
     tool_limit: Option<u64>,
+    /// What was found about the call that the machine wants to run.
+    judged: Option<Judgement>,
     seeker: Seeker,
     memory: Rc<RefCell<Memory>>,
     model_error: Rc<RefCell<Option<ModelError>>>,
 }
 
 impl Running {
-    async fn live(
-        &mut self,
-        in_turn: bool,
-        mut inbound: UnboundedReceiver<Event>,
-        ready: impl FnOnce(),
-    ) -> Ending {
+    async fn live(&mut self, turn: Option<VecDeque<Call>>, ready: impl FnOnce()) -> Ending {
         let watch = post::watch(Arc::clone(&self.agent.mailbox), self.events.clone());
         let _watch = AbortOnDrop(tokio::task::spawn_local(watch));
-        let (mut machine, first) = Machine::start(self.agent.me.clone(), in_turn);
-        if let Some(ending) = self.perform_all(first).await {
+        let (mut machine, first) = Machine::start(self.agent.me.clone(), turn);
+        if let Err(ending) = self.perform_all(first).await {
             return ending;
         }
         ready();
         loop {
             let event = tokio::select! {
-                event = inbound.recv() => event,
+                event = next(&mut self.put_off, &mut self.inbound) => event.map(|event| vec![event]),
+                () = until(self.agent.gate.due()) => Some(self.expired()),
                 () = until(self.agent.presence.due()) => {
                     let written = self.agent.presence.write().await;
                     note_error(written);
@@ -161,43 +186,60 @@ impl Running {
                     continue;
                 }
             };
-            let Some(event) = event else {
+            let Some(events) = event else {
                 return Ending::Broken("the event channel closed".into());
             };
             self.agent.heart.stir();
-            if let Event::Drained(mail) = &event
-                && let Err(why) = self.notice_new_role(mail).await
-            {
-                return Ending::Broken(why);
-            }
-            let todo = machine.step(discretion::discreet(event, &self.agent.secrets));
-            if let Some(ending) = self.perform_all(todo).await {
-                return ending;
+            for event in events {
+                if let Event::Drained(mail) = &event
+                    && let Err(ending) = self.notice_new_role(mail).await
+                {
+                    return ending;
+                }
+                let event = discretion::discreet(event, &self.agent.secrets);
+                for event in self.heed(event).await {
+                    if let Err(ending) = self.advance(&mut machine, event).await {
+                        return ending;
+                    }
+                }
             }
         }
     }
 
-    async fn perform_all(&mut self, todo: Vec<Action>) -> Option<Ending> {
+    /// One step, with the judgements it asks for: a call waits for nothing else.
+    async fn advance(&mut self, machine: &mut Machine, event: Event) -> Result<(), Ending> {
+        let mut next = Some(event);
+        while let Some(event) = next {
+            self.perform_all(machine.step(event)).await?;
+            next = self.judged.take().map(Event::Judged);
+        }
+        Ok(())
+    }
+
+    async fn perform_all(&mut self, todo: Vec<Action>) -> Result<(), Ending> {
         for action in todo {
-            match self.perform(action).await {
-                Ok(None) => {}
-                Ok(Some(ending)) => return Some(ending),
-                Err(why) => return Some(Ending::Broken(why)),
-            }
+            self.perform(action).await?;
         }
-        None
+        Ok(())
     }
 
-    async fn perform(&mut self, action: Action) -> Result<Option<Ending>, String> {
+    async fn perform(&mut self, action: Action) -> Result<(), Ending> {
         match action {
             Action::Drain => self.drain(),
             Action::MarkTaken => {
                 let marked = self.mailbox().mark_taken();
                 note_error(marked);
             }
-            Action::Record(entry) => self.record(entry)?,
+            Action::Record(entry) => self.record(entry).await?,
             Action::Sync => self.sync().await?,
-            Action::CallModel => self.call_model(),
+            Action::CallModel => {
+                let is_due = compact::is_due(&self.memory.borrow(), self.agent.context_tokens);
+                if is_due { self.make_room(Cause::NearlyFull) } else { self.call_model() }
+            }
+            Action::MakeRoom => self.make_room(Cause::Refused),
+            Action::Judge(call) => self.judged = Some(self.judge(&call)),
+            Action::Ask(question) => self.ask(*question).await?,
+            Action::Withdraw(id) => self.withdraw(&id),
             Action::RunTool(call) => self.run_tool(call),
             Action::Cancel => self.cancel(),
             Action::StartPatience => {
@@ -221,14 +263,15 @@ impl Running {
             Action::NotifyIdle(reason) => self.notify_idle(reason).await,
             Action::OpenShutdown(stop) => {
                 if let Stop::Requested { request_id, by, .. } = stop {
-                    self.agent.desk.open_shutdown(OpenShutdown { request_id, by });
+                    self.agent.desk.open_shutdown(request_id, by);
+                    hit("leave.told");
                 }
             }
             Action::Show(progress) => (self.agent.show)(&progress),
             Action::Log(text) => tracing::warn!("{text}"),
-            Action::Exit(ending) => return Ok(Some(ending)),
+            Action::Exit(ending) => return Err(ending),
         }
-        Ok(None)
+        Ok(())
     }
 
     /// Says what is done now; nothing when that is waiting for mail.
@@ -247,21 +290,24 @@ impl Running {
         self.agent.mailbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn record(&mut self, entry: Entry) -> Result<(), String> {
+    async fn record(&mut self, entry: Entry) -> Result<(), Ending> {
+        let (before, after) = failpoints(&entry);
         self.memory.borrow_mut().push(&entry);
         let line = Line { at: self.agent.clock.now(), entry };
-        let appended = self.mailbox().transcript().append(&line);
-        appended.map_err(|why| why.to_string())
+        before();
+        self.insist(|transcript| transcript.append(&line)).await?;
+        after();
+        Ok(())
     }
 
-    async fn sync(&mut self) -> Result<(), String> {
+    async fn sync(&mut self) -> Result<(), Ending> {
         let mailbox = Arc::clone(&self.agent.mailbox);
         let fsync = self.agent.bus.fsync();
         let sync =
             move || mailbox.lock().unwrap_or_else(PoisonError::into_inner).transcript().sync(fsync);
         match tokio::task::spawn_blocking(sync).await {
-            Ok(done) => done.map_err(|why| why.to_string()),
-            Err(why) => Err(why.to_string()),
+            Ok(done) => done.map_err(|why| Ending::Broken(why.to_string())),
+            Err(why) => Err(Ending::Broken(why.to_string())),
         }
     }
 
@@ -270,21 +316,17 @@ impl Running {
         let mailbox = Arc::clone(&self.agent.mailbox);
         let (events, memory) = (self.events.clone(), Rc::clone(&self.memory));
         let (bus, me) = (Arc::clone(&self.agent.bus), self.agent.me.name.clone());
-        let desk = Rc::clone(&self.agent.desk);
+        let (desk, show) = (Rc::clone(&self.agent.desk), Rc::clone(&self.agent.show));
         tokio::task::spawn_local(async move {
-            let drained = tokio::task::spawn_blocking(move || {
-                mailbox.lock().unwrap_or_else(PoisonError::into_inner).drain()
-            });
-            let event = match drained.await {
-                Err(why) => Event::DrainFailed(why.to_string()),
-                Ok(Err(why)) => Event::DrainFailed(why.to_string()),
-                Ok(Ok(drained)) => {
+            let event = match pause::drain(mailbox, show, &events).await {
+                Err(event) => event,
+                Ok(drained) => {
                     tell_of_dead_letters(&bus, &me, &drained).await;
                     let mut memory = memory.borrow_mut();
                     let mut messages: Vec<Message> = Vec::with_capacity(drained.mail.len());
                     for mail in drained.mail {
                         let object = mail.object();
-                        if !matches!(mail.message.body, Body::IdleNotification { .. }) {
+                        if !mail.message.body.is_for_program() {
                             desk.take_note(&object);
                         }
                         tracing::info!(
@@ -339,13 +381,43 @@ impl Running {
         }));
     }
 
+    fn make_room(&mut self, cause: Cause) {
+        let memory = self.memory.borrow().clone();
+        if !memory.is_worth_compacting() {
+            let why = ModelError::ContextFull("there is nothing to summarize yet".into());
+            let _gone = self.events.send(Event::Compacted(Err(why)));
+            return;
+        }
+        tracing::info!(?cause, tokens = memory.tokens(), "the conversation is summarized");
+        let (provider, events) = (Rc::clone(&self.agent.provider), self.events.clone());
+        let (show, model_error) = (Rc::clone(&self.agent.show), Rc::clone(&self.model_error));
+        let limit = self.agent.context_tokens;
+        let situation = compact::situation(self.agent.bus.dir(), &self.agent.me.name);
+        self.work = Some(tokio::task::spawn_local(async move {
+            // The summary is for the agent, not for whoever watches.
+            let mut sink = |delta| match delta {
+                Delta::Text(_) => {}
+                Delta::Retry { wait, why } => show(&Progress::Retry { wait, why }),
+            };
+            let made =
+                compact::compact(&*provider, memory, limit, cause, situation, &mut sink).await;
+            if let Err(why) = &made {
+                tracing::error!(%why, "the conversation could not be summarized");
+            }
+            *model_error.borrow_mut() = made.as_ref().err().cloned();
+            let _gone = events.send(Event::Compacted(made));
+        }));
+    }
+
     fn run_tool(&mut self, call: Call) {
         self.tool_limit = Some(time_limit(&call));
         self.beat();
         let (tools, events) = (Rc::clone(&self.agent.tools), self.events.clone());
         self.work = Some(tokio::task::spawn_local(async move {
             tracing::info!(tool = call.name, id = call.id, "tool started");
+            hit("tool.started");
             let result = tools.call(&call).await;
+            hit("tool.ran");
             tracing::info!(tool = call.name, id = call.id, ok = result.is_ok(), "tool ended");
             let _gone = events.send(Event::ToolEnded(result));
         }));
@@ -362,55 +434,47 @@ impl Running {
         outcome: Outcome,
         rounds: u32,
         report: Option<String>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Ending> {
         let report = report.map(|text| Report {
             id: new_id(&self.agent.me.name),
             text: self.agent.bus.cut(&text),
         });
-        self.record(Entry::TurnEnd { outcome, rounds, report: report.clone() })?;
+        self.record(Entry::TurnEnd { outcome, rounds, report: report.clone() }).await?;
         self.sync().await?;
+        hit("turn.ended");
         self.agent.presence.count_turn();
         tracing::info!(?outcome, rounds, "turn ended");
         if let Some(report) = report {
             self.send_report(outcome, report).await;
+            hit("turn.reported");
         }
         Ok(())
     }
 
-    async fn send_report(&self, outcome: Outcome, report: Report) {
-        let (bus, me) = (Arc::clone(&self.agent.bus), self.agent.me.name.clone());
+    async fn send_report(&mut self, outcome: Outcome, report: Report) {
         let body = Body::Result { outcome };
         let Report { id, text } = report;
         let outgoing = Outgoing { id: Some(id), ..Outgoing::of(body, text) };
-        let send = move || bus.send(&me, "lead", outgoing);
-        self.note_sent(tokio::task::spawn_blocking(send).await.map_err(|why| why.to_string()));
+        self.report(outgoing).await;
     }
 
-    async fn tell_lead(&self, text: String) {
-        let bus = Arc::clone(&self.agent.bus);
+    async fn report(&mut self, outgoing: Outgoing) {
+        let me = self.agent.me.name.clone();
+        self.insist_on_sending(move |bus| bus.send(&me, "lead", outgoing.clone())).await;
+    }
+
+    async fn tell_lead(&mut self, text: String) {
         let id = new_id(&AgentName::system());
-        let tell = move || bus.notify_lead(Body::text(), text, id);
-        self.note_sent(tokio::task::spawn_blocking(tell).await.map_err(|why| why.to_string()));
+        self.insist_on_sending(move |bus| bus.notify_lead(Body::text(), text.clone(), id.clone()))
+            .await;
     }
 
-    async fn notify_idle(&self, reason: IdleReason) {
+    async fn notify_idle(&mut self, reason: IdleReason) {
         if self.agent.me.name.is_lead() {
             return;
         }
-        let (bus, me) = (Arc::clone(&self.agent.bus), self.agent.me.name.clone());
-        let body = Body::IdleNotification { reason };
-        let send = move || bus.send(&me, "lead", Outgoing::of(body, ""));
-        self.note_sent(tokio::task::spawn_blocking(send).await.map_err(|why| why.to_string()));
-    }
-
-    fn note_sent<T, E: std::fmt::Display>(&self, sent: Result<Result<T, E>, String>) {
-        let why = match sent {
-            Ok(Ok(_)) => return,
-            Ok(Err(why)) => why.to_string(),
-            Err(why) => why,
-        };
-        tracing::error!(why, "a report to the lead could not be sent");
-        (self.agent.show)(&Progress::Note(format!("the report could not be sent: {why}")));
+        self.report(Outgoing::of(Body::IdleNotification { reason }, "")).await;
+        hit("turn.idle");
     }
 }
 
@@ -447,6 +511,35 @@ async fn tell_of_dead_letters(bus: &Arc<Bus>, me: &AgentName, drained: &Drained)
     match tokio::task::spawn_blocking(tell).await {
         Ok(Ok(_)) => {}
         failed => tracing::error!(?failed, "the lead could not be told of dead letters"),
+    }
+}
+
+/// The places where a process can be made to die before and after an entry is written.
+fn failpoints(entry: &Entry) -> (fn(), fn()) {
+    match entry {
+        Entry::Assistant { .. } => (|| hit("turn.replied"), || hit("turn.recorded")),
+        Entry::ToolStart { .. } => (|| hit("tool.asked"), || hit("tool.intended")),
+        Entry::ToolResult { .. } => (|| {}, || hit("tool.answered")),
+        Entry::TurnEnd { .. } => (|| hit("turn.ending"), || {}),
+        Entry::Session { .. }
+        | Entry::User { .. }
+        | Entry::Mail { .. }
+        | Entry::Request { .. }
+        | Entry::Decision(_)
+        | Entry::Note { .. }
+        | Entry::Compacted { .. }
+        | Entry::Unknown => (|| {}, || {}),
+    }
+}
+
+/// What was put off comes first.
+async fn next(
+    put_off: &mut VecDeque<Event>,
+    inbound: &mut UnboundedReceiver<Event>,
+) -> Option<Event> {
+    match put_off.pop_front() {
+        Some(event) => Some(event),
+        None => inbound.recv().await,
     }
 }
 

@@ -7,6 +7,7 @@ use crate::os::Clock;
 use crate::store::{Fsync, StoreError, TeamDir, roster};
 use crate::wire::AgentName;
 use crate::wire::chat::Usage;
+use crate::wire::permission::Mode;
 use crate::wire::roster::{ExitCause, LastExit, Status, UsageCount};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -28,6 +29,8 @@ struct Shown {
     status: Status,
     activity: Option<String>,
     usage: UsageCount,
+    /// The mode, once it is another than at the start.
+    mode: Option<Mode>,
     last_exit: Option<(Option<i32>, ExitCause)>,
 }
 
@@ -40,7 +43,8 @@ impl Presence {
         clock: Rc<dyn Clock>,
         usage: UsageCount,
     ) -> Self {
-        let shown = Shown { status: Status::Starting, activity: None, usage, last_exit: None };
+        let (activity, mode, last_exit) = (None, None, None);
+        let shown = Shown { status: Status::Starting, activity, usage, mode, last_exit };
         Self { dir, name, incarnation, clock, shown, written: None }
     }
 
@@ -76,6 +80,12 @@ impl Presence {
         self.shown.activity = activity;
         let new_status = self.written.as_ref().is_none_or(|(written, _)| written.status != status);
         if new_status { self.write().await } else { Ok(()) }
+    }
+
+    /// The permission mode is another one.
+    pub(crate) async fn set_mode(&mut self, mode: Mode) -> Result<(), StoreError> {
+        self.shown.mode = Some(mode);
+        self.write().await
     }
 
     /// The end of an orderly life.
@@ -134,6 +144,9 @@ fn show(
             }
             (lead.status, lead.usage) = (shown.status, usage);
             lead.activity.clone_from(&shown.activity);
+            if let Some(mode) = shown.mode {
+                lead.mode = mode.word().into();
+            }
         }
         return;
     }
@@ -149,6 +162,9 @@ fn show(
     }
     (member.status, member.usage) = (status, usage);
     member.activity.clone_from(&shown.activity);
+    if let Some(mode) = shown.mode {
+        member.mode = mode.word().into();
+    }
     if let Some((code, cause)) = shown.last_exit {
         member.last_exit = Some(LastExit { code, signal: None, cause, at: now });
     }

@@ -1,6 +1,7 @@
 //! What an agent tells whoever watches it. Values only: the watcher decides how they look.
 
 use crate::wire::message::{Message, Outcome};
+use crate::wire::permission::Question;
 use std::time::Duration;
 
 /// One thing worth seeing.
@@ -22,6 +23,8 @@ pub(crate) enum Progress {
         /// Why.
         why: String,
     },
+    /// The person at this agent's terminal is asked.
+    Asked(Box<Question>),
     /// A tool call begins.
     ToolStarted {
         /// The tool.

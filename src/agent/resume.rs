@@ -2,20 +2,24 @@
 //! is told what became of it meanwhile.
 
 use super::Running;
+use super::event::Ending;
+use crate::os::failpoint::hit;
 use crate::store::{peek, transcript};
 use crate::tools::Call;
 use crate::wire::message::Message;
 use crate::wire::transcript::{Entry, Line};
+use std::collections::{BTreeSet, VecDeque};
 
 /// Tools whose repetition under the same call id changes nothing: their messages keep their ids.
 const REPEATABLE: [&str; 2] = ["send_message", "broadcast"];
 
 impl Running {
-    /// Reads the transcript into the memory, answers interrupted calls, repeats interrupted sends.
-    /// Tells whether a turn was under way.
-    pub(super) async fn resume(&mut self) -> Result<bool, String> {
+    /// Reads the transcript into the memory, answers interrupted calls, repeats interrupted sends. Of a
+    /// turn that was under way it gives the calls that still are to run.
+    pub(super) async fn resume(&mut self) -> Result<Option<VecDeque<Call>>, Ending> {
         let name = self.agent.me.name.clone();
         let (mut has_past, mut last_report) = (false, None);
+        let mut asked = BTreeSet::new();
         let read = transcript::each(self.agent.bus.dir(), &name, |Line { entry, .. }| {
             self.memory.borrow_mut().push(&entry);
             if matches!(entry, Entry::Session { .. }) {
@@ -23,22 +27,33 @@ impl Running {
             }
             has_past = true;
             last_report = None;
+            if let Entry::Request { question, .. } = &entry {
+                asked.insert(question.tool_use_id.clone());
+            }
             if let Entry::TurnEnd { outcome, report: Some(report), .. } = entry {
                 last_report = Some((outcome, report));
             }
         });
-        read.map_err(|why| why.to_string())?;
+        read.map_err(|why| Ending::Broken(why.to_string()))?;
         self.record(Entry::Session {
             incarnation: self.agent.me.incarnation.clone(),
             pid: i32::try_from(std::process::id()).unwrap_or_default(),
             model: self.agent.provider.label(),
-        })?;
+        })
+        .await?;
         if let Some((outcome, report)) = last_report {
             self.send_report(outcome, report).await;
         }
         let open = self.memory.borrow().open_calls().to_vec();
+        // Where somebody was being asked, the question and what stands behind it come again.
+        let asks_again = open.iter().any(|open| !open.started && asked.contains(&open.id));
+        let mut to_run = VecDeque::new();
         let interrupted = open.iter().find(|call| call.started).map(|call| call.name.clone());
         for open in open {
+            if asks_again && !open.started {
+                to_run.push_back(Call { id: open.id, name: open.name, input: open.input });
+                continue;
+            }
             let (content, is_error) = if REPEATABLE.contains(&open.name.as_str()) && open.started {
                 let (id, name, input) = (open.id.clone(), open.name.clone(), open.input.clone());
                 match self.agent.tools.call(&Call { id, name, input }).await {
@@ -50,13 +65,14 @@ impl Running {
             } else {
                 ("not run: the program ended before it began".into(), true)
             };
-            self.record(Entry::ToolResult { tool_use_id: open.id, content, is_error })?;
+            self.record(Entry::ToolResult { tool_use_id: open.id, content, is_error }).await?;
         }
+        hit("turn.resumed");
         let in_turn = self.memory.borrow().in_turn();
         if let Some(content) = self.what_happened(has_past, in_turn, interrupted) {
-            self.record(Entry::Note { content })?;
+            self.record(Entry::Note { content }).await?;
         }
-        Ok(in_turn)
+        Ok(in_turn.then_some(to_run))
     }
 
     /// What the model is told about this start; nothing when there is nothing to tell.
@@ -94,7 +110,7 @@ impl Running {
 
     /// A lead that gives an idle member a new prompt may also give it a new role: the system prompt of
     /// this life stays as it is, so the model is told.
-    pub(super) async fn notice_new_role(&mut self, mail: &[Message]) -> Result<(), String> {
+    pub(super) async fn notice_new_role(&mut self, mail: &[Message]) -> Result<(), Ending> {
         if self.agent.me.name.is_lead() || mail.iter().all(|message| message.from != "lead") {
             return Ok(());
         }
@@ -118,7 +134,7 @@ impl Running {
             content.push_str(&instructions);
         }
         self.agent.role = role;
-        self.record(Entry::Note { content })
+        self.record(Entry::Note { content }).await
     }
 }
 

@@ -16,7 +16,11 @@
 mod banter;
 mod stop;
 mod turn;
+mod waiting;
 
+pub(super) use turn::DISK_FULL;
+
+use super::compact::Compacted;
 use super::event::{Action, Ending, Event, Stop};
 use super::progress::Progress;
 use crate::llm::ModelError;
@@ -29,9 +33,10 @@ use crate::wire::transcript::Entry;
 use banter::{Banter, Reason};
 use std::collections::VecDeque;
 use turn::{
-    CONTEXT_FULL, CUT_OFF, Turn, WINDING_DOWN, WindDown, answer, call_of, is_message_to_lead,
-    shutdown_note, wants_shutdown,
+    CONTEXT_FULL, CUT_OFF, Room, Turn, WINDING_DOWN, WindDown, answer, call_of, is_message_to_lead,
+    show_mail, shutdown_note, wants_shutdown,
 };
+use waiting::Wait;
 
 #[derive(Debug)]
 enum Phase {
@@ -40,6 +45,8 @@ enum Phase {
     Claiming,
     Taking(Option<Turn>),
     Thinking(Turn),
+    /// A call is judged, or somebody is asked about it.
+    Waiting(Turn, Wait),
     Acting(Turn, Call),
     /// The lead is gone; only the running tool is waited for.
     Leaving(Turn, Call),
@@ -88,9 +95,10 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// A machine that first takes in its mail; `resumed` when the transcript ends within a turn.
-    pub(crate) fn start(me: Identity, resumed: bool) -> (Self, Vec<Action>) {
-        let turn = resumed.then(Turn::default);
+    /// A machine that first takes in its mail; `resumed` when the transcript ends within a turn:
+    /// its calls that are still to run.
+    pub(crate) fn start(me: Identity, resumed: Option<VecDeque<Call>>) -> (Self, Vec<Action>) {
+        let turn = resumed.map(|calls| Turn { calls, ..Turn::default() });
         let banter = Banter::new(me.name.clone(), me.max_exchanges);
         let machine = Self {
             me,
@@ -117,9 +125,21 @@ impl Machine {
             Event::Mail => self.on_mail(&mut todo),
             Event::Drained(mail) => self.on_drained(&mail, &mut todo),
             Event::DrainFailed(why) => self.on_drain_failed(&why, &mut todo),
+            Event::DiskFull => {
+                self.published_idle = false;
+                todo.push(Action::Publish(Status::Waiting, Some(DISK_FULL.into())));
+            }
+            Event::TeamGone(why) => self.on_team_gone(why, &mut todo),
             Event::Prompt(text) => self.on_prompt(text, &mut todo),
             Event::Replied(Ok(reply)) => self.on_reply(reply, &mut todo),
-            Event::Replied(Err(why)) => self.on_model_error(&why, &mut todo),
+            Event::Compacted(Ok(compacted)) => self.on_compacted(compacted, &mut todo),
+            Event::Replied(Err(why)) | Event::Compacted(Err(why)) => {
+                self.on_model_error(&why, &mut todo);
+            }
+            Event::Judged(judgement) => self.on_judged(judgement, &mut todo),
+            Event::Settled(decision) => self.on_settled(decision, &mut todo),
+            // The gate's business.
+            Event::Answered(_) | Event::SetMode(_) | Event::AddRules(_) => {}
             Event::ToolEnded(result) => self.on_tool_ended(result, &mut todo),
             Event::Interrupt => self.on_interrupt(&mut todo),
             Event::Stop(stop) => self.on_stop(stop, &mut todo),
@@ -141,6 +161,7 @@ impl Machine {
             other @ (Phase::Idle
             | Phase::Claiming
             | Phase::Thinking(_)
+            | Phase::Waiting(..)
             | Phase::Acting(..)
             | Phase::Leaving(..)
             | Phase::Over) => {
@@ -157,6 +178,7 @@ impl Machine {
             other @ (Phase::Idle
             | Phase::Claiming
             | Phase::Taking(_)
+            | Phase::Waiting(..)
             | Phase::Acting(..)
             | Phase::Leaving(..)
             | Phase::Over) => {
@@ -167,13 +189,20 @@ impl Machine {
     }
 
     fn on_mail(&mut self, todo: &mut Vec<Action>) {
-        match &self.phase {
+        match &mut self.phase {
             Phase::Idle => {
                 self.phase = Phase::Taking(None);
                 todo.push(Action::Drain);
             }
-            Phase::Taking(_) | Phase::Acting(..) => self.mail_again = true,
-            Phase::Claiming | Phase::Thinking(_) | Phase::Leaving(..) | Phase::Over => {}
+            // The answer to what was asked comes by mail.
+            Phase::Waiting(_, wait) if wait.may_drain() => {
+                wait.draining = true;
+                todo.push(Action::Drain);
+            }
+            Phase::Taking(_) | Phase::Thinking(_) | Phase::Waiting(..) | Phase::Acting(..) => {
+                self.mail_again = true;
+            }
+            Phase::Claiming | Phase::Leaving(..) | Phase::Over => {}
         }
     }
 
@@ -204,10 +233,11 @@ impl Machine {
     }
 
     fn on_drained(&mut self, mail: &[Message], todo: &mut Vec<Action>) {
-        let Some(TakenFor(turn)) = self.end_taking() else { return };
-        for message in mail {
-            todo.push(Action::Show(Progress::Mail(Box::new(message.clone()))));
+        if matches!(self.phase, Phase::Waiting(..)) {
+            return self.on_drained_waiting(mail, todo);
         }
+        let Some(TakenFor(turn)) = self.end_taking() else { return };
+        show_mail(mail, todo);
         let stop = mail.iter().find_map(|message| self.shutdown_asked(message, todo));
         let prompted = !self.prompts.is_empty();
         if prompted {
@@ -234,7 +264,8 @@ impl Machine {
                 turn.refuse_calls("not run: the user interrupted this turn", todo);
                 self.finish(turn, Outcome::Interrupted, todo);
             }
-            (Some(turn), None) if !turn.calls.is_empty() => {
+            (Some(mut turn), None) if !turn.calls.is_empty() => {
+                turn.unseen += mail.iter().filter(|message| message.body.wakes()).count();
                 todo.push(Action::MarkTaken);
                 self.act(turn, todo);
             }
@@ -318,12 +349,19 @@ impl Machine {
             return self.finish(turn, Outcome::Interrupted, todo);
         }
         turn.rounds += 1;
+        (turn.unseen, turn.wants_idle) = (0, false);
         todo.push(Action::CallModel);
         self.phase = Phase::Thinking(turn);
     }
 
     fn on_drain_failed(&mut self, why: &str, todo: &mut Vec<Action>) {
-        let Some(TakenFor(turn)) = self.end_taking() else { return };
+        let waiting = self.end_draining();
+        let Some(TakenFor(turn)) = self.end_taking() else {
+            if let Some(settled) = waiting {
+                self.on_settled(settled, todo);
+            }
+            return;
+        };
         let text = format!("mail could not be taken in, it stays in the inbox: {why}");
         todo.push(Action::Log(text.clone()));
         match turn {
@@ -335,8 +373,16 @@ impl Machine {
         }
     }
 
+    /// Whatever is written now reaches nobody.
+    fn on_team_gone(&mut self, why: String, todo: &mut Vec<Action>) {
+        self.phase = Phase::Over;
+        todo.push(Action::Cancel);
+        todo.push(Action::Exit(Ending::Broken(why)));
+    }
+
     fn on_reply(&mut self, reply: Reply, todo: &mut Vec<Action>) {
         let Some(mut turn) = self.end_thinking() else { return };
+        let room = std::mem::take(&mut turn.room);
         let text = reply.text();
         let Reply { blocks, stop_reason, usage, model } = reply;
         turn.calls = blocks.iter().filter_map(call_of).collect();
@@ -356,7 +402,10 @@ impl Machine {
         }
         match reason {
             StopReason::PauseTurn => self.take_in(turn, todo),
-            StopReason::ContextWindowExceeded => self.fail(turn, CONTEXT_FULL.into(), todo),
+            StopReason::ContextWindowExceeded if room == Room::Made => {
+                self.fail(turn, CONTEXT_FULL.into(), todo);
+            }
+            StopReason::ContextWindowExceeded => self.make_room(turn, todo),
             StopReason::MaxTokens => {
                 turn.text.push_str("\n[the answer was cut off at the token limit]");
                 self.finish(turn, Outcome::Done, todo);
@@ -375,6 +424,9 @@ impl Machine {
     fn on_model_error(&mut self, why: &ModelError, todo: &mut Vec<Action>) {
         let Some(turn) = self.end_thinking() else { return };
         let text = match why {
+            ModelError::ContextFull(_) if turn.room == Room::AsItWas => {
+                return self.make_room(turn, todo);
+            }
             ModelError::ContextFull(_) => CONTEXT_FULL.into(),
             ModelError::Credentials(_)
             | ModelError::SpendCap(_)
@@ -385,19 +437,41 @@ impl Machine {
         self.fail(turn, text, todo);
     }
 
+    fn make_room(&mut self, turn: Turn, todo: &mut Vec<Action>) {
+        todo.push(Action::MakeRoom);
+        self.phase = Phase::Thinking(Turn { room: Room::Made, ..turn });
+    }
+
+    /// The conversation is short again: the model is asked what it was to be asked.
+    fn on_compacted(&mut self, compacted: Compacted, todo: &mut Vec<Action>) {
+        let Some(turn) = self.end_thinking() else { return };
+        todo.push(Action::Count(compacted.usage));
+        todo.push(Action::Record(compacted.entry()));
+        todo.push(Action::Sync);
+        let note = "the conversation was long and is summarized now";
+        todo.push(Action::Show(Progress::Note(note.into())));
+        todo.push(Action::CallModel);
+        self.phase = Phase::Thinking(Turn { room: Room::Made, ..turn });
+    }
+
     /// Runs the next call, or goes on to the next model call when all are answered.
     fn act(&mut self, mut turn: Turn, todo: &mut Vec<Action>) {
         if self.mail_again && !turn.calls.is_empty() {
             return self.take_in(turn, todo);
         }
         let Some(call) = turn.calls.pop_front() else {
-            if turn.wants_idle {
+            if turn.wants_idle && turn.unseen == 0 {
                 self.finish(turn, Outcome::Done, todo);
             } else {
                 self.take_in(turn, todo);
             }
             return;
         };
+        todo.push(Action::Judge(call.clone()));
+        self.phase = Phase::Waiting(turn, Wait::of(call));
+    }
+
+    fn run_tool(&mut self, turn: Turn, call: Call, todo: &mut Vec<Action>) {
         self.banter.call(&call.name);
         let (tool_use_id, name) = (call.id.clone(), call.name.clone());
         todo.push(Action::Record(Entry::ToolStart { tool_use_id, name: name.clone() }));
@@ -417,6 +491,7 @@ impl Machine {
             | Phase::Claiming
             | Phase::Taking(_)
             | Phase::Thinking(_)
+            | Phase::Waiting(..)
             | Phase::Over) => {
                 self.phase = other;
                 return;

@@ -139,6 +139,19 @@ impl BusError {
         }
     }
 
+    /// There is no room: trying again later may help.
+    pub fn is_full(&self) -> bool {
+        match self {
+            Self::Store(why) | Self::Send(SendError::Store(why)) => why.is_full(),
+            Self::Name(_)
+            | Self::Everybody(_)
+            | Self::Oneself(_)
+            | Self::Unreachable { .. }
+            | Self::TooLong { .. }
+            | Self::Send(_) => false,
+        }
+    }
+
     /// The team folder is gone: nothing can be sent any more.
     pub fn is_without_team(&self) -> bool {
         match self {

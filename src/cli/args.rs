@@ -60,6 +60,14 @@ pub(crate) enum Command {
     Stop(StopArgs),
     /// The task list that the team shares
     Task(TaskArgs),
+    /// Show what waits for a decision
+    Requests(Show),
+    /// Approve a request (`team requests` lists them)
+    Approve(ApproveArgs),
+    /// Deny a request
+    Deny(DenyArgs),
+    /// Let the settings of this folder loosen permissions and run code
+    Trust(Show),
     /// Show what happened, merged by time
     Log(LogArgs),
     /// Show an agent's conversation
@@ -114,10 +122,10 @@ pub(crate) struct LeadArgs {
 /// The model and its leave to act.
 #[derive(Debug, Args)]
 pub(crate) struct ModelArgs {
-    /// PROVIDER/NAME: anthropic/NAME, rehearsal, or script:FILE
+    /// PROVIDER/NAME: anthropic/NAME, openai/NAME, local, rehearsal, or script:FILE
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
-    /// Permission mode; this version knows bypass only
+    /// Permission mode: plan, default, `accept_edits` or bypass
     #[arg(long, value_name = "MODE")]
     pub(crate) mode: Option<String>,
 }
@@ -280,6 +288,35 @@ pub(crate) struct ClaimTask {
     /// Who takes it
     #[arg(long = "as", value_name = "NAME")]
     pub(crate) who: Option<String>,
+}
+
+/// `team approve`.
+#[derive(Debug, Args)]
+pub(crate) struct ApproveArgs {
+    /// The request's id
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+    /// Told to whoever asks
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+    /// From now on, without asking
+    #[arg(long)]
+    pub(crate) always: bool,
+    #[command(flatten)]
+    pub(crate) show: Show,
+}
+
+/// `team deny`.
+#[derive(Debug, Args)]
+pub(crate) struct DenyArgs {
+    /// The request's id
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+    /// Told to whoever asks
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+    #[command(flatten)]
+    pub(crate) show: Show,
 }
 
 /// `team log`.

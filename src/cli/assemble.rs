@@ -1,10 +1,11 @@
 //! Putting an agent together, the same way for the lead and for teammates.
 
 use super::context::{durability, store_failure};
+use crate::agent::gate::{Asks, Gate};
 use crate::agent::heart::Heart;
 use crate::agent::presence::Presence;
 use crate::agent::progress::Progress;
-use crate::agent::prompt::{Briefing, system_prompt};
+use crate::agent::prompt::{Briefing, Profile, system_prompt};
 use crate::agent::step::{Identity, Initiative};
 use crate::agent::{Agent, Finished};
 use crate::bus::Bus;
@@ -12,8 +13,10 @@ use crate::error::{Exit, Failure};
 use crate::llm::Provider;
 use crate::llm::{Redactor, Secret};
 use crate::os::{Clock, SystemClock, command};
+use crate::protocol::permission::Policy;
+use crate::settings::PromptProfile;
 use crate::settings::environment::Environment;
-use crate::settings::model::Credentials;
+use crate::settings::model::{Credentials, ModelChoice};
 use crate::store::life::LifeLock;
 use crate::store::{
     Drained, LifeRecord, MailPolicy, Mailbox, Settled, StoreError, TeamDir, Transcript, inbox,
@@ -22,9 +25,10 @@ use crate::supervise::hello::Rules;
 use crate::tasks::Tasks;
 use crate::tools::Registry;
 use crate::tools::tasks::add_task_tools;
-use crate::tools::team::{Desk, TeamOps, add_team_tools};
+use crate::tools::team::{Desk, Ops, add_team_tools};
 use crate::tools::work::{CommandEnvironment, add_work_tools};
 use crate::wire::AgentName;
+use crate::wire::permission::Permissions;
 use crate::wire::roster::UsageCount;
 use std::fs::File;
 use std::io::{self, Write};
@@ -38,6 +42,9 @@ pub(super) const LETTING_GO: Duration = Duration::from_secs(2);
 
 /// How long cancelled commands are waited for at the end.
 const ENDING_COMMANDS: Duration = Duration::from_secs(3);
+
+/// Tokens that fit the models behind the Messages API; those of others show it when they refuse.
+const ANTHROPIC_CONTEXT: u64 = 200_000;
 
 /// What makes one agent different from another.
 pub(super) struct Parts {
@@ -53,7 +60,10 @@ pub(super) struct Parts {
     pub(super) mailbox: Mailbox,
     pub(super) provider: Rc<dyn Provider>,
     pub(super) rules: Rules,
-    pub(super) ops: Option<Rc<dyn TeamOps>>,
+    pub(super) permissions: Permissions,
+    pub(super) asks: Asks,
+    pub(super) model: ModelChoice,
+    pub(super) ops: Option<Ops>,
     pub(super) usage: UsageCount,
     pub(super) secrets: Redactor,
     pub(super) show: Rc<dyn Fn(&Progress)>,
@@ -77,7 +87,19 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
     add_team_tools(&mut tools, &desk, parts.ops.as_ref());
     add_task_tools(&mut tools, &desk, &parts.tasks);
     let takes_tasks = parts.rules.auto_claim && !parts.name.is_lead();
+    let profile = profile(parts.rules.prompt_profile, &parts.model);
+    if let Some(names) = profile.tools(&parts.name) {
+        tools.keep(names);
+    }
+    let context_tokens = parts.rules.context_tokens.or(match &parts.model {
+        ModelChoice::Anthropic(_) => Some(ANTHROPIC_CONTEXT),
+        ModelChoice::OpenAi(_)
+        | ModelChoice::Local(_)
+        | ModelChoice::Rehearsal
+        | ModelChoice::Script(_) => None,
+    });
     let briefing = Briefing {
+        profile,
         name: parts.name.clone(),
         instructions: team.role_instructions(&parts.role),
         role: parts.role.clone(),
@@ -90,6 +112,11 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         max_exchanges: parts.rules.max_exchanges,
         initiative: if takes_tasks { Initiative::TakesTasks } else { Initiative::Asked },
     };
+    let policy = Policy::new(parts.permissions.mode, &parts.permissions.rules).map_err(|why| {
+        let what = "a permission rule is not understood";
+        Failure::new(Exit::Usage, what, why.to_string(), "correct it under [permissions]")
+    })?;
+    let gate = Gate::new(policy, parts.asks, Duration::from_secs(parts.permissions.timeout));
     let heart = Heart::new(
         &team,
         &parts.name,
@@ -103,8 +130,10 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         me,
         mailbox: Arc::new(Mutex::new(parts.mailbox)),
         provider: parts.provider,
+        context_tokens,
         system: system_prompt(&briefing),
         tools: Rc::new(tools),
+        gate,
         desk,
         bus: parts.bus,
         tasks: parts.tasks,
@@ -116,6 +145,15 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         secrets: Rc::new(parts.secrets),
         show: parts.show,
     })
+}
+
+fn profile(asked: PromptProfile, model: &ModelChoice) -> Profile {
+    match (asked, model) {
+        (PromptProfile::Compact, _) | (PromptProfile::Auto, ModelChoice::Local(_)) => {
+            Profile::Compact
+        }
+        (PromptProfile::Full | PromptProfile::Auto, _) => Profile::Full,
+    }
 }
 
 /// The mailbox of the holder of `life`, with its inbox.
@@ -142,6 +180,13 @@ pub(super) fn ensure_inbox(team: &TeamDir, name: &AgentName) -> Result<(), Failu
         let hint = "check the team folder's permissions and free space";
         Failure::new(Exit::Failure, what, why.to_string(), hint)
     })
+}
+
+/// Keeps room on the disk for the end of the team.
+pub(super) fn keep_reserve(team: &TeamDir) {
+    if let Err(why) = team.keep_reserve() {
+        tracing::warn!(%why, "no room is kept for the end; the disk is nearly full");
+    }
 }
 
 /// Takes a name for this process.

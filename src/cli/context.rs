@@ -1,10 +1,12 @@
 //! What every command begins with: where the team is, what the settings say, how output looks.
 
-use super::args::{ColorWhen, Common};
+use super::args::{ColorWhen, Common, ModelArgs};
 use crate::bus::{Bus, Limits};
 use crate::error::{Exit, Failure};
 use crate::os::{SystemClock, window};
+use crate::protocol::permission::Policy;
 use crate::settings::environment::Environment;
+use crate::settings::permissions::mode;
 use crate::settings::{Flags, Fsync, Settings};
 use crate::store::lock::LOCK_LIMIT;
 use crate::store::{StoreError, TeamDir, life, locate, selftest};
@@ -12,6 +14,7 @@ use crate::supervise::hello::Rules;
 use crate::ui::style::{ColorChoice, Palette};
 use crate::ui::view::View;
 use crate::wire::AgentName;
+use crate::wire::permission::Permissions;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -138,7 +141,29 @@ pub(super) fn rules(settings: &Settings) -> Rules {
         max_sends: settings.max_sends.value,
         beat_every: beat_every(settings.hung_after.value),
         auto_claim: settings.auto_claim.value,
+        context_tokens: settings.context_tokens.value,
+        prompt_profile: settings.prompt_profile.value,
     }
+}
+
+/// How freely agents may act, with rules that are rules.
+pub(super) fn permissions(settings: &Settings) -> Result<Permissions, Failure> {
+    let permissions = settings.permissions.permissions();
+    match Policy::new(permissions.mode, &permissions.rules) {
+        Ok(_) => Ok(permissions),
+        Err(why) => {
+            let hint =
+                "correct it under [permissions]; `team config` shows where the rules come from";
+            let what = "a permission rule is not understood";
+            Err(Failure::new(Exit::Usage, what, why.to_string(), hint))
+        }
+    }
+}
+
+/// The flags that models and their leave to act have in common.
+pub(super) fn flags(args: &ModelArgs) -> Result<Flags, Failure> {
+    let mode = args.mode.as_deref().map(|word| mode("--mode", word)).transpose()?;
+    Ok(Flags { model: args.model.clone(), mode })
 }
 
 /// Often enough that a few missed signs of life are no reason to worry.

@@ -3,22 +3,27 @@
 
 mod args;
 mod assemble;
+mod backoff;
 mod config;
 mod context;
+mod failpoints;
 mod heed;
 mod inbox;
 mod init;
 mod lead;
+mod local;
 mod log;
 mod ls;
 mod out;
 mod provider;
+mod requests;
 mod send;
 mod stop;
 mod task;
 mod teammate;
 mod top;
 mod transcript;
+mod trust;
 
 use crate::error::{Exit, Failure};
 use crate::settings::environment::Environment;
@@ -72,6 +77,7 @@ pub fn main(program: Program) -> ExitCode {
 }
 
 fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failure> {
+    failpoints::arm(&arguments.command, &environment)?;
     let context = Context::new(&arguments.common, environment)?;
     match arguments.command {
         Command::Lead(args) => lead::run(&context, &args),
@@ -81,6 +87,10 @@ fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failure> 
         Command::Broadcast(args) => send::broadcast(&context, args),
         Command::Inbox(args) => inbox::run(&context, &args),
         Command::Stop(args) => stop::run(&context, &args),
+        Command::Requests(show) => requests::list(&context, &show),
+        Command::Approve(args) => requests::approve(&context, args),
+        Command::Deny(args) => requests::deny(&context, args),
+        Command::Trust(show) => trust::run(&context, &show),
         Command::Task(args) => task::run(&context, args),
         Command::Log(args) => log::run(&context, &args),
         Command::Transcript(args) => transcript::run(&context, &args),

@@ -1,15 +1,20 @@
 //! From a chosen model to the thing that answers.
 
+use super::backoff::TeamBackoff;
 use crate::error::{Exit, Failure};
 use crate::llm::anthropic::parse_headers;
 use crate::llm::rehearsal::Rehearsal;
-use crate::llm::{self, Anthropic, AnthropicConfig, ConfigError, Provider, Scripted, Secret};
-use crate::settings::model::{Credentials, ModelChoice};
+use crate::llm::{
+    self, Anthropic, AnthropicConfig, ConfigError, OpenAi, OpenAiConfig, Provider, Scripted, Secret,
+};
+use crate::settings::model::{AnthropicAccess, Credentials, ModelChoice, OpenAiAccess};
+use crate::store::TeamDir;
 use crate::wire::AgentName;
 use std::rc::Rc;
 
-/// Where the Messages API is when nothing else is said.
+/// Where the APIs are when nothing else is said.
 const ANTHROPIC: &str = "https://api.anthropic.com";
+const OPENAI: &str = "https://api.openai.com/v1";
 
 /// Which life of an agent a provider is for.
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +34,7 @@ pub(super) fn provider_for(
     credentials: &Credentials,
     agent: &AgentName,
     life: Life<'_>,
+    team: &TeamDir,
 ) -> Result<Rc<dyn Provider>, Failure> {
     match model {
         ModelChoice::Rehearsal => Ok(Rc::new(Rehearsal::new(life.incarnation))),
@@ -47,47 +53,105 @@ pub(super) fn provider_for(
             Ok(Rc::new(scripted))
         }
         ModelChoice::Anthropic(name) => {
-            let client = anthropic(name, credentials, agent).map_err(|why| {
-                Failure::new(
-                    Exit::NoModel,
-                    format!("anthropic/{name} cannot be used"),
-                    why.to_string(),
-                    "check ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN) and ANTHROPIC_BASE_URL in \
-                     the lead's environment",
+            let client = anthropic(name, &credentials.anthropic, agent, team).map_err(|why| {
+                unusable(
+                    model,
+                    &why,
+                    "ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN), ANTHROPIC_BASE_URL",
                 )
             })?;
-            for warning in client.warnings() {
-                tracing::warn!(warning, "the endpoint");
-            }
+            warn(client.warnings());
+            Ok(Rc::new(client))
+        }
+        ModelChoice::Local(name) => {
+            let client = local(name.as_deref(), credentials.local.as_deref(), agent, team)
+                .map_err(|why| unusable(model, &why, "the local server"))?;
+            Ok(Rc::new(client))
+        }
+        ModelChoice::OpenAi(name) => {
+            let client = openai(name, &credentials.openai, agent, team)
+                .map_err(|why| unusable(model, &why, "OPENAI_API_KEY, OPENAI_BASE_URL"))?;
+            warn(client.warnings());
             Ok(Rc::new(client))
         }
     }
 }
 
+fn unusable(model: &ModelChoice, why: &ConfigError, variables: &str) -> Failure {
+    Failure::new(
+        Exit::NoModel,
+        format!("{model} cannot be used"),
+        why.to_string(),
+        format!("check {variables}, as the lead's environment and settings have them"),
+    )
+}
+
+fn warn(warnings: &[String]) {
+    for warning in warnings {
+        tracing::warn!(warning, "the endpoint");
+    }
+}
+
 fn anthropic(
     model: &str,
-    credentials: &Credentials,
+    access: &AnthropicAccess,
     agent: &AgentName,
+    team: &TeamDir,
 ) -> Result<Anthropic, ConfigError> {
-    let secret = |name: &str, value: &str| {
-        Secret::new(value)
-            .map_err(|why| ConfigError::BadHeader { name: name.into(), why: why.to_string() })
-    };
-    let who = match (&credentials.api_key, &credentials.auth_token) {
+    let who = match (&access.api_key, &access.auth_token) {
         (Some(key), _) => llm::Credentials::ApiKey(secret("ANTHROPIC_API_KEY", key)?),
         (None, Some(token)) => llm::Credentials::AuthToken(secret("ANTHROPIC_AUTH_TOKEN", token)?),
         (None, None) => llm::Credentials::Nobody,
     };
-    let base_url = credentials.base_url.as_deref().unwrap_or(ANTHROPIC);
+    let base_url = access.base_url.as_deref().unwrap_or(ANTHROPIC);
     let mut config = AnthropicConfig::new(base_url, who, model);
-    if let Some(headers) = &credentials.custom_headers {
+    if let Some(headers) = &access.custom_headers {
         config.extra_headers = parse_headers(headers)?;
     }
-    if let Some(version) = &credentials.api_version {
+    if let Some(version) = &access.api_version {
         config.version.clone_from(version);
     }
-    // Members that wait for the same endpoint should not come back at the same moment.
+    config.jitter_seed = seed(agent);
+    Ok(Anthropic::new(config)?.with_backoff(Box::new(TeamBackoff::of(team, base_url))))
+}
+
+/// Local servers speak the Messages API and want no key.
+fn local(
+    model: Option<&str>,
+    base_url: Option<&str>,
+    agent: &AgentName,
+    team: &TeamDir,
+) -> Result<Anthropic, ConfigError> {
+    let (base_url, model) = (base_url.unwrap_or_default(), model.unwrap_or_default());
+    let mut config = AnthropicConfig::new(base_url, llm::Credentials::Nobody, model);
+    config.provider = "local".into();
+    config.jitter_seed = seed(agent);
+    Ok(Anthropic::new(config)?.with_backoff(Box::new(TeamBackoff::of(team, base_url))))
+}
+
+fn openai(
+    model: &str,
+    access: &OpenAiAccess,
+    agent: &AgentName,
+    team: &TeamDir,
+) -> Result<OpenAi, ConfigError> {
+    let key = access.api_key.as_deref().map(|key| secret("OPENAI_API_KEY", key)).transpose()?;
+    let base_url = access.base_url.as_deref().unwrap_or(OPENAI);
+    let mut config = OpenAiConfig::new(base_url, key, model);
+    if let Some(headers) = &access.custom_headers {
+        config.extra_headers = parse_headers(headers)?;
+    }
+    config.jitter_seed = seed(agent);
+    Ok(OpenAi::new(config)?.with_backoff(Box::new(TeamBackoff::of(team, base_url))))
+}
+
+fn secret(name: &str, value: &str) -> Result<Secret, ConfigError> {
+    Secret::new(value)
+        .map_err(|why| ConfigError::BadHeader { name: name.into(), why: why.to_string() })
+}
+
+/// Members that wait for the same endpoint should not come back at the same moment.
+fn seed(agent: &AgentName) -> u64 {
     let bytes = agent.as_str().bytes().map(u64::from);
-    config.jitter_seed = bytes.fold(u64::from(std::process::id()), |seed, byte| seed * 31 + byte);
-    Anthropic::new(config)
+    bytes.fold(u64::from(std::process::id()), |seed, byte| seed.wrapping_mul(31).wrapping_add(byte))
 }

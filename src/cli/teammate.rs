@@ -2,35 +2,41 @@
 
 use super::args::TeammateArgs;
 use super::assemble::{
-    LETTING_GO, Parts, assemble, block_on, broken, fresh_word, last_mail, let_go, open_mailbox,
-    redactor, start_log, take_name,
+    LETTING_GO, Parts, assemble, block_on, broken, fresh_word, keep_reserve, last_mail, let_go,
+    open_mailbox, redactor, start_log, take_name,
 };
-use super::context::{Context, member_name, open_bus, rules, store_failure};
+use super::context::{Context, flags, member_name, open_bus, permissions, rules, store_failure};
 use super::heed::Heed;
-use super::lead::{MODE, REHEARSAL_BANNER, adopt_orphans, choose_model, keep_secrets};
+use super::lead::{REHEARSAL_BANNER, adopt_orphans, choose_model, keep_secrets};
+use super::local;
 use super::out;
 use super::provider::{Life, provider_for};
 use crate::agent::event::{Ending, Event, Stop};
+use crate::agent::gate::Asks;
 use crate::agent::progress::Progress;
 use crate::agent::{self, Events};
 use crate::error::{Exit, Failure};
+use crate::os::failpoint::hit;
 use crate::os::ready::Ready;
 use crate::os::signals::SignalEvent;
 use crate::os::{Clock, SystemClock, memory, program, uptime, window};
-use crate::settings::model::{Credentials, ModelChoice};
-use crate::settings::{Flags, model};
+use crate::settings::Flags;
+use crate::settings::model::{self, Credentials, ModelChoice};
 use crate::store::{Fsync, LifeLock, LifeRecord, TeamDir, roster, transcript};
 use crate::supervise::hello::{self, Answer, Hello, Rules};
 use crate::tasks::Tasks;
 use crate::ui::live::Live;
+use crate::ui::question::{self, Said};
 use crate::wire::AgentName;
+use crate::wire::message::Scope;
+use crate::wire::permission::{About, Decision, Mode, Outcome, Permissions, Question};
 use crate::wire::roster::{ExitCause, StartedBy, Status, UsageCount};
 use std::cell::{Cell, RefCell};
 use std::fs::File;
-use std::io::{IsTerminal, Read};
+use std::io::{BufRead, IsTerminal, Read};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -43,6 +49,7 @@ struct Start {
     model: ModelChoice,
     credentials: Credentials,
     rules: Rules,
+    permissions: Permissions,
     /// The lead's socket; `None` when started by hand.
     lead: Option<File>,
     prompt: Option<String>,
@@ -58,6 +65,7 @@ pub(super) fn run(context: &Context, args: TeammateArgs) -> Result<Exit, Failure
     })?;
     let answer_to = lead.as_ref().map(OwnedFd::try_clone);
     let outcome = prepare(context, args, lead.map(File::from)).and_then(|start| {
+        hit("child.greeted");
         let team = if start.lead.is_some() { context.team()? } else { context.make_team()? };
         block_on(live(context, &team, start))?
     });
@@ -77,8 +85,10 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
             hello::hear(&socket).map_err(|why| no_hello(&why.to_string()))?;
         let hello = heard.ok_or_else(|| no_hello("the socket was closed"))?;
         let model = ModelChoice::parse(&hello.model)?;
-        let Hello { incarnation, role, credentials, rules, occasion, .. } = hello;
+        let Hello { incarnation, role, credentials, rules, permissions, occasion, .. } = hello;
         let occasion = occasion.words();
+        let settings = context.settings(&Flags::default())?;
+        let (model, credentials) = local::find(model, credentials, &settings)?;
         let lead = Some(socket);
         return Ok(Start {
             name,
@@ -88,18 +98,34 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
             model,
             credentials,
             rules,
+            permissions,
             lead,
             prompt,
             once,
         });
     }
-    let settings = context.settings(&Flags { model: args.model.model.clone() })?;
+    let settings = context.settings(&flags(&args.model)?)?;
+    let permissions = permissions(&settings)?;
+    settings.ignored.iter().for_each(|ignored| out::complain(ignored));
     let by_person = std::io::stdin().is_terminal();
-    let model = choose_model(context, &settings, args.model.mode.as_deref(), !by_person)?;
-    let credentials = model::Credentials::from_environment(&context.environment);
+    let named = model::resolve(&settings, &context.environment)?.map(|setting| setting.value);
+    let model = choose_model(named, !by_person)?;
+    let credentials = Credentials::from_environment(&context.environment).only_for(&model);
+    let (model, credentials) = local::find(model, credentials, &settings)?;
     let (rules, incarnation, role) = (rules(&settings), fresh_word(), args.role);
-    let (occasion, lead) = (None, None);
-    Ok(Start { name, role, incarnation, occasion, model, credentials, rules, lead, prompt, once })
+    Ok(Start {
+        name,
+        role,
+        incarnation,
+        occasion: None,
+        model,
+        credentials,
+        rules,
+        permissions,
+        lead: None,
+        prompt,
+        once,
+    })
 }
 
 fn no_hello(why: &str) -> Failure {
@@ -113,6 +139,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let marker = fresh_word();
     let by = if start.lead.is_some() { "lead" } else { "hand" };
     let life = take_name(team, &start.name, &start.incarnation, &marker, by)?;
+    hit("child.named");
     let life = Rc::new(RefCell::new(life));
     let signals = Heed::begin()?;
     let secrets = redactor(&start.credentials);
@@ -127,11 +154,16 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         incarnation: &start.incarnation,
         conversation: first.as_deref().unwrap_or(&start.incarnation),
     };
-    let provider = provider_for(&start.model, &start.credentials, &start.name, own)?;
+    let provider = provider_for(&start.model, &start.credentials, &start.name, own, team)?;
+    keep_reserve(team);
     let usage = enter(context, team, &start, started_by, clock.now())?;
+    hit("child.entered");
     let bus = Arc::new(open_bus(team.clone(), start.rules));
     let mailbox = open_mailbox(team, &start.name, &life.borrow(), start.rules)?;
+    hit("child.opened");
     let (events, inbound) = mpsc::unbounded_channel();
+    let has_person = start.lead.is_none() && std::io::stdin().is_terminal();
+    let asked: Arc<Mutex<Option<Question>>> = Arc::default();
     let parts = Parts {
         tasks: Arc::new(Tasks::new(Arc::clone(&bus), Arc::new(SystemClock))),
         name: start.name.clone(),
@@ -143,10 +175,14 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         mailbox,
         provider,
         rules: start.rules,
+        permissions: start.permissions.clone(),
+        // One started by hand at a terminal has its own person.
+        asks: if has_person { Asks::Person } else { Asks::Lead },
+        model: start.model.clone(),
         ops: None,
         usage,
         secrets,
-        show: shower(context, &start, events.clone()),
+        show: shower(context, &start, Arc::clone(&asked), events.clone()),
     };
     let agent = assemble(parts, &context.environment)?;
     let mailbox = Arc::clone(&agent.mailbox);
@@ -155,11 +191,26 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     if let Some(prompt) = start.prompt {
         let _received = events.send(Event::Prompt(prompt));
     }
+    if has_person {
+        std::thread::Builder::new()
+            .name("answers".into())
+            .spawn({
+                let (asked, events) = (Arc::clone(&asked), events.clone());
+                move || take_answers(&asked, &events)
+            })
+            .map_err(|why| {
+                let hint = "close other programs, and start it again";
+                let what = "the terminal cannot be listened to";
+                Failure::new(Exit::Failure, what, why.to_string(), hint)
+            })?;
+    }
     let lead = start.lead;
     let (watched, held) = (events.clone(), Rc::clone(&life));
     let ready = move || {
+        hit("child.able");
         if let Some(socket) = lead {
             let _lead_gone = hello::say(&socket, &Answer::Ready);
+            hit("child.ready");
             memory::forget_the_start();
             tokio::task::spawn_local(watch_lead(socket, watched, held));
         }
@@ -167,10 +218,12 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     tracing::info!(name = %start.name, model = %start.model, "teammate started");
     let finished = agent::run(agent, events, inbound, ready).await;
     let late = last_mail(&mailbox);
+    hit("leave.drained");
     tracing::info!(messages = late.mail.len(), "last mail taken in");
     // Whoever sent a signal waits for a second at most.
     let patience = told.get().map_or(LETTING_GO, |_| Duration::ZERO);
     let_go(mailbox, patience).await;
+    hit("leave.let_go");
     let (exit, cause) = match (&finished.ending, told.get()) {
         (Ending::Broken(_), _) => (Exit::Failure, ExitCause::Error),
         (Ending::Stopped(Stop::LeadLost), _) => (Exit::Ok, ExitCause::LeadLost),
@@ -184,6 +237,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     if let Err(why) = presence.publish_end(status, exit as i32, cause).await {
         tracing::error!(%why, "the roster could not be told of the end");
     }
+    hit("leave.last_word");
     tracing::info!(?exit, ?cause, "teammate ends");
     drop(life);
     match why {
@@ -218,7 +272,8 @@ fn enter(
         if started_by == StartedBy::Hand {
             let member = roster.enter(name, now);
             member.role.clone_from(&start.role);
-            (member.model, member.mode) = (start.model.to_string(), MODE.into());
+            (member.model, member.mode) =
+                (start.model.to_string(), start.permissions.mode.word().into());
             (member.started_by, member.cwd) = (started_by, cwd);
             member.incarnation.clone_from(&start.incarnation);
         }
@@ -240,7 +295,12 @@ fn enter(
 }
 
 /// Shows a teammate's own work on its terminal, and ends it after one turn with `--once`.
-fn shower(context: &Context, start: &Start, events: Events) -> Rc<dyn Fn(&Progress)> {
+fn shower(
+    context: &Context,
+    start: &Start,
+    asked: Arc<Mutex<Option<Question>>>,
+    events: Events,
+) -> Rc<dyn Fn(&Progress)> {
     let (by_hand, once) = (start.lead.is_none(), start.once);
     let had_turn = Cell::new(false);
     let live = RefCell::new(Live::new(context.palette()));
@@ -252,12 +312,50 @@ fn shower(context: &Context, start: &Start, events: Events) -> Rc<dyn Fn(&Progre
                 let _seen = out::say(&rows);
             }
         }
+        if let Progress::Asked(question) = progress {
+            *asked.lock().unwrap_or_else(PoisonError::into_inner) = Some((**question).clone());
+        }
         if matches!(progress, Progress::TurnEnded { .. }) {
             had_turn.set(true);
         }
         if *progress == Progress::Idle && once && had_turn.get() {
             let _ended = events.send(Event::Stop(Stop::AtOnce));
         }
+    })
+}
+
+/// Lines typed at a teammate's own terminal answer what it asks there; the gate ignores the others.
+fn take_answers(asked: &Mutex<Option<Question>>, events: &Events) {
+    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+        let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(decision) = asked.as_ref().and_then(|question| decision(question, &line)) else {
+            out::complain("(answer with y, n WHY or always when something is asked)");
+            continue;
+        };
+        *asked = None;
+        if events.send(Event::Answered(decision)).is_err() {
+            return;
+        }
+    }
+}
+
+/// What a typed line decides.
+fn decision(question: &Question, line: &str) -> Option<Decision> {
+    let (outcome, scope, reason) = match question::understand(line)? {
+        Said::Yes => (Outcome::Approved, Scope::Once, None),
+        Said::Always => (Outcome::Approved, Scope::Always, None),
+        Said::No(why) => (Outcome::Rejected, Scope::Once, why),
+        Said::Instead(_) | Said::InsteadOfWhat => return None,
+    };
+    let plan = question.about == About::Plan && outcome == Outcome::Approved;
+    Some(Decision {
+        request_id: question.request_id.clone(),
+        outcome,
+        by: "user".into(),
+        scope,
+        reason,
+        updated_input: None,
+        mode: plan.then_some(Mode::AcceptEdits),
     })
 }
 

@@ -3,15 +3,22 @@
 //! *Invariant:* nothing here knows of teams, inboxes or what a tool does.
 
 pub mod anthropic;
+mod calls;
+mod client;
 mod http;
 mod invariants;
+pub mod local;
+pub mod openai;
+mod report;
 pub mod retry;
 pub mod scripted;
 pub mod secret;
 mod sse;
 
 pub use anthropic::{Anthropic, AnthropicConfig, Credentials};
+pub use calls::INVALID_JSON;
 pub use http::{ConfigError, Limits, PlainHttp};
+pub use openai::{OpenAi, OpenAiConfig};
 pub use scripted::Scripted;
 pub use secret::{Redactor, Secret, Veil};
 pub mod rehearsal;

@@ -118,7 +118,7 @@ fn lasting(seconds: f64) -> Duration {
 }
 
 /// A wait that several callers of one endpoint share, so that a team does not storm it together.
-pub trait Backoff {
+pub trait Backoff: std::fmt::Debug {
     /// How long nobody should call yet.
     fn pending(&self) -> Duration;
 

@@ -123,6 +123,12 @@ fn open_with(
     Ok((file, known))
 }
 
+/// Gives a file that much room on the disk.
+pub(crate) fn allocate(file: &File, bytes: u64) -> io::Result<()> {
+    let length = i64::try_from(bytes).map_err(io::Error::other)?;
+    Ok(nix::fcntl::posix_fallocate(file, 0, length)?)
+}
+
 /// Refuses what is no regular file of this user.
 pub(crate) fn check(path: &Path, known: &Metadata) -> Result<(), FileError> {
     if let Some(kind) = odd_kind(known) {

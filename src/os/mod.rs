@@ -13,6 +13,7 @@ pub(crate) mod command;
 pub(crate) mod crowd;
 pub(crate) mod descendants;
 pub(crate) mod end;
+pub mod failpoint;
 pub(crate) mod file;
 pub(crate) mod guard;
 pub(crate) mod identity;

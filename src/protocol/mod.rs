@@ -6,6 +6,8 @@
 pub(crate) mod ctrl_c;
 pub(crate) mod ladder;
 pub(crate) mod pace;
+pub(crate) mod permission;
+pub(crate) mod request;
 pub(crate) mod restart;
 pub(crate) mod tasks;
 pub(crate) mod vigil;

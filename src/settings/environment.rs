@@ -55,6 +55,12 @@ impl Environment {
         self.get("XDG_CONFIG_HOME").map(PathBuf::from).or_else(home)
     }
 
+    /// Where the user's programs keep what they know.
+    pub(crate) fn state_home(&self) -> Option<PathBuf> {
+        let home = || self.get("HOME").map(|home| PathBuf::from(home).join(".local/state"));
+        self.get("XDG_STATE_HOME").map(PathBuf::from).or_else(home)
+    }
+
     /// What teammates and commands get: the allow list and the locale.
     pub(crate) fn passed_on(&self) -> Vec<(String, String)> {
         let allowed = |name: &str| PASSED_ON.contains(&name) || name.starts_with("LC_");

@@ -6,13 +6,18 @@
 
 pub(crate) mod environment;
 pub(crate) mod model;
+pub(crate) mod permissions;
+pub(crate) mod trust;
 
 use crate::error::{Exit, Failure};
+use crate::wire::permission::{Mode, PlanApproval};
 use crate::wire::restart::Restart;
 use environment::Environment;
+use permissions::{PermissionLayer, PermissionSettings};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
+use trust::TrustList;
 
 /// A value and where it came from.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,6 +71,31 @@ impl fmt::Display for Fsync {
     }
 }
 
+/// Where llama-server, Ollama and LM Studio listen.
+const LOCAL_PORTS: [u16; 3] = [8080, 11434, 1234];
+
+/// How much a model is told beforehand: all of it, or what a small local one can keep in mind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum PromptProfile {
+    /// Compact for a local server, else full.
+    Auto,
+    /// Everything.
+    Full,
+    /// A short prompt and five tools.
+    Compact,
+}
+
+impl fmt::Display for PromptProfile {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Auto => "auto",
+            Self::Full => "full",
+            Self::Compact => "compact",
+        })
+    }
+}
+
 /// All settings in force.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
@@ -91,6 +121,16 @@ pub(crate) struct Settings {
     pub(crate) auto_claim: Setting<bool>,
     /// `provider/name` of the model, if anything names one.
     pub(crate) model: Setting<Option<String>>,
+    /// Tokens that fit the model, where somebody has said so.
+    pub(crate) context_tokens: Setting<Option<u64>>,
+    /// How much the model is told beforehand.
+    pub(crate) prompt_profile: Setting<PromptProfile>,
+    /// Loopback ports on which a local model server is looked for.
+    pub(crate) local_ports: Setting<Vec<u16>>,
+    /// `[permissions]`.
+    pub(crate) permissions: PermissionSettings,
+    /// What a folder that is not trusted wanted to loosen; for the person.
+    pub(crate) ignored: Option<String>,
 }
 
 /// What flags may set.
@@ -98,6 +138,8 @@ pub(crate) struct Settings {
 pub(crate) struct Flags {
     /// `--model`.
     pub(crate) model: Option<String>,
+    /// `--mode`.
+    pub(crate) mode: Option<Mode>,
 }
 
 /// One settings file, or the environment read the same way.
@@ -115,6 +157,11 @@ struct Layer {
     max_sends: Option<usize>,
     auto_claim: Option<bool>,
     model: Option<String>,
+    context_tokens: Option<u64>,
+    prompt_profile: Option<PromptProfile>,
+    local_ports: Option<Vec<u16>>,
+    #[serde(default)]
+    permissions: PermissionLayer,
 }
 
 impl Settings {
@@ -130,13 +177,16 @@ impl Settings {
     ) -> Result<Self, Failure> {
         let user_file = environment.config_home().map(|home| home.join("team/settings.toml"));
         let mut layers = vec![
-            (Source::Flag, Layer { model: flags.model.clone(), ..Layer::default() }),
+            (Source::Flag, from_flags(flags)),
             (Source::Environment(String::new()), from_environment(environment)?),
             (Source::File(folder_file.to_path_buf()), from_file(folder_file)?),
         ];
         if let Some(file) = user_file {
             layers.push((Source::File(file.clone()), from_file(&file)?));
         }
+        let trusted =
+            folder_file.parent().is_some_and(|folder| TrustList::of(environment).has(folder));
+        let ignored = if trusted { None } else { permissions::tame(&mut layers, folder_file) };
         let settings = Self {
             max_teammates: pick(&layers, "max_teammates", |layer| layer.max_teammates, 16),
             max_rounds: pick(&layers, "max_rounds", |layer| layer.max_rounds, 50),
@@ -154,6 +204,26 @@ impl Settings {
             max_sends: pick(&layers, "max_sends", |layer| layer.max_sends, 120),
             auto_claim: pick(&layers, "auto_claim", |layer| layer.auto_claim, false),
             model: pick(&layers, "model", |layer| layer.model.clone().map(Some), None),
+            context_tokens: pick(
+                &layers,
+                "context_tokens",
+                |layer| layer.context_tokens.map(Some),
+                None,
+            ),
+            prompt_profile: pick(
+                &layers,
+                "prompt_profile",
+                |layer| layer.prompt_profile,
+                PromptProfile::Auto,
+            ),
+            local_ports: pick(
+                &layers,
+                "local_ports",
+                |layer| layer.local_ports.clone(),
+                LOCAL_PORTS.to_vec(),
+            ),
+            permissions: PermissionSettings::of(&layers),
+            ignored,
         };
         settings.check()
     }
@@ -167,6 +237,11 @@ impl Settings {
         ) -> (&'static str, String, String) {
             (key, show(&setting.value), setting.source.to_string())
         }
+        let list = |rules: &Vec<String>| match rules.as_slice() {
+            [] => "(none)".to_owned(),
+            rules => rules.join(", "),
+        };
+        let permissions = &self.permissions;
         vec![
             row("max_teammates", &self.max_teammates, ToString::to_string),
             row("max_rounds", &self.max_rounds, ToString::to_string),
@@ -179,12 +254,36 @@ impl Settings {
             row("max_sends", &self.max_sends, ToString::to_string),
             row("auto_claim", &self.auto_claim, ToString::to_string),
             row("model", &self.model, |model| model.clone().unwrap_or_else(|| "(none)".into())),
+            row("context_tokens", &self.context_tokens, |tokens| {
+                tokens.map_or_else(|| "(by model)".into(), |tokens| tokens.to_string())
+            }),
+            row("prompt_profile", &self.prompt_profile, ToString::to_string),
+            row("local_ports", &self.local_ports, |ports| format!("{ports:?}")),
+            row("permissions.mode", &permissions.mode, ToString::to_string),
+            row("permissions.allow", &permissions.allow, list),
+            row("permissions.ask", &permissions.ask, list),
+            row("permissions.deny", &permissions.deny, list),
+            row("permissions.timeout", &permissions.timeout, ToString::to_string),
+            row("permissions.plan_approval", &permissions.plan_approval, |who| {
+                match who {
+                    PlanApproval::Lead => "lead",
+                    PlanApproval::Person => "person",
+                }
+                .into()
+            }),
         ]
     }
 
     fn check(self) -> Result<Self, Failure> {
-        let positive =
-            ["max_rounds", "max_message_bytes", "inbox_bytes", "max_exchanges", "max_sends"];
+        let positive = [
+            "max_rounds",
+            "max_message_bytes",
+            "inbox_bytes",
+            "max_exchanges",
+            "max_sends",
+            "permissions.timeout",
+            "context_tokens",
+        ];
         let zero =
             self.rows().into_iter().find(|(key, value, _)| positive.contains(key) && value == "0");
         match zero {
@@ -218,7 +317,12 @@ fn pick<T>(
 }
 
 fn variable(key: &str) -> String {
-    format!("TEAM_{}", key.to_uppercase())
+    format!("TEAM_{}", key.trim_start_matches("permissions.").to_uppercase())
+}
+
+fn from_flags(flags: &Flags) -> Layer {
+    let permissions = PermissionLayer::of_mode(flags.mode);
+    Layer { model: flags.model.clone(), permissions, ..Layer::default() }
 }
 
 fn from_environment(environment: &Environment) -> Result<Layer, Failure> {
@@ -255,8 +359,26 @@ fn from_environment(environment: &Environment) -> Result<Layer, Failure> {
             )
         })
     }
+    let ports = environment.get("TEAM_LOCAL_PORTS").map(|text| {
+        let ports = text.split([',', ' ']).filter(|part| !part.is_empty() && *part != "none");
+        ports.map(str::parse).collect::<Result<Vec<u16>, _>>().map_err(|_| {
+            Failure::new(
+                Exit::Usage,
+                "TEAM_LOCAL_PORTS is not usable",
+                format!("{text:?} is no list of ports"),
+                "set TEAM_LOCAL_PORTS to ports with commas between them, or to none",
+            )
+        })
+    });
     Ok(Layer {
         auto_claim: word(environment, "auto_claim", &[true, false])?,
+        context_tokens: number(environment, "context_tokens")?,
+        prompt_profile: word(
+            environment,
+            "prompt_profile",
+            &[PromptProfile::Auto, PromptProfile::Full, PromptProfile::Compact],
+        )?,
+        local_ports: ports.transpose()?,
         max_teammates: number(environment, "max_teammates")?,
         max_rounds: number(environment, "max_rounds")?,
         max_message_bytes: number(environment, "max_message_bytes")?,
@@ -267,6 +389,7 @@ fn from_environment(environment: &Environment) -> Result<Layer, Failure> {
         max_exchanges: number(environment, "max_exchanges")?,
         max_sends: number(environment, "max_sends")?,
         model: environment.get("TEAM_MODEL").map(Into::into),
+        permissions: permissions::from_environment(environment)?,
     })
 }
 

@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 
-/// The model used when only a key is configured.
+/// The models used when only a key is configured.
 const DEFAULT_ANTHROPIC_MODEL: &str = "claude-sonnet-5-5";
+const DEFAULT_OPENAI_MODEL: &str = "gpt-5";
 
 /// A model by provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,10 +20,15 @@ pub(crate) enum ModelChoice {
     Script(PathBuf),
     /// A model behind the Anthropic Messages API.
     Anthropic(String),
+    /// A model behind OpenAI-compatible chat completions.
+    OpenAi(String),
+    /// A model of a server on this machine; the first one that is found when it is not named.
+    Local(Option<String>),
 }
 
 impl ModelChoice {
-    /// Understands `rehearsal`, `script:FILE` and `anthropic/NAME`.
+    /// Understands `rehearsal`, `script:FILE`, `anthropic/NAME`, `openai/NAME`, `local` and
+    /// `local/NAME`.
     ///
     /// # Errors
     /// The text names no provider of this version.
@@ -36,17 +42,21 @@ impl ModelChoice {
         if let Some(name) = text.strip_prefix("anthropic/").filter(|name| !name.is_empty()) {
             return Ok(Self::Anthropic(name.to_owned()));
         }
+        if text == "local" {
+            return Ok(Self::Local(None));
+        }
+        if let Some(name) = text.strip_prefix("local/").filter(|name| !name.is_empty()) {
+            return Ok(Self::Local(Some(name.to_owned())));
+        }
+        if let Some(name) = text.strip_prefix("openai/").filter(|name| !name.is_empty()) {
+            return Ok(Self::OpenAi(name.to_owned()));
+        }
         Err(Failure::new(
             Exit::Usage,
             format!("{text:?} is no model this version can use"),
-            "a model is anthropic/NAME, rehearsal or script:FILE",
+            "a model is anthropic/NAME, openai/NAME, local, local/NAME, rehearsal or script:FILE",
             format!("for example --model anthropic/{DEFAULT_ANTHROPIC_MODEL}"),
         ))
-    }
-
-    /// Whether calls cost money and text leaves this computer.
-    pub(crate) fn is_real(&self) -> bool {
-        matches!(self, Self::Anthropic(_))
     }
 }
 
@@ -56,6 +66,9 @@ impl fmt::Display for ModelChoice {
             Self::Rehearsal => out.write_str("rehearsal"),
             Self::Script(file) => write!(out, "script:{}", file.display()),
             Self::Anthropic(name) => write!(out, "anthropic/{name}"),
+            Self::OpenAi(name) => write!(out, "openai/{name}"),
+            Self::Local(Some(name)) => write!(out, "local/{name}"),
+            Self::Local(None) => out.write_str("local"),
         }
     }
 }
@@ -72,19 +85,33 @@ pub(crate) fn resolve(
         let value = ModelChoice::parse(text)?;
         return Ok(Some(Setting { value, source: source.clone() }));
     }
-    let key = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"]
-        .into_iter()
-        .find(|name| environment.get(name).is_some());
-    let Some(key) = key else { return Ok(None) };
-    let name = environment.get("ANTHROPIC_MODEL").unwrap_or(DEFAULT_ANTHROPIC_MODEL);
-    let value = ModelChoice::Anthropic(name.to_owned());
-    Ok(Some(Setting { value, source: Source::Environment(key.to_owned()) }))
+    let name = |variable, default| environment.get(variable).unwrap_or(default).to_owned();
+    let found =
+        |keys: &[&'static str]| keys.iter().find(|key| environment.get(key).is_some()).copied();
+    let setting = |value, key: &str| Setting { value, source: Source::Environment(key.into()) };
+    if let Some(key) = found(&["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"]) {
+        let model = ModelChoice::Anthropic(name("ANTHROPIC_MODEL", DEFAULT_ANTHROPIC_MODEL));
+        return Ok(Some(setting(model, key)));
+    }
+    let model = || ModelChoice::OpenAi(name("OPENAI_MODEL", DEFAULT_OPENAI_MODEL));
+    Ok(found(&["OPENAI_API_KEY"]).map(|key| setting(model(), key)))
 }
 
-/// What reaches the Messages API: handed to teammates over the control socket, never through arguments or
+/// What reaches the models: handed to teammates over the control socket, never through arguments or
 /// environment. `Debug` shows no secret.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Credentials {
+    /// For the Messages API.
+    pub(crate) anthropic: AnthropicAccess,
+    /// For chat completions.
+    pub(crate) openai: OpenAiAccess,
+    /// Where the local server is, once it is found.
+    pub(crate) local: Option<String>,
+}
+
+/// What reaches the Messages API.
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub(crate) struct AnthropicAccess {
     /// `ANTHROPIC_API_KEY`.
     pub(crate) api_key: Option<String>,
     /// `ANTHROPIC_AUTH_TOKEN`.
@@ -97,26 +124,75 @@ pub(crate) struct Credentials {
     pub(crate) api_version: Option<String>,
 }
 
+/// What reaches chat completions.
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub(crate) struct OpenAiAccess {
+    /// `OPENAI_API_KEY`.
+    pub(crate) api_key: Option<String>,
+    /// `OPENAI_BASE_URL`.
+    pub(crate) base_url: Option<String>,
+    /// `OPENAI_CUSTOM_HEADERS`: lines of `Name: value`.
+    pub(crate) custom_headers: Option<String>,
+}
+
 impl Credentials {
     /// Collects them from the environment.
     pub(crate) fn from_environment(environment: &Environment) -> Self {
         let own = |name| environment.get(name).map(Into::into);
         Self {
-            api_key: own("ANTHROPIC_API_KEY"),
-            auth_token: own("ANTHROPIC_AUTH_TOKEN"),
-            base_url: own("ANTHROPIC_BASE_URL"),
-            custom_headers: own("ANTHROPIC_CUSTOM_HEADERS"),
-            api_version: own("ANTHROPIC_VERSION"),
+            anthropic: AnthropicAccess {
+                api_key: own("ANTHROPIC_API_KEY"),
+                auth_token: own("ANTHROPIC_AUTH_TOKEN"),
+                base_url: own("ANTHROPIC_BASE_URL"),
+                custom_headers: own("ANTHROPIC_CUSTOM_HEADERS"),
+                api_version: own("ANTHROPIC_VERSION"),
+            },
+            openai: OpenAiAccess {
+                api_key: own("OPENAI_API_KEY"),
+                base_url: own("OPENAI_BASE_URL"),
+                custom_headers: own("OPENAI_CUSTOM_HEADERS"),
+            },
+            local: None,
+        }
+    }
+
+    /// The part that an agent on this model needs; it gets no other.
+    pub(crate) fn only_for(&self, model: &ModelChoice) -> Self {
+        match model {
+            ModelChoice::Anthropic(_) => {
+                Self { anthropic: self.anthropic.clone(), ..Self::default() }
+            }
+            ModelChoice::OpenAi(_) => Self { openai: self.openai.clone(), ..Self::default() },
+            ModelChoice::Local(_) => Self { local: self.local.clone(), ..Self::default() },
+            ModelChoice::Rehearsal | ModelChoice::Script(_) => Self::default(),
+        }
+    }
+
+    /// Whether there is anything to reach this model with: a key, or a server that may need none.
+    pub(crate) fn reach(&self, model: &ModelChoice) -> bool {
+        let Self { anthropic, openai, .. } = self;
+        match model {
+            ModelChoice::Anthropic(_) => {
+                let key = anthropic.api_key.as_ref().or(anthropic.auth_token.as_ref());
+                key.or(anthropic.base_url.as_ref()).is_some()
+            }
+            ModelChoice::OpenAi(_) => {
+                openai.api_key.as_ref().or(openai.base_url.as_ref()).is_some()
+            }
+            // A teammate looks for the server itself.
+            ModelChoice::Local(_) | ModelChoice::Rehearsal | ModelChoice::Script(_) => true,
         }
     }
 
     /// The secret strings, for redaction: every header but the API's own may hold a key.
     pub(crate) fn secrets(&self) -> Vec<String> {
-        let headers = self.custom_headers.iter().flat_map(|headers| headers.lines());
+        let Self { anthropic, openai, .. } = self;
+        let headers = anthropic.custom_headers.iter().chain(&openai.custom_headers);
+        let headers = headers.flat_map(|headers| headers.lines());
         let headers = headers.filter_map(|line| line.split_once(':'));
         let public = |name: &str| name.trim().to_lowercase().starts_with("anthropic-");
         let values = headers.filter(|(name, _)| !public(name)).map(|(_, value)| value.trim());
-        let keys = self.api_key.iter().chain(&self.auth_token);
+        let keys = anthropic.api_key.iter().chain(&anthropic.auth_token).chain(&openai.api_key);
         keys.map(String::as_str).chain(values).map(Into::into).collect()
     }
 }
@@ -134,10 +210,17 @@ mod tests {
 
     #[test]
     fn models_are_named_by_provider() {
-        for text in ["rehearsal", "script:a/b.jsonl", "anthropic/claude-x"] {
+        for text in [
+            "rehearsal",
+            "script:a/b.jsonl",
+            "anthropic/claude-x",
+            "openai/o/x:1",
+            "local",
+            "local/q",
+        ] {
             assert_eq!(ModelChoice::parse(text).unwrap().to_string(), text);
         }
-        for text in ["", "gpt", "anthropic/", "script:", "Rehearsal"] {
+        for text in ["", "gpt", "anthropic/", "openai/", "local/", "script:", "Rehearsal"] {
             assert_eq!(ModelChoice::parse(text).unwrap_err().exit, Exit::Usage, "{text}");
         }
     }
@@ -155,6 +238,10 @@ mod tests {
         assert_eq!(found(&[key]).unwrap(), format!("anthropic/{DEFAULT_ANTHROPIC_MODEL}"));
         assert_eq!(found(&[key, ("ANTHROPIC_MODEL", "m")]).unwrap(), "anthropic/m");
         assert_eq!(found(&[key, ("TEAM_MODEL", "rehearsal")]).unwrap(), "rehearsal");
+        let other = ("OPENAI_API_KEY", "k");
+        assert_eq!(found(&[other]).unwrap(), format!("openai/{DEFAULT_OPENAI_MODEL}"));
+        assert_eq!(found(&[other, ("OPENAI_MODEL", "m")]).unwrap(), "openai/m");
+        assert_eq!(found(&[other, key, ("ANTHROPIC_MODEL", "m")]).unwrap(), "anthropic/m");
     }
 
     #[test]
@@ -162,9 +249,22 @@ mod tests {
         let environment = Environment::of(&[
             ("ANTHROPIC_API_KEY", "canary"),
             ("ANTHROPIC_CUSTOM_HEADERS", "X-House: canary two\nAnthropic-Beta: fast-2026"),
+            ("OPENAI_API_KEY", "canary three"),
         ]);
         let credentials = Credentials::from_environment(&environment);
         assert!(!format!("{credentials:?}").contains("canary"));
-        assert_eq!(credentials.secrets(), ["canary", "canary two"]);
+        assert_eq!(credentials.secrets(), ["canary", "canary three", "canary two"]);
+        let only = |model: &str| {
+            let model = ModelChoice::parse(model).unwrap();
+            assert!(credentials.reach(&model));
+            assert!(
+                !Credentials::default().reach(&model)
+                    || matches!(model, ModelChoice::Rehearsal | ModelChoice::Script(_))
+            );
+            credentials.only_for(&model).secrets()
+        };
+        assert_eq!(only("anthropic/m"), ["canary", "canary two"]);
+        assert_eq!(only("openai/m"), ["canary three"]);
+        assert_eq!(only("rehearsal"), [""; 0]);
     }
 }

@@ -4,7 +4,7 @@
 //! Time is the seconds since boot, which nobody sets; a new boot begins to count anew.
 
 use super::atomic::{self, Fsync};
-use super::{StoreError, TeamDir};
+use super::{StoreError, TeamDir, failpoint};
 use crate::os::file::{Access, open};
 use crate::os::identity::{boot_id, uptime};
 use crate::wire::AgentName;
@@ -52,12 +52,15 @@ impl Attempts {
         record.at.push(now);
         let text = serde_json::to_vec(&record).unwrap_or_default();
         atomic::replace(&self.path, &text, Fsync::Never)?;
+        failpoint::hit("recover.counted");
         Ok(false)
     }
 
     /// The delivery ended.
     pub(crate) fn clear(&self) -> Result<(), StoreError> {
-        Ok(atomic::remove(&self.path)?)
+        atomic::remove(&self.path)?;
+        failpoint::hit("recover.cleared");
+        Ok(())
     }
 
     /// An unreadable record counts as none: it only guards against crashes.

@@ -1,7 +1,7 @@
 //! Claims on disk: batches of mail that their owner took from the inbox and has not let go of.
 
-use super::TeamDir;
 use super::generation::counter;
+use super::{TeamDir, failpoint};
 use crate::os::file::{At, FileError};
 use crate::os::watch::Mark;
 use crate::wire::AgentName;
@@ -140,7 +140,11 @@ pub(crate) fn undo_half_claim(
     for (generation, stage) in list(dir, name)? {
         let path = Claim::new(generation, stage).path(dir, name);
         match fs::symlink_metadata(&path) {
-            Ok(known) if known.ino() == inbox => fs::remove_file(&path).at(&path)?,
+            Ok(known) if known.ino() == inbox => {
+                failpoint::hit("recover.half_claim");
+                fs::remove_file(&path).at(&path)?;
+                failpoint::hit("recover.undone");
+            }
             Ok(_) => {}
             Err(why) if why.kind() == io::ErrorKind::NotFound => {}
             Err(source) => return Err(FileError::Io { path, source }),

@@ -85,7 +85,7 @@ impl DeadLetters {
             Some(log) => log,
             None => Log::open(self.path.clone())?,
         };
-        Ok(self.log.insert(log).append(&text)?)
+        self.log.insert(log).append(&text)
     }
 
     /// Makes the letters written since the last call survive power loss.

@@ -52,7 +52,10 @@ impl Delivery {
         }
         outcome?;
         self.dead.sync(self.policy.fsync)?;
-        self.transcript.sync(self.policy.fsync)
+        failpoint::hit("drain.dead_synced");
+        self.transcript.sync(self.policy.fsync)?;
+        failpoint::hit("drain.synced");
+        Ok(())
     }
 
     fn read(
@@ -127,6 +130,7 @@ impl Delivery {
     ) -> Result<(), StoreError> {
         let batch = std::mem::take(batch);
         self.dead.append(&batch.letters)?;
+        failpoint::hit("drain.buried");
         claim.recorded.dead = claim.recorded.dead.max(batch.reached.dead);
         if !batch.lines.is_empty() {
             self.transcript.append_raw(&batch.lines)?;

@@ -163,7 +163,9 @@ impl Stored {
     pub(crate) fn sync(self) -> Result<(), SendError> {
         let Some((file, path)) = self.unsynced else { return Ok(()) };
         sync_data(&file, &path, Fsync::Always)
-            .map_err(|source| SendError::NotDurable { path, source: Box::new(source) })
+            .map_err(|source| SendError::NotDurable { path, source: Box::new(source) })?;
+        failpoint::hit("send.synced");
+        Ok(())
     }
 }
 
@@ -187,15 +189,18 @@ impl Inbox {
         permit: impl FnOnce() -> Result<(), E>,
     ) -> Result<Stored, E> {
         let Self { target, side } = self;
+        target.dir.is_still_there().map_err(SendError::from)?;
         let held = side.acquire(policy.lock_limit).map_err(SendError::from)?;
         permit()?;
         failpoint::hit("send.locked");
         let (stored, size) = target.write(line, policy)?;
         failpoint::hit("send.written");
         drop(held);
+        failpoint::hit("send.unlocked");
         if size == 0 {
             // Who wrote before rang before.
             ring(&target.bell);
+            failpoint::hit("send.rung");
         }
         Ok(stored)
     }
@@ -217,6 +222,7 @@ impl Target {
         if size.saturating_add(u64::try_from(line.len()).unwrap_or(u64::MAX)) > capacity {
             return Err(SendError::Full { name: self.name.clone(), size, capacity });
         }
+        failpoint::hit("send.opened");
         append_line(&file, size, line).at(&self.path)?;
         let unsynced = match policy.fsync {
             Fsync::Always => {

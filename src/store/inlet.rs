@@ -57,6 +57,7 @@ impl Inlet {
             .map(|(generation, stage)| Claim::new(generation, stage))
             .collect();
         drop(held);
+        failpoint::hit("recover.listed");
         let mut waker = Waker::open(&dir, &name)?;
         inbox.mark = waker.watch(&dir.inbox(&name))?;
         for claim in &mut claims {
@@ -108,6 +109,7 @@ impl Inlet {
         }
         let next = dir.next_inbox(name);
         let fresh = prepare(&next, waker)?;
+        failpoint::hit("drain.prepared");
         let mut claim = Claim::new(generations.next()?, Stage::Fresh);
         claim.mark = inbox.mark;
         let claimed = claim.path(dir, name);

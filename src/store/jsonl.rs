@@ -5,10 +5,10 @@
 
 use super::StoreError;
 use super::atomic::{Fsync, sync_data, sync_parent};
-use crate::os::file::{Access, At, FileError, create_new, open};
+use crate::os::file::{Access, At, create_new, open};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// What a piece of a file is.
@@ -96,7 +96,7 @@ pub(crate) struct Log {
 
 impl Log {
     /// Opens or makes the file, and seals a torn tail.
-    pub(crate) fn open(path: PathBuf) -> Result<Self, FileError> {
+    pub(crate) fn open(path: PathBuf) -> Result<Self, StoreError> {
         let (file, is_named) = match open(&path, Access::Append) {
             Err(why) if why.is_missing() => (create_new(&path, Access::Append)?, false),
             other => (other?, true),
@@ -110,22 +110,28 @@ impl Log {
         &self.path
     }
 
-    fn seal(&self) -> Result<(), FileError> {
-        let size = self.file.metadata().at(&self.path)?.len();
+    /// Gives the size afterwards.
+    fn seal(&self) -> Result<u64, StoreError> {
+        let known = self.file.metadata().at(&self.path)?;
+        if known.nlink() == 0 {
+            return Err(StoreError::Gone { path: self.path.clone() });
+        }
+        let size = known.len();
         if is_torn(&self.file, size).at(&self.path)? {
             (&self.file).write_all(b"\n").at(&self.path)?;
+            return Ok(size + 1);
         }
-        Ok(())
+        Ok(size)
     }
 
     /// Appends whole lines: all of them, or on an error none.
-    pub(crate) fn append(&self, lines: &[u8]) -> Result<(), FileError> {
-        self.seal()?;
-        let size = self.file.metadata().at(&self.path)?.len();
-        (&self.file).write_all(lines).at(&self.path).inspect_err(|_| {
+    pub(crate) fn append(&self, lines: &[u8]) -> Result<(), StoreError> {
+        let size = self.seal()?;
+        let written = (&self.file).write_all(lines).at(&self.path).inspect_err(|_| {
             // If even this fails, the next append seals what was written.
             drop(self.file.set_len(size));
-        })
+        });
+        Ok(written?)
     }
 
     /// Makes what was appended survive power loss, once and for all: the system reports a failed sync

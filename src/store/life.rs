@@ -3,8 +3,8 @@
 //! The kernel lets go of it with the process, so it is the truth about who lives; what stands in the
 //! file is information. A lock file is never removed.
 
-use super::TeamDir;
 use super::lock::{try_exclusive, try_shared};
+use super::{TeamDir, failpoint};
 use crate::os::file::{Access, At, FileError, open, open_or_create};
 use crate::os::identity::ProcessIdentity;
 use crate::wire::{AgentName, Timestamp};
@@ -143,7 +143,9 @@ impl LifeLock {
             thread::park_timeout(Duration::from_micros(200));
         }
         let lock = Self { name: name.clone(), path, file, record };
+        failpoint::hit("life.locked");
         lock.write()?;
+        failpoint::hit("life.written");
         Ok(lock)
     }
 

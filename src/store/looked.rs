@@ -4,7 +4,7 @@
 use super::atomic::{Fsync, replace};
 use super::tail::Tail;
 use super::transcript::mail_of;
-use super::{StoreError, TeamDir};
+use super::{StoreError, TeamDir, failpoint};
 use crate::wire::AgentName;
 use serde_json::{Map, Value};
 use std::fs;
@@ -23,6 +23,7 @@ pub fn since_last_look(
     let mail = taken.read_new()?;
     let looked = taken.tail.offset();
     if Some(looked) != offset {
+        failpoint::hit("looked.read");
         replace(&cursor, format!("{looked}\n").as_bytes(), Fsync::Never)?;
     }
     Ok(mail)

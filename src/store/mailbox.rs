@@ -160,6 +160,7 @@ impl Mailbox {
         let known = claims.iter().map(|claim| claim.generation.as_str()).chain([newest.as_str()]);
         let generations = Generations::open(dir, &name, known)?;
         let dead = DeadLetters::of(dir, &name);
+        failpoint::hit("recover.known");
         Ok(Self {
             inlet,
             generations,
@@ -177,6 +178,7 @@ impl Mailbox {
     /// # Errors
     /// What was not acknowledged stays where it is, and comes with a later drain.
     pub fn drain(&mut self) -> Result<Drained, StoreError> {
+        self.dir.is_still_there()?;
         let fsync = self.delivery.policy.fsync;
         let claimed = self.inlet.claim(&mut self.generations, fsync);
         let claimed = claimed.map(|claim| self.claims.extend(claim));
@@ -198,7 +200,9 @@ impl Mailbox {
     /// The old conversation goes on.
     pub fn start_anew(&mut self) -> Result<Drained, StoreError> {
         self.take_in_claims()?;
+        failpoint::hit("recover.gathered");
         archive(&self.dir, &self.name, self.delivery.policy.fsync)?;
+        failpoint::hit("recover.archived");
         self.delivery.transcript = Transcript::open(&self.dir, &self.name)?;
         Ok(std::mem::take(&mut self.held_back))
     }
@@ -273,7 +277,9 @@ impl Mailbox {
         letter.file = Some(kept.clone());
         dead.append(&[letter])?;
         dead.sync(policy.fsync)?;
+        failpoint::hit("recover.lettered");
         fs::rename(&path, &kept).at(&path)?;
+        failpoint::hit("recover.set_aside");
         self.attempts.clear()?;
         let generation = claim.generation.clone();
         self.held_back.notices.push(Notice::Dead { reason, generation, offset: 0 });
@@ -290,7 +296,9 @@ impl Mailbox {
     pub fn mark_taken(&mut self) -> Result<(), StoreError> {
         for claim in &mut self.claims {
             if claim.stage == Stage::Acknowledged {
+                failpoint::hit("drain.marking");
                 claim.enter(Stage::Taken, &self.dir, &self.name)?;
+                failpoint::hit("drain.marked");
             }
         }
         Ok(())
@@ -350,6 +358,7 @@ impl Mailbox {
         }
         failpoint::hit("drain.before_unlink");
         fs::remove_file(&path).at(&path)?;
+        failpoint::hit("drain.unlinked");
         Ok(Settled::Done)
     }
 

@@ -20,7 +20,9 @@
 //!   run/.state/               config.lock (side lock of the roster), NAME.gen (counter of claims),
 //!                             NAME.attempts (deliveries that did not end), NAME.bell (pipe, where
 //!                             file events are not to be had), NAME.beat (signs of life),
-//!                             NAME.looked (how far a person has read), tasks.last (last task id)
+//!                             NAME.looked (how far a person has read), tasks.last (last task id),
+//!                             ENDPOINT.hold (until when nobody should call it), reserve (room for the
+//!                             end)
 //!   log/NAME.jsonl, log/.err/NAME     structured log; what a spawned member printed
 //! ```
 //!
@@ -37,13 +39,13 @@
 
 pub mod atomic;
 mod attempts;
+pub mod backoff;
 mod barrier;
 pub mod beat;
 mod claim;
 mod committed;
 pub mod dead;
 mod delivery;
-pub mod failpoint;
 mod generation;
 pub mod inbox;
 mod inlet;
@@ -54,6 +56,7 @@ pub mod lock;
 pub mod looked;
 pub mod mailbox;
 pub mod peek;
+mod reserve;
 pub mod roster;
 mod seen;
 pub mod selftest;
@@ -63,6 +66,7 @@ mod teamdir;
 pub mod transcript;
 mod wake;
 
+pub use crate::os::failpoint;
 pub use crate::os::file::FileError;
 pub use crate::os::identity::ProcessIdentity;
 pub use crate::os::{Clock, SystemClock};
@@ -73,6 +77,7 @@ pub use teamdir::{TeamDir, locate};
 pub use transcript::Transcript;
 pub use wake::WakeMode;
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -119,6 +124,12 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
+    /// Somebody removed or replaced what this process works in. What it writes would reach nobody.
+    #[error("{} was removed or replaced while it was in use", path.display())]
+    Gone {
+        /// The folder or file.
+        path: PathBuf,
+    },
     /// The file system lacks something the store is built on.
     #[error("{} cannot hold a team: {why}", path.display())]
     Unfit {
@@ -138,7 +149,7 @@ impl StoreError {
     /// The folder itself is gone, not only a file in it.
     pub fn is_without_team(&self) -> bool {
         match self {
-            Self::NoTeam { .. } => true,
+            Self::NoTeam { .. } | Self::Gone { .. } => true,
             Self::File(why) | Self::Lock(lock::LockError::File(why)) => why.is_missing(),
             Self::Lock(_)
             | Self::Linked { .. }
@@ -146,6 +157,22 @@ impl StoreError {
             | Self::Degraded { .. }
             | Self::Unfit { .. } => false,
         }
+    }
+
+    /// There is no room, or nothing may be written for now: trying again later may help.
+    pub fn is_full(&self) -> bool {
+        let (Self::File(FileError::Io { source, .. })
+        | Self::Lock(lock::LockError::File(FileError::Io { source, .. }))) = self
+        else {
+            return false;
+        };
+        matches!(
+            source.kind(),
+            io::ErrorKind::StorageFull
+                | io::ErrorKind::QuotaExceeded
+                | io::ErrorKind::FileTooLarge
+                | io::ErrorKind::ReadOnlyFilesystem
+        )
     }
 
     /// What to do now.
@@ -160,6 +187,7 @@ impl StoreError {
             Self::NoTeam { .. } => "start one with `team lead`, or name it with --dir or -C",
             Self::Linked { .. } => "remove the extra name of the file, and try again",
             Self::Newer { .. } => "use the newer version of the program",
+            Self::Gone { .. } => "put the folder back if you can, then start the team again",
             Self::Degraded { .. } => "check the disk, then start the agent again",
             Self::Unfit { .. } => "keep the team folder on a local file system",
         }

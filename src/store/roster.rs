@@ -64,6 +64,7 @@ pub fn update<R>(
     fsync: Fsync,
     change: impl FnOnce(&mut Open<Roster>) -> R,
 ) -> Result<R, StoreError> {
+    dir.is_still_there()?;
     let path = dir.config();
     let held = exclusive(&dir.config_lock(), LOCK_LIMIT)?;
     super::failpoint::hit("config.locked");

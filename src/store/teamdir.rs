@@ -8,7 +8,7 @@ use crate::wire::AgentName;
 use crate::wire::task::TaskId;
 use std::fs::{self, DirBuilder, File, Metadata, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Folders a team folder has from the start.
@@ -35,6 +35,8 @@ const IGNORE: &str = "*\n!.gitignore\n!settings.toml\n!roles/\n!roles/**\n";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TeamDir {
     root: PathBuf,
+    /// Device and inode of the folder, to notice when another one stands there.
+    identity: (u64, u64),
 }
 
 /// Finds the team folder: the one named, else the nearest `.team` at or above `from`, else the one that
@@ -58,12 +60,11 @@ impl TeamDir {
     pub fn create(root: &Path) -> Result<Self, StoreError> {
         let root = std::path::absolute(root).at(root)?;
         make_folder(&root)?;
-        let dir = Self { root };
-        secure(&dir.root)?;
+        secure(&root)?;
         for folder in FOLDERS {
-            make_folder(&dir.root.join(folder))?;
+            make_folder(&root.join(folder))?;
         }
-        let dir = Self::open(&dir.root)?;
+        let dir = Self::open(&root)?;
         dir.ignore_run_time_files()?;
         Ok(dir)
     }
@@ -74,15 +75,27 @@ impl TeamDir {
     /// There is none, it is a link, or it belongs to somebody else.
     pub fn open(root: &Path) -> Result<Self, StoreError> {
         let root = std::path::absolute(root).at(root)?;
-        let dir = Self { root };
-        secure(&dir.root)?;
+        let known = secure(&root)?;
+        let dir = Self { root, identity: (known.dev(), known.ino()) };
         for folder in FOLDERS {
             match secure(&dir.root.join(folder)) {
                 Err(StoreError::NoTeam { path }) => make_folder(&path)?,
-                other => other?,
+                other => other.map(|_| ())?,
             }
         }
         Ok(dir)
+    }
+
+    /// The folder is still the one that was opened.
+    ///
+    /// # Errors
+    /// It was removed, or another one stands there: nothing in it belongs to this process.
+    pub fn is_still_there(&self) -> Result<(), StoreError> {
+        match fs::symlink_metadata(&self.root) {
+            Ok(known) if (known.dev(), known.ino()) == self.identity => Ok(()),
+            Err(why) if why.kind() != io::ErrorKind::NotFound => Err(why).at(&self.root)?,
+            Ok(_) | Err(_) => Err(StoreError::Gone { path: self.root.clone() }),
+        }
     }
 
     fn ignore_run_time_files(&self) -> Result<(), StoreError> {
@@ -268,7 +281,7 @@ impl TeamDir {
     }
 }
 
-fn secure(folder: &Path) -> Result<(), StoreError> {
+fn secure(folder: &Path) -> Result<Metadata, StoreError> {
     let known = match fs::symlink_metadata(folder) {
         Err(why) if why.kind() == io::ErrorKind::NotFound => {
             return Err(StoreError::NoTeam { path: folder.into() });
@@ -279,7 +292,7 @@ fn secure(folder: &Path) -> Result<(), StoreError> {
     if known.permissions().mode() & 0o077 != 0 {
         fs::set_permissions(folder, Permissions::from_mode(0o700)).at(folder)?;
     }
-    Ok(())
+    Ok(known)
 }
 
 fn make_folder(path: &Path) -> Result<(), StoreError> {
@@ -306,7 +319,7 @@ fn check_folder(path: &Path, known: &Metadata) -> Result<(), FileError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::{MetadataExt, symlink};
+    use std::os::unix::fs::symlink;
 
     fn mode(path: &Path) -> u32 {
         fs::metadata(path).unwrap().mode() & 0o777

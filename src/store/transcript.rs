@@ -7,8 +7,9 @@ use super::atomic::{Fsync, sync_folder, sync_parent};
 use super::jsonl::{Lines, Log, Piece};
 use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, FileError, open};
-use crate::wire::AgentName;
+use crate::wire::permission::{Decision, Question};
 use crate::wire::transcript::{Entry, Line};
+use crate::wire::{AgentName, Timestamp};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::fs;
@@ -20,6 +21,22 @@ const LONGEST: usize = 64 * 1024 * 1024;
 
 /// How a line of kind "mail" begins: it is written by us alone.
 const MAIL: &[u8] = br#"{"kind":"mail","#;
+
+/// How the lines begin that open and close questions; they are written by us alone.
+const ABOUT_QUESTIONS: [&[u8]; 3] =
+    [br#"{"kind":"request","#, DECISION, br#"{"kind":"tool_result","#];
+const DECISION: &[u8] = br#"{"kind":"decision","#;
+
+/// What an agent waits for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpenQuestion {
+    /// What is asked.
+    pub question: Question,
+    /// Who is asked: `lead`, or `user` at the agent's own terminal.
+    pub decider: String,
+    /// When it counts as denied.
+    pub deadline: Timestamp,
+}
 
 /// How a line of kind "session" begins.
 const SESSION: &[u8] = br#"{"kind":"session","#;
@@ -52,7 +69,7 @@ impl Transcript {
     /// # Errors
     /// Nothing was written.
     pub fn append_raw(&mut self, lines: &[u8]) -> Result<(), StoreError> {
-        Ok(self.log.append(lines)?)
+        self.log.append(lines)
     }
 
     /// Makes what was written survive power loss.
@@ -76,6 +93,54 @@ impl Transcript {
 pub fn read_all(dir: &TeamDir, name: &AgentName) -> Result<Vec<Line>, StoreError> {
     let mut found = Vec::new();
     each(dir, name, |line| found.push(line))?;
+    Ok(found)
+}
+
+/// What an agent has asked and nobody has decided, oldest first.
+///
+/// # Errors
+/// The file is there and cannot be read.
+pub fn open_questions(dir: &TeamDir, name: &AgentName) -> Result<Vec<OpenQuestion>, StoreError> {
+    let mut open: Vec<OpenQuestion> = Vec::new();
+    each_line(&dir.transcript(name), |line| {
+        if !ABOUT_QUESTIONS.iter().any(|kind| line.starts_with(kind)) {
+            return;
+        }
+        match Line::read(line).map(|line| line.entry) {
+            Some(Entry::Request { question, decider, deadline }) => {
+                open.retain(|known| known.question.request_id != question.request_id);
+                open.push(OpenQuestion { question, decider, deadline });
+            }
+            Some(Entry::Decision(decision)) => {
+                open.retain(|known| known.question.request_id != decision.request_id);
+            }
+            Some(Entry::ToolResult { tool_use_id, .. }) => {
+                open.retain(|known| known.question.tool_use_id != tool_use_id);
+            }
+            _ => {}
+        }
+    })?;
+    Ok(open)
+}
+
+/// The last decision about a question.
+///
+/// # Errors
+/// The file is there and cannot be read.
+pub fn decision(
+    dir: &TeamDir,
+    name: &AgentName,
+    request_id: &str,
+) -> Result<Option<Decision>, StoreError> {
+    let mut found = None;
+    each_line(&dir.transcript(name), |line| {
+        if line.starts_with(DECISION)
+            && let Some(Line { entry: Entry::Decision(decision), .. }) = Line::read(line)
+            && decision.request_id == request_id
+        {
+            found = Some(decision);
+        }
+    })?;
     Ok(found)
 }
 

@@ -4,8 +4,9 @@
 //! in arguments or environment). The teammate answers once: ready, or why not. After that nothing is
 //! said; end of file means that the lead is gone.
 
-use crate::settings::Fsync;
 use crate::settings::model::Credentials;
+use crate::settings::{Fsync, PromptProfile};
+use crate::wire::permission::Permissions;
 use crate::wire::roster::ExitCause;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -27,6 +28,8 @@ pub(crate) struct Hello {
     pub(crate) credentials: Credentials,
     /// The lead's settings, so that the whole team keeps the same rules.
     pub(crate) rules: Rules,
+    /// How freely it may act.
+    pub(crate) permissions: Permissions,
     /// Why it is started.
     pub(crate) occasion: Occasion,
 }
@@ -76,6 +79,10 @@ pub(crate) struct Rules {
     pub(crate) beat_every: Duration,
     /// Whether idle teammates take tasks by themselves.
     pub(crate) auto_claim: bool,
+    /// Tokens that fit the model, where somebody has said so.
+    pub(crate) context_tokens: Option<u64>,
+    /// How much its model is told beforehand.
+    pub(crate) prompt_profile: PromptProfile,
 }
 
 /// The teammate's words.

@@ -25,6 +25,7 @@ use crate::store::{StoreError, roster};
 use crate::tasks::Tasks;
 use crate::tools::ToolError;
 use crate::tools::team::{OpsFuture, SpawnOrder, TeamOps};
+use crate::wire::permission::{Mode, Permissions, RuleLists};
 use crate::wire::restart::Restart;
 use crate::wire::roster::{ExitCause, Roster, StartedBy};
 use crate::wire::{AgentName, Open};
@@ -59,8 +60,8 @@ pub(crate) struct Plan {
     pub(crate) hung_after: Option<Duration>,
     /// The model of a teammate that is given none.
     pub(crate) model: String,
-    /// The permission mode.
-    pub(crate) mode: String,
+    /// How freely a teammate may act that is told nothing else.
+    pub(crate) permissions: RefCell<Permissions>,
     /// What reaches the models.
     pub(crate) credentials: Credentials,
     /// The environment of teammates: an allow list.
@@ -129,6 +130,16 @@ impl Supervisor {
     /// The operations as the lead's tools get them.
     pub(crate) fn ops(self: &Rc<Self>) -> Rc<dyn TeamOps> {
         Rc::new(Ops(Rc::clone(self)))
+    }
+
+    /// Teammates that are spawned from now on are this free.
+    pub(crate) fn set_mode(&self, mode: Mode) {
+        self.plan.permissions.borrow_mut().mode = mode;
+    }
+
+    /// Teammates that are spawned from now on have these rules, too.
+    pub(crate) fn add_rules(&self, rules: &RuleLists) {
+        self.plan.permissions.borrow_mut().rules.add(rules);
     }
 
     /// Whether any teammate of this lead still runs.

@@ -5,11 +5,13 @@ use super::hello::Occasion;
 use super::start::{Recruit, StartError, is_expected_back};
 use super::{Supervisor, takedown};
 use crate::os::descendants;
+use crate::os::failpoint::hit;
 use crate::os::pidfd::{ExitKind, Pidfd};
 use crate::protocol::restart::{End, Verdict};
 use crate::store::{StoreError, life, roster};
 use crate::wire::AgentName;
 use crate::wire::message::Body;
+use crate::wire::permission::Mode;
 use crate::wire::roster::{ExitCause, LastExit, Member, Status};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -34,6 +36,7 @@ impl Supervisor {
         if let Err(why) = takedown::ended(&process).await {
             tracing::warn!(%name, %why, "the end of the teammate cannot be waited for");
         }
+        hit("reap.ended");
         // Asked at once: whoever takes it down forgets about it when it sees the same end.
         let expected = self.expected.borrow().contains(name);
         let exit = process.wait();
@@ -123,6 +126,7 @@ impl Supervisor {
                 cause_of(end)
             }
         };
+        hit("reap.noted");
         match verdict {
             Verdict::After(pause) => {
                 tracing::warn!(%name, ?end, ?pause, "the teammate is started again");
@@ -161,6 +165,7 @@ impl Supervisor {
     ) {
         loop {
             tokio::time::sleep(pause).await;
+            hit("reap.restart");
             if !self.coming_back.borrow_mut().remove(&name) {
                 return;
             }
@@ -217,10 +222,14 @@ impl Supervisor {
         let roster = roster::read(self.plan.bus.dir()).ok()?;
         let member =
             roster.member(name.as_str()).filter(|member| is_expected_back(member, after))?;
+        // It keeps its mode, unless the lead has become stricter.
+        let lead_mode = self.plan.permissions.borrow().mode;
+        let mode = Mode::parse(&member.mode).unwrap_or_default().min(lead_mode);
         Some(Recruit {
             name: name.clone(),
             role: member.role.clone(),
             model: member.model.clone(),
+            mode,
             occasion,
             after: Some(after.to_owned()),
         })

@@ -100,9 +100,11 @@ pub(crate) async fn recover(
                     tracing::info!(%name, ?stuck, "looked for commands of a dead member");
                 }
                 if !member.status.is_over() {
-                    match peek::count(dir, &name)? {
-                        0 => {}
-                        count => found.undelivered.push((name.clone(), count)),
+                    match peek::count(dir, &name) {
+                        Ok(0) => {}
+                        Ok(count) => found.undelivered.push((name.clone(), count)),
+                        // What stands in its inbox's place blocks nobody else.
+                        Err(why) => tracing::warn!(%name, %why, "its mail cannot be counted"),
                     }
                     found.ghosts.push(name);
                 }

@@ -5,11 +5,13 @@ use super::reap::Lived;
 use super::start::{self, Recruit, StartError};
 use super::{Child, Supervisor};
 use crate::bus::{Bus, Outgoing};
+use crate::os::failpoint::hit;
 use crate::settings::model::ModelChoice;
 use crate::store::{Life, life, roster};
 use crate::tools::ToolError;
 use crate::tools::team::SpawnOrder;
 use crate::wire::AgentName;
+use crate::wire::permission::Mode;
 use crate::wire::roster::Status;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,7 +24,7 @@ impl Supervisor {
                 "the team is being stopped; nobody can be spawned".into(),
             ));
         }
-        self.check_model(&order)?;
+        self.check_terms(&order)?;
         // Wanted now: it need not wait until its time to come back.
         self.coming_back.borrow_mut().remove(&name);
         self.wait_started(&name).await;
@@ -37,6 +39,7 @@ impl Supervisor {
             name: name.clone(),
             role: order.role.clone(),
             model: model.clone(),
+            mode: order.mode.unwrap_or(self.plan.permissions.borrow().mode),
             occasion: Occasion::Spawned,
             after: None,
         };
@@ -44,6 +47,7 @@ impl Supervisor {
         let pid = launched.map_err(|why| ToolError::Reply(spawn_failed(&name, &why)))?;
         let role = order.role.clone();
         self.deliver_prompt(order).await?;
+        hit("spawn.prompted");
         tracing::info!(%name, pid, model, "teammate spawned");
         Ok(format!(
             "Spawned {name} ({role}) on {model}, pid {pid}. It has its prompt and is at work."
@@ -55,8 +59,16 @@ impl Supervisor {
         let name = order.name.clone();
         let roster =
             roster::read(self.plan.bus.dir()).map_err(|why| ToolError::Reply(why.to_string()))?;
-        let status = roster.member(name.as_str()).map(|member| member.status);
+        let member = roster.member(name.as_str());
+        let status = member.map(|member| member.status);
+        let other_mode = |mode: &Mode| member.is_some_and(|member| member.mode != mode.word());
         match status {
+            Some(Status::Idle) if order.mode.as_ref().is_some_and(other_mode) => {
+                Err(ToolError::Reply(format!(
+                    "{name} is idle in another mode; shut it down first to start it in that one, or \
+                     leave mode out"
+                )))
+            }
             Some(Status::Idle) => {
                 self.note_role(&order).await?;
                 self.deliver_prompt(order).await?;
@@ -97,18 +109,18 @@ impl Supervisor {
         }
     }
 
-    fn check_model(&self, order: &SpawnOrder) -> Result<(), ToolError> {
-        if let Some(mode) = order.mode.as_ref().filter(|mode| **mode != self.plan.mode) {
+    fn check_terms(&self, order: &SpawnOrder) -> Result<(), ToolError> {
+        let mine = self.plan.permissions.borrow().mode;
+        if let Some(mode) = order.mode.filter(|mode| *mode > mine) {
             return Err(ToolError::Reply(format!(
-                "mode {mode:?} is not available: this version knows {:?} only; leave mode out",
-                self.plan.mode
+                "mode {mode} is looser than the lead's ({mine}), which only the user can change; \
+                 leave mode out, or give a stricter one"
             )));
         }
         if let Some(model) = &order.model {
             let chosen = ModelChoice::parse(model)
                 .map_err(|why| ToolError::Reply(format!("{}; {}", why.what, why.hint)))?;
-            let has_key = self.plan.credentials.secrets().iter().any(|secret| !secret.is_empty());
-            if chosen.is_real() && !has_key {
+            if !self.plan.credentials.reach(&chosen) {
                 return Err(ToolError::Reply(format!(
                     "there are no credentials for {model}; leave model out to use the lead's"
                 )));
@@ -155,6 +167,7 @@ impl Supervisor {
             };
             let since = child.started;
             self.children.borrow_mut().insert(name.clone(), child);
+            hit("spawn.registered");
             let lived = Lived { name: name.clone(), incarnation: started.incarnation, since };
             let reaper = Rc::clone(self);
             tokio::task::spawn_local(async move { reaper.reap(lived, started.process).await });

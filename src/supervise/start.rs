@@ -4,9 +4,12 @@ use super::hello::{self, Answer, Hello, Occasion};
 use super::takedown::kill;
 use super::{Plan, write};
 use crate::os::child::{self, Program};
+use crate::os::failpoint::hit;
 use crate::os::pidfd::Pidfd;
+use crate::settings::model::ModelChoice;
 use crate::store::inbox::{self, SendError};
 use crate::store::{Fsync, StoreError, roster};
+use crate::wire::permission::Mode;
 use crate::wire::roster::{ExitCause, LastExit, Member, Roster, StartedBy, Status};
 use crate::wire::{AgentName, Open};
 use std::fs::File;
@@ -51,6 +54,7 @@ pub(super) struct Recruit {
     pub(super) name: AgentName,
     pub(super) role: String,
     pub(super) model: String,
+    pub(super) mode: Mode,
     pub(super) occasion: Occasion,
     /// The life it follows: it must still be the last one of the name, and expected back.
     pub(super) after: Option<String>,
@@ -60,12 +64,16 @@ pub(super) struct Recruit {
 pub(super) async fn start(plan: &Plan, recruit: &Recruit) -> Result<Started, StartError> {
     let incarnation = (plan.incarnation)();
     let before = reserve(plan, recruit, &incarnation).await?;
+    hit("spawn.reserved");
     let (dir, name) = (plan.bus.dir().clone(), recruit.name.clone());
     beside(move || Ok(inbox::ensure(&dir, &name)?)).await?;
+    hit("spawn.inbox");
     match launch(plan, recruit, &incarnation).await {
         Ok(started) => Ok(started),
         Err(why) => {
+            hit("spawn.failed");
             undo(plan, &recruit.name, &incarnation, before).await?;
+            hit("spawn.undone");
             Err(why)
         }
     }
@@ -95,7 +103,6 @@ async fn reserve(
     let now = plan.clock.now();
     let cwd = plan.bus.dir().workspace().display().to_string();
     let (recruit, incarnation) = (recruit.clone(), incarnation.to_owned());
-    let mode = plan.mode.clone();
     let bus = Arc::clone(&plan.bus);
     let enter = move |roster: &mut Open<Roster>| {
         let before = roster.member(recruit.name.as_str()).cloned();
@@ -112,7 +119,7 @@ async fn reserve(
         member.role = recruit.role;
         (member.status, member.activity, member.since) = (Status::Starting, None, now);
         (member.pid, member.incarnation) = (None, incarnation);
-        (member.model, member.mode) = (recruit.model, mode);
+        (member.model, member.mode) = (recruit.model, recruit.mode.word().into());
         (member.cwd, member.started_by) = (cwd, StartedBy::Lead);
         Ok(before)
     };
@@ -177,12 +184,18 @@ async fn launch(plan: &Plan, recruit: &Recruit, incarnation: &str) -> Result<Sta
         stdout_err: output,
     };
     let spawned = child::spawn_detached(program, theirs).map_err(StartError::Process)?;
+    let mut permissions = plan.permissions.borrow().clone();
+    permissions.mode = recruit.mode;
+    hit("spawn.started");
+    // What is no model is refused by the teammate; it needs no credentials for that.
+    let chosen = ModelChoice::parse(&recruit.model).unwrap_or(ModelChoice::Rehearsal);
     let hello = Hello {
         incarnation: incarnation.into(),
         role: recruit.role.clone(),
         model: recruit.model.clone(),
-        credentials: plan.credentials.clone(),
+        credentials: plan.credentials.only_for(&chosen),
         rules: plan.rules,
+        permissions,
         occasion: recruit.occasion,
     };
     let (answer, kept) = tokio::join!(shake_hands(&ours, hello), keep_entry(plan));
@@ -190,6 +203,7 @@ async fn launch(plan: &Plan, recruit: &Recruit, incarnation: &str) -> Result<Sta
     let refused = match answer {
         Some(Ok(Some(Answer::Ready))) => match kept {
             Ok(()) => {
+                hit("spawn.ready");
                 return Ok(Started {
                     pid: spawned.pid,
                     incarnation: incarnation.into(),
@@ -219,7 +233,7 @@ fn arguments(plan: &Plan, recruit: &Recruit, control: i32) -> Vec<std::ffi::OsSt
     args.extend(["--dir".into(), dir]);
     args.extend(["--role".into(), recruit.role.as_str().into()]);
     args.extend(["--model".into(), recruit.model.as_str().into()]);
-    args.extend(["--mode".into(), plan.mode.as_str().into()]);
+    args.extend(["--mode".into(), recruit.mode.word().into()]);
     args.extend(["--control-fd".into(), control.to_string().into()]);
     args
 }
@@ -230,6 +244,7 @@ async fn shake_hands(ours: &OwnedFd, hello: Hello) -> Option<io::Result<Option<A
     let talk = tokio::task::spawn_blocking(move || {
         let socket = File::from(socket?);
         hello::say(&socket, &hello)?;
+        hit("spawn.greeted");
         hello::hear(&socket)
     });
     match tokio::time::timeout(READY_WITHIN, talk).await {

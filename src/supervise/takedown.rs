@@ -5,6 +5,7 @@
 
 use super::entry::{self, Gone};
 use crate::bus::{Bus, new_id};
+use crate::os::failpoint::hit;
 use crate::os::pidfd::Pidfd;
 use crate::os::ready::Ready;
 use crate::os::{Clock, Signal, descendants};
@@ -103,6 +104,7 @@ impl Takedown {
         let began = self.clock.now();
         let process = open_checked(&record);
         let status = self.say_stopping(&name, &record).await;
+        hit("stop.written");
         let now = self.clock.monotonic();
         let mut haste = self.haste.clone();
         let hurry = *haste.borrow_and_update();
@@ -140,7 +142,9 @@ impl Takedown {
             let (name, incarnation) = (name.clone(), record.incarnation.clone());
             let (cause, now) = (self.cause, self.clock.now());
             let gone = Gone { name, incarnation, how, cause, began, now };
+            hit("stop.gone");
             self.write(move |roster| entry::gone(roster, &gone)).await;
+            hit("stop.noted");
         }
         tracing::info!(%name, how = how.words(), "member taken down");
         Departure { name, how }
@@ -166,13 +170,18 @@ impl Takedown {
         tracing::info!(%name, ?rung, pid = record.pid, "shutdown ladder");
         let done = match rung {
             Rung::Ask if !name.is_lead() => {
+                hit("stop.ask");
                 self.ask(name, record, within);
                 Ok(())
             }
             Rung::Ask | Rung::Terminate => {
+                hit("stop.terminate");
                 process.map_or(Ok(()), terminate).map_err(|why| why.to_string())
             }
-            Rung::Kill => process.map_or(Ok(()), kill).map_err(|why| why.to_string()),
+            Rung::Kill => {
+                hit("stop.kill");
+                process.map_or(Ok(()), kill).map_err(|why| why.to_string())
+            }
             Rung::GiveUp => Ok(()),
         };
         if let Err(why) = done {
@@ -194,6 +203,7 @@ impl Takedown {
             if let Err(why) = bus.control(&by, &to, body, correlation) {
                 tracing::warn!(%to, %why, "the shutdown request could not be sent");
             }
+            hit("stop.asked");
         });
     }
 

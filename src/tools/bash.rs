@@ -7,6 +7,7 @@ use crate::os::command::{self, GuardProgram, Setting};
 use crate::os::crowd;
 use crate::os::pidfd::ExitKind;
 use crate::os::ready::Ready;
+use crate::protocol::permission::Subject;
 use crate::wire::chat::ToolSpec;
 use serde::Deserialize;
 use serde_json::json;
@@ -142,13 +143,13 @@ impl Tool for Bash {
         }
     }
 
+    fn subject(&self, call: &Call) -> Result<Subject, ToolError> {
+        understand(call).map(|(command, _)| Subject::Command(command))
+    }
+
     fn call<'a>(&'a self, call: &'a Call) -> ToolFuture<'a> {
         Box::pin(async move {
-            let Arguments { command, timeout } = arguments(call)?;
-            let limit = timeout.unwrap_or(USUAL_TIMEOUT);
-            if let Some(why) = unfit(&command, limit) {
-                return Err(ToolError::Reply(why));
-            }
+            let (command, limit) = understand(call)?;
             self.run(&command, Duration::from_secs(limit)).await.map_err(|why| {
                 ToolError::Reply(format!(
                     "the command could not be run in {}: {why}; try again, or tell the lead if it \
@@ -157,6 +158,16 @@ impl Tool for Bash {
                 ))
             })
         })
+    }
+}
+
+/// The command of a call and the seconds it may take.
+fn understand(call: &Call) -> Result<(String, u64), ToolError> {
+    let Arguments { command, timeout } = arguments(call)?;
+    let limit = timeout.unwrap_or(USUAL_TIMEOUT);
+    match unfit(&command, limit) {
+        Some(why) => Err(ToolError::Reply(why)),
+        None => Ok((command, limit)),
     }
 }
 

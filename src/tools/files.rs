@@ -7,6 +7,7 @@ use super::output::Capped;
 use super::workspace::{Workspace, refusal};
 use super::{Call, Registry, Tool, ToolError, ToolFuture, arguments};
 use crate::os::beneath::Spot;
+use crate::protocol::permission::Subject;
 use crate::wire::chat::ToolSpec;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -97,6 +98,11 @@ impl Files {
         }
         self.put(path, &spot, text.replacen(old_text.as_str(), new_text, 1).as_bytes())?;
         Ok(format!("edited {path}"))
+    }
+
+    /// The file that a rule sees: links are followed first.
+    fn subject(spot: Result<Spot, ToolError>) -> Result<Subject, ToolError> {
+        spot.map(|spot| Subject::Path(spot.path().to_string_lossy().into_owned()))
     }
 
     fn put(&self, path: &str, spot: &Spot, bytes: &[u8]) -> Result<(), ToolError> {
@@ -240,6 +246,11 @@ impl Tool for ReadFile {
         }
     }
 
+    fn subject(&self, call: &Call) -> Result<Subject, ToolError> {
+        let input: ReadArguments = arguments(call)?;
+        Files::subject(self.0.workspace.to_read(&input.path))
+    }
+
     fn call<'a>(&'a self, call: &'a Call) -> ToolFuture<'a> {
         Box::pin(async { self.0.read(&arguments(call)?) })
     }
@@ -263,6 +274,11 @@ impl Tool for WriteFile {
         }
     }
 
+    fn subject(&self, call: &Call) -> Result<Subject, ToolError> {
+        let input: WriteArguments = arguments(call)?;
+        Files::subject(self.0.workspace.to_write(&input.path))
+    }
+
     fn call<'a>(&'a self, call: &'a Call) -> ToolFuture<'a> {
         Box::pin(async { self.0.write(&arguments(call)?) })
     }
@@ -284,6 +300,11 @@ impl Tool for EditFile {
                 &["path", "old_text", "new_text"],
             ),
         }
+    }
+
+    fn subject(&self, call: &Call) -> Result<Subject, ToolError> {
+        let input: EditArguments = arguments(call)?;
+        Files::subject(self.0.workspace.to_write(&input.path))
     }
 
     fn call<'a>(&'a self, call: &'a Call) -> ToolFuture<'a> {

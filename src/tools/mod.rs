@@ -6,14 +6,17 @@
 mod bash;
 #[cfg(test)]
 mod containment;
+pub(crate) mod docket;
 mod environment;
 mod files;
 mod output;
+mod plan;
 pub(crate) mod tasks;
 pub(crate) mod team;
 pub(crate) mod work;
 mod workspace;
 
+use crate::protocol::permission::Subject;
 use crate::wire::chat::ToolSpec;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -49,6 +52,14 @@ pub(crate) trait Tool {
     /// Name, description and argument schema.
     fn spec(&self) -> ToolSpec;
 
+    /// What a permission rule sees of a call.
+    ///
+    /// # Errors
+    /// The call cannot be run at all: nobody needs to be asked.
+    fn subject(&self, _call: &Call) -> Result<Subject, ToolError> {
+        Ok(Subject::Nothing)
+    }
+
     /// Runs one call.
     fn call<'a>(&'a self, call: &'a Call) -> ToolFuture<'a>;
 }
@@ -57,6 +68,16 @@ pub(crate) trait Tool {
 #[derive(Default)]
 pub(crate) struct Registry {
     tools: BTreeMap<String, Box<dyn Tool>>,
+    detail: Detail,
+}
+
+/// How much the model is told about a tool.
+#[derive(Debug, Clone, Copy, Default)]
+enum Detail {
+    #[default]
+    Everything,
+    /// Arguments by name only.
+    Names,
 }
 
 impl Registry {
@@ -65,9 +86,19 @@ impl Registry {
         self.tools.insert(tool.spec().name, Box::new(tool));
     }
 
+    /// Forgets every tool but these, and is brief about them.
+    pub(crate) fn keep(&mut self, names: &[&str]) {
+        self.tools.retain(|name, _| names.contains(&name.as_str()));
+        self.detail = Detail::Names;
+    }
+
     /// What the model is told about.
     pub(crate) fn specs(&self) -> Vec<ToolSpec> {
-        self.tools.values().map(|tool| tool.spec()).collect()
+        let specs = self.tools.values().map(|tool| tool.spec());
+        match self.detail {
+            Detail::Everything => specs.collect(),
+            Detail::Names => specs.map(brief).collect(),
+        }
     }
 
     /// Runs a call.
@@ -75,15 +106,38 @@ impl Registry {
     /// # Errors
     /// The tool does not exist (the error lists those that do), or failed.
     pub(crate) async fn call(&self, call: &Call) -> Result<String, ToolError> {
-        let Some(tool) = self.tools.get(&call.name) else {
+        self.find(call)?.call(call).await
+    }
+
+    /// What a permission rule sees of a call.
+    ///
+    /// # Errors
+    /// The tool does not exist, or the call cannot be run at all.
+    pub(crate) fn subject(&self, call: &Call) -> Result<Subject, ToolError> {
+        self.find(call)?.subject(call)
+    }
+
+    fn find(&self, call: &Call) -> Result<&dyn Tool, ToolError> {
+        self.tools.get(&call.name).map(AsRef::as_ref).ok_or_else(|| {
             let known = self.tools.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
             let name: String = call.name.chars().take(64).collect();
-            return Err(ToolError::Reply(format!(
-                "there is no tool {name:?}; use one of: {known}"
-            )));
-        };
-        tool.call(call).await
+            ToolError::Reply(format!("there is no tool {name:?}; use one of: {known}"))
+        })
     }
+}
+
+/// The same tool in fewer words: its arguments explain themselves by name.
+fn brief(mut spec: ToolSpec) -> ToolSpec {
+    if let Some(schema) = spec.input_schema.as_object_mut() {
+        schema.remove("additionalProperties");
+    }
+    let arguments = spec.input_schema.get_mut("properties").and_then(Value::as_object_mut);
+    for argument in arguments.into_iter().flat_map(|arguments| arguments.values_mut()) {
+        if let Some(argument) = argument.as_object_mut() {
+            argument.remove("description");
+        }
+    }
+    spec
 }
 
 /// Reads the arguments of a call into the tool's own struct (which denies unknown fields).

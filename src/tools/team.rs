@@ -1,14 +1,18 @@
 //! The tools by which agents work together, and [`TeamOps`], by which they reach processes.
 
+use super::docket::Docket;
+use super::plan::{ReviewPlan, SubmitPlan};
 use super::{Call, Registry, Tool, ToolError, ToolFuture, arguments};
 use crate::bus::{Bus, BusError, Outgoing, new_id};
 use crate::os::{Clock, SystemClock};
 use crate::protocol::pace::{Leave, Pace};
+use crate::protocol::request::{Answer, Kind, Ledger, Request, Verdict};
 use crate::store::{Life, life, peek, roster};
 use crate::wire::AgentName;
 use crate::wire::chat::ToolSpec;
 use crate::wire::inbox_block::inbox_block;
 use crate::wire::message::{Body, Correlation};
+use crate::wire::permission::Mode;
 use crate::wire::roster::Status;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -16,6 +20,7 @@ use std::cell::RefCell;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// What only the lead's program can do for its model.
 pub(crate) trait TeamOps {
@@ -24,6 +29,14 @@ pub(crate) trait TeamOps {
 
     /// Takes a teammate down the shutdown ladder; answers when it is gone.
     fn shutdown(&self, name: AgentName, reason: String) -> OpsFuture<'_>;
+}
+
+/// What a lead has and a teammate has not.
+pub(crate) struct Ops {
+    /// The team's processes.
+    pub(crate) team: Rc<dyn TeamOps>,
+    /// What waits for a decision.
+    pub(crate) docket: Rc<Docket>,
 }
 
 /// The future of a [`TeamOps`] call: what to tell the model.
@@ -42,17 +55,8 @@ pub(crate) struct SpawnOrder {
     pub(crate) message_id: String,
     /// A model other than the lead's.
     pub(crate) model: Option<String>,
-    /// A permission mode other than the lead's.
-    pub(crate) mode: Option<String>,
-}
-
-/// A shutdown request that waits for this agent's answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct OpenShutdown {
-    /// The request.
-    pub(crate) request_id: String,
-    /// Who asked.
-    pub(crate) by: String,
+    /// A permission mode stricter than the lead's.
+    pub(crate) mode: Option<Mode>,
 }
 
 /// What an agent's team tools share with its loop.
@@ -62,16 +66,17 @@ pub(crate) struct Desk {
     bus: Arc<Bus>,
     /// Mail taken in since the model last called `read_inbox`.
     recent: RefCell<Vec<Map<String, Value>>>,
-    open_shutdown: RefCell<Option<OpenShutdown>>,
+    /// Requests to shut down.
+    shutdowns: RefCell<Ledger>,
     pace: RefCell<Pace>,
 }
 
 impl Desk {
     /// The desk of an agent whose model may send so many messages in a minute.
     pub(crate) fn new(me: AgentName, incarnation: String, bus: Arc<Bus>, max_sends: usize) -> Self {
-        let (recent, open_shutdown) = (RefCell::default(), RefCell::default());
+        let (recent, shutdowns) = (RefCell::default(), RefCell::default());
         let pace = RefCell::new(Pace::new(max_sends));
-        Self { me, incarnation, bus, recent, open_shutdown, pace }
+        Self { me, incarnation, bus, recent, shutdowns, pace }
     }
 
     /// Whether the model may send so many messages now. A sender that floods the others is refused,
@@ -102,54 +107,74 @@ impl Desk {
         self.recent.borrow_mut().push(message.clone());
     }
 
-    /// A valid shutdown request has come.
-    pub(crate) fn open_shutdown(&self, request: OpenShutdown) {
-        *self.open_shutdown.borrow_mut() = Some(request);
+    /// A valid shutdown request of `by` has come.
+    pub(crate) fn open_shutdown(&self, request_id: String, by: String) {
+        let request = Request {
+            id: request_id,
+            kind: Kind::Shutdown,
+            owner: by,
+            decider: self.me.to_string(),
+            incarnation: self.incarnation.clone(),
+            deadline: None,
+        };
+        if let Err(why) = self.shutdowns.borrow_mut().open(request) {
+            tracing::warn!(%why, "a shutdown request was not taken up");
+        }
     }
 
-    /// Answers the open shutdown request, if there is one; at most once.
+    /// Answers the shutdown requests that are open, each at most once.
     ///
     /// # Errors
-    /// The answer could not be sent.
+    /// An answer could not be sent.
     pub(crate) async fn answer_shutdown(
         &self,
         approve: bool,
         reason: Option<String>,
-    ) -> Result<bool, ToolError> {
-        let Some(request) = self.open_shutdown.borrow_mut().take() else { return Ok(false) };
-        let correlation =
-            Correlation { request_id: request.request_id, incarnation: self.incarnation.clone() };
-        let (bus, me, to) = (Arc::clone(&self.bus), self.me.clone(), request.by);
-        let body = Body::ShutdownResponse { approve, reason };
-        off_thread(move || bus.control(&me, &AgentName::mailbox(&to)?, body, correlation)).await?;
-        Ok(true)
+    ) -> Result<(), ToolError> {
+        let open: Vec<Request> = self.shutdowns.borrow().pending().cloned().collect();
+        for Request { id, owner, .. } in open {
+            let answer = Answer {
+                id: Some(&id),
+                kind: Kind::Shutdown,
+                from: self.me.as_str(),
+                incarnation: Some(&self.incarnation),
+                verdict: Verdict::of(approve),
+            };
+            let answered = self.shutdowns.borrow_mut().answer(&answer, Instant::now());
+            answered.map_err(|why| ToolError::Reply(why.to_string()))?;
+            let incarnation = self.incarnation.clone();
+            let correlation = Correlation { request_id: id, incarnation };
+            let (bus, me) = (Arc::clone(&self.bus), self.me.clone());
+            let body = Body::ShutdownResponse { approve, reason: reason.clone() };
+            let send = move || bus.control(&me, &AgentName::mailbox(&owner)?, body, correlation);
+            off_thread(send).await?;
+        }
+        Ok(())
     }
 }
 
 /// Adds the team tools of a lead or (without `ops`) of a teammate.
-pub(crate) fn add_team_tools(
-    registry: &mut Registry,
-    desk: &Rc<Desk>,
-    ops: Option<&Rc<dyn TeamOps>>,
-) {
+pub(crate) fn add_team_tools(registry: &mut Registry, desk: &Rc<Desk>, ops: Option<&Ops>) {
     registry.add(SendMessage(Rc::clone(desk)));
     registry.add(Broadcast(Rc::clone(desk)));
     registry.add(ReadInbox(Rc::clone(desk)));
     registry.add(ListTeammates(Rc::clone(desk)));
     match ops {
-        Some(ops) => {
-            registry.add(SpawnTeammate(Rc::clone(desk), Rc::clone(ops)));
-            registry.add(ShutdownTeammate(Rc::clone(ops)));
+        Some(Ops { team, docket }) => {
+            registry.add(SpawnTeammate(Rc::clone(desk), Rc::clone(team)));
+            registry.add(ShutdownTeammate(Rc::clone(team)));
+            registry.add(ReviewPlan(Rc::clone(docket)));
         }
         None => {
             registry.add(ShutdownResponse(Rc::clone(desk)));
+            registry.add(SubmitPlan);
             registry.add(Idle);
         }
     }
 }
 
 /// Runs mailbox work, which may wait for a lock or the disk, beside the event loop.
-async fn off_thread<T: Send + 'static>(
+pub(super) async fn off_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, BusError> + Send + 'static,
 ) -> Result<T, ToolError> {
     match tokio::task::spawn_blocking(work).await {
@@ -231,6 +256,11 @@ fn wrong_type(kind: &str) -> String {
         "broadcast" => "use the broadcast tool",
         "shutdown_request" => "use shutdown_teammate (the lead's tool)",
         "shutdown_response" => "use shutdown_response",
+        "plan_approval_request" => "use submit_plan (a teammate's tool)",
+        "plan_approval_response" => "use review_plan (the lead's tool)",
+        "permission_response" | "permission_update" | "mode_set_request" => {
+            "only the user grants permissions"
+        }
         "result" => "end your turn with the text: the program sends it to the lead",
         _ => "leave msg_type out",
     };
@@ -379,7 +409,7 @@ struct SpawnInput {
     role: String,
     prompt: String,
     model: Option<String>,
-    mode: Option<String>,
+    mode: Option<Mode>,
 }
 
 impl Tool for SpawnTeammate {
@@ -394,7 +424,11 @@ impl Tool for SpawnTeammate {
                 "role": text_property("what it is for, such as coder or tester"),
                 "prompt": text_property("what it is to do"),
                 "model": text_property("another model, as provider/name"),
-                "mode": text_property("another permission mode"),
+                "mode": {
+                    "type": "string", "enum": Mode::ALL.map(Mode::word),
+                    "description": "a stricter permission mode than yours; plan: it must submit a \
+                                    plan to you before it changes anything",
+                },
             }),
             &["name", "role", "prompt"],
         )
@@ -475,15 +509,10 @@ impl Tool for ShutdownResponse {
     fn call<'a>(&'a self, call: &'a Call) -> ToolFuture<'a> {
         Box::pin(async move {
             let input: ShutdownResponseInput = arguments(call)?;
-            let open = self.0.open_shutdown.borrow().clone();
-            match open {
-                Some(request) if request.request_id == input.request_id => {}
-                Some(_) | None => {
-                    return Err(ToolError::Reply(
-                        "no shutdown request with that id is open; there is nothing to answer"
-                            .into(),
-                    ));
-                }
+            if self.0.shutdowns.borrow().pending_of(&input.request_id).is_none() {
+                return Err(ToolError::Reply(
+                    "no shutdown request with that id is open; there is nothing to answer".into(),
+                ));
             }
             self.0.answer_shutdown(input.approve, input.reason).await?;
             Ok(if input.approve { "Ending." } else { "Your refusal was sent." }.into())

@@ -29,6 +29,8 @@ const LAST_WORDS: Duration = Duration::from_secs(3);
 pub(crate) enum Input {
     /// A line, or several when they were pasted; may be blank.
     Line(String),
+    /// The key that answers a question, whatever is being typed: `y`, `n` or `a` with Alt.
+    Answer(char),
     /// Ctrl-C on an empty line.
     Interrupt,
     /// Ctrl-D on an empty line, or the end of a piped stdin.
@@ -245,7 +247,7 @@ mod tests {
                 Input::Interrupt => flood(&mut console),
                 Input::Line(line) if line == "quit" => break,
                 Input::Line(line) => console.print(&format!("echo {line}")),
-                Input::EndOfInput => {}
+                Input::EndOfInput | Input::Answer(_) => {}
                 Input::Closed => break,
             }
         }

@@ -77,6 +77,9 @@ pub(super) fn open(setup: Setup, inputs: UnboundedSender<Input>) -> rustyline::R
     let key = |key: Key| EventHandler::Conditional(Box::new(OnKey { key, inputs: inputs.clone() }));
     editor.bind_sequence(KeyEvent::ctrl('c'), key(Key::Interrupt));
     editor.bind_sequence(KeyEvent::ctrl('d'), key(Key::End));
+    for answer in ['y', 'n', 'a'] {
+        editor.bind_sequence(KeyEvent::alt(answer), key(Key::Answer(answer)));
+    }
     // Enter arrives as a line feed when it was typed between two lines.
     for enter in [KeyEvent(KeyCode::Enter, Modifiers::ALT), KeyEvent::alt('\n')] {
         editor.bind_sequence(enter, EventHandler::Simple(Cmd::Newline));
@@ -274,7 +277,8 @@ fn complete(typed: &str, words: &[String]) -> (usize, Vec<String>) {
     (start, fits.map(|candidate| format!("{candidate} ")).collect())
 }
 
-/// Ctrl-C and Ctrl-D, which mean one thing with text on the line and another without.
+/// Ctrl-C and Ctrl-D, which mean one thing with text on the line and another without, and the keys that
+/// leave the line alone.
 struct OnKey {
     key: Key,
     inputs: UnboundedSender<Input>,
@@ -284,6 +288,7 @@ struct OnKey {
 enum Key {
     Interrupt,
     End,
+    Answer(char),
 }
 
 impl ConditionalEventHandler for OnKey {
@@ -293,6 +298,7 @@ impl ConditionalEventHandler for OnKey {
             (Key::Interrupt, true) => Input::Interrupt,
             (Key::End, false) => return None,
             (Key::End, true) => Input::EndOfInput,
+            (Key::Answer(answer), _) => Input::Answer(answer),
         };
         // Without a receiver there is nothing to interrupt or to end.
         self.inputs.send(input).ok();

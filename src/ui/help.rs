@@ -10,7 +10,7 @@ const COMMANDS: [(&str, &str); 9] = [
     ("/tasks", "the task list: who does what, what waits for what"),
     ("/log NAME", "the last lines of somebody's log"),
     ("/stop NAME", "end one teammate gracefully"),
-    ("/mode", "show the permission mode"),
+    ("/mode NAME", "show or change the permission mode: plan, default, accept_edits, bypass"),
     ("/cost", "turns and tokens of everybody"),
     ("/help", "this text"),
     ("/quit", "stop the whole team gracefully and leave"),
@@ -24,8 +24,9 @@ const EXAMPLES: [&str; 4] = [
     "Dismiss carol and show who is left.",
 ];
 
-const KEYS: [(&str, &str); 6] = [
+const KEYS: [(&str, &str); 7] = [
     ("@alice TEXT", "write to alice directly, past the lead"),
+    ("y, n, always", "answer the question that is shown; Alt-Y, Alt-N, Alt-A leave the line alone"),
     ("Tab", "complete a command or a name"),
     ("Alt-Enter", "a new line without sending; a paste keeps its lines"),
     ("Up, Ctrl-R", "earlier input"),

@@ -6,6 +6,7 @@
 use super::clean::{clean, one_line};
 use super::measure::{columns, wrap};
 use super::messages::{NAME_WIDTH, in_words};
+use super::question::{Asker, ask};
 use super::style::Palette;
 use super::view::{Extent, View};
 use crate::agent::progress::Progress;
@@ -126,6 +127,7 @@ impl Live {
             | Progress::ToolEnded { is_error: false, .. }
             | Progress::Idle => String::new(),
             Progress::Mail(message) => self.mail(message, view),
+            Progress::Asked(question) => ask(&Asker::oneself(), question, view),
             Progress::TurnStarted { by_mail } => {
                 self.turn = Said::Nothing;
                 if *by_mail {
@@ -174,8 +176,10 @@ impl Live {
         let from = one_line(&message.from, NAME_WIDTH);
         let color = self.colors.get(&from).map_or("", String::as_str);
         let said = in_words(message);
-        if matches!(message.body, Body::IdleNotification { .. }) {
-            // The roster's change of state is shown anyway.
+        // The roster's change of state is shown anyway, and so is what somebody asks.
+        let quiet =
+            matches!(message.body, Body::IdleNotification { .. } | Body::PermissionRequest { .. });
+        if quiet {
             return String::new();
         }
         let rows = view.block(&format!("✉ {from}: {said}"), "  ", Extent::Lines(MAIL_LINES));

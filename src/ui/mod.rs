@@ -15,6 +15,7 @@ pub(crate) mod log;
 mod measure;
 pub(crate) mod messages;
 pub(crate) mod plain;
+pub(crate) mod question;
 pub(crate) mod roster;
 pub(crate) mod style;
 pub(crate) mod tasks;

@@ -118,6 +118,7 @@ impl<O: Write, N: Write> Headless<O, N> {
 fn event(progress: &Progress) -> Value {
     match progress {
         Progress::Mail(message) => mail(message),
+        Progress::Asked(question) => json!({"type": "asked", "question": question}),
         Progress::TurnStarted { by_mail } => json!({"type": "turn_started", "by_mail": by_mail}),
         Progress::Text(text) => json!({"type": "text", "text": text}),
         Progress::Retry { wait, why } => {

@@ -5,6 +5,7 @@ use super::messages;
 use super::view::{Extent, View};
 use crate::wire::chat::Block;
 use crate::wire::message::{Message, Outcome};
+use crate::wire::permission;
 use crate::wire::transcript::{Entry, Line};
 
 /// Lines of a tool's answer that are shown.
@@ -37,9 +38,23 @@ pub(crate) fn line(line: &Line, view: &View) -> String {
             let paint = |row: &String| if *is_error { palette.bad(row) } else { palette.dim(row) };
             rows.iter().map(paint).collect()
         }
+        Entry::Request { question, .. } => {
+            let what = format!("? asks ({}): {}", question.about.word(), question.description);
+            vec![palette.warn(&one_line(&what, width))]
+        }
+        Entry::Decision(decision) => {
+            let reason = decision.reason.iter().map(|reason| format!(": {reason}"));
+            let what = format!("! {} by {}", decided(decision.outcome), decision.by);
+            vec![palette.warn(&one_line(&(what + &reason.collect::<String>()), width))]
+        }
         Entry::Note { content } => {
             let rows = view.block(content, "  ", Extent::Whole);
             rows.iter().map(|row| palette.warn(row)).collect()
+        }
+        Entry::Compacted { summary, .. } => {
+            let head = palette.dim("── the conversation until here, summarized");
+            let rows = view.block(summary, "  ", Extent::Whole);
+            std::iter::once(format!("{time} {head}")).chain(rows).collect()
         }
         Entry::TurnEnd { outcome, rounds, .. } => {
             let calls = if *rounds == 1 { "model call" } else { "model calls" };
@@ -73,6 +88,16 @@ fn said(block: &Block, view: &View) -> Vec<String> {
             view.block(content, "    ", Extent::Lines(RESULT_LINES))
         }
         Block::Opaque { .. } => Vec::new(),
+    }
+}
+
+/// The word for how a question ended.
+fn decided(outcome: permission::Outcome) -> &'static str {
+    match outcome {
+        permission::Outcome::Approved => "approved",
+        permission::Outcome::Rejected => "rejected",
+        permission::Outcome::Expired => "expired",
+        permission::Outcome::Withdrawn => "withdrawn",
     }
 }
 

@@ -262,7 +262,8 @@ impl Body {
 
     /// Whether it is a reason to begin a turn. State changes and control mail are for the program.
     pub fn wakes(&self) -> bool {
-        matches!(self, Self::TeammateTerminated { .. }) || !self.is_control()
+        matches!(self, Self::TeammateTerminated { .. } | Self::PlanApprovalRequest { .. })
+            || !self.is_control()
     }
 
     /// Whether the message steers a program, rather than telling a model something. Control mail has a
@@ -287,6 +288,24 @@ impl Body {
             | Self::TaskAssignment { .. }
             | Self::Unknown { .. } => false,
         }
+    }
+}
+
+impl Body {
+    /// Whether only a program has a use for it: a change of state, or the traffic of permissions, whose
+    /// outcome the model learns from the call that waited.
+    pub fn is_for_program(&self) -> bool {
+        matches!(
+            self,
+            Self::IdleNotification { .. }
+                | Self::PermissionRequest { .. }
+                | Self::PermissionResponse { .. }
+                | Self::PermissionUpdate { .. }
+                | Self::ModeSetRequest { .. }
+                | Self::SandboxPermissionRequest { .. }
+                | Self::SandboxPermissionResponse { .. }
+                | Self::PlanApprovalResponse { .. }
+        )
     }
 }
 

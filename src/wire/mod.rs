@@ -8,6 +8,7 @@ pub mod inbox_block;
 pub mod message;
 pub mod name;
 pub mod open;
+pub mod permission;
 pub mod restart;
 pub mod roster;
 pub mod task;

@@ -6,6 +6,7 @@
 use super::Timestamp;
 use super::chat::{Block, StopReason, Usage};
 use super::message::Outcome;
+use super::permission::{Decision, Question};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -73,10 +74,35 @@ pub enum Entry {
         /// It failed.
         is_error: bool,
     },
+    /// Somebody must decide before a call runs; open until its `decision`, or its call's result.
+    Request {
+        /// What is asked.
+        #[serde(flatten)]
+        question: Question,
+        /// Who is asked: `lead` by mail, or `user` at the agent's own terminal.
+        decider: String,
+        /// When it counts as denied.
+        deadline: Timestamp,
+    },
+    /// It was decided.
+    Decision(Decision),
     /// The program tells the model something (it was restarted, interrupted, cut short).
     Note {
         /// The text.
         content: String,
+    },
+    /// The conversation until here was replaced by this: memory begins anew, with what was asked in the
+    /// turn under way told again.
+    Compacted {
+        /// What the model said of the conversation.
+        summary: String,
+        /// What the program knows: name, role, team.
+        situation: String,
+        /// What the summary cost.
+        usage: Usage,
+        /// What fits the model, as far as this has shown.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        context_tokens: Option<u64>,
     },
     /// A turn is over.
     TurnEnd {
@@ -139,6 +165,7 @@ struct When {
 
 #[cfg(test)]
 mod tests {
+    use super::super::permission::{self, About};
     use super::*;
 
     #[test]
@@ -165,7 +192,26 @@ mod tests {
             },
             Entry::ToolStart { tool_use_id: "t".into(), name: "bash".into() },
             Entry::ToolResult { tool_use_id: "t".into(), content: "ok".into(), is_error: true },
+            Entry::Request {
+                question: Question {
+                    request_id: "a:t".into(),
+                    about: About::Permission,
+                    tool_use_id: "t".into(),
+                    tool: "bash".into(),
+                    input: serde_json::json!({"command": "ls"}),
+                    description: "ls".into(),
+                },
+                decider: "lead".into(),
+                deadline: 9.5,
+            },
+            Entry::Decision(Decision::by_program("a:t", permission::Outcome::Expired, "late")),
             Entry::Note { content: "n".into() },
+            Entry::Compacted {
+                summary: "s".into(),
+                situation: "a".into(),
+                usage: Usage::default(),
+                context_tokens: Some(9),
+            },
             Entry::TurnEnd { outcome: Outcome::Failed, rounds: 2, report: None },
             Entry::TurnEnd {
                 outcome: Outcome::Done,

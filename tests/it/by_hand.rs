@@ -93,6 +93,6 @@ fn once_ends_after_its_turn_and_signals_end_it_with_their_codes() {
         assert_eq!(last_exit(&team, "bob"), ("stopped".into(), Some(code.into()), None), "{kind}");
     }
     team.team(&["teammate", "bob"]).expect(4);
-    team.team(&["teammate", "bob", "--model", "rehearsal", "--mode", "plan"]).expect(2);
+    team.team(&["teammate", "bob", "--model", "rehearsal", "--mode", "free"]).expect(2);
     assert_left_in_order(&team);
 }

@@ -169,7 +169,7 @@ pub(crate) fn work() -> bool {
     };
     let order: Order = serde_json::from_str(&order).unwrap();
     if let Some((points, seed)) = &order.points {
-        failpoint::arm(points, Some(*seed)).unwrap();
+        failpoint::arm(points, "kid", Some(*seed)).unwrap();
     }
     let dir = TeamDir::open(&order.team).unwrap();
     match order.job {
@@ -300,17 +300,19 @@ fn send(dir: &TeamDir, to: &str, from: &str, log: &Path, count: u64, fsync: bool
     let mut text = String::new();
     let mut log = OpenOptions::new().read(true).append(true).create(true).open(log).unwrap();
     log.read_to_string(&mut text).unwrap();
-    let begun = text.lines().filter(|line| line.starts_with("begin ")).count();
-    let acked = text.lines().filter(|line| line.starts_with("ack ")).count();
-    let mut note = |word: &str, n: u64| log.write_all(format!("{word} {n}\n").as_bytes()).unwrap();
+    let begun = text.lines().filter(|line| line.starts_with("sent ")).count();
+    let acked = text.lines().filter(|line| line.starts_with("told ")).count();
+    let mut note = |word: &str, n: u64| {
+        log.write_all(format!("{word} {from} {to} {n}\n").as_bytes()).unwrap();
+    };
     assert!(begun == acked || begun == acked + 1);
     for n in u64::try_from(acked).unwrap()..count {
         if n >= u64::try_from(begun).unwrap() {
-            note("begin", n);
+            note("sent", n);
         }
         let bytes = if n % 50 == 49 { 20_000 } else { 20 };
         inbox::append(dir, &to, line(from, n, bytes).as_bytes(), &policy).unwrap();
-        note("ack", n);
+        note("told", n);
     }
 }
 

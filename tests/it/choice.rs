@@ -1,4 +1,4 @@
-//! Which model and which credentials are in force, and that a real model never runs unasked.
+//! Which model and which credentials are in force, and in which mode.
 
 use crate::cast::KEY;
 use crate::fake::{Fake, Reply};
@@ -18,22 +18,22 @@ fn run(variables: &[(&str, &str)], base: &str, args: &[&str]) -> (Ran, Fake) {
 const BYPASS: [&str; 2] = ["--mode", "bypass"];
 
 #[test]
-fn a_real_model_runs_only_when_told_that_nobody_will_be_asked() {
+fn a_real_model_runs_in_every_mode_and_an_unknown_mode_starts_nothing() {
     let key = [("ANTHROPIC_API_KEY", KEY)];
-    for args in [&["--model", "anthropic/fake"][..], &[]] {
-        let (ran, fake) = run(&key, "", args);
-        let ran = ran.expect(2);
-        assert!(ran.err.contains("--mode bypass"), "{}", ran.err);
-        assert_eq!(fake.requests().len(), 0);
+    for mode in ["plan", "default", "accept_edits", "bypass"] {
+        let (ran, fake) = run(&key, "", &["--model", "anthropic/fake", "--mode", mode]);
+        ran.expect(0);
+        assert_eq!(fake.requests().len(), 1, "{mode}");
     }
-    let (ran, fake) = run(&key, "", &["--model", "anthropic/fake", "--mode", "default"]);
-    assert!(ran.expect(2).err.contains("bypass"));
+    let (ran, fake) = run(&key, "", &["--model", "anthropic/fake", "--mode", "reckless"]);
+    let ran = ran.expect(2);
+    assert!(ran.err.contains("reckless") && ran.err.contains("accept_edits"), "{}", ran.err);
     assert_eq!(fake.requests().len(), 0);
 
     let team = Team::new();
     team.variable("ANTHROPIC_API_KEY", KEY);
-    let alice = ["teammate", "alice", "--model", "anthropic/fake", "--once", "--prompt", "hi"];
-    assert!(team.team(&alice).expect(2).err.contains("--mode bypass"));
+    let alice = ["teammate", "alice", "--model", "anthropic/fake", "--mode", "free", "--once"];
+    assert!(team.team(&alice).expect(2).err.contains("free"));
     assert!(!team.path("inbox/alice.jsonl").exists(), "something was made of it");
 }
 

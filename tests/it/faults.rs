@@ -5,7 +5,7 @@ use crate::cast::{
     ALL, KEY, LEAD, assert_told, at_terminal, call, connect, conversation, headless, pieces,
     results, stage, story, who,
 };
-use crate::fake::{FAULTS, Reply, RequestView, Unopened};
+use crate::fake::{Api, FAULTS, Reply, RequestView, Unopened};
 use crate::harness::Team;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -161,7 +161,7 @@ fn ctrl_c_silences_the_model_and_keeps_the_team() {
         }
         "lead" if view.last_text().ends_with("Tell me everything.") => {
             let tale = Reply::text(&format!("Once upon a time\n{}", "and then ".repeat(50)));
-            let half = tale.stream_bytes("fake").len() / 2;
+            let half = tale.stream_bytes(Api::Messages, "fake").len() / 2;
             tale.stall_after(half)
         }
         _ => Reply::text("Ready."),

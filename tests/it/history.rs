@@ -118,7 +118,7 @@ pub(crate) fn finish(dir: &TeamDir) {
 pub(crate) fn sent(log: &std::path::Path) -> Sent {
     let text = std::fs::read_to_string(log).unwrap_or_default();
     let count = |word| u64::try_from(text.lines().filter(|l| l.starts_with(word)).count()).unwrap();
-    Sent { begun: count("begin "), acked: count("ack ") }
+    Sent { begun: count("sent "), acked: count("told ") }
 }
 
 /// A history with one kind of fault planted in it: what the fault is called, what the judge says, and

@@ -3,7 +3,7 @@
 use crate::harness::Team;
 use crate::terminal::Terminal;
 
-const NINE: [&str; 9] = [
+pub(crate) const NINE: [&str; 9] = [
     "Spawn alice (coder) and bob (tester). Have alice send bob a message.",
     "Broadcast \"status update: phase 1 complete\" to all teammates",
     "Check the lead inbox for any messages",
@@ -21,7 +21,7 @@ fn lead(team: &Team, args: &[&str]) -> Terminal {
     Terminal::start(team.command("team", &words))
 }
 
-fn everybody_rests(team: &Team) -> bool {
+pub(crate) fn everybody_rests(team: &Team) -> bool {
     ["lead", "alice", "bob"].iter().all(|name| {
         matches!(team.status(name).as_str(), "idle" | "shutdown" | "absent")
             && std::fs::metadata(team.path(&format!("inbox/{name}.jsonl")))
@@ -95,6 +95,10 @@ fn the_nine_prompts_in_a_terminal() {
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
     team.wait_no_process();
+    for name in ["lead", "alice", "bob"] {
+        let lines = team.lines(&format!("transcript/{name}.jsonl"));
+        assert!(!lines.iter().any(|line| line["kind"] == "request"), "bypass never asks");
+    }
     for name in ["lead", "alice", "bob"] {
         assert_eq!(team.status(name), "shutdown", "{name}: {}", team.picture());
     }

@@ -184,3 +184,109 @@ fn what_is_planted_among_the_claims_is_delivered_or_left_alone() {
     ]);
     assert_eq!(judge(&sent, &taken_in(&dir, "alice")), []);
 }
+
+/// Waits until something is so.
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + crate::harness::PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < until, "never: {what}");
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+}
+
+/// A process that ends with its owner.
+struct Killed(std::process::Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// `tail -f feed >> alice.jsonl`: the descriptor outlives many claims, and every line arrives once.
+#[test]
+fn lines_of_a_tail_that_runs_for_hours_arrive() {
+    let (folder, dir) = team();
+    agent_team::store::inbox::ensure(&dir, &alice()).unwrap();
+    let feed = folder.path().join("feed");
+    write(&feed, "");
+    let mut owner = start(&dir, Job::Read { name: "alice".into(), settle: true });
+    let into = OpenOptions::new().append(true).open(dir.inbox(&alice())).unwrap();
+    let tail = {
+        // Gone before the tail is: it holds the file as well.
+        let mut command = Command::new("tail");
+        command.args(["-n", "+1", "-f"]).arg(&feed).stdin(Stdio::null()).stdout(into);
+        Killed(command.stderr(Stdio::null()).spawn().unwrap())
+    };
+    for n in 0..5 {
+        append(&feed, line("bob", n, 9));
+        // The next one is written when this one was claimed: into a file that is no inbox any more.
+        eventually("it is taken in", || {
+            taken_in(&dir, "alice").len() > usize::try_from(n).unwrap()
+        });
+    }
+    append(&feed, line("bob", 5, 9).trim_end());
+    eventually("a line without its end is complete", || taken_in(&dir, "alice").len() == 6);
+    append(&feed, "\n");
+    append(&feed, line("bob", 6, 9));
+    eventually("the last one is taken in", || taken_in(&dir, "alice").len() == 7);
+    drop(tail);
+    assert!(owner.wait().success(), "it lets go of the claim");
+    let sent = BTreeMap::from([("bob".to_owned(), Sent { begun: 7, acked: 7 })]);
+    assert_eq!(judge(&sent, &taken_in(&dir, "alice")), []);
+    assert_eq!(dead::read_all(&dir, &alice()).unwrap(), []);
+}
+
+/// Two programs write long lines in pieces, as bash and jq do: what is mixed up is theirs alone, and every
+/// piece of it is kept.
+#[test]
+fn long_lines_in_pieces_harm_only_each_other() {
+    const LINES: u64 = 40;
+    let (folder, dir) = team();
+    let inbox = dir.inbox(&alice());
+    agent_team::store::inbox::ensure(&dir, &alice()).unwrap();
+    let mut owner = start(&dir, Job::Read { name: "alice".into(), settle: true });
+    let log = folder.path().join("log");
+    let job = Job::Send {
+        to: "alice".into(),
+        from: "ours".into(),
+        log: log.clone(),
+        count: 60,
+        fsync: false,
+    };
+    let mut ours = start(&dir, job);
+    // Five writes of 4 KiB a line, each with a mark of its own.
+    let script = |who: &str| {
+        let text = format!(
+            "F=$(head -c 4000 /dev/zero | tr '\\0' x); n=0; while [ $n -lt {LINES} ]; do \
+             printf '%s' '{{\"from\":\"{who}\",\"content\":\"' >> \"$INBOX\"; \
+             for p in a b c d; do printf '%s' \"<{who}.$n$p>$F\" >> \"$INBOX\"; done; \
+             printf '%s\\n' '\"}}' >> \"$INBOX\"; n=$((n+1)); done"
+        );
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &text]).env("INBOX", &inbox).stdin(Stdio::null()).spawn().unwrap()
+    };
+    for mut shell in [script("jq"), script("bash")] {
+        assert!(shell.wait().unwrap().success());
+    }
+    assert!(ours.wait().success() && owner.wait().success());
+    let taken = crate::history::messages(&dir, "alice");
+    let numbered: Vec<_> =
+        taken_in(&dir, "alice").into_iter().filter(|taken| taken.from == "ours").collect();
+    assert_eq!(judge(&BTreeMap::from([("ours".to_owned(), sent(&log))]), &numbered), []);
+    let letters = dead::read_all(&dir, &alice()).unwrap();
+    let kept: String = taken
+        .iter()
+        .map(|message| message.content.as_str())
+        .chain(letters.iter().filter_map(|letter| letter.raw.as_deref()))
+        .collect();
+    for who in ["jq", "bash"] {
+        for n in 0..LINES {
+            for piece in ["a", "b", "c", "d"] {
+                let mark = format!("<{who}.{n}{piece}>");
+                assert_eq!(kept.matches(&mark).count(), 1, "{mark}");
+            }
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! The Messages API client against the strict fake: what is sent, what is understood, what is tried
 //! again, and what becomes of every fault.
 
-use crate::fake::{Fake, Reply, post};
+use crate::fake::{Api, Fake, Reply, post};
 use agent_team::llm::retry::{Backoff, RetryPolicy};
 use agent_team::llm::{
     Anthropic, AnthropicConfig, ConfigError, Credentials, Delta, Limits, ModelError, Provider,
@@ -192,7 +192,7 @@ async fn credentials_and_headers_go_where_they_belong() {
 #[tokio::test]
 async fn a_stream_cut_at_any_byte_ends_right() {
     for reply in [rich(), rich().until_close()] {
-        let length = reply.stream_bytes("model-1").len();
+        let length = reply.stream_bytes(Api::Messages, "model-1").len();
         let whole = reply.clone();
         let fake = Fake::start(move |view| {
             // Each position is tried by an even request, an odd one gets the whole.
@@ -464,7 +464,7 @@ fn a_proxy_is_not_asked_for_loopback() {
 }
 
 /// A back-off that a test can look into.
-#[derive(Clone, Default)]
+#[derive(Debug, Clone, Default)]
 struct Board(Rc<RefCell<(Duration, Vec<Duration>)>>);
 
 impl Backoff for Board {

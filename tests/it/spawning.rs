@@ -109,7 +109,7 @@ fn a_failed_start_leaves_nothing() {
         ("spawn_teammate", input)
     };
     let script_of = |file: &str| format!("script:{}", team.workspace().join(file).display());
-    let plan = json!({ "name": "bob", "role": "worker", "prompt": "begin", "mode": "plan" });
+    let plan = json!({ "name": "bob", "role": "worker", "prompt": "begin", "mode": "free" });
     let tries = [
         on(&script_of("broken.jsonl")),
         on(&script_of("missing.jsonl")),
@@ -121,7 +121,7 @@ fn a_failed_start_leaves_nothing() {
     headless(&team, &model, "begin").expect(0);
     let results = tool_results(&team, "lead");
     for ((tool, text, error), says) in
-        results.iter().zip(["broken.jsonl", "missing.jsonl", "credentials", "nonsense", "mode"])
+        results.iter().zip(["broken.jsonl", "missing.jsonl", "credentials", "nonsense", "free"])
     {
         assert!(*error && tool == "spawn_teammate" && text.contains(says), "{says}: {text}");
     }

@@ -1,6 +1,7 @@
 //! How work under way ends before it is done: interrupts, orders to stop, the death of the lead.
 
 use super::turn::{STOPPED, Turn, answer};
+use super::waiting::Wait;
 use super::{Machine, Phase};
 use crate::agent::event::{Action, Ending, Stop};
 use crate::tools::Call;
@@ -30,6 +31,7 @@ impl Machine {
                 turn.refuse_calls("not run: the user interrupted this turn", todo);
                 self.finish(turn, Outcome::Interrupted, todo);
             }
+            Phase::Waiting(turn, wait) => self.interrupt_waiting(turn, wait, todo),
             Phase::Taking(Some(turn)) => {
                 self.phase = Phase::Taking(Some(Turn { interrupted: true, ..turn }));
             }
@@ -53,6 +55,15 @@ impl Machine {
                 todo.push(Action::Cancel);
                 self.finish_leaving(turn, stop, todo);
             }
+            // What was asked stays open in the transcript: a next life asks again.
+            Phase::Waiting(_, Wait { question: Some(_), .. }) if stop == Stop::LeadLost => {
+                self.leave(stop, todo);
+            }
+            Phase::Waiting(mut turn, wait) => {
+                wait.give_up("the agent was stopped", STOPPED, todo);
+                turn.refuse_calls(STOPPED, todo);
+                self.finish_leaving(turn, stop, todo);
+            }
             Phase::Acting(turn, call) if stop == Stop::LeadLost => {
                 todo.push(Action::StartPatience);
                 self.phase = Phase::Leaving(turn, call);
@@ -70,6 +81,7 @@ impl Machine {
             | Phase::Claiming
             | Phase::Taking(_)
             | Phase::Thinking(_)
+            | Phase::Waiting(..)
             | Phase::Acting(..)
             | Phase::Over) => self.phase = other,
         }

@@ -1,6 +1,7 @@
 //! The machine is driven by hand: events in, actions out.
 
 use super::*;
+use crate::agent::event::Judgement;
 use crate::wire::chat::{Block, Usage};
 use proptest::prelude::*;
 use serde_json::json;
@@ -13,10 +14,19 @@ fn machine(name: &str) -> Machine {
         max_exchanges: 30,
         initiative: Initiative::Asked,
     };
-    let (mut machine, first) = Machine::start(me, false);
+    let (mut machine, first) = Machine::start(me, None);
     assert_eq!(first, [Action::Drain]);
-    machine.step(Event::Drained(vec![]));
+    step(&mut machine, Event::Drained(vec![]));
     machine
+}
+
+/// A step, and whatever it wants to run is allowed.
+fn step(machine: &mut Machine, event: Event) -> Vec<Action> {
+    let mut actions = machine.step(event);
+    if matches!(actions.last(), Some(Action::Judge(_))) {
+        actions.extend(machine.step(Event::Judged(Judgement::Run)));
+    }
+    actions
 }
 
 fn mail(kind: &str, from: &str) -> Message {
@@ -52,12 +62,12 @@ fn reports(actions: &[Action]) -> Vec<(Outcome, String)> {
 #[test]
 fn a_message_wakes_an_idle_agent_and_an_idle_notice_does_not() {
     let mut alice = machine("alice");
-    assert_eq!(alice.step(Event::Mail), [Action::Drain]);
-    let quiet = alice.step(Event::Drained(vec![mail("idle_notification", "bob")]));
+    assert_eq!(step(&mut alice, Event::Mail), [Action::Drain]);
+    let quiet = step(&mut alice, Event::Drained(vec![mail("idle_notification", "bob")]));
     assert!(!quiet.contains(&Action::CallModel));
     assert!(!alice.is_busy());
-    alice.step(Event::Mail);
-    let woken = alice.step(Event::Drained(vec![mail("message", "bob")]));
+    step(&mut alice, Event::Mail);
+    let woken = step(&mut alice, Event::Drained(vec![mail("message", "bob")]));
     assert_eq!(woken.last(), Some(&Action::CallModel));
     let published = Action::Publish(Status::Working, Some("model".into()));
     let (at, taken) = (
@@ -70,9 +80,9 @@ fn a_message_wakes_an_idle_agent_and_an_idle_notice_does_not() {
 #[test]
 fn mail_announced_during_a_drain_is_not_slept_upon() {
     let mut alice = machine("alice");
-    alice.step(Event::Mail);
-    alice.step(Event::Mail);
-    let actions = alice.step(Event::Drained(vec![]));
+    step(&mut alice, Event::Mail);
+    step(&mut alice, Event::Mail);
+    let actions = step(&mut alice, Event::Drained(vec![]));
     assert_eq!(actions.last(), Some(&Action::Drain));
     assert!(alice.is_busy());
 }
@@ -80,55 +90,108 @@ fn mail_announced_during_a_drain_is_not_slept_upon() {
 #[test]
 fn mail_is_taken_in_before_every_call_and_after_the_turn() {
     let mut alice = machine("alice");
-    alice.step(Event::Prompt("go".into()));
-    alice.step(Event::Drained(vec![]));
-    let actions = alice.step(reply("", &[("bash", json!({}))]));
+    step(&mut alice, Event::Prompt("go".into()));
+    step(&mut alice, Event::Drained(vec![]));
+    let actions = step(&mut alice, reply("", &[("bash", json!({}))]));
     assert!(has(&actions, |action| matches!(action, Action::RunTool(_))));
     let sync = actions.iter().position(|action| *action == Action::Sync);
     let run = actions.iter().position(|action| matches!(action, Action::RunTool(_)));
     assert!(sync < run, "the intent is durable before the tool runs");
-    assert_eq!(alice.step(Event::ToolEnded(Ok("ok".into()))).last(), Some(&Action::Drain));
-    assert_eq!(alice.step(Event::Drained(vec![])).last(), Some(&Action::CallModel));
-    let end = alice.step(reply("all done", &[]));
+    assert_eq!(step(&mut alice, Event::ToolEnded(Ok("ok".into()))).last(), Some(&Action::Drain));
+    assert_eq!(step(&mut alice, Event::Drained(vec![])).last(), Some(&Action::CallModel));
+    let end = step(&mut alice, reply("all done", &[]));
     assert_eq!(reports(&end), [(Outcome::Done, "all done".into())]);
     assert_eq!(end.last(), Some(&Action::Drain));
-    let rest = alice.step(Event::Drained(vec![]));
+    let rest = step(&mut alice, Event::Drained(vec![]));
     let idle = rest.iter().position(|action| *action == Action::Publish(Status::Idle, None));
     let notice =
         rest.iter().position(|action| *action == Action::NotifyIdle(IdleReason::Available));
     assert!(idle < notice && idle.is_some(), "{rest:?}");
 }
 
+fn compacted() -> Event {
+    let (summary, situation) = ("notes".into(), "You are alice.".into());
+    let usage = Usage { output_tokens: 3, ..Usage::default() };
+    Event::Compacted(Ok(Compacted { summary, situation, usage, context_tokens: None }))
+}
+
+#[test]
+fn a_refusal_for_length_is_worth_one_summary() {
+    let mut alice = machine("alice");
+    let full = || Event::Replied(Err(ModelError::ContextFull("400".into())));
+    step(&mut alice, Event::Prompt("go".into()));
+    step(&mut alice, Event::Drained(vec![]));
+    for _ in 0..2 {
+        assert_eq!(step(&mut alice, full()), [Action::MakeRoom]);
+        let after = step(&mut alice, compacted());
+        assert!(has(&after, |action| matches!(action, Action::Count(usage) if usage.total() == 3)));
+        let recorded = after.iter().position(|it| matches!(it, Action::Record(_)));
+        let synced = after.iter().position(|it| *it == Action::Sync);
+        assert!(recorded < synced, "what is forgotten is written down first");
+        assert_eq!(after.last(), Some(&Action::CallModel));
+        // An answer shows that it fits again.
+        step(&mut alice, reply("", &[("bash", json!({}))]));
+        step(&mut alice, Event::ToolEnded(Ok("ok".into())));
+        step(&mut alice, Event::Drained(vec![]));
+    }
+    assert_eq!(step(&mut alice, full()), [Action::MakeRoom]);
+    step(&mut alice, compacted());
+    let end = step(&mut alice, full());
+    assert!(reports(&end)[0].1.contains("not even summarized"), "{end:?}");
+}
+
+#[test]
+fn a_summary_that_fails_ends_the_turn() {
+    let mut alice = machine("alice");
+    step(&mut alice, Event::Prompt("go".into()));
+    step(&mut alice, Event::Drained(vec![]));
+    let end = step(&mut alice, Event::Compacted(Err(ModelError::Unavailable("503".into()))));
+    assert!(matches!(&reports(&end)[..], [(Outcome::Failed, why)] if why.contains("503")));
+}
+
+#[test]
+fn mail_that_came_before_the_call_of_idle_is_not_slept_upon() {
+    let mut alice = machine("alice");
+    step(&mut alice, Event::Prompt("go".into()));
+    step(&mut alice, Event::Drained(vec![]));
+    step(&mut alice, Event::Mail);
+    let reply = step(&mut alice, reply("", &[("idle", json!({}))]));
+    assert_eq!(reply.last(), Some(&Action::Drain), "mail first, then the call");
+    step(&mut alice, Event::Drained(vec![mail("message", "bob")]));
+    assert_eq!(step(&mut alice, Event::ToolEnded(Ok("Idle.".into()))).last(), Some(&Action::Drain));
+    assert_eq!(step(&mut alice, Event::Drained(vec![])).last(), Some(&Action::CallModel));
+}
+
 #[test]
 fn a_report_is_not_sent_twice() {
     let mut alice = machine("alice");
-    alice.step(Event::Prompt("go".into()));
-    alice.step(Event::Drained(vec![]));
-    alice.step(reply("", &[("send_message", json!({"to": "lead", "content": "done"}))]));
-    alice.step(Event::ToolEnded(Ok("sent".into())));
-    alice.step(Event::Drained(vec![]));
-    assert_eq!(reports(&alice.step(reply("I told the lead", &[]))), []);
+    step(&mut alice, Event::Prompt("go".into()));
+    step(&mut alice, Event::Drained(vec![]));
+    step(&mut alice, reply("", &[("send_message", json!({"to": "lead", "content": "done"}))]));
+    step(&mut alice, Event::ToolEnded(Ok("sent".into())));
+    step(&mut alice, Event::Drained(vec![]));
+    assert_eq!(reports(&step(&mut alice, reply("I told the lead", &[]))), []);
     let mut lead = machine("lead");
-    lead.step(Event::Prompt("go".into()));
-    lead.step(Event::Drained(vec![]));
-    assert_eq!(reports(&lead.step(reply("hello", &[]))), [], "the lead reports to nobody");
+    step(&mut lead, Event::Prompt("go".into()));
+    step(&mut lead, Event::Drained(vec![]));
+    assert_eq!(reports(&step(&mut lead, reply("hello", &[]))), [], "the lead reports to nobody");
 }
 
 #[test]
 fn rounds_are_bounded_and_the_end_is_told() {
     let mut alice = machine("alice");
-    alice.step(Event::Prompt("go".into()));
+    step(&mut alice, Event::Prompt("go".into()));
     let mut calls = 0;
     loop {
-        let actions = alice.step(Event::Drained(vec![]));
+        let actions = step(&mut alice, Event::Drained(vec![]));
         if !actions.contains(&Action::CallModel) {
             let told = reports(&actions);
             assert!(told[0].1.contains("5 model calls"), "{told:?}");
             break;
         }
         calls += 1;
-        alice.step(reply("", &[("bash", json!({}))]));
-        alice.step(Event::ToolEnded(Ok(String::new())));
+        step(&mut alice, reply("", &[("bash", json!({}))]));
+        step(&mut alice, Event::ToolEnded(Ok(String::new())));
     }
     assert_eq!(calls, 5);
 }
@@ -136,8 +199,8 @@ fn rounds_are_bounded_and_the_end_is_told() {
 #[test]
 fn a_shutdown_request_ends_an_idle_agent_without_a_model_call() {
     let mut alice = machine("alice");
-    alice.step(Event::Mail);
-    let actions = alice.step(Event::Drained(vec![mail("shutdown_request", "lead")]));
+    step(&mut alice, Event::Mail);
+    let actions = step(&mut alice, Event::Drained(vec![mail("shutdown_request", "lead")]));
     assert!(matches!(actions.last(), Some(Action::Exit(Ending::Stopped(Stop::Requested { .. })))));
     assert!(!actions.contains(&Action::CallModel));
 }
@@ -145,30 +208,30 @@ fn a_shutdown_request_ends_an_idle_agent_without_a_model_call() {
 #[test]
 fn a_working_agent_finishes_its_tool_and_says_its_last_words() {
     let mut alice = machine("alice");
-    alice.step(Event::Prompt("go".into()));
-    alice.step(Event::Drained(vec![]));
-    alice.step(reply("", &[("bash", json!({})), ("bash", json!({}))]));
-    alice.step(Event::Mail);
-    let between = alice.step(Event::ToolEnded(Ok("one".into())));
+    step(&mut alice, Event::Prompt("go".into()));
+    step(&mut alice, Event::Drained(vec![]));
+    step(&mut alice, reply("", &[("bash", json!({})), ("bash", json!({}))]));
+    step(&mut alice, Event::Mail);
+    let between = step(&mut alice, Event::ToolEnded(Ok("one".into())));
     assert_eq!(between.last(), Some(&Action::Drain), "mail is looked at between two tool calls");
-    let told = alice.step(Event::Drained(vec![mail("shutdown_request", "lead")]));
+    let told = step(&mut alice, Event::Drained(vec![mail("shutdown_request", "lead")]));
     assert!(has(&told, |action| matches!(action, Action::Record(Entry::Note { .. }))));
     assert!(has(&told, |action| matches!(
         action,
         Action::Record(Entry::ToolResult { is_error: true, .. })
     )));
     assert_eq!(told.last(), Some(&Action::CallModel));
-    let end = alice.step(reply("half done", &[]));
+    let end = step(&mut alice, reply("half done", &[]));
     assert_eq!(reports(&end), [(Outcome::Done, "half done".into())]);
     assert!(matches!(end.last(), Some(Action::Exit(_))));
 }
 
 fn asked_to_shut_down_while_working(alice: &mut Machine) {
-    alice.step(Event::Prompt("go".into()));
-    alice.step(Event::Drained(vec![]));
-    alice.step(reply("", &[("bash", json!({}))]));
-    alice.step(Event::ToolEnded(Ok(String::new())));
-    let told = alice.step(Event::Drained(vec![mail("shutdown_request", "lead")]));
+    step(alice, Event::Prompt("go".into()));
+    step(alice, Event::Drained(vec![]));
+    step(alice, reply("", &[("bash", json!({}))]));
+    step(alice, Event::ToolEnded(Ok(String::new())));
+    let told = step(alice, Event::Drained(vec![mail("shutdown_request", "lead")]));
     assert_eq!(told.last(), Some(&Action::CallModel));
 }
 
@@ -180,10 +243,10 @@ fn a_model_that_keeps_calling_tools_while_winding_down_is_ended() {
     loop {
         steps += 1;
         assert!(steps < 10);
-        let refused = alice.step(reply("more", &[("bash", json!({}))]));
+        let refused = step(&mut alice, reply("more", &[("bash", json!({}))]));
         assert!(!has(&refused, |action| matches!(action, Action::RunTool(_))));
         assert_eq!(refused.last(), Some(&Action::Drain));
-        let actions = alice.step(Event::Drained(vec![]));
+        let actions = step(&mut alice, Event::Drained(vec![]));
         if has(&actions, |action| matches!(action, Action::Exit(_))) {
             break;
         }
@@ -195,10 +258,10 @@ fn a_model_that_keeps_calling_tools_while_winding_down_is_ended() {
 fn a_refusal_lets_the_turn_go_on() {
     let mut alice = machine("alice");
     asked_to_shut_down_while_working(&mut alice);
-    alice.step(reply("", &[("shutdown_response", json!({"approve": false}))]));
-    alice.step(Event::ToolEnded(Ok("told".into())));
-    alice.step(Event::Drained(vec![]));
-    let actions = alice.step(reply("", &[("bash", json!({}))]));
+    step(&mut alice, reply("", &[("shutdown_response", json!({"approve": false}))]));
+    step(&mut alice, Event::ToolEnded(Ok("told".into())));
+    step(&mut alice, Event::Drained(vec![]));
+    let actions = step(&mut alice, reply("", &[("bash", json!({}))]));
     assert!(has(&actions, |action| matches!(action, Action::RunTool(_))));
 }
 
@@ -210,8 +273,8 @@ fn a_request_for_another_life_or_from_a_colleague_changes_nothing() {
         Message { request_id: None, ..mail("shutdown_request", "lead") },
     ] {
         let mut alice = machine("alice");
-        alice.step(Event::Mail);
-        let actions = alice.step(Event::Drained(vec![message]));
+        step(&mut alice, Event::Mail);
+        let actions = step(&mut alice, Event::Drained(vec![message]));
         assert!(has(&actions, |action| matches!(action, Action::Log(_))));
         assert!(!has(&actions, |action| matches!(action, Action::Exit(_))));
     }
@@ -220,28 +283,28 @@ fn a_request_for_another_life_or_from_a_colleague_changes_nothing() {
 #[test]
 fn an_interrupt_answers_every_call_and_keeps_the_agent() {
     let mut lead = machine("lead");
-    lead.step(Event::Prompt("go".into()));
-    lead.step(Event::Drained(vec![]));
-    lead.step(reply("", &[("bash", json!({})), ("bash", json!({}))]));
-    let actions = lead.step(Event::Interrupt);
+    step(&mut lead, Event::Prompt("go".into()));
+    step(&mut lead, Event::Drained(vec![]));
+    step(&mut lead, reply("", &[("bash", json!({})), ("bash", json!({}))]));
+    let actions = step(&mut lead, Event::Interrupt);
     assert_eq!(actions.first(), Some(&Action::Cancel));
     let results = actions
         .iter()
         .filter(|action| matches!(action, Action::Record(Entry::ToolResult { .. })))
         .count();
     assert_eq!(results, 2);
-    lead.step(Event::Drained(vec![]));
+    step(&mut lead, Event::Drained(vec![]));
     assert!(!lead.is_busy());
 }
 
 #[test]
 fn when_the_lead_is_lost_the_running_tool_may_end() {
     let mut alice = machine("alice");
-    alice.step(Event::Prompt("go".into()));
-    alice.step(Event::Drained(vec![]));
-    alice.step(reply("working on it", &[("bash", json!({})), ("bash", json!({}))]));
-    assert_eq!(alice.step(Event::Stop(Stop::LeadLost)), [Action::StartPatience]);
-    let end = alice.step(Event::ToolEnded(Ok("ok".into())));
+    step(&mut alice, Event::Prompt("go".into()));
+    step(&mut alice, Event::Drained(vec![]));
+    step(&mut alice, reply("working on it", &[("bash", json!({})), ("bash", json!({}))]));
+    assert_eq!(step(&mut alice, Event::Stop(Stop::LeadLost)), [Action::StartPatience]);
+    let end = step(&mut alice, Event::ToolEnded(Ok("ok".into())));
     assert_eq!(reports(&end), [(Outcome::Interrupted, "working on it".into())]);
     assert_eq!(end.last(), Some(&Action::Exit(Ending::Stopped(Stop::LeadLost))));
 }
@@ -291,7 +354,7 @@ proptest! {
             if answers {
                 under_way -= 1;
             }
-            for action in alice.step(event) {
+            for action in step(&mut alice, event) {
                 prop_assert!(!over, "{action:?} after the end");
                 if let Action::Record(Entry::Assistant { blocks, .. }) = &action {
                     prop_assert!(open.is_empty());
@@ -323,8 +386,8 @@ fn taker() -> Machine {
         max_exchanges: 30,
         initiative: Initiative::TakesTasks,
     };
-    let (mut machine, _) = Machine::start(me, false);
-    let rested = machine.step(Event::Drained(vec![]));
+    let (mut machine, _) = Machine::start(me, None);
+    let rested = step(&mut machine, Event::Drained(vec![]));
     assert_eq!(rested.last(), Some(&Action::SeekTask));
     machine
 }
@@ -333,28 +396,28 @@ fn taker() -> Machine {
 fn an_idle_agent_that_takes_tasks_works_before_it_claims() {
     let mut alice = taker();
     let working = Action::Publish(Status::Working, Some("task".into()));
-    assert_eq!(alice.step(Event::TaskInSight), [working, Action::TakeTask]);
-    assert_eq!(alice.step(Event::TaskInSight), []);
-    assert_eq!(alice.step(Event::Mail), []);
-    assert_eq!(alice.step(Event::TaskTaken), [Action::Drain]);
+    assert_eq!(step(&mut alice, Event::TaskInSight), [working, Action::TakeTask]);
+    assert_eq!(step(&mut alice, Event::TaskInSight), []);
+    assert_eq!(step(&mut alice, Event::Mail), []);
+    assert_eq!(step(&mut alice, Event::TaskTaken), [Action::Drain]);
     let mut lost = taker();
-    lost.step(Event::TaskInSight);
-    lost.step(Event::TaskTaken);
-    let rested = lost.step(Event::Drained(vec![]));
+    step(&mut lost, Event::TaskInSight);
+    step(&mut lost, Event::TaskTaken);
+    let rested = step(&mut lost, Event::Drained(vec![]));
     assert!(rested.contains(&Action::Publish(Status::Idle, None)), "another one took it");
     assert_eq!(rested.last(), Some(&Action::SeekTask));
-    let woken = alice.step(Event::Drained(vec![mail("message", "system")]));
+    let woken = step(&mut alice, Event::Drained(vec![mail("message", "system")]));
     assert_eq!(woken.last(), Some(&Action::CallModel));
-    assert_eq!(alice.step(Event::TaskInSight), [], "it is at work");
+    assert_eq!(step(&mut alice, Event::TaskInSight), [], "it is at work");
     let mut leaving = taker();
-    leaving.step(Event::TaskInSight);
-    let left = leaving.step(Event::Stop(Stop::AtOnce));
+    step(&mut leaving, Event::TaskInSight);
+    let left = step(&mut leaving, Event::Stop(Stop::AtOnce));
     assert!(has(&left, |action| matches!(action, Action::Exit(_))));
 }
 
 #[test]
 fn others_do_not_look_for_tasks() {
     let mut alice = machine("alice");
-    alice.step(Event::Mail);
-    assert!(!alice.step(Event::Drained(vec![])).contains(&Action::SeekTask));
+    step(&mut alice, Event::Mail);
+    assert!(!step(&mut alice, Event::Drained(vec![])).contains(&Action::SeekTask));
 }

@@ -4,6 +4,7 @@ use crate::agent::event::{Action, Stop};
 use crate::agent::progress::Progress;
 use crate::tools::Call;
 use crate::wire::chat::Block;
+use crate::wire::message::Message;
 use crate::wire::transcript::Entry;
 use std::collections::VecDeque;
 
@@ -18,12 +19,26 @@ pub(super) struct Turn {
     pub(super) told_lead: bool,
     /// The model called `idle`.
     pub(super) wants_idle: bool,
+    /// Messages since the model was asked last: it must see them before it rests.
+    pub(super) unseen: usize,
+    /// Whether the conversation was made shorter since the model last answered.
+    pub(super) room: Room,
     /// The person interrupted it while mail was being taken in.
     pub(super) interrupted: bool,
+    /// Plans of this turn that were not approved.
+    pub(super) plans_rejected: u32,
     /// Calls of the last reply that have not been run yet.
     pub(super) calls: VecDeque<Call>,
     /// A shutdown request waits for the turn to end.
     pub(super) winding_down: Option<WindDown>,
+}
+
+/// A request that is refused for its length is worth one summary, not two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Room {
+    #[default]
+    AsItWas,
+    Made,
 }
 
 #[derive(Debug)]
@@ -53,13 +68,20 @@ impl Turn {
     }
 }
 
+/// What an agent does that waits for room.
+pub(in crate::agent) const DISK_FULL: &str = "disk full";
 pub(super) const WINDING_DOWN: &str =
     "not run: you are being shut down; finish with a short report";
 pub(super) const STOPPED: &str = "not run: the agent was stopped";
 pub(super) const CUT_OFF: &str = "not run: the answer was cut off at the token limit before this call was \
     complete; make the call shorter, or split it";
-pub(super) const CONTEXT_FULL: &str = "the conversation no longer fits the model's context window; start a new \
+pub(super) const CONTEXT_FULL: &str = "the conversation no longer fits the model's context window, not even summarized; start a new \
     one (a new lead without --resume begins with an empty conversation)";
+
+pub(super) fn show_mail(mail: &[Message], todo: &mut Vec<Action>) {
+    let shown = mail.iter().map(|message| Progress::Mail(Box::new(message.clone())));
+    todo.extend(shown.map(Action::Show));
+}
 
 pub(super) fn call_of(block: &Block) -> Option<Call> {
     match block {

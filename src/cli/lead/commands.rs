@@ -10,6 +10,7 @@ use crate::tasks::Tasks;
 use crate::ui;
 use crate::ui::view::View;
 use crate::wire::AgentName;
+use crate::wire::permission::Mode;
 use serde_json::{Map, Value};
 
 /// Lines that `/log` shows.
@@ -33,6 +34,8 @@ pub(super) enum Typed {
     Show(Show),
     /// End one member.
     Stop(AgentName),
+    /// Go on in another mode.
+    Mode(Mode),
     /// End the team.
     Quit,
     /// Not understood; says why and what to type instead.
@@ -88,17 +91,18 @@ pub(super) fn understand(line: &str) -> Typed {
         ("help" | "?", _, _) => Typed::Show(Show::Help),
         ("mode", _, None) => match argument {
             None => Typed::Show(Show::Mode),
-            Some(mode) if mode == super::MODE => Typed::Show(Show::Mode),
-            Some(mode) => Typed::Wrong(format!(
-                "mode {mode:?} is not available: this version knows {} only",
-                super::MODE
-            )),
+            Some(word) => Mode::parse(word).map_or_else(|| Typed::Wrong(modes(word)), Typed::Mode),
         },
         ("log", _, None) => named(|name| Typed::Show(Show::Log(name))),
         ("stop", _, None) => named(Typed::Stop),
         ("quit" | "exit", None, None) => Typed::Quit,
         _ => Typed::Wrong(format!("/{verb} is not a command here; /help lists them")),
     }
+}
+
+fn modes(word: &str) -> String {
+    let modes = Mode::ALL.map(|mode| format!("{mode} ({})", mode.meaning()));
+    format!("{word:?} is no mode; there are: {}", modes.join(", "))
 }
 
 /// Writes to one member, as the person.
@@ -121,7 +125,9 @@ pub(super) fn show(what: &Show, tasks: &Tasks, view: &View, width: usize) -> Str
         Show::Tasks => return task_list(tasks, view),
         Show::Log(name) => return log_tail(team, name, view),
         Show::Mode => {
-            return format!("mode {}: tools run without asking", super::MODE);
+            let lead = roster::read(team).ok().and_then(|roster| roster.lead.clone());
+            let mode = lead.and_then(|lead| Mode::parse(&lead.mode)).unwrap_or_default();
+            return format!("mode {mode}: {}", mode.meaning());
         }
         Show::Cost => return cost(team),
         Show::Help => return ui::help::help(view.palette),
@@ -199,13 +205,14 @@ mod tests {
             ("  do it ", Typed::Prompt("do it".into())),
             ("/team", Typed::Show(Show::Team)),
             ("/log lead", Typed::Show(Show::Log(AgentName::lead()))),
+            ("/mode plan", Typed::Mode(Mode::Plan)),
             ("/quit", Typed::Quit),
             ("@alice  go on", Typed::Direct { to: "alice".into(), text: "go on".into() }),
         ];
         for (line, typed) in cases {
             assert_eq!(understand(line), typed, "{line}");
         }
-        for line in ["/taem", "/stop", "/stop Alice", "@alice", "/mode plan", "/team now"] {
+        for line in ["/taem", "/stop", "/stop Alice", "@alice", "/mode swift", "/team now"] {
             assert!(matches!(understand(line), Typed::Wrong(_)), "{line}");
         }
     }

@@ -3,6 +3,7 @@
 use super::super::context::Context;
 use super::super::heed::Heed;
 use super::super::out;
+use super::questions::{Office, Present, Questions};
 use super::watchdog::{Watchdog, at_rest, failed_tasks};
 use super::{Closed, Ended, REHEARSAL_BANNER, Reason, Seat, close, end_loop, exit_code, run_agent};
 use crate::agent::event::Event;
@@ -17,6 +18,7 @@ use crate::ui::plain::{Format, Headless, MemberSummary, Summary};
 use crate::wire::message::Outcome;
 use crate::wire::task::TaskId;
 use std::io::{self, IsTerminal, Stderr, Stdout};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -42,6 +44,16 @@ pub(super) async fn run(
     let palette = context.palette_for(true);
     let narration = stderr.is_terminal().then_some((stderr, palette));
     let mut screen = Headless::new(output, io::stdout(), narration);
+    let mut questions = Questions::new(
+        Office {
+            team: seat.team.clone(),
+            docket: seat.docket,
+            supervisor: Rc::clone(&seat.supervisor),
+            events: seat.events.clone(),
+            incarnation: seat.agent.me.incarnation.clone(),
+        },
+        Present::Nobody("in a headless run (-p) nobody can be asked, and no rule allows it"),
+    );
     let mut watchdog = Watchdog::new(seat.team.clone(), seat.limits);
     let failed_before = failed_tasks(&seat.tasks);
     let deadline = seat.limits.timeout.map(|timeout| began + timeout);
@@ -72,11 +84,19 @@ pub(super) async fn run(
             Some(progress) = progress.recv() => {
                 rested = false;
                 show(&mut screen, &progress);
+                if let Progress::Mail(message) = &progress {
+                    questions.on_mail(message);
+                }
                 note(&progress, &mut last, &mut watchdog)
+            }
+            word = questions.next_word() => {
+                tracing::info!(word, "decided");
+                None
             }
             signal = signals.next() => Some(signal_reason(signal)),
             () = past(deadline) => Some(Reason::Timeout),
             () = tokio::time::sleep(LOOK_EVERY) => {
+                questions.look();
                 let rests = (watchdog.turns() > 0 || may_rest_at_once)
                     && at_rest(&seat.team, &seat.source);
                 let twice = rests && std::mem::replace(&mut rested, rests);
@@ -140,6 +160,7 @@ fn note(progress: &Progress, last: &mut LastTurn, watchdog: &mut Watchdog) -> Op
             watchdog.tokens_spent()
         }
         Progress::Mail(_)
+        | Progress::Asked(_)
         | Progress::Text(_)
         | Progress::Retry { .. }
         | Progress::ToolStarted { .. }

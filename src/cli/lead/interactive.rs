@@ -2,6 +2,7 @@
 
 use super::super::context::Context;
 use super::commands::{self, Typed};
+use super::questions::{Office, Present, Questions};
 use super::user_mail::UserMail;
 use super::watchdog::{Source, Watchdog, at_rest};
 use super::{Ended, REHEARSAL_BANNER, Reason, Seat, close, end_loop, exit_code, run_agent};
@@ -20,6 +21,7 @@ use crate::supervise::takedown::Departure;
 use crate::tasks::Tasks;
 use crate::ui::console::{Console, ConsoleOptions, Face, Input};
 use crate::ui::help;
+use crate::ui::view::View;
 use crate::wire::AgentName;
 use crate::wire::roster::{ExitCause, Member, Status};
 use std::collections::BTreeMap;
@@ -34,7 +36,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// The conversation with the person.
 struct Session {
-    context_view: crate::ui::view::View,
+    context_view: View,
     team: TeamDir,
     tasks: Arc<Tasks>,
     source: Source,
@@ -47,6 +49,9 @@ struct Session {
     busy: bool,
     /// Input has ended without anybody having quit: the session ends when all work is done.
     ends_at_rest: bool,
+    questions: Questions,
+    /// The question that is on the screen.
+    shown: Option<String>,
     /// How members went that the person stopped.
     departures: UnboundedSender<Departure>,
     /// What the roster said when it was last shown.
@@ -73,7 +78,21 @@ pub(super) async fn run(
     let mut signals = seat.signals;
     let mut user_mail = UserMail::open(context, &seat.team);
     let (departures, mut departed) = unbounded_channel();
+    let office = Office {
+        team: seat.team.clone(),
+        docket: seat.docket,
+        supervisor: Rc::clone(&seat.supervisor),
+        events: seat.events.clone(),
+        incarnation: seat.agent.me.incarnation.clone(),
+    };
+    let present = if std::io::stdin().is_terminal() {
+        Present::Person
+    } else {
+        Present::Nobody("standard input is no terminal, so nobody can be asked")
+    };
     let mut session = Session {
+        questions: Questions::new(office, present),
+        shown: None,
         context_view: context.view(),
         console,
         supervisor: Rc::clone(&seat.supervisor),
@@ -115,14 +134,20 @@ pub(super) async fn run(
                 session.say_departed(&departure);
                 None
             }
+            word = session.questions.next_word() => {
+                session.console.print(&word);
+                None
+            }
             _ = look.tick() => {
                 session.show_team();
+                session.questions.look();
                 let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
                 late.then_some(Reason::Timeout)
                     .or_else(|| session.watchdog.tokens_spent())
                     .or_else(|| session.work_is_done())
             }
         };
+        session.show_question();
         if let Some(reason) = verdict {
             tracing::info!(?reason, "the session ends");
             end_loop(&session.events);
@@ -195,11 +220,12 @@ impl Session {
             }
         }
         let workspace = self.team.workspace().display();
-        let mode = super::MODE;
+        let mode = self.questions.mode();
+        let meaning = mode.meaning();
         let found = found.map(|found| format!("{found}\n")).unwrap_or_default();
         let rest = format!(
             "model {model}  workspace {workspace}\n\
-             mode {mode} (the only one in this version): tools run without asking\n\
+             mode {mode}: {meaning}\n\
              {found}Type what you want done; /help explains, /quit ends the team.\n"
         );
         self.console.print(&(text + &rest));
@@ -219,9 +245,27 @@ impl Session {
         let _ended = self.events.send(Event::Prompt(text));
     }
 
+    /// Shows the question that is to be answered next, once.
+    fn show_question(&mut self) {
+        let front = self.questions.front();
+        let id = front.map(|asked| asked.question.request_id.clone());
+        if self.shown != id {
+            if let Some(asked) = front {
+                let view = View::new(self.context_view.palette, self.console.width());
+                self.console.print(&self.questions.rows(asked, &view));
+            }
+            self.shown = id;
+        }
+    }
+
     fn on_progress(&mut self, progress: &Progress) -> Option<Reason> {
+        if let Progress::Asked(question) = progress {
+            self.questions.on_own((**question).clone());
+            return None;
+        }
         self.console.show(progress);
         match progress {
+            Progress::Mail(message) => self.questions.on_mail(message),
             Progress::TurnStarted { .. } => {
                 self.busy = true;
                 return self.watchdog.turn_begins();
@@ -231,7 +275,7 @@ impl Session {
                 return self.watchdog.tokens_spent();
             }
             Progress::Idle => self.busy = false,
-            Progress::Mail(_)
+            Progress::Asked(_)
             | Progress::Text(_)
             | Progress::Retry { .. }
             | Progress::ToolStarted { .. }
@@ -250,6 +294,11 @@ impl Session {
                 None
             }
             Input::Closed => Some(Reason::Terminated),
+            Input::Answer(key) => {
+                self.questions.take_key(key);
+                None
+            }
+            Input::Line(line) if self.questions.take_line(&line) => None,
             Input::Line(line) => {
                 match commands::understand(&line) {
                     Typed::Nothing => {}
@@ -264,6 +313,10 @@ impl Session {
                         let width = self.console.width().unwrap_or(120);
                         let text = commands::show(&what, &self.tasks, &self.context_view, width);
                         self.console.print(&text);
+                    }
+                    Typed::Mode(mode) => {
+                        self.questions.set_mode(mode);
+                        self.console.print(&format!("mode {mode}: {}", mode.meaning()));
                     }
                     Typed::Wrong(why) => self.console.print(&why),
                 }

@@ -4,48 +4,55 @@ mod commands;
 mod headless;
 mod interactive;
 mod place;
+mod questions;
 mod user_mail;
 mod watchdog;
 
 use super::args::LeadArgs;
 use super::assemble::{
-    LETTING_GO, Parts, assemble, block_on, broken, fresh_word, last_mail, let_go, open_mailbox,
-    redactor, start_log, take_name,
+    LETTING_GO, Parts, assemble, block_on, broken, fresh_word, keep_reserve, last_mail, let_go,
+    open_mailbox, redactor, start_log, take_name,
 };
-use super::context::{Context, open_bus, rules, store_failure};
+use super::context::{Context, flags, open_bus, permissions, rules, store_failure};
+use super::failpoints;
 use super::heed::Heed;
+use super::local;
+use super::out;
 use super::provider::{Life, provider_for};
 use crate::agent::event::{Event, Stop};
+use crate::agent::gate::Asks;
 use crate::agent::progress::Progress;
 use crate::agent::{self, Agent, Events};
 use crate::bus::Bus;
 use crate::error::{Exit, Failure};
 use crate::llm::ModelError;
+use crate::os::failpoint::hit;
 use crate::os::program::{self, TeammateProgram};
 use crate::os::{SystemClock, descendants, limits};
 use crate::protocol::restart::Limits;
+use crate::settings::Settings;
 use crate::settings::model::{self, Credentials, ModelChoice};
-use crate::settings::{Flags, Settings};
 use crate::store::life::LifeError;
 use crate::store::{LifeRecord, Mailbox, TeamDir};
 use crate::supervise::takedown::Departure;
 use crate::supervise::{Mending, Plan, Supervisor};
 use crate::tasks::Tasks;
+use crate::tools::docket::Docket;
+use crate::tools::team::Ops;
 use crate::ui;
 use crate::ui::plain::Format;
 use crate::wire::AgentName;
 use crate::wire::message::Message;
+use crate::wire::permission::Permissions;
 use crate::wire::roster::{ExitCause, Status};
 use place::Earlier;
-use std::io::Read;
+use std::cell::RefCell;
+use std::io::{IsTerminal, Read};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use watchdog::Source;
-
-/// The only permission mode of this version.
-pub(super) const MODE: &str = "bypass";
 
 /// Milliseconds of the first pause before a restart, for tests; a release build does not look.
 const FIRST_PAUSE: &str = "TEAM_FIRST_PAUSE_MS";
@@ -59,6 +66,7 @@ struct Start {
     prompt: Option<String>,
     output: Option<Format>,
     settings: Settings,
+    permissions: Permissions,
     model: ModelChoice,
     credentials: Credentials,
     limits: RunLimits,
@@ -94,15 +102,24 @@ pub(super) fn run(context: &Context, args: &LeadArgs) -> Result<Exit, Failure> {
         }
         None => None,
     };
-    let settings = context.settings(&Flags { model: args.model.model.clone() })?;
-    let model = choose_model(context, &settings, args.model.mode.as_deref(), args.print)?;
-    let fallback = model::resolve(&settings, &context.environment)?.is_none();
+    let settings = context.settings(&flags(&args.model)?)?;
+    let permissions = permissions(&settings)?;
+    settings.ignored.iter().for_each(|ignored| out::complain(ignored));
+    let mut named = model::resolve(&settings, &context.environment)?.map(|setting| setting.value);
+    if named.is_none() && !args.print {
+        named = local::offer(&settings)?;
+    }
+    let fallback = named.is_none();
+    let model = choose_model(named, args.print)?;
+    let credentials = Credentials::from_environment(&context.environment);
+    let (model, credentials) = local::find(model, credentials, &settings)?;
     let start = Start {
         prompt,
         output: args.print.then_some(args.output),
         settings,
+        permissions,
         model,
-        credentials: Credentials::from_environment(&context.environment),
+        credentials,
         limits: RunLimits {
             timeout: args.timeout,
             max_turns: args.max_turns,
@@ -129,41 +146,20 @@ fn read_stdin() -> Result<String, Failure> {
     Ok(text)
 }
 
-/// The model in force, and whether it may act in the mode that was asked for.
+/// The model in force.
 pub(super) fn choose_model(
-    context: &Context,
-    settings: &Settings,
-    mode: Option<&str>,
+    named: Option<ModelChoice>,
     headless: bool,
 ) -> Result<ModelChoice, Failure> {
-    let resolved = model::resolve(settings, &context.environment)?;
-    let model = match resolved {
-        Some(setting) => setting.value,
-        None if headless => {
-            return Err(Failure::new(
-                Exit::NoModel,
-                "no model is configured",
-                "there is no --model, TEAM_MODEL, `model` in settings, or ANTHROPIC_API_KEY",
-                "set ANTHROPIC_API_KEY, or add --model rehearsal to try the program without a model",
-            ));
-        }
-        None => ModelChoice::Rehearsal,
-    };
-    match mode {
-        Some(mode) if mode != MODE => Err(Failure::new(
-            Exit::Usage,
-            format!("mode {mode:?} is not available"),
-            "this version knows one permission mode, bypass: tools run without asking",
-            "give --mode bypass, in a folder where that is acceptable",
+    match named {
+        Some(model) => Ok(model),
+        None if headless => Err(Failure::new(
+            Exit::NoModel,
+            "no model is configured",
+            "there is no --model, TEAM_MODEL, `model` in settings, ANTHROPIC_API_KEY or OPENAI_API_KEY",
+            "set one of the keys, or add --model rehearsal to try the program without a model",
         )),
-        None if model.is_real() => Err(Failure::new(
-            Exit::Usage,
-            format!("{model} runs only with --mode bypass"),
-            "a real model would run commands and write files here without asking; this version \
-             knows no other permission mode yet",
-            "add --mode bypass, in a folder where that is acceptable",
-        )),
-        Some(_) | None => Ok(model),
+        None => Ok(ModelChoice::Rehearsal),
     }
 }
 
@@ -205,6 +201,7 @@ struct Seat {
     tasks: Arc<Tasks>,
     source: Source,
     supervisor: Rc<Supervisor>,
+    docket: Rc<Docket>,
     agent: Agent,
     events: Events,
     inbound: mpsc::UnboundedReceiver<Event>,
@@ -252,6 +249,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     adopt_orphans();
     limits::raise_descriptors();
     keep_secrets(&start.credentials);
+    keep_reserve(team);
     let place = place::enter(&bus, &start, &incarnation, earlier).await?;
     super::assemble::ensure_inbox(team, &AgentName::user())?;
     let tasks = Arc::new(Tasks::new(Arc::clone(&bus), Arc::new(SystemClock)));
@@ -259,7 +257,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     tracing::info!(?released, "looked for tasks of the dead");
     let conversation = place.conversation.as_deref().unwrap_or(&incarnation);
     let own = Life { incarnation: &incarnation, conversation };
-    let provider = provider_for(&start.model, &start.credentials, &me, own)?;
+    let provider = provider_for(&start.model, &start.credentials, &me, own, team)?;
     let supervisor = Supervisor::new(Plan {
         bus: Arc::clone(&bus),
         tasks: Arc::clone(&tasks),
@@ -274,12 +272,18 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         hung_after: Some(Duration::from_secs(start.settings.hung_after.value))
             .filter(|limit| !limit.is_zero()),
         model: start.model.to_string(),
-        mode: MODE.into(),
+        permissions: RefCell::new(start.permissions.clone()),
         credentials: start.credentials.clone(),
-        environment: context.environment.passed_on(),
+        environment: failpoints::passed_on(&context.environment),
         marker: marker.clone(),
         incarnation: Box::new(fresh_word),
     });
+    let docket = Rc::new(Docket::new(
+        Arc::clone(&bus),
+        incarnation.clone(),
+        start.permissions.plan_approval,
+        start.permissions.mode,
+    ));
     let mut mailbox = open_mailbox(team, &me, &life, rules)?;
     // What an earlier lead had claimed belongs to the old conversation: it is put away with it, or it
     // goes on.
@@ -302,7 +306,10 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         mailbox,
         provider,
         rules,
-        ops: Some(supervisor.ops()),
+        permissions: start.permissions.clone(),
+        asks: whom_to_ask(start.output),
+        model: start.model.clone(),
+        ops: Some(Ops { team: supervisor.ops(), docket: Rc::clone(&docket) }),
         usage: place.usage,
         secrets,
         show: Rc::new(move |progress| {
@@ -321,6 +328,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         tasks,
         source,
         supervisor,
+        docket,
         agent,
         events,
         inbound,
@@ -339,6 +347,17 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     };
     drop(life);
     exit
+}
+
+/// Who decides about the lead's own calls. Nobody is asked where nobody can answer.
+fn whom_to_ask(output: Option<Format>) -> Asks {
+    if output.is_some() {
+        Asks::Nobody("in a headless run (-p) nobody can be asked".into())
+    } else if std::io::stdin().is_terminal() {
+        Asks::Person
+    } else {
+        Asks::Nobody("standard input is no terminal, so nobody can be asked".into())
+    }
 }
 
 /// How teammates that crash are started again.
@@ -375,7 +394,9 @@ async fn close(supervisor: &Supervisor, ended: Ended, reason: Reason) -> Closed 
             ExitCause::TeamStopped
         }
     };
+    hit("lead.closing");
     let departures = supervisor.stop_all("the team is being stopped", cause).await;
+    hit("lead.alone");
     let last_mail = last_mail(&ended.mailbox).mail.into_iter().map(|mail| mail.message).collect();
     let_go(ended.mailbox, LETTING_GO).await;
     let why = broken(&ended.finished).map(ToOwned::to_owned);

@@ -2,10 +2,11 @@
 //! and finding out who of the last team comes back.
 
 use super::super::context::store_failure;
-use super::{MODE, Start};
+use super::Start;
 use crate::agent::memory::Memory;
 use crate::bus::Bus;
 use crate::error::{Exit, Failure};
+use crate::os::failpoint::hit;
 use crate::os::{Clock, SystemClock};
 use crate::protocol::ladder::Haste;
 use crate::store::{Fsync, Life, StoreError, TeamDir, life, roster, transcript};
@@ -93,6 +94,7 @@ pub(super) async fn enter(
 ) -> Result<Place, Failure> {
     let team = bus.dir();
     let (lead, usage) = write_entry(team, start, incarnation).map_err(store_failure)?;
+    hit("lead.entered");
     let Earlier { marker, was_damaged } = earlier;
     // Whoever is to be ended here was told by the end of its lifeline, and had its time.
     let reason = "your lead is gone and a new one has come";
@@ -100,6 +102,7 @@ pub(super) async fn enter(
     let before = Before { lead, marker, was_damaged };
     let found = recover::recover(bus, &SystemClock, &takedown, before).await;
     let mut found = found.map_err(store_failure)?.summary();
+    hit("lead.recovered");
     let mut place = Place {
         found: None,
         returning: Vec::new(),
@@ -143,7 +146,10 @@ fn last_words(team: &TeamDir) -> String {
         | Entry::Mail { .. }
         | Entry::ToolStart { .. }
         | Entry::ToolResult { .. }
+        | Entry::Request { .. }
+        | Entry::Decision(_)
         | Entry::Note { .. }
+        | Entry::Compacted { .. }
         | Entry::TurnEnd { .. }
         | Entry::Unknown => None,
     });
@@ -198,7 +204,10 @@ fn left_off(team: &TeamDir, name: &AgentName) -> String {
         | Entry::Assistant { .. }
         | Entry::ToolStart { .. }
         | Entry::ToolResult { .. }
+        | Entry::Request { .. }
+        | Entry::Decision(_)
         | Entry::Note { .. }
+        | Entry::Compacted { .. }
         | Entry::Unknown => None,
     });
     match last {
@@ -226,7 +235,7 @@ fn write_entry(
         lead.incarnation = incarnation.into();
         (lead.status, lead.since, lead.activity) = (Status::Starting, now, None);
         lead.model = start.model.to_string();
-        lead.mode = MODE.into();
+        lead.mode = start.permissions.mode.word().into();
         if !start.resume {
             lead.usage = UsageCount::default();
         }

@@ -1,33 +1,22 @@
-//! The Anthropic Messages API, for everything that speaks it: one turn, tried again where that helps.
+//! The Anthropic Messages API, for everything that speaks it: its configuration, its headers, its bodies.
 //!
-//! *Invariant:* an attempt either ends with its `message_stop` and gives a whole reply, or leaves
-//! nothing behind: the next attempt sends the same bytes. Knows neither the environment nor who else
-//! calls; a shared back-off is handed in.
+//! Trying again is `client`'s; the environment is not known here.
 
-mod error;
 mod reply;
 mod request;
 
-pub use reply::INVALID_JSON;
-
-use super::http::{Answer, ConfigError, Endpoint, HttpError, Limits, PlainHttp, join};
-use super::retry::{Alone, Backoff, Failure, Jitter, RetryPolicy, Verdict, retry_after, stagger};
+use super::client::{Api, Client, Miss, Next};
+use super::http::{ConfigError, Endpoint, Limits, PlainHttp, join};
+use super::retry::{Backoff, RetryPolicy};
 use super::secret::{Redactor, Secret};
-use super::sse::{Decoder, LineTooLong};
-use super::{Delta, ModelError, Provider, TurnFuture};
-use crate::os::{Clock, SystemClock};
-use crate::wire::chat::{Reply, Request};
-use error::Report;
-use reply::{Assembler, Fault};
+use super::{Delta, Provider, TurnFuture};
+use crate::wire::chat::Request;
+use reply::Assembler;
 use request::Extras;
 use serde_json::Value;
-use tokio::time::{Instant, sleep};
 
 /// The version of the API that this client is written for.
 pub const API_VERSION: &str = "2026-10-21";
-
-/// Bytes of an error body that are looked at.
-const ERROR_BODY: usize = 64 << 10;
 
 /// How the caller proves who they are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +38,8 @@ pub struct AnthropicConfig {
     pub credentials: Credentials,
     /// Which model answers.
     pub model: String,
+    /// Under what name the provider stands in the roster.
+    pub provider: String,
     /// Header `anthropic-version`.
     pub version: String,
     /// Further headers; they win over ours of the same name.
@@ -74,6 +65,7 @@ impl AnthropicConfig {
             base_url: base_url.into(),
             credentials,
             model: model.into(),
+            provider: "anthropic".into(),
             version: API_VERSION.into(),
             extra_headers: Vec::new(),
             thinking: None,
@@ -137,12 +129,15 @@ pub fn parse_headers(text: &str) -> Result<Vec<(String, Secret)>, ConfigError> {
 
 /// A client of one endpoint for one model.
 pub struct Anthropic {
-    endpoint: Endpoint,
-    extras: Extras,
-    retry: RetryPolicy,
-    jitter: Jitter,
-    backoff: Box<dyn Backoff>,
+    client: Client<Messages>,
+    provider: String,
     warnings: Vec<String>,
+}
+
+/// What is particular to the Messages API.
+#[derive(Debug)]
+struct Messages {
+    extras: Extras,
 }
 
 impl Anthropic {
@@ -162,220 +157,55 @@ impl Anthropic {
         let redactor = Redactor::new(config.secrets());
         let endpoint =
             Endpoint::new(url, &config.headers()?, config.limits, config.plain_http, redactor)?;
-        let AnthropicConfig { model, thinking, output_config, retry, jitter_seed, .. } = config;
-        Ok(Self {
-            endpoint,
-            extras: Extras { model, thinking, output_config },
-            retry,
-            jitter: Jitter::seeded(jitter_seed),
-            backoff: Box::new(Alone),
-            warnings,
-        })
+        let AnthropicConfig {
+            model, provider, thinking, output_config, retry, jitter_seed, ..
+        } = config;
+        let api = Messages { extras: Extras { model, thinking, output_config } };
+        Ok(Self { client: Client::new(api, endpoint, retry, jitter_seed), provider, warnings })
     }
 
     /// The same client, waiting together with others.
     #[must_use]
-    pub fn with_backoff(self, backoff: Box<dyn Backoff>) -> Self {
-        Self { backoff, ..self }
+    pub fn with_backoff(mut self, backoff: Box<dyn Backoff>) -> Self {
+        self.client.share(backoff);
+        self
     }
 
     /// What the person who wrote the configuration should know.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
-
-    async fn converse(
-        &self,
-        request: &Request,
-        sink: &mut dyn FnMut(Delta),
-    ) -> Result<Reply, ModelError> {
-        let body = request::body(request, &self.extras).to_string().into_bytes();
-        let start = Instant::now();
-        let mut tries = 0;
-        loop {
-            self.wait_with_others(start, sink).await?;
-            tries += 1;
-            let miss = match self.attempt(request, body.clone(), sink).await {
-                Ok(reply) => return Ok(reply),
-                Err(miss) => miss,
-            };
-            let why = self.endpoint.shown(&format!("{}: {}", self.endpoint.url(), miss.words()));
-            let Some(failure) = miss.failure() else { return Err(miss.error(why)) };
-            match self.retry.judge(failure, tries, start.elapsed(), self.jitter.draw()) {
-                Verdict::Final => return Err(miss.error(why)),
-                Verdict::Exhausted => {
-                    let seconds = start.elapsed().as_secs();
-                    return Err(
-                        miss.error(format!("{why}; gave up after {tries} tries in {seconds} s"))
-                    );
-                }
-                Verdict::Retry(wait) => {
-                    if matches!(failure, Failure::Status { status: 429 | 529, .. }) {
-                        self.backoff.hold(wait);
-                    }
-                    sink(Delta::Retry { wait, why });
-                    sleep(wait).await;
-                }
-            }
-        }
-    }
-
-    /// Waits as long as the endpoint has asked anybody to.
-    async fn wait_with_others(
-        &self,
-        start: Instant,
-        sink: &mut dyn FnMut(Delta),
-    ) -> Result<(), ModelError> {
-        loop {
-            let pending = self.backoff.pending();
-            if pending.is_zero() {
-                return Ok(());
-            }
-            let wait = pending + stagger(pending, self.jitter.draw());
-            let why = "the endpoint asked another member of the team to wait".to_owned();
-            if start.elapsed() + wait > self.retry.within {
-                return Err(ModelError::Unavailable(why));
-            }
-            sink(Delta::Retry { wait, why });
-            sleep(wait).await;
-        }
-    }
-
-    async fn attempt(
-        &self,
-        request: &Request,
-        body: Vec<u8>,
-        sink: &mut dyn FnMut(Delta),
-    ) -> Result<Reply, Miss> {
-        let mut answer = self.endpoint.post(body).await?;
-        if !(200..300).contains(&answer.status()) {
-            return Err(Miss::Reported(report(answer).await));
-        }
-        let mut assembler = Assembler::new(request, &self.extras.model);
-        let media = answer.header("content-type").unwrap_or_default().to_lowercase();
-        if media.starts_with("application/json") {
-            assembler.take_whole(&answer.rest().await?, sink)?;
-            return Ok(assembler.finish());
-        }
-        if media.starts_with("text/html") {
-            return Err(Miss::NotTheApi);
-        }
-        let mut decoder = Decoder::default();
-        while let Some(piece) = answer.piece().await? {
-            for event in decoder.push(&piece)? {
-                if assembler.take(&event, sink)? {
-                    return Ok(assembler.finish());
-                }
-            }
-        }
-        Err(Miss::Cut)
-    }
 }
 
 impl Provider for Anthropic {
     fn label(&self) -> String {
-        format!("anthropic/{}", self.extras.model)
+        format!("{}/{}", self.provider, self.client.api().extras.model)
     }
 
     fn turn<'a>(&'a self, request: &'a Request, sink: &'a mut dyn FnMut(Delta)) -> TurnFuture<'a> {
-        Box::pin(self.converse(request, sink))
+        Box::pin(self.client.converse(request, sink))
     }
 }
 
-/// Reads what an error answer says, as far as it can be read.
-async fn report(mut answer: Answer<'_>) -> Report {
-    let mut body = Vec::new();
-    while let (true, Ok(Some(piece))) = (body.len() < ERROR_BODY, answer.piece().await) {
-        body.extend(piece);
-    }
-    let mut report = Report::from_body(answer.status(), &body);
-    if let Some(target) = answer.header("location") {
-        report.message =
-            format!("it redirects to {target}, which is not followed: is the base url right?");
-    }
-    let given_id = || answer.header("request-id").map(str::to_owned);
-    report.request_id = report.request_id.or_else(given_id);
-    report.should_retry = answer.header("x-should-retry").and_then(|word| word.parse().ok());
-    let now = SystemClock.now();
-    report.retry_after =
-        retry_after(answer.header("retry-after-ms"), answer.header("retry-after"), now);
-    report
-}
+impl Api for Messages {
+    type Assembler = Assembler;
 
-/// Why an attempt gave no reply.
-#[derive(Debug)]
-enum Miss {
-    Http(HttpError),
-    Garbled(String),
-    Oversized(LineTooLong),
-    /// The stream ended before its last event.
-    Cut,
-    /// A web page: somebody else answers at this address.
-    NotTheApi,
-    Reported(Report),
-}
-
-impl Miss {
-    fn words(&self) -> String {
-        match self {
-            Self::Http(cause) => cause.to_string(),
-            Self::Garbled(what) => format!("the answer breaks the format: {what}"),
-            Self::Oversized(cause) => cause.to_string(),
-            Self::Cut => "the stream ended before the message did".into(),
-            Self::NotTheApi => {
-                "a web page answers there, not the api: is the base url right?".into()
-            }
-            Self::Reported(report) => report.words(),
-        }
+    fn body(&self, request: &Request) -> Value {
+        request::body(request, &self.extras)
     }
 
-    /// For the retry policy; nothing where a further attempt would only repeat the same.
-    fn failure(&self) -> Option<Failure> {
-        match self {
-            Self::Http(HttpError::Setup(_) | HttpError::TooLarge(_))
-            | Self::Oversized(_)
-            | Self::NotTheApi => None,
-            Self::Http(_) | Self::Garbled(_) | Self::Cut => Some(Failure::Broken),
-            Self::Reported(report) => Some(report.failure()),
-        }
+    fn assembler(&self, request: &Request) -> Assembler {
+        Assembler::new(request, &self.extras.model)
     }
 
-    fn error(&self, shown: String) -> ModelError {
-        match self {
-            Self::Reported(report) => report.error(shown),
-            Self::NotTheApi => ModelError::Rejected(shown),
-            Self::Http(_) | Self::Garbled(_) | Self::Oversized(_) | Self::Cut => {
-                ModelError::Unavailable(shown)
-            }
-        }
-    }
-}
-
-impl From<HttpError> for Miss {
-    fn from(cause: HttpError) -> Self {
-        Self::Http(cause)
-    }
-}
-
-impl From<LineTooLong> for Miss {
-    fn from(cause: LineTooLong) -> Self {
-        Self::Oversized(cause)
-    }
-}
-
-impl From<Fault> for Miss {
-    fn from(fault: Fault) -> Self {
-        match fault {
-            Fault::Garbled(what) => Self::Garbled(what),
-            Fault::Error(event) => Self::Reported(Report::from_event(&event)),
-        }
+    fn after_miss(&self, _miss: &Miss) -> Next {
+        Next::AsJudged
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     fn secret(text: &str) -> Secret {
         Secret::new(text).unwrap()
@@ -389,7 +219,7 @@ mod tests {
         };
         for base in ["https://h/api", "https://h/api/", "https://h/api/v1", " https://h/api/v1/ "] {
             let client = client(base);
-            assert_eq!(client.endpoint.url(), "https://h/api/v1/messages", "{base}");
+            assert_eq!(client.client.url(), "https://h/api/v1/messages", "{base}");
             assert_eq!(client.warnings().len(), usize::from(base.contains("v1")), "{base}");
         }
         assert_eq!(client("https://h").label(), "anthropic/m");
@@ -403,7 +233,7 @@ mod tests {
             "m",
         );
         config.extra_headers.push(("x-gateway".into(), secret("canary-gateway-1")));
-        let debug = format!("{config:?} {:?}", Anthropic::new(config.clone()).unwrap().endpoint);
+        let debug = format!("{config:?} {:?}", Anthropic::new(config.clone()).unwrap().client);
         assert!(!debug.contains("canary"), "{debug}");
     }
 
@@ -425,12 +255,5 @@ mod tests {
         let mut config = AnthropicConfig::new("https://h", Credentials::Nobody, "m");
         config.version = "2026\r\nx-evil: 1".into();
         assert!(matches!(Anthropic::new(config), Err(ConfigError::BadHeader { .. })));
-    }
-
-    #[test]
-    fn a_broken_setup_and_oversize_are_not_repeated() {
-        assert_eq!(Miss::Http(HttpError::TooLarge(1)).failure(), None);
-        assert_eq!(Miss::Oversized(LineTooLong).failure(), None);
-        assert_eq!(Miss::Http(HttpError::Silence(Duration::ZERO)).failure(), Some(Failure::Broken));
     }
 }

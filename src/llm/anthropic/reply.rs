@@ -3,21 +3,14 @@
 //!
 //! *Invariant:* there is no reply before `message_stop`. Events, deltas and fields that this version
 //! does not know are ignored; blocks it does not know are kept as [`Block::Opaque`].
-//!
-//! A tool call whose input is no JSON object comes out with the input
-//! `{"_invalid_json": "<what the model wrote>"}` ([`INVALID_JSON`]): the agent answers it with an error
-//! result and the conversation stays whole. A call that repeats the id of another one in the same
-//! reply is dropped; one that repeats an id of an earlier reply gets a new id, for some local servers
-//! count from zero in each reply.
 
 use super::super::Delta;
+use super::super::calls::{Ids, input};
+use super::super::client::{Assemble, Fault};
 use super::super::sse::Event;
 use crate::wire::chat::{Block, Reply, Request, StopReason, Usage};
-use serde_json::{Map, Value, json};
-use std::collections::{BTreeMap, BTreeSet};
-
-/// The only key of a tool input that could not be read; its value is the raw text.
-pub const INVALID_JSON: &str = "_invalid_json";
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 
 /// Names of the events we know. Another one is ignored unread, for its data may be anything.
 const KNOWN: [&str; 10] = [
@@ -33,19 +26,10 @@ const KNOWN: [&str; 10] = [
     "error",
 ];
 
-/// Why an answer gives no reply.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Fault {
-    /// It does not follow the format.
-    Garbled(String),
-    /// The server reported an error: the whole body, as that of an error status.
-    Error(Value),
-}
-
 /// A reply in the making.
 #[derive(Debug)]
 pub(super) struct Assembler {
-    taken_ids: BTreeSet<String>,
+    ids: Ids,
     model: String,
     /// By the index the server gives them.
     parts: BTreeMap<u64, Part>,
@@ -63,64 +47,13 @@ struct Part {
 impl Assembler {
     /// For the answer to this request, its model as long as the server names no other.
     pub(super) fn new(request: &Request, model: &str) -> Self {
-        let blocks = request.messages.iter().flat_map(|message| &message.blocks);
-        let ids = blocks.filter_map(|block| match block {
-            Block::ToolUse { id, .. } => Some(id.clone()),
-            Block::Text { .. } | Block::ToolResult { .. } | Block::Opaque { .. } => None,
-        });
         Self {
-            taken_ids: ids.collect(),
+            ids: Ids::of(request),
             model: model.into(),
             parts: BTreeMap::new(),
             stop_reason: None,
             usage: Usage::default(),
         }
-    }
-
-    /// Takes one event in. True when it was the last.
-    pub(super) fn take(
-        &mut self,
-        event: &Event,
-        sink: &mut dyn FnMut(Delta),
-    ) -> Result<bool, Fault> {
-        if !KNOWN.contains(&event.name.as_str()) {
-            return Ok(false);
-        }
-        let data = parse(event.data.as_bytes())?;
-        match data.get("type").and_then(Value::as_str).unwrap_or(&event.name) {
-            "message_start" => self.begin(data.get("message").unwrap_or(&Value::Null)),
-            "content_block_start" => {
-                let block = data.get("content_block").unwrap_or(&Value::Null);
-                self.open(index(&data)?, block, sink)?;
-            }
-            "content_block_delta" => self.grow(&data, sink)?,
-            "message_delta" => self.end(data.get("delta").unwrap_or(&Value::Null), &data),
-            "message_stop" => return Ok(true),
-            "error" => return Err(Fault::Error(data)),
-            _ => {}
-        }
-        Ok(false)
-    }
-
-    /// Takes in one plain body that holds the whole message.
-    pub(super) fn take_whole(
-        &mut self,
-        body: &[u8],
-        sink: &mut dyn FnMut(Delta),
-    ) -> Result<(), Fault> {
-        let message = parse(body)?;
-        if word(&message, "type") == "error" {
-            return Err(Fault::Error(message));
-        }
-        let Some(Value::Array(content)) = message.get("content") else {
-            return Err(Fault::Garbled("the message has no content".into()));
-        };
-        self.begin(&message);
-        for (at, block) in (0..).zip(content) {
-            self.open(at, block, sink)?;
-        }
-        self.end(&message, &message);
-        Ok(())
     }
 
     fn begin(&mut self, message: &Value) {
@@ -177,16 +110,56 @@ impl Assembler {
         larger(&mut self.usage.cache_read_input_tokens, "cache_read_input_tokens");
         larger(&mut self.usage.cache_creation_input_tokens, "cache_creation_input_tokens");
     }
+}
 
-    /// The reply, once everything has been taken in.
-    pub(super) fn finish(mut self) -> Reply {
-        let mut given_ids = BTreeSet::new();
+impl Assemble for Assembler {
+    fn take(&mut self, event: &Event, sink: &mut dyn FnMut(Delta)) -> Result<bool, Fault> {
+        if !KNOWN.contains(&event.name.as_str()) {
+            return Ok(false);
+        }
+        let data = parse(event.data.as_bytes())?;
+        match data.get("type").and_then(Value::as_str).unwrap_or(&event.name) {
+            "message_start" => self.begin(data.get("message").unwrap_or(&Value::Null)),
+            "content_block_start" => {
+                let block = data.get("content_block").unwrap_or(&Value::Null);
+                self.open(index(&data)?, block, sink)?;
+            }
+            "content_block_delta" => self.grow(&data, sink)?,
+            "message_delta" => self.end(data.get("delta").unwrap_or(&Value::Null), &data),
+            "message_stop" => return Ok(true),
+            "error" => return Err(Fault::Error(data)),
+            _ => {}
+        }
+        Ok(false)
+    }
+
+    fn take_whole(&mut self, body: &[u8], sink: &mut dyn FnMut(Delta)) -> Result<(), Fault> {
+        let message = parse(body)?;
+        if word(&message, "type") == "error" {
+            return Err(Fault::Error(message));
+        }
+        let Some(Value::Array(content)) = message.get("content") else {
+            return Err(Fault::Garbled("the message has no content".into()));
+        };
+        self.begin(&message);
+        for (at, block) in (0..).zip(content) {
+            self.open(at, block, sink)?;
+        }
+        self.end(&message, &message);
+        Ok(())
+    }
+
+    fn is_whole(&self) -> bool {
+        false
+    }
+
+    fn finish(mut self) -> Reply {
         let mut blocks = Vec::new();
         for (at, part) in std::mem::take(&mut self.parts) {
             match part.finish(at) {
                 Block::ToolUse { id, name, input } => {
-                    if given_ids.insert(id.clone()) {
-                        blocks.push(Block::ToolUse { id: self.free_id(&id), name, input });
+                    if let Some(id) = self.ids.admit(&id) {
+                        blocks.push(Block::ToolUse { id, name, input });
                     }
                 }
                 Block::Text { text } if text.is_empty() => {}
@@ -203,16 +176,6 @@ impl Assembler {
             usage: self.usage,
             model: self.model,
         }
-    }
-
-    fn free_id(&mut self, id: &str) -> String {
-        let mut free = id.to_owned();
-        let mut count = 1_u32;
-        while !self.taken_ids.insert(free.clone()) {
-            count += 1;
-            free = format!("{id}-{count}");
-        }
-        free
     }
 }
 
@@ -241,23 +204,6 @@ impl Part {
     }
 }
 
-/// The input of a call: streamed in pieces, or given at once when the block began.
-fn input(streamed: &str, given: Option<&Value>) -> Value {
-    let unreadable = |raw: &str| json!({ INVALID_JSON: raw });
-    if streamed.trim().is_empty() {
-        return match given {
-            None | Some(Value::Null) => json!({}),
-            Some(object @ Value::Object(_)) => object.clone(),
-            Some(Value::String(raw)) => input(raw, None),
-            Some(other) => unreadable(&other.to_string()),
-        };
-    }
-    serde_json::from_str(streamed)
-        .ok()
-        .filter(Value::is_object)
-        .unwrap_or_else(|| unreadable(streamed))
-}
-
 fn parse(text: &[u8]) -> Result<Value, Fault> {
     serde_json::from_slice(text).map_err(|cause| Fault::Garbled(format!("not json: {cause}")))
 }
@@ -281,8 +227,10 @@ fn append(block: &mut Map<String, Value>, key: &str, more: &str) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::calls::INVALID_JSON;
     use super::*;
     use crate::wire::chat::{ChatMessage, Role};
+    use serde_json::json;
 
     fn request(ids: &[&str]) -> Request {
         let call =
@@ -390,26 +338,6 @@ mod tests {
                 model: "m-1".into(),
             }
         );
-    }
-
-    #[test]
-    fn inputs_are_objects_or_marked_unreadable() {
-        let table = [
-            ("", None, json!({})),
-            (" ", Some(json!({})), json!({})),
-            ("", Some(json!({"a": 1})), json!({"a": 1})),
-            ("", Some(json!("{\"a\":1}")), json!({"a": 1})),
-            ("", Some(json!([1])), json!({INVALID_JSON: "[1]"})),
-            ("{\"a\":1}", Some(json!({})), json!({"a": 1})),
-            ("{\"a\":", None, json!({INVALID_JSON: "{\"a\":"})),
-            ("[1]", None, json!({INVALID_JSON: "[1]"})),
-            ("nul", None, json!({INVALID_JSON: "nul"})),
-        ];
-        for (streamed, given, expected) in table {
-            assert_eq!(input(streamed, given.as_ref()), expected, "{streamed} {given:?}");
-        }
-        let deep = "{\"a\":".repeat(100_000);
-        assert_eq!(input(&deep, None), json!({INVALID_JSON: deep}));
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! A strict fake of the Messages API: a small HTTP/1.1 server on loopback that checks every request
-//! ([`validate`]) and gives programmed replies ([`Reply`]), with every fault a network or a server can
-//! have. A request that the real API would refuse gets a 400 and fails the test when the fake is
-//! dropped. Nothing of it outlives the drop.
+//! A strict fake of the Messages API and of chat completions: a small HTTP/1.1 server on loopback that
+//! checks every request ([`validate`], [`completions`]) and gives programmed replies ([`Reply`]), with
+//! every fault a network or a server can have. A request that the real API would refuse gets a 400 and
+//! fails the test when the fake is dropped. Nothing of it outlives the drop.
 
+mod completions;
 mod reply;
 mod trouble;
 mod validate;
@@ -18,9 +19,18 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+/// What a request speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Api {
+    Messages,
+    Completions,
+}
+
 /// One request as the server saw it.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestView {
+    /// What it speaks.
+    pub(crate) api: Api,
     /// Header values by lower-case name.
     pub(crate) headers: BTreeMap<String, String>,
     /// The body.
@@ -35,28 +45,50 @@ impl RequestView {
         self.body["model"].as_str().unwrap_or_default()
     }
 
+    fn messages(&self) -> &[Value] {
+        self.body["messages"].as_array().map_or(&[], Vec::as_slice)
+    }
+
     /// The system prompt.
     pub(crate) fn system(&self) -> String {
-        texts(&self.body["system"])
+        match self.api {
+            Api::Messages => texts(&self.body["system"]),
+            Api::Completions => {
+                let system = self.messages().iter().filter(|message| message["role"] == "system");
+                system.map(|message| texts(&message["content"])).collect()
+            }
+        }
     }
 
     /// How many replies the conversation holds already.
     pub(crate) fn turn(&self) -> usize {
-        let messages = self.body["messages"].as_array().into_iter().flatten();
-        messages.filter(|message| message["role"] == "assistant").count()
+        self.messages().iter().filter(|message| message["role"] == "assistant").count()
+    }
+
+    /// What was said since the last reply.
+    fn news(&self) -> &[Value] {
+        let replied = self.messages().iter().rposition(|message| message["role"] == "assistant");
+        &self.messages()[replied.map_or(0, |at| at + 1)..]
     }
 
     /// The text of the last message.
     pub(crate) fn last_text(&self) -> String {
-        let messages = self.body["messages"].as_array();
-        messages.and_then(|all| all.last()).map(|last| texts(&last["content"])).unwrap_or_default()
+        let news = self.news().iter().filter(|message| message["role"] == "user");
+        news.map(|message| texts(&message["content"])).collect::<Vec<_>>().join("\n")
     }
 
-    /// The tool results in the last message.
+    /// The tool results since the last reply, as the Messages API has them.
     pub(crate) fn results(&self) -> Vec<Value> {
-        let last = self.body["messages"].as_array().and_then(|all| all.last());
-        let blocks = last.and_then(|last| last["content"].as_array()).into_iter().flatten();
-        blocks.filter(|block| block["type"] == "tool_result").cloned().collect()
+        let mut results = Vec::new();
+        for message in self.news() {
+            if message["role"] == "tool" {
+                results.push(json!({"type": "tool_result", "tool_use_id": message["tool_call_id"],
+                    "content": message["content"]}));
+            }
+            let blocks = message["content"].as_array().into_iter().flatten();
+            results.extend(blocks.filter(|block| block["type"] == "tool_result").cloned());
+        }
+        results
     }
 }
 
@@ -68,8 +100,21 @@ fn texts(content: &Value) -> String {
 
 type Respond = dyn Fn(&RequestView) -> Reply + Send + Sync;
 
+/// Who may ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Door {
+    /// Whoever has a key.
+    Locked,
+    /// Everybody on this machine; a key has no business here.
+    Open,
+}
+
+/// What a local server says it has.
+pub(crate) const LOCAL_MODELS: [&str; 3] = ["text-embedding-small", "small:1b", "small:7b"];
+
 struct Shared {
     respond: Box<Respond>,
+    door: Door,
     log: Mutex<Log>,
     changed: Condvar,
 }
@@ -112,16 +157,28 @@ pub(crate) struct Fake {
 impl Fake {
     /// A server that asks `respond` for each valid request.
     pub(crate) fn start(respond: impl Fn(&RequestView) -> Reply + Send + Sync + 'static) -> Self {
-        Self::on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap(), respond)
+        Self::on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap(), Door::Locked, respond)
+    }
+
+    /// The same as a local server is: it asks for no key.
+    pub(crate) fn local(respond: impl Fn(&RequestView) -> Reply + Send + Sync + 'static) -> Self {
+        Self::on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap(), Door::Open, respond)
+    }
+
+    /// Where it listens.
+    pub(crate) fn port(&self) -> u16 {
+        self.address.port()
     }
 
     fn on(
         listener: TcpListener,
+        door: Door,
         respond: impl Fn(&RequestView) -> Reply + Send + Sync + 'static,
     ) -> Self {
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
             respond: Box::new(respond),
+            door,
             log: Mutex::default(),
             changed: Condvar::new(),
         });
@@ -199,7 +256,7 @@ impl Unopened {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
         let listener = runtime.block_on(async { self.0.listen(64)?.into_std() }).unwrap();
         listener.set_nonblocking(false).unwrap();
-        Fake::on(listener, respond)
+        Fake::on(listener, Door::Locked, respond)
     }
 }
 
@@ -285,18 +342,34 @@ fn read_request(reader: &mut impl BufRead) -> Option<Parts> {
 }
 
 fn answer(shared: &Shared, line: &str, headers: BTreeMap<String, String>, body: &[u8]) -> Reply {
-    if !line.starts_with("POST /v1/messages ") {
-        return Reply::error(404, "not_found_error", line);
-    }
+    let api = match line.split(' ').take(2).collect::<Vec<_>>().as_slice() {
+        ["POST", "/v1/messages"] => Api::Messages,
+        ["POST", "/v1/chat/completions"] => Api::Completions,
+        ["GET", "/v1/models"] => {
+            let models: Vec<Value> = LOCAL_MODELS.iter().map(|id| json!({"id": id})).collect();
+            let list = json!({"object": "list", "data": models});
+            return Reply::raw(200, "application/json", list.to_string().as_bytes());
+        }
+        _ => return Reply::error(404, "not_found_error", line),
+    };
     let body: Value = serde_json::from_slice(body).unwrap_or(json!("not json"));
-    let violations = validate::violations(&headers, &body, shared.log().paused);
+    let mut violations = match api {
+        Api::Messages => validate::violations(&headers, &body, shared.log().paused),
+        Api::Completions => completions::violations(&headers, &body),
+    };
+    if shared.door == Door::Open {
+        violations.retain(|complaint| !complaint.starts_with("no "));
+        if ["x-api-key", "authorization"].iter().any(|name| headers.contains_key(*name)) {
+            violations.push("a key was sent to a server that wants none".into());
+        }
+    }
     if !violations.is_empty() {
         let message = violations.join("; ");
         shared.note(|log| log.violations.extend(violations));
         return Reply::error(400, "invalid_request_error", &message);
     }
     let number = shared.log().requests.len();
-    let view = RequestView { headers, body, number };
+    let view = RequestView { api, headers, body, number };
     shared.note(|log| log.requests.push(view.clone()));
     let reply = (shared.respond)(&view).asked(&view);
     if reply.pauses() {
@@ -307,11 +380,20 @@ fn answer(shared: &Shared, line: &str, headers: BTreeMap<String, String>, body: 
 
 /// One POST without any client library, for tests of the fake itself: status and body.
 pub(crate) fn post(fake: &Fake, headers: &[(&str, &str)], body: &Value) -> (u16, String) {
+    post_to(fake, "/v1/messages", headers, body)
+}
+
+/// The same to any path.
+pub(crate) fn post_to(
+    fake: &Fake,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &Value,
+) -> (u16, String) {
     let mut stream = TcpStream::connect(fake.address).unwrap();
     let body = body.to_string();
     let length = body.len();
-    let mut text =
-        format!("POST /v1/messages HTTP/1.1\r\nhost: fake\r\ncontent-length: {length}\r\n");
+    let mut text = format!("POST {path} HTTP/1.1\r\nhost: fake\r\ncontent-length: {length}\r\n");
     for (name, value) in headers {
         text.push_str(&[name, ": ", value, "\r\n"].concat());
     }

@@ -1,6 +1,6 @@
 //! What the fake answers: a message or an error, whole or as a stream, with faults.
 
-use super::RequestView;
+use super::{Api, RequestView, completions};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::time::Duration;
@@ -22,6 +22,7 @@ pub(crate) struct Reply {
     fault: Fault,
     id: usize,
     model: String,
+    api: Api,
 }
 
 #[derive(Debug, Clone)]
@@ -70,6 +71,7 @@ impl Reply {
             fault: Fault::None,
             id: 0,
             model: String::new(),
+            api: Api::Messages,
         }
     }
 
@@ -193,15 +195,15 @@ impl Reply {
     }
 
     /// The bytes of the answer to a streaming request for this model.
-    pub(crate) fn stream_bytes(&self, model: &str) -> Vec<u8> {
-        Self { form: Form::Stream, model: model.into(), ..self.clone() }.body().1
+    pub(crate) fn stream_bytes(&self, api: Api, model: &str) -> Vec<u8> {
+        Self { form: Form::Stream, api, model: model.into(), ..self.clone() }.body().1
     }
 
     pub(super) fn asked(mut self, view: &RequestView) -> Self {
         if self.form == Form::Asked {
             self.form = if view.body["stream"] == true { Form::Stream } else { Form::Plain };
         }
-        (self.id, self.model) = (view.number, view.model().into());
+        (self.id, self.model, self.api) = (view.number, view.model().into(), view.api);
         self
     }
 
@@ -240,7 +242,7 @@ impl Reply {
         if media == "text/event-stream" {
             for _ in 0..self.pings {
                 pause(self.ping_pause);
-                ok = ok && self.write_piece(stream, self.event("ping", &json!({})).as_bytes());
+                ok = ok && self.write_piece(stream, self.ping().as_bytes());
             }
         }
         let sent = match self.fault {
@@ -272,7 +274,8 @@ impl Reply {
             Content::Raw { media, bytes, .. } => (media.clone(), bytes.clone()),
             Content::Error { kind, message, .. } => {
                 let id = format!("req_fake_{}", self.id);
-                let error = json!({"type": kind, "message": message});
+                // Of both APIs what is there; each client reads its own.
+                let error = json!({"type": kind, "message": message, "code": kind, "param": null});
                 let body = json!({"type": "error", "error": error, "request_id": id});
                 ("application/json".into(), body.to_string().into_bytes())
             }
@@ -280,6 +283,22 @@ impl Reply {
                 let calls = blocks.iter().any(|block| block["type"] == "tool_use");
                 let unsaid = if calls { "tool_use" } else { "end_turn" };
                 let reason = stop_reason.as_deref().unwrap_or(unsaid);
+                if self.api == Api::Completions {
+                    let said = completions::Said {
+                        model: &self.model,
+                        blocks,
+                        reason,
+                        usage: *usage,
+                        error: self.error_event.as_deref(),
+                        line_end: self.line_end,
+                    };
+                    return match self.form {
+                        Form::Plain => ("application/json".into(), said.whole().into_bytes()),
+                        Form::Asked | Form::Stream => {
+                            ("text/event-stream".into(), said.stream().into_bytes())
+                        }
+                    };
+                }
                 if self.form == Form::Plain {
                     let message = self.envelope(blocks, &json!(reason), *usage);
                     return ("application/json".into(), message.to_string().into_bytes());
@@ -295,6 +314,13 @@ impl Reply {
             "model": self.model, "content": blocks, "stop_reason": reason, "stop_sequence": null,
             "usage": {"input_tokens": read, "output_tokens": written},
         })
+    }
+
+    fn ping(&self) -> String {
+        match self.api {
+            Api::Messages => self.event("ping", &json!({})),
+            Api::Completions => ": still at work\n\n".into(),
+        }
     }
 
     fn event(&self, name: &str, data: &Value) -> String {

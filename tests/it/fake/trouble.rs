@@ -1,7 +1,7 @@
 //! What a network and an endpoint can do to an answer. All of it is over at once: what lasts, such as an
 //! answer that stalls, is programmed by the test that waits for it.
 
-use super::Reply;
+use super::{Api, Reply};
 
 /// What an endpoint can do to an answer.
 pub(crate) const FAULTS: [fn(Reply) -> Reply; 14] = [
@@ -23,6 +23,6 @@ pub(crate) const FAULTS: [fn(Reply) -> Reply; 14] = [
 
 /// An answer that ends after so many sixteenths of its bytes.
 fn cut(whole: Reply, sixteenths: usize) -> Reply {
-    let length = whole.stream_bytes("fake").len();
+    let length = whole.stream_bytes(Api::Messages, "fake").len();
     whole.cut_after(length * sixteenths / 16)
 }

@@ -1,7 +1,10 @@
-//! Errors of the Messages API: which kind of failure a status and an error body mean. Pure.
+//! Errors that an endpoint reports: which kind of failure a status and an error body mean. Pure.
+//!
+//! The types are those of the Messages API; what chat completions say differently is translated by
+//! `openai` before it is judged here.
 
-use super::super::ModelError;
-use super::super::retry::Failure;
+use super::ModelError;
+use super::retry::Failure;
 use serde_json::Value;
 use std::time::Duration;
 
@@ -12,6 +15,8 @@ pub(super) struct Report {
     pub(super) status: u16,
     /// The error's type, empty if the body says nothing we understand.
     pub(super) kind: String,
+    /// A finer word than the type, where the endpoint has one.
+    pub(super) code: String,
     /// What it says, or the body as it is.
     pub(super) message: String,
     /// The id to quote to the API's operator.
@@ -60,8 +65,10 @@ impl Report {
     /// Reads an error that came after a 200, when no header can speak for it any more.
     pub(super) fn from_event(event: &Value) -> Self {
         let report = Self::from_json(500, event);
-        let known = TYPES.iter().find(|(name, _)| *name == report.kind);
-        let status = known.map_or(500, |(_, status)| *status);
+        let known = TYPES.iter().find(|(name, _)| *name == report.kind).map(|(_, status)| *status);
+        let told = || event.pointer("/error/code").and_then(Value::as_u64);
+        let told = || told().and_then(|code| u16::try_from(code).ok()).filter(|code| *code >= 400);
+        let status = known.or_else(told).unwrap_or(500);
         // A rate limit in mid-stream cannot name a time to come back: it is no sign of a spend cap.
         let should_retry = (status == 429).then_some(true);
         Self { status, should_retry, ..report }
@@ -72,13 +79,16 @@ impl Report {
         let said = word("/error/message").or_else(|| word("/message")).or_else(|| word("/error"));
         let said = said.map_or_else(|| body.to_string(), str::to_owned);
         let request_id = word("/request_id").map(str::to_owned);
-        Self { request_id, ..Self::new(status, word("/error/type").unwrap_or_default(), &said) }
+        let code = word("/error/code").unwrap_or_default().to_owned();
+        let report = Self::new(status, word("/error/type").unwrap_or_default(), &said);
+        Self { code, request_id, ..report }
     }
 
     fn new(status: u16, kind: &str, message: &str) -> Self {
         Self {
             status,
             kind: kind.into(),
+            code: String::new(),
             message: message.into(),
             request_id: None,
             should_retry: None,
@@ -115,8 +125,14 @@ impl Report {
         format!("{status}{space}{kind}: {message}{}", id.unwrap_or_default())
     }
 
+    /// Whether type or code is this word: servers disagree about which of the two it is.
+    pub(super) fn is(&self, word: &str) -> bool {
+        self.kind == word || self.code == word
+    }
+
     fn is_spend_cap(&self) -> bool {
         self.kind == "billing_error"
+            || self.is("insufficient_quota")
             || self.status == 402
             || self.status == 429 && self.retry_after.is_none() && self.should_retry != Some(true)
             || self.status == 400 && self.message.contains("credit balance")
@@ -126,6 +142,7 @@ impl Report {
         let said = self.message.to_lowercase();
         self.status == 413
             || self.kind == "request_too_large"
+            || self.is("context_length_exceeded")
             || self.status == 400 && TOO_LONG.iter().any(|words| said.contains(words))
     }
 }

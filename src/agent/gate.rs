@@ -1,0 +1,371 @@
+//! What a tool call must pass before it runs, and the answers to what was asked about it.
+//!
+//! The rules decide ([`Policy`]); where they say "ask", the question goes to the lead's person by mail
+//! or to the person at this agent's own terminal, and the [`Ledger`] says which answer counts.
+
+use super::Running;
+use super::event::{Ending, Event, Judgement};
+use super::progress::Progress;
+use super::step::Identity;
+use crate::bus::Outgoing;
+use crate::protocol::permission::{self, Policy, Subject};
+use crate::protocol::request::{Answer, Kind, Ledger, Request, State, Verdict};
+use crate::store::{life, roster};
+use crate::tools::Call;
+use crate::wire::message::{Body, Correlation, Message, Scope};
+use crate::wire::permission::{About, Decision, Mode, Outcome, Question, RuleLists};
+use crate::wire::transcript::Entry;
+use crate::wire::{AgentName, Timestamp};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Who is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Asks {
+    /// The lead's person, by mail; nobody while there is no lead.
+    Lead,
+    /// The person at this agent's own terminal.
+    Person,
+    /// Nobody: what would ask is denied. Says why.
+    Nobody(String),
+}
+
+/// An agent's gate.
+pub(crate) struct Gate {
+    policy: Policy,
+    ledger: Ledger,
+    asks: Asks,
+    timeout: Duration,
+    /// The call that was asked about last; an agent asks one question at a time.
+    asked: Option<Call>,
+}
+
+impl Gate {
+    /// A gate with nothing asked yet.
+    pub(crate) fn new(policy: Policy, asks: Asks, timeout: Duration) -> Self {
+        Self { policy, ledger: Ledger::default(), asks, timeout, asked: None }
+    }
+
+    /// When a question expires.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.ledger.due()
+    }
+
+    /// Who decides, and until when, of what is asked now.
+    pub(super) fn terms(&self, now: Timestamp) -> (String, Timestamp) {
+        let decider = if self.asks == Asks::Lead { "lead" } else { "user" };
+        (decider.into(), now + self.timeout.as_secs_f64())
+    }
+
+    fn judge(&self, me: &AgentName, call: &Call, subject: &Subject) -> Judgement {
+        let about = match self.policy.judge(&call.name, subject) {
+            permission::Verdict::Refuse(why) => return Judgement::Refuse(why),
+            permission::Verdict::Run
+                if plan_in(call).is_some() && self.policy.mode() == Mode::Plan =>
+            {
+                About::Plan
+            }
+            permission::Verdict::Run => return Judgement::Run,
+            permission::Verdict::Ask => About::Permission,
+        };
+        if let Asks::Nobody(why) = &self.asks {
+            let rule = permission::rule_for(&call.name, subject);
+            return Judgement::Refuse(format!(
+                "denied: {why}; a rule such as {rule:?} under `allow` in the [permissions] of the \
+                 settings would allow it. Do without it, or say in your report what you could not do"
+            ));
+        }
+        let description = match (about, subject) {
+            (About::Plan, _) => plan_in(call).unwrap_or_default().to_owned(),
+            (_, Subject::Command(line)) => line.clone(),
+            (_, Subject::Path(path)) => path.clone(),
+            (_, Subject::Nothing) => call.input.to_string(),
+        };
+        Judgement::Ask(Box::new(Question {
+            request_id: format!("{me}:{}", call.id),
+            about,
+            tool_use_id: call.id.clone(),
+            tool: call.name.clone(),
+            input: call.input.clone(),
+            description,
+        }))
+    }
+}
+
+/// The plan that a call submits.
+fn plan_in(call: &Call) -> Option<&str> {
+    let plan = call.input.get("plan").filter(|_| call.name == "submit_plan");
+    plan.and_then(|plan| plan.as_str())
+}
+
+/// A message that may answer a question of ours: its kind and what it says.
+fn answer_in(message: &Message) -> Option<(Kind, Decision)> {
+    let decision = |approve: bool, reason: &Option<String>| Decision {
+        request_id: message.request_id.clone().unwrap_or_default(),
+        outcome: if approve { Outcome::Approved } else { Outcome::Rejected },
+        by: message.from.clone(),
+        scope: Scope::Once,
+        reason: reason.clone(),
+        updated_input: None,
+        mode: None,
+    };
+    if let Body::PermissionResponse { approve, scope, reason, updated_input } = &message.body {
+        let updated_input = updated_input.clone();
+        let decision = Decision { scope: *scope, updated_input, ..decision(*approve, reason) };
+        return Some((Kind::Permission, decision));
+    }
+    if let Body::PlanApprovalResponse { approve, feedback, mode } = &message.body {
+        let mode = mode.as_deref().and_then(Mode::parse).unwrap_or(Mode::AcceptEdits);
+        let mode = approve.then_some(mode);
+        return Some((Kind::Plan, Decision { mode, ..decision(*approve, feedback) }));
+    }
+    None
+}
+
+impl Running {
+    /// Judges a call.
+    pub(super) fn judge(&self, call: &Call) -> Judgement {
+        match self.agent.tools.subject(call) {
+            Ok(subject) => self.agent.gate.judge(&self.agent.me.name, call, &subject),
+            Err(why) => Judgement::Refuse(why.to_string()),
+        }
+    }
+
+    /// Writes a question down, then puts it to whoever decides.
+    pub(super) async fn ask(&mut self, question: Question) -> Result<(), Ending> {
+        let (decider, deadline) = self.agent.gate.terms(self.agent.clock.now());
+        let asked = question.clone();
+        self.record(Entry::Request { question: asked, decider, deadline }).await?;
+        self.sync().await?;
+        let gate = &mut self.agent.gate;
+        let (kind, id) = (kind_of(&question), question.request_id.clone());
+        let by_mail = gate.asks == Asks::Lead;
+        gate.asked = Some(Call {
+            id: question.tool_use_id.clone(),
+            name: question.tool.clone(),
+            input: question.input.clone(),
+        });
+        let opened = gate.ledger.open(Request {
+            id: id.clone(),
+            kind,
+            owner: self.agent.me.name.to_string(),
+            decider: gate.terms(0.0).0,
+            incarnation: self.agent.me.incarnation.clone(),
+            deadline: Some(self.agent.clock.monotonic() + gate.timeout),
+        });
+        tracing::info!(request_id = id, tool = question.tool, ?opened, "asked");
+        if !by_mail {
+            (self.agent.show)(&Progress::Asked(Box::new(question)));
+            return Ok(());
+        }
+        if let Err(why) = self.write_to_lead(question).await {
+            self.agent.gate.ledger.withdraw(&id);
+            let decision = Decision::by_program(&id, Outcome::Rejected, &why);
+            let _gone = self.events.send(Event::Settled(decision));
+        }
+        Ok(())
+    }
+
+    async fn write_to_lead(&self, question: Question) -> Result<(), String> {
+        let Identity { name, incarnation, .. } = self.agent.me.clone();
+        let bus = Arc::clone(&self.agent.bus);
+        let send = move || {
+            let lead = AgentName::lead();
+            let alive = life::probe(bus.dir(), &lead).is_ok_and(|life| life.is_alive());
+            let roster = roster::read(bus.dir()).map_err(|why| why.to_string())?;
+            let lead_life = roster.lead.as_ref().filter(|_| alive).map(|lead| &lead.incarnation);
+            let lead_life =
+                lead_life.ok_or("there is no lead whose person could be asked")?.clone();
+            let Question { request_id, about, tool, input, description, .. } = question;
+            // Asked again in another life of either side, it is another message.
+            let id = Some(format!("{request_id}:{incarnation}:{lead_life}"));
+            let body = match about {
+                About::Permission => Body::PermissionRequest { tool, input, description },
+                About::Plan => Body::PlanApprovalRequest { plan: description },
+            };
+            let correlation = Some(Correlation { request_id, incarnation: lead_life });
+            let outgoing = Outgoing { id, correlation, ..Outgoing::of(body, "") };
+            bus.send(&name, lead.as_str(), outgoing).map_err(|why| why.to_string())
+        };
+        match tokio::task::spawn_blocking(send).await {
+            Ok(sent) => sent.map(|_| ()),
+            Err(why) => Err(why.to_string()),
+        }
+    }
+
+    /// What the outside says about what was asked. Gives the events that follow, in order.
+    pub(super) async fn heed(&mut self, event: Event) -> Vec<Event> {
+        match event {
+            Event::Drained(mail) => {
+                let mut settled = Vec::new();
+                for message in &mail {
+                    settled.extend(self.heed_mail(message).await);
+                }
+                let mut events = vec![Event::Drained(mail)];
+                events.extend(settled.into_iter().map(Event::Settled));
+                events
+            }
+            Event::Answered(decision) => {
+                let asked = self.agent.gate.ledger.pending_of(&decision.request_id);
+                let kind = asked.map_or(Kind::Permission, |request| request.kind);
+                let life = self.agent.me.incarnation.clone();
+                let settled = self.settle(kind, decision, Some(&life)).await;
+                settled.into_iter().map(Event::Settled).collect()
+            }
+            Event::SetMode(mode) => {
+                self.set_mode(mode).await;
+                Vec::new()
+            }
+            Event::AddRules(rules) => {
+                self.add_rules(&rules);
+                Vec::new()
+            }
+            other @ (Event::Mail
+            | Event::DrainFailed(_)
+            | Event::Prompt(_)
+            | Event::Replied(_)
+            | Event::Judged(_)
+            | Event::Settled(_)
+            | Event::DiskFull
+            | Event::TeamGone(_)
+            | Event::Compacted(_)
+            | Event::TaskInSight
+            | Event::TaskTaken
+            | Event::ToolEnded(_)
+            | Event::Interrupt
+            | Event::Stop(_)
+            | Event::PatienceOver) => vec![other],
+        }
+    }
+
+    async fn heed_mail(&mut self, message: &Message) -> Option<Decision> {
+        if let Some((kind, decision)) = answer_in(message) {
+            return self.settle(kind, decision, message.incarnation.as_deref()).await;
+        }
+        let me = &self.agent.me;
+        let bound = message.from == AgentName::lead().as_str()
+            && !me.name.is_lead()
+            && message.request_id.is_some()
+            && message.incarnation.as_deref() == Some(me.incarnation.as_str());
+        if let Body::ModeSetRequest { mode } = &message.body {
+            match Mode::parse(mode).filter(|_| bound) {
+                Some(mode) => self.set_mode(mode).await,
+                None => ignored(message),
+            }
+        } else if let Body::PermissionUpdate { rules } = &message.body {
+            match serde_json::from_value(rules.clone()).ok().filter(|_| bound) {
+                Some(rules) => self.add_rules(&rules),
+                None => ignored(message),
+            }
+        }
+        None
+    }
+
+    /// Lets an answer through if it is the one that was asked for.
+    async fn settle(
+        &mut self,
+        kind: Kind,
+        mut decision: Decision,
+        life: Option<&str>,
+    ) -> Option<Decision> {
+        let verdict = Verdict::of(decision.outcome == Outcome::Approved);
+        let (id, from) = (decision.request_id.as_str(), decision.by.as_str());
+        let answer = Answer { id: Some(id), kind, from, incarnation: life, verdict };
+        let now = self.agent.clock.monotonic();
+        let state = match self.agent.gate.ledger.answer(&answer, now) {
+            Ok(state) => state,
+            Err(why) => {
+                tracing::warn!(request_id = id, from, %why, "an answer was not acted on");
+                return None;
+            }
+        };
+        if state == State::Approved
+            && let Some(mode) = decision.mode
+        {
+            self.set_mode(mode).await;
+        }
+        if state == State::Approved
+            && let Some(why) = self.check_change(&decision)
+        {
+            decision.outcome = Outcome::Rejected;
+            decision.reason = Some(why);
+        }
+        if decision.outcome == Outcome::Approved && decision.scope != Scope::Once {
+            self.keep(&decision);
+        }
+        Some(decision)
+    }
+
+    /// The call that an approval lets run.
+    fn approved_call(&self, decision: &Decision) -> Option<Call> {
+        let asked = self.agent.gate.asked.clone()?;
+        let input = decision.updated_input.clone().unwrap_or(asked.input);
+        Some(Call { input, ..asked })
+    }
+
+    /// What the person changed a call to must pass the rules as well; why it does not.
+    fn check_change(&self, decision: &Decision) -> Option<String> {
+        decision.updated_input.as_ref()?;
+        let call = self.approved_call(decision)?;
+        match self.agent.tools.subject(&call) {
+            Err(why) => Some(why.to_string()),
+            Ok(subject) => match self.agent.gate.policy.judge(&call.name, &subject) {
+                permission::Verdict::Refuse(why) => Some(why),
+                permission::Verdict::Run | permission::Verdict::Ask => None,
+            },
+        }
+    }
+
+    /// An answer that holds for longer than one call is a rule from now on.
+    fn keep(&mut self, decision: &Decision) {
+        let Some(call) = self.approved_call(decision) else { return };
+        if let Ok(subject) = self.agent.tools.subject(&call) {
+            let allow = vec![permission::rule_for(&call.name, &subject)];
+            self.add_rules(&RuleLists { allow, ..RuleLists::default() });
+        }
+    }
+
+    fn add_rules(&mut self, rules: &RuleLists) {
+        match self.agent.gate.policy.add(rules) {
+            Ok(()) => tracing::info!(?rules, "permission rules added"),
+            Err(why) => tracing::warn!(%why, "permission rules were not added"),
+        }
+    }
+
+    async fn set_mode(&mut self, mode: Mode) {
+        let before = self.agent.gate.policy.mode();
+        self.agent.gate.policy.set_mode(mode);
+        tracing::info!(%before, now = %mode, "permission mode set");
+        let published = self.agent.presence.set_mode(mode).await;
+        super::note_error(published);
+    }
+
+    /// The questions whose time is over.
+    pub(super) fn expired(&mut self) -> Vec<Event> {
+        let now = self.agent.clock.monotonic();
+        let seconds = self.agent.gate.timeout.as_secs();
+        let late = self.agent.gate.ledger.tick(now).into_iter();
+        let settled = late.map(|id| {
+            let why = format!("nobody answered within {seconds} s");
+            Event::Settled(Decision::by_program(&id, Outcome::Expired, &why))
+        });
+        settled.collect()
+    }
+
+    /// Nobody waits for the answer any more.
+    pub(super) fn withdraw(&mut self, request_id: &str) {
+        self.agent.gate.ledger.withdraw(request_id);
+    }
+}
+
+fn kind_of(question: &Question) -> Kind {
+    match question.about {
+        About::Permission => Kind::Permission,
+        About::Plan => Kind::Plan,
+    }
+}
+
+fn ignored(message: &Message) {
+    let (from, kind) = (&message.from, message.body.kind());
+    tracing::warn!(from, kind, "control mail that does not bind this life was not acted on");
+}

@@ -1,0 +1,351 @@
+//! What waits for the person's decision: questions come in, one is shown, answers go out.
+//!
+//! Questions arrive in the lead's inbox. While the lead's model thinks or a tool runs nobody takes that
+//! mail in, so the inbox is looked into as well; a question that comes twice is the same question.
+
+use crate::agent::Events;
+use crate::agent::event::Event;
+use crate::protocol::permission::{Subject, rule_for};
+use crate::protocol::request::Verdict;
+use crate::store::{Life, TeamDir, life, peek, roster, transcript};
+use crate::supervise::Supervisor;
+use crate::tools::docket::{Asked, Docket, Judge, Ruling};
+use crate::ui::question::{Asker, Said, ask, understand};
+use crate::ui::view::View;
+use crate::wire::AgentName;
+use crate::wire::message::{Body, Message, Scope};
+use crate::wire::permission::{About, Decision, Mode, Outcome, Question, RuleLists};
+use crate::wire::roster::{Roster, Status};
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// How long no answer is taken after a question went away by itself and another stands in its place:
+/// the finger may be on its way already.
+const SECOND_LOOK: Duration = Duration::from_secs(1);
+
+/// Who can answer in this run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Present {
+    /// A person at the terminal.
+    Person,
+    /// Nobody; says why.
+    Nobody(&'static str),
+}
+
+/// What the questions need to know of the lead.
+pub(super) struct Office {
+    pub(super) team: TeamDir,
+    pub(super) docket: Rc<Docket>,
+    pub(super) supervisor: Rc<Supervisor>,
+    pub(super) events: Events,
+    pub(super) incarnation: String,
+}
+
+/// The questions of a running lead.
+pub(super) struct Questions {
+    office: Office,
+    present: Present,
+    queue: VecDeque<Asked>,
+    /// When the question in front changed without having been answered.
+    slipped: Option<Instant>,
+    /// What came of answers, for the person.
+    told: UnboundedSender<String>,
+    heard: UnboundedReceiver<String>,
+}
+
+impl Questions {
+    /// No questions yet, but for those of members that were asking when this lead began.
+    pub(super) fn new(office: Office, present: Present) -> Self {
+        let (told, heard) = unbounded_channel();
+        let queue = VecDeque::new();
+        let mut questions = Self { office, present, queue, slipped: None, told, heard };
+        questions.find();
+        questions
+    }
+
+    /// Members that outlived an earlier lead wait for an answer still.
+    fn find(&mut self) {
+        let Ok(roster) = roster::read(&self.office.team) else { return };
+        for member in roster.members.iter().filter(|member| member.status == Status::Waiting) {
+            let Ok(owner) = AgentName::member(&member.name) else { continue };
+            let open = transcript::open_questions(&self.office.team, &owner).unwrap_or_default();
+            for question in open.into_iter().filter(|open| open.decider == "lead") {
+                let incarnation = member.incarnation.clone();
+                let asked =
+                    Asked { question: question.question, owner: owner.clone(), incarnation };
+                if waits(&self.office.team, &roster, &asked) {
+                    self.open(asked);
+                }
+            }
+        }
+    }
+
+    /// The lead's mode.
+    pub(super) fn mode(&self) -> Mode {
+        self.office.docket.mode()
+    }
+
+    /// The next thing to say to the person.
+    pub(super) async fn next_word(&mut self) -> String {
+        match self.heard.recv().await {
+            Some(word) => word,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The lead's own call waits.
+    pub(super) fn on_own(&mut self, question: Question) {
+        let (owner, incarnation) = (AgentName::lead(), self.office.incarnation.clone());
+        self.open(Asked { question, owner, incarnation });
+    }
+
+    /// Mail for the lead: a question, or the person's answer from another shell.
+    pub(super) fn on_mail(&mut self, message: &Message) {
+        match self.office.docket.hear(message) {
+            Ok(Some(asked)) => self.take_up(asked),
+            Ok(None) => self.relay(message),
+            Err(why) => {
+                let (from, kind) = (&message.from, message.body.kind());
+                tracing::warn!(from, kind, %why, "a request was not acted on");
+            }
+        }
+    }
+
+    fn open(&mut self, asked: Asked) {
+        match self.office.docket.open(asked) {
+            Ok(Some(asked)) => self.take_up(asked),
+            Ok(None) => {}
+            Err(why) => tracing::warn!(%why, "a request was not acted on"),
+        }
+    }
+
+    fn take_up(&mut self, asked: Asked) {
+        if !self.office.docket.is_for_person(&asked.question) {
+            return;
+        }
+        match &self.present {
+            Present::Person => self.queue.push_back(asked),
+            Present::Nobody(why) => {
+                let no = Ruling::once(Verdict::Reject, Some((*why).to_owned()));
+                self.decide(asked, no);
+            }
+        }
+    }
+
+    /// `team approve` and `team deny` write to the lead in the person's name.
+    fn relay(&mut self, message: &Message) {
+        let bound = message.from == AgentName::user().as_str()
+            && message.incarnation.as_deref() == Some(self.office.incarnation.as_str());
+        let ruling = if let Body::PermissionResponse { approve, scope, reason, updated_input } =
+            &message.body
+        {
+            let (verdict, updated_input) = (Verdict::of(*approve), updated_input.clone());
+            Ruling { verdict, scope: *scope, reason: reason.clone(), updated_input }
+        } else if let Body::PlanApprovalResponse { approve, feedback, .. } = &message.body {
+            Ruling::once(Verdict::of(*approve), feedback.clone())
+        } else {
+            return;
+        };
+        let id = message.request_id.as_deref().filter(|_| bound);
+        let docket = Rc::clone(&self.office.docket);
+        let asked = id.and_then(|id| {
+            docket.find(id).or_else(|| {
+                // The answer may have overtaken the question.
+                self.find();
+                docket.find(id)
+            })
+        });
+        match asked {
+            Some(asked) => self.decide(asked, ruling),
+            None => tracing::warn!(
+                from = message.from,
+                request_id = message.request_id,
+                "an answer was not acted on: it is not the person's, or nobody waits for it"
+            ),
+        }
+    }
+
+    /// Looks for questions in mail that nobody has taken in, and at who still waits.
+    pub(super) fn look(&mut self) {
+        let Ok(roster) = roster::read(&self.office.team) else { return };
+        let is_waiting = |status: Status| status == Status::Waiting;
+        let anybody = roster.members.iter().any(|member| is_waiting(member.status))
+            || roster.lead.as_ref().is_some_and(|lead| is_waiting(lead.status));
+        if anybody {
+            let unread = peek::waiting(&self.office.team, &AgentName::lead()).unwrap_or_default();
+            for message in unread.iter().filter_map(|waiting| waiting.message.as_ref()) {
+                self.on_mail(message);
+            }
+        }
+        let team = self.office.team.clone();
+        for gone in self.office.docket.withdraw(|asked| waits(&team, &roster, asked)) {
+            tracing::info!(request_id = gone.question.request_id, "a request was withdrawn");
+            let at = self.queue.iter().position(|asked| *asked == gone);
+            if let Some(at) = at {
+                self.queue.remove(at);
+                self.say(format!("({} no longer asks)", gone.owner));
+                if at == 0 {
+                    self.slipped = Some(Instant::now());
+                }
+            }
+        }
+        let docket = Rc::clone(&self.office.docket);
+        self.queue.retain(|asked| docket.find(&asked.question.request_id).is_some());
+    }
+
+    /// The question in front.
+    pub(super) fn front(&self) -> Option<&Asked> {
+        self.queue.front()
+    }
+
+    /// The rows of the question in front.
+    pub(super) fn rows(&self, asked: &Asked, view: &View) -> String {
+        let roster = roster::read(&self.office.team);
+        let color = roster.ok().and_then(|roster| {
+            roster.member(asked.owner.as_str()).map(|member| member.color.clone())
+        });
+        let (name, color) = (asked.owner.to_string(), color.unwrap_or_default());
+        let more = self.queue.len().saturating_sub(1);
+        ask(&Asker { name, color, more }, &asked.question, view)
+    }
+
+    /// Whether a typed line answered the question in front.
+    pub(super) fn take_line(&mut self, line: &str) -> bool {
+        let said = self.queue.front().and_then(|_| understand(line));
+        said.is_some_and(|said| {
+            self.answer(said);
+            true
+        })
+    }
+
+    /// A key was pressed that answers the question in front.
+    pub(super) fn take_key(&mut self, key: char) {
+        match key {
+            'y' => self.answer(Said::Yes),
+            'a' => self.answer(Said::Always),
+            _ => self.answer(Said::No(None)),
+        }
+    }
+
+    fn answer(&mut self, said: Said) {
+        if self.slipped.take().is_some_and(|at| at.elapsed() < SECOND_LOOK) {
+            return self.say("the question has just changed: look again, then answer".into());
+        }
+        let Some(asked) = self.queue.front() else {
+            return self.say("nobody asks anything".into());
+        };
+        let yes = Ruling::once(Verdict::Approve, None);
+        let ruling = match said {
+            Said::Yes => yes,
+            Said::No(why) => Ruling::once(Verdict::Reject, why),
+            Said::Always if asked.question.about == About::Plan => yes,
+            Said::Always => Ruling { scope: Scope::Always, ..yes },
+            Said::Instead(command) if asked.question.tool == "bash" => {
+                let mut input = asked.question.input.clone();
+                if let Value::Object(fields) = &mut input {
+                    fields.insert("command".into(), json!(command));
+                }
+                Ruling { updated_input: Some(input), ..yes }
+            }
+            Said::Instead(_) => {
+                return self.say("only a command can be changed; say no and why".into());
+            }
+            Said::InsteadOfWhat => {
+                return self.say("write e and the command that shall run instead".into());
+            }
+        };
+        if let Some(asked) = self.queue.pop_front() {
+            self.decide(asked, ruling);
+        }
+    }
+
+    fn say(&self, text: String) {
+        // The session ends: nobody is left to read it.
+        let _unread = self.told.send(text);
+    }
+
+    fn decide(&mut self, asked: Asked, ruling: Ruling) {
+        let id = asked.question.request_id.clone();
+        self.queue.retain(|waiting| waiting.question.request_id != id);
+        let (docket, supervisor) =
+            (Rc::clone(&self.office.docket), Rc::clone(&self.office.supervisor));
+        let (events, told) = (self.office.events.clone(), self.told.clone());
+        tokio::task::spawn_local(async move {
+            if let Err(why) = docket.decide(&id, Judge::Person, ruling.clone()).await {
+                let _unread = told.send(why.to_string());
+                return;
+            }
+            let verdict = if ruling.verdict == Verdict::Approve { "yes" } else { "no" };
+            let what = asked.question.tool.as_str();
+            let _unread = told.send(format!("{verdict} to {}: {what}", asked.owner));
+            if asked.owner.is_lead() {
+                let _ended = events.send(Event::Answered(own(&id, &ruling)));
+            }
+            if ruling.verdict == Verdict::Approve && ruling.scope == Scope::Always {
+                let rules = RuleLists {
+                    allow: vec![rule(&asked.question, &ruling)],
+                    ..RuleLists::default()
+                };
+                supervisor.add_rules(&rules);
+                let _ended = events.send(Event::AddRules(rules.clone()));
+                docket.fan_out(Body::PermissionUpdate { rules: json!(rules) }, |_, _| true).await;
+            }
+        });
+    }
+
+    /// The whole team goes on in another mode: who had the lead's follows, and nobody stays looser.
+    pub(super) fn set_mode(&self, mode: Mode) {
+        let office = &self.office;
+        let before = office.docket.mode();
+        office.docket.set_mode(mode);
+        office.supervisor.set_mode(mode);
+        let _ended = office.events.send(Event::SetMode(mode));
+        let docket = Rc::clone(&office.docket);
+        tokio::task::spawn_local(async move {
+            let follows = |_: &str, its: &str| {
+                its == before.word() || Mode::parse(its).is_some_and(|its| its > mode)
+            };
+            docket.fan_out(Body::ModeSetRequest { mode: mode.word().into() }, follows).await;
+        });
+    }
+}
+
+/// The decision about the lead's own call.
+fn own(id: &str, ruling: &Ruling) -> Decision {
+    let approved = ruling.verdict == Verdict::Approve;
+    Decision {
+        request_id: id.into(),
+        outcome: if approved { Outcome::Approved } else { Outcome::Rejected },
+        by: "user".into(),
+        scope: ruling.scope,
+        reason: ruling.reason.clone(),
+        updated_input: ruling.updated_input.clone(),
+        mode: None,
+    }
+}
+
+/// The rule that "always" makes of a question.
+fn rule(question: &Question, ruling: &Ruling) -> String {
+    let changed = ruling.updated_input.as_ref().and_then(|input| input.get("command")?.as_str());
+    let what = changed.unwrap_or(&question.description).to_owned();
+    let subject = match question.tool.as_str() {
+        "bash" => Subject::Command(what),
+        "read_file" | "write_file" | "edit_file" => Subject::Path(what),
+        _ => Subject::Nothing,
+    };
+    rule_for(&question.tool, &subject)
+}
+
+/// Whether somebody still waits for the answer.
+fn waits(team: &TeamDir, roster: &Roster, asked: &Asked) -> bool {
+    if asked.owner.is_lead() {
+        return roster.lead.as_ref().is_some_and(|lead| lead.status == Status::Waiting);
+    }
+    let member = roster.member(asked.owner.as_str());
+    member.is_some_and(|member| {
+        member.status == Status::Waiting && member.incarnation == asked.incarnation
+    }) && matches!(life::probe(team, &asked.owner), Ok(Life::Alive(_)))
+}

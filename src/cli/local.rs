@@ -1,0 +1,82 @@
+//! `--model local`: from a name to a server that answers on this machine, and the offer to use one.
+
+use super::assemble::block_on;
+use super::out;
+use crate::error::{Exit, Failure};
+use crate::llm::local::{self, LocalServer, PROBE_LIMIT};
+use crate::settings::Settings;
+use crate::settings::model::{Credentials, ModelChoice};
+use std::io::IsTerminal;
+
+/// The model with its name and the address of its server, if it is a local one; any other as it is.
+/// Whoever has been told the address is not made to look again.
+pub(super) fn find(
+    model: ModelChoice,
+    credentials: Credentials,
+    settings: &Settings,
+) -> Result<(ModelChoice, Credentials), Failure> {
+    let ModelChoice::Local(wanted) = &model else { return Ok((model, credentials)) };
+    if credentials.local.is_some() && wanted.is_some() {
+        return Ok((model, credentials));
+    }
+    let servers = look(settings)?;
+    let (name, base_url) = pick(&servers, wanted.as_deref())
+        .ok_or_else(|| not_found(&servers, wanted.as_deref(), settings))?;
+    let credentials = Credentials { local: Some(base_url), ..credentials };
+    Ok((ModelChoice::Local(Some(name)), credentials))
+}
+
+/// Nothing is configured and a person sits there: a local server that answers is shown, and used if
+/// they say so. Asked in every run in which nothing is configured, and nothing is written down.
+pub(super) fn offer(settings: &Settings) -> Result<Option<ModelChoice>, Failure> {
+    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        return Ok(None);
+    }
+    let servers = look(settings)?;
+    let Some((name, base_url)) = pick(&servers, None) else { return Ok(None) };
+    let found = format!("A local model server answers at {base_url}; its first model is {name}.");
+    out::complain(&format!(
+        "{found}\nUse it in this run? [y/N]  (model = \"local\" in the settings: not asked again)"
+    ));
+    let mut answer = String::new();
+    // No answer is no.
+    let _length = std::io::stdin().read_line(&mut answer).unwrap_or_default();
+    let yes = matches!(answer.trim().to_lowercase().as_str(), "y" | "yes");
+    Ok(yes.then_some(ModelChoice::Local(Some(name))))
+}
+
+fn look(settings: &Settings) -> Result<Vec<LocalServer>, Failure> {
+    block_on(async { local::find(&settings.local_ports.value).await })
+}
+
+/// The model that is meant and the address of its server.
+fn pick(servers: &[LocalServer], wanted: Option<&str>) -> Option<(String, String)> {
+    servers.iter().find_map(|server| {
+        let fits = |name: &&String| wanted.is_none_or(|wanted| wanted == name.as_str());
+        let name = server.models.iter().find(fits)?;
+        Some((name.clone(), server.base_url.clone()))
+    })
+}
+
+fn not_found(servers: &[LocalServer], wanted: Option<&str>, settings: &Settings) -> Failure {
+    let ports: Vec<String> = settings.local_ports.value.iter().map(u16::to_string).collect();
+    let models: Vec<String> = servers.iter().flat_map(|server| server.models.clone()).collect();
+    match wanted {
+        Some(wanted) if !models.is_empty() => Failure::new(
+            Exit::NoModel,
+            format!("no local server has the model {wanted}"),
+            format!("there is: {}", models.join(", ")),
+            "name one of these, or --model local for the first",
+        ),
+        Some(_) | None => Failure::new(
+            Exit::NoModel,
+            "there is no local model server",
+            format!(
+                "nobody lists models at 127.0.0.1 on the ports {} within {} ms",
+                ports.join(", "),
+                PROBE_LIMIT.as_millis()
+            ),
+            "start llama-server, Ollama or LM Studio, or set local_ports to where yours listens",
+        ),
+    }
+}

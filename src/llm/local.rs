@@ -1,0 +1,61 @@
+//! Model servers on this machine: which of them answer, and with which models.
+//!
+//! llama-server, Ollama and LM Studio all list their models at `/v1/models` and speak the Messages API,
+//! so the Anthropic client serves them, without a key.
+
+use super::http::get_on_loopback;
+use serde_json::Value;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// How long a server may take to say that it is there.
+pub const PROBE_LIMIT: Duration = Duration::from_millis(300);
+
+/// A server that answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalServer {
+    /// What a client takes as its base URL.
+    pub base_url: String,
+    /// The models it can talk with, in its order.
+    pub models: Vec<String>,
+}
+
+/// The servers that answer on these loopback ports, in the order of the ports. Never asks a proxy.
+pub async fn find(ports: &[u16]) -> Vec<LocalServer> {
+    let mut probes = JoinSet::new();
+    for (at, port) in ports.iter().copied().enumerate() {
+        probes.spawn_local(async move { Some((at, probe(port).await?)) });
+    }
+    let mut found: Vec<(usize, LocalServer)> =
+        probes.join_all().await.into_iter().flatten().collect();
+    found.sort_by_key(|(at, _)| *at);
+    found.into_iter().map(|(_, server)| server).collect()
+}
+
+async fn probe(port: u16) -> Option<LocalServer> {
+    let base_url = format!("http://127.0.0.1:{port}");
+    let body = get_on_loopback(port, "/v1/models", PROBE_LIMIT).await?;
+    let models = models(&serde_json::from_slice(&body).ok()?);
+    (!models.is_empty()).then_some(LocalServer { base_url, models })
+}
+
+/// The models of a list; those that only embed text cannot talk.
+fn models(list: &Value) -> Vec<String> {
+    let entries = list.get("data").and_then(Value::as_array).into_iter().flatten();
+    let ids = entries.filter_map(|entry| entry.get("id").and_then(Value::as_str));
+    ids.filter(|id| !id.is_empty() && !id.contains("embed")).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn models_that_can_talk_are_listed() {
+        let list = json!({"object": "list", "data": [
+            {"id": "text-embedding-nomic"}, {"id": "qwen"}, {"id": ""}, {"name": "x"}, {"id": "b:7"}]});
+        assert_eq!(models(&list), ["qwen", "b:7"]);
+        assert_eq!(models(&json!([1])), [""; 0]);
+    }
+}

@@ -1,0 +1,202 @@
+//! The `[permissions]` of the settings: how freely agents act.
+
+use super::environment::Environment;
+use super::{Layer, Setting, Source, pick};
+use crate::error::{Exit, Failure};
+use crate::wire::permission::{Mode, Permissions, PlanApproval, RuleLists};
+use serde::Deserialize;
+use std::path::Path;
+
+/// Seconds after which an unanswered question counts as denied.
+const PATIENCE: u64 = 300;
+
+/// `[permissions]` of one source.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PermissionLayer {
+    pub(super) mode: Option<Mode>,
+    allow: Option<Vec<String>>,
+    ask: Option<Vec<String>>,
+    deny: Option<Vec<String>>,
+    timeout: Option<u64>,
+    plan_approval: Option<PlanApproval>,
+}
+
+/// `[permissions]` in force.
+#[derive(Debug, Clone)]
+pub(crate) struct PermissionSettings {
+    /// The mode.
+    pub(crate) mode: Setting<Mode>,
+    /// What runs without asking: the rules of all sources together, as of the next two.
+    pub(crate) allow: Setting<Vec<String>>,
+    /// What asks in spite of that.
+    pub(crate) ask: Setting<Vec<String>>,
+    /// What never runs.
+    pub(crate) deny: Setting<Vec<String>>,
+    /// Seconds until a question counts as denied.
+    pub(crate) timeout: Setting<u64>,
+    /// Who decides about plans.
+    pub(crate) plan_approval: Setting<PlanApproval>,
+}
+
+impl PermissionLayer {
+    /// A source that says only the mode, if anything.
+    pub(super) fn of_mode(mode: Option<Mode>) -> Self {
+        Self { mode, ..Self::default() }
+    }
+}
+
+impl PermissionSettings {
+    pub(super) fn of(layers: &[(Source, Layer)]) -> Self {
+        let (mode, timeout) = (Mode::default(), PATIENCE);
+        let who = PlanApproval::default();
+        Self {
+            mode: pick(layers, "permissions.mode", |layer| layer.permissions.mode, mode),
+            allow: together(layers, |layer| layer.allow.as_ref()),
+            ask: together(layers, |layer| layer.ask.as_ref()),
+            deny: together(layers, |layer| layer.deny.as_ref()),
+            timeout: pick(layers, "permissions.timeout", |it| it.permissions.timeout, timeout),
+            plan_approval: pick(
+                layers,
+                "permissions.plan_approval",
+                |layer| layer.permissions.plan_approval,
+                who,
+            ),
+        }
+    }
+
+    /// As processes hand them on.
+    pub(crate) fn permissions(&self) -> Permissions {
+        Permissions {
+            mode: self.mode.value,
+            rules: RuleLists {
+                allow: self.allow.value.clone(),
+                ask: self.ask.value.clone(),
+                deny: self.deny.value.clone(),
+            },
+            timeout: self.timeout.value,
+            plan_approval: self.plan_approval.value,
+        }
+    }
+}
+
+/// The rules of all sources; the nearest one that has any is named.
+fn together(
+    layers: &[(Source, Layer)],
+    get: impl Fn(&PermissionLayer) -> Option<&Vec<String>>,
+) -> Setting<Vec<String>> {
+    let mut found = Setting { value: Vec::new(), source: Source::Default };
+    for (source, layer) in layers {
+        let rules = get(&layer.permissions).into_iter().flatten();
+        for rule in rules {
+            if found.value.is_empty() {
+                found.source = source.clone();
+            }
+            found.value.push(rule.clone());
+        }
+    }
+    found
+}
+
+/// Takes out of the file of a folder that is not trusted what loosens anything; says what that was.
+pub(super) fn tame(layers: &mut [(Source, Layer)], folder_file: &Path) -> Option<String> {
+    let is_folder = |source: &Source| *source == Source::File(folder_file.to_path_buf());
+    let mut others = layers.iter().filter(|(source, _)| !is_folder(source));
+    let without = others.find_map(|(_, layer)| layer.permissions.mode).unwrap_or_default();
+    let (_, folder) = layers.iter_mut().find(|(source, _)| is_folder(source))?;
+    let mut loose = Vec::new();
+    if let Some(mode) = folder.permissions.mode.take_if(|mode| *mode > without) {
+        loose.push(format!("mode = {:?}", mode.word()));
+    }
+    if let Some(rules) = folder.permissions.allow.take_if(|rules| !rules.is_empty()) {
+        loose.push(format!("allow = {rules:?}"));
+    }
+    (!loose.is_empty()).then(|| {
+        format!(
+            "{}: not in force, since this folder is not trusted: {}. Look at the file; `team trust` \
+             puts it in force.",
+            folder_file.display(),
+            loose.join(", ")
+        )
+    })
+}
+
+/// `TEAM_MODE`: what the person sets in the shell is the person's word, like the flag.
+pub(super) fn from_environment(environment: &Environment) -> Result<PermissionLayer, Failure> {
+    let mode = environment.get("TEAM_MODE").map(|word| mode("TEAM_MODE", word)).transpose()?;
+    Ok(PermissionLayer::of_mode(mode))
+}
+
+/// A mode as somebody wrote it.
+///
+/// # Errors
+/// There is none of that name.
+pub(crate) fn mode(place: &str, word: &str) -> Result<Mode, Failure> {
+    Mode::parse(word).ok_or_else(|| {
+        let modes: Vec<String> =
+            Mode::ALL.iter().map(|mode| format!("{mode} ({})", mode.meaning())).collect();
+        Failure::new(
+            Exit::Usage,
+            format!("{place} {word:?} is no permission mode"),
+            format!("there are: {}", modes.join(", ")),
+            "give one of these, or leave it out",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::trust::TrustList;
+    use super::super::{Flags, Settings};
+    use super::*;
+
+    const FOLDER: &str = "[permissions]\nmode = \"bypass\"\nallow = [\"bash(ls:*)\"]\n\
+        deny = [\"bash(rm:*)\"]\nask = [\"read_file(secrets/**)\"]\n";
+
+    fn load(own: &str, trusted: &[&str], flag: Option<Mode>) -> Settings {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().display().to_string();
+        let environment = Environment::of(&[("HOME", &path)]);
+        let (folder, config) = (home.path().join("work/.team"), home.path().join(".config/team"));
+        for folder in [&folder, &config] {
+            std::fs::create_dir_all(folder).unwrap();
+        }
+        #[expect(clippy::disallowed_methods, reason = "a test fixture")]
+        let write = |file: std::path::PathBuf, text: &str| std::fs::write(file, text).unwrap();
+        write(folder.join("settings.toml"), FOLDER);
+        write(config.join("settings.toml"), own);
+        for place in trusted {
+            TrustList::of(&environment).add(&home.path().join(place)).unwrap();
+        }
+        let flags = Flags { mode: flag, ..Flags::default() };
+        Settings::load(&environment, &folder.join("settings.toml"), &flags).unwrap()
+    }
+
+    #[test]
+    fn a_folder_loosens_nothing_before_it_is_trusted() {
+        let settings = load("", &[], None);
+        assert_eq!(settings.permissions.mode.value, Mode::Default);
+        assert!(settings.permissions.allow.value.is_empty());
+        assert_eq!(settings.permissions.deny.value, ["bash(rm:*)"]);
+        assert_eq!(settings.permissions.ask.value, ["read_file(secrets/**)"]);
+        let told = settings.ignored.unwrap();
+        assert!(
+            told.contains("bypass") && told.contains("bash(ls:*)") && told.contains("team trust")
+        );
+        let settings = load("", &["work/.team"], None);
+        assert_eq!(settings.permissions.mode.value, Mode::Bypass);
+        assert_eq!(settings.permissions.allow.value, ["bash(ls:*)"]);
+        assert_eq!(settings.ignored, None);
+    }
+
+    #[test]
+    fn the_persons_own_word_needs_no_trust_and_lists_add_up() {
+        let own = "[permissions]\nmode = \"accept_edits\"\nallow = [\"bash(cargo test:*)\"]\n";
+        let settings = load(own, &[], None);
+        assert_eq!(settings.permissions.mode.value, Mode::AcceptEdits);
+        assert_eq!(settings.permissions.allow.value, ["bash(cargo test:*)"]);
+        let settings = load(own, &["work/.team"], Some(Mode::Plan));
+        assert_eq!(settings.permissions.mode.value, Mode::Plan);
+        assert_eq!(settings.permissions.allow.value, ["bash(ls:*)", "bash(cargo test:*)"]);
+    }
+}

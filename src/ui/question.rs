@@ -1,0 +1,160 @@
+//! A question as a person sees it, and what a typed line says about it.
+
+use super::clean::one_line;
+use super::messages::NAME_WIDTH;
+use super::view::{Extent, View};
+use crate::wire::permission::{About, Question};
+use serde_json::Value;
+
+/// Lines of a command, a change or a plan that are shown.
+const SHOWN_LINES: usize = 40;
+
+/// Who asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Asker {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its colour word.
+    pub(crate) color: String,
+    /// Questions that wait behind this one.
+    pub(crate) more: usize,
+}
+
+impl Asker {
+    /// The agent whose terminal this is.
+    pub(crate) fn oneself() -> Self {
+        Self { name: "the agent".into(), color: String::new(), more: 0 }
+    }
+}
+
+/// The rows of a question.
+pub(crate) fn ask(asker: &Asker, question: &Question, view: &View) -> String {
+    let palette = view.palette;
+    let name = palette.member(&asker.color, &one_line(&asker.name, NAME_WIDTH));
+    let tool = one_line(&question.tool, NAME_WIDTH);
+    let (what, keys) = match question.about {
+        About::Plan => ("asks to carry out this plan:".into(), PLAN_KEYS),
+        About::Permission if tool == "bash" => ("asks to run:".into(), COMMAND_KEYS),
+        About::Permission => (format!("asks to use {tool}:"), KEYS),
+    };
+    let mark = palette.warn("?");
+    let mut rows = vec![format!("{mark} {name} {what}")];
+    rows.extend(view.block(&told(question), "    ", Extent::Lines(SHOWN_LINES)));
+    let more = match asker.more {
+        0 => String::new(),
+        more => format!("   ({more} more after this)"),
+    };
+    rows.push(palette.dim(&format!("  {keys}{more}")));
+    rows.join("\n") + "\n"
+}
+
+const KEYS: &str = "y yes · n WHY no · always this very thing from now on";
+const COMMAND_KEYS: &str =
+    "y yes · n WHY no · always this very command from now on · e COMMAND another one instead";
+const PLAN_KEYS: &str = "y yes · n WHY no";
+
+/// What would happen: a change of a file as removed and added lines.
+fn told(question: &Question) -> String {
+    let field = |name: &str| question.input.get(name).and_then(Value::as_str);
+    let marked = |mark: &str, text: &str| -> String {
+        text.lines()
+            .flat_map(|line| ["\n".into(), mark.into(), " ".into(), line.to_owned()])
+            .collect()
+    };
+    let path = &question.description;
+    match (field("content"), field("old_text"), field("new_text")) {
+        (Some(content), ..) => format!("{path}{}", marked("+", content)),
+        (None, Some(old), Some(new)) => format!("{path}{}{}", marked("-", old), marked("+", new)),
+        _ => path.clone(),
+    }
+}
+
+/// What somebody says to a question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Said {
+    /// Yes.
+    Yes,
+    /// No, perhaps with a reason.
+    No(Option<String>),
+    /// Yes, and from now on without asking.
+    Always,
+    /// This command instead.
+    Instead(String),
+    /// Something else instead, without saying what.
+    InsteadOfWhat,
+}
+
+/// What a line says to an open question; `None` when it is no answer.
+pub(crate) fn understand(line: &str) -> Option<Said> {
+    let line = line.trim();
+    let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    let rest = rest.trim();
+    match (word, rest) {
+        ("y" | "yes", "") => Some(Said::Yes),
+        ("n" | "no", "") => Some(Said::No(None)),
+        ("n", why) => Some(Said::No(Some(why.into()))),
+        ("a" | "always", "") => Some(Said::Always),
+        ("e" | "edit", "") => Some(Said::InsteadOfWhat),
+        ("e" | "edit", command) => Some(Said::Instead(command.into())),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn question(tool: &str, description: &str, input: Value) -> Question {
+        Question {
+            request_id: "alice:t".into(),
+            about: if tool == "submit_plan" { About::Plan } else { About::Permission },
+            tool_use_id: "t".into(),
+            tool: tool.into(),
+            input,
+            description: description.into(),
+        }
+    }
+
+    fn shown(question: &Question, more: usize) -> String {
+        let asker = Asker { name: "alice".into(), color: "blue".into(), more };
+        ask(&asker, question, &View::fixed(Some(100)))
+    }
+
+    #[test]
+    fn a_person_sees_who_wants_what() {
+        let bash = question("bash", "rm -r target", json!({"command": "rm -r target"}));
+        let text = shown(&bash, 2);
+        assert!(text.starts_with("? alice asks to run:\n    rm -r target\n  y yes"), "{text}");
+        assert!(text.contains("(2 more after this)"), "{text}");
+        let input = json!({"path": "a.rs", "old_text": "x\ny", "new_text": "z"});
+        let text = shown(&question("edit_file", "a.rs", input), 0);
+        assert!(text.contains("use edit_file:\n    a.rs\n    - x\n    - y\n    + z\n"), "{text}");
+        let text = shown(&question("submit_plan", "1. look\n2. write", json!({})), 0);
+        assert!(text.contains("plan:\n    1. look\n    2. write\n"), "{text}");
+    }
+
+    #[test]
+    fn nothing_hostile_reaches_the_terminal() {
+        let text = shown(&question("bash", "ls \u{1b}[2J\u{1b}[A", json!({})), 0);
+        assert!(!text.contains('\u{1b}'), "{text:?}");
+    }
+
+    #[test]
+    fn only_an_answer_is_taken_for_one() {
+        for (line, said) in [
+            ("y", Said::Yes),
+            (" yes ", Said::Yes),
+            ("n", Said::No(None)),
+            ("n too risky", Said::No(Some("too risky".into()))),
+            ("always", Said::Always),
+            ("e cargo test", Said::Instead("cargo test".into())),
+            ("edit", Said::InsteadOfWhat),
+        ] {
+            assert_eq!(understand(line), Some(said), "{line}");
+        }
+        for line in ["", "yes please", "no, write it anew", "Y", "always do so", "/mode", "what?"] {
+            assert_eq!(understand(line), None, "{line}");
+        }
+    }
+}
