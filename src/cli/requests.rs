@@ -8,6 +8,7 @@ use super::args::{ApproveArgs, DenyArgs, Show};
 use super::assemble::block_on;
 use super::context::{Context, store_failure};
 use super::out;
+use crate::bus::Bus;
 use crate::error::{Exit, Failure};
 use crate::os::{Clock, SystemClock};
 use crate::store::transcript::{OpenQuestion, decision, open_questions};
@@ -89,32 +90,37 @@ fn as_line(waiting: &Waiting) -> String {
 
 pub(super) fn approve(context: &Context, args: ApproveArgs) -> Result<Exit, Failure> {
     let scope = if args.always { Scope::Always } else { Scope::Once };
-    answer(context, "approve", &args.id, Answer::Approve(scope), args.reason, &args.show)
+    context.refuse_inside("approve")?;
+    let bus = context.bus(context.team()?)?;
+    let outcome = answer(&bus, &args.id, Answer::Approve(scope), args.reason)?;
+    Ok(report(&args.id, outcome, &args.show))
 }
 
 pub(super) fn deny(context: &Context, args: DenyArgs) -> Result<Exit, Failure> {
-    answer(context, "deny", &args.id, Answer::Deny, args.reason, &args.show)
+    context.refuse_inside("deny")?;
+    let bus = context.bus(context.team()?)?;
+    let outcome = answer(&bus, &args.id, Answer::Deny, args.reason)?;
+    Ok(report(&args.id, outcome, &args.show))
 }
 
+/// What a person says to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
+pub(super) enum Answer {
     Approve(Scope),
     Deny,
 }
 
-fn answer(
-    context: &Context,
-    verb: &str,
+/// Answers an open request; gives the word for what became of it.
+pub(super) fn answer(
+    bus: &Bus,
     id: &str,
     answer: Answer,
     reason: Option<String>,
-    show: &Show,
-) -> Result<Exit, Failure> {
-    context.refuse_inside(verb)?;
-    let team = context.team()?;
-    let waiting = addressed(&team, id)?;
+) -> Result<&'static str, Failure> {
+    let team = bus.dir();
+    let waiting = addressed(team, id)?;
     let lead = AgentName::lead();
-    let lead_life = match life::probe(&team, &lead) {
+    let lead_life = match life::probe(team, &lead) {
         Ok(Life::Alive(Some(record))) => record.incarnation,
         _ => {
             let hint = "start one with `team lead`, then answer there or from here";
@@ -133,12 +139,11 @@ fn answer(
         About::Plan => Body::PlanApprovalResponse { approve, feedback: reason, mode: None },
     };
     let correlation = Correlation { request_id: id.into(), incarnation: lead_life };
-    let bus = context.bus(team.clone())?;
     bus.control(&AgentName::user(), &lead, body, correlation).map_err(|why| {
         Failure::new(Exit::Failure, format!("{id} was not answered"), why.to_string(), why.hint())
     })?;
-    let decided = block_on(decided(&team, &waiting))?;
-    report(id, answer, decided, show)
+    let decided = block_on(decided(team, &waiting))?;
+    outcome(id, answer, decided)
 }
 
 /// The open question of that id, if it can be answered from here.
@@ -172,12 +177,7 @@ async fn decided(team: &TeamDir, waiting: &Waiting) -> Option<Decision> {
     None
 }
 
-fn report(
-    id: &str,
-    answer: Answer,
-    decided: Option<Decision>,
-    show: &Show,
-) -> Result<Exit, Failure> {
+fn outcome(id: &str, answer: Answer, decided: Option<Decision>) -> Result<&'static str, Failure> {
     let wanted = match answer {
         Answer::Approve(_) => Outcome::Approved,
         Answer::Deny => Outcome::Rejected,
@@ -192,13 +192,16 @@ fn report(
         let what = format!("{id} is {} all the same", word(decided.outcome));
         return Err(Failure::new(Exit::Failure, what, why, "`team requests` lists what waits"));
     }
-    let outcome = word(decided.outcome);
+    Ok(word(decided.outcome))
+}
+
+fn report(id: &str, outcome: &str, show: &Show) -> Exit {
     let printed = if show.json {
         out::say_json(&json!({ "schema": 1, "request_id": id, "outcome": outcome }))
     } else {
         out::say(&format!("{id} {outcome}"))
     };
-    Ok(if printed { Exit::Ok } else { Exit::Failure })
+    if printed { Exit::Ok } else { Exit::Failure }
 }
 
 fn word(outcome: Outcome) -> &'static str {

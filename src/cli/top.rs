@@ -2,6 +2,7 @@
 
 use super::assemble::block_on;
 use super::context::{Context, member_name};
+use super::requests::{self, Answer};
 use super::stop;
 use crate::bus::{Bus, Outgoing};
 use crate::error::{Exit, Failure};
@@ -10,9 +11,10 @@ use crate::os::{Clock, SystemClock};
 use crate::scene::Observer;
 use crate::ui::top::draw::draw;
 use crate::ui::top::screen::Screen;
-use crate::ui::top::{Action, Input, Notice, Top};
+use crate::ui::top::{Action, Input, Notice, Top, Verdict};
 use crate::ui::view::View;
 use crate::wire::AgentName;
+use crate::wire::message::Scope;
 use std::io::{self, IsTerminal};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -95,6 +97,7 @@ fn watch(
                 Some(Action::Quit) => return Ok(Exit::Ok),
                 Some(Action::Send { to, text }) => top.tell(hands.send(to, text)),
                 Some(Action::Stop { name }) => top.tell(hands.stop(name)),
+                Some(Action::Answer { id, verdict }) => top.tell(hands.answer(id, verdict)),
             }
         }
     }
@@ -134,6 +137,19 @@ impl Hands {
             Ok(how) => Notice::Fine(format!("{name} {how}")),
             Err(why) => Notice::Failed(format!("{name} was not stopped: {}", why.why)),
         })
+    }
+
+    fn answer(&mut self, id: String, verdict: Verdict) -> Notice {
+        let bus = Arc::clone(&self.bus);
+        let answer = match verdict {
+            Verdict::Approve => Answer::Approve(Scope::Once),
+            Verdict::Deny => Answer::Deny,
+        };
+        let work = move || match requests::answer(&bus, &id, answer, None) {
+            Ok(outcome) => Notice::Fine(outcome.into()),
+            Err(failure) => Notice::Failed(format!("{}: {}", failure.what, failure.why)),
+        };
+        self.begin("answering".into(), work)
     }
 
     fn begin(&mut self, what: String, work: impl FnOnce() -> Notice + Send + 'static) -> Notice {

@@ -2,7 +2,7 @@
 //!
 //! Knows nothing of files: it is told what lies where, in any order, as often as the teller likes.
 
-use crate::wire::message::{Body, Message};
+use crate::wire::message::Message;
 use crate::wire::{AgentName, Timestamp};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -43,7 +43,6 @@ pub(crate) struct Letters {
     by_id: BTreeMap<(AgentName, String), u64>,
     /// Waiting ones that carry no id: they get one when they are taken in.
     nameless: Vec<u64>,
-    requests: Vec<u64>,
 }
 
 impl Letters {
@@ -55,11 +54,6 @@ impl Letters {
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.kept.len()
-    }
-
-    /// Requests to which no answer was seen, oldest first.
-    pub(crate) fn requests(&self) -> impl Iterator<Item = &Letter> {
-        self.requests.iter().filter_map(|number| self.numbered(*number))
     }
 
     /// A message was seen somewhere; `false` when that is no news.
@@ -79,7 +73,6 @@ impl Letters {
             None if letter.standing == Standing::Waiting => self.nameless.push(number),
             None => {}
         }
-        self.note_request(&letter, number);
         self.kept.push_back(letter);
         self.forget_oldest();
         true
@@ -129,38 +122,6 @@ impl Letters {
         true
     }
 
-    fn note_request(&mut self, letter: &Letter, number: u64) {
-        let Some(request) = &letter.message.request_id else { return };
-        match &letter.message.body {
-            Body::PlanApprovalRequest { .. }
-            | Body::PermissionRequest { .. }
-            | Body::SandboxPermissionRequest { .. } => self.requests.push(number),
-            Body::PlanApprovalResponse { .. }
-            | Body::PermissionResponse { .. }
-            | Body::SandboxPermissionResponse { .. } => {
-                let asked = std::mem::take(&mut self.requests);
-                let is_open = |number: &u64| {
-                    self.numbered(*number).is_some_and(|asked| {
-                        asked.message.from != letter.to.as_str()
-                            || asked.message.request_id.as_ref() != Some(request)
-                    })
-                };
-                self.requests = asked.into_iter().filter(is_open).collect();
-            }
-            Body::Message { .. }
-            | Body::Broadcast {}
-            | Body::Result { .. }
-            | Body::IdleNotification { .. }
-            | Body::ShutdownRequest { .. }
-            | Body::ShutdownResponse { .. }
-            | Body::PermissionUpdate { .. }
-            | Body::ModeSetRequest { .. }
-            | Body::TaskAssignment { .. }
-            | Body::TeammateTerminated { .. }
-            | Body::Unknown { .. } => {}
-        }
-    }
-
     fn forget_oldest(&mut self) {
         while self.kept.len() > MOST {
             if let Some(old) = self.kept.pop_front()
@@ -171,7 +132,6 @@ impl Letters {
             self.first += 1;
             let first = self.first;
             self.nameless.retain(|number| *number >= first);
-            self.requests.retain(|number| *number >= first);
         }
     }
 }
@@ -226,27 +186,6 @@ mod tests {
         assert!(letters.meet(letter("alice", Standing::TakenIn, 2.0, &said("raw-1-0", "hi"))));
         assert!(letters.meet(letter("alice", Standing::TakenIn, 3.0, &said("raw-1-9", "hi"))));
         assert_eq!(texts(&letters), ["hi", "hi"]);
-    }
-
-    #[test]
-    fn a_request_is_open_until_its_asker_is_answered() {
-        let ask = |from: &str, id: &str| {
-            json!({"type": "permission_request", "from": from, "content": "", "id": format!("{from}{id}"),
-            "request_id": id, "tool": "bash", "input": {}, "description": "ls"})
-        };
-        let answer = |to: &str, id: &str| {
-            let yes = json!({"type": "permission_response", "from": "lead", "content": "",
-                "id": format!("yes{to}{id}"), "request_id": id, "approve": true, "scope": "once"});
-            letter(to, Standing::Waiting, 2.0, &yes)
-        };
-        let mut letters = Letters::default();
-        letters.meet(letter("lead", Standing::Waiting, 1.0, &ask("bob", "r1")));
-        letters.meet(letter("lead", Standing::Waiting, 1.0, &ask("alice", "r1")));
-        letters.meet(answer("bob", "r2"));
-        assert_eq!(letters.requests().count(), 2);
-        letters.meet(answer("bob", "r1"));
-        let open: Vec<&str> = letters.requests().map(|it| it.message.from.as_str()).collect();
-        assert_eq!(open, ["alice"]);
     }
 
     #[test]

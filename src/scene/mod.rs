@@ -13,6 +13,7 @@ pub(crate) use letters::{Letter, Letters, Standing};
 pub(crate) use observer::Observer;
 pub(crate) use seats::{Seat, seats};
 
+use crate::store::transcript::OpenQuestion;
 use crate::wire::Open;
 use crate::wire::task::{Task, TaskId};
 use crate::wire::transcript::Line;
@@ -29,6 +30,8 @@ pub(crate) struct Scene {
     pub(crate) letters: Letters,
     /// The task list, and what each task still waits for.
     pub(crate) tasks: Vec<(Open<Task>, Vec<TaskId>)>,
+    /// What waits for a decision, by name of who asks.
+    pub(crate) requests: Vec<(String, OpenQuestion)>,
     /// The end of one agent's conversation.
     pub(crate) conversation: Conversation,
     /// Why something could not be read at the last look.

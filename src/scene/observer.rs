@@ -4,7 +4,7 @@ use super::{Conversation, Letter, Scene, Standing, seats};
 use crate::protocol::tasks::blockers;
 use crate::store::tail::Tail;
 use crate::store::tasks::TaskList;
-use crate::store::transcript::mail_of;
+use crate::store::transcript::{OpenQuestion, OpenQuestions, mail_of};
 use crate::store::{Fsync, StoreError, TeamDir, peek, roster};
 use crate::wire::message::Message;
 use crate::wire::transcript::Line;
@@ -45,6 +45,7 @@ struct Post {
     /// Lines of claims whose owner did not come to act on them.
     claimed: usize,
     transcript: Tail,
+    questions: OpenQuestions,
 }
 
 impl Observer {
@@ -124,6 +125,12 @@ impl Observer {
         if is_first {
             self.scene.letters.arrange();
         }
+        let asked = self.posts.iter().flat_map(|(name, post)| {
+            post.questions.list().iter().map(|asked| (name.to_string(), asked.clone()))
+        });
+        let requests: Vec<(String, OpenQuestion)> = asked.collect();
+        news |= requests != self.scene.requests;
+        self.scene.requests = requests;
         news
     }
 
@@ -195,6 +202,7 @@ impl Post {
             waiting: 0,
             claimed: 0,
             transcript: Tail::ending(team.transcript(name), MAIL_WINDOW),
+            questions: OpenQuestions::default(),
         }
     }
 
@@ -212,7 +220,14 @@ impl Post {
             let at = message.timestamp.unwrap_or_default();
             Some(Letter { to: name.clone(), message, standing: Standing::Waiting, at })
         });
+        let file = self.transcript.file();
         let taken = self.transcript.read_new()?;
+        if file != self.transcript.file() {
+            self.questions = OpenQuestions::default();
+        }
+        for line in &taken {
+            self.questions.meet(line);
+        }
         let taken = taken.iter().filter_map(|line| {
             let message = Message::read(&mail_of(line)?).ok()?;
             let at = taken_in_at(line).or(message.timestamp).unwrap_or_default();
@@ -230,23 +245,22 @@ fn taken_in_at(line: &[u8]) -> Option<Timestamp> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bus::{Bus, Limits, Outgoing};
-    use crate::os::SystemClock;
     use crate::store::Transcript;
     use crate::wire::message::Outcome;
     use crate::wire::transcript::Entry;
-    use std::sync::Arc;
+    use std::fs::OpenOptions;
+    use std::io::Write;
 
-    fn place() -> (tempfile::TempDir, TeamDir, Bus) {
+    fn place() -> (tempfile::TempDir, TeamDir) {
         let folder = tempfile::tempdir().unwrap();
         let team = TeamDir::create(&folder.path().join(".team")).unwrap();
-        let limits = Limits { fsync: Fsync::Never, ..Limits::default() };
-        let bus = Bus::new(team.clone(), limits, Arc::new(SystemClock));
-        (folder, team, bus)
+        (folder, team)
     }
 
-    fn write_to_lead(bus: &Bus, text: &str) {
-        bus.send(&AgentName::user(), "lead", Outgoing::text(text)).unwrap();
+    fn write_to_lead(team: &TeamDir, text: &str) {
+        let inbox = team.inbox(&AgentName::lead());
+        let mut inbox = OpenOptions::new().create(true).append(true).open(inbox).unwrap();
+        writeln!(inbox, r#"{{"from":"user","content":"{text}","id":"{text}"}}"#).unwrap();
     }
 
     fn mail(team: &TeamDir) -> Vec<(String, Standing)> {
@@ -262,17 +276,17 @@ mod tests {
 
     #[test]
     fn mail_is_seen_where_it_waits_and_where_it_went() {
-        let (_folder, team, bus) = place();
+        let (_folder, team) = place();
         let mut observer = Observer::new(team.clone());
         observer.look();
-        write_to_lead(&bus, "first");
+        write_to_lead(&team, "first");
         assert!(observer.look());
         assert!(!observer.look(), "nothing has changed");
         let waiting = fs::read(team.inbox(&AgentName::lead())).unwrap();
         let message = serde_json::from_slice(&waiting).unwrap();
         let claim = team.claims().join("lead.000000000001-0000000a.taken");
         fs::rename(team.inbox(&AgentName::lead()), claim).unwrap();
-        write_to_lead(&bus, "second");
+        write_to_lead(&team, "second");
         let mut transcript = Transcript::open(&team, &AgentName::lead()).unwrap();
         let taken = Entry::Mail { claim: "000000000001-a".into(), offset: 0, message };
         transcript.append(&line(taken)).unwrap();
@@ -287,7 +301,7 @@ mod tests {
 
     #[test]
     fn of_a_long_conversation_only_the_end_is_read() {
-        let (_folder, team, _bus) = place();
+        let (_folder, team) = place();
         let mut transcript = Transcript::open(&team, &AgentName::lead()).unwrap();
         let note = |text: &str| line(Entry::Note { content: text.into() });
         for _ in 0..40 {
@@ -315,7 +329,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_told_for_as_long() {
-        let (_folder, team, bus) = place();
+        let (_folder, team) = place();
         let mut observer = Observer::new(team.clone());
         let path = team.transcript(&AgentName::lead());
         fs::create_dir(&path).unwrap();
@@ -323,7 +337,7 @@ mod tests {
         assert!(observer.scene().trouble.is_some());
         assert!(!observer.look(), "the same trouble is told once");
         fs::remove_dir(&path).unwrap();
-        write_to_lead(&bus, "now");
+        write_to_lead(&team, "now");
         assert!(observer.look());
         assert!(observer.scene().trouble.is_none());
         assert_eq!(observer.scene().letters.len(), 1);

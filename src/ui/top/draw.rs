@@ -6,7 +6,7 @@ use super::super::roster::short;
 use super::super::view::View;
 use super::paint::Paint;
 use super::panes::{self, Rows};
-use super::{Mode, Notice, PANES, Pane, Top, help};
+use super::{Mode, Notice, PANES, Pane, Top, Verdict, help};
 use crate::scene::{Scene, Seat};
 use crate::wire::Timestamp;
 use ratatui::buffer::Buffer;
@@ -81,7 +81,7 @@ fn arrange(top: &Top, scene: &Scene, body: Rect) -> Vec<(Pane, Rect)> {
     if body.width >= WIDE.0 && body.height + 2 >= WIDE.1 {
         let halves = [Constraint::Percentage(50), Constraint::Percentage(50)];
         let [left, right] = body.layout(&Layout::horizontal(halves).spacing(2));
-        let asked = u16::try_from(scene.letters.requests().count()).unwrap_or(u16::MAX);
+        let asked = u16::try_from(scene.requests.len()).unwrap_or(u16::MAX);
         let quarter = left.height / 4;
         let rows = [
             Constraint::Min(0),
@@ -125,6 +125,17 @@ fn draw_footer(top: &Top, paint: Paint, buffer: &mut Buffer, foot: Rect) -> Opti
         }
         (Mode::Confirm { name }, _) => {
             let question = format!("stop {name}? y: yes, any other key: no");
+            line(buffer, foot, &Line::styled(question, paint.warn()));
+            None
+        }
+        (Mode::Decide { what, verdict, .. }, _) => {
+            let verb = match verdict {
+                Verdict::Approve => "approve",
+                Verdict::Deny => "deny",
+            };
+            let room = usize::from(foot.width).saturating_sub(verb.len() + 30);
+            let what = one_line(what, room);
+            let question = format!("{verb} {what}? y: yes, any other: no");
             line(buffer, foot, &Line::styled(question, paint.warn()));
             None
         }

@@ -3,7 +3,7 @@
 use super::{Mode, Pane};
 
 /// All keys, by task.
-pub(super) const ALL: [(&str, &str); 12] = [
+pub(super) const ALL: [(&str, &str); 13] = [
     ("tab, shift-tab, 1-5", "go to another pane"),
     ("arrows, j, k", "move or scroll by one"),
     ("page up, page down", "by ten"),
@@ -13,6 +13,7 @@ pub(super) const ALL: [(&str, &str); 12] = [
     ("esc", "show everything again; back"),
     ("m", "write to the selected agent"),
     ("s", "stop the selected teammate (asks first)"),
+    ("a, d", "approve or deny the selected request (asks first)"),
     ("?", "this help; any key closes it"),
     ("q, ctrl-c", "leave; the team goes on"),
     ("", "Looking changes nothing: this view only reads the files of the team."),
@@ -34,6 +35,9 @@ pub(super) fn footer(
     });
     if focus == Pane::Members {
         keys.push(("enter", "open"));
+    }
+    if focus == Pane::Requests {
+        keys.extend([("a", "approve"), ("d", "deny")]);
     }
     keys.extend([("m", "message"), ("s", "stop"), ("/", "filter")]);
     if is_filtered {

@@ -54,6 +54,22 @@ pub(crate) enum Action {
         /// Who.
         name: String,
     },
+    /// Answer a request.
+    Answer {
+        /// Which.
+        id: String,
+        /// How.
+        verdict: Verdict,
+    },
+}
+
+/// What a person says to a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Yes, this once.
+    Approve,
+    /// No.
+    Deny,
 }
 
 /// What keys mean at the moment.
@@ -69,6 +85,8 @@ enum Mode {
     Write { to: String, text: String },
     /// Being asked whether somebody is really to be stopped.
     Confirm { name: String },
+    /// Being asked whether a request is really to be answered so.
+    Decide { id: String, what: String, verdict: Verdict },
 }
 
 /// The state of the view.
@@ -81,7 +99,8 @@ pub(crate) struct Top {
     selected: String,
     filter: String,
     mode: Mode,
-    /// Rows scrolled: in [`Pane::Tasks`] and [`Pane::Requests`] from the top, else from the newest.
+    /// Rows scrolled: in [`Pane::Tasks`] from the top, in [`Pane::Requests`] the selected one, else from
+    /// the newest.
     scrolled: BTreeMap<Pane, usize>,
     /// What came of the last action, until the next key.
     notice: Option<Notice>,
@@ -171,6 +190,10 @@ impl Top {
                 self.mode = Mode::Browse;
                 (key == Key::Char('y')).then_some(Action::Stop { name })
             }
+            Mode::Decide { id, verdict, .. } => {
+                self.mode = Mode::Browse;
+                (key == Key::Char('y')).then_some(Action::Answer { id, verdict })
+            }
         };
         self.meet(scene);
         action
@@ -182,7 +205,7 @@ impl Top {
         match &mut self.mode {
             Mode::Filter { .. } => self.filter.push_str(&pasted.replace(['\n', '\t'], " ")),
             Mode::Write { text, .. } => text.push_str(&pasted),
-            Mode::Browse | Mode::Help | Mode::Confirm { .. } => {}
+            Mode::Browse | Mode::Help | Mode::Confirm { .. } | Mode::Decide { .. } => {}
         }
     }
 
@@ -193,6 +216,8 @@ impl Top {
             Key::Char('/') => self.mode = Mode::Filter { before: self.filter.clone() },
             Key::Char('m') => self.begin_to_write(scene),
             Key::Char('s') => self.ask_to_stop(scene),
+            Key::Char('a') => self.ask_to_decide(Verdict::Approve, scene),
+            Key::Char('d') => self.ask_to_decide(Verdict::Deny, scene),
             Key::Tab => self.turn_to(1),
             Key::BackTab => self.turn_to(PANES.len() - 1),
             Key::Char(digit @ '1'..='5') => {
@@ -274,6 +299,20 @@ impl Top {
                 self.tell(Notice::Failed(format!("{} does not run", seat.name)));
             }
             Some(seat) => self.mode = Mode::Confirm { name: seat.name.clone() },
+        }
+    }
+
+    fn ask_to_decide(&mut self, verdict: Verdict, scene: &Scene) {
+        let at = self.clamp(Pane::Requests, scene.requests.len().saturating_sub(1));
+        match scene.requests.get(at) {
+            None => self.tell(Notice::Failed("nothing waits for an answer".into())),
+            // What is answered must have been seen.
+            Some(_) if self.focus != Pane::Requests => self.focus_on(Pane::Requests),
+            Some((name, open)) => {
+                let question = &open.question;
+                let what = format!("{name} {}: {}", question.tool, question.description);
+                self.mode = Mode::Decide { id: question.request_id.clone(), what, verdict };
+            }
         }
     }
 

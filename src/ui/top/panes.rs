@@ -189,11 +189,23 @@ fn tasks(top: &mut Top, scene: &Scene, view: &View, height: usize) -> Rows {
 
 fn requests(top: &mut Top, scene: &Scene, view: &View, height: usize) -> Rows {
     let paint = Paint::of(view.palette);
-    let open: Vec<&Letter> = scene.letters.requests().collect();
+    let open = &scene.requests;
     let title = count("requests", open.len(), open.len());
-    let first = top.clamp(Pane::Requests, open.len().saturating_sub(height));
-    let seen = open.iter().skip(first).take(height);
-    let mut lines: Vec<Line<'_>> = seen.map(|letter| message(letter, scene, view)).collect();
+    let at = top.clamp(Pane::Requests, open.len().saturating_sub(1));
+    let first = (at + 1).saturating_sub(height);
+    let seen = open.iter().enumerate().skip(first).take(height);
+    let mut lines: Vec<Line<'_>> = seen
+        .map(|(number, (name, open))| {
+            let question = &open.question;
+            let text = format!("{name} asks for {}: {}", question.tool, question.description);
+            let text = one_line(&text, view.width.unwrap_or(200).saturating_sub(2));
+            if number == at && top.focus == Pane::Requests {
+                Line::styled(format!("› {text}"), Paint::selected())
+            } else {
+                Line::styled(format!("  {text}"), paint.warn())
+            }
+        })
+        .collect();
     if lines.is_empty() {
         lines.push(Line::styled("nothing waits for an answer", paint.dim()));
     }

@@ -5,8 +5,7 @@ use super::keys::{Decoder, Input};
 use crate::os::signals::Signals;
 use crate::os::terminal::{TerminalGuard, typed};
 use crate::os::window;
-use ratatui::Terminal;
-use ratatui::backend::CrosstermBackend;
+use ratatui::backend::{Backend, CrosstermBackend};
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::event::{DisableBracketedPaste, EnableBracketedPaste};
@@ -15,7 +14,6 @@ use ratatui::crossterm::terminal::{
 };
 use ratatui::crossterm::{execute, queue};
 use ratatui::layout::{Position, Rect};
-use ratatui::{TerminalOptions, Viewport};
 use std::io::{self, Stdout, stdout};
 use std::panic;
 use std::time::Duration;
@@ -25,10 +23,11 @@ const USUAL: (u16, u16) = (80, 24);
 
 /// The screen; dropped, it is given back.
 pub(crate) struct Screen {
-    terminal: Terminal<CrosstermBackend<Stdout>>,
-    size: (u16, u16),
+    // Not the library's own terminal: dropped where there is none any more, it panics.
+    backend: CrosstermBackend<Stdout>,
+    /// What stands on the screen.
+    shown: Buffer,
     decoder: Decoder,
-    // After the terminal: its settings come back last.
     _given_back: GiveBack,
 }
 
@@ -58,9 +57,9 @@ impl Screen {
         }));
         enable_raw_mode()?;
         execute!(stdout(), EnterAlternateScreen, EnableBracketedPaste)?;
-        let size = size();
-        let decoder = Decoder::default();
-        Ok(Self { terminal: terminal(size)?, size, decoder, _given_back: given_back })
+        let backend = CrosstermBackend::new(stdout());
+        let (shown, decoder) = (Buffer::empty(area()), Decoder::default());
+        Ok(Self { backend, shown, decoder, _given_back: given_back })
     }
 
     /// Draws a frame; what `draw` gives is where the cursor stands.
@@ -71,12 +70,18 @@ impl Screen {
         &mut self,
         draw: impl FnOnce(&mut Buffer) -> Option<Position>,
     ) -> io::Result<()> {
-        self.terminal.draw(|frame| {
-            if let Some(cursor) = draw(frame.buffer_mut()) {
-                frame.set_cursor_position(cursor);
+        let mut frame = Buffer::empty(self.shown.area);
+        let cursor = draw(&mut frame);
+        self.backend.draw(self.shown.diff(&frame).into_iter())?;
+        match cursor {
+            Some(place) => {
+                self.backend.set_cursor_position(place)?;
+                self.backend.show_cursor()?;
             }
-        })?;
-        Ok(())
+            None => self.backend.hide_cursor()?,
+        }
+        self.shown = frame;
+        Backend::flush(&mut self.backend)
     }
 
     /// What the person did, waited for at most `patience`; a signal ends the waiting.
@@ -87,26 +92,19 @@ impl Screen {
         // The library's own reader goes round in circles when the terminal is gone.
         let bytes = typed(signals, patience)?;
         let mut inputs = self.decoder.feed(&bytes);
-        let size = size();
-        if size != self.size {
-            self.size = size;
-            // A new one forgets what the old one believes to stand on the screen.
+        let area = area();
+        if area != self.shown.area {
             queue!(stdout(), Clear(ClearType::All))?;
-            self.terminal = terminal(size)?;
+            self.shown = Buffer::empty(area);
             inputs.push(Input::Resize);
         }
         Ok(inputs)
     }
 }
 
-fn size() -> (u16, u16) {
-    window::size().unwrap_or(USUAL)
-}
-
-/// Of a fixed size: left to itself the library would start programs to learn the size.
-fn terminal((columns, rows): (u16, u16)) -> io::Result<Terminal<CrosstermBackend<Stdout>>> {
-    let viewport = Viewport::Fixed(Rect::new(0, 0, columns, rows));
-    Terminal::with_options(CrosstermBackend::new(stdout()), TerminalOptions { viewport })
+fn area() -> Rect {
+    let (columns, rows) = window::size().unwrap_or(USUAL);
+    Rect::new(0, 0, columns, rows)
 }
 
 /// A terminal that is gone has nothing to be left.

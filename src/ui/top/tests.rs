@@ -3,6 +3,7 @@
 use super::draw::draw;
 use super::*;
 use crate::scene::{Conversation, Letter, Standing};
+use crate::store::transcript::OpenQuestion;
 use crate::ui::style::ColorChoice;
 use crate::ui::style::Palette;
 use crate::ui::view::View;
@@ -84,6 +85,10 @@ fn scene() -> Scene {
         ),
         (task(json!({"id": "2", "subject": "test it", "blocked_by": ["1"]})), vec![]),
     ];
+    let question = serde_json::from_value(json!({"request_id": "r", "about": "permission",
+        "tool_use_id": "t", "tool": "bash", "input": {}, "description": "rm -rf target"}));
+    let open = OpenQuestion { question: question.unwrap(), decider: "lead".into(), deadline: NOW };
+    scene.requests = vec![("alice".into(), open)];
     scene.conversation = Conversation { name: "lead".into(), ..Conversation::default() };
     let user = Entry::User { content: "Ask alice for a schema.".into() };
     let note = Entry::Note { content: "You were restarted.".into() };
@@ -186,7 +191,7 @@ fn a_large_terminal_shows_everything() {
 
 
     ─ 5 requests (1) ──────────────────────────────────────────
-    ✉ 01:54:30 alice → lead [permission_request]: asks to run b
+      alice asks for bash: rm -rf target
 
     q quit  ? help  tab pane  ↑↓ select  enter open  m message  s stop  / filter
     "#);
@@ -241,7 +246,7 @@ fn panes_are_reached_by_tab_and_by_number() {
     assert!(tasks.contains("▸ 4 tasks (2)") && tasks.contains("write the schema"), "{tasks}");
     press(&mut top, &scene, "\t");
     let requests = frame(&mut top, &scene, 80, 24);
-    assert!(requests.contains("asks to run bash: rm -rf target"), "{requests}");
+    assert!(requests.contains("› alice asks for bash: rm -rf target"), "{requests}");
     press(&mut top, &scene, "\x1b");
     assert!(frame(&mut top, &scene, 80, 24).contains("▸ 1 members"));
     top.press(Key::BackTab, &scene);
@@ -277,6 +282,23 @@ fn nobody_is_stopped_without_a_yes() {
     assert_eq!(top.selected(), "lead");
     assert!(frame(&mut top, &scene, 80, 24).contains("team stop --all"));
     assert_eq!(top.press(Key::Interrupt, &scene), Some(Action::Quit));
+}
+
+#[test]
+fn a_request_is_answered_when_it_was_seen_and_affirmed() {
+    let mut scene = scene();
+    let mut top = top(&scene);
+    assert_eq!(press(&mut top, &scene, "ay"), None, "first it is shown");
+    press(&mut top, &scene, "a");
+    let asked = frame(&mut top, &scene, 80, 24);
+    assert!(asked.contains("approve alice bash: rm -rf target? y"), "{asked}");
+    assert_eq!(press(&mut top, &scene, "n"), None);
+    let yes = Action::Answer { id: "r".into(), verdict: Verdict::Approve };
+    assert_eq!(press(&mut top, &scene, "ay"), Some(yes));
+    let no = Action::Answer { id: "r".into(), verdict: Verdict::Deny };
+    assert_eq!(press(&mut top, &scene, "jdy"), Some(no));
+    scene.requests.clear();
+    assert_eq!(press(&mut top, &scene, "ay"), None);
 }
 
 #[test]
