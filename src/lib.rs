@@ -7,8 +7,8 @@
 //!            agent                      one running agent: events -> step -> actions
 //!   llm       tools        protocol     a model | what an agent can do | who may say what next
 //!            tasks                      the shared task list at work
-//!            scene                      what the team looks like now, from the files alone
 //!             bus                       send, broadcast, who can be reached
+//!   web       view                      the page on loopback | the team as its files tell it
 //!             store                     the disk: the only place that knows .team/
 //!   settings  os           error        the machine; flags, environment, files; exit codes
 //!             wire                      what crosses a process boundary: data, no I/O
@@ -23,13 +23,14 @@ pub mod error;
 pub mod llm;
 mod os;
 mod protocol;
-mod scene;
 mod settings;
 pub mod store;
 mod supervise;
 mod tasks;
 mod tools;
 mod ui;
+mod view;
+mod web;
 pub mod wire;
 
 /// Becomes the guard of a shell command when this process was started as one; every binary calls this

@@ -28,9 +28,11 @@ pub(super) fn discreet(event: Event, secrets: &Redactor) -> Event {
             Err(ToolError::Reply(why)) => Err(ToolError::Reply(hide(why))),
             Err(ToolError::Fatal(why)) => Err(ToolError::Fatal(hide(why))),
         }),
+        Event::Rested(leave) => Event::Rested(leave.map_err(hide)),
         other @ (Event::Mail
         | Event::Drained(_)
         | Event::DrainFailed(_)
+        | Event::Notice(_)
         | Event::DiskFull
         | Event::TeamGone(_)
         | Event::Replied(Err(_))

@@ -3,6 +3,7 @@
 use super::compact::Compacted;
 use super::progress::Progress;
 use crate::llm::ModelError;
+use crate::protocol::budget::Limit;
 use crate::tools::{Call, ToolError};
 use crate::wire::chat::{Reply, Usage};
 use crate::wire::message::{IdleReason, Message, Outcome};
@@ -25,6 +26,8 @@ pub(crate) enum Event {
     TeamGone(String),
     /// The person at this agent's terminal said something.
     Prompt(String),
+    /// The program has something to tell the model, with its next call.
+    Notice(String),
     /// The model answered, or gave up.
     Replied(Result<Reply, ModelError>),
     /// Whether a tool call may run.
@@ -49,6 +52,8 @@ pub(crate) enum Event {
     TaskInSight,
     /// Taking it is over; if it was taken, it comes as mail.
     TaskTaken,
+    /// Whether this agent may rest; if not, what it is told.
+    Rested(Result<(), String>),
     /// Patience with the running tool is over.
     PatienceOver,
 }
@@ -78,7 +83,9 @@ pub(crate) enum Stop {
     },
     /// The lead's process is gone: finish the running tool, then end.
     LeadLost,
-    /// End now (SIGTERM, SIGHUP, a budget, the end of a headless run).
+    /// A budget is used up.
+    Budget(Limit),
+    /// End now (SIGTERM, SIGHUP, the end of a run).
     AtOnce,
 }
 
@@ -124,6 +131,8 @@ pub(crate) enum Action {
     },
     /// Tell the lead's model something in the program's name.
     TellLead(String),
+    /// Ask whether this agent may rest, which was refused so often already; answered by `Rested`.
+    AskToRest(u32),
     /// Look out for a task to take; answered by `TaskInSight`, as soon as there is one.
     SeekTask,
     /// Take the next task that suits; answered by `TaskTaken`.

@@ -38,12 +38,15 @@ pub(crate) struct Gate {
     timeout: Duration,
     /// The call that was asked about last; an agent asks one question at a time.
     asked: Option<Call>,
+    /// What the call that was judged last is about. An answer is about this, wherever a link leads by
+    /// the time it comes.
+    judged: Option<Subject>,
 }
 
 impl Gate {
     /// A gate with nothing asked yet.
     pub(crate) fn new(policy: Policy, asks: Asks, timeout: Duration) -> Self {
-        Self { policy, ledger: Ledger::default(), asks, timeout, asked: None }
+        Self { policy, ledger: Ledger::default(), asks, timeout, asked: None, judged: None }
     }
 
     /// When a question expires.
@@ -124,9 +127,13 @@ fn answer_in(message: &Message) -> Option<(Kind, Decision)> {
 
 impl Running {
     /// Judges a call.
-    pub(super) fn judge(&self, call: &Call) -> Judgement {
+    pub(super) fn judge(&mut self, call: &Call) -> Judgement {
         match self.agent.tools.subject(call) {
-            Ok(subject) => self.agent.gate.judge(&self.agent.me.name, call, &subject),
+            Ok(subject) => {
+                let judgement = self.agent.gate.judge(&self.agent.me.name, call, &subject);
+                self.agent.gate.judged = Some(subject);
+                judgement
+            }
             Err(why) => Judgement::Refuse(why.to_string()),
         }
     }
@@ -223,6 +230,7 @@ impl Running {
             other @ (Event::Mail
             | Event::DrainFailed(_)
             | Event::Prompt(_)
+            | Event::Notice(_)
             | Event::Replied(_)
             | Event::Judged(_)
             | Event::Settled(_)
@@ -231,6 +239,7 @@ impl Running {
             | Event::Compacted(_)
             | Event::TaskInSight
             | Event::TaskTaken
+            | Event::Rested(_)
             | Event::ToolEnded(_)
             | Event::Interrupt
             | Event::Stop(_)
@@ -304,28 +313,34 @@ impl Running {
     }
 
     /// What the person changed a call to must pass the rules as well; why it does not.
-    fn check_change(&self, decision: &Decision) -> Option<String> {
+    fn check_change(&mut self, decision: &Decision) -> Option<String> {
         decision.updated_input.as_ref()?;
         let call = self.approved_call(decision)?;
         match self.agent.tools.subject(&call) {
             Err(why) => Some(why.to_string()),
-            Ok(subject) => match self.agent.gate.policy.judge(&call.name, &subject) {
-                permission::Verdict::Refuse(why) => Some(why),
-                permission::Verdict::Run | permission::Verdict::Ask => None,
-            },
+            Ok(subject) => {
+                let verdict = self.agent.gate.policy.judge(&call.name, &subject);
+                self.agent.gate.judged = Some(subject);
+                match verdict {
+                    permission::Verdict::Refuse(why) => Some(why),
+                    permission::Verdict::Run | permission::Verdict::Ask => None,
+                }
+            }
         }
     }
 
     /// An answer that holds for longer than one call is a rule from now on.
     fn keep(&mut self, decision: &Decision) {
-        let Some(call) = self.approved_call(decision) else { return };
-        if let Ok(subject) = self.agent.tools.subject(&call) {
-            let allow = vec![permission::rule_for(&call.name, &subject)];
-            self.add_rules(&RuleLists { allow, ..RuleLists::default() });
-        }
+        let (Some(call), Some(subject)) =
+            (self.approved_call(decision), self.agent.gate.judged.as_ref())
+        else {
+            return;
+        };
+        let allow = vec![permission::rule_for(&call.name, subject)];
+        self.add_rules(&RuleLists { allow, ..RuleLists::default() });
     }
 
-    fn add_rules(&mut self, rules: &RuleLists) {
+    pub(super) fn add_rules(&mut self, rules: &RuleLists) {
         match self.agent.gate.policy.add(rules) {
             Ok(()) => tracing::info!(?rules, "permission rules added"),
             Err(why) => tracing::warn!(%why, "permission rules were not added"),

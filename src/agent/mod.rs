@@ -16,6 +16,7 @@ pub(crate) mod post;
 pub(crate) mod presence;
 pub(crate) mod progress;
 pub(crate) mod prompt;
+pub(crate) mod purse;
 mod resume;
 mod seek;
 pub(crate) mod step;
@@ -30,8 +31,9 @@ use crate::tools::team::Desk;
 use crate::tools::{Call, Registry};
 use crate::wire::AgentName;
 use crate::wire::chat::Request;
+use crate::wire::hook::HookEvent;
 use crate::wire::message::{Body, IdleReason, Message, Outcome};
-use crate::wire::roster::Status;
+use crate::wire::roster::{Status, UsageCount};
 use crate::wire::transcript::{Entry, Line, Report};
 use compact::Cause;
 use event::{Action, Ending, Event, Judgement, Stop};
@@ -40,6 +42,7 @@ use heart::Heart;
 use memory::Memory;
 use presence::Presence;
 use progress::Progress;
+use purse::Purse;
 use seek::Seeker;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -83,6 +86,8 @@ pub(crate) struct Agent {
     pub(crate) tasks: Arc<Tasks>,
     /// Its entry in the roster.
     pub(crate) presence: Presence,
+    /// What it may use.
+    pub(crate) purse: Purse,
     /// Its signs of life.
     pub(crate) heart: Heart,
     /// What it is for.
@@ -121,6 +126,7 @@ pub(crate) async fn run(
     let seeker = Seeker::new(Arc::clone(&agent.tasks), agent.me.name.clone(), events.clone());
     let (put_off, tool_limit, judged) = (VecDeque::new(), None, None);
     let mut running = Running {
+        before_turn: agent.presence.used(),
         agent,
         events,
         inbound,
@@ -159,6 +165,8 @@ struct Running {
     /// What was found about the call that the machine wants to run.
     judged: Option<Judgement>,
     seeker: Seeker,
+    /// What had been used when the last turn ended.
+    before_turn: UsageCount,
     memory: Rc<RefCell<Memory>>,
     model_error: Rc<RefCell<Option<ModelError>>>,
 }
@@ -232,10 +240,7 @@ impl Running {
             }
             Action::Record(entry) => self.record(entry).await?,
             Action::Sync => self.sync().await?,
-            Action::CallModel => {
-                let is_due = compact::is_due(&self.memory.borrow(), self.agent.context_tokens);
-                if is_due { self.make_room(Cause::NearlyFull) } else { self.call_model() }
-            }
+            Action::CallModel => self.ask_model().await?,
             Action::MakeRoom => self.make_room(Cause::Refused),
             Action::Judge(call) => self.judged = Some(self.judge(&call)),
             Action::Ask(question) => self.ask(*question).await?,
@@ -253,11 +258,15 @@ impl Running {
                 let published = self.agent.presence.publish(status, activity).await;
                 note_error(published);
             }
-            Action::Count(usage) => self.agent.presence.count(usage),
+            Action::Count(usage) => {
+                purse::log_call(&usage);
+                self.agent.presence.count(usage);
+            }
             Action::EndTurn { outcome, rounds, report } => {
                 self.end_turn(outcome, rounds, report).await?;
             }
             Action::TellLead(text) => self.tell_lead(text).await,
+            Action::AskToRest(refused) => self.ask_to_rest(refused),
             Action::SeekTask => self.seeker.seek(),
             Action::TakeTask => self.seeker.take(),
             Action::NotifyIdle(reason) => self.notify_idle(reason).await,
@@ -423,6 +432,16 @@ impl Running {
         }));
     }
 
+    /// Asks the hooks whether this agent may rest.
+    fn ask_to_rest(&mut self, refused: u32) {
+        let (desk, events) = (Rc::clone(&self.agent.desk), self.events.clone());
+        let fields = serde_json::json!({ "role": self.agent.role, "refused": refused });
+        self.work = Some(tokio::task::spawn_local(async move {
+            let asked = desk.hooks().ask(HookEvent::TeammateIdle, fields).await;
+            let _gone = events.send(Event::Rested(asked.map_err(|why| why.to_string())));
+        }));
+    }
+
     fn cancel(&mut self) {
         if let Some(work) = self.work.take() {
             work.abort();
@@ -443,7 +462,11 @@ impl Running {
         self.sync().await?;
         hit("turn.ended");
         self.agent.presence.count_turn();
-        tracing::info!(?outcome, rounds, "turn ended");
+        let used = self.agent.presence.used();
+        let turn = used.since(&std::mem::replace(&mut self.before_turn, used));
+        let (input, output) = (turn.input_tokens, turn.output_tokens);
+        let (cached, cost) = (turn.cache_read_tokens, turn.cost.map(f64::from));
+        tracing::info!(?outcome, rounds, input, output, cached, cost, "turn ended");
         if let Some(report) = report {
             self.send_report(outcome, report).await;
             hit("turn.reported");

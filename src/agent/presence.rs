@@ -7,6 +7,7 @@ use crate::os::Clock;
 use crate::store::{Fsync, StoreError, TeamDir, roster};
 use crate::wire::AgentName;
 use crate::wire::chat::Usage;
+use crate::wire::money::Price;
 use crate::wire::permission::Mode;
 use crate::wire::roster::{ExitCause, LastExit, Status, UsageCount};
 use std::rc::Rc;
@@ -20,6 +21,9 @@ pub(crate) struct Presence {
     name: AgentName,
     incarnation: String,
     clock: Rc<dyn Clock>,
+    price: Option<Price>,
+    /// When this life began, and for how long the former ones had lived.
+    began: (Instant, u64),
     shown: Shown,
     written: Option<(Shown, Instant)>,
 }
@@ -35,17 +39,19 @@ struct Shown {
 }
 
 impl Presence {
-    /// An agent that is starting, having used `usage` in its former lives.
+    /// An agent that is starting, having used `usage` in its former lives; `price` is that of its model.
     pub(crate) fn new(
         dir: TeamDir,
         name: AgentName,
         incarnation: String,
         clock: Rc<dyn Clock>,
         usage: UsageCount,
+        price: Option<Price>,
     ) -> Self {
+        let began = (clock.monotonic(), usage.seconds);
         let (activity, mode, last_exit) = (None, None, None);
         let shown = Shown { status: Status::Starting, activity, usage, mode, last_exit };
-        Self { dir, name, incarnation, clock, shown, written: None }
+        Self { dir, name, incarnation, clock, price, began, shown, written: None }
     }
 
     /// What the agent does, in a word: `llm`, `tool:NAME`, else its status.
@@ -59,10 +65,14 @@ impl Presence {
 
     /// Adds a model call's tokens.
     pub(crate) fn count(&mut self, usage: Usage) {
-        let output = usage.output_tokens;
-        self.shown.usage.output_tokens = self.shown.usage.output_tokens.saturating_add(output);
-        let input = usage.total().saturating_sub(output);
-        self.shown.usage.input_tokens = self.shown.usage.input_tokens.saturating_add(input);
+        self.shown.usage.add_call(usage, self.price);
+    }
+
+    /// What the agent has used until now.
+    pub(super) fn used(&self) -> UsageCount {
+        let (began, before) = self.began;
+        let lived = self.clock.monotonic().saturating_duration_since(began).as_secs();
+        UsageCount { seconds: before.saturating_add(lived), ..self.shown.usage }
     }
 
     /// Adds a finished turn.
@@ -109,6 +119,7 @@ impl Presence {
 
     /// Writes what has changed.
     pub(crate) async fn write(&mut self) -> Result<(), StoreError> {
+        self.shown.usage = self.used();
         let (shown, now) = (self.shown.clone(), self.clock.now());
         let (dir, name, incarnation) =
             (self.dir.clone(), self.name.clone(), self.incarnation.clone());

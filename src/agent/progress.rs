@@ -50,6 +50,8 @@ pub(crate) enum Progress {
     },
     /// There is nothing to do: the agent waits for mail.
     Idle,
+    /// Little of a budget is left.
+    Warning(String),
     /// The program has something to say (a limit reached, a request refused).
     Note(String),
 }

@@ -34,8 +34,10 @@ pub(crate) struct Briefing {
     pub(crate) name: AgentName,
     /// What it is for; empty for the lead.
     pub(crate) role: String,
-    /// Instructions of the role's file, if there is one.
-    pub(crate) instructions: Option<String>,
+    /// Instructions of the role's file; may be empty.
+    pub(crate) instructions: String,
+    /// Instructions of the workspace; may be empty.
+    pub(crate) house_rules: String,
     /// The folder its commands run in.
     pub(crate) workspace: String,
     /// How much is told.
@@ -45,7 +47,7 @@ pub(crate) struct Briefing {
 /// The system prompt. It does not change while an agent lives, so that it stays in the provider's
 /// cache; who is on the team now is told by `list_teammates`.
 pub(crate) fn system_prompt(briefing: &Briefing) -> String {
-    let Briefing { name, role, instructions, workspace, profile } = briefing;
+    let Briefing { name, role, instructions, house_rules, workspace, profile } = briefing;
     let (lead, teammate, common) = match profile {
         Profile::Full => (LEAD, TEAMMATE, COMMON),
         Profile::Compact => (COMPACT_LEAD, COMPACT_TEAMMATE, COMPACT_COMMON),
@@ -57,7 +59,10 @@ pub(crate) fn system_prompt(briefing: &Briefing) -> String {
         let _infallible = write!(text, "Your role: {role}.\n{teammate}");
     }
     let _infallible = write!(text, "\n{common}\nThe workspace is {workspace}.\n");
-    if let Some(instructions) = instructions {
+    if !house_rules.is_empty() {
+        let _infallible = write!(text, "\nInstructions of this workspace:\n{house_rules}");
+    }
+    if !instructions.is_empty() {
         let _infallible = write!(text, "\nInstructions for your role:\n{instructions}\n");
     }
     text
@@ -111,14 +116,16 @@ mod tests {
         let briefing = Briefing {
             name: AgentName::member("alice").unwrap(),
             role: "coder".into(),
-            instructions: Some("Write tests first.".into()),
+            instructions: "Write tests first.".into(),
+            house_rules: "[AGENTS.md]\nUse tabs.\n".into(),
             workspace: "/w".into(),
             profile: Profile::Full,
         };
         let text = system_prompt(&briefing);
         assert!(text.starts_with("Your name is alice.\nYour role: coder.\n"));
         assert!(text.contains("The workspace is /w.") && text.ends_with("Write tests first.\n"));
-        let lead = Briefing { name: AgentName::lead(), instructions: None, ..briefing };
-        assert!(!system_prompt(&lead).contains("Your role"));
+        assert!(text.contains("\nInstructions of this workspace:\n[AGENTS.md]\nUse tabs.\n\nI"));
+        let lead = Briefing { name: AgentName::lead(), instructions: String::new(), ..briefing };
+        assert!(!system_prompt(&lead).contains("our role"));
     }
 }

@@ -7,6 +7,7 @@ use crate::os::failpoint::hit;
 use crate::store::{peek, transcript};
 use crate::tools::Call;
 use crate::wire::message::Message;
+use crate::wire::permission::RuleLists;
 use crate::wire::transcript::{Entry, Line};
 use std::collections::{BTreeSet, VecDeque};
 
@@ -118,10 +119,10 @@ impl Running {
         let look = move || {
             let roster = crate::store::roster::read(&dir).ok()?;
             let role = roster.member(name.as_str())?.role.clone();
-            let instructions = dir.role_instructions(&role);
-            Some((role, instructions))
+            let limits = dir.role(&role).map(|file| file.role).unwrap_or_default();
+            Some((role, limits))
         };
-        let Ok(Some((role, instructions))) = tokio::task::spawn_blocking(look).await else {
+        let Ok(Some((role, limits))) = tokio::task::spawn_blocking(look).await else {
             return Ok(());
         };
         if role == self.agent.role {
@@ -129,10 +130,14 @@ impl Running {
         }
         tracing::info!(before = self.agent.role, role, "a new role");
         let mut content = format!("your role is {role} from now on, not {}", self.agent.role);
-        if let Some(instructions) = instructions {
+        if !limits.instructions.is_empty() {
             content.push_str("; instructions for your role:\n");
-            content.push_str(&instructions);
+            content.push_str(&limits.instructions);
         }
+        // What an earlier role could not do stays denied: rules only ever grow in a life.
+        let deny = limits.refused().cloned().collect();
+        self.add_rules(&RuleLists { deny, ..RuleLists::default() });
+        self.agent.tools.limit(limits);
         self.agent.role = role;
         self.record(Entry::Note { content }).await
     }

@@ -14,6 +14,7 @@
 //! meanwhile is slept upon. Being idle is computed from that, it is not an event.
 
 mod banter;
+mod rest;
 mod stop;
 mod turn;
 mod waiting;
@@ -43,6 +44,8 @@ enum Phase {
     Idle,
     /// A task is being taken from the list.
     Claiming,
+    /// Whether it may rest is being asked.
+    Resting,
     Taking(Option<Turn>),
     Thinking(Turn),
     /// A call is judged, or somebody is asked about it.
@@ -69,6 +72,8 @@ pub(crate) struct Identity {
     pub(crate) max_exchanges: u32,
     /// Where its work comes from.
     pub(crate) initiative: Initiative,
+    /// What must be asked before it rests.
+    pub(crate) repose: Repose,
 }
 
 /// Where an agent's work comes from.
@@ -80,17 +85,30 @@ pub(crate) enum Initiative {
     TakesTasks,
 }
 
+/// What must be asked before an agent rests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Repose {
+    /// Nothing.
+    Free,
+    /// The hooks, when a turn was completed.
+    Asked,
+}
+
 /// The machine.
 #[derive(Debug)]
 pub(crate) struct Machine {
     me: Identity,
     phase: Phase,
     prompts: VecDeque<String>,
+    /// What the model is told with its next call.
+    notices: VecDeque<String>,
     /// Mail was announced while a drain or a tool was under way.
     mail_again: bool,
     /// What to tell the lead's program when idle is reached.
     finished: Option<IdleReason>,
     published_idle: bool,
+    /// How often in a row it was not allowed to rest.
+    kept: u32,
     banter: Banter,
 }
 
@@ -105,9 +123,11 @@ impl Machine {
             banter,
             phase: Phase::Taking(turn),
             prompts: VecDeque::new(),
+            notices: VecDeque::new(),
             mail_again: false,
             finished: None,
             published_idle: false,
+            kept: 0,
         };
         (machine, vec![Action::Drain])
     }
@@ -131,6 +151,7 @@ impl Machine {
             }
             Event::TeamGone(why) => self.on_team_gone(why, &mut todo),
             Event::Prompt(text) => self.on_prompt(text, &mut todo),
+            Event::Notice(text) => self.notices.push_back(text),
             Event::Replied(Ok(reply)) => self.on_reply(reply, &mut todo),
             Event::Compacted(Ok(compacted)) => self.on_compacted(compacted, &mut todo),
             Event::Replied(Err(why)) | Event::Compacted(Err(why)) => {
@@ -145,6 +166,7 @@ impl Machine {
             Event::Stop(stop) => self.on_stop(stop, &mut todo),
             Event::TaskInSight => self.on_task_in_sight(&mut todo),
             Event::TaskTaken => self.on_task_taken(&mut todo),
+            Event::Rested(leave) => self.on_rested(leave, &mut todo),
             Event::PatienceOver => self.on_patience_over(&mut todo),
         }
         todo
@@ -160,6 +182,7 @@ impl Machine {
             Phase::Taking(turn) => Some(TakenFor(turn)),
             other @ (Phase::Idle
             | Phase::Claiming
+            | Phase::Resting
             | Phase::Thinking(_)
             | Phase::Waiting(..)
             | Phase::Acting(..)
@@ -177,6 +200,7 @@ impl Machine {
             Phase::Thinking(turn) => Some(turn),
             other @ (Phase::Idle
             | Phase::Claiming
+            | Phase::Resting
             | Phase::Taking(_)
             | Phase::Waiting(..)
             | Phase::Acting(..)
@@ -194,6 +218,7 @@ impl Machine {
                 self.phase = Phase::Taking(None);
                 todo.push(Action::Drain);
             }
+            Phase::Resting => self.rest_no_more(todo),
             // The answer to what was asked comes by mail.
             Phase::Waiting(_, wait) if wait.may_drain() => {
                 wait.draining = true;
@@ -226,6 +251,9 @@ impl Machine {
 
     fn on_prompt(&mut self, text: String, todo: &mut Vec<Action>) {
         self.prompts.push_back(text);
+        if matches!(self.phase, Phase::Resting) {
+            self.rest_no_more(todo);
+        }
         if matches!(self.phase, Phase::Idle) {
             self.phase = Phase::Taking(None);
             todo.push(Action::Drain);
@@ -244,8 +272,14 @@ impl Machine {
             self.banter.progress();
         }
         let woken = turn.is_none() && stop.is_none() && self.is_reason_for_a_turn(mail, todo);
+        if prompted || woken {
+            self.kept = 0;
+        }
         for content in self.prompts.drain(..) {
             todo.push(Action::Record(Entry::User { content }));
+        }
+        for content in self.notices.drain(..) {
+            todo.push(Action::Record(Entry::Note { content }));
         }
         let again = std::mem::take(&mut self.mail_again);
         match (turn, stop) {
@@ -307,22 +341,6 @@ impl Machine {
             }
         }
         false
-    }
-
-    /// Nothing to do: idle, and said so once.
-    fn rest(&mut self, todo: &mut Vec<Action>) {
-        if !self.published_idle {
-            todo.push(Action::Publish(Status::Idle, None));
-            self.published_idle = true;
-        }
-        if let Some(reason) = self.finished.take() {
-            todo.push(Action::NotifyIdle(reason));
-        }
-        todo.push(Action::Show(Progress::Idle));
-        self.phase = Phase::Idle;
-        if self.me.initiative == Initiative::TakesTasks {
-            todo.push(Action::SeekTask);
-        }
     }
 
     fn think(&mut self, mut turn: Turn, todo: &mut Vec<Action>) {
@@ -489,6 +507,7 @@ impl Machine {
             Phase::Leaving(turn, call) => (turn, call, true),
             other @ (Phase::Idle
             | Phase::Claiming
+            | Phase::Resting
             | Phase::Taking(_)
             | Phase::Thinking(_)
             | Phase::Waiting(..)

@@ -66,14 +66,18 @@ pub(crate) enum Command {
     Approve(ApproveArgs),
     /// Deny a request
     Deny(DenyArgs),
-    /// Let the settings of this folder loosen permissions and run code
-    Trust(Show),
+    /// Let the settings of this folder run code and loosen permissions, as they stand now
+    Trust(TrustArgs),
+    /// Show the roles that agents can be given, and what is wrong with their files
+    Roles(Show),
     /// Show what happened, merged by time
     Log(LogArgs),
     /// Show an agent's conversation
     Transcript(TranscriptArgs),
     /// Watch the team live, full-screen; `?` shows the keys
     Top,
+    /// Show the team as a page in the browser of this computer, as it changes
+    Web(WebArgs),
     /// Show every setting with where its value comes from
     Config(Show),
     /// Make a team folder here, with commented settings and roles
@@ -290,6 +294,16 @@ pub(crate) struct ClaimTask {
     pub(crate) who: Option<String>,
 }
 
+/// `team trust`.
+#[derive(Debug, Args)]
+pub(crate) struct TrustArgs {
+    /// Trust this folder no more
+    #[arg(long)]
+    pub(crate) revoke: bool,
+    #[command(flatten)]
+    pub(crate) show: Show,
+}
+
 /// `team approve`.
 #[derive(Debug, Args)]
 pub(crate) struct ApproveArgs {
@@ -340,6 +354,17 @@ pub(crate) struct TranscriptArgs {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) show: Show,
+}
+
+/// `team web`.
+#[derive(Debug, Args)]
+pub(crate) struct WebArgs {
+    /// The port on loopback; 0 takes one that is free
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) port: u16,
+    /// Let the page send messages and stop members, too
+    #[arg(long)]
+    pub(crate) control: bool,
 }
 
 /// Seconds, or a number with `s`, `m` or `h`.

@@ -6,7 +6,8 @@ use crate::agent::heart::Heart;
 use crate::agent::presence::Presence;
 use crate::agent::progress::Progress;
 use crate::agent::prompt::{Briefing, Profile, system_prompt};
-use crate::agent::step::{Identity, Initiative};
+use crate::agent::purse::Purse;
+use crate::agent::step::{Identity, Initiative, Repose};
 use crate::agent::{Agent, Finished};
 use crate::bus::Bus;
 use crate::error::{Exit, Failure};
@@ -19,16 +20,22 @@ use crate::settings::environment::Environment;
 use crate::settings::model::{Credentials, ModelChoice};
 use crate::store::life::LifeLock;
 use crate::store::{
-    Drained, LifeRecord, MailPolicy, Mailbox, Settled, StoreError, TeamDir, Transcript, inbox,
+    Drained, LifeRecord, MailPolicy, Mailbox, RoleFile, Settled, StoreError, TeamDir, Transcript,
+    inbox,
 };
 use crate::supervise::hello::Rules;
 use crate::tasks::Tasks;
 use crate::tools::Registry;
+use crate::tools::hooks::Hooks;
 use crate::tools::tasks::add_task_tools;
 use crate::tools::team::{Desk, Ops, add_team_tools};
 use crate::tools::work::{CommandEnvironment, add_work_tools};
 use crate::wire::AgentName;
+use crate::wire::front_matter::Problem;
+use crate::wire::hook::{Hook, HookEvent};
+use crate::wire::money::Price;
 use crate::wire::permission::Permissions;
+use crate::wire::role::Role;
 use crate::wire::roster::UsageCount;
 use std::fs::File;
 use std::io::{self, Write};
@@ -60,11 +67,13 @@ pub(super) struct Parts {
     pub(super) mailbox: Mailbox,
     pub(super) provider: Rc<dyn Provider>,
     pub(super) rules: Rules,
+    pub(super) hooks: Vec<Hook>,
     pub(super) permissions: Permissions,
     pub(super) asks: Asks,
     pub(super) model: ModelChoice,
     pub(super) ops: Option<Ops>,
     pub(super) usage: UsageCount,
+    pub(super) price: Option<Price>,
     pub(super) secrets: Redactor,
     pub(super) show: Rc<dyn Fn(&Progress)>,
 }
@@ -73,21 +82,34 @@ pub(super) struct Parts {
 pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent, Failure> {
     let team = parts.bus.dir().clone();
     let clock: Rc<dyn Clock> = Rc::new(SystemClock);
+    let commands = CommandEnvironment::new(environment.passed_on(), parts.marker);
+    let hooks = {
+        let workspace = team.workspace().to_owned();
+        Hooks::new(parts.hooks, parts.name.clone(), workspace, commands.clone())
+    };
+    let keeps_from_rest = !parts.name.is_lead() && hooks.are_there_for(HookEvent::TeammateIdle);
     let desk = {
         let (name, incarnation) = (parts.name.clone(), parts.incarnation.clone());
         let bus = Arc::clone(&parts.bus);
-        Rc::new(Desk::new(name, incarnation, bus, parts.rules.max_sends))
+        Rc::new(Desk::new(name, incarnation, bus, parts.rules.max_sends, hooks))
     };
     let mut tools = Registry::default();
-    let commands = CommandEnvironment::new(environment.passed_on(), parts.marker);
     add_work_tools(&mut tools, team.workspace(), team.root(), commands).map_err(|why| {
         let what = "the workspace cannot be opened";
         Failure::new(Exit::Failure, what, why.to_string(), "check the folder's permissions")
     })?;
     add_team_tools(&mut tools, &desk, parts.ops.as_ref());
     add_task_tools(&mut tools, &desk, &parts.tasks);
+    let role = role_of(&team, &parts.role);
     let takes_tasks = parts.rules.auto_claim && !parts.name.is_lead();
     let profile = profile(parts.rules.prompt_profile, &parts.model);
+    let house_rules = team.workspace_instructions(match profile {
+        Profile::Full => 32 * 1024,
+        Profile::Compact => 4 * 1024,
+    });
+    for problem in &house_rules.problems {
+        tracing::warn!(problem, "the instructions of the workspace are not all told");
+    }
     if let Some(names) = profile.tools(&parts.name) {
         tools.keep(names);
     }
@@ -101,21 +123,28 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
     let briefing = Briefing {
         profile,
         name: parts.name.clone(),
-        instructions: team.role_instructions(&parts.role),
+        instructions: role.instructions.clone(),
+        house_rules: house_rules.text,
         role: parts.role.clone(),
         workspace: team.workspace().display().to_string(),
     };
+    let most = parts.rules.max_rounds;
     let me = Identity {
         name: parts.name.clone(),
         incarnation: parts.incarnation.clone(),
-        max_rounds: parts.rules.max_rounds,
+        max_rounds: role.max_turns.map_or(most, |turns| turns.min(most)),
         max_exchanges: parts.rules.max_exchanges,
+        repose: if keeps_from_rest { Repose::Asked } else { Repose::Free },
         initiative: if takes_tasks { Initiative::TakesTasks } else { Initiative::Asked },
     };
-    let policy = Policy::new(parts.permissions.mode, &parts.permissions.rules).map_err(|why| {
+    let mut rules = parts.permissions.rules;
+    rules.deny.extend(role.refused().cloned());
+    let policy = Policy::new(parts.permissions.mode, &rules).map_err(|why| {
         let what = "a permission rule is not understood";
-        Failure::new(Exit::Usage, what, why.to_string(), "correct it under [permissions]")
+        let hint = "correct it under [permissions], or in the file of the role";
+        Failure::new(Exit::Usage, what, why.to_string(), hint)
     })?;
+    tools.limit(role);
     let gate = Gate::new(policy, parts.asks, Duration::from_secs(parts.permissions.timeout));
     let heart = Heart::new(
         &team,
@@ -124,8 +153,10 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         Rc::clone(&clock),
         parts.rules.beat_every,
     );
+    let purse = Purse::of(parts.rules.budgets, &parts.name);
+    let (usage, price) = (parts.usage, parts.price);
     let presence =
-        Presence::new(team, parts.name, parts.incarnation, Rc::clone(&clock), parts.usage);
+        Presence::new(team, parts.name, parts.incarnation, Rc::clone(&clock), usage, price);
     Ok(Agent {
         me,
         mailbox: Arc::new(Mutex::new(parts.mailbox)),
@@ -138,6 +169,7 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         bus: parts.bus,
         tasks: parts.tasks,
         presence,
+        purse,
         heart,
         role: parts.role,
         occasion: parts.occasion,
@@ -145,6 +177,15 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         secrets: Rc::new(parts.secrets),
         show: parts.show,
     })
+}
+
+/// What a file says about a role; what is wrong with it is logged. A role may be free text.
+fn role_of(team: &TeamDir, name: &str) -> Role {
+    let Some(RoleFile { path, role, problems }) = team.role(name) else { return Role::default() };
+    for Problem { line, what } in problems {
+        tracing::warn!(file = %path.display(), line, what, "a role file has a problem");
+    }
+    role
 }
 
 fn profile(asked: PromptProfile, model: &ModelChoice) -> Profile {

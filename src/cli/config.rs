@@ -4,17 +4,21 @@ use super::args::Show;
 use super::context::Context;
 use super::out;
 use crate::error::{Exit, Failure};
+use crate::settings::spending::Row;
 use crate::settings::{Flags, model};
 use serde_json::json;
 
 pub(super) fn run(context: &Context, show: &Show) -> Result<Exit, Failure> {
     let settings = context.settings(&Flags::default())?;
-    let mut rows = settings.rows();
+    settings.ignored.iter().for_each(|ignored| out::complain(ignored));
+    let mut rows: Vec<Row> =
+        settings.rows().into_iter().map(|(key, value, from)| (key.into(), value, from)).collect();
+    rows.extend(settings.spending.rows());
     if settings.model.value.is_none()
         && let Some(found) = model::resolve(&settings, &context.environment)?
     {
-        let in_force = ("model", found.value.to_string(), found.source.to_string());
-        rows.retain(|(key, ..)| *key != "model");
+        let in_force = ("model".into(), found.value.to_string(), found.source.to_string());
+        rows.retain(|(key, ..)| key != "model");
         rows.push(in_force);
     }
     let printed = if show.json {

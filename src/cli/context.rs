@@ -143,6 +143,7 @@ pub(super) fn rules(settings: &Settings) -> Rules {
         auto_claim: settings.auto_claim.value,
         context_tokens: settings.context_tokens.value,
         prompt_profile: settings.prompt_profile.value,
+        budgets: settings.spending.budgets(),
     }
 }
 

@@ -5,12 +5,10 @@ use super::context::{Context, store_failure};
 use super::out;
 use crate::error::{Exit, Failure};
 use crate::os::{Clock, SystemClock, window};
-use crate::scene::{Seat, seats};
 use crate::store::{TeamDir, peek, roster};
 use crate::ui::roster::{RosterRow, roster_table};
 use crate::ui::style::Palette;
-use crate::wire::roster::Roster;
-use crate::wire::{AgentName, Open};
+use crate::view::{self, Seat};
 use serde_json::{Value, json};
 
 pub(super) fn run(context: &Context, show: &Show) -> Result<Exit, Failure> {
@@ -27,26 +25,20 @@ pub(super) fn run(context: &Context, show: &Show) -> Result<Exit, Failure> {
 /// The roster as people see it.
 pub(super) fn table(team: &TeamDir, palette: Palette, width: usize) -> Result<String, Failure> {
     let now = SystemClock.now();
-    let rows: Vec<RosterRow> = look(team)?.1.iter().map(|seat| RosterRow::of(seat, now)).collect();
+    let rows: Vec<RosterRow> = seats(team)?.iter().map(|seat| RosterRow::of(seat, now)).collect();
     Ok(roster_table(&rows, palette, width))
 }
 
-fn look(team: &TeamDir) -> Result<(Open<Roster>, Vec<Seat>), Failure> {
+fn seats(team: &TeamDir) -> Result<Vec<Seat>, Failure> {
     let roster = roster::read(team).map_err(store_failure)?;
-    let unread = |name: &AgentName| peek::count(team, name).unwrap_or_default();
-    let seats = seats(team, &roster, unread);
-    Ok((roster, seats))
+    Ok(view::seats(team, &roster, |name| peek::count(team, name).unwrap_or_default()))
 }
 
 fn as_json(team: &TeamDir) -> Result<Value, Failure> {
-    let (roster, seats) = look(team)?;
-    let agents: Vec<Value> = seats
+    let agents: Vec<Value> = seats(team)?
         .into_iter()
         .map(|seat| {
-            let mut object = match roster.member(&seat.name) {
-                Some(member) => json!(member),
-                None => json!(roster.lead),
-            };
+            let mut object = seat.entry;
             if let Value::Object(entry) = &mut object {
                 entry.insert("status".into(), seat.status.word().into());
                 entry.insert("alive".into(), seat.alive.into());
@@ -63,8 +55,10 @@ fn as_json(team: &TeamDir) -> Result<Value, Failure> {
     let is_lead = |agent: &Value| agent.get("name").is_some_and(|name| name == "lead");
     let (lead, members): (Vec<Value>, Vec<Value>) = agents.into_iter().partition(is_lead);
     let lead = lead.into_iter().next();
+    let used = roster::read(team).map_err(store_failure)?.used();
     Ok(json!({
         "schema": 1,
+        "used": used,
         "team": team.root().display().to_string(),
         "lead": lead,
         "members": members,

@@ -17,6 +17,7 @@ mod ls;
 mod out;
 mod provider;
 mod requests;
+mod roles;
 mod send;
 mod stop;
 mod task;
@@ -24,6 +25,7 @@ mod teammate;
 mod top;
 mod transcript;
 mod trust;
+mod web;
 
 use crate::error::{Exit, Failure};
 use crate::settings::environment::Environment;
@@ -90,11 +92,13 @@ fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failure> 
         Command::Requests(show) => requests::list(&context, &show),
         Command::Approve(args) => requests::approve(&context, args),
         Command::Deny(args) => requests::deny(&context, args),
-        Command::Trust(show) => trust::run(&context, &show),
         Command::Task(args) => task::run(&context, args),
+        Command::Trust(args) => trust::run(&context, &args),
+        Command::Roles(args) => roles::run(&context, &args),
         Command::Log(args) => log::run(&context, &args),
         Command::Transcript(args) => transcript::run(&context, &args),
         Command::Top => top::run(&context),
+        Command::Web(args) => web::run(&context, &args),
         Command::Config(args) => config::run(&context, &args),
         Command::Init(args) => init::run(&context, &args),
     }

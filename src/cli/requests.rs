@@ -90,28 +90,42 @@ fn as_line(waiting: &Waiting) -> String {
 
 pub(super) fn approve(context: &Context, args: ApproveArgs) -> Result<Exit, Failure> {
     let scope = if args.always { Scope::Always } else { Scope::Once };
-    context.refuse_inside("approve")?;
-    let bus = context.bus(context.team()?)?;
-    let outcome = answer(&bus, &args.id, Answer::Approve(scope), args.reason)?;
-    Ok(report(&args.id, outcome, &args.show))
+    answer(context, "approve", &args.id, Answer::Approve(scope), args.reason, &args.show)
 }
 
 pub(super) fn deny(context: &Context, args: DenyArgs) -> Result<Exit, Failure> {
-    context.refuse_inside("deny")?;
-    let bus = context.bus(context.team()?)?;
-    let outcome = answer(&bus, &args.id, Answer::Deny, args.reason)?;
-    Ok(report(&args.id, outcome, &args.show))
+    answer(context, "deny", &args.id, Answer::Deny, args.reason, &args.show)
 }
 
-/// What a person says to a request.
+/// What a person decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
     Approve(Scope),
     Deny,
 }
 
-/// Answers an open request; gives the word for what became of it.
-pub(super) fn answer(
+fn answer(
+    context: &Context,
+    verb: &str,
+    id: &str,
+    answer: Answer,
+    reason: Option<String>,
+    show: &Show,
+) -> Result<Exit, Failure> {
+    context.refuse_inside(verb)?;
+    let bus = context.bus(context.team()?)?;
+    let outcome = block_on(decide(&bus, id, answer, reason))??;
+    let printed = if show.json {
+        out::say_json(&json!({ "schema": 1, "request_id": id, "outcome": outcome }))
+    } else {
+        out::say(&format!("{id} {outcome}"))
+    };
+    Ok(if printed { Exit::Ok } else { Exit::Failure })
+}
+
+/// Answers an open question in the person's name and waits until that is written down; gives the outcome
+/// in a word.
+pub(super) async fn decide(
     bus: &Bus,
     id: &str,
     answer: Answer,
@@ -142,8 +156,7 @@ pub(super) fn answer(
     bus.control(&AgentName::user(), &lead, body, correlation).map_err(|why| {
         Failure::new(Exit::Failure, format!("{id} was not answered"), why.to_string(), why.hint())
     })?;
-    let decided = block_on(decided(team, &waiting))?;
-    outcome(id, answer, decided)
+    judged(id, answer, decided(team, &waiting).await)
 }
 
 /// The open question of that id, if it can be answered from here.
@@ -177,7 +190,7 @@ async fn decided(team: &TeamDir, waiting: &Waiting) -> Option<Decision> {
     None
 }
 
-fn outcome(id: &str, answer: Answer, decided: Option<Decision>) -> Result<&'static str, Failure> {
+fn judged(id: &str, answer: Answer, decided: Option<Decision>) -> Result<&'static str, Failure> {
     let wanted = match answer {
         Answer::Approve(_) => Outcome::Approved,
         Answer::Deny => Outcome::Rejected,
@@ -193,15 +206,6 @@ fn outcome(id: &str, answer: Answer, decided: Option<Decision>) -> Result<&'stat
         return Err(Failure::new(Exit::Failure, what, why, "`team requests` lists what waits"));
     }
     Ok(word(decided.outcome))
-}
-
-fn report(id: &str, outcome: &str, show: &Show) -> Exit {
-    let printed = if show.json {
-        out::say_json(&json!({ "schema": 1, "request_id": id, "outcome": outcome }))
-    } else {
-        out::say(&format!("{id} {outcome}"))
-    };
-    if printed { Exit::Ok } else { Exit::Failure }
 }
 
 fn word(outcome: Outcome) -> &'static str {

@@ -3,7 +3,7 @@
 use super::args::{BroadcastArgs, SendArgs};
 use super::context::{Context, mailbox_name};
 use super::out;
-use crate::bus::{Bus, BusError, Outgoing};
+use crate::bus::{Bus, BusError, Outgoing, Sent};
 use crate::error::{Exit, Failure};
 use crate::store::TeamDir;
 use crate::wire::AgentName;
@@ -45,15 +45,8 @@ pub(super) fn broadcast(context: &Context, args: BroadcastArgs) -> Result<Exit, 
     let from = sender(context, &team, args.from.as_deref())?;
     let bus = context.bus(team)?;
     let content = if args.text == "-" { read_all_stdin()? } else { args.text };
-    let sent = bus.broadcast(&from, &content, None).map_err(|why| send_failure("all", &why))?;
-    if sent.is_empty() {
-        let hint = "start a team with `team lead` first";
-        return Err(Failure::new(Exit::Failure, "nothing was sent", "nobody can be reached", hint));
-    }
-    let failed: Vec<String> = sent
-        .iter()
-        .filter_map(|(name, outcome)| outcome.as_ref().err().map(|why| format!("{name}: {why}")))
-        .collect();
+    let sent = to_everybody(&bus, &from, &content)?;
+    let failed = not_reached(&sent);
     let ids = sent.iter().filter_map(|(name, outcome)| Some((name, outcome.as_ref().ok()?)));
     let printed = if args.show.json {
         let sent: Vec<Value> =
@@ -63,12 +56,46 @@ pub(super) fn broadcast(context: &Context, args: BroadcastArgs) -> Result<Exit, 
         let lines: Vec<String> = ids.map(|(name, id)| format!("{name} {id}")).collect();
         out::say(&lines.join("\n"))
     };
-    if !failed.is_empty() {
-        let hint = "send to those one by one once the cause is gone";
-        let what = "not everybody got the message";
-        return Err(Failure::new(Exit::Failure, what, failed.join("; "), hint));
-    }
+    all_reached(&failed)?;
     Ok(if printed { Exit::Ok } else { Exit::Failure })
+}
+
+/// A message of the person to one receiver; gives its id.
+pub(super) fn to_one(bus: &Bus, to: &str, text: String) -> Result<String, Failure> {
+    let sent = bus.send(&AgentName::user(), to, Outgoing::text(text));
+    sent.map(|id| id.0).map_err(|why| send_failure(to, &why))
+}
+
+/// A message of the person to everybody; gives the ids.
+pub(super) fn to_all(bus: &Bus, text: &str) -> Result<String, Failure> {
+    let sent = to_everybody(bus, &AgentName::user(), text)?;
+    all_reached(&not_reached(&sent))?;
+    let ids = sent.into_iter().filter_map(|(_, outcome)| outcome.ok().map(|id| id.0));
+    Ok(ids.collect::<Vec<_>>().join("\n"))
+}
+
+fn to_everybody(bus: &Bus, from: &AgentName, text: &str) -> Result<Vec<Sent>, Failure> {
+    let sent = bus.broadcast(from, text, None).map_err(|why| send_failure("all", &why))?;
+    if sent.is_empty() {
+        let hint = "start a team with `team lead` first";
+        return Err(Failure::new(Exit::Failure, "nothing was sent", "nobody can be reached", hint));
+    }
+    Ok(sent)
+}
+
+fn not_reached(sent: &[Sent]) -> Vec<String> {
+    sent.iter()
+        .filter_map(|(name, outcome)| outcome.as_ref().err().map(|why| format!("{name}: {why}")))
+        .collect()
+}
+
+fn all_reached(failed: &[String]) -> Result<(), Failure> {
+    if failed.is_empty() {
+        return Ok(());
+    }
+    let hint = "send to those one by one once the cause is gone";
+    let what = "not everybody got the message";
+    Err(Failure::new(Exit::Failure, what, failed.join("; "), hint))
 }
 
 /// Inside an agent's command, messages are that agent's, whatever `--from` says.

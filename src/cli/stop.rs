@@ -8,7 +8,7 @@ use crate::bus::Bus;
 use crate::error::{Exit, Failure};
 use crate::os::SystemClock;
 use crate::protocol::ladder::Haste;
-use crate::store::{Life, life, roster};
+use crate::store::{Life, TeamDir, life, roster};
 use crate::supervise::takedown::{Departure, How, Takedown, take_down_all};
 use crate::wire::AgentName;
 use crate::wire::roster::{ExitCause, Status};
@@ -21,30 +21,17 @@ pub(super) fn run(context: &Context, args: &StopArgs) -> Result<Exit, Failure> {
     context.refuse_inside("stop")?;
     let team = context.team()?;
     let bus = context.bus(team.clone())?;
-    let roster = roster::read(&team).map_err(store_failure)?;
     let names = if args.all {
+        let roster = roster::read(&team).map_err(store_failure)?;
         let members = roster.members.iter().rev();
         members.filter_map(|member| AgentName::member(&member.name).ok()).collect()
     } else {
-        let mut names = Vec::new();
-        for given in &args.names {
-            let name = member_name(given)?;
-            let known = roster.member(name.as_str()).is_some();
-            if !known && !matches!(life::probe(&team, &name), Ok(Life::Alive(_))) {
-                let members: Vec<_> = roster.members.iter().map(|m| m.name.as_str()).collect();
-                let why = format!("the team is: {}", members.join(", "));
-                let what = format!("there is no member {name}");
-                let hint = "`team ls` shows who is there; nothing was stopped";
-                return Err(Failure::new(Exit::Failure, what, why, hint));
-            }
-            names.push(name);
-        }
-        names
+        named(&team, &args.names)?
     };
     let haste = if args.now { Haste::Now } else { Haste::Polite };
     let cause = if args.all { ExitCause::TeamStopped } else { ExitCause::Stopped };
     let fsync = bus.fsync();
-    let takedown = takedown(bus, haste, cause);
+    let end = |names| end_members(Arc::clone(&bus), cause, haste, names);
     let with_lead =
         args.all && matches!(life::probe(&team, &AgentName::lead()), Ok(Life::Alive(_)));
     let departures = block_on(async {
@@ -57,30 +44,56 @@ pub(super) fn run(context: &Context, args: &StopArgs) -> Result<Exit, Failure> {
             });
             marked.map_err(store_failure)?;
         }
-        let mut departures = take_down_all(&takedown, names).await;
+        let mut departures = end(names).await;
         if with_lead {
-            departures.extend(take_down_all(&takedown, vec![AgentName::lead()]).await);
+            departures.extend(end(vec![AgentName::lead()]).await);
         }
         Ok::<_, Failure>(departures)
     })??;
     report(&departures, args.show.json)
 }
 
-/// Ends members by the whole ladder, as a person who stops them by name.
-pub(super) async fn polite(bus: Arc<Bus>, names: Vec<AgentName>) -> Vec<Departure> {
-    take_down_all(&takedown(bus, Haste::Polite, ExitCause::Stopped), names).await
+/// The members of these names, if there are such.
+pub(super) fn named(team: &TeamDir, given: &[String]) -> Result<Vec<AgentName>, Failure> {
+    let roster = roster::read(team).map_err(store_failure)?;
+    let mut names = Vec::new();
+    for given in given {
+        let name = member_name(given)?;
+        let known = roster.member(name.as_str()).is_some();
+        if !known && !matches!(life::probe(team, &name), Ok(Life::Alive(_))) {
+            let members: Vec<_> = roster.members.iter().map(|m| m.name.as_str()).collect();
+            let why = format!("the team is: {}", members.join(", "));
+            let what = format!("there is no member {name}");
+            let hint = "`team ls` shows who is there; nothing was stopped";
+            return Err(Failure::new(Exit::Failure, what, why, hint));
+        }
+        names.push(name);
+    }
+    Ok(names)
 }
 
-fn takedown(bus: Arc<Bus>, haste: Haste, cause: ExitCause) -> Takedown {
+/// Ends members in the person's name; waits until they are gone.
+pub(super) async fn end_members(
+    bus: Arc<Bus>,
+    cause: ExitCause,
+    haste: Haste,
+    names: Vec<AgentName>,
+) -> Vec<Departure> {
     let (_patience, haste) = watch::channel(haste);
-    Takedown {
+    let takedown = Takedown {
         bus,
         clock: Rc::new(SystemClock),
         by: AgentName::user(),
         reason: "the user stops you".into(),
         cause,
         haste,
-    }
+    };
+    take_down_all(&takedown, names).await
+}
+
+/// What became of a member.
+pub(super) fn told(departure: &Departure) -> String {
+    format!("{} {}", departure.name, departure.how.words())
 }
 
 fn report(departures: &[Departure], json: bool) -> Result<Exit, Failure> {
@@ -92,8 +105,7 @@ fn report(departures: &[Departure], json: bool) -> Result<Exit, Failure> {
             .collect();
         out::say_json(&json!({ "schema": 1, "stopped": stopped }))
     } else {
-        let line = |departure: &Departure| format!("{} {}", departure.name, departure.how.words());
-        let lines: Vec<String> = departures.iter().map(line).collect();
+        let lines: Vec<String> = departures.iter().map(told).collect();
         let text = if lines.is_empty() { "nobody was running".into() } else { lines.join("\n") };
         out::say(&text)
     };

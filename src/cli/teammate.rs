@@ -22,13 +22,16 @@ use crate::os::signals::SignalEvent;
 use crate::os::{Clock, SystemClock, memory, program, uptime, window};
 use crate::settings::Flags;
 use crate::settings::model::{self, Credentials, ModelChoice};
+use crate::settings::spending::price_of;
 use crate::store::{Fsync, LifeLock, LifeRecord, TeamDir, roster, transcript};
 use crate::supervise::hello::{self, Answer, Hello, Rules};
 use crate::tasks::Tasks;
 use crate::ui::live::Live;
 use crate::ui::question::{self, Said};
 use crate::wire::AgentName;
+use crate::wire::hook::Hook;
 use crate::wire::message::Scope;
+use crate::wire::money::Price;
 use crate::wire::permission::{About, Decision, Mode, Outcome, Permissions, Question};
 use crate::wire::roster::{ExitCause, StartedBy, Status, UsageCount};
 use std::cell::{Cell, RefCell};
@@ -48,7 +51,10 @@ struct Start {
     occasion: Option<String>,
     model: ModelChoice,
     credentials: Credentials,
+    /// What its model costs, if somebody has said so.
+    price: Option<Price>,
     rules: Rules,
+    hooks: Vec<Hook>,
     permissions: Permissions,
     /// The lead's socket; `None` when started by hand.
     lead: Option<File>,
@@ -85,9 +91,21 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
             hello::hear(&socket).map_err(|why| no_hello(&why.to_string()))?;
         let hello = heard.ok_or_else(|| no_hello("the socket was closed"))?;
         let model = ModelChoice::parse(&hello.model)?;
-        let Hello { incarnation, role, credentials, rules, permissions, occasion, .. } = hello;
+        let Hello {
+            incarnation,
+            role,
+            credentials,
+            price,
+            rules,
+            hooks,
+            permissions,
+            occasion,
+            ..
+        } = hello;
+        let price = price_of(&model, price, &rules.budgets)?;
         let occasion = occasion.words();
         let settings = context.settings(&Flags::default())?;
+        settings.ignored.iter().for_each(|ignored| out::complain(ignored));
         let (model, credentials) = local::find(model, credentials, &settings)?;
         let lead = Some(socket);
         return Ok(Start {
@@ -97,7 +115,9 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
             occasion,
             model,
             credentials,
+            price,
             rules,
+            hooks,
             permissions,
             lead,
             prompt,
@@ -112,7 +132,10 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
     let model = choose_model(named, !by_person)?;
     let credentials = Credentials::from_environment(&context.environment).only_for(&model);
     let (model, credentials) = local::find(model, credentials, &settings)?;
+    let price = settings.spending.prices().get(&model.to_string()).copied();
     let (rules, incarnation, role) = (rules(&settings), fresh_word(), args.role);
+    let hooks = settings.hooks.value;
+    let price = price_of(&model, price, &rules.budgets)?;
     Ok(Start {
         name,
         role,
@@ -120,7 +143,9 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
         occasion: None,
         model,
         credentials,
+        price,
         rules,
+        hooks,
         permissions,
         lead: None,
         prompt,
@@ -175,12 +200,14 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         mailbox,
         provider,
         rules: start.rules,
+        hooks: start.hooks.clone(),
         permissions: start.permissions.clone(),
         // One started by hand at a terminal has its own person.
         asks: if has_person { Asks::Person } else { Asks::Lead },
         model: start.model.clone(),
         ops: None,
         usage,
+        price: start.price,
         secrets,
         show: shower(context, &start, Arc::clone(&asked), events.clone()),
     };
@@ -226,6 +253,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     hit("leave.let_go");
     let (exit, cause) = match (&finished.ending, told.get()) {
         (Ending::Broken(_), _) => (Exit::Failure, ExitCause::Error),
+        (Ending::Stopped(Stop::Budget(_)), _) => (Exit::Budget, ExitCause::Budget),
         (Ending::Stopped(Stop::LeadLost), _) => (Exit::Ok, ExitCause::LeadLost),
         (Ending::Stopped(Stop::Requested { .. }), _) | (_, None) => (Exit::Ok, ExitCause::Stopped),
         (_, Some(SignalEvent::Interrupt)) => (Exit::Interrupted, ExitCause::Stopped),

@@ -8,13 +8,15 @@ use crate::bus::{Bus, Outgoing};
 use crate::error::{Exit, Failure};
 use crate::os::signals::{SignalEvent, Signals};
 use crate::os::{Clock, SystemClock};
-use crate::scene::Observer;
+use crate::protocol::ladder::Haste;
 use crate::ui::top::draw::draw;
 use crate::ui::top::screen::Screen;
 use crate::ui::top::{Action, Input, Notice, Top, Verdict};
 use crate::ui::view::View;
+use crate::view::Observer;
 use crate::wire::AgentName;
 use crate::wire::message::Scope;
+use crate::wire::roster::ExitCause;
 use std::io::{self, IsTerminal};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -38,7 +40,7 @@ pub(super) fn run(context: &Context) -> Result<Exit, Failure> {
     let signals = Signals::listen().map_err(|why| lost(&why))?;
     let view = context.view();
     let mut screen = Screen::open().map_err(|why| lost(&why))?;
-    let end = watch(&mut screen, &signals, &mut Observer::new(team), &mut hands, &view);
+    let end = watch(&mut screen, &signals, &mut Observer::of(&team), &mut hands, &view);
     drop(screen);
     match end {
         Ok(Exit::Ok) => hands.finish(),
@@ -145,7 +147,7 @@ impl Hands {
             Verdict::Approve => Answer::Approve(Scope::Once),
             Verdict::Deny => Answer::Deny,
         };
-        let work = move || match requests::answer(&bus, &id, answer, None) {
+        let work = move || match block_on(requests::decide(&bus, &id, answer, None)).flatten() {
             Ok(outcome) => Notice::Fine(outcome.into()),
             Err(failure) => Notice::Failed(format!("{}: {}", failure.what, failure.why)),
         };
@@ -191,7 +193,8 @@ impl Hands {
 
 fn stop_one(bus: Arc<Bus>, name: &str) -> Result<&'static str, Failure> {
     let name = member_name(name)?;
-    let departures = block_on(stop::polite(bus, vec![name]))?;
+    let end = stop::end_members(bus, ExitCause::Stopped, Haste::Polite, vec![name]);
+    let departures = block_on(end)?;
     Ok(departures.first().map_or("was not running", |departure| departure.how.words()))
 }
 

@@ -1,23 +1,41 @@
-//! `team trust`: what this folder's settings loosen is in force from now on.
+//! `team trust`: what this folder's settings run and loosen is in force from now on, as it stands now.
 
-use super::args::Show;
+use super::args::TrustArgs;
 use super::context::Context;
 use super::out;
 use crate::error::{Exit, Failure};
-use crate::settings::trust::TrustList;
+use crate::settings::trust::{TrustList, risks_in};
+use crate::store::TeamDir;
 use serde_json::json;
 
-pub(super) fn run(context: &Context, show: &Show) -> Result<Exit, Failure> {
+pub(super) fn run(context: &Context, args: &TrustArgs) -> Result<Exit, Failure> {
     context.refuse_inside("trust")?;
     let team = context.team()?;
-    let added = TrustList::of(&context.environment).add(team.root())?;
+    let list = TrustList::of(&context.environment);
     let folder = team.root().display().to_string();
-    let printed = if show.json {
-        out::say_json(&json!({ "schema": 1, "team": folder, "trusted": true, "new": added }))
-    } else if added {
-        out::say(&format!("{folder} is trusted: what its settings loosen is in force"))
+    let risks = risks_in(&TeamDir::settings_in(team.root()))?;
+    let was = list.has(team.root(), &risks);
+    if args.revoke {
+        list.remove(team.root())?;
     } else {
-        out::say(&format!("{folder} was trusted already"))
+        list.add(team.root(), risks.clone())?;
+    }
+    let printed = if args.show.json {
+        let (trusted, new) = (!args.revoke, !args.revoke && !was);
+        let object = json!({
+            "schema": 1, "team": folder, "trusted": trusted, "new": new, "settings": risks,
+        });
+        out::say_json(&object)
+    } else if args.revoke {
+        out::say(&format!("{folder} is not trusted"))
+    } else if risks.is_empty() {
+        out::say(&format!(
+            "{folder}: its settings run and loosen nothing; what they say later asks again"
+        ))
+    } else {
+        let lines = risks.iter().map(|(key, value)| format!("  {key} = {value}"));
+        let lines: Vec<String> = lines.collect();
+        out::say(&format!("{folder} is trusted with this, as it stands now:\n{}", lines.join("\n")))
     };
     Ok(if printed { Exit::Ok } else { Exit::Failure })
 }

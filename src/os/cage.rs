@@ -14,6 +14,7 @@ use nix::unistd::{Pid, write};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
@@ -34,10 +35,10 @@ pub(super) struct Cage {
 
 impl Cage {
     /// Starts the shell.
-    pub(super) fn start(mark: &str, command: &OsStr) -> io::Result<Self> {
+    pub(super) fn start(mark: &str, command: &OsStr, input: Option<&OwnedFd>) -> io::Result<Self> {
         let group = Cgroup::make(mark, std::process::id());
         let entrance = group.as_ref().and_then(|group| group.entrance().ok());
-        match start_shell(command, entrance.as_ref()) {
+        match start_shell(command, input, entrance.as_ref()) {
             Ok(shell) => Ok(Self { group, shell }),
             Err(why) => {
                 group.map(Cgroup::end).unwrap_or_default();
@@ -79,8 +80,16 @@ impl Cage {
     }
 }
 
-fn start_shell(command: &OsStr, entrance: Option<&File>) -> io::Result<Pid> {
-    let start = |program: &str| shell(program, command, entrance)?.spawn();
+fn start_shell(
+    command: &OsStr,
+    input: Option<&OwnedFd>,
+    entrance: Option<&File>,
+) -> io::Result<Pid> {
+    let start = |program: &str| {
+        let mut shell = shell(program, command, entrance)?;
+        let input = input.map(OwnedFd::try_clone).transpose()?;
+        shell.stdin(input.map_or_else(Stdio::null, Stdio::from)).spawn()
+    };
     let started = match start("bash") {
         Err(why) if why.kind() == io::ErrorKind::NotFound => start("sh")?,
         started => started?,
@@ -92,7 +101,7 @@ fn shell(program: &str, command: &OsStr, entrance: Option<&File>) -> io::Result<
     let mut shell = Command::new(program);
     // `--`: a command may begin with a dash.
     shell.args([OsStr::new("-c"), OsStr::new("--"), command]);
-    shell.stdin(Stdio::null()).process_group(0);
+    shell.process_group(0);
     let entrance = entrance.map(File::try_clone).transpose()?;
     let prepare = move || {
         fresh_signals();

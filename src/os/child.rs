@@ -123,8 +123,8 @@ pub(super) fn close_others_on_exec() -> io::Result<()> {
     Ok(Errno::result(marked).map(drop)?)
 }
 
-/// Lets a descriptor survive the exec.
-fn inherit(descriptor: RawFd) -> io::Result<()> {
+/// Lets a descriptor survive the exec. Only system calls, so that it may run between fork and exec.
+pub(super) fn inherit(descriptor: RawFd) -> io::Result<()> {
     // SAFETY: the parent keeps it open until spawn returns, and the fork has a copy.
     #[expect(unsafe_code, reason = "an owned descriptor cannot be moved into a pre_exec closure")]
     let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };

@@ -4,13 +4,16 @@
 //! ones are gone, which an agent does before it exits.
 
 use super::cgroup::Cgroup;
-use super::child::{close_others_on_exec, fresh_signals};
+use super::child::{close_others_on_exec, fresh_signals, inherit};
 use super::pidfd::{ExitKind, Pidfd};
 use super::{Signal, children, descendants, guard, limits};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::setsid;
 use std::ffi::OsStr;
-use std::io::{self, PipeReader, PipeWriter};
+use std::fs::File;
+use std::io::{self, PipeReader, PipeWriter, Seek, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -73,7 +76,8 @@ struct Cleanup {
     unsettled: Unsettled,
 }
 
-/// Starts a shell command. What it writes, errors included, comes out of the pipe, which does not block.
+/// Starts a shell command. What it writes, errors included, comes out of the pipe, which does not block;
+/// what it reads is `input`, or nothing.
 ///
 /// # Errors
 /// The guard cannot be started, or the command is too long for the system or contains NUL.
@@ -81,21 +85,25 @@ pub(crate) fn start(
     command: &OsStr,
     folder: &Path,
     setting: &Setting,
+    input: Option<File>,
 ) -> io::Result<(Running, PipeReader)> {
     let (output, output_end) = io::pipe()?;
     fcntl(&output, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     let (lifeline_end, lifeline) = io::pipe()?;
     let mut program = Command::new(&setting.guard.0);
     program.arg0("teammate-guard").arg(guard::ARGUMENT).arg(&setting.mark).arg(command);
+    let input_number = input.as_ref().map(AsRawFd::as_raw_fd);
+    program.args(input_number.map(|number| number.to_string()));
     program.current_dir(folder);
     program.env_clear().envs(setting.env.iter().map(|(name, value)| (name, value)));
     program.env(descendants::MARK, &setting.mark);
     program.stdin(lifeline_end).stdout(output_end.try_clone()?).stderr(output_end);
-    let prepare = || {
+    let prepare = move || {
         fresh_signals();
         setsid()?;
         limits::as_given();
-        close_others_on_exec()
+        close_others_on_exec()?;
+        input_number.map_or(Ok(()), inherit)
     };
     // SAFETY: between fork and exec only system calls are made, nothing is allocated or locked.
     #[expect(unsafe_code, reason = "the session and signals are set in the child alone")]
@@ -103,9 +111,21 @@ pub(crate) fn start(
         program.pre_exec(prepare);
     }
     let guard = Arc::new(children::spawn(&mut program)?);
+    drop(input);
     let (mark, unsettled) = (setting.mark.clone(), Unsettled::count());
     let cleanup = Some(Cleanup { guard: Arc::clone(&guard), lifeline, mark, unsettled });
     Ok((Running { guard, cleanup }, output))
+}
+
+/// Something for a command to read, which stands in no file and in no argument.
+///
+/// # Errors
+/// There is no memory or no descriptor left.
+pub(crate) fn input(text: &str) -> io::Result<File> {
+    let mut file = File::from(memfd_create(c"input", MFdFlags::MFD_CLOEXEC)?);
+    file.write_all(text.as_bytes())?;
+    file.rewind()?;
+    Ok(file)
 }
 
 impl Running {

@@ -22,9 +22,12 @@ use std::time::{Duration, Instant};
 /// The variable of a command's environment whose value tells whose command it is.
 pub(crate) const MARK: &str = "TEAM_RUN";
 
-/// How long the table is swept before what is left is given up: it is stuck in the kernel, or runs as
-/// somebody whom we may not signal.
+/// How long a sweep may find only whom it has killed before, until they are given up: they are stuck in the
+/// kernel, or run as somebody whom we may not signal.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long those that fork faster than they are killed are chased on a machine that is short of time.
+const CHASE: Duration = Duration::from_secs(10);
 
 /// How long the guards of a dead agent may take to end its commands.
 const GUARDS_WORK: Duration = Duration::from_secs(2);
@@ -112,7 +115,9 @@ pub(super) fn ask_adopted_to_end(grace: Duration) {
 /// Kills until nobody is found any more. Who always forks and ends can slip through one look at the table,
 /// hence several once there was somebody.
 fn end(strays: impl Fn(&BTreeSet<i32>, &[Process]) -> Vec<Process>) -> Vec<i32> {
-    let deadline = Instant::now() + PATIENCE;
+    let chase_ends = Instant::now() + CHASE;
+    let mut deadline = Instant::now() + PATIENCE;
+    let mut known: BTreeSet<(i32, u64)> = BTreeSet::new();
     let mut looks_left = 1_usize;
     loop {
         let found = {
@@ -125,6 +130,10 @@ fn end(strays: impl Fn(&BTreeSet<i32>, &[Process]) -> Vec<Process>) -> Vec<i32> 
             found
         };
         looks_left = if found.is_empty() { looks_left.saturating_sub(1) } else { LOOKS };
+        let new = found.iter().filter(|stray| known.insert((stray.pid, stray.start))).count();
+        if new > 0 {
+            deadline = chase_ends.min(Instant::now() + PATIENCE);
+        }
         if looks_left == 0 || Instant::now() > deadline {
             return found.iter().filter(|stray| stray.lives()).map(|stray| stray.pid).collect();
         }

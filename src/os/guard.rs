@@ -11,6 +11,7 @@ use super::child::fresh_signals;
 use super::crowd::{self, Crowd};
 use super::descendants;
 use super::pidfd::ExitKind;
+use super::program::adopt_control;
 use nix::errno::Errno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -20,11 +21,12 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::ffi::{CStr, OsStr};
 use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// The hidden first argument that makes any of our programs a guard; then come the mark and the command.
+/// The hidden first argument that makes any of our programs a guard; then come the mark, the command and,
+/// if the command reads anything, the descriptor of that.
 pub(super) const ARGUMENT: &str = "__guard";
 
 /// How long what a cancelled command started may tidy up after SIGTERM.
@@ -39,14 +41,19 @@ pub fn intercept() -> Option<ExitCode> {
     if args.next()? != ARGUMENT {
         return None;
     }
-    Some(match (args.next(), args.next(), args.next()) {
-        (Some(mark), Some(command), None) => guard(&mark.to_string_lossy(), &command),
+    let (mark, command, input) = (args.next(), args.next(), args.next());
+    let input = input.map(|number| number.to_string_lossy().parse());
+    Some(match (mark, command, input.transpose(), args.next()) {
+        (Some(mark), Some(command), Ok(input), None) => {
+            guard(&mark.to_string_lossy(), &command, input)
+        }
         _ => ExitCode::from(2),
     })
 }
 
-fn guard(mark: &str, command: &OsStr) -> ExitCode {
-    match watch(mark, command) {
+fn guard(mark: &str, command: &OsStr, input: Option<RawFd>) -> ExitCode {
+    let input = input.map(adopt_control).transpose();
+    match input.and_then(|input| watch(mark, command, input.as_ref())) {
         Ok(ExitKind::Code(code)) => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),
         Ok(ExitKind::Signal(number)) => end_by(number),
         Err(why) => {
@@ -57,7 +64,7 @@ fn guard(mark: &str, command: &OsStr) -> ExitCode {
     }
 }
 
-fn watch(mark: &str, command: &OsStr) -> io::Result<ExitKind> {
+fn watch(mark: &str, command: &OsStr, input: Option<&OwnedFd>) -> io::Result<ExitKind> {
     prctl::set_name(NAME)?;
     prctl::set_child_subreaper(true)?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
@@ -67,7 +74,7 @@ fn watch(mark: &str, command: &OsStr) -> io::Result<ExitKind> {
     let child_ends = SigSet::from(Signal::SIGCHLD);
     let child_ends = SignalFd::with_flags(&child_ends, SfdFlags::SFD_CLOEXEC)?;
     let mut crowd = Crowd::watch();
-    let cage = Cage::start(mark, command)?;
+    let cage = Cage::start(mark, command, input)?;
 
     let lifeline = io::stdin();
     let pause = PollTimeout::try_from(crowd::LOOK_EVERY).unwrap_or(PollTimeout::MAX);

@@ -50,7 +50,7 @@ impl TeammateProgram {
     }
 }
 
-/// Takes over the control descriptor that a lead has handed to this process.
+/// Takes over a descriptor that whoever started this process has handed to it.
 ///
 /// # Errors
 /// There is no such descriptor.
@@ -58,8 +58,8 @@ pub(crate) fn adopt_control(descriptor: RawFd) -> io::Result<OwnedFd> {
     if descriptor <= 2 {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
     }
-    // SAFETY: fcntl fails on a number that is no open descriptor; on success the lead has handed it
-    // to us, and nothing else in this process knows it.
+    // SAFETY: fcntl fails on a number that is no open descriptor; on success it was handed to us
+    // on purpose, and nothing else in this process knows it.
     #[expect(unsafe_code, reason = "a descriptor that comes as a number")]
     let control = unsafe {
         let borrowed = std::os::fd::BorrowedFd::borrow_raw(descriptor);

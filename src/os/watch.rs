@@ -58,6 +58,19 @@ impl Watch {
         Ok(Mark(self.inotify.add_watch(path, changes)?))
     }
 
+    /// Watches a folder: files that come, go or grow in it.
+    pub(crate) fn add_folder(&self, path: &Path) -> io::Result<()> {
+        let changes = AddWatchFlags::IN_MODIFY
+            | AddWatchFlags::IN_CREATE
+            | AddWatchFlags::IN_MOVED_FROM
+            | AddWatchFlags::IN_MOVED_TO
+            | AddWatchFlags::IN_DELETE
+            | AddWatchFlags::IN_ONLYDIR
+            | AddWatchFlags::IN_DONT_FOLLOW;
+        self.inotify.add_watch(path, changes)?;
+        Ok(())
+    }
+
     /// Takes the events that have come, noting which files were written to.
     pub(crate) fn acknowledge(&self, written: &mut Written) -> io::Result<()> {
         loop {
@@ -189,6 +202,26 @@ mod tests {
         file.write_all(b"y").unwrap();
         assert!(is_ready(&watch) && acknowledge());
         assert!(Written::default().may_have(None), "nothing is known without a mark");
+    }
+
+    #[test]
+    fn a_folder_tells_of_files_that_come_and_grow() {
+        let folder = tempfile::tempdir().unwrap();
+        let watch = Watch::new().unwrap();
+        watch.add_folder(folder.path()).unwrap();
+        let acknowledge = || watch.acknowledge(&mut Written::default()).unwrap();
+        let path = folder.path().join("file");
+        let mut file = File::create(&path).unwrap();
+        assert!(is_ready(&watch));
+        acknowledge();
+        fs::read(&path).unwrap();
+        fs::read_dir(folder.path()).unwrap().count();
+        assert!(!is_ready(&watch));
+        file.write_all(b"x").unwrap();
+        assert!(is_ready(&watch));
+        acknowledge();
+        fs::rename(&path, folder.path().join("moved")).unwrap();
+        assert!(is_ready(&watch));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! *Invariant:* no files, threads, processes or clocks here; `now` is an argument, and what should
 //! happen comes back as values.
 
+pub(crate) mod budget;
 pub(crate) mod ctrl_c;
 pub(crate) mod ladder;
 pub(crate) mod pace;

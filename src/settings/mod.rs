@@ -5,16 +5,23 @@
 //! `$XDG_CONFIG_HOME/team/settings.toml`, then the default. Every value remembers where it came from.
 
 pub(crate) mod environment;
+mod hooks;
 pub(crate) mod model;
 pub(crate) mod permissions;
+pub(crate) mod spending;
 pub(crate) mod trust;
 
 use crate::error::{Exit, Failure};
+use crate::wire::budget::Budgets;
+use crate::wire::hook::Hook;
+use crate::wire::money::Price;
 use crate::wire::permission::{Mode, PlanApproval};
 use crate::wire::restart::Restart;
 use environment::Environment;
 use permissions::{PermissionLayer, PermissionSettings};
 use serde::{Deserialize, Serialize};
+use spending::Spending;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use trust::TrustList;
@@ -119,6 +126,10 @@ pub(crate) struct Settings {
     pub(crate) max_sends: Setting<usize>,
     /// Whether idle teammates take tasks by themselves.
     pub(crate) auto_claim: Setting<bool>,
+    /// What runs when something happens: the hooks of all files together, the nearest file named.
+    pub(crate) hooks: Setting<Vec<Hook>>,
+    /// What a folder that is not trusted wanted to run or loosen; for the person.
+    pub(crate) ignored: Option<String>,
     /// `provider/name` of the model, if anything names one.
     pub(crate) model: Setting<Option<String>>,
     /// Tokens that fit the model, where somebody has said so.
@@ -127,10 +138,10 @@ pub(crate) struct Settings {
     pub(crate) prompt_profile: Setting<PromptProfile>,
     /// Loopback ports on which a local model server is looked for.
     pub(crate) local_ports: Setting<Vec<u16>>,
+    /// What may be used, and what it costs.
+    pub(crate) spending: Spending,
     /// `[permissions]`.
     pub(crate) permissions: PermissionSettings,
-    /// What a folder that is not trusted wanted to loosen; for the person.
-    pub(crate) ignored: Option<String>,
 }
 
 /// What flags may set.
@@ -156,10 +167,13 @@ struct Layer {
     max_exchanges: Option<u32>,
     max_sends: Option<usize>,
     auto_claim: Option<bool>,
+    hooks: Option<Vec<Hook>>,
     model: Option<String>,
     context_tokens: Option<u64>,
     prompt_profile: Option<PromptProfile>,
     local_ports: Option<Vec<u16>>,
+    budget: Option<Budgets>,
+    prices: Option<BTreeMap<String, Price>>,
     #[serde(default)]
     permissions: PermissionLayer,
 }
@@ -184,9 +198,7 @@ impl Settings {
         if let Some(file) = user_file {
             layers.push((Source::File(file.clone()), from_file(&file)?));
         }
-        let trusted =
-            folder_file.parent().is_some_and(|folder| TrustList::of(environment).has(folder));
-        let ignored = if trusted { None } else { permissions::tame(&mut layers, folder_file) };
+        let ignored = trust::tame(&mut layers, folder_file, &TrustList::of(environment));
         let settings = Self {
             max_teammates: pick(&layers, "max_teammates", |layer| layer.max_teammates, 16),
             max_rounds: pick(&layers, "max_rounds", |layer| layer.max_rounds, 50),
@@ -202,6 +214,7 @@ impl Settings {
             hung_after: pick(&layers, "hung_after", |layer| layer.hung_after, 60),
             max_exchanges: pick(&layers, "max_exchanges", |layer| layer.max_exchanges, 30),
             max_sends: pick(&layers, "max_sends", |layer| layer.max_sends, 120),
+            hooks: hooks::together(&layers)?,
             auto_claim: pick(&layers, "auto_claim", |layer| layer.auto_claim, false),
             model: pick(&layers, "model", |layer| layer.model.clone().map(Some), None),
             context_tokens: pick(
@@ -222,6 +235,7 @@ impl Settings {
                 |layer| layer.local_ports.clone(),
                 LOCAL_PORTS.to_vec(),
             ),
+            spending: Spending::of(&layers),
             permissions: PermissionSettings::of(&layers),
             ignored,
         };
@@ -252,6 +266,7 @@ impl Settings {
             row("hung_after", &self.hung_after, ToString::to_string),
             row("max_exchanges", &self.max_exchanges, ToString::to_string),
             row("max_sends", &self.max_sends, ToString::to_string),
+            row("hooks", &self.hooks, |hooks| hooks::shown(hooks)),
             row("auto_claim", &self.auto_claim, ToString::to_string),
             row("model", &self.model, |model| model.clone().unwrap_or_else(|| "(none)".into())),
             row("context_tokens", &self.context_tokens, |tokens| {
@@ -284,8 +299,10 @@ impl Settings {
             "permissions.timeout",
             "context_tokens",
         ];
-        let zero =
-            self.rows().into_iter().find(|(key, value, _)| positive.contains(key) && value == "0");
+        let rows = self.rows().into_iter().map(|(key, value, source)| (key.into(), value, source));
+        let zero = rows.chain(self.spending.rows()).find(|(key, value, _): &spending::Row| {
+            value == "0" && (positive.contains(&key.as_str()) || key.starts_with("budget."))
+        });
         match zero {
             None => Ok(self),
             Some((key, _, source)) => Err(Failure::new(
@@ -317,7 +334,24 @@ fn pick<T>(
 }
 
 fn variable(key: &str) -> String {
-    format!("TEAM_{}", key.trim_start_matches("permissions.").to_uppercase())
+    let key = key.trim_start_matches("permissions.").replace('.', "_");
+    format!("TEAM_{}", key.to_uppercase())
+}
+
+fn number<T: std::str::FromStr>(
+    environment: &Environment,
+    key: &str,
+) -> Result<Option<T>, Failure> {
+    let name = variable(key);
+    let Some(text) = environment.get(&name) else { return Ok(None) };
+    text.trim().parse().map(Some).map_err(|_| {
+        Failure::new(
+            Exit::Usage,
+            format!("{name} is not usable"),
+            format!("{text:?} is not a whole number"),
+            format!("set {name} to a number, or unset it"),
+        )
+    })
 }
 
 fn from_flags(flags: &Flags) -> Layer {
@@ -326,21 +360,6 @@ fn from_flags(flags: &Flags) -> Layer {
 }
 
 fn from_environment(environment: &Environment) -> Result<Layer, Failure> {
-    fn number<T: std::str::FromStr>(
-        environment: &Environment,
-        key: &str,
-    ) -> Result<Option<T>, Failure> {
-        let name = variable(key);
-        let Some(text) = environment.get(&name) else { return Ok(None) };
-        text.trim().parse().map(Some).map_err(|_| {
-            Failure::new(
-                Exit::Usage,
-                format!("{name} is not usable"),
-                format!("{text:?} is not a whole number"),
-                format!("set {name} to a number, or unset it"),
-            )
-        })
-    }
     fn word<T: Copy + ToString>(
         environment: &Environment,
         key: &str,
@@ -371,6 +390,7 @@ fn from_environment(environment: &Environment) -> Result<Layer, Failure> {
         })
     });
     Ok(Layer {
+        hooks: None,
         auto_claim: word(environment, "auto_claim", &[true, false])?,
         context_tokens: number(environment, "context_tokens")?,
         prompt_profile: word(
@@ -389,6 +409,8 @@ fn from_environment(environment: &Environment) -> Result<Layer, Failure> {
         max_exchanges: number(environment, "max_exchanges")?,
         max_sends: number(environment, "max_sends")?,
         model: environment.get("TEAM_MODEL").map(Into::into),
+        budget: spending::from_environment(environment)?,
+        prices: None,
         permissions: permissions::from_environment(environment)?,
     })
 }
@@ -425,7 +447,7 @@ fn line_of(text: &str, offset: usize) -> usize {
 mod tests {
     use super::*;
 
-    fn load(variables: &[(&str, &str)], folder: &str) -> Result<Settings, Failure> {
+    pub(super) fn load(variables: &[(&str, &str)], folder: &str) -> Result<Settings, Failure> {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("settings.toml");
         #[expect(clippy::disallowed_methods, reason = "a test fixture")]

@@ -1,11 +1,11 @@
 //! The `[permissions]` of the settings: how freely agents act.
 
 use super::environment::Environment;
+use super::trust::Risks;
 use super::{Layer, Setting, Source, pick};
 use crate::error::{Exit, Failure};
 use crate::wire::permission::{Mode, Permissions, PlanApproval, RuleLists};
 use serde::Deserialize;
-use std::path::Path;
 
 /// Seconds after which an unanswered question counts as denied.
 const PATIENCE: u64 = 300;
@@ -98,27 +98,28 @@ fn together(
     found
 }
 
-/// Takes out of the file of a folder that is not trusted what loosens anything; says what that was.
-pub(super) fn tame(layers: &mut [(Source, Layer)], folder_file: &Path) -> Option<String> {
-    let is_folder = |source: &Source| *source == Source::File(folder_file.to_path_buf());
-    let mut others = layers.iter().filter(|(source, _)| !is_folder(source));
-    let without = others.find_map(|(_, layer)| layer.permissions.mode).unwrap_or_default();
-    let (_, folder) = layers.iter_mut().find(|(source, _)| is_folder(source))?;
-    let mut loose = Vec::new();
-    if let Some(mode) = folder.permissions.mode.take_if(|mode| *mode > without) {
-        loose.push(format!("mode = {:?}", mode.word()));
+impl PermissionLayer {
+    /// What of it needs trust when it stands in a folder.
+    pub(super) fn risks(&self) -> Risks {
+        let mut risks = Risks::new();
+        if let Some(mode) = self.mode.filter(|mode| *mode > Mode::Plan) {
+            risks.insert("mode".into(), mode.word().into());
+        }
+        if let Some(rules) = self.allow.as_ref().filter(|rules| !rules.is_empty()) {
+            risks.insert("allow".into(), rules.clone().into());
+        }
+        risks
     }
-    if let Some(rules) = folder.permissions.allow.take_if(|rules| !rules.is_empty()) {
-        loose.push(format!("allow = {rules:?}"));
+
+    /// Takes out of it what is looser than `without`; gives that.
+    pub(super) fn tame(&mut self, without: Mode) -> Risks {
+        let mut taken = self.risks();
+        if self.mode.take_if(|mode| *mode > without).is_none() {
+            taken.remove("mode");
+        }
+        self.allow = None;
+        taken
     }
-    (!loose.is_empty()).then(|| {
-        format!(
-            "{}: not in force, since this folder is not trusted: {}. Look at the file; `team trust` \
-             puts it in force.",
-            folder_file.display(),
-            loose.join(", ")
-        )
-    })
 }
 
 /// `TEAM_MODE`: what the person sets in the shell is the person's word, like the flag.
@@ -146,7 +147,7 @@ pub(crate) fn mode(place: &str, word: &str) -> Result<Mode, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::trust::TrustList;
+    use super::super::trust::{TrustList, risks_in};
     use super::super::{Flags, Settings};
     use super::*;
 
@@ -166,7 +167,9 @@ mod tests {
         write(folder.join("settings.toml"), FOLDER);
         write(config.join("settings.toml"), own);
         for place in trusted {
-            TrustList::of(&environment).add(&home.path().join(place)).unwrap();
+            let place = home.path().join(place);
+            let risks = risks_in(&place.join("settings.toml")).unwrap();
+            TrustList::of(&environment).add(&place, risks).unwrap();
         }
         let flags = Flags { mode: flag, ..Flags::default() };
         Settings::load(&environment, &folder.join("settings.toml"), &flags).unwrap()

@@ -1,14 +1,22 @@
-//! Which team folders the user has trusted (SPEC 7): only there do a folder's settings loosen anything.
+//! What of a team folder's settings the user has trusted (SPEC 7): only that runs code or loosens anything.
 //!
 //! The list lies in the user's own state folder, outside of every workspace, so that no clone brings its
-//! own trust along.
+//! own trust along. It holds the trusted settings themselves, under the real path of the folder: once one
+//! of them is another, nothing of the folder is trusted any more.
 
 use super::environment::Environment;
+use super::{Layer, Source, from_file};
 use crate::error::{Exit, Failure};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+/// Settings of a folder that need trust, by key.
+pub(crate) type Risks = Map<String, Value>;
 
 /// The list of trusted folders.
 #[derive(Debug)]
@@ -16,50 +24,143 @@ pub(crate) struct TrustList {
     file: Option<PathBuf>,
 }
 
+/// The list as it stands in its file.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Known {
+    version: u32,
+    folders: BTreeMap<String, Risks>,
+}
+
 impl TrustList {
     /// The user's list.
     pub(crate) fn of(environment: &Environment) -> Self {
-        let file = environment.state_home().map(|home| home.join("team/trusted"));
+        let file = environment.state_home().map(|home| home.join("team/trust.json"));
         Self { file }
     }
 
-    /// Whether this team folder is on it.
-    pub(crate) fn has(&self, folder: &Path) -> bool {
-        let (Some(line), Some(file)) = (line(folder), &self.file) else { return false };
-        fs::read_to_string(file).is_ok_and(|list| list.lines().any(|known| known == line))
+    /// Whether just this of a team folder is trusted. A list that cannot be read trusts nothing.
+    pub(crate) fn has(&self, folder: &Path, risks: &Risks) -> bool {
+        let known = self.read().unwrap_or_default();
+        key(folder).is_ok_and(|key| known.folders.get(&key) == Some(risks))
     }
 
-    /// Puts a team folder on it. Whether it was not there before.
+    /// Trusts this of a team folder from now on, and nothing else of it.
     ///
     /// # Errors
-    /// There is no state folder, or it cannot be written.
-    pub(crate) fn add(&self, folder: &Path) -> Result<bool, Failure> {
+    /// There is no state folder, or it cannot be read or written.
+    pub(crate) fn add(&self, folder: &Path, risks: Risks) -> Result<(), Failure> {
+        self.change(folder, Some(risks))
+    }
+
+    /// Trusts nothing of a team folder any more.
+    ///
+    /// # Errors
+    /// There is no state folder, or it cannot be read or written.
+    pub(crate) fn remove(&self, folder: &Path) -> Result<(), Failure> {
+        self.change(folder, None)
+    }
+
+    fn change(&self, folder: &Path, risks: Option<Risks>) -> Result<(), Failure> {
         let file = self.file.as_deref().ok_or_else(|| {
             let hint = "set HOME or XDG_STATE_HOME, and try again";
             let why = "neither HOME nor XDG_STATE_HOME is set";
             Failure::new(Exit::Failure, "trust cannot be kept", why, hint)
         })?;
         let failed = |why: io::Error| {
-            let what = format!("{} cannot be written", file.display());
-            Failure::new(Exit::Failure, what, why.to_string(), "check the folder's permissions")
+            let what = format!("{} cannot be changed", file.display());
+            let hint = "check the file and its permissions; without it, no folder is trusted";
+            Failure::new(Exit::Failure, what, why.to_string(), hint)
         };
-        let line = line(folder).ok_or_else(|| failed(io::ErrorKind::InvalidFilename.into()))?;
-        if self.has(folder) {
-            return Ok(false);
+        let mut known = self.read().map_err(failed)?;
+        let key = key(folder).map_err(failed)?;
+        match risks {
+            Some(risks) => drop(known.folders.insert(key, risks)),
+            None => drop(known.folders.remove(&key)),
         }
-        if let Some(parent) = file.parent() {
-            DirBuilder::new().recursive(true).mode(0o700).create(parent).map_err(failed)?;
+        known.version = 1;
+        let text = serde_json::to_string_pretty(&known).map_err(|why| failed(why.into()))?;
+        replace(file, &text).map_err(failed)
+    }
+
+    fn read(&self) -> io::Result<Known> {
+        let Some(file) = &self.file else { return Ok(Known::default()) };
+        match fs::read_to_string(file) {
+            Ok(text) => Ok(serde_json::from_str(&text)?),
+            Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(Known::default()),
+            Err(why) => Err(why),
         }
-        let open = OpenOptions::new().create(true).append(true).mode(0o600).open(file);
-        open.and_then(|mut list| list.write_all(format!("{line}\n").as_bytes())).map_err(failed)?;
-        Ok(true)
     }
 }
 
-/// A folder as it stands in the list: its real path, if that can stand on a line.
-fn line(folder: &Path) -> Option<String> {
-    let real = fs::canonicalize(folder).ok()?;
-    real.to_str().filter(|path| !path.contains('\n')).map(ToOwned::to_owned)
+/// What needs trust in the settings of a team folder.
+///
+/// # Errors
+/// The file cannot be understood.
+pub(crate) fn risks_in(folder_file: &Path) -> Result<Risks, Failure> {
+    Ok(risks(&from_file(folder_file)?))
+}
+
+fn risks(layer: &Layer) -> Risks {
+    let mut risks = layer.permissions.risks();
+    if let Some(hooks) = layer.hooks.as_ref().filter(|hooks| !hooks.is_empty()) {
+        risks.insert("hooks".into(), json!(hooks));
+    }
+    risks
+}
+
+/// Takes out of a folder's settings what needs trust and has none; says what that was.
+pub(super) fn tame(
+    layers: &mut [(Source, Layer)],
+    folder_file: &Path,
+    list: &TrustList,
+) -> Option<String> {
+    let is_folder = |source: &Source| *source == Source::File(folder_file.to_path_buf());
+    let mut others = layers.iter().filter(|(source, _)| !is_folder(source));
+    let without = others.find_map(|(_, layer)| layer.permissions.mode).unwrap_or_default();
+    let (_, layer) = layers.iter_mut().find(|(source, _)| is_folder(source))?;
+    let wanted = risks(layer);
+    if wanted.is_empty() || folder_file.parent().is_some_and(|folder| list.has(folder, &wanted)) {
+        return None;
+    }
+    let mut taken = layer.permissions.tame(without);
+    if let Some(hooks) = layer.hooks.take_if(|hooks| !hooks.is_empty()) {
+        taken.insert("hooks".into(), json!(hooks));
+    }
+    let taken: Vec<String> = taken.iter().map(|(key, value)| format!("{key} = {value}")).collect();
+    (!taken.is_empty()).then(|| {
+        format!(
+            "{}: not in force, since this folder is not trusted: {}. Look at the file; `team trust` \
+             puts it in force as it stands now.",
+            folder_file.display(),
+            taken.join(", ")
+        )
+    })
+}
+
+/// A folder as it stands in the list: its real path.
+fn key(folder: &Path) -> io::Result<String> {
+    let real = fs::canonicalize(folder)?;
+    real.to_str().map(ToOwned::to_owned).ok_or_else(|| io::ErrorKind::InvalidFilename.into())
+}
+
+/// Replaces the file whole, so that a crash never leaves half a list.
+fn replace(file: &Path, text: &str) -> io::Result<()> {
+    if let Some(parent) = file.parent() {
+        DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+        // What others may write cannot say whom this user trusts.
+        let known = fs::metadata(parent)?;
+        if known.mode() & 0o022 != 0 {
+            let why = format!("{} can be written by others", parent.display());
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
+    }
+    let draft = file.with_extension(format!("{}.draft", std::process::id()));
+    let mut open = OpenOptions::new();
+    let mut out = open.create(true).write(true).truncate(true).mode(0o600).open(&draft)?;
+    out.write_all(text.as_bytes())?;
+    out.sync_all()?;
+    fs::rename(&draft, file)
 }
 
 #[cfg(test)]
@@ -67,22 +168,31 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
+    fn some(value: u32) -> Risks {
+        [("hooks".to_owned(), json!(value))].into_iter().collect()
+    }
+
     #[test]
-    fn a_folder_is_trusted_by_its_real_path_and_nothing_below_it() {
+    fn a_folder_is_trusted_by_its_real_path_for_just_what_was_seen() {
         let home = tempfile::tempdir().unwrap();
         let state = home.path().join("state").display().to_string();
         let list = TrustList::of(&Environment::of(&[("XDG_STATE_HOME", &state)]));
         let (one, other) = (home.path().join("one"), home.path().join("one/two"));
         fs::create_dir_all(&other).unwrap();
         symlink(&one, home.path().join("link")).unwrap();
-        assert!(!list.has(&one));
-        assert!(list.add(&home.path().join("link")).unwrap());
-        assert!(!list.add(&one).unwrap(), "it is there already");
-        assert!(list.has(&one) && !list.has(&other) && !list.has(home.path()));
-        let mode = fs::metadata(home.path().join("state/team/trusted")).unwrap().permissions();
-        assert_eq!(mode.mode() & 0o777, 0o600);
-        assert!(!list.has(&home.path().join("gone")));
+        assert!(!list.has(&one, &some(1)));
+        list.add(&home.path().join("link"), some(1)).unwrap();
+        assert!(list.has(&one, &some(1)));
+        assert!(!list.has(&one, &some(2)), "it was changed");
+        assert!(!list.has(&other, &some(1)) && !list.has(home.path(), &some(1)));
+        let file = home.path().join("state/team/trust.json");
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        list.remove(&one).unwrap();
+        assert!(!list.has(&one, &some(1)));
+        list.add(&one, some(1)).unwrap();
+        fs::set_permissions(file.parent().unwrap(), fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(list.add(&one, some(2)).unwrap_err().why.contains("by others"));
         let nowhere = TrustList::of(&Environment::of(&[]));
-        assert!(nowhere.add(&one).unwrap_err().why.contains("HOME"));
+        assert!(nowhere.add(&one, some(1)).unwrap_err().why.contains("HOME"));
     }
 }

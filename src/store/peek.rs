@@ -44,19 +44,6 @@ pub fn count(dir: &TeamDir, name: &AgentName) -> Result<usize, StoreError> {
     Ok(count)
 }
 
-/// How many lines wait outside the inbox, in batches whose owner did not come to act on them.
-///
-/// # Errors
-/// A file cannot be read.
-pub fn count_claimed(dir: &TeamDir, name: &AgentName) -> Result<usize, StoreError> {
-    let inbox = open_if_there(&dir.inbox(name))?;
-    let mut count = 0;
-    each_claimed(dir, name, inbox.as_ref(), &mut |framed| {
-        count += usize::from(!framed.bytes.trim_ascii().is_empty());
-    })?;
-    Ok(count)
-}
-
 /// The lines that wait, oldest first.
 ///
 /// # Errors
@@ -81,27 +68,17 @@ fn each_line(
 ) -> Result<(), StoreError> {
     let path = dir.inbox(name);
     let inbox = open_if_there(&path)?;
-    each_claimed(dir, name, inbox.as_ref(), &mut meet)?;
-    inbox.map_or(Ok(()), |file| read(file, &path, &mut meet))
-}
-
-/// The lines of the claims; what was claimed since the inbox was opened comes with the inbox.
-fn each_claimed(
-    dir: &TeamDir,
-    name: &AgentName,
-    inbox: Option<&File>,
-    meet: &mut impl FnMut(&Framed<'_>),
-) -> Result<(), StoreError> {
     let number = |file: &File| file.metadata().map(|known| known.ino()).ok();
-    let in_inbox = inbox.and_then(number);
+    let in_inbox = inbox.as_ref().and_then(number);
     for claim in unread_claims(dir, name)? {
+        // What was claimed since the inbox was opened comes with the inbox.
         if let Some(file) = open_if_there(&claim)?
             && number(&file) != in_inbox
         {
-            read(file, &claim, meet)?;
+            read(file, &claim, &mut meet)?;
         }
     }
-    Ok(())
+    inbox.map_or(Ok(()), |file| read(file, &path, &mut meet))
 }
 
 /// The part of the file that is there now: its writers may be faster than we.

@@ -188,6 +188,11 @@ impl TeamDir {
         self.root.join(format!("transcript/{name}.jsonl"))
     }
 
+    /// All conversations.
+    pub fn conversations(&self) -> PathBuf {
+        self.root.join("transcript")
+    }
+
     /// Earlier conversations.
     pub fn archive(&self) -> PathBuf {
         self.root.join("transcript/archive")

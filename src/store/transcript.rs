@@ -96,24 +96,16 @@ pub fn read_all(dir: &TeamDir, name: &AgentName) -> Result<Vec<Line>, StoreError
     Ok(found)
 }
 
-/// What an agent has asked and nobody has decided, as far as its transcript was met.
-#[derive(Debug, Default)]
-pub struct OpenQuestions {
-    open: Vec<OpenQuestion>,
-}
-
-impl OpenQuestions {
-    /// The open ones, oldest first.
-    pub fn list(&self) -> &[OpenQuestion] {
-        &self.open
-    }
-
-    /// The next line of the transcript.
-    pub fn meet(&mut self, line: &[u8]) {
+/// What an agent has asked and nobody has decided, oldest first.
+///
+/// # Errors
+/// The file is there and cannot be read.
+pub fn open_questions(dir: &TeamDir, name: &AgentName) -> Result<Vec<OpenQuestion>, StoreError> {
+    let mut open: Vec<OpenQuestion> = Vec::new();
+    each_line(&dir.transcript(name), |line| {
         if !ABOUT_QUESTIONS.iter().any(|kind| line.starts_with(kind)) {
             return;
         }
-        let open = &mut self.open;
         match Line::read(line).map(|line| line.entry) {
             Some(Entry::Request { question, decider, deadline }) => {
                 open.retain(|known| known.question.request_id != question.request_id);
@@ -127,17 +119,8 @@ impl OpenQuestions {
             }
             _ => {}
         }
-    }
-}
-
-/// What an agent has asked and nobody has decided, oldest first.
-///
-/// # Errors
-/// The file is there and cannot be read.
-pub fn open_questions(dir: &TeamDir, name: &AgentName) -> Result<Vec<OpenQuestion>, StoreError> {
-    let mut questions = OpenQuestions::default();
-    each_line(&dir.transcript(name), |line| questions.meet(line))?;
-    Ok(questions.open)
+    })?;
+    Ok(open)
 }
 
 /// The last decision about a question.

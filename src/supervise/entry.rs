@@ -31,12 +31,11 @@ pub(super) struct Gone {
     pub(super) incarnation: String,
     pub(super) how: How,
     pub(super) cause: ExitCause,
-    /// When the taking down began.
-    pub(super) began: f64,
     pub(super) now: f64,
 }
 
-/// It has ended. What it wrote about its own end since then stands, but for the cause.
+/// It has ended. What it wrote about its own end stands, but for the cause. It wrote something if it says
+/// that it is over: times do not tell, for a clock may have been set back meanwhile.
 pub(super) fn gone(roster: &mut Roster, gone: &Gone) {
     if gone.name.is_lead() {
         if let Some(lead) = roster.lead.as_mut() {
@@ -49,7 +48,8 @@ pub(super) fn gone(roster: &mut Roster, gone: &Gone) {
         return;
     }
     let killed = gone.how == How::Killed;
-    let own = member.last_exit.take().filter(|exit| exit.at >= gone.began && !killed);
+    let is_told = member.status.is_over() && !killed;
+    let own = member.last_exit.take().filter(|_| is_told);
     let (code, signal, at) = match own {
         Some(exit) => (exit.code, exit.signal, exit.at),
         None => (None, killed.then_some(9), gone.now),
@@ -68,5 +68,37 @@ pub(super) fn called_off(roster: &mut Roster, name: &AgentName, cause: ExitCause
         member.last_exit = Some(LastExit { code, signal, cause, at: now });
         (member.status, member.activity, member.pid) = (Status::Shutdown, None, None);
         member.since = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::roster::Member;
+
+    /// Another life's end stands in `last_exit` until there is a new one.
+    fn after(status: Status, how: How) -> LastExit {
+        let cause = ExitCause::Crash;
+        let last_exit = Some(LastExit { code: Some(3), signal: None, cause, at: 100.0 });
+        let name = "bob".to_owned();
+        let member = Member { name, status, last_exit, ..Member::default() };
+        let mut roster = Roster { members: vec![member.into()], ..Roster::default() };
+        let (name, cause) = (AgentName::member("bob").unwrap(), ExitCause::Stopped);
+        // The clock was set back: the end that the member wrote lies in the future.
+        gone(&mut roster, &Gone { name, incarnation: String::new(), how, cause, now: 7.0 });
+        let member = roster.members.pop().unwrap();
+        assert_eq!((member.status, member.since), (Status::Shutdown, 7.0));
+        member.last_exit.clone().unwrap()
+    }
+
+    #[test]
+    fn what_a_member_says_of_its_end_stands_whatever_the_clock_says() {
+        let own = after(Status::Shutdown, How::Agreed);
+        assert_eq!((own.code, own.signal, own.at), (Some(3), None, 100.0));
+        assert_eq!(own.cause, ExitCause::Stopped, "who took it down knows why");
+        let silent = after(Status::Stopping, How::Terminated);
+        assert_eq!((silent.code, silent.signal, silent.at), (None, None, 7.0));
+        let killed = after(Status::Shutdown, How::Killed);
+        assert_eq!((killed.code, killed.signal, killed.at), (None, Some(9), 7.0));
     }
 }

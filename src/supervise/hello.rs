@@ -6,6 +6,9 @@
 
 use crate::settings::model::Credentials;
 use crate::settings::{Fsync, PromptProfile};
+use crate::wire::budget::Budgets;
+use crate::wire::hook::Hook;
+use crate::wire::money::Price;
 use crate::wire::permission::Permissions;
 use crate::wire::roster::ExitCause;
 use serde::{Deserialize, Serialize};
@@ -26,8 +29,12 @@ pub(crate) struct Hello {
     pub(crate) model: String,
     /// What reaches the model.
     pub(crate) credentials: Credentials,
+    /// What its model costs, if somebody has said so.
+    pub(crate) price: Option<Price>,
     /// The lead's settings, so that the whole team keeps the same rules.
     pub(crate) rules: Rules,
+    /// What runs when something happens.
+    pub(crate) hooks: Vec<Hook>,
     /// How freely it may act.
     pub(crate) permissions: Permissions,
     /// Why it is started.
@@ -83,6 +90,8 @@ pub(crate) struct Rules {
     pub(crate) context_tokens: Option<u64>,
     /// How much its model is told beforehand.
     pub(crate) prompt_profile: PromptProfile,
+    /// What may be used.
+    pub(crate) budgets: Budgets,
 }
 
 /// The teammate's words.

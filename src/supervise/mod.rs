@@ -24,7 +24,10 @@ use crate::settings::model::Credentials;
 use crate::store::{StoreError, roster};
 use crate::tasks::Tasks;
 use crate::tools::ToolError;
+use crate::tools::hooks::Hooks;
 use crate::tools::team::{OpsFuture, SpawnOrder, TeamOps};
+use crate::wire::hook::{Hook, HookEvent};
+use crate::wire::money::Price;
 use crate::wire::permission::{Mode, Permissions, RuleLists};
 use crate::wire::restart::Restart;
 use crate::wire::roster::{ExitCause, Roster, StartedBy};
@@ -40,6 +43,9 @@ use std::time::{Duration, Instant};
 use takedown::{Departure, How, Takedown, take_down_all};
 use tokio::sync::watch as channel;
 
+/// How long the end of a lead waits for hooks that are told of its teammates' ends.
+const LAST_HOOKS: Duration = Duration::from_secs(10);
+
 /// What the supervisor needs to know about the team it serves.
 pub(crate) struct Plan {
     /// The team's mail.
@@ -54,6 +60,10 @@ pub(crate) struct Plan {
     pub(crate) max_teammates: usize,
     /// The rules teammates take over.
     pub(crate) rules: Rules,
+    /// What runs when something happens.
+    pub(crate) hooks: Hooks,
+    /// What models cost, by `provider/name`.
+    pub(crate) prices: BTreeMap<String, Price>,
     /// Who is started again, and how fast.
     pub(crate) mending: Mending,
     /// How long a teammate may give no sign of life; `None` for ever.
@@ -98,6 +108,8 @@ pub(crate) struct Supervisor {
     hung: RefCell<BTreeSet<String>>,
     restarts: RefCell<Restarts>,
     haste: channel::Sender<Haste>,
+    /// Processes of whose end the hooks have not heard to the end yet.
+    unheard: channel::Sender<usize>,
     closing: Cell<bool>,
 }
 
@@ -123,6 +135,7 @@ impl Supervisor {
             hung: RefCell::default(),
             restarts: RefCell::new(Restarts::new(policy, limits, seed)),
             haste: channel::Sender::new(Haste::Polite),
+            unheard: channel::Sender::new(0),
             closing: Cell::new(false),
         })
     }
@@ -130,6 +143,11 @@ impl Supervisor {
     /// The operations as the lead's tools get them.
     pub(crate) fn ops(self: &Rc<Self>) -> Rc<dyn TeamOps> {
         Rc::new(Ops(Rc::clone(self)))
+    }
+
+    /// What runs when something happens, for the lead's own agent.
+    pub(crate) fn hooks(&self) -> Vec<Hook> {
+        self.plan.hooks.list()
     }
 
     /// Teammates that are spawned from now on are this free.
@@ -165,7 +183,20 @@ impl Supervisor {
         names.extend(self.starting.borrow().iter().cloned());
         let mut departures = self.stop(names.into_iter().collect(), reason, cause).await;
         departures.retain(|departure| departure.how != How::WasGone);
+        self.wait_for_hooks().await;
         departures
+    }
+
+    /// Waits until the hooks have heard of every end, for a while.
+    async fn wait_for_hooks(&self) {
+        if !self.plan.hooks.are_there_for(HookEvent::TeammateExited) {
+            return;
+        }
+        let mut unheard = self.unheard.subscribe();
+        let heard = tokio::time::timeout(LAST_HOOKS, unheard.wait_for(|count| *count == 0));
+        if heard.await.is_err() {
+            tracing::warn!("a hook for the end of a teammate is cut off: the lead ends");
+        }
     }
 
     /// Takes some members down; those that were about to be started again stay ended.

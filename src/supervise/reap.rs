@@ -10,9 +10,11 @@ use crate::os::pidfd::{ExitKind, Pidfd};
 use crate::protocol::restart::{End, Verdict};
 use crate::store::{StoreError, life, roster};
 use crate::wire::AgentName;
+use crate::wire::hook::HookEvent;
 use crate::wire::message::Body;
 use crate::wire::permission::Mode;
 use crate::wire::roster::{ExitCause, LastExit, Member, Status};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -66,10 +68,32 @@ impl Supervisor {
             stuck => tracing::warn!(%name, ?stuck, "strays of the teammate could not be ended"),
         }
         self.children.borrow_mut().remove(name);
+        self.tell_hooks(&lived, exit.ok(), expected);
         if let Some(Some((pause, cause))) = verdict {
             let occasion = Occasion::Restarted(cause);
             self.bring_back(lived.name, lived.incarnation, occasion, pause).await;
         }
+    }
+
+    /// Runs the hooks for the end of a teammate, beside everything else.
+    fn tell_hooks(self: &Rc<Self>, lived: &Lived, exit: Option<ExitKind>, asked: bool) {
+        let (code, signal) = match exit {
+            Some(ExitKind::Code(code)) => (Some(code), None),
+            Some(ExitKind::Signal(signal)) => (None, Some(signal)),
+            None => (None, None),
+        };
+        let fields = json!({
+            "name": lived.name.as_str(), "incarnation": lived.incarnation,
+            "code": code, "signal": signal, "asked_to_end": asked,
+        });
+        let supervisor = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            let asked = supervisor.plan.hooks.ask(HookEvent::TeammateExited, fields).await;
+            if let Err(why) = asked {
+                tracing::warn!(%why, "the end of a teammate cannot be refused");
+            }
+            supervisor.unheard.send_modify(|count| *count = count.saturating_sub(1));
+        });
     }
 
     /// What the dead worked on is pending again. Says so in words, if there was anything.
@@ -149,7 +173,7 @@ impl Supervisor {
         let ended_as = |cause| member.last_exit.as_ref().is_some_and(|exit| exit.cause == cause);
         let in_order = member.status == Status::Shutdown
             && end != End::Hung
-            && [ExitCause::Stopped, ExitCause::TeamStopped, ExitCause::LeadLost]
+            && [ExitCause::Stopped, ExitCause::TeamStopped, ExitCause::LeadLost, ExitCause::Budget]
                 .map(ended_as)
                 .contains(&true);
         member.incarnation == incarnation && (member.status == Status::Stopping || in_order)

@@ -34,12 +34,12 @@ impl Supervisor {
         self.check_caps()?;
         self.spawned.set(self.spawned.get() + 1);
         self.restarts.borrow_mut().forget(name.as_str());
-        let model = order.model.clone().unwrap_or_else(|| self.plan.model.clone());
+        let (model, unused) = self.model_for(&order);
         let recruit = Recruit {
             name: name.clone(),
             role: order.role.clone(),
             model: model.clone(),
-            mode: order.mode.unwrap_or(self.plan.permissions.borrow().mode),
+            mode: self.mode_for(&order),
             occasion: Occasion::Spawned,
             after: None,
         };
@@ -50,7 +50,7 @@ impl Supervisor {
         hit("spawn.prompted");
         tracing::info!(%name, pid, model, "teammate spawned");
         Ok(format!(
-            "Spawned {name} ({role}) on {model}, pid {pid}. It has its prompt and is at work."
+            "Spawned {name} ({role}) on {model}, pid {pid}. It has its prompt and is at work.{unused}"
         ))
     }
 
@@ -107,6 +107,32 @@ impl Supervisor {
             Ok(sent) => sent.map(|_| ()).map_err(|why| ToolError::Reply(why.to_string())),
             Err(why) => Err(ToolError::Reply(why.to_string())),
         }
+    }
+
+    /// The mode that was ordered, else the role's as far as the lead's goes, else the lead's.
+    fn mode_for(&self, order: &SpawnOrder) -> Mode {
+        let ours = self.plan.permissions.borrow().mode;
+        let role = || self.plan.bus.dir().role(&order.role).and_then(|file| file.role.mode);
+        order.mode.or_else(|| role().map(|mode| mode.min(ours))).unwrap_or(ours)
+    }
+
+    /// The model that was ordered, else the role's, else the lead's; and what is to be said when the
+    /// role's cannot be had.
+    fn model_for(&self, order: &SpawnOrder) -> (String, String) {
+        let ours = || self.plan.model.clone();
+        if let Some(model) = &order.model {
+            return (model.clone(), String::new());
+        }
+        let role = self.plan.bus.dir().role(&order.role);
+        let Some(model) = role.and_then(|file| file.role.model) else {
+            return (ours(), String::new());
+        };
+        let why = match ModelChoice::parse(&model) {
+            Ok(chosen) if self.plan.credentials.reach(&chosen) => return (model, String::new()),
+            Ok(_) => "there are no credentials for it".into(),
+            Err(why) => why.what,
+        };
+        (ours(), format!(" Its role asks for {model}, which is not used: {why}."))
     }
 
     fn check_terms(&self, order: &SpawnOrder) -> Result<(), ToolError> {
@@ -170,6 +196,7 @@ impl Supervisor {
             hit("spawn.registered");
             let lived = Lived { name: name.clone(), incarnation: started.incarnation, since };
             let reaper = Rc::clone(self);
+            self.unheard.send_modify(|count| *count += 1);
             tokio::task::spawn_local(async move { reaper.reap(lived, started.process).await });
             started.pid
         });

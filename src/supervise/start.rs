@@ -194,7 +194,9 @@ async fn launch(plan: &Plan, recruit: &Recruit, incarnation: &str) -> Result<Sta
         role: recruit.role.clone(),
         model: recruit.model.clone(),
         credentials: plan.credentials.only_for(&chosen),
+        price: plan.prices.get(&recruit.model).copied(),
         rules: plan.rules,
+        hooks: plan.hooks.list(),
         permissions,
         occasion: recruit.occasion,
     };

@@ -101,7 +101,6 @@ impl Takedown {
             self.call_off(&name).await;
             return Departure { name, how: How::WasGone };
         };
-        let began = self.clock.now();
         let process = open_checked(&record);
         let status = self.say_stopping(&name, &record).await;
         hit("stop.written");
@@ -141,7 +140,7 @@ impl Takedown {
         if how != How::Stuck {
             let (name, incarnation) = (name.clone(), record.incarnation.clone());
             let (cause, now) = (self.cause, self.clock.now());
-            let gone = Gone { name, incarnation, how, cause, began, now };
+            let gone = Gone { name, incarnation, how, cause, now };
             hit("stop.gone");
             self.write(move |roster| entry::gone(roster, &gone)).await;
             hit("stop.noted");

@@ -1,22 +1,17 @@
 //! The `bash` tool: one shell command in the workspace, of which nothing is left when it returns.
 
 use super::environment::CommandEnvironment;
-use super::output::Capped;
-use super::{Call, Tool, ToolError, ToolFuture, arguments};
-use crate::os::command::{self, GuardProgram, Setting};
+use super::{Call, Tool, ToolError, ToolFuture, arguments, shell};
+use crate::os::command::Setting;
 use crate::os::crowd;
 use crate::os::pidfd::ExitKind;
-use crate::os::ready::Ready;
 use crate::protocol::permission::Subject;
 use crate::wire::chat::ToolSpec;
 use serde::Deserialize;
 use serde_json::json;
-use std::io::{self, PipeReader, Read};
+use std::io;
 use std::path::PathBuf;
-use std::pin::pin;
 use std::time::Duration;
-use tokio::task::yield_now;
-use tokio::time::{sleep, timeout};
 
 /// Seconds a command may take unless the call says otherwise.
 const USUAL_TIMEOUT: u64 = 120;
@@ -24,8 +19,6 @@ const USUAL_TIMEOUT: u64 = 120;
 const LONGEST_TIMEOUT: u64 = 3600;
 /// Longest argument that Linux hands to a program, its final NUL not counted.
 const LONGEST_COMMAND: usize = 131_071;
-/// How long output may still come when everything has ended.
-const LAST_OUTPUT: Duration = Duration::from_secs(1);
 
 /// Runs shell commands.
 #[derive(Debug)]
@@ -44,57 +37,12 @@ struct Arguments {
 impl Bash {
     /// A shell in this folder.
     pub(crate) fn new(folder: PathBuf, environment: CommandEnvironment) -> Self {
-        let CommandEnvironment { variables, mark } = environment;
-        let setting = Setting { guard: GuardProgram::default(), env: variables, mark };
-        Self { folder, setting }
+        Self { folder, setting: environment.setting() }
     }
 
     async fn run(&self, command: &str, limit: Duration) -> io::Result<String> {
-        let (running, pipe) = command::start(command.as_ref(), &self.folder, &self.setting)?;
-        let readable = Ready::to_read(&pipe)?;
-        let guard = Ready::to_read(running.guard())?;
-        let mut output = Capped::default();
-        let mut drained = false;
-        let (end, timed_out) = {
-            let mut reading = pin!(read_all(pipe, readable, &mut output));
-            let mut limit = pin!(sleep(limit));
-            let timed_out = loop {
-                tokio::select! {
-                    () = &mut reading, if !drained => drained = true,
-                    _ = guard.wait() => break false,
-                    () = &mut limit => break true,
-                }
-            };
-            let mut ending = tokio::task::spawn_blocking(|| running.end());
-            let end = loop {
-                tokio::select! {
-                    () = &mut reading, if !drained => drained = true,
-                    end = &mut ending => break end.map_err(io::Error::other)??,
-                }
-            };
-            if !drained {
-                // Whoever still holds the pipe now is out of reach.
-                timeout(LAST_OUTPUT, reading).await.unwrap_or_default();
-            }
-            (end, timed_out)
-        };
-        Ok(report(output.finish(), end, timed_out.then_some(limit)))
-    }
-}
-
-/// Reads until all writers are gone.
-async fn read_all(mut pipe: PipeReader, readable: Ready, output: &mut Capped) {
-    let mut buffer = vec![0; 65_536];
-    loop {
-        match readable.read(|| pipe.read(&mut buffer)).await {
-            Ok(count) if count > 0 => {
-                output.push(buffer.get(..count).unwrap_or_default());
-                // Who writes faster than this reads would keep everybody else, the timeout too, waiting.
-                yield_now().await;
-            }
-            Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
-            Ok(_) | Err(_) => return,
-        }
+        let done = shell::run(command, &self.folder, &self.setting, None, limit).await?;
+        Ok(report(done.output, done.end, done.timed_out.then_some(limit)))
     }
 }
 

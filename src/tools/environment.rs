@@ -1,5 +1,7 @@
 //! The environment of an agent's commands.
 
+use crate::os::command::{GuardProgram, Setting};
+
 /// What opens the models' endpoints. The caller's allow list has none of these; no list can add them.
 const CREDENTIALS: &[&str] = &["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY"];
 
@@ -9,8 +11,8 @@ const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// The environment of one agent's commands.
 #[derive(Debug, Clone)]
 pub(crate) struct CommandEnvironment {
-    pub(super) variables: Vec<(String, String)>,
-    pub(super) mark: String,
+    variables: Vec<(String, String)>,
+    mark: String,
 }
 
 impl CommandEnvironment {
@@ -25,6 +27,11 @@ impl CommandEnvironment {
             variables.push(("PATH".into(), USUAL_PATH.into()));
         }
         Self { variables, mark }
+    }
+
+    /// What commands run with.
+    pub(super) fn setting(self) -> Setting {
+        Setting { guard: GuardProgram::default(), env: self.variables, mark: self.mark }
     }
 }
 

@@ -29,20 +29,30 @@ type ReadLog = RefCell<BTreeMap<PathBuf, u64>>;
 struct Files {
     workspace: Rc<Workspace>,
     seen: ReadLog,
+    judged: RefCell<Option<Judged>>,
+}
+
+/// The file that a call was judged by. A link that was moved since then would lead elsewhere.
+#[derive(Debug)]
+struct Judged {
+    call: String,
+    path: PathBuf,
 }
 
 /// Adds the three tools.
 pub(super) fn add_file_tools(registry: &mut Registry, workspace: Rc<Workspace>) {
-    let files = Rc::new(Files { workspace, seen: ReadLog::default() });
+    let (seen, judged) = (ReadLog::default(), RefCell::default());
+    let files = Rc::new(Files { workspace, seen, judged });
     registry.add(ReadFile(Rc::clone(&files)));
     registry.add(WriteFile(Rc::clone(&files)));
     registry.add(EditFile(files));
 }
 
 impl Files {
-    fn read(&self, input: &ReadArguments) -> Result<String, ToolError> {
+    fn read(&self, call: &Call) -> Result<String, ToolError> {
+        let input: ReadArguments = arguments(call)?;
         let path = &input.path;
-        let spot = self.workspace.to_read(path)?;
+        let spot = self.as_judged(call, self.workspace.to_read(path)?)?;
         let bytes = load(path, &spot)?.ok_or_else(|| missing(path))?;
         if bytes.contains(&0) {
             return Err(ToolError::Reply(format!(
@@ -51,12 +61,13 @@ impl Files {
             )));
         }
         self.saw(&spot, &bytes);
-        excerpt(input, &String::from_utf8_lossy(&bytes))
+        excerpt(&input, &String::from_utf8_lossy(&bytes))
     }
 
-    fn write(&self, input: &WriteArguments) -> Result<String, ToolError> {
+    fn write(&self, call: &Call) -> Result<String, ToolError> {
+        let input: WriteArguments = arguments(call)?;
         let path = &input.path;
-        let spot = self.workspace.to_write(path)?;
+        let spot = self.as_judged(call, self.workspace.to_write(path)?)?;
         if let (Some(seen), Some(now)) = (self.last_seen(&spot), load(path, &spot)?)
             && seen != hash(&now)
         {
@@ -66,8 +77,8 @@ impl Files {
         Ok(format!("wrote {} bytes to {path}", input.content.len()))
     }
 
-    fn edit(&self, input: &EditArguments) -> Result<String, ToolError> {
-        let EditArguments { path, old_text, new_text } = input;
+    fn edit(&self, call: &Call) -> Result<String, ToolError> {
+        let EditArguments { path, old_text, new_text } = &arguments(call)?;
         if old_text.is_empty() {
             return Err(ToolError::Reply(
                 "old_text is empty; give the text to replace, or use write_file".into(),
@@ -76,7 +87,7 @@ impl Files {
         if old_text == new_text {
             return Err(ToolError::Reply("old_text and new_text are the same".into()));
         }
-        let spot = self.workspace.to_write(path)?;
+        let spot = self.as_judged(call, self.workspace.to_write(path)?)?;
         let bytes = load(path, &spot)?.ok_or_else(|| missing(path))?;
         match self.last_seen(&spot) {
             None => {
@@ -100,9 +111,25 @@ impl Files {
         Ok(format!("edited {path}"))
     }
 
-    /// The file that a rule sees: links are followed first.
-    fn subject(spot: Result<Spot, ToolError>) -> Result<Subject, ToolError> {
-        spot.map(|spot| Subject::Path(spot.path().to_string_lossy().into_owned()))
+    /// The file that a rule sees: links are followed first. The call keeps to it.
+    fn subject(&self, call: &Call, spot: &Spot) -> Subject {
+        let path = spot.path();
+        let subject = Subject::Path(path.to_string_lossy().into_owned());
+        *self.judged.borrow_mut() = Some(Judged { call: call.id.clone(), path });
+        subject
+    }
+
+    /// The place, if it is the one that the call was judged by. It is held from here on.
+    fn as_judged(&self, call: &Call, spot: Spot) -> Result<Spot, ToolError> {
+        let judged = self.judged.borrow();
+        if judged.as_ref().is_some_and(|at| at.call == call.id && at.path == spot.path()) {
+            return Ok(spot);
+        }
+        Err(ToolError::Reply(format!(
+            "not done: a link was changed meanwhile, and the path now leads to {}, which nobody has \
+             judged; look where it leads, then repeat the call",
+            spot.path().display()
+        )))
     }
 
     fn put(&self, path: &str, spot: &Spot, bytes: &[u8]) -> Result<(), ToolError> {
@@ -248,11 +275,11 @@ impl Tool for ReadFile {
 
     fn subject(&self, call: &Call) -> Result<Subject, ToolError> {
         let input: ReadArguments = arguments(call)?;
-        Files::subject(self.0.workspace.to_read(&input.path))
+        Ok(self.0.subject(call, &self.0.workspace.to_read(&input.path)?))
     }
 
     fn call<'a>(&'a self, call: &'a Call) -> ToolFuture<'a> {
-        Box::pin(async { self.0.read(&arguments(call)?) })
+        Box::pin(async { self.0.read(call) })
     }
 }
 
@@ -276,11 +303,11 @@ impl Tool for WriteFile {
 
     fn subject(&self, call: &Call) -> Result<Subject, ToolError> {
         let input: WriteArguments = arguments(call)?;
-        Files::subject(self.0.workspace.to_write(&input.path))
+        Ok(self.0.subject(call, &self.0.workspace.to_write(&input.path)?))
     }
 
     fn call<'a>(&'a self, call: &'a Call) -> ToolFuture<'a> {
-        Box::pin(async { self.0.write(&arguments(call)?) })
+        Box::pin(async { self.0.write(call) })
     }
 }
 
@@ -304,11 +331,11 @@ impl Tool for EditFile {
 
     fn subject(&self, call: &Call) -> Result<Subject, ToolError> {
         let input: EditArguments = arguments(call)?;
-        Files::subject(self.0.workspace.to_write(&input.path))
+        Ok(self.0.subject(call, &self.0.workspace.to_write(&input.path)?))
     }
 
     fn call<'a>(&'a self, call: &'a Call) -> ToolFuture<'a> {
-        Box::pin(async { self.0.edit(&arguments(call)?) })
+        Box::pin(async { self.0.edit(call) })
     }
 }
 
@@ -343,6 +370,7 @@ mod tests {
 
         fn call(&self, name: &str, input: Value) -> Result<String, String> {
             let call = Call { id: "1".into(), name: name.into(), input };
+            self.tools.subject(&call).map_err(|why| why.to_string())?;
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             runtime.block_on(self.tools.call(&call)).map_err(|why| why.to_string())
         }
@@ -363,6 +391,38 @@ mod tests {
     fn refused(result: Result<String, String>, says: &str) {
         let why = result.unwrap_err();
         assert!(why.contains(says), "{why}");
+    }
+
+    #[test]
+    fn a_call_keeps_to_the_file_it_was_judged_by() {
+        let scene = scene();
+        for folder in ["mine", "theirs"] {
+            fs::create_dir(scene.path(folder)).unwrap();
+        }
+        let point_at = |target: &str| {
+            let _none_yet = fs::remove_file(scene.path("link"));
+            std::os::unix::fs::symlink(target, scene.path("link")).unwrap();
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        for (name, input) in [
+            ("write_file", json!({"path": "link/a", "content": "new"})),
+            ("read_file", json!({"path": "link/a"})),
+            ("edit_file", json!({"path": "link/a", "old_text": "old", "new_text": "new"})),
+        ] {
+            scene.put("mine/a", "old");
+            scene.put("theirs/a", "old");
+            point_at("mine");
+            let call = Call { id: name.into(), name: name.into(), input };
+            let judged = scene.tools.subject(&call).unwrap();
+            assert_eq!(judged, Subject::Path("mine/a".into()));
+            point_at("theirs");
+            let run = || runtime.block_on(scene.tools.call(&call)).map_err(|why| why.to_string());
+            refused(run(), "leads to theirs/a");
+            let other = Call { id: "another".into(), ..call.clone() };
+            let other = runtime.block_on(scene.tools.call(&other)).map_err(|why| why.to_string());
+            refused(other, "nobody has judged");
+            assert_eq!(fs::read_to_string(scene.path("theirs/a")).unwrap(), "old", "{name}");
+        }
     }
 
     #[test]

@@ -9,8 +9,10 @@ mod containment;
 pub(crate) mod docket;
 mod environment;
 mod files;
+pub(crate) mod hooks;
 mod output;
 mod plan;
+mod shell;
 pub(crate) mod tasks;
 pub(crate) mod team;
 pub(crate) mod work;
@@ -18,7 +20,9 @@ mod workspace;
 
 use crate::protocol::permission::Subject;
 use crate::wire::chat::ToolSpec;
+use crate::wire::role::Role;
 use serde_json::Value;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::pin::Pin;
 
@@ -64,10 +68,11 @@ pub(crate) trait Tool {
     fn call<'a>(&'a self, call: &'a Call) -> ToolFuture<'a>;
 }
 
-/// The tools of one agent, by name.
+/// The tools of one agent, by name: those that its role leaves it.
 #[derive(Default)]
 pub(crate) struct Registry {
     tools: BTreeMap<String, Box<dyn Tool>>,
+    role: RefCell<Role>,
     detail: Detail,
 }
 
@@ -86,6 +91,11 @@ impl Registry {
         self.tools.insert(tool.spec().name, Box::new(tool));
     }
 
+    /// From now on there are only the tools that this role has.
+    pub(crate) fn limit(&self, role: Role) {
+        *self.role.borrow_mut() = role;
+    }
+
     /// Forgets every tool but these, and is brief about them.
     pub(crate) fn keep(&mut self, names: &[&str]) {
         self.tools.retain(|name, _| names.contains(&name.as_str()));
@@ -94,7 +104,9 @@ impl Registry {
 
     /// What the model is told about.
     pub(crate) fn specs(&self) -> Vec<ToolSpec> {
-        let specs = self.tools.values().map(|tool| tool.spec());
+        let role = self.role.borrow();
+        let given = self.tools.iter().filter(|(name, _)| role.has(name));
+        let specs = given.map(|(_, tool)| tool.spec());
         match self.detail {
             Detail::Everything => specs.collect(),
             Detail::Names => specs.map(brief).collect(),
@@ -118,10 +130,18 @@ impl Registry {
     }
 
     fn find(&self, call: &Call) -> Result<&dyn Tool, ToolError> {
-        self.tools.get(&call.name).map(AsRef::as_ref).ok_or_else(|| {
-            let known = self.tools.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-            let name: String = call.name.chars().take(64).collect();
-            ToolError::Reply(format!("there is no tool {name:?}; use one of: {known}"))
+        let (name, role) = (&call.name, self.role.borrow());
+        let given = self.tools.get(name).filter(|_| role.has(name)).map(AsRef::as_ref);
+        given.ok_or_else(|| {
+            let given: Vec<&str> =
+                self.tools.keys().map(String::as_str).filter(|tool| role.has(tool)).collect();
+            let (name, given) = (name.chars().take(64).collect::<String>(), given.join(", "));
+            let why = if self.tools.contains_key(&name) {
+                format!("your role ({}) does not have the tool {name:?}", role.name)
+            } else {
+                format!("there is no tool {name:?}")
+            };
+            ToolError::Reply(format!("{why}; use one of: {given}"))
         })
     }
 }

@@ -7,6 +7,7 @@ use super::{Call, Registry, Tool, ToolError, ToolFuture, arguments};
 use crate::protocol::tasks::{Edit, End, NewOwner, NewTask, is_claimable};
 use crate::tasks::{Changed, Seen, TaskError, Tasks};
 use crate::wire::chat::ToolSpec;
+use crate::wire::hook::HookEvent;
 use crate::wire::task::{Task, TaskId, TaskStatus};
 use crate::wire::{AgentName, Open};
 use serde::{Deserialize, Deserializer};
@@ -49,6 +50,18 @@ impl Bench {
             Ok(Err(why)) => Err(ToolError::Reply(format!("{why}; {}", why.hint()))),
             Err(why) => Err(ToolError::Reply(format!("the task list was not reached: {why}"))),
         }
+    }
+}
+
+impl Bench {
+    /// Whether the hooks let a task be completed.
+    async fn may_complete(&self, id: TaskId) -> Result<(), ToolError> {
+        let hooks = self.desk.hooks();
+        if !hooks.are_there_for(HookEvent::TaskCompleted) {
+            return Ok(());
+        }
+        let (task, _) = self.work(move |tasks, _| tasks.get(id)).await?;
+        hooks.ask(HookEvent::TaskCompleted, json!({ "task_id": id, "task": task })).await
     }
 }
 
@@ -147,6 +160,11 @@ impl Tool for CreateTask {
                 role: input.role,
                 origin: Some(format!("{}:{}", self.0.desk.me(), call.id)),
             };
+            let fields = json!({
+                "subject": new.subject, "description": new.description, "owner": owner,
+                "blocked_by": new.blocked_by, "role": new.role,
+            });
+            self.0.desk.hooks().ask(HookEvent::TaskCreated, fields).await?;
             let made = self.0.work(move |tasks, me| tasks.create(&new, me)).await?;
             let owner = match &made.task.owner {
                 Some(owner) => format!(" for {owner}"),
@@ -263,6 +281,7 @@ impl Tool for CompleteTask {
     fn call<'a>(&'a self, call: &'a Call) -> ToolFuture<'a> {
         Box::pin(async move {
             let OnlyId { task_id: Id(id) } = arguments(call)?;
+            self.0.may_complete(id).await?;
             let end = move |tasks: &Tasks, me: &AgentName| tasks.end(id, End::Completed, None, me);
             let done = self.0.work(end).await?;
             Ok(told(format!("Task {id} is completed."), &done))
@@ -309,6 +328,9 @@ impl Tool for UpdateTask {
         Box::pin(async move {
             let input: UpdateInput = arguments(call)?;
             let Id(id) = input.task_id;
+            if input.status == Some(TaskStatus::Completed) {
+                self.0.may_complete(id).await?;
+            }
             let owner = match input.owner.as_deref() {
                 None => None,
                 Some("") => Some(NewOwner::Nobody),

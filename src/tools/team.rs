@@ -1,6 +1,7 @@
 //! The tools by which agents work together, and [`TeamOps`], by which they reach processes.
 
 use super::docket::Docket;
+use super::hooks::Hooks;
 use super::plan::{ReviewPlan, SubmitPlan};
 use super::{Call, Registry, Tool, ToolError, ToolFuture, arguments};
 use crate::bus::{Bus, BusError, Outgoing, new_id};
@@ -10,6 +11,7 @@ use crate::protocol::request::{Answer, Kind, Ledger, Request, Verdict};
 use crate::store::{Life, life, peek, roster};
 use crate::wire::AgentName;
 use crate::wire::chat::ToolSpec;
+use crate::wire::hook::HookEvent;
 use crate::wire::inbox_block::inbox_block;
 use crate::wire::message::{Body, Correlation};
 use crate::wire::permission::Mode;
@@ -69,14 +71,26 @@ pub(crate) struct Desk {
     /// Requests to shut down.
     shutdowns: RefCell<Ledger>,
     pace: RefCell<Pace>,
+    hooks: Hooks,
 }
 
 impl Desk {
     /// The desk of an agent whose model may send so many messages in a minute.
-    pub(crate) fn new(me: AgentName, incarnation: String, bus: Arc<Bus>, max_sends: usize) -> Self {
+    pub(crate) fn new(
+        me: AgentName,
+        incarnation: String,
+        bus: Arc<Bus>,
+        max_sends: usize,
+        hooks: Hooks,
+    ) -> Self {
         let (recent, shutdowns) = (RefCell::default(), RefCell::default());
         let pace = RefCell::new(Pace::new(max_sends));
-        Self { me, incarnation, bus, recent, shutdowns, pace }
+        Self { me, incarnation, bus, recent, shutdowns, pace, hooks }
+    }
+
+    /// What runs when something happens.
+    pub(crate) fn hooks(&self) -> &Hooks {
+        &self.hooks
     }
 
     /// Whether the model may send so many messages now. A sender that floods the others is refused,
@@ -241,6 +255,8 @@ impl Tool for SendMessage {
                 return Err(ToolError::Reply(wrong_type(&kind)));
             }
             self.0.ask_to_send(1).await?;
+            let fields = json!({ "to": input.to, "content": input.content });
+            self.0.hooks.ask(HookEvent::MessageSent, fields).await?;
             let (bus, me) = (Arc::clone(&self.0.bus), self.0.me.clone());
             let id = Some(format!("{me}:{}", call.id));
             let to = input.to.clone();
@@ -293,6 +309,8 @@ impl Tool for Broadcast {
             // The sender is among those who can be written to, and so is the person.
             let receivers = off_thread(move || bus.reachable()).await?.len().saturating_sub(2);
             self.0.ask_to_send(receivers).await?;
+            let fields = json!({ "to": "all", "content": input.content });
+            self.0.hooks.ask(HookEvent::MessageSent, fields).await?;
             let (bus, me) = (Arc::clone(&self.0.bus), self.0.me.clone());
             let id = format!("{me}:{}", call.id);
             let sent = off_thread(move || bus.broadcast(&me, &input.content, Some(&id))).await?;

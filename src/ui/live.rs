@@ -149,7 +149,7 @@ impl Live {
                 palette.bad(&rows.join("\n")) + "\n"
             }
             Progress::TurnEnded { outcome, text } => self.turn_end(*outcome, text, view),
-            Progress::Note(text) => {
+            Progress::Warning(text) | Progress::Note(text) => {
                 let rows = view.block(text, "", Extent::Whole);
                 palette.warn(&rows.join("\n")) + "\n"
             }

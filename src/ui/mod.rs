@@ -16,6 +16,7 @@ mod measure;
 pub(crate) mod messages;
 pub(crate) mod plain;
 pub(crate) mod question;
+pub(crate) mod roles;
 pub(crate) mod roster;
 pub(crate) mod style;
 pub(crate) mod tasks;

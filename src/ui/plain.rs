@@ -134,6 +134,7 @@ fn event(progress: &Progress) -> Value {
             json!({"type": "turn_ended", "outcome": outcome, "text": text})
         }
         Progress::Idle => json!({"type": "idle"}),
+        Progress::Warning(text) => json!({"type": "warning", "text": text}),
         Progress::Note(text) => json!({"type": "note", "text": text}),
     }
 }
@@ -179,13 +180,23 @@ fn member(member: &MemberSummary) -> Value {
 }
 
 fn tokens(usage: UsageCount) -> Value {
-    json!({"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens})
+    let mut tokens = json!({
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cache_read_tokens": usage.cache_read_tokens,
+        "cache_write_tokens": usage.cache_write_tokens,
+    });
+    if let (Value::Object(fields), Some(cost)) = (&mut tokens, usage.cost) {
+        fields.insert("cost".into(), f64::from(cost).into());
+    }
+    tokens
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::wire::message::Outcome;
+    use crate::wire::money::Money;
     use std::time::Duration;
 
     fn events() -> Vec<Progress> {
@@ -203,7 +214,14 @@ mod tests {
     }
 
     fn summary() -> Summary {
-        let usage = UsageCount { turns: 2, input_tokens: 30, output_tokens: 4 };
+        let usage = UsageCount {
+            turns: 2,
+            input_tokens: 30,
+            output_tokens: 4,
+            cache_read_tokens: 20,
+            cost: Money::try_from(0.5).ok(),
+            ..UsageCount::default()
+        };
         Summary {
             result: "All done.\n".into(),
             outcome: "done".into(),
@@ -216,7 +234,12 @@ mod tests {
                 role: "coder".into(),
                 status: "shutdown".into(),
                 model: "rehearsal".into(),
-                usage: UsageCount { turns: 1, input_tokens: 10, output_tokens: 1 },
+                usage: UsageCount {
+                    turns: 1,
+                    input_tokens: 10,
+                    output_tokens: 1,
+                    ..UsageCount::default()
+                },
             }],
         }
     }
@@ -234,9 +257,10 @@ mod tests {
 
     const RESULT: &str = concat!(
         r#"{"type":"result","schema":1,"outcome":"done","result":"All done.\n","error":null,"#,
-        r#""exit_code":0,"seconds":1.25,"turns":2,"usage":{"input_tokens":30,"output_tokens":4},"#,
+        r#""exit_code":0,"seconds":1.25,"turns":2,"usage":{"input_tokens":30,"output_tokens":4,"cache_read_tokens":20,"#,
+        r#""cache_write_tokens":0,"cost":0.5},"#,
         r#""members":[{"name":"alice","role":"coder","status":"shutdown","model":"rehearsal","#,
-        r#""turns":1,"usage":{"input_tokens":10,"output_tokens":1}}]}"#,
+        r#""turns":1,"usage":{"input_tokens":10,"output_tokens":1,"cache_read_tokens":0,"cache_write_tokens":0}}]}"#,
         "\n"
     );
 

@@ -1,12 +1,13 @@
 //! The roster as a table: who is there, what everybody does, since when, and what waits.
 //!
-//! Knows nothing of where rows come from: [`crate::scene`] joins the roster with liveness and inboxes.
+//! Knows nothing of where rows come from: [`crate::view`] joins the roster with liveness and inboxes.
 
 use super::clean::one_line;
 use super::measure::{columns, pad};
 use super::style::{Life, Mark, Palette};
-use crate::scene::Seat;
+use crate::view::Seat;
 use crate::wire::Timestamp;
+use crate::wire::money::Money;
 use crate::wire::roster::Status;
 use std::time::Duration;
 
@@ -31,6 +32,10 @@ pub(crate) struct RosterRow {
     pub(crate) unread: usize,
     /// Tokens used, in and out.
     pub(crate) tokens: u64,
+    /// Hundredths of those read that came from the provider's cache.
+    pub(crate) cached: Option<u64>,
+    /// What it cost.
+    pub(crate) cost: Option<Money>,
     /// `provider/name`.
     pub(crate) model: String,
 }
@@ -57,7 +62,9 @@ impl RosterRow {
             life: if seat.alive { Life::Alive } else { Life::Dead },
             age: Duration::try_from_secs_f64(now - seat.since).unwrap_or_default(),
             unread: seat.unread,
-            tokens: seat.tokens(),
+            tokens: seat.usage.tokens(),
+            cached: seat.usage.cached_share(),
+            cost: seat.usage.cost,
             model: seat.model.clone(),
         }
     }
@@ -100,6 +107,8 @@ pub(crate) fn roster_table(rows: &[RosterRow], palette: Palette, width: usize) -
         Column::new("ACTIVITY", text(|row| &row.activity), 8, Rank::Activity),
         Column::new("MAIL", rows.iter().map(|row| count(row.unread)), 4, Rank::Needed),
         Column::new("TOKENS", rows.iter().map(|row| short(row.tokens)), 6, Rank::Tokens),
+        Column::new("CACHED", rows.iter().map(cached), 6, Rank::Tokens),
+        Column::new("COST", rows.iter().map(cost), 6, Rank::Tokens),
         Column::new("MODEL", text(|row| &row.model), 9, Rank::Needed),
     ];
     table.retain(|column| {
@@ -115,7 +124,7 @@ pub(crate) fn roster_table(rows: &[RosterRow], palette: Palette, width: usize) -
                 "NAME" => palette.member(&row.color, &cell),
                 "STATUS" => palette.mark(*mark, &cell),
                 "MAIL" if row.unread > 0 => palette.warn(&cell),
-                "FOR" | "TOKENS" | "MODEL" => palette.dim(&cell),
+                "FOR" | "TOKENS" | "CACHED" | "COST" | "MODEL" => palette.dim(&cell),
                 _ => cell,
             }
         }));
@@ -169,6 +178,14 @@ fn squeeze(table: &mut Vec<Column>, width: usize) {
     }
 }
 
+fn cached(row: &RosterRow) -> String {
+    row.cached.map(|share| format!("{share}%")).unwrap_or_default()
+}
+
+fn cost(row: &RosterRow) -> String {
+    row.cost.map(|cost| cost.to_string()).unwrap_or_default()
+}
+
 fn count(unread: usize) -> String {
     if unread == 0 { String::new() } else { unread.to_string() }
 }
@@ -212,6 +229,8 @@ mod tests {
             activity: "bash cargo test".into(),
             unread: 2,
             tokens: 51_234,
+            cached: None,
+            cost: None,
             model: "rehearsal".into(),
         }
     }
@@ -229,6 +248,16 @@ alice  ● working  2m   backend developer  bash cargo test  2     51.2k   rehea
 bob    ✗ dead     2m   backend developer  crash, signal 9        51.2k   rehearsal
 ";
         assert_eq!(table, wanted);
+    }
+
+    #[test]
+    fn what_the_cache_saved_and_what_it_all_cost_is_shown_where_it_is_known() {
+        let mut known = row("bob", Status::Idle);
+        (known.cached, known.cost) = (Some(83), Money::try_from(0.25).ok());
+        let table = roster_table(&[row("alice", Status::Working), known], Palette::plain(), 140);
+        let lines: Vec<&str> = table.lines().collect();
+        assert!(lines[0].contains("TOKENS  CACHED  COST    MODEL"), "{table}");
+        assert!(lines[2].contains("51.2k   83%     0.2500  rehearsal"), "{table}");
     }
 
     #[test]

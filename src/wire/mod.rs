@@ -3,13 +3,18 @@
 //! *Invariant:* nothing here does I/O, reads a clock, starts a thread or logs. Writers are strict,
 //! readers tolerant (SPEC 3.1): what this version does not know is kept, never dropped.
 
+pub mod budget;
 pub mod chat;
+pub mod front_matter;
+pub mod hook;
 pub mod inbox_block;
 pub mod message;
+pub mod money;
 pub mod name;
 pub mod open;
 pub mod permission;
 pub mod restart;
+pub mod role;
 pub mod roster;
 pub mod task;
 pub mod transcript;

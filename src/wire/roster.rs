@@ -2,6 +2,8 @@
 //!
 //! The roster is a view. Whether somebody lives is decided by the life lock, not here.
 
+use super::chat::Usage;
+use super::money::{Money, Price};
 use super::{FORMAT_VERSION, Open, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +39,20 @@ impl Roster {
     /// The member of that name.
     pub fn member(&self, name: &str) -> Option<&Open<Member>> {
         self.members.iter().find(|member| member.name == name)
+    }
+
+    /// What the members have used since they joined.
+    pub fn used_by_members(&self) -> UsageCount {
+        let usages = self.members.iter().map(|member| member.usage);
+        usages.fold(UsageCount::default(), |sum, usage| sum.plus(&usage))
+    }
+
+    /// What everybody together has used since the lead's conversation began. The time is the lead's.
+    pub fn used(&self) -> UsageCount {
+        let (lead, before) =
+            self.lead.as_ref().map_or_else(Default::default, |lead| (lead.usage, lead.used_before));
+        let used = lead.plus(&self.used_by_members().since(&before));
+        UsageCount { seconds: lead.seconds, ..used }
     }
 
     /// The entry of a name that joins: the one that is there, or a new one.
@@ -80,6 +96,8 @@ pub struct Lead {
     pub mode: String,
     /// What it has used.
     pub usage: UsageCount,
+    /// What its teammates had used before its conversation began: the team's sums count from there.
+    pub used_before: UsageCount,
 }
 
 impl Default for Lead {
@@ -94,6 +112,7 @@ impl Default for Lead {
             model: String::new(),
             mode: String::new(),
             usage: UsageCount::default(),
+            used_before: UsageCount::default(),
         }
     }
 }
@@ -224,7 +243,7 @@ impl Status {
     }
 }
 
-/// Turns and tokens of one agent since it joined.
+/// What one agent has used since it joined, or a sum of that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UsageCount {
@@ -234,6 +253,69 @@ pub struct UsageCount {
     pub input_tokens: u64,
     /// Tokens written.
     pub output_tokens: u64,
+    /// Of those read, the ones from the provider's cache.
+    pub cache_read_tokens: u64,
+    /// Of those read, the ones stored in the provider's cache.
+    pub cache_write_tokens: u64,
+    /// How long its processes ran.
+    pub seconds: u64,
+    /// What it cost, as far as prices are set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Money>,
+}
+
+impl UsageCount {
+    /// Tokens read and written.
+    pub fn tokens(&self) -> u64 {
+        self.input_tokens.saturating_add(self.output_tokens)
+    }
+
+    /// Adds one model call.
+    pub fn add_call(&mut self, usage: Usage, price: Option<Price>) {
+        let written = usage.output_tokens;
+        let call = Self {
+            turns: 0,
+            input_tokens: usage.total().saturating_sub(written),
+            output_tokens: written,
+            cache_read_tokens: usage.cache_read_input_tokens,
+            cache_write_tokens: usage.cache_creation_input_tokens,
+            seconds: 0,
+            cost: price.map(|price| price.of(usage)),
+        };
+        *self = self.plus(&call);
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        let costs = [self.cost, other.cost].into_iter().flatten();
+        Self { cost: costs.reduce(Money::plus), ..self.each(other, u64::saturating_add) }
+    }
+
+    /// What was used since it was `before`.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let cost = self.cost.map(|cost| cost.minus(before.cost.unwrap_or_default()));
+        Self { cost, ..self.each(before, u64::saturating_sub) }
+    }
+
+    fn each(&self, other: &Self, join: fn(u64, u64) -> u64) -> Self {
+        Self {
+            turns: join(self.turns, other.turns),
+            input_tokens: join(self.input_tokens, other.input_tokens),
+            output_tokens: join(self.output_tokens, other.output_tokens),
+            cache_read_tokens: join(self.cache_read_tokens, other.cache_read_tokens),
+            cache_write_tokens: join(self.cache_write_tokens, other.cache_write_tokens),
+            seconds: join(self.seconds, other.seconds),
+            cost: None,
+        }
+    }
+
+    /// Hundredths of what was read that came from the cache; nothing when none did.
+    pub fn cached_share(&self) -> Option<u64> {
+        let share = self.cache_read_tokens.saturating_mul(100).checked_div(self.input_tokens)?;
+        (self.cache_read_tokens > 0).then_some(share)
+    }
 }
 
 /// How a process ended.
@@ -287,6 +369,40 @@ impl ExitCause {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_team_has_used_what_came_since_the_lead_began() {
+        let usage = |turns, input_tokens, cost: f64| UsageCount {
+            turns,
+            input_tokens,
+            seconds: 7,
+            cost: Money::try_from(cost).ok(),
+            ..UsageCount::default()
+        };
+        let mut roster = Roster::default();
+        assert_eq!(roster.used(), UsageCount::default());
+        roster.enter("alice", 1.0).usage = usage(5, 500, 2.5);
+        roster.enter("bob", 1.0).usage = UsageCount { cost: None, ..usage(1, 100, 0.0) };
+        let used_before = usage(4, 400, 1.5);
+        roster.lead =
+            Some(Lead { usage: usage(2, 30, 0.25), used_before, ..Lead::default() }.into());
+        assert_eq!(roster.used(), usage(4, 230, 1.25));
+    }
+
+    #[test]
+    fn a_call_is_counted_with_its_cached_tokens() {
+        let mut count = UsageCount::default();
+        assert_eq!(count.cached_share(), None);
+        let usage = Usage {
+            input_tokens: 10,
+            output_tokens: 5,
+            cache_read_input_tokens: 80,
+            cache_creation_input_tokens: 10,
+        };
+        count.add_call(usage, None);
+        assert_eq!((count.input_tokens, count.tokens(), count.cost), (100, 105, None));
+        assert_eq!((count.cache_write_tokens, count.cached_share()), (10, Some(80)));
+    }
 
     #[test]
     fn a_rewrite_keeps_what_a_newer_version_added() {

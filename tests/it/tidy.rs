@@ -16,14 +16,15 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("llm", &["wire", "os"]),
     ("bus", &["wire", "os", "store"]),
     ("tasks", &["wire", "protocol", "store", "bus"]),
-    ("scene", &["wire", "os", "protocol", "store"]),
     ("tools", &["wire", "os", "protocol", "bus", "store", "tasks"]),
     ("agent", &["wire", "os", "protocol", "store", "bus", "tasks", "llm", "tools"]),
     (
         "supervise",
         &["wire", "os", "protocol", "store", "bus", "tasks", "tools", "settings", "error"],
     ),
-    ("ui", &["wire", "os", "scene", "agent"]),
+    ("view", &["wire", "os", "protocol", "store"]),
+    ("web", &["wire", "os", "store", "view"]),
+    ("ui", &["wire", "os", "view", "agent"]),
 ];
 
 /// Lines that no source file may exceed.

@@ -109,7 +109,10 @@ fn looking_changes_nothing() {
     let team = Team::new();
     let mut lead = team_of_two(&team);
     leave(&mut lead);
-    write(&team.path("inbox/alice.jsonl"), "{\"from\":\"user\",\"content\":\"waits\"}\n");
+    write(
+        &team.path("inbox/alice.jsonl"),
+        "{\"from\":\"user\",\"content\":\"waits\",\"id\":\"w\"}\n",
+    );
     let before = picture(&team.path(""));
     let mut view = top(&team, 24, 80);
     view.expect_screen("user → alice: waits");

@@ -16,6 +16,11 @@ mod child;
 #[path = "../it/crew.rs"]
 #[expect(dead_code, reason = "shared with tests/it, which uses the rest")]
 mod crew;
+#[path = "../it/deaths.rs"]
+mod deaths;
+#[path = "../it/events.rs"]
+#[expect(dead_code, reason = "shared with tests/it, which uses the rest")]
+mod events;
 #[path = "../it/fake/mod.rs"]
 #[expect(dead_code, reason = "shared with tests/it, which uses the rest")]
 mod fake;

@@ -6,7 +6,6 @@ use crate::child::{Job, Kid, line, policy, start_armed, team, was_killed};
 use crate::dice::Dice;
 use crate::harness::Team;
 use crate::history::{Fault, Sent, Taken, finish, judge, sent, taken_in};
-use crate::points::MAIL;
 use crate::terminal::Terminal;
 use agent_team::store::{Fsync, TeamDir, inbox};
 use agent_team::wire::AgentName;
@@ -24,6 +23,19 @@ const STORM: u32 = 500;
 const AT_ONCE: usize = 4;
 
 const NONE: &str = "0 lost, 0 twice, 0 out of order";
+
+/// Where processes of a storm also kill themselves, and with which chance at each pass.
+const MAIL: [(&str, &str); 9] = [
+    ("send.locked", "0.002"),
+    ("send.written", "0.002"),
+    ("drain.before_link", "0.01"),
+    ("drain.linked", "0.02"),
+    ("drain.renamed", "0.01"),
+    ("drain.claimed", "0.02"),
+    ("drain.reading", "0.01"),
+    ("drain.delivered", "0.02"),
+    ("drain.before_unlink", "0.02"),
+];
 
 pub(crate) fn measure(run: Run) -> Vec<Finding> {
     vec![of_mailbox(run), of_lead(run)]

@@ -4,10 +4,17 @@ use super::turn::{STOPPED, Turn, answer};
 use super::waiting::Wait;
 use super::{Machine, Phase};
 use crate::agent::event::{Action, Ending, Stop};
+use crate::protocol::budget::Limit;
 use crate::tools::Call;
 use crate::wire::message::{Body, Message, Outcome};
 use crate::wire::roster::Status;
 use crate::wire::transcript::Entry;
+
+/// The report of a turn that a budget has ended.
+fn stopped_by(limit: &Limit, text: &str) -> String {
+    let last = if text.is_empty() { "none" } else { text };
+    format!("Stopped: {limit} are used. Last words: {last}")
+}
 
 impl Machine {
     pub(super) fn leave(&mut self, stop: Stop, todo: &mut Vec<Action>) {
@@ -37,6 +44,7 @@ impl Machine {
             }
             other @ (Phase::Idle
             | Phase::Claiming
+            | Phase::Resting
             | Phase::Taking(None)
             | Phase::Leaving(..)
             | Phase::Over) => self.phase = other,
@@ -46,13 +54,21 @@ impl Machine {
     pub(super) fn on_stop(&mut self, stop: Stop, todo: &mut Vec<Action>) {
         match self.take_phase() {
             Phase::Over => {}
+            Phase::Resting => {
+                todo.push(Action::Cancel);
+                self.leave(stop, todo);
+            }
             Phase::Idle | Phase::Claiming | Phase::Taking(None) => self.leave(stop, todo),
             Phase::Taking(Some(mut turn)) => {
                 turn.refuse_calls(STOPPED, todo);
                 self.finish_leaving(turn, stop, todo);
             }
-            Phase::Thinking(turn) => {
+            Phase::Thinking(mut turn) => {
                 todo.push(Action::Cancel);
+                if let Stop::Budget(limit) = &stop {
+                    turn.text = stopped_by(limit, &turn.text);
+                    turn.told_lead = false;
+                }
                 self.finish_leaving(turn, stop, todo);
             }
             // What was asked stays open in the transcript: a next life asks again.
@@ -79,6 +95,7 @@ impl Machine {
             Phase::Leaving(turn, call) => self.abandon(turn, &call, Stop::LeadLost, todo),
             other @ (Phase::Idle
             | Phase::Claiming
+            | Phase::Resting
             | Phase::Taking(_)
             | Phase::Thinking(_)
             | Phase::Waiting(..)

@@ -13,6 +13,7 @@ fn machine(name: &str) -> Machine {
         max_rounds: 5,
         max_exchanges: 30,
         initiative: Initiative::Asked,
+        repose: Repose::Free,
     };
     let (mut machine, first) = Machine::start(me, None);
     assert_eq!(first, [Action::Drain]);
@@ -385,6 +386,7 @@ fn taker() -> Machine {
         max_rounds: 5,
         max_exchanges: 30,
         initiative: Initiative::TakesTasks,
+        repose: Repose::Free,
     };
     let (mut machine, _) = Machine::start(me, None);
     let rested = step(&mut machine, Event::Drained(vec![]));

@@ -113,6 +113,8 @@ pub(super) fn shutdown_note(stop: &Stop) -> String {
              things stand. To refuse, call shutdown_response with request_id {request_id:?}, \
              approve false and a reason; the program ends you at the deadline all the same."
         ),
-        Stop::LeadLost | Stop::AtOnce => "you are being stopped; finish now".into(),
+        Stop::LeadLost | Stop::Budget(_) | Stop::AtOnce => {
+            "you are being stopped; finish now".into()
+        }
     }
 }

@@ -172,6 +172,7 @@ impl Machine {
             Phase::Waiting(turn, wait) => Some((turn, wait)),
             other @ (Phase::Idle
             | Phase::Claiming
+            | Phase::Resting
             | Phase::Taking(_)
             | Phase::Thinking(_)
             | Phase::Acting(..)

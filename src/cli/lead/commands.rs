@@ -11,6 +11,7 @@ use crate::ui;
 use crate::ui::view::View;
 use crate::wire::AgentName;
 use crate::wire::permission::Mode;
+use crate::wire::roster::UsageCount;
 use serde_json::{Map, Value};
 
 /// Lines that `/log` shows.
@@ -163,18 +164,18 @@ fn cost(team: &TeamDir) -> String {
     let Ok(roster) = roster::read(team) else { return "the roster cannot be read".into() };
     let lead = roster.lead.iter().map(|lead| ("lead", lead.usage));
     let members = roster.members.iter().map(|member| (member.name.as_str(), member.usage));
-    let mut lines = Vec::new();
-    let (mut input, mut output) = (0_u64, 0_u64);
-    for (name, usage) in lead.chain(members) {
-        input = input.saturating_add(usage.input_tokens);
-        output = output.saturating_add(usage.output_tokens);
-        lines.push(format!(
-            "{name}: {} turns, {} tokens in, {} out",
-            usage.turns, usage.input_tokens, usage.output_tokens
-        ));
-    }
-    lines.push(format!("together: {input} tokens in, {output} out"));
-    lines.join("\n")
+    let lines = lead.chain(members).map(|(name, usage)| format!("{name}: {}", words(&usage)));
+    let together = format!("together, in this conversation: {}", words(&roster.used()));
+    lines.chain([together]).collect::<Vec<_>>().join("\n")
+}
+
+/// What was used, in words.
+fn words(usage: &UsageCount) -> String {
+    let UsageCount { turns, input_tokens, output_tokens, .. } = usage;
+    let cached = usage.cached_share().map(|share| format!(" ({share} % from the cache)"));
+    let cost = usage.cost.map(|cost| format!(", cost {cost}"));
+    let (cached, cost) = (cached.unwrap_or_default(), cost.unwrap_or_default());
+    format!("{turns} turns, {input_tokens} tokens in{cached}, {output_tokens} out{cost}")
 }
 
 #[cfg(test)]

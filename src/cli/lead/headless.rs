@@ -54,7 +54,7 @@ pub(super) async fn run(
         },
         Present::Nobody("in a headless run (-p) nobody can be asked, and no rule allows it"),
     );
-    let mut watchdog = Watchdog::new(seat.team.clone(), seat.limits);
+    let mut watchdog = Watchdog::new(seat.team.clone(), seat.limits, seat.budget);
     let failed_before = failed_tasks(&seat.tasks);
     let deadline = seat.limits.timeout.map(|timeout| began + timeout);
     let mut signals = seat.signals;
@@ -100,7 +100,11 @@ pub(super) async fn run(
                 let rests = (watchdog.turns() > 0 || may_rest_at_once)
                     && at_rest(&seat.team, &seat.source);
                 let twice = rests && std::mem::replace(&mut rested, rests);
-                watchdog.tokens_spent().or(twice.then_some(Reason::Done))
+                if let Some(warning) = watchdog.warning() {
+                    show(&mut screen, &Progress::Warning(warning.clone()));
+                    let _ended = events.send(Event::Notice(warning));
+                }
+                watchdog.spent().or(twice.then_some(Reason::Done))
             }
         };
         if let Some(verdict) = verdict {
@@ -114,7 +118,7 @@ pub(super) async fn run(
         let hint = "`team log lead` tells more; please report this";
         Failure::new(Exit::Failure, "the lead broke down", why.to_string(), hint)
     })?;
-    let reason = reason.unwrap_or(Reason::Done);
+    let reason = reason.unwrap_or_else(|| ended.reason());
     let closing = close(&seat.supervisor, ended, reason);
     let closed = with_signals(closing, &seat.supervisor, &mut signals).await;
     while let Ok(progress) = progress.try_recv() {
@@ -148,6 +152,11 @@ fn show(screen: &mut Headless<Stdout, Stderr>, progress: &Progress) {
     if screen.show(progress).is_err() {
         tracing::info!("nobody reads the output any more");
     }
+    if let Progress::Warning(text) = progress
+        && !io::stderr().is_terminal()
+    {
+        out::complain(text);
+    }
 }
 
 /// Keeps the last turn; tells when a turn too many begins.
@@ -157,7 +166,7 @@ fn note(progress: &Progress, last: &mut LastTurn, watchdog: &mut Watchdog) -> Op
         Progress::TurnEnded { outcome, text } => {
             watchdog.turn_ended();
             *last = LastTurn { text: text.clone(), failed: *outcome == Outcome::Failed };
-            watchdog.tokens_spent()
+            watchdog.spent()
         }
         Progress::Mail(_)
         | Progress::Asked(_)
@@ -166,6 +175,7 @@ fn note(progress: &Progress, last: &mut LastTurn, watchdog: &mut Watchdog) -> Op
         | Progress::ToolStarted { .. }
         | Progress::ToolEnded { .. }
         | Progress::Idle
+        | Progress::Warning(_)
         | Progress::Note(_) => None,
     }
 }
@@ -210,14 +220,14 @@ fn outcome(reason: Reason, exit: Exit) -> &'static str {
         Reason::Done => "failed",
         Reason::Interrupted | Reason::Terminated => "interrupted",
         Reason::Timeout => "timeout",
-        Reason::Budget => "budget",
+        Reason::Budget(_) => "budget",
     }
 }
 
 fn error(reason: Reason, closed: &Closed, last: &LastTurn) -> Option<String> {
     match reason {
         Reason::Timeout => Some("--timeout passed before everybody was done".into()),
-        Reason::Budget => Some("the budget (--max-turns or --max-tokens) was reached".into()),
+        Reason::Budget(limit) => Some(format!("{limit} are used: the team was stopped")),
         Reason::Interrupted => Some("interrupted".into()),
         Reason::Terminated => Some("terminated".into()),
         Reason::Done => closed.why.clone().or_else(|| last.failed.then(|| last.text.clone())),

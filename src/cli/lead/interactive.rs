@@ -1,7 +1,7 @@
 //! `team lead` at a terminal: a person types, the lead and its team are watched.
 
 use super::super::context::Context;
-use super::commands::{self, Typed};
+use super::commands::{self, Show, Typed};
 use super::questions::{Office, Present, Questions};
 use super::user_mail::UserMail;
 use super::watchdog::{Source, Watchdog, at_rest};
@@ -98,7 +98,7 @@ pub(super) async fn run(
         supervisor: Rc::clone(&seat.supervisor),
         events: seat.events.clone(),
         bus: Arc::clone(&seat.bus),
-        watchdog: Watchdog::new(seat.team.clone(), seat.limits),
+        watchdog: Watchdog::new(seat.team.clone(), seat.limits, seat.budget),
         team: seat.team,
         tasks: seat.tasks,
         source: seat.source,
@@ -122,7 +122,9 @@ pub(super) async fn run(
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let (reason, ended) = loop {
         let verdict = tokio::select! {
-            ended = &mut agent => break (Reason::Done, ended),
+            ended = &mut agent => {
+                break (ended.as_ref().map_or(Reason::Done, Ended::reason), ended);
+            }
             Some(progress) = progress.recv() => session.on_progress(&progress),
             Some(input) = inputs.recv() => session.on_input(input),
             signal = signals.next() => session.on_signal(signal),
@@ -140,10 +142,11 @@ pub(super) async fn run(
             }
             _ = look.tick() => {
                 session.show_team();
+                session.warn();
                 session.questions.look();
                 let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
                 late.then_some(Reason::Timeout)
-                    .or_else(|| session.watchdog.tokens_spent())
+                    .or_else(|| session.watchdog.spent())
                     .or_else(|| session.work_is_done())
             }
         };
@@ -158,6 +161,9 @@ pub(super) async fn run(
         let hint = "`team log lead` tells more; please report this";
         Failure::new(Exit::Failure, "the lead broke down", why.to_string(), hint)
     })?;
+    if let Reason::Budget(limit) = reason {
+        session.console.print(&format!("{limit} are used: the team is stopped"));
+    }
     session.console.print(&session.farewell());
     let Session { supervisor, mut console, mut keys, .. } = session;
     let closed = {
@@ -272,7 +278,7 @@ impl Session {
             }
             Progress::TurnEnded { .. } => {
                 self.watchdog.turn_ended();
-                return self.watchdog.tokens_spent();
+                return self.watchdog.spent();
             }
             Progress::Idle => self.busy = false,
             Progress::Asked(_)
@@ -280,6 +286,7 @@ impl Session {
             | Progress::Retry { .. }
             | Progress::ToolStarted { .. }
             | Progress::ToolEnded { .. }
+            | Progress::Warning(_)
             | Progress::Note(_) => {}
         }
         None
@@ -313,6 +320,9 @@ impl Session {
                         let width = self.console.width().unwrap_or(120);
                         let text = commands::show(&what, &self.tasks, &self.context_view, width);
                         self.console.print(&text);
+                        if what == Show::Cost {
+                            self.console.print(&self.watchdog.standing().join("\n"));
+                        }
                     }
                     Typed::Mode(mode) => {
                         self.questions.set_mode(mode);
@@ -378,6 +388,14 @@ impl Session {
 
     fn say_departed(&self, departure: &Departure) {
         self.console.print(&format!("{} {}", departure.name, departure.how.words()));
+    }
+
+    /// Says when little of a budget is left, to the person and to the model.
+    fn warn(&mut self) {
+        if let Some(warning) = self.watchdog.warning() {
+            self.console.show(&Progress::Warning(warning.clone()));
+            let _ended = self.events.send(Event::Notice(warning));
+        }
     }
 
     /// Shows what has changed about the teammates.

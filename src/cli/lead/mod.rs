@@ -19,9 +19,10 @@ use super::heed::Heed;
 use super::local;
 use super::out;
 use super::provider::{Life, provider_for};
-use crate::agent::event::{Event, Stop};
+use crate::agent::event::{Ending, Event, Stop};
 use crate::agent::gate::Asks;
 use crate::agent::progress::Progress;
+use crate::agent::purse::Once;
 use crate::agent::{self, Agent, Events};
 use crate::bus::Bus;
 use crate::error::{Exit, Failure};
@@ -29,19 +30,24 @@ use crate::llm::ModelError;
 use crate::os::failpoint::hit;
 use crate::os::program::{self, TeammateProgram};
 use crate::os::{SystemClock, descendants, limits};
+use crate::protocol::budget::Limit;
 use crate::protocol::restart::Limits;
 use crate::settings::Settings;
 use crate::settings::model::{self, Credentials, ModelChoice};
+use crate::settings::spending::price_of;
 use crate::store::life::LifeError;
 use crate::store::{LifeRecord, Mailbox, TeamDir};
 use crate::supervise::takedown::Departure;
 use crate::supervise::{Mending, Plan, Supervisor};
 use crate::tasks::Tasks;
 use crate::tools::docket::Docket;
+use crate::tools::hooks::Hooks;
 use crate::tools::team::Ops;
+use crate::tools::work::CommandEnvironment;
 use crate::ui;
 use crate::ui::plain::Format;
 use crate::wire::AgentName;
+use crate::wire::budget::Budget;
 use crate::wire::message::Message;
 use crate::wire::permission::Permissions;
 use crate::wire::roster::{ExitCause, Status};
@@ -129,6 +135,9 @@ pub(super) fn run(context: &Context, args: &LeadArgs) -> Result<Exit, Failure> {
         resume: args.resume,
         takeover: args.takeover,
     };
+    let spending = &start.settings.spending;
+    let price = spending.prices().get(&start.model.to_string()).copied();
+    price_of(&start.model, price, &spending.budgets())?;
     let team = context.make_team()?;
     block_on(live(context, &team, start))?
 }
@@ -213,6 +222,8 @@ struct Seat {
     /// Mail that an earlier lead had claimed and not shown.
     before: Vec<Message>,
     limits: RunLimits,
+    /// What the team may use, and the warning that little of it is left.
+    budget: (Budget, Once),
     model: ModelChoice,
     fallback: bool,
     prompt: Option<String>,
@@ -229,14 +240,16 @@ enum Reason {
     Terminated,
     /// `--timeout`.
     Timeout,
-    /// `--max-turns` or `--max-tokens`.
-    Budget,
+    /// A budget is used up.
+    Budget(Limit),
 }
 
 async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, Failure> {
     let me = AgentName::lead();
     let (incarnation, marker) = (fresh_word(), fresh_word());
     let rules = rules(&start.settings);
+    let prices = start.settings.spending.prices();
+    let price = prices.get(&start.model.to_string()).copied();
     let bus = Arc::new(open_bus(team.clone(), rules));
     let earlier = Earlier::of(team).map_err(store_failure)?;
     if start.takeover {
@@ -268,6 +281,13 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         })?,
         max_teammates: start.settings.max_teammates.value,
         rules,
+        hooks: Hooks::new(
+            start.settings.hooks.value.clone(),
+            me.clone(),
+            team.workspace().to_owned(),
+            CommandEnvironment::new(context.environment.passed_on(), marker.clone()),
+        ),
+        prices,
         mending: mending(context, &start.settings, &incarnation),
         hung_after: Some(Duration::from_secs(start.settings.hung_after.value))
             .filter(|limit| !limit.is_zero()),
@@ -306,11 +326,13 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         mailbox,
         provider,
         rules,
+        hooks: supervisor.hooks(),
         permissions: start.permissions.clone(),
         asks: whom_to_ask(start.output),
         model: start.model.clone(),
         ops: Some(Ops { team: supervisor.ops(), docket: Rc::clone(&docket) }),
         usage: place.usage,
+        price,
         secrets,
         show: Rc::new(move |progress| {
             // Whoever watched has gone: the work goes on unseen.
@@ -318,6 +340,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         }),
     };
     let agent = assemble(parts, &context.environment)?;
+    let budget = (rules.budgets.team, agent.purse.warning());
     let source = if rules.auto_claim { Source::Tasks(Arc::clone(&tasks)) } else { Source::Mail };
     tracing::info!(model = %start.model, "lead started");
     supervisor.resume(&place.returning).await.map_err(store_failure)?;
@@ -337,6 +360,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         last_words: place.last_words,
         before,
         limits: start.limits,
+        budget,
         model: start.model,
         fallback: start.fallback,
         prompt: start.prompt,
@@ -379,6 +403,16 @@ struct Ended {
     mailbox: Arc<Mutex<Mailbox>>,
 }
 
+impl Ended {
+    /// Why the run is over when nobody but the agent ended it.
+    fn reason(&self) -> Reason {
+        match self.finished.ending {
+            Ending::Stopped(Stop::Budget(limit)) => Reason::Budget(limit),
+            Ending::Stopped(_) | Ending::Broken(_) => Reason::Done,
+        }
+    }
+}
+
 /// Runs the agent's loop to its end.
 async fn run_agent(agent: Agent, events: Events, inbound: mpsc::UnboundedReceiver<Event>) -> Ended {
     let mailbox = Arc::clone(&agent.mailbox);
@@ -389,7 +423,7 @@ async fn run_agent(agent: Agent, events: Events, inbound: mpsc::UnboundedReceive
 /// Sees the team out, takes in its last mail, and says the last word in the roster.
 async fn close(supervisor: &Supervisor, ended: Ended, reason: Reason) -> Closed {
     let cause = match reason {
-        Reason::Budget => ExitCause::Budget,
+        Reason::Budget(_) => ExitCause::Budget,
         Reason::Done | Reason::Interrupted | Reason::Terminated | Reason::Timeout => {
             ExitCause::TeamStopped
         }
@@ -428,7 +462,7 @@ fn exit_code(reason: Reason, closed: &Closed, last_turn_failed: bool) -> Exit {
         Reason::Interrupted => Exit::Interrupted,
         Reason::Terminated => Exit::Terminated,
         Reason::Timeout => Exit::Timeout,
-        Reason::Budget => Exit::Budget,
+        Reason::Budget(_) => Exit::Budget,
         Reason::Done if closed.why.is_some() => Exit::Failure,
         Reason::Done => match &closed.model_error {
             Some(ModelError::Credentials(_)) => Exit::NoModel,

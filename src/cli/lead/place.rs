@@ -236,9 +236,15 @@ fn write_entry(
         (lead.status, lead.since, lead.activity) = (Status::Starting, now, None);
         lead.model = start.model.to_string();
         lead.mode = start.permissions.mode.word().into();
-        if !start.resume {
-            lead.usage = UsageCount::default();
+        let usage = lead.usage;
+        if start.resume {
+            return (earlier, usage);
         }
-        (earlier, lead.usage)
+        // A new conversation is a new account.
+        let used_before = roster.used_by_members();
+        if let Some(lead) = roster.lead.as_mut() {
+            (lead.usage, lead.used_before) = (UsageCount::default(), used_before);
+        }
+        (earlier, UsageCount::default())
     })
 }

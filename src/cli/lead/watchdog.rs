@@ -2,31 +2,70 @@
 //! the files; no model is asked.
 
 use super::{Reason, RunLimits};
+use crate::agent::purse::Once;
+use crate::protocol::budget::{Verdict, Whose, judge, limits};
 use crate::store::{Life, TeamDir, life, peek, roster};
 use crate::tasks::Tasks;
 use crate::wire::AgentName;
+use crate::wire::budget::Budget;
 use crate::wire::roster::{Roster, StartedBy, Status, UsageCount};
 use crate::wire::task::{TaskId, TaskStatus};
-use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
-/// Watches the limits of one run.
+/// Watches what a run and its team may use.
 pub(super) struct Watchdog {
     team: TeamDir,
-    limits: RunLimits,
+    run: Account,
+    standing: Account,
     /// What everybody had used before this run.
-    before: BTreeMap<String, UsageCount>,
+    before: UsageCount,
+    began: Instant,
     turns: u64,
+}
+
+/// A budget, and the warning that little of it is left.
+struct Account {
+    whose: Whose,
+    budget: Budget,
+    warning: Once,
+}
+
+impl Account {
+    /// Whether it is used up. Turns count only when one too many begins.
+    fn spent(&self, used: &UsageCount) -> Option<Reason> {
+        let budget = Budget { turns: None, ..self.budget };
+        match judge(self.whose, &budget, used) {
+            Verdict::Spent(limit) => Some(Reason::Budget(limit)),
+            Verdict::Fine | Verdict::Nearly(_) => None,
+        }
+    }
+
+    /// Says once that little is left.
+    fn warning(&self, used: &UsageCount) -> Option<String> {
+        match judge(self.whose, &self.budget, used) {
+            Verdict::Nearly(limit) if self.warning.take() => {
+                Some(format!("{limit} are used; at the end of it the team is stopped"))
+            }
+            Verdict::Fine | Verdict::Nearly(_) | Verdict::Spent(_) => None,
+        }
+    }
 }
 
 impl Watchdog {
     /// Begins to count.
-    pub(super) fn new(team: TeamDir, limits: RunLimits) -> Self {
-        let roster = roster::read(&team).unwrap_or_default();
-        let lead = roster.lead.iter().map(|lead| (lead.name.clone(), lead.usage));
-        let members = roster.members.iter().map(|member| (member.name.clone(), member.usage));
-        let before = lead.chain(members).collect();
-        Self { team, limits, before, turns: 0 }
+    pub(super) fn new(team: TeamDir, limits: RunLimits, standing: (Budget, Once)) -> Self {
+        let (budget, warning) = standing;
+        let RunLimits { max_tokens: tokens, max_turns: turns, .. } = limits;
+        let run = Budget { tokens, turns, ..Budget::default() };
+        Self {
+            before: roster::read(&team).unwrap_or_default().used(),
+            run: Account { whose: Whose::Run, budget: run, warning: Once::default() },
+            standing: Account { whose: Whose::Team, budget, warning },
+            team,
+            began: Instant::now(),
+            turns: 0,
+        }
     }
 
     /// A turn of the lead is over.
@@ -39,36 +78,59 @@ impl Watchdog {
         self.turns
     }
 
-    /// A turn of the lead begins: is it one too many?
+    /// A turn of the lead begins: is it one too many for this run?
     pub(super) fn turn_begins(&self) -> Option<Reason> {
-        let spent = self.limits.max_turns.is_some_and(|most| self.turns >= most);
-        spent.then_some(Reason::Budget)
+        let turns = Budget { turns: self.run.budget.turns, ..Budget::default() };
+        let used = UsageCount { turns: self.turns, ..UsageCount::default() };
+        match judge(Whose::Run, &turns, &used) {
+            Verdict::Spent(limit) => Some(Reason::Budget(limit)),
+            Verdict::Fine | Verdict::Nearly(_) => None,
+        }
     }
 
-    /// Has the team used too many tokens?
-    pub(super) fn tokens_spent(&self) -> Option<Reason> {
-        let most = self.limits.max_tokens?;
-        let used = self.used();
-        (used.input_tokens.saturating_add(used.output_tokens) >= most).then_some(Reason::Budget)
+    /// Has the team used up what it was given?
+    pub(super) fn spent(&self) -> Option<Reason> {
+        if !self.has_limits() {
+            return None;
+        }
+        self.run.spent(&self.used()).or_else(|| self.standing.spent(&self.used_in_all()))
+    }
+
+    /// What is to be said, once, when little is left.
+    pub(super) fn warning(&self) -> Option<String> {
+        if !self.has_limits() {
+            return None;
+        }
+        let (run, standing) = (self.used(), self.used_in_all());
+        self.run.warning(&run).or_else(|| self.standing.warning(&standing))
+    }
+
+    fn has_limits(&self) -> bool {
+        [&self.run, &self.standing].iter().any(|account| account.budget != Budget::default())
+    }
+
+    /// How the budgets stand, a line each.
+    pub(super) fn standing(&self) -> Vec<String> {
+        let run = limits(Whose::Run, &self.run.budget, &self.used());
+        let team = limits(Whose::Team, &self.standing.budget, &self.used_in_all());
+        run.chain(team).map(|limit| format!("{limit} are used")).collect()
     }
 
     /// What all agents together have used in this run; the turns are the lead's.
     pub(super) fn used(&self) -> UsageCount {
-        let Ok(roster) = roster::read(&self.team) else { return UsageCount::default() };
-        let mut used = UsageCount::default();
-        let lead = roster.lead.iter().map(|lead| (&lead.name, lead.usage));
-        let members = roster.members.iter().map(|member| (&member.name, member.usage));
-        for (name, now) in lead.chain(members) {
-            let before = self.before.get(name).copied().unwrap_or_default();
-            let input = now.input_tokens.saturating_sub(before.input_tokens);
-            let output = now.output_tokens.saturating_sub(before.output_tokens);
-            used.input_tokens = used.input_tokens.saturating_add(input);
-            used.output_tokens = used.output_tokens.saturating_add(output);
-            if name == "lead" {
-                used.turns = now.turns.saturating_sub(before.turns);
-            }
-        }
-        used
+        let seconds = self.began.elapsed().as_secs();
+        UsageCount { turns: self.turns, seconds, ..self.everything().since(&self.before) }
+    }
+
+    /// What the team has used since its lead's conversation began.
+    fn used_in_all(&self) -> UsageCount {
+        let seconds = self.before.seconds.saturating_add(self.began.elapsed().as_secs());
+        UsageCount { seconds, ..self.everything() }
+    }
+
+    /// What cannot be looked at counts as it was.
+    fn everything(&self) -> UsageCount {
+        roster::read(&self.team).map_or(self.before, |roster| roster.used())
     }
 }
 

@@ -7,7 +7,7 @@ use super::super::view::View;
 use super::paint::Paint;
 use super::panes::{self, Rows};
 use super::{Mode, Notice, PANES, Pane, Top, Verdict, help};
-use crate::scene::{Scene, Seat};
+use crate::view::Scene;
 use crate::wire::Timestamp;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
@@ -61,15 +61,14 @@ pub(crate) fn draw(
 
 fn header(scene: &Scene, paint: Paint) -> Line<'static> {
     let alive = scene.seats.iter().filter(|seat| seat.alive).count();
-    let tokens: u64 = scene.seats.iter().map(Seat::tokens).sum();
+    let tokens: u64 = scene.seats.iter().map(|seat| seat.usage.tokens()).sum();
     let text = format!(
         "  {alive} of {} alive · {} messages · {} tokens",
         scene.seats.len(),
         scene.letters.len(),
         short(tokens)
     );
-    let title = format!("team {}", one_line(&scene.team_name, 30));
-    let mut spans = vec![Span::styled(title, paint.bold()), Span::styled(text, paint.dim())];
+    let mut spans = vec![Span::styled("team", paint.bold()), Span::styled(text, paint.dim())];
     if let Some(trouble) = &scene.trouble {
         spans.push(Span::styled(format!("  {}", one_line(trouble, 200)), paint.bad()));
     }

@@ -15,7 +15,7 @@ mod tests;
 pub(crate) use keys::{Input, Key};
 
 use super::clean::clean;
-use crate::scene::{Scene, Seat};
+use crate::view::{Scene, Seat};
 use std::collections::BTreeMap;
 
 /// The parts of the view.
@@ -308,9 +308,9 @@ impl Top {
             None => self.tell(Notice::Failed("nothing waits for an answer".into())),
             // What is answered must have been seen.
             Some(_) if self.focus != Pane::Requests => self.focus_on(Pane::Requests),
-            Some((name, open)) => {
-                let question = &open.question;
-                let what = format!("{name} {}: {}", question.tool, question.description);
+            Some(asked) => {
+                let (from, question) = (&asked.from, &asked.question);
+                let what = format!("{from} {}: {}", question.tool, question.description);
                 self.mode = Mode::Decide { id: question.request_id.clone(), what, verdict };
             }
         }

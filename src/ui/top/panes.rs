@@ -1,7 +1,6 @@
 //! The rows of each pane: only as many as are seen are made.
 
 use super::super::clean::one_line;
-use super::super::messages::in_words;
 use super::super::roster::{RosterRow, roster_table};
 use super::super::style::{Mark, Palette};
 use super::super::tasks::{TaskRow, task_table};
@@ -9,9 +8,8 @@ use super::super::transcript;
 use super::super::view::View;
 use super::paint::Paint;
 use super::{Pane, Top};
-use crate::scene::{Letter, Scene, Standing};
+use crate::view::{Letter, Scene, Stage};
 use crate::wire::Timestamp;
-use crate::wire::message::Body;
 use ratatui::text::{Line, Span};
 
 /// What a pane shows.
@@ -85,9 +83,7 @@ fn messages(top: &mut Top, scene: &Scene, view: &View, height: usize) -> Rows {
         scene.letters.iter().collect()
     } else {
         let passes = |letter: &&Letter| {
-            let message = &letter.message;
-            let words = [&message.from, letter.to.as_str(), message.body.kind(), &message.content];
-            top.lets_through(&words)
+            top.lets_through(&[&letter.from, &letter.to, &letter.kind, &letter.content])
         };
         scene.letters.iter().filter(passes).collect()
     };
@@ -105,27 +101,29 @@ fn messages(top: &mut Top, scene: &Scene, view: &View, height: usize) -> Rows {
 /// One message on one line: how far it has come, when, from whom to whom, what.
 fn message(letter: &Letter, scene: &Scene, view: &View) -> Line<'static> {
     let paint = Paint::of(view.palette);
-    let (mark, style) = match letter.standing {
-        Standing::Waiting => ("✉ ", paint.warn()),
-        Standing::TakenIn => ("✓ ", paint.dim()),
+    let (mark, style) = match letter.stage {
+        Stage::Sent => ("… ", paint.warn()),
+        Stage::Appended | Stage::Claimed => ("✉ ", paint.warn()),
+        Stage::Acknowledged | Stage::Answered => ("✓ ", paint.dim()),
     };
-    let message = &letter.message;
     let colored = |name: &str| {
         let color = scene.seat(name).map(|seat| seat.color.as_str()).unwrap_or_default();
         Span::styled(one_line(name, 32), paint.member(color))
     };
-    let is_plain = matches!(message.body, Body::Message { .. });
-    let kind = format!(" [{}]", one_line(message.body.kind(), 32));
-    let kind = if is_plain { String::new() } else { kind };
+    let kind = match letter.kind.as_str() {
+        "message" => String::new(),
+        kind => format!(" [{}]", one_line(kind, 32)),
+    };
+    let time = letter.timestamp.map_or_else(|| "--:--:--".into(), |at| view.clock(at));
     Line::from(vec![
         Span::styled(mark, style),
-        Span::styled(view.clock(letter.at) + " ", paint.dim()),
-        colored(&message.from),
+        Span::styled(time + " ", paint.dim()),
+        colored(&letter.from),
         Span::styled(" → ", paint.dim()),
-        colored(letter.to.as_str()),
+        colored(&letter.to),
         Span::styled(kind, paint.dim()),
         Span::raw(": "),
-        Span::raw(one_line(&in_words(message), view.width.unwrap_or(200))),
+        Span::raw(one_line(&letter.content, view.width.unwrap_or(200))),
     ])
 }
 
@@ -195,9 +193,9 @@ fn requests(top: &mut Top, scene: &Scene, view: &View, height: usize) -> Rows {
     let first = (at + 1).saturating_sub(height);
     let seen = open.iter().enumerate().skip(first).take(height);
     let mut lines: Vec<Line<'_>> = seen
-        .map(|(number, (name, open))| {
-            let question = &open.question;
-            let text = format!("{name} asks for {}: {}", question.tool, question.description);
+        .map(|(number, asked)| {
+            let (from, question) = (&asked.from, &asked.question);
+            let text = format!("{from} asks for {}: {}", question.tool, question.description);
             let text = one_line(&text, view.width.unwrap_or(200).saturating_sub(2));
             if number == at && top.focus == Pane::Requests {
                 Line::styled(format!("› {text}"), Paint::selected())

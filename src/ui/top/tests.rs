@@ -2,13 +2,10 @@
 
 use super::draw::draw;
 use super::*;
-use crate::scene::{Conversation, Letter, Standing};
-use crate::store::transcript::OpenQuestion;
 use crate::ui::style::ColorChoice;
 use crate::ui::style::Palette;
 use crate::ui::view::View;
-use crate::wire::AgentName;
-use crate::wire::message::Message;
+use crate::view::{Asked, Letter, Stage};
 use crate::wire::roster::{Status, UsageCount};
 use crate::wire::transcript::{Entry, Line};
 use ratatui::buffer::Buffer;
@@ -27,19 +24,25 @@ fn seat(name: &str, status: Status) -> Seat {
         alive: !status.is_over(),
         since: NOW - 65.0,
         activity: None,
-        usage: UsageCount { turns: 1, input_tokens: 5_000, output_tokens: 120 },
+        usage: UsageCount {
+            turns: 1,
+            input_tokens: 5_000,
+            output_tokens: 120,
+            ..UsageCount::default()
+        },
         model: "rehearsal".into(),
         unread: 0,
         pid: Some(7),
         sign: None,
         ended: None,
+        entry: Value::Null,
     }
 }
 
-fn letter(to: &str, standing: Standing, message: &Value) -> Letter {
-    let message = Message::read(message.as_object().unwrap()).unwrap();
-    let to = AgentName::mailbox(to).unwrap();
-    Letter { to, message, standing, at: NOW - 30.0 }
+fn letter(to: &str, stage: Stage, message: &Value) -> Letter {
+    let mut message = message.as_object().unwrap().clone();
+    message.insert("timestamp".into(), (NOW - 30.0).into());
+    Letter::read(to, &message, stage).unwrap()
 }
 
 /// A lead and two teammates who have said something.
@@ -52,22 +55,21 @@ fn scene() -> Scene {
     alice.unread = 1;
     let mut bob = seat("bob", Status::Failed);
     bob.ended = Some("crash, signal 9".into());
-    let mut scene =
-        Scene { team_name: "default".into(), seats: vec![lead, alice, bob], ..Scene::default() };
+    let mut scene = Scene { seats: vec![lead, alice, bob], ..Scene::default() };
     let said = [
         letter(
             "bob",
-            Standing::TakenIn,
+            Stage::Acknowledged,
             &json!({"from": "alice", "content": "the schema is ready", "id": "1"}),
         ),
         letter(
             "alice",
-            Standing::Waiting,
+            Stage::Appended,
             &json!({"from": "user", "content": "hurry\nplease", "id": "2"}),
         ),
         letter(
             "lead",
-            Standing::Waiting,
+            Stage::Appended,
             &json!({"type": "permission_request", "from": "alice", "content": "", "id": "3",
             "request_id": "r", "tool": "bash", "input": {}, "description": "rm -rf target"}),
         ),
@@ -87,9 +89,9 @@ fn scene() -> Scene {
     ];
     let question = serde_json::from_value(json!({"request_id": "r", "about": "permission",
         "tool_use_id": "t", "tool": "bash", "input": {}, "description": "rm -rf target"}));
-    let open = OpenQuestion { question: question.unwrap(), decider: "lead".into(), deadline: NOW };
-    scene.requests = vec![("alice".into(), open)];
-    scene.conversation = Conversation { name: "lead".into(), ..Conversation::default() };
+    let (from, decider) = ("alice".into(), "lead".into());
+    scene.requests = vec![Asked { from, decider, deadline: NOW, question: question.unwrap() }];
+    scene.conversation.name = "lead".into();
     let user = Entry::User { content: "Ask alice for a schema.".into() };
     let note = Entry::Note { content: "You were restarted.".into() };
     scene.conversation.lines = [user, note].map(|entry| Line { at: NOW - 60.0, entry }).into();
@@ -137,7 +139,7 @@ fn press(top: &mut Top, scene: &Scene, keys: &str) -> Option<Action> {
 fn a_usual_terminal_shows_members_and_one_pane_more() {
     let scene = scene();
     insta::assert_snapshot!(frame(&mut top(&scene), &scene, 80, 24), @r#"
-    team default  2 of 3 alive · 3 messages · 15.3k tokens
+    team  2 of 3 alive · 3 messages · 15.3k tokens
     ▸ 1 members (3) ────────────────────────────────────────────────────────────────
       NAME   STATUS     FOR  ROLE   ACTIVITY         MAIL  TOKENS  MODEL
     › lead   ○ idle     1m   lead                          5.1k    rehearsal
@@ -146,7 +148,7 @@ fn a_usual_terminal_shows_members_and_one_pane_more() {
     ─ 2 messages (3) ───────────────────────────────────────────────────────────────
     ✓ 01:54:30 alice → bob: the schema is ready
     ✉ 01:54:30 user → alice: hurry please
-    ✉ 01:54:30 alice → lead [permission_request]: asks to run bash: rm -rf target
+    ✉ 01:54:30 alice → lead [permission_request]: rm -rf target
 
 
 
@@ -168,11 +170,11 @@ fn a_usual_terminal_shows_members_and_one_pane_more() {
 fn a_large_terminal_shows_everything() {
     let scene = scene();
     insta::assert_snapshot!(frame(&mut top(&scene), &scene, 120, 26), @r#"
-    team default  2 of 3 alive · 3 messages · 15.3k tokens
+    team  2 of 3 alive · 3 messages · 15.3k tokens
     ▸ 1 members (3) ───────────────────────────────────────────  ─ 2 messages (3) ──────────────────────────────────────────
       NAME   STATUS     FOR  ROLE   ACTIVITY    MAIL  MODEL      ✓ 01:54:30 alice → bob: the schema is ready
     › lead   ○ idle     1m   lead                     rehearsal  ✉ 01:54:30 user → alice: hurry please
-      alice  ● working  1m   coder  bash        1     rehearsal  ✉ 01:54:30 alice → lead [permission_request]: asks to run b
+      alice  ● working  1m   coder  bash        1     rehearsal  ✉ 01:54:30 alice → lead [permission_request]: rm -rf target
       bob    ✗ failed   1m   coder  crash, si…        rehearsal
 
 
@@ -201,7 +203,7 @@ fn a_large_terminal_shows_everything() {
 fn a_small_terminal_shows_what_it_can_and_a_tiny_one_says_so() {
     let scene = scene();
     insta::assert_snapshot!(frame(&mut top(&scene), &scene, 44, 12), @r#"
-    team default  2 of 3 alive · 3 messages · 15
+    team  2 of 3 alive · 3 messages · 15
     ▸ 1 members (3) ────────────────────────────
       NAME   STATUS     FOR  MAIL  MODEL
     › lead   ○ idle     1m         rehearsal
@@ -323,7 +325,7 @@ fn streams_follow_their_end_and_scroll_back_no_further_than_there_is() {
     for number in 0..100 {
         let said =
             json!({"from": "bob", "content": format!("n{number};"), "id": format!("x{number}")});
-        scene.letters.meet(letter("lead", Standing::TakenIn, &said));
+        scene.letters.meet(letter("lead", Stage::Acknowledged, &said));
     }
     let mut top = top(&scene);
     press(&mut top, &scene, "2");
@@ -361,10 +363,9 @@ fn nothing_hostile_reaches_the_screen() {
     eve.activity = Some(evil.into());
     eve.model = evil.into();
     scene.seats.push(eve);
-    scene.team_name = evil.into();
     scene.trouble = Some(evil.into());
     let said = json!({"type": evil, "from": evil, "content": evil, "id": "e"});
-    scene.letters.meet(letter("alice", Standing::Waiting, &said));
+    scene.letters.meet(letter("alice", Stage::Appended, &said));
     scene
         .conversation
         .lines

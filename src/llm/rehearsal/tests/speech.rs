@@ -1,6 +1,6 @@
 //! Sentences at random: verbs, orders of words, quotes and courtesies, with what they must lead to.
 
-use super::super::lexicon::{NO_NAME, is_verb};
+use super::super::lexicon::{AND, CONDITION, COURTESY, FILLER, FORBID, NO_NAME, THEN, is_verb};
 use super::call;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -18,8 +18,20 @@ pub(super) fn name() -> impl Strategy<Value = String> {
     .prop_filter("a name that steers nothing", |name: &String| {
         let reserved =
             ["lead", "user", "team", "all", "system", "self", "broadcast", "agent", "yourself"];
-        !is_verb(name) && !NO_NAME.contains(&name.as_str()) && !reserved.contains(&name.as_str())
+        !steers(name) && !reserved.contains(&name.as_str())
     })
+}
+
+/// A word that says nothing to the grammar: also not as the last one of a statement, where "… is long
+/// but, then …" would lose it.
+pub(super) fn word() -> impl Strategy<Value = String> {
+    "[a-z]{3,8}".prop_filter("a word that steers nothing", |word: &String| !steers(word))
+}
+
+/// Whether a word is more to the grammar than itself. As a name it is ambiguous: "ok should be told …".
+pub(super) fn steers(word: &str) -> bool {
+    let lists = [AND, CONDITION, COURTESY, FILLER, FORBID, NO_NAME, THEN];
+    is_verb(word) || lists.iter().any(|list| list.contains(&word))
 }
 
 pub(super) fn role() -> impl Strategy<Value = String> {

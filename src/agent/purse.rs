@@ -1,0 +1,184 @@
+//! What an agent may still use: asked before each model call, the only place where a budget ends work.
+//!
+//! A lead has no budget of its own but the team's. That little of it is left is said by whoever sees it
+//! first: the lead before it asks its model, or its program, which sees everybody all the time.
+
+use super::Running;
+use super::compact::{self, Cause};
+use super::event::{Ending, Event, Stop};
+use super::progress::Progress;
+use crate::protocol::budget::{Limit, Verdict, Whose, judge};
+use crate::store::{TeamDir, roster};
+use crate::wire::AgentName;
+use crate::wire::budget::{Budget, Budgets};
+use crate::wire::chat::Usage;
+use crate::wire::roster::UsageCount;
+use crate::wire::transcript::Entry;
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// An agent's budgets.
+#[derive(Debug)]
+pub(crate) struct Purse {
+    own: Budget,
+    team: Budget,
+    role: Role,
+    warning: Once,
+}
+
+/// Who tells of the team's budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Lead,
+    Teammate,
+}
+
+/// Something that is said once, by one of those who share this.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Once(Rc<Cell<bool>>);
+
+impl Once {
+    /// Whether it is still to be said; from now on it is not.
+    pub(crate) fn take(&self) -> bool {
+        !self.0.replace(true)
+    }
+}
+
+impl Purse {
+    /// The part of the budgets that concerns this agent.
+    pub(crate) fn of(budgets: Budgets, name: &AgentName) -> Self {
+        let (role, own) = if name.is_lead() {
+            (Role::Lead, Budget::default())
+        } else {
+            (Role::Teammate, budgets.member)
+        };
+        Self { own, team: budgets.team, role, warning: Once::default() }
+    }
+
+    /// For somebody who gives the same warning.
+    pub(crate) fn warning(&self) -> Once {
+        self.warning.clone()
+    }
+
+    /// Whether the model may be asked, by somebody who has used so much. A warning is given once.
+    pub(super) fn may_ask(&self, dir: &TeamDir, name: &AgentName, used: &UsageCount) -> Verdict {
+        let own = judge(Whose::Member, &self.own, used);
+        let team = if self.team == Budget::default() {
+            Verdict::Fine
+        } else {
+            judge(Whose::Team, &self.team, &together(dir, name, used))
+        };
+        match (own, team, self.role) {
+            (spent @ Verdict::Spent(_), _, _) | (_, spent @ Verdict::Spent(_), _) => spent,
+            (nearly @ Verdict::Nearly(_), _, Role::Teammate)
+            | (_, nearly @ Verdict::Nearly(_), Role::Lead)
+                if self.warning.take() =>
+            {
+                nearly
+            }
+            _ => Verdict::Fine,
+        }
+    }
+}
+
+impl Running {
+    /// Asks the model, as far as the budget and its context have room for that.
+    pub(super) async fn ask_model(&mut self) -> Result<(), Ending> {
+        let (dir, name) = (self.agent.bus.dir().clone(), self.agent.me.name.clone());
+        let used = self.agent.presence.used();
+        match self.agent.purse.may_ask(&dir, &name, &used) {
+            Verdict::Fine => {}
+            Verdict::Nearly(limit) => self.warn(limit).await?,
+            Verdict::Spent(limit) => {
+                tracing::warn!(%limit, "the budget is used up");
+                let _gone = self.events.send(Event::Stop(Stop::Budget(limit)));
+                return Ok(());
+            }
+        }
+        let is_due = compact::is_due(&self.memory.borrow(), self.agent.context_tokens);
+        if is_due {
+            self.make_room(Cause::NearlyFull);
+        } else {
+            self.call_model();
+        }
+        Ok(())
+    }
+
+    /// Says that little of a budget is left: to the model, to whoever watches, and to the lead.
+    async fn warn(&mut self, limit: Limit) -> Result<(), Ending> {
+        tracing::warn!(%limit, "the budget is nearly used up");
+        let name = self.agent.me.name.clone();
+        let who = if name.is_lead() { "the team" } else { name.as_str() };
+        let content = format!("{limit} are used; at the end of it {who} is stopped");
+        (self.agent.show)(&Progress::Warning(content.clone()));
+        if !name.is_lead() {
+            self.tell_lead(format!("{name}: {content}")).await;
+        }
+        self.record(Entry::Note { content }).await
+    }
+}
+
+/// What one call has used, for the log.
+pub(super) fn log_call(usage: &Usage) {
+    let (input, output) = (usage.input_tokens, usage.output_tokens);
+    let (cache_read, cache_write) =
+        (usage.cache_read_input_tokens, usage.cache_creation_input_tokens);
+    tracing::info!(input, output, cache_read, cache_write, "model call");
+}
+
+/// What the team has used, as the roster has it but for this agent, who knows better.
+fn together(dir: &TeamDir, name: &AgentName, used: &UsageCount) -> UsageCount {
+    // A roster that cannot be read stops nobody: it is repaired by the next writer.
+    let mut roster = roster::read(dir).unwrap_or_default();
+    if name.is_lead() {
+        if let Some(lead) = roster.lead.as_mut() {
+            lead.usage = *used;
+        }
+    } else if let Some(member) = roster.member_mut(name.as_str()) {
+        member.usage = *used;
+    }
+    roster.used()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Fsync;
+    use crate::wire::roster::Lead;
+
+    fn tokens(input_tokens: u64) -> UsageCount {
+        UsageCount { input_tokens, ..UsageCount::default() }
+    }
+
+    #[test]
+    fn the_own_budget_and_the_teams_both_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
+        let alice = AgentName::member("alice").unwrap();
+        roster::update(&dir, Fsync::Never, |roster| {
+            roster.lead = Some(Lead { usage: tokens(600), ..Lead::default() }.into());
+            roster.enter("alice", 1.0).usage = tokens(1);
+        })
+        .unwrap();
+        let most = |tokens| Budget { tokens: Some(tokens), ..Budget::default() };
+        let budgets = Budgets { team: most(1000), member: most(500) };
+        let purse = Purse::of(budgets, &alice);
+        let ask = |used| match purse.may_ask(&dir, &alice, &tokens(used)) {
+            Verdict::Fine => "fine".into(),
+            Verdict::Nearly(limit) => format!("nearly {limit}"),
+            Verdict::Spent(limit) => format!("spent {limit}"),
+        };
+        assert_eq!(ask(399), "fine");
+        assert_eq!(ask(400), "spent 1000 of 1000 tokens of the budget of the team");
+        assert_eq!(ask(500), "spent 500 of 500 tokens of the budget of this teammate");
+        let alone = Purse::of(Budgets { team: Budget::default(), ..budgets }, &alice);
+        assert!(matches!(alone.may_ask(&dir, &alice, &tokens(400)), Verdict::Nearly(_)));
+        assert_eq!(alone.may_ask(&dir, &alice, &tokens(401)), Verdict::Fine, "it was said");
+        let lead = AgentName::lead();
+        let purse = Purse::of(budgets, &lead);
+        assert!(matches!(purse.may_ask(&dir, &lead, &tokens(900)), Verdict::Nearly(_)));
+        assert_eq!(purse.may_ask(&dir, &lead, &tokens(901)), Verdict::Fine);
+        assert!(!purse.warning().take(), "it was said");
+        assert!(matches!(purse.may_ask(&dir, &lead, &tokens(999)), Verdict::Spent(_)));
+    }
+}

@@ -1,0 +1,211 @@
+//! What people write for agents to go by: role files of the team and of the workspace, and the
+//! instructions of the workspace itself.
+//!
+//! Links are followed within the workspace and never out of it; a file that cannot be read is a problem
+//! to be told, not an error. It does not know what a role is for.
+
+use super::TeamDir;
+use crate::os::beneath::Root;
+use crate::wire::front_matter::Problem;
+use crate::wire::role::Role;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Bytes of one role file that count.
+const LONGEST: usize = 32 * 1024;
+
+/// Where the workspace keeps roles for other programs.
+const FOREIGN_ROLES: &str = ".claude/agents";
+
+/// Instructions of the workspace, by the names that are usual for them.
+const INSTRUCTIONS: [&str; 2] = ["AGENTS.md", "CLAUDE.md"];
+
+/// A role and where it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoleFile {
+    /// The file, as seen from the workspace.
+    pub path: PathBuf,
+    /// What it says.
+    pub role: Role,
+    /// What is wrong with it.
+    pub problems: Vec<Problem>,
+}
+
+/// What the workspace says to everybody who works in it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Instructions {
+    /// The text, each file under its name.
+    pub text: String,
+    /// Files that do not stand in it whole, and why.
+    pub problems: Vec<String>,
+}
+
+impl TeamDir {
+    /// All roles in order of their names. Where two files give the same name, the team's comes first,
+    /// and the second one says so.
+    pub fn role_files(&self) -> Vec<RoleFile> {
+        let Ok(root) = Root::open(self.workspace()) else { return Vec::new() };
+        let mut found: Vec<RoleFile> = Vec::new();
+        for folder in [self.roles(), self.workspace().join(FOREIGN_ROLES)] {
+            let mut files = markdown_in(&folder);
+            files.sort();
+            for path in files {
+                let mut file = read_role(self.workspace(), &root, &path);
+                if let Some(first) = found.iter().find(|first| first.role.name == file.role.name) {
+                    let what = format!("{} has this name, too, and counts", first.path.display());
+                    file.problems.push(Problem { line: 1, what });
+                }
+                found.push(file);
+            }
+        }
+        found.sort_by(|one, other| one.role.name.cmp(&other.role.name));
+        found
+    }
+
+    /// The file that describes a role, if there is one: a role may be free text.
+    pub fn role(&self, name: &str) -> Option<RoleFile> {
+        self.role_files().into_iter().find(|file| file.role.name == name)
+    }
+
+    /// `AGENTS.md` and `CLAUDE.md` of the workspace, as far as `longest` bytes go.
+    pub fn workspace_instructions(&self, longest: usize) -> Instructions {
+        let mut instructions = Instructions::default();
+        let Ok(root) = Root::open(self.workspace()) else { return instructions };
+        let mut seen: Vec<String> = Vec::new();
+        let mut left = longest;
+        for name in INSTRUCTIONS {
+            let text = match read(&root, Path::new(name), left) {
+                Ok(None) => continue,
+                Ok(Some((text, cut))) => {
+                    if cut {
+                        let why = format!("{name} is cut: {longest} bytes go into a prompt");
+                        instructions.problems.push(why);
+                    }
+                    text
+                }
+                Err(why) => {
+                    instructions.problems.push(format!("{name} {why}, so it is left out"));
+                    continue;
+                }
+            };
+            // One is often a link to the other, or says no more than where it is.
+            if text.is_empty() || text == "@AGENTS.md" || seen.contains(&text) {
+                continue;
+            }
+            left = left.saturating_sub(text.len());
+            let _infallible = write!(instructions.text, "[{name}]\n{text}\n");
+            seen.push(text);
+        }
+        instructions
+    }
+}
+
+fn markdown_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let files = entries.map(|entry| entry.path());
+    files.filter(|path| path.extension().is_some_and(|end| end == "md")).collect()
+}
+
+fn read_role(workspace: &Path, root: &Root, path: &Path) -> RoleFile {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let shown = path.strip_prefix(workspace).unwrap_or(path).to_owned();
+    let problem = |what: String| Problem { line: 1, what };
+    match read(root, path, LONGEST) {
+        Ok(Some((text, cut))) => {
+            let (role, mut problems) = Role::parse(&stem, &text);
+            if cut {
+                problems.push(problem(format!("longer than {LONGEST} bytes: the rest is cut")));
+            }
+            RoleFile { path: shown, role, problems }
+        }
+        Ok(None) => unreadable(stem, shown, problem("it is gone".into())),
+        Err(why) => unreadable(stem, shown, problem(why)),
+    }
+}
+
+fn unreadable(name: String, path: PathBuf, problem: Problem) -> RoleFile {
+    RoleFile { path, role: Role { name, ..Role::default() }, problems: vec![problem] }
+}
+
+/// The text of a file, as far as `longest` bytes go, and whether that is not all of it.
+fn read(root: &Root, path: &Path, longest: usize) -> Result<Option<(String, bool)>, String> {
+    let spot = root.find(path).map_err(|why| why.to_string())?;
+    let Some(file) = spot.open().map_err(|why| why.to_string())? else { return Ok(None) };
+    let (mut bytes, most) = (Vec::new(), u64::try_from(longest).unwrap_or(u64::MAX));
+    file.take(most.saturating_add(1)).read_to_end(&mut bytes).map_err(|why| why.to_string())?;
+    let cut = bytes.len() > longest;
+    bytes.truncate(longest);
+    let text = String::from_utf8_lossy(&bytes).trim().to_owned();
+    Ok(Some((text, cut)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn workspace() -> (tempfile::TempDir, TeamDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
+        (folder, dir)
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a test fixture")]
+    fn write(folder: &Path, path: &str, text: &str) {
+        let path = folder.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn roles_of_the_team_come_before_those_of_other_programs() {
+        let (folder, dir) = workspace();
+        write(folder.path(), ".team/roles/coder.md", "---\nname: coder\n---\nCode.\n");
+        write(folder.path(), ".claude/agents/coder.md", "Other.");
+        write(folder.path(), ".claude/agents/b.md", "---\nname: auditor\nwhim: 1\n---\nAudit.");
+        write(folder.path(), ".claude/agents/notes.txt", "no role");
+        let files = dir.role_files();
+        let names: Vec<_> = files.iter().map(|file| file.role.name.as_str()).collect();
+        assert_eq!(names, ["auditor", "coder", "coder"]);
+        assert_eq!(dir.role("coder").unwrap().role.instructions, "Code.");
+        let auditor = dir.role("auditor").unwrap();
+        assert_eq!(auditor.path, Path::new(".claude/agents/b.md"));
+        assert_eq!(auditor.problems.len(), 1);
+        assert!(
+            files.last().unwrap().problems.iter().any(|problem| problem.what.contains("counts"))
+        );
+        for role in ["", "tester", "../settings", "Coder", "a/b"] {
+            assert_eq!(dir.role(role), None, "{role}");
+        }
+    }
+
+    #[test]
+    fn no_link_leads_out_of_the_workspace() {
+        let (folder, dir) = workspace();
+        let outside = tempfile::tempdir().unwrap();
+        write(outside.path(), "secret.md", "secret");
+        write(folder.path(), ".team/roles/a.md", "inside");
+        symlink(outside.path().join("secret.md"), folder.path().join("AGENTS.md")).unwrap();
+        symlink(outside.path().join("secret.md"), dir.roles().join("b.md")).unwrap();
+        let instructions = dir.workspace_instructions(LONGEST);
+        assert_eq!(instructions.text, "");
+        assert!(instructions.problems[0].contains("AGENTS.md leads out"), "{instructions:?}");
+        let role = dir.role("b").unwrap();
+        assert_eq!((&*role.role.instructions, role.problems.len()), ("", 1));
+    }
+
+    #[test]
+    fn instructions_of_the_workspace_are_told_once_and_cut() {
+        let (folder, dir) = workspace();
+        assert_eq!(dir.workspace_instructions(LONGEST), Instructions::default());
+        write(folder.path(), "AGENTS.md", "Use tabs.\n");
+        symlink("AGENTS.md", folder.path().join("CLAUDE.md")).unwrap();
+        assert_eq!(dir.workspace_instructions(LONGEST).text, "[AGENTS.md]\nUse tabs.\n");
+        fs::remove_file(folder.path().join("CLAUDE.md")).unwrap();
+        write(folder.path(), "CLAUDE.md", &"é".repeat(LONGEST));
+        let cut = dir.workspace_instructions(LONGEST);
+        assert!(cut.text.len() < LONGEST + 64 && cut.problems.len() == 1, "{:?}", cut.problems);
+    }
+}

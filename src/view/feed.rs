@@ -1,0 +1,283 @@
+//! Looking again and again: each look gives what has changed since the last one.
+
+use super::{Asked, Change, Letter, Spent, Stage, seats};
+use crate::os::file::{Access, open};
+use crate::store::roster::Cached;
+use crate::store::sight::{Place, Sight, Sighting};
+use crate::store::tail::Tail;
+use crate::store::tasks::TaskList;
+use crate::store::{Fsync, StoreError, TeamDir};
+use crate::wire::AgentName;
+use crate::wire::chat::Block;
+use crate::wire::transcript::{Entry, Line};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::Read;
+
+/// How much of a conversation that is there already is read: a long one must not delay the view.
+const LOOK_BACK: u64 = 4 * 1024 * 1024;
+
+/// Most of the roster file that is shown.
+const CONFIG_BYTES: u64 = 1024 * 1024;
+
+/// A team that is looked at.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    dir: TeamDir,
+    roster: Cached,
+    sight: Sight,
+    tasks: TaskList,
+    conversations: BTreeMap<AgentName, Conversation>,
+    /// What waits for an answer, by request id.
+    requests: BTreeMap<String, Asked>,
+    /// What was told last of that which is told whole.
+    told: Vec<Change>,
+}
+
+#[derive(Debug)]
+struct Conversation {
+    tail: Tail,
+    /// Taken in, and no answer of the model yet.
+    unanswered: Vec<Letter>,
+}
+
+impl Feed {
+    pub(crate) fn of(dir: &TeamDir) -> Self {
+        Self {
+            dir: dir.clone(),
+            roster: Cached::of(dir),
+            sight: Sight::of(dir),
+            tasks: TaskList::of(dir, Fsync::Never),
+            conversations: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            told: Vec::new(),
+        }
+    }
+
+    /// What has changed since the last look; on the first one, all there is.
+    ///
+    /// # Errors
+    /// A file refused.
+    pub(crate) fn look(&mut self) -> Result<Vec<Change>, StoreError> {
+        let roster = self.roster.current(&self.dir)?.clone();
+        let members = roster.members.iter().filter_map(|it| AgentName::member(&it.name).ok());
+        let names: Vec<AgentName> =
+            [AgentName::lead(), AgentName::user()].into_iter().chain(members).collect();
+        let mut mail: Vec<Letter> =
+            self.sight.look(&names)?.iter().filter_map(letter_in_sight).collect();
+        let mut spent = Vec::new();
+        for name in &names {
+            self.listen(name, &mut mail, &mut spent)?;
+        }
+        self.tasks.look()?;
+        let requests = self.requests.values().cloned().collect();
+        let sight = &self.sight;
+        let whole = [
+            Change::Config { text: self.config_text() },
+            Change::Team { seats: seats(&self.dir, &roster, |name| sight.unread(name)) },
+            Change::Tasks { tasks: self.tasks.board().values().cloned().collect() },
+            Change::Requests { requests },
+        ];
+        let mut changes: Vec<Change> =
+            whole.iter().filter(|change| !self.told.contains(change)).cloned().collect();
+        self.told = whole.into();
+        changes.extend(spent.into_iter().map(Change::Usage));
+        changes.extend(mail.into_iter().map(Change::Mail));
+        Ok(changes)
+    }
+
+    /// Reads on in somebody's conversation.
+    fn listen(
+        &mut self,
+        name: &AgentName,
+        mail: &mut Vec<Letter>,
+        spent: &mut Vec<Spent>,
+    ) -> Result<(), StoreError> {
+        let path = self.dir.transcript(name);
+        let begin =
+            || Conversation { tail: Tail::of_last(path, LOOK_BACK), unanswered: Vec::new() };
+        let conversation = self.conversations.entry(name.clone()).or_insert_with(begin);
+        for line in conversation.tail.read_new()? {
+            let Some(Line { at, entry }) = Line::read(&line) else { continue };
+            match entry {
+                Entry::Mail { message, .. } => {
+                    if let Some(letter) = Letter::read(name.as_str(), &message, Stage::Acknowledged)
+                    {
+                        conversation.unanswered.push(letter.clone());
+                        mail.push(letter);
+                    }
+                }
+                Entry::Assistant { blocks, usage, .. } => {
+                    for letter in conversation.unanswered.drain(..) {
+                        mail.push(Letter { stage: Stage::Answered, ..letter });
+                    }
+                    mail.extend(blocks.iter().filter_map(|block| sent_by(name, block, at)));
+                    let output = usage.output_tokens;
+                    let input = usage.total().saturating_sub(output);
+                    spent.push(Spent { at, name: name.as_str().into(), input, output });
+                }
+                Entry::Request { question, decider, deadline } => {
+                    let from = name.as_str().to_owned();
+                    let id = question.request_id.clone();
+                    self.requests.insert(id, Asked { from, decider, deadline, question });
+                }
+                Entry::Decision(decision) => {
+                    self.requests.remove(&decision.request_id);
+                }
+                Entry::ToolResult { tool_use_id, .. } => {
+                    self.requests.retain(|_, asked| asked.question.tool_use_id != tool_use_id);
+                }
+                Entry::Session { .. }
+                | Entry::User { .. }
+                | Entry::ToolStart { .. }
+                | Entry::Note { .. }
+                | Entry::Compacted { .. }
+                | Entry::TurnEnd { .. }
+                | Entry::Unknown => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn config_text(&self) -> String {
+        let mut text = Vec::new();
+        if let Ok(file) = open(&self.dir.config(), Access::Read) {
+            // A file that cannot be read to its end is shown as far as it can.
+            let _shown = file.take(CONFIG_BYTES).read_to_end(&mut text);
+        }
+        String::from_utf8_lossy(&text).into_owned()
+    }
+}
+
+fn letter_in_sight(seen: &Sighting) -> Option<Letter> {
+    let stage = match seen.place {
+        Place::Inbox => Stage::Appended,
+        Place::Claim => Stage::Claimed,
+    };
+    Letter::read(seen.owner.as_str(), &seen.object, stage)
+}
+
+/// The message that a call sends, before it stands anywhere else.
+fn sent_by(name: &AgentName, block: &Block, at: f64) -> Option<Letter> {
+    let Block::ToolUse { id, name: tool, input } = block else { return None };
+    let field = |key: &str| input.get(key).and_then(Value::as_str).map(str::to_owned);
+    (tool == "send_message").then_some(())?;
+    Some(Letter {
+        id: format!("{name}:{id}"),
+        kind: "message".into(),
+        from: name.as_str().into(),
+        to: field("to")?,
+        content: field("content").unwrap_or_default(),
+        timestamp: Some(at),
+        stage: Stage::Sent,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::message::Outcome;
+    use crate::wire::permission::{self, About, Decision, Question};
+    use serde_json::json;
+    use std::fs::OpenOptions;
+    use std::io::Write;
+    use std::path::Path;
+
+    fn append(path: &Path, text: &str) {
+        let mut file = OpenOptions::new().create(true).append(true).open(path).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+    }
+
+    fn team() -> (tempfile::TempDir, TeamDir) {
+        let top = tempfile::tempdir().unwrap();
+        let dir = TeamDir::create(&top.path().join(".team")).unwrap();
+        let roster = json!({"version":1,"team_name":"t","members":[{"name":"alice"}]});
+        append(&dir.config(), &roster.to_string());
+        (top, dir)
+    }
+
+    fn stages(changes: &[Change]) -> Vec<(String, Stage)> {
+        let mail = changes.iter().filter_map(|change| {
+            let Change::Mail(letter) = change else { return None };
+            Some((letter.id.clone(), letter.stage))
+        });
+        mail.collect()
+    }
+
+    #[test]
+    fn a_message_is_told_step_by_step() {
+        let (_top, dir) = team();
+        let alice = AgentName::member("alice").unwrap();
+        let mut feed = Feed::of(&dir);
+        assert_eq!(feed.look().unwrap().len(), 4, "what there is, once");
+        assert!(feed.look().unwrap().is_empty());
+        let message = json!({"type":"message","from":"user","content":"hi","id":"user:1"});
+        append(&dir.inbox(&alice), &format!("{message}\n"));
+        let changes = feed.look().unwrap();
+        assert_eq!(stages(&changes), [("user:1".into(), Stage::Appended)]);
+        let unread = changes.iter().find_map(|change| {
+            let Change::Team { seats } = change else { return None };
+            seats.iter().find(|seat| seat.name == "alice")
+        });
+        assert_eq!(unread.unwrap().unread, 1);
+        let mail = Entry::Mail {
+            claim: "000000000001-0123abcd".into(),
+            offset: 0,
+            message: message.as_object().unwrap().clone(),
+        };
+        append(&dir.transcript(&alice), &Line { at: 1.0, entry: mail }.text());
+        assert_eq!(stages(&feed.look().unwrap()), [("user:1".into(), Stage::Acknowledged)]);
+        let call = json!({"to":"lead","content":"hello"});
+        let reply = Entry::Assistant {
+            blocks: vec![Block::ToolUse {
+                id: "t1".into(),
+                name: "send_message".into(),
+                input: call,
+            }],
+            stop_reason: "tool_use".to_owned().into(),
+            usage: crate::wire::chat::Usage {
+                input_tokens: 5,
+                output_tokens: 2,
+                ..Default::default()
+            },
+            model: "m".into(),
+        };
+        append(&dir.transcript(&alice), &Line { at: 2.0, entry: reply }.text());
+        let end = Entry::TurnEnd { outcome: Outcome::Done, rounds: 1, report: None };
+        append(&dir.transcript(&alice), &Line { at: 3.0, entry: end }.text());
+        let changes = feed.look().unwrap();
+        let sent = ("alice:t1".to_owned(), Stage::Sent);
+        assert_eq!(stages(&changes), [("user:1".into(), Stage::Answered), sent]);
+        let spent = Spent { at: 2.0, name: "alice".into(), input: 5, output: 2 };
+        assert!(changes.contains(&Change::Usage(spent)));
+    }
+
+    #[test]
+    fn a_request_is_open_until_it_is_answered() {
+        let (_top, dir) = team();
+        let alice = AgentName::member("alice").unwrap();
+        let mut feed = Feed::of(&dir);
+        let open = |changes: &[Change]| {
+            changes.iter().find_map(|change| {
+                let Change::Requests { requests } = change else { return None };
+                Some(requests.len())
+            })
+        };
+        assert_eq!(open(&feed.look().unwrap()), Some(0));
+        let question = Question {
+            request_id: "alice:t1".into(),
+            about: About::Permission,
+            tool_use_id: "t1".into(),
+            tool: "bash".into(),
+            input: json!({"command": "ls"}),
+            description: "ls".into(),
+        };
+        let ask = Entry::Request { question, decider: "lead".into(), deadline: 9.0 };
+        append(&dir.transcript(&alice), &Line { at: 1.0, entry: ask }.text());
+        assert_eq!(open(&feed.look().unwrap()), Some(1));
+        let decided = Decision::by_program("alice:t1", permission::Outcome::Expired, "late");
+        let decided = Entry::Decision(decided);
+        append(&dir.transcript(&alice), &Line { at: 2.0, entry: decided }.text());
+        assert_eq!(open(&feed.look().unwrap()), Some(0));
+    }
+}

@@ -1,0 +1,79 @@
+//! The team as its files tell it: what there is, and what has changed since one last looked.
+//!
+//! *Invariants:* a view changes nothing below `.team/`, asks no model and starts no process. What it gives
+//! is data; how that looks is for others, and so is making foreign text harmless.
+
+mod feed;
+mod letter;
+mod picture;
+mod scene;
+mod seats;
+pub(crate) mod trace;
+
+pub(crate) use feed::Feed;
+pub(crate) use letter::{Letter, Stage};
+pub(crate) use picture::Picture;
+pub(crate) use scene::{Observer, Scene};
+pub(crate) use seats::{Seat, seats};
+
+use crate::wire::Open;
+use crate::wire::Timestamp;
+use crate::wire::permission::Question;
+use crate::wire::task::Task;
+use serde::Serialize;
+
+/// Something of the team that is other than it was.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub(crate) enum Change {
+    /// The roster file, as it stands there.
+    Config {
+        /// Its text.
+        text: String,
+    },
+    /// Everybody, with what is really so.
+    Team {
+        /// The lead first.
+        seats: Vec<Seat>,
+    },
+    /// The task list.
+    Tasks {
+        /// In the order of their ids.
+        tasks: Vec<Open<Task>>,
+    },
+    /// What waits for an answer.
+    Requests {
+        /// By their ids.
+        requests: Vec<Asked>,
+    },
+    /// A message came a step further.
+    Mail(Letter),
+    /// A model was asked.
+    Usage(Spent),
+}
+
+/// A question that waits for an answer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Asked {
+    /// Who asks.
+    pub(crate) from: String,
+    /// Who is asked: `lead`, or `user` at the agent's own terminal.
+    pub(crate) decider: String,
+    /// When it counts as denied.
+    pub(crate) deadline: Timestamp,
+    /// What is asked.
+    pub(crate) question: Question,
+}
+
+/// What one call of a model used.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Spent {
+    /// When.
+    pub(crate) at: Timestamp,
+    /// Whose call.
+    pub(crate) name: String,
+    /// Tokens read, cached ones included.
+    pub(crate) input: u64,
+    /// Tokens written.
+    pub(crate) output: u64,
+}

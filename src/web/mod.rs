@@ -1,0 +1,197 @@
+//! The page of `team web`: a small server on loopback that shows the team as its files tell it, and, if it
+//! may, passes on what a person orders.
+//!
+//! *Invariants:* it listens on loopback only; nothing is answered without the token, to a foreign `Host` or
+//! for a foreign `Origin`; no part of a request becomes a path. It does not know how an order is carried out:
+//! it asks [`Control`].
+
+mod control;
+mod door;
+mod hub;
+mod page;
+mod reply;
+
+pub(crate) use control::{Control, Order, Outcome};
+pub(crate) use hub::Hub;
+
+use crate::store::tail::Tail;
+use crate::view::trace;
+use crate::wire::AgentName;
+use crate::wire::transcript::Line;
+use door::{Access, Door, Refusal, Route};
+use hyper::body::{Body, Incoming};
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use reply::{Reply, events};
+use serde_json::{Value, json};
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io;
+use std::net::Ipv4Addr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+
+/// How much of a conversation is shown when one begins to look.
+const LOOK_BACK: u64 = 512 * 1024;
+
+/// Longest order in bytes.
+const ORDER_BYTES: usize = 512 * 1024;
+
+/// Connections at a time: a person has a few windows, not hundreds.
+const CONNECTIONS: usize = 64;
+
+/// How long a client may take to ask.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A page that is served.
+pub(crate) struct Site {
+    listener: TcpListener,
+    door: Door,
+    hub: Rc<Hub>,
+    control: Option<Rc<dyn Control>>,
+    connections: Cell<usize>,
+}
+
+impl Site {
+    /// Takes a port on loopback (0: any that is free).
+    ///
+    /// # Errors
+    /// The port is not to be had.
+    pub(crate) async fn open(
+        port: u16,
+        token: String,
+        hub: Rc<Hub>,
+        control: Option<Rc<dyn Control>>,
+    ) -> io::Result<Rc<Self>> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
+        let port = listener.local_addr()?.port();
+        let access = if control.is_some() { Access::Control } else { Access::Look };
+        let door = Door { port, token, access };
+        Ok(Rc::new(Self { listener, door, hub, control, connections: Cell::new(0) }))
+    }
+
+    /// Where it is found, token included.
+    pub(crate) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}/?token={}", self.door.port, self.door.token)
+    }
+
+    /// Serves until it is dropped.
+    pub(crate) async fn serve(self: Rc<Self>) {
+        loop {
+            let Ok((stream, _)) = self.listener.accept().await else {
+                // No descriptor is left; a connection that ends gives one back.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            };
+            if self.connections.get() >= CONNECTIONS {
+                continue;
+            }
+            let site = Rc::clone(&self);
+            tokio::task::spawn_local(async move {
+                site.connections.set(site.connections.get() + 1);
+                let service = service_fn(|request| site.answer(request));
+                let connection = hyper::server::conn::http1::Builder::new()
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(PATIENCE)
+                    .keep_alive(false)
+                    .serve_connection(TokioIo::new(stream), service)
+                    .await;
+                if let Err(why) = connection {
+                    tracing::debug!(%why, "a connection broke");
+                }
+                site.connections.set(site.connections.get().saturating_sub(1));
+            });
+        }
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Result<Response<Reply>, Infallible> {
+        let (head, body) = request.into_parts();
+        let route = self.door.admit(&head);
+        let reply = match route {
+            Err(refusal) => reply::refused(&refusal),
+            Ok(Route::Page) => page::page(self.door.access),
+            Ok(Route::Events) => self.watch(),
+            Ok(Route::Conversation(name)) => self.follow(&name),
+            Ok(Route::Trace(id)) => match trace::of(self.hub.dir(), &id) {
+                Ok(steps) => reply::json(StatusCode::OK, &json!({ "id": id, "steps": steps })),
+                Err(why) => failed(&why.to_string()),
+            },
+            Ok(Route::Order) => self.order(body).await,
+        };
+        Ok(reply)
+    }
+
+    /// The team as it is, then every change.
+    fn watch(&self) -> Response<Reply> {
+        reply::stream(self.hub.subscribe())
+    }
+
+    /// Somebody's conversation as it grows.
+    fn follow(&self, name: &AgentName) -> Response<Reply> {
+        let (tell, told) = mpsc::channel(64);
+        let mut tail = Tail::of_last(self.hub.dir().transcript(name), LOOK_BACK);
+        let mut looks = self.hub.looks();
+        tokio::task::spawn_local(async move {
+            loop {
+                let lines = tail.read_new().unwrap_or_default();
+                let lines: Vec<Value> = lines
+                    .iter()
+                    .filter(|line| Line::read(line).is_some())
+                    .filter_map(|line| serde_json::from_slice(line).ok())
+                    .collect();
+                if !lines.is_empty() && tell.send(events(&json!({ "lines": lines }))).await.is_err()
+                {
+                    return;
+                }
+                tokio::select! {
+                    changed = looks.changed() => if changed.is_err() { return },
+                    () = tell.closed() => return,
+                }
+            }
+        });
+        reply::stream(told)
+    }
+
+    async fn order(&self, body: Incoming) -> Response<Reply> {
+        let Some(control) = self.control.clone() else {
+            return reply::refused(&Refusal::ReadOnly);
+        };
+        let text = match tokio::time::timeout(PATIENCE, read(body)).await {
+            Ok(Some(text)) => text,
+            Ok(None) => return reply::refused(&Refusal::BadOrder("it is too long".into())),
+            Err(_) => return reply::refused(&Refusal::BadOrder("it never ended".into())),
+        };
+        let order: Order = match serde_json::from_slice(&text) {
+            Ok(order) => order,
+            Err(why) => return reply::refused(&Refusal::BadOrder(why.to_string())),
+        };
+        match control.carry_out(order).await {
+            Outcome::Done { said } => reply::json(StatusCode::OK, &json!({ "said": said })),
+            Outcome::Failed { what, why, hint } => {
+                let told = json!({ "error": what, "why": why, "hint": hint });
+                reply::json(StatusCode::CONFLICT, &told)
+            }
+        }
+    }
+}
+
+fn failed(why: &str) -> Response<Reply> {
+    reply::json(StatusCode::INTERNAL_SERVER_ERROR, &json!({ "error": why }))
+}
+
+/// The whole body, if it is not too long.
+async fn read(mut body: Incoming) -> Option<Vec<u8>> {
+    let mut text = Vec::new();
+    while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+        text.extend_from_slice(frame.ok()?.data_ref()?);
+        if text.len() > ORDER_BYTES {
+            return None;
+        }
+    }
+    Some(text)
+}

@@ -1,0 +1,96 @@
+// The picture of the members with the messages that move between them.
+const seatsAt = new Map();
+
+function drawFlow(seats) {
+  const names = [...seats.map((seat) => seat.name), "user"];
+  const picture = byId("flow");
+  const key = JSON.stringify([names, seats.map((s) => [s.status, s.alive, s.unread])]);
+  if (picture.dataset.key === key) return;
+  picture.dataset.key = key;
+  const moving = [...picture.querySelectorAll(".dot, .ring")];
+  const radius = names.length > 24 ? 7 : names.length > 12 ? 14 : 22;
+  const drawn = [];
+  seatsAt.clear();
+  names.forEach((name, n) => {
+    const turn = (n / names.length) * 2 * Math.PI - Math.PI / 2;
+    seatsAt.set(name, { x: 320 + 245 * Math.cos(turn), y: 150 + 112 * Math.sin(turn) });
+  });
+  const lead = seatsAt.get("lead");
+  for (const [name, at] of seatsAt) {
+    if (lead && name !== "lead") drawn.push(svg("line", { class: "path", x1: lead.x, y1: lead.y, x2: at.x, y2: at.y }));
+  }
+  for (const [name, at] of seatsAt) {
+    const seat = seats.find((it) => it.name === name);
+    const gone = seat && !seat.alive;
+    const group = svg("g", { class: `seat ${shade(name)} ${gone ? "gone" : ""} ${seat ? seat.status : ""}` });
+    group.append(svg("circle", { cx: at.x, cy: at.y, r: radius }));
+    if (radius > 10) {
+      group.append(svg("text", { x: at.x, y: at.y + 5 }, name[0].toUpperCase()));
+      group.append(svg("text", { x: at.x, y: at.y + radius + 15 }, cut(name, 14)));
+      if (seat) group.append(svg("text", { class: "state", x: at.x, y: at.y + radius + 29 }, seat.status));
+    }
+    if (seat) {
+      const t = tray(name);
+      group.append(svg("rect", { class: "tray", x: t.x - 10, y: t.y - 8, width: 20, height: 16, rx: 3 }));
+      if (seat.unread) group.append(svg("text", { x: t.x, y: t.y + 4.5 }, seat.unread));
+    }
+    drawn.push(group);
+  }
+  picture.replaceChildren(...drawn, ...moving);
+  picture.setAttribute("aria-label",
+    seats.map((s) => `${s.name} ${s.status}, ${s.unread} unread`).join("; ") || "Nobody yet");
+}
+
+function tray(name) {
+  const at = seatsAt.get(name);
+  return { x: at.x + (seatsAt.size > 24 ? 16 : 38), y: at.y };
+}
+
+const moves = new Map();
+
+// Shows the steps up to `goal` one after the other, however fast the files were.
+function move(letter, goal) {
+  if (still.matches || document.hidden || !seatsAt.has(letter.from) || !seatsAt.has(letter.to)) return;
+  const known = moves.get(letter.id);
+  if (known) {
+    known.goal = Math.max(known.goal, goal);
+    return;
+  }
+  if (moves.size > 40 || letter.from === letter.to) return;
+  const state = { goal, step: -1 };
+  moves.set(letter.id, state);
+  play(letter, state);
+}
+
+async function play(letter, state) {
+  const dot = svg("circle", { class: "dot " + shade(letter.from), r: 7, cx: 0, cy: 0 });
+  byId("flow").append(dot);
+  const place = (at) => `translate(${at.x}px, ${at.y}px)`;
+  let from = seatsAt.get(letter.from);
+  const quiet = Date.now() + 20000;
+  while (state.step < 3 && Date.now() < quiet) {
+    if (state.step >= state.goal) {
+      await new Promise((again) => setTimeout(again, 100));
+      continue;
+    }
+    state.step += 1;
+    const to = state.step === 0 ? from : state.step === 1 ? tray(letter.to) : seatsAt.get(letter.to);
+    if (!to) break;
+    const frames = state.step === 3
+      ? [{ transform: place(to), opacity: 1 }, { transform: place(to), opacity: 0 }]
+      : [{ transform: place(from) }, { transform: place(to) }];
+    const time = [120, 650, 350, 300][state.step];
+    if (state.step === 3) ring(letter.to, to);
+    await dot.animate(frames, { duration: time, easing: "ease-in-out", fill: "forwards" }).finished;
+    from = to;
+  }
+  dot.remove();
+  moves.delete(letter.id);
+}
+
+function ring(name, at) {
+  const made = svg("circle", { class: "ring " + shade(name), cx: at.x, cy: at.y, r: 24 });
+  byId("flow").append(made);
+  const frames = [{ opacity: 1, r: "22px" }, { opacity: 0, r: "38px" }];
+  made.animate(frames, { duration: 600 }).finished.then(() => made.remove());
+}

@@ -1,0 +1,190 @@
+// The page at work: what comes over the wire, and what a person does.
+let selected = "lead";
+let seats = [];
+let letters = new Map();
+let calls = [];
+let dirty = new Set();
+let moved = new Set();
+let talk = null;
+
+function select(name) {
+  selected = name;
+  byId("h-talk").replaceChildren("Conversation of ", who(name));
+  byId("to").value = name;
+  byId("stop").disabled = name === "lead";
+  byId("stop").textContent = plain("Stop " + name);
+  drawRoster(seats);
+  talk?.close();
+  const log = byId("talk");
+  log.replaceChildren();
+  talk = new EventSource(address("conversation", { name }));
+  talk.onopen = () => log.replaceChildren();
+  talk.onmessage = (event) => {
+    const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 60;
+    log.append(...JSON.parse(event.data).lines.slice(-400).map(drawLine).filter(Boolean));
+    while (log.children.length > 600) log.firstChild.remove();
+    if (atEnd) log.scrollTop = log.scrollHeight;
+  };
+}
+
+function take(change, isNew) {
+  if (change.kind === "team") {
+    seats = change.seats;
+    for (const seat of seats) if (seat.color) COLOURS.set(seat.name, seat.color);
+    dirty.add("team");
+  } else if (change.kind === "config") {
+    byId("config").textContent = plain(change.text);
+    byId("config-age").textContent = isNew ? "changed " + new Date().toLocaleTimeString() : "";
+    try { byId("title").textContent = plain("team " + JSON.parse(change.text).team_name); } catch { /* being replaced */ }
+  } else if (change.kind === "tasks") drawTasks(change.tasks);
+  else if (change.kind === "requests") drawRequests(change.requests);
+  else if (change.kind === "usage") {
+    calls.push(change);
+    dirty.add("chart");
+  } else if (change.kind === "mail") takeLetter(change, isNew);
+}
+
+function takeLetter(letter, isNew) {
+  const known = letters.get(letter.id);
+  if (known) {
+    if (STAGES.indexOf(letter.stage) > STAGES.indexOf(known.stage)) known.stage = letter.stage;
+  } else {
+    letters.set(letter.id, letter);
+    if (letters.size > 1000) letters.delete(letters.keys().next().value);
+    if (isNew) byId("heard").textContent = plain(`${letter.from} to ${letter.to}: ${cut(letter.content, 120)}`);
+  }
+  const whole = known || letter;
+  moved.add(whole);
+  if (isNew) move(whole, STAGES.indexOf(whole.stage));
+}
+
+function draw() {
+  if (dirty.has("team")) {
+    drawRoster(seats);
+    drawFlow(seats);
+  }
+  if (dirty.has("team") || dirty.has("chart")) drawChart(calls, seats);
+  if (moved.size) drawMail(letters, moved);
+  dirty = new Set();
+  moved = new Set();
+}
+
+function connect() {
+  const stream = new EventSource(address("events"));
+  let isNew = false;
+  stream.onopen = () => {
+    isNew = false;
+    byId("link").textContent = mayControl ? "live, may steer" : "live, read only";
+    byId("link").className = "live";
+  };
+  stream.onerror = () => {
+    byId("link").textContent = "the page's program does not answer";
+    byId("link").className = "";
+  };
+  stream.onmessage = (event) => {
+    if (!isNew) {
+      letters = new Map();
+      calls = [];
+      rows.clear();
+      byId("mail").replaceChildren();
+    }
+    for (const change of JSON.parse(event.data)) take(change, isNew);
+    isNew = true;
+    draw();
+    if (!talk) select("lead");
+  };
+}
+
+async function showSteps(id) {
+  location.hash = "#steps";
+  const which = byId("which");
+  const last = [...letters.values()].slice(-200).reverse();
+  which.replaceChildren(...last.map((letter) => el("option", { value: letter.id },
+    `${letter.from} → ${letter.to}: ${cut(letter.content.replace(/\s+/g, " "), 60)}`)));
+  const chosen = id || which.value || last[0]?.id;
+  if (!chosen) {
+    drawSteps(undefined, []);
+    return;
+  }
+  which.value = chosen;
+  const answer = await fetch(address("trace", { id: chosen }));
+  drawSteps(letters.get(chosen), answer.ok ? (await answer.json()).steps : []);
+}
+
+function turnTo() {
+  if (location.hash === "#main") return;
+  const page = ["#steps", "#compare"].includes(location.hash) ? location.hash : "#team";
+  for (const name of ["team", "steps", "compare"]) byId("page-" + name).hidden = page !== "#" + name;
+  for (const link of document.querySelectorAll("nav a")) {
+    if (link.getAttribute("href") === page) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  if (page === "#steps" && !byId("steps").children.length) showSteps();
+}
+
+function say(text, bad) {
+  byId("said").textContent = plain(text);
+  byId("said").className = bad ? "bad" : "";
+}
+
+async function send(event) {
+  event?.preventDefault();
+  const text = byId("text").value.trim();
+  if (!text) return;
+  try {
+    await order({ do: "send", to: byId("to").value, text });
+    byId("text").value = "";
+    say("Stored in the inbox.");
+  } catch (why) {
+    say(why.message, true);
+  }
+}
+
+async function stop() {
+  const name = selected;
+  const sure = byId("sure");
+  byId("h-sure").textContent = plain(`Stop ${name}?`);
+  sure.returnValue = "no";
+  sure.showModal();
+  await new Promise((closed) => sure.addEventListener("close", closed, { once: true }));
+  if (sure.returnValue !== "yes") return;
+  say(`Stopping ${name} …`);
+  try {
+    say(await order({ do: "stop", name }));
+  } catch (why) {
+    say(why.message, true);
+  }
+}
+
+async function answer(button, what) {
+  for (const other of button.parentElement.children) other.disabled = true;
+  try {
+    say(await order(what));
+  } catch (why) {
+    say(why.message, true);
+    for (const other of button.parentElement.children) other.disabled = false;
+  }
+}
+
+function dark() {
+  return (document.documentElement.style.colorScheme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+}
+function nameTheme() { byId("theme").textContent = dark() ? "Light" : "Dark"; }
+byId("theme").addEventListener("click", () => {
+  document.documentElement.style.colorScheme = dark() ? "light" : "dark";
+  nameTheme();
+});
+
+addEventListener("hashchange", turnTo);
+byId("which").addEventListener("change", () => showSteps(byId("which").value));
+byId("again").addEventListener("click", () => showSteps(byId("which").value));
+byId("write").hidden = !mayControl;
+byId("write").addEventListener("submit", send);
+byId("text").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) send(event);
+});
+byId("stop").addEventListener("click", stop);
+setInterval(() => { if (!document.hidden) drawRoster(seats); }, 5000);
+nameTheme();
+turnTo();
+connect();

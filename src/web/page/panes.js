@@ -1,0 +1,145 @@
+// What stands in the cards.
+function drawRoster(seats) {
+  const focused = document.activeElement?.dataset?.name;
+  byId("roster").replaceChildren(...seats.map((seat) => {
+    const tokens = seat.usage.input_tokens + seat.usage.output_tokens;
+    const doing = (!seat.alive && seat.ended) || seat.activity || seat.role;
+    const unread = seat.unread ? el("span", { class: "chip" }, seat.unread + " unread") : "";
+    return el("li", {}, el("button", {
+      type: "button", class: shade(seat.name), "data-name": seat.name,
+      "aria-pressed": String(seat.name === selected), click: () => select(seat.name),
+    },
+      el("span", { class: "row" }, who(seat.name), el("span", { class: "chip s-" + seat.status }, seat.status), unread),
+      el("small", {}, el("bdi", {}, cut(doing, 120))),
+      el("small", {}, `since ${age(seat.since)} · ${count(tokens)} tokens · `, el("bdi", {}, seat.model))));
+  }));
+  if (focused) byId("roster").querySelector(`[data-name="${CSS.escape(focused)}"]`)?.focus();
+  const sum = seats.reduce((all, s) => all + s.usage.input_tokens + s.usage.output_tokens, 0);
+  const live = seats.filter((seat) => seat.alive).length;
+  byId("totals").textContent = `${live} of ${seats.length} alive · ${count(sum)} tokens`;
+  const to = byId("to");
+  const names = [...seats.map((seat) => seat.name), "all"];
+  if (to.dataset.names !== names.join()) {
+    to.dataset.names = names.join();
+    const chosen = to.value;
+    to.replaceChildren(...names.map((name) => el("option", { value: name }, name === "all" ? "everybody" : name)));
+    to.value = names.includes(chosen) ? chosen : selected;
+  }
+}
+
+function stageWords(stage) {
+  const n = STAGES.indexOf(stage);
+  return el("span", { class: "stage" }, el("span", { class: "pips", "aria-hidden": "true" },
+    "●".repeat(n + 1) + "○".repeat(STAGES.length - n - 1)), " " + stage);
+}
+
+function mailRow(letter) {
+  const kind = letter.type === "message" ? "" : el("span", { class: "chip" }, cut(letter.type, 30));
+  return el("button", { type: "button", "data-id": letter.id, click: () => showSteps(letter.id) },
+    stageWords(letter.stage), el("span", {}, who(letter.from), " → ", who(letter.to), " ", kind),
+    el("span", { class: "one" }, el("bdi", {}, cut(letter.content.replace(/\s+/g, " "), 200))));
+}
+
+function drawMail(letters, moved) {
+  const list = byId("mail");
+  byId("no-mail").hidden = letters.size > 0;
+  for (const letter of moved) {
+    const row = rows.get(letter.id);
+    if (row) row.firstChild.firstChild.replaceWith(stageWords(letter.stage));
+    else {
+      const made = el("li", {}, mailRow(letter));
+      rows.set(letter.id, made);
+      list.prepend(made);
+    }
+  }
+  while (list.children.length > 150) {
+    rows.delete(list.lastChild.firstChild.dataset.id);
+    list.lastChild.remove();
+  }
+}
+const rows = new Map();
+
+function drawRequests(requests) {
+  byId("no-requests").hidden = requests.length > 0;
+  byId("requests").replaceChildren(...requests.map(({ from, decider, question }) => {
+    const ask = (word, what) => el("button", {
+      type: "button", class: word === "Deny" && "quiet", "aria-label": `${word} ${from}: ${cut(question.description, 60)}`,
+      click: (event) => answer(event.currentTarget, { do: what, id: question.request_id }),
+    }, word);
+    const isHere = decider !== "user" || from === "lead";
+    const buttons = !isHere ? el("span", { class: "small" }, "asks on its own terminal")
+      : mayControl ? el("div", { class: "pair" }, ask("Approve", "approve"), ask("Deny", "deny"))
+      : el("span", { class: "small" }, "answer it at the lead, or with team approve");
+    return el("li", {}, who(from), " asks for ", el("span", { class: "chip s-waiting" }, question.tool),
+      el("div", { class: "text" }, cut(question.description, 1000)), buttons);
+  }));
+}
+
+function drawTasks(tasks) {
+  byId("no-tasks").hidden = tasks.length > 0;
+  byId("tasks").replaceChildren(...tasks.map((task) => el("li", {},
+    el("span", { class: "chip s-" + task.status }, String(task.status).replaceAll("_", " ")), " ",
+    el("bdi", {}, `${task.id} ${task.subject}`),
+    task.owner ? el("span", { class: "small" }, task.status === "pending" ? "for " : "by ", who(task.owner)) : "",
+    task.blocked_by?.length ? el("span", { class: "small" }, "after " + task.blocked_by.join(", ")) : "")));
+}
+
+function drawLine(line) {
+  if (line.kind === "mail") {
+    const { from, type, content } = line.message;
+    return el("div", { class: "mail " + shade(from) }, el("div", {}, "✉ ", who(from ?? "unknown"), " ",
+      type && type !== "message" ? el("span", { class: "chip" }, cut(String(type), 30)) : ""),
+      el("div", { class: "text" }, typeof content === "string" ? content : JSON.stringify(line.message)));
+  }
+  if (line.kind === "user") return el("div", { class: "person c-user" }, el("div", { class: "text" }, line.content));
+  if (line.kind === "assistant") {
+    const parts = line.blocks.map((block) => {
+      if (block.type === "text") return el("div", { class: "text" }, block.text);
+      if (block.type === "tool_use") return folded("calls " + block.name, JSON.stringify(block.input, null, 2));
+      return "";
+    });
+    return el("div", { class: "said" }, ...parts);
+  }
+  if (line.kind === "tool_result") {
+    const begin = cut(line.content.split("\n", 1)[0] || "(nothing)", 90);
+    return folded((line.is_error ? "failed: " : "gave: ") + begin, line.content, line.is_error);
+  }
+  if (line.kind === "request") return el("div", { class: "mark" }, "asks for " + line.tool + ": " + line.description);
+  if (line.kind === "note") return el("div", { class: "mark" }, "note: " + line.content);
+  if (line.kind === "session") return el("div", { class: "mark" }, `began ${clock(line.at)} · process ${line.pid} · ${line.model}`);
+  if (line.kind === "turn_end") return el("div", { class: "mark" }, `turn ${line.outcome} · ${clock(line.at)}`);
+  return "";
+}
+
+function folded(title, text, bad) {
+  return el("details", {}, el("summary", { class: bad ? "bad" : false }, title), el("pre", {}, text));
+}
+
+const STEPS = {
+  sent: ["Sent", "The sender's model called send_message. The call stands in the sender's transcript, synced, before anything leaves the process. A person or a shell has no transcript: then this step leaves nothing."],
+  appended: ["Appended", "Under the inbox's side lock, one line was written to its end in one write and synced. Only then is the sender told that it is stored."],
+  claimed: ["Claimed", "The owner renamed the inbox to a claim and put an empty file in its place. No byte is copied, and senders never wait for a model."],
+  acknowledged: ["Acknowledged", "The line stands in the owner's transcript, synced. From here on it counts as taken in, exactly once, whatever crashes; the claim is removed."],
+  answered: ["Answered", "The next request to the model was built from that transcript, so it contains the message. This is what the model answered."],
+};
+
+function drawSteps(letter, proofs) {
+  const furthest = Math.max(...proofs.map((proof) => STAGES.indexOf(proof.stage)), letter ? STAGES.indexOf(letter.stage) : -1);
+  const taken = proofs.find((proof) => proof.claim);
+  byId("steps").replaceChildren(...STAGES.map((stage, n) => {
+    const here = proofs.filter((proof) => proof.stage === stage);
+    const shown = here.map((proof) => el("div", {}, el("p", {}, el("code", {}, `${proof.file} line ${proof.line}`)),
+      folded("what stands there", pretty(proof.text))));
+    const past = here.length ? "" : n > furthest ? "Not yet."
+      : stage === "sent" ? "No call on disk: a person, a shell or the program wrote it."
+      : taken && letter && stage === "appended" ? `It stood in inbox/${letter.to}.jsonl, at byte ${taken.claim[1]} of the file that became the claim.`
+      : taken && letter ? `It was inbox/.claim/${letter.to}.${taken.claim[0]}, removed since.`
+      : "What it left was removed since.";
+    return el("li", { class: n <= furthest ? "done" : "", "data-number": n + 1 },
+      el("h3", {}, STEPS[stage][0]), el("p", {}, STEPS[stage][1]), ...shown, past ? el("p", { class: "muted" }, past) : "");
+  }));
+}
+
+function pretty(text) {
+  try { return JSON.stringify(JSON.parse(text), null, 2); } catch { return text; }
+}

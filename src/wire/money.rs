@@ -1,0 +1,144 @@
+//! Amounts of money, and what tokens cost: data, exact to a billionth.
+//!
+//! Knows no currency: an amount is in that of the prices somebody has set.
+
+use super::chat::Usage;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Billionths that make one.
+const BILLION: f64 = 1e9;
+
+/// Tokens that a price is for.
+const MILLION: u128 = 1_000_000;
+
+/// An amount. On disk and in settings it is a plain number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(try_from = "f64", into = "f64")]
+pub struct Money {
+    billionths: u64,
+}
+
+impl Money {
+    /// The sum; the most there is when that is more.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self { billionths: self.billionths.saturating_add(other.billionths) }
+    }
+
+    /// The rest; nothing when `other` is more.
+    #[must_use]
+    pub fn minus(self, other: Self) -> Self {
+        Self { billionths: self.billionths.saturating_sub(other.billionths) }
+    }
+
+    /// The whole number of billionths.
+    pub fn billionths(self) -> u64 {
+        self.billionths
+    }
+
+    /// So many tokens at this price for a million.
+    fn times(self, tokens: u64) -> u128 {
+        u128::from(self.billionths) * u128::from(tokens)
+    }
+}
+
+impl TryFrom<f64> for Money {
+    type Error = &'static str;
+
+    fn try_from(number: f64) -> Result<Self, Self::Error> {
+        if !number.is_finite() || number < 0.0 {
+            return Err("an amount of money is a number that is not below 0");
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "it is finite and not negative, and a cast of a float saturates"
+        )]
+        Ok(Self { billionths: (number * BILLION).round() as u64 })
+    }
+}
+
+impl From<Money> for f64 {
+    #[expect(clippy::cast_precision_loss, reason = "nobody spends ten million exactly")]
+    fn from(money: Money) -> Self {
+        money.billionths as Self / BILLION
+    }
+}
+
+impl fmt::Display for Money {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let amount = f64::from(*self);
+        if amount < 1.0 { write!(out, "{amount:.4}") } else { write!(out, "{amount:.2}") }
+    }
+}
+
+/// What a million tokens of a model cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Price {
+    /// Read.
+    pub input: Money,
+    /// Written.
+    pub output: Money,
+    /// Read from the provider's cache; as `input` when nobody has said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_read: Option<Money>,
+    /// Stored in the provider's cache; as `input` when nobody has said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_write: Option<Money>,
+}
+
+impl Price {
+    /// What a call costs, rounded up.
+    pub fn of(&self, usage: Usage) -> Money {
+        let whole = self.input.times(usage.input_tokens)
+            + self.output.times(usage.output_tokens)
+            + self.cache_read.unwrap_or(self.input).times(usage.cache_read_input_tokens)
+            + self.cache_write.unwrap_or(self.input).times(usage.cache_creation_input_tokens);
+        Money { billionths: u64::try_from(whole.div_ceil(MILLION)).unwrap_or(u64::MAX) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn money(number: f64) -> Money {
+        Money::try_from(number).unwrap()
+    }
+
+    #[test]
+    fn amounts_are_plain_numbers_and_never_negative() {
+        let read = |text: &str| serde_json::from_str::<Money>(text);
+        assert_eq!(serde_json::to_string(&money(0.1).plus(money(0.2))).unwrap(), "0.3");
+        assert_eq!(read("3").unwrap(), money(3.0));
+        for text in ["-1", "\"3\"", "null"] {
+            assert!(read(text).is_err(), "{text}");
+        }
+        assert_eq!(money(1.0).minus(money(2.0)), Money::default());
+        assert_eq!(
+            (money(0.01234).to_string(), money(12.345).to_string()),
+            ("0.0123".into(), "12.35".into())
+        );
+    }
+
+    #[test]
+    fn cached_tokens_have_prices_of_their_own_or_those_of_others() {
+        let usage = Usage {
+            input_tokens: 1_000,
+            output_tokens: 100,
+            cache_read_input_tokens: 10_000,
+            cache_creation_input_tokens: 2_000,
+        };
+        let plain =
+            Price { input: money(3.0), output: money(15.0), cache_read: None, cache_write: None };
+        assert_eq!(plain.of(usage), money(0.0405));
+        let cached =
+            Price { cache_read: Some(money(0.3)), cache_write: Some(money(3.75)), ..plain };
+        assert_eq!(cached.of(usage), money(0.015));
+        let endless = Usage { output_tokens: u64::MAX, ..usage };
+        assert_eq!(plain.of(endless).billionths(), u64::MAX);
+        assert_eq!(plain.of(Usage::default()), Money::default());
+    }
+}
