@@ -76,6 +76,8 @@ pub(crate) enum Command {
     Log(LogArgs),
     /// Show an agent's conversation
     Transcript(TranscriptArgs),
+    /// Watch the team live, full-screen; `?` shows the keys
+    Top,
     /// Show the team as a page in the browser of this computer, as it changes
     Web(WebArgs),
     /// Show a message's whole life: sent, stored, taken in, acted on, answered

@@ -6,14 +6,10 @@ use super::out;
 use crate::error::{Exit, Failure};
 use crate::os::{Clock, SystemClock, window};
 use crate::store::{TeamDir, peek, roster};
-use crate::ui::roster::{RosterRow, age, roster_table};
-use crate::ui::style::{self, Palette};
+use crate::ui::roster::{RosterRow, roster_table};
+use crate::ui::style::Palette;
 use crate::view::{self, Seat};
 use serde_json::{Value, json};
-use std::time::Duration;
-
-/// How many seconds without a sign of life are worth mentioning; a busy agent gives one every five.
-const WORTH_SAYING: f64 = 15.0;
 
 pub(super) fn run(context: &Context, show: &Show) -> Result<Exit, Failure> {
     let team = context.team()?;
@@ -28,36 +24,14 @@ pub(super) fn run(context: &Context, show: &Show) -> Result<Exit, Failure> {
 
 /// The roster as people see it.
 pub(super) fn table(team: &TeamDir, palette: Palette, width: usize) -> Result<String, Failure> {
-    let rows: Vec<RosterRow> = seats(team)?.into_iter().map(row).collect();
+    let now = SystemClock.now();
+    let rows: Vec<RosterRow> = seats(team)?.iter().map(|seat| RosterRow::of(seat, now)).collect();
     Ok(roster_table(&rows, palette, width))
 }
 
 fn seats(team: &TeamDir) -> Result<Vec<Seat>, Failure> {
     let roster = roster::read(team).map_err(store_failure)?;
     Ok(view::seats(team, &roster, |name| peek::count(team, name).unwrap_or_default()))
-}
-
-fn row(seat: Seat) -> RosterRow {
-    let ended = seat.ended.filter(|_| !seat.alive);
-    let quiet = seat.sign.filter(|sign| sign.silent_for > WORTH_SAYING).map(|sign| {
-        let silent = Duration::try_from_secs_f64(sign.silent_for).unwrap_or_default();
-        format!("{}, no sign of life for {}", sign.state, age(silent))
-    });
-    let age = Duration::try_from_secs_f64(SystemClock.now() - seat.since).unwrap_or_default();
-    RosterRow {
-        activity: ended.or(quiet).or(seat.activity).unwrap_or_default(),
-        name: seat.name,
-        color: seat.color,
-        role: seat.role,
-        status: seat.status,
-        life: if seat.alive { style::Life::Alive } else { style::Life::Dead },
-        age,
-        unread: seat.unread,
-        tokens: seat.usage.tokens(),
-        cached: seat.usage.cached_share(),
-        cost: seat.usage.cost,
-        model: seat.model,
-    }
 }
 
 fn as_json(team: &TeamDir) -> Result<Value, Failure> {

@@ -27,6 +27,7 @@ mod since;
 mod stop;
 mod task;
 mod teammate;
+mod top;
 mod trace;
 mod transcript;
 mod trust;
@@ -104,6 +105,7 @@ fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failure> 
         Command::Log(args) => log::run(&context, &args),
         Command::Trace(args) => trace::run(&context, &args),
         Command::Transcript(args) => transcript::run(&context, &args),
+        Command::Top => top::run(&context),
         Command::Web(args) => web::run(&context, &args),
         Command::Attach(args) => attach::run(&context, &args),
         Command::Completions(args) => Ok(handbook::completions(&args)),

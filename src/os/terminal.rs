@@ -1,9 +1,41 @@
-//! Leaving the terminal as it was.
+//! Reading keys from the terminal, and leaving it as it was.
 
+use nix::errno::Errno;
 use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
 use std::io;
+use std::os::fd::AsFd;
 use std::panic;
+use std::time::Duration;
+
+/// The bytes of the keys that were pressed, waited for at most `patience`, or until `other` can be read.
+///
+/// # Errors
+/// The terminal on standard input is gone.
+pub(crate) fn typed(other: &impl AsFd, patience: Duration) -> io::Result<Vec<u8>> {
+    let input = io::stdin();
+    let wait_for = |fd| PollFd::new(fd, PollFlags::POLLIN);
+    let mut waiting = [wait_for(input.as_fd()), wait_for(other.as_fd())];
+    let timeout = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
+    match poll(&mut waiting, timeout) {
+        Ok(_) | Err(Errno::EINTR) => {}
+        Err(why) => return Err(why.into()),
+    }
+    if waiting.first().and_then(PollFd::any) != Some(true) {
+        return Ok(Vec::new());
+    }
+    let mut bytes = vec![0; 4096];
+    match nix::unistd::read(&input, &mut bytes) {
+        Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Ok(count) => {
+            bytes.truncate(count);
+            Ok(bytes)
+        }
+        Err(Errno::EINTR | Errno::EAGAIN) => Ok(Vec::new()),
+        Err(why) => Err(why.into()),
+    }
+}
 
 /// Puts the settings of the terminal on standard input back when dropped, and when any thread panics.
 #[derive(Debug)]

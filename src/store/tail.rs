@@ -115,6 +115,11 @@ impl Tail {
         Ok(Self { path, place: Some((known.ino(), 0)) })
     }
 
+    /// Which file was read; another number means that it was read from its beginning.
+    pub(crate) fn file(&self) -> Option<u64> {
+        self.place.map(|(inode, _)| inode)
+    }
+
     /// The whole lines that came since. A file that was replaced is read from its beginning.
     ///
     /// # Errors

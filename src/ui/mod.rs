@@ -20,6 +20,7 @@ pub(crate) mod roles;
 pub(crate) mod roster;
 pub(crate) mod style;
 pub(crate) mod tasks;
+pub(crate) mod top;
 pub(crate) mod trace;
 pub(crate) mod transcript;
 pub(crate) mod view;

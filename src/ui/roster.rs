@@ -1,10 +1,12 @@
 //! The roster as a table: who is there, what everybody does, since when, and what waits.
 //!
-//! Knows nothing of where rows come from: the caller joins the roster with liveness and inboxes.
+//! Knows nothing of where rows come from: [`crate::view`] joins the roster with liveness and inboxes.
 
 use super::clean::one_line;
 use super::measure::{columns, pad};
 use super::style::{Life, Mark, Palette};
+use crate::view::Seat;
+use crate::wire::Timestamp;
 use crate::wire::money::Money;
 use crate::wire::roster::Status;
 use std::time::Duration;
@@ -36,6 +38,36 @@ pub(crate) struct RosterRow {
     pub(crate) cost: Option<Money>,
     /// `provider/name`.
     pub(crate) model: String,
+}
+
+/// How many seconds without a sign of life are worth mentioning; a busy agent gives one every five.
+const WORTH_SAYING: f64 = 15.0;
+
+impl RosterRow {
+    /// The row of an agent.
+    pub(crate) fn of(seat: &Seat, now: Timestamp) -> Self {
+        let ended = seat.ended.clone().filter(|_| !seat.alive);
+        let silent = seat.sign.as_ref().filter(|sign| sign.silent_for > WORTH_SAYING);
+        let quiet = silent.map(|sign| {
+            let silent = Duration::try_from_secs_f64(sign.silent_for).unwrap_or_default();
+            format!("{}, no sign of life for {}", sign.state, age(silent))
+        });
+        let activity = ended.or(quiet).or_else(|| seat.activity.clone());
+        Self {
+            activity: activity.unwrap_or_default(),
+            name: seat.name.clone(),
+            color: seat.color.clone(),
+            role: seat.role.clone(),
+            status: seat.status,
+            life: if seat.alive { Life::Alive } else { Life::Dead },
+            age: Duration::try_from_secs_f64(now - seat.since).unwrap_or_default(),
+            unread: seat.unread,
+            tokens: seat.usage.tokens(),
+            cached: seat.usage.cached_share(),
+            cost: seat.usage.cost,
+            model: seat.model.clone(),
+        }
+    }
 }
 
 /// A column: its title, its cells, how narrow it may become, and when it is left out.

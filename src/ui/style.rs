@@ -45,7 +45,7 @@ pub(crate) struct Mark {
     pub(crate) glyph: char,
     /// The word behind it.
     pub(crate) word: &'static str,
-    style: Style,
+    pub(super) style: Style,
 }
 
 /// Whether a life lock is held.
@@ -115,11 +115,21 @@ impl Palette {
 
     /// Text in a member's colour; an unknown word leaves it as it is.
     pub(crate) fn member(self, color: &str, text: &str) -> String {
-        let known = MEMBER_COLORS.iter().find(|(word, _)| *word == color);
-        match known {
-            Some((_, color)) => self.paint(Style::new().fg_color(Some((*color).into())), text),
+        match Self::of_member(color) {
+            Some(style) => self.paint(style, text),
             None => text.to_owned(),
         }
+    }
+
+    /// The style of a member's colour word.
+    pub(super) fn of_member(color: &str) -> Option<Style> {
+        let known = MEMBER_COLORS.iter().find(|(word, _)| *word == color);
+        known.map(|(_, color)| Style::new().fg_color(Some((*color).into())))
+    }
+
+    /// Whether anything is painted at all.
+    pub(super) fn is_colored(self) -> bool {
+        self.colored
     }
 
     /// Text in the colour of a status.

@@ -44,6 +44,16 @@ impl View {
         Self { palette, width, zone: TimeZone::system() }
     }
 
+    /// The same view, that wide.
+    pub(super) fn as_wide_as(&self, width: usize) -> Self {
+        Self { width: Some(width), ..self.clone() }
+    }
+
+    /// The same view without colours.
+    pub(super) fn unpainted(&self) -> Self {
+        Self { palette: Palette::plain(), ..self.clone() }
+    }
+
     /// Local time of day; a time that no calendar holds is shown as dashes.
     pub(super) fn clock(&self, at: Timestamp) -> String {
         let nanoseconds = at * 1e9;
@@ -83,6 +93,12 @@ impl View {
     #[cfg(test)]
     pub(super) fn fixed(width: Option<usize>) -> Self {
         Self { palette: Palette::plain(), width, zone: TimeZone::UTC }
+    }
+
+    /// The same with colours of one's choice.
+    #[cfg(test)]
+    pub(super) fn fixed_in(palette: Palette) -> Self {
+        Self { palette, ..Self::fixed(None) }
     }
 }
 

@@ -6,12 +6,14 @@
 mod feed;
 mod letter;
 mod picture;
+mod scene;
 mod seats;
 pub(crate) mod trace;
 
 pub(crate) use feed::Feed;
 pub(crate) use letter::{Letter, Stage};
 pub(crate) use picture::Picture;
+pub(crate) use scene::{Observer, Scene};
 pub(crate) use seats::{Seat, seats};
 
 use crate::wire::Open;

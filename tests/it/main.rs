@@ -71,6 +71,7 @@ mod task_work;
 mod tasks;
 mod terminal;
 mod tidy;
+mod top;
 mod upkeep;
 mod web;
 mod whole_team;

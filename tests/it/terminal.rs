@@ -35,8 +35,13 @@ struct Screen {
 
 impl Terminal {
     /// Starts a program with a terminal of its own as its controlling terminal.
-    pub(crate) fn start(mut command: Command) -> Self {
-        let size = Winsize { ws_row: ROWS, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 };
+    pub(crate) fn start(command: Command) -> Self {
+        Self::of_size(command, ROWS, COLUMNS)
+    }
+
+    /// The same with a terminal of that size.
+    pub(crate) fn of_size(mut command: Command, rows: u16, columns: u16) -> Self {
+        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(Some(&size), None).unwrap();
         let (master, slave): (OwnedFd, OwnedFd) = (pty.master, pty.slave);
         for end in [&master, &slave] {
@@ -60,7 +65,7 @@ impl Terminal {
         drop(slave);
         let keys = File::from(master.try_clone().unwrap());
         let screen = Arc::new(Mutex::new(Screen {
-            parser: vt100::Parser::new(ROWS, COLUMNS, 0),
+            parser: vt100::Parser::new(rows, columns, 0),
             printed: String::new(),
         }));
         let shared = Arc::clone(&screen);
@@ -83,6 +88,44 @@ impl Terminal {
     /// What the screen shows now.
     pub(crate) fn screen(&self) -> String {
         self.screen.lock().unwrap().parser.screen().contents()
+    }
+
+    /// Waits until the screen shows something.
+    #[track_caller]
+    pub(crate) fn expect_screen(&self, text: &str) {
+        let until = Instant::now() + PATIENCE;
+        while !self.screen().contains(text) {
+            assert!(Instant::now() < until, "never showed {text:?}; screen:\n{}", self.screen());
+            std::thread::park_timeout(Duration::from_millis(15));
+        }
+    }
+
+    /// Changes the size, as dragging the corner of a window does.
+    pub(crate) fn resize(&self, rows: u16, columns: u16) {
+        self.screen.lock().unwrap().parser.screen_mut().set_size(rows, columns);
+        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        let terminal = self.keys.as_ref().unwrap().as_raw_fd();
+        #[expect(unsafe_code, reason = "neither std nor nix has a safe call for the window size")]
+        // SAFETY: the request reads one `winsize`.
+        let answer = unsafe { nix::libc::ioctl(terminal, nix::libc::TIOCSWINSZ, &raw const size) };
+        assert_eq!(answer, 0);
+    }
+
+    /// Whether the program has taken a screen of its own.
+    pub(crate) fn is_on_another_screen(&self) -> bool {
+        self.screen.lock().unwrap().parser.screen().alternate_screen()
+    }
+
+    /// Whether anything on the screen has a colour.
+    pub(crate) fn has_colors(&self) -> bool {
+        let screen = self.screen.lock().unwrap();
+        let screen = screen.parser.screen();
+        let (rows, columns) = screen.size();
+        let mut cells = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
+        cells.any(|(row, column)| {
+            let cell = screen.cell(row, column);
+            cell.is_some_and(|cell| cell.fgcolor() != vt100::Color::Default)
+        })
     }
 
     /// Everything that was ever printed.

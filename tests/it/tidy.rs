@@ -22,9 +22,9 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
         "supervise",
         &["wire", "os", "protocol", "store", "bus", "tasks", "tools", "settings", "error"],
     ),
-    ("view", &["wire", "os", "store"]),
+    ("view", &["wire", "os", "protocol", "store"]),
     ("web", &["wire", "os", "store", "view"]),
-    ("ui", &["wire", "os", "agent"]),
+    ("ui", &["wire", "os", "view", "agent"]),
 ];
 
 /// Lines that no source file may exceed.

@@ -1,0 +1,182 @@
+//! Keys, and what a terminal sends for them.
+
+/// One key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Key {
+    Char(char),
+    Enter,
+    Esc,
+    Tab,
+    BackTab,
+    Up,
+    Down,
+    PageUp,
+    PageDown,
+    Home,
+    End,
+    Backspace,
+    /// Ctrl-U.
+    EraseLine,
+    /// Ctrl-C.
+    Interrupt,
+}
+
+/// What the person did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Input {
+    /// Pressed a key.
+    Key(Key),
+    /// Pasted text.
+    Paste(String),
+    /// Changed the size of the terminal.
+    Resize,
+}
+
+const PASTE: &[u8] = b"\x1b[200~";
+const PASTED: &[u8] = b"\x1b[201~";
+
+/// Bytes of a paste whose end is still waited for.
+const LONGEST_PASTE: usize = 1024 * 1024;
+
+/// Makes keys of bytes, which may be cut anywhere but behind ESC: there it is the key of that name.
+#[derive(Debug, Default)]
+pub(super) struct Decoder {
+    pending: Vec<u8>,
+}
+
+impl Decoder {
+    /// The inputs that are complete by now.
+    pub(super) fn feed(&mut self, bytes: &[u8]) -> Vec<Input> {
+        self.pending.extend(bytes);
+        let mut found = Vec::new();
+        while let Some((input, length)) = first(&self.pending) {
+            self.pending.drain(..length.min(self.pending.len()));
+            found.extend(input);
+        }
+        found
+    }
+}
+
+/// The first input, if it means something here, and how many bytes it takes; `None` until more comes.
+fn first(bytes: &[u8]) -> Option<(Option<Input>, usize)> {
+    if let Some(text) = bytes.strip_prefix(PASTE) {
+        let end = text.windows(PASTED.len()).position(|end| end == PASTED);
+        let end = end.or_else(|| (text.len() > LONGEST_PASTE).then_some(text.len()))?;
+        let pasted = String::from_utf8_lossy(text.get(..end).unwrap_or_default());
+        return Some((Some(Input::Paste(pasted.into())), PASTE.len() + end + PASTED.len()));
+    }
+    let key = match bytes {
+        [] => return None,
+        [0x1b, b'[' | b'O', rest @ ..] => {
+            let end = rest.iter().position(|byte| (0x40..=0x7e).contains(byte))?;
+            let key = sequence(rest.get(..=end).unwrap_or_default());
+            return Some((key.map(Input::Key), end + 3));
+        }
+        [0x1b, ..] => Key::Esc,
+        [b'\r' | b'\n', ..] => Key::Enter,
+        [b'\t', ..] => Key::Tab,
+        [0x7f | 0x08, ..] => Key::Backspace,
+        [0x03, ..] => Key::Interrupt,
+        [0x15, ..] => Key::EraseLine,
+        [0x00..=0x1f, ..] => return Some((None, 1)),
+        _ => return character(bytes),
+    };
+    Some((Some(Input::Key(key)), 1))
+}
+
+/// What stands behind ESC and `[` or `O`.
+fn sequence(text: &[u8]) -> Option<Key> {
+    Some(match text {
+        b"A" => Key::Up,
+        b"B" => Key::Down,
+        b"H" | b"1~" | b"7~" => Key::Home,
+        b"F" | b"4~" | b"8~" => Key::End,
+        b"Z" => Key::BackTab,
+        b"5~" => Key::PageUp,
+        b"6~" => Key::PageDown,
+        _ => return None,
+    })
+}
+
+fn character(bytes: &[u8]) -> Option<(Option<Input>, usize)> {
+    let head = bytes.get(..bytes.len().min(4)).unwrap_or_default();
+    let valid = match std::str::from_utf8(head) {
+        Ok(text) => text,
+        Err(why) if why.valid_up_to() > 0 => {
+            std::str::from_utf8(head.get(..why.valid_up_to()).unwrap_or_default()).ok()?
+        }
+        Err(why) => return why.error_len().map(|length| (None, length)),
+    };
+    let c = valid.chars().next()?;
+    Some((Some(Input::Key(Key::Char(c))), c.len_utf8()))
+}
+
+impl Key {
+    /// What the key does to a line that is being typed.
+    pub(super) fn edit(self, line: &mut String) {
+        match self {
+            Self::Char(c) => line.push(c),
+            Self::Backspace => drop(line.pop()),
+            Self::EraseLine => line.clear(),
+            Self::Enter
+            | Self::Esc
+            | Self::Tab
+            | Self::BackTab
+            | Self::Up
+            | Self::Down
+            | Self::PageUp
+            | Self::PageDown
+            | Self::Home
+            | Self::End
+            | Self::Interrupt => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_terminals_send_is_understood() {
+        let keys = |bytes: &[u8]| Decoder::default().feed(bytes);
+        let key = |key| vec![Input::Key(key)];
+        assert_eq!(keys(b"\x1b[A"), key(Key::Up));
+        assert_eq!(keys(b"\x1bOB"), key(Key::Down));
+        assert_eq!(keys(b"\x1b[6~"), key(Key::PageDown));
+        assert_eq!(keys(b"\x1b[Z"), key(Key::BackTab));
+        assert_eq!(keys(b"\x1b"), key(Key::Esc));
+        assert_eq!(keys("é".as_bytes()), key(Key::Char('é')));
+        assert_eq!(keys(b"\x1b[1;5D\x01\xff"), []);
+        let esc_q = [Input::Key(Key::Esc), Input::Key(Key::Char('q'))];
+        assert_eq!(keys(b"\x1bq"), esc_q);
+        assert_eq!(keys(b"\x1b[200~q\ny\x1b[201~\x03").first(), Some(&Input::Paste("q\ny".into())));
+    }
+
+    #[test]
+    fn what_comes_in_pieces_is_put_together() {
+        let mut decoder = Decoder::default();
+        for (piece, count) in [(&b"\xc3"[..], 0), (b"\xa9", 1), (b"\x1b[", 0), (b"B", 1)] {
+            assert_eq!(decoder.feed(piece).len(), count, "{piece:?}");
+        }
+        assert_eq!(decoder.feed(b"\x1b[200~one"), []);
+        assert_eq!(decoder.feed(b" two\x1b[201~"), [Input::Paste("one two".into())]);
+    }
+
+    proptest! {
+        #[test]
+        fn typed_text_comes_through_whatever_came_before(
+            noise in proptest::collection::vec(any::<u8>(), 0..20), text in "[a-zé日]{1,9}",
+        ) {
+            let mut decoder = Decoder::default();
+            decoder.feed(&noise);
+            // The end of a paste, then of a sequence, that the noise may have begun.
+            decoder.feed(PASTED);
+            decoder.feed(b"~~");
+            let typed = decoder.feed(text.as_bytes());
+            let wanted: Vec<Input> = text.chars().map(|c| Input::Key(Key::Char(c))).collect();
+            prop_assert_eq!(typed, wanted);
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! Frames and keys, without a terminal.
+
+use super::draw::draw;
+use super::*;
+use crate::ui::style::ColorChoice;
+use crate::ui::style::Palette;
+use crate::ui::view::View;
+use crate::view::{Asked, Letter, Stage};
+use crate::wire::roster::{Status, UsageCount};
+use crate::wire::transcript::{Entry, Line};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Modifier};
+use serde_json::{Value, json};
+
+const NOW: f64 = 1_763_690_100.0;
+
+fn seat(name: &str, status: Status) -> Seat {
+    Seat {
+        name: name.into(),
+        color: "blue".into(),
+        role: "coder".into(),
+        status,
+        alive: !status.is_over(),
+        since: NOW - 65.0,
+        activity: None,
+        usage: UsageCount {
+            turns: 1,
+            input_tokens: 5_000,
+            output_tokens: 120,
+            ..UsageCount::default()
+        },
+        model: "rehearsal".into(),
+        unread: 0,
+        pid: Some(7),
+        sign: None,
+        ended: None,
+        entry: Value::Null,
+    }
+}
+
+fn letter(to: &str, stage: Stage, message: &Value) -> Letter {
+    let mut message = message.as_object().unwrap().clone();
+    message.insert("timestamp".into(), (NOW - 30.0).into());
+    Letter::read(to, &message, stage).unwrap()
+}
+
+/// A lead and two teammates who have said something.
+fn scene() -> Scene {
+    let mut lead = seat("lead", Status::Idle);
+    lead.color = String::new();
+    lead.role = "lead".into();
+    let mut alice = seat("alice", Status::Working);
+    alice.activity = Some("bash".into());
+    alice.unread = 1;
+    let mut bob = seat("bob", Status::Failed);
+    bob.ended = Some("crash, signal 9".into());
+    let mut scene = Scene { seats: vec![lead, alice, bob], ..Scene::default() };
+    let said = [
+        letter(
+            "bob",
+            Stage::Acknowledged,
+            &json!({"from": "alice", "content": "the schema is ready", "id": "1"}),
+        ),
+        letter(
+            "alice",
+            Stage::Appended,
+            &json!({"from": "user", "content": "hurry\nplease", "id": "2"}),
+        ),
+        letter(
+            "lead",
+            Stage::Appended,
+            &json!({"type": "permission_request", "from": "alice", "content": "", "id": "3",
+            "request_id": "r", "tool": "bash", "input": {}, "description": "rm -rf target"}),
+        ),
+    ];
+    for letter in said {
+        scene.letters.meet(letter);
+    }
+    let task = |value: Value| serde_json::from_value(value).unwrap();
+    scene.tasks = vec![
+        (
+            task(
+                json!({"id": "1", "subject": "write the schema", "status": "completed", "owner": "alice"}),
+            ),
+            vec![],
+        ),
+        (task(json!({"id": "2", "subject": "test it", "blocked_by": ["1"]})), vec![]),
+    ];
+    let question = serde_json::from_value(json!({"request_id": "r", "about": "permission",
+        "tool_use_id": "t", "tool": "bash", "input": {}, "description": "rm -rf target"}));
+    let (from, decider) = ("alice".into(), "lead".into());
+    scene.requests = vec![Asked { from, decider, deadline: NOW, question: question.unwrap() }];
+    scene.conversation.name = "lead".into();
+    let user = Entry::User { content: "Ask alice for a schema.".into() };
+    let note = Entry::Note { content: "You were restarted.".into() };
+    scene.conversation.lines = [user, note].map(|entry| Line { at: NOW - 60.0, entry }).into();
+    scene
+}
+
+fn top(scene: &Scene) -> Top {
+    let mut top = Top::default();
+    top.meet(scene);
+    top
+}
+
+fn frame_in(palette: Palette, top: &mut Top, scene: &Scene, width: u16, height: u16) -> Buffer {
+    let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
+    let view = View::fixed_in(palette);
+    draw(top, scene, NOW, &view, &mut buffer);
+    buffer
+}
+
+fn text(buffer: &Buffer) -> String {
+    let width = usize::from(buffer.area.width);
+    let rows = buffer.content.chunks(width).map(|row| {
+        let row: String = row.iter().map(ratatui::buffer::Cell::symbol).collect();
+        row.trim_end().to_owned() + "\n"
+    });
+    rows.collect()
+}
+
+fn frame(top: &mut Top, scene: &Scene, width: u16, height: u16) -> String {
+    text(&frame_in(Palette::plain(), top, scene, width, height))
+}
+
+fn press(top: &mut Top, scene: &Scene, keys: &str) -> Option<Action> {
+    let key = |c| match c {
+        '\r' => Key::Enter,
+        '\x1b' => Key::Esc,
+        '\t' => Key::Tab,
+        '\x7f' => Key::Backspace,
+        c => Key::Char(c),
+    };
+    keys.chars().map(key).fold(None, |_, key| top.press(key, scene))
+}
+
+#[test]
+fn a_usual_terminal_shows_members_and_one_pane_more() {
+    let scene = scene();
+    insta::assert_snapshot!(frame(&mut top(&scene), &scene, 80, 24), @r#"
+    team  2 of 3 alive · 3 messages · 15.3k tokens
+    ▸ 1 members (3) ────────────────────────────────────────────────────────────────
+      NAME   STATUS     FOR  ROLE   ACTIVITY         MAIL  TOKENS  MODEL
+    › lead   ○ idle     1m   lead                          5.1k    rehearsal
+      alice  ● working  1m   coder  bash             1     5.1k    rehearsal
+      bob    ✗ failed   1m   coder  crash, signal 9        5.1k    rehearsal
+    ─ 2 messages (3) ───────────────────────────────────────────────────────────────
+    ✓ 01:54:30 alice → bob: the schema is ready
+    ✉ 01:54:30 user → alice: hurry please
+    ✉ 01:54:30 alice → lead [permission_request]: rm -rf target
+
+
+
+
+
+
+
+
+
+
+
+
+
+    q quit  ? help  tab pane  ↑↓ select  enter open  m message  s stop  / filter
+    "#);
+}
+
+#[test]
+fn a_large_terminal_shows_everything() {
+    let scene = scene();
+    insta::assert_snapshot!(frame(&mut top(&scene), &scene, 120, 26), @r#"
+    team  2 of 3 alive · 3 messages · 15.3k tokens
+    ▸ 1 members (3) ───────────────────────────────────────────  ─ 2 messages (3) ──────────────────────────────────────────
+      NAME   STATUS     FOR  ROLE   ACTIVITY    MAIL  MODEL      ✓ 01:54:30 alice → bob: the schema is ready
+    › lead   ○ idle     1m   lead                     rehearsal  ✉ 01:54:30 user → alice: hurry please
+      alice  ● working  1m   coder  bash        1     rehearsal  ✉ 01:54:30 alice → lead [permission_request]: rm -rf target
+      bob    ✗ failed   1m   coder  crash, si…        rehearsal
+
+
+
+
+
+
+
+                                                                 ─ 3 conversation of lead ──────────────────────────────────
+                                                                 01:54:00 user
+                                                                   Ask alice for a schema.
+    ─ 4 tasks (2) ─────────────────────────────────────────────    You were restarted.
+    ID  STATUS     OWNER  SUBJECT
+    1   completed  alice  write the schema
+    2   pending    -      test it
+
+
+    ─ 5 requests (1) ──────────────────────────────────────────
+      alice asks for bash: rm -rf target
+
+    q quit  ? help  tab pane  ↑↓ select  enter open  m message  s stop  / filter
+    "#);
+}
+
+#[test]
+fn a_small_terminal_shows_what_it_can_and_a_tiny_one_says_so() {
+    let scene = scene();
+    insta::assert_snapshot!(frame(&mut top(&scene), &scene, 44, 12), @r#"
+    team  2 of 3 alive · 3 messages · 15
+    ▸ 1 members (3) ────────────────────────────
+      NAME   STATUS     FOR  MAIL  MODEL
+    › lead   ○ idle     1m         rehearsal
+      alice  ● working  1m   1     rehearsal
+    ─ 2 messages (3) ───────────────────────────
+    ✓ 01:54:30 alice → bob: the schema is ready
+    ✉ 01:54:30 user → alice: hurry please
+    ✉ 01:54:30 alice → lead [permission_request]
+
+
+    q quit  ? help  tab pane  ↑↓ select  enter o
+    "#);
+    let tiny = frame(&mut top(&scene), &scene, 30, 5);
+    assert_eq!(tiny.trim(), "too small: 30x5, needs 40x10");
+}
+
+#[test]
+fn an_empty_team_and_any_size_can_be_drawn() {
+    let (empty, full) = (Scene::default(), scene());
+    for scene in [&empty, &full] {
+        for (width, height) in
+            [(1, 1), (40, 10), (41, 11), (110, 22), (109, 60), (300, 100), (500, 10)]
+        {
+            for keys in ["1", "2", "3", "4", "5", "?", "/x", "mhello", "sn"] {
+                let mut top = top(scene);
+                press(&mut top, scene, keys);
+                frame(&mut top, scene, width, height);
+            }
+        }
+    }
+    assert!(frame(&mut top(&empty), &empty, 80, 24).contains("nobody is on the team yet"));
+}
+
+#[test]
+fn panes_are_reached_by_tab_and_by_number() {
+    let scene = scene();
+    let mut top = top(&scene);
+    press(&mut top, &scene, "\t\t");
+    assert!(frame(&mut top, &scene, 80, 24).contains("▸ 3 conversation of lead"));
+    press(&mut top, &scene, "4");
+    let tasks = frame(&mut top, &scene, 80, 24);
+    assert!(tasks.contains("▸ 4 tasks (2)") && tasks.contains("write the schema"), "{tasks}");
+    press(&mut top, &scene, "\t");
+    let requests = frame(&mut top, &scene, 80, 24);
+    assert!(requests.contains("› alice asks for bash: rm -rf target"), "{requests}");
+    press(&mut top, &scene, "\x1b");
+    assert!(frame(&mut top, &scene, 80, 24).contains("▸ 1 members"));
+    top.press(Key::BackTab, &scene);
+    assert!(frame(&mut top, &scene, 80, 24).contains("▸ 5 requests"));
+}
+
+#[test]
+fn a_message_goes_to_the_selected_one_and_esc_calls_it_off() {
+    let scene = scene();
+    let mut top = top(&scene);
+    let sent = press(&mut top, &scene, "jmhix\x7f there\r");
+    assert_eq!(sent, Some(Action::Send { to: "alice".into(), text: "hi there".into() }));
+    assert_eq!(press(&mut top, &scene, "mq\x1b"), None);
+    assert_eq!(press(&mut top, &scene, "m  \r"), None, "nothing to say");
+    press(&mut top, &scene, "m");
+    top.paste("q\ny\x1b[2J");
+    let sent = top.press(Key::Enter, &scene);
+    assert_eq!(sent, Some(Action::Send { to: "alice".into(), text: "q\ny".into() }));
+    top.paste("q");
+    assert_eq!(press(&mut top, &scene, "q"), Some(Action::Quit));
+}
+
+#[test]
+fn nobody_is_stopped_without_a_yes() {
+    let scene = scene();
+    let mut top = top(&scene);
+    assert_eq!(press(&mut top, &scene, "jsn"), None);
+    assert_eq!(press(&mut top, &scene, "s\r"), None);
+    assert_eq!(press(&mut top, &scene, "sy"), Some(Action::Stop { name: "alice".into() }));
+    press(&mut top, &scene, "js");
+    assert!(frame(&mut top, &scene, 80, 24).contains("bob does not run"));
+    press(&mut top, &scene, "ggs");
+    assert_eq!(top.selected(), "lead");
+    assert!(frame(&mut top, &scene, 80, 24).contains("team stop --all"));
+    assert_eq!(top.press(Key::Interrupt, &scene), Some(Action::Quit));
+}
+
+#[test]
+fn a_request_is_answered_when_it_was_seen_and_affirmed() {
+    let mut scene = scene();
+    let mut top = top(&scene);
+    assert_eq!(press(&mut top, &scene, "ay"), None, "first it is shown");
+    press(&mut top, &scene, "a");
+    let asked = frame(&mut top, &scene, 80, 24);
+    assert!(asked.contains("approve alice bash: rm -rf target? y"), "{asked}");
+    assert_eq!(press(&mut top, &scene, "n"), None);
+    let yes = Action::Answer { id: "r".into(), verdict: Verdict::Approve };
+    assert_eq!(press(&mut top, &scene, "ay"), Some(yes));
+    let no = Action::Answer { id: "r".into(), verdict: Verdict::Deny };
+    assert_eq!(press(&mut top, &scene, "jdy"), Some(no));
+    scene.requests.clear();
+    assert_eq!(press(&mut top, &scene, "ay"), None);
+}
+
+#[test]
+fn the_filter_shows_only_what_fits_until_esc() {
+    let scene = scene();
+    let mut top = top(&scene);
+    press(&mut top, &scene, "/SCHEMA");
+    let shown = frame(&mut top, &scene, 80, 24);
+    assert!(shown.contains("show only: SCHEMA") && shown.contains("messages (1 of 3)"), "{shown}");
+    assert!(shown.contains("nobody like this"), "{shown}");
+    press(&mut top, &scene, "\x1b/bob\r");
+    assert_eq!(top.selected(), "bob", "who is not shown is not selected");
+    let shown = frame(&mut top, &scene, 80, 24);
+    assert!(shown.contains("members (1 of 3)") && shown.contains("only: bob"), "{shown}");
+    press(&mut top, &scene, "\x1b");
+    assert!(frame(&mut top, &scene, 80, 24).contains("members (3)"));
+}
+
+#[test]
+fn streams_follow_their_end_and_scroll_back_no_further_than_there_is() {
+    let mut scene = scene();
+    for number in 0..100 {
+        let said =
+            json!({"from": "bob", "content": format!("n{number};"), "id": format!("x{number}")});
+        scene.letters.meet(letter("lead", Stage::Acknowledged, &said));
+    }
+    let mut top = top(&scene);
+    press(&mut top, &scene, "2");
+    assert!(frame(&mut top, &scene, 80, 24).contains("n99;"));
+    press(&mut top, &scene, "kk");
+    let back = frame(&mut top, &scene, 80, 24);
+    assert!(
+        back.contains("n97;") && !back.contains("n98;") && back.contains("2 rows back"),
+        "{back}"
+    );
+    press(&mut top, &scene, "g");
+    assert!(frame(&mut top, &scene, 80, 24).contains("the schema is ready"));
+    press(&mut top, &scene, "jG");
+    assert!(frame(&mut top, &scene, 80, 24).contains("n99;"));
+}
+
+#[test]
+fn the_selection_stays_in_sight() {
+    let mut scene = scene();
+    scene.seats = (0..100).map(|number| seat(&format!("m{number}"), Status::Idle)).collect();
+    let mut top = top(&scene);
+    press(&mut top, &scene, "G");
+    assert!(frame(&mut top, &scene, 80, 24).contains("› m99"));
+    scene.seats.pop();
+    top.meet(&scene);
+    assert_eq!(top.selected(), "m0", "who has left is not selected");
+}
+
+#[test]
+fn nothing_hostile_reaches_the_screen() {
+    let mut scene = scene();
+    let evil = "\u{1b}[2J\u{202e}evil\u{1b}]52;c;aGk=\u{7}\u{9b}31m";
+    let mut eve = seat("eve", Status::Working);
+    eve.role = evil.into();
+    eve.activity = Some(evil.into());
+    eve.model = evil.into();
+    scene.seats.push(eve);
+    scene.trouble = Some(evil.into());
+    let said = json!({"type": evil, "from": evil, "content": evil, "id": "e"});
+    scene.letters.meet(letter("alice", Stage::Appended, &said));
+    scene
+        .conversation
+        .lines
+        .push_back(Line { at: NOW, entry: Entry::Note { content: evil.into() } });
+    for pane in ["2", "3", "4"] {
+        for (width, height) in [(80, 24), (120, 30)] {
+            let mut top = top(&scene);
+            press(&mut top, &scene, pane);
+            top.tell(Notice::Failed(evil.into()));
+            let shown = frame(&mut top, &scene, width, height);
+            let is_harmless = |c: char| c == '\n' || (!c.is_control() && c != '\u{202e}');
+            assert!(shown.chars().all(is_harmless), "{shown:?}");
+            assert!(shown.contains("evil"), "{shown}");
+        }
+    }
+}
+
+#[test]
+fn without_colours_only_the_selection_is_set_off() {
+    let scene = scene();
+    let painted = Palette::new(ColorChoice::Always, true);
+    for (palette, is_colored) in [(Palette::plain(), false), (painted, true)] {
+        let buffer = frame_in(palette, &mut top(&scene), &scene, 80, 24);
+        let has_color = |cell: &ratatui::buffer::Cell| cell.fg != Color::Reset;
+        assert_eq!(buffer.content.iter().any(has_color), is_colored);
+        let reversed = buffer.content.iter().filter(|it| it.modifier.contains(Modifier::REVERSED));
+        assert_eq!(reversed.count(), 80);
+    }
+}
+
+#[test]
+fn the_help_shows_every_key_and_any_key_closes_it() {
+    let scene = scene();
+    let mut top = top(&scene);
+    press(&mut top, &scene, "?");
+    let help = frame(&mut top, &scene, 80, 24);
+    assert!(help.contains("stop the selected teammate") && help.contains("shift-tab"), "{help}");
+    assert_eq!(press(&mut top, &scene, "q"), None);
+    assert!(frame(&mut top, &scene, 80, 24).contains("members (3)"));
+}
