@@ -3,7 +3,7 @@
 //! The model writes the summary from the conversation as plain text, without tools, so that the request
 //! is valid for every provider whatever calls and signed blocks the conversation holds. What the program
 //! knows by itself (who is on the team, what was asked in this turn) it tells again itself: see
-//! [`Memory`](super::memory::Memory). Nothing is recorded before the summary is there.
+//! [`Memory`]. Nothing is recorded before the summary is there.
 
 use super::memory::Memory;
 use crate::llm::{Delta, ModelError, Provider};

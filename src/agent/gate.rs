@@ -13,7 +13,7 @@ use crate::protocol::request::{Answer, Kind, Ledger, Request, State, Verdict};
 use crate::store::{life, roster};
 use crate::tools::Call;
 use crate::wire::message::{Body, Correlation, Message, Scope};
-use crate::wire::permission::{About, Decision, Mode, Outcome, Question, RuleLists};
+use crate::wire::permission::{About, Decision, Mode, Outcome, PlanApproval, Question, RuleLists};
 use crate::wire::transcript::Entry;
 use crate::wire::{AgentName, Timestamp};
 use std::sync::Arc;
@@ -36,6 +36,7 @@ pub(crate) struct Gate {
     ledger: Ledger,
     asks: Asks,
     timeout: Duration,
+    plan_approval: PlanApproval,
     /// The call that was asked about last; an agent asks one question at a time.
     asked: Option<Call>,
     /// What the call that was judged last is about. An answer is about this, wherever a link leads by
@@ -45,8 +46,14 @@ pub(crate) struct Gate {
 
 impl Gate {
     /// A gate with nothing asked yet.
-    pub(crate) fn new(policy: Policy, asks: Asks, timeout: Duration) -> Self {
-        Self { policy, ledger: Ledger::default(), asks, timeout, asked: None, judged: None }
+    pub(crate) fn new(
+        policy: Policy,
+        asks: Asks,
+        timeout: Duration,
+        plan_approval: PlanApproval,
+    ) -> Self {
+        let ledger = Ledger::default();
+        Self { policy, ledger, asks, timeout, plan_approval, asked: None, judged: None }
     }
 
     /// When a question expires.
@@ -176,6 +183,7 @@ impl Running {
     async fn write_to_lead(&self, question: Question) -> Result<(), String> {
         let Identity { name, incarnation, .. } = self.agent.me.clone();
         let bus = Arc::clone(&self.agent.bus);
+        let by_person = self.agent.gate.plan_approval == PlanApproval::Person;
         let send = move || {
             let lead = AgentName::lead();
             let alive = life::probe(bus.dir(), &lead).is_ok_and(|life| life.is_alive());
@@ -188,7 +196,10 @@ impl Running {
             let id = Some(format!("{request_id}:{incarnation}:{lead_life}"));
             let body = match about {
                 About::Permission => Body::PermissionRequest { tool, input, description },
-                About::Plan => Body::PlanApprovalRequest { plan: description },
+                About::Plan => {
+                    let decider = by_person.then(|| AgentName::user().to_string());
+                    Body::PlanApprovalRequest { plan: description, decider }
+                }
             };
             let correlation = Some(Correlation { request_id, incarnation: lead_life });
             let outgoing = Outgoing { id, correlation, ..Outgoing::of(body, "") };

@@ -34,8 +34,8 @@ use crate::wire::transcript::Entry;
 use banter::{Banter, Reason};
 use std::collections::VecDeque;
 use turn::{
-    CONTEXT_FULL, CUT_OFF, Room, Turn, WINDING_DOWN, WindDown, answer, call_of, is_message_to_lead,
-    show_mail, shutdown_note, wants_shutdown,
+    CONTEXT_FULL, CUT_OFF, Extension, Room, Turn, WINDING_DOWN, WindDown, answer, call_of,
+    is_message_to_lead, show_mail, wants_shutdown,
 };
 use waiting::Wait;
 
@@ -290,7 +290,7 @@ impl Machine {
             }
             (Some(mut turn), Some(stop)) => {
                 todo.push(Action::OpenShutdown(stop.clone()));
-                turn.winding_down = Some(WindDown { stop, calls_left: 2, told: false });
+                turn.winding_down = Some(WindDown::asked(stop));
                 turn.refuse_calls(WINDING_DOWN, todo);
                 self.think(turn, todo);
             }
@@ -347,15 +347,11 @@ impl Machine {
         self.published_idle = false;
         todo.push(Action::Publish(Status::Working, Some("model".into())));
         todo.push(Action::MarkTaken);
-        if let Some(end) = turn.winding_down.as_mut() {
-            if end.calls_left == 0 {
-                return self.finish(turn, Outcome::Interrupted, todo);
-            }
-            end.calls_left -= 1;
-            if !std::mem::replace(&mut end.told, true) {
-                let content = shutdown_note(&end.stop);
-                todo.push(Action::Record(Entry::Note { content }));
-            }
+        turn.use_extension();
+        if let Some(end) = turn.winding_down.as_mut()
+            && end.count_call(todo).is_none()
+        {
+            return self.finish(turn, Outcome::Interrupted, todo);
         }
         if turn.rounds >= self.me.max_rounds {
             turn.text = format!(
@@ -539,8 +535,9 @@ impl Machine {
         turn.wants_idle |= succeeded && call.name == "idle";
         if succeeded && call.name == "shutdown_response" {
             // A refusal lets the turn go on; the ladder's deadlines stand all the same.
-            turn.winding_down = turn.winding_down.filter(|_| wants_shutdown(&call));
-            if turn.winding_down.is_some() {
+            if !wants_shutdown(&call) {
+                turn.extension = turn.winding_down.take().map(|end| Extension::of(end.stop));
+            } else if turn.winding_down.is_some() {
                 turn.refuse_calls(WINDING_DOWN, todo);
                 return self.finish(turn, Outcome::Interrupted, todo);
             }
@@ -562,7 +559,7 @@ impl Machine {
 
     /// The turn is over: recorded, reported, and mail looked for once more.
     fn finish(&mut self, turn: Turn, outcome: Outcome, todo: &mut Vec<Action>) {
-        let stop = turn.winding_down.as_ref().map(|end| end.stop.clone());
+        let stop = turn.leaves_for();
         self.close_turn(turn, outcome, todo);
         if let Some(stop) = stop {
             return self.leave(stop, todo);

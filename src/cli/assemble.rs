@@ -148,7 +148,10 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         Failure::new(Exit::Usage, what, why.to_string(), hint)
     })?;
     tools.limit(role);
-    let gate = Gate::new(policy, parts.asks, Duration::from_secs(parts.permissions.timeout));
+    let gate = {
+        let timeout = Duration::from_secs(parts.permissions.timeout);
+        Gate::new(policy, parts.asks, timeout, parts.permissions.plan_approval)
+    };
     let heart = Heart::new(
         &team,
         &parts.name,

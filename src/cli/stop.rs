@@ -99,7 +99,7 @@ pub(super) async fn end_members(
 
 /// What became of a member.
 pub(super) fn told(departure: &Departure) -> String {
-    format!("{} {}", departure.name, departure.how.words())
+    format!("{} {}", departure.name, departure.words())
 }
 
 fn report(departures: &[Departure], json: bool) -> Result<Exit, Failure> {
@@ -107,7 +107,7 @@ fn report(departures: &[Departure], json: bool) -> Result<Exit, Failure> {
     let printed = if json {
         let stopped: Vec<_> = departures
             .iter()
-            .map(|departure| json!({ "name": departure.name.as_str(), "how": departure.how.words() }))
+            .map(|departure| json!({ "name": departure.name.as_str(), "how": departure.words() }))
             .collect();
         out::say_json(&json!({ "schema": 1, "stopped": stopped }))
     } else {

@@ -353,6 +353,12 @@ fn shower(
 fn take_answers(asked: &Mutex<Option<Question>>, events: &Events) {
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+        if question::understand(&line) == Some(Said::ShowWhole)
+            && let Some(question) = asked.as_ref()
+        {
+            out::complain(&question::whole(question));
+            continue;
+        }
         let Some(decision) = asked.as_ref().and_then(|question| decision(question, &line)) else {
             out::complain("(answer with y, n WHY or always when something is asked)");
             continue;
@@ -370,7 +376,7 @@ fn decision(question: &Question, line: &str) -> Option<Decision> {
         Said::Yes => (Outcome::Approved, Scope::Once, None),
         Said::Always => (Outcome::Approved, Scope::Always, None),
         Said::No(why) => (Outcome::Rejected, Scope::Once, why),
-        Said::Instead(_) | Said::InsteadOfWhat => return None,
+        Said::Instead(_) | Said::InsteadOfWhat | Said::ShowWhole => return None,
     };
     let plan = question.about == About::Plan && outcome == Outcome::Approved;
     Some(Decision {

@@ -113,7 +113,9 @@ impl Delivery {
                 }
                 let digits = offset.to_string();
                 let parts = [&batch.head, &digits, r#","message":"#, &text, "}\n"];
-                parts.iter().for_each(|part| batch.lines.extend_from_slice(part.as_bytes()));
+                for part in parts {
+                    batch.lines.extend_from_slice(part.as_bytes());
+                }
                 batch.reached.mail = Some(offset);
                 let generation = generation.clone();
                 let text = text.into_owned();

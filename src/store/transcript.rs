@@ -7,6 +7,7 @@ use super::atomic::{Fsync, sync_folder, sync_parent};
 use super::jsonl::{Lines, Log, Piece};
 use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, FileError, open};
+use crate::wire::chat::Block;
 use crate::wire::permission::{Decision, Question};
 use crate::wire::transcript::{Entry, Line};
 use crate::wire::{AgentName, Timestamp};
@@ -121,6 +122,31 @@ pub fn open_questions(dir: &TeamDir, name: &AgentName) -> Result<Vec<OpenQuestio
         }
     })?;
     Ok(open)
+}
+
+/// Why a member refused a request to shut down, if it did.
+///
+/// # Errors
+/// The file is there and cannot be read.
+pub fn refusal(
+    dir: &TeamDir,
+    name: &AgentName,
+    request_id: &str,
+) -> Result<Option<String>, StoreError> {
+    let mut found = None;
+    each(dir, name, |line| {
+        let Entry::Assistant { blocks, .. } = line.entry else { return };
+        for block in blocks {
+            let Block::ToolUse { name, input, .. } = block else { continue };
+            let text = |key: &str| input.get(key).and_then(Value::as_str);
+            let refuses = input.get("approve").and_then(Value::as_bool) == Some(false);
+            let is_meant = refuses && text("request_id") == Some(request_id);
+            if name == "shutdown_response" && is_meant && found.is_none() {
+                found = Some(text("reason").unwrap_or("no reason given").to_owned());
+            }
+        }
+    })?;
+    Ok(found)
 }
 
 /// The last decision about a question.

@@ -211,6 +211,16 @@ impl Supervisor {
         reason: &str,
         cause: ExitCause,
     ) -> Vec<Departure> {
+        self.stop_with(names, reason, cause, self.haste.subscribe()).await
+    }
+
+    async fn stop_with(
+        &self,
+        names: Vec<AgentName>,
+        reason: &str,
+        cause: ExitCause,
+        haste: channel::Receiver<Haste>,
+    ) -> Vec<Departure> {
         self.coming_back.borrow_mut().retain(|name| !names.contains(name));
         for name in &names {
             self.wait_started(name).await;
@@ -222,7 +232,7 @@ impl Supervisor {
             by: AgentName::lead(),
             reason: reason.into(),
             cause,
-            haste: self.haste.subscribe(),
+            haste,
         };
         let departures = take_down_all(&takedown, names.clone()).await;
         self.wait_reaped(&departures).await;
@@ -275,9 +285,15 @@ impl Supervisor {
                 "{name} was started by hand and is the user's to stop (`team stop {name}`)"
             )));
         }
-        let departures = self.stop(vec![name.clone()], &reason, ExitCause::Stopped).await;
+        // Who is asked a second time has been asked enough.
+        let insists = channel::Sender::new(Haste::Now.max(*self.haste.borrow()));
+        let again = self.expected.borrow().contains(&name);
+        let haste = if again { insists.subscribe() } else { self.haste.subscribe() };
+        let departures =
+            self.stop_with(vec![name.clone()], &reason, ExitCause::Stopped, haste).await;
+        let words = departures.first().map_or(How::WasGone.words().into(), Departure::words);
         let how = departures.first().map_or(How::WasGone, |departure| departure.how);
-        let text = format!("{name} {}.", how.words());
+        let text = format!("{name} {words}.");
         if how == How::Stuck { Err(ToolError::Reply(text)) } else { Ok(text) }
     }
 }

@@ -153,7 +153,7 @@ async fn see_out(
     }
     let departures: Vec<Departure> = take_down_all(takedown, still).await;
     for departure in departures {
-        tracing::warn!(name = %departure.name, how = departure.how.words(), "left by force");
+        tracing::warn!(name = %departure.name, how = departure.words(), "left by force");
     }
     leaving
 }

@@ -10,7 +10,7 @@ use crate::os::pidfd::Pidfd;
 use crate::os::ready::Ready;
 use crate::os::{Clock, Signal, descendants};
 use crate::protocol::ladder::{Haste, Ladder, Rung, Waits};
-use crate::store::{Life, LifeRecord, TeamDir, life, roster};
+use crate::store::{Life, LifeRecord, TeamDir, life, roster, transcript};
 use crate::wire::AgentName;
 use crate::wire::message::{Body, Correlation};
 use crate::wire::roster::{ExitCause, Roster, Status};
@@ -47,6 +47,22 @@ pub(crate) struct Departure {
     pub(crate) name: AgentName,
     /// How.
     pub(crate) how: How,
+    /// It was asked and said no: why.
+    pub(crate) refusal: Option<String>,
+}
+
+impl Departure {
+    /// In words.
+    pub(crate) fn words(&self) -> String {
+        let Self { how, refusal, .. } = self;
+        match (how, refusal) {
+            (how, None) => how.words().into(),
+            (How::Agreed, Some(why)) => {
+                format!("refused at first ({why}), then ended by itself before its deadline")
+            }
+            (how, Some(why)) => format!("refused ({why}) and {}", how.words()),
+        }
+    }
 }
 
 /// The rung that did it.
@@ -77,6 +93,14 @@ impl How {
     }
 }
 
+/// Who is being taken down.
+#[derive(Clone, Copy)]
+struct Target<'a> {
+    name: &'a AgentName,
+    record: &'a LifeRecord,
+    process: Option<&'a Pidfd>,
+}
+
 /// Takes several members down at once; bounded by one ladder.
 pub(crate) async fn take_down_all(takedown: &Takedown, names: Vec<AgentName>) -> Vec<Departure> {
     let tasks: Vec<_> = names
@@ -99,7 +123,7 @@ impl Takedown {
         let dir = self.bus.dir();
         let Ok(Life::Alive(Some(record))) = life::probe(dir, &name) else {
             self.call_off(&name).await;
-            return Departure { name, how: How::WasGone };
+            return Departure { name, how: How::WasGone, refusal: None };
         };
         let process = open_checked(&record);
         let status = self.say_stopping(&name, &record).await;
@@ -110,7 +134,9 @@ impl Takedown {
         let is_lead = name.is_lead();
         let waits = if is_lead { Waits::for_lead() } else { Waits::for_member(status, hurry) };
         let mut ladder = Ladder::begin(waits, hurry, now);
-        self.perform(&ladder, &name, &record, process.as_ref());
+        let request_id = new_id(&self.by);
+        let target = Target { name: &name, record: &record, process: process.as_ref() };
+        self.perform(&ladder, &target, &request_id);
         let waited_for = name.clone();
         let gone = wait_gone(dir, &waited_for, process.as_ref());
         tokio::pin!(gone);
@@ -127,7 +153,7 @@ impl Takedown {
             };
             match next {
                 Some(Rung::GiveUp) => break How::Stuck,
-                Some(_) => self.perform(&ladder, &name, &record, process.as_ref()),
+                Some(_) => self.perform(&ladder, &target, &request_id),
                 None => {}
             }
         };
@@ -145,8 +171,17 @@ impl Takedown {
             self.write(move |roster| entry::gone(roster, &gone)).await;
             hit("stop.noted");
         }
-        tracing::info!(%name, how = how.words(), "member taken down");
-        Departure { name, how }
+        let refusal = self.refusal(&name, &request_id);
+        let departure = Departure { name, how, refusal };
+        tracing::info!(name = %departure.name, how = departure.words(), "member taken down");
+        departure
+    }
+
+    /// What the member said against its end, as it stands in its own transcript: whoever takes the
+    /// answer in, and when, makes no difference.
+    fn refusal(&self, name: &AgentName, request_id: &str) -> Option<String> {
+        let refusal = transcript::refusal(self.bus.dir(), name, request_id);
+        refusal.inspect_err(|why| tracing::warn!(%name, %why, "its answer is unknown")).ok()?
     }
 
     /// Who is not running yet, or is about to be started again, stays ended.
@@ -157,20 +192,15 @@ impl Takedown {
         let _in_time = tokio::time::timeout(ROSTER_PATIENCE, write).await;
     }
 
-    fn perform(
-        &self,
-        ladder: &Ladder,
-        name: &AgentName,
-        record: &LifeRecord,
-        process: Option<&Pidfd>,
-    ) {
+    fn perform(&self, ladder: &Ladder, target: &Target<'_>, request_id: &str) {
+        let Target { name, record, process } = *target;
         let rung = ladder.rung();
         let within = ladder.until().saturating_duration_since(self.clock.monotonic());
         tracing::info!(%name, ?rung, pid = record.pid, "shutdown ladder");
         let done = match rung {
             Rung::Ask if !name.is_lead() => {
                 hit("stop.ask");
-                self.ask(name, record, within);
+                self.ask(name, record, within, request_id.to_owned());
                 Ok(())
             }
             Rung::Ask | Rung::Terminate => {
@@ -190,7 +220,7 @@ impl Takedown {
 
     /// Writes the request beside the event loop: the inbox may be locked by the very process that is
     /// to be taken down, and the ladder must go on.
-    fn ask(&self, name: &AgentName, record: &LifeRecord, within: Duration) {
+    fn ask(&self, name: &AgentName, record: &LifeRecord, within: Duration, request_id: String) {
         let (bus, by, to) = (Arc::clone(&self.bus), self.by.clone(), name.clone());
         let body = Body::ShutdownRequest {
             reason: Some(self.reason.clone()),
@@ -198,7 +228,7 @@ impl Takedown {
         };
         let incarnation = record.incarnation.clone();
         tokio::task::spawn_blocking(move || {
-            let correlation = Correlation { request_id: new_id(&by), incarnation };
+            let correlation = Correlation { request_id, incarnation };
             if let Err(why) = bus.control(&by, &to, body, correlation) {
                 tracing::warn!(%to, %why, "the shutdown request could not be sent");
             }

@@ -97,7 +97,7 @@ impl Docket {
         let (about, tool, input, description) =
             if let Body::PermissionRequest { tool, input, description } = &message.body {
                 (About::Permission, tool.clone(), input.clone(), description.clone())
-            } else if let Body::PlanApprovalRequest { plan } = &message.body {
+            } else if let Body::PlanApprovalRequest { plan, .. } = &message.body {
                 (About::Plan, "submit_plan".into(), json!({ "plan": plan }), plan.clone())
             } else {
                 return Ok(None);

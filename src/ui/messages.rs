@@ -108,7 +108,7 @@ fn meaning(body: &Body) -> String {
         Body::ShutdownResponse { approve: false, reason } => {
             format!("does not want to shut down{}", because(reason))
         }
-        Body::PlanApprovalRequest { plan } => format!("asks to approve this plan:\n{plan}"),
+        Body::PlanApprovalRequest { plan, .. } => format!("asks to approve this plan:\n{plan}"),
         Body::PlanApprovalResponse { approve: true, feedback, mode } => {
             let mode = mode.as_ref().map(|mode| format!(", go on in mode {mode}"));
             format!("plan approved{}{}", mode.unwrap_or_default(), because(feedback))

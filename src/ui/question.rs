@@ -1,6 +1,6 @@
 //! A question as a person sees it, and what a typed line says about it.
 
-use super::clean::one_line;
+use super::clean::{clean, one_line};
 use super::messages::NAME_WIDTH;
 use super::view::{Extent, View};
 use crate::wire::permission::{About, Question};
@@ -39,7 +39,13 @@ pub(crate) fn ask(asker: &Asker, question: &Question, view: &View) -> String {
     };
     let mark = palette.warn("?");
     let mut rows = vec![format!("{mark} {name} {what}")];
-    rows.extend(view.block(&told(question), "    ", Extent::Lines(SHOWN_LINES)));
+    let told = told(question);
+    rows.extend(view.block(&told, "    ", Extent::Lines(SHOWN_LINES)));
+    let keys = if told.lines().count() > SHOWN_LINES {
+        format!("v the whole of it · {keys}")
+    } else {
+        keys.to_owned()
+    };
     let more = match asker.more {
         0 => String::new(),
         more => format!("   ({more} more after this)"),
@@ -52,6 +58,11 @@ const KEYS: &str = "y yes · n WHY no · always this very thing from now on";
 const COMMAND_KEYS: &str =
     "y yes · n WHY no · always this very command from now on · e COMMAND another one instead";
 const PLAN_KEYS: &str = "y yes · n WHY no";
+
+/// All of what a question is about, however long: who says yes may have read everything.
+pub(crate) fn whole(question: &Question) -> String {
+    clean(&told(question)).into_owned()
+}
 
 /// What would happen: a change of a file as removed and added lines.
 fn told(question: &Question) -> String {
@@ -82,6 +93,8 @@ pub(crate) enum Said {
     Instead(String),
     /// Something else instead, without saying what.
     InsteadOfWhat,
+    /// Nothing yet: all of it is to be shown.
+    ShowWhole,
 }
 
 /// What a line says to an open question; `None` when it is no answer.
@@ -94,6 +107,7 @@ pub(crate) fn understand(line: &str) -> Option<Said> {
         ("n" | "no", "") => Some(Said::No(None)),
         ("n", why) => Some(Said::No(Some(why.into()))),
         ("a" | "always", "") => Some(Said::Always),
+        ("v" | "view", "") => Some(Said::ShowWhole),
         ("e" | "edit", "") => Some(Said::InsteadOfWhat),
         ("e" | "edit", command) => Some(Said::Instead(command.into())),
         _ => None,
@@ -135,6 +149,21 @@ mod tests {
     }
 
     #[test]
+    fn what_is_cut_can_be_seen_whole() {
+        let content: Vec<String> = (1..=41).map(|line| format!("line {line}\u{1b}[A")).collect();
+        let input = json!({"path": "a", "content": content.join("\n")});
+        let long = question("write_file", "a", input);
+        let text = shown(&long, 0);
+        assert!(
+            !text.contains("line 41") && text.contains("  v the whole of it · y yes"),
+            "{text}"
+        );
+        let all = whole(&long);
+        assert!(all.contains("+ line 41") && !all.contains('\u{1b}'), "{all}");
+        assert!(!shown(&question("bash", "ls", json!({})), 0).contains("whole"));
+    }
+
+    #[test]
     fn nothing_hostile_reaches_the_terminal() {
         let text = shown(&question("bash", "ls \u{1b}[2J\u{1b}[A", json!({})), 0);
         assert!(!text.contains('\u{1b}'), "{text:?}");
@@ -150,6 +179,7 @@ mod tests {
             ("always", Said::Always),
             ("e cargo test", Said::Instead("cargo test".into())),
             ("edit", Said::InsteadOfWhat),
+            ("v", Said::ShowWhole),
         ] {
             assert_eq!(understand(line), Some(said), "{line}");
         }

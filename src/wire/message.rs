@@ -77,6 +77,9 @@ pub enum Body {
     PlanApprovalRequest {
         /// The plan.
         plan: String,
+        /// Who decides: `user`, or the lead when it is absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        decider: Option<String>,
     },
     /// The answer to a plan.
     PlanApprovalResponse {
@@ -263,8 +266,11 @@ impl Body {
 
     /// Whether it is a reason to begin a turn. State changes and control mail are for the program.
     pub fn wakes(&self) -> bool {
-        matches!(self, Self::TeammateTerminated { .. } | Self::PlanApprovalRequest { .. })
-            || !self.is_control()
+        // A plan is no reason for a turn of a model that may not decide about it.
+        if let Self::PlanApprovalRequest { decider, .. } = self {
+            return decider.as_deref() != Some("user");
+        }
+        matches!(self, Self::TeammateTerminated { .. }) || !self.is_control()
     }
 
     /// Whether the message steers a program, rather than telling a model something. Control mail has a

@@ -139,7 +139,7 @@ fn typed_answers_allow_deny_change_and_hold_for_the_session() {
     assert_left_in_order(&team);
 }
 
-fn append(team: &Team, inbox: &str, line: &Value) {
+pub(crate) fn append(team: &Team, inbox: &str, line: &Value) {
     let file = team.path(&format!("inbox/{inbox}.jsonl"));
     let mut inbox = OpenOptions::new().append(true).open(file).unwrap();
     inbox.write_all(format!("{line}\n").as_bytes()).unwrap();

@@ -3,6 +3,7 @@
 // For clippy: helpers of tests count as tests.
 #![cfg(test)]
 
+mod agreement;
 mod asking;
 mod attach;
 mod bad_files;

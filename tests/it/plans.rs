@@ -193,6 +193,8 @@ fn where_the_settings_say_so_only_the_person_approves() {
     lead.expect("alice asks to carry out this plan:");
     let id = wait_asked(&team, "alice");
     assert_eq!(team.member("alice")["activity"], "plan");
+    assert_eq!(tool_results(&team, "lead").len(), 1, "its model was not woken by the plan");
+    lead.type_line("look around");
     team.eventually("the model was refused", || {
         tool_results(&team, "lead")
             .iter()

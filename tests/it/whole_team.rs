@@ -125,6 +125,16 @@ fn a_team_that_quit_and_one_whose_lead_was_killed_come_back() {
 }
 
 #[test]
+fn a_team_goes_on_with_its_model_when_nothing_names_another() {
+    let team = Team::new();
+    team.team(&["lead", "-p", "Run echo one", "--model", "rehearsal"]).expect(0);
+    team.team(&["lead", "-p", "Run echo two"]).expect(4);
+    let ran = team.team(&["lead", "--resume", "-p", "Run echo three"]).expect(0);
+    assert!(ran.out.contains("three"), "{ran:?}");
+    assert_left_in_order(&team);
+}
+
+#[test]
 fn without_a_team_there_is_nothing_to_do() {
     let team = Team::new();
     let ran = team.team(&["lead", "--resume", "-p", "--model", "rehearsal"]).expect(0);

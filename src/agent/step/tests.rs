@@ -255,15 +255,47 @@ fn a_model_that_keeps_calling_tools_while_winding_down_is_ended() {
     assert_eq!(steps, 2);
 }
 
-#[test]
-fn a_refusal_lets_the_turn_go_on() {
+/// Asked to shut down, its model said no.
+fn refusing() -> Machine {
     let mut alice = machine("alice");
+    alice.me.max_rounds = 50;
     asked_to_shut_down_while_working(&mut alice);
     step(&mut alice, reply("", &[("shutdown_response", json!({"approve": false}))]));
     step(&mut alice, Event::ToolEnded(Ok("told".into())));
     step(&mut alice, Event::Drained(vec![]));
+    alice
+}
+
+#[test]
+fn a_refusal_lets_the_turn_go_on_and_its_end_is_the_end() {
+    let mut alice = refusing();
     let actions = step(&mut alice, reply("", &[("bash", json!({}))]));
     assert!(has(&actions, |action| matches!(action, Action::RunTool(_))));
+    step(&mut alice, Event::ToolEnded(Ok("saved".into())));
+    step(&mut alice, Event::Drained(vec![]));
+    let end = step(&mut alice, reply("saved it", &[]));
+    assert!(matches!(end.last(), Some(Action::Exit(Ending::Stopped(Stop::Requested { .. })))));
+}
+
+#[test]
+fn a_refusal_is_worth_a_few_calls_and_no_second_one() {
+    let mut alice = refusing();
+    let (mut ran, mut refused) = (0, 0);
+    loop {
+        let actions = step(&mut alice, reply("more", &[("bash", json!({}))]));
+        if has(&actions, |action| matches!(action, Action::RunTool(_))) {
+            assert_eq!(refused, 0, "work is not taken up again");
+            ran += 1;
+            step(&mut alice, Event::ToolEnded(Ok(String::new())));
+        } else {
+            refused += 1;
+        }
+        let actions = step(&mut alice, Event::Drained(vec![]));
+        if has(&actions, |action| matches!(action, Action::Exit(_))) {
+            break;
+        }
+    }
+    assert_eq!((ran, refused), (5, 2));
 }
 
 #[test]

@@ -31,6 +31,25 @@ pub(super) struct Turn {
     pub(super) calls: VecDeque<Call>,
     /// A shutdown request waits for the turn to end.
     pub(super) winding_down: Option<WindDown>,
+    /// It was refused: the turn goes on for a while.
+    pub(super) extension: Option<Extension>,
+}
+
+/// Model calls that a refusal to shut down is worth.
+const EXTENSION_CALLS: u32 = 5;
+
+/// The rest of a turn whose model refused to shut down. The ladder's deadlines stand all the same.
+#[derive(Debug)]
+pub(super) struct Extension {
+    stop: Stop,
+    calls_left: u32,
+}
+
+impl Extension {
+    /// A refusal of this request.
+    pub(super) fn of(stop: Stop) -> Self {
+        Self { stop, calls_left: EXTENSION_CALLS }
+    }
 }
 
 /// A request that is refused for its length is worth one summary, not two.
@@ -45,12 +64,47 @@ pub(super) enum Room {
 pub(super) struct WindDown {
     pub(super) stop: Stop,
     /// Model calls it still gets to say its last words.
-    pub(super) calls_left: u32,
-    /// The model was told.
-    pub(super) told: bool,
+    calls_left: u32,
+    /// What the model is told; nothing once it was.
+    note: Option<String>,
+}
+
+impl WindDown {
+    /// The first time the model is asked.
+    pub(super) fn asked(stop: Stop) -> Self {
+        let note = Some(shutdown_note(&stop));
+        Self { stop, calls_left: 2, note }
+    }
+
+    /// One model call less; `None` when it has had its last words.
+    pub(super) fn count_call(&mut self, todo: &mut Vec<Action>) -> Option<u32> {
+        self.calls_left = self.calls_left.checked_sub(1)?;
+        if let Some(content) = self.note.take() {
+            todo.push(Action::Record(Entry::Note { content }));
+        }
+        Some(self.calls_left)
+    }
 }
 
 impl Turn {
+    /// One model call of the extension is used; when none is left, the turn winds down for good.
+    pub(super) fn use_extension(&mut self) {
+        let Some(extension) = self.extension.take() else { return };
+        match extension.calls_left.checked_sub(1) {
+            Some(calls_left) => self.extension = Some(Extension { calls_left, ..extension }),
+            None => {
+                let note = Some(EXTENSION_OVER.to_owned());
+                self.winding_down = Some(WindDown { stop: extension.stop, calls_left: 2, note });
+            }
+        }
+    }
+
+    /// What the agent leaves for when the turn is over.
+    pub(super) fn leaves_for(&self) -> Option<Stop> {
+        let winding_down = self.winding_down.as_ref().map(|end| &end.stop);
+        winding_down.or(self.extension.as_ref().map(|extension| &extension.stop)).cloned()
+    }
+
     /// Answers the calls that will not be run.
     pub(super) fn refuse_calls(&mut self, why: &str, todo: &mut Vec<Action>) {
         for call in self.calls.drain(..) {
@@ -72,6 +126,8 @@ impl Turn {
 pub(in crate::agent) const DISK_FULL: &str = "disk full";
 pub(super) const WINDING_DOWN: &str =
     "not run: you are being shut down; finish with a short report";
+const EXTENSION_OVER: &str = "the time you asked for is over and the shutdown stands: answer with a \
+    short report of where things stand";
 pub(super) const STOPPED: &str = "not run: the agent was stopped";
 pub(super) const CUT_OFF: &str = "not run: the answer was cut off at the token limit before this call was \
     complete; make the call shorter, or split it";
@@ -106,12 +162,13 @@ pub(super) fn wants_shutdown(call: &Call) -> bool {
     call.input.get("approve").and_then(serde_json::Value::as_bool) == Some(true)
 }
 
-pub(super) fn shutdown_note(stop: &Stop) -> String {
+fn shutdown_note(stop: &Stop) -> String {
     match stop {
         Stop::Requested { request_id, by, reason } => format!(
             "{by} asks you to shut down ({reason}). Finish now: answer with a short report of where \
              things stand. To refuse, call shutdown_response with request_id {request_id:?}, \
-             approve false and a reason; the program ends you at the deadline all the same."
+             approve false and a reason: you may finish the most necessary then, but the program \
+             ends you at the deadline all the same."
         ),
         Stop::LeadLost | Stop::Budget(_) | Stop::AtOnce => {
             "you are being stopped; finish now".into()

@@ -155,7 +155,7 @@ impl Machine {
             todo.push(Action::OpenShutdown(stop.clone()));
             wait.give_up("the agent is being shut down", WINDING_DOWN, todo);
             turn.refuse_calls(WINDING_DOWN, todo);
-            turn.winding_down = Some(WindDown { stop, calls_left: 2, told: false });
+            turn.winding_down = Some(WindDown::asked(stop));
             return self.think(turn, todo);
         }
         if let Some(decision) = settled {

@@ -189,7 +189,7 @@ pub(super) async fn run(
         console.show(&Progress::Mail(Box::new(message.clone())));
     }
     for departure in &closed.departures {
-        console.print(&format!("{} {}", departure.name, departure.how.words()));
+        console.print(&format!("{} {}", departure.name, departure.words()));
     }
     for message in user_mail.close().await {
         console.show(&Progress::Mail(Box::new(message)));
@@ -387,7 +387,7 @@ impl Session {
     }
 
     fn say_departed(&self, departure: &Departure) {
-        self.console.print(&format!("{} {}", departure.name, departure.how.words()));
+        self.console.print(&format!("{} {}", departure.name, departure.words()));
     }
 
     /// Says when little of a budget is left, to the person and to the model.

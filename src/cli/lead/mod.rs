@@ -36,7 +36,7 @@ use crate::settings::Settings;
 use crate::settings::model::{self, Credentials, ModelChoice};
 use crate::settings::spending::price_of;
 use crate::store::life::LifeError;
-use crate::store::{LifeRecord, Mailbox, TeamDir};
+use crate::store::{LifeRecord, Mailbox, TeamDir, roster};
 use crate::supervise::takedown::Departure;
 use crate::supervise::{Mending, Plan, Supervisor};
 use crate::tasks::Tasks;
@@ -112,6 +112,9 @@ pub(super) fn run(context: &Context, args: &LeadArgs) -> Result<Exit, Failure> {
     let permissions = permissions(&settings)?;
     settings.ignored.iter().for_each(|ignored| out::complain(ignored));
     let mut named = model::resolve(&settings, &context.environment)?.map(|setting| setting.value);
+    if named.is_none() && args.resume {
+        named = last_model(context);
+    }
     if named.is_none() && !args.print {
         named = local::offer(&settings)?;
     }
@@ -140,6 +143,12 @@ pub(super) fn run(context: &Context, args: &LeadArgs) -> Result<Exit, Failure> {
     price_of(&start.model, price, &spending.budgets())?;
     let team = context.make_team()?;
     block_on(live(context, &team, start))?
+}
+
+/// The model of the team that goes on, when nothing names another one.
+fn last_model(context: &Context) -> Option<ModelChoice> {
+    let lead = roster::read(&context.team().ok()?).ok()?.lead.clone()?;
+    ModelChoice::parse(&lead.model).ok()
 }
 
 fn read_stdin() -> Result<String, Failure> {

@@ -10,7 +10,7 @@ use crate::protocol::request::Verdict;
 use crate::store::{Life, TeamDir, life, peek, roster, transcript};
 use crate::supervise::Supervisor;
 use crate::tools::docket::{Asked, Docket, Judge, Ruling};
-use crate::ui::question::{Asker, Said, ask, understand};
+use crate::ui::question::{Asker, Said, ask, understand, whole};
 use crate::ui::view::View;
 use crate::wire::AgentName;
 use crate::wire::message::{Body, Message, Scope};
@@ -253,6 +253,7 @@ impl Questions {
             Said::Instead(_) => {
                 return self.say("only a command can be changed; say no and why".into());
             }
+            Said::ShowWhole => return self.say(whole(&asked.question)),
             Said::InsteadOfWhat => {
                 return self.say("write e and the command that shall run instead".into());
             }

@@ -6,6 +6,7 @@
 mod files;
 mod handing;
 mod looking;
+mod reviewing;
 mod sending;
 mod spawning;
 mod stopping;
@@ -33,6 +34,7 @@ type Rule = for<'a> fn(Cursor<'a>, &mut Scope) -> Option<Parsed<'a>>;
 /// Rules that need the rest of the sentence, because a text in it may look like a command.
 const OF_SENTENCES: &[Rule] = &[
     resting,
+    reviewing::review,
     spawning::spawn,
     sending::broadcast,
     reporting,

@@ -11,6 +11,17 @@ pub(super) enum Intent {
         role: String,
         /// What it is to do at once, as sentences; empty: it waits.
         task: String,
+        /// How freely it may act, where that was said.
+        mode: Option<&'static str>,
+    },
+    /// Decide about a plan.
+    Review {
+        /// The request.
+        request_id: String,
+        /// Whether it may be carried out.
+        approve: bool,
+        /// What to change.
+        feedback: Option<String>,
     },
     /// Mail to somebody.
     Send {

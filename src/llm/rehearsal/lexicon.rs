@@ -327,6 +327,7 @@ const VERBS: &[&[&str]] = &[
     RUN,
     APPEND,
     TASK_VERB,
+    REVIEW,
 ];
 
 /// Verbs that need no object.
@@ -334,6 +335,9 @@ pub(super) const REST: &[&str] = &[
     "wait", "stand by", "do nothing", "hold on", "stay idle", "idle", "relax", "rest", "be ready",
     "get ready", "stay ready", "await", "be patient", "stay put", "keep quiet", "sleep", "pause",
 ];
+
+/// Decides about a plan.
+pub(super) const REVIEW: &[&str] = &["approve", "reject", "accept", "decline", "disapprove"];
 
 /// Works on the task list.
 pub(super) const TASK_VERB: &[&str] = &[

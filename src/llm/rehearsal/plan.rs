@@ -78,6 +78,7 @@ pub(super) fn next(turn: &Turn, agent: &Agent<'_>) -> Next {
     let mut told = Vec::new();
     let mut unclear = Vec::new();
     let mut closing = false;
+    let outline = outline(&steps);
     for step in steps {
         let (tool, input, aim) = match step {
             Step::Remark(text) => {
@@ -110,7 +111,25 @@ pub(super) fn next(turn: &Turn, agent: &Agent<'_>) -> Next {
             told.push(format!("I cannot do that: the tool {tool} is not mine to use."));
             continue;
         }
-        let Some(call) = done.next() else { return Next::Call { tool, input } };
+        let call = loop {
+            let Some(call) = done.next() else { return Next::Call { tool, input } };
+            if !needs_plan(call) {
+                break call;
+            }
+            match done.next() {
+                None => {
+                    let plan = json!({ "plan": outline });
+                    return Next::Call { tool: "submit_plan", input: plan };
+                }
+                Some(review) if review.failed => {
+                    let why = brief(&review.result);
+                    told.push(format!("Nothing was changed, the plan was not carried out. {why}"));
+                    return Next::Close(teammate_text(told, &unclear));
+                }
+                // Approved: the same call once more.
+                Some(_) => {}
+            }
+        };
         last = Some(call);
         told.push(report::call(call, &aim));
     }
@@ -129,6 +148,27 @@ pub(super) fn next(turn: &Turn, agent: &Agent<'_>) -> Next {
         };
     }
     Next::Close(teammate_text(told, &unclear))
+}
+
+/// Whether a call was refused because there is no approved plan yet.
+fn needs_plan(call: &Done) -> bool {
+    call.failed && call.result.starts_with("not run: in mode plan")
+}
+
+/// The steps of a turn, numbered.
+fn outline(steps: &[Step]) -> String {
+    let line = |step: &Step| match step {
+        Step::Call { tool, input, .. } => {
+            let objects = ["command", "path", "to", "name", "subject", "task_id"];
+            let object = objects.iter().find_map(|key| input.get(*key)?.as_str());
+            Some(format!("{tool} {}", object.unwrap_or_default()).trim_end().to_owned())
+        }
+        Step::Outcome { to } => Some(format!("tell {to} what came out")),
+        Step::Assign { owner } => Some(format!("give the task to {owner}")),
+        Step::Remark(_) | Step::Unclear(_) | Step::Closing => None,
+    };
+    let lines = steps.iter().filter_map(line).enumerate();
+    lines.map(|(at, line)| format!("{}. {line}", at + 1)).collect::<Vec<_>>().join("\n")
 }
 
 fn lead_text(mut told: Vec<String>, unclear: &[String]) -> String {
@@ -164,6 +204,7 @@ fn help() -> String {
          - tell dana that …; send dana a note saying \"…\"; broadcast \"…\"\n\
          - create a file called notes.txt containing \"…\"; show it; replace \"a\" with \"b\" in it\n\
          - check whether notes.txt exists; run `ls`; what files are there?\n\
+         - start dana in plan mode; approve the plan of dana; reject dana's plan: …\n\
          - any mail from dana? who is on the team? add a task \"…\" for dana; dismiss dana\n\
          {CONFIGURE}"
     )
@@ -179,6 +220,12 @@ fn steps_of(said: &Said, agent: &Agent<'_>, scope: &mut Scope) -> Vec<Step> {
     };
     let is_handed = matches!(message.body, Body::TaskAssignment { .. }) && message.from == "system";
     let is_ordered = is_handed || matches!(message.from.as_str(), "lead" | "user");
+    if let (true, Body::PlanApprovalRequest { .. }, Some(id)) =
+        (agent.is_lead(), &message.body, &message.request_id)
+    {
+        scope.plans.retain(|(owner, _)| *owner != message.from);
+        scope.plans.push((message.from.clone(), id.clone()));
+    }
     if agent.is_lead() || !is_ordered {
         return Vec::new();
     }
@@ -233,11 +280,15 @@ fn steps_of_intent(intent: Intent, agent: &Agent<'_>) -> Vec<Step> {
         Intent::Spawn { .. } if !agent.is_lead() => {
             Step::Remark("A teammate cannot spawn teammates: ask the lead.".into())
         }
-        Intent::Spawn { name, role, task } => {
+        Intent::Spawn { name, role, task, mode } => {
             let who = if role == "teammate" { "a member" } else { &format!("the {role}") };
             let task = if task.is_empty() { "Wait for instructions." } else { &task };
             let prompt = format!("You are {name}, {who} of this team. {task}");
-            Step::plain("spawn_teammate", json!({ "name": name, "role": role, "prompt": prompt }))
+            let mut order = json!({ "name": name, "role": role, "prompt": prompt });
+            if let (Some(mode), Some(fields)) = (mode, order.as_object_mut()) {
+                fields.insert("mode".into(), json!(mode));
+            }
+            Step::plain("spawn_teammate", order)
         }
         Intent::Send { to, text: Text::Outcome } => Step::Outcome { to },
         Intent::Send { to, text } => {
@@ -252,6 +303,13 @@ fn steps_of_intent(intent: Intent, agent: &Agent<'_>) -> Vec<Step> {
             Step::Call { tool: "read_inbox", input: json!({}), aim: Aim::Mail(about) }
         }
         Intent::ListTeam => Step::plain("list_teammates", json!({})),
+        Intent::Review { request_id, approve, feedback } => {
+            let mut review = json!({ "request_id": request_id, "approve": approve });
+            if let (Some(feedback), Some(fields)) = (feedback, review.as_object_mut()) {
+                fields.insert("feedback".into(), json!(feedback));
+            }
+            Step::plain("review_plan", review)
+        }
         Intent::ShutDown { name, reason: Some(reason) } => {
             Step::plain("shutdown_teammate", json!({ "name": name, "reason": reason }))
         }

@@ -43,6 +43,12 @@ pub(super) fn mail(message: &Message) -> Option<String> {
     let from = &message.from;
     let told = if let Body::TeammateTerminated { name, cause, exit } = &message.body {
         format!("{name} is gone: {cause} ({exit})")
+    } else if let Body::PlanApprovalRequest { plan, decider } = &message.body {
+        let how = match decider.as_deref() {
+            Some("user") => "the user decides".into(),
+            _ => format!("say \"approve the plan of {from}\" or \"reject {from}'s plan: WHY\""),
+        };
+        format!("{from} asks to carry out this plan ({how}):\n{plan}")
     } else if let Body::ShutdownResponse { approve: true, .. } = message.body {
         format!("{from} agrees to shut down")
     } else if let Body::ShutdownResponse { reason, .. } = &message.body {

@@ -26,6 +26,8 @@ pub(super) struct Scope {
     pub(super) file: Option<String>,
     /// The task named last.
     pub(super) task: Option<String>,
+    /// Plans that were submitted to this agent: by whom, and their requests.
+    pub(super) plans: Vec<(String, String)>,
 }
 
 /// Whom a command concerns.

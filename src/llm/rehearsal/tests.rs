@@ -161,6 +161,49 @@ fn a_task_is_carried_out_and_completed_when_it_is_understood() {
 }
 
 #[test]
+fn a_teammate_that_must_plan_submits_one_and_carries_it_out_when_approved() {
+    const REFUSED: &str = "not run: in mode plan nothing is changed, and write_file might";
+    let order = inbox_block(&[letter("lead", "Create a.txt containing \"x\".")]);
+    let mut stage = teammate("ann");
+    stage.broken.insert("write_file", REFUSED);
+    stage.broken.insert("submit_plan", "Not approved (1 of 5): name the author");
+    let rejected = stage.play(&order);
+    let tools: Vec<&str> = rejected.calls.iter().map(|(tool, _)| tool.as_str()).collect();
+    assert_eq!(tools, ["write_file", "submit_plan"]);
+    assert_eq!(rejected.calls[1].1, json!({"plan": "1. write_file a.txt"}));
+    assert!(rejected.text.contains("name the author"), "{}", rejected.text);
+    assert!(rejected.text.contains("Nothing was changed"), "{}", rejected.text);
+}
+
+#[test]
+fn a_lead_decides_about_the_plan_that_was_submitted() {
+    let plan = json!({"type": "plan_approval_request", "from": "ann", "content": "",
+        "request_id": "ann:7", "incarnation": "i1", "plan": "1. write_file a.txt"});
+    for (words, review) in [
+        ("Approve the plan of ann", json!({"request_id": "ann:7", "approve": true})),
+        ("Please approve ann's plan.", json!({"request_id": "ann:7", "approve": true})),
+        ("accept the plan", json!({"request_id": "ann:7", "approve": true})),
+        (
+            "Reject ann's plan: name the author",
+            json!({"request_id": "ann:7", "approve": false, "feedback": "name the author"}),
+        ),
+        (
+            "reject the plan of ann because it is too short",
+            json!({"request_id": "ann:7", "approve": false, "feedback": "it is too short"}),
+        ),
+    ] {
+        let mut stage = lead();
+        let told = stage.play(&inbox_block(std::slice::from_ref(&plan)));
+        assert!(told.text.contains("1. write_file a.txt"), "{}", told.text);
+        assert_eq!(stage.play(words).calls, [call("review_plan", review)], "{words}");
+    }
+    assert_eq!(led("Approve the plan of ben").calls, []);
+    let spawned = led("Spawn ann (coder) in plan mode.").calls;
+    assert_eq!(spawned[0].1["mode"], "plan");
+    assert_eq!(led("Spawn ann (coder).").calls[0].1.get("mode"), None);
+}
+
+#[test]
 fn what_it_cannot_do_it_says() {
     let nature = "not a language model";
     for text in ["Write me a poem", "why is the sky blue?", "🦀🦀", "asdf", "Bake a cake."] {

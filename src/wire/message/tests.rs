@@ -148,7 +148,8 @@ fn bodies() -> impl Strategy<Value = Body> {
             .prop_map(|(reason, deadline)| Body::ShutdownRequest { reason, deadline }),
         (any::<bool>(), maybe.clone())
             .prop_map(|(approve, reason)| Body::ShutdownResponse { approve, reason }),
-        any::<String>().prop_map(|plan| Body::PlanApprovalRequest { plan }),
+        (any::<String>(), proptest::option::of(any::<String>()))
+            .prop_map(|(plan, decider)| Body::PlanApprovalRequest { plan, decider }),
         (any::<bool>(), maybe.clone(), maybe.clone()).prop_map(|(approve, feedback, mode)| {
             Body::PlanApprovalResponse { approve, feedback, mode }
         }),

@@ -52,6 +52,10 @@ const ROLE_ENDS: &[&str] = &[
 const PROMPT: &[&str] =
     &["prompt", "the prompt", "instructions", "the instructions", "task", "the task", "job"];
 
+/// Behind an agent that must submit a plan before it changes anything.
+const IN_PLAN_MODE: &[&str] =
+    &["in plan mode", "in mode plan", "with mode plan", "with the mode plan", "in planning mode"];
+
 /// An agent as it was asked for.
 struct Wanted {
     name: String,
@@ -86,9 +90,15 @@ pub(super) fn spawn<'a>(at: Cursor<'a>, scope: &mut Scope) -> Option<Parsed<'a>>
     }
     scope.agents.extend(agents.iter().cloned());
     scope.mention(&Party::Names(agents.iter().map(|(name, _)| name.clone()).collect()));
-    let (task, rest) = first_task(rest, scope);
-    let intents =
-        agents.into_iter().map(|(name, role)| Intent::Spawn { name, role, task: task.clone() });
+    let planned = rest.past(&[","]).after(IN_PLAN_MODE);
+    let mode = planned.map(|_| "plan");
+    let (task, rest) = first_task(planned.unwrap_or(rest), scope);
+    let intents = agents.into_iter().map(|(name, role)| Intent::Spawn {
+        name,
+        role,
+        task: task.clone(),
+        mode,
+    });
     Some(Parsed { intents: intents.collect(), rest })
 }
 
