@@ -28,6 +28,8 @@ pub(super) fn run(context: &Context, args: &TrustArgs) -> Result<Exit, Failure> 
         out::say_json(&object)
     } else if args.revoke {
         out::say(&format!("{folder} is not trusted"))
+    } else if was {
+        out::say(&format!("{folder} was trusted already, with its settings as they stand now"))
     } else if risks.is_empty() {
         out::say(&format!(
             "{folder}: its settings run and loosen nothing; what they say later asks again"

@@ -183,7 +183,7 @@ const ESCAPES: &[&str] = &[
     // daemon(3): a new session, twice forked, no descriptors, another folder.
     "(setsid sh -c 'cd /; (STAY &)' <&- >&- 2>&- &)",
     "(exec -a '[kworker/0:1]' STAY) &",
-    "STAY & while [ ! -e up ]; do sleep 0.01; done; kill -STOP $!",
+    "STAY & until grep -qs sleep /proc/$!/comm; do sleep 0.01; done; kill -STOP $!",
 ];
 
 /// Ways that are never to be seen for long.

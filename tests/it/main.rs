@@ -34,6 +34,7 @@ mod history;
 mod hooks;
 mod http;
 mod hung;
+mod idle;
 mod inheritance;
 mod innocents;
 mod inside;

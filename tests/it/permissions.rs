@@ -70,6 +70,9 @@ fn a_folders_own_rules_loosen_only_after_it_was_trusted() {
     assert!(!ran.err.contains("not trusted"), "{}", ran.err);
 
     write(&team.path("settings.toml"), "[permissions]\nallow = [\"bash(\"]\n");
+    let asks_again = team.team(&["config"]).expect(0).err;
+    assert!(asks_again.contains("not trusted: allow"), "what changed asks again: {asks_again}");
+    team.team(&["trust"]).expect(0);
     let why = team.team(&["lead", "-p", "x", "--model", "rehearsal"]).expect(2).err;
     assert!(why.contains("\"bash(\"") && why.contains("permission rule"), "{why}");
 }
