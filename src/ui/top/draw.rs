@@ -37,7 +37,7 @@ pub(crate) fn draw(
     }
     let rows = [Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)];
     let [head, body, foot] = area.layout(&Layout::vertical(rows));
-    line(buffer, head, &header(scene, paint));
+    line(buffer, head, &header(scene, head.width, paint));
     if top.mode == Mode::Help {
         let rows = help::ALL.iter().map(|(key, what)| {
             Line::from(vec![
@@ -59,15 +59,19 @@ pub(crate) fn draw(
     draw_footer(top, paint, buffer, foot)
 }
 
-fn header(scene: &Scene, paint: Paint) -> Line<'static> {
+/// The team in one line: what fits of it in `width` columns, and never half a word of it.
+fn header(scene: &Scene, width: u16, paint: Paint) -> Line<'static> {
     let alive = scene.seats.iter().filter(|seat| seat.alive).count();
     let tokens: u64 = scene.seats.iter().map(|seat| seat.usage.tokens()).sum();
-    let text = format!(
-        "  {alive} of {} alive · {} messages · {} tokens",
-        scene.seats.len(),
-        scene.letters.len(),
-        short(tokens)
-    );
+    let mut text = format!("  {alive} of {} alive", scene.seats.len());
+    for part in
+        [format!(" · {} messages", scene.letters.len()), format!(" · {} tokens", short(tokens))]
+    {
+        if columns("team") + columns(&text) + columns(&part) > usize::from(width) {
+            break;
+        }
+        text.push_str(&part);
+    }
     let mut spans = vec![Span::styled("team", paint.bold()), Span::styled(text, paint.dim())];
     if let Some(trouble) = &scene.trouble {
         spans.push(Span::styled(format!("  {}", one_line(trouble, 200)), paint.bad()));

@@ -203,7 +203,7 @@ fn a_large_terminal_shows_everything() {
 fn a_small_terminal_shows_what_it_can_and_a_tiny_one_says_so() {
     let scene = scene();
     insta::assert_snapshot!(frame(&mut top(&scene), &scene, 44, 12), @r#"
-    team  2 of 3 alive · 3 messages · 15
+    team  2 of 3 alive · 3 messages
     ▸ 1 members (3) ────────────────────────────
       NAME   STATUS     FOR  MAIL  MODEL
     › lead   ○ idle     1m         rehearsal
