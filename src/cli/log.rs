@@ -143,10 +143,14 @@ fn earliest<T, U>(streams: &[(Item, T, U)]) -> Option<usize> {
 /// The next line of a file that is asked for.
 fn next(fresh: &mut Fresh<'_>, kind: Kind, args: &LogArgs) -> Result<Option<Item>, Failure> {
     while let Some(line) = fresh.next_line().map_err(|why| store_failure(why.into()))? {
-        if kind == Kind::Mail && !Line::is_mail(line) {
+        if kind == Kind::Mail && !Line::may_be(line, "mail") {
             continue;
         }
         let Ok(object) = serde_json::from_slice::<Map<String, Value>>(line) else { continue };
+        let is_mail = object.get("kind").and_then(Value::as_str) == Some(MAIL);
+        if kind == Kind::Mail && !is_mail {
+            continue;
+        }
         let at = match kind {
             Kind::Log => logged_at(&object),
             Kind::Mail => object.get("at").and_then(Value::as_f64),

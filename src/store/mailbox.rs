@@ -428,7 +428,7 @@ impl Settled {
 
 /// What the transcript tells about the claims that are still there.
 fn recall(taken_in: &TakenIn, claims: &mut [Claim], seen: &mut Seen) {
-    let TakenIn { generation, offset, message: object } = taken_in;
+    let TakenIn { generation, offset, message: object, .. } = taken_in;
     if let Some(claim) = claims.iter_mut().find(|claim| claim.generation == *generation) {
         claim.recorded.mail = claim.recorded.mail.max(Some(*offset));
     }

@@ -20,13 +20,8 @@ use std::path::{Path, PathBuf};
 /// Longest line that is read back.
 const LONGEST: usize = 64 * 1024 * 1024;
 
-/// How a line of kind "mail" begins: it is written by us alone.
-const MAIL: &[u8] = br#"{"kind":"mail","#;
-
-/// How the lines begin that open and close questions; they are written by us alone.
-const ABOUT_QUESTIONS: [&[u8]; 3] =
-    [br#"{"kind":"request","#, DECISION, br#"{"kind":"tool_result","#];
-const DECISION: &[u8] = br#"{"kind":"decision","#;
+/// The kinds of lines that open and close questions.
+const ABOUT_QUESTIONS: [&str; 3] = ["request", "decision", "tool_result"];
 
 /// What an agent waits for.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,9 +33,6 @@ pub struct OpenQuestion {
     /// When it counts as denied.
     pub deadline: Timestamp,
 }
-
-/// How a line of kind "session" begins.
-const SESSION: &[u8] = br#"{"kind":"session","#;
 
 /// An agent's conversation, open for writing.
 #[derive(Debug)]
@@ -104,7 +96,7 @@ pub fn read_all(dir: &TeamDir, name: &AgentName) -> Result<Vec<Line>, StoreError
 pub fn open_questions(dir: &TeamDir, name: &AgentName) -> Result<Vec<OpenQuestion>, StoreError> {
     let mut open: Vec<OpenQuestion> = Vec::new();
     each_line(&dir.transcript(name), |line| {
-        if !ABOUT_QUESTIONS.iter().any(|kind| line.starts_with(kind)) {
+        if !ABOUT_QUESTIONS.iter().any(|kind| Line::may_be(line, kind)) {
             return;
         }
         match Line::read(line).map(|line| line.entry) {
@@ -160,7 +152,7 @@ pub fn decision(
 ) -> Result<Option<Decision>, StoreError> {
     let mut found = None;
     each_line(&dir.transcript(name), |line| {
-        if line.starts_with(DECISION)
+        if Line::may_be(line, "decision")
             && let Some(Line { entry: Entry::Decision(decision), .. }) = Line::read(line)
             && decision.request_id == request_id
         {
@@ -191,7 +183,7 @@ pub fn first_life(dir: &TeamDir, name: &AgentName) -> Result<Option<String>, Sto
     };
     let mut lines = Lines::from(file, 0, LONGEST).at(&path)?;
     while let Some(framed) = lines.next().at(&path)? {
-        if framed.bytes.starts_with(SESSION)
+        if Line::may_be(framed.bytes, "session")
             && let Some(Line { entry, .. }) = Line::read(framed.bytes)
             && let Entry::Session { incarnation, .. } = entry
         {
@@ -271,27 +263,35 @@ pub(crate) fn latest_archives(
 /// Mail that a transcript acknowledges.
 #[derive(Debug, Deserialize)]
 pub(crate) struct TakenIn {
+    #[serde(rename = "kind")]
+    _kind: MailKind,
     #[serde(rename = "gen")]
     pub(crate) generation: String,
     pub(crate) offset: u64,
     pub(crate) message: Map<String, Value>,
 }
 
+/// No other kind is read as mail.
+#[derive(Debug, Deserialize)]
+enum MailKind {
+    #[serde(rename = "mail")]
+    Mail,
+}
+
+impl TakenIn {
+    fn read(line: &[u8]) -> Option<Self> {
+        Line::may_be(line, "mail").then(|| serde_json::from_slice(line).ok())?
+    }
+}
+
 /// The mail that a transcript acknowledges, in order. Other lines are not parsed.
 pub(crate) fn each_mail(path: &Path, mut meet: impl FnMut(TakenIn)) -> Result<(), FileError> {
-    each_line(path, |line| {
-        if line.starts_with(MAIL)
-            && let Ok(taken_in) = serde_json::from_slice(line)
-        {
-            meet(taken_in);
-        }
-    })
+    each_line(path, |line| TakenIn::read(line).into_iter().for_each(&mut meet))
 }
 
 /// The message of a line that acknowledges mail.
 pub(crate) fn mail_of(line: &[u8]) -> Option<Map<String, Value>> {
-    let taken_in = line.starts_with(MAIL).then(|| serde_json::from_slice::<TakenIn>(line).ok())?;
-    taken_in.map(|taken_in| taken_in.message)
+    TakenIn::read(line).map(|taken_in| taken_in.message)
 }
 
 fn each_line(path: &Path, mut meet: impl FnMut(&[u8])) -> Result<(), FileError> {
@@ -320,6 +320,19 @@ mod tests {
 
     fn note(content: &str) -> Line {
         Line { at: 1.0, entry: Entry::Note { content: content.into() } }
+    }
+
+    #[test]
+    fn mail_that_another_program_took_in_is_known() {
+        let ids = |line: &str| mail_of(line.as_bytes()).map(|message| message["id"].clone());
+        let same = [
+            r#"{"kind":"mail","at":1,"gen":"1-a","offset":0,"message":{"id":"x"}}"#,
+            r#"{ "kind": "mail", "at": 1, "gen": "1-a", "offset": 0, "message": {"id": "x"}}"#,
+            r#"{"at":1,"message":{"id":"x"},"offset":0,"gen":"1-a","kind":"mail"}"#,
+        ];
+        assert_eq!(same.map(ids), same.map(|_| Some("x".into())));
+        let other = r#"{"kind": "note", "gen": "1-a", "offset": 0, "message": {"id": "x"}}"#;
+        assert_eq!(ids(other), None);
     }
 
     #[test]

@@ -152,9 +152,12 @@ impl Line {
         serde_json::from_slice::<When>(text).ok()?.at.as_f64()
     }
 
-    /// Whether a line of ours acknowledges mail; it is not parsed.
-    pub fn is_mail(text: &[u8]) -> bool {
-        text.starts_with(br#"{"kind":"mail","#)
+    /// Whether a line may be of a kind. It is not parsed: of lines as we write them the answer is right, and
+    /// what another program wrote may be anything.
+    pub fn may_be(text: &[u8], kind: &str) -> bool {
+        text.strip_prefix(br#"{"kind":""#).is_none_or(|rest| {
+            rest.strip_prefix(kind.as_bytes()).is_some_and(|rest| rest.starts_with(b"\""))
+        })
     }
 
     /// Understands a line; `None` for a torn or foreign one.
@@ -182,6 +185,20 @@ mod tests {
     fn a_line_of_a_later_version_is_read_as_unknown() {
         let line = Line::read(br#"{"kind":"dream","at":2.5,"of":"sheep"}"#).unwrap();
         assert_eq!(line, Line { at: 2.5, entry: Entry::Unknown });
+    }
+
+    #[test]
+    fn of_a_line_of_ours_the_kind_is_known_and_a_foreign_one_may_be_any() {
+        for (line, may_be) in [
+            (&br#"{"kind":"mail","at":1}"#[..], true),
+            (br#"{"kind":"mailing","at":1}"#, false),
+            (br#"{"kind":"note","content":"\"kind\":\"mail\""}"#, false),
+            (br#"{"kind": "note"}"#, true),
+            (br#"{"at":1,"kind":"mail"}"#, true),
+            (br#"{"kind":"ma"#, false),
+        ] {
+            assert_eq!(Line::may_be(line, "mail"), may_be, "{}", String::from_utf8_lossy(line));
+        }
     }
 
     #[test]
