@@ -27,6 +27,7 @@ mod events;
 mod failpoints;
 mod fake;
 mod faults;
+mod format;
 mod golden;
 mod harness;
 mod headless;

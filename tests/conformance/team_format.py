@@ -1,0 +1,539 @@
+#!/usr/bin/env python3
+"""A second implementation of docs/format.md, written from that page alone.
+
+It shares no code with the program and knows nothing that the page does not say; standard library only. The tests
+in tests/it/format.rs let it exchange mail with the program, die, and take over from it. Where it cannot be written
+from the page, the page is what has to be mended.
+
+    team_format.py TEAM send TO FROM          one message for each line of stdin; prints an id when it is durable
+    team_format.py TEAM member NAME [POINT]   be that member until told to end; die at POINT, by SIGKILL
+    team_format.py TEAM drain NAME [POINT]    be that member for as long as it takes to take in what waits
+    team_format.py TEAM waits NAME            the ids of the mail that waits
+    team_format.py TEAM lives NAME            `lives` or `free`
+    team_format.py TEAM count NAME TIMES      add 1 to the field `x_count` of the member, so many times
+    team_format.py TEAM claim OWNER           claim what tasks there are, one after the other; prints their ids
+"""
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import re
+import secrets
+import signal
+import stat
+import sys
+import time
+
+NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+CLAIM = re.compile(r"(?P<name>.+)\.(?P<gen>[0-9]{12}-[0-9a-f]{8})(?P<taken>\.taken)?")
+LINE_LIMIT = 2 * 1024 * 1024
+LOCK_LIMIT = 20.0
+COURTESY_LIMIT = 2.0
+LOOKS_LIMIT = 1.0
+NEEDS_CONTENT = ("message", "broadcast")
+
+
+class Failure(Exception):
+    """What a user of this program is told."""
+
+
+def die_at(point, wanted):
+    if point == wanted:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def flock(fd, limit):
+    """Waits for an exclusive lock, but not for ever. Says whether it came."""
+    end = time.monotonic() + limit
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.002)
+
+
+@contextlib.contextmanager
+def locked(path):
+    """Holds a side lock: made when missing, never removed, renamed or written to."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        if not flock(fd, LOCK_LIMIT):
+            raise Failure(f"{path}: somebody has held it for {LOCK_LIMIT} seconds")
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def replace(path, text):
+    """Puts a whole file in the place of another."""
+    beside = f"{path}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
+    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(fd, text.encode())
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.rename(beside, path)
+    sync_folder(os.path.dirname(path))
+
+
+def sync_folder(path):
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    os.fsync(fd)
+    os.close(fd)
+
+
+def append(path, lines, torn=None):
+    """Appends records to a file that only we write, and syncs it; a torn last line is sealed first."""
+    if not lines:
+        return
+    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()
+    fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    if not ends_whole(fd):
+        text = b"\n" + text
+    if torn:
+        os.write(fd, text[:-20])
+        torn()
+    os.write(fd, text)
+    os.fsync(fd)
+    os.close(fd)
+
+
+def ends_whole(fd):
+    size = os.fstat(fd).st_size
+    return size == 0 or os.pread(fd, 1, size - 1) == b"\n"
+
+
+def records(path):
+    """The JSON objects of a file of lines; a torn or foreign line is skipped."""
+    try:
+        with open(path, "rb") as file:
+            for line in file:
+                with contextlib.suppress(ValueError):
+                    record = json.loads(line)
+                    if isinstance(record, dict):
+                        yield record
+    except FileNotFoundError:
+        return
+
+
+class Team:
+    def __init__(self, root):
+        self.root = root
+
+    def path(self, *parts):
+        return os.path.join(self.root, *parts)
+
+    def checked(self, name):
+        if not NAME.fullmatch(name):
+            raise Failure(f"{name!r} is no name")
+        return name
+
+    # -- sending ---------------------------------------------------------------------------------------------------
+
+    def send(self, to, message):
+        """Appends one message, durably, as the section `Sending` has it."""
+        self.checked(to)
+        line = json.dumps(message, ensure_ascii=False).encode() + b"\n"
+        if len(line) > LINE_LIMIT:
+            raise Failure("the line is too long")
+        with locked(self.path("inbox", ".lock", to)):
+            if why := self.refusal(to):
+                raise Failure(f"{to} {why}")
+            inbox = os.open(self.path("inbox", f"{to}.jsonl"),
+                            os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            about = os.fstat(inbox)
+            if not stat.S_ISREG(about.st_mode) or about.st_uid != os.getuid():
+                raise Failure(f"the inbox of {to} is not ours")
+            if about.st_nlink == 2:
+                self.drop_half_claim(about)
+            flock(inbox, COURTESY_LIMIT)
+            before = os.fstat(inbox).st_size
+            seal = b"" if ends_whole(inbox) else b"\n"
+            os.write(inbox, seal + line)
+            after = os.fstat(inbox).st_size
+            start = after - len(line)
+            if start > before and os.pread(inbox, 1, start - 1) != b"\n":
+                os.write(inbox, b"\n" + line)
+            fcntl.flock(inbox, fcntl.LOCK_UN)
+        os.fsync(inbox)
+        os.close(inbox)
+        sync_folder(self.path("inbox"))
+
+    def refusal(self, to):
+        """Why `to` cannot be written to now; asked while the side lock is held."""
+        if to in ("lead", "user"):
+            return None
+        status = next((one["status"] for one in self.roster()["members"] if one["name"] == to), None)
+        if status is None:
+            return "is not on the roster"
+        if status in ("stopping", "shutdown", "failed"):
+            return f"is {status}"
+        if self.lives(to) or (status == "starting" and self.lives("lead")):
+            return None
+        return "is dead"
+
+    def drop_half_claim(self, inbox):
+        """An owner died between link and rename: its second name for the inbox goes."""
+        for entry in os.scandir(self.path("inbox", ".claim")):
+            if entry.inode() == inbox.st_ino:
+                os.unlink(entry.path)
+
+    # -- who lives -------------------------------------------------------------------------------------------------
+
+    def lives(self, name):
+        try:
+            fd = os.open(self.path("run", f"{name}.lock"), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+
+    # -- the roster ------------------------------------------------------------------------------------------------
+
+    def roster(self):
+        try:
+            with open(self.path("config.json"), encoding="utf-8") as file:
+                return json.load(file)
+        except FileNotFoundError:
+            return {"version": 1, "team_name": "default", "created_at": time.time(), "lead": None, "members": []}
+
+    def change_roster(self, change):
+        with locked(self.path("run", ".state", "config.lock")):
+            path, roster = self.path("config.json"), self.roster()
+            if roster["version"] > 1:
+                raise Failure("the roster is of a newer version")
+            change(roster)
+            replace(path, json.dumps(roster, ensure_ascii=False, indent=2) + "\n")
+
+    def count(self, name, times):
+        def one_more(roster):
+            for member in roster["members"]:
+                if member["name"] == name:
+                    member["x_count"] = member.get("x_count", 0) + 1
+        for _ in range(times):
+            self.change_roster(one_more)
+
+    # -- tasks -----------------------------------------------------------------------------------------------------
+
+    def claim_task(self, owner):
+        """Claims one task that is pending, nobody's, and waits for nothing."""
+        with locked(self.path("tasks", ".lock", "list")) as lock:
+            tasks = {}
+            for entry in os.scandir(self.path("tasks")):
+                if re.fullmatch(r"[1-9][0-9]*\.json", entry.name):
+                    with open(entry.path, encoding="utf-8") as file:
+                        tasks[entry.name[:-5]] = json.load(file)
+            for number, task in sorted(tasks.items(), key=lambda one: int(one[0])):
+                waits = any(tasks[str(other)].get("status") != "completed" for other in task.get("blocked_by", []))
+                if task.get("status", "pending") != "pending" or task.get("owner") or waits:
+                    continue
+                now = time.time()
+                task.update(status="in_progress", owner=owner, updated_at=now)
+                task.setdefault("history", []).append(
+                    {"at": now, "by": owner, "what": "claimed", "owner": owner, "note": None})
+                replace(self.path("tasks", f"{number}.json"), json.dumps(task, ensure_ascii=False) + "\n")
+                os.fchmod(lock, 0o600)
+                return number
+        return None
+
+
+class Owner:
+    """The owner of a name: holds its life lock, takes in its mail."""
+
+    def __init__(self, team, name, point=None):
+        self.team, self.name, self.point = team, team.checked(name), point
+        self.incarnation = secrets.token_hex(4)
+        self.life = self.take_life()
+        self.transcript = team.path("transcript", f"{name}.jsonl")
+        self.seen, self.reached, self.counter = {}, {}, 0
+        for record in records(self.transcript):
+            if record.get("kind") == "mail":
+                gen, message = record["gen"], record["message"]
+                self.reached[gen] = max(self.reached.get(gen, -1), record["offset"])
+                self.counter = max(self.counter, int(gen[:12]))
+                self.seen[message["id"]] = message
+        self.buried = {(letter["gen"], letter["offset"]) for letter in records(self.dead_letters())}
+        for entry in self.claims():
+            self.counter = max(self.counter, int(entry["gen"][:12]))
+
+    def dead_letters(self):
+        return self.team.path("dead", f"{self.name}.jsonl")
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    def take_life(self):
+        path = self.team.path("run", f"{self.name}.lock")
+        while True:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            if not flock(fd, LOOKS_LIMIT):
+                raise Failure(f"{self.name} lives already")
+            if os.fstat(fd).st_nlink > 0:
+                break
+            os.close(fd)
+        with open("/proc/self/stat", encoding="utf-8") as file:
+            start_time = int(file.read().rsplit(")", 1)[1].split()[19])
+        with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
+            boot_id = file.read().strip()
+        about = {"pid": os.getpid(), "start_time": start_time, "boot_id": boot_id, "incarnation": self.incarnation,
+                 "protocol": 1, "marker": f"conformance-{self.incarnation}", "started_at": time.time(),
+                 "started_by": "hand"}
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, json.dumps(about).encode() + b"\n", 0)
+        return fd
+
+    def join(self):
+        """Enters the roster, by hand; keeps what another life of this name left there."""
+        now = time.time()
+
+        def entry(roster):
+            mine = next((one for one in roster["members"] if one["name"] == self.name), None)
+            if mine is None:
+                mine = {"name": self.name, "joined_at": now, "restarts": 0, "color": "blue",
+                        "usage": {"turns": 0, "input_tokens": 0, "output_tokens": 0}}
+                roster["members"].append(mine)
+            mine.update(role="a second implementation", status="idle", activity=None, since=now, pid=os.getpid(),
+                        incarnation=self.incarnation, model="none", mode="default", cwd=os.getcwd(),
+                        last_exit=None, started_by="hand")
+        self.team.change_roster(entry)
+        self.ensure_inbox()
+
+    def ensure_inbox(self):
+        path = self.team.path("inbox", f"{self.name}.jsonl")
+        with locked(self.team.path("inbox", ".lock", self.name)):
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+
+    def leave(self):
+        def last_word(roster):
+            for member in roster["members"]:
+                if member["name"] == self.name and member["incarnation"] == self.incarnation:
+                    member.update(status="shutdown", activity=None, since=time.time(), pid=None,
+                                  last_exit={"code": 0, "signal": None, "cause": "stopped", "at": time.time()})
+        self.team.change_roster(last_word)
+
+    # -- taking mail in --------------------------------------------------------------------------------------------
+
+    def claims(self):
+        found = []
+        for entry in os.scandir(self.team.path("inbox", ".claim")):
+            match = CLAIM.fullmatch(entry.name)
+            if match and match["name"] == self.name:
+                found.append({"path": entry.path, "gen": match["gen"], "taken": bool(match["taken"])})
+        return sorted(found, key=lambda claim: claim["gen"])
+
+    def drain(self):
+        """Takes in what waits: claims of an earlier life, then the inbox. Returns the messages, oldest first."""
+        mail = []
+        self.claim_inbox()
+        for claim in self.claims():
+            mail += self.take_in(claim, final=False)
+        return mail
+
+    def settle(self):
+        """After the mail was acted on: marks the claims, and removes those that nobody can write to any more."""
+        mail = []
+        for claim in self.claims():
+            if not claim["taken"]:
+                os.rename(claim["path"], claim["path"] + ".taken")
+                die_at(self.point, "acted")
+                continue
+            if time.time() - os.stat(claim["path"]).st_ctime > 1.0 and not open_for_writing(claim["path"]):
+                mail += self.take_in(claim, final=True)
+                os.unlink(claim["path"])
+        return mail
+
+    def claim_inbox(self):
+        inbox = self.team.path("inbox", f"{self.name}.jsonl")
+        folder = self.team.path("inbox", ".claim")
+        with locked(self.team.path("inbox", ".lock", self.name)):
+            about = os.lstat(inbox)
+            if about.st_nlink == 2:
+                self.team.drop_half_claim(about)
+            if about.st_size == 0:
+                return
+            fresh = os.path.join(folder, f"{self.name}.new")
+            os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+            self.counter += 1
+            gen = f"{self.counter:012}-{secrets.token_hex(4)}"
+            os.link(inbox, os.path.join(folder, f"{self.name}.{gen}"))
+            die_at(self.point, "linked")
+            os.rename(fresh, inbox)
+            die_at(self.point, "renamed")
+            sync_folder(folder)
+            sync_folder(os.path.dirname(inbox))
+
+    def take_in(self, claim, final):
+        """Takes in what a claim has behind what is recorded of it; `final`: nobody writes to it any more."""
+        with open(claim["path"], "rb") as file:
+            data = file.read()
+        gen, mail, dead, end = claim["gen"], [], [], 0
+        reached = self.reached.get(gen, -1)
+        for line in data.split(b"\n"):
+            start, end = end, end + len(line) + 1
+            line = line.removeprefix(b"\xef\xbb\xbf").strip()
+            if start <= reached or (gen, start) in self.buried or not line:
+                continue
+            is_whole = end <= len(data)
+            try:
+                message = self.judge(line, f"raw-{gen}-{start}")
+                known = self.seen.get(message["id"])
+                if known is not None and (known.get("from"), known.get("content")) != (
+                        message.get("from"), message.get("content")):
+                    raise ValueError("its id is that of another message")
+            except (ValueError, RecursionError) as reason:
+                if is_whole or final:
+                    dead.append({"gen": gen, "offset": start, "reason": str(reason), "at": time.time(), **raw(line)})
+                    self.buried.add((gen, start))
+                continue
+            if known is None:
+                self.seen[message["id"]] = message
+                self.reached[gen] = start
+                mail.append({"kind": "mail", "at": time.time(), "gen": gen, "offset": start, "message": message})
+        self.record(mail, dead)
+        return [line["message"] for line in mail]
+
+    def record(self, mail, dead):
+        """Dead letters first, then the transcript; then, and only then, the mail is acknowledged."""
+        append(self.dead_letters(), dead)
+        if dead:
+            die_at(self.point, "buried")
+        if mail and self.point == "torn":
+            append(self.transcript, mail, torn=lambda: die_at(self.point, "torn"))
+        append(self.transcript, mail)
+        if mail:
+            die_at(self.point, "recorded")
+
+    def judge(self, line, raw_id):
+        if len(line) >= LINE_LIMIT:
+            raise ValueError("the line is too long")
+        message = json.loads(line.decode())
+        if not isinstance(message, dict):
+            raise ValueError("not a JSON object")
+        kind = message.get("type", "message")
+        if kind in NEEDS_CONTENT and message.get("content", message.get("text")) is None:
+            raise ValueError("it has no content")
+        message["id"] = str(message.get("id", raw_id))
+        return message
+
+
+def raw(line):
+    try:
+        return {"raw": line.decode()}
+    except UnicodeDecodeError:
+        return {"raw_hex": line.hex()}
+
+
+def open_for_writing(path):
+    """Whether anybody has it open for writing: then a read lease is refused."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        return False
+    except OSError as error:
+        if error.errno not in (errno.EAGAIN, errno.EACCES):
+            raise
+        return True
+    finally:
+        os.close(fd)
+
+
+def be_member(team, name, point):
+    me = Owner(team, name, point)
+    me.join()
+    append(me.transcript, [{"kind": "session", "at": time.time(), "incarnation": me.incarnation, "pid": os.getpid(),
+                            "model": "none"}])
+    print("ready", flush=True)
+    late = []
+    while True:
+        for message in me.drain() + late:
+            if asks_to_end(me, message):
+                answer = {"type": "shutdown_response", "from": name, "to": message["from"], "content": "",
+                          "timestamp": time.time(), "id": f"{name}:{secrets.token_hex(8)}",
+                          "request_id": message["request_id"], "incarnation": me.incarnation, "approve": True}
+                team.send(message["from"], answer)
+                me.drain()
+                me.leave()
+                me.settle()
+                return
+        late = me.settle()
+        time.sleep(0.01)
+
+
+def asks_to_end(me, message):
+    return (message.get("type") == "shutdown_request" and message.get("from") in ("lead", "user")
+            and message.get("incarnation") == me.incarnation and "request_id" in message)
+
+
+def main(arguments):
+    team, verb, rest = Team(arguments[0]), arguments[1], arguments[2:]
+    if verb == "send":
+        to, sender = rest
+        for line in sys.stdin:
+            identity = f"{sender}:{secrets.token_hex(8)}"
+            team.send(to, {"type": "message", "from": sender, "to": to, "content": line.rstrip("\n"),
+                           "timestamp": time.time(), "id": identity})
+            print(identity, flush=True)
+    elif verb == "member":
+        be_member(team, rest[0], rest[1] if len(rest) > 1 else None)
+    elif verb == "drain":
+        me = Owner(team, rest[0], rest[1] if len(rest) > 1 else None)
+        for message in me.drain() + me.settle():
+            print(message["id"], flush=True)
+    elif verb == "waits":
+        for identity in waiting(team, rest[0]):
+            print(identity)
+    elif verb == "lives":
+        print("lives" if team.lives(rest[0]) else "free")
+    elif verb == "count":
+        team.count(rest[0], int(rest[1]))
+    elif verb == "claim":
+        while (number := team.claim_task(rest[0])) is not None:
+            print(number, flush=True)
+    else:
+        raise Failure(f"{verb}: no such verb")
+
+
+def waiting(team, name):
+    """The ids of the mail that waits: in the inbox, or in a claim behind what the transcript records."""
+    reached, seen = {}, set()
+    for record in records(team.path("transcript", f"{name}.jsonl")):
+        if record.get("kind") == "mail":
+            reached[record["gen"]] = max(reached.get(record["gen"], -1), record["offset"])
+            seen.add(record["message"]["id"])
+    claims = []
+    for entry in os.scandir(team.path("inbox", ".claim")):
+        match = CLAIM.fullmatch(entry.name)
+        if match and match["name"] == name and not match["taken"]:
+            claims.append((match["gen"], entry.path))
+    ids = []
+    for gen, path in sorted(claims) + [("inbox", team.path("inbox", f"{name}.jsonl"))]:
+        offset = 0
+        with open(path, "rb") as file:
+            for line in file:
+                start, offset = offset, offset + len(line)
+                with contextlib.suppress(ValueError):
+                    message = json.loads(line)
+                    if isinstance(message, dict) and start > reached.get(gen, -1):
+                        identity = str(message.get("id", f"raw-{gen}-{start}"))
+                        if identity not in seen:
+                            seen.add(identity)
+                            ids.append(identity)
+    return ids
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except Failure as failure:
+        print(f"team_format.py: {failure}", file=sys.stderr)
+        sys.exit(1)
