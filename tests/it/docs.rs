@@ -5,6 +5,8 @@
 //! - `sh`: run in a live team: a lead at its terminal, alice (coder) and bob (tester), who have worked
 //!   and rest; it was started with `--mode bypass`. One team for a document; its lines are run in the order they are read.
 //! - `sh alone`: run in an empty folder where nobody lives, a new one for each block.
+//! - `json`: each line is JSON, and in docs/format.md what the section says; `toml`: settings that the program
+//!   takes; `markdown`: a role that it takes.
 //! - `console`, `text` and all others: shown only (cargo, a real key, a recorded session).
 //!
 //! One line is one command. Blank lines and lines that begin with `#` are for the reader. What stands
@@ -17,8 +19,11 @@
 use crate::harness::{SYSTEM_PATH, Team};
 use crate::terminal::Terminal;
 use crate::tidy::MAY_USE;
+use agent_team::store::{TeamDir, dead};
+use agent_team::wire::AgentName;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+use serde_json::Value;
 use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -261,6 +266,118 @@ fn the_session_in_the_readme_happens() {
     }
     assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
     team.wait_no_process();
+}
+
+/// The text of every block of all documents with that word behind the fence.
+fn all_blocks(word: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for path in documents() {
+        let name = path.strip_prefix(root()).unwrap().display().to_string();
+        for (info, lines) in fenced(&read(&path)) {
+            if info == word {
+                found.push((name.clone(), lines.join("\n")));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn json_in_the_documents_is_what_it_is_said_to_be() {
+    let team = Team::new();
+    team.team(&["init"]).expect(0);
+    let blocks = all_blocks("json");
+    assert!(blocks.len() >= 4, "{blocks:?}");
+    for (name, block) in blocks {
+        let values = serde_json::Deserializer::from_str(&block).into_iter::<Value>();
+        let values: Vec<Value> = values
+            .map(|value| value.unwrap_or_else(|why| panic!("{name}: {why}\n{block}")))
+            .collect();
+        if name == "docs/script.md" {
+            let script = team.workspace().join("script.jsonl");
+            crate::child::write(&script, &block);
+            let model = format!("script:{}", script.display());
+            team.team(&["lead", "-p", "begin", "--model", &model, "--mode", "bypass"]).expect(0);
+            continue;
+        }
+        assert_eq!(values.len(), 1, "{name}: {block}");
+        let value = &values[0];
+        if value.get("subject").is_some() {
+            let id = value["id"].as_str().unwrap();
+            crate::child::write(&team.path(&format!("tasks/{id}.json")), &block);
+            let shown = team.team(&["task", "show", id, "--json"]).expect(0).json();
+            for (key, value) in value.as_object().unwrap() {
+                assert_eq!(&shown[key], value, "{key}");
+            }
+        } else if value.get("raw").is_some() {
+            crate::child::write(&team.path("dead/zoe.jsonl"), format!("{block}\n"));
+            let zoe = AgentName::member("zoe").unwrap();
+            let letters = dead::read_all(&TeamDir::create(&team.path("")).unwrap(), &zoe).unwrap();
+            assert_eq!(serde_json::to_value(&letters[0]).unwrap(), *value);
+        } else {
+            crate::child::write(&team.path("inbox/lead.jsonl"), format!("{block}\n"));
+            let taken = team.team(&["inbox", "lead", "--drain", "--json"]).expect(0);
+            let taken: Vec<Value> =
+                taken.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            assert_eq!(taken, values, "{name}");
+        }
+    }
+}
+
+#[test]
+fn settings_and_roles_in_the_documents_are_taken() {
+    let blocks = all_blocks("toml");
+    assert!(blocks.len() >= 3, "{blocks:?}");
+    for (name, block) in blocks {
+        let team = Team::new();
+        team.team(&["init"]).expect(0);
+        crate::child::write(&team.path("settings.toml"), &block);
+        let ran = team.team(&["config", "--json"]).expect(0);
+        let is_heard = ran.out.contains("settings.toml") || ran.err.contains("not trusted: ");
+        assert!(is_heard, "{name} sets nothing: {block}\n{ran:?}");
+    }
+    let roles = all_blocks("markdown");
+    assert!(!roles.is_empty());
+    for (name, block) in roles {
+        let team = Team::new();
+        team.team(&["init"]).expect(0);
+        crate::child::write(&team.path("roles/shown.md"), &block);
+        let ran = team.team(&["roles", "--json"]).expect(0);
+        let roles = ran.json()["roles"].as_array().cloned().unwrap_or_default();
+        let given = block.lines().find_map(|line| line.strip_prefix("name: ")).unwrap();
+        let role = roles.iter().find(|role| role["name"] == given);
+        assert!(role.is_some(), "{name}: {block}\n{ran:?}");
+        assert!(!ran.err.contains("shown.md"), "{name}: {ran:?}");
+    }
+}
+
+/// What there is cannot be missing in the manual: commands, settings, exit codes.
+#[test]
+fn the_manual_knows_everything_there_is() {
+    let team = Team::new();
+    let manual = read(&root().join("docs/manual.md"));
+    let help = team.team(&["--help"]).expect(0).out;
+    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let commands: Vec<&str> = commands
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|word| *word != "help")
+        .collect();
+    assert!(commands.len() > 20, "{commands:?}");
+    for command in commands {
+        let shown = format!("team {command}");
+        assert!(manual.contains(&shown) || manual.contains(&format!("\n{command} ")), "{shown}");
+    }
+    let settings = team.team(&["config", "--json"]).expect(0).json();
+    for setting in settings["settings"].as_array().unwrap() {
+        let key = setting["key"].as_str().unwrap();
+        let rows = match key.split_once('.') {
+            Some(("budget", rest)) => format!("`[budget.{}]`", rest.split('.').next().unwrap()),
+            Some(("permissions", rest)) if manual.contains(&format!("`.{rest}`")) => continue,
+            _ => format!("`{key}`"),
+        };
+        assert!(manual.contains(&rows), "the setting {key}");
+    }
 }
 
 /// A document with commands cannot be forgotten here.

@@ -20,6 +20,7 @@ mod compaction;
 mod completions;
 mod crew;
 mod deaths;
+mod demo;
 mod disk_full;
 mod docs;
 mod escapes;

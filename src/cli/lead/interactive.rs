@@ -221,7 +221,8 @@ impl Session {
             text.push('\n');
             if fallback {
                 text.push_str(
-                    "No model is configured: set ANTHROPIC_API_KEY, or give --model anthropic/NAME.\n",
+                    "No model is configured: set ANTHROPIC_API_KEY or OPENAI_API_KEY, or give \
+                     --model PROVIDER/NAME.\n",
                 );
             }
         }
