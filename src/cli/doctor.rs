@@ -8,7 +8,7 @@ use super::provider::base_url;
 use super::{local, out};
 use crate::error::{Exit, Failure};
 use crate::llm;
-use crate::os::usage;
+use crate::os::{usage, watch};
 use crate::settings::model::{self, Credentials, ModelChoice};
 use crate::settings::trust::{TrustList, risks_in};
 use crate::settings::{Flags, Settings};
@@ -162,7 +162,7 @@ impl Report {
             Flaw::DeadLetters { name, count } => (
                 "mail",
                 State::Note,
-                format!("{count} dead letters of {name}"),
+                format!("{count} dead letter{} of {name}", if *count == 1 { "" } else { "s" }),
                 "each line in dead/NAME.jsonl says why; team clean --purge removes them",
             ),
         };
@@ -175,17 +175,15 @@ impl Report {
             "{} of {} queues, {} of {} watches in use",
             events.instances, events.max_instances, events.watches, events.max_watches
         );
-        let is_out =
-            events.instances >= events.max_instances || events.watches >= events.max_watches;
         if events.max_instances == 0 {
             let remedy = "agents look at their inboxes four times a second instead";
             self.add("file events", State::Note, "there are none here", remedy);
-        } else if is_out {
-            let remedy = "end programs that watch files, or raise fs.inotify.max_user_instances and \
-                          max_user_watches with sysctl";
-            self.add("file events", State::Wrong, found, remedy);
-        } else {
+        } else if watch::is_to_be_had() {
             self.fine("file events", found);
+        } else {
+            let remedy = "agents look at their inboxes four times a second instead; end programs that watch \
+                          files, or raise fs.inotify.max_user_instances and max_user_watches with sysctl";
+            self.add("file events", State::Note, format!("none is left: {found}"), remedy);
         }
         match usage::max_descriptors() {
             Some(most) if most < FEW_DESCRIPTORS => {

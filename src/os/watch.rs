@@ -35,6 +35,11 @@ impl Written {
     }
 }
 
+/// Whether this user can have another queue with a file in it now.
+pub(crate) fn is_to_be_had() -> bool {
+    Watch::new().and_then(|watch| watch.add_folder(Path::new("/"))).is_ok()
+}
+
 /// File events of single files. Watches follow the inode through renames and end with it.
 #[derive(Debug)]
 pub(crate) struct Watch {

@@ -54,7 +54,9 @@ fn the_doctor_of_a_healthy_team_finds_nothing_and_touches_nothing() {
     a_run(&team);
     let before = contents(&team);
     let report = team.team(&["doctor", "--json"]).expect(0).json();
-    for check in ["team folder", "file system", "state", "file events", "descriptors", "settings"] {
+    // How many are left is the machine's business; without them agents are slower, not deaf.
+    assert_ne!(finding(&report, "file events")[0].0, "wrong", "{report:#}");
+    for check in ["team folder", "file system", "state", "descriptors", "settings"] {
         assert_eq!(finding(&report, check)[0].0, "ok", "{check}: {report:#}");
     }
     assert!(finding(&report, "model")[0].1.contains("rehearsal"), "{report:#}");
@@ -95,7 +97,7 @@ fn the_doctor_names_what_is_wrong_and_what_to_do() {
     has("roster", "wrong", "lead stands there as living and is dead, since before this boot");
     has("modes", "wrong", "log");
     has("tasks", "wrong", "9.json");
-    has("mail", "note", "1 dead letters of alice");
+    has("mail", "note", "1 dead letter of alice");
     has("owner", "wrong", "eve.jsonl is a symbolic link");
     assert_eq!(contents(&team), before);
     let text = team.team(&["doctor"]).expect(1).out;
