@@ -128,40 +128,28 @@ pub enum BusError {
 impl BusError {
     /// Somebody held a lock for too long.
     pub fn is_lock_timeout(&self) -> bool {
-        match self {
-            Self::Store(why) | Self::Send(SendError::Store(why)) => why.is_lock_timeout(),
-            Self::Name(_)
-            | Self::Everybody(_)
-            | Self::Oneself(_)
-            | Self::Unreachable { .. }
-            | Self::TooLong { .. }
-            | Self::Send(_) => false,
-        }
+        self.of_the_store().is_some_and(StoreError::is_lock_timeout)
     }
 
     /// There is no room: trying again later may help.
     pub fn is_full(&self) -> bool {
-        match self {
-            Self::Store(why) | Self::Send(SendError::Store(why)) => why.is_full(),
-            Self::Name(_)
-            | Self::Everybody(_)
-            | Self::Oneself(_)
-            | Self::Unreachable { .. }
-            | Self::TooLong { .. }
-            | Self::Send(_) => false,
-        }
+        self.of_the_store().is_some_and(StoreError::is_full)
     }
 
     /// The team folder is gone: nothing can be sent any more.
     pub fn is_without_team(&self) -> bool {
+        self.of_the_store().is_some_and(StoreError::is_without_team)
+    }
+
+    fn of_the_store(&self) -> Option<&StoreError> {
         match self {
-            Self::Store(why) | Self::Send(SendError::Store(why)) => why.is_without_team(),
+            Self::Store(why) | Self::Send(SendError::Store(why)) => Some(why),
             Self::Name(_)
             | Self::Everybody(_)
             | Self::Oneself(_)
             | Self::Unreachable { .. }
             | Self::TooLong { .. }
-            | Self::Send(_) => false,
+            | Self::Send(_) => None,
         }
     }
 
