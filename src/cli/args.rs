@@ -229,6 +229,7 @@ pub(crate) struct InboxArgs {
 
 /// `team stop`.
 #[derive(Debug, Args)]
+#[command(override_usage = "team stop [OPTIONS] <NAME>...\n       team stop [OPTIONS] --all")]
 pub(crate) struct StopArgs {
     /// Whom to stop
     #[arg(value_name = "NAME", required_unless_present = "all")]

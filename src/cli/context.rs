@@ -216,11 +216,11 @@ fn why_exit(why: &StoreError) -> Exit {
 /// A name from the command line that must have a mailbox.
 pub(super) fn mailbox_name(given: &str) -> Result<AgentName, Failure> {
     AgentName::mailbox(given)
-        .map_err(|why| Failure::new(Exit::Failure, why.to_string(), "", why.hint()))
+        .map_err(|why| Failure::new(Exit::Failure, why.what(), why.why(), why.hint()))
 }
 
 /// A name from the command line that must be a member's.
 pub(super) fn member_name(given: &str) -> Result<AgentName, Failure> {
     AgentName::member(given)
-        .map_err(|why| Failure::new(Exit::Usage, why.to_string(), "", why.hint()))
+        .map_err(|why| Failure::new(Exit::Usage, why.what(), why.why(), why.hint()))
 }

@@ -167,7 +167,8 @@ fn fill(object: &mut Value, task: &Open<Task>) {
 
 fn task_id(given: &str) -> Result<TaskId, Failure> {
     TaskId::parse(given).map_err(|why| {
-        Failure::new(Exit::Failure, why.to_string(), "", "`team task ls` shows the ids")
+        let what = format!("there is no task {given:?}");
+        Failure::new(Exit::Failure, what, why.to_string(), "`team task ls` shows the ids")
     })
 }
 

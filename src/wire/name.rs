@@ -102,6 +102,26 @@ impl NameError {
         Self { given, reserved, suggestion }
     }
 
+    /// What is wrong.
+    pub fn what(&self) -> String {
+        // Debug formatting escapes control characters and bidi marks: a hostile name stays harmless.
+        let given = &self.given;
+        if self.reserved {
+            format!("the name {given:?} is reserved")
+        } else {
+            format!("{given:?} is not a valid name")
+        }
+    }
+
+    /// Why it is wrong.
+    pub fn why(&self) -> String {
+        if self.reserved {
+            format!("reserved are {}", RESERVED.join(", "))
+        } else {
+            NAME_RULE.into()
+        }
+    }
+
     /// What to do now, as one sentence.
     pub fn hint(&self) -> String {
         match &self.suggestion {
@@ -113,12 +133,7 @@ impl NameError {
 
 impl fmt::Display for NameError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Debug formatting escapes control characters and bidi marks: a hostile name stays harmless.
-        if self.reserved {
-            write!(out, "the name {:?} is reserved ({})", self.given, RESERVED.join(", "))
-        } else {
-            write!(out, "{:?} is not a valid name: {NAME_RULE}", self.given)
-        }
+        write!(out, "{}: {}", self.what(), self.why())
     }
 }
 
