@@ -1,8 +1,9 @@
 //! `team attach`: a window on one member, in a real terminal; and what shells and `man` are told.
 
 use crate::crew::wait;
-use crate::harness::Team;
+use crate::harness::{SYSTEM_PATH, Team};
 use crate::terminal::Terminal;
+use std::path::Path;
 use std::process::Child;
 
 fn bob(team: &Team) -> Child {
@@ -37,7 +38,7 @@ fn what_is_typed_is_sent_what_is_said_is_seen_and_leaving_harms_nobody() {
     team.wait_status("bob", "idle");
     window.press("\u{4}");
     assert_eq!(window.wait().code(), Some(0));
-    assert!(window.printed().contains("bob goes on as before"), "{}", window.printed());
+    window.expect("bob goes on as before");
     let mut window = attach(&team);
     window.press("\u{3}");
     assert_eq!(window.wait().code(), Some(0));
@@ -55,6 +56,44 @@ fn what_is_typed_is_sent_what_is_said_is_seen_and_leaving_harms_nobody() {
     assert_eq!(std::fs::read_to_string(team.path("inbox/bob.jsonl")).unwrap(), "");
 }
 
+/// However the window goes, bob stays as he was, and what was being typed is not sent.
+#[test]
+fn a_window_that_is_torn_away_harms_nobody() {
+    let team = Team::new();
+    let mut bob = bob(&team);
+    let pid = team.pid_of("bob");
+    for end in ["killed", "closed", "interrupted at work"] {
+        let mut window = attach(&team);
+        match end {
+            "killed" => {
+                window.press("half a li");
+                window.expect("half a li");
+                window.child.kill().unwrap();
+            }
+            "closed" => {
+                window.press("half a li");
+                window.expect("half a li");
+                window.hang_up();
+            }
+            _ => {
+                window.type_line("Run `sleep 1; echo not-cut-short`");
+                team.wait_status("bob", "working");
+                window.press("\u{3}");
+            }
+        }
+        window.wait();
+    }
+    team.eventually("bob has finished", || {
+        team.has_mail("bob", "user", "not-cut-short") && team.status("bob") == "idle"
+    });
+    let results = crate::crew::tool_results(&team, "bob");
+    assert!(results.iter().any(|(_, text, _)| text.contains("not-cut-short")), "{results:?}");
+    assert!(!team.has_mail("bob", "user", "half a li"));
+    assert_eq!(team.pid_of("bob"), pid);
+    team.team(&["stop", "bob"]).expect(0);
+    wait(&team, &mut bob);
+}
+
 #[test]
 fn a_pipe_writes_too_and_a_stranger_is_refused() {
     let team = Team::new();
@@ -67,6 +106,14 @@ fn a_pipe_writes_too_and_a_stranger_is_refused() {
     assert!(ran.err.contains("there is no zoe"), "{ran:#?}");
     team.team(&["stop", "bob"]).expect(0);
     wait(&team, &mut bob);
+}
+
+fn has(shell: &str) -> bool {
+    let found = SYSTEM_PATH.split(':').any(|folder| Path::new(folder).join(shell).exists());
+    if !found {
+        eprintln!("SKIPPED, {shell} is not installed: its completions were not run");
+    }
+    found
 }
 
 #[test]
@@ -94,6 +141,30 @@ fn completions_know_the_commands_and_the_living() {
         assert!(script.contains("transcript"), "{shell}");
         let names = ["bash", "zsh", "fish"].contains(&shell);
         assert_eq!(script.contains("__names 2>"), names, "{shell}");
+    }
+    if has("fish") {
+        let complete = |words: &str| {
+            let line = format!(
+                "fish --no-config -c 'source (team completions fish | psub); complete -C \"{words}\"'"
+            );
+            String::from_utf8(team.shell(&line).output().unwrap().stdout).unwrap()
+        };
+        assert!(complete("team tran").starts_with("transcript"));
+        assert_eq!(complete("team transcript b"), "bob\n");
+        assert_eq!(complete("team ls b"), "");
+    }
+    if has("zsh") {
+        let begin = "mkdir f; team completions zsh > f/_team; fpath=($PWD/f $fpath); autoload -U compinit; \
+                     compinit -u -D; echo able";
+        let mut zsh = Terminal::start(team.shell("exec zsh -f -i"));
+        zsh.type_line(begin);
+        zsh.expect("\nable");
+        zsh.press("team transcript b\t");
+        zsh.expect("team transcript bob ");
+        zsh.press("\u{15}team tran\t");
+        zsh.expect("team transcript ");
+        zsh.press("\u{15}exit\r");
+        zsh.wait();
     }
     let zsh = team.team(&["completions", "zsh"]).expect(0).out;
     assert!(zsh.matches(":_team_names'").count() >= 5, "{zsh}");
