@@ -36,6 +36,7 @@ pub(crate) fn ask(asker: &Asker, question: &Question, view: &View) -> String {
         About::Plan => ("asks to carry out this plan:".into(), PLAN_KEYS),
         About::Permission if tool == "bash" => ("asks to run:".into(), COMMAND_KEYS),
         About::Permission => (format!("asks to use {tool}:"), KEYS),
+        About::Sandbox => (format!("asks to leave the workspace with {tool}:"), KEYS),
     };
     let mark = palette.warn("?");
     let mut rows = vec![format!("{mark} {name} {what}")];

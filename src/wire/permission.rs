@@ -121,6 +121,8 @@ pub enum About {
     Permission,
     /// A plan.
     Plan,
+    /// One call that leaves the workspace.
+    Sandbox,
 }
 
 impl About {
@@ -129,6 +131,7 @@ impl About {
         match self {
             Self::Permission => "permission",
             Self::Plan => "plan",
+            Self::Sandbox => "sandbox",
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::agent::Events;
 use crate::agent::event::Event;
-use crate::protocol::permission::{Subject, rule_for};
+use crate::protocol::permission::{Policy, Subject, rules_for};
 use crate::protocol::request::Verdict;
 use crate::store::{Life, TeamDir, life, peek, roster, transcript};
 use crate::supervise::Supervisor;
@@ -144,6 +144,9 @@ impl Questions {
         {
             let (verdict, updated_input) = (Verdict::of(*approve), updated_input.clone());
             Ruling { verdict, scope: *scope, reason: reason.clone(), updated_input }
+        } else if let Body::SandboxPermissionResponse { approve, scope, reason } = &message.body {
+            let yes_or_no = Ruling::once(Verdict::of(*approve), reason.clone());
+            Ruling { scope: *scope, ..yes_or_no }
         } else if let Body::PlanApprovalResponse { approve, feedback, .. } = &message.body {
             Ruling::once(Verdict::of(*approve), feedback.clone())
         } else {
@@ -286,10 +289,13 @@ impl Questions {
                 let _ended = events.send(Event::Answered(own(&id, &ruling)));
             }
             if ruling.verdict == Verdict::Approve && ruling.scope == Scope::Always {
-                let rules = RuleLists {
-                    allow: vec![rule(&asked.question, &ruling)],
-                    ..RuleLists::default()
-                };
+                let rules =
+                    RuleLists { allow: rules(&asked.question, &ruling), ..RuleLists::default() };
+                // What a question names may be no tool; no member could begin with such a rule.
+                if let Err(why) = Policy::new(Mode::Default, &rules) {
+                    let _unread = told.send(why.to_string());
+                    return;
+                }
                 supervisor.add_rules(&rules);
                 let _ended = events.send(Event::AddRules(rules.clone()));
                 docket.fan_out(Body::PermissionUpdate { rules: json!(rules) }, |_, _| true).await;
@@ -328,16 +334,17 @@ fn own(id: &str, ruling: &Ruling) -> Decision {
     }
 }
 
-/// The rule that "always" makes of a question.
-fn rule(question: &Question, ruling: &Ruling) -> String {
+/// The rules that "always" makes of a question.
+fn rules(question: &Question, ruling: &Ruling) -> Vec<String> {
     let changed = ruling.updated_input.as_ref().and_then(|input| input.get("command")?.as_str());
     let what = changed.unwrap_or(&question.description).to_owned();
-    let subject = match question.tool.as_str() {
-        "bash" => Subject::Command(what),
-        "read_file" | "write_file" | "edit_file" => Subject::Path(what),
+    let subject = match (question.about, question.tool.as_str()) {
+        (About::Sandbox, _) => Subject::Outside(what),
+        (_, "bash") => Subject::Command(what),
+        (_, "read_file" | "write_file" | "edit_file") => Subject::Path(what),
         _ => Subject::Nothing,
     };
-    rule_for(&question.tool, &subject)
+    rules_for(question.about, &question.tool, &subject)
 }
 
 /// Whether somebody still waits for the answer.
