@@ -45,6 +45,16 @@ impl TrustList {
         key(folder).is_ok_and(|key| known.folders.get(&key) == Some(risks))
     }
 
+    /// The file that whoever changes the list locks meanwhile; its folder is there from now on.
+    ///
+    /// # Errors
+    /// There is no state folder, or it cannot be made or is no place for such a list.
+    pub(crate) fn lock_file(&self) -> Result<PathBuf, Failure> {
+        let file = self.file()?;
+        make_folder(file).map_err(|why| unchanged(file, &why))?;
+        Ok(file.with_extension("lock"))
+    }
+
     /// Trusts this of a team folder from now on, and nothing else of it.
     ///
     /// # Errors
@@ -62,16 +72,8 @@ impl TrustList {
     }
 
     fn change(&self, folder: &Path, risks: Option<Risks>) -> Result<(), Failure> {
-        let file = self.file.as_deref().ok_or_else(|| {
-            let hint = "set HOME or XDG_STATE_HOME, and try again";
-            let why = "neither HOME nor XDG_STATE_HOME is set";
-            Failure::new(Exit::Failure, "trust cannot be kept", why, hint)
-        })?;
-        let failed = |why: io::Error| {
-            let what = format!("{} cannot be changed", file.display());
-            let hint = "check the file and its permissions; without it, no folder is trusted";
-            Failure::new(Exit::Failure, what, why.to_string(), hint)
-        };
+        let file = self.file()?;
+        let failed = |why: io::Error| unchanged(file, &why);
         let mut known = self.read().map_err(failed)?;
         let key = key(folder).map_err(failed)?;
         match risks {
@@ -81,6 +83,14 @@ impl TrustList {
         known.version = 1;
         let text = serde_json::to_string_pretty(&known).map_err(|why| failed(why.into()))?;
         replace(file, &text).map_err(failed)
+    }
+
+    fn file(&self) -> Result<&Path, Failure> {
+        self.file.as_deref().ok_or_else(|| {
+            let hint = "set HOME or XDG_STATE_HOME, and try again";
+            let why = "neither HOME nor XDG_STATE_HOME is set";
+            Failure::new(Exit::Failure, "trust cannot be kept", why, hint)
+        })
     }
 
     fn read(&self) -> io::Result<Known> {
@@ -144,8 +154,13 @@ fn key(folder: &Path) -> io::Result<String> {
     real.to_str().map(ToOwned::to_owned).ok_or_else(|| io::ErrorKind::InvalidFilename.into())
 }
 
-/// Replaces the file whole, so that a crash never leaves half a list.
-fn replace(file: &Path, text: &str) -> io::Result<()> {
+fn unchanged(file: &Path, why: &io::Error) -> Failure {
+    let what = format!("{} cannot be changed", file.display());
+    let hint = "check the file and its permissions; without it, no folder is trusted";
+    Failure::new(Exit::Failure, what, why.to_string(), hint)
+}
+
+fn make_folder(file: &Path) -> io::Result<()> {
     if let Some(parent) = file.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
         // What others may write cannot say whom this user trusts.
@@ -155,6 +170,12 @@ fn replace(file: &Path, text: &str) -> io::Result<()> {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         }
     }
+    Ok(())
+}
+
+/// Replaces the file whole, so that a crash never leaves half a list.
+fn replace(file: &Path, text: &str) -> io::Result<()> {
+    make_folder(file)?;
     let draft = file.with_extension(format!("{}.draft", std::process::id()));
     let mut open = OpenOptions::new();
     let mut out = open.create(true).write(true).truncate(true).mode(0o600).open(&draft)?;
