@@ -153,6 +153,16 @@ pub struct Question {
     pub description: String,
 }
 
+impl Question {
+    /// The arguments with another command in them; only a command can be exchanged for another.
+    pub fn with_command(&self, command: String) -> Option<Value> {
+        let mut input = self.input.clone();
+        let fields = input.as_object_mut().filter(|_| self.tool == "bash")?;
+        fields.insert("command".into(), command.into());
+        Some(input)
+    }
+}
+
 /// How a question ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

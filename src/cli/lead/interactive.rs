@@ -253,10 +253,13 @@ impl Session {
 
     /// Shows the question that is to be answered next, once.
     fn show_question(&mut self) {
-        let front = self.questions.front();
-        let id = front.map(|asked| asked.question.request_id.clone());
+        let id = self.questions.front().map(|asked| asked.question.request_id.clone());
         if self.shown != id {
-            if let Some(asked) = front {
+            // What came of the last answer stands above the next question.
+            while let Some(word) = self.questions.said() {
+                self.console.print(&word);
+            }
+            if let Some(asked) = self.questions.front() {
                 let view = View::new(self.context_view.palette, self.console.width());
                 self.console.print(&self.questions.rows(asked, &view));
             }

@@ -16,7 +16,7 @@ use crate::wire::AgentName;
 use crate::wire::message::{Body, Message, Scope};
 use crate::wire::permission::{About, Decision, Mode, Outcome, Question, RuleLists};
 use crate::wire::roster::{Roster, Status};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -94,6 +94,11 @@ impl Questions {
             Some(word) => word,
             None => std::future::pending().await,
         }
+    }
+
+    /// What is to be said before anything else is asked.
+    pub(super) fn said(&mut self) -> Option<String> {
+        self.heard.try_recv().ok()
     }
 
     /// The lead's own call waits.
@@ -246,16 +251,10 @@ impl Questions {
             Said::No(why) => Ruling::once(Verdict::Reject, why),
             Said::Always if asked.question.about == About::Plan => yes,
             Said::Always => Ruling { scope: Scope::Always, ..yes },
-            Said::Instead(command) if asked.question.tool == "bash" => {
-                let mut input = asked.question.input.clone();
-                if let Value::Object(fields) = &mut input {
-                    fields.insert("command".into(), json!(command));
-                }
-                Ruling { updated_input: Some(input), ..yes }
-            }
-            Said::Instead(_) => {
-                return self.say("only a command can be changed; say no and why".into());
-            }
+            Said::Instead(command) => match asked.question.with_command(command) {
+                None => return self.say("only a command can be changed; say no and why".into()),
+                input => Ruling { updated_input: input, ..yes },
+            },
             Said::ShowWhole => return self.say(whole(&asked.question)),
             Said::InsteadOfWhat => {
                 return self.say("write e and the command that shall run instead".into());
@@ -277,14 +276,13 @@ impl Questions {
         let (docket, supervisor) =
             (Rc::clone(&self.office.docket), Rc::clone(&self.office.supervisor));
         let (events, told) = (self.office.events.clone(), self.told.clone());
+        let verdict = if ruling.verdict == Verdict::Approve { "yes" } else { "no" };
+        self.say(format!("{verdict} to {}: {}", asked.owner, asked.question.tool));
         tokio::task::spawn_local(async move {
             if let Err(why) = docket.decide(&id, Judge::Person, ruling.clone()).await {
                 let _unread = told.send(why.to_string());
                 return;
             }
-            let verdict = if ruling.verdict == Verdict::Approve { "yes" } else { "no" };
-            let what = asked.question.tool.as_str();
-            let _unread = told.send(format!("{verdict} to {}: {what}", asked.owner));
             if asked.owner.is_lead() {
                 let _ended = events.send(Event::Answered(own(&id, &ruling)));
             }
