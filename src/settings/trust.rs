@@ -1,10 +1,12 @@
-//! What of a team folder's settings the user has trusted (SPEC 7): only that runs code or loosens anything.
+//! What of a team folder's settings the user has trusted (SPEC 7): only that runs code or loosens anything,
+//! a budget of the user's own included.
 //!
 //! The list lies in the user's own state folder, outside of every workspace, so that no clone brings its
 //! own trust along. It holds the trusted settings themselves, under the real path of the folder: once one
 //! of them is another, nothing of the folder is trusted any more.
 
 use super::environment::Environment;
+use super::spending::{self, Spending};
 use super::{Layer, Source, from_file};
 use crate::error::{Exit, Failure};
 use serde::{Deserialize, Serialize};
@@ -116,6 +118,7 @@ fn risks(layer: &Layer) -> Risks {
     if let Some(hooks) = layer.hooks.as_ref().filter(|hooks| !hooks.is_empty()) {
         risks.insert("hooks".into(), json!(hooks));
     }
+    risks.extend(spending::risks(layer));
     risks
 }
 
@@ -128,7 +131,9 @@ pub(super) fn tame(
     let is_folder = |source: &Source| *source == Source::File(folder_file.to_path_buf());
     let mut others = layers.iter().filter(|(source, _)| !is_folder(source));
     let without = others.find_map(|(_, layer)| layer.permissions.mode).unwrap_or_default();
-    let (_, layer) = layers.iter_mut().find(|(source, _)| is_folder(source))?;
+    let at = layers.iter().position(|(source, _)| is_folder(source))?;
+    let (_, rest) = layers.split_at_mut_checked(at)?;
+    let ((_, layer), farther) = rest.split_first_mut()?;
     let wanted = risks(layer);
     if wanted.is_empty() || folder_file.parent().is_some_and(|folder| list.has(folder, &wanted)) {
         return None;
@@ -137,6 +142,7 @@ pub(super) fn tame(
     if let Some(hooks) = layer.hooks.take_if(|hooks| !hooks.is_empty()) {
         taken.insert("hooks".into(), json!(hooks));
     }
+    taken.extend(spending::tame(layer, &Spending::of(farther)));
     let taken: Vec<String> = taken.iter().map(|(key, value)| format!("{key} = {value}")).collect();
     (!taken.is_empty()).then(|| {
         format!(
