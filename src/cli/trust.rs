@@ -1,11 +1,12 @@
 //! `team trust`: what this folder's settings run and loosen is in force from now on, as it stands now.
 
 use super::args::TrustArgs;
-use super::context::Context;
+use super::context::{Context, store_failure};
 use super::out;
 use crate::error::{Exit, Failure};
 use crate::settings::trust::{TrustList, risks_in};
 use crate::store::TeamDir;
+use crate::store::lock::{LOCK_LIMIT, exclusive};
 use serde_json::json;
 
 pub(super) fn run(context: &Context, args: &TrustArgs) -> Result<Exit, Failure> {
@@ -13,6 +14,9 @@ pub(super) fn run(context: &Context, args: &TrustArgs) -> Result<Exit, Failure> 
     let team = context.team()?;
     let list = TrustList::of(&context.environment);
     let folder = team.root().display().to_string();
+    // Two who trust at once: neither loses what the other has written.
+    let lock =
+        exclusive(&list.lock_file()?, LOCK_LIMIT).map_err(|why| store_failure(why.into()))?;
     let risks = risks_in(&TeamDir::settings_in(team.root()))?;
     let was = list.has(team.root(), &risks);
     if args.revoke {
@@ -20,6 +24,7 @@ pub(super) fn run(context: &Context, args: &TrustArgs) -> Result<Exit, Failure> 
     } else {
         list.add(team.root(), risks.clone())?;
     }
+    drop(lock);
     let printed = if args.show.json {
         let (trusted, new) = (!args.revoke, !args.revoke && !was);
         let object = json!({

@@ -8,6 +8,7 @@ mod asking;
 mod attach;
 mod bad_files;
 mod bad_mail;
+mod broken_off;
 mod browser;
 mod budgets;
 mod bus;
