@@ -1,11 +1,12 @@
-//! What of a team folder's settings the user has trusted (SPEC 7): only that runs code or loosens anything.
+//! What of a team folder's settings the user has trusted (SPEC 7): only that runs code, loosens anything or
+//! sends data elsewhere.
 //!
 //! The list lies in the user's own state folder, outside of every workspace, so that no clone brings its
 //! own trust along. It holds the trusted settings themselves, under the real path of the folder: once one
 //! of them is another, nothing of the folder is trusted any more.
 
 use super::environment::Environment;
-use super::{Layer, Source, from_file};
+use super::{Layer, Source, endpoints, from_file};
 use crate::error::{Exit, Failure};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -106,6 +107,7 @@ fn risks(layer: &Layer) -> Risks {
     if let Some(hooks) = layer.hooks.as_ref().filter(|hooks| !hooks.is_empty()) {
         risks.insert("hooks".into(), json!(hooks));
     }
+    risks.extend(endpoints::risks(layer));
     risks
 }
 
@@ -127,6 +129,8 @@ pub(super) fn tame(
     if let Some(hooks) = layer.hooks.take_if(|hooks| !hooks.is_empty()) {
         taken.insert("hooks".into(), json!(hooks));
     }
+    taken.extend(endpoints::tame(layer));
+    let taken = endpoints::shown(&taken);
     let taken: Vec<String> = taken.iter().map(|(key, value)| format!("{key} = {value}")).collect();
     (!taken.is_empty()).then(|| {
         format!(
