@@ -38,6 +38,7 @@ mod idle;
 mod inheritance;
 mod innocents;
 mod inside;
+mod killed_calls;
 mod lead_killed;
 mod leaving;
 mod limited;
