@@ -8,6 +8,7 @@
 #![cfg(test)]
 
 mod bulk;
+mod calls;
 mod commands;
 mod crew;
 mod crowd;
@@ -25,7 +26,7 @@ use std::process::ExitCode;
 /// Which figures a function measures.
 type Bench = (&'static [&'static str], fn(&Size) -> Vec<Figure>);
 
-const BENCHES: [Bench; 10] = [
+const BENCHES: [Bench; 11] = [
     (&["P1", "P2"], send::measure),
     (&["P3", "P4"], crowd::measure),
     (&["P5"], bulk::behind_a_queue),
@@ -34,6 +35,7 @@ const BENCHES: [Bench; 10] = [
     (&["P8"], bulk::to_many),
     (&["P9", "P10"], members::measure),
     (&["P11"], large::team),
+    (&["P12"], calls::measure),
     (&["P13"], commands::measure),
     (&["P14"], large::long_life),
 ];

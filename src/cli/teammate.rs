@@ -130,7 +130,7 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
     let by_person = std::io::stdin().is_terminal();
     let named = model::resolve(&settings, &context.environment)?.map(|setting| setting.value);
     let model = choose_model(named, !by_person)?;
-    let credentials = Credentials::from_environment(&context.environment).only_for(&model);
+    let credentials = Credentials::of(&settings, &context.environment).only_for(&model);
     let (model, credentials) = local::find(model, credentials, &settings)?;
     let price = settings.spending.prices().get(&model.to_string()).copied();
     let (rules, incarnation, role) = (rules(&settings), fresh_word(), args.role);

@@ -1,5 +1,5 @@
-//! What of a team folder's settings the user has trusted (SPEC 7): only that runs code or loosens anything,
-//! a budget of the user's own included.
+//! What of a team folder's settings the user has trusted (SPEC 7): only that runs code, loosens anything (a
+//! budget of the user's own included) or sends data elsewhere.
 //!
 //! The list lies in the user's own state folder, outside of every workspace, so that no clone brings its
 //! own trust along. It holds the trusted settings themselves, under the real path of the folder: once one
@@ -7,7 +7,7 @@
 
 use super::environment::Environment;
 use super::spending::{self, Spending};
-use super::{Layer, Source, from_file};
+use super::{Layer, Source, endpoints, from_file};
 use crate::error::{Exit, Failure};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -119,6 +119,7 @@ fn risks(layer: &Layer) -> Risks {
         risks.insert("hooks".into(), json!(hooks));
     }
     risks.extend(spending::risks(layer));
+    risks.extend(endpoints::risks(layer));
     risks
 }
 
@@ -143,6 +144,8 @@ pub(super) fn tame(
         taken.insert("hooks".into(), json!(hooks));
     }
     taken.extend(spending::tame(layer, &Spending::of(farther)));
+    taken.extend(endpoints::tame(layer));
+    let taken = endpoints::shown(&taken);
     let taken: Vec<String> = taken.iter().map(|(key, value)| format!("{key} = {value}")).collect();
     (!taken.is_empty()).then(|| {
         format!(

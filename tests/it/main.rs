@@ -39,6 +39,7 @@ mod idle;
 mod inheritance;
 mod innocents;
 mod inside;
+mod killed_calls;
 mod lead_killed;
 mod leaving;
 mod limited;
