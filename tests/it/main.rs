@@ -6,6 +6,7 @@
 mod agreement;
 mod asking;
 mod attach;
+mod awaiting;
 mod bad_files;
 mod bad_mail;
 mod browser;
