@@ -119,15 +119,15 @@ const STEPS = {
   sent: ["Sent", "The sender's model called send_message. The call stands in the sender's transcript, synced, before anything leaves the process. A person or a shell has no transcript: then this step leaves nothing."],
   appended: ["Appended", "Under the inbox's side lock, one line was written to its end in one write and synced. Only then is the sender told that it is stored."],
   claimed: ["Claimed", "The owner renamed the inbox to a claim and put an empty file in its place. No byte is copied, and senders never wait for a model."],
-  acknowledged: ["Acknowledged", "The line stands in the owner's transcript, synced. From here on it counts as taken in, exactly once, whatever crashes; the claim is removed."],
+  acknowledged: ["Acknowledged", "The line stands in the owner's transcript, synced. From here on it counts as taken in, exactly once, whatever crashes; the claim is marked as taken, and removed a little later."],
   answered: ["Answered", "The next request to the model was built from that transcript, so it contains the message. This is what the model answered."],
 };
 
 function drawSteps(letter, proofs) {
-  const furthest = Math.max(...proofs.map((proof) => STAGES.indexOf(proof.stage)), letter ? STAGES.indexOf(letter.stage) : -1);
-  const taken = proofs.find((proof) => proof.claim);
+  const furthest = Math.max(...proofs.map((shown) => STAGES.indexOf(shown.stage)), letter ? STAGES.indexOf(letter.stage) : -1);
+  const taken = proofs.map(({ proof }) => proof).find((proof) => proof.claim);
   byId("steps").replaceChildren(...STAGES.map((stage, n) => {
-    const here = proofs.filter((proof) => proof.stage === stage);
+    const here = proofs.filter((shown) => shown.stage === stage).map(({ proof }) => proof);
     const shown = here.map((proof) => el("div", {}, el("p", {}, el("code", {}, `${proof.file} line ${proof.line}`)),
       folded("what stands there", pretty(proof.text))));
     const past = here.length ? "" : n > furthest ? "Not yet."
