@@ -1,30 +1,73 @@
 // What stands in the cards.
+const seatRows = new Map();
+
+// Of a large team only those are drawn anew that are other than they were.
 function drawRoster(seats) {
-  const focused = document.activeElement?.dataset?.name;
-  byId("roster").replaceChildren(...seats.map((seat) => {
-    const tokens = seat.usage.input_tokens + seat.usage.output_tokens;
-    const doing = (!seat.alive && seat.ended) || seat.activity || seat.role;
-    const unread = seat.unread ? el("span", { class: "chip" }, seat.unread + " unread") : "";
-    return el("li", {}, el("button", {
-      type: "button", class: shade(seat.name), "data-name": seat.name,
-      "aria-pressed": String(seat.name === selected), click: () => select(seat.name),
-    },
-      el("span", { class: "row" }, who(seat.name), el("span", { class: "chip s-" + seat.status }, seat.status), unread),
-      el("small", {}, el("bdi", {}, cut(doing, 120))),
-      el("small", {}, `since ${age(seat.since)} · ${count(tokens)} tokens · `, el("bdi", {}, seat.model))));
-  }));
-  if (focused) byId("roster").querySelector(`[data-name="${CSS.escape(focused)}"]`)?.focus();
-  const sum = seats.reduce((all, s) => all + s.usage.input_tokens + s.usage.output_tokens, 0);
-  const live = seats.filter((seat) => seat.alive).length;
-  byId("totals").textContent = `${live} of ${seats.length} alive · ${count(sum)} tokens`;
-  const to = byId("to");
-  const names = [...seats.map((seat) => seat.name), "all"];
-  if (to.dataset.names !== names.join()) {
-    to.dataset.names = names.join();
-    const chosen = to.value;
-    to.replaceChildren(...names.map((name) => el("option", { value: name }, name === "all" ? "everybody" : name)));
-    to.value = names.includes(chosen) ? chosen : selected;
+  const names = new Set(seats.map((seat) => seat.name));
+  for (const [name, row] of seatRows) {
+    if (!names.has(name)) {
+      row.remove();
+      seatRows.delete(name);
+    }
   }
+  const focused = document.activeElement?.dataset?.name;
+  seats.forEach((seat, n) => {
+    const key = JSON.stringify([seat, seat.name === selected]);
+    const known = seatRows.get(seat.name);
+    if (known?.key !== key) {
+      const row = seatRow(seat);
+      row.key = key;
+      seatRows.set(seat.name, row);
+      known?.remove();
+    }
+    const list = byId("roster");
+    const row = seatRows.get(seat.name);
+    if (list.children[n] !== row) list.insertBefore(row, list.children[n] ?? null);
+  });
+  if (focused && document.activeElement?.dataset?.name !== focused) seatRows.get(focused)?.firstChild.focus();
+  const used = seats.reduce((sum, { usage }) => sum + usage.input_tokens + usage.output_tokens, 0);
+  const costs = seats.map(({ usage }) => usage.cost).filter((cost) => cost !== undefined);
+  const live = seats.filter((seat) => seat.alive).length;
+  byId("totals").textContent = `${live} of ${seats.length} alive · ${count(used)} tokens`
+    + (costs.length ? ` · cost ${money(costs.reduce((sum, cost) => sum + cost, 0))}` : "");
+  const to = byId("to");
+  const known = [...seats.map((seat) => seat.name), "all"];
+  if (to.dataset.names !== known.join()) {
+    to.dataset.names = known.join();
+    const chosen = to.value;
+    to.replaceChildren(...known.map((name) => el("option", { value: name }, name === "all" ? "everybody" : name)));
+    to.value = known.includes(chosen) ? chosen : selected;
+  }
+}
+
+function seatRow(seat) {
+  const { input_tokens, output_tokens, cost } = seat.usage;
+  const doing = (!seat.alive && seat.ended) || seat.activity || seat.role;
+  const unread = seat.unread ? el("span", { class: "chip" }, seat.unread + " unread") : "";
+  const used = ` · ${count(input_tokens + output_tokens)} tokens` + (cost === undefined ? "" : ` · cost ${money(cost)}`) + " · ";
+  return el("li", {}, el("button", {
+    type: "button", class: shade(seat.name), "data-name": seat.name,
+    "aria-pressed": String(seat.name === selected), click: () => select(seat.name),
+  },
+    el("span", { class: "row" }, who(seat.name), el("span", { class: "chip s-" + seat.status }, seat.status), unread),
+    el("small", {}, el("bdi", {}, cut(doing, 120))),
+    el("small", {}, "since ", el("span", { "data-since": seat.since }, age(seat.since)), used, el("bdi", {}, seat.model))));
+}
+
+let configLines = [];
+
+// The lines of the roster file; those that have just changed are marked.
+function takeConfig({ at, gone, lines }, isNew) {
+  const file = byId("config");
+  for (const old of file.querySelectorAll(".fresh")) old.className = "";
+  for (let n = 0; n < gone; n += 1) file.children[at]?.remove();
+  const before = file.children[at] ?? null;
+  for (const line of lines) file.insertBefore(el("span", { class: isNew && "fresh" }, line + "\n"), before);
+  configLines.splice(at, gone, ...lines);
+  dirty.add("config");
+  byId("config-age").textContent = isNew ? "changed " + new Date().toLocaleTimeString() : "";
+  if (!lines.some((line) => line.includes("team_name"))) return;
+  try { byId("title").textContent = plain("team " + JSON.parse(configLines.join("\n")).team_name); } catch { /* written by hand */ }
 }
 
 function stageWords(stage) {
@@ -113,6 +156,13 @@ function drawLine(line) {
 
 function folded(title, text, bad) {
   return el("details", {}, el("summary", { class: bad ? "bad" : false }, title), el("pre", {}, text));
+}
+
+// What has changed comes into sight, unless somebody reads.
+function showConfig() {
+  const file = byId("config");
+  const fresh = file.querySelector(".fresh");
+  if (fresh && !file.matches(":hover, :focus")) file.scrollTop = fresh.offsetTop - file.offsetTop - file.clientHeight / 3;
 }
 
 const STEPS = {
