@@ -12,7 +12,7 @@ use crate::view::{self, Seat};
 use serde_json::{Value, json};
 
 pub(super) fn run(context: &Context, show: &Show) -> Result<Exit, Failure> {
-    let team = context.team()?;
+    let team = context.seen_team()?;
     let printed = if show.json {
         out::say_json(&as_json(&team)?)
     } else {

@@ -75,5 +75,6 @@ mod terminal;
 mod tidy;
 mod top;
 mod upkeep;
+mod views;
 mod web;
 mod whole_team;
