@@ -7,6 +7,7 @@ mod agreement;
 mod asking;
 mod attach;
 mod awaiting;
+mod axe;
 mod bad_files;
 mod bad_mail;
 mod browser;
