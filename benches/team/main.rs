@@ -18,6 +18,7 @@ mod large;
 mod members;
 mod place;
 mod send;
+mod views;
 mod wake;
 
 use figure::{Figure, Size};
@@ -38,6 +39,7 @@ const BENCHES: [Bench; 11] = [
     (&["P12"], calls::measure),
     (&["P13"], commands::measure),
     (&["P14"], large::long_life),
+    (&["V1", "V2", "V3", "V4", "V5"], views::measure),
 ];
 
 fn main() -> ExitCode {
@@ -57,7 +59,8 @@ fn main() -> ExitCode {
     {
         place::make_in(folder);
     }
-    let only: Vec<&str> = words.iter().map(String::as_str).filter(|w| w.starts_with('P')).collect();
+    let only: Vec<&str> =
+        words.iter().map(String::as_str).filter(|w| w.starts_with(['P', 'V'])).collect();
     let figures = run(&only, &figure::FULL);
     if has("--json") {
         println!("{}", figure::json(&figures));

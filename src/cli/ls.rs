@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 pub(super) fn run(context: &Context, show: &Show) -> Result<Exit, Failure> {
-    let team = context.team()?;
+    let team = context.seen_team()?;
     let printed = if show.json {
         out::say_json(&as_json(&team)?)
     } else {

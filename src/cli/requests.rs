@@ -33,7 +33,7 @@ struct Waiting {
 }
 
 pub(super) fn list(context: &Context, show: &Show) -> Result<Exit, Failure> {
-    let found = find(&context.team()?)?;
+    let found = find(&context.seen_team()?)?;
     let printed = if show.json {
         let requests: Vec<Value> = found.iter().map(as_json).collect();
         out::say_json(&json!({ "schema": 1, "requests": requests }))

@@ -6,6 +6,8 @@
 mod agreement;
 mod asking;
 mod attach;
+mod awaiting;
+mod axe;
 mod bad_files;
 mod bad_mail;
 mod broken_off;
@@ -76,5 +78,6 @@ mod terminal;
 mod tidy;
 mod top;
 mod upkeep;
+mod views;
 mod web;
 mod whole_team;
