@@ -33,19 +33,28 @@ pub(crate) fn inbox(owner: &str, items: &[(Message, Standing)], view: &View) -> 
     };
     let mut text = view.palette.bold(&title) + "\n";
     for (message, standing) in items {
-        text.push_str(&entry(message, Some(*standing), view));
+        text.push_str(&entry(&sent_at(message, view), message, Some(*standing), view));
     }
     text
 }
 
 /// One message: time, sender, receiver, type, then what it says.
 pub(crate) fn message(message: &Message, view: &View) -> String {
-    entry(message, None, view)
+    entry(&sent_at(message, view), message, None, view)
 }
 
-fn entry(message: &Message, standing: Option<Standing>, view: &View) -> String {
+/// The same in a conversation, with the time at which it was taken in.
+pub(super) fn taken_in(message: &Message, time: &str, view: &View) -> String {
+    entry(&format!("{time} ✉"), message, None, view)
+}
+
+fn sent_at(message: &Message, view: &View) -> String {
+    message.timestamp.map_or_else(|| "--:--:--".into(), |at| view.clock(at))
+}
+
+/// The line of a message behind a time, and below it what has no room there.
+fn entry(time: &str, message: &Message, standing: Option<Standing>, view: &View) -> String {
     let palette = view.palette;
-    let time = message.timestamp.map_or_else(|| "--:--:--".into(), |at| view.clock(at));
     let from = one_line(&message.from, NAME_WIDTH);
     let to = message.to.as_deref().map(|to| format!(" -> {}", one_line(to, NAME_WIDTH)));
     let kind = if matches!(message.body, Body::Message { .. }) {
@@ -60,10 +69,10 @@ fn entry(message: &Message, standing: Option<Standing>, view: &View) -> String {
     };
     let route = format!("{from}{}", to.unwrap_or_default());
     let head =
-        format!("{} {}{}{mark}", palette.dim(&time), palette.bold(&route), palette.dim(&kind));
+        format!("{} {}{}{mark}", palette.dim(time), palette.bold(&route), palette.dim(&kind));
     let said = in_words(message);
     let short = one_line(&said, 400);
-    let used = time.len() + columns(&route) + columns(&kind) + " (taken in): ".len() + 1;
+    let used = columns(time) + columns(&route) + columns(&kind) + " (taken in): ".len() + 1;
     let room = view.width.unwrap_or(100).saturating_sub(used);
     if said.trim().contains('\n') || columns(&short) > room {
         let rows = view.block(&said, "  ", Extent::Whole);

@@ -26,7 +26,7 @@ pub(crate) fn line(line: &Line, view: &View) -> String {
             rows.extend(view.block(content, "  ", Extent::Whole));
             rows
         }
-        Entry::Mail { message, .. } => return mail(message, &time, view),
+        Entry::Mail { message, .. } => return mail(message, &view.clock(line.at), view),
         Entry::Assistant { blocks, model, .. } => {
             let mut rows = vec![format!("{time} {}", palette.bold(&one_line(model, width)))];
             rows.extend(blocks.iter().flat_map(|block| said(block, view)));
@@ -68,7 +68,7 @@ pub(crate) fn line(line: &Line, view: &View) -> String {
 
 fn mail(object: &serde_json::Map<String, serde_json::Value>, time: &str, view: &View) -> String {
     match Message::read(object) {
-        Ok(message) => format!("{time} ✉ {}", messages::message(&message, view)),
+        Ok(message) => messages::taken_in(&message, time, view),
         Err(why) => {
             let raw = serde_json::Value::Object(object.clone()).to_string();
             format!("{time} ✉ mail that cannot be read ({why}): {}\n", one_line(&raw, 200))
@@ -148,7 +148,7 @@ mod tests {
 00:00:01 user
   list
   files
-00:00:01 ✉ 00:00:02 bob -> alice: hi
+00:00:01 ✉ bob -> alice: hi
 00:00:01 rehearsal
   Looking.
   ⏺ bash {\"command\":\"ls\"}

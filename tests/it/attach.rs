@@ -108,10 +108,10 @@ fn a_pipe_writes_too_and_a_stranger_is_refused() {
     wait(&team, &mut bob);
 }
 
-fn has(shell: &str) -> bool {
-    let found = SYSTEM_PATH.split(':').any(|folder| Path::new(folder).join(shell).exists());
+fn has(reader: &str) -> bool {
+    let found = SYSTEM_PATH.split(':').any(|folder| Path::new(folder).join(reader).exists());
     if !found {
-        eprintln!("SKIPPED, {shell} is not installed: its completions were not run");
+        eprintln!("SKIPPED, {reader} is not installed: it did not read what is made for it");
     }
     found
 }
@@ -183,4 +183,18 @@ fn the_manual_has_a_page_for_each_command() {
         assert!(team.workspace().join("pages/man1").join(page).is_file(), "{page}");
     }
     assert!(!team.workspace().join("pages/man1/team-__names.1").exists());
+    if !has("man") {
+        return;
+    }
+    for page in std::fs::read_dir(team.workspace().join("pages/man1")).unwrap() {
+        let page = page.unwrap().path();
+        let mut man = team.shell("exec man --warnings -E UTF-8 -P cat -l \"$0\"");
+        let output = man.arg(&page).output().unwrap();
+        let complaints = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.success() && complaints.is_empty(),
+            "{}: {complaints}",
+            page.display()
+        );
+    }
 }

@@ -185,7 +185,7 @@ fn one_dies_and_the_other_goes_on(point: &str, die: impl Fn(&Team), go_on: impl 
     assert_eq!(ids(&team, "lead"), sent, "{point}: {}", team.picture());
     let dead = team.lines("dead/lead.jsonl");
     let raw: Vec<&str> =
-        dead.iter().flat_map(|it| it["raw"].as_str().or(it["raw_hex"].as_str())).collect();
+        dead.iter().filter_map(|it| it["raw"].as_str().or(it["raw_hex"].as_str())).collect();
     let each = ["this is no message", "ff", "{\"content\":\"torn"];
     assert_eq!(raw, [each, each].concat(), "{point}: {dead:#?}");
     assert!(words(&team, &["waits", "lead"]).is_empty(), "{point}");
