@@ -153,7 +153,7 @@ impl Writer {
     fn inside(&self, path: &Path) -> Option<String> {
         let inside = path.strip_prefix(&self.root).ok()?.to_str()?.to_owned();
         // A pipe, for an owner without file events: nothing of it is on the disk.
-        if inside.ends_with(".bell") {
+        if path.extension().is_some_and(|kind| kind == "bell") {
             return None;
         }
         let parent = inside.rsplit_once('/').map_or("", |(parent, _)| parent);
