@@ -27,7 +27,7 @@ use std::process::ExitCode;
 /// Which figures a function measures.
 type Bench = (&'static [&'static str], fn(&Size) -> Vec<Figure>);
 
-const BENCHES: [Bench; 11] = [
+const BENCHES: [Bench; 12] = [
     (&["P1", "P2"], send::measure),
     (&["P3", "P4"], crowd::measure),
     (&["P5"], bulk::behind_a_queue),

@@ -109,7 +109,7 @@ impl Scene {
     }
 
     /// Answers that nobody asked for.
-    fn bad(&self, good: &Value, former: &Value) -> Vec<Value> {
+    fn bad(good: &Value, former: &Value) -> Vec<Value> {
         let with = |field: &str, value: &Value| {
             let mut line = good.clone();
             line[field] = value.clone();
@@ -162,7 +162,7 @@ impl Scene {
         assert_eq!((asked.len(), &asked[0]["kind"]), (1, &json!(word)));
 
         let (good, before) = (self.good(&id), self.ignored());
-        let bad = self.bad(&good, &former);
+        let bad = Self::bad(&good, &former);
         for line in &bad {
             append(team, "alice", line);
         }
