@@ -60,6 +60,7 @@ impl Inlet {
         failpoint::hit("recover.listed");
         let mut waker = Waker::open(&dir, &name)?;
         inbox.mark = waker.watch(&dir.inbox(&name))?;
+        waker.prove(&dir, &inbox.file)?;
         for claim in &mut claims {
             claim.mark = waker.watch(&claim.path(&dir, &name))?;
         }

@@ -407,6 +407,11 @@ impl Mailbox {
         self.inlet.waker.mode()
     }
 
+    /// How often to ask [`Mailbox::has_unread`] all the same.
+    pub fn poll(&self) -> Duration {
+        self.inlet.waker.poll()
+    }
+
     /// The conversation.
     pub fn transcript(&mut self) -> &mut Transcript {
         &mut self.delivery.transcript
