@@ -2,7 +2,7 @@
 
 use crate::store::inbox::Lane;
 use crate::store::life::Pulse;
-use crate::store::roster::Cached;
+use crate::store::roster::{Cached, Standings};
 use crate::store::{StoreError, TeamDir};
 use crate::wire::AgentName;
 use crate::wire::roster::Status;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub(crate) struct Reach {
     dir: TeamDir,
-    roster: Cached,
+    roster: Cached<Standings>,
     pulses: BTreeMap<AgentName, Pulse>,
 }
 
@@ -23,8 +23,8 @@ impl Reach {
 
     /// Everybody who can be written to.
     pub(crate) fn everybody(&mut self) -> Result<Vec<AgentName>, StoreError> {
-        let members = &self.roster.current(&self.dir)?.members;
-        let names: Vec<_> = members.iter().flat_map(|m| AgentName::member(&m.name)).collect();
+        let roster = self.roster.current(&self.dir)?;
+        let names: Vec<_> = roster.names().flat_map(AgentName::member).collect();
         let mut reachable = vec![AgentName::lead(), AgentName::user()];
         for name in names {
             if self.refusal(&name, Lane::Data)?.is_none() {
@@ -43,8 +43,7 @@ impl Reach {
         if to.is_lead() || to.is_user() {
             return Ok(None);
         }
-        let roster = self.roster.current(&self.dir)?;
-        let Some(status) = roster.member(to.as_str()).map(|member| member.status) else {
+        let Some(status) = self.roster.current(&self.dir)?.status(to.as_str()) else {
             return Ok(Some("is not on the roster".into()));
         };
         let is_reachable = match status {
