@@ -163,6 +163,8 @@ fn find_inbox(dir: &TeamDir, name: &AgentName) -> Result<(File, Metadata), Store
     let (file, mut known) = match open_known(&path, Access::Read) {
         Err(why) if why.is_missing() => {
             drop(create_new(&path, Access::Append)?);
+            // Who writes to one that is there syncs no more than its line.
+            sync_folder(&dir.inboxes(), Fsync::Always)?;
             open_known(&path, Access::Read)?
         }
         other => other?,
