@@ -25,15 +25,17 @@ pub(crate) struct Crew {
 
 impl Crew {
     /// Teammates of the real program on the rehearsal model. What the lead does for each is part of it:
-    /// roster entry, inbox, process, hello, and a sync of the entry before it says that the teammate is
-    /// there. They are started as by a lead that does not wait for one before it starts the next.
+    /// roster entry, process, hello, and meanwhile an inbox and a sync of both, before it says that the
+    /// teammate is there. They are started as by a lead that does not wait for one before it starts the next.
     pub(crate) fn of_teammates(place: &Place, count: usize) -> Self {
         let start = Instant::now();
         let mut crew = std::thread::scope(|scope| {
             Self::start(count, |number| {
-                let kid = teammate(place, number);
-                scope.spawn(|| roster::sync(&place.dir, Fsync::Always).unwrap());
-                kid
+                let name = AgentName::member(&format!("member-{number}")).unwrap();
+                enter(place, &name);
+                let inbox = name.clone();
+                scope.spawn(move || keep(place, &inbox));
+                teammate(place, &name)
             })
         });
         crew.took = start.elapsed();
@@ -81,20 +83,31 @@ fn pair() -> (UnixStream, OwnedFd) {
     (ours.into(), theirs)
 }
 
-fn teammate(place: &Place, number: usize) -> (Child, UnixStream) {
-    let name = AgentName::member(&format!("member-{number}")).unwrap();
-    let incarnation = format!("life-{number}");
+fn incarnation(name: &AgentName) -> String {
+    format!("life-of-{name}")
+}
+
+/// The lead's word that somebody is starting.
+fn enter(place: &Place, name: &AgentName) {
     roster::update(&place.dir, Fsync::Never, |roster| {
         let member = Member {
             name: name.to_string(),
-            incarnation: incarnation.clone(),
+            incarnation: incarnation(name),
             status: Status::Starting,
             ..Member::default()
         };
         roster.members.push(member.into());
     })
     .unwrap();
-    inbox::ensure(&place.dir, &name).unwrap();
+}
+
+/// What the lead makes durable while the process starts.
+fn keep(place: &Place, name: &AgentName) {
+    inbox::ensure(&place.dir, name).unwrap();
+    roster::sync(&place.dir, Fsync::Always).unwrap();
+}
+
+fn teammate(place: &Place, name: &AgentName) -> (Child, UnixStream) {
     let (ours, theirs) = pair();
     fcntl(&theirs, FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
     let mut command = Command::new(Path::new(env!("CARGO_BIN_EXE_teammate")));
@@ -108,6 +121,6 @@ fn teammate(place: &Place, number: usize) -> (Child, UnixStream) {
     let child =
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     drop(theirs);
-    greet(&ours, &place.dir, &incarnation, "tester").unwrap();
+    greet(&ours, &place.dir, &incarnation(name), "tester").unwrap();
     (child, ours)
 }

@@ -345,7 +345,7 @@ impl Running {
                             kind = mail.message.body.kind(),
                             "mail taken in"
                         );
-                        messages.push(mail.message);
+                        messages.push(*mail.message);
                         let (claim, offset, message) = (mail.generation, mail.offset, object);
                         memory.push(&Entry::Mail { claim, offset, message });
                     }

@@ -8,24 +8,39 @@ use crate::store::{Mailbox, Settled};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+/// What mail is noticed by.
+struct Ears {
+    wakes: Option<Ready>,
+    poll: Duration,
+    ticks: Option<Ticks>,
+}
+
+impl Ears {
+    fn of(mailbox: &Mailbox) -> Self {
+        let wakes = mailbox
+            .watch_fd()
+            .try_clone_to_owned()
+            .and_then(|descriptor| Ready::to_read(&descriptor))
+            .inspect_err(|why| tracing::warn!(%why, "no file events; mail is polled for"))
+            .ok();
+        let poll = mailbox.poll();
+        Self { wakes, poll, ticks: Ticks::every(poll).ok() }
+    }
+
+    /// Without ticks, a timer of the event loop does; each of its wakes costs more.
+    fn at_the_latest(&self) -> Option<Duration> {
+        self.ticks.is_none().then_some(self.poll)
+    }
+}
+
 /// Sends [`Event::Mail`] whenever there may be mail; never ends by itself.
 pub(crate) async fn watch(mailbox: Arc<Mutex<Mailbox>>, events: Events) {
-    let (poll, descriptor) = {
-        let mailbox = mailbox.lock().unwrap_or_else(PoisonError::into_inner);
-        (mailbox.wake_mode().poll(), mailbox.watch_fd().try_clone_to_owned())
-    };
-    let wakes = descriptor
-        .and_then(|descriptor| Ready::to_read(&descriptor))
-        .inspect_err(|why| tracing::warn!(%why, "no file events; mail is polled for"))
-        .ok();
-    let ticks = Ticks::every(poll).ok();
-    // Without ticks, a timer of the event loop does; each of its wakes costs more.
-    let at_the_latest = ticks.is_none().then_some(poll);
-    let mut pause = at_the_latest;
+    let mut ears = Ears::of(&mailbox.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut pause = ears.at_the_latest();
     loop {
         let woken = tokio::select! {
-            () = readable(wakes.as_ref()) => true,
-            () = tick(ticks.as_ref()) => false,
+            () = readable(ears.wakes.as_ref()) => true,
+            () = tick(ears.ticks.as_ref()) => false,
             () = after(pause) => false,
         };
         // While a drain holds the mailbox, the machine looks again afterwards by itself.
@@ -36,12 +51,15 @@ pub(crate) async fn watch(mailbox: Arc<Mutex<Mailbox>>, events: Events) {
                     tracing::warn!(%why, "file events were lost; the poll goes on");
                 }
                 let settled = mailbox.settle();
+                if mailbox.poll() != ears.poll {
+                    ears = Ears::of(&mailbox);
+                }
                 pause = match &settled {
-                    Ok(Settled::Again { after }) => Some((*after).min(poll)),
-                    Ok(Settled::Done | Settled::Grown) => at_the_latest,
+                    Ok(Settled::Again { after }) => Some((*after).min(ears.poll)),
+                    Ok(Settled::Done | Settled::Grown) => ears.at_the_latest(),
                     Err(why) => {
                         tracing::warn!(%why, "a claim could not be let go of");
-                        at_the_latest
+                        ears.at_the_latest()
                     }
                 };
                 matches!(settled, Ok(Settled::Grown)) || mailbox.has_unread()

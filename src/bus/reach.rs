@@ -2,7 +2,7 @@
 
 use crate::store::inbox::Lane;
 use crate::store::life::Pulse;
-use crate::store::roster::Cached;
+use crate::store::roster::{Cached, Standings};
 use crate::store::{StoreError, TeamDir};
 use crate::wire::AgentName;
 use crate::wire::roster::Status;
@@ -22,7 +22,7 @@ pub(crate) enum Standing {
 #[derive(Debug)]
 pub(crate) struct Reach {
     dir: TeamDir,
-    roster: Cached,
+    roster: Cached<Standings>,
     pulses: BTreeMap<AgentName, Pulse>,
 }
 
@@ -33,8 +33,8 @@ impl Reach {
 
     /// Everybody who can be written to.
     pub(crate) fn everybody(&mut self) -> Result<Vec<AgentName>, StoreError> {
-        let members = &self.roster.current(&self.dir)?.members;
-        let names: Vec<_> = members.iter().flat_map(|m| AgentName::member(&m.name)).collect();
+        let roster = self.roster.current(&self.dir)?;
+        let names: Vec<_> = roster.names().flat_map(AgentName::member).collect();
         let mut reachable = vec![AgentName::lead(), AgentName::user()];
         for name in names {
             match self.standing(&name, Lane::Data)? {
@@ -50,8 +50,7 @@ impl Reach {
         if to.is_lead() || to.is_user() {
             return Ok(Standing::Reachable);
         }
-        let roster = self.roster.current(&self.dir)?;
-        let Some(status) = roster.member(to.as_str()).map(|member| member.status) else {
+        let Some(status) = self.roster.current(&self.dir)?.status(to.as_str()) else {
             return Ok(Standing::Unreachable("is not on the roster".into()));
         };
         let is_reachable = match status {

@@ -9,6 +9,10 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use nix::sys::stat::Mode;
 use nix::sys::stat::fchmod;
+use nix::sys::statfs::{
+    BTRFS_SUPER_MAGIC, EXT4_SUPER_MAGIC, FsType, OVERLAYFS_SUPER_MAGIC, TMPFS_MAGIC,
+    XFS_SUPER_MAGIC, fstatfs,
+};
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -76,6 +80,16 @@ impl Watch {
         Ok(())
     }
 
+    /// Watches where a folder stands: that it is moved away or removed.
+    pub(crate) fn add_place(&self, path: &Path) -> io::Result<()> {
+        let changes = AddWatchFlags::IN_MOVE_SELF
+            | AddWatchFlags::IN_DELETE_SELF
+            | AddWatchFlags::IN_ONLYDIR
+            | AddWatchFlags::IN_DONT_FOLLOW;
+        self.inotify.add_watch(path, changes)?;
+        Ok(())
+    }
+
     /// Takes the events that have come, noting which files were written to.
     pub(crate) fn acknowledge(&self, written: &mut Written) -> io::Result<()> {
         loop {
@@ -94,6 +108,22 @@ impl Watch {
             }
         }
     }
+}
+
+/// File systems that nobody changes but by calls to this kernel, which makes an event of each: no other
+/// machine writes there.
+const LOCAL: [FsType; 6] = [
+    EXT4_SUPER_MAGIC,
+    XFS_SUPER_MAGIC,
+    BTRFS_SUPER_MAGIC,
+    TMPFS_MAGIC,
+    OVERLAYFS_SUPER_MAGIC,
+    FsType(0xf2f5_2010), // F2FS
+];
+
+/// Whether whatever happens to a file makes an event, because it lies on a local disk.
+pub(crate) fn is_local(file: &File) -> bool {
+    fstatfs(file).is_ok_and(|known| LOCAL.contains(&known.filesystem_type()))
 }
 
 /// Makes an event of a watched file that changes nothing.
@@ -252,6 +282,29 @@ mod tests {
         acknowledge();
         fs::rename(&path, folder.path().join("moved")).unwrap();
         assert!(is_ready(&watch));
+    }
+
+    #[test]
+    fn a_folder_that_is_moved_away_says_so_and_nothing_else() {
+        let top = tempfile::tempdir().unwrap();
+        let folder = top.path().join("folder");
+        fs::create_dir(&folder).unwrap();
+        let watch = Watch::new().unwrap();
+        watch.add_place(&folder).unwrap();
+        File::create(folder.join("file")).unwrap();
+        fs::remove_file(folder.join("file")).unwrap();
+        assert!(!is_ready(&watch));
+        fs::rename(&folder, top.path().join("moved")).unwrap();
+        assert!(is_ready(&watch));
+    }
+
+    #[test]
+    fn what_others_may_change_unseen_is_not_local() {
+        for unseen in ["/proc/self/status", "/sys/kernel/mm/transparent_hugepage/enabled"] {
+            if let Ok(file) = File::open(unseen) {
+                assert!(!is_local(&file), "{unseen}");
+            }
+        }
     }
 
     #[test]

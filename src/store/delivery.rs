@@ -76,7 +76,7 @@ impl Delivery {
                 Verdict::Blank => {}
                 Verdict::Unfinished => break,
                 Verdict::Bad(reason) => bury(&framed, reason, claim, now, &mut batch),
-                Verdict::Good(good) => self.admit(&framed, *good, claim, now, &mut batch),
+                Verdict::Good(good) => self.admit(&framed, good, claim, now, &mut batch),
             }
             read_to = lines.offset();
             if batch.lines.len() >= BATCH_BYTES {
@@ -102,9 +102,10 @@ impl Delivery {
         if claim.recorded.mail.is_some_and(|last| offset <= last) {
             return;
         }
-        let Good { id, message, text } = good;
+        let Good { message, text } = good;
+        let id = message.id.as_deref().unwrap_or_default();
         let generation = &claim.generation;
-        match self.seen.meet(&id, &message) {
+        match self.seen.meet(id, &message) {
             Known::New => {
                 if batch.head.is_empty() {
                     let head =
@@ -122,7 +123,8 @@ impl Delivery {
                 batch.drained.mail.push(Mail { message, text, generation, offset });
             }
             Known::Same => {
-                batch.drained.notices.push(Notice::Repeated { id, from: message.from });
+                let (id, from) = (id.to_owned(), message.from);
+                batch.drained.notices.push(Notice::Repeated { id, from });
             }
             Known::Other => bury(framed, format!("id reused: {id:?}"), claim, now, batch),
         }
@@ -134,16 +136,19 @@ impl Delivery {
         claim: &mut Claim,
         drained: &mut Drained,
     ) -> Result<(), StoreError> {
-        let batch = std::mem::take(batch);
-        self.dead.append(&batch.letters)?;
+        let Batch { mut lines, head, letters, drained: brought, reached } = std::mem::take(batch);
+        self.dead.append(&letters)?;
         failpoint::hit("drain.buried");
-        claim.recorded.dead = claim.recorded.dead.max(batch.reached.dead);
-        if !batch.lines.is_empty() {
-            self.transcript.append_raw(&batch.lines)?;
+        claim.recorded.dead = claim.recorded.dead.max(reached.dead);
+        if !lines.is_empty() {
+            self.transcript.append_raw(&lines)?;
         }
-        claim.recorded.mail = claim.recorded.mail.max(batch.reached.mail);
+        claim.recorded.mail = claim.recorded.mail.max(reached.mail);
         self.seen.keep();
-        drained.append(batch.drained);
+        drained.append(brought);
+        // The next piece is as long, and begins its lines in the same way.
+        lines.clear();
+        (batch.lines, batch.head) = (lines, head);
         Ok(())
     }
 

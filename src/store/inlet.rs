@@ -26,8 +26,8 @@ pub(crate) struct Inlet {
     side: SideLock,
     pub(crate) waker: Waker,
     inbox: Inbox,
-    /// The next inbox is there.
-    is_ready: bool,
+    /// The next inbox, once it is there.
+    next: Option<Inbox>,
 }
 
 /// The file that is the inbox, as far as we know; watched. Kept open, for reading only, so that its
@@ -42,6 +42,12 @@ struct Inbox {
 impl Inbox {
     fn new((file, known): (File, Metadata), mark: Option<Mark>) -> Self {
         Self { file, inode: known.ino(), mark }
+    }
+
+    /// It stands at `path` and nowhere else.
+    fn stands_at(&self, path: &Path) -> bool {
+        fs::symlink_metadata(path)
+            .is_ok_and(|known| known.ino() == self.inode && known.nlink() == 1)
     }
 }
 
@@ -64,10 +70,11 @@ impl Inlet {
         failpoint::hit("recover.listed");
         let mut waker = Waker::open(&dir, &name)?;
         inbox.mark = waker.watch(&dir.inbox(&name))?;
+        waker.prove(&dir, &inbox.file)?;
         for claim in &mut claims {
             claim.mark = waker.watch(&claim.path(&dir, &name))?;
         }
-        let mut inlet = Self { dir, name, side, waker, inbox, is_ready: false };
+        let mut inlet = Self { dir, name, side, waker, inbox, next: None };
         inlet.get_ready();
         Ok((inlet, claims))
     }
@@ -100,7 +107,7 @@ impl Inlet {
         generations: &mut Generations,
         fsync: Fsync,
     ) -> Result<Option<Claim>, StoreError> {
-        let Self { dir, name, side, waker, inbox, is_ready } = self;
+        let Self { dir, name, side, waker, inbox, next: ready } = self;
         let path = dir.inbox(name);
         let held = side.acquire(LOCK_LIMIT)?;
         let (file, known) = find_inbox(dir, name, fsync)?;
@@ -112,7 +119,10 @@ impl Inlet {
             return Ok(None);
         }
         let next = dir.next_inbox(name);
-        let fresh = prepare(&next, waker)?;
+        let fresh = match ready.take().filter(|ready| ready.stands_at(&next)) {
+            Some(ready) => ready,
+            None => prepare(&next, waker)?,
+        };
         failpoint::hit("drain.prepared");
         let mut claim = Claim::new(generations.next()?, Stage::Fresh);
         claim.mark = inbox.mark;
@@ -138,16 +148,15 @@ impl Inlet {
         sync_folder(&dir.inboxes(), fsync)?;
         drop(held);
         failpoint::hit("drain.claimed");
-        *is_ready = false;
         Ok(Some(claim))
     }
 
     /// Keeps the next inbox ready: making it takes longer than all else about a claim, and a full disk may
     /// have no room for it when it is needed. Where it cannot be made now, the claim tries again.
     pub(crate) fn get_ready(&mut self) {
-        if !self.is_ready {
+        if self.next.is_none() {
             let next = self.dir.next_inbox(&self.name);
-            self.is_ready = prepare(&next, &mut self.waker).is_ok();
+            self.next = prepare(&next, &mut self.waker).ok();
         }
     }
 }

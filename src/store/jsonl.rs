@@ -11,6 +11,10 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+/// How many bytes are read at once: as many as there are, since most batches of mail are small.
+const LEAST_AT_ONCE: usize = 512;
+const MOST_AT_ONCE: usize = 64 * 1024;
+
 /// What a piece of a file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Piece {
@@ -45,7 +49,9 @@ impl Lines {
     /// Begins at `offset`; no line may have more than `limit` bytes, its newline included.
     pub(crate) fn from(mut file: File, offset: u64, limit: usize) -> io::Result<Self> {
         file.seek(SeekFrom::Start(offset))?;
-        let reader = BufReader::with_capacity(64 * 1024, file);
+        let left = file.metadata()?.len().saturating_sub(offset);
+        let room = usize::try_from(left).unwrap_or(usize::MAX).clamp(LEAST_AT_ONCE, MOST_AT_ONCE);
+        let reader = BufReader::with_capacity(room, file);
         Ok(Self { reader, limit, offset, inside_long_line: false, buffer: Vec::new() })
     }
 

@@ -11,7 +11,7 @@ pub(crate) enum Verdict<'a> {
     /// Nothing.
     Blank,
     /// A message.
-    Good(Box<Good<'a>>),
+    Good(Good<'a>),
     /// Not a message, and why.
     Bad(String),
     /// The beginning of a line whose writer has not finished.
@@ -21,10 +21,8 @@ pub(crate) enum Verdict<'a> {
 /// A message that can be delivered.
 #[derive(Debug)]
 pub(crate) struct Good<'a> {
-    /// Its id, or one made from its place.
-    pub(crate) id: String,
-    /// What it says.
-    pub(crate) message: Message,
+    /// What it says. Its id is its own, or one made from its place.
+    pub(crate) message: Box<Message>,
     /// As it was received, with its id; the sender's own text wherever possible.
     pub(crate) text: Cow<'a, str>,
 }
@@ -41,7 +39,7 @@ pub(crate) fn judge<'a>(framed: &Framed<'a>, generation: &str, max_content: usiz
         return Verdict::Blank;
     }
     match read(bytes, generation, framed.offset, max_content) {
-        Ok(good) => Verdict::Good(Box::new(good)),
+        Ok(good) => Verdict::Good(good),
         Err(_) if framed.piece == Piece::Fragment => Verdict::Unfinished,
         Err(reason) => Verdict::Bad(reason),
     }
@@ -54,18 +52,20 @@ fn read<'a>(
     max_content: usize,
 ) -> Result<Good<'a>, String> {
     let text = std::str::from_utf8(bytes).map_err(|why| format!("not UTF-8: {why}"))?;
-    if let Some(message) = Message::read_plain(text)
-        && let Some(id) = message.id.clone().filter(|id| !id.is_empty())
+    let has_id = |message: &Message| message.id.as_ref().is_some_and(|id| !id.is_empty());
+    if let Some(message) = Message::read_plain(text).map(Box::new)
+        && has_id(&message)
     {
         check_length(&message, max_content)?;
-        return Ok(Good { id, message, text: Cow::Borrowed(text) });
+        return Ok(Good { message, text: Cow::Borrowed(text) });
     }
     let mut object: Map<String, Value> =
         serde_json::from_str(text).map_err(|why| format!("not a JSON object: {why}"))?;
-    let mut message = Message::read(&object).map_err(|why| format!("not a message: {why}"))?;
+    let message = Message::read(&object).map_err(|why| format!("not a message: {why}"))?;
+    let mut message = Box::new(message);
     check_length(&message, max_content)?;
-    if let Some(id) = message.id.clone().filter(|id| !id.is_empty()) {
-        return Ok(Good { id, message, text: Cow::Borrowed(text) });
+    if has_id(&message) {
+        return Ok(Good { message, text: Cow::Borrowed(text) });
     }
     let id = format!("raw-{generation}-{offset}");
     message.id = Some(id.clone());
@@ -76,7 +76,7 @@ fn read<'a>(
             Value::Object(object).to_string()
         }
     };
-    Ok(Good { id, message, text: Cow::Owned(text) })
+    Ok(Good { message, text: Cow::Owned(text) })
 }
 
 fn check_length(message: &Message, max_content: usize) -> Result<(), String> {
@@ -158,7 +158,7 @@ mod tests {
             if let Verdict::Good(good) = judge(&framed, "g", 1000) {
                 let again: Map<String, Value> = serde_json::from_str(&good.text).unwrap();
                 prop_assert!(!good.text.contains('\n'));
-                prop_assert_eq!(&Message::read(&again).unwrap(), &good.message);
+                prop_assert_eq!(&Message::read(&again).unwrap(), &*good.message);
                 for (key, value) in original.as_object().unwrap() {
                     prop_assert!(key == "id" || again.get(key) == Some(value), "{}", good.text);
                 }

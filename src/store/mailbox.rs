@@ -44,8 +44,8 @@ pub struct MailPolicy {
 /// A message taken in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mail {
-    /// What it says.
-    pub message: Message,
+    /// What it says. In a place of its own: much mail is moved several times on its way.
+    pub message: Box<Message>,
     /// The line as it was received, with its id: one JSON object.
     pub text: String,
     /// The claim it came from.
@@ -405,6 +405,11 @@ impl Mailbox {
     /// How mail wakes this owner.
     pub fn wake_mode(&self) -> WakeMode {
         self.inlet.waker.mode()
+    }
+
+    /// How often to ask [`Mailbox::has_unread`] all the same.
+    pub fn poll(&self) -> Duration {
+        self.inlet.waker.poll()
     }
 
     /// The conversation.

@@ -10,6 +10,8 @@ use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, FileError, open, open_known};
 use crate::wire::roster::{Member, Roster, Status};
 use crate::wire::{AgentName, FORMAT_VERSION, Open};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::fs::{self, File, Metadata};
 use std::io::Read;
@@ -41,11 +43,14 @@ pub fn effective_status(member: &Member, life: &Life, lead: &Life) -> Status {
 /// # Errors
 /// The file cannot be opened.
 pub fn read(dir: &TeamDir) -> Result<Open<Roster>, StoreError> {
-    let path = dir.config();
-    match load(&path)? {
-        Loaded::Missing => Ok(Open::default()),
+    read_as(dir)
+}
+
+fn read_as<R: Reading>(dir: &TeamDir) -> Result<R, StoreError> {
+    match load(&dir.config())? {
+        Loaded::Missing => Ok(R::default()),
         Loaded::Good { roster, .. } => Ok(*roster),
-        Loaded::Damaged => repaired(dir),
+        Loaded::Damaged => repaired(dir).map(R::from),
     }
 }
 
@@ -54,7 +59,7 @@ pub fn read(dir: &TeamDir) -> Result<Open<Roster>, StoreError> {
 /// # Errors
 /// The file cannot be opened, or was written by a later version.
 pub fn is_damaged(dir: &TeamDir) -> Result<bool, StoreError> {
-    Ok(matches!(load(&dir.config())?, Loaded::Damaged))
+    Ok(matches!(load::<Open<Roster>>(&dir.config())?, Loaded::Damaged))
 }
 
 /// Changes the roster: `change` sees it as it is now, and what it makes of it is stored before this
@@ -71,7 +76,7 @@ pub fn update<R>(
     let path = dir.config();
     let held = exclusive(&dir.config_lock(), LOCK_LIMIT)?;
     super::failpoint::hit("config.locked");
-    let (mut roster, before) = match load(&path)? {
+    let (mut roster, before) = match load::<Open<Roster>>(&path)? {
         Loaded::Missing => (Open::default(), Vec::new()),
         Loaded::Good { roster, text } => {
             if roster.version > FORMAT_VERSION {
@@ -124,24 +129,68 @@ fn lives(roster: &Roster) -> Vec<(String, String, bool)> {
     entries.map(|(name, life, status)| (name.clone(), life.clone(), status.is_over())).collect()
 }
 
+/// What is made of the roster's file.
+pub(crate) trait Reading: Default + DeserializeOwned + From<Open<Roster>> {}
+
+impl<R: Default + DeserializeOwned + From<Open<Roster>>> Reading for R {}
+
+/// Who is on the roster and what they do: all that a sender asks, in a twentieth of the memory.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Standings {
+    members: Vec<Standing>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+struct Standing {
+    #[serde(default)]
+    name: String,
+    #[serde(default = "unsaid")]
+    status: Status,
+}
+
+fn unsaid() -> Status {
+    Member::default().status
+}
+
+impl Standings {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.members.iter().map(|member| member.name.as_str())
+    }
+
+    pub(crate) fn status(&self, name: &str) -> Option<Status> {
+        self.members.iter().find(|member| member.name == name).map(|member| member.status)
+    }
+}
+
+impl From<Open<Roster>> for Standings {
+    fn from(roster: Open<Roster>) -> Self {
+        let standing = |member: &Open<Member>| {
+            let Member { name, status, .. } = &**member;
+            Standing { name: name.clone(), status: *status }
+        };
+        Self { members: roster.members.iter().map(standing).collect() }
+    }
+}
+
 /// The roster for a process that looks often: read again only when the file is another one.
 #[derive(Debug)]
-pub(crate) struct Cached {
+pub(crate) struct Cached<R> {
     path: PathBuf,
     file: Option<(File, Stamp)>,
-    roster: Open<Roster>,
+    roster: R,
 }
 
 /// What changes when a file is replaced (its last name goes), edited, or gets another name.
 type Stamp = (u64, u64, i64, i64, i64, i64);
 
-impl Cached {
+impl<R: Reading> Cached<R> {
     pub(crate) fn of(dir: &TeamDir) -> Self {
-        Self { path: dir.config(), file: None, roster: Open::default() }
+        Self { path: dir.config(), file: None, roster: R::default() }
     }
 
     /// The roster as it is now.
-    pub(crate) fn current(&mut self, dir: &TeamDir) -> Result<&Open<Roster>, StoreError> {
+    pub(crate) fn current(&mut self, dir: &TeamDir) -> Result<&R, StoreError> {
         let is_same = self.file.as_ref().is_some_and(|(file, then)| {
             // A file with another name would keep a name when it is replaced.
             then.0 == 1 && file.metadata().is_ok_and(|now| stamp(&now) == *then)
@@ -150,7 +199,7 @@ impl Cached {
             // Opened before it is read: a change in between makes the next look read it again.
             let opened = open_known(&self.path, Access::Read).ok();
             self.file = opened.map(|(file, known)| (file, stamp(&known)));
-            self.roster = read(dir)?;
+            self.roster = read_as(dir)?;
         }
         Ok(&self.roster)
     }
@@ -167,13 +216,13 @@ fn written(roster: &Open<Roster>) -> Vec<u8> {
     text
 }
 
-enum Loaded {
+enum Loaded<R> {
     Missing,
-    Good { roster: Box<Open<Roster>>, text: Vec<u8> },
+    Good { roster: Box<R>, text: Vec<u8> },
     Damaged,
 }
 
-fn load(path: &Path) -> Result<Loaded, StoreError> {
+fn load<R: Reading>(path: &Path) -> Result<Loaded<R>, StoreError> {
     let mut file = match open(path, Access::Read) {
         Err(why) if why.is_missing() => return Ok(Loaded::Missing),
         other => other?,
@@ -242,4 +291,39 @@ fn names_with_locks(dir: &TeamDir) -> Result<Vec<AgentName>, FileError> {
     }
     names.sort();
     Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sender_reads_of_the_roster_what_everybody_reads() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
+        let (mut all, mut some) = (Cached::<Open<Roster>>::of(&dir), Cached::<Standings>::of(&dir));
+        let mut same = |count: usize| {
+            let expected: Standings = all.current(&dir).unwrap().clone().into();
+            assert_eq!(*some.current(&dir).unwrap(), expected);
+            assert_eq!(expected.names().count(), count);
+            expected
+        };
+        same(0);
+        update(&dir, Fsync::Never, |roster| {
+            roster.enter("alice", 1.0).status = Status::Idle;
+            roster.enter("bob", 2.0).status = Status::Failed;
+        })
+        .unwrap();
+        let two = same(2);
+        assert_eq!([two.status("alice"), two.status("carol")], [Some(Status::Idle), None]);
+        super::super::atomic::replace(
+            &dir.config(),
+            br#"{"future":[{"name":"x"}],"members":[{"name":"alice","mood":{"status":"idle"}},{}]}"#,
+            Fsync::Never,
+        )
+        .unwrap();
+        assert_eq!(same(2).status("alice"), Some(Status::Starting));
+        super::super::atomic::replace(&dir.config(), b"{", Fsync::Never).unwrap();
+        assert_eq!(same(2), two, "from the copy");
+    }
 }

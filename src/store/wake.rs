@@ -4,8 +4,9 @@
 //! claim stays watched until it is gone. Nothing here reads mail.
 
 use super::{StoreError, TeamDir};
-use crate::os::watch::{Bell, Mark, Watch, Written, is_quiet, take_down};
+use crate::os::watch::{Bell, Mark, Watch, Written, is_local, is_quiet, stir, take_down};
 use crate::wire::AgentName;
+use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,15 +20,11 @@ pub enum WakeMode {
     Bell,
 }
 
-impl WakeMode {
-    /// How often to ask [`Mailbox::has_unread`](super::Mailbox::has_unread) all the same.
-    pub fn poll(self) -> Duration {
-        match self {
-            Self::Events => Duration::from_secs(1),
-            Self::Bell => Duration::from_millis(250),
-        }
-    }
-}
+/// How often to ask [`Mailbox::has_unread`](super::Mailbox::has_unread) all the same: where every change is
+/// an event, where other machines may write as well, and where there are no events.
+const POLL_OF_PROVEN: Duration = Duration::from_secs(5);
+const POLL_OF_EVENTS: Duration = Duration::from_secs(1);
+const POLL_OF_BELL: Duration = Duration::from_millis(250);
 
 /// The waiting end of one mailbox.
 #[derive(Debug)]
@@ -39,7 +36,7 @@ pub(crate) struct Waker {
 
 #[derive(Debug)]
 enum Source {
-    Events(Watch),
+    Events { watch: Watch, poll: Duration },
     Bell(Bell),
 }
 
@@ -50,7 +47,7 @@ impl Waker {
         let source = match Watch::new() {
             Ok(watch) => {
                 take_down(&bell);
-                Source::Events(watch)
+                Source::Events { watch, poll: POLL_OF_EVENTS }
             }
             Err(_) => Source::Bell(Bell::hang(&bell)?),
         };
@@ -59,7 +56,7 @@ impl Waker {
 
     /// Watches the file that stands at `path` now.
     pub(crate) fn watch(&mut self, path: &Path) -> Result<Option<Mark>, StoreError> {
-        let Source::Events(watch) = &self.source else { return Ok(None) };
+        let Source::Events { watch, .. } = &self.source else { return Ok(None) };
         match watch.add(path) {
             Ok(mark) => Ok(Some(mark)),
             Err(_) => {
@@ -69,10 +66,32 @@ impl Waker {
         }
     }
 
+    /// Tries the events on a watched file. Where they come, and nobody writes past this kernel, the poll is
+    /// rare from now on. What wakes meanwhile is for a drain to find.
+    pub(crate) fn prove(&mut self, dir: &TeamDir, file: &File) -> Result<(), StoreError> {
+        let Source::Events { watch, poll } = &mut self.source else { return Ok(()) };
+        let is_proven = is_local(file)
+            && watch.add_place(dir.root()).is_ok()
+            && stir(file).is_ok()
+            && !is_quiet(watch.as_fd());
+        if is_proven {
+            *poll = POLL_OF_PROVEN;
+        }
+        self.acknowledge()
+    }
+
+    /// How often to look all the same.
+    pub(crate) fn poll(&self) -> Duration {
+        match &self.source {
+            Source::Events { poll, .. } => *poll,
+            Source::Bell(_) => POLL_OF_BELL,
+        }
+    }
+
     /// Takes what has come; the descriptor is quiet afterwards.
     pub(crate) fn acknowledge(&mut self) -> Result<(), StoreError> {
         let answer = match &self.source {
-            Source::Events(watch) => watch.acknowledge(&mut self.written),
+            Source::Events { watch, .. } => watch.acknowledge(&mut self.written),
             Source::Bell(bell) => bell.acknowledge(),
         };
         if answer.is_err() {
@@ -84,7 +103,7 @@ impl Waker {
     /// Whether events are still to be acknowledged, or there are none to go by.
     pub(crate) fn is_blind(&self) -> bool {
         match &self.source {
-            Source::Events(watch) => !is_quiet(watch.as_fd()),
+            Source::Events { watch, .. } => !is_quiet(watch.as_fd()),
             Source::Bell(_) => true,
         }
     }
@@ -101,7 +120,7 @@ impl Waker {
 
     pub(crate) fn mode(&self) -> WakeMode {
         match &self.source {
-            Source::Events(_) => WakeMode::Events,
+            Source::Events { .. } => WakeMode::Events,
             Source::Bell(_) => WakeMode::Bell,
         }
     }
@@ -110,8 +129,41 @@ impl Waker {
 impl AsFd for Waker {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.source {
-            Source::Events(watch) => watch.as_fd(),
+            Source::Events { watch, .. } => watch.as_fd(),
             Source::Bell(bell) => bell.as_fd(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proven_events_make_the_poll_rare_and_a_team_that_is_moved_away_wakes() {
+        let top = tempfile::tempdir().unwrap();
+        let dir = TeamDir::create(&top.path().join(".team")).unwrap();
+        let alice = AgentName::member("alice").unwrap();
+        let file = File::create(dir.inbox(&alice)).unwrap();
+        let mut waker = Waker::open(&dir, &alice).unwrap();
+        if waker.mode() == WakeMode::Bell {
+            eprintln!("SKIPPED: this user has no file events left");
+            return;
+        }
+        assert_eq!(waker.poll(), POLL_OF_EVENTS);
+        waker.prove(&dir, &file).unwrap();
+        assert_eq!(waker.poll(), POLL_OF_EVENTS, "no event of the file can come yet");
+        waker.watch(&dir.inbox(&alice)).unwrap();
+        waker.prove(&dir, &file).unwrap();
+        if is_local(&file) {
+            assert_eq!(waker.poll(), POLL_OF_PROVEN);
+        } else {
+            eprintln!("SKIPPED: the folder of temporary files is not on a local disk");
+            assert_eq!(waker.poll(), POLL_OF_EVENTS);
+        }
+        assert!(!waker.is_blind(), "the proof itself wakes nobody");
+        std::fs::rename(dir.root(), top.path().join("moved")).unwrap();
+        assert!(waker.is_blind() || !is_local(&file), "moving the folder wakes");
+        waker.watch(&dir.inbox(&alice)).unwrap_err();
     }
 }

@@ -60,23 +60,29 @@ pub(super) struct Recruit {
     pub(super) after: Option<String>,
 }
 
-/// Starts a teammate and waits until it is ready.
+/// Starts a teammate and waits until it is ready. What it needs on the disk is written while its process
+/// starts.
 pub(super) async fn start(plan: &Plan, recruit: &Recruit) -> Result<Started, StartError> {
     let incarnation = (plan.incarnation)();
     let before = reserve(plan, recruit, &incarnation).await?;
     hit("spawn.reserved");
-    let (dir, name) = (plan.bus.dir().clone(), recruit.name.clone());
-    beside(move || Ok(inbox::ensure(&dir, &name)?)).await?;
-    hit("spawn.inbox");
-    match launch(plan, recruit, &incarnation).await {
-        Ok(started) => Ok(started),
-        Err(why) => {
-            hit("spawn.failed");
-            undo(plan, &recruit.name, &incarnation, before).await?;
-            hit("spawn.undone");
-            Err(why)
+    let name = &recruit.name;
+    let why = match tokio::join!(keep(plan, name), launch(plan, recruit, &incarnation)) {
+        (Ok(()), Ok(started)) => {
+            hit("spawn.ready");
+            return Ok(started);
         }
-    }
+        (Err(why), Ok(started)) => {
+            drop(started.lifeline);
+            end(name, started.process).await;
+            why
+        }
+        (_, Err(why)) => why,
+    };
+    hit("spawn.failed");
+    undo(plan, name, &incarnation, before).await?;
+    hit("spawn.undone");
+    Err(why)
 }
 
 /// Does what may wait for a lock or the disk beside the event loop.
@@ -87,13 +93,19 @@ async fn beside<T: Send + 'static>(
     done.unwrap_or_else(|why| Err(StartError::Process(io::Error::other(why))))
 }
 
-/// Makes the entry survive power loss while the process starts: nobody is told of it before.
-async fn keep_entry(plan: &Plan) -> Result<(), StartError> {
-    let bus = Arc::clone(&plan.bus);
-    beside(move || roster::sync(bus.dir(), bus.fsync()).map_err(StartError::Store)).await
+/// Makes the inbox, and makes it and the entry survive power loss: nobody is told of the teammate before.
+/// Who writes to it meanwhile waits for the lock of the inbox, so that no mail lies in one that may be lost.
+async fn keep(plan: &Plan, name: &AgentName) -> Result<(), StartError> {
+    let (bus, name) = (Arc::clone(&plan.bus), name.clone());
+    let keep = move || {
+        inbox::ensure(bus.dir(), &name)?;
+        hit("spawn.inbox");
+        Ok(roster::sync(bus.dir(), bus.fsync())?)
+    };
+    beside(keep).await
 }
 
-/// Writes the entry as `starting`, for [`keep_entry`] to make durable; gives the entry that stood there
+/// Writes the entry as `starting`, for [`keep`] to make durable; gives the entry that stood there
 /// before.
 async fn reserve(
     plan: &Plan,
@@ -200,33 +212,34 @@ async fn launch(plan: &Plan, recruit: &Recruit, incarnation: &str) -> Result<Sta
         permissions,
         occasion: recruit.occasion,
     };
-    let (answer, kept) = tokio::join!(shake_hands(&ours, hello), keep_entry(plan));
     let see = errors.display().to_string();
-    let refused = match answer {
-        Some(Ok(Some(Answer::Ready))) => match kept {
-            Ok(()) => {
-                hit("spawn.ready");
-                return Ok(Started {
-                    pid: spawned.pid,
-                    incarnation: incarnation.into(),
-                    process: spawned.pidfd,
-                    lifeline: ours,
-                });
-            }
-            Err(why) => why,
-        },
+    let refused = match shake_hands(&ours, hello).await {
+        Some(Ok(Some(Answer::Ready))) => {
+            return Ok(Started {
+                pid: spawned.pid,
+                incarnation: incarnation.into(),
+                process: spawned.pidfd,
+                lifeline: ours,
+            });
+        }
         Some(Ok(Some(Answer::Failed(why)))) => StartError::Refused(why),
         Some(Ok(None)) => StartError::Ended(see),
         Some(Err(why)) => StartError::Process(why),
         None => StartError::Late { see },
     };
     drop(ours);
-    if let Err(why) = kill(&spawned.pidfd) {
-        tracing::warn!(name = %recruit.name, %why, "the failed teammate could not be killed");
-    }
-    let reaped = tokio::task::spawn_blocking(move || spawned.pidfd.wait()).await;
-    tracing::warn!(name = %recruit.name, ?reaped, %refused, "teammate did not start");
+    end(&recruit.name, spawned.pidfd).await;
+    tracing::warn!(name = %recruit.name, %refused, "teammate did not start");
     Err(refused)
+}
+
+/// Ends a process that nobody is to be told of.
+async fn end(name: &AgentName, process: Pidfd) {
+    if let Err(why) = kill(&process) {
+        tracing::warn!(%name, %why, "the failed teammate could not be killed");
+    }
+    let reaped = tokio::task::spawn_blocking(move || process.wait()).await;
+    tracing::info!(%name, ?reaped, "the failed teammate has ended");
 }
 
 fn arguments(plan: &Plan, recruit: &Recruit, control: i32) -> Vec<std::ffi::OsString> {

@@ -8,8 +8,8 @@ use crate::protocol::restart::End;
 use crate::protocol::vigil::{Owes, Seen, Vigil};
 use crate::store::roster::Cached;
 use crate::store::{Life, beat, life, peek};
-use crate::wire::AgentName;
-use crate::wire::roster::{ExitCause, LastExit, Member, StartedBy, Status};
+use crate::wire::roster::{ExitCause, LastExit, Member, Roster, StartedBy, Status};
+use crate::wire::{AgentName, Open};
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::MissedTickBehavior;
@@ -22,7 +22,7 @@ impl Supervisor {
     pub(crate) async fn keep_watch(self: Rc<Self>) {
         let period = self.plan.hung_after.map_or(LOOK_EVERY, |limit| (limit / 6).min(LOOK_EVERY));
         let mut vigil = self.plan.hung_after.map(|patience| Vigil::new(patience, period));
-        let mut roster = Cached::of(self.plan.bus.dir());
+        let mut roster: Cached<Open<Roster>> = Cached::of(self.plan.bus.dir());
         let mut look = tokio::time::interval(period);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {

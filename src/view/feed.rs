@@ -7,10 +7,11 @@ use crate::store::sight::{Place, Sight, Sighting};
 use crate::store::tail::Tail;
 use crate::store::tasks::TaskList;
 use crate::store::{Fsync, StoreError, TeamDir};
-use crate::wire::AgentName;
 use crate::wire::chat::{Block, Usage};
 use crate::wire::money::Price;
+use crate::wire::roster::Roster;
 use crate::wire::transcript::{Entry, Line};
+use crate::wire::{AgentName, Open};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -25,7 +26,7 @@ const CONFIG_BYTES: u64 = 1024 * 1024;
 #[derive(Debug)]
 pub(crate) struct Feed {
     dir: TeamDir,
-    roster: Cached,
+    roster: Cached<Open<Roster>>,
     sight: Sight,
     tasks: TaskList,
     conversations: BTreeMap<AgentName, Conversation>,

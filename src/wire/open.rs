@@ -1,17 +1,18 @@
 //! A record that keeps the fields it does not know, so that a rewrite by this version never destroys
 //! what a newer one stored.
 
-use serde::de::{DeserializeOwned, Error as _};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::ops::{Deref, DerefMut};
 
 /// `T` plus whatever other fields stood beside it in the JSON object.
 ///
-/// `T` must serialize to an object in which each of its fields is always present.
-#[derive(Debug, Clone, PartialEq, Default)]
+/// `T` must serialize to an object.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Open<T> {
+    #[serde(flatten)]
     known: T,
+    #[serde(flatten)]
     unknown: Map<String, Value>,
 }
 
@@ -34,37 +35,6 @@ impl<T> DerefMut for Open<T> {
     }
 }
 
-impl<T: Serialize> Serialize for Open<T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if self.unknown.is_empty() {
-            return self.known.serialize(serializer);
-        }
-        let mut object = object_of(&self.known).map_err(serde::ser::Error::custom)?;
-        object.extend(self.unknown.clone());
-        object.serialize(serializer)
-    }
-}
-
-impl<'de, T: Serialize + DeserializeOwned + Default> Deserialize<'de> for Open<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let object = Value::Object(Map::deserialize(deserializer)?);
-        let known = T::deserialize(&object).map_err(|why| D::Error::custom(why.to_string()))?;
-        // The fields of any `T`, the emptiest of which is the cheapest to ask.
-        let fields = object_of(&T::default()).map_err(D::Error::custom)?;
-        let Value::Object(mut unknown) = object else { return Ok(known.into()) };
-        unknown.retain(|field, _| !fields.contains_key(field));
-        Ok(Self { known, unknown })
-    }
-}
-
-fn object_of<T: Serialize>(value: &T) -> Result<Map<String, Value>, String> {
-    match serde_json::to_value(value) {
-        Ok(Value::Object(object)) => Ok(object),
-        Ok(other) => Err(format!("expected an object, got {other}")),
-        Err(why) => Err(why.to_string()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,5 +51,22 @@ mod tests {
         point.x = 5;
         let text = serde_json::to_string(&point).unwrap();
         assert_eq!(text, r#"{"x":5,"later":{"deep":[2]}}"#);
+    }
+
+    #[test]
+    fn one_record_inside_another_keeps_its_own() {
+        #[derive(Debug, PartialEq, Default, Serialize, Deserialize)]
+        #[serde(default)]
+        struct Path {
+            first: Option<Open<Point>>,
+            rest: Vec<Open<Point>>,
+        }
+        let text = r#"{"first":{"x":1,"a":null},"rest":[{"x":2,"b":"c"},{"x":3}],"y":0.5}"#;
+        let path: Open<Path> = serde_json::from_str(text).unwrap();
+        assert_eq!(path.rest.iter().map(|point| point.x).collect::<Vec<_>>(), [2, 3]);
+        assert_eq!(serde_json::to_string(&path).unwrap(), text);
+        assert!(serde_json::from_str::<Open<Point>>("[1]").is_err());
+        let none: Open<Path> = serde_json::from_str(r#"{"first":null}"#).unwrap();
+        assert_eq!(none, Open::default());
     }
 }

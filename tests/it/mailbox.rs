@@ -362,5 +362,5 @@ fn the_transcript_holds_the_message_as_it_came() {
     assert_eq!(mail.object()["id"], id.as_str());
     let line = fs::read_to_string(dir.transcript(&alice())).unwrap();
     assert!(line.contains(&text.replacen('{', &format!("{{\"id\":\"{id}\","), 1)), "{line}");
-    assert_eq!(messages(&dir, "alice"), [mail.message]);
+    assert_eq!(messages(&dir, "alice"), [*mail.message]);
 }

@@ -320,7 +320,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         Vec::new()
     } else {
         let before = mailbox.start_anew().map_err(store_failure)?;
-        before.mail.into_iter().map(|mail| mail.message).collect()
+        before.mail.into_iter().map(|mail| *mail.message).collect()
     };
     let (events, inbound) = mpsc::unbounded_channel();
     let (shown, progress) = mpsc::unbounded_channel::<Progress>();
@@ -440,7 +440,7 @@ async fn close(supervisor: &Supervisor, ended: Ended, reason: Reason) -> Closed 
     hit("lead.closing");
     let departures = supervisor.stop_all("the team is being stopped", cause).await;
     hit("lead.alone");
-    let last_mail = last_mail(&ended.mailbox).mail.into_iter().map(|mail| mail.message).collect();
+    let last_mail = last_mail(&ended.mailbox).mail.into_iter().map(|mail| *mail.message).collect();
     let_go(ended.mailbox, LETTING_GO).await;
     let why = broken(&ended.finished).map(ToOwned::to_owned);
     let mut presence = ended.finished.presence;

@@ -52,7 +52,7 @@ impl UserMail {
         while let Ok(message) = open.messages.try_recv() {
             last.push(message);
         }
-        last.extend(last_mail(&open.mailbox).mail.into_iter().map(|mail| mail.message));
+        last.extend(last_mail(&open.mailbox).mail.into_iter().map(|mail| *mail.message));
         let_go(open.mailbox, LETTING_GO).await;
         last
     }
@@ -89,7 +89,7 @@ async fn take_in(
         match drained.await {
             Ok(Ok(drained)) => {
                 for mail in drained.mail {
-                    if shown.send(mail.message).is_err() {
+                    if shown.send(*mail.message).is_err() {
                         return;
                     }
                 }
