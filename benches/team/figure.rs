@@ -224,7 +224,7 @@ pub(crate) fn check(figures: &[Figure]) {
         let reference = figure.reference.unwrap_or(1.0);
         assert!(figure.ours.is_finite() && reference.is_finite(), "{figure:?}");
     }
-    for id in ["P1", "P2", "P3", "P4", "P7", "P9", "P10", "P13", "V1", "V5"] {
+    for id in ["P1", "P2", "P3", "P4", "P7", "P9", "P10", "P12", "P13", "V1", "V5"] {
         assert!(figures.iter().any(|figure| figure.id == id), "no figure for {id}");
     }
 }

@@ -8,6 +8,7 @@
 #![cfg(test)]
 
 mod bulk;
+mod calls;
 mod commands;
 mod crew;
 mod crowd;
@@ -26,7 +27,7 @@ use std::process::ExitCode;
 /// Which figures a function measures.
 type Bench = (&'static [&'static str], fn(&Size) -> Vec<Figure>);
 
-const BENCHES: [Bench; 11] = [
+const BENCHES: [Bench; 12] = [
     (&["P1", "P2"], send::measure),
     (&["P3", "P4"], crowd::measure),
     (&["P5"], bulk::behind_a_queue),
@@ -35,6 +36,7 @@ const BENCHES: [Bench; 11] = [
     (&["P8"], bulk::to_many),
     (&["P9", "P10"], members::measure),
     (&["P11"], large::team),
+    (&["P12"], calls::measure),
     (&["P13"], commands::measure),
     (&["P14"], large::long_life),
     (&["V1", "V2", "V3", "V4", "V5"], views::measure),

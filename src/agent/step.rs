@@ -35,7 +35,7 @@ use banter::{Banter, Reason};
 use std::collections::VecDeque;
 use turn::{
     CONTEXT_FULL, CUT_OFF, Extension, Room, Turn, WINDING_DOWN, WindDown, answer, call_of,
-    is_message_to_lead, show_mail, wants_shutdown,
+    is_message_to_lead, refusal, show_mail, wants_shutdown,
 };
 use waiting::Wait;
 
@@ -369,20 +369,24 @@ impl Machine {
     }
 
     fn on_drain_failed(&mut self, why: &str, todo: &mut Vec<Action>) {
-        let waiting = self.end_draining();
-        let Some(TakenFor(turn)) = self.end_taking() else {
-            if let Some(settled) = waiting {
-                self.on_settled(settled, todo);
-            }
-            return;
-        };
         let text = format!("mail could not be taken in, it stays in the inbox: {why}");
-        todo.push(Action::Log(text.clone()));
-        match turn {
-            Some(turn) => self.fail(turn, text, todo),
-            None => {
+        let waiting = self.end_draining();
+        match self.end_taking() {
+            Some(TakenFor(Some(turn))) => {
+                todo.push(Action::Log(text.clone()));
+                self.fail(turn, text, todo);
+            }
+            // A prompt, or rest, does not wait for mail that cannot be had.
+            Some(TakenFor(None)) => {
+                todo.push(Action::Log(text.clone()));
                 todo.push(Action::Show(Progress::Note(text)));
-                self.phase = Phase::Idle;
+                self.phase = Phase::Taking(None);
+                self.on_drained(&[], todo);
+            }
+            None => {
+                if let Some(settled) = waiting {
+                    self.on_settled(settled, todo);
+                }
             }
         }
     }
@@ -536,6 +540,7 @@ impl Machine {
         if succeeded && call.name == "shutdown_response" {
             // A refusal lets the turn go on; the ladder's deadlines stand all the same.
             if !wants_shutdown(&call) {
+                todo.push(refusal(&call));
                 turn.extension = turn.winding_down.take().map(|end| Extension::of(end.stop));
             } else if turn.winding_down.is_some() {
                 turn.refuse_calls(WINDING_DOWN, todo);

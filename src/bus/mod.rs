@@ -7,11 +7,11 @@ mod id;
 mod reach;
 
 use crate::store::inbox::{Inbox, Lane, SendError, SendPolicy, Stored};
-use crate::store::{Fsync, SharedClock, StoreError, TeamDir};
+use crate::store::{Fsync, SharedClock, StoreError, TeamDir, roster};
 use crate::wire::message::{Body, Correlation, Draft};
 use crate::wire::{AgentName, NameError};
 pub use id::new_id;
-use reach::Reach;
+use reach::{Reach, Standing};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -356,9 +356,11 @@ impl Bus {
 
     fn permit(&self, from: &AgentName, to: &AgentName, lane: Lane) -> Result<(), BusError> {
         let mut reach = lock(&self.reach);
-        match reach.refusal(to, lane)? {
-            None => Ok(()),
-            Some(why) => {
+        match reach.standing(to, lane)? {
+            Standing::Reachable => Ok(()),
+            // Who is told "stored" relies on the entry as well: without it the receiver is nobody.
+            Standing::Starting => Ok(roster::sync(&self.dir, self.limits.fsync)?),
+            Standing::Unreachable(why) => {
                 let mut reachable = reach.everybody()?;
                 reachable.retain(|name| name != from);
                 Err(BusError::Unreachable { to: to.clone(), why, reachable })

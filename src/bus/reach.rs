@@ -8,6 +8,16 @@ use crate::wire::AgentName;
 use crate::wire::roster::Status;
 use std::collections::BTreeMap;
 
+/// Whether somebody can get mail.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Reachable,
+    /// It can, but its entry may not be on disk yet.
+    Starting,
+    /// It cannot; what is the matter with it.
+    Unreachable(String),
+}
+
 /// The roster and the life locks, kept at hand.
 #[derive(Debug)]
 pub(crate) struct Reach {
@@ -27,25 +37,22 @@ impl Reach {
         let names: Vec<_> = members.iter().flat_map(|m| AgentName::member(&m.name)).collect();
         let mut reachable = vec![AgentName::lead(), AgentName::user()];
         for name in names {
-            if self.refusal(&name, Lane::Data)?.is_none() {
-                reachable.push(name);
+            match self.standing(&name, Lane::Data)? {
+                Standing::Reachable | Standing::Starting => reachable.push(name),
+                Standing::Unreachable(_) => {}
             }
         }
         Ok(reachable)
     }
 
-    /// Why `to` cannot get mail; `None` when it can.
-    pub(crate) fn refusal(
-        &mut self,
-        to: &AgentName,
-        lane: Lane,
-    ) -> Result<Option<String>, StoreError> {
+    /// Whether `to` can get mail.
+    pub(crate) fn standing(&mut self, to: &AgentName, lane: Lane) -> Result<Standing, StoreError> {
         if to.is_lead() || to.is_user() {
-            return Ok(None);
+            return Ok(Standing::Reachable);
         }
         let roster = self.roster.current(&self.dir)?;
         let Some(status) = roster.member(to.as_str()).map(|member| member.status) else {
-            return Ok(Some("is not on the roster".into()));
+            return Ok(Standing::Unreachable("is not on the roster".into()));
         };
         let is_reachable = match status {
             Status::Shutdown | Status::Failed => false,
@@ -53,12 +60,17 @@ impl Reach {
             Status::Starting => self.is_alive(to)? || self.is_alive(&AgentName::lead())?,
             Status::Working | Status::Idle | Status::Waiting => self.is_alive(to)?,
         };
-        Ok((!is_reachable).then(|| match status {
-            Status::Shutdown | Status::Failed | Status::Stopping => format!("is {}", status.word()),
-            Status::Starting | Status::Working | Status::Idle | Status::Waiting => {
-                format!("is dead (the roster still says {})", status.word())
+        Ok(match (is_reachable, status) {
+            (true, Status::Starting) => Standing::Starting,
+            (true, _) => Standing::Reachable,
+            (false, Status::Shutdown | Status::Failed | Status::Stopping) => {
+                Standing::Unreachable(format!("is {}", status.word()))
             }
-        }))
+            (false, Status::Starting | Status::Working | Status::Idle | Status::Waiting) => {
+                let word = status.word();
+                Standing::Unreachable(format!("is dead (the roster still says {word})"))
+            }
+        })
     }
 
     fn is_alive(&mut self, name: &AgentName) -> Result<bool, StoreError> {

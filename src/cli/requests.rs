@@ -151,6 +151,7 @@ pub(super) async fn decide(
             Body::PermissionResponse { approve, scope, reason, updated_input: None }
         }
         About::Plan => Body::PlanApprovalResponse { approve, feedback: reason, mode: None },
+        About::Sandbox => Body::SandboxPermissionResponse { approve, scope, reason },
     };
     let correlation = Correlation { request_id: id.into(), incarnation: lead_life };
     bus.control(&AgentName::user(), &lead, body, correlation).map_err(|why| {

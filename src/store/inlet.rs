@@ -47,11 +47,15 @@ impl Inbox {
 
 impl Inlet {
     /// Takes hold of the inbox, which is made when missing, and lists the claims that earlier lives left.
-    pub(crate) fn open(dir: &TeamDir, name: &AgentName) -> Result<(Self, Vec<Claim>), StoreError> {
+    pub(crate) fn open(
+        dir: &TeamDir,
+        name: &AgentName,
+        fsync: Fsync,
+    ) -> Result<(Self, Vec<Claim>), StoreError> {
         let (dir, name) = (dir.clone(), name.clone());
         let mut side = SideLock::new(dir.inbox_lock(&name));
         let held = side.acquire(LOCK_LIMIT)?;
-        let mut inbox = Inbox::new(find_inbox(&dir, &name)?, None);
+        let mut inbox = Inbox::new(find_inbox(&dir, &name, fsync)?, None);
         let mut claims: Vec<_> = list(&dir, &name)?
             .into_iter()
             .map(|(generation, stage)| Claim::new(generation, stage))
@@ -99,7 +103,7 @@ impl Inlet {
         let Self { dir, name, side, waker, inbox, is_ready } = self;
         let path = dir.inbox(name);
         let held = side.acquire(LOCK_LIMIT)?;
-        let (file, known) = find_inbox(dir, name)?;
+        let (file, known) = find_inbox(dir, name, fsync)?;
         if known.ino() != inbox.inode {
             let mark = waker.watch(&path)?;
             *inbox = Inbox::new((file, known.clone()), mark);
@@ -125,7 +129,7 @@ impl Inlet {
                 fs::rename(&path, &claimed).at(&path)?;
                 sync_folder(&dir.claims(), fsync)?;
                 // Not the prepared file: somebody may have made one since, which must not be lost.
-                let found = find_inbox(dir, name)?;
+                let found = find_inbox(dir, name, fsync)?;
                 *inbox = Inbox::new(found, waker.watch(&path)?);
             }
             Err(source) => return Err(FileError::Io { path: claimed, source }.into()),
@@ -148,12 +152,18 @@ impl Inlet {
     }
 }
 
-/// Finds the inbox fit to be claimed, or makes it when somebody removed it. The caller holds the lock.
-fn find_inbox(dir: &TeamDir, name: &AgentName) -> Result<(File, Metadata), StoreError> {
+/// Finds the inbox fit to be claimed, or makes it when somebody removed it. The caller holds the lock, and
+/// a new name is synced before it goes: senders that find the file sync what it holds, not its name.
+fn find_inbox(
+    dir: &TeamDir,
+    name: &AgentName,
+    fsync: Fsync,
+) -> Result<(File, Metadata), StoreError> {
     let path = dir.inbox(name);
     let (file, mut known) = match open_known(&path, Access::Read) {
         Err(why) if why.is_missing() => {
             drop(create_new(&path, Access::Append)?);
+            sync_folder(&dir.inboxes(), fsync)?;
             open_known(&path, Access::Read)?
         }
         other => other?,

@@ -144,7 +144,7 @@ impl Mailbox {
         clock: SharedClock,
     ) -> Result<Self, StoreError> {
         let name = life.name().clone();
-        let (inlet, mut claims) = Inlet::open(dir, &name)?;
+        let (inlet, mut claims) = Inlet::open(dir, &name, policy.fsync)?;
         let mut seen = Seen::default();
         let mut newest = String::new();
         let oldest = claims.first().map(|claim| claim.generation.as_str());

@@ -16,6 +16,9 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+/// Longer than any roster of ours: what has more is as good as damaged, and is not read every time.
+const MOST_BYTES: u64 = 16 * 1024 * 1024;
+
 /// What a member's status is, seen with its life and its lead's: who is dead has failed, whatever the
 /// roster says, unless a live lead is just starting it, or it ended in order.
 pub fn effective_status(member: &Member, life: &Life, lead: &Life) -> Status {
@@ -176,7 +179,10 @@ fn load(path: &Path) -> Result<Loaded, StoreError> {
         other => other?,
     };
     let mut text = Vec::new();
-    file.read_to_end(&mut text).at(path)?;
+    let length = file.by_ref().take(MOST_BYTES + 1).read_to_end(&mut text).at(path)?;
+    if u64::try_from(length).is_ok_and(|length| length > MOST_BYTES) {
+        return Ok(Loaded::Damaged);
+    }
     if let Ok(roster) = serde_json::from_slice(&text) {
         return Ok(Loaded::Good { roster: Box::new(roster), text });
     }

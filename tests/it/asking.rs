@@ -191,13 +191,14 @@ fn only_the_answer_that_was_asked_for_counts() {
         mail.iter().filter(|mail| mail["type"] != "message").count() == bad.len()
             && team.mail_of("lead").len() >= 3
     });
+    // They stand in the transcript before they are looked at.
+    let is_ignored =
+        |line: &Value| line["message"].as_str().is_some_and(|text| text.contains("not acted on"));
+    team.eventually("each forgery is in the log", || {
+        team.lines("log/alice.jsonl").iter().filter(|line| is_ignored(line)).count() == bad.len()
+    });
     assert_eq!(team.status("alice"), "waiting", "{}", team.picture());
     assert!(!exists(&team, "ran.txt"));
-    let log = team.lines("log/alice.jsonl");
-    let ignored = log
-        .iter()
-        .filter(|line| line["message"].as_str().is_some_and(|text| text.contains("not acted on")));
-    assert_eq!(ignored.count(), bad.len(), "each forgery is in the log");
 
     let ran = team.team(&["approve", &id]).expect(0);
     assert_eq!(ran.out, format!("{id} approved\n"));

@@ -87,16 +87,6 @@ impl History {
         Self(events)
     }
 
-    /// With what still waits in the inboxes of agents that never ran.
-    pub(crate) fn with_waiting(mut self, team: &Team, names: &[&str]) -> Self {
-        for name in names {
-            let waiting = team.lines(&format!("inbox/{name}.jsonl"));
-            let mail = waiting.into_iter().map(|line| json!({ "kind": "mail", "message": line }));
-            as_reader(name, &mail.collect::<Vec<_>>(), &mut self.0);
-        }
-        self
-    }
-
     /// Everything that is wrong, with the inbox it is wrong in.
     pub(crate) fn judge(&self) -> Vec<(String, Fault)> {
         let inboxes: BTreeSet<&str> = self.0.iter().map(|event| event.to.as_str()).collect();

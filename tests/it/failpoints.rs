@@ -41,7 +41,7 @@ fn a_team_dies_everywhere_and_goes_on() {
     let light = ["send.", "drain.", "recover."];
     let heavy = |point: &&str| !light.iter().any(|light| point.starts_with(light));
     let points: Vec<&'static str> = POINTS.into_iter().filter(heavy).collect();
-    let summary = run_at(&points, 1, seed);
+    let summary = run_at(&points, 1, seed, None);
     println!("{:?}: {} messages told", summary.kills, summary.told);
     assert!(summary.faults.is_empty(), "{}", summary.faults.join("\n\n"));
     assert_eq!(summary.kills.len(), points.len());

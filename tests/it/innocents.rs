@@ -104,6 +104,34 @@ fn records_of_the_dead_have_nobody_signalled() {
     }
 }
 
+/// The copy from which a damaged roster is rebuilt is a file like any other, however new it is.
+#[test]
+fn a_hostile_copy_of_the_roster_has_nobody_signalled_and_makes_nothing() {
+    let mut innocent = Innocent::new();
+    let records = records(innocent.pid());
+    let team = planted(&records);
+    let mut copy: Value = serde_json::from_str(&roster(&records)).unwrap();
+    let members = copy["members"].as_array_mut().unwrap();
+    for name in ["../x", "/etc/passwd", "lead", "Alice", "a\u{1b}[31m"] {
+        let mut member = members[0].clone();
+        member["name"] = name.into();
+        members.push(member);
+    }
+    write(&team.path("config.json.bak"), copy.to_string());
+    for damaged in ["", "{ torn", "[]"] {
+        write(&team.path("config.json"), damaged);
+        let ran = team.team(&["ls"]).expect(0);
+        assert!(!ran.out.contains('\u{1b}'), "{ran:?}");
+        team.team(&["stop", "--all", "--now"]);
+        innocent.assert_lives();
+        headless(&team, "rehearsal", "Hello.").expect(0);
+        innocent.assert_lives();
+    }
+    let outside = ["x", "x.lock", "x.jsonl"].map(|name| team.workspace().join(name).exists());
+    assert_eq!(outside, [false; 3]);
+    assert!(!team.path("run/lead.jsonl").exists() && !team.path("inbox/Alice.jsonl").exists());
+}
+
 /// The locks are held, so these members count as alive, but by others than the records say.
 #[test]
 fn records_of_the_living_have_nobody_signalled_but_their_writers() {

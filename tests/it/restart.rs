@@ -192,6 +192,12 @@ fn a_restart_is_called_off_by_a_stop_and_hastened_by_a_spawn() {
             false
         }
     });
+    // Killed before she has acted on her prompt, she would keep it for a life that does not come.
+    team.eventually("carol has done what she was told", || {
+        let lines = team.lines("transcript/carol.jsonl");
+        lines.iter().filter(|line| line["kind"] == "turn_end").count() == 2
+            && team.status("carol") == "idle"
+    });
     kill_9(&team, "carol");
     team.wait_status("carol", "starting");
     lead.type_line("/quit");

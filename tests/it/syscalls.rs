@@ -4,19 +4,26 @@
 //!
 //! The same traces prove that what is acknowledged was synced before.
 
-use crate::child::{content, write};
-use crate::crew::{calls, says, script};
+use crate::child::{Job, content, start, write};
+use crate::crew::{calls, says, script, signal};
 use crate::events::{History, send};
-use crate::harness::{Team, program};
+use crate::harness::{PATIENCE, Team, program};
+use agent_team::store::{Fsync, TeamDir, roster};
+use agent_team::wire::roster::Status;
+use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 /// Runs at a time.
 const AT_ONCE: usize = 4;
+
+/// How long a full disk is let be: so long that whoever waits for room has tried again.
+const FULL_FOR: Duration = Duration::from_secs(3);
 
 /// How a call can fail.
 const FAILURES: [(&str, &[&str]); 13] = [
@@ -44,16 +51,22 @@ fn can_trace() -> bool {
     can
 }
 
-/// A command of ours under strace.
+/// A command of ours under strace, which is to write into that file.
+fn tracing(team: &Team, args: &[&str], options: &[&str], log: &Path) -> Command {
+    let ours = team.command("team", args);
+    let mut command = Command::new("strace");
+    command.args(["-f", "-y", "-qq", "-s", "64", "-o"]).arg(log).args(options);
+    command.arg(program("team")).args(args).current_dir(team.workspace()).env_clear();
+    command.envs(ours.get_envs().filter_map(|(key, value)| Some((key, value?))));
+    command.stdin(Stdio::null());
+    command
+}
+
+/// The same, run to its end.
 fn traced(team: &Team, args: &[&str], options: &[&str]) -> (Output, Vec<String>) {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("trace");
-    let ours = team.command("team", args);
-    let mut command = Command::new("strace");
-    command.args(["-f", "-y", "-qq", "-s", "64", "-o"]).arg(&log).args(options);
-    command.arg(program("team")).args(args).current_dir(team.workspace()).env_clear();
-    command.envs(ours.get_envs().filter_map(|(key, value)| Some((key, value?))));
-    let output = command.stdin(Stdio::null()).output().unwrap();
+    let output = tracing(team, args, options, &log).output().unwrap();
     let lines = fs::read_to_string(&log).unwrap_or_default();
     (output, lines.lines().map(ToOwned::to_owned).collect())
 }
@@ -205,7 +218,36 @@ fn a_drain_survives_every_error_of_the_system() {
     println!("{tried} failures of {} calls", targets.len());
 }
 
-/// A teammate that writes, runs a command and ends; whatever fails, its next life brings it to the end.
+/// A teammate under strace, one of whose calls fails, run until it ends. strace counts the calls of each
+/// thread: what a thread that has just begun meets, every later one meets again. A disk that is full to
+/// one of them is full for ever, and whoever waits for room is asked to go.
+fn run_to_its_end(team: &Team, args: &[&str], option: &str) -> Output {
+    let log = team.workspace().join("trace");
+    let mut command = tracing(team, args, &["-e", option], &log);
+    let mut strace = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let (mut waiting, mut asked) = (None, None);
+    team.eventually(&format!("{option}: bob ends"), || {
+        if strace.try_wait().unwrap().is_some() {
+            return true;
+        }
+        let since = |moment: Instant| moment.elapsed();
+        let is_waiting = team.member("bob")["activity"] == "disk full";
+        waiting = waiting.filter(|_| is_waiting).or(is_waiting.then(Instant::now));
+        if asked.is_none() && waiting.map(since).is_some_and(|time| time > FULL_FOR) {
+            signal(team.pid_of("bob"), Signal::SIGTERM);
+            asked = Some(Instant::now());
+        }
+        assert!(asked.map(since).is_none_or(|time| time < PATIENCE / 2), "{option}: it stays");
+        false
+    });
+    let output = strace.wait_with_output().unwrap();
+    if asked.is_some() {
+        assert_eq!(output.status.code(), Some(143), "{option}: {output:?}");
+    }
+    output
+}
+
+/// A teammate that writes and ends; whatever fails, its next life brings it to the end.
 #[test]
 fn a_teammate_survives_every_error_of_the_system() {
     if !can_trace() {
@@ -218,18 +260,20 @@ fn a_teammate_survives_every_error_of_the_system() {
         ];
         script(team, &lines)
     };
-    let once = |team: &Team, model: &str, options: &[&str]| {
-        let args = ["teammate", "bob", "--once", "--model", model, "--prompt", "begin"];
-        traced(team, &args, options)
+    let args = |model: &str| {
+        ["teammate", "bob", "--once", "--model", model, "--prompt", "begin"].map(str::to_owned)
     };
     let team = Team::new();
-    let (output, trace) = once(&team, &begin(&team), &["-e", "trace=all"]);
+    let words = args(&begin(&team));
+    let words = words.each_ref().map(String::as_str);
+    let (output, trace) = traced(&team, &words, &["-e", "trace=all"]);
     assert!(output.status.success(), "{output:?}");
     let targets = targets(&trace);
     let tried = each_failure(&targets, 24, |option| {
         let team = Team::new();
-        let model = begin(&team);
-        let (output, _) = once(&team, &model, &["-e", option]);
+        let words = args(&begin(&team));
+        let words = words.each_ref().map(String::as_str);
+        let output = run_to_its_end(&team, &words, option);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code().is_some(), "{option}: killed by a signal\n{said}");
         assert!(!said.contains("panicked"), "{option}: {said}");
@@ -239,12 +283,18 @@ fn a_teammate_survives_every_error_of_the_system() {
         };
         for _ in 0..3 {
             if !is_done() {
-                let again = ["teammate", "bob", "--once", "--model", &model, "--prompt", "go on"];
+                let again = ["teammate", "bob", "--once", "--model", words[4], "--prompt", "go on"];
                 team.team(&again).expect(0);
             }
         }
         assert!(is_done(), "{option}: it never went on\n{}", team.picture());
-        let history = History::of(&team, &["bob"]).with_waiting(&team, &["lead", "user"]);
+        // What he had to send again has its old id, and counts once.
+        for name in ["lead", "user"] {
+            if team.path(&format!("inbox/{name}.jsonl")).exists() {
+                team.team(&["inbox", name, "--drain"]).expect(0);
+            }
+        }
+        let history = History::of(&team, &["bob", "lead", "user"]);
         assert_eq!(history.judge(), [], "{option}\n{}\n{}", history.text(), team.picture());
     });
     assert!(tried >= 12, "{targets:?}");
@@ -297,6 +347,31 @@ fn every_acknowledgement_comes_after_its_sync() {
     careless.variable("TEAM_FSYNC", "never");
     assert!(!send_is_durable(&careless), "the proof does not bite");
     assert!(!drain_is_durable(&careless), "the proof does not bite");
+}
+
+/// Mail to somebody who is being started: without her entry she would be nobody after a power cut, so the
+/// sender is told when that is on disk, too.
+#[test]
+fn an_entry_that_is_being_made_is_synced_for_those_who_write_to_it() {
+    if !can_trace() {
+        return;
+    }
+    let team = with_mail();
+    let dir = TeamDir::open(&team.path("")).unwrap();
+    let mut lead = start(&dir, Job::Live { name: "lead".into() });
+    assert_eq!(lead.hear(), "won");
+    let enter = |status| {
+        roster::update(&dir, Fsync::Never, |roster| roster.enter("alice", 1.0).status = status)
+    };
+    enter(Status::Starting).unwrap();
+    let (output, trace) = traced(&team, &["send", "alice", "hi"], &["-e", "trace=all"]);
+    assert!(output.status.success(), "{output:?}");
+    let said = place(&trace, &[" write(1<"]).unwrap();
+    let entry = place(&trace, &["fdatasync(", "/config.json>"]).expect("the entry is synced");
+    let name = place(&trace, &["fsync(", "/.team>"]).expect("its name is synced");
+    assert!(entry < name && name < said, "{trace:#?}");
+    lead.release();
+    assert!(lead.wait().success());
 }
 
 /// After a failed sync nothing is acknowledged, and nobody asks the system again: it would say yes.

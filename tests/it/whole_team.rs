@@ -5,11 +5,12 @@ use crate::crew::{
     assert_left_by_force, assert_left_in_order, bash, calls, headless, kill_9, last_exit, lead,
     says, script, scripted_lead, signal, spawn, tool_results, wait_file,
 };
-use crate::harness::Team;
+use crate::harness::{PATIENCE, Team};
 use crate::terminal::Terminal;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::fs;
+use std::time::Instant;
 
 /// An interactive lead that goes on with the last team.
 fn resumed(team: &Team, model: &str) -> Terminal {
@@ -186,6 +187,35 @@ fn a_lead_is_taken_over_with_its_team_seen_out() {
     second.type_line("/quit");
     assert_eq!(second.wait().code(), Some(0));
     assert_left_in_order(&team);
+}
+
+/// Rosters that would have every program of the team read for a minute, or for ever.
+#[test]
+fn a_roster_too_long_or_too_deep_is_put_beside() {
+    let many = |n: usize| format!(r#"{{"version":1,"members":[{}]}}"#, member_lines(n));
+    for hostile in [many(1_000_000), format!(r#"{{"version":1,"x":{}"#, "[".repeat(100_000))] {
+        let team = Team::new();
+        headless(&team, "rehearsal", "Spawn alice (coder).").expect(0);
+        let good = team.roster();
+        write(&team.path("config.json"), &hostile);
+        let begun = Instant::now();
+        let shown = team.team(&["ls", "--json"]).expect(0).json();
+        assert_eq!(shown["members"].as_array().unwrap().len(), 1, "as the copy says: {shown}");
+        let ran = headless(&team, "rehearsal", "Check the lead inbox for any messages").expect(0);
+        assert!(ran.err.contains("its roster was damaged and was rebuilt"), "{ran:#?}");
+        assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
+        assert_eq!(team.member("alice")["name"], good["members"][0]["name"]);
+        let beside = fs::read(team.path("config.json.bad-1")).unwrap();
+        assert!(beside == hostile.as_bytes(), "kept as it was");
+        fs::remove_file(team.path("config.json.bad-1")).unwrap();
+        assert_left_by_force(&team, &[]);
+    }
+}
+
+fn member_lines(count: usize) -> String {
+    let lines: Vec<String> =
+        (0..count).map(|n| format!(r#"{{"name":"m{n}","status":"working"}}"#)).collect();
+    lines.join(",")
 }
 
 #[test]

@@ -1,22 +1,29 @@
-//! R11: a disk that is full for a while. Nobody is restarted; what was acknowledged is there, and mail goes
-//! on as soon as there is room.
+//! R11: a disk that is full for a while. Nobody is restarted; what was acknowledged is there, and mail and
+//! work go on as soon as there is room.
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
+use crate::crew::{bash, calls, says, script, wait_file};
 use crate::harness::Team;
 use crate::mount::Mounted;
 use nix::errno::Errno;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-const TARGET: &str = "the same process goes on, 0 lost";
+const TARGET: &str = "the same processes go on, 0 lost, no command twice";
+
+/// bob's last words.
+const DONE: &str = "bob has done it all";
 
 pub(crate) fn measure(run: Run) -> Vec<Finding> {
     let time = Duration::from_secs(run.of(2, 15, 60));
-    let measure = format!("a disk that is full for {} s and then is not", time.as_secs());
+    let measure = format!(
+        "a disk that is full for {} s and then is not; bob's command ends meanwhile",
+        time.as_secs()
+    );
     let team = Team::new();
     let mut mount = Command::new("mount");
     mount.args(["-t", "tmpfs", "-o", "size=4m", "tmpfs"]).arg(team.workspace());
@@ -31,10 +38,17 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
 }
 
 fn fill_and_free(team: &Team, time: Duration, measure: &str) -> Finding {
-    let mut alice = team.command("team", &["teammate", "alice", "--model", "rehearsal"]);
-    alice.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut alice = alice.spawn().unwrap();
+    let mut alice = member(team, "alice", "rehearsal", &[]);
     team.wait_status("alice", "idle");
+    // What tells bob's command to end must not need room.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let go = elsewhere.path().join("go");
+    // What it prints is more than fits into the last page of any file.
+    let wait = format!("echo >> ran; until [ -e {} ]; do sleep 0.1; done", go.display());
+    let command = format!("{wait}; yes | head -c 20000");
+    let model = script(team, &[calls("bob", &[bash(&command)]), says("bob", DONE)]);
+    let mut bob = member(team, "bob", &model, &["--prompt", "begin"]);
+    wait_file(team, "ran");
     let mut acked = Vec::new();
     let mut refused = 0;
     let mut send = |text: String| {
@@ -54,28 +68,51 @@ fn fill_and_free(team: &Team, time: Duration, measure: &str) -> Finding {
     while Instant::now() < until {
         send(format!("while it is full, {n} {}", "x".repeat(4_096)));
         n += 1;
+        if n == 2 {
+            File::create(&go).unwrap();
+        }
         std::thread::park_timeout(Duration::from_millis(200));
     }
+    let went_on = has_said(team);
     fs::remove_file(filler).unwrap();
     send("after".into());
     assert_eq!(acked.last().map(String::as_str), Some("after"), "there is room again");
     team.eventually("everything acknowledged is taken in", || {
         acked.iter().all(|text| team.has_mail("alice", "user", text))
     });
-    let is_same = alice.try_wait().unwrap().is_none();
+    team.eventually("bob goes on", || has_said(team));
+    team.wait_status("bob", "idle");
+    let is_same = [&mut alice, &mut bob].into_iter().all(|one| one.try_wait().unwrap().is_none());
     let mail = team.mail_of("alice");
     let twice =
         acked.iter().filter(|text| mail.iter().filter(|m| m["content"] == **text).count() > 1);
     let twice = twice.count();
-    team.team(&["stop", "alice"]);
-    alice.wait().unwrap();
+    let ran = fs::read_to_string(team.workspace().join("ran")).unwrap().lines().count();
+    team.team(&["stop", "--all"]);
+    for one in [&mut alice, &mut bob] {
+        one.wait().unwrap();
+    }
     team.wait_no_process();
     let result = format!(
-        "{} sends refused, {} acknowledged, all taken in, {twice} twice",
+        "{} sends refused, {} acknowledged, all taken in, {twice} twice; the command ran {ran} time(s)",
         refused,
         acked.len()
     );
-    Finding::new(measure, TARGET, &result, Verdict::of(is_same && twice == 0 && refused > 0))
+    let is_met = is_same && twice == 0 && refused > 0 && ran == 1 && !went_on;
+    Finding::new(measure, TARGET, &result, Verdict::of(is_met))
+}
+
+/// Starts a member by hand.
+fn member(team: &Team, name: &str, model: &str, more: &[&str]) -> Child {
+    let args = [&["teammate", name, "--model", model], more].concat();
+    let mut member = team.command("team", &args);
+    member.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    member.spawn().unwrap()
+}
+
+/// bob has come to his end.
+fn has_said(team: &Team) -> bool {
+    team.lines("transcript/bob.jsonl").iter().any(|line| line["blocks"][0]["text"] == DONE)
 }
 
 /// Takes what room there is.

@@ -1,9 +1,10 @@
-//! R9: what a team costs that has nothing to do.
+//! R9: what a team costs that has nothing to do, and how many there may be.
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
 use crate::crew::{calls, says, scripted_lead, spawn};
 use crate::harness::Team;
+use crate::many::live_together;
 use serde_json::Value;
 use std::fs;
 use std::time::{Duration, Instant};
@@ -59,6 +60,16 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
         ),
         finding("writes", "0", writes.to_string(), Verdict::of(writes == 0)),
     ]
+}
+
+/// A team far larger than anybody's. The short form runs beside a test of sixty.
+pub(crate) fn of_many(run: Run) -> Vec<Finding> {
+    let count = run.of(20, 200, 200);
+    let begun = Instant::now();
+    live_together(count);
+    let measure = format!("{count} teammates live at once, hear a broadcast, and are gone again");
+    let result = format!("all of them, in {:.0} s", begun.elapsed().as_secs_f64());
+    vec![Finding::new(&measure, "each answers, 0 left", &result, Verdict::Met)]
 }
 
 /// Waits until nobody has written for three seconds.

@@ -19,7 +19,6 @@ mod crew;
 #[path = "../it/deaths.rs"]
 mod deaths;
 #[path = "../it/events.rs"]
-#[expect(dead_code, reason = "shared with tests/it, which uses the rest")]
 mod events;
 #[path = "../it/fake/mod.rs"]
 #[expect(dead_code, reason = "shared with tests/it, which uses the rest")]
@@ -29,6 +28,8 @@ mod fake;
 mod harness;
 #[path = "../it/history.rs"]
 mod history;
+#[path = "../it/many.rs"]
+mod many;
 #[path = "../it/races.rs"]
 mod races;
 #[path = "../it/terminal.rs"]
@@ -59,7 +60,7 @@ use dice::Dice;
 use options::{Options, Publish, Wish};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// How long everything may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +88,8 @@ impl Length {
 pub(crate) struct Run {
     pub(crate) length: Length,
     pub(crate) seed: u64,
+    /// How long a figure may go on repeating itself, where it can say how far it came.
+    pub(crate) limit: Option<Duration>,
 }
 
 impl Run {
@@ -97,6 +100,11 @@ impl Run {
             Length::Ci => ci,
             Length::Full => full,
         }
+    }
+
+    /// When a figure that begins now has repeated itself for long enough.
+    pub(crate) fn until(self) -> Option<Instant> {
+        self.limit.map(|limit| Instant::now() + limit)
     }
 
     /// Random numbers of the run's seed, others for each purpose.
@@ -118,6 +126,7 @@ const FIGURES: &[(&str, Measure)] = &[
     ("R7", latency::measure),
     ("R8", latency::of_wakes),
     ("R9", idle::measure),
+    ("R9", idle::of_many),
     ("R10", by_tests::of_system_calls),
     ("R11", full_disk::measure),
     ("R12", endings::measure),

@@ -8,7 +8,7 @@ use std::time::Duration;
 pub(crate) const NAME: &str = "scorecard";
 
 pub(crate) const USAGE: &str =
-    "usage: scripts/torture [--ci|--full] [--seed N] [--only R1,R5] [--publish]";
+    "usage: scripts/torture [--ci|--full] [--minutes N] [--seed N] [--only R1,R5] [--publish]";
 
 /// The seed of the short form, so that it fails always or never.
 const SHORT_SEED: u64 = 20_251_121;
@@ -45,7 +45,7 @@ pub(crate) enum Wish {
 impl Options {
     pub(crate) fn read(words: impl Iterator<Item = String>) -> Result<Wish, String> {
         let words: Vec<String> = words.collect();
-        let ours = ["--ci", "--full", "--seed", "--only", "--publish"];
+        let ours = ["--ci", "--full", "--minutes", "--seed", "--only", "--publish"];
         if words.iter().any(|word| ours.contains(&word.as_str())) {
             return Self::of_ours(&words).map(Wish::Run);
         }
@@ -53,20 +53,20 @@ impl Options {
     }
 
     fn of_ours(words: &[String]) -> Result<Self, String> {
-        let (mut length, mut seed) = (Length::Short, None);
+        let (mut length, mut seed, mut limit) = (Length::Short, None, None);
         let (mut only, mut publish) = (Vec::new(), Publish::No);
         let mut left = words.iter();
         while let Some(word) = left.next() {
             let mut value = || left.next().ok_or_else(|| format!("{word} needs a value"));
+            let number = |text: &str| -> Result<u64, String> {
+                text.parse().map_err(|why| format!("{word} {text}: {why}"))
+            };
             match word.as_str() {
                 "--ci" => length = Length::Ci,
                 "--full" => length = Length::Full,
                 "--publish" => publish = Publish::Yes,
-                "--seed" => {
-                    let text = value()?;
-                    let number = text.parse().map_err(|why| format!("--seed {text}: {why}"))?;
-                    seed = Some(number);
-                }
+                "--seed" => seed = Some(number(value()?)?),
+                "--minutes" => limit = Some(Duration::from_secs(60 * number(value()?)?)),
                 "--only" => only = value()?.split(',').map(str::to_owned).collect(),
                 other => return Err(format!("{other:?} is no option")),
             }
@@ -76,7 +76,7 @@ impl Options {
             return Err(format!("there is no figure {id:?}"));
         }
         let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(Duration::ZERO) >> 16);
-        Ok(Self { run: Run { length, seed }, only, publish })
+        Ok(Self { run: Run { length, seed, limit }, only, publish })
     }
 
     pub(crate) fn is_chosen(&self, id: &str) -> bool {
@@ -109,7 +109,7 @@ fn of_harness(words: &[String]) -> Wish {
     } else if is_list {
         Wish::List
     } else {
-        let run = Run { length: Length::Short, seed: SHORT_SEED };
+        let run = Run { length: Length::Short, seed: SHORT_SEED, limit: None };
         Wish::Run(Options { run, only: Vec::new(), publish: Publish::No })
     }
 }

@@ -13,12 +13,14 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
     let is_left_out = |point: &&str| point.starts_with("recover.");
     let points: Vec<&str> =
         run.of(POINTS.into_iter().filter(is_left_out).collect(), POINTS.into(), POINTS.into());
-    let measure = format!("a team dies at each of {} failpoints, {kills} times each", points.len());
+    let measure =
+        |kills| format!("a team dies at each of {} failpoints, {kills} times each", points.len());
     if !ENABLED {
         let why = "this build has no failpoints: it needs `--features failpoints`";
-        return vec![Finding::skipped(&measure, TARGET, why)];
+        return vec![Finding::skipped(&measure(kills), TARGET, why)];
     }
-    let summary = run_at(&points, kills, run.seed);
+    let summary = run_at(&points, kills, run.seed, run.until());
+    let rounds = points.iter().map(|point| summary.kills.get(point).copied().unwrap_or(0)).min();
     let reached = points.iter().filter(|point| summary.kills.contains_key(*point)).count();
     let died: u64 = summary.kills.values().sum();
     for fault in &summary.faults {
@@ -30,5 +32,5 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
         summary.faults.len(),
     );
     let is_met = reached == points.len() && summary.faults.is_empty();
-    vec![Finding::new(&measure, TARGET, &result, Verdict::of(is_met))]
+    vec![Finding::new(&measure(rounds.unwrap_or(0)), TARGET, &result, Verdict::of(is_met))]
 }

@@ -5,15 +5,15 @@ use crate::card::{Cells, table};
 use crate::child;
 use agent_team::store::{Clock, SystemClock};
 use nix::sys::utsname::uname;
+use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 const BEGIN: &str = "<!-- written by scripts/torture --publish, from here -->";
 const END: &str = "<!-- to here -->";
 
 pub(crate) fn write(measured: &[Cells]) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reliability.md");
-    let text = std::fs::read_to_string(&path).unwrap();
+    let text = fs::read_to_string(&path).unwrap();
     let (before, rest) = text.split_once(BEGIN).unwrap();
     let (card, after) = rest.split_once(END).unwrap();
     let is_new = |id: &str| measured.iter().any(|row| row[0] == id);
@@ -58,11 +58,17 @@ fn today() -> String {
     now.strftime("%Y-%m-%d").to_string()
 }
 
-/// Of the folder for temporary files, where the teams live.
+/// Of the folder for temporary files, where the teams live; as it was mounted, for `stat` cannot tell ext2,
+/// ext3 and ext4 apart.
 fn file_system() -> String {
     let folder = tempfile::tempdir().unwrap();
-    let mut stat = Command::new("stat");
-    stat.args(["-f", "-c", "%T"]).arg(folder.path());
-    let said = stat.output().map(|output| output.stdout).unwrap_or_default();
-    String::from_utf8_lossy(&said).trim().to_owned()
+    let here = fs::canonicalize(folder.path()).unwrap();
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let mounts = mounts.lines().filter_map(|line| {
+        let mut words = line.split(' ').skip(1);
+        Some((words.next()?, words.next()?))
+    });
+    let around = mounts.filter(|(place, _)| here.starts_with(place));
+    let nearest = around.max_by_key(|(place, _)| place.len());
+    nearest.map_or("unknown file system", |(_, kind)| kind).to_owned()
 }

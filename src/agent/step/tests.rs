@@ -88,6 +88,23 @@ fn mail_announced_during_a_drain_is_not_slept_upon() {
     assert!(alice.is_busy());
 }
 
+/// The story: a turn was over, and to take mail in failed once. The agent said of itself that it worked until
+/// somebody wrote to it, and a headless lead waited for it for ever.
+#[test]
+fn who_cannot_take_mail_in_rests_and_heeds_a_prompt_all_the_same() {
+    let mut alice = machine("alice");
+    step(&mut alice, Event::Prompt("go".into()));
+    step(&mut alice, Event::Drained(vec![]));
+    step(&mut alice, reply("all done", &[]));
+    let failed = || Event::DrainFailed("no locks".into());
+    let rest = step(&mut alice, failed());
+    assert!(rest.contains(&Action::Publish(Status::Idle, None)), "{rest:?}");
+    assert!(rest.contains(&Action::NotifyIdle(IdleReason::Available)), "{rest:?}");
+    assert!(!alice.is_busy());
+    assert_eq!(step(&mut alice, Event::Prompt("go on".into())), [Action::Drain]);
+    assert_eq!(step(&mut alice, failed()).last(), Some(&Action::CallModel));
+}
+
 #[test]
 fn mail_is_taken_in_before_every_call_and_after_the_turn() {
     let mut alice = machine("alice");

@@ -21,16 +21,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What is done: `s` sends a message, `d` takes mail in, `x` lets go of what was taken in.
-const SHORT: [&str; 2] = ["sdx", "sdsx"];
-const LONG: [&str; 9] =
-    ["sdx", "sdsx", "ssdx", "sdsdx", "ssdsdx", "sdssdx", "sdsdsdx", "sdxsdxsd", "sssdx"];
+/// What is done: `m`, at the beginning: the inbox is missing and the owner makes it; `s` sends a message,
+/// `d` takes mail in, `x` lets go of what was taken in.
+const SHORT: [&str; 3] = ["sdx", "sdsx", "ms"];
+const LONG: [&str; 10] =
+    ["sdx", "sdsx", "ssdx", "sdsdx", "ssdsdx", "sdssdx", "sdsdsdx", "sdxsdxsd", "sssdx", "mssdsx"];
 
 /// Without one of these syncs mail must be lost: its place, and the steps in which that shows.
-const NEEDED: [(&str, &str); 4] = [
+const NEEDED: [(&str, &str); 5] = [
     ("inbox/alice.jsonl", "sdsx"),
     ("inbox/.claim", "sdsx"),
     ("inbox", "sdsx"),
+    ("inbox", "ms"),
     ("transcript/alice.jsonl", "sdsx"),
 ];
 
@@ -75,9 +77,9 @@ fn without_syncs() -> Finding {
     }
     let result =
         format!("{}/{} {}", NEEDED.len() - unnoticed.len(), NEEDED.len(), unnoticed.join(", "));
-    let measure =
-        "each kind of sync left out (inbox, claims, inbox folder, transcript): mail is lost";
-    Finding::new(measure, "4/4 noticed", result.trim(), Verdict::of(unnoticed.is_empty()))
+    let measure = "each kind of sync left out (inbox, claims, inbox folder, a new inbox's folder, transcript): \
+         mail is lost";
+    Finding::new(measure, "5/5 noticed", result.trim(), Verdict::of(unnoticed.is_empty()))
 }
 
 /// Recovers from every state that these operations can leave; how many there are, and what went wrong.

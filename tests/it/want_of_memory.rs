@@ -1,0 +1,166 @@
+//! Memory runs out: the kernel ends commands first, then teammates, the lead last; and who is left goes on.
+
+use crate::crew::{
+    assert_left_by_force, bash, calls, last_exit, says, script, spawn, tool_results, wait_file,
+};
+use crate::harness::{Team, program};
+use crate::terminal::Terminal;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+/// Room for a lead and a teammate, and for what the test takes away.
+const LIMIT: &str = "268435456";
+
+/// A file system in memory.
+const MEMORY: &str = "/dev/shm";
+
+/// A group of processes with a memory of its own.
+struct Group(PathBuf);
+
+impl Group {
+    /// Says so, where there is none to be had.
+    fn new() -> Option<Self> {
+        let name = format!("team-it-memory-{}", std::process::id());
+        let places =
+            [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
+        let is_memory = nix::sys::statfs::statfs(MEMORY)
+            .is_ok_and(|known| known.filesystem_type() == nix::sys::statfs::TMPFS_MAGIC);
+        for (root, limit) in places.into_iter().filter(|_| is_memory) {
+            let folder = Path::new(root).join(&name);
+            if fs::create_dir(&folder).is_ok() {
+                let group = Self(folder);
+                if group.set(limit, LIMIT) && group.set("cgroup.procs", "") {
+                    // What is swapped out is not used up. Where nothing is swapped, this is not there.
+                    let _unneeded = group.set("memory.swap.max", "0");
+                    return Some(group);
+                }
+            }
+        }
+        eprintln!("SKIPPED: no memory control group may be made here: memory does not run out");
+        None
+    }
+
+    fn set(&self, name: &str, value: &str) -> bool {
+        let file = fs::OpenOptions::new().write(true).open(self.0.join(name));
+        file.and_then(|mut file| file.write_all(value.as_bytes())).is_ok()
+    }
+
+    /// The shell's words by which a process goes into the group.
+    fn entrance(&self) -> String {
+        format!("echo $$ > {}/cgroup.procs", self.0.display())
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        fs::remove_dir(&self.0).unwrap_or_else(|why| eprintln!("{}: {why}", self.0.display()));
+    }
+}
+
+/// Takes memory bit by bit, for a file in memory: there is nobody who could be ended for it.
+struct Eater {
+    process: Child,
+    food: ChildStdin,
+    _plate: tempfile::TempDir,
+}
+
+impl Eater {
+    fn of(group: &Group) -> Self {
+        let plate = tempfile::tempdir_in(MEMORY).unwrap();
+        let file = plate.path().join("file");
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("{} && exec cat > {}", group.entrance(), file.display())]);
+        let mut process = command.stdin(Stdio::piped()).spawn().unwrap();
+        let food = process.stdin.take().unwrap();
+        Self { process, food, _plate: plate }
+    }
+
+    /// Eats until something is so. Each bite is smaller than any process that is ended for it.
+    fn until(&mut self, what: &str, mut is_so: impl FnMut() -> bool) {
+        for _ in 0..LIMIT.parse::<usize>().unwrap() / BITE {
+            if is_so() {
+                return;
+            }
+            self.food.write_all(&[b'x'; BITE]).unwrap();
+        }
+        panic!("never: {what}");
+    }
+}
+
+const BITE: usize = 1 << 14;
+
+impl Drop for Eater {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+/// It lives, and nobody has just ended it.
+fn is_there(pid: i32) -> bool {
+    const KILL: u64 = 1 << 8;
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let value = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap_or_default().trim().to_owned()
+    };
+    let is_ended =
+        |set: &str| u64::from_str_radix(&value(set), 16).is_ok_and(|set| set & KILL != 0);
+    !matches!(value("State:").chars().next(), None | Some('Z' | 'X'))
+        && !is_ended("SigPnd:")
+        && !is_ended("ShdPnd:")
+}
+
+#[test]
+fn commands_go_first_then_teammates_and_the_lead_stays() {
+    let Some(group) = Group::new() else { return };
+    let team = Team::new();
+    team.variable("TEAM_FIRST_PAUSE_MS", "50");
+    let model = script(
+        &team,
+        &[
+            calls("lead", &[spawn("bob")]),
+            says("lead", "spawned"),
+            calls(
+                "bob",
+                &[bash("x=$(yes | head -c 40000000); echo $$ > bob.here; sleep 1000; echo never")],
+            ),
+            says("bob", "bob goes on"),
+        ],
+    );
+    let line =
+        format!("{} && exec {} lead --model {model}", group.entrance(), program("team").display());
+    let mut lead = Terminal::start(team.shell(&line));
+    lead.expect("/quit ends the team");
+    lead.type_line("begin");
+    let here = wait_file(&team, "bob.here");
+    team.eventually("the shell has said who it is", || {
+        fs::read_to_string(&here).is_ok_and(|text| text.ends_with('\n'))
+    });
+    let shell = fs::read_to_string(&here).unwrap().trim().parse().unwrap();
+    let (lead_pid, bob) = (team.pid_of("lead"), team.pid_of("bob"));
+    let mut eater = Eater::of(&group);
+    eater.until("the command is ended", || !is_there(shell));
+    assert!(is_there(bob) && is_there(lead_pid), "it went alone\n{}", team.picture());
+    drop(eater);
+    team.eventually("bob goes on", || team.has_mail("lead", "bob", "bob goes on"));
+    team.wait_status("bob", "idle");
+    let (_, said, failed) = tool_results(&team, "bob").remove(0);
+    assert!(failed || said.contains("signal"), "he is told: {said}");
+    assert!(!said.contains("never"), "{said}");
+    assert_eq!(team.pid_of("bob"), bob);
+
+    let mut eater = Eater::of(&group);
+    eater.until("bob is ended", || !is_there(bob));
+    assert!(is_there(lead_pid), "the lead outlives its teammates");
+    drop(eater);
+    team.eventually("bob is another process", || team.member("bob")["restarts"] == 1);
+    team.wait_status("bob", "idle");
+    assert_eq!(last_exit(&team, "bob"), ("crash".into(), None, Some(9)), "{}", team.picture());
+    assert_eq!(team.pid_of("lead"), lead_pid);
+    lead.type_line("/quit");
+    assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
+    assert_left_by_force(&team, &[]);
+}
