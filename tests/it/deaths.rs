@@ -193,6 +193,10 @@ fn play(death: &Death) -> usize {
             look.env(VARIABLE, &armed).stdout(Stdio::null());
             look.status().unwrap();
         }
+        if skip > 0 && token_of_death.exists() && ran.status.code() == Some(0) {
+            // It does not come there so often.
+            return play(&Death { skip: skip - 1, ..death.clone() });
+        }
         if is_clean && ran.status.code() == Some(0) && everybody_is_done(&team) {
             finished = true;
             break;
