@@ -204,8 +204,8 @@ fn play(death: &Death) -> usize {
         let timed_out = ran.status.code() == Some(124);
         assert!(!timed_out, "{}\n{}", String::from_utf8_lossy(&ran.stderr), team.picture());
     }
-    assert!(!token_of_death.exists(), "never reached\n{}", team.picture());
-    assert!(finished, "the team never came to its end\n{}", team.picture());
+    assert!(!token_of_death.exists(), "{death:?} was never reached\n{}", team.picture());
+    assert!(finished, "{death:?}: the team never came to its end\n{}", team.picture());
     judge(&team)
 }
 
