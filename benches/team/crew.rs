@@ -3,13 +3,13 @@
 
 use crate::kid::{Job, command};
 use crate::place::Place;
+use agent_team::cli::greet;
 use agent_team::store::{Fsync, inbox, roster};
 use agent_team::wire::AgentName;
 use agent_team::wire::roster::{Member, Status};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
-use serde_json::json;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -95,7 +95,7 @@ fn teammate(place: &Place, number: usize) -> (Child, UnixStream) {
     })
     .unwrap();
     inbox::ensure(&place.dir, &name).unwrap();
-    let (mut ours, theirs) = pair();
+    let (ours, theirs) = pair();
     fcntl(&theirs, FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
     let mut command = Command::new(Path::new(env!("CARGO_BIN_EXE_teammate")));
     command.args([name.as_str(), "--role", "tester", "--model", "rehearsal", "--mode", "bypass"]);
@@ -108,20 +108,6 @@ fn teammate(place: &Place, number: usize) -> (Child, UnixStream) {
     let child =
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     drop(theirs);
-    let rules = json!({
-        "max_rounds": 50, "max_message_bytes": 262_144, "inbox_bytes": 1 << 26, "fsync": "always",
-        "max_exchanges": 30, "max_sends": 120, "beat_every": {"secs": 5, "nanos": 0},
-        "auto_claim": false, "context_tokens": null, "prompt_profile": "auto",
-    });
-    let credentials = json!({"anthropic": {}, "openai": {}, "local": null});
-    let permissions = json!({
-        "mode": "bypass", "rules": {"allow": [], "ask": [], "deny": []}, "timeout": 60,
-        "plan_approval": "lead",
-    });
-    let hello = json!({
-        "incarnation": incarnation, "role": "tester", "model": "rehearsal", "credentials": credentials,
-        "rules": rules, "occasion": "spawned", "permissions": permissions,
-    });
-    ours.write_all(format!("{hello}\n").as_bytes()).unwrap();
+    greet(&ours, &place.dir, &incarnation, "tester").unwrap();
     (child, ours)
 }

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use std::fmt::Write;
+use std::time::Duration;
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy)]
@@ -26,6 +27,8 @@ pub(crate) struct Size {
     pub(crate) many: usize,
     /// Teammates in a very large team.
     pub(crate) crowd: usize,
+    /// Messages that lie in the conversations of a large team.
+    pub(crate) letters: usize,
     /// Bytes of a long conversation.
     pub(crate) transcript: usize,
     /// Processes run per round.
@@ -43,6 +46,7 @@ pub(crate) const FULL: Size = Size {
     members: 50,
     many: 100,
     crowd: 200,
+    letters: 10_000,
     transcript: 100_000_000,
     runs: 60,
 };
@@ -58,9 +62,17 @@ pub(crate) const TINY: Size = Size {
     members: 2,
     many: 3,
     crowd: 3,
+    letters: 30,
     transcript: 20_000,
     runs: 1,
 };
+
+impl Size {
+    /// As much of a full run's wait as belongs to this size.
+    pub(crate) fn lasting(&self, full: Duration) -> Duration {
+        full.mul_f64(self.seconds / FULL.seconds)
+    }
+}
 
 /// What is hoped for.
 #[derive(Debug, Clone, Copy)]
@@ -212,7 +224,7 @@ pub(crate) fn check(figures: &[Figure]) {
         let reference = figure.reference.unwrap_or(1.0);
         assert!(figure.ours.is_finite() && reference.is_finite(), "{figure:?}");
     }
-    for id in ["P1", "P2", "P3", "P4", "P7", "P9", "P10", "P13"] {
+    for id in ["P1", "P2", "P3", "P4", "P7", "P9", "P10", "P12", "P13", "V1", "V5"] {
         assert!(figures.iter().any(|figure| figure.id == id), "no figure for {id}");
     }
 }

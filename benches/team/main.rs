@@ -8,6 +8,7 @@
 #![cfg(test)]
 
 mod bulk;
+mod calls;
 mod commands;
 mod crew;
 mod crowd;
@@ -17,6 +18,7 @@ mod large;
 mod members;
 mod place;
 mod send;
+mod views;
 mod wake;
 
 use figure::{Figure, Size};
@@ -25,7 +27,7 @@ use std::process::ExitCode;
 /// Which figures a function measures.
 type Bench = (&'static [&'static str], fn(&Size) -> Vec<Figure>);
 
-const BENCHES: [Bench; 10] = [
+const BENCHES: [Bench; 12] = [
     (&["P1", "P2"], send::measure),
     (&["P3", "P4"], crowd::measure),
     (&["P5"], bulk::behind_a_queue),
@@ -34,8 +36,10 @@ const BENCHES: [Bench; 10] = [
     (&["P8"], bulk::to_many),
     (&["P9", "P10"], members::measure),
     (&["P11"], large::team),
+    (&["P12"], calls::measure),
     (&["P13"], commands::measure),
     (&["P14"], large::long_life),
+    (&["V1", "V2", "V3", "V4", "V5"], views::measure),
 ];
 
 fn main() -> ExitCode {
@@ -55,7 +59,8 @@ fn main() -> ExitCode {
     {
         place::make_in(folder);
     }
-    let only: Vec<&str> = words.iter().map(String::as_str).filter(|w| w.starts_with('P')).collect();
+    let only: Vec<&str> =
+        words.iter().map(String::as_str).filter(|w| w.starts_with(['P', 'V'])).collect();
     let figures = run(&only, &figure::FULL);
     if has("--json") {
         println!("{}", figure::json(&figures));

@@ -96,7 +96,7 @@ pub(crate) fn mebibytes(pid: u32, field: &str) -> f64 {
 }
 
 /// What all threads of a process have used, to the nanosecond.
-fn processor_ms(pid: u32) -> f64 {
+pub(crate) fn processor_ms(pid: u32) -> f64 {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
     let used =
         threads.filter_map(|thread| fs::read_to_string(thread.path().join("schedstat")).ok());

@@ -141,6 +141,8 @@ pub(crate) enum Action {
     NotifyIdle(IdleReason),
     /// A shutdown request is open: its answer is awaited.
     OpenShutdown(Stop),
+    /// Say in the roster why this agent would rather not end.
+    SayRefused(String),
     /// Show something.
     Show(Progress),
     /// Log something that people may look for later.

@@ -37,8 +37,8 @@ pub(crate) struct Gate {
     asks: Asks,
     timeout: Duration,
     plan_approval: PlanApproval,
-    /// The call that was asked about last; an agent asks one question at a time.
-    asked: Option<Call>,
+    /// What was asked last; an agent asks one question at a time.
+    asked: Option<Question>,
     /// What the call that was judged last is about. An answer is about this, wherever a link leads by
     /// the time it comes.
     judged: Option<Subject>,
@@ -77,18 +77,20 @@ impl Gate {
             }
             permission::Verdict::Run => return Judgement::Run,
             permission::Verdict::Ask => About::Permission,
+            permission::Verdict::AskToLeave => About::Sandbox,
         };
         if let Asks::Nobody(why) = &self.asks {
-            let rule = permission::rule_for(&call.name, subject);
+            let rules = permission::rules_for(about, &call.name, subject);
             return Judgement::Refuse(format!(
-                "denied: {why}; a rule such as {rule:?} under `allow` in the [permissions] of the \
-                 settings would allow it. Do without it, or say in your report what you could not do"
+                "denied: {why}; a rule such as {:?} under `allow` in the [permissions] of the \
+                 settings would allow it. Do without it, or say in your report what you could not do",
+                rules.first().map_or("", String::as_str)
             ));
         }
         let description = match (about, subject) {
             (About::Plan, _) => plan_in(call).unwrap_or_default().to_owned(),
             (_, Subject::Command(line)) => line.clone(),
-            (_, Subject::Path(path)) => path.clone(),
+            (_, Subject::Path(path) | Subject::Outside(path)) => path.clone(),
             (_, Subject::Nothing) => call.input.to_string(),
         };
         Judgement::Ask(Box::new(Question {
@@ -124,6 +126,9 @@ fn answer_in(message: &Message) -> Option<(Kind, Decision)> {
         let decision = Decision { scope: *scope, updated_input, ..decision(*approve, reason) };
         return Some((Kind::Permission, decision));
     }
+    if let Body::SandboxPermissionResponse { approve, scope, reason } = &message.body {
+        return Some((Kind::Sandbox, Decision { scope: *scope, ..decision(*approve, reason) }));
+    }
     if let Body::PlanApprovalResponse { approve, feedback, mode } = &message.body {
         let mode = mode.as_deref().and_then(Mode::parse).unwrap_or(Mode::AcceptEdits);
         let mode = approve.then_some(mode);
@@ -154,11 +159,7 @@ impl Running {
         let gate = &mut self.agent.gate;
         let (kind, id) = (kind_of(&question), question.request_id.clone());
         let by_mail = gate.asks == Asks::Lead;
-        gate.asked = Some(Call {
-            id: question.tool_use_id.clone(),
-            name: question.tool.clone(),
-            input: question.input.clone(),
-        });
+        gate.asked = Some(question.clone());
         let opened = gate.ledger.open(Request {
             id: id.clone(),
             kind,
@@ -196,6 +197,12 @@ impl Running {
             let id = Some(format!("{request_id}:{incarnation}:{lead_life}"));
             let body = match about {
                 About::Permission => Body::PermissionRequest { tool, input, description },
+                About::Sandbox => Body::SandboxPermissionRequest {
+                    host: None,
+                    path: Some(description),
+                    tool: Some(tool),
+                    input: Some(input),
+                },
                 About::Plan => {
                     let decider = by_person.then(|| AgentName::user().to_string());
                     Body::PlanApprovalRequest { plan: description, decider }
@@ -311,16 +318,15 @@ impl Running {
             decision.reason = Some(why);
         }
         if decision.outcome == Outcome::Approved && decision.scope != Scope::Once {
-            self.keep(&decision);
+            self.keep();
         }
         Some(decision)
     }
 
     /// The call that an approval lets run.
     fn approved_call(&self, decision: &Decision) -> Option<Call> {
-        let asked = self.agent.gate.asked.clone()?;
-        let input = decision.updated_input.clone().unwrap_or(asked.input);
-        Some(Call { input, ..asked })
+        let Question { tool_use_id: id, tool: name, input, .. } = self.agent.gate.asked.clone()?;
+        Some(Call { id, name, input: decision.updated_input.clone().unwrap_or(input) })
     }
 
     /// What the person changed a call to must pass the rules as well; why it does not.
@@ -334,20 +340,19 @@ impl Running {
                 self.agent.gate.judged = Some(subject);
                 match verdict {
                     permission::Verdict::Refuse(why) => Some(why),
-                    permission::Verdict::Run | permission::Verdict::Ask => None,
+                    permission::Verdict::Run
+                    | permission::Verdict::Ask
+                    | permission::Verdict::AskToLeave => None,
                 }
             }
         }
     }
 
     /// An answer that holds for longer than one call is a rule from now on.
-    fn keep(&mut self, decision: &Decision) {
-        let (Some(call), Some(subject)) =
-            (self.approved_call(decision), self.agent.gate.judged.as_ref())
-        else {
-            return;
-        };
-        let allow = vec![permission::rule_for(&call.name, subject)];
+    fn keep(&mut self) {
+        let gate = &self.agent.gate;
+        let (Some(asked), Some(subject)) = (&gate.asked, &gate.judged) else { return };
+        let allow = permission::rules_for(asked.about, &asked.tool, subject);
         self.add_rules(&RuleLists { allow, ..RuleLists::default() });
     }
 
@@ -388,6 +393,7 @@ fn kind_of(question: &Question) -> Kind {
     match question.about {
         About::Permission => Kind::Permission,
         About::Plan => Kind::Plan,
+        About::Sandbox => Kind::Sandbox,
     }
 }
 

@@ -276,6 +276,7 @@ impl Running {
                     hit("leave.told");
                 }
             }
+            Action::SayRefused(why) => note_error(self.agent.presence.refuse_to_end(why).await),
             Action::Show(progress) => (self.agent.show)(&progress),
             Action::Log(text) => tracing::warn!("{text}"),
             Action::Exit(ending) => return Err(ending),

@@ -32,6 +32,8 @@ pub(crate) struct Presence {
 struct Shown {
     status: Status,
     activity: Option<String>,
+    /// Why it would rather not end, while it is asked to.
+    refusal: Option<String>,
     usage: UsageCount,
     /// The mode, once it is another than at the start.
     mode: Option<Mode>,
@@ -49,8 +51,8 @@ impl Presence {
         price: Option<Price>,
     ) -> Self {
         let began = (clock.monotonic(), usage.seconds);
-        let (activity, mode, last_exit) = (None, None, None);
-        let shown = Shown { status: Status::Starting, activity, usage, mode, last_exit };
+        let (activity, refusal, mode, last_exit) = (None, None, None, None);
+        let shown = Shown { status: Status::Starting, activity, refusal, usage, mode, last_exit };
         Self { dir, name, incarnation, clock, price, began, shown, written: None }
     }
 
@@ -92,6 +94,12 @@ impl Presence {
         if new_status { self.write().await } else { Ok(()) }
     }
 
+    /// The agent was asked to end and said no; whoever looks is told why until it ends.
+    pub(super) async fn refuse_to_end(&mut self, why: String) -> Result<(), StoreError> {
+        self.shown.refusal = Some(why);
+        self.write().await
+    }
+
     /// The permission mode is another one.
     pub(crate) async fn set_mode(&mut self, mode: Mode) -> Result<(), StoreError> {
         self.shown.mode = Some(mode);
@@ -106,7 +114,7 @@ impl Presence {
         cause: ExitCause,
     ) -> Result<(), StoreError> {
         self.shown.last_exit = Some((Some(code), cause));
-        self.shown.activity = None;
+        (self.shown.activity, self.shown.refusal) = (None, None);
         self.shown.status = status;
         self.write().await
     }
@@ -174,7 +182,8 @@ fn show(
     // The first word of a life also says which process it is.
     member.pid = i32::try_from(std::process::id()).ok();
     (member.status, member.usage) = (status, usage);
-    member.activity.clone_from(&shown.activity);
+    let refused = shown.refusal.as_ref().map(|why| format!("refused: {why}"));
+    member.activity = refused.or_else(|| shown.activity.clone());
     if let Some(mode) = shown.mode {
         member.mode = mode.word().into();
     }

@@ -35,7 +35,7 @@ use banter::{Banter, Reason};
 use std::collections::VecDeque;
 use turn::{
     CONTEXT_FULL, CUT_OFF, Extension, Room, Turn, WINDING_DOWN, WindDown, answer, call_of,
-    is_message_to_lead, show_mail, wants_shutdown,
+    is_message_to_lead, refusal, show_mail, wants_shutdown,
 };
 use waiting::Wait;
 
@@ -540,6 +540,7 @@ impl Machine {
         if succeeded && call.name == "shutdown_response" {
             // A refusal lets the turn go on; the ladder's deadlines stand all the same.
             if !wants_shutdown(&call) {
+                todo.push(refusal(&call));
                 turn.extension = turn.winding_down.take().map(|end| Extension::of(end.stop));
             } else if turn.winding_down.is_some() {
                 turn.refuse_calls(WINDING_DOWN, todo);

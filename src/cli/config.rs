@@ -13,6 +13,7 @@ pub(super) fn run(context: &Context, show: &Show) -> Result<Exit, Failure> {
     settings.ignored.iter().for_each(|ignored| out::complain(ignored));
     let mut rows: Vec<Row> =
         settings.rows().into_iter().map(|(key, value, from)| (key.into(), value, from)).collect();
+    rows.extend(settings.endpoints.rows());
     rows.extend(settings.spending.rows());
     if settings.model.value.is_none()
         && let Some(found) = model::resolve(&settings, &context.environment)?

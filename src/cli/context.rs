@@ -203,6 +203,12 @@ pub(super) fn durability(fsync: Fsync) -> crate::store::Fsync {
     }
 }
 
+/// What a view opened to look at is about to be changed: made whole and tightened first, as the commands
+/// that change it find it.
+pub(super) fn make_whole(team: &TeamDir) -> Result<(), Failure> {
+    TeamDir::open(team.root()).map(drop).map_err(store_failure)
+}
+
 /// A failure of the team folder.
 #[expect(clippy::needless_pass_by_value, reason = "the shape that map_err wants")]
 pub(super) fn store_failure(why: StoreError) -> Failure {

@@ -232,7 +232,7 @@ impl Report {
             }
         };
         self.fine("model", format!("{}, from {}", chosen.value, chosen.source));
-        let credentials = Credentials::from_environment(&context.environment);
+        let credentials = Credentials::of(settings, &context.environment);
         if let ModelChoice::Script(file) = &chosen.value {
             if !file.is_file() {
                 let found = format!("{} is no file", file.display());

@@ -1,29 +1,68 @@
-//! `--model local`: from a name to a server that answers on this machine, and the offer to use one.
+//! Models that are found by asking: `--model local`, from a name to a server that answers on this machine,
+//! with the offer to use one; and `--model openai`, the first that an endpoint lists.
 
 use super::assemble::block_on;
 use super::out;
+use super::provider::openai_config;
 use crate::error::{Exit, Failure};
 use crate::llm::local::{self, LocalServer, PROBE_LIMIT};
+use crate::llm::openai;
 use crate::settings::Settings;
 use crate::settings::model::{Credentials, ModelChoice};
 use std::io::IsTerminal;
+use std::time::Duration;
 
-/// The model with its name and the address of its server, if it is a local one; any other as it is.
-/// Whoever has been told the address is not made to look again.
+/// How long an endpoint may take to say which models it has.
+const LIST_LIMIT: Duration = Duration::from_secs(10);
+
+/// The model with its name, and the address of its server if that is on this machine; one that has all
+/// this as it is. Whoever has been told is not made to look again.
 pub(super) fn find(
     model: ModelChoice,
     credentials: Credentials,
     settings: &Settings,
 ) -> Result<(ModelChoice, Credentials), Failure> {
-    let ModelChoice::Local(wanted) = &model else { return Ok((model, credentials)) };
-    if credentials.local.is_some() && wanted.is_some() {
-        return Ok((model, credentials));
+    match &model {
+        ModelChoice::OpenAi(None) => {
+            let name = first_listed(&credentials)?;
+            Ok((ModelChoice::OpenAi(Some(name)), credentials))
+        }
+        ModelChoice::Local(wanted) if credentials.local.is_none() || wanted.is_none() => {
+            let servers = look(settings)?;
+            let (name, base_url) = pick(&servers, wanted.as_deref())
+                .ok_or_else(|| not_found(&servers, wanted.as_deref(), settings))?;
+            let credentials = Credentials { local: Some(base_url), ..credentials };
+            Ok((ModelChoice::Local(Some(name)), credentials))
+        }
+        ModelChoice::Local(_)
+        | ModelChoice::OpenAi(Some(_))
+        | ModelChoice::Anthropic(_)
+        | ModelChoice::Rehearsal
+        | ModelChoice::Script(_) => Ok((model, credentials)),
     }
-    let servers = look(settings)?;
-    let (name, base_url) = pick(&servers, wanted.as_deref())
-        .ok_or_else(|| not_found(&servers, wanted.as_deref(), settings))?;
-    let credentials = Credentials { local: Some(base_url), ..credentials };
-    Ok((ModelChoice::Local(Some(name)), credentials))
+}
+
+/// The first model of an endpoint of one's own. The list of a whole provider is in no order that says
+/// which one is meant: there it must be named.
+fn first_listed(credentials: &Credentials) -> Result<String, Failure> {
+    let failed = |why: String| {
+        Failure::new(
+            Exit::NoModel,
+            "no model is named for chat completions",
+            why,
+            "give --model openai/NAME, or set OPENAI_MODEL",
+        )
+    };
+    if credentials.openai.base_url.is_none() {
+        return Err(failed(
+            "OPENAI_API_KEY alone does not say which model of openai is meant".into(),
+        ));
+    }
+    let config = openai_config("", &credentials.openai).map_err(|why| failed(why.to_string()))?;
+    let listed = block_on(async { openai::models(&config, LIST_LIMIT).await })?;
+    let listed = listed.map_err(|why| failed(format!("the endpoint was asked for one: {why}")))?;
+    let first = listed.into_iter().next();
+    first.ok_or_else(|| failed("the endpoint was asked for one and lists none".into()))
 }
 
 /// Nothing is configured and a person sits there: a local server that answers is shown, and used if

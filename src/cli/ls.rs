@@ -5,14 +5,17 @@ use super::context::{Context, store_failure};
 use super::out;
 use crate::error::{Exit, Failure};
 use crate::os::{Clock, SystemClock, window};
-use crate::store::{TeamDir, peek, roster};
+use crate::store::tasks::TaskList;
+use crate::store::{Fsync, TeamDir, peek, roster};
 use crate::ui::roster::{RosterRow, roster_table};
 use crate::ui::style::Palette;
 use crate::view::{self, Seat};
+use crate::wire::task::TaskStatus;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 pub(super) fn run(context: &Context, show: &Show) -> Result<Exit, Failure> {
-    let team = context.team()?;
+    let team = context.seen_team()?;
     let printed = if show.json {
         out::say_json(&as_json(&team)?)
     } else {
@@ -25,8 +28,34 @@ pub(super) fn run(context: &Context, show: &Show) -> Result<Exit, Failure> {
 /// The roster as people see it.
 pub(super) fn table(team: &TeamDir, palette: Palette, width: usize) -> Result<String, Failure> {
     let now = SystemClock.now();
-    let rows: Vec<RosterRow> = seats(team)?.iter().map(|seat| RosterRow::of(seat, now)).collect();
+    let held = held(team);
+    let mut rows = Vec::new();
+    for seat in seats(team)? {
+        let mut row = RosterRow::of(&seat, now);
+        if let Some(tasks) = held.get(&seat.name).filter(|_| seat.alive) {
+            let doing = std::mem::take(&mut row.activity);
+            let doing = if doing.is_empty() { doing } else { doing + ", " };
+            row.activity = format!("{doing}task {}", tasks.join(", "));
+        }
+        rows.push(row);
+    }
     Ok(roster_table(&rows, palette, width))
+}
+
+/// The tasks that are in progress, by owner. A list that cannot be read is `team task ls`'s to tell of.
+fn held(team: &TeamDir) -> BTreeMap<String, Vec<String>> {
+    let mut held: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut list = TaskList::of(team, Fsync::Never);
+    if list.look().is_err() {
+        return held;
+    }
+    let running = list.board().values().filter(|task| task.status == TaskStatus::InProgress);
+    for task in running {
+        if let Some(owner) = task.owner.clone() {
+            held.entry(owner).or_default().push(task.id.to_string());
+        }
+    }
+    held
 }
 
 fn seats(team: &TeamDir) -> Result<Vec<Seat>, Failure> {
@@ -35,6 +64,7 @@ fn seats(team: &TeamDir) -> Result<Vec<Seat>, Failure> {
 }
 
 fn as_json(team: &TeamDir) -> Result<Value, Failure> {
+    let held = held(team);
     let agents: Vec<Value> = seats(team)?
         .into_iter()
         .map(|seat| {
@@ -44,6 +74,8 @@ fn as_json(team: &TeamDir) -> Result<Value, Failure> {
                 entry.insert("alive".into(), seat.alive.into());
                 entry.insert("unread".into(), seat.unread.into());
                 entry.insert("pid".into(), json!(seat.pid));
+                let tasks = held.get(&seat.name).filter(|_| seat.alive);
+                entry.insert("tasks".into(), json!(tasks.cloned().unwrap_or_default()));
                 let sign = seat.sign.as_ref();
                 entry.insert("doing".into(), json!(sign.map(|sign| &sign.state)));
                 entry.insert("doing_since".into(), json!(sign.map(|sign| sign.since)));

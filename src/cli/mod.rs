@@ -10,6 +10,7 @@ mod config;
 mod context;
 mod doctor;
 mod failpoints;
+mod greeting;
 mod handbook;
 mod heed;
 mod inbox;
@@ -39,6 +40,7 @@ use crate::settings::environment::Environment;
 use args::{Arguments, Command};
 use clap::Parser;
 use context::Context;
+pub use greeting::greet;
 use std::ffi::OsString;
 use std::process::ExitCode;
 

@@ -69,6 +69,7 @@ pub(super) fn provider_for(
             Ok(Rc::new(client))
         }
         ModelChoice::OpenAi(name) => {
+            let name = name.as_deref().unwrap_or_default();
             let client = openai(name, &credentials.openai, agent, team)
                 .map_err(|why| unusable(model, &why, "OPENAI_API_KEY, OPENAI_BASE_URL"))?;
             warn(client.warnings());
@@ -147,14 +148,24 @@ fn openai(
     agent: &AgentName,
     team: &TeamDir,
 ) -> Result<OpenAi, ConfigError> {
+    let config = openai_config(model, access)?;
+    let base_url = config.base_url.clone();
+    let config = OpenAiConfig { jitter_seed: seed(agent), ..config };
+    Ok(OpenAi::new(config)?.with_backoff(Box::new(TeamBackoff::of(team, &base_url))))
+}
+
+/// What reaches chat completions, for this model.
+pub(super) fn openai_config(
+    model: &str,
+    access: &OpenAiAccess,
+) -> Result<OpenAiConfig, ConfigError> {
     let key = access.api_key.as_deref().map(|key| secret("OPENAI_API_KEY", key)).transpose()?;
     let base_url = access.base_url.as_deref().unwrap_or(OPENAI);
     let mut config = OpenAiConfig::new(base_url, key, model);
     if let Some(headers) = &access.custom_headers {
         config.extra_headers = parse_headers(headers)?;
     }
-    config.jitter_seed = seed(agent);
-    Ok(OpenAi::new(config)?.with_backoff(Box::new(TeamBackoff::of(team, base_url))))
+    Ok(config)
 }
 
 fn secret(name: &str, value: &str) -> Result<Secret, ConfigError> {

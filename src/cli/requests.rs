@@ -33,7 +33,7 @@ struct Waiting {
 }
 
 pub(super) fn list(context: &Context, show: &Show) -> Result<Exit, Failure> {
-    let found = find(&context.team()?)?;
+    let found = find(&context.seen_team()?)?;
     let printed = if show.json {
         let requests: Vec<Value> = found.iter().map(as_json).collect();
         out::say_json(&json!({ "schema": 1, "requests": requests }))
@@ -151,6 +151,7 @@ pub(super) async fn decide(
             Body::PermissionResponse { approve, scope, reason, updated_input: None }
         }
         About::Plan => Body::PlanApprovalResponse { approve, feedback: reason, mode: None },
+        About::Sandbox => Body::SandboxPermissionResponse { approve, scope, reason },
     };
     let correlation = Correlation { request_id: id.into(), incarnation: lead_life };
     bus.control(&AgentName::user(), &lead, body, correlation).map_err(|why| {

@@ -130,7 +130,7 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
     let by_person = std::io::stdin().is_terminal();
     let named = model::resolve(&settings, &context.environment)?.map(|setting| setting.value);
     let model = choose_model(named, !by_person)?;
-    let credentials = Credentials::from_environment(&context.environment).only_for(&model);
+    let credentials = Credentials::of(&settings, &context.environment).only_for(&model);
     let (model, credentials) = local::find(model, credentials, &settings)?;
     let price = settings.spending.prices().get(&model.to_string()).copied();
     let (rules, incarnation, role) = (rules(&settings), fresh_word(), args.role);
@@ -360,7 +360,7 @@ fn take_answers(asked: &Mutex<Option<Question>>, events: &Events) {
             continue;
         }
         let Some(decision) = asked.as_ref().and_then(|question| decision(question, &line)) else {
-            out::complain("(answer with y, n WHY or always when something is asked)");
+            out::complain("(answer with y, n, n WHY, always or e COMMAND when something is asked)");
             continue;
         };
         *asked = None;
@@ -372,11 +372,16 @@ fn take_answers(asked: &Mutex<Option<Question>>, events: &Events) {
 
 /// What a typed line decides.
 fn decision(question: &Question, line: &str) -> Option<Decision> {
+    let mut updated_input = None;
     let (outcome, scope, reason) = match question::understand(line)? {
         Said::Yes => (Outcome::Approved, Scope::Once, None),
         Said::Always => (Outcome::Approved, Scope::Always, None),
         Said::No(why) => (Outcome::Rejected, Scope::Once, why),
-        Said::Instead(_) | Said::InsteadOfWhat | Said::ShowWhole => return None,
+        Said::Instead(command) => {
+            updated_input = Some(question.with_command(command)?);
+            (Outcome::Approved, Scope::Once, None)
+        }
+        Said::InsteadOfWhat | Said::ShowWhole => return None,
     };
     let plan = question.about == About::Plan && outcome == Outcome::Approved;
     Some(Decision {
@@ -385,7 +390,7 @@ fn decision(question: &Question, line: &str) -> Option<Decision> {
         by: "user".into(),
         scope,
         reason,
-        updated_input: None,
+        updated_input,
         mode: plan.then_some(Mode::AcceptEdits),
     })
 }

@@ -1,7 +1,7 @@
 //! `team top`: the live view; reads the files, and acts only when told to.
 
 use super::assemble::block_on;
-use super::context::{Context, member_name};
+use super::context::{Context, make_whole, member_name};
 use super::requests::{self, Answer};
 use super::stop;
 use crate::bus::{Bus, Outgoing};
@@ -35,7 +35,7 @@ pub(super) fn run(context: &Context) -> Result<Exit, Failure> {
         let hint = "use `team ls --json`, `team log --follow` or `team inbox NAME --follow`";
         return Err(Failure::new(Exit::Usage, "the live view cannot be shown", why, hint));
     }
-    let team = context.team()?;
+    let team = context.seen_team()?;
     let mut hands = Hands::new(context.bus(team.clone())?);
     let signals = Signals::listen().map_err(|why| lost(&why))?;
     let view = context.view();
@@ -156,9 +156,15 @@ impl Hands {
 
     fn begin(&mut self, what: String, work: impl FnOnce() -> Notice + Send + 'static) -> Notice {
         self.at_work.retain(|(_, work)| !work.is_finished());
-        let tell = self.tell.clone();
-        // Nobody listens any more once the view is closed.
-        let work = move || tell.send(work()).unwrap_or_default();
+        let (bus, tell) = (Arc::clone(&self.bus), self.tell.clone());
+        let work = move || {
+            let notice = match make_whole(bus.dir()) {
+                Ok(()) => work(),
+                Err(failure) => Notice::Failed(format!("{}: {}", failure.what, failure.why)),
+            };
+            // Nobody listens any more once the view is closed.
+            tell.send(notice).unwrap_or_default();
+        };
         match std::thread::Builder::new().spawn(work) {
             Ok(thread) => {
                 let notice = Notice::Fine(format!("{what} …"));

@@ -1,11 +1,13 @@
-//! `team trust`: what this folder's settings run and loosen is in force from now on, as it stands now.
+//! `team trust`: what this folder's settings run, loosen and send elsewhere is in force from now on, as it stands now.
 
 use super::args::TrustArgs;
-use super::context::Context;
+use super::context::{Context, store_failure};
 use super::out;
 use crate::error::{Exit, Failure};
+use crate::settings::endpoints::shown;
 use crate::settings::trust::{TrustList, risks_in};
 use crate::store::TeamDir;
+use crate::store::lock::{LOCK_LIMIT, exclusive};
 use serde_json::json;
 
 pub(super) fn run(context: &Context, args: &TrustArgs) -> Result<Exit, Failure> {
@@ -13,6 +15,9 @@ pub(super) fn run(context: &Context, args: &TrustArgs) -> Result<Exit, Failure> 
     let team = context.team()?;
     let list = TrustList::of(&context.environment);
     let folder = team.root().display().to_string();
+    // Two who trust at once: neither loses what the other has written.
+    let lock =
+        exclusive(&list.lock_file()?, LOCK_LIMIT).map_err(|why| store_failure(why.into()))?;
     let risks = risks_in(&TeamDir::settings_in(team.root()))?;
     let was = list.has(team.root(), &risks);
     if args.revoke {
@@ -20,10 +25,11 @@ pub(super) fn run(context: &Context, args: &TrustArgs) -> Result<Exit, Failure> 
     } else {
         list.add(team.root(), risks.clone())?;
     }
+    drop(lock);
     let printed = if args.show.json {
         let (trusted, new) = (!args.revoke, !args.revoke && !was);
         let object = json!({
-            "schema": 1, "team": folder, "trusted": trusted, "new": new, "settings": risks,
+            "schema": 1, "team": folder, "trusted": trusted, "new": new, "settings": shown(&risks),
         });
         out::say_json(&object)
     } else if args.revoke {
@@ -32,9 +38,10 @@ pub(super) fn run(context: &Context, args: &TrustArgs) -> Result<Exit, Failure> 
         out::say(&format!("{folder} was trusted already, with its settings as they stand now"))
     } else if risks.is_empty() {
         out::say(&format!(
-            "{folder}: its settings run and loosen nothing; what they say later asks again"
+            "{folder}: its settings run, loosen and redirect nothing; what they say later asks again"
         ))
     } else {
+        let risks = shown(&risks);
         let lines = risks.iter().map(|(key, value)| format!("  {key} = {value}"));
         let lines: Vec<String> = lines.collect();
         out::say(&format!("{folder} is trusted with this, as it stands now:\n{}", lines.join("\n")))

@@ -2,7 +2,7 @@
 
 use super::args::WebArgs;
 use super::assemble::block_on;
-use super::context::Context;
+use super::context::{Context, make_whole};
 use super::heed::Heed;
 use super::requests::{self, Answer};
 use super::{out, send, stop};
@@ -10,6 +10,7 @@ use crate::bus::Bus;
 use crate::error::{Exit, Failure};
 use crate::os::signals::SignalEvent;
 use crate::protocol::ladder::Haste;
+use crate::settings::Flags;
 use crate::web::{Control, Hub, Order, Outcome, Site};
 use crate::wire::AgentName;
 use crate::wire::message::Scope;
@@ -19,7 +20,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 pub(super) fn run(context: &Context, args: &WebArgs) -> Result<Exit, Failure> {
-    let team = context.team()?;
+    let team = context.seen_team()?;
+    let prices = context.settings(&Flags::default())?.spending.prices();
     let control: Option<Rc<dyn Control>> = if args.control {
         context.refuse_inside("web --control")?;
         Some(Rc::new(Steering { bus: context.bus(team.clone())? }))
@@ -28,7 +30,7 @@ pub(super) fn run(context: &Context, args: &WebArgs) -> Result<Exit, Failure> {
     };
     block_on(async {
         let mut signals = Heed::begin()?;
-        let hub = Rc::new(Hub::of(&team));
+        let hub = Rc::new(Hub::of(&team, prices));
         let token = uuid::Uuid::new_v4().simple().to_string();
         let site = Site::open(args.port, token, Rc::clone(&hub), control).await;
         let site = site.map_err(|why| {
@@ -60,6 +62,9 @@ impl Control for Steering {
     fn carry_out(&self, order: Order) -> Pin<Box<dyn Future<Output = Outcome>>> {
         let bus = Arc::clone(&self.bus);
         Box::pin(async move {
+            if let Err(failure) = make_whole(bus.dir()) {
+                return failed(failure);
+            }
             let done = match order {
                 Order::Send { to, text } => deliver(bus, to, text).await,
                 Order::Stop { name } => end(bus, &name).await,
@@ -68,10 +73,14 @@ impl Control for Steering {
             };
             match done {
                 Ok(said) => Outcome::Done { said },
-                Err(Failure { what, why, hint, exit: _ }) => Outcome::Failed { what, why, hint },
+                Err(failure) => failed(failure),
             }
         })
     }
+}
+
+fn failed(Failure { what, why, hint, exit: _ }: Failure) -> Outcome {
+    Outcome::Failed { what, why, hint }
 }
 
 async fn deliver(bus: Arc<Bus>, to: String, text: String) -> Result<String, Failure> {

@@ -5,9 +5,10 @@
 //! shared back-off is handed in.
 
 use super::http::{Answer, Endpoint, HttpError};
+use super::intake::{Assemble, Fault, Intake};
 use super::report::Report;
 use super::retry::{Alone, Backoff, Failure, Jitter, RetryPolicy, Verdict, retry_after, stagger};
-use super::sse::{Decoder, Event, LineTooLong};
+use super::sse::TooLong;
 use super::{Delta, ModelError};
 use crate::os::{Clock, SystemClock};
 use crate::wire::chat::{Reply, Request};
@@ -44,32 +45,6 @@ pub(super) enum Next {
     AsJudged,
     /// The body is a different one now: ask again at once.
     AskDifferently,
-}
-
-/// Puts an answer together, from events or from one whole body. Pure.
-pub(super) trait Assemble {
-    /// Takes one event in. True when it was the last.
-    fn take(&mut self, event: &Event, sink: &mut dyn FnMut(Delta)) -> Result<bool, Fault>;
-
-    /// Takes in one plain body that holds the whole answer.
-    fn take_whole(&mut self, body: &[u8], sink: &mut dyn FnMut(Delta)) -> Result<(), Fault>;
-
-    /// Whether nothing that counts can be missing when the stream ends here.
-    fn is_whole(&self) -> bool;
-
-    /// The reply, once everything has been taken in.
-    fn finish(self) -> Reply;
-}
-
-/// Why an answer gives no reply.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Fault {
-    /// It does not follow the format.
-    Garbled(String),
-    /// It is at its end and says nothing.
-    Empty,
-    /// The server reported an error: the whole body, as that of an error status.
-    Error(Value),
 }
 
 /// A client of one endpoint.
@@ -187,26 +162,21 @@ impl<A: Api> Client<A> {
         if media.starts_with("text/html") {
             return Err(Miss::NotTheApi);
         }
-        let mut decoder = Decoder::default();
-        let mut is_empty = true;
+        let mut intake = Intake::new(assembler);
         while let Some(piece) = answer.piece().await? {
-            is_empty &= piece.is_empty();
-            for event in decoder.push(&piece)? {
-                if assembler.take(&event, sink).map_err(|fault| self.miss(fault))? {
-                    return Ok(assembler.finish());
-                }
+            if intake.push(&piece, sink).map_err(|fault| self.miss(fault))? {
+                return Ok(intake.finish());
             }
         }
-        if assembler.is_whole() {
-            return Ok(assembler.finish());
-        }
-        Err(if is_empty { Miss::Empty } else { Miss::Cut })
+        intake.close().map_err(|fault| self.miss(fault))
     }
 
     fn miss(&self, fault: Fault) -> Miss {
         match fault {
             Fault::Garbled(what) => Miss::Garbled(what),
             Fault::Empty => Miss::Empty,
+            Fault::Cut => Miss::Cut,
+            Fault::Oversized(cause) => Miss::Oversized(cause),
             Fault::Error(event) => Miss::Reported(self.api.translate(Report::from_event(&event))),
         }
     }
@@ -237,7 +207,7 @@ async fn report(mut answer: Answer<'_>) -> Report {
 pub(super) enum Miss {
     Http(HttpError),
     Garbled(String),
-    Oversized(LineTooLong),
+    Oversized(TooLong),
     /// The answer is at its end and says nothing.
     Empty,
     /// The stream ended before its last event.
@@ -290,12 +260,6 @@ impl From<HttpError> for Miss {
     }
 }
 
-impl From<LineTooLong> for Miss {
-    fn from(cause: LineTooLong) -> Self {
-        Self::Oversized(cause)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -304,7 +268,7 @@ mod tests {
     #[test]
     fn a_broken_setup_and_oversize_are_not_repeated() {
         assert_eq!(Miss::Http(HttpError::TooLarge(1)).failure(), None);
-        assert_eq!(Miss::Oversized(LineTooLong).failure(), None);
+        assert_eq!(Miss::Oversized(TooLong).failure(), None);
         assert_eq!(Miss::Http(HttpError::Silence(Duration::ZERO)).failure(), Some(Failure::Broken));
     }
 }

@@ -1,12 +1,13 @@
-//! One POST to one endpoint: connection, headers, time limits, size limits. The only user of reqwest.
+//! One POST or GET to one endpoint: connection, headers, time limits, size limits. The only user of reqwest.
 //!
 //! *Invariant:* a secret goes to the configured host and nowhere else: redirects are not followed, a
 //! loopback address is never reached through a proxy, plain http leaves the machine only when the
 //! configuration says so. Knows nothing of what is asked or answered.
 
 use super::secret::{Redactor, Secret};
+use reqwest::Client;
+pub(crate) use reqwest::Url;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Client, Url};
 use std::cell::OnceCell;
 use std::error::Error;
 use std::net::IpAddr;
@@ -192,6 +193,19 @@ impl Endpoint {
         }
     }
 
+    /// The body of a successful GET, all of it within `limit`.
+    pub(crate) async fn get(&self, limit: Duration) -> Result<Vec<u8>, HttpError> {
+        let end = Instant::now() + limit;
+        let sent = self.client()?.get(self.url.clone()).headers(self.headers.clone()).send();
+        let response = timeout_at(end, sent).await.map_err(|_| HttpError::NoAnswer(limit))?;
+        let response = response.map_err(|cause| self.broken(cause))?;
+        let answer = Answer { endpoint: self, response, end, received: 0 };
+        match answer.status() {
+            200 => answer.rest().await,
+            status => Err(HttpError::Broken(format!("it answers with status {status}"))),
+        }
+    }
+
     fn client(&self) -> Result<&Client, HttpError> {
         if let Some(client) = self.client.get() {
             return Ok(client);
@@ -291,11 +305,7 @@ pub(crate) async fn get_on_loopback(port: u16, path: &str, limit: Duration) -> O
     let limits = Limits { call: limit, first_byte: limit, ..Limits::default() };
     let endpoint =
         Endpoint::new(url, &[], limits, PlainHttp::LoopbackOnly, Redactor::default()).ok()?;
-    let end = Instant::now() + limit;
-    let sent = endpoint.client().ok()?.get(endpoint.url.clone()).send();
-    let response = timeout_at(end, sent).await.ok()?.ok()?;
-    let answer = Answer { endpoint: &endpoint, response, end, received: 0 };
-    if answer.status() == 200 { answer.rest().await.ok() } else { None }
+    endpoint.get(limit).await.ok()
 }
 
 fn is_loopback(url: &Url) -> bool {

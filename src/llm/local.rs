@@ -40,7 +40,7 @@ async fn probe(port: u16) -> Option<LocalServer> {
 }
 
 /// The models of a list; those that only embed text cannot talk.
-fn models(list: &Value) -> Vec<String> {
+pub(super) fn models(list: &Value) -> Vec<String> {
     let entries = list.get("data").and_then(Value::as_array).into_iter().flatten();
     let ids = entries.filter_map(|entry| entry.get("id").and_then(Value::as_str));
     ids.filter(|id| !id.is_empty() && !id.contains("embed")).map(str::to_owned).collect()

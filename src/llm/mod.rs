@@ -6,6 +6,7 @@ pub mod anthropic;
 mod calls;
 mod client;
 mod http;
+mod intake;
 mod invariants;
 pub mod local;
 pub mod openai;

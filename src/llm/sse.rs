@@ -1,12 +1,13 @@
 //! Server-sent events, decoded piece by piece: bytes in, whole events out.
 //!
-//! *Invariant:* how the bytes were split into pieces never changes the events. Knows nothing of what
-//! an event means; ids and reconnection are not used by any endpoint we speak to and are ignored.
+//! *Invariant:* how the bytes were split into pieces never changes the events; what is kept between two
+//! pieces is never longer than [`LONGEST`]. Knows nothing of what an event means; ids and reconnection are
+//! not used by any endpoint we speak to and are ignored.
 
 use std::mem;
 
-/// Longest line that is accepted.
-pub(crate) const LONGEST_LINE: usize = 16 << 20;
+/// Longest event that is accepted, and longest line.
+pub(crate) const LONGEST: usize = 16 << 20;
 
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -17,10 +18,10 @@ pub(crate) struct Event {
     pub(crate) data: String,
 }
 
-/// A line grew beyond [`LONGEST_LINE`].
+/// A line or an event grew beyond [`LONGEST`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a line of the stream is longer than {LONGEST_LINE} bytes")]
-pub(crate) struct LineTooLong;
+#[error("an event of the stream is longer than {LONGEST} bytes")]
+pub(crate) struct TooLong;
 
 /// The state between two pieces.
 #[derive(Debug, Default)]
@@ -34,10 +35,15 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    /// Takes the next piece in and gives the events that are complete with it. An event without its
-    /// closing blank line is never given out.
-    pub(crate) fn push(&mut self, piece: &[u8]) -> Result<Vec<Event>, LineTooLong> {
+    /// Takes the next piece in and gives the events that are complete with it, up to one that is too
+    /// long. An event without its closing blank line is never given out.
+    pub(crate) fn push(&mut self, piece: &[u8]) -> (Vec<Event>, Result<(), TooLong>) {
         let mut events = Vec::new();
+        let end = self.decode(piece, &mut events);
+        (events, end)
+    }
+
+    fn decode(&mut self, piece: &[u8], events: &mut Vec<Event>) -> Result<(), TooLong> {
         let mut rest = piece;
         while let Some((&first, behind)) = rest.split_first() {
             if mem::take(&mut self.after_cr) && first == b'\n' {
@@ -46,8 +52,9 @@ impl Decoder {
             }
             let end = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
             let (part, behind) = rest.split_at(end.unwrap_or(rest.len()));
-            if self.line.len() + part.len() > LONGEST_LINE {
-                return Err(LineTooLong);
+            let known = self.data.as_ref().map_or(0, String::len);
+            if self.line.len() + part.len() + known > LONGEST {
+                return Err(TooLong);
             }
             self.line.extend_from_slice(part);
             rest = behind;
@@ -57,7 +64,7 @@ impl Decoder {
                 events.extend(self.line_end());
             }
         }
-        Ok(events)
+        Ok(())
     }
 
     fn line_end(&mut self) -> Option<Event> {
@@ -93,7 +100,7 @@ mod tests {
 
     fn events(pieces: &[&[u8]]) -> Vec<(String, String)> {
         let mut decoder = Decoder::default();
-        let events = pieces.iter().flat_map(|piece| decoder.push(piece).unwrap());
+        let events = pieces.iter().flat_map(|piece| decoder.push(piece).0);
         events.map(|event| (event.name, event.data)).collect()
     }
 
@@ -122,11 +129,15 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_is_refused() {
+    fn a_line_or_an_event_without_end_is_refused() {
         let mut decoder = Decoder::default();
-        let piece = vec![b'x'; LONGEST_LINE];
-        assert_eq!(decoder.push(&piece), Ok(vec![]));
-        assert_eq!(decoder.push(b"x"), Err(LineTooLong));
+        assert_eq!(decoder.push(&vec![b'x'; LONGEST]), (vec![], Ok(())));
+        assert_eq!(decoder.push(b"x").1, Err(TooLong));
+
+        let mut decoder = Decoder::default();
+        let line = [b"data: ".as_slice(), &vec![b'x'; LONGEST / 16], b"\n"].concat();
+        let taken = (0..100).take_while(|_| decoder.push(&line).1.is_ok()).count();
+        assert_eq!(taken, 15, "an event may have many lines, but not for ever");
     }
 
     proptest! {

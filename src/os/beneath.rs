@@ -5,7 +5,8 @@
 //! `openat2` with `RESOLVE_BENEATH` would do, and three things more: it tells the name a file really
 //! has, which rules about names need; links that name the folder itself by an absolute path are
 //! followed; every kernel can do it. Links of `/proc` that point at objects rather than names lead
-//! nowhere, for only their text counts.
+//! nowhere, for only their text counts. Where there is no folder to stay in ([`anywhere`]), no link is
+//! followed at all: what is named is what is meant.
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat, readlinkat, renameat};
@@ -29,6 +30,9 @@ pub(crate) enum BeneathError {
     /// The path leads out of the folder.
     #[error("leads out of the folder")]
     Outside,
+    /// A name on the way is a link, where none is followed.
+    #[error("leads through a link")]
+    Link,
     /// It names a folder where a file is meant.
     #[error("is a folder")]
     Folder,
@@ -88,11 +92,18 @@ impl Root {
     /// # Errors
     /// It lies outside, is a folder, or cannot be reached.
     pub(crate) fn find(&self, path: &Path) -> Result<Spot, BeneathError> {
-        let mut walk =
-            Walk { root: self, held: Vec::new(), missing: Vec::new(), ahead: Vec::new() };
-        walk.plan(path)?;
-        walk.run()
+        Walk::of(self, MOST_LINKS).run(path)
     }
+}
+
+/// Finds the place of an absolute path in which no name is a link. The spot's path is absolute, too.
+///
+/// # Errors
+/// It leads through a link, is a folder, or cannot be reached.
+pub(crate) fn anywhere(path: &Path) -> Result<Spot, BeneathError> {
+    let top = Root::open(Path::new("/"))?;
+    let spot = Walk::of(&top, 0).run(path)?;
+    Ok(Spot { below_root: Path::new("/").join(&spot.below_root), ..spot })
 }
 
 /// A path on its way to becoming a spot.
@@ -104,6 +115,8 @@ struct Walk<'a> {
     missing: Vec<OsString>,
     /// What is left to walk, last first.
     ahead: Vec<Step>,
+    /// Links that may be followed; with none, there may be none.
+    most_links: usize,
 }
 
 enum Step {
@@ -111,7 +124,11 @@ enum Step {
     Down(OsString),
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    fn of(root: &'a Root, most_links: usize) -> Self {
+        Self { root, held: Vec::new(), missing: Vec::new(), ahead: Vec::new(), most_links }
+    }
+
     /// Puts a path in front of what is left to walk; an absolute one begins again at the root.
     fn plan(&mut self, path: &Path) -> Result<(), BeneathError> {
         let inside = if path.is_absolute() {
@@ -132,7 +149,8 @@ impl Walk<'_> {
         if self.ahead.len() > MOST_NAMES { Err(Errno::ENAMETOOLONG.into()) } else { Ok(()) }
     }
 
-    fn run(mut self) -> Result<Spot, BeneathError> {
+    fn run(mut self, path: &Path) -> Result<Spot, BeneathError> {
+        self.plan(path)?;
         let mut links = 0;
         while let Some(step) = self.ahead.pop() {
             match step {
@@ -142,9 +160,10 @@ impl Walk<'_> {
                 Step::Down(name) => match self.look(&name)? {
                     Found::Nothing => self.missing.push(name),
                     Found::Folder(folder) => self.held.push((name, folder)),
+                    Found::Link(_) if self.most_links == 0 => return Err(BeneathError::Link),
                     Found::Link(target) => {
                         links += 1;
-                        if links > MOST_LINKS {
+                        if links > self.most_links {
                             return Err(Errno::ELOOP.into());
                         }
                         self.plan(&target)?;
@@ -333,6 +352,25 @@ mod tests {
         assert_eq!(fs::metadata(&script).unwrap().permissions().mode() & 0o7777, 0o751);
         assert!(folder.path().join("link").is_symlink());
         assert_eq!(fs::read_dir(folder.path().join("a/b")).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn without_a_folder_to_stay_in_no_link_is_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let real = folder.path().canonicalize().unwrap();
+        fs::create_dir(real.join("sub")).unwrap();
+        symlink("sub", real.join("link")).unwrap();
+        symlink("sub/a", real.join("last")).unwrap();
+        anywhere(&real.join("sub/a")).unwrap().replace(b"one").unwrap();
+        let spot = anywhere(&real.join("sub/../sub/a")).unwrap();
+        assert_eq!(spot.path(), real.join("sub/a"));
+        let mut text = String::new();
+        spot.open().unwrap().unwrap().read_to_string(&mut text).unwrap();
+        assert_eq!(text, "one");
+        for path in ["link/a", "last", "link/../sub/a", "link/new"] {
+            let found = anywhere(&real.join(path));
+            assert!(matches!(found, Err(BeneathError::Link)), "{path}: {found:?}");
+        }
     }
 
     #[test]

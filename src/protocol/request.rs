@@ -24,6 +24,8 @@ pub(crate) enum Kind {
     Plan,
     /// To run a tool call.
     Permission,
+    /// To leave the workspace with a tool call.
+    Sandbox,
 }
 
 /// A request.
@@ -288,22 +290,26 @@ mod tests {
         /// was decided: each request is decided once, by an answer that was meant for it.
         #[test]
         fn each_request_is_decided_once(
-            steps in proptest::collection::vec((0usize..8, 0usize..3, 0u64..40), 1..60),
+            steps in proptest::collection::vec((0usize..9, 0usize..4, 0u64..40), 1..80),
         ) {
             let begin = Instant::now();
-            let ids = ["r0", "r1", "r2"];
+            let ids = ["end", "plan", "tool", "leave"];
+            let kinds = [Kind::Shutdown, Kind::Plan, Kind::Permission, Kind::Sandbox];
+            let kind_of = |id: &str| kinds[ids.iter().position(|known| *known == id).unwrap()];
             let deadline = begin + Duration::from_secs(30);
             let (mut ledger, mut life) = (Ledger::default(), 0);
             let name = |life: usize| format!("i{life}");
             for id in ids {
-                ledger.open(request(id, &name(life), Some(deadline))).unwrap();
+                let kind = kind_of(id);
+                ledger.open(Request { kind, ..request(id, &name(life), Some(deadline)) }).unwrap();
             }
             let mut decided: BTreeMap<&str, State> = BTreeMap::new();
             let mut now = begin;
             for (step, which, seconds) in steps {
                 let id = ids[which];
                 let current = name(life);
-                let mut good = yes(id, "lead", &current);
+                let kind = kind_of(id);
+                let mut good = Answer { kind, ..yes(id, "lead", &current) };
                 match step {
                     0 => now = now.max(begin + Duration::from_secs(seconds)),
                     1 => for late in ledger.tick(now) {
@@ -316,11 +322,24 @@ mod tests {
                         life += 1;
                         ledger = Ledger::default();
                         for id in ids.into_iter().filter(|id| !decided.contains_key(id)) {
-                            ledger.open(request(id, &name(life), Some(deadline))).unwrap();
+                            let (kind, life) = (kind_of(id), name(life));
+                            let again = request(id, &life, Some(deadline));
+                            ledger.open(Request { kind, ..again }).unwrap();
                         }
                     }
-                    3 => prop_assert!(ledger.answer(&yes(id, "bob", &current), now).is_err()),
-                    4 => prop_assert!(ledger.answer(&yes(id, "lead", "i-other"), now).is_err()),
+                    3 => {
+                        let foreign = Answer { from: "bob", ..good };
+                        prop_assert!(ledger.answer(&foreign, now).is_err());
+                    }
+                    4 => {
+                        let stale = Answer { incarnation: Some("i-other"), ..good };
+                        prop_assert!(ledger.answer(&stale, now).is_err());
+                    }
+                    8 => {
+                        let other = kinds[(which + 1) % kinds.len()];
+                        let answer = Answer { kind: other, ..good };
+                        prop_assert!(ledger.answer(&answer, now).is_err());
+                    }
                     5 => if ledger.withdraw(id) {
                         prop_assert_eq!(decided.insert(id, State::Withdrawn), None);
                     },

@@ -4,6 +4,7 @@
 //! Order (SPEC 7): flag, then environment, then `.team/settings.toml`, then
 //! `$XDG_CONFIG_HOME/team/settings.toml`, then the default. Every value remembers where it came from.
 
+pub(crate) mod endpoints;
 pub(crate) mod environment;
 mod hooks;
 pub(crate) mod model;
@@ -17,6 +18,7 @@ use crate::wire::hook::Hook;
 use crate::wire::money::Price;
 use crate::wire::permission::{Mode, PlanApproval};
 use crate::wire::restart::Restart;
+use endpoints::{AnthropicLayer, Endpoints, OpenAiLayer};
 use environment::Environment;
 use permissions::{PermissionLayer, PermissionSettings};
 use serde::{Deserialize, Serialize};
@@ -138,6 +140,8 @@ pub(crate) struct Settings {
     pub(crate) prompt_profile: Setting<PromptProfile>,
     /// Loopback ports on which a local model server is looked for.
     pub(crate) local_ports: Setting<Vec<u16>>,
+    /// Where calls go.
+    pub(crate) endpoints: Endpoints,
     /// What may be used, and what it costs.
     pub(crate) spending: Spending,
     /// `[permissions]`.
@@ -172,6 +176,10 @@ struct Layer {
     context_tokens: Option<u64>,
     prompt_profile: Option<PromptProfile>,
     local_ports: Option<Vec<u16>>,
+    #[serde(default)]
+    anthropic: AnthropicLayer,
+    #[serde(default)]
+    openai: OpenAiLayer,
     budget: Option<Budgets>,
     prices: Option<BTreeMap<String, Price>>,
     #[serde(default)]
@@ -235,6 +243,7 @@ impl Settings {
                 |layer| layer.local_ports.clone(),
                 LOCAL_PORTS.to_vec(),
             ),
+            endpoints: Endpoints::of(&layers),
             spending: Spending::of(&layers),
             permissions: PermissionSettings::of(&layers),
             ignored,
@@ -334,6 +343,9 @@ fn pick<T>(
 }
 
 fn variable(key: &str) -> String {
+    if key.starts_with("anthropic.") || key.starts_with("openai.") {
+        return key.replace('.', "_").to_uppercase();
+    }
     let key = key.trim_start_matches("permissions.").replace('.', "_");
     format!("TEAM_{}", key.to_uppercase())
 }
@@ -390,6 +402,8 @@ fn from_environment(environment: &Environment) -> Result<Layer, Failure> {
         })
     });
     Ok(Layer {
+        anthropic: AnthropicLayer::of(environment),
+        openai: OpenAiLayer::of(environment),
         hooks: None,
         auto_claim: word(environment, "auto_claim", &[true, false])?,
         context_tokens: number(environment, "context_tokens")?,

@@ -1,5 +1,6 @@
 //! Which model an agent runs on, and the credentials for it.
 
+use super::endpoints::{Endpoints, is_public};
 use super::environment::Environment;
 use super::{Setting, Settings, Source};
 use crate::error::{Exit, Failure};
@@ -7,9 +8,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 
-/// The models used when only a key is configured.
+/// The model used when only a key is configured.
 const DEFAULT_ANTHROPIC_MODEL: &str = "claude-sonnet-5-5";
-const DEFAULT_OPENAI_MODEL: &str = "gpt-5";
 
 /// A model by provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,15 +20,16 @@ pub(crate) enum ModelChoice {
     Script(PathBuf),
     /// A model behind the Anthropic Messages API.
     Anthropic(String),
-    /// A model behind OpenAI-compatible chat completions.
-    OpenAi(String),
+    /// A model behind OpenAI-compatible chat completions; the first one that the endpoint lists when it
+    /// is not named.
+    OpenAi(Option<String>),
     /// A model of a server on this machine; the first one that is found when it is not named.
     Local(Option<String>),
 }
 
 impl ModelChoice {
-    /// Understands `rehearsal`, `script:FILE`, `anthropic/NAME`, `openai/NAME`, `local` and
-    /// `local/NAME`.
+    /// Understands `rehearsal`, `script:FILE`, `anthropic/NAME`, `openai`, `openai/NAME`,
+    /// `local` and `local/NAME`.
     ///
     /// # Errors
     /// The text names no provider of this version.
@@ -42,6 +43,9 @@ impl ModelChoice {
         if let Some(name) = text.strip_prefix("anthropic/").filter(|name| !name.is_empty()) {
             return Ok(Self::Anthropic(name.to_owned()));
         }
+        if text == "openai" {
+            return Ok(Self::OpenAi(None));
+        }
         if text == "local" {
             return Ok(Self::Local(None));
         }
@@ -49,12 +53,12 @@ impl ModelChoice {
             return Ok(Self::Local(Some(name.to_owned())));
         }
         if let Some(name) = text.strip_prefix("openai/").filter(|name| !name.is_empty()) {
-            return Ok(Self::OpenAi(name.to_owned()));
+            return Ok(Self::OpenAi(Some(name.to_owned())));
         }
         Err(Failure::new(
             Exit::Usage,
             format!("{text:?} is no model this version can use"),
-            "a model is anthropic/NAME, openai/NAME, local, local/NAME, rehearsal or script:FILE",
+            "a model is anthropic/NAME, openai/NAME, openai, local, local/NAME, rehearsal or script:FILE",
             format!("for example --model anthropic/{DEFAULT_ANTHROPIC_MODEL}"),
         ))
     }
@@ -66,7 +70,8 @@ impl fmt::Display for ModelChoice {
             Self::Rehearsal => out.write_str("rehearsal"),
             Self::Script(file) => write!(out, "script:{}", file.display()),
             Self::Anthropic(name) => write!(out, "anthropic/{name}"),
-            Self::OpenAi(name) => write!(out, "openai/{name}"),
+            Self::OpenAi(Some(name)) => write!(out, "openai/{name}"),
+            Self::OpenAi(None) => out.write_str("openai"),
             Self::Local(Some(name)) => write!(out, "local/{name}"),
             Self::Local(None) => out.write_str("local"),
         }
@@ -85,15 +90,15 @@ pub(crate) fn resolve(
         let value = ModelChoice::parse(text)?;
         return Ok(Some(Setting { value, source: source.clone() }));
     }
-    let name = |variable, default| environment.get(variable).unwrap_or(default).to_owned();
     let found =
         |keys: &[&'static str]| keys.iter().find(|key| environment.get(key).is_some()).copied();
     let setting = |value, key: &str| Setting { value, source: Source::Environment(key.into()) };
     if let Some(key) = found(&["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"]) {
-        let model = ModelChoice::Anthropic(name("ANTHROPIC_MODEL", DEFAULT_ANTHROPIC_MODEL));
+        let name = environment.get("ANTHROPIC_MODEL").unwrap_or(DEFAULT_ANTHROPIC_MODEL);
+        let model = ModelChoice::Anthropic(name.to_owned());
         return Ok(Some(setting(model, key)));
     }
-    let model = || ModelChoice::OpenAi(name("OPENAI_MODEL", DEFAULT_OPENAI_MODEL));
+    let model = || ModelChoice::OpenAi(environment.get("OPENAI_MODEL").map(Into::into));
     Ok(found(&["OPENAI_API_KEY"]).map(|key| setting(model(), key)))
 }
 
@@ -116,11 +121,11 @@ pub(crate) struct AnthropicAccess {
     pub(crate) api_key: Option<String>,
     /// `ANTHROPIC_AUTH_TOKEN`.
     pub(crate) auth_token: Option<String>,
-    /// `ANTHROPIC_BASE_URL`.
+    /// `ANTHROPIC_BASE_URL`, or `anthropic.base_url`.
     pub(crate) base_url: Option<String>,
-    /// `ANTHROPIC_CUSTOM_HEADERS`: lines of `Name: value`.
+    /// `anthropic.headers` and `ANTHROPIC_CUSTOM_HEADERS`: lines of `Name: value`.
     pub(crate) custom_headers: Option<String>,
-    /// `ANTHROPIC_VERSION`: the API version to ask for.
+    /// `ANTHROPIC_VERSION`, or `anthropic.version`: the API version to ask for.
     pub(crate) api_version: Option<String>,
 }
 
@@ -129,28 +134,29 @@ pub(crate) struct AnthropicAccess {
 pub(crate) struct OpenAiAccess {
     /// `OPENAI_API_KEY`.
     pub(crate) api_key: Option<String>,
-    /// `OPENAI_BASE_URL`.
+    /// `OPENAI_BASE_URL`, or `openai.base_url`.
     pub(crate) base_url: Option<String>,
-    /// `OPENAI_CUSTOM_HEADERS`: lines of `Name: value`.
+    /// `openai.headers` and `OPENAI_CUSTOM_HEADERS`: lines of `Name: value`.
     pub(crate) custom_headers: Option<String>,
 }
 
 impl Credentials {
-    /// Collects them from the environment.
-    pub(crate) fn from_environment(environment: &Environment) -> Self {
+    /// Collects them: keys from the environment, the way to the endpoints from the settings too.
+    pub(crate) fn of(settings: &Settings, environment: &Environment) -> Self {
         let own = |name| environment.get(name).map(Into::into);
+        let Endpoints { anthropic, version, openai } = &settings.endpoints;
         Self {
             anthropic: AnthropicAccess {
                 api_key: own("ANTHROPIC_API_KEY"),
                 auth_token: own("ANTHROPIC_AUTH_TOKEN"),
-                base_url: own("ANTHROPIC_BASE_URL"),
-                custom_headers: own("ANTHROPIC_CUSTOM_HEADERS"),
-                api_version: own("ANTHROPIC_VERSION"),
+                base_url: anthropic.base_url.value.clone(),
+                custom_headers: anthropic.header_lines(environment.get("ANTHROPIC_CUSTOM_HEADERS")),
+                api_version: version.value.clone(),
             },
             openai: OpenAiAccess {
                 api_key: own("OPENAI_API_KEY"),
-                base_url: own("OPENAI_BASE_URL"),
-                custom_headers: own("OPENAI_CUSTOM_HEADERS"),
+                base_url: openai.base_url.value.clone(),
+                custom_headers: openai.header_lines(environment.get("OPENAI_CUSTOM_HEADERS")),
             },
             local: None,
         }
@@ -190,8 +196,7 @@ impl Credentials {
         let headers = anthropic.custom_headers.iter().chain(&openai.custom_headers);
         let headers = headers.flat_map(|headers| headers.lines());
         let headers = headers.filter_map(|line| line.split_once(':'));
-        let public = |name: &str| name.trim().to_lowercase().starts_with("anthropic-");
-        let values = headers.filter(|(name, _)| !public(name)).map(|(_, value)| value.trim());
+        let values = headers.filter(|(name, _)| !is_public(name)).map(|(_, value)| value.trim());
         let keys = anthropic.api_key.iter().chain(&anthropic.auth_token).chain(&openai.api_key);
         keys.map(String::as_str).chain(values).map(Into::into).collect()
     }
@@ -214,6 +219,7 @@ mod tests {
             "rehearsal",
             "script:a/b.jsonl",
             "anthropic/claude-x",
+            "openai",
             "openai/o/x:1",
             "local",
             "local/q",
@@ -239,7 +245,7 @@ mod tests {
         assert_eq!(found(&[key, ("ANTHROPIC_MODEL", "m")]).unwrap(), "anthropic/m");
         assert_eq!(found(&[key, ("TEAM_MODEL", "rehearsal")]).unwrap(), "rehearsal");
         let other = ("OPENAI_API_KEY", "k");
-        assert_eq!(found(&[other]).unwrap(), format!("openai/{DEFAULT_OPENAI_MODEL}"));
+        assert_eq!(found(&[other]).unwrap(), "openai");
         assert_eq!(found(&[other, ("OPENAI_MODEL", "m")]).unwrap(), "openai/m");
         assert_eq!(found(&[other, key, ("ANTHROPIC_MODEL", "m")]).unwrap(), "anthropic/m");
     }
@@ -251,7 +257,9 @@ mod tests {
             ("ANTHROPIC_CUSTOM_HEADERS", "X-House: canary two\nAnthropic-Beta: fast-2026"),
             ("OPENAI_API_KEY", "canary three"),
         ]);
-        let credentials = Credentials::from_environment(&environment);
+        let file = std::path::Path::new("does-not-exist.toml");
+        let settings = Settings::load(&environment, file, &Flags::default()).unwrap();
+        let credentials = Credentials::of(&settings, &environment);
         assert!(!format!("{credentials:?}").contains("canary"));
         assert_eq!(credentials.secrets(), ["canary", "canary three", "canary two"]);
         let only = |model: &str| {

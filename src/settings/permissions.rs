@@ -146,7 +146,7 @@ pub(crate) fn mode(place: &str, word: &str) -> Result<Mode, Failure> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::trust::{TrustList, risks_in};
     use super::super::{Flags, Settings};
     use super::*;
@@ -155,6 +155,16 @@ mod tests {
         deny = [\"bash(rm:*)\"]\nask = [\"read_file(secrets/**)\"]\n";
 
     fn load(own: &str, trusted: &[&str], flag: Option<Mode>) -> Settings {
+        load_both(FOLDER, own, trusted, flag)
+    }
+
+    /// The settings of a folder and the user's own.
+    pub(in super::super) fn load_both(
+        of_folder: &str,
+        own: &str,
+        trusted: &[&str],
+        flag: Option<Mode>,
+    ) -> Settings {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().display().to_string();
         let environment = Environment::of(&[("HOME", &path)]);
@@ -164,7 +174,7 @@ mod tests {
         }
         #[expect(clippy::disallowed_methods, reason = "a test fixture")]
         let write = |file: std::path::PathBuf, text: &str| std::fs::write(file, text).unwrap();
-        write(folder.join("settings.toml"), FOLDER);
+        write(folder.join("settings.toml"), of_folder);
         write(config.join("settings.toml"), own);
         for place in trusted {
             let place = home.path().join(place);

@@ -1,14 +1,18 @@
 //! The part of the settings that is about money: budgets, and what models cost.
 //!
 //! Each limit is looked for by itself, and each model's price: a folder may set one and leave the others
-//! to the user's own file.
+//! to the user's own file. A limit only restricts, so a folder's acts without trust; but it raises none of
+//! the user's own, and says of no model that it costs something else, before the folder is trusted.
 
 use super::environment::Environment;
 use super::model::ModelChoice;
+use super::trust::Risks;
 use super::{Layer, Setting, Source, number, pick, variable};
 use crate::error::{Exit, Failure};
 use crate::wire::budget::{Budget, Budgets};
 use crate::wire::money::{Money, Price};
+use serde::Serialize;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
@@ -125,6 +129,62 @@ impl Limits {
     }
 }
 
+/// All that a folder says about money.
+pub(super) fn risks(layer: &Layer) -> Risks {
+    let nothing = Some(0);
+    let money = Some(Money::default());
+    let nothing = Budget { tokens: nothing, money, turns: nothing, minutes: nothing };
+    let mut budgets = layer.budget.unwrap_or_default();
+    let mut risks = lowered(&mut budgets, &Budgets { team: nothing, member: nothing });
+    for (model, price) in layer.prices.iter().flatten() {
+        risks.insert(format!("prices.{model}"), json!(price));
+    }
+    risks
+}
+
+/// Takes out of a folder's settings what raises a limit of the user's own, or changes a price; gives that.
+pub(super) fn tame(layer: &mut Layer, own: &Spending) -> Risks {
+    let mut taken = Risks::new();
+    if let Some(budgets) = &mut layer.budget {
+        taken = lowered(budgets, &own.budgets());
+    }
+    let known = own.prices();
+    if let Some(prices) = &mut layer.prices {
+        prices.retain(|model, price| {
+            let same = known.get(model).is_none_or(|own| own == price);
+            if !same {
+                taken.insert(format!("prices.{model}"), json!(price));
+            }
+            same
+        });
+    }
+    taken
+}
+
+/// Takes out every limit that is above one of `own`.
+fn lowered(budgets: &mut Budgets, own: &Budgets) -> Risks {
+    fn lower<T: PartialOrd + Serialize>(
+        key: &str,
+        limit: &mut Option<T>,
+        own: Option<T>,
+        taken: &mut Risks,
+    ) {
+        if let Some(high) = limit.take_if(|limit| own.is_some_and(|own| *limit > own)) {
+            taken.insert(key.into(), json!(high));
+        }
+    }
+    let mut taken = Risks::new();
+    for (keys, limits, own) in
+        [(&TEAM, &mut budgets.team, own.team), (&MEMBER, &mut budgets.member, own.member)]
+    {
+        lower(keys.tokens, &mut limits.tokens, own.tokens, &mut taken);
+        lower(keys.money, &mut limits.money, own.money, &mut taken);
+        lower(keys.turns, &mut limits.turns, own.turns, &mut taken);
+        lower(keys.minutes, &mut limits.minutes, own.minutes, &mut taken);
+    }
+    taken
+}
+
 /// The budgets that the environment sets.
 pub(super) fn from_environment(environment: &Environment) -> Result<Option<Budgets>, Failure> {
     let budget = |keys: &Keys| -> Result<Budget, Failure> {
@@ -177,6 +237,7 @@ pub(crate) fn price_of(
 
 #[cfg(test)]
 mod tests {
+    use super::super::permissions::tests::load_both;
     use super::super::tests::load;
     use super::*;
 
@@ -196,6 +257,36 @@ mod tests {
         assert_eq!(row("budget.team.tokens").2, "environment (TEAM_BUDGET_TEAM_TOKENS)");
         assert_eq!(row("budget.member.turns").1, "(none)");
         assert_eq!(row("prices.anthropic/m").1, "3.00 in, 15.00 out");
+    }
+
+    /// A clone may bring a smaller budget along, and none that is larger than the user's.
+    #[test]
+    fn a_folder_raises_no_limit_before_it_is_trusted() {
+        let folder = "[budget.team]\ntokens = 9000\nturns = 5\n[budget.member]\nmoney = 8.0\n\
+             [prices.\"m\"]\ninput = 0.1\noutput = 0.1\n[prices.\"n\"]\ninput = 1\noutput = 1\n";
+        let own = "[budget.team]\ntokens = 1000\nturns = 50\n[budget.member]\nmoney = 0.5\n\
+             [prices.\"m\"]\ninput = 3\noutput = 15\n";
+        let money = |number: f64| Money::try_from(number).ok();
+        let settings = load_both(folder, own, &[], None);
+        let Budgets { team, member } = settings.spending.budgets();
+        assert_eq!((team.tokens, team.turns, member.money), (Some(1000), Some(5), money(0.5)));
+        let prices = settings.spending.prices();
+        assert_eq!((Some(prices["m"].input), Some(prices["n"].input)), (money(3.0), money(1.0)));
+        let told = settings.ignored.unwrap();
+        for raised in ["budget.team.tokens = 9000", "budget.member.money = 8.0", "prices.m = "] {
+            assert!(told.contains(raised), "{told}");
+        }
+        assert!(!told.contains("turns") && !told.contains("prices.n"), "{told}");
+
+        let settings = load_both(folder, own, &["work/.team"], None);
+        let Budgets { team, member } = settings.spending.budgets();
+        assert_eq!((team.tokens, team.turns, member.money), (Some(9000), Some(5), money(8.0)));
+        assert_eq!(
+            (Some(settings.spending.prices()["m"].input), settings.ignored),
+            (money(0.1), None)
+        );
+        let alone = load_both(folder, "", &[], None);
+        assert_eq!((alone.spending.budgets().team.tokens, alone.ignored), (Some(9000), None));
     }
 
     #[test]

@@ -1,11 +1,13 @@
-//! What of a team folder's settings the user has trusted (SPEC 7): only that runs code or loosens anything.
+//! What of a team folder's settings the user has trusted (SPEC 7): only that runs code, loosens anything (a
+//! budget of the user's own included) or sends data elsewhere.
 //!
 //! The list lies in the user's own state folder, outside of every workspace, so that no clone brings its
 //! own trust along. It holds the trusted settings themselves, under the real path of the folder: once one
 //! of them is another, nothing of the folder is trusted any more.
 
 use super::environment::Environment;
-use super::{Layer, Source, from_file};
+use super::spending::{self, Spending};
+use super::{Layer, Source, endpoints, from_file};
 use crate::error::{Exit, Failure};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -45,6 +47,16 @@ impl TrustList {
         key(folder).is_ok_and(|key| known.folders.get(&key) == Some(risks))
     }
 
+    /// The file that whoever changes the list locks meanwhile; its folder is there from now on.
+    ///
+    /// # Errors
+    /// There is no state folder, or it cannot be made or is no place for such a list.
+    pub(crate) fn lock_file(&self) -> Result<PathBuf, Failure> {
+        let file = self.file()?;
+        make_folder(file).map_err(|why| unchanged(file, &why))?;
+        Ok(file.with_extension("lock"))
+    }
+
     /// Trusts this of a team folder from now on, and nothing else of it.
     ///
     /// # Errors
@@ -62,16 +74,8 @@ impl TrustList {
     }
 
     fn change(&self, folder: &Path, risks: Option<Risks>) -> Result<(), Failure> {
-        let file = self.file.as_deref().ok_or_else(|| {
-            let hint = "set HOME or XDG_STATE_HOME, and try again";
-            let why = "neither HOME nor XDG_STATE_HOME is set";
-            Failure::new(Exit::Failure, "trust cannot be kept", why, hint)
-        })?;
-        let failed = |why: io::Error| {
-            let what = format!("{} cannot be changed", file.display());
-            let hint = "check the file and its permissions; without it, no folder is trusted";
-            Failure::new(Exit::Failure, what, why.to_string(), hint)
-        };
+        let file = self.file()?;
+        let failed = |why: io::Error| unchanged(file, &why);
         let mut known = self.read().map_err(failed)?;
         let key = key(folder).map_err(failed)?;
         match risks {
@@ -81,6 +85,14 @@ impl TrustList {
         known.version = 1;
         let text = serde_json::to_string_pretty(&known).map_err(|why| failed(why.into()))?;
         replace(file, &text).map_err(failed)
+    }
+
+    fn file(&self) -> Result<&Path, Failure> {
+        self.file.as_deref().ok_or_else(|| {
+            let hint = "set HOME or XDG_STATE_HOME, and try again";
+            let why = "neither HOME nor XDG_STATE_HOME is set";
+            Failure::new(Exit::Failure, "trust cannot be kept", why, hint)
+        })
     }
 
     fn read(&self) -> io::Result<Known> {
@@ -106,6 +118,8 @@ fn risks(layer: &Layer) -> Risks {
     if let Some(hooks) = layer.hooks.as_ref().filter(|hooks| !hooks.is_empty()) {
         risks.insert("hooks".into(), json!(hooks));
     }
+    risks.extend(spending::risks(layer));
+    risks.extend(endpoints::risks(layer));
     risks
 }
 
@@ -118,7 +132,9 @@ pub(super) fn tame(
     let is_folder = |source: &Source| *source == Source::File(folder_file.to_path_buf());
     let mut others = layers.iter().filter(|(source, _)| !is_folder(source));
     let without = others.find_map(|(_, layer)| layer.permissions.mode).unwrap_or_default();
-    let (_, layer) = layers.iter_mut().find(|(source, _)| is_folder(source))?;
+    let at = layers.iter().position(|(source, _)| is_folder(source))?;
+    let (_, rest) = layers.split_at_mut_checked(at)?;
+    let ((_, layer), farther) = rest.split_first_mut()?;
     let wanted = risks(layer);
     if wanted.is_empty() || folder_file.parent().is_some_and(|folder| list.has(folder, &wanted)) {
         return None;
@@ -127,6 +143,9 @@ pub(super) fn tame(
     if let Some(hooks) = layer.hooks.take_if(|hooks| !hooks.is_empty()) {
         taken.insert("hooks".into(), json!(hooks));
     }
+    taken.extend(spending::tame(layer, &Spending::of(farther)));
+    taken.extend(endpoints::tame(layer));
+    let taken = endpoints::shown(&taken);
     let taken: Vec<String> = taken.iter().map(|(key, value)| format!("{key} = {value}")).collect();
     (!taken.is_empty()).then(|| {
         format!(
@@ -144,8 +163,13 @@ fn key(folder: &Path) -> io::Result<String> {
     real.to_str().map(ToOwned::to_owned).ok_or_else(|| io::ErrorKind::InvalidFilename.into())
 }
 
-/// Replaces the file whole, so that a crash never leaves half a list.
-fn replace(file: &Path, text: &str) -> io::Result<()> {
+fn unchanged(file: &Path, why: &io::Error) -> Failure {
+    let what = format!("{} cannot be changed", file.display());
+    let hint = "check the file and its permissions; without it, no folder is trusted";
+    Failure::new(Exit::Failure, what, why.to_string(), hint)
+}
+
+fn make_folder(file: &Path) -> io::Result<()> {
     if let Some(parent) = file.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
         // What others may write cannot say whom this user trusts.
@@ -155,6 +179,12 @@ fn replace(file: &Path, text: &str) -> io::Result<()> {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         }
     }
+    Ok(())
+}
+
+/// Replaces the file whole, so that a crash never leaves half a list.
+fn replace(file: &Path, text: &str) -> io::Result<()> {
+    make_folder(file)?;
     let draft = file.with_extension(format!("{}.draft", std::process::id()));
     let mut open = OpenOptions::new();
     let mut out = open.create(true).write(true).truncate(true).mode(0o600).open(&draft)?;

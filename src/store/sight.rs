@@ -13,6 +13,7 @@ use crate::wire::message::MAX_LINE_BYTES;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -122,7 +123,12 @@ impl Sight {
     fn unread_claims(&self) -> Result<Vec<(AgentName, Place, PathBuf)>, FileError> {
         let folder = self.dir.claims();
         let mut found = Vec::new();
-        for entry in fs::read_dir(&folder).at(&folder)? {
+        // Who only looks may come before anybody has made it.
+        let entries = match fs::read_dir(&folder) {
+            Err(why) if why.kind() == io::ErrorKind::NotFound => None,
+            other => Some(other.at(&folder)?),
+        };
+        for entry in entries.into_iter().flatten() {
             let entry = entry.at(&folder)?;
             let file = entry.file_name();
             let parts = file.to_str().and_then(|file| file.split_once('.'));

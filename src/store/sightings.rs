@@ -38,6 +38,8 @@ pub struct Spot {
     pub file: PathBuf,
     /// Byte offset of the line.
     pub offset: u64,
+    /// Its number, counted from 1.
+    pub line: usize,
 }
 
 /// Meets every whole line of somebody's files: mail moves from the inbox into a claim and on into the
@@ -83,10 +85,11 @@ fn read(
     let end = file.metadata().at(path)?.len();
     let mut lines = Lines::from(file, 0, LONGEST).at(path)?;
     let inside = path.strip_prefix(dir.root()).map_or_else(|_| path.to_path_buf(), PathBuf::from);
-    let mut spot = Spot { place, file: inside, offset: 0 };
+    let mut spot = Spot { place, file: inside, offset: 0, line: 0 };
     while lines.offset() < end
         && let Some(framed) = lines.next().at(path)?
     {
+        spot.line += 1;
         if framed.piece == Piece::Line {
             spot.offset = framed.offset;
             meet(&spot, framed.bytes);

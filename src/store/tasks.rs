@@ -177,7 +177,12 @@ impl TaskList {
         let folder = self.dir.tasks();
         let (mut ids, mut damaged) = (Vec::new(), Vec::new());
         self.problems.clear();
-        for entry in fs::read_dir(&folder).at(&folder)? {
+        // Who only looks may come before anybody has made it.
+        let entries = match fs::read_dir(&folder) {
+            Err(why) if why.kind() == io::ErrorKind::NotFound => None,
+            other => Some(other.at(&folder)?),
+        };
+        for entry in entries.into_iter().flatten() {
             let name = entry.at(&folder)?.file_name();
             let Some(name) = name.to_str() else { continue };
             if let Some(id) = name.strip_suffix(".json").and_then(canonical) {

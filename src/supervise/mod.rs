@@ -113,6 +113,8 @@ pub(crate) struct Supervisor {
     hung: RefCell<BTreeSet<String>>,
     restarts: RefCell<Restarts>,
     haste: channel::Sender<Haste>,
+    /// The patience with those who are taken down by name.
+    by_name: RefCell<BTreeMap<AgentName, channel::Sender<Haste>>>,
     /// Processes of whose end the hooks have not heard to the end yet.
     unheard: channel::Sender<usize>,
     closing: Cell<bool>,
@@ -124,6 +126,15 @@ struct Child {
     started: Instant,
     /// While the lead holds its end, the teammate knows that the lead lives.
     _lifeline: OwnedFd,
+}
+
+/// Makes patience shorter, never longer.
+fn raise(patience: &channel::Sender<Haste>, haste: Haste) {
+    patience.send_if_modified(|now| {
+        let more = haste > *now;
+        *now = haste.max(*now);
+        more
+    });
 }
 
 impl Supervisor {
@@ -140,6 +151,7 @@ impl Supervisor {
             hung: RefCell::default(),
             restarts: RefCell::new(Restarts::new(policy, limits, seed)),
             haste: channel::Sender::new(Haste::Polite),
+            by_name: RefCell::default(),
             unheard: channel::Sender::new(0),
             closing: Cell::new(false),
         })
@@ -172,11 +184,17 @@ impl Supervisor {
 
     /// Loses patience: ladders under way skip to the rung of `haste`.
     pub(crate) fn hurry(&self, haste: Haste) {
-        self.haste.send_if_modified(|now| {
-            let more = haste > *now;
-            *now = haste.max(*now);
-            more
-        });
+        raise(&self.haste, haste);
+        for patience in self.by_name.borrow().values() {
+            raise(patience, haste);
+        }
+    }
+
+    /// Who is asked a second time has been asked enough: SIGTERM is next. Whether it is being asked.
+    pub(crate) fn insist(&self, name: &AgentName) -> bool {
+        let by_name = self.by_name.borrow();
+        let asked = by_name.get(name);
+        asked.inspect(|patience| raise(patience, Haste::Now)).is_some()
     }
 
     /// Takes down everybody this lead started, in parallel; nobody can be spawned any more.
@@ -212,6 +230,19 @@ impl Supervisor {
         cause: ExitCause,
     ) -> Vec<Departure> {
         self.stop_with(names, reason, cause, self.haste.subscribe()).await
+    }
+
+    /// Takes one member down by its name.
+    pub(crate) async fn stop_named(&self, name: AgentName, reason: &str) -> Option<Departure> {
+        let patience = channel::Sender::new(*self.haste.borrow());
+        if self.insist(&name) {
+            raise(&patience, Haste::Now);
+        }
+        let haste = patience.subscribe();
+        self.by_name.borrow_mut().insert(name.clone(), patience);
+        let departed = self.stop_with(vec![name.clone()], reason, ExitCause::Stopped, haste).await;
+        self.by_name.borrow_mut().remove(&name);
+        departed.into_iter().next()
     }
 
     async fn stop_with(
@@ -285,14 +316,9 @@ impl Supervisor {
                 "{name} was started by hand and is the user's to stop (`team stop {name}`)"
             )));
         }
-        // Who is asked a second time has been asked enough.
-        let insists = channel::Sender::new(Haste::Now.max(*self.haste.borrow()));
-        let again = self.expected.borrow().contains(&name);
-        let haste = if again { insists.subscribe() } else { self.haste.subscribe() };
-        let departures =
-            self.stop_with(vec![name.clone()], &reason, ExitCause::Stopped, haste).await;
-        let words = departures.first().map_or(How::WasGone.words().into(), Departure::words);
-        let how = departures.first().map_or(How::WasGone, |departure| departure.how);
+        let departure = self.stop_named(name.clone(), &reason).await;
+        let words = departure.as_ref().map_or(How::WasGone.words().into(), Departure::words);
+        let how = departure.map_or(How::WasGone, |departure| departure.how);
         let text = format!("{name} {words}.");
         if how == How::Stuck { Err(ToolError::Reply(text)) } else { Ok(text) }
     }

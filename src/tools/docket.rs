@@ -1,4 +1,4 @@
-//! What waits for a decision of the lead or of its person: permissions and plans.
+//! What waits for a decision of the lead or of its person: permissions, plans, ways out of the workspace.
 //!
 //! *Invariant:* a permission is granted by the person or by a rule, never by the lead's model; what is
 //! sent as an answer went through the ledger of [`crate::protocol::request`], which lets one through.
@@ -99,6 +99,12 @@ impl Docket {
                 (About::Permission, tool.clone(), input.clone(), description.clone())
             } else if let Body::PlanApprovalRequest { plan, .. } = &message.body {
                 (About::Plan, "submit_plan".into(), json!({ "plan": plan }), plan.clone())
+            } else if let Body::SandboxPermissionRequest { host, path, tool, input } = &message.body
+            {
+                // Nothing here asks for a host; whoever does is shown and answered all the same.
+                let what = path.as_ref().or(host.as_ref()).ok_or(Ignored::Unknown)?;
+                let tool = tool.clone().unwrap_or_else(|| "network".into());
+                (About::Sandbox, tool, input.clone().unwrap_or_default(), what.clone())
             } else {
                 return Ok(None);
             };
@@ -129,6 +135,7 @@ impl Docket {
         }
         let (kind, decider) = match asked.question.about {
             About::Permission => (Kind::Permission, "user"),
+            About::Sandbox => (Kind::Sandbox, "user"),
             About::Plan if self.plan_approval == PlanApproval::Person => (Kind::Plan, "user"),
             About::Plan => (Kind::Plan, "lead"),
         };
@@ -163,7 +170,7 @@ impl Docket {
 
     /// Whether the person is to be asked, rather than the lead's model.
     pub(crate) fn is_for_person(&self, question: &Question) -> bool {
-        question.about == About::Permission || self.plan_approval == PlanApproval::Person
+        question.about != About::Plan || self.plan_approval == PlanApproval::Person
     }
 
     /// An open question.
@@ -199,6 +206,7 @@ impl Docket {
         let kind = match asked.question.about {
             About::Permission => Kind::Permission,
             About::Plan => Kind::Plan,
+            About::Sandbox => Kind::Sandbox,
         };
         let decider = self.ledger.borrow().pending_of(id).map(|request| request.decider.clone());
         let from = match judge {
@@ -224,6 +232,7 @@ impl Docket {
         let Ruling { scope, reason, updated_input, .. } = ruling;
         let body = match asked.question.about {
             About::Permission => Body::PermissionResponse { approve, scope, reason, updated_input },
+            About::Sandbox => Body::SandboxPermissionResponse { approve, scope, reason },
             About::Plan => {
                 // Nobody becomes freer than the lead by the word of a model.
                 let mode = approve.then(|| Mode::AcceptEdits.min(self.mode.get()));

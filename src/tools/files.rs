@@ -1,4 +1,5 @@
-//! The file tools: `read_file`, `write_file`, `edit_file`, all inside the workspace.
+//! The file tools: `read_file`, `write_file`, `edit_file`, in the workspace; elsewhere they touch what they
+//! were judged by as lying outside.
 //!
 //! They share a [`ReadLog`], so that an agent never overwrites what it has not seen: an edit needs a file
 //! that this agent has read and nobody has changed since.
@@ -114,7 +115,8 @@ impl Files {
     /// The file that a rule sees: links are followed first. The call keeps to it.
     fn subject(&self, call: &Call, spot: &Spot) -> Subject {
         let path = spot.path();
-        let subject = Subject::Path(path.to_string_lossy().into_owned());
+        let name = path.to_string_lossy().into_owned();
+        let subject = if path.is_absolute() { Subject::Outside(name) } else { Subject::Path(name) };
         *self.judged.borrow_mut() = Some(Judged { call: call.id.clone(), path });
         subject
     }

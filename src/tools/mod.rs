@@ -11,6 +11,7 @@ mod environment;
 mod files;
 pub(crate) mod hooks;
 mod output;
+mod outside;
 mod plan;
 mod shell;
 pub(crate) mod tasks;

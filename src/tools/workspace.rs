@@ -1,6 +1,8 @@
-//! The folder that an agent's file tools never leave, and what in it they never write.
+//! The folder that an agent's file tools leave only for a place that somebody lets them have
+//! ([`super::outside`]), and what in it they never write.
 
 use super::ToolError;
+use super::outside;
 use crate::os::beneath::{BeneathError, Root, Spot};
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -33,7 +35,8 @@ impl Workspace {
         self.root.path()
     }
 
-    /// The place that a model's path means.
+    /// The place that a model's path means. An absolute one lies outside: it is for those who were asked
+    /// about it.
     pub(crate) fn to_read(&self, path: &str) -> Result<Spot, ToolError> {
         let advice = "give a path inside the workspace, such as src/main.rs";
         let reply = |why: &str| ToolError::Reply(format!("{why}; {advice}"));
@@ -46,13 +49,22 @@ impl Workspace {
         if path.len() > LONGEST_PATH {
             return Err(reply(&format!("the path has {} bytes, 4096 are allowed", path.len())));
         }
-        self.root.find(Path::new(path)).map_err(|why| refusal(path, &why))
+        match self.root.find(Path::new(path)) {
+            Ok(spot) => Ok(spot),
+            Err(BeneathError::Outside) => {
+                outside::find(self.root.path(), Path::new(path)).map_err(|why| refusal(path, &why))
+            }
+            Err(why) => Err(refusal(path, &why)),
+        }
     }
 
     /// The same for a place that will be written, which some may not be.
     pub(crate) fn to_write(&self, path: &str) -> Result<Spot, ToolError> {
         let spot = self.to_read(path)?;
         let real = spot.path();
+        if real.is_absolute() {
+            return Ok(spot);
+        }
         let in_team = self.team.as_ref().is_some_and(|team| real.starts_with(team));
         if in_team || names(&real).any(|name| name == ".team") {
             return Err(ToolError::Reply(format!(
@@ -73,6 +85,7 @@ impl Workspace {
 /// What to tell the model when a place cannot be had.
 pub(super) fn refusal(path: &str, why: &BeneathError) -> ToolError {
     let advice = match why {
+        BeneathError::Link => "give the real path",
         BeneathError::Outside => "file tools stay inside the workspace; give a path inside it",
         BeneathError::Folder => "give the path of a file; `ls` it with bash",
         BeneathError::Special(_) => "only regular files can be read and written",
@@ -185,7 +198,7 @@ mod tests {
             ("..", "leads out"),
             ("../outside/secret", "leads out"),
             ("sub/../../outside/secret", "leads out"),
-            ("/etc/passwd", "leads out"),
+            ("/etc/shadow", "leads out"),
             ("/", "leads out"),
             ("out/secret", "leads out"),
             ("out_absolute/secret", "leads out"),
@@ -208,6 +221,17 @@ mod tests {
                 let why = why(found);
                 assert!(why.contains(says) && why.contains(';'), "{path}: {why}");
             }
+        }
+    }
+
+    /// The gate asks about it by that path, and the tool keeps to it.
+    #[test]
+    fn what_can_be_asked_about_has_an_absolute_path() {
+        let scene = scene();
+        for found in
+            [scene.workspace.to_read("/etc/passwd"), scene.workspace.to_write("/etc/passwd")]
+        {
+            assert_eq!(found.unwrap().path(), Path::new("/etc/passwd"));
         }
     }
 

@@ -177,8 +177,12 @@ impl Live {
         let color = self.colors.get(&from).map_or("", String::as_str);
         let said = in_words(message);
         // The roster's change of state is shown anyway, and so is what somebody asks.
-        let quiet =
-            matches!(message.body, Body::IdleNotification { .. } | Body::PermissionRequest { .. });
+        let quiet = matches!(
+            message.body,
+            Body::IdleNotification { .. }
+                | Body::PermissionRequest { .. }
+                | Body::SandboxPermissionRequest { .. }
+        );
         if quiet {
             return String::new();
         }

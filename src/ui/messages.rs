@@ -120,7 +120,8 @@ fn meaning(body: &Body) -> String {
             let what = if description.is_empty() { input.to_string() } else { description.clone() };
             format!("asks to run {tool}: {what}")
         }
-        Body::PermissionResponse { approve, scope, reason, .. } => {
+        Body::PermissionResponse { approve, scope, reason, .. }
+        | Body::SandboxPermissionResponse { approve, scope, reason } => {
             let scope = match scope {
                 Scope::Once => "once",
                 Scope::Session => "for this session",
@@ -131,12 +132,11 @@ fn meaning(body: &Body) -> String {
         }
         Body::PermissionUpdate { rules } => format!("new permission rules {rules}"),
         Body::ModeSetRequest { mode } => format!("go on in mode {mode}"),
-        Body::SandboxPermissionRequest { host, path } => {
+        Body::SandboxPermissionRequest { host, path, tool, .. } => {
             let what = [host, path].into_iter().flatten().cloned().collect::<Vec<_>>();
-            format!("asks to reach {} outside the sandbox", what.join(" and "))
+            let tool = tool.as_deref().map(|tool| format!(" with {tool}")).unwrap_or_default();
+            format!("asks to leave the workspace{tool} for {}", what.join(" and "))
         }
-        Body::SandboxPermissionResponse { approve: true } => "allowed".into(),
-        Body::SandboxPermissionResponse { approve: false } => "denied".into(),
         Body::TaskAssignment { task_id, subject, description, assigned_by, blocked_by } => {
             let description = Some(description.clone());
             let details = because(&description);

@@ -33,9 +33,16 @@ pub(crate) fn ask(asker: &Asker, question: &Question, view: &View) -> String {
     let name = palette.member(&asker.color, &one_line(&asker.name, NAME_WIDTH));
     let tool = one_line(&question.tool, NAME_WIDTH);
     let (what, keys) = match question.about {
-        About::Plan => ("asks to carry out this plan:".into(), PLAN_KEYS),
-        About::Permission if tool == "bash" => ("asks to run:".into(), COMMAND_KEYS),
-        About::Permission => (format!("asks to use {tool}:"), KEYS),
+        About::Plan => ("asks to carry out this plan:".into(), YES_OR_NO.to_owned()),
+        About::Permission if tool == "bash" => {
+            let keys = always("command") + " · e COMMAND run that instead";
+            ("asks to run:".into(), keys)
+        }
+        About::Permission if FILE_TOOLS.contains(&&*tool) => {
+            (format!("asks to use {tool}:"), always("file"))
+        }
+        About::Permission => (format!("asks to use {tool}:"), always("tool")),
+        About::Sandbox => (format!("asks to leave the workspace with {tool}:"), always("file")),
     };
     let mark = palette.warn("?");
     let mut rows = vec![format!("{mark} {name} {what}")];
@@ -44,7 +51,7 @@ pub(crate) fn ask(asker: &Asker, question: &Question, view: &View) -> String {
     let keys = if told.lines().count() > SHOWN_LINES {
         format!("v the whole of it · {keys}")
     } else {
-        keys.to_owned()
+        keys
     };
     let more = match asker.more {
         0 => String::new(),
@@ -54,10 +61,15 @@ pub(crate) fn ask(asker: &Asker, question: &Question, view: &View) -> String {
     rows.join("\n") + "\n"
 }
 
-const KEYS: &str = "y yes · n WHY no · always this very thing from now on";
-const COMMAND_KEYS: &str =
-    "y yes · n WHY no · always this very command from now on · e COMMAND another one instead";
-const PLAN_KEYS: &str = "y yes · n WHY no";
+/// Tools whose calls are about one file.
+const FILE_TOOLS: [&str; 3] = ["read_file", "write_file", "edit_file"];
+
+const YES_OR_NO: &str = "y yes · n no · n WHY no, and why";
+
+/// The keys where yes may be said for longer than once.
+fn always(what: &str) -> String {
+    format!("{YES_OR_NO} · always yes to this very {what}")
+}
 
 /// All of what a question is about, however long: who says yes may have read everything.
 pub(crate) fn whole(question: &Question) -> String {

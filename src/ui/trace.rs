@@ -3,93 +3,25 @@
 use super::clean::one_line;
 use super::messages;
 use super::view::View;
-use crate::wire::Timestamp;
+use crate::view::trace::{Step, What};
 use crate::wire::message::Message;
 
-/// One thing that happened to a message.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Step {
-    /// When; `None` for where it lies now.
-    pub(crate) at: Option<Timestamp>,
-    /// Whose doing it was, or in whose files it stands.
-    pub(crate) agent: String,
-    /// What.
-    pub(crate) what: What,
-    /// The file that says so, from the team folder on; empty when the message itself does.
-    pub(crate) file: String,
-    /// The place in it.
-    pub(crate) offset: u64,
-    /// More.
-    pub(crate) text: String,
-}
-
-/// What can happen to a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
-    /// A model called the tool that sends it.
-    Called,
-    /// The program made it at the end of a turn.
-    Reported,
-    /// It was sent.
-    Sent,
-    /// The sender's model was told how that went.
-    Told,
-    /// It lies in the inbox.
-    Waits,
-    /// It lies in a batch that its owner has taken.
-    Claimed,
-    /// It stands in a batch that was acted on.
-    Kept,
-    /// It was taken in.
-    TakenIn,
-    /// Its reader's model has replied since.
-    Read,
-    /// The turn in which it was taken in is over.
-    TurnEnded,
-    /// Somebody answered the request.
-    Answered,
-    /// It could not be delivered.
-    Dead,
-    /// A log tells of it.
-    Logged,
-}
-
-impl What {
-    /// The word in JSON.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Called => "called",
-            Self::Reported => "reported",
-            Self::Sent => "sent",
-            Self::Told => "told",
-            Self::Waits => "waits",
-            Self::Claimed => "claimed",
-            Self::Kept => "kept",
-            Self::TakenIn => "taken_in",
-            Self::Read => "read",
-            Self::TurnEnded => "turn_ended",
-            Self::Answered => "answered",
-            Self::Dead => "dead",
-            Self::Logged => "logged",
-        }
-    }
-
-    fn words(self) -> &'static str {
-        match self {
-            Self::Called => "calls the tool",
-            Self::Reported => "ends a turn and reports it",
-            Self::Sent => "sends it to",
-            Self::Told => "is told",
-            Self::Waits => "has it in the inbox, unread",
-            Self::Claimed => "has taken it from the inbox, not yet acted on",
-            Self::Kept => "acted on the batch it came with",
-            Self::TakenIn => "takes it in",
-            Self::Read => "replies",
-            Self::TurnEnded => "ends the turn",
-            Self::Answered => "answers",
-            Self::Dead => "has it among the dead letters",
-            Self::Logged => "logs",
-        }
+/// What happened, as a sentence goes on after somebody's name.
+fn words(what: What) -> &'static str {
+    match what {
+        What::Called => "calls the tool",
+        What::Reported => "ends a turn and reports it",
+        What::Sent => "sends it to",
+        What::Told => "is told",
+        What::Waits => "has it in the inbox, unread",
+        What::Claimed => "has taken it from the inbox, not yet acted on",
+        What::Kept => "acted on the batch it came with",
+        What::TakenIn => "takes it in",
+        What::Read => "replies",
+        What::TurnEnded => "ends the turn",
+        What::Answered => "answers",
+        What::Dead => "has it among the dead letters",
+        What::Logged => "logs",
     }
 }
 
@@ -102,13 +34,13 @@ pub(crate) fn story(id: &str, message: Option<&Message>, steps: &[Step], view: &
     }
     for step in steps {
         let time = step.at.map_or_else(|| "now     ".into(), |at| view.clock(at));
-        let place = match step.file.as_str() {
-            "" => String::new(),
-            file => format!("  ({file} at {})", step.offset),
-        };
+        let place = step
+            .proof
+            .as_ref()
+            .map_or_else(String::new, |proof| format!("  ({} at {})", proof.file, proof.offset));
         let separator = if step.text.is_empty() { "" } else { ": " };
         let room = width.saturating_sub(time.len() + place.len() + 1).max(30);
-        let what = step.what.words();
+        let what = words(step.what);
         let row = one_line(&format!("{} {what}{separator}{}", step.agent, step.text), room);
         let (time, place) = (view.palette.dim(&time), view.palette.dim(&place));
         text.extend([&time, " ", &row, &place, "\n"]);
@@ -119,21 +51,27 @@ pub(crate) fn story(id: &str, message: Option<&Message>, steps: &[Step], view: &
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::view::trace::Proof;
 
     #[test]
     fn a_story_has_a_row_for_each_step_and_nothing_in_it_acts_on_the_terminal() {
-        let step = |at, what, file: &str, text: &str| Step {
+        let step = |at, what, file: Option<&str>, text: &str| Step {
             at,
             agent: "alice".into(),
             what,
-            file: file.into(),
-            offset: 7,
             text: text.into(),
+            proof: file.map(|file| Proof {
+                file: file.into(),
+                offset: 7,
+                line: 1,
+                text: String::new(),
+                claim: None,
+            }),
         };
         let steps = [
-            step(Some(1.0), What::Sent, "", "bob"),
-            step(Some(2.0), What::Read, "transcript/bob.jsonl", "\u{1b}[2Jdone\n"),
-            step(None, What::Waits, "inbox/bob.jsonl", ""),
+            step(Some(1.0), What::Sent, None, "bob"),
+            step(Some(2.0), What::Read, Some("transcript/bob.jsonl"), "\u{1b}[2Jdone\n"),
+            step(None, What::Waits, Some("inbox/bob.jsonl"), ""),
         ];
         let wanted = "\
 a:1

@@ -4,7 +4,7 @@ use super::clean::one_line;
 use super::messages;
 use super::view::{Extent, View};
 use crate::wire::chat::Block;
-use crate::wire::message::{Message, Outcome};
+use crate::wire::message::Message;
 use crate::wire::permission;
 use crate::wire::transcript::{Entry, Line};
 
@@ -58,7 +58,7 @@ pub(crate) fn line(line: &Line, view: &View) -> String {
         }
         Entry::TurnEnd { outcome, rounds, .. } => {
             let calls = if *rounds == 1 { "model call" } else { "model calls" };
-            let end = format!("── turn {}, {rounds} {calls}", outcome_word(*outcome));
+            let end = format!("── turn {}, {rounds} {calls}", outcome.word());
             vec![format!("{time} {}", palette.dim(&end))]
         }
         Entry::Unknown => vec![format!("{time} {}", palette.dim("(written by a later version)"))],
@@ -101,19 +101,11 @@ fn decided(outcome: permission::Outcome) -> &'static str {
     }
 }
 
-/// The word for how a turn ended.
-pub(crate) fn outcome_word(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Done => "done",
-        Outcome::Failed => "failed",
-        Outcome::Interrupted => "interrupted",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::wire::chat::{StopReason, Usage};
+    use crate::wire::message::Outcome;
     use serde_json::json;
 
     #[test]

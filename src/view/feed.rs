@@ -1,6 +1,6 @@
 //! Looking again and again: each look gives what has changed since the last one.
 
-use super::{Asked, Change, Letter, Spent, Stage, seats};
+use super::{Asked, Change, Letter, Seat, Spent, Splice, Stage, seats};
 use crate::os::file::{Access, open};
 use crate::store::roster::Cached;
 use crate::store::sight::{Place, Sight, Sighting};
@@ -8,7 +8,8 @@ use crate::store::tail::Tail;
 use crate::store::tasks::TaskList;
 use crate::store::{Fsync, StoreError, TeamDir};
 use crate::wire::AgentName;
-use crate::wire::chat::Block;
+use crate::wire::chat::{Block, Usage};
+use crate::wire::money::Price;
 use crate::wire::transcript::{Entry, Line};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -30,6 +31,12 @@ pub(crate) struct Feed {
     conversations: BTreeMap<AgentName, Conversation>,
     /// What waits for an answer, by request id.
     requests: BTreeMap<String, Asked>,
+    /// What models cost, by `provider/name`.
+    prices: BTreeMap<String, Price>,
+    /// The lines of the roster file that were told.
+    config: Vec<String>,
+    /// Who was told.
+    seats: Option<Vec<Seat>>,
     /// What was told last of that which is told whole.
     told: Vec<Change>,
 }
@@ -37,6 +44,8 @@ pub(crate) struct Feed {
 #[derive(Debug)]
 struct Conversation {
     tail: Tail,
+    /// The model that answers in it.
+    model: String,
     /// Taken in, and no answer of the model yet.
     unanswered: Vec<Letter>,
 }
@@ -50,8 +59,16 @@ impl Feed {
             tasks: TaskList::of(dir, Fsync::Never),
             conversations: BTreeMap::new(),
             requests: BTreeMap::new(),
+            prices: BTreeMap::new(),
+            config: Vec::new(),
+            seats: None,
             told: Vec::new(),
         }
+    }
+
+    /// Tells what was spent in money, too.
+    pub(crate) fn priced(self, prices: BTreeMap<String, Price>) -> Self {
+        Self { prices, ..self }
     }
 
     /// What has changed since the last look; on the first one, all there is.
@@ -60,42 +77,79 @@ impl Feed {
     /// A file refused.
     pub(crate) fn look(&mut self) -> Result<Vec<Change>, StoreError> {
         let roster = self.roster.current(&self.dir)?.clone();
-        let members = roster.members.iter().filter_map(|it| AgentName::member(&it.name).ok());
-        let names: Vec<AgentName> =
-            [AgentName::lead(), AgentName::user()].into_iter().chain(members).collect();
+        let lead = roster.lead.as_ref().map_or("", |lead| lead.model.as_str());
+        let members = roster
+            .members
+            .iter()
+            .filter_map(|it| Some((AgentName::member(&it.name).ok()?, it.model.as_str())));
+        let (names, models): (Vec<AgentName>, Vec<&str>) =
+            [(AgentName::lead(), lead), (AgentName::user(), "")].into_iter().chain(members).unzip();
         let mut mail: Vec<Letter> =
             self.sight.look(&names)?.iter().filter_map(letter_in_sight).collect();
         let mut spent = Vec::new();
-        for name in &names {
-            self.listen(name, &mut mail, &mut spent)?;
+        for (name, model) in names.iter().zip(models) {
+            self.listen(name, model, &mut mail, &mut spent)?;
         }
         self.tasks.look()?;
         let requests = self.requests.values().cloned().collect();
         let sight = &self.sight;
+        let seats = seats(&self.dir, &roster, |name| sight.unread(name));
         let whole = [
-            Change::Config { text: self.config_text() },
-            Change::Team { seats: seats(&self.dir, &roster, |name| sight.unread(name)) },
             Change::Tasks { tasks: self.tasks.board().values().cloned().collect() },
             Change::Requests { requests },
         ];
-        let mut changes: Vec<Change> =
-            whole.iter().filter(|change| !self.told.contains(change)).cloned().collect();
+        let mut changes: Vec<Change> = self.new_config().into_iter().collect();
+        changes.extend(self.new_seats(seats));
+        changes.extend(whole.iter().filter(|change| !self.told.contains(change)).cloned());
         self.told = whole.into();
         changes.extend(spent.into_iter().map(Change::Usage));
         changes.extend(mail.into_iter().map(Change::Mail));
         Ok(changes)
     }
 
-    /// Reads on in somebody's conversation.
+    fn new_config(&mut self) -> Option<Change> {
+        let lines: Vec<String> = self.config_text().lines().map(str::to_owned).collect();
+        let splice = Splice::between(&self.config, &lines)?;
+        self.config = lines;
+        Some(Change::Config(splice))
+    }
+
+    fn new_seats(&mut self, seats: Vec<Seat>) -> Option<Change> {
+        let names = |seats: &[Seat]| seats.iter().map(|seat| seat.name.clone()).collect::<Vec<_>>();
+        let change = match &self.seats {
+            Some(told) if names(told) == names(&seats) => {
+                let pairs = seats.iter().zip(told);
+                let changed = pairs.filter(|(new, old)| new != old).map(|(new, _)| new.clone());
+                Change::Seats { seats: changed.collect() }
+            }
+            Some(_) | None => Change::Team { seats: seats.clone() },
+        };
+        self.seats = Some(seats);
+        let is_news = !matches!(&change, Change::Seats { seats } if seats.is_empty());
+        is_news.then_some(change)
+    }
+
+    /// Reads on in somebody's conversation; `model` is what the roster says of it.
     fn listen(
         &mut self,
         name: &AgentName,
+        model: &str,
         mail: &mut Vec<Letter>,
         spent: &mut Vec<Spent>,
     ) -> Result<(), StoreError> {
         let path = self.dir.transcript(name);
-        let begin =
-            || Conversation { tail: Tail::of_last(path, LOOK_BACK), unanswered: Vec::new() };
+        let begin = || Conversation {
+            tail: Tail::of_last(path, LOOK_BACK),
+            model: model.to_owned(),
+            unanswered: Vec::new(),
+        };
+        let prices = &self.prices;
+        let spent_on = |at, model: &str, usage: Usage| {
+            let output = usage.output_tokens;
+            let input = usage.total().saturating_sub(output);
+            let cost = prices.get(model).map(|price| price.of(usage));
+            Spent { at, name: name.as_str().into(), input, output, cost }
+        };
         let conversation = self.conversations.entry(name.clone()).or_insert_with(begin);
         for line in conversation.tail.read_new()? {
             let Some(Line { at, entry }) = Line::read(&line) else { continue };
@@ -112,10 +166,12 @@ impl Feed {
                         mail.push(Letter { stage: Stage::Answered, ..letter });
                     }
                     mail.extend(blocks.iter().filter_map(|block| sent_by(name, block, at)));
-                    let output = usage.output_tokens;
-                    let input = usage.total().saturating_sub(output);
-                    spent.push(Spent { at, name: name.as_str().into(), input, output });
+                    spent.push(spent_on(at, &conversation.model, usage));
                 }
+                Entry::Compacted { usage, .. } => {
+                    spent.push(spent_on(at, &conversation.model, usage));
+                }
+                Entry::Session { model, .. } => conversation.model = model,
                 Entry::Request { question, decider, deadline } => {
                     let from = name.as_str().to_owned();
                     let id = question.request_id.clone();
@@ -127,11 +183,9 @@ impl Feed {
                 Entry::ToolResult { tool_use_id, .. } => {
                     self.requests.retain(|_, asked| asked.question.tool_use_id != tool_use_id);
                 }
-                Entry::Session { .. }
-                | Entry::User { .. }
+                Entry::User { .. }
                 | Entry::ToolStart { .. }
                 | Entry::Note { .. }
-                | Entry::Compacted { .. }
                 | Entry::TurnEnd { .. }
                 | Entry::Unknown => {}
             }
@@ -208,7 +262,9 @@ mod tests {
     fn a_message_is_told_step_by_step() {
         let (_top, dir) = team();
         let alice = AgentName::member("alice").unwrap();
-        let mut feed = Feed::of(&dir);
+        let price = json!({"input": 2, "output": 10});
+        let prices = [("p/m".to_owned(), serde_json::from_value(price).unwrap())];
+        let mut feed = Feed::of(&dir).priced(prices.into());
         assert_eq!(feed.look().unwrap().len(), 4, "what there is, once");
         assert!(feed.look().unwrap().is_empty());
         let message = json!({"type":"message","from":"user","content":"hi","id":"user:1"});
@@ -216,7 +272,7 @@ mod tests {
         let changes = feed.look().unwrap();
         assert_eq!(stages(&changes), [("user:1".into(), Stage::Appended)]);
         let unread = changes.iter().find_map(|change| {
-            let Change::Team { seats } = change else { return None };
+            let Change::Seats { seats } = change else { return None };
             seats.iter().find(|seat| seat.name == "alice")
         });
         assert_eq!(unread.unwrap().unread, 1);
@@ -242,14 +298,44 @@ mod tests {
             },
             model: "m".into(),
         };
+        let session = Entry::Session { incarnation: "x".into(), pid: 1, model: "p/m".into() };
+        append(&dir.transcript(&alice), &Line { at: 1.5, entry: session }.text());
         append(&dir.transcript(&alice), &Line { at: 2.0, entry: reply }.text());
         let end = Entry::TurnEnd { outcome: Outcome::Done, rounds: 1, report: None };
         append(&dir.transcript(&alice), &Line { at: 3.0, entry: end }.text());
         let changes = feed.look().unwrap();
         let sent = ("alice:t1".to_owned(), Stage::Sent);
         assert_eq!(stages(&changes), [("user:1".into(), Stage::Answered), sent]);
-        let spent = Spent { at: 2.0, name: "alice".into(), input: 5, output: 2 };
+        let cost = crate::wire::money::Money::try_from(0.000_03).ok();
+        let spent = Spent { at: 2.0, name: "alice".into(), input: 5, output: 2, cost };
         assert!(changes.contains(&Change::Usage(spent)));
+    }
+
+    #[test]
+    fn of_a_large_team_only_what_changed_is_told() {
+        let (_top, dir) = team();
+        let mut feed = Feed::of(&dir);
+        feed.look().unwrap();
+        let config = |status: &str| {
+            let member = |name: &str, status: &str| json!({"name": name, "status": status});
+            let members = [member("alice", "idle"), member("bob", status)];
+            let roster = json!({"version":1,"team_name":"t","members":members});
+            let new = dir.root().join("new");
+            std::fs::remove_file(&new).unwrap_or_default();
+            append(&new, &serde_json::to_string_pretty(&roster).unwrap());
+            std::fs::rename(&new, dir.config()).unwrap();
+        };
+        config("shutdown");
+        let changes = feed.look().unwrap();
+        let both = |change: &Change| matches!(change, Change::Team { seats } if seats.len() == 2);
+        assert!(changes.iter().any(both), "somebody is new: {changes:?}");
+        config("failed");
+        let changes = feed.look().unwrap();
+        let [Change::Config(splice), Change::Seats { seats }] = changes.as_slice() else {
+            panic!("{changes:?}");
+        };
+        assert_eq!((splice.gone, splice.lines.len()), (1, 1), "{splice:?}");
+        assert_eq!(seats.iter().map(|seat| seat.name.as_str()).collect::<Vec<_>>(), ["bob"]);
     }
 
     #[test]

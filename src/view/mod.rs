@@ -8,6 +8,7 @@ mod letter;
 mod picture;
 mod scene;
 mod seats;
+mod splice;
 pub(crate) mod trace;
 
 pub(crate) use feed::Feed;
@@ -15,9 +16,11 @@ pub(crate) use letter::{Letter, Stage};
 pub(crate) use picture::Picture;
 pub(crate) use scene::{Observer, Scene};
 pub(crate) use seats::{Seat, seats};
+pub(crate) use splice::Splice;
 
 use crate::wire::Open;
 use crate::wire::Timestamp;
+use crate::wire::money::Money;
 use crate::wire::permission::Question;
 use crate::wire::task::Task;
 use serde::Serialize;
@@ -26,14 +29,16 @@ use serde::Serialize;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(crate) enum Change {
-    /// The roster file, as it stands there.
-    Config {
-        /// Its text.
-        text: String,
-    },
+    /// The roster file, as it stands there: some of its lines are others now.
+    Config(Splice),
     /// Everybody, with what is really so.
     Team {
         /// The lead first.
+        seats: Vec<Seat>,
+    },
+    /// Of the same people as before, some are other than they were.
+    Seats {
+        /// Those, in the same order.
         seats: Vec<Seat>,
     },
     /// The task list.
@@ -76,4 +81,7 @@ pub(crate) struct Spent {
     pub(crate) input: u64,
     /// Tokens written.
     pub(crate) output: u64,
+    /// What it cost, by the price that is set for its model now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cost: Option<Money>,
 }

@@ -1,6 +1,6 @@
 //! All that a late visitor is told first: the changes so far, folded to what still counts.
 
-use super::{Change, Letter};
+use super::{Change, Letter, Seat, Splice};
 use std::collections::VecDeque;
 
 /// Messages and calls that are remembered.
@@ -10,8 +10,8 @@ const CALLS: usize = 5000;
 /// The state that a feed of changes adds up to.
 #[derive(Debug, Default)]
 pub(crate) struct Picture {
-    config: Option<Change>,
-    team: Option<Change>,
+    config: Vec<String>,
+    seats: Vec<Seat>,
     tasks: Option<Change>,
     requests: Option<Change>,
     letters: VecDeque<Letter>,
@@ -22,8 +22,9 @@ impl Picture {
     /// Takes a change in.
     pub(crate) fn apply(&mut self, change: Change) {
         match change {
-            Change::Config { .. } => self.config = Some(change),
-            Change::Team { .. } => self.team = Some(change),
+            Change::Config(splice) => splice.apply(&mut self.config),
+            Change::Team { seats } => self.seats = seats,
+            Change::Seats { seats } => take_seats(&mut self.seats, seats),
             Change::Tasks { .. } => self.tasks = Some(change),
             Change::Requests { .. } => self.requests = Some(change),
             Change::Usage(_) => {
@@ -50,9 +51,22 @@ impl Picture {
 
     /// The changes that lead from nothing to this.
     pub(crate) fn changes(&self) -> impl Iterator<Item = Change> + '_ {
-        let whole = [&self.config, &self.team, &self.tasks, &self.requests];
+        let config = Splice::between(&[], &self.config).map(Change::Config);
+        let team = Change::Team { seats: self.seats.clone() };
+        let whole = [&self.tasks, &self.requests].into_iter().flatten().cloned();
         let letters = self.letters.iter().cloned().map(Change::Mail);
-        whole.into_iter().flatten().cloned().chain(self.calls.iter().cloned()).chain(letters)
+        let calls = self.calls.iter().cloned();
+        config.into_iter().chain([team]).chain(whole).chain(calls).chain(letters)
+    }
+}
+
+/// Puts those that are other than they were where they sat.
+pub(super) fn take_seats(seats: &mut [Seat], changed: Vec<Seat>) {
+    let mut changed = changed.into_iter().peekable();
+    for seat in seats {
+        if let Some(new) = changed.next_if(|new| new.name == seat.name) {
+            *seat = new;
+        }
     }
 }
 
@@ -79,7 +93,8 @@ mod tests {
         for stage in [Stage::Appended, Stage::Answered, Stage::Claimed] {
             picture.apply(letter(1, stage));
         }
-        assert_eq!(picture.changes().collect::<Vec<_>>(), [letter(1, Stage::Answered)]);
+        assert_eq!(picture.changes().last(), Some(letter(1, Stage::Answered)));
+        assert_eq!(picture.changes().count(), 2, "nobody, and the message");
     }
 
     #[test]
@@ -88,17 +103,17 @@ mod tests {
         for id in 0..=LETTERS {
             picture.apply(letter(id, Stage::Appended));
         }
-        assert_eq!(picture.changes().count(), LETTERS);
-        assert_eq!(picture.changes().next(), Some(letter(1, Stage::Appended)));
+        assert_eq!(picture.changes().count(), 1 + LETTERS);
+        assert_eq!(picture.changes().nth(1), Some(letter(1, Stage::Appended)));
     }
 
     #[test]
     fn of_what_is_told_whole_the_last_counts() {
         let mut picture = Picture::default();
-        for text in ["old", "new"] {
-            picture.apply(Change::Config { text: text.into() });
+        for (gone, text) in [(0, "old"), (1, "new")] {
+            picture.apply(Change::Config(Splice { at: 0, gone, lines: vec![text.into()] }));
         }
-        let told: Vec<_> = picture.changes().collect();
-        assert_eq!(told, [Change::Config { text: "new".into() }]);
+        let new = Splice { at: 0, gone: 0, lines: vec!["new".into()] };
+        assert_eq!(picture.changes().next(), Some(Change::Config(new)));
     }
 }

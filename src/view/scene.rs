@@ -1,6 +1,7 @@
 //! The team for somebody who stays and watches: changes folded into one picture, and one conversation
 //! followed.
 
+use super::picture::take_seats;
 use super::{Asked, Change, Feed, Letter, Seat};
 use crate::protocol::tasks::blockers;
 use crate::store::TeamDir;
@@ -94,6 +95,7 @@ impl Scene {
     fn apply(&mut self, change: Change) {
         match change {
             Change::Team { seats } => self.seats = seats,
+            Change::Seats { seats } => take_seats(&mut self.seats, seats),
             Change::Tasks { tasks } => {
                 let board: Board = tasks.iter().map(|task| (task.id, task.clone())).collect();
                 let waits_for =
@@ -106,7 +108,7 @@ impl Scene {
             }
             Change::Requests { requests } => self.requests = requests,
             Change::Mail(letter) => self.letters.meet(letter),
-            Change::Config { .. } | Change::Usage(_) => {}
+            Change::Config(_) | Change::Usage(_) => {}
         }
     }
 }
@@ -190,8 +192,9 @@ impl Observer {
 fn in_order(changes: &mut [Change]) {
     let time = |change: &Change| match change {
         Change::Mail(letter) => letter.timestamp.unwrap_or_default(),
-        Change::Config { .. }
+        Change::Config(_)
         | Change::Team { .. }
+        | Change::Seats { .. }
         | Change::Tasks { .. }
         | Change::Requests { .. }
         | Change::Usage(_) => 0.0,

@@ -1,25 +1,97 @@
-//! The way of one message through the files: each step with the file and the line that show it.
+//! A message's whole life, from the files alone: who sent it and by which call, where it lies or was taken
+//! in, what its reader did then, and who answered; each step with the line that shows it.
+//!
+//! *Invariant:* whatever is looked through is read line by line: a long conversation is never in memory.
 
-use super::{Letter, Stage};
-use crate::store::sight::{Place, Sight};
-use crate::store::tail::Tail;
-use crate::store::{StoreError, TeamDir, roster};
-use crate::wire::AgentName;
+use super::Stage;
+use crate::store::sightings::{Place, Spot, each_line};
+use crate::store::{StoreError, TeamDir};
+use crate::wire::chat::Block;
+use crate::wire::message::Message;
 use crate::wire::transcript::{Entry, Line};
+use crate::wire::{AgentName, Timestamp};
 use serde::Serialize;
-use std::path::Path;
+use serde_json::{Map, Value};
 
-/// Longest line that is shown whole.
+type Object = Map<String, Value>;
+
+/// Longest line that is told whole.
 const LINE_CHARS: usize = 4000;
 
-/// Something on disk that shows a step.
+/// What can happen to a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum What {
+    /// A model called the tool that sends it.
+    Called,
+    /// The program made it at the end of a turn.
+    Reported,
+    /// It was sent.
+    Sent,
+    /// The sender's model was told how that went.
+    Told,
+    /// It lies in the inbox.
+    Waits,
+    /// It lies in a batch that its owner has taken.
+    Claimed,
+    /// It stands in a batch that was acted on.
+    Kept,
+    /// It was taken in.
+    TakenIn,
+    /// Its reader's model has replied since.
+    Read,
+    /// The turn in which it was taken in is over.
+    TurnEnded,
+    /// Somebody answered the request.
+    Answered,
+    /// It could not be delivered.
+    Dead,
+    /// A log tells of it.
+    Logged,
+}
+
+impl What {
+    /// Which step of its way this shows, if one.
+    pub(crate) fn stage(self) -> Option<Stage> {
+        match self {
+            Self::Called | Self::Reported => Some(Stage::Sent),
+            Self::Waits => Some(Stage::Appended),
+            Self::Claimed | Self::Kept => Some(Stage::Claimed),
+            Self::TakenIn => Some(Stage::Acknowledged),
+            Self::Read => Some(Stage::Answered),
+            Self::Sent
+            | Self::Told
+            | Self::TurnEnded
+            | Self::Answered
+            | Self::Dead
+            | Self::Logged => None,
+        }
+    }
+}
+
+/// One thing that happened to a message.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Step {
+    /// When; `None` for where it lies now.
+    pub(crate) at: Option<Timestamp>,
+    /// Whose doing it was, or in whose files it stands.
+    pub(crate) agent: String,
+    /// What.
+    pub(crate) what: What,
+    /// More.
+    pub(crate) text: String,
+    /// The line that says so; `None` when the message itself does.
+    pub(crate) proof: Option<Proof>,
+}
+
+/// A line on disk that shows a step.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Proof {
-    /// Which step.
-    pub(crate) stage: Stage,
-    /// The file, below the team folder.
+    /// The file, from the team folder on.
     pub(crate) file: String,
-    /// The line in it, counted from 1.
+    /// Byte offset of the line.
+    pub(crate) offset: u64,
+    /// Its number, counted from 1.
     pub(crate) line: usize,
     /// What stands there, cut.
     pub(crate) text: String,
@@ -28,100 +100,316 @@ pub(crate) struct Proof {
     pub(crate) claim: Option<(String, u64)>,
 }
 
-/// What the files still show of a message, in the order of its steps.
+/// What is known of a message.
+#[derive(Debug, Default)]
+pub(crate) struct Trace {
+    /// As it was received, if it lies anywhere.
+    pub(crate) message: Option<Object>,
+    /// By their times; where it lies now comes last.
+    pub(crate) steps: Vec<Step>,
+}
+
+/// All that the files still tell of a message.
 ///
 /// # Errors
-/// A file refused.
-pub(crate) fn of(dir: &TeamDir, id: &str) -> Result<Vec<Proof>, StoreError> {
-    let roster = roster::read(dir)?;
-    let members = roster.members.iter().filter_map(|it| AgentName::member(&it.name).ok());
-    let names: Vec<AgentName> =
-        [AgentName::lead(), AgentName::user()].into_iter().chain(members).collect();
-    let proof = |stage, file: &Path, line, text: &str| Proof {
-        stage,
-        file: file.strip_prefix(dir.root()).unwrap_or(file).display().to_string(),
-        line,
-        text: text.chars().take(LINE_CHARS).collect(),
-        claim: None,
-    };
-    let mut found = Vec::new();
-    for seen in Sight::of(dir).look(&names)? {
-        let stage = match seen.place {
-            Place::Inbox => Stage::Appended,
-            Place::Claim => Stage::Claimed,
+/// A file cannot be read.
+pub(crate) fn of(team: &TeamDir, id: &str) -> Result<Trace, StoreError> {
+    let call = id.split_once(':').map(|(_, call)| call).filter(|call| !call.is_empty());
+    let mut search = Search { id, call, trace: Trace::default() };
+    let agents = team.agents()?;
+    for name in &agents {
+        search.look(team, name)?;
+    }
+    let message = search.trace.message.as_ref();
+    let request = message.and_then(|message| message.get("request_id")).and_then(Value::as_str);
+    if let Some(request) = request.map(ToOwned::to_owned) {
+        for name in &agents {
+            search.look_for_answer(team, name, &request)?;
+        }
+    }
+    let time = |step: &Step| step.at.unwrap_or(f64::INFINITY);
+    search.trace.steps.sort_by(|a, b| time(a).total_cmp(&time(b)));
+    Ok(search.trace)
+}
+
+/// A message that is looked for.
+struct Search<'a> {
+    id: &'a str,
+    /// The call that sent it, when its id tells.
+    call: Option<&'a str>,
+    trace: Trace,
+}
+
+/// Somebody's files while they are read.
+struct Reader<'a> {
+    name: &'a AgentName,
+    /// The message was taken in, and the model has not answered since.
+    unanswered: bool,
+    /// The message was taken in, and the turn goes on.
+    in_turn: bool,
+}
+
+impl Search<'_> {
+    /// Looks through all that somebody has left.
+    fn look(&mut self, team: &TeamDir, name: &AgentName) -> Result<(), StoreError> {
+        let mut reader = Reader { name, unanswered: false, in_turn: false };
+        each_line(team, name, |spot, line| self.meet(&mut reader, spot, line))
+    }
+
+    fn meet(&mut self, reader: &mut Reader<'_>, spot: &Spot, line: &[u8]) {
+        let names = |word: &str| std::str::from_utf8(line).is_ok_and(|line| line.contains(word));
+        let is_called = || self.call.is_some_and(|call| names(call_of(call)));
+        let is_story = || spot.place == Place::Transcript && (reader.in_turn || is_called());
+        if !names(self.id) && !is_story() {
+            return;
+        }
+        let mut add = |at, what, text: String| {
+            let proof = Some(proof(spot, line));
+            self.trace.steps.push(Step { at, agent: reader.name.to_string(), what, text, proof });
         };
-        let letter = Letter::read(seen.owner.as_str(), &seen.object, stage);
-        if letter.is_some_and(|letter| letter.id == id) {
-            let text = serde_json::to_string(&*seen.object).unwrap_or_default();
-            found.push(proof(stage, &seen.file, seen.line, &text));
+        match spot.place {
+            Place::Inbox | Place::Claim | Place::TakenClaim => {
+                let Ok(object) = serde_json::from_slice::<Object>(line) else { return };
+                if object.get("id").and_then(Value::as_str) != Some(self.id) {
+                    return;
+                }
+                let what = if spot.place == Place::Inbox {
+                    What::Waits
+                } else if spot.place == Place::Claim {
+                    What::Claimed
+                } else {
+                    What::Kept
+                };
+                add(None, what, String::new());
+                self.found(object);
+            }
+            Place::Dead => {
+                let Ok(letter) = serde_json::from_slice::<Object>(line) else { return };
+                let raw = letter.get("raw").and_then(Value::as_str).unwrap_or_default();
+                let id =
+                    serde_json::from_str::<Object>(raw).ok().and_then(|it| it.get("id").cloned());
+                if id.is_some_and(|id| id != self.id) {
+                    return;
+                }
+                let text = letter.get("reason").and_then(Value::as_str).unwrap_or_default();
+                add(letter.get("at").and_then(Value::as_f64), What::Dead, text.to_owned());
+            }
+            Place::Log => {
+                let Ok(logged) = serde_json::from_slice::<Object>(line) else { return };
+                let at = logged.get("timestamp").and_then(Value::as_str);
+                let at = at.and_then(|at| at.parse::<jiff::Timestamp>().ok());
+                let text = logged.get("message").and_then(Value::as_str).unwrap_or_default();
+                add(at.map(|at| at.as_duration().as_secs_f64()), What::Logged, text.to_owned());
+            }
+            Place::Transcript => {
+                if let Some(Line { at, entry }) = Line::read(line) {
+                    self.transcript(reader, at, entry, &proof(spot, line));
+                }
+            }
         }
     }
-    for name in &names {
-        // The call that sends it carries the rest of the id.
-        let call = id.strip_prefix(&format!("{name}:")).filter(|call| !call.is_empty());
-        let path = dir.transcript(name);
-        let mut is_unanswered = false;
-        for (number, raw) in (1..).zip(Tail::new(path.clone()).read_new()?) {
-            let text = String::from_utf8_lossy(&raw);
-            let is_sending =
-                call.is_some_and(|call| call.split(':').next().is_some_and(|c| text.contains(c)));
-            if !is_sending && !is_unanswered && !text.contains(id) {
-                continue;
+
+    fn transcript(&mut self, reader: &mut Reader<'_>, at: f64, entry: Entry, shown: &Proof) {
+        let mut steps = Vec::new();
+        let mut add = |what, text: String, claim| {
+            let proof = Some(Proof { claim, ..shown.clone() });
+            let agent = reader.name.to_string();
+            steps.push(Step { at: Some(at), agent, what, text, proof });
+        };
+        let is_the_call = |id: &str| self.call.map(call_of) == Some(id);
+        let mut found = None;
+        match entry {
+            Entry::Mail { message, claim, offset }
+                if message.get("id").and_then(Value::as_str) == Some(self.id) =>
+            {
+                add(What::TakenIn, String::new(), Some((claim, offset)));
+                (reader.unanswered, reader.in_turn) = (true, true);
+                found = Some(message);
             }
-            match Line::read(&raw).map(|line| line.entry) {
-                Some(Entry::Mail { message, claim, offset }) => {
-                    let letter = Letter::read(name.as_str(), &message, Stage::Acknowledged);
-                    if letter.is_some_and(|letter| letter.id == id) {
-                        let claim = Some((claim, offset));
-                        let here = proof(Stage::Acknowledged, &path, number, &text);
-                        found.push(Proof { claim, ..here });
-                        is_unanswered = true;
-                    }
+            Entry::Assistant { blocks, .. } => {
+                let sends = |block: &Block| match block {
+                    Block::ToolUse { id, name, .. } if is_the_call(id) => Some(name.clone()),
+                    Block::ToolUse { .. }
+                    | Block::Text { .. }
+                    | Block::ToolResult { .. }
+                    | Block::Opaque { .. } => None,
+                };
+                if let Some(tool) = blocks.iter().find_map(sends) {
+                    add(What::Called, tool, None);
                 }
-                Some(Entry::Assistant { .. }) if is_unanswered => {
-                    found.push(proof(Stage::Answered, &path, number, &text));
-                    is_unanswered = false;
+                if std::mem::take(&mut reader.unanswered) {
+                    add(What::Read, said(&blocks), None);
                 }
-                Some(Entry::Assistant { .. }) if is_sending => {
-                    found.push(proof(Stage::Sent, &path, number, &text));
-                }
-                _ => {}
             }
+            Entry::ToolResult { tool_use_id, content, .. } if is_the_call(&tool_use_id) => {
+                add(What::Told, content, None);
+            }
+            Entry::TurnEnd { outcome, report, .. } => {
+                if report.as_ref().is_some_and(|report| report.id == self.id) {
+                    add(What::Reported, String::new(), None);
+                }
+                if std::mem::take(&mut reader.in_turn) {
+                    let told = report.map_or_else(String::new, |it| format!(", told as {}", it.id));
+                    add(What::TurnEnded, format!("{}{told}", outcome.word()), None);
+                }
+            }
+            Entry::Mail { .. }
+            | Entry::ToolResult { .. }
+            | Entry::Session { .. }
+            | Entry::User { .. }
+            | Entry::ToolStart { .. }
+            | Entry::Note { .. }
+            | Entry::Compacted { .. }
+            | Entry::Request { .. }
+            | Entry::Decision(_)
+            | Entry::Unknown => {}
+        }
+        self.trace.steps.append(&mut steps);
+        if let Some(message) = found {
+            self.found(message);
         }
     }
-    found.sort_by_key(|proof| proof.stage);
-    Ok(found)
+
+    /// The message itself: when it was sent stands in it.
+    fn found(&mut self, object: Object) {
+        if self.trace.message.is_some() {
+            return;
+        }
+        if let Ok(message) = Message::read(&object)
+            && let Some(at) = sent_at(&object)
+        {
+            let text = object.get("to").and_then(Value::as_str).unwrap_or_default().to_owned();
+            let (agent, what) = (message.from.clone(), What::Sent);
+            self.trace.steps.push(Step { at: Some(at), agent, what, text, proof: None });
+        }
+        self.trace.message = Some(object);
+    }
+
+    /// Answers carry the request's id.
+    fn look_for_answer(
+        &mut self,
+        team: &TeamDir,
+        name: &AgentName,
+        request: &str,
+    ) -> Result<(), StoreError> {
+        each_line(team, name, |spot, line| {
+            if !std::str::from_utf8(line).is_ok_and(|line| line.contains(request)) {
+                return;
+            }
+            let object: Option<Object> = match spot.place {
+                Place::Inbox | Place::Claim => serde_json::from_slice(line).ok(),
+                Place::Transcript => mail_of(line),
+                Place::TakenClaim | Place::Dead | Place::Log => None,
+            };
+            let Some(object) = object else { return };
+            let word = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
+            if word("request_id") == request && word("id") != self.id {
+                let text = format!("{} to {name}, {}", word("type"), word("id"));
+                let (at, agent) = (sent_at(&object), word("from").to_owned());
+                let (what, proof) = (What::Answered, Some(proof(spot, line)));
+                self.trace.steps.push(Step { at, agent, what, text, proof });
+            }
+        })
+    }
+}
+
+/// The call's own id: behind that of a broadcast stands to whom.
+fn call_of(call: &str) -> &str {
+    call.split_once(':').map_or(call, |(call, _)| call)
+}
+
+fn proof(spot: &Spot, line: &[u8]) -> Proof {
+    Proof {
+        file: spot.file.display().to_string(),
+        offset: spot.offset,
+        line: spot.line,
+        text: String::from_utf8_lossy(line).trim_end().chars().take(LINE_CHARS).collect(),
+        claim: None,
+    }
+}
+
+/// The message that a transcript line acknowledges.
+fn mail_of(line: &[u8]) -> Option<Object> {
+    let Entry::Mail { message, .. } = Line::read(line)?.entry else { return None };
+    Some(message)
+}
+
+fn sent_at(message: &Object) -> Option<Timestamp> {
+    message.get("timestamp").or_else(|| message.get("ts")).and_then(Value::as_f64)
+}
+
+/// What a reply does, in short.
+fn said(blocks: &[Block]) -> String {
+    let part = |block: &Block| match block {
+        Block::Text { text } => Some(text.clone()),
+        Block::ToolUse { name, .. } => Some(format!("calls {name}")),
+        Block::ToolResult { .. } | Block::Opaque { .. } => None,
+    };
+    blocks.iter().filter_map(part).collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::chat::Usage;
     use serde_json::json;
     use std::io::Write;
+    use std::path::Path;
+
+    fn write(path: &Path, text: &str) {
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+        file.unwrap().write_all(text.as_bytes()).unwrap();
+    }
 
     #[test]
     fn each_step_is_shown_by_a_line() {
         let top = tempfile::tempdir().unwrap();
         let dir = TeamDir::create(&top.path().join(".team")).unwrap();
-        let write = |path: &Path, text: &str| {
-            let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
-            file.unwrap().write_all(text.as_bytes()).unwrap();
-        };
+        let lead = AgentName::lead();
         let message = json!({"type":"message","from":"user","content":"hi","id":"user:1"});
-        write(&dir.inbox(&AgentName::lead()), &format!("{{\"from\":\"x\"}}\n{message}\n"));
-        let steps = of(&dir, "user:1").unwrap();
+        write(&dir.inbox(&lead), &format!("{{\"from\":\"x\"}}\n{message}\n"));
+        let shown = |id: &str| {
+            let steps = of(&dir, id).unwrap().steps.into_iter();
+            steps.map(|step| (step.what, step.proof.unwrap())).collect::<Vec<_>>()
+        };
+        let steps = shown("user:1");
         assert_eq!(steps.len(), 1);
-        assert_eq!((steps[0].stage, steps[0].line), (Stage::Appended, 2));
+        assert_eq!((steps[0].0, steps[0].1.line, steps[0].1.offset), (What::Waits, 2, 13));
         let entry = Entry::Mail {
             claim: "000000000001-0123abcd".into(),
             offset: 13,
             message: message.as_object().unwrap().clone(),
         };
+        write(&dir.transcript(&lead), &Line { at: 1.0, entry }.text());
+        let steps = shown("user:1");
+        let (what, proof) = &steps[0];
+        assert_eq!((steps.len(), what.stage()), (2, Some(Stage::Acknowledged)));
+        assert_eq!(proof.claim, Some(("000000000001-0123abcd".into(), 13)));
+        assert_eq!((proof.file.as_str(), proof.line), ("transcript/lead.jsonl", 1));
+        assert!(shown("user:2").is_empty());
+    }
+
+    #[test]
+    fn each_copy_of_a_broadcast_leads_to_the_one_call() {
+        let top = tempfile::tempdir().unwrap();
+        let dir = TeamDir::create(&top.path().join(".team")).unwrap();
+        let call = Block::ToolUse {
+            id: "t1".into(),
+            name: "broadcast".into(),
+            input: json!({"content": "all hear"}),
+        };
+        let entry = Entry::Assistant {
+            blocks: vec![call],
+            stop_reason: "tool_use".to_owned().into(),
+            usage: Usage::default(),
+            model: "m".into(),
+        };
         write(&dir.transcript(&AgentName::lead()), &Line { at: 1.0, entry }.text());
-        let steps = of(&dir, "user:1").unwrap();
-        assert_eq!(steps.len(), 2);
-        assert_eq!(steps[1].claim, Some(("000000000001-0123abcd".into(), 13)));
-        assert!(steps[1].file.starts_with("transcript/"));
-        assert!(of(&dir, "user:2").unwrap().is_empty());
+        for id in ["lead:t1:bob", "lead:t1"] {
+            let steps = of(&dir, id).unwrap().steps;
+            assert_eq!(steps.iter().map(|step| step.what).collect::<Vec<_>>(), [What::Called]);
+            assert_eq!(steps[0].text, "broadcast");
+        }
+        assert!(of(&dir, "lead:t").unwrap().steps.is_empty());
     }
 }

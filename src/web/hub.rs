@@ -6,8 +6,10 @@ use crate::os::ready::Ready;
 use crate::store::TeamDir;
 use crate::store::stirs::Stirs;
 use crate::view::{Change, Feed, Picture};
+use crate::wire::money::Price;
 use hyper::body::Bytes;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::future::pending;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -24,15 +26,17 @@ const BACKLOG: usize = 256;
 /// What is known and who wants to know.
 pub(crate) struct Hub {
     dir: TeamDir,
+    prices: BTreeMap<String, Price>,
     picture: RefCell<Picture>,
     visitors: RefCell<Vec<mpsc::Sender<Bytes>>>,
     looks: watch::Sender<u64>,
 }
 
 impl Hub {
-    pub(crate) fn of(dir: &TeamDir) -> Self {
+    pub(crate) fn of(dir: &TeamDir, prices: BTreeMap<String, Price>) -> Self {
         Self {
             dir: dir.clone(),
+            prices,
             picture: RefCell::default(),
             visitors: RefCell::default(),
             looks: watch::Sender::new(0),
@@ -62,7 +66,7 @@ impl Hub {
     pub(crate) async fn run(&self) {
         let stirs = Stirs::listen(&self.dir).ok();
         let ready = stirs.as_ref().and_then(|stirs| Ready::to_read(stirs).ok());
-        let mut feed = Feed::of(&self.dir);
+        let mut feed = Feed::of(&self.dir).priced(self.prices.clone());
         loop {
             if let Some(stirs) = &stirs
                 && let Err(why) = stirs.acknowledge()

@@ -15,7 +15,8 @@ pub(crate) use control::{Control, Order, Outcome};
 pub(crate) use hub::Hub;
 
 use crate::store::tail::Tail;
-use crate::view::trace;
+use crate::view::Stage;
+use crate::view::trace::{self, Proof};
 use crate::wire::AgentName;
 use crate::wire::transcript::Line;
 use door::{Access, Door, Refusal, Route};
@@ -117,13 +118,27 @@ impl Site {
             Ok(Route::Page) => page::page(self.door.access),
             Ok(Route::Events) => self.watch(),
             Ok(Route::Conversation(name)) => self.follow(&name),
-            Ok(Route::Trace(id)) => match trace::of(self.hub.dir(), &id) {
-                Ok(steps) => reply::json(StatusCode::OK, &json!({ "id": id, "steps": steps })),
-                Err(why) => failed(&why.to_string()),
-            },
+            Ok(Route::Trace(id)) => self.trace(id).await,
             Ok(Route::Order) => self.order(body).await,
         };
         Ok(reply)
+    }
+
+    /// The lines that show a message's steps, in the order of these.
+    async fn trace(&self, id: String) -> Response<Reply> {
+        let dir = self.hub.dir().clone();
+        // Conversations may be long.
+        let found = tokio::task::spawn_blocking(move || trace::of(&dir, &id).map(|it| (id, it)));
+        let (id, found) = match found.await {
+            Ok(Ok(found)) => found,
+            Ok(Err(why)) => return failed(&why.to_string()),
+            Err(why) => return failed(&why.to_string()),
+        };
+        let shown = found.steps.into_iter().filter_map(|it| Some((it.what.stage()?, it.proof?)));
+        let mut shown: Vec<(Stage, Proof)> = shown.collect();
+        shown.sort_by_key(|(stage, _)| *stage);
+        let steps = shown.iter().map(|(stage, proof)| json!({ "stage": stage, "proof": proof }));
+        reply::json(StatusCode::OK, &json!({ "id": id, "steps": steps.collect::<Vec<_>>() }))
     }
 
     /// The team as it is, then every change.

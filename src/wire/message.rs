@@ -135,12 +135,24 @@ pub enum Body {
         /// The path to touch.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         path: Option<String>,
+        /// The tool that would.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tool: Option<String>,
+        /// Its arguments.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        input: Option<Value>,
     },
     /// The answer to a sandbox request.
     SandboxPermissionResponse {
         /// It may.
         #[serde(alias = "approved")]
         approve: bool,
+        /// For how long the answer holds.
+        #[serde(default)]
+        scope: Scope,
+        /// Why.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
     },
     /// A task is now yours.
     TaskAssignment {
@@ -203,6 +215,17 @@ pub enum Outcome {
     Failed,
     /// Somebody ended it.
     Interrupted,
+}
+
+impl Outcome {
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Interrupted => "interrupted",
+        }
+    }
 }
 
 /// Why a member is idle.

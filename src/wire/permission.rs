@@ -121,6 +121,8 @@ pub enum About {
     Permission,
     /// A plan.
     Plan,
+    /// One call that leaves the workspace.
+    Sandbox,
 }
 
 impl About {
@@ -129,6 +131,7 @@ impl About {
         match self {
             Self::Permission => "permission",
             Self::Plan => "plan",
+            Self::Sandbox => "sandbox",
         }
     }
 }
@@ -148,6 +151,16 @@ pub struct Question {
     pub input: Value,
     /// What it would do, in words.
     pub description: String,
+}
+
+impl Question {
+    /// The arguments with another command in them; only a command can be exchanged for another.
+    pub fn with_command(&self, command: String) -> Option<Value> {
+        let mut input = self.input.clone();
+        let fields = input.as_object_mut().filter(|_| self.tool == "bash")?;
+        fields.insert("command".into(), command.into());
+        Some(input)
+    }
 }
 
 /// How a question ended.

@@ -2,6 +2,8 @@
 //!
 //! Needs chromium and chromedriver; a machine that lacks them skips this, loudly.
 
+use crate::axe;
+use crate::child::write;
 use crate::harness::{PATIENCE, SYSTEM_PATH, Team};
 use crate::http::ask;
 use crate::terminal::Terminal;
@@ -20,7 +22,7 @@ const TAB: &str = "\u{e004}";
 const ENTER: &str = "\u{e007}";
 
 /// What holds for every page, asked in the page itself. Contrast and names as WCAG 2.2 AA has them; a full
-/// checker is not part of this repository.
+/// checker is asked too, where it can be had ([`axe`]).
 const FAULTS: &str = r#"
   const faults = [];
   const seen = (it) => it.checkVisibility({ checkOpacity: true, checkVisibilityCSS: true });
@@ -68,7 +70,7 @@ const FAULTS: &str = r#"
   return faults;
 "#;
 
-struct Browser {
+pub(crate) struct Browser {
     driver: Child,
     port: u16,
     session: String,
@@ -81,7 +83,7 @@ fn found(program: &str) -> Option<PathBuf> {
 
 impl Browser {
     /// A browser without a window, if this machine has one.
-    fn start() -> Option<Self> {
+    pub(crate) fn start() -> Option<Self> {
         let (Some(driver), Some(chromium)) = (found("chromedriver"), found("chromium")) else {
             eprintln!("SKIPPED, chromium and chromedriver are not installed");
             return None;
@@ -121,7 +123,7 @@ impl Browser {
         Some(browser)
     }
 
-    fn call(&self, method: &str, path: &str, body: &Value) -> Value {
+    pub(crate) fn call(&self, method: &str, path: &str, body: &Value) -> Value {
         let host = format!("127.0.0.1:{}", self.port);
         let headers = [("host", host.as_str()), ("content-type", "application/json")];
         let body = if method == "POST" { body.to_string() } else { String::new() };
@@ -131,12 +133,12 @@ impl Browser {
         told["value"].clone()
     }
 
-    fn run(&self, script: &str) -> Value {
+    pub(crate) fn run(&self, script: &str) -> Value {
         self.call("POST", "/execute/sync", &json!({ "script": script, "args": [] }))
     }
 
     #[track_caller]
-    fn wait(&self, what: &str) {
+    pub(crate) fn wait(&self, what: &str) {
         let until = Instant::now() + PATIENCE;
         while self.run(&format!("return Boolean({what});")) != true {
             assert!(
@@ -172,7 +174,7 @@ impl Browser {
         panic!("the Tab key never comes to {what}");
     }
 
-    fn size(&self, width: u32, height: u32) {
+    pub(crate) fn size(&self, width: u32, height: u32) {
         self.call("POST", "/window/rect", &json!({ "width": width, "height": height }));
     }
 
@@ -190,7 +192,7 @@ impl Browser {
     }
 
     /// What the console says of errors and refused content.
-    fn complaints(&self) -> Vec<Value> {
+    pub(crate) fn complaints(&self) -> Vec<Value> {
         let log = self.call("POST", "/se/log", &json!({ "type": "browser" }));
         let entries = log.as_array().unwrap().clone();
         entries.into_iter().filter(|entry| entry["level"] != "INFO").collect()
@@ -258,7 +260,7 @@ fn messages_appear_at_once(browser: &Browser, team: &Team) {
     // What a loaded machine adds to one message it does not add to all of them.
     assert!(best < 0.2, "the quickest message took {best} s");
     // Its dot is on the way, or has been: the picture knows the sender.
-    browser.wait("document.querySelector('#flow .seat')");
+    browser.wait("document.querySelectorAll('#flow .seat').length === 4");
     browser.picture("page-light");
 }
 
@@ -301,6 +303,10 @@ fn everything_goes_by_keyboard(browser: &Browser, team: &Team) {
 }
 
 fn it_can_be_read(browser: &Browser) {
+    let is_checked = axe::load(browser);
+    if is_checked {
+        axe::assert_it_sees(browser);
+    }
     for theme in ["light", "dark"] {
         browser.run(&format!("document.documentElement.style.colorScheme = '{theme}';"));
         for page in ["team", "steps", "compare"] {
@@ -309,8 +315,69 @@ fn it_can_be_read(browser: &Browser) {
             for (size, width) in [("wide", 1440), ("phone", 500)] {
                 browser.size(width, 1500);
                 browser.assert_no_fault(&format!("{page}, {theme}, {size}"));
+                if is_checked {
+                    axe::assert_no_fault(browser, &format!("{page}, {theme}, {size}"));
+                }
                 browser.picture(&format!("page-{page}-{theme}-{size}"));
             }
         }
     }
+}
+
+/// How many members and messages a large team has.
+const MEMBERS: usize = 100;
+const MESSAGES: usize = 10_000;
+
+/// One update as the page gets it, of a large team: a member changes, the file changes, a message comes.
+const UPDATE: &str = "
+  const took = [];
+  for (let round = 0; round < 40; round += 1) {
+    const seat = { ...seats[round % seats.length], unread: round, status: round % 2 ? 'working' : 'idle' };
+    const letter = { kind: 'mail', id: `round:${round}`, type: 'message', from: 'lead', to: seat.name,
+      content: 'How far are you?', timestamp: Date.now() / 1000, stage: 'appended' };
+    const told = JSON.stringify([{ kind: 'config', at: 7 + round, gone: 1, lines: [`  \"round\": ${round},`] },
+      { kind: 'seats', seats: [seat] }, letter]);
+    const begin = performance.now();
+    for (const change of JSON.parse(told)) take(change, true);
+    draw();
+    document.body.offsetHeight;
+    took.push(performance.now() - begin);
+  }
+  return took;
+";
+
+#[test]
+fn a_large_team_is_watched_without_a_hitch() {
+    let Some(browser) = Browser::start() else { return };
+    let team = Team::new();
+    team.team(&["init"]).expect(0);
+    let member = |number: usize| json!({ "name": format!("member-{number}"), "status": "idle" });
+    let members: Vec<Value> = (0..MEMBERS).map(member).collect();
+    let lead = json!({ "name": "lead", "status": "idle" });
+    let roster = json!({ "version": 1, "team_name": "large", "lead": lead, "members": members });
+    write(&team.path("config.json"), serde_json::to_string_pretty(&roster).unwrap());
+    for number in 0..MEMBERS {
+        let line = |letter: usize| {
+            let message = json!({ "type": "message", "from": "lead", "id": format!("lead:{number}:{letter}"),
+                "content": format!("How far are you with part {letter}?"), "timestamp": letter });
+            json!({ "kind": "mail", "at": letter, "gen": "000000000001-00000000", "offset": letter,
+                "message": message })
+            .to_string()
+                + "\n"
+        };
+        let text: String = (0..MESSAGES / MEMBERS).map(line).collect();
+        write(&team.path(&format!("transcript/member-{number}.jsonl")), text);
+    }
+    let page = Page::open(&team, &[]);
+    browser.call("POST", "/url", &json!({ "url": page.url() }));
+    browser.wait("document.querySelectorAll('#roster button').length === 101");
+    browser.wait("document.querySelectorAll('#mail li').length > 100");
+    let mut took: Vec<f64> = serde_json::from_value(browser.run(UPDATE)).unwrap();
+    took.sort_by(f64::total_cmp);
+    eprintln!("an update takes {:.1} ms at best, {:.1} ms at the median", took[0], took[20]);
+    // What a loaded machine adds to one update it does not add to all of them.
+    assert!(took[0] < 16.0, "{took:?}");
+    assert_eq!(browser.complaints(), Vec::<Value>::new(), "the console complains");
+    drop(browser);
+    page.close();
 }

@@ -13,6 +13,9 @@ pub(crate) const LEAD: [&str; 5] = ["lead", "--model", "anthropic/fake", "--mode
 /// The key that the fake is called with.
 pub(crate) const KEY: &str = "sk-ant-canary-0123456789-key";
 
+/// The key that a fake of chat completions is called with.
+pub(crate) const OTHER_KEY: &str = "sk-other-canary-9876543210-key";
+
 /// The one prompt for which the lead lets the whole story happen by itself.
 pub(crate) const ALL: &str = "Let the team write and check schema.sql.";
 
@@ -20,6 +23,12 @@ pub(crate) const ALL: &str = "Let the team write and check schema.sql.";
 pub(crate) fn connect(team: &Team, fake: &Fake) {
     team.variable("ANTHROPIC_API_KEY", KEY);
     team.variable("ANTHROPIC_BASE_URL", &fake.base_url());
+}
+
+/// The same over chat completions.
+pub(crate) fn connect_openai(team: &Team, fake: &Fake) {
+    team.variable("OPENAI_API_KEY", OTHER_KEY);
+    team.variable("OPENAI_BASE_URL", &format!("{}/v1", fake.base_url()));
 }
 
 /// A team whose models are played.

@@ -1,6 +1,7 @@
 //! Which model and which credentials are in force, and in which mode.
 
 use crate::cast::KEY;
+use crate::child::write;
 use crate::fake::{Fake, Reply};
 use crate::harness::{Ran, Team};
 
@@ -95,6 +96,38 @@ fn further_headers_and_the_version_are_sent() {
     let headers = fake.requests().remove(0).headers;
     let sent = ["x-one", "x-two", "anthropic-version"].map(|name| headers[name].clone());
     assert_eq!(sent, ["1", "two", "2023-06-01"]);
+}
+
+/// The story: a folder says where conversations go and with what. Nobody follows it before it is trusted,
+/// and what its headers say is shown to nobody.
+#[test]
+fn a_folder_leads_conversations_elsewhere_only_once_it_is_trusted() {
+    let (team, fake) = (Team::new(), Fake::start(|_| Reply::text("hello")));
+    team.variable("ANTHROPIC_API_KEY", KEY);
+    team.team(&["init"]).expect(0);
+    let text = format!(
+        "[anthropic]\nbase_url = \"{}\"\nversion = \"2023-06-01\"\n\
+         headers = {{ X-House = \"canary of the house\", anthropic-beta = \"fast\" }}\n",
+        fake.base_url()
+    );
+    write(&team.path("settings.toml"), text);
+    let shown = |args: &[&str]| {
+        let ran = team.team(args).expect(0);
+        assert!(!format!("{ran:?}").contains("canary"), "{ran:#?}");
+        ran
+    };
+    let before = shown(&["config"]);
+    assert!(before.err.contains("not trusted: anthropic.base_url"), "{}", before.err);
+    assert!(!before.out.contains("x-house") && before.out.contains("2023-06-01"), "{}", before.out);
+    assert!(shown(&["trust"]).out.contains("anthropic.headers"));
+    let after = shown(&["config"]);
+    assert!(after.out.contains(&fake.base_url()) && after.out.contains("fast"), "{}", after.out);
+    shown(&["trust", "--json"]);
+    let args = ["lead", "-p", "hi", "--model", "anthropic/m", "--timeout", "55"];
+    assert_eq!(shown(&args).out, "hello\n");
+    let headers = fake.requests().remove(0).headers;
+    let sent = ["x-house", "anthropic-beta", "anthropic-version"].map(|name| headers[name].clone());
+    assert_eq!(sent, ["canary of the house", "fast", "2023-06-01"]);
 }
 
 #[test]

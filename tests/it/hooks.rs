@@ -2,10 +2,14 @@
 //! it is trusted.
 
 use crate::child::write;
-use crate::crew::{assert_left_in_order, calls, headless, says, script, spawn, tool_results};
+use crate::crew::{
+    assert_left_in_order, calls, headless, kill_9, says, script, scripted_lead, spawn,
+    tool_results, wait_file,
+};
 use crate::harness::Team;
 use serde_json::{Value, json};
 use std::fs;
+use std::process::{Child, Output, Stdio};
 
 /// Hooks in the settings of the user, each `(event, command)`.
 fn users(team: &Team, hooks: &[(&str, &str)]) {
@@ -151,6 +155,107 @@ fn a_broken_hook_is_logged_and_stops_nobody() {
     let failed = log.iter().filter(|line| line["message"] == "a hook failed");
     assert_eq!(failed.clone().count(), 2, "{log:?}");
     assert!(failed.clone().any(|line| line["timed_out"] == true));
+    assert_left_in_order(&team);
+}
+
+/// Twenty people cannot type that fast, a script can: nobody's trust is lost, and nobody's comes back.
+#[test]
+fn folders_that_are_trusted_at_once_are_all_trusted() {
+    let team = Team::new();
+    let folders: Vec<_> = (0..20).map(|n| team.workspace().join(format!("at-{n}"))).collect();
+    for folder in &folders {
+        fs::create_dir_all(folder.join(".team")).unwrap();
+        write(&folder.join(".team/settings.toml"), settings(&[("message_sent", "true")]));
+    }
+    let at_once = |words: &[&str], folders: &[std::path::PathBuf]| -> Vec<Output> {
+        let begin = |folder: &std::path::PathBuf| {
+            let mut command = team.command("team", words);
+            command.current_dir(folder).stdin(Stdio::null());
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        };
+        let all: Vec<Child> = folders.iter().map(begin).collect();
+        all.into_iter().map(|one| one.wait_with_output().unwrap()).collect()
+    };
+    let done = |words: &[&str], folders: &[std::path::PathBuf]| {
+        for output in at_once(words, folders) {
+            assert_eq!(output.status.code(), Some(0), "{output:?}");
+        }
+    };
+    let trusted = || {
+        let told = at_once(&["config"], &folders);
+        let is_trusted =
+            |output: &&Output| !String::from_utf8_lossy(&output.stderr).contains("not trusted");
+        told.iter().filter(is_trusted).count()
+    };
+    done(&["trust"], &folders);
+    assert_eq!(trusted(), folders.len());
+    done(&["trust", "--revoke"], &folders[..10]);
+    assert_eq!(trusted(), 10);
+}
+
+/// What a refusing hook says is shown to the model as text of a bounded length, whatever bytes it is made
+/// of; a hook that dies refuses nothing.
+#[test]
+fn whatever_a_hook_says_or_dies_of_is_survived() {
+    let team = Team::new();
+    let speaks = "case $(cat) in \
+        *huge*) yes 'never' | head -c 3000000 >&2; exit 2;; \
+        *bytes*) printf 'caf\\351 \\033[2J\\000 end' >&2; exit 2;; \
+        *silent*) exit 2;; \
+        *killed*) kill -9 $$;; \
+        *deaf*) exec 0<&- 1>&- 2>&-; exit 0;; \
+        *stubborn*) trap '' TERM INT HUP; (setsid sleep 1000 &) ; exit 0;; esac";
+    users(&team, &[("message_sent", speaks)]);
+    let send = |content: &str| tool("send_message", json!({ "to": "user", "content": content }));
+    let words = ["huge", "bytes", "silent", "killed", "deaf", "stubborn"];
+    let model = script(&team, &[calls("lead", &words.map(send)), says("lead", "over")]);
+    headless(&team, &model, "begin").expect(0);
+    let results = tool_results(&team, "lead");
+    let refused: Vec<bool> = results.iter().map(|(.., is_error)| *is_error).collect();
+    assert_eq!(refused, [true, true, true, false, false, false], "{results:#?}");
+    let huge = &results[0].1;
+    assert!(huge.contains("never") && huge.chars().count() < 5000, "{}", huge.len());
+    let bytes = &results[1].1;
+    assert!(bytes.contains("caf\u{fffd}") && bytes.contains("end"), "{bytes:?}");
+    assert!(results[2].1.contains("no reason was given"), "{results:#?}");
+    let log = team.lines("log/lead.jsonl");
+    let failed = log.iter().filter(|line| line["message"] == "a hook failed");
+    assert_eq!(failed.count(), 1, "the one that was killed");
+    assert_left_in_order(&team);
+}
+
+/// A member killed while its hook runs: nothing of the hook is left, and what it was to judge is not done
+/// twice by the life that comes back.
+#[test]
+fn a_member_that_dies_in_a_hook_leaves_nothing_of_it() {
+    let team = Team::new();
+    let slow = "echo $$ > hooked; test -e quick && exit 0; (setsid sleep 1000 &); sleep 1000";
+    users(&team, &[("message_sent", slow)]);
+    let send = tool("send_message", json!({ "to": "user", "content": "hello" }));
+    let mut lead = scripted_lead(
+        &team,
+        &[
+            calls("lead", &[spawn("alice")]),
+            says("lead", "spawned"),
+            calls("alice", &[send]),
+            says("alice", "sent"),
+        ],
+    );
+    let hooked = wait_file(&team, "hooked");
+    team.eventually("the hook says who it is", || {
+        fs::read_to_string(&hooked).is_ok_and(|text| text.ends_with('\n'))
+    });
+    let former = team.member("alice")["incarnation"].clone();
+    write(&team.workspace().join("quick"), "");
+    kill_9(&team, "alice");
+    team.eventually("she lives again", || team.member("alice")["incarnation"] != former);
+    team.wait_status("alice", "idle");
+    let inbox = || team.lines("inbox/user.jsonl").len() + team.mail_of("user").len();
+    team.eventually("it was sent once", || {
+        inbox() + usize::from(lead.printed().contains("hello")) >= 1
+    });
+    lead.type_line("/quit");
+    assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
     assert_left_in_order(&team);
 }
 

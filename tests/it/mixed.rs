@@ -1,19 +1,14 @@
 //! Chat completions under a whole team: a team of them alone, and one whose members speak to different
 //! providers. The strict fakes fail the test when any request is one that its API would refuse.
 
-use crate::cast::{ALL, KEY, assert_told, call, conversation, headless, results, story, who};
+use crate::cast::{
+    ALL, KEY, OTHER_KEY, assert_told, call, connect_openai, conversation, headless, results, story,
+    who,
+};
 use crate::fake::{Api, Fake, Reply, RequestView};
 use crate::harness::Team;
 use serde_json::json;
 use std::fs;
-
-/// The key that the second fake is called with.
-const OTHER_KEY: &str = "sk-other-canary-9876543210-key";
-
-fn connect_openai(team: &Team, fake: &Fake) {
-    team.variable("OPENAI_API_KEY", OTHER_KEY);
-    team.variable("OPENAI_BASE_URL", &format!("{}/v1", fake.base_url()));
-}
 
 fn lead(team: &Team, model: &str, prompt: &str) -> crate::harness::Ran {
     team.team(&["lead", "-p", prompt, "--model", model, "--mode", "bypass", "--timeout", "55"])
@@ -41,6 +36,27 @@ fn a_key_alone_names_the_provider() {
     assert_eq!(team.team(&args).expect(0).out, "hello\n");
     let seen = fake.requests().remove(0);
     assert_eq!((seen.model(), seen.headers["x-house"].as_str()), ("by-variable", "one"));
+}
+
+#[test]
+fn without_a_name_the_first_listed_model_is_taken_or_it_is_said() {
+    let (team, fake) = (Team::new(), Fake::start(|_| Reply::text("hello")));
+    connect_openai(&team, &fake);
+    let args = ["lead", "-p", "hi", "--mode", "bypass", "--timeout", "55"];
+    assert_eq!(team.team(&args).expect(0).out, "hello\n");
+    assert_eq!(lead(&team, "openai", "hi").expect(0).out, "hello\n");
+    let asked: Vec<String> = fake.requests().iter().map(|view| view.model().to_owned()).collect();
+    assert_eq!(asked, ["small:1b", "small:1b"]);
+
+    // A whole provider's list names nobody's wish.
+    let team = Team::new();
+    team.variable("OPENAI_API_KEY", OTHER_KEY);
+    let ran = team.team(&args).expect(4);
+    assert!(ran.err.contains("OPENAI_MODEL") && ran.err.contains("openai/NAME"), "{}", ran.err);
+    // Nobody is there to list any.
+    team.variable("OPENAI_BASE_URL", "http://127.0.0.1:9/v1");
+    let ran = team.team(&args).expect(4);
+    assert!(ran.err.contains("was asked for one") && !ran.err.contains("canary"), "{}", ran.err);
 }
 
 #[test]

@@ -124,9 +124,9 @@ fn a_teammate_by_hand_asks_at_its_own_terminal_or_nobody() {
     assert!(why.contains("on its own terminal"), "{why}");
     carol.type_line("perhaps");
     carol.expect("answer with y");
-    carol.type_line("y");
+    carol.type_line("e touch done instead");
     assert_eq!(carol.wait().code(), Some(0), "{}", carol.screen());
-    assert!(team.workspace().join("done").exists());
+    assert!(team.workspace().join("done").exists() && team.workspace().join("instead").exists());
     assert_left_in_order(&team);
 }
 

@@ -33,7 +33,7 @@ fn write_file(path: &str) -> (&'static str, Value) {
 }
 
 /// Ways to change something, and some that only look as if they did not.
-const COMMANDS: [&str; 36] = [
+const COMMANDS: [&str; 50] = [
     "touch x",
     "echo x > x",
     "echo x >> seed",
@@ -68,6 +68,20 @@ const COMMANDS: [&str; 36] = [
     "env touch x",
     "(touch x)",
     "nohup touch x &",
+    "cat > x <<EOF\nx\nEOF",
+    "ls\ntouch x",
+    "ls & touch x",
+    "env -S 'touch x'",
+    "echo x > /proc/self/fd/1/../../cwd/x",
+    "exec 3> x; echo x >&3",
+    "alias ls='touch x'; eval ls",
+    "ls() { touch x; }; ls",
+    "awk 'BEGIN{system(\"touch x\")}'",
+    "npm init -y",
+    "printf 'all:\\n\\ttouch x\\n' | make -f -",
+    "git -c alias.x='!touch x' x",
+    "sort seed -o seed2",
+    "tar cf x seed",
     "ls",
     "true",
 ];

@@ -1,9 +1,12 @@
 //! Roles from files, from outside: who has which tools and model, what is told of the workspace, and how
 //! `team roles` names what is wrong.
 
+use crate::asking::wait_asked;
 use crate::cast::{self, call, stage, who};
 use crate::child::write;
-use crate::crew::{assert_left_in_order, calls, headless, says, script, tool_results};
+use crate::crew::{
+    assert_left_in_order, calls, headless, says, script, scripted_lead, tool_results,
+};
 use crate::fake::Reply;
 use crate::harness::Team;
 use serde_json::{Value, json};
@@ -94,7 +97,99 @@ fn a_role_limits_tools_and_turns_and_names_a_model() {
     assert!(!team.workspace().join("made").exists());
     assert!(team.has_mail("lead", "a", "4 model calls in one turn"), "{}", team.picture());
     let warned = team.lines("log/a.jsonl");
-    assert!(warned.iter().any(|line| line["line"] == 7 && line["level"] == "WARN"), "{warned:?}");
+    let of_whim = |line: &&Value| line["line"] == 7 && line["level"] == "WARN";
+    assert_eq!(
+        warned.iter().filter(of_whim).count(),
+        1,
+        "an unknown key is named once: {warned:?}"
+    );
+    assert_left_in_order(&team);
+}
+
+/// The rules of a role bind whatever else is allowed: settings, the mode, and an "always" that the person
+/// gave a colleague.
+#[test]
+fn what_a_role_denies_no_rule_and_no_answer_allows() {
+    let team = Team::new();
+    team.variable("TEAM_MODE", "default");
+    let careful = "---\nname: careful\ndisallowedTools: Bash(rm:*), Write(keep/**)\n---\n";
+    put(
+        &team,
+        &[
+            (".team/roles/careful.md", careful),
+            (
+                ".config/team/settings.toml",
+                "[permissions]\nallow = [\"bash(rm:*)\", \"write_file\"]\n",
+            ),
+            ("a.txt", ""),
+            ("b.txt", ""),
+        ],
+    );
+    let bash = |command: &str| ("bash", json!({ "command": command }));
+    let keep = ("write_file", json!({ "path": "keep/x", "content": "" }));
+    let free = ("write_file", json!({ "path": "free", "content": "" }));
+    let once_more = "until [ -e go ]; do sleep 0.05; done; rm -v b.txt";
+    let mut lead = scripted_lead(
+        &team,
+        &[
+            calls("lead", &[order("bob", "worker")]),
+            says("lead", "begun"),
+            calls("bob", &[bash(once_more)]),
+            says("bob", "bob is done"),
+            calls("lead", &[order("alice", "careful")]),
+            says("lead", "both begun"),
+            calls("alice", &[bash("rm a.txt"), bash("echo x; rm a.txt"), keep, free]),
+            calls("alice", &[bash(once_more)]),
+            says("alice", "alice is done"),
+        ],
+    );
+    let asked = wait_asked(&team, "bob");
+    write(&team.workspace().join("go"), "");
+    team.team(&["approve", &asked, "--always"]).expect(0);
+    team.eventually("alice is done", || team.has_mail("lead", "alice", "alice is done"));
+    let done = tool_results(&team, "alice");
+    let refused: Vec<bool> = done.iter().map(|(.., is_error)| *is_error).collect();
+    assert_eq!(refused, [true, true, true, false, true], "{done:#?}");
+    for at in [0, 1, 2, 4] {
+        assert!(done[at].1.contains("denied by the rule"), "{done:#?}");
+    }
+    assert!(team.workspace().join("a.txt").exists() && !team.workspace().join("b.txt").exists());
+    let asked = team.lines("transcript/alice.jsonl");
+    assert!(asked.iter().all(|line| line["kind"] != "request"), "nobody is asked what is denied");
+    lead.type_line("/quit");
+    assert_eq!(lead.wait().code(), Some(0));
+    assert_left_in_order(&team);
+}
+
+#[test]
+fn a_role_may_be_stricter_than_the_lead_and_never_looser() {
+    let team = Team::new();
+    put(
+        &team,
+        &[
+            (".team/roles/planner.md", "---\npermissionMode: plan\n---\n"),
+            (".claude/agents/free.md", "---\nname: free\npermissionMode: bypassPermissions\n---\n"),
+        ],
+    );
+    let touch = |name: &str| ("write_file", json!({ "path": name, "content": "" }));
+    let bash = ("bash", json!({ "command": "touch ran" }));
+    let model = script(
+        &team,
+        &[
+            calls("lead", &[order("p", "planner"), order("f", "free")]),
+            says("lead", "begun"),
+            calls("p", &[touch("planned")]),
+            says("p", "p is done"),
+            calls("f", &[touch("edited"), bash]),
+            says("f", "f is done"),
+        ],
+    );
+    let words = ["lead", "-p", "begin", "--model", &model, "--mode", "accept_edits"];
+    team.team(&words).expect(0);
+    let modes = ["p", "f"].map(|name| team.member(name)["mode"].clone());
+    assert_eq!(modes, ["plan", "accept_edits"]);
+    let made = ["planned", "edited", "ran"].map(|file| team.workspace().join(file).exists());
+    assert_eq!(made, [false, true, false], "{}", team.picture());
     assert_left_in_order(&team);
 }
 

@@ -1,8 +1,8 @@
 //! Credentials stay where they belong: in the environment of the lead alone, and in the headers of its
 //! requests. Whoever says them aloud, no file, no output and no other process shows them.
 
-use crate::cast::{KEY, LEAD, call, conversation, results, stage, who};
-use crate::fake::{Reply, RequestView};
+use crate::cast::{KEY, OTHER_KEY, call, conversation, results, stage, who};
+use crate::fake::{Fake, Reply, RequestView};
 use crate::harness::Team;
 use crate::terminal::Terminal;
 use serde_json::json;
@@ -41,13 +41,24 @@ fn assert_no_file_tells(team: &Team) {
     }
 }
 
+/// What the lead has been told, and what of it a teammate on this model needs and gets.
+fn secrets(who: &str, model: &str) -> Vec<&'static str> {
+    match (who, model) {
+        ("lead", _) => vec![KEY, OTHER_KEY, GATEWAY],
+        (_, "anthropic/fake") => vec![KEY, GATEWAY],
+        (_, "openai/fake") => vec![OTHER_KEY, GATEWAY],
+        _ => vec![],
+    }
+}
+
 /// Models that say every secret wherever they can: in text, in calls, in mail, through a command.
-fn blabber(view: &RequestView) -> Reply {
-    let secrets = format!("{KEY} and {GATEWAY}");
+fn blabber(view: &RequestView, model: &str) -> Reply {
+    let who = who(view);
+    let secrets = secrets(&who, model).join(" and ");
     let order = json!({"name": "alice", "role": "spy", "prompt": format!("Look for {secrets}")});
     let spying = "env; touch here; until [ -e go ]; do sleep 0.02; done; \
         tr '\\0' '\\n' < /proc/$PPID/environ; cat found";
-    match who(view).as_str() {
+    match who.as_str() {
         "lead" if view.turn() == 0 => Reply::text(&format!("I know {secrets}")).tool(
             &format!("call-{}", view.number),
             "spawn_teammate",
@@ -56,24 +67,43 @@ fn blabber(view: &RequestView) -> Reply {
         "lead" => Reply::text(&format!("It is {secrets}, all know.")),
         _ if results(view).contains("Sent to") => Reply::text(&format!("I told of {secrets}")),
         _ if !view.results().is_empty() => {
-            call(view, "send_message", &json!({"to": "lead", "content": secrets}))
+            let content = format!("Here: {secrets}.");
+            call(view, "send_message", &json!({"to": "lead", "content": content}))
         }
         _ => call(view, "bash", &json!({"command": spying})),
     }
 }
 
-#[test]
-fn no_secret_leaves_the_lead() {
-    // The first answer is an error that quotes the key.
-    let (team, fake) = stage(|view| match view.number {
-        0 => Reply::error(500, "api_error", &format!("bad {KEY} {GATEWAY}"))
-            .header("retry-after", "0"),
-        _ => blabber(view),
-    });
-    team.variable("ANTHROPIC_CUSTOM_HEADERS", &format!("X-House: {GATEWAY}"));
-    fs::File::create(team.workspace().join("found")).unwrap().write_all(KEY.as_bytes()).unwrap();
-    let args = ["-p", "-", "--timeout", "55", "--output", "stream-json"];
-    let mut lead = team.command("team", &[&LEAD[..], &args].concat());
+/// The story: everybody's model says every secret aloud, over the Messages API, over chat completions, and
+/// on a local server, which is to be told none.
+fn assert_kept(model: &'static str) {
+    let is_local = model.starts_with("local");
+    let own = secrets("alice", model);
+    // The first answer is an error that quotes what the endpoint was told.
+    let told = own.join(" ");
+    let play = move |view: &RequestView| match view.number {
+        0 => Reply::error(500, "api_error", &format!("bad {told}")).header("retry-after", "0"),
+        _ => blabber(view, model),
+    };
+    let team = Team::new();
+    let fake = if is_local { Fake::local(play) } else { Fake::start(play) };
+    // The other keys are there, too, and for others.
+    for (key, value) in [("ANTHROPIC_API_KEY", KEY), ("OPENAI_API_KEY", OTHER_KEY)] {
+        team.variable(key, value);
+    }
+    for provider in ["ANTHROPIC", "OPENAI"] {
+        team.variable(&format!("{provider}_CUSTOM_HEADERS"), &format!("X-House: {GATEWAY}"));
+    }
+    team.variable("ANTHROPIC_BASE_URL", &fake.base_url());
+    team.variable("OPENAI_BASE_URL", &format!("{}/v1", fake.base_url()));
+    if is_local {
+        team.variable("TEAM_LOCAL_PORTS", &fake.port().to_string());
+    }
+    let found = own.join(" ");
+    fs::File::create(team.workspace().join("found")).unwrap().write_all(found.as_bytes()).unwrap();
+    let args = ["lead", "--model", model, "--mode", "bypass", "-p", "-", "--timeout", "55"];
+    let mut lead = team.command("team", &[&args[..], &["--output", "stream-json"]].concat());
+    lead.env("TEAM_PROMPT_PROFILE", "full");
     lead.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut lead = lead.spawn().unwrap();
     let prompt = format!("My key is {KEY}; let alice look for it.");
@@ -95,17 +125,38 @@ fn no_secret_leaves_the_lead() {
     let said = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert!(!holds(&output.stdout) && !holds(&output.stderr), "{output:?}");
-    assert!(said.contains("It is [redacted] and [redacted], all know."), "{said}");
-    assert!(team.has_mail("lead", "alice", "[redacted] and [redacted]"), "{}", team.picture());
+    let hidden = |count: usize| vec!["[redacted]"; count].join(" and ");
+    assert!(said.contains(&format!("It is {}, all know.", hidden(3))), "{said}");
+    let told = format!("Here: {}.", hidden(own.len()));
+    assert!(team.has_mail("lead", "alice", &told), "{}", team.picture());
     assert_no_file_tells(&team);
     for view in fake.requests() {
-        assert_eq!(
-            (view.headers["x-api-key"].as_str(), view.headers["x-house"].as_str()),
-            (KEY, GATEWAY)
-        );
+        let sent = |name: &str| view.headers.get(name).map_or("", String::as_str);
+        let token = format!("Bearer {OTHER_KEY}");
+        let expected = match model.split('/').next() {
+            Some("anthropic") => [KEY, "", GATEWAY],
+            Some("openai") => ["", &token, GATEWAY],
+            _ => ["", "", ""],
+        };
+        assert_eq!([sent("x-api-key"), sent("authorization"), sent("x-house")], expected);
         assert!(!conversation(&view).contains(MARK), "{}", conversation(&view));
     }
     team.wait_no_process();
+}
+
+#[test]
+fn no_secret_leaves_the_lead() {
+    assert_kept("anthropic/fake");
+}
+
+#[test]
+fn no_secret_leaves_the_lead_over_chat_completions() {
+    assert_kept("openai/fake");
+}
+
+#[test]
+fn a_local_server_is_told_no_secret() {
+    assert_kept("local");
 }
 
 /// A key that is not ours is the user's text: a fixture, a placeholder, a file to be edited.

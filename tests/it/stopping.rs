@@ -184,6 +184,31 @@ fn stop_all_does_not_wait_for_a_working_lead() {
 }
 
 #[test]
+fn who_is_stopped_twice_is_not_waited_for() {
+    let team = Team::new();
+    let mut lead = scripted_lead(
+        &team,
+        &[
+            calls("lead", &[spawn("bob")]),
+            says("lead", "spawned"),
+            calls("bob", &[bash("touch here; sleep 1000")]),
+        ],
+    );
+    wait_file(&team, "here");
+    let before = Instant::now();
+    lead.type_line("/stop bob");
+    team.wait_status("bob", "stopping");
+    lead.type_line("/stop bob");
+    lead.expect("bob is not waited for any longer");
+    lead.expect("bob ended on SIGTERM");
+    assert!(before.elapsed() < Duration::from_secs(18), "{:?}", before.elapsed());
+    assert_eq!(lead.printed().matches("bob ended").count(), 1, "{}", lead.printed());
+    lead.type_line("/quit");
+    assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
+    assert_left_by_force(&team, &["bob"]);
+}
+
+#[test]
 fn the_model_and_the_person_stop_members_by_name() {
     let team = Team::new();
     let stop = |name: &str| ("shutdown_teammate", json!({ "name": name, "reason": "enough" }));

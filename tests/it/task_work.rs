@@ -163,6 +163,12 @@ fn a_dead_members_task_is_free_again_and_the_lead_is_told() {
     lead.type_line("Spawn alice (coder). Ask alice to claim task 1.");
     team.eventually("alice has it", || status(&team, 1) == "in_progress");
     team.wait_status("alice", "idle");
+    let shown = team.team(&["ls"]).expect(0).out;
+    assert!(shown.lines().any(|line| line.contains("alice") && line.contains("task 1")), "{shown}");
+    let listed = team.team(&["ls", "--json"]).expect(0).json();
+    assert_eq!(listed["members"][0]["tasks"], json!(["1"]));
+    lead.type_line("/team");
+    lead.expect("task 1");
     kill_9(&team, "alice");
     team.eventually("nobody has it", || status(&team, 1) == "pending");
     team.eventually("the lead knows", || team.has_mail("lead", "system", "Pending again: task 1"));

@@ -1,16 +1,11 @@
 //! `team top` in a pseudo-terminal: what a person sees at three sizes, the keys they press, and that
 //! looking leaves no trace.
 
-use crate::child::write;
 use crate::crew::{calls, lead, says, script, signal, spawn};
 use crate::harness::Team;
 use crate::terminal::Terminal;
 use nix::sys::signal::Signal;
 use nix::sys::termios::LocalFlags;
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
-use std::time::SystemTime;
 
 /// A live view of that size.
 fn top(team: &Team, rows: u16, columns: u16) -> Terminal {
@@ -38,19 +33,6 @@ fn team_of_two(team: &Team) -> Terminal {
 fn leave(lead: &mut Terminal) {
     lead.type_line("/quit");
     assert!(lead.wait().success());
-}
-
-/// Every file with its size and the time of its last change.
-fn picture(folder: &Path) -> BTreeMap<String, (u64, SystemTime)> {
-    let mut found = BTreeMap::new();
-    for entry in fs::read_dir(folder).unwrap().flatten() {
-        let known = entry.path().symlink_metadata().unwrap();
-        found.insert(entry.path().display().to_string(), (known.len(), known.modified().unwrap()));
-        if known.is_dir() {
-            found.extend(picture(&entry.path()));
-        }
-    }
-    found
 }
 
 #[test]
@@ -102,24 +84,6 @@ fn a_team_is_seen_at_three_sizes_and_steered() {
     view.press("q");
     assert_eq!(view.wait().code(), Some(0));
     leave(&mut lead);
-}
-
-#[test]
-fn looking_changes_nothing() {
-    let team = Team::new();
-    let mut lead = team_of_two(&team);
-    leave(&mut lead);
-    write(
-        &team.path("inbox/alice.jsonl"),
-        "{\"from\":\"user\",\"content\":\"waits\",\"id\":\"w\"}\n",
-    );
-    let before = picture(&team.path(""));
-    let mut view = top(&team, 24, 80);
-    view.expect_screen("user → alice: waits");
-    view.press("2kj345?x/a\u{1b}q");
-    assert_eq!(view.wait().code(), Some(0));
-    let after = picture(&team.path(""));
-    assert_eq!(before, after);
 }
 
 #[test]

@@ -162,6 +162,12 @@ pub(super) fn wants_shutdown(call: &Call) -> bool {
     call.input.get("approve").and_then(serde_json::Value::as_bool) == Some(true)
 }
 
+/// What a refusal is told to whoever looks.
+pub(super) fn refusal(call: &Call) -> Action {
+    let reason = call.input.get("reason").and_then(serde_json::Value::as_str);
+    Action::SayRefused(reason.unwrap_or("no reason was given").into())
+}
+
 fn shutdown_note(stop: &Stop) -> String {
     match stop {
         Stop::Requested { request_id, by, reason } => format!(

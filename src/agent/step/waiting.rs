@@ -67,6 +67,7 @@ impl Machine {
                 let activity = match question.about {
                     About::Permission => format!("permission {}", question.tool),
                     About::Plan => "plan".into(),
+                    About::Sandbox => format!("sandbox {}", question.tool),
                 };
                 self.published_idle = false;
                 todo.push(Action::Publish(Status::Waiting, Some(activity)));
@@ -101,7 +102,7 @@ impl Machine {
         todo.push(Action::Record(Entry::Decision(decision.clone())));
         let approved = decision.outcome == permission::Outcome::Approved;
         match question.about {
-            About::Permission if approved => {
+            About::Permission | About::Sandbox if approved => {
                 if let Some(input) = decision.updated_input {
                     let content = format!("the user changed this call of {} to {input}", call.name);
                     todo.push(Action::Record(Entry::Note { content }));
@@ -109,7 +110,7 @@ impl Machine {
                 }
                 self.run_tool(turn, call, todo);
             }
-            About::Permission => {
+            About::Permission | About::Sandbox => {
                 answer(&call, denied(&decision), true, todo);
                 turn.told_lead = false;
                 self.act(turn, todo);

@@ -3,18 +3,21 @@
 use super::super::context::Context;
 use super::super::heed::Heed;
 use super::super::out;
+use super::super::waiting::{Waiting, still_there};
 use super::questions::{Office, Present, Questions};
-use super::watchdog::{Watchdog, at_rest, failed_tasks};
+use super::watchdog::{Watchdog, at_rest, awaited_words, failed_tasks};
 use super::{Closed, Ended, REHEARSAL_BANNER, Reason, Seat, close, end_loop, exit_code, run_agent};
 use crate::agent::event::Event;
 use crate::agent::progress::Progress;
 use crate::error::{Exit, Failure};
 use crate::os::signals::SignalEvent;
+use crate::os::{Clock, SystemClock};
 use crate::protocol::ladder::Haste;
 use crate::settings::model::ModelChoice;
 use crate::store::{TeamDir, roster};
 use crate::supervise::Supervisor;
 use crate::ui::plain::{Format, Headless, MemberSummary, Summary};
+use crate::wire::AgentName;
 use crate::wire::message::Outcome;
 use crate::wire::task::TaskId;
 use std::io::{self, IsTerminal, Stderr, Stdout};
@@ -78,11 +81,13 @@ pub(super) async fn run(
     let mut last = LastTurn { text: seat.last_words, failed: false };
     let mut rested = false;
     let mut reason = None;
+    let waiting = Waiting::begin("waiting for");
     let ended = loop {
         let verdict = tokio::select! {
             ended = &mut agent => break ended,
             Some(progress) = progress.recv() => {
                 rested = false;
+                waiting.hide();
                 show(&mut screen, &progress);
                 if let Progress::Mail(message) = &progress {
                     questions.on_mail(message);
@@ -100,7 +105,9 @@ pub(super) async fn run(
                 let rests = (watchdog.turns() > 0 || may_rest_at_once)
                     && at_rest(&seat.team, &seat.source);
                 let twice = rests && std::mem::replace(&mut rested, rests);
+                waiting.say(|| awaited_words(&seat.team, SystemClock.now()));
                 if let Some(warning) = watchdog.warning() {
+                    waiting.hide();
                     show(&mut screen, &Progress::Warning(warning.clone()));
                     let _ended = events.send(Event::Notice(warning));
                 }
@@ -114,13 +121,17 @@ pub(super) async fn run(
             break agent.await;
         }
     };
+    drop(waiting);
     let ended: Ended = ended.map_err(|why| {
         let hint = "`team log lead` tells more; please report this";
         Failure::new(Exit::Failure, "the lead broke down", why.to_string(), hint)
     })?;
     let reason = reason.unwrap_or_else(|| ended.reason());
     let closing = close(&seat.supervisor, ended, reason);
-    let closed = with_signals(closing, &seat.supervisor, &mut signals).await;
+    let closing = with_signals(closing, &seat.supervisor, &mut signals);
+    let team = team_of(&seat.team);
+    let closed =
+        Waiting::begin("stopping").during(closing, || still_there(&seat.team, &team)).await;
     while let Ok(progress) = progress.try_recv() {
         show(&mut screen, &progress);
         note(&progress, &mut last, &mut watchdog);
@@ -237,6 +248,12 @@ fn error(reason: Reason, closed: &Closed, last: &LastTurn) -> Option<String> {
 fn tasks_failed(failed: &[TaskId]) -> Option<String> {
     let ids: Vec<String> = failed.iter().map(ToString::to_string).collect();
     (!ids.is_empty()).then(|| format!("task {} failed", ids.join(", task ")))
+}
+
+/// Everybody on the roster but the lead.
+fn team_of(team: &TeamDir) -> Vec<AgentName> {
+    let roster = roster::read(team).unwrap_or_default();
+    roster.members.iter().filter_map(|member| AgentName::member(&member.name).ok()).collect()
 }
 
 fn members(team: &TeamDir) -> Vec<MemberSummary> {

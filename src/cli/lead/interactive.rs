@@ -23,7 +23,7 @@ use crate::ui::console::{Console, ConsoleOptions, Face, Input};
 use crate::ui::help;
 use crate::ui::view::View;
 use crate::wire::AgentName;
-use crate::wire::roster::{ExitCause, Member, Status};
+use crate::wire::roster::{Member, Status};
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::rc::Rc;
@@ -253,10 +253,13 @@ impl Session {
 
     /// Shows the question that is to be answered next, once.
     fn show_question(&mut self) {
-        let front = self.questions.front();
-        let id = front.map(|asked| asked.question.request_id.clone());
+        let id = self.questions.front().map(|asked| asked.question.request_id.clone());
         if self.shown != id {
-            if let Some(asked) = front {
+            // What came of the last answer stands above the next question.
+            while let Some(word) = self.questions.said() {
+                self.console.print(&word);
+            }
+            if let Some(asked) = self.questions.front() {
                 let view = View::new(self.context_view.palette, self.console.width());
                 self.console.print(&self.questions.rows(asked, &view));
             }
@@ -370,12 +373,13 @@ impl Session {
                 if name.is_lead() { "/quit ends the lead" } else { "/team shows who is there" };
             return self.console.print(&format!("there is no teammate {name}; {hint}"));
         }
-        self.console.print(&format!("stopping {name} …"));
+        if self.supervisor.insist(&name) {
+            return self.console.print(&format!("{name} is not waited for any longer"));
+        }
+        self.console.print(&format!("stopping {name} … (/stop {name} again does not wait)"));
         let (supervisor, departures) = (Rc::clone(&self.supervisor), self.departures.clone());
         tokio::task::spawn_local(async move {
-            let stopped =
-                supervisor.stop(vec![name], "the user stops you", ExitCause::Stopped).await;
-            for departure in stopped {
+            if let Some(departure) = supervisor.stop_named(name, "the user stops you").await {
                 // A session that ends meanwhile waits for the same departure itself.
                 let _unseen = departures.send(departure);
             }

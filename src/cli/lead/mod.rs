@@ -120,7 +120,7 @@ pub(super) fn run(context: &Context, args: &LeadArgs) -> Result<Exit, Failure> {
     }
     let fallback = named.is_none();
     let model = choose_model(named, args.print)?;
-    let credentials = Credentials::from_environment(&context.environment);
+    let credentials = Credentials::of(&settings, &context.environment);
     let (model, credentials) = local::find(model, credentials, &settings)?;
     let start = Start {
         prompt,

@@ -146,22 +146,12 @@ pub(super) async fn enter(
 /// What the lead last said.
 fn last_words(team: &TeamDir) -> String {
     let lines = transcript::read_all(team, &AgentName::lead()).unwrap_or_default();
-    let said = lines.into_iter().rev().find_map(|line| match line.entry {
-        Entry::Assistant { blocks, .. } => blocks.into_iter().rev().find_map(|block| match block {
+    let said = lines.into_iter().rev().find_map(|line| {
+        let Entry::Assistant { blocks, .. } = line.entry else { return None };
+        blocks.into_iter().rev().find_map(|block| match block {
             Block::Text { text } => Some(text),
             Block::ToolUse { .. } | Block::ToolResult { .. } | Block::Opaque { .. } => None,
-        }),
-        Entry::Session { .. }
-        | Entry::User { .. }
-        | Entry::Mail { .. }
-        | Entry::ToolStart { .. }
-        | Entry::ToolResult { .. }
-        | Entry::Request { .. }
-        | Entry::Decision(_)
-        | Entry::Note { .. }
-        | Entry::Compacted { .. }
-        | Entry::TurnEnd { .. }
-        | Entry::Unknown => None,
+        })
     });
     said.unwrap_or_default()
 }
@@ -206,19 +196,9 @@ fn left_off(team: &TeamDir, name: &AgentName) -> String {
             None => "in the middle of a turn".into(),
         };
     }
-    let last = lines.iter().rev().find_map(|line| match &line.entry {
-        Entry::TurnEnd { outcome, .. } => Some(*outcome),
-        Entry::Session { .. }
-        | Entry::User { .. }
-        | Entry::Mail { .. }
-        | Entry::Assistant { .. }
-        | Entry::ToolStart { .. }
-        | Entry::ToolResult { .. }
-        | Entry::Request { .. }
-        | Entry::Decision(_)
-        | Entry::Note { .. }
-        | Entry::Compacted { .. }
-        | Entry::Unknown => None,
+    let last = lines.iter().rev().find_map(|line| {
+        let Entry::TurnEnd { outcome, .. } = &line.entry else { return None };
+        Some(*outcome)
     });
     match last {
         Some(Outcome::Interrupted) => "its last turn was interrupted".into(),

@@ -5,7 +5,7 @@
 
 use crate::agent::Events;
 use crate::agent::event::Event;
-use crate::protocol::permission::{Subject, rule_for};
+use crate::protocol::permission::{Policy, Subject, rules_for};
 use crate::protocol::request::Verdict;
 use crate::store::{Life, TeamDir, life, peek, roster, transcript};
 use crate::supervise::Supervisor;
@@ -16,7 +16,7 @@ use crate::wire::AgentName;
 use crate::wire::message::{Body, Message, Scope};
 use crate::wire::permission::{About, Decision, Mode, Outcome, Question, RuleLists};
 use crate::wire::roster::{Roster, Status};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -96,6 +96,11 @@ impl Questions {
         }
     }
 
+    /// What is to be said before anything else is asked.
+    pub(super) fn said(&mut self) -> Option<String> {
+        self.heard.try_recv().ok()
+    }
+
     /// The lead's own call waits.
     pub(super) fn on_own(&mut self, question: Question) {
         let (owner, incarnation) = (AgentName::lead(), self.office.incarnation.clone());
@@ -144,6 +149,9 @@ impl Questions {
         {
             let (verdict, updated_input) = (Verdict::of(*approve), updated_input.clone());
             Ruling { verdict, scope: *scope, reason: reason.clone(), updated_input }
+        } else if let Body::SandboxPermissionResponse { approve, scope, reason } = &message.body {
+            let yes_or_no = Ruling::once(Verdict::of(*approve), reason.clone());
+            Ruling { scope: *scope, ..yes_or_no }
         } else if let Body::PlanApprovalResponse { approve, feedback, .. } = &message.body {
             Ruling::once(Verdict::of(*approve), feedback.clone())
         } else {
@@ -243,16 +251,10 @@ impl Questions {
             Said::No(why) => Ruling::once(Verdict::Reject, why),
             Said::Always if asked.question.about == About::Plan => yes,
             Said::Always => Ruling { scope: Scope::Always, ..yes },
-            Said::Instead(command) if asked.question.tool == "bash" => {
-                let mut input = asked.question.input.clone();
-                if let Value::Object(fields) = &mut input {
-                    fields.insert("command".into(), json!(command));
-                }
-                Ruling { updated_input: Some(input), ..yes }
-            }
-            Said::Instead(_) => {
-                return self.say("only a command can be changed; say no and why".into());
-            }
+            Said::Instead(command) => match asked.question.with_command(command) {
+                None => return self.say("only a command can be changed; say no and why".into()),
+                input => Ruling { updated_input: input, ..yes },
+            },
             Said::ShowWhole => return self.say(whole(&asked.question)),
             Said::InsteadOfWhat => {
                 return self.say("write e and the command that shall run instead".into());
@@ -274,22 +276,24 @@ impl Questions {
         let (docket, supervisor) =
             (Rc::clone(&self.office.docket), Rc::clone(&self.office.supervisor));
         let (events, told) = (self.office.events.clone(), self.told.clone());
+        let verdict = if ruling.verdict == Verdict::Approve { "yes" } else { "no" };
+        self.say(format!("{verdict} to {}: {}", asked.owner, asked.question.tool));
         tokio::task::spawn_local(async move {
             if let Err(why) = docket.decide(&id, Judge::Person, ruling.clone()).await {
                 let _unread = told.send(why.to_string());
                 return;
             }
-            let verdict = if ruling.verdict == Verdict::Approve { "yes" } else { "no" };
-            let what = asked.question.tool.as_str();
-            let _unread = told.send(format!("{verdict} to {}: {what}", asked.owner));
             if asked.owner.is_lead() {
                 let _ended = events.send(Event::Answered(own(&id, &ruling)));
             }
             if ruling.verdict == Verdict::Approve && ruling.scope == Scope::Always {
-                let rules = RuleLists {
-                    allow: vec![rule(&asked.question, &ruling)],
-                    ..RuleLists::default()
-                };
+                let rules =
+                    RuleLists { allow: rules(&asked.question, &ruling), ..RuleLists::default() };
+                // What a question names may be no tool; no member could begin with such a rule.
+                if let Err(why) = Policy::new(Mode::Default, &rules) {
+                    let _unread = told.send(why.to_string());
+                    return;
+                }
                 supervisor.add_rules(&rules);
                 let _ended = events.send(Event::AddRules(rules.clone()));
                 docket.fan_out(Body::PermissionUpdate { rules: json!(rules) }, |_, _| true).await;
@@ -328,16 +332,17 @@ fn own(id: &str, ruling: &Ruling) -> Decision {
     }
 }
 
-/// The rule that "always" makes of a question.
-fn rule(question: &Question, ruling: &Ruling) -> String {
+/// The rules that "always" makes of a question.
+fn rules(question: &Question, ruling: &Ruling) -> Vec<String> {
     let changed = ruling.updated_input.as_ref().and_then(|input| input.get("command")?.as_str());
     let what = changed.unwrap_or(&question.description).to_owned();
-    let subject = match question.tool.as_str() {
-        "bash" => Subject::Command(what),
-        "read_file" | "write_file" | "edit_file" => Subject::Path(what),
+    let subject = match (question.about, question.tool.as_str()) {
+        (About::Sandbox, _) => Subject::Outside(what),
+        (_, "bash") => Subject::Command(what),
+        (_, "read_file" | "write_file" | "edit_file") => Subject::Path(what),
         _ => Subject::Nothing,
     };
-    rule_for(&question.tool, &subject)
+    rules_for(question.about, &question.tool, &subject)
 }
 
 /// Whether somebody still waits for the answer.

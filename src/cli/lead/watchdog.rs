@@ -6,12 +6,16 @@ use crate::agent::purse::Once;
 use crate::protocol::budget::{Verdict, Whose, judge, limits};
 use crate::store::{Life, TeamDir, life, peek, roster};
 use crate::tasks::Tasks;
-use crate::wire::AgentName;
+use crate::ui::roster::age;
 use crate::wire::budget::Budget;
-use crate::wire::roster::{Roster, StartedBy, Status, UsageCount};
+use crate::wire::roster::{Member, Roster, StartedBy, Status, UsageCount};
 use crate::wire::task::{TaskId, TaskStatus};
+use crate::wire::{AgentName, Timestamp};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Why somebody idle is awaited.
+const UNREAD: &str = "has unread mail";
 
 /// Watches what a run and its team may use.
 pub(super) struct Watchdog {
@@ -163,11 +167,43 @@ impl Source {
 /// about to take a task.
 pub(super) fn at_rest(team: &TeamDir, source: &Source) -> bool {
     let Ok(roster) = roster::read(team) else { return false };
-    let lead_rests = roster.lead.as_ref().is_some_and(|lead| lead.status == Status::Idle);
-    lead_rests
-        && !has_unread(team, &AgentName::lead())
-        && members_rest(team, &roster)
-        && source.is_dry()
+    roster.lead.is_some() && awaited(team, &roster).next().is_none() && source.is_dry()
+}
+
+/// Who is awaited, what for and since when.
+pub(super) fn awaited_words(team: &TeamDir, now: Timestamp) -> String {
+    let Ok(roster) = roster::read(team) else { return String::new() };
+    let words = awaited(team, &roster).map(|Awaited { name, why, since }| {
+        let since = Duration::try_from_secs_f64(now - since).unwrap_or_default();
+        format!("{name} ({why}, {})", age(since))
+    });
+    words.collect::<Vec<_>>().join(", ")
+}
+
+/// Somebody for whom a run goes on.
+struct Awaited<'a> {
+    name: &'a str,
+    why: &'static str,
+    since: Timestamp,
+}
+
+fn awaited<'a>(team: &'a TeamDir, roster: &'a Roster) -> impl Iterator<Item = Awaited<'a>> {
+    let lead = roster.lead.iter().filter_map(|lead| {
+        let is_idle = lead.status == Status::Idle;
+        let why = if !is_idle {
+            lead.status.word()
+        } else if has_unread(team, &AgentName::lead()) {
+            UNREAD
+        } else {
+            return None;
+        };
+        Some(Awaited { name: "lead", why, since: lead.since })
+    });
+    let members = roster.members.iter().filter_map(|member| {
+        let why = is_busy(team, member)?;
+        Some(Awaited { name: &member.name, why, since: member.since })
+    });
+    lead.chain(members)
 }
 
 /// What cannot be looked at counts as unread: a run never ends on a guess.
@@ -175,19 +211,20 @@ fn has_unread(team: &TeamDir, name: &AgentName) -> bool {
     peek::is_unread(team, name).unwrap_or(true)
 }
 
-fn members_rest(team: &TeamDir, roster: &Roster) -> bool {
-    roster.members.iter().all(|member| {
-        let Ok(name) = AgentName::member(&member.name) else { return true };
-        let life = life::probe(team, &name).unwrap_or(Life::Dead);
-        // Its lead has yet to say what becomes of a teammate that has just died.
-        let is_unsettled = !life.is_alive() && !member.status.is_over();
-        if is_unsettled && member.started_by == StartedBy::Lead {
-            return false;
+/// What somebody still has to do; `None` at rest.
+fn is_busy(team: &TeamDir, member: &Member) -> Option<&'static str> {
+    let name = AgentName::member(&member.name).ok()?;
+    let life = life::probe(team, &name).unwrap_or(Life::Dead);
+    // Its lead has yet to say what becomes of a teammate that has just died.
+    let is_unsettled = !life.is_alive() && !member.status.is_over();
+    if is_unsettled && member.started_by == StartedBy::Lead {
+        return Some("has died");
+    }
+    match roster::effective_status(member, &life, &Life::Alive(None)) {
+        Status::Idle => has_unread(team, &name).then_some(UNREAD),
+        Status::Shutdown | Status::Failed => None,
+        status @ (Status::Starting | Status::Working | Status::Waiting | Status::Stopping) => {
+            Some(status.word())
         }
-        match roster::effective_status(member, &life, &Life::Alive(None)) {
-            Status::Idle => !has_unread(team, &name),
-            Status::Shutdown | Status::Failed => true,
-            Status::Starting | Status::Working | Status::Waiting | Status::Stopping => false,
-        }
-    })
+    }
 }

@@ -11,7 +11,7 @@ use super::retry::{Backoff, RetryPolicy};
 use super::secret::{Redactor, Secret};
 use super::{Delta, Provider, TurnFuture};
 use crate::wire::chat::Request;
-use reply::Assembler;
+pub(super) use reply::Assembler;
 use request::Extras;
 use serde_json::Value;
 

@@ -9,16 +9,18 @@ mod reply;
 mod request;
 
 use super::client::{Api, Client, Miss, Next};
-use super::http::{ConfigError, Endpoint, Limits, PlainHttp, join};
+use super::http::{ConfigError, Endpoint, Limits, PlainHttp, Url, join};
+use super::local;
 use super::report::Report;
 use super::retry::{Backoff, RetryPolicy};
 use super::secret::{Redactor, Secret};
 use super::{Delta, Provider, TurnFuture};
 use crate::wire::chat::Request;
-use reply::Assembler;
+pub(super) use reply::Assembler;
 use request::{AnswerLimit, Shape, Transfer};
 use serde_json::Value;
 use std::cell::Cell;
+use std::time::Duration;
 
 /// Everything that makes a client.
 #[derive(Debug, Clone)]
@@ -68,10 +70,36 @@ impl OpenAiConfig {
         Ok(headers)
     }
 
+    /// A path below the base, and whether `/v1` was added to that.
+    fn url(&self, path: &str) -> Result<(Url, bool), ConfigError> {
+        let base = join(self.base_url.trim(), "")?;
+        let is_bare = matches!(base.path(), "" | "/");
+        let base = if is_bare { join(base.as_str(), "/v1")? } else { base };
+        Ok((join(base.as_str(), path)?, is_bare))
+    }
+
+    fn endpoint(&self, url: Url) -> Result<Endpoint, ConfigError> {
+        let redactor = Redactor::new(self.secrets());
+        Endpoint::new(url, &self.headers()?, self.limits, self.plain_http, redactor)
+    }
+
     fn secrets(&self) -> impl Iterator<Item = Secret> {
         let extra = self.extra_headers.iter().map(|(_, value)| value);
         self.api_key.iter().chain(extra).cloned()
     }
+}
+
+/// The models that the endpoint of a configuration lists, in its order; whatever model stands there.
+///
+/// # Errors
+/// The configuration cannot be used, or there is no such list; in words for people.
+pub async fn models(config: &OpenAiConfig, limit: Duration) -> Result<Vec<String>, String> {
+    let (url, _) = config.url("/models").map_err(|why| why.to_string())?;
+    let endpoint = config.endpoint(url).map_err(|why| why.to_string())?;
+    let body = endpoint.get(limit).await;
+    let body = body.map_err(|why| endpoint.shown(&format!("{}: {why}", endpoint.url())))?;
+    let list = serde_json::from_slice(&body).unwrap_or_default();
+    Ok(local::models(&list))
 }
 
 /// A client of one endpoint for one model.
@@ -94,17 +122,13 @@ impl OpenAi {
     /// The base URL or a header cannot be used.
     pub fn new(config: OpenAiConfig) -> Result<Self, ConfigError> {
         let mut warnings = Vec::new();
-        let mut url = join(config.base_url.trim(), "")?;
-        if matches!(url.path(), "" | "/") {
-            url = join(url.as_str(), "/v1")?;
+        let (url, is_bare) = config.url("/chat/completions")?;
+        if is_bare {
             warnings.push("the base url has no path: /v1 is added to it".into());
         }
-        let url = join(url.as_str(), "/chat/completions")?;
         let is_theirs = url.host_str().is_some_and(|host| host == "api.openai.com");
         let limit = if is_theirs { AnswerLimit::Completion } else { AnswerLimit::Plain };
-        let redactor = Redactor::new(config.secrets());
-        let endpoint =
-            Endpoint::new(url, &config.headers()?, config.limits, config.plain_http, redactor)?;
+        let endpoint = config.endpoint(url)?;
         let shape = Shape { model: config.model, limit };
         let api = Completions { shape, transfer: Cell::new(Transfer::Streamed) };
         Ok(Self { client: Client::new(api, endpoint, config.retry, config.jitter_seed), warnings })

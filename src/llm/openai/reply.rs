@@ -6,7 +6,7 @@
 
 use super::super::Delta;
 use super::super::calls::{Ids, input};
-use super::super::client::{Assemble, Fault};
+use super::super::intake::{Assemble, Fault};
 use super::super::sse::Event;
 use crate::wire::chat::{Block, Reply, Request, StopReason, Usage};
 use serde_json::Value;
@@ -16,7 +16,7 @@ const DONE: &str = "[DONE]";
 
 /// A reply in the making.
 #[derive(Debug)]
-pub(super) struct Assembler {
+pub(in crate::llm) struct Assembler {
     ids: Ids,
     model: String,
     text: String,
@@ -41,7 +41,7 @@ struct Part {
 
 impl Assembler {
     /// For the answer to this request, its model as long as the server names no other.
-    pub(super) fn new(request: &Request, model: &str) -> Self {
+    pub(in crate::llm) fn new(request: &Request, model: &str) -> Self {
         Self {
             ids: Ids::of(request),
             model: model.into(),

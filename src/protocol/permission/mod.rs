@@ -1,14 +1,17 @@
 //! Whether a tool call may run: modes and rules (SPEC 7).
 //!
-//! Order: `deny` wins, then the gate of mode `plan`, then `ask`, then `allow`, then what the mode says.
-//! Paths come in as the real, workspace-relative ones. Rules that forbid commands guard against
+//! Order: `deny` wins, then the gate of mode `plan`, then whether the workspace may be left, then `ask`,
+//! then `allow`, then what the mode says. Paths come in as the real ones, workspace-relative if inside. Rules that forbid commands guard against
 //! accidents: what a shell does in the end cannot be told from its line. A rule that allows one is
 //! exact: see [`shell`].
 
 mod glob;
 mod shell;
 
-use crate::wire::permission::{Mode, RuleLists};
+use crate::wire::permission::{About, Mode, RuleLists};
+
+/// What a rule about places outside the workspace names instead of a tool.
+const OUTSIDE: &str = "outside";
 
 /// Tools that only look.
 const READING: [&str; 6] =
@@ -43,6 +46,8 @@ pub(crate) enum Subject {
     Command(String),
     /// A file: its real path in the workspace.
     Path(String),
+    /// A file elsewhere: its real, absolute path.
+    Outside(String),
 }
 
 /// What is to be done with a call.
@@ -52,6 +57,8 @@ pub(crate) enum Verdict {
     Run,
     /// Ask.
     Ask,
+    /// Ask whether it may leave the workspace.
+    AskToLeave,
     /// Refuse it; says why and what to do instead.
     Refuse(String),
 }
@@ -100,7 +107,9 @@ impl Rule {
             && match (&self.pattern, subject) {
                 (None, _) => true,
                 (Some(_), Subject::Nothing) => false,
-                (Some(pattern), Subject::Path(path)) => glob::matches(pattern, path),
+                (Some(pattern), Subject::Path(path) | Subject::Outside(path)) => {
+                    glob::matches(pattern, path)
+                }
                 (Some(pattern), Subject::Command(line)) => line.trim() == pattern.trim(),
             }
     }
@@ -178,7 +187,10 @@ impl Policy {
 
     /// What is to be done with a call.
     pub(crate) fn judge(&self, tool: &str, subject: &Subject) -> Verdict {
-        if let Some(rule) = self.deny.iter().find(|rule| rule.touches(tool, subject)) {
+        let outside = matches!(subject, Subject::Outside(_));
+        let denies =
+            |rule: &&Rule| rule.touches(tool, subject) || outside && rule.touches(OUTSIDE, subject);
+        if let Some(rule) = self.deny.iter().find(denies) {
             return Verdict::Refuse(format!(
                 "denied by the rule {:?} of this team's settings; find another way, or say in your \
                  report what you could not do",
@@ -192,17 +204,33 @@ impl Policy {
                  then send your plan with submit_plan and go on when it is approved"
             ));
         }
+        if outside && !self.opens(subject) {
+            return match self.mode {
+                Mode::Bypass => Verdict::Refuse(format!(
+                    "not done: this leads out of the workspace, and in mode bypass nobody is asked; give a \
+                     path inside it (a rule such as {:?} under `allow` would open it)",
+                    rule(OUTSIDE, subject)
+                )),
+                Mode::Plan | Mode::Default | Mode::AcceptEdits => Verdict::AskToLeave,
+            };
+        }
         if self.mode == Mode::Bypass {
             return Verdict::Run;
         }
         if self.ask.iter().any(|rule| rule.touches(tool, subject)) {
             return Verdict::Ask;
         }
-        let free = self.mode == Mode::AcceptEdits && EDITING.contains(&tool);
+        let free = self.mode == Mode::AcceptEdits && EDITING.contains(&tool) && !outside;
         if !changes || free || self.allows(tool, subject) {
             return Verdict::Run;
         }
         Verdict::Ask
+    }
+
+    /// Whether the rules let a call leave the workspace for this place.
+    fn opens(&self, subject: &Subject) -> bool {
+        let any = |rules: &[Rule]| rules.iter().any(|rule| rule.covers(OUTSIDE, subject));
+        any(&self.allow) && (self.mode == Mode::Bypass || !any(&self.ask))
     }
 
     /// Every part of a command line must be allowed, by whichever rule.
@@ -218,12 +246,19 @@ impl Policy {
     }
 }
 
-/// The rule that an "always" makes: this very command, this very file, or the tool.
-pub(crate) fn rule_for(tool: &str, subject: &Subject) -> String {
+/// The rules that an "always" makes: this very command, this very file, or the tool.
+pub(crate) fn rules_for(about: About, tool: &str, subject: &Subject) -> Vec<String> {
+    let leave = (about == About::Sandbox).then(|| rule(OUTSIDE, subject));
+    leave.into_iter().chain([rule(tool, subject)]).collect()
+}
+
+fn rule(tool: &str, subject: &Subject) -> String {
     match subject {
         Subject::Nothing => tool.into(),
         Subject::Command(line) => format!("{tool}({})", line.trim()),
-        Subject::Path(path) => format!("{tool}({})", glob::literal(path)),
+        Subject::Path(path) | Subject::Outside(path) => {
+            format!("{tool}({})", glob::literal(path))
+        }
     }
 }
 

@@ -130,11 +130,49 @@ fn always_means_this_very_thing() {
         ("bash", Subject::Command("echo $(x)".into()), Subject::Command("echo $(y)".into())),
         ("write_file", Subject::Path("a*b".into()), Subject::Path("axb".into())),
     ] {
-        let rule = rule_for(tool, &subject);
-        let policy = policy(Mode::Default, &[&rule], &[], &[]);
+        let rules = rules_for(About::Permission, tool, &subject);
+        let [rule] = rules.as_slice() else { panic!("one rule: {rules:?}") };
+        let policy = policy(Mode::Default, &[rule], &[], &[]);
         assert_eq!(policy.judge(tool, &subject), Verdict::Run, "{rule}");
         assert_eq!(policy.judge(tool, &other), Verdict::Ask, "{rule}");
     }
+}
+
+/// Outside the workspace: asked about first, whatever else is allowed, and never by itself.
+#[test]
+fn the_workspace_is_left_only_when_somebody_says_so() {
+    let out = |policy: &Policy, tool: &str| {
+        policy.judge(tool, &Subject::Outside("/srv/notes/a.txt".into()))
+    };
+    let refused = |verdict: Verdict| matches!(verdict, Verdict::Refuse(_));
+    let all = ["read_file", "write_file(**)", "edit_file"];
+    for mode in [Mode::Default, Mode::AcceptEdits] {
+        for tool in ["read_file", "write_file", "edit_file"] {
+            let free = policy(mode, &all, &[], &[]);
+            assert_eq!(out(&free, tool), Verdict::AskToLeave, "{mode} {tool}");
+        }
+        let open = policy(mode, &["outside(/srv/notes/**)"], &[], &[]);
+        assert_eq!(out(&open, "read_file"), Verdict::Run, "{mode}");
+        assert_eq!(out(&open, "write_file"), Verdict::Ask, "{mode}: opened, not allowed");
+        let asks = policy(mode, &["outside"], &["outside(/srv/**)"], &[]);
+        assert_eq!(out(&asks, "read_file"), Verdict::AskToLeave, "{mode}");
+    }
+    let plan = policy(Mode::Plan, &["outside"], &[], &[]);
+    assert!(refused(out(&plan, "write_file")) && out(&plan, "read_file") == Verdict::Run);
+    let bypass = policy(Mode::Bypass, &[], &[], &[]);
+    assert!(refused(out(&bypass, "read_file")), "bypass asks nobody");
+    for deny in ["outside", "outside(/srv/**)", "read_file(/srv/notes/*)"] {
+        for mode in Mode::ALL {
+            assert!(refused(out(&policy(mode, &["outside"], &[], &[deny]), "read_file")), "{deny}");
+        }
+    }
+    let subject = Subject::Outside("/srv/notes/a.txt".into());
+    let rules = rules_for(About::Sandbox, "write_file", &subject);
+    let always = policy(Mode::Default, &[&rules[0], &rules[1]], &[], &[]);
+    assert_eq!(out(&always, "write_file"), Verdict::Run, "{rules:?}");
+    assert_eq!(out(&always, "edit_file"), Verdict::Ask);
+    let other = always.judge("write_file", &Subject::Outside("/srv/notes/b.txt".into()));
+    assert_eq!(other, Verdict::AskToLeave);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use super::panes::{self, Rows};
 use super::{Mode, Notice, PANES, Pane, Top, Verdict, help};
 use crate::view::Scene;
 use crate::wire::Timestamp;
+use crate::wire::money::Money;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
 use ratatui::text::{Line, Span};
@@ -63,10 +64,12 @@ pub(crate) fn draw(
 fn header(scene: &Scene, width: u16, paint: Paint) -> Line<'static> {
     let alive = scene.seats.iter().filter(|seat| seat.alive).count();
     let tokens: u64 = scene.seats.iter().map(|seat| seat.usage.tokens()).sum();
+    let costs = scene.seats.iter().filter_map(|seat| seat.usage.cost);
+    let cost = costs.reduce(Money::plus).map(|cost| format!(" · cost {cost}"));
     let mut text = format!("  {alive} of {} alive", scene.seats.len());
-    for part in
-        [format!(" · {} messages", scene.letters.len()), format!(" · {} tokens", short(tokens))]
-    {
+    let counts =
+        [format!(" · {} messages", scene.letters.len()), format!(" · {} tokens", short(tokens))];
+    for part in counts.into_iter().chain(cost) {
         if columns("team") + columns(&text) + columns(&part) > usize::from(width) {
             break;
         }

@@ -48,6 +48,7 @@ function shade(name) {
 const who = (name) => el("bdi", { class: "who " + shade(name) }, name);
 const clock = (at) => (at ? new Date(at * 1000).toLocaleTimeString() : "");
 const count = (number) => number.toLocaleString("en");
+const money = (amount) => amount.toFixed(amount < 1 ? 4 : 2);
 const cut = (text, length) => (text.length > length ? text.slice(0, length - 1) + "…" : text);
 
 function age(since) {

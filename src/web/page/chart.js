@@ -1,5 +1,23 @@
-// Tokens over time: the sum of the team, and a line for each member.
-function drawChart(calls, seats) {
+// What was used over time: money where prices are set, else tokens. A line for the team, and one for each of
+// those who used most.
+let calls = [];
+let chartTimer = 0;
+
+function takeCall(call) {
+  const last = calls.at(-1);
+  calls.push(call);
+  if (last && last.at > call.at) calls.sort((a, b) => a.at - b.at);
+}
+
+// A busy team asks its models many times in a second; the picture changes once.
+function drawChartSoon() {
+  chartTimer ||= setTimeout(() => {
+    chartTimer = 0;
+    drawChart();
+  }, 1000);
+}
+
+function drawChart() {
   const picture = byId("chart");
   const legend = byId("legend");
   if (!calls.length) {
@@ -7,41 +25,53 @@ function drawChart(calls, seats) {
     legend.replaceChildren();
     return;
   }
-  const sorted = [...calls].sort((a, b) => a.at - b.at);
-  const first = sorted[0].at;
-  const last = Math.max(sorted.at(-1).at, first + 1);
-  const sums = new Map();
+  const priced = calls.filter((call) => call.cost !== undefined);
+  const inMoney = priced.length > 0;
+  const [worth, told] = inMoney
+    ? [(call) => call.cost ?? 0, money]
+    : [(call) => call.input + call.output, count];
+  const heading = inMoney ? "Cost over time" : "Tokens over time";
+  byId("h-chart").textContent = heading;
+  byId("unpriced").textContent = !inMoney ? "Set [prices] in the settings to see money here."
+    : priced.length < calls.length ? `${count(calls.length - priced.length)} calls of models without a price are left out.`
+    : "In the currency of the prices you have set.";
+  const first = calls[0].at;
+  const last = Math.max(calls.at(-1).at, first + 1);
+  const all = [];
   const lines = new Map();
   let total = 0;
-  const whole = [];
-  for (const call of sorted) {
-    const used = call.input + call.output;
-    total += used;
-    whole.push([call.at, total]);
-    sums.set(call.name, (sums.get(call.name) || 0) + used);
-    if (!lines.has(call.name)) lines.set(call.name, []);
-    lines.get(call.name).push([call.at, sums.get(call.name)]);
+  for (const call of calls) {
+    total += worth(call);
+    all.push([call.at, total]);
+    const line = lines.get(call.name) ?? [];
+    line.push([call.at, (line.at(-1)?.[1] ?? 0) + worth(call)]);
+    lines.set(call.name, line);
   }
-  const x = (at) => 50 + ((at - first) / (last - first)) * 575;
-  const y = (value) => 170 - (value / Math.max(total, 1)) * 150;
-  const path = (points) => points.reduce((text, [at, value], n) =>
-    text + (n ? `H${x(at).toFixed(1)}V${y(value).toFixed(1)}` : `M${x(at).toFixed(1)} ${y(0)}V${y(value).toFixed(1)}`), "") + "H625";
+  const sum = (name) => lines.get(name).at(-1)[1];
+  const x = (at) => Math.round(50 + ((at - first) / (last - first)) * 575);
+  const y = (value) => (170 - (value / (total || 1)) * 150).toFixed(1);
+  const path = (points) => {
+    const steps = new Map();
+    for (const [at, value] of points) steps.set(x(at), y(value));
+    return [...steps].reduce((text, [at, level], n) =>
+      text + (n ? `H${at}V${level}` : `M${at} ${y(0)}V${level}`), "") + "H625";
+  };
   const drawn = [];
   for (const part of [0, 0.5, 1]) {
     const level = y(total * part);
     drawn.push(svg("line", { class: "axis", x1: 50, x2: 625, y1: level, y2: level }));
-    drawn.push(svg("text", { x: 44, y: level + 4, "text-anchor": "end" }, short(total * part)));
+    drawn.push(svg("text", { x: 44, y: Number(level) + 4, "text-anchor": "end" }, inMoney ? money(total * part) : short(total * part)));
   }
   drawn.push(svg("text", { x: 50, y: 190 }, clock(first)));
   drawn.push(svg("text", { x: 625, y: 190, "text-anchor": "end" }, clock(last)));
-  const most = [...lines].sort((a, b) => sums.get(b[0]) - sums.get(a[0])).slice(0, 10);
-  for (const [name, points] of most) drawn.push(svg("path", { class: "one " + shade(name), d: path(points) }));
-  drawn.push(svg("path", { class: "total", d: path(whole) }));
+  const most = [...lines.keys()].sort((a, b) => sum(b) - sum(a)).slice(0, 10);
+  for (const name of most) drawn.push(svg("path", { class: "one " + shade(name), d: path(lines.get(name)) }));
+  drawn.push(svg("path", { class: "total", d: path(all) }));
   picture.replaceChildren(...drawn);
-  const parts = [...most.map(([name]) => [name, sums.get(name)]), ["all", total]];
-  picture.setAttribute("aria-label", "Tokens used: " + parts.map(([name, sum]) => `${name} ${count(sum)}`).join(", "));
-  legend.replaceChildren(...parts.map(([name, sum]) =>
-    el("li", {}, name === "all" ? el("strong", {}, "all") : who(name), " " + count(sum))));
+  const parts = [...most.map((name) => [name, sum(name)]), ["all", total]];
+  picture.setAttribute("aria-label", `${heading}: ` + parts.map(([name, used]) => `${name} ${told(used)}`).join(", "));
+  legend.replaceChildren(...parts.map(([name, used]) =>
+    el("li", {}, name === "all" ? el("strong", {}, "all") : who(name), " " + told(used))));
 }
 
 function short(value) {

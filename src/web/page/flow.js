@@ -1,44 +1,64 @@
 // The picture of the members with the messages that move between them.
 const seatsAt = new Map();
+const seatGroups = new Map();
+let flowNames = "";
 
+// Of a large team only those are drawn anew that are other than they were.
 function drawFlow(seats) {
   const names = [...seats.map((seat) => seat.name), "user"];
   const picture = byId("flow");
-  const key = JSON.stringify([names, seats.map((s) => [s.status, s.alive, s.unread])]);
-  if (picture.dataset.key === key) return;
-  picture.dataset.key = key;
-  const moving = [...picture.querySelectorAll(".dot, .ring")];
+  if (flowNames !== names.join()) {
+    flowNames = names.join();
+    placeSeats(names, picture);
+  }
   const radius = names.length > 24 ? 7 : names.length > 12 ? 14 : 22;
-  const drawn = [];
+  const known = new Map(seats.map((seat) => [seat.name, seat]));
+  for (const name of names) {
+    const seat = known.get(name);
+    const key = JSON.stringify([shade(name), seat?.status, seat?.alive, seat?.unread]);
+    const drawn = seatGroups.get(name);
+    if (drawn?.key === key) continue;
+    const group = seatGroup(name, seat, radius);
+    if (drawn) drawn.group.replaceWith(group);
+    else picture.append(group);
+    seatGroups.set(name, { key, group });
+  }
+  picture.setAttribute("aria-label",
+    seats.map((s) => `${s.name} ${s.status}, ${s.unread} unread`).join("; ") || "Nobody yet");
+}
+
+function placeSeats(names, picture) {
+  const moving = [...picture.querySelectorAll(".dot, .ring")];
   seatsAt.clear();
+  seatGroups.clear();
   names.forEach((name, n) => {
     const turn = (n / names.length) * 2 * Math.PI - Math.PI / 2;
     seatsAt.set(name, { x: 320 + 245 * Math.cos(turn), y: 150 + 112 * Math.sin(turn) });
   });
   const lead = seatsAt.get("lead");
+  const drawn = [];
   for (const [name, at] of seatsAt) {
     if (lead && name !== "lead") drawn.push(svg("line", { class: "path", x1: lead.x, y1: lead.y, x2: at.x, y2: at.y }));
   }
-  for (const [name, at] of seatsAt) {
-    const seat = seats.find((it) => it.name === name);
-    const gone = seat && !seat.alive;
-    const group = svg("g", { class: `seat ${shade(name)} ${gone ? "gone" : ""} ${seat ? seat.status : ""}` });
-    group.append(svg("circle", { cx: at.x, cy: at.y, r: radius }));
-    if (radius > 10) {
-      group.append(svg("text", { x: at.x, y: at.y + 5 }, name[0].toUpperCase()));
-      group.append(svg("text", { x: at.x, y: at.y + radius + 15 }, cut(name, 14)));
-      if (seat) group.append(svg("text", { class: "state", x: at.x, y: at.y + radius + 29 }, seat.status));
-    }
-    if (seat) {
-      const t = tray(name);
-      group.append(svg("rect", { class: "tray", x: t.x - 10, y: t.y - 8, width: 20, height: 16, rx: 3 }));
-      if (seat.unread) group.append(svg("text", { x: t.x, y: t.y + 4.5 }, seat.unread));
-    }
-    drawn.push(group);
-  }
   picture.replaceChildren(...drawn, ...moving);
-  picture.setAttribute("aria-label",
-    seats.map((s) => `${s.name} ${s.status}, ${s.unread} unread`).join("; ") || "Nobody yet");
+}
+
+function seatGroup(name, seat, radius) {
+  const at = seatsAt.get(name);
+  const gone = seat && !seat.alive;
+  const group = svg("g", { class: `seat ${shade(name)} ${gone ? "gone" : ""} ${seat ? seat.status : ""}` });
+  group.append(svg("circle", { cx: at.x, cy: at.y, r: radius }));
+  if (radius > 10) {
+    group.append(svg("text", { x: at.x, y: at.y + 5 }, name[0].toUpperCase()));
+    group.append(svg("text", { x: at.x, y: at.y + radius + 15 }, cut(name, 14)));
+    if (seat) group.append(svg("text", { class: "state", x: at.x, y: at.y + radius + 29 }, seat.status));
+  }
+  if (seat) {
+    const t = tray(name);
+    group.append(svg("rect", { class: "tray", x: t.x - 10, y: t.y - 8, width: 20, height: 16, rx: 3 }));
+    if (seat.unread) group.append(svg("text", { x: t.x, y: t.y + 4.5 }, seat.unread));
+  }
+  return group;
 }
 
 function tray(name) {

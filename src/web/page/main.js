@@ -2,7 +2,6 @@
 let selected = "lead";
 let seats = [];
 let letters = new Map();
-let calls = [];
 let dirty = new Set();
 let moved = new Set();
 let talk = null;
@@ -28,18 +27,16 @@ function select(name) {
 }
 
 function take(change, isNew) {
-  if (change.kind === "team") {
-    seats = change.seats;
-    for (const seat of seats) if (seat.color) COLOURS.set(seat.name, seat.color);
+  if (change.kind === "team" || change.kind === "seats") {
+    const changed = new Map(change.seats.map((seat) => [seat.name, seat]));
+    seats = change.kind === "team" ? change.seats : seats.map((seat) => changed.get(seat.name) ?? seat);
+    for (const seat of change.seats) if (seat.color) COLOURS.set(seat.name, seat.color);
     dirty.add("team");
-  } else if (change.kind === "config") {
-    byId("config").textContent = plain(change.text);
-    byId("config-age").textContent = isNew ? "changed " + new Date().toLocaleTimeString() : "";
-    try { byId("title").textContent = plain("team " + JSON.parse(change.text).team_name); } catch { /* being replaced */ }
-  } else if (change.kind === "tasks") drawTasks(change.tasks);
+  } else if (change.kind === "config") takeConfig(change, isNew);
+  else if (change.kind === "tasks") drawTasks(change.tasks);
   else if (change.kind === "requests") drawRequests(change.requests);
   else if (change.kind === "usage") {
-    calls.push(change);
+    takeCall(change);
     dirty.add("chart");
   } else if (change.kind === "mail") takeLetter(change, isNew);
 }
@@ -63,7 +60,8 @@ function draw() {
     drawRoster(seats);
     drawFlow(seats);
   }
-  if (dirty.has("team") || dirty.has("chart")) drawChart(calls, seats);
+  if (dirty.has("chart")) drawChartSoon();
+  if (dirty.has("config")) showConfig();
   if (moved.size) drawMail(letters, moved);
   dirty = new Set();
   moved = new Set();
@@ -85,12 +83,15 @@ function connect() {
     if (!isNew) {
       letters = new Map();
       calls = [];
+      configLines = [];
+      byId("config").replaceChildren();
       rows.clear();
       byId("mail").replaceChildren();
     }
     for (const change of JSON.parse(event.data)) take(change, isNew);
-    isNew = true;
     draw();
+    if (!isNew) drawChart();
+    isNew = true;
     if (!talk) select("lead");
   };
 }
@@ -175,6 +176,10 @@ byId("theme").addEventListener("click", () => {
   nameTheme();
 });
 
+setInterval(() => {
+  if (document.hidden) return;
+  for (const at of document.querySelectorAll("[data-since]")) at.textContent = age(at.dataset.since);
+}, 1000);
 addEventListener("hashchange", turnTo);
 byId("which").addEventListener("change", () => showSteps(byId("which").value));
 byId("again").addEventListener("click", () => showSteps(byId("which").value));

@@ -1,30 +1,73 @@
 // What stands in the cards.
+const seatRows = new Map();
+
+// Of a large team only those are drawn anew that are other than they were.
 function drawRoster(seats) {
-  const focused = document.activeElement?.dataset?.name;
-  byId("roster").replaceChildren(...seats.map((seat) => {
-    const tokens = seat.usage.input_tokens + seat.usage.output_tokens;
-    const doing = (!seat.alive && seat.ended) || seat.activity || seat.role;
-    const unread = seat.unread ? el("span", { class: "chip" }, seat.unread + " unread") : "";
-    return el("li", {}, el("button", {
-      type: "button", class: shade(seat.name), "data-name": seat.name,
-      "aria-pressed": String(seat.name === selected), click: () => select(seat.name),
-    },
-      el("span", { class: "row" }, who(seat.name), el("span", { class: "chip s-" + seat.status }, seat.status), unread),
-      el("small", {}, el("bdi", {}, cut(doing, 120))),
-      el("small", {}, `since ${age(seat.since)} · ${count(tokens)} tokens · `, el("bdi", {}, seat.model))));
-  }));
-  if (focused) byId("roster").querySelector(`[data-name="${CSS.escape(focused)}"]`)?.focus();
-  const sum = seats.reduce((all, s) => all + s.usage.input_tokens + s.usage.output_tokens, 0);
-  const live = seats.filter((seat) => seat.alive).length;
-  byId("totals").textContent = `${live} of ${seats.length} alive · ${count(sum)} tokens`;
-  const to = byId("to");
-  const names = [...seats.map((seat) => seat.name), "all"];
-  if (to.dataset.names !== names.join()) {
-    to.dataset.names = names.join();
-    const chosen = to.value;
-    to.replaceChildren(...names.map((name) => el("option", { value: name }, name === "all" ? "everybody" : name)));
-    to.value = names.includes(chosen) ? chosen : selected;
+  const names = new Set(seats.map((seat) => seat.name));
+  for (const [name, row] of seatRows) {
+    if (!names.has(name)) {
+      row.remove();
+      seatRows.delete(name);
+    }
   }
+  const focused = document.activeElement?.dataset?.name;
+  seats.forEach((seat, n) => {
+    const key = JSON.stringify([seat, seat.name === selected]);
+    const known = seatRows.get(seat.name);
+    if (known?.key !== key) {
+      const row = seatRow(seat);
+      row.key = key;
+      seatRows.set(seat.name, row);
+      known?.remove();
+    }
+    const list = byId("roster");
+    const row = seatRows.get(seat.name);
+    if (list.children[n] !== row) list.insertBefore(row, list.children[n] ?? null);
+  });
+  if (focused && document.activeElement?.dataset?.name !== focused) seatRows.get(focused)?.firstChild.focus();
+  const used = seats.reduce((sum, { usage }) => sum + usage.input_tokens + usage.output_tokens, 0);
+  const costs = seats.map(({ usage }) => usage.cost).filter((cost) => cost !== undefined);
+  const live = seats.filter((seat) => seat.alive).length;
+  byId("totals").textContent = `${live} of ${seats.length} alive · ${count(used)} tokens`
+    + (costs.length ? ` · cost ${money(costs.reduce((sum, cost) => sum + cost, 0))}` : "");
+  const to = byId("to");
+  const known = [...seats.map((seat) => seat.name), "all"];
+  if (to.dataset.names !== known.join()) {
+    to.dataset.names = known.join();
+    const chosen = to.value;
+    to.replaceChildren(...known.map((name) => el("option", { value: name }, name === "all" ? "everybody" : name)));
+    to.value = known.includes(chosen) ? chosen : selected;
+  }
+}
+
+function seatRow(seat) {
+  const { input_tokens, output_tokens, cost } = seat.usage;
+  const doing = (!seat.alive && seat.ended) || seat.activity || seat.role;
+  const unread = seat.unread ? el("span", { class: "chip" }, seat.unread + " unread") : "";
+  const used = ` · ${count(input_tokens + output_tokens)} tokens` + (cost === undefined ? "" : ` · cost ${money(cost)}`) + " · ";
+  return el("li", {}, el("button", {
+    type: "button", class: shade(seat.name), "data-name": seat.name,
+    "aria-pressed": String(seat.name === selected), click: () => select(seat.name),
+  },
+    el("span", { class: "row" }, who(seat.name), el("span", { class: "chip s-" + seat.status }, seat.status), unread),
+    el("small", {}, el("bdi", {}, cut(doing, 120))),
+    el("small", {}, "since ", el("span", { "data-since": seat.since }, age(seat.since)), used, el("bdi", {}, seat.model))));
+}
+
+let configLines = [];
+
+// The lines of the roster file; those that have just changed are marked.
+function takeConfig({ at, gone, lines }, isNew) {
+  const file = byId("config");
+  for (const old of file.querySelectorAll(".fresh")) old.className = "";
+  for (let n = 0; n < gone; n += 1) file.children[at]?.remove();
+  const before = file.children[at] ?? null;
+  for (const line of lines) file.insertBefore(el("span", { class: isNew && "fresh" }, line + "\n"), before);
+  configLines.splice(at, gone, ...lines);
+  dirty.add("config");
+  byId("config-age").textContent = isNew ? "changed " + new Date().toLocaleTimeString() : "";
+  if (!lines.some((line) => line.includes("team_name"))) return;
+  try { byId("title").textContent = plain("team " + JSON.parse(configLines.join("\n")).team_name); } catch { /* written by hand */ }
 }
 
 function stageWords(stage) {
@@ -115,19 +158,26 @@ function folded(title, text, bad) {
   return el("details", {}, el("summary", { class: bad ? "bad" : false }, title), el("pre", {}, text));
 }
 
+// What has changed comes into sight, unless somebody reads.
+function showConfig() {
+  const file = byId("config");
+  const fresh = file.querySelector(".fresh");
+  if (fresh && !file.matches(":hover, :focus")) file.scrollTop = fresh.offsetTop - file.offsetTop - file.clientHeight / 3;
+}
+
 const STEPS = {
   sent: ["Sent", "The sender's model called send_message. The call stands in the sender's transcript, synced, before anything leaves the process. A person or a shell has no transcript: then this step leaves nothing."],
   appended: ["Appended", "Under the inbox's side lock, one line was written to its end in one write and synced. Only then is the sender told that it is stored."],
   claimed: ["Claimed", "The owner renamed the inbox to a claim and put an empty file in its place. No byte is copied, and senders never wait for a model."],
-  acknowledged: ["Acknowledged", "The line stands in the owner's transcript, synced. From here on it counts as taken in, exactly once, whatever crashes; the claim is removed."],
+  acknowledged: ["Acknowledged", "The line stands in the owner's transcript, synced. From here on it counts as taken in, exactly once, whatever crashes; the claim is marked as taken, and removed a little later."],
   answered: ["Answered", "The next request to the model was built from that transcript, so it contains the message. This is what the model answered."],
 };
 
 function drawSteps(letter, proofs) {
-  const furthest = Math.max(...proofs.map((proof) => STAGES.indexOf(proof.stage)), letter ? STAGES.indexOf(letter.stage) : -1);
-  const taken = proofs.find((proof) => proof.claim);
+  const furthest = Math.max(...proofs.map((shown) => STAGES.indexOf(shown.stage)), letter ? STAGES.indexOf(letter.stage) : -1);
+  const taken = proofs.map(({ proof }) => proof).find((proof) => proof.claim);
   byId("steps").replaceChildren(...STAGES.map((stage, n) => {
-    const here = proofs.filter((proof) => proof.stage === stage);
+    const here = proofs.filter((shown) => shown.stage === stage).map(({ proof }) => proof);
     const shown = here.map((proof) => el("div", {}, el("p", {}, el("code", {}, `${proof.file} line ${proof.line}`)),
       folded("what stands there", pretty(proof.text))));
     const past = here.length ? "" : n > furthest ? "Not yet."

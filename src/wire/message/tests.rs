@@ -164,11 +164,16 @@ fn bodies() -> impl Strategy<Value = Body> {
                 updated_input
             }
         ),
-        input.prop_map(|rules| Body::PermissionUpdate { rules }),
+        input.clone().prop_map(|rules| Body::PermissionUpdate { rules }),
         any::<String>().prop_map(|mode| Body::ModeSetRequest { mode }),
-        (maybe.clone(), maybe)
-            .prop_map(|(host, path)| Body::SandboxPermissionRequest { host, path }),
-        any::<bool>().prop_map(|approve| Body::SandboxPermissionResponse { approve }),
+        (maybe.clone(), maybe.clone(), maybe.clone(), proptest::option::of(input)).prop_map(
+            |(host, path, tool, input)| Body::SandboxPermissionRequest { host, path, tool, input }
+        ),
+        (any::<bool>(), maybe).prop_map(|(approve, reason)| Body::SandboxPermissionResponse {
+            approve,
+            scope: Scope::Always,
+            reason
+        }),
         any::<String>().prop_map(|text| Body::TaskAssignment {
             task_id: "1".into(),
             subject: text.clone(),

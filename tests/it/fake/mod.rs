@@ -123,6 +123,8 @@ struct Shared {
 struct Log {
     requests: Vec<RequestView>,
     violations: Vec<String>,
+    /// Answers that stopped before their end, with the connection left open.
+    stalls: usize,
     /// Connections that the client closed while an answer was owed.
     hangups: usize,
     paused: bool,
@@ -212,6 +214,11 @@ impl Fake {
     /// Waits until that many valid requests have come.
     pub(crate) fn wait_for_requests(&self, count: usize) {
         self.wait("requests", |log| log.requests.len() >= count);
+    }
+
+    /// Answers that have stopped before their end.
+    pub(crate) fn stalls(&self) -> usize {
+        self.shared.log().stalls
     }
 
     /// Waits until that many clients have closed their connection while an answer was owed.
@@ -312,6 +319,7 @@ fn serve(stream: TcpStream, shared: &Shared) {
         shared.pause(reply.delay());
         let goes_on = reply.write(&mut writer, |time| shared.pause(time));
         if reply.stalls() {
+            shared.note(|log| log.stalls += 1);
             drop(reader.read(&mut [0; 1]));
             shared.note(|log| log.hangups += 1);
         }

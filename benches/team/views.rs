@@ -1,0 +1,262 @@
+//! V1-V5: what it costs to watch a large team, in the terminal and in the browser.
+//!
+//! Both programs run as a person runs them: the one in a pseudo-terminal, the other with one visitor who
+//! follows its events.
+
+use crate::crew::Crew;
+use crate::figure::{Figure, Size, Target, median, percentile};
+use crate::members::processor_ms;
+use crate::place::{OWNER, Place, bus, sender, text};
+use agent_team::bus::Outgoing;
+use agent_team::store::{Fsync, Transcript};
+use agent_team::wire::AgentName;
+use agent_team::wire::chat::{Block, StopReason, Usage};
+use agent_team::wire::message;
+use agent_team::wire::transcript::{Entry, Line};
+use nix::pty::{Winsize, openpty};
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Until everybody rests.
+const REST: Duration = Duration::from_secs(3);
+
+/// How long the processor time of a program that only watches is counted.
+const WATCHED: Duration = Duration::from_secs(10);
+
+/// What ends each frame: the cursor is hidden.
+const FRAME_END: &[u8] = b"\x1b[?25l";
+
+/// How long anything is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) fn measure(size: &Size) -> Vec<Figure> {
+    let place = Place::new();
+    (0..size.many).for_each(|number| remember(&place, number, size.letters / size.many));
+    let _crew = Crew::of_teammates(&place, size.many);
+    std::thread::park_timeout(size.lasting(REST));
+    let [frames, idle_top] = in_a_terminal(&place, size);
+    let page = in_a_browser(&place, size);
+    let team = format!("{} members, {} messages", size.many, size.letters);
+    let figure = |id, measure: String, unit, ours, most| Figure {
+        id,
+        measure,
+        unit,
+        ours,
+        reference: None,
+        target: Target::Below(most),
+    };
+    vec![
+        figure(
+            "V1",
+            format!("`team top`, {team}: a key to its frame, p50"),
+            "ms",
+            median(&frames),
+            16.0,
+        ),
+        figure("V1", "the same, p95".into(), "ms", percentile(&frames, 95.0), 16.0),
+        figure("V2", "`team top`, idle: processor time".into(), "ms/s", median(&idle_top), 50.0),
+        figure(
+            "V3",
+            format!("`team web`, {team}, one viewer, idle: processor time"),
+            "ms/s",
+            page.idle,
+            50.0,
+        ),
+        figure(
+            "V4",
+            "`team web`: a send to its event, p50".into(),
+            "ms",
+            median(&page.delays),
+            200.0,
+        ),
+        figure("V4", "the same, p95".into(), "ms", percentile(&page.delays, 95.0), 200.0),
+        figure(
+            "V5",
+            "`team web`: what one message puts on the wire".into(),
+            "KiB",
+            page.update,
+            16.0,
+        ),
+    ]
+}
+
+/// Gives a teammate a conversation with so many messages from its neighbour.
+fn remember(place: &Place, number: usize, letters: usize) {
+    let name = format!("member-{number}");
+    let mut lines = String::new();
+    for letter in 0..letters {
+        let at = 1_763_690_000.0 + f64::from(u32::try_from(letter * 100 + number).unwrap());
+        let message = json!({
+            "type": "message", "from": format!("member-{}", number.saturating_sub(1)), "to": name,
+            "timestamp": at, "content": text("How far are you?"), "id": format!("bench:{number}:{letter}"),
+        });
+        let mail = Entry::Mail {
+            claim: format!("{:012}-00000000", letter + 1),
+            offset: 0,
+            message: message.as_object().cloned().unwrap_or_default(),
+        };
+        let answer = Entry::Assistant {
+            blocks: vec![Block::Text { text: "Nearly done.".into() }],
+            stop_reason: StopReason::EndTurn,
+            usage: Usage { input_tokens: 1000, output_tokens: 10, ..Usage::default() },
+            model: "rehearsal".into(),
+        };
+        let end = Entry::TurnEnd { outcome: message::Outcome::Done, rounds: 1, report: None };
+        for entry in [mail, answer, end] {
+            lines.push_str(&Line { at, entry }.text());
+        }
+    }
+    let name = AgentName::member(&name).unwrap();
+    Transcript::open(&place.dir, &name).unwrap().append_raw(lines.as_bytes()).unwrap();
+}
+
+/// The program, in the team's folder.
+fn program(place: &Place, verb: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_team"));
+    command.arg(verb).arg("--dir").arg(place.dir.root());
+    command.env_clear().env("PATH", "/usr/bin:/bin").env("TERM", "xterm-256color");
+    command.current_dir(place.folder.path());
+    command
+}
+
+/// A program that ends with this.
+struct Watcher(Child);
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        let _gone = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+impl Watcher {
+    /// Milliseconds of processor time in a second in which nobody touches it.
+    fn idle(&self, size: &Size) -> f64 {
+        let watched = size.lasting(WATCHED);
+        let before = processor_ms(self.0.id());
+        std::thread::park_timeout(watched);
+        (processor_ms(self.0.id()) - before) / watched.as_secs_f64()
+    }
+}
+
+/// How long a frame takes after each key, and what waiting costs.
+fn in_a_terminal(place: &Place, size: &Size) -> [Vec<f64>; 2] {
+    let window = Winsize { ws_row: 50, ws_col: 160, ws_xpixel: 0, ws_ypixel: 0 };
+    let pty = openpty(Some(&window), None).unwrap();
+    let mut command = program(place, "top");
+    command.stdin(Stdio::from(pty.slave.try_clone().unwrap()));
+    command.stdout(Stdio::from(pty.slave.try_clone().unwrap())).stderr(Stdio::null());
+    let top = Watcher(command.spawn().unwrap());
+    drop((command, pty.slave));
+    let mut terminal = File::from(pty.master);
+    let mut screen = Frames { terminal: terminal.try_clone().unwrap(), printed: Vec::new() };
+    // The first frame has the team.
+    screen.next();
+    std::thread::scope(|scope| {
+        // Frames that come by themselves must not fill the terminal while it is left alone.
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let idle = scope.spawn(|| {
+            let idle = top.idle(size);
+            drop(stop);
+            idle
+        });
+        while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+            screen.next();
+        }
+        let idle = idle.join().unwrap();
+        // Each key changes the frame: the help, the list in another order, another conversation.
+        let frames = (0..size.wakes).map(|round| {
+            let key = *[b'j', b'?', b' ', b'2', b'k', b'3', b'k', b'1'].get(round % 8).unwrap();
+            let start = Instant::now();
+            terminal.write_all(&[key]).unwrap();
+            screen.next();
+            start.elapsed().as_secs_f64() * 1e3
+        });
+        [frames.collect(), vec![idle]]
+    })
+}
+
+/// The frames that a program draws.
+struct Frames {
+    terminal: File,
+    printed: Vec<u8>,
+}
+
+impl Frames {
+    /// Reads until a frame is complete.
+    fn next(&mut self) {
+        let mut bytes = [0; 4096];
+        loop {
+            let end = self.printed.windows(FRAME_END.len()).position(|it| it == FRAME_END);
+            if let Some(end) = end {
+                self.printed.drain(..end + FRAME_END.len());
+                return;
+            }
+            let count = self.terminal.read(&mut bytes).unwrap();
+            self.printed.extend_from_slice(bytes.get(..count).unwrap());
+        }
+    }
+}
+
+/// What the page costs.
+struct Page {
+    idle: f64,
+    delays: Vec<f64>,
+    update: f64,
+}
+
+fn in_a_browser(place: &Place, size: &Size) -> Page {
+    let mut child =
+        program(place, "web").stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut first = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    let web = Watcher(child);
+    let (host, query) = first.trim().strip_prefix("http://").unwrap().split_once('/').unwrap();
+    let mut stream = TcpStream::connect(host).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(stream, "GET /events{query} HTTP/1.1\r\nhost: {host}\r\n\r\n").unwrap();
+    let mut events = BufReader::new(stream);
+    // What there is.
+    next_event(&mut events);
+    std::thread::park_timeout(size.lasting(REST));
+    let idle = web.idle(size);
+    let bus = bus(&place.dir, Fsync::Always);
+    let _owner = crate::place::live(&place.dir);
+    let (mut delays, mut updates) = (Vec::new(), Vec::new());
+    for round in 0..size.wakes.min(50) {
+        let words = format!("round {round} ");
+        let start = Instant::now();
+        bus.send(&sender(), OWNER, Outgoing::text(text(&words))).unwrap();
+        let mut bytes = 0;
+        loop {
+            let (event, length) = next_event(&mut events);
+            bytes += length;
+            let is_it = |change: &Value| {
+                change["content"].as_str().is_some_and(|text| text.starts_with(&words))
+            };
+            if event.as_array().is_some_and(|changes| changes.iter().any(is_it)) {
+                break;
+            }
+        }
+        delays.push(start.elapsed().as_secs_f64() * 1e3);
+        #[expect(clippy::cast_precision_loss, reason = "a small number")]
+        updates.push(bytes as f64 / 1024.0);
+    }
+    Page { idle, delays, update: median(&updates) }
+}
+
+/// The next event, and how many bytes it took.
+fn next_event(events: &mut impl BufRead) -> (Value, usize) {
+    let mut line = String::new();
+    loop {
+        line.clear();
+        assert!(events.read_line(&mut line).unwrap() > 0, "the page is gone");
+        if let Some(data) = line.strip_prefix("data: ") {
+            return (serde_json::from_str(data).unwrap(), line.len());
+        }
+    }
+}
