@@ -193,6 +193,10 @@ fn play(death: &Death) -> usize {
             look.env(VARIABLE, &armed).stdout(Stdio::null());
             look.status().unwrap();
         }
+        if skip > 0 && token_of_death.exists() && ran.status.code() == Some(0) {
+            // It does not come there so often.
+            return play(&Death { skip: skip - 1, ..death.clone() });
+        }
         if is_clean && ran.status.code() == Some(0) && everybody_is_done(&team) {
             finished = true;
             break;
@@ -200,8 +204,8 @@ fn play(death: &Death) -> usize {
         let timed_out = ran.status.code() == Some(124);
         assert!(!timed_out, "{}\n{}", String::from_utf8_lossy(&ran.stderr), team.picture());
     }
-    assert!(!token_of_death.exists(), "never reached\n{}", team.picture());
-    assert!(finished, "the team never came to its end\n{}", team.picture());
+    assert!(!token_of_death.exists(), "{death:?} was never reached\n{}", team.picture());
+    assert!(finished, "{death:?}: the team never came to its end\n{}", team.picture());
     judge(&team)
 }
 
