@@ -214,6 +214,9 @@ impl Drop for Browser {
 fn a_person_watches_and_steers_in_a_browser() {
     let Some(browser) = Browser::start() else { return };
     let team = Team::new();
+    team.team(&["init"]).expect(0);
+    let prices = "[prices.rehearsal]\ninput = 3\noutput = 15\n";
+    write(&team.path("settings.toml"), prices);
     let mut lead = Terminal::start(
         team.command("team", &["lead", "--model", "rehearsal", "--mode", "bypass"]),
     );
@@ -228,6 +231,9 @@ fn a_person_watches_and_steers_in_a_browser() {
     browser.wait("document.querySelector('#mail li')");
     browser.wait("document.querySelectorAll('#tasks li').length === 2");
 
+    browser.wait("document.getElementById('h-chart').textContent === 'Cost over time'");
+    browser.wait("/cost 0\\.\\d{4}/.test(document.querySelector('[data-name=alice]').textContent)");
+    browser.wait("/cost 0\\.\\d{4}/.test(document.getElementById('totals').textContent)");
     messages_appear_at_once(&browser, &team);
     foreign_words_stay_words(&browser, &team);
     everything_goes_by_keyboard(&browser, &team);

@@ -87,6 +87,49 @@ fn a_team_is_seen_at_three_sizes_and_steered() {
 }
 
 #[test]
+fn what_is_asked_is_answered_without_leaving() {
+    let team = Team::new();
+    let args = ["lead", "--model", "rehearsal", "--mode", "default"];
+    let mut lead = Terminal::start(team.command("team", &args));
+    lead.expect("/quit ends the team");
+    lead.type_line("Spawn alice (coder).");
+    team.wait_status("alice", "idle");
+    let mut view = top(&team, 24, 80);
+    for (key, verb, outcome) in [("a", "approve", "approved"), ("d", "deny", "rejected")] {
+        team.team(&["send", "alice", &format!("Run touch {verb}")]).expect(0);
+        team.wait_status("alice", "waiting");
+        view.press("5");
+        view.expect_screen(&format!("asks for bash: touch {verb}"));
+        view.press(key);
+        view.expect_screen(&format!("{verb} alice bash: touch {verb}"));
+        view.press("y");
+        view.expect_screen(outcome);
+        team.wait_status("alice", "idle");
+    }
+    assert!(team.workspace().join("approve").exists());
+    assert!(!team.workspace().join("deny").exists());
+    view.press("q");
+    assert_eq!(view.wait().code(), Some(0));
+    leave(&mut lead);
+}
+
+#[test]
+fn nothing_of_a_message_acts_on_the_terminal() {
+    let team = Team::new();
+    team.team(&["init"]).expect(0);
+    let evil = "\u{1b}[2J\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}live";
+    team.team(&["send", "user", evil, "--from", "lead"]).expect(0);
+    let mut view = top(&team, 24, 80);
+    view.expect_screen("lead → user: ");
+    view.expect_screen("live");
+    let screen = view.screen();
+    assert!(!screen.contains(['\u{202e}', '\u{9b}']), "{screen}");
+    assert!(screen.contains("messages (1)") && screen.contains("q quit"), "{screen}");
+    view.press("q");
+    assert_eq!(view.wait().code(), Some(0));
+}
+
+#[test]
 fn the_terminal_is_given_back_however_it_ends() {
     let team = Team::new();
     team.team(&["init"]).expect(0);
