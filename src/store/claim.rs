@@ -94,7 +94,8 @@ impl Claim {
         fs::symlink_metadata(self.path(dir, name)).is_ok_and(|known| known.len() != self.size)
     }
 
-    /// Moves it to another stage, and its file to the name of that stage.
+    /// Moves it to another stage, and its file to the name of that stage. A file that somebody removed needs
+    /// no name: nothing of it is to be acted on again.
     pub(crate) fn enter(
         &mut self,
         stage: Stage,
@@ -107,7 +108,10 @@ impl Claim {
         if old == new {
             return Ok(());
         }
-        fs::rename(&old, &new).at(&old).inspect_err(|_| self.stage = before)
+        match fs::rename(&old, &new).at(&old) {
+            Err(why) if why.is_missing() => Ok(()),
+            moved => moved.inspect_err(|_| self.stage = before),
+        }
     }
 }
 

@@ -113,6 +113,25 @@ fn a_repeated_send_counts_once_and_a_reused_id_is_a_dead_letter() {
 
 /// An id stays known when a new conversation begins, and mail that was claimed before belongs to the old
 /// one.
+/// Somebody tidies the folder of claims away between taking in and acting on it.
+#[test]
+fn claims_that_somebody_removed_hold_nobody_up() {
+    let (_folder, dir) = team();
+    let mut owner = open(&dir, "alice");
+    for n in 0..2 {
+        send(&dir, &line("bob", n, 9));
+        assert_eq!(contents(&mut owner).len(), 1);
+        fs::remove_dir_all(dir.claims()).unwrap();
+        settle(&mut owner);
+        assert!(!owner.has_unread());
+    }
+    drop(owner);
+    let dir = TeamDir::create(dir.root()).unwrap();
+    assert_eq!(contents(&mut open(&dir, "alice")).len(), 0);
+    let sent = BTreeMap::from([("bob".to_owned(), Sent { begun: 2, acked: 2 })]);
+    assert_eq!(judge(&sent, &taken_in(&dir, "alice")), []);
+}
+
 #[test]
 fn a_new_conversation_keeps_the_old_one_and_what_it_knew() {
     let (_folder, dir) = team();
