@@ -4,10 +4,10 @@
 use super::args::Show;
 use super::assemble::block_on;
 use super::context::Context;
-use super::provider::base_url;
+use super::provider::{base_url, listing};
 use super::{local, out};
 use crate::error::{Exit, Failure};
-use crate::llm;
+use crate::llm::Listing;
 use crate::os::{usage, watch};
 use crate::settings::model::{self, Credentials, ModelChoice};
 use crate::settings::trust::{TrustList, risks_in};
@@ -260,7 +260,7 @@ impl Report {
             }
         }
         match local::find(chosen.value, credentials, settings) {
-            Ok((model, credentials)) => self.endpoint(base_url(&model, &credentials)),
+            Ok((model, credentials)) => self.endpoint(&model, &credentials),
             Err(why) => {
                 let found = format!("{}: {}", why.what, why.why);
                 self.add(
@@ -274,13 +274,35 @@ impl Report {
         }
     }
 
-    /// Whether anybody answers; no key is sent.
-    fn endpoint(&mut self, base_url: Option<String>) -> Result<(), Failure> {
-        let Some(base_url) = base_url else { return Ok(()) };
+    /// Whether the endpoint answers, takes the credentials, and has the model.
+    fn endpoint(&mut self, model: &ModelChoice, credentials: &Credentials) -> Result<(), Failure> {
+        let Some(said) = block_on(async { listing(model, credentials, PROBE_LIMIT).await })? else {
+            return Ok(());
+        };
+        let base_url = base_url(model, credentials).unwrap_or_default();
         // What stands before an @ may be a password.
         let shown = base_url.rsplit('@').next().unwrap_or_default();
-        match block_on(llm::answers(&base_url, PROBE_LIMIT))? {
-            Ok(()) => self.fine("endpoint", format!("{shown} answers (no key was sent)")),
+        match said {
+            Ok(Listing::Models(models)) => {
+                self.fine("endpoint", format!("{shown} answers"));
+                let model = model.to_string();
+                let name = model.split_once('/').map_or("", |(_, name)| name);
+                let list = models.join(", ");
+                if name.is_empty() || models.iter().any(|listed| listed == name) {
+                    self.fine("models", list);
+                } else {
+                    let found = format!("{name} is not among those it lists: {list}");
+                    self.add("models", State::Note, found, "name one of these, if it fails");
+                }
+            }
+            Ok(Listing::Refused) => {
+                let remedy = "check the key and the base url that it is for";
+                let found = format!("{shown} refuses them");
+                self.add("credentials", State::Wrong, found, remedy);
+            }
+            Ok(Listing::Unlisted) => {
+                self.fine("endpoint", format!("{shown} answers; it lists no models"));
+            }
             Err(why) => {
                 let remedy = "check the network, and the provider's _BASE_URL variable";
                 self.add("endpoint", State::Wrong, format!("{shown}: {why}"), remedy);

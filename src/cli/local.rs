@@ -5,8 +5,8 @@ use super::assemble::block_on;
 use super::out;
 use super::provider::openai_config;
 use crate::error::{Exit, Failure};
+use crate::llm::Listing;
 use crate::llm::local::{self, LocalServer, PROBE_LIMIT};
-use crate::llm::openai;
 use crate::settings::Settings;
 use crate::settings::model::{Credentials, ModelChoice};
 use std::io::IsTerminal;
@@ -59,10 +59,13 @@ fn first_listed(credentials: &Credentials) -> Result<String, Failure> {
         ));
     }
     let config = openai_config("", &credentials.openai).map_err(|why| failed(why.to_string()))?;
-    let listed = block_on(async { openai::models(&config, LIST_LIMIT).await })?;
-    let listed = listed.map_err(|why| failed(format!("the endpoint was asked for one: {why}")))?;
-    let first = listed.into_iter().next();
-    first.ok_or_else(|| failed("the endpoint was asked for one and lists none".into()))
+    let said = block_on(async { config.listing(LIST_LIMIT).await })?;
+    let asked = |what: &str| failed(format!("the endpoint was asked for one: {what}"));
+    match said.map_err(|why| asked(&why))? {
+        Listing::Models(models) => models.into_iter().next().ok_or_else(|| asked("it has none")),
+        Listing::Refused => Err(asked("it refuses the credentials")),
+        Listing::Unlisted => Err(asked("it keeps no list")),
+    }
 }
 
 /// Nothing is configured and a person sits there: a local server that answers is shown, and used if

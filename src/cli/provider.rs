@@ -5,12 +5,14 @@ use crate::error::{Exit, Failure};
 use crate::llm::anthropic::parse_headers;
 use crate::llm::rehearsal::Rehearsal;
 use crate::llm::{
-    self, Anthropic, AnthropicConfig, ConfigError, OpenAi, OpenAiConfig, Provider, Scripted, Secret,
+    self, Anthropic, AnthropicConfig, ConfigError, Listing, OpenAi, OpenAiConfig, Provider,
+    Scripted, Secret,
 };
 use crate::settings::model::{AnthropicAccess, Credentials, ModelChoice, OpenAiAccess};
 use crate::store::TeamDir;
 use crate::wire::AgentName;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// Where the APIs are when nothing else is said.
 const ANTHROPIC: &str = "https://api.anthropic.com";
@@ -90,6 +92,33 @@ pub(super) fn base_url(model: &ModelChoice, credentials: &Credentials) -> Option
     }
 }
 
+/// What the endpoint of a model says when it is asked for its models; `None` for one that lives in this
+/// program. The error is for people.
+pub(super) async fn listing(
+    model: &ModelChoice,
+    credentials: &Credentials,
+    limit: Duration,
+) -> Option<Result<Listing, String>> {
+    let anthropic = match model {
+        ModelChoice::Rehearsal | ModelChoice::Script(_) => return None,
+        ModelChoice::OpenAi(_) => {
+            return Some(match openai_config("", &credentials.openai) {
+                Ok(config) => config.listing(limit).await,
+                Err(why) => Err(why.to_string()),
+            });
+        }
+        ModelChoice::Anthropic(_) => anthropic_config("", &credentials.anthropic),
+        ModelChoice::Local(_) => {
+            let base_url = credentials.local.as_deref().unwrap_or_default();
+            Ok(AnthropicConfig::new(base_url, llm::Credentials::Nobody, ""))
+        }
+    };
+    Some(match anthropic {
+        Ok(config) => config.listing(limit).await,
+        Err(why) => Err(why.to_string()),
+    })
+}
+
 fn unusable(model: &ModelChoice, why: &ConfigError, variables: &str) -> Failure {
     Failure::new(
         Exit::NoModel,
@@ -111,6 +140,14 @@ fn anthropic(
     agent: &AgentName,
     team: &TeamDir,
 ) -> Result<Anthropic, ConfigError> {
+    let config = anthropic_config(model, access)?;
+    let base_url = config.base_url.clone();
+    let config = AnthropicConfig { jitter_seed: seed(agent), ..config };
+    Ok(Anthropic::new(config)?.with_backoff(Box::new(TeamBackoff::of(team, &base_url))))
+}
+
+/// What reaches the Messages API, for this model.
+fn anthropic_config(model: &str, access: &AnthropicAccess) -> Result<AnthropicConfig, ConfigError> {
     let who = match (&access.api_key, &access.auth_token) {
         (Some(key), _) => llm::Credentials::ApiKey(secret("ANTHROPIC_API_KEY", key)?),
         (None, Some(token)) => llm::Credentials::AuthToken(secret("ANTHROPIC_AUTH_TOKEN", token)?),
@@ -124,8 +161,7 @@ fn anthropic(
     if let Some(version) = &access.api_version {
         config.version.clone_from(version);
     }
-    config.jitter_seed = seed(agent);
-    Ok(Anthropic::new(config)?.with_backoff(Box::new(TeamBackoff::of(team, base_url))))
+    Ok(config)
 }
 
 /// Local servers speak the Messages API and want no key.

@@ -193,17 +193,15 @@ impl Endpoint {
         }
     }
 
-    /// The body of a successful GET, all of it within `limit`.
-    pub(crate) async fn get(&self, limit: Duration) -> Result<Vec<u8>, HttpError> {
+    /// Status and body of a GET, all of it within `limit`.
+    pub(crate) async fn get(&self, limit: Duration) -> Result<(u16, Vec<u8>), HttpError> {
         let end = Instant::now() + limit;
         let sent = self.client()?.get(self.url.clone()).headers(self.headers.clone()).send();
         let response = timeout_at(end, sent).await.map_err(|_| HttpError::NoAnswer(limit))?;
         let response = response.map_err(|cause| self.broken(cause))?;
         let answer = Answer { endpoint: self, response, end, received: 0 };
-        match answer.status() {
-            200 => answer.rest().await,
-            status => Err(HttpError::Broken(format!("it answers with status {status}"))),
-        }
+        let status = answer.status();
+        Ok((status, answer.rest().await?))
     }
 
     fn client(&self) -> Result<&Client, HttpError> {
@@ -284,20 +282,6 @@ impl Answer<'_> {
     }
 }
 
-/// Whether anybody speaks HTTP at a base URL, whatever is said. No credential is sent.
-pub(crate) async fn answers(base: &str, limit: Duration) -> Result<(), String> {
-    let url = join(base, "/").map_err(|why| why.to_string())?;
-    let limits = Limits { call: limit, first_byte: limit, ..Limits::default() };
-    let endpoint = Endpoint::new(url, &[], limits, PlainHttp::LoopbackOnly, Redactor::default())
-        .map_err(|why| why.to_string())?;
-    let client = endpoint.client().map_err(|why| why.to_string())?;
-    match timeout_at(Instant::now() + limit, client.get(endpoint.url.clone()).send()).await {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(cause)) => Err(endpoint.broken(cause).to_string()),
-        Err(_) => Err(HttpError::NoAnswer(limit).to_string()),
-    }
-}
-
 /// The body of a successful GET from this machine itself, all of it within `limit`; nothing where
 /// nobody answers so.
 pub(crate) async fn get_on_loopback(port: u16, path: &str, limit: Duration) -> Option<Vec<u8>> {
@@ -305,7 +289,8 @@ pub(crate) async fn get_on_loopback(port: u16, path: &str, limit: Duration) -> O
     let limits = Limits { call: limit, first_byte: limit, ..Limits::default() };
     let endpoint =
         Endpoint::new(url, &[], limits, PlainHttp::LoopbackOnly, Redactor::default()).ok()?;
-    endpoint.get(limit).await.ok()
+    let (status, body) = endpoint.get(limit).await.ok()?;
+    (status == 200).then_some(body)
 }
 
 fn is_loopback(url: &Url) -> bool {

@@ -4,7 +4,7 @@
 //! so the Anthropic client serves them, without a key.
 
 use super::http::get_on_loopback;
-use serde_json::Value;
+use super::listing::models;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
@@ -37,25 +37,4 @@ async fn probe(port: u16) -> Option<LocalServer> {
     let body = get_on_loopback(port, "/v1/models", PROBE_LIMIT).await?;
     let models = models(&serde_json::from_slice(&body).ok()?);
     (!models.is_empty()).then_some(LocalServer { base_url, models })
-}
-
-/// The models of a list; those that only embed text cannot talk.
-pub(super) fn models(list: &Value) -> Vec<String> {
-    let entries = list.get("data").and_then(Value::as_array).into_iter().flatten();
-    let ids = entries.filter_map(|entry| entry.get("id").and_then(Value::as_str));
-    ids.filter(|id| !id.is_empty() && !id.contains("embed")).map(str::to_owned).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn models_that_can_talk_are_listed() {
-        let list = json!({"object": "list", "data": [
-            {"id": "text-embedding-nomic"}, {"id": "qwen"}, {"id": ""}, {"name": "x"}, {"id": "b:7"}]});
-        assert_eq!(models(&list), ["qwen", "b:7"]);
-        assert_eq!(models(&json!([1])), [""; 0]);
-    }
 }

@@ -8,6 +8,7 @@ mod client;
 mod http;
 mod intake;
 mod invariants;
+mod listing;
 pub mod local;
 pub mod openai;
 mod report;
@@ -18,8 +19,8 @@ mod sse;
 
 pub use anthropic::{Anthropic, AnthropicConfig, Credentials};
 pub use calls::INVALID_JSON;
-pub(crate) use http::answers;
 pub use http::{ConfigError, Limits, PlainHttp};
+pub use listing::Listing;
 pub use openai::{OpenAi, OpenAiConfig};
 pub use scripted::Scripted;
 pub use secret::{Redactor, Secret, Veil};

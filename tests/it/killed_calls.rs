@@ -11,7 +11,8 @@ use std::fs;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Where the second call of the one who is killed gets stuck.
+/// Where a call of the one who is killed gets stuck: alice's, with the result of her command; the lead's, with
+/// alice's report, so that it alone is busy.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Stuck {
     /// The answer stops just before its end: all of a tool call is there, but it does not count.
@@ -55,25 +56,34 @@ fn get_stuck(stuck: Stuck, view: &RequestView) -> Reply {
     }
 }
 
-/// Requests with the moments at which they came.
-type Asked = Arc<Mutex<Vec<(Instant, RequestView)>>>;
+/// A request, when it came, and whether it got stuck.
+struct Asked {
+    at: Instant,
+    view: RequestView,
+    stuck: bool,
+}
 
-/// A team, its endpoint, and what the endpoint is asked. The second call of `victim` gets stuck, once.
-fn stage(victim: &'static str, stuck: Stuck, provider: &str) -> (Team, Fake, Asked) {
-    let (team, asked) = (Team::new(), Asked::default());
-    let seen = Arc::clone(&asked);
+type Log = Arc<Mutex<Vec<Asked>>>;
+
+/// A team, its endpoint, and what the endpoint is asked.
+fn stage(victim: &'static str, stuck: Stuck, provider: &str) -> (Team, Fake, Log) {
+    let (team, log) = (Team::new(), Log::default());
+    let seen = Arc::clone(&log);
     let fake = Fake::start(move |view| {
         let mut seen = seen.lock().unwrap();
-        let is_second = |view: &RequestView| who(view) == victim && view.turn() == 1;
-        let is_first_time = is_second(view) && !seen.iter().any(|(_, view)| is_second(view));
-        seen.push((Instant::now(), view.clone()));
-        if is_first_time { get_stuck(stuck, view) } else { play(view) }
+        let is_due = match victim {
+            "lead" => conversation(view).contains("alice is done."),
+            _ => view.turn() == 1,
+        };
+        let is_stuck = is_due && who(view) == victim && !seen.iter().any(|asked| asked.stuck);
+        seen.push(Asked { at: Instant::now(), view: view.clone(), stuck: is_stuck });
+        if is_stuck { get_stuck(stuck, view) } else { play(view) }
     });
     match provider {
         "openai" => connect_openai(&team, &fake),
         _ => connect(&team, &fake),
     }
-    (team, fake, asked)
+    (team, fake, log)
 }
 
 /// Waits until the call of the victim is stuck, and kills it there.
@@ -94,21 +104,22 @@ fn count(team: &Team, file: &str, fits: impl Fn(&Value) -> bool) -> usize {
 }
 
 /// Nothing was done, said or reported twice, and the victim went on where it was.
-fn assert_went_on(team: &Team, asked: &Asked, victim: &str, stuck: Stuck) {
+fn assert_went_on(team: &Team, log: &Log, victim: &str, stuck: Stuck) {
     let effects = fs::read_to_string(team.workspace().join("effects")).unwrap();
     let mut effects: Vec<&str> = effects.lines().collect();
     effects.sort_unstable();
     assert_eq!(effects, ["alice", "lead"], "every command ran once");
 
-    let asked = asked.lock().unwrap();
-    let own: Vec<_> = asked.iter().filter(|(_, view)| who(view) == victim).collect();
-    let [_, (stuck_at, call), (again_at, again), ..] = own.as_slice() else { panic!("{own:#?}") };
-    let [before, after] = [pieces(call), pieces(again)];
+    let log = log.lock().unwrap();
+    let mut own = log.iter().filter(|asked| who(&asked.view) == victim);
+    let (call, again) = (own.find(|asked| asked.stuck).unwrap(), own.next().unwrap());
+    let [before, after] = [pieces(&call.view), pieces(&again.view)];
     assert!(after.starts_with(&before), "{before:#?}\nthen {after:#?}");
-    assert!(conversation(again).contains("restarted in the middle of a turn"), "{again:#?}");
-    assert!(asked.iter().all(|(_, view)| !conversation(view).contains(UNSAID)));
+    let told = conversation(&again.view);
+    assert!(told.contains("restarted in the middle of a turn"), "{told}");
+    assert!(log.iter().all(|asked| !conversation(&asked.view).contains(UNSAID)));
     if stuck == Stuck::Wait {
-        let waited = *again_at - *stuck_at;
+        let waited = again.at - call.at;
         assert!(waited >= ASKED, "a new life cut the wait short: {waited:?}");
     }
 
@@ -127,13 +138,13 @@ fn assert_went_on(team: &Team, asked: &Asked, victim: &str, stuck: Stuck) {
 
 /// The story: alice is killed, her lead starts her again by itself, and the run ends well.
 fn a_teammate_goes_on(stuck: Stuck, provider: &str) {
-    let (team, fake, asked) = stage("alice", stuck, provider);
+    let (team, fake, log) = stage("alice", stuck, provider);
     let model = format!("{provider}/fake");
     let mut lead = team.start(&["lead", "-p", "Begin.", "--model", &model, "--timeout", "100"]);
     kill_there(&team, &fake, "alice", stuck);
     assert_eq!(wait(&team, &mut lead), Some(0), "{}", team.picture());
     assert_eq!(team.member("alice")["restarts"], 1);
-    assert_went_on(&team, &asked, "alice", stuck);
+    assert_went_on(&team, &log, "alice", stuck);
     let ends = count(&team, "transcript/alice.jsonl", |line| line["kind"] == "turn_end");
     assert_eq!(ends, 1, "{}", team.picture());
     assert_left_in_order(&team);
@@ -141,7 +152,7 @@ fn a_teammate_goes_on(stuck: Stuck, provider: &str) {
 
 /// The story: the lead is killed, alice leaves by herself, and a resumed lead ends the turn.
 fn a_lead_goes_on(stuck: Stuck, provider: &str) {
-    let (team, fake, asked) = stage("lead", stuck, provider);
+    let (team, fake, log) = stage("lead", stuck, provider);
     let model = format!("{provider}/fake");
     let mut lead = team.start(&["lead", "-p", "Begin.", "--model", &model, "--timeout", "100"]);
     kill_there(&team, &fake, "lead", stuck);
@@ -149,7 +160,7 @@ fn a_lead_goes_on(stuck: Stuck, provider: &str) {
     team.wait_no_process();
     let args = ["lead", "--resume", "-p", "--model", &model, "--timeout", "100"];
     team.team(&args).expect(0);
-    assert_went_on(&team, &asked, "lead", stuck);
+    assert_went_on(&team, &log, "lead", stuck);
     let prompts = count(&team, "transcript/lead.jsonl", |line| line["kind"] == "user");
     assert_eq!(prompts, 1, "{}", team.picture());
     assert_left_in_order(&team);

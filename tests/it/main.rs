@@ -10,6 +10,7 @@ mod awaiting;
 mod axe;
 mod bad_files;
 mod bad_mail;
+mod beyond;
 mod broken_off;
 mod browser;
 mod budgets;

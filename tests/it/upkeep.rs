@@ -4,7 +4,7 @@ use crate::child::write;
 use crate::crew::{
     assert_left_in_order, calls, headless, kill_9, lead, says, script, scripted_lead, spawn, wait,
 };
-use crate::fake::Fake;
+use crate::fake::{Fake, LOCAL_MODELS};
 use crate::harness::Team;
 use crate::terminal::Terminal;
 use serde_json::{Value, json};
@@ -123,15 +123,30 @@ fn the_doctor_asks_the_endpoint_and_shows_no_key() {
     let fake = Fake::queue([]);
     team.variable("ANTHROPIC_API_KEY", "sk-canary-1");
     team.variable("ANTHROPIC_BASE_URL", &fake.base_url());
-    let ran = team.team(&["doctor", "--json"]).expect(0);
-    assert_eq!(finding(&ran.json(), "endpoint")[0].0, "ok", "{ran:#?}");
-    assert!(finding(&ran.json(), "credentials")[0].1.contains("ANTHROPIC_API_KEY"));
-    drop(fake);
-    let ran_too = team.team(&["doctor", "--json"]).expect(1);
-    assert_eq!(finding(&ran_too.json(), "endpoint")[0].0, "wrong", "{ran_too:#?}");
-    for ran in [ran, ran_too] {
+    let asked = |code| {
+        let ran = team.team(&["doctor", "--json"]).expect(code);
         assert!(!ran.out.contains("canary") && !ran.err.contains("canary"), "{ran:#?}");
-    }
+        ran.json()
+    };
+    let report = asked(0);
+    assert_eq!(finding(&report, "endpoint")[0].0, "ok", "{report:#}");
+    assert!(finding(&report, "credentials")[0].1.contains("ANTHROPIC_API_KEY"));
+    // No name of the list is the one that is taken without a name.
+    assert_eq!(finding(&report, "models")[0].0, "note", "{report:#}");
+    team.variable("TEAM_MODEL", &format!("openai/{}", LOCAL_MODELS[1]));
+    team.variable("OPENAI_API_KEY", "sk-canary-2");
+    team.variable("OPENAI_BASE_URL", &format!("{}/v1", fake.base_url()));
+    let report = asked(0);
+    let [(state, listed)] = finding(&report, "models").try_into().unwrap();
+    assert_eq!((state.as_str(), listed.as_str()), ("ok", "small:1b, small:7b"));
+    // A server that wants a key and gets none.
+    team.variable("OPENAI_API_KEY", "");
+    let report = asked(1);
+    let refused = finding(&report, "credentials").into_iter().find(|(state, _)| state == "wrong");
+    assert!(refused.unwrap().1.contains("refuses them"), "{report:#}");
+    drop(fake);
+    let report = asked(1);
+    assert_eq!(finding(&report, "endpoint")[0].0, "wrong", "{report:#}");
 }
 
 #[test]

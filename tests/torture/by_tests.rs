@@ -1,4 +1,4 @@
-//! R10, R13, R16: figures that tests of tests/it measure. The short form of this program is run beside
+//! R10, R13, R16, R24: figures that tests of tests/it measure. The short form of this program is run beside
 //! them; the long forms run them, as often as they say.
 
 use crate::card::{Finding, Verdict};
@@ -22,35 +22,55 @@ pub(crate) fn of_pids(run: Run) -> Vec<Finding> {
     measured(run, measure, "0 wrong kills", &["--test", "it", "innocents::"])
 }
 
-/// Runs tests so many times. What they skip, they say, and so does the row.
+/// The suite does it with two hundred tasks.
+pub(crate) fn of_tasks(run: Run) -> Vec<Finding> {
+    let count = run.of("200", "300", "1000");
+    let measure = format!("{count} tasks that wait for each other, 8 processes, 20 kills");
+    let test = "task_work::eight_processes_do_all_tasks_in_order_while_members_die";
+    let suite = Suite { tests: &["--test", "it", test], variables: &[("TEAM_TEST_TASKS", count)] };
+    suite.run(run, run.of(0, 1, 1), &measure, "each once, in order")
+}
+
+/// Tests and what they are told.
+struct Suite<'a> {
+    tests: &'a [&'a str],
+    variables: &'a [(&'a str, &'a str)],
+}
+
 fn measured(run: Run, measure: &str, target: &str, tests: &[&str]) -> Vec<Finding> {
-    let measure = format!("{measure} (`cargo test {}`)", tests.join(" "));
-    if run.length == Length::Short {
-        return vec![Finding::new(&measure, target, "run beside this", Verdict::Unjudged)];
-    }
-    let times = run.of(0, 1, 10);
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["test", "--locked"]).args(tests).args(["--", "--nocapture"]);
-    cargo.stdin(Stdio::null());
-    let (mut passed, mut skipped) = (0, Vec::new());
-    for _ in 0..times {
-        let output = cargo.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        passed += said.lines().find_map(passed_of).unwrap_or(0);
-        if !output.status.success() || passed == 0 {
-            eprintln!("{said}{}", String::from_utf8_lossy(&output.stderr));
-            return vec![Finding::new(&measure, target, "a test failed", Verdict::Missed)];
+    Suite { tests, variables: &[] }.run(run, run.of(0, 1, 10), measure, target)
+}
+
+impl Suite<'_> {
+    /// Runs the tests so many times. What they skip, they say, and so does the row.
+    fn run(&self, run: Run, times: u32, measure: &str, target: &str) -> Vec<Finding> {
+        let measure = format!("{measure} (`cargo test {}`)", self.tests.join(" "));
+        if run.length == Length::Short {
+            return vec![Finding::new(&measure, target, "run beside this", Verdict::Unjudged)];
         }
-        let said = String::from_utf8_lossy(&output.stderr);
-        let left_out = said.lines().filter_map(|line| line.strip_prefix("SKIPPED: "));
-        skipped.extend(left_out.map(str::to_owned));
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["test", "--locked"]).args(self.tests).args(["--", "--nocapture"]);
+        cargo.envs(self.variables.iter().copied()).stdin(Stdio::null());
+        let (mut passed, mut skipped) = (0, Vec::new());
+        for _ in 0..times {
+            let output = cargo.output().unwrap();
+            let said = String::from_utf8_lossy(&output.stdout);
+            passed += said.lines().find_map(passed_of).unwrap_or(0);
+            if !output.status.success() || passed == 0 {
+                eprintln!("{said}{}", String::from_utf8_lossy(&output.stderr));
+                return vec![Finding::new(&measure, target, "a test failed", Verdict::Missed)];
+            }
+            let said = String::from_utf8_lossy(&output.stderr);
+            let left_out = said.lines().filter_map(|line| line.strip_prefix("SKIPPED: "));
+            skipped.extend(left_out.map(str::to_owned));
+        }
+        skipped.sort();
+        skipped.dedup();
+        let skipped =
+            if skipped.is_empty() { String::new() } else { format!("; {}", skipped.join("; ")) };
+        let result = format!("{passed} tests passed in {times} runs{skipped}");
+        vec![Finding::new(&measure, target, &result, Verdict::Met)]
     }
-    skipped.sort();
-    skipped.dedup();
-    let skipped =
-        if skipped.is_empty() { String::new() } else { format!("; {}", skipped.join("; ")) };
-    let result = format!("{passed} tests passed in {times} runs{skipped}");
-    vec![Finding::new(&measure, target, &result, Verdict::Met)]
 }
 
 /// `test result: ok. 6 passed; 0 failed; …`

@@ -1,4 +1,4 @@
-//! The score card of reliability (docs/reliability.md): figures R1 to R18, each with its target.
+//! The score card of reliability (docs/reliability.md): figures R1 to R18, R23 and R24, each with its target.
 //!
 //! `scripts/torture` runs it in a chosen length; `cargo test` runs the short form, in which every figure
 //! has to meet its target at a small size. How fast something was is judged in release builds only.
@@ -136,6 +136,7 @@ const FIGURES: &[(&str, Measure)] = &[
     ("R16", by_tests::of_pids),
     ("R17", bad_endpoint::measure),
     ("R18", checker::measure),
+    ("R24", by_tests::of_tasks),
 ];
 
 fn main() -> ExitCode {

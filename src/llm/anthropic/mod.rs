@@ -6,7 +6,8 @@ mod reply;
 mod request;
 
 use super::client::{Api, Client, Miss, Next};
-use super::http::{ConfigError, Endpoint, Limits, PlainHttp, join};
+use super::http::{ConfigError, Endpoint, Limits, PlainHttp, Url, join};
+use super::listing::{self, Listing};
 use super::retry::{Backoff, RetryPolicy};
 use super::secret::{Redactor, Secret};
 use super::{Delta, Provider, TurnFuture};
@@ -14,6 +15,7 @@ use crate::wire::chat::Request;
 pub(super) use reply::Assembler;
 use request::Extras;
 use serde_json::Value;
+use std::time::Duration;
 
 /// The version of the API that this client is written for.
 pub const API_VERSION: &str = "2026-10-21";
@@ -92,6 +94,28 @@ impl AnthropicConfig {
         Ok(headers)
     }
 
+    /// Asks the endpoint for its models; whatever model stands here.
+    ///
+    /// # Errors
+    /// The configuration cannot be used, or nobody answers; in words for people.
+    pub async fn listing(&self, limit: Duration) -> Result<Listing, String> {
+        let (base, _) = self.base();
+        let url = join(base, "/v1/models").map_err(|why| why.to_string())?;
+        let endpoint = self.endpoint(url).map_err(|why| why.to_string())?;
+        listing::ask(&endpoint, limit).await
+    }
+
+    /// The base without `/v1`, and whether one was taken off.
+    fn base(&self) -> (&str, bool) {
+        let base = self.base_url.trim().trim_end_matches('/');
+        base.strip_suffix("/v1").map_or((base, false), |shorter| (shorter, true))
+    }
+
+    fn endpoint(&self, url: Url) -> Result<Endpoint, ConfigError> {
+        let redactor = Redactor::new(self.secrets());
+        Endpoint::new(url, &self.headers()?, self.limits, self.plain_http, redactor)
+    }
+
     fn secrets(&self) -> Vec<Secret> {
         // The API's own headers name versions and features; in any other there may be a key.
         let public = |name: &str| name.to_lowercase().starts_with("anthropic-");
@@ -147,16 +171,12 @@ impl Anthropic {
     /// The base URL or a header cannot be used.
     pub fn new(config: AnthropicConfig) -> Result<Self, ConfigError> {
         let mut warnings = Vec::new();
-        let mut base = config.base_url.trim().trim_end_matches('/');
-        if let Some(shorter) = base.strip_suffix("/v1") {
-            base = shorter;
+        let (base, had_version) = config.base();
+        if had_version {
             warnings
                 .push("the base url should not end with /v1, which is added to it: ignored".into());
         }
-        let url = join(base, "/v1/messages")?;
-        let redactor = Redactor::new(config.secrets());
-        let endpoint =
-            Endpoint::new(url, &config.headers()?, config.limits, config.plain_http, redactor)?;
+        let endpoint = config.endpoint(join(base, "/v1/messages")?)?;
         let AnthropicConfig {
             model, provider, thinking, output_config, retry, jitter_seed, ..
         } = config;

@@ -10,7 +10,7 @@ mod request;
 
 use super::client::{Api, Client, Miss, Next};
 use super::http::{ConfigError, Endpoint, Limits, PlainHttp, Url, join};
-use super::local;
+use super::listing::{self, Listing};
 use super::report::Report;
 use super::retry::{Backoff, RetryPolicy};
 use super::secret::{Redactor, Secret};
@@ -70,6 +70,16 @@ impl OpenAiConfig {
         Ok(headers)
     }
 
+    /// Asks the endpoint for its models; whatever model stands here.
+    ///
+    /// # Errors
+    /// The configuration cannot be used, or nobody answers; in words for people.
+    pub async fn listing(&self, limit: Duration) -> Result<Listing, String> {
+        let (url, _) = self.url("/models").map_err(|why| why.to_string())?;
+        let endpoint = self.endpoint(url).map_err(|why| why.to_string())?;
+        listing::ask(&endpoint, limit).await
+    }
+
     /// A path below the base, and whether `/v1` was added to that.
     fn url(&self, path: &str) -> Result<(Url, bool), ConfigError> {
         let base = join(self.base_url.trim(), "")?;
@@ -87,19 +97,6 @@ impl OpenAiConfig {
         let extra = self.extra_headers.iter().map(|(_, value)| value);
         self.api_key.iter().chain(extra).cloned()
     }
-}
-
-/// The models that the endpoint of a configuration lists, in its order; whatever model stands there.
-///
-/// # Errors
-/// The configuration cannot be used, or there is no such list; in words for people.
-pub async fn models(config: &OpenAiConfig, limit: Duration) -> Result<Vec<String>, String> {
-    let (url, _) = config.url("/models").map_err(|why| why.to_string())?;
-    let endpoint = config.endpoint(url).map_err(|why| why.to_string())?;
-    let body = endpoint.get(limit).await;
-    let body = body.map_err(|why| endpoint.shown(&format!("{}: {why}", endpoint.url())))?;
-    let list = serde_json::from_slice(&body).unwrap_or_default();
-    Ok(local::models(&list))
 }
 
 /// A client of one endpoint for one model.

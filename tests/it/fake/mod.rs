@@ -353,6 +353,9 @@ fn answer(shared: &Shared, line: &str, headers: BTreeMap<String, String>, body: 
     let api = match line.split(' ').take(2).collect::<Vec<_>>().as_slice() {
         ["POST", "/v1/messages"] => Api::Messages,
         ["POST", "/v1/chat/completions"] => Api::Completions,
+        ["GET", "/v1/models"] if shared.door == Door::Locked && !has_key(&headers) => {
+            return Reply::error(401, "authentication_error", "there is no key");
+        }
         ["GET", "/v1/models"] => {
             let models: Vec<Value> = LOCAL_MODELS.iter().map(|id| json!({"id": id})).collect();
             let list = json!({"object": "list", "data": models});
@@ -367,7 +370,7 @@ fn answer(shared: &Shared, line: &str, headers: BTreeMap<String, String>, body: 
     };
     if shared.door == Door::Open {
         violations.retain(|complaint| !complaint.starts_with("no "));
-        if ["x-api-key", "authorization"].iter().any(|name| headers.contains_key(*name)) {
+        if has_key(&headers) {
             violations.push("a key was sent to a server that wants none".into());
         }
     }
@@ -384,6 +387,10 @@ fn answer(shared: &Shared, line: &str, headers: BTreeMap<String, String>, body: 
         shared.note(|log| log.paused = true);
     }
     reply
+}
+
+fn has_key(headers: &BTreeMap<String, String>) -> bool {
+    ["x-api-key", "authorization"].iter().any(|name| headers.contains_key(*name))
 }
 
 /// One POST without any client library, for tests of the fake itself: status and body.

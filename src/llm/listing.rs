@@ -1,0 +1,53 @@
+//! The list of models that every endpoint keeps beside its API: what it has, and whether it takes the
+//! credentials.
+
+use super::http::{Endpoint, HttpError};
+use serde_json::Value;
+use std::time::Duration;
+
+/// What an endpoint said when it was asked for its models.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Listing {
+    /// Those that can talk, in its order.
+    Models(Vec<String>),
+    /// It does not take the credentials.
+    Refused,
+    /// It answers, but keeps no list.
+    Unlisted,
+}
+
+/// Asks for the list; the error is for people.
+pub(super) async fn ask(endpoint: &Endpoint, limit: Duration) -> Result<Listing, String> {
+    match endpoint.get(limit).await {
+        Ok((401 | 403, _)) => Ok(Listing::Refused),
+        Ok((200, body)) => {
+            let list = serde_json::from_slice(&body).unwrap_or_default();
+            let models = models(&list);
+            Ok(if models.is_empty() { Listing::Unlisted } else { Listing::Models(models) })
+        }
+        Ok(_) => Ok(Listing::Unlisted),
+        Err(why @ HttpError::Setup(_)) => Err(why.to_string()),
+        Err(why) => Err(endpoint.shown(&format!("{}: {why}", endpoint.url()))),
+    }
+}
+
+/// The models of a list; those that only embed text cannot talk.
+pub(super) fn models(list: &Value) -> Vec<String> {
+    let entries = list.get("data").and_then(Value::as_array).into_iter().flatten();
+    let ids = entries.filter_map(|entry| entry.get("id").and_then(Value::as_str));
+    ids.filter(|id| !id.is_empty() && !id.contains("embed")).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn models_that_can_talk_are_listed() {
+        let list = json!({"object": "list", "data": [
+            {"id": "text-embedding-nomic"}, {"id": "qwen"}, {"id": ""}, {"name": "x"}, {"id": "b:7"}]});
+        assert_eq!(models(&list), ["qwen", "b:7"]);
+        assert_eq!(models(&json!([1])), [""; 0]);
+    }
+}
