@@ -258,10 +258,7 @@ impl Running {
                 let published = self.agent.presence.publish(status, activity).await;
                 note_error(published);
             }
-            Action::Count(usage) => {
-                purse::log_call(&usage);
-                self.agent.presence.count(usage);
-            }
+            Action::Count(usage) => self.count(usage),
             Action::EndTurn { outcome, rounds, report } => {
                 self.end_turn(outcome, rounds, report).await?;
             }
@@ -435,6 +432,7 @@ impl Running {
         self.sync().await?;
         hit("turn.ended");
         self.agent.presence.count_turn();
+        self.share_count();
         let used = self.agent.presence.used();
         let turn = used.since(&std::mem::replace(&mut self.before_turn, used));
         let (input, output) = (turn.input_tokens, turn.output_tokens);

@@ -159,7 +159,7 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         Rc::clone(&clock),
         parts.rules.beat_every,
     );
-    let purse = Purse::of(parts.rules.budgets, &parts.name);
+    let purse = Purse::of(parts.rules.budgets, parts.rules.run, &parts.name);
     let (usage, price) = (parts.usage, parts.price);
     let presence =
         Presence::new(team, parts.name, parts.incarnation, Rc::clone(&clock), usage, price);

@@ -168,7 +168,7 @@ impl Quiet {
             if file.metadata().at(path)?.len() > 0 {
                 add(&mut finds, Kind::Lock, name, path.clone())?;
             }
-            for path in [self.dir.beat(name), self.dir.bell(name)] {
+            for path in [self.dir.beat(name), self.dir.bell(name), self.dir.used(name)] {
                 add(&mut finds, Kind::State, name, path)?;
             }
             for (generation, stage) in list(&self.dir, name)? {

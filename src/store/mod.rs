@@ -20,6 +20,7 @@
 //!   run/.state/               config.lock (side lock of the roster), NAME.gen (counter of claims),
 //!                             NAME.attempts (deliveries that did not end), NAME.bell (pipe, where
 //!                             file events are not to be had), NAME.beat (signs of life),
+//!                             NAME.used (tokens and money until now, where a budget is shared),
 //!                             NAME.looked (how far a person has read), tasks.last (last task id),
 //!                             ENDPOINT.hold (until when nobody should call it), reserve (room for the
 //!                             end)
@@ -72,6 +73,7 @@ mod teamdir;
 pub mod transcript;
 mod wake;
 
+pub mod used;
 pub use crate::os::failpoint;
 pub use crate::os::file::FileError;
 pub use crate::os::identity::ProcessIdentity;

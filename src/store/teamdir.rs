@@ -277,6 +277,11 @@ impl TeamDir {
     }
 
     /// Somebody's structured log.
+    /// What an agent has used, as of its last model call.
+    pub fn used(&self, name: &AgentName) -> PathBuf {
+        self.root.join(format!("run/.state/{name}.used"))
+    }
+
     pub fn log(&self, name: &AgentName) -> PathBuf {
         self.root.join(format!("log/{name}.jsonl"))
     }
