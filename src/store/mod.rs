@@ -25,6 +25,7 @@
 //!                             ENDPOINT.hold (until when nobody should call it), reserve (room for the
 //!                             end)
 //!   log/NAME.jsonl, log/.err/NAME     structured log; what a spawned member printed
+//!   log/.out/NAME-N.txt       the whole of what a tool has said, where it was too long to be shown
 //! ```
 //!
 //! *GEN* is a 12-digit counter, `-`, 8 random hexadecimal digits, and never comes twice.
@@ -54,6 +55,7 @@ pub mod inbox;
 mod inlet;
 mod jsonl;
 mod judge;
+pub mod kept;
 pub mod life;
 pub mod lock;
 pub mod looked;
@@ -71,9 +73,9 @@ pub mod tail;
 pub mod tasks;
 mod teamdir;
 pub mod transcript;
+pub mod used;
 mod wake;
 
-pub mod used;
 pub use crate::os::failpoint;
 pub use crate::os::file::FileError;
 pub use crate::os::identity::ProcessIdentity;

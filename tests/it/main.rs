@@ -44,6 +44,7 @@ mod idle;
 mod inheritance;
 mod innocents;
 mod inside;
+mod kept_results;
 mod killed_calls;
 mod lead_killed;
 mod leaving;
