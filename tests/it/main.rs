@@ -51,6 +51,7 @@ mod leaving;
 mod limited;
 mod llmock;
 mod local;
+mod long_memory;
 mod looking;
 mod mailbox;
 mod many;

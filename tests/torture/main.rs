@@ -1,4 +1,4 @@
-//! The score card of reliability (docs/reliability.md): figures R1 to R18, each with its target.
+//! The score card of reliability (docs/reliability.md): figures R1 to R18 and R23, each with its target.
 //!
 //! `scripts/torture` runs it in a chosen length; `cargo test` runs the short form, in which every figure
 //! has to meet its target at a small size. How fast something was is judged in release builds only.
@@ -48,6 +48,7 @@ mod endings;
 mod full_disk;
 mod idle;
 mod latency;
+mod long_run;
 mod mount;
 mod options;
 mod points;
@@ -88,7 +89,7 @@ impl Length {
 pub(crate) struct Run {
     pub(crate) length: Length,
     pub(crate) seed: u64,
-    /// How long a figure may go on repeating itself, where it can say how far it came.
+    /// How long a figure lasts, or goes on repeating itself, that can say how far it came.
     pub(crate) limit: Option<Duration>,
 }
 
@@ -136,6 +137,7 @@ const FIGURES: &[(&str, Measure)] = &[
     ("R16", by_tests::of_pids),
     ("R17", bad_endpoint::measure),
     ("R18", checker::measure),
+    ("R23", long_run::measure),
 ];
 
 fn main() -> ExitCode {
