@@ -2,16 +2,22 @@
 //!
 //! The model writes the summary from the conversation as plain text, without tools, so that the request
 //! is valid for every provider whatever calls and signed blocks the conversation holds. What the program
-//! knows by itself (who is on the team, what was asked in this turn) it tells again itself: see
-//! [`Memory`]. Nothing is recorded before the summary is there.
+//! knows by itself it tells again itself: who is on the team and which tasks are open here, what was
+//! asked and mailed in this turn in [`Memory`]. Nothing is recorded before the summary is there.
 
+use super::Running;
+use super::event::Event;
 use super::memory::Memory;
+use super::progress::Progress;
 use crate::llm::{Delta, ModelError, Provider};
-use crate::store::{TeamDir, roster};
-use crate::wire::AgentName;
+use crate::store::roster;
+use crate::tasks::Tasks;
 use crate::wire::chat::{Block, ChatMessage, Request, Role, Usage};
+use crate::wire::task::{Board, Task};
 use crate::wire::transcript::Entry;
+use crate::wire::{AgentName, Open};
 use std::fmt::Write as _;
+use std::rc::Rc;
 
 /// Hundredths of the context at which room is made.
 const FULL_AT: u64 = 80;
@@ -24,6 +30,10 @@ pub(super) const BYTES_PER_TOKEN: usize = 4;
 
 /// Longest conversation that is summarized when nobody knows how much fits, in bytes.
 const UNKNOWN_BYTES: usize = 400_000;
+
+/// Open tasks that are told again, and bytes of each one's subject.
+const TASKS_TOLD: usize = 20;
+const SUBJECT_BYTES: usize = 200;
 
 /// How often a conversation that does not fit even then is halved.
 const HALVINGS: u32 = 6;
@@ -65,8 +75,38 @@ pub(super) fn is_due(memory: &Memory, context_tokens: Option<u64>) -> bool {
     full && memory.is_worth_compacting()
 }
 
+impl Running {
+    /// Replaces the conversation by a summary of it, beside the loop.
+    pub(super) fn make_room(&mut self, cause: Cause) {
+        let memory = self.memory.borrow().clone();
+        if !memory.is_worth_compacting() {
+            let why = ModelError::ContextFull("there is nothing to summarize yet".into());
+            let _gone = self.events.send(Event::Compacted(Err(why)));
+            return;
+        }
+        tracing::info!(?cause, tokens = memory.tokens(), "the conversation is summarized");
+        let (provider, events) = (Rc::clone(&self.agent.provider), self.events.clone());
+        let (show, model_error) = (Rc::clone(&self.agent.show), Rc::clone(&self.model_error));
+        let limit = self.agent.context_tokens;
+        let situation = situation(&self.agent.tasks, &self.agent.me.name);
+        self.work = Some(tokio::task::spawn_local(async move {
+            // The summary is for the agent, not for whoever watches.
+            let mut sink = |delta| match delta {
+                Delta::Text(_) => {}
+                Delta::Retry { wait, why } => show(&Progress::Retry { wait, why }),
+            };
+            let made = compact(&*provider, memory, limit, cause, situation, &mut sink).await;
+            if let Err(why) = &made {
+                tracing::error!(%why, "the conversation could not be summarized");
+            }
+            *model_error.borrow_mut() = made.as_ref().err().cloned();
+            let _gone = events.send(Event::Compacted(made));
+        }));
+    }
+}
+
 /// Asks for the summary.
-pub(super) async fn compact(
+async fn compact(
     provider: &dyn Provider,
     memory: Memory,
     context_tokens: Option<u64>,
@@ -136,7 +176,7 @@ fn as_text(messages: &[ChatMessage]) -> String {
 }
 
 /// The text within `room` bytes: the beginning, which says what it is all about, and a longer end.
-fn cut(text: &str, room: usize) -> String {
+pub(super) fn cut(text: &str, room: usize) -> String {
     if text.len() <= room {
         return text.to_owned();
     }
@@ -146,10 +186,10 @@ fn cut(text: &str, room: usize) -> String {
     format!("{head}\n[… left out …]\n{tail}")
 }
 
-/// Who the agent is and whom it works with, told again by the program.
-pub(super) fn situation(dir: &TeamDir, name: &AgentName) -> String {
+/// Who the agent is, whom it works with and what there is to do, told again by the program.
+fn situation(tasks: &Tasks, name: &AgentName) -> String {
     let mut text = format!("You are {name}");
-    let Ok(roster) = roster::read(dir) else { return text };
+    let roster = roster::read(tasks.dir()).unwrap_or_default();
     if let Some(me) = roster.member(name.as_str()) {
         let _infallible = write!(text, ", role: {}", me.role);
     }
@@ -159,12 +199,68 @@ pub(super) fn situation(dir: &TeamDir, name: &AgentName) -> String {
         let _infallible = write!(text, ", {} ({}, {status})", member.name, member.role);
     }
     text.push('.');
+    // What cannot be looked at is asked for with list_tasks.
+    let board = tasks.look().map(|seen| seen.board).unwrap_or_default();
+    text.push_str(&open_tasks(&board, name));
+    text
+}
+
+/// The tasks that nobody has ended, the agent's own first.
+fn open_tasks(board: &Board, name: &AgentName) -> String {
+    let mut open: Vec<&Open<Task>> = board.values().filter(|task| !task.status.is_over()).collect();
+    if open.is_empty() {
+        return String::new();
+    }
+    let is_own = |task: &Task| task.owner.as_deref() == Some(name.as_str());
+    open.sort_by_key(|task| (!is_own(task), task.id));
+    let mut text = String::from(" Open tasks:");
+    for task in open.iter().take(TASKS_TOLD) {
+        let owner = match &task.owner {
+            _ if is_own(task) => "yours".to_owned(),
+            Some(owner) => format!("of {owner}"),
+            None => "of nobody".to_owned(),
+        };
+        let subject = cut(&task.subject, SUBJECT_BYTES);
+        let status = task.status.word();
+        let _infallible = write!(text, "\n{}: {subject} ({status}, {owner})", task.id);
+    }
+    if let Some(more) = open.len().checked_sub(TASKS_TOLD).filter(|more| *more > 0) {
+        let _infallible = write!(text, "\nand {more} more: see list_tasks");
+    }
     text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::task::{TaskId, TaskStatus};
+
+    #[test]
+    fn open_tasks_are_told_the_own_ones_first() {
+        let alice = AgentName::member("alice").unwrap();
+        let mut board = Board::new();
+        let mut add = |id: &str, owner: Option<&str>, status| {
+            let id = TaskId::parse(id).unwrap();
+            let subject = format!("do {id}");
+            let owner = owner.map(str::to_owned);
+            let task = Task { id, subject, status, owner, ..Task::default() };
+            board.insert(id, task.into());
+        };
+        add("1", None, TaskStatus::Pending);
+        add("2", Some("bob"), TaskStatus::Completed);
+        add("3", Some("bob"), TaskStatus::InProgress);
+        add("4", Some("alice"), TaskStatus::InProgress);
+        let told = " Open tasks:\n4: do 4 (in_progress, yours)\n1: do 1 (pending, of nobody)\n3: do 3 (in_progress, of bob)";
+        assert_eq!(open_tasks(&board, &alice), told);
+        for id in 5..40 {
+            let id = TaskId::parse(&id.to_string()).unwrap();
+            let subject = "long ".repeat(100);
+            board.insert(id, Task { id, subject, ..Task::default() }.into());
+        }
+        let told = open_tasks(&board, &alice);
+        assert!(told.ends_with("\nand 18 more: see list_tasks") && told.len() < 6_000, "{told}");
+        assert_eq!(open_tasks(&Board::new(), &alice), "");
+    }
 
     #[test]
     fn what_is_cut_keeps_its_beginning_and_a_longer_end() {

@@ -3,7 +3,7 @@
 //! *Invariant:* the memory is a function of the entries alone, so that an agent which resumes from its
 //! transcript sends exactly what it would have sent had it never died (and the provider's cache fits).
 
-use super::compact::BYTES_PER_TOKEN;
+use super::compact::{BYTES_PER_TOKEN, cut};
 use crate::wire::chat::{Block, ChatMessage, Role};
 use crate::wire::inbox_block::inbox_block;
 use crate::wire::message::Message;
@@ -123,18 +123,14 @@ impl Memory {
             "[team: your conversation was too long and was replaced by these notes of it. {situation}]\n\n\
              {summary}"
         )));
-        let mut room = ASKED_BYTES;
-        let fits = |piece: &&Piece| {
-            let length = piece.render().len();
-            let fits = length <= room;
-            room = room.saturating_sub(length);
-            fits
-        };
-        // The newest are what is waited for.
-        let mut again: Vec<Piece> = self.asked.iter().rev().take_while(fits).cloned().collect();
-        again.reverse();
+        let again = within(&self.asked, ASKED_BYTES);
         if !again.is_empty() {
-            self.add(Piece::Text("[team: what you were asked in this turn, once more:]".into()));
+            let left_out = match self.asked.len() - again.len() {
+                0 => String::new(),
+                more => format!(" ({more} before it: see the notes)"),
+            };
+            let head = "[team: what you were asked in this turn, once more";
+            self.add(Piece::Text(format!("{head}{left_out}:]")));
         }
         for piece in again {
             self.add(piece);
@@ -221,7 +217,39 @@ impl Memory {
     }
 }
 
+/// The newest of them, which are what is waited for, in so many bytes. What is too long by itself is cut.
+fn within(pieces: &[Piece], mut room: usize) -> Vec<Piece> {
+    let mut kept = Vec::new();
+    for piece in pieces.iter().rev() {
+        let piece = match piece.render().len() {
+            length if length > ASKED_BYTES => piece.cut(ASKED_BYTES / 4),
+            _ => piece.clone(),
+        };
+        let Some(left) = room.checked_sub(piece.render().len()) else { break };
+        room = left;
+        kept.push(piece);
+    }
+    kept.reverse();
+    kept
+}
+
 impl Piece {
+    /// The same with every text in it cut to so many bytes.
+    fn cut(&self, room: usize) -> Self {
+        match self {
+            Self::Text(text) => Self::Text(cut(text, room)),
+            Self::Inbox(mail) => {
+                let mut mail = mail.clone();
+                for text in mail.iter_mut().flat_map(Map::values_mut) {
+                    if let Value::String(text) = text {
+                        *text = cut(text, room);
+                    }
+                }
+                Self::Inbox(mail)
+            }
+        }
+    }
+
     fn render(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -332,7 +360,24 @@ mod tests {
         assert_eq!(memory.context_shown(), Some(500));
         memory.push(&Entry::User { content: "x".repeat(ASKED_BYTES + 1) });
         memory.push(&summary(None));
-        assert!(format!("{:?}", memory.messages()).len() < ASKED_BYTES);
+        let told = format!("{:?}", memory.messages());
+        assert!(told.len() < ASKED_BYTES && told.contains("xxx\\n[… left out …]"), "{told}");
+        // Mail is no exception, and what does not fit beside it is named.
+        let long = "y".repeat(ASKED_BYTES);
+        memory.push(&mail(json!({"from":"bob","content":long})));
+        memory.push(&Entry::User { content: "z".repeat(ASKED_BYTES / 4 * 3) });
+        memory.push(&summary(None));
+        let told = format!("{:?}", memory.messages());
+        for word in ["(3 before it: see the notes)", "zzz"] {
+            assert!(told.contains(word), "{word}: {told}");
+        }
+        memory.push(&mail(json!({"from":"bob","content":long})));
+        memory.push(&summary(None));
+        let told = format!("{:?}", memory.messages());
+        assert!(
+            told.contains("yyy") && told.contains("left out") && told.contains("bob"),
+            "{told}"
+        );
     }
 
     #[test]

@@ -258,10 +258,7 @@ impl Running {
                 let published = self.agent.presence.publish(status, activity).await;
                 note_error(published);
             }
-            Action::Count(usage) => {
-                purse::log_call(&usage);
-                self.agent.presence.count(usage);
-            }
+            Action::Count(usage) => self.count(usage),
             Action::EndTurn { outcome, rounds, report } => {
                 self.end_turn(outcome, rounds, report).await?;
             }
@@ -391,34 +388,6 @@ impl Running {
         }));
     }
 
-    fn make_room(&mut self, cause: Cause) {
-        let memory = self.memory.borrow().clone();
-        if !memory.is_worth_compacting() {
-            let why = ModelError::ContextFull("there is nothing to summarize yet".into());
-            let _gone = self.events.send(Event::Compacted(Err(why)));
-            return;
-        }
-        tracing::info!(?cause, tokens = memory.tokens(), "the conversation is summarized");
-        let (provider, events) = (Rc::clone(&self.agent.provider), self.events.clone());
-        let (show, model_error) = (Rc::clone(&self.agent.show), Rc::clone(&self.model_error));
-        let limit = self.agent.context_tokens;
-        let situation = compact::situation(self.agent.bus.dir(), &self.agent.me.name);
-        self.work = Some(tokio::task::spawn_local(async move {
-            // The summary is for the agent, not for whoever watches.
-            let mut sink = |delta| match delta {
-                Delta::Text(_) => {}
-                Delta::Retry { wait, why } => show(&Progress::Retry { wait, why }),
-            };
-            let made =
-                compact::compact(&*provider, memory, limit, cause, situation, &mut sink).await;
-            if let Err(why) = &made {
-                tracing::error!(%why, "the conversation could not be summarized");
-            }
-            *model_error.borrow_mut() = made.as_ref().err().cloned();
-            let _gone = events.send(Event::Compacted(made));
-        }));
-    }
-
     fn run_tool(&mut self, call: Call) {
         self.tool_limit = Some(time_limit(&call));
         self.beat();
@@ -463,6 +432,7 @@ impl Running {
         self.sync().await?;
         hit("turn.ended");
         self.agent.presence.count_turn();
+        self.share_count();
         let used = self.agent.presence.used();
         let turn = used.since(&std::mem::replace(&mut self.before_turn, used));
         let (input, output) = (turn.input_tokens, turn.output_tokens);

@@ -4,7 +4,7 @@
 //! so that a busy team does not rewrite the roster all the time (RELIABILITY, fault 73).
 
 use crate::os::Clock;
-use crate::store::{Fsync, StoreError, TeamDir, roster};
+use crate::store::{Fsync, StoreError, TeamDir, roster, used};
 use crate::wire::AgentName;
 use crate::wire::chat::Usage;
 use crate::wire::money::Price;
@@ -68,6 +68,11 @@ impl Presence {
     /// Adds a model call's tokens.
     pub(crate) fn count(&mut self, usage: Usage) {
         self.shown.usage.add_call(usage, self.price);
+    }
+
+    /// Tells the others of the last model call or turn, before there is another one.
+    pub(super) fn share(&self) -> Result<(), StoreError> {
+        used::write(&self.dir, &self.name, &self.incarnation, self.used())
     }
 
     /// What the agent has used until now.

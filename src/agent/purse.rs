@@ -3,14 +3,14 @@
 //! A lead has no budget of its own but the team's. That little of it is left is said by whoever sees it
 //! first: the lead before it asks its model, or its program, which sees everybody all the time.
 
-use super::Running;
 use super::compact::{self, Cause};
 use super::event::{Ending, Event, Stop};
 use super::progress::Progress;
+use super::{Running, note_error};
 use crate::protocol::budget::{Limit, Verdict, Whose, judge};
-use crate::store::{TeamDir, roster};
+use crate::store::{TeamDir, used};
 use crate::wire::AgentName;
-use crate::wire::budget::{Budget, Budgets};
+use crate::wire::budget::{Budget, Budgets, RunBudget};
 use crate::wire::chat::Usage;
 use crate::wire::roster::UsageCount;
 use crate::wire::transcript::Entry;
@@ -22,15 +22,25 @@ use std::rc::Rc;
 pub(crate) struct Purse {
     own: Budget,
     team: Budget,
+    run: Option<RunBudget>,
     role: Role,
-    warning: Once,
+    warnings: Warnings,
 }
 
-/// Who tells of the team's budget.
+/// Who tells of the budgets that all share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     Lead,
     Teammate,
+}
+
+/// The warnings that little is left.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Warnings {
+    /// Of a teammate's own budget; of the team's, for the lead.
+    pub(crate) standing: Once,
+    /// Of this run's.
+    pub(crate) run: Once,
 }
 
 /// Something that is said once, by one of those who share this.
@@ -46,42 +56,65 @@ impl Once {
 
 impl Purse {
     /// The part of the budgets that concerns this agent.
-    pub(crate) fn of(budgets: Budgets, name: &AgentName) -> Self {
+    pub(crate) fn of(budgets: Budgets, run: Option<RunBudget>, name: &AgentName) -> Self {
         let (role, own) = if name.is_lead() {
             (Role::Lead, Budget::default())
         } else {
             (Role::Teammate, budgets.member)
         };
-        Self { own, team: budgets.team, role, warning: Once::default() }
+        Self { own, team: budgets.team, run, role, warnings: Warnings::default() }
     }
 
-    /// For somebody who gives the same warning.
-    pub(crate) fn warning(&self) -> Once {
-        self.warning.clone()
+    /// For somebody who gives the same warnings.
+    pub(crate) fn warnings(&self) -> Warnings {
+        self.warnings.clone()
+    }
+
+    /// Whether others go by what this agent has used, and this one by theirs.
+    pub(super) fn is_shared(&self) -> bool {
+        self.team != Budget::default() || self.run.is_some()
     }
 
     /// Whether the model may be asked, by somebody who has used so much. A warning is given once.
     pub(super) fn may_ask(&self, dir: &TeamDir, name: &AgentName, used: &UsageCount) -> Verdict {
         let own = judge(Whose::Member, &self.own, used);
-        let team = if self.team == Budget::default() {
-            Verdict::Fine
-        } else {
-            judge(Whose::Team, &self.team, &together(dir, name, used))
+        let all = self.is_shared().then(|| together(dir, name, used));
+        let team = all.map_or(Verdict::Fine, |all| judge(Whose::Team, &self.team, &all));
+        let of_run = |(all, run): (UsageCount, RunBudget)| {
+            judge(Whose::Run, &run.budget(), &run.part_of(&all))
         };
-        match (own, team, self.role) {
-            (spent @ Verdict::Spent(_), _, _) | (_, spent @ Verdict::Spent(_), _) => spent,
-            (nearly @ Verdict::Nearly(_), _, Role::Teammate)
-            | (_, nearly @ Verdict::Nearly(_), Role::Lead)
-                if self.warning.take() =>
-            {
-                nearly
-            }
-            _ => Verdict::Fine,
+        let run = all.zip(self.run).map_or(Verdict::Fine, of_run);
+        let all = [own, team, run].into_iter();
+        if let Some(spent) = all.clone().find(|verdict| matches!(verdict, Verdict::Spent(_))) {
+            return spent;
         }
+        let Warnings { standing, run: of_run } = &self.warnings;
+        let told = match self.role {
+            Role::Teammate => vec![(own, standing)],
+            Role::Lead => vec![(team, standing), (run, of_run)],
+        };
+        let is_new = |(verdict, warning): &(Verdict, &Once)| {
+            matches!(verdict, Verdict::Nearly(_)) && warning.take()
+        };
+        told.into_iter().find(is_new).map_or(Verdict::Fine, |(verdict, _)| verdict)
     }
 }
 
 impl Running {
+    /// Counts a call of the model.
+    pub(super) fn count(&mut self, usage: Usage) {
+        log_call(&usage);
+        self.agent.presence.count(usage);
+        self.share_count();
+    }
+
+    /// Tells the others what was used, where that concerns them.
+    pub(super) fn share_count(&self) {
+        if self.agent.purse.is_shared() {
+            note_error(self.agent.presence.share());
+        }
+    }
+
     /// Asks the model, as far as the budget and its context have room for that.
     pub(super) async fn ask_model(&mut self) -> Result<(), Ending> {
         let (dir, name) = (self.agent.bus.dir().clone(), self.agent.me.name.clone());
@@ -119,17 +152,17 @@ impl Running {
 }
 
 /// What one call has used, for the log.
-pub(super) fn log_call(usage: &Usage) {
+fn log_call(usage: &Usage) {
     let (input, output) = (usage.input_tokens, usage.output_tokens);
     let (cache_read, cache_write) =
         (usage.cache_read_input_tokens, usage.cache_creation_input_tokens);
     tracing::info!(input, output, cache_read, cache_write, "model call");
 }
 
-/// What the team has used, as the roster has it but for this agent, who knows better.
+/// What the team has used, as everybody has said after the last call, but for this agent, who knows better.
 fn together(dir: &TeamDir, name: &AgentName, used: &UsageCount) -> UsageCount {
     // A roster that cannot be read stops nobody: it is repaired by the next writer.
-    let mut roster = roster::read(dir).unwrap_or_default();
+    let mut roster = used::roster_of_now(dir).unwrap_or_default();
     if name.is_lead() {
         if let Some(lead) = roster.lead.as_mut() {
             lead.usage = *used;
@@ -143,7 +176,7 @@ fn together(dir: &TeamDir, name: &AgentName, used: &UsageCount) -> UsageCount {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Fsync;
+    use crate::store::{Fsync, roster};
     use crate::wire::roster::Lead;
 
     fn tokens(input_tokens: u64) -> UsageCount {
@@ -162,7 +195,7 @@ mod tests {
         .unwrap();
         let most = |tokens| Budget { tokens: Some(tokens), ..Budget::default() };
         let budgets = Budgets { team: most(1000), member: most(500) };
-        let purse = Purse::of(budgets, &alice);
+        let purse = Purse::of(budgets, None, &alice);
         let ask = |used| match purse.may_ask(&dir, &alice, &tokens(used)) {
             Verdict::Fine => "fine".into(),
             Verdict::Nearly(limit) => format!("nearly {limit}"),
@@ -171,14 +204,28 @@ mod tests {
         assert_eq!(ask(399), "fine");
         assert_eq!(ask(400), "spent 1000 of 1000 tokens of the budget of the team");
         assert_eq!(ask(500), "spent 500 of 500 tokens of the budget of this teammate");
-        let alone = Purse::of(Budgets { team: Budget::default(), ..budgets }, &alice);
+        let alone = Purse::of(Budgets { team: Budget::default(), ..budgets }, None, &alice);
         assert!(matches!(alone.may_ask(&dir, &alice, &tokens(400)), Verdict::Nearly(_)));
         assert_eq!(alone.may_ask(&dir, &alice, &tokens(401)), Verdict::Fine, "it was said");
         let lead = AgentName::lead();
-        let purse = Purse::of(budgets, &lead);
+        let purse = Purse::of(budgets, None, &lead);
         assert!(matches!(purse.may_ask(&dir, &lead, &tokens(900)), Verdict::Nearly(_)));
         assert_eq!(purse.may_ask(&dir, &lead, &tokens(901)), Verdict::Fine);
-        assert!(!purse.warning().take(), "it was said");
+        assert!(!purse.warnings().standing.take(), "it was said");
         assert!(matches!(purse.may_ask(&dir, &lead, &tokens(999)), Verdict::Spent(_)));
+
+        // A run begins to count where it began.
+        let run = RunBudget { tokens: 100, before: 901 };
+        let purse = Purse::of(Budgets::default(), Some(run), &lead);
+        for (used, verdict) in
+            [(979, "fine"), (980, "nearly 80 of 100"), (981, "fine"), (1000, "spent 100 of 100")]
+        {
+            let said = match purse.may_ask(&dir, &lead, &tokens(used)) {
+                Verdict::Fine => "fine".into(),
+                Verdict::Nearly(limit) => format!("nearly {limit}"),
+                Verdict::Spent(limit) => format!("spent {limit}"),
+            };
+            assert!(said.starts_with(verdict), "{used}: {said}");
+        }
     }
 }

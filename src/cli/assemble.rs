@@ -29,7 +29,7 @@ use crate::tools::Registry;
 use crate::tools::hooks::Hooks;
 use crate::tools::tasks::add_task_tools;
 use crate::tools::team::{Desk, Ops, add_team_tools};
-use crate::tools::work::{CommandEnvironment, add_work_tools};
+use crate::tools::work::{CommandEnvironment, Keeper, add_work_tools};
 use crate::wire::AgentName;
 use crate::wire::front_matter::Problem;
 use crate::wire::hook::{Hook, HookEvent};
@@ -97,7 +97,12 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         Rc::new(Desk::new(name, incarnation, bus, parts.rules.max_sends, hooks))
     };
     let mut tools = Registry::default();
-    add_work_tools(&mut tools, team.workspace(), team.root(), commands).map_err(|why| {
+    let secrets = Rc::new(parts.secrets);
+    let keeper = {
+        let secrets = Rc::clone(&secrets);
+        Keeper::new(team.clone(), parts.name.clone(), move |text: String| secrets.part(&text))
+    };
+    add_work_tools(&mut tools, team.workspace(), team.root(), commands, keeper).map_err(|why| {
         let what = "the workspace cannot be opened";
         Failure::new(Exit::Failure, what, why.to_string(), "check the folder's permissions")
     })?;
@@ -159,7 +164,7 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         Rc::clone(&clock),
         parts.rules.beat_every,
     );
-    let purse = Purse::of(parts.rules.budgets, &parts.name);
+    let purse = Purse::of(parts.rules.budgets, parts.rules.run, &parts.name);
     let (usage, price) = (parts.usage, parts.price);
     let presence =
         Presence::new(team, parts.name, parts.incarnation, Rc::clone(&clock), usage, price);
@@ -180,7 +185,7 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         role: parts.role,
         occasion: parts.occasion,
         clock,
-        secrets: Rc::new(parts.secrets),
+        secrets,
         show: parts.show,
     })
 }

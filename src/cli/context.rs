@@ -155,6 +155,7 @@ pub(super) fn rules(settings: &Settings) -> Rules {
         context_tokens: settings.context_tokens.value,
         prompt_profile: settings.prompt_profile.value,
         budgets: settings.spending.budgets(),
+        run: None,
     }
 }
 

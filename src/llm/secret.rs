@@ -76,6 +76,14 @@ impl Redactor {
         without(text, self.known(text).collect())
     }
 
+    /// The beginning of a text without the known secrets, and its end, which may be the beginning of one: it
+    /// is held back until more comes.
+    pub fn part(&self, text: &str) -> (String, String) {
+        let mut clean = self.hide(text).into_owned();
+        let held = clean.split_off(clean.len() - self.begun(&clean));
+        (clean, held)
+    }
+
     fn known(&self, text: &str) -> impl Iterator<Item = (usize, usize)> {
         self.secrets.iter().flat_map(move |secret| {
             let found = text.match_indices(secret.reveal());
@@ -111,8 +119,8 @@ impl<'a> Veil<'a> {
     /// Takes a piece; gives what may be shown by now, perhaps nothing.
     pub fn push(&mut self, piece: &str) -> String {
         self.held.push_str(piece);
-        let mut clean = self.redactor.hide(&self.held).into_owned();
-        self.held = clean.split_off(clean.len() - self.redactor.begun(&clean));
+        let (clean, held) = self.redactor.part(&self.held);
+        self.held = held;
         clean
     }
 

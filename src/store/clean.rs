@@ -11,7 +11,7 @@ use super::jsonl::{Lines, Piece};
 use super::life::{LifeRecord, is_named, read_record};
 use super::lock::{LOCK_LIMIT, exclusive, release, try_for};
 use super::transcript::{all_archives, each_mail};
-use super::{StoreError, TeamDir, dead, roster};
+use super::{StoreError, TeamDir, dead, kept, roster};
 use crate::os::file::{Access, At, open, open_or_create};
 use crate::wire::AgentName;
 use crate::wire::message::MAX_LINE_BYTES;
@@ -59,12 +59,14 @@ pub enum Kind {
     DeadLetters,
     /// A conversation, or an earlier one.
     Transcript,
+    /// A long result of a tool, to which a conversation refers.
+    Kept,
 }
 
 impl Kind {
     /// Whether it may hold what somebody still wants.
     pub fn is_precious(self) -> bool {
-        matches!(self, Self::Mail | Self::DeadLetters | Self::Transcript)
+        matches!(self, Self::Mail | Self::DeadLetters | Self::Transcript | Self::Kept)
     }
 
     /// In words.
@@ -76,6 +78,7 @@ impl Kind {
             Self::Mail => "unread mail",
             Self::DeadLetters => "dead letters",
             Self::Transcript => "transcript",
+            Self::Kept => "kept result",
         }
     }
 }
@@ -168,7 +171,7 @@ impl Quiet {
             if file.metadata().at(path)?.len() > 0 {
                 add(&mut finds, Kind::Lock, name, path.clone())?;
             }
-            for path in [self.dir.beat(name), self.dir.bell(name)] {
+            for path in [self.dir.beat(name), self.dir.bell(name), self.dir.used(name)] {
                 add(&mut finds, Kind::State, name, path)?;
             }
             for (generation, stage) in list(&self.dir, name)? {
@@ -184,6 +187,9 @@ impl Quiet {
             add(&mut finds, Kind::DeadLetters, name, self.dir.dead(name))?;
             for path in self.dir.dead_claims(name)? {
                 add(&mut finds, Kind::DeadLetters, name, path)?;
+            }
+            for (_, path) in kept::all(&self.dir, name)? {
+                add(&mut finds, Kind::Kept, name, path)?;
             }
             for path in all_archives(&self.dir, name)? {
                 add(&mut finds, Kind::Transcript, name, path)?;

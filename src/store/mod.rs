@@ -20,10 +20,12 @@
 //!   run/.state/               config.lock (side lock of the roster), NAME.gen (counter of claims),
 //!                             NAME.attempts (deliveries that did not end), NAME.bell (pipe, where
 //!                             file events are not to be had), NAME.beat (signs of life),
+//!                             NAME.used (tokens and money until now, where a budget is shared),
 //!                             NAME.looked (how far a person has read), tasks.last (last task id),
 //!                             ENDPOINT.hold (until when nobody should call it), reserve (room for the
 //!                             end)
 //!   log/NAME.jsonl, log/.err/NAME     structured log; what a spawned member printed
+//!   log/.out/NAME-N.txt       the whole of what a tool has said, where it was too long to be shown
 //! ```
 //!
 //! *GEN* is a 12-digit counter, `-`, 8 random hexadecimal digits, and never comes twice.
@@ -53,6 +55,7 @@ pub mod inbox;
 mod inlet;
 mod jsonl;
 mod judge;
+pub mod kept;
 pub mod life;
 pub mod lock;
 pub mod looked;
@@ -70,6 +73,7 @@ pub mod tail;
 pub mod tasks;
 mod teamdir;
 pub mod transcript;
+pub mod used;
 mod wake;
 
 pub use crate::os::failpoint;

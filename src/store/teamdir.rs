@@ -12,7 +12,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Folders a team folder has from the start.
-const FOLDERS: [&str; 13] = [
+const FOLDERS: [&str; 14] = [
     "inbox",
     "inbox/.lock",
     "inbox/.claim",
@@ -26,6 +26,7 @@ const FOLDERS: [&str; 13] = [
     "run/.state",
     "log",
     "log/.err",
+    "log/.out",
 ];
 
 /// What git may keep of a team folder.
@@ -276,6 +277,11 @@ impl TeamDir {
         self.root.join(format!("run/.state/{name}.beat"))
     }
 
+    /// What an agent has used, as of its last model call.
+    pub fn used(&self, name: &AgentName) -> PathBuf {
+        self.root.join(format!("run/.state/{name}.used"))
+    }
+
     /// Somebody's structured log.
     pub fn log(&self, name: &AgentName) -> PathBuf {
         self.root.join(format!("log/{name}.jsonl"))
@@ -322,6 +328,16 @@ impl TeamDir {
             }
         }
         Ok(names.into_iter().collect())
+    }
+
+    /// Results of tools that were too long.
+    pub(super) fn kept_results(&self) -> PathBuf {
+        self.root.join("log/.out")
+    }
+
+    /// One of them.
+    pub(super) fn kept(&self, name: &AgentName, number: u64) -> PathBuf {
+        self.kept_results().join(format!("{name}-{number}.txt"))
     }
 
     /// What a spawned member printed.

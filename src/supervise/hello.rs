@@ -6,7 +6,7 @@
 
 use crate::settings::model::Credentials;
 use crate::settings::{Fsync, PromptProfile};
-use crate::wire::budget::Budgets;
+use crate::wire::budget::{Budgets, RunBudget};
 use crate::wire::hook::Hook;
 use crate::wire::money::Price;
 use crate::wire::permission::Permissions;
@@ -92,6 +92,8 @@ pub(crate) struct Rules {
     pub(crate) prompt_profile: PromptProfile,
     /// What may be used.
     pub(crate) budgets: Budgets,
+    /// What this run of the lead may use.
+    pub(crate) run: Option<RunBudget>,
 }
 
 /// The teammate's words.

@@ -1,6 +1,8 @@
 //! The `bash` tool: one shell command in the workspace, of which nothing is left when it returns.
 
 use super::environment::CommandEnvironment;
+use super::keep::Keeper;
+use super::output::Capped;
 use super::{Call, Tool, ToolError, ToolFuture, arguments, shell};
 use crate::os::command::Setting;
 use crate::os::crowd;
@@ -25,6 +27,7 @@ const LONGEST_COMMAND: usize = 131_071;
 pub(crate) struct Bash {
     folder: PathBuf,
     setting: Setting,
+    keeper: Keeper,
 }
 
 #[derive(Debug, Deserialize)]
@@ -35,13 +38,16 @@ struct Arguments {
 }
 
 impl Bash {
-    /// A shell in this folder.
-    pub(crate) fn new(folder: PathBuf, environment: CommandEnvironment) -> Self {
-        Self { folder, setting: environment.setting() }
+    /// A shell in this folder; long output is kept.
+    pub(crate) fn new(folder: PathBuf, environment: CommandEnvironment, keeper: Keeper) -> Self {
+        Self { folder, setting: environment.setting(), keeper }
     }
 
     async fn run(&self, command: &str, limit: Duration) -> io::Result<String> {
-        let done = shell::run(command, &self.folder, &self.setting, None, limit).await?;
+        let done = {
+            let output = Capped::kept_by(&self.keeper);
+            shell::run(command, &self.folder, &self.setting, None, limit, output).await?
+        };
         Ok(report(done.output, done.end, done.timed_out.then_some(limit)))
     }
 }
@@ -70,8 +76,8 @@ impl Tool for Bash {
             name: "bash".into(),
             description: format!(
                 "Runs a shell command in the workspace and returns what it prints (standard output and \
-                 error together; the middle of more than 50,000 characters is cut). There is no \
-                 terminal and no input. Everything the command starts, also in the background, is \
+                 error together; the middle of more than 50,000 characters is cut, and the whole kept \
+                 in a file that the result names). There is no terminal and no input. Everything the command starts, also in the background, is \
                  ended when it returns or after `timeout` seconds (default {USUAL_TIMEOUT}, at most \
                  {LONGEST_TIMEOUT}), or once it is more than {} processes.",
                 crowd::LIMIT

@@ -8,6 +8,7 @@ mod crowds;
 
 use super::bash::Bash;
 use super::environment::CommandEnvironment;
+use super::keep::Keeper;
 use super::{Call, Tool, ToolError};
 use crate::os::processes::Process;
 use crate::os::{Signal, command, descendants};
@@ -141,7 +142,8 @@ async fn bash(
 ) -> Result<String, ToolError> {
     let path = std::env::vars().find(|(name, _)| name == "PATH");
     let environment = CommandEnvironment::new(path.into_iter().collect(), mark.to_owned());
-    let bash = Bash::new(folder, environment);
+    let keeper = Keeper::below(&folder);
+    let bash = Bash::new(folder, environment, keeper);
     let input = json!({"command": command, "timeout": timeout});
     bash.call(&Call { id: "1".into(), name: "bash".into(), input }).await
 }

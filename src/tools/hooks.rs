@@ -6,6 +6,7 @@
 
 use super::ToolError;
 use super::environment::CommandEnvironment;
+use super::output::Capped;
 use super::shell::{self, Done};
 use crate::os::command::{self, Setting};
 use crate::os::pidfd::ExitKind;
@@ -85,7 +86,8 @@ impl Hooks {
         let line = format!("exec >/dev/null\n{}", hook.command);
         let done = match command::input(told) {
             Ok(input) => {
-                shell::run(&line, &self.workspace, &self.setting, Some(input), limit).await
+                let output = Capped::default();
+                shell::run(&line, &self.workspace, &self.setting, Some(input), limit, output).await
             }
             Err(why) => Err(why),
         };

@@ -10,6 +10,7 @@ pub(crate) mod docket;
 mod environment;
 mod files;
 pub(crate) mod hooks;
+pub(crate) mod keep;
 mod output;
 mod outside;
 mod plan;

@@ -25,7 +25,8 @@ pub(super) struct Done {
     pub(super) timed_out: bool,
 }
 
-/// Runs a command; dropping the future ends it. `input` is what it reads.
+/// Runs a command; dropping the future ends it. `input` is what it reads, `output`
+/// takes what it writes.
 ///
 /// # Errors
 /// It cannot be started, or its guard is stuck in the kernel.
@@ -35,11 +36,11 @@ pub(super) async fn run(
     setting: &Setting,
     input: Option<File>,
     limit: Duration,
+    mut output: Capped,
 ) -> io::Result<Done> {
     let (running, pipe) = command::start(command.as_ref(), folder, setting, input)?;
     let readable = Ready::to_read(&pipe)?;
     let guard = Ready::to_read(running.guard())?;
-    let mut output = Capped::default();
     let mut drained = false;
     let (end, timed_out) = {
         let mut reading = pin!(read_all(pipe, readable, &mut output));

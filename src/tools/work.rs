@@ -4,12 +4,14 @@ use super::Registry;
 use super::bash::Bash;
 pub(crate) use super::environment::CommandEnvironment;
 use super::files::add_file_tools;
+pub(crate) use super::keep::Keeper;
 use super::workspace::Workspace;
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
 
-/// Adds `bash` and the file tools, for work in `workspace`; `team` is the team folder in it.
+/// Adds `bash` and the file tools, for work in `workspace`; `team` is the team folder in it,
+/// `keeper` takes what is too long to be shown.
 ///
 /// # Errors
 /// The workspace cannot be entered.
@@ -18,9 +20,10 @@ pub(crate) fn add_work_tools(
     workspace: &Path,
     team: &Path,
     environment: CommandEnvironment,
+    keeper: Keeper,
 ) -> io::Result<()> {
     let workspace = Rc::new(Workspace::open(workspace, team)?);
-    registry.add(Bash::new(workspace.path().to_owned(), environment));
+    registry.add(Bash::new(workspace.path().to_owned(), environment, keeper));
     add_file_tools(registry, workspace);
     Ok(())
 }

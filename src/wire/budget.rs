@@ -2,6 +2,7 @@
 //! by `protocol::budget`.
 
 use super::money::Money;
+use super::roster::UsageCount;
 use serde::{Deserialize, Serialize};
 
 /// The most that may be used; nothing where nobody has set a limit.
@@ -26,6 +27,29 @@ pub struct Budgets {
     pub team: Budget,
     /// Each teammate.
     pub member: Budget,
+}
+
+/// What one run may use, all members together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunBudget {
+    /// Tokens, in and out.
+    pub tokens: u64,
+    /// Tokens that were used before it began.
+    pub before: u64,
+}
+
+impl RunBudget {
+    /// As one among others.
+    pub fn budget(&self) -> Budget {
+        Budget { tokens: Some(self.tokens), ..Budget::default() }
+    }
+
+    /// What of all that was ever used belongs to the run.
+    #[must_use]
+    pub fn part_of(&self, all: &UsageCount) -> UsageCount {
+        let tokens = all.tokens().saturating_sub(self.before);
+        UsageCount { input_tokens: tokens, ..UsageCount::default() }
+    }
 }
 
 impl Budgets {

@@ -2,6 +2,7 @@
 //! `kill -9`. The fake holds a context of its own: what is longer is refused, as the real APIs do.
 
 use crate::cast::{KEY, call, connect, conversation, who};
+use crate::child::append;
 use crate::fake::{Api, Fake, Reply, RequestView};
 use crate::harness::Team;
 use serde_json::{Value, json};
@@ -27,6 +28,10 @@ fn is_summary(view: &RequestView) -> bool {
 fn done(team_effects: &std::path::Path) -> usize {
     fs::read_to_string(team_effects).unwrap_or_default().lines().count()
 }
+
+/// What comes by mail in the middle of the turn, and stands on the task list.
+const MAIL: &str = "the colour is teal";
+const TASK: &str = "polish the brass";
 
 /// An agent that works on and on, in a context that is always too small.
 fn worker(effects: std::path::PathBuf) -> impl Fn(&RequestView) -> Reply + Send + Sync {
@@ -82,10 +87,22 @@ fn assert_endured(team: &Team, fake: &Fake) {
     }
 }
 
+/// The story: mail comes early in a turn that is longer than ten contexts, and a task is open all the time.
+/// After each summary the model is told of both again, and of who it is and whom it works with.
 #[test]
 fn a_conversation_of_ten_contexts_is_summarized_in_time() {
     let team = Team::new();
-    let fake = Fake::start(worker(team.workspace().join("effects")));
+    let effects = team.workspace().join("effects");
+    let (play, inbox) = (worker(effects.clone()), team.path("inbox/lead.jsonl"));
+    let mailed = Mutex::new(false);
+    let fake = Fake::start(move |view| {
+        if done(&effects) == 5 && !std::mem::replace(&mut *mailed.lock().unwrap(), true) {
+            append(&inbox, format!("{}\n", json!({"from": "user", "content": MAIL})));
+        }
+        play(view)
+    });
+    team.team(&["init"]).expect(0);
+    team.team(&["task", "add", TASK, "--owner", "user"]).expect(0);
     connect(&team, &fake);
     team.variable("TEAM_CONTEXT_TOKENS", &CONTEXT.to_string());
     team.variable("TEAM_MAX_ROUNDS", "200");
@@ -94,6 +111,16 @@ fn a_conversation_of_ten_contexts_is_summarized_in_time() {
     let longest = fake.requests().iter().map(tokens).max().unwrap();
     assert!(longest <= CONTEXT, "a request of {longest} tokens was sent");
     assert!(compacted(&team).len() >= 10, "{} times", compacted(&team).len());
+    for entry in compacted(&team) {
+        let told = entry["situation"].as_str().unwrap();
+        assert!(told.contains(TASK) && told.contains("The team now: lead"), "{told}");
+    }
+    let seen = fake.requests();
+    let work: Vec<String> =
+        seen.iter().filter(|view| !is_summary(view)).map(conversation).collect();
+    let first = work.iter().position(|said| said.contains(MAIL)).unwrap();
+    assert!(first < 10, "the mail was taken in late");
+    assert!(work[first..].iter().all(|said| said.contains(MAIL)), "the mail is forgotten");
     assert_endured(&team, &fake);
 }
 

@@ -323,6 +323,22 @@ async fn the_key_is_in_no_error_whatever_the_server_says() {
 }
 
 #[test]
+fn a_forgetful_fake_numbers_its_requests_and_keeps_none() {
+    let fake = Fake::forgetful(|view| Reply::text(&format!("number {}", view.number)));
+    let headers = [
+        ("content-type", "application/json"),
+        ("authorization", "Bearer k"),
+        ("connection", "close"),
+    ];
+    let body = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]});
+    for number in 0..3 {
+        let (status, said) = post_to(&fake, "/v1/chat/completions", &headers, &body);
+        assert!(status == 200 && said.contains(&format!("number {number}")), "{said}");
+    }
+    assert!(fake.requests().is_empty());
+}
+
+#[test]
 fn the_fake_refuses_what_the_api_refuses() {
     let fake = Fake::start(|_| Reply::text("ok"));
     let headers = [

@@ -191,7 +191,7 @@ pub(crate) fn assert_left_by_force(team: &Team, hurried: &[&str]) {
         ("tasks", [".lock"].as_slice(), ".json"),
         ("transcript", ["archive"].as_slice(), ".jsonl"),
         ("run", [".state"].as_slice(), ".lock"),
-        ("log", [".err"].as_slice(), ".jsonl"),
+        ("log", [".err", ".out"].as_slice(), ".jsonl"),
     ] {
         for name in names(folder) {
             let known = name.ends_with(end) || helpers.contains(&name.as_str());

@@ -21,18 +21,39 @@ pub(crate) const SYSTEM_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 pub(crate) struct Team {
     folder: tempfile::TempDir,
     extra: RefCell<Vec<(String, String)>>,
+    /// Copies of the programs, where the built ones may be replaced meanwhile.
+    copies: Option<tempfile::TempDir>,
 }
 
 /// The binary of a program.
 pub(crate) fn program(name: &str) -> PathBuf {
-    let team = PathBuf::from(env!("CARGO_BIN_EXE_team"));
-    team.with_file_name(name)
+    built_programs().join(name)
+}
+
+fn built_programs() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_team")).parent().unwrap()
 }
 
 impl Team {
     pub(crate) fn new() -> Self {
         let folder = tempfile::Builder::new().prefix("team-it-").tempdir().unwrap();
-        Self { folder, extra: RefCell::default() }
+        Self { folder, extra: RefCell::default(), copies: None }
+    }
+
+    /// The same with copies of the programs: for runs so long that somebody builds meanwhile.
+    pub(crate) fn of_copies() -> Self {
+        let copies = tempfile::Builder::new().prefix("team-it-").tempdir().unwrap();
+        for name in ["team", "lead", "teammate"] {
+            fs::copy(program(name), copies.path().join(name)).unwrap();
+        }
+        let mut team = Self::new();
+        team.copies = Some(copies);
+        team
+    }
+
+    /// Where its programs are.
+    pub(crate) fn programs(&self) -> &Path {
+        self.copies.as_ref().map_or_else(|| built_programs(), |copies| copies.path())
     }
 
     /// Sets a variable for every program started from now on.
@@ -51,7 +72,7 @@ impl Team {
 
     /// A program in this workspace, with an environment of its own.
     pub(crate) fn command(&self, program_name: &str, args: &[&str]) -> Command {
-        let mut command = self.foreign(&program(program_name));
+        let mut command = self.foreign(&self.programs().join(program_name));
         // Of a process that holds a key, nobody but root may see more than this.
         command.arg0(self.workspace().join(program_name)).args(args);
         command
@@ -59,7 +80,7 @@ impl Team {
 
     /// A line for the shell, which finds our programs too.
     pub(crate) fn shell(&self, line: &str) -> Command {
-        let ours = program("team").parent().unwrap().display().to_string();
+        let ours = self.programs().display().to_string();
         let mut command = self.foreign(Path::new("bash"));
         command.args(["-c", line]).env("PATH", format!("{ours}:{SYSTEM_PATH}"));
         command

@@ -109,9 +109,46 @@ fn tokens_are_counted_as_the_endpoint_counts_them() {
 fn a_run_ends_when_its_tokens_are_spent() {
     let endless = |view: &RequestView| call(view, "bash", &json!({"command": "true"}));
     let (team, fake) = stage(move |view| endless(view).usage(400, 100));
-    let ran = headless(&team, "go on for ever", &["--max-tokens", "1500"]).expect(7);
-    assert!(ran.err.contains("of 1500 tokens of the budget of this run"), "{}", ran.err);
-    assert!(fake.requests().len() >= 3, "it ended too early");
+    let ran = headless(&team, "go on for ever", &["--max-tokens", "2500"]).expect(7);
+    for said in [
+        "2500 of 2500 tokens of the budget of this run",
+        "2000 of 2500 tokens of the budget of this run are used; at the end",
+    ] {
+        assert!(ran.err.contains(said), "{}", ran.err);
+    }
+    assert_eq!(fake.requests().len(), 5, "no call begins once the limit is reached");
+}
+
+/// The story: four teammates and their lead work as fast as the model answers, which is at once. A call that
+/// is on its way when the limit is reached comes to its end; nobody begins another one.
+#[test]
+fn a_limit_for_all_is_overshot_by_calls_on_their_way_only() {
+    const LIMIT: u64 = 20_000;
+    for settings in ["", "[budget.team]\ntokens = 20000\n"] {
+        let names = ["t0", "t1", "t2", "t3"];
+        let (team, fake) = stage(move |view| {
+            let busy = || call(view, "bash", &json!({"command": "true"})).usage(400, 100);
+            if who(view) != "lead" || conversation(view).contains("\"spawn_teammate\"") {
+                return busy();
+            }
+            names.iter().fold(busy(), |reply, name| {
+                let order = json!({"name": name, "role": "worker", "prompt": "Go on for ever."});
+                reply.tool(&format!("call-{}-{name}", view.number), "spawn_teammate", &order)
+            })
+        });
+        team.team(&["init"]).expect(0);
+        crate::child::write(&team.path("settings.toml"), settings);
+        let of_run: &[&str] = if settings.is_empty() { &["--max-tokens", "20000"] } else { &[] };
+        let ran = headless(&team, "Let the four work.", of_run).expect(7);
+        assert!(ran.err.contains("of 20000 tokens of the budget of "), "{}", ran.err);
+        let used = 500 * fake.requests().len() as u64;
+        let in_flight = 500 * (names.len() as u64 + 1);
+        assert!((LIMIT..=LIMIT + in_flight).contains(&used), "{used} of {LIMIT}: {}", ran.err);
+        let shown = team.team(&["ls", "--json"]).expect(0).json()["used"].clone();
+        let counted =
+            shown["input_tokens"].as_u64().unwrap() + shown["output_tokens"].as_u64().unwrap();
+        assert_eq!(counted, used, "{shown}");
+    }
 }
 
 #[test]

@@ -7,18 +7,7 @@ use crate::terminal::Terminal;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::{Command, Output};
-
-/// Copies of these programs in the workspace.
-fn copies(team: &Team, names: &[&str]) -> PathBuf {
-    let folder = team.workspace().join("bin");
-    fs::create_dir(&folder).unwrap();
-    for name in names {
-        fs::copy(program(name), folder.join(name)).unwrap();
-    }
-    folder
-}
 
 /// A headless lead below a shell that sets limits first.
 fn lead_below(team: &Team, limits: &str, model: &str) -> Command {
@@ -78,7 +67,9 @@ fn without_processes_there_is_an_error_and_no_ghost() {
 #[test]
 fn without_the_teammate_program_the_lead_says_so() {
     let team = Team::new();
-    let folder = copies(&team, &["team"]);
+    let folder = team.workspace().join("bin");
+    fs::create_dir(&folder).unwrap();
+    fs::copy(program("team"), folder.join("team")).unwrap();
     let mut lead = team.shell(&format!("{}/team lead -p hi --model rehearsal", folder.display()));
     let output = lead.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
@@ -89,8 +80,8 @@ fn without_the_teammate_program_the_lead_says_so() {
 /// The running team goes on with the programs it was started from.
 #[test]
 fn programs_may_be_replaced_or_removed_while_a_team_runs() {
-    let team = Team::new();
-    let folder = copies(&team, &["team", "teammate"]);
+    let team = Team::of_copies();
+    let folder = team.programs().to_path_buf();
     let model = script(
         &team,
         &[
@@ -98,9 +89,7 @@ fn programs_may_be_replaced_or_removed_while_a_team_runs() {
             calls("bob", &[bash("echo done > bob.txt")]),
         ],
     );
-    let mut command = team.shell(&format!("exec {}/team lead --model {model}", folder.display()));
-    command.env("TERM", "xterm-256color");
-    let mut lead = Terminal::start(command);
+    let mut lead = Terminal::start(team.command("team", &["lead", "--model", &model]));
     lead.expect("/quit ends the team");
     lead.type_line("begin");
     crate::crew::wait_tool(&team, "lead", "bash");

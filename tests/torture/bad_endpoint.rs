@@ -1,16 +1,18 @@
 //! R17: an endpoint of whose answers a fifth goes wrong, in every way that a network and a server know,
 //! and eight teammates that work with it.
 
-use crate::Run;
 use crate::card::{Finding, Verdict};
-use crate::cast::{LEAD, call, conversation, stage, who};
+use crate::cast::{LEAD, call, connect, conversation, who};
 use crate::dice::Dice;
-use crate::fake::{FAULTS, Reply, RequestView};
+use crate::fake::{FAULTS, Fake, Reply, RequestView};
 use crate::harness::Team;
+use crate::{Length, Run};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 const TEAMMATES: usize = 8;
 
@@ -21,10 +23,34 @@ fn name(n: usize) -> String {
     format!("t{n}")
 }
 
-/// A teammate runs so many commands, one after the other, and reports.
-fn teammate(view: &RequestView, commands: usize) -> Reply {
+/// How long the teammates work.
+#[derive(Debug, Clone, Copy)]
+enum Until {
+    /// So many commands of each.
+    Commands(usize),
+    /// So much time; an answer takes a while then, and some never end.
+    Time(Duration),
+}
+
+impl Until {
+    fn is_over(self, commands: usize, begun: Instant) -> bool {
+        match self {
+            Self::Commands(most) => commands >= most,
+            Self::Time(time) => begun.elapsed() >= time,
+        }
+    }
+}
+
+/// The time of an answer where time counts.
+const PACE: Duration = Duration::from_millis(1500);
+
+/// One in so many faults is a silence, which only the client's own limit ends.
+const SILENT: u64 = 60;
+
+/// A teammate runs commands, one after the other, and reports.
+fn teammate(view: &RequestView, until: Until, begun: Instant) -> Reply {
     let turn = view.turn();
-    if turn >= commands {
+    if until.is_over(turn, begun) {
         return Reply::text(&format!("{} is done", who(view)));
     }
     let command = format!("echo {}-{turn} >> effects", who(view));
@@ -44,68 +70,104 @@ fn lead(view: &RequestView) -> Reply {
     Reply::text(if done { "All is done." } else { "I wait." })
 }
 
-/// The bodies of requests, and how often each was sent.
-fn attempts(views: &[RequestView]) -> BTreeMap<String, usize> {
-    let mut attempts = BTreeMap::new();
-    for view in views {
-        *attempts.entry(format!("{} {}", who(view), view.body)).or_default() += 1;
+/// What has been asked and answered.
+struct Tally {
+    dice: Dice,
+    requests: usize,
+    spoilt: usize,
+    silent: usize,
+    /// How often the same was asked, by its hash.
+    tries: BTreeMap<u64, usize>,
+}
+
+impl Tally {
+    fn count(&mut self, view: &RequestView) {
+        self.requests += 1;
+        let mut hasher = DefaultHasher::new();
+        (who(view), view.body.to_string()).hash(&mut hasher);
+        *self.tries.entry(hasher.finish()).or_default() += 1;
     }
-    attempts
+
+    /// One in five goes wrong.
+    fn spoil(&mut self, reply: Reply, until: Until) -> Reply {
+        if self.dice.below(5) > 0 {
+            return reply;
+        }
+        self.spoilt += 1;
+        if matches!(until, Until::Time(_)) && self.dice.below(SILENT) == 0 {
+            self.silent += 1;
+            return reply.stall_after(40);
+        }
+        FAULTS[self.dice.index(FAULTS.len())](reply)
+    }
 }
 
 pub(crate) fn measure(run: Run) -> Vec<Finding> {
-    let (rounds, commands) = run.of((1, 4), (3, 12), (60, 40));
-    let (mut requests, mut most, mut spoilt) = (0, 0, 0);
-    for round in 0..rounds {
-        let [met, tries, bad] = one(run.dice(17 + round), commands);
-        requests += met;
-        spoilt += bad;
-        most = most.max(tries);
-    }
-    let measure = format!("{TEAMMATES} teammates, 20 % of all answers go wrong: {rounds} runs");
+    let usual = (run.length == Length::Full).then_some(Duration::from_secs(600));
+    let (rounds, until, length) = match run.limit.or(usual) {
+        Some(time) => (1, Until::Time(time), format!("{} min", time.as_secs() / 60)),
+        None => {
+            let (rounds, commands) = run.of((1, 4), (3, 12), (3, 12));
+            (rounds, Until::Commands(commands), format!("{rounds} runs"))
+        }
+    };
+    let tallies: Vec<Tally> = (0..rounds).map(|round| one(run.dice(17 + round), until)).collect();
+    let sum = |part: fn(&Tally) -> usize| tallies.iter().map(part).sum::<usize>();
+    let (requests, spoilt, silent) =
+        (sum(|it| it.requests), sum(|it| it.spoilt), sum(|it| it.silent));
+    let most = tallies.iter().flat_map(|it| it.tries.values()).copied().max().unwrap();
+    let measure = format!("{TEAMMATES} teammates, 20 % of all answers go wrong: {length}");
     let result = format!(
-        "all turns right, every tool once; {requests} requests, {spoilt} spoilt, at most {most} tries"
+        "all turns right, every tool once; {requests} requests, {spoilt} spoilt ({silent} fell \
+         silent), at most {most} tries"
     );
     let target = format!("every turn right, no tool twice, at most {TRIES} tries");
     vec![Finding::new(&measure, &target, &result, Verdict::of(most <= TRIES && spoilt > 0))]
 }
 
-/// One run; how many requests, how many for one answer, how many spoilt.
-fn one(dice: Dice, commands: usize) -> [usize; 3] {
-    let trouble = Arc::new(Mutex::new((dice, 0)));
-    let mine = Arc::clone(&trouble);
-    let (team, fake) = stage(move |view| {
-        let reply = if who(view) == "lead" { lead(view) } else { teammate(view, commands) };
-        let (dice, spoilt) = &mut *mine.lock().unwrap();
-        if dice.below(5) > 0 {
-            return reply;
-        }
-        *spoilt += 1;
-        FAULTS[dice.index(FAULTS.len())](reply)
+/// One run.
+fn one(dice: Dice, until: Until) -> Tally {
+    let tries = BTreeMap::new();
+    let tally = Arc::new(Mutex::new(Tally { dice, requests: 0, spoilt: 0, silent: 0, tries }));
+    let (mine, begun) = (Arc::clone(&tally), Instant::now());
+    let fake = Fake::forgetful(move |view| {
+        let reply = match who(view).as_str() {
+            "lead" => lead(view),
+            _ => teammate(view, until, begun),
+        };
+        let mut tally = mine.lock().unwrap();
+        tally.count(view);
+        let reply = tally.spoil(reply, until);
+        if matches!(until, Until::Time(_)) { reply.after(PACE) } else { reply }
     });
-    let prompt = ["-p", "Let the eight work.", "--timeout", "900"];
+    let team = Team::of_copies();
+    connect(&team, &fake);
+    team.variable("TEAM_MAX_ROUNDS", "100000");
+    let prompt = ["-p", "Let the eight work.", "--timeout", "3600"];
     let lead = team.start(&[&LEAD[..], &prompt].concat());
     let output = lead.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}\n{}", team.picture());
     team.wait_no_process();
-    assert_worked(&team, commands);
-    let views = fake.requests();
-    let spoilt = trouble.lock().unwrap().1;
-    let most = attempts(&views).into_values().max().unwrap();
-    [views.len(), most, spoilt]
+    assert_worked(&team, until);
+    drop(fake);
+    Arc::into_inner(tally).unwrap().into_inner().unwrap()
 }
 
 /// Every command of everybody has run once, in order.
-fn assert_worked(team: &Team, commands: usize) {
+fn assert_worked(team: &Team, until: Until) {
     let effects = fs::read_to_string(team.workspace().join("effects")).unwrap();
     for n in 0..TEAMMATES {
         let prefix = format!("{}-", name(n));
         let ran: Vec<&str> =
             effects.lines().filter_map(|line| line.strip_prefix(&prefix)).collect();
+        let commands = match until {
+            Until::Commands(commands) => commands,
+            Until::Time(_) => ran.len().max(1),
+        };
         let expected: Vec<String> = (0..commands).map(|at| at.to_string()).collect();
         assert_eq!(ran, expected, "{}", name(n));
         let lines = team.lines(&format!("transcript/{}.jsonl", name(n)));
         let ends: Vec<&Value> = lines.iter().filter(|line| line["kind"] == "turn_end").collect();
-        assert!(ends.iter().all(|end| end["outcome"] == "done"), "{ends:?}");
+        assert!(!ends.is_empty() && ends.iter().all(|end| end["outcome"] == "done"), "{ends:?}");
     }
 }

@@ -48,6 +48,7 @@ mod endings;
 mod full_disk;
 mod idle;
 mod latency;
+mod long_run;
 mod mount;
 mod options;
 mod points;
@@ -88,7 +89,7 @@ impl Length {
 pub(crate) struct Run {
     pub(crate) length: Length,
     pub(crate) seed: u64,
-    /// How long a figure may go on repeating itself, where it can say how far it came.
+    /// How long a figure lasts, or goes on repeating itself, that can say how far it came.
     pub(crate) limit: Option<Duration>,
 }
 
@@ -136,6 +137,7 @@ const FIGURES: &[(&str, Measure)] = &[
     ("R16", by_tests::of_pids),
     ("R17", bad_endpoint::measure),
     ("R18", checker::measure),
+    ("R23", long_run::measure),
     ("R24", by_tests::of_tasks),
 ];
 

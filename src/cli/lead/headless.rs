@@ -57,7 +57,7 @@ pub(super) async fn run(
         },
         Present::Nobody("in a headless run (-p) nobody can be asked, and no rule allows it"),
     );
-    let mut watchdog = Watchdog::new(seat.team.clone(), seat.limits, seat.budget);
+    let mut watchdog = Watchdog::new(seat.team.clone(), seat.limits, seat.standing);
     let failed_before = failed_tasks(&seat.tasks);
     let deadline = seat.limits.timeout.map(|timeout| began + timeout);
     let mut signals = seat.signals;

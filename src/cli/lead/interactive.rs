@@ -98,7 +98,7 @@ pub(super) async fn run(
         supervisor: Rc::clone(&seat.supervisor),
         events: seat.events.clone(),
         bus: Arc::clone(&seat.bus),
-        watchdog: Watchdog::new(seat.team.clone(), seat.limits, seat.budget),
+        watchdog: Watchdog::new(seat.team.clone(), seat.limits, seat.standing),
         team: seat.team,
         tasks: seat.tasks,
         source: seat.source,

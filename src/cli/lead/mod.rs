@@ -22,7 +22,7 @@ use super::provider::{Life, provider_for};
 use crate::agent::event::{Ending, Event, Stop};
 use crate::agent::gate::Asks;
 use crate::agent::progress::Progress;
-use crate::agent::purse::Once;
+use crate::agent::purse::Warnings;
 use crate::agent::{self, Agent, Events};
 use crate::bus::Bus;
 use crate::error::{Exit, Failure};
@@ -47,10 +47,10 @@ use crate::tools::work::CommandEnvironment;
 use crate::ui;
 use crate::ui::plain::Format;
 use crate::wire::AgentName;
-use crate::wire::budget::Budget;
+use crate::wire::budget::{Budget, RunBudget};
 use crate::wire::message::Message;
 use crate::wire::permission::Permissions;
-use crate::wire::roster::{ExitCause, Status};
+use crate::wire::roster::{ExitCause, Status, UsageCount};
 use place::Earlier;
 use std::cell::RefCell;
 use std::io::{IsTerminal, Read};
@@ -231,11 +231,19 @@ struct Seat {
     /// Mail that an earlier lead had claimed and not shown.
     before: Vec<Message>,
     limits: RunLimits,
-    /// What the team may use, and the warning that little of it is left.
-    budget: (Budget, Once),
+    standing: Standing,
     model: ModelChoice,
     fallback: bool,
     prompt: Option<String>,
+}
+
+/// What the team may use, whatever the run.
+struct Standing {
+    budget: Budget,
+    /// What everybody had used before this run.
+    used_before: UsageCount,
+    /// Those that the lead's agent gives, too.
+    warnings: Warnings,
 }
 
 /// How a run ended, before the exit code is made of it.
@@ -256,7 +264,7 @@ enum Reason {
 async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, Failure> {
     let me = AgentName::lead();
     let (incarnation, marker) = (fresh_word(), fresh_word());
-    let rules = rules(&start.settings);
+    let mut rules = rules(&start.settings);
     let prices = start.settings.spending.prices();
     let price = prices.get(&start.model.to_string()).copied();
     let bus = Arc::new(open_bus(team.clone(), rules));
@@ -274,6 +282,9 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     keep_reserve(team);
     let place = place::enter(&bus, &start, &incarnation, earlier).await?;
     super::assemble::ensure_inbox(team, &AgentName::user())?;
+    let used_before = roster::read(team).map_err(store_failure)?.used();
+    let of_run = |tokens| RunBudget { tokens, before: used_before.tokens() };
+    rules.run = start.limits.max_tokens.map(of_run);
     let tasks = Arc::new(Tasks::new(Arc::clone(&bus), Arc::new(SystemClock)));
     let released = tasks.release_abandoned();
     tracing::info!(?released, "looked for tasks of the dead");
@@ -349,7 +360,8 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         }),
     };
     let agent = assemble(parts, &context.environment)?;
-    let budget = (rules.budgets.team, agent.purse.warning());
+    let standing =
+        Standing { budget: rules.budgets.team, used_before, warnings: agent.purse.warnings() };
     let source = if rules.auto_claim { Source::Tasks(Arc::clone(&tasks)) } else { Source::Mail };
     tracing::info!(model = %start.model, "lead started");
     supervisor.resume(&place.returning).await.map_err(store_failure)?;
@@ -369,7 +381,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         last_words: place.last_words,
         before,
         limits: start.limits,
-        budget,
+        standing,
         model: start.model,
         fallback: start.fallback,
         prompt: start.prompt,

@@ -1,7 +1,7 @@
 //! Whether the team is at rest, and whether a run has used up what it was given. Both are read from
 //! the files; no model is asked.
 
-use super::{Reason, RunLimits};
+use super::{Reason, RunLimits, Standing};
 use crate::agent::purse::Once;
 use crate::protocol::budget::{Verdict, Whose, judge, limits};
 use crate::store::{Life, TeamDir, life, peek, roster};
@@ -58,14 +58,14 @@ impl Account {
 
 impl Watchdog {
     /// Begins to count.
-    pub(super) fn new(team: TeamDir, limits: RunLimits, standing: (Budget, Once)) -> Self {
-        let (budget, warning) = standing;
+    pub(super) fn new(team: TeamDir, limits: RunLimits, standing: Standing) -> Self {
+        let Standing { budget, used_before: before, warnings } = standing;
         let RunLimits { max_tokens: tokens, max_turns: turns, .. } = limits;
         let run = Budget { tokens, turns, ..Budget::default() };
         Self {
-            before: roster::read(&team).unwrap_or_default().used(),
-            run: Account { whose: Whose::Run, budget: run, warning: Once::default() },
-            standing: Account { whose: Whose::Team, budget, warning },
+            before,
+            run: Account { whose: Whose::Run, budget: run, warning: warnings.run },
+            standing: Account { whose: Whose::Team, budget, warning: warnings.standing },
             team,
             began: Instant::now(),
             turns: 0,
@@ -134,6 +134,7 @@ impl Watchdog {
 
     /// What cannot be looked at counts as it was.
     fn everything(&self) -> UsageCount {
+        // Who works keeps to the budgets by itself; this is for a team in which nobody asks any more.
         roster::read(&self.team).map_or(self.before, |roster| roster.used())
     }
 }

@@ -115,13 +115,24 @@ pub(crate) const LOCAL_MODELS: [&str; 3] = ["text-embedding-small", "small:1b", 
 struct Shared {
     respond: Box<Respond>,
     door: Door,
+    keep: Keep,
     log: Mutex<Log>,
     changed: Condvar,
+}
+
+/// What becomes of requests that are answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keep {
+    All,
+    /// Nothing: hours of them fill the memory.
+    Nothing,
 }
 
 #[derive(Default)]
 struct Log {
     requests: Vec<RequestView>,
+    /// How many valid requests there were, kept or not.
+    count: usize,
     violations: Vec<String>,
     /// Answers that stopped before their end, with the connection left open.
     stalls: usize,
@@ -159,12 +170,19 @@ pub(crate) struct Fake {
 impl Fake {
     /// A server that asks `respond` for each valid request.
     pub(crate) fn start(respond: impl Fn(&RequestView) -> Reply + Send + Sync + 'static) -> Self {
-        Self::on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap(), Door::Locked, respond)
+        Self::on(loopback(), Door::Locked, Keep::All, respond)
     }
 
     /// The same as a local server is: it asks for no key.
     pub(crate) fn local(respond: impl Fn(&RequestView) -> Reply + Send + Sync + 'static) -> Self {
-        Self::on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap(), Door::Open, respond)
+        Self::on(loopback(), Door::Open, Keep::All, respond)
+    }
+
+    /// One that keeps no requests, for hours.
+    pub(crate) fn forgetful(
+        respond: impl Fn(&RequestView) -> Reply + Send + Sync + 'static,
+    ) -> Self {
+        Self::on(loopback(), Door::Locked, Keep::Nothing, respond)
     }
 
     /// Where it listens.
@@ -175,12 +193,14 @@ impl Fake {
     fn on(
         listener: TcpListener,
         door: Door,
+        keep: Keep,
         respond: impl Fn(&RequestView) -> Reply + Send + Sync + 'static,
     ) -> Self {
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
             respond: Box::new(respond),
             door,
+            keep,
             log: Mutex::default(),
             changed: Condvar::new(),
         });
@@ -263,7 +283,7 @@ impl Unopened {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
         let listener = runtime.block_on(async { self.0.listen(64)?.into_std() }).unwrap();
         listener.set_nonblocking(false).unwrap();
-        Fake::on(listener, Door::Locked, respond)
+        Fake::on(listener, Door::Locked, Keep::All, respond)
     }
 }
 
@@ -284,6 +304,10 @@ impl Drop for Fake {
             assert!(violations.is_empty(), "the client broke the format: {violations:#?}");
         }
     }
+}
+
+fn loopback() -> TcpListener {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()
 }
 
 fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
@@ -379,9 +403,14 @@ fn answer(shared: &Shared, line: &str, headers: BTreeMap<String, String>, body: 
         shared.note(|log| log.violations.extend(violations));
         return Reply::error(400, "invalid_request_error", &message);
     }
-    let number = shared.log().requests.len();
+    let number = shared.log().count;
     let view = RequestView { api, headers, body, number };
-    shared.note(|log| log.requests.push(view.clone()));
+    shared.note(|log| {
+        log.count += 1;
+        if shared.keep == Keep::All {
+            log.requests.push(view.clone());
+        }
+    });
     let reply = (shared.respond)(&view).asked(&view);
     if reply.pauses() {
         shared.note(|log| log.paused = true);

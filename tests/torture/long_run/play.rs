@@ -1,0 +1,170 @@
+//! What the models of the long run say. They are played, and say so; the tools that they call are real.
+//! They go by what stands on the disk, never by what they remember: after a summary or a restart they go
+//! on as a model does that looks before it acts.
+
+use super::job::{Job, LICENCE, Step};
+use super::{MEMBERS, name};
+use crate::cast::{call, conversation, results, who};
+use crate::dice::Dice;
+use crate::fake::{Reply, RequestView};
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+/// Every so many files a member writes to the next one.
+const WRITES_EVERY: usize = 8;
+
+/// The cast, and what it has been asked for.
+pub(super) struct Play {
+    pub(super) job: Job,
+    /// What fits the models, in tokens.
+    pub(super) context: u64,
+    /// The time of an answer, on average.
+    pub(super) pace: Duration,
+    told: Mutex<Told>,
+}
+
+/// What has been said, and what it has cost.
+#[derive(Default)]
+pub(super) struct Told {
+    dice: Option<Dice>,
+    /// Requests, summaries among them, and tokens in and out, of each agent.
+    pub(super) of: BTreeMap<String, [u64; 3]>,
+    pub(super) longest: u64,
+    spawned: bool,
+    /// Who has been asked to read what, in its present life.
+    read: BTreeSet<(String, usize)>,
+    written: BTreeSet<(usize, usize)>,
+    /// What the lead's check has said.
+    pub(super) verdict: String,
+    check: Phase,
+}
+
+/// The check that the lead makes at the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Phase {
+    #[default]
+    Open,
+    Asked,
+    Done,
+}
+
+fn tokens(view: &RequestView) -> u64 {
+    view.body.to_string().len() as u64 / 4
+}
+
+impl Play {
+    pub(super) fn new(job: Job, context: u64, pace: Duration, dice: Dice) -> Self {
+        let told = Told { dice: Some(dice), ..Told::default() };
+        Self { job, context, pace, told: Mutex::new(told) }
+    }
+
+    pub(super) fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap()
+    }
+
+    /// Everybody is dead: whoever lives next has read nothing.
+    pub(super) fn all_died(&self) {
+        let mut told = self.told();
+        told.read.clear();
+    }
+
+    pub(super) fn answer(&self, view: &RequestView) -> Reply {
+        let (who, used) = (who_asks(view), tokens(view));
+        if used > self.context {
+            let message = format!("prompt is too long: {used} tokens > {} maximum", self.context);
+            return Reply::error(400, "invalid_request_error", &message);
+        }
+        let (reply, written) = if view.body["tools"].is_null() {
+            let notes = "NOTES: the files are done one by one; the disk says which.";
+            (Reply::text(notes), 20)
+        } else if who == "lead" {
+            (self.lead(view), 40)
+        } else {
+            (self.teammate(view, &who), 60)
+        };
+        let mut told = self.told();
+        told.longest = told.longest.max(used);
+        let [calls, read, out] = told.of.entry(who).or_default();
+        (*calls, *read, *out) = (*calls + 1, *read + used, *out + written);
+        let tenths = told.dice.as_mut().unwrap().below(10);
+        let delay = self.pace / 2 + self.pace / 10 * u32::try_from(tenths).unwrap();
+        reply.usage(used, written).after(delay)
+    }
+
+    fn lead(&self, view: &RequestView) -> Reply {
+        let mut told = self.told();
+        if !told.spawned {
+            told.spawned = true;
+            return (0..MEMBERS).fold(Reply::text("I am a played model."), |reply, member| {
+                let order = json!({"name": name(member), "role": "worker",
+                    "prompt": "License, describe and check your files, one after another."});
+                reply.tool(&format!("call-{}-{member}", view.number), "spawn_teammate", &order)
+            });
+        }
+        if told.check == Phase::Asked {
+            told.verdict = results(view);
+            told.check = Phase::Done;
+        }
+        let is_over = self.job.checked() == self.job.files();
+        if is_over && told.check == Phase::Open {
+            told.check = Phase::Asked;
+            return call(view, "bash", &json!({"command": "sh check.sh", "timeout": 600}));
+        }
+        Reply::text(if is_over { "All of it is done and checked." } else { "I wait." })
+    }
+
+    fn teammate(&self, view: &RequestView, who: &str) -> Reply {
+        let member = (0..MEMBERS).find(|member| name(*member) == who).unwrap();
+        let Some((at, step)) = self.job.next(member) else {
+            return Reply::text(&format!("{who}: my files are done."));
+        };
+        let file = &self.job.share(member)[at];
+        let key = (who.to_owned(), at);
+        let mut told = self.told();
+        if at % WRITES_EVERY == WRITES_EVERY - 1 && told.written.insert((member, at)) {
+            let content = format!("{who} is at file {at}: {file}");
+            let to = name((member + 1) % MEMBERS);
+            return call(view, "send_message", &json!({"to": to, "content": content}));
+        }
+        if results(view).contains("has not been read by you yet") {
+            told.read.remove(&key);
+        }
+        match step {
+            Step::License if told.read.insert(key) => {
+                call(view, "read_file", &json!({ "path": file }))
+            }
+            Step::License => {
+                let old = self.job.beginning(file);
+                let new = format!("{LICENCE}\n{old}");
+                call(view, "edit_file", &json!({"path": file, "old_text": old, "new_text": new}))
+            }
+            Step::Describe => bash(
+                view,
+                &format!(
+                    "grep -n 'pub' {file} | head -n 200; \
+                     echo \"{file} $(grep -c '' {file})\" >> index/{who}; echo described {file} >> done/{who}"
+                ),
+            ),
+            Step::Check => {
+                bash(view, &format!("sh check.sh {file} && echo checked {file} >> done/{who}"))
+            }
+        }
+    }
+}
+
+fn bash(view: &RequestView, command: &str) -> Reply {
+    call(view, "bash", &json!({ "command": command }))
+}
+
+/// Whose model is asked; a summary is asked for without a name, and the conversation in it tells it.
+fn who_asks(view: &RequestView) -> String {
+    if view.body["tools"].is_null() { summarized(view) } else { who(view) }
+}
+
+fn summarized(view: &RequestView) -> String {
+    let said = conversation(view);
+    let of = |member: &usize| said.contains(&format!("done/{}", name(*member)));
+    (0..MEMBERS).find(of).map_or_else(|| "lead".to_owned(), name)
+}
