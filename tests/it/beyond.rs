@@ -120,7 +120,7 @@ fn a_rule_opens_what_it_names_and_some_things_nobody_opens() {
     }
     let asked = team.lines("transcript/lead.jsonl");
     let asked = asked.iter().filter(|line| line["kind"] == "request");
-    assert_eq!(asked.count(), 1, "only about the closed notes");
+    assert_eq!(asked.count(), 0, "nobody is there to be asked");
 
     let everything = "[permissions]\nallow = [\"outside\", \"write_file\"]\n";
     let results = run("bypass", everything);

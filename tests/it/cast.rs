@@ -99,16 +99,17 @@ pub(crate) fn story(view: &RequestView) -> Reply {
 
 fn spawn_both(view: &RequestView) -> Reply {
     let id = |name: &str| format!("call-{}-{name}", view.number);
+    // She writes to bob at once, who has to be there by then.
     Reply::text("I spawn the two.")
-        .tool(
-            &id("alice"),
-            "spawn_teammate",
-            &json!({"name": "alice", "role": "coder", "prompt": "Send bob a message."}),
-        )
         .tool(
             &id("bob"),
             "spawn_teammate",
             &json!({"name": "bob", "role": "tester", "prompt": "Wait for mail."}),
+        )
+        .tool(
+            &id("alice"),
+            "spawn_teammate",
+            &json!({"name": "alice", "role": "coder", "prompt": "Send bob a message."}),
         )
 }
 
