@@ -142,7 +142,7 @@ async fn bash(
 ) -> Result<String, ToolError> {
     let path = std::env::vars().find(|(name, _)| name == "PATH");
     let environment = CommandEnvironment::new(path.into_iter().collect(), mark.to_owned());
-    let keeper = Keeper::below(&folder);
+    let keeper = Keeper::below(folder.ancestors().find(|folder| folder.is_dir()).unwrap());
     let bash = Bash::new(folder, environment, keeper);
     let input = json!({"command": command, "timeout": timeout});
     bash.call(&Call { id: "1".into(), name: "bash".into(), input }).await
