@@ -1,7 +1,8 @@
 //! What the roster says about this agent: status, activity, usage.
 //!
 //! A change of status is written at once; a mere change of activity or usage at most once a second,
-//! so that a busy team does not rewrite the roster all the time (RELIABILITY, fault 73).
+//! so that a busy team does not rewrite the roster all the time (RELIABILITY, fault 73). Who holds the
+//! roster's lock holds no agent up: what cannot be written soon is written beside the agent's work.
 
 use crate::os::Clock;
 use crate::store::{Fsync, StoreError, TeamDir, roster, used};
@@ -12,8 +13,14 @@ use crate::wire::permission::Mode;
 use crate::wire::roster::{ExitCause, LastExit, Status, UsageCount};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 const ACTIVITY_EVERY: Duration = Duration::from_secs(1);
+
+/// How long the agent waits for what it writes. That is the usual case: who is told that it rests can
+/// read so in the roster.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// One agent's entry, as it keeps it.
 pub(crate) struct Presence {
@@ -25,7 +32,11 @@ pub(crate) struct Presence {
     /// When this life began, and for how long the former ones had lived.
     began: (Instant, u64),
     shown: Shown,
-    written: Option<(Shown, Instant)>,
+    written: Option<Shown>,
+    /// When it was last tried.
+    tried: Option<Instant>,
+    /// What is being written.
+    writing: Option<JoinHandle<Result<Shown, StoreError>>>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -53,7 +64,18 @@ impl Presence {
         let began = (clock.monotonic(), usage.seconds);
         let (activity, refusal, mode, last_exit) = (None, None, None, None);
         let shown = Shown { status: Status::Starting, activity, refusal, usage, mode, last_exit };
-        Self { dir, name, incarnation, clock, price, began, shown, written: None }
+        Self {
+            dir,
+            name,
+            incarnation,
+            clock,
+            price,
+            began,
+            shown,
+            written: None,
+            tried: None,
+            writing: None,
+        }
     }
 
     /// What the agent does, in a word: `llm`, `tool:NAME`, else its status.
@@ -95,7 +117,7 @@ impl Presence {
     ) -> Result<(), StoreError> {
         self.shown.status = status;
         self.shown.activity = activity;
-        let new_status = self.written.as_ref().is_none_or(|(written, _)| written.status != status);
+        let new_status = self.written.as_ref().is_none_or(|written| written.status != status);
         if new_status { self.write().await } else { Ok(()) }
     }
 
@@ -121,32 +143,60 @@ impl Presence {
         self.shown.last_exit = Some((Some(code), cause));
         (self.shown.activity, self.shown.refusal) = (None, None);
         self.shown.status = status;
-        self.write().await
+        if let Some(writing) = self.writing.take() {
+            let _older = writing.await;
+        }
+        self.begin();
+        self.finish().await
     }
 
     /// When unwritten changes are to be written.
     pub(crate) fn due(&self) -> Option<Instant> {
-        let (written, at) = self.written.as_ref()?;
-        (*written != self.shown).then_some(*at + ACTIVITY_EVERY)
+        let tried = self.tried?;
+        let is_open = self.writing.is_some() || self.written.as_ref() != Some(&self.shown);
+        is_open.then_some(tried + ACTIVITY_EVERY)
     }
 
-    /// Writes what has changed.
+    /// Writes what has changed; what takes longer goes on beside, and has its turn again when it is due.
+    ///
+    /// # Errors
+    /// What was begun now or before could not be written.
     pub(crate) async fn write(&mut self) -> Result<(), StoreError> {
+        match &self.writing {
+            Some(writing) if !writing.is_finished() => {
+                self.tried = Some(self.clock.monotonic());
+                return Ok(());
+            }
+            Some(_) => self.finish().await?,
+            None => {}
+        }
+        self.begin();
+        timeout(PATIENCE, self.finish()).await.unwrap_or(Ok(()))
+    }
+
+    fn begin(&mut self) {
+        self.tried = Some(self.clock.monotonic());
         self.shown.usage = self.used();
         let (shown, now) = (self.shown.clone(), self.clock.now());
         let (dir, name, incarnation) =
             (self.dir.clone(), self.name.clone(), self.incarnation.clone());
-        let write = move || {
+        self.writing = Some(tokio::task::spawn_blocking(move || {
             // What an agent does is a view: after a power cut nobody does it any more.
             roster::update(&dir, Fsync::Never, |roster| {
                 show(roster, &name, &incarnation, &shown, now);
-            })
-        };
-        match tokio::task::spawn_blocking(write).await {
-            Ok(done) => done?,
-            Err(_) => return Ok(()),
+            })?;
+            Ok(shown)
+        }));
+    }
+
+    /// Waits for what is being written; may be dropped and asked again.
+    async fn finish(&mut self) -> Result<(), StoreError> {
+        let Some(writing) = &mut self.writing else { return Ok(()) };
+        let done = writing.await;
+        self.writing = None;
+        if let Ok(written) = done {
+            self.written = Some(written?);
         }
-        self.written = Some((self.shown.clone(), self.clock.monotonic()));
         Ok(())
     }
 }
@@ -194,5 +244,51 @@ fn show(
     }
     if let Some((code, cause)) = shown.last_exit {
         member.last_exit = Some(LastExit { code, signal: None, cause, at: now });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::SystemClock;
+    use crate::wire::roster::Lead;
+
+    /// A stopped process may hold the roster for as long as it likes.
+    #[test]
+    fn a_held_roster_holds_nobody_up_and_is_written_afterwards() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
+        roster::update(&dir, Fsync::Never, |roster| {
+            let lead = Lead { incarnation: "l1".into(), ..Lead::default() };
+            roster.lead = Some(lead.into());
+        })
+        .unwrap();
+        let shown = || roster::read(&dir).unwrap().lead.clone().unwrap();
+        let (clock, usage) = (Rc::new(SystemClock), UsageCount::default());
+        let mut presence =
+            Presence::new(dir.clone(), AgentName::lead(), "l1".into(), clock, usage, None);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            presence.publish(Status::Idle, None).await.unwrap();
+            assert_eq!(shown().status, Status::Idle);
+            let held = std::fs::File::open(dir.root().join("run/.state/config.lock")).unwrap();
+            fs4::FileExt::lock(&held).unwrap();
+            for activity in ["model", "bash"] {
+                presence.publish(Status::Working, Some(activity.into())).await.unwrap();
+            }
+            assert_eq!(shown().status, Status::Idle);
+            fs4::FileExt::unlock(&held).unwrap();
+            while let Some(due) = presence.due() {
+                tokio::time::sleep_until(due.into()).await;
+                presence.write().await.unwrap();
+            }
+            assert_eq!(shown().activity.as_deref(), Some("bash"));
+            fs4::FileExt::lock(&held).unwrap();
+            presence.publish(Status::Working, Some("model".into())).await.unwrap();
+            presence.write().await.unwrap();
+            fs4::FileExt::unlock(&held).unwrap();
+            presence.publish_end(Status::Shutdown, 0, ExitCause::TeamStopped).await.unwrap();
+            assert_eq!((shown().status, shown().activity.clone()), (Status::Shutdown, None));
+        });
     }
 }
