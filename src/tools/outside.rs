@@ -55,7 +55,9 @@ fn is_guarded(path: &Path) -> bool {
             | Component::ParentDir => None,
         })
         .collect();
-    let is_system = names.first().is_some_and(|name| SYSTEM.contains(&name.as_str()));
+    let is_memory_disk = names.starts_with(&["dev".into(), "shm".into()]);
+    let is_system =
+        !is_memory_disk && names.first().is_some_and(|name| SYSTEM.contains(&name.as_str()));
     let is_named = |name: &String| name.starts_with('.') || GUARDED.contains(&name.as_str());
     let last = names.last().map(Path::new).and_then(Path::extension);
     let is_key = last.is_some_and(|ending| KEYS.iter().any(|key| ending == *key));
@@ -122,7 +124,13 @@ mod tests {
         ] {
             assert!(is_guarded(Path::new(path)), "{path}");
         }
-        for path in ["/etc/hosts", "/usr/include/stdio.h", "/home/me/notes.txt", "/srv/keys.txt"] {
+        for path in [
+            "/etc/hosts",
+            "/usr/include/stdio.h",
+            "/home/me/notes.txt",
+            "/srv/keys.txt",
+            "/dev/shm/notes",
+        ] {
             assert!(!is_guarded(Path::new(path)), "{path}");
         }
     }

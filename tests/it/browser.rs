@@ -178,11 +178,11 @@ impl Browser {
         self.call("POST", "/window/rect", &json!({ "width": width, "height": height }));
     }
 
-    /// Keeps a picture for people below `target/tmp`.
+    /// Keeps a picture for people below `target/tmp`, where that belongs to this user.
     fn picture(&self, name: &str) {
         let image = self.call("GET", "/screenshot", &Value::Null);
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.png.base64"));
-        let mut file = std::fs::File::create(path).unwrap();
+        let Ok(mut file) = std::fs::File::create(path) else { return };
         std::io::Write::write_all(&mut file, image.as_str().unwrap().as_bytes()).unwrap();
     }
 

@@ -278,10 +278,11 @@ fn a_read_only_folder_is_one_clear_error() {
             ["", "inbox", "inbox/.lock", "inbox/.claim", "transcript", "run", "run/.state"];
         inside.map(|folder| team.path(folder))
     };
+    // Who may not write to a folder may still write to the files in it.
     let set_mode = |mode: u32| {
-        for folder in folders() {
+        for path in folders().into_iter().chain([team.path("inbox/lead.jsonl")]) {
             let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
-            fs::set_permissions(folder, mode).unwrap();
+            fs::set_permissions(path, mode).unwrap();
         }
     };
     match &disk {
