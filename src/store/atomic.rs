@@ -38,6 +38,11 @@ pub fn replace(path: &Path, bytes: &[u8], fsync: Fsync) -> Result<(), FileError>
     sync_parent(path, fsync)
 }
 
+/// The file that the name of an unfinished one was to replace.
+pub(crate) fn replaced_by(name: &str) -> Option<&str> {
+    name.strip_prefix('.')?.strip_suffix(".new")
+}
+
 /// Removes a file if it is there.
 pub(crate) fn remove(path: &Path) -> Result<(), FileError> {
     match fs::remove_file(path) {

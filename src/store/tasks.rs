@@ -3,7 +3,7 @@
 //! A file that cannot be read never blocks the others: it is named, and put beside by the next writer.
 //! Ids come from a counter that outlives the files. What may be written is decided elsewhere.
 
-use super::atomic::{Fsync, replace};
+use super::atomic::{Fsync, remove, replace, replaced_by};
 use super::lock::{LOCK_LIMIT, SideLock};
 use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, FileError, open, open_known, open_or_create};
@@ -42,6 +42,8 @@ pub struct TaskList {
     board: Board,
     stamps: BTreeMap<TaskId, Stamp>,
     problems: Vec<Problem>,
+    /// What writers were at when they were killed, or are at now.
+    unfinished: Vec<PathBuf>,
     /// The highest id seen in a file name.
     highest: TaskId,
 }
@@ -71,6 +73,7 @@ impl TaskList {
             board: Board::new(),
             stamps: BTreeMap::new(),
             problems: Vec::new(),
+            unfinished: Vec::new(),
             highest: TaskId::default(),
         }
     }
@@ -83,6 +86,11 @@ impl TaskList {
     /// Files that were no tasks at the last look.
     pub fn problems(&self) -> &[Problem] {
         &self.problems
+    }
+
+    /// Whether a writer was at work at the last look, or was killed in the middle of it.
+    pub fn is_any_unfinished(&self) -> bool {
+        !self.unfinished.is_empty()
     }
 
     /// Looks at the folder, changing nothing.
@@ -117,6 +125,10 @@ impl TaskList {
         super::failpoint::hit("tasks.locked");
         for id in self.read_folder()? {
             self.set_aside(id)?;
+        }
+        for path in self.unfinished.drain(..) {
+            // Who holds the lock knows that nobody is at it.
+            remove(&path)?;
         }
         let last = self.last_given()?;
         if self.highest > last {
@@ -177,6 +189,7 @@ impl TaskList {
         let folder = self.dir.tasks();
         let (mut ids, mut damaged) = (Vec::new(), Vec::new());
         self.problems.clear();
+        self.unfinished.clear();
         // Who only looks may come before anybody has made it.
         let entries = match fs::read_dir(&folder) {
             Err(why) if why.kind() == io::ErrorKind::NotFound => None,
@@ -185,11 +198,13 @@ impl TaskList {
         for entry in entries.into_iter().flatten() {
             let name = entry.at(&folder)?.file_name();
             let Some(name) = name.to_str() else { continue };
-            if let Some(id) = name.strip_suffix(".json").and_then(canonical) {
+            if let Some(id) = task_of(name) {
                 ids.push(id);
             } else if let Some((stem, _)) = name.split_once(BAD) {
                 self.highest = self.highest.max(canonical(stem).unwrap_or_default());
                 self.report(name, "no task could be read from it, so it was put aside");
+            } else if replaced_by(name).and_then(task_of).is_some() {
+                self.unfinished.push(folder.join(name));
             }
         }
         ids.sort_unstable();
@@ -247,6 +262,11 @@ impl TaskList {
         let free = (1..=u32::MAX).map(beside).find(|beside| fs::symlink_metadata(beside).is_err());
         free.map_or(Ok(()), |beside| fs::rename(&path, beside).at(&path))
     }
+}
+
+/// The task that is in a file of this name.
+fn task_of(name: &str) -> Option<TaskId> {
+    name.strip_suffix(".json").and_then(canonical)
 }
 
 /// An id as file names spell it.

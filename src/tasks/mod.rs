@@ -208,7 +208,7 @@ impl Tasks {
     pub(crate) fn release_abandoned(&self) -> Result<Vec<Open<Task>>, TaskError> {
         let mut list = self.list();
         list.look()?;
-        if !self.is_any_abandoned(&list) {
+        if !list.is_any_unfinished() && !self.is_any_abandoned(&list) {
             return Ok(Vec::new());
         }
         Ok(self.repair(&mut list)?)

@@ -102,7 +102,7 @@ fn death(point: &'static str, kill: u64, seed: u64) -> Death {
             one_of(&["alice", "bob"])
         }
         // Alice's inbox is put right by whoever opens it next.
-        _ if matches!(point, "recover.half_claim" | "recover.undone") => "lead",
+        _ if needs_half_claim(point) => "lead",
         _ if matches!(point, "recover.gathered" | "recover.archived") => "lead",
         _ => "alice",
     };
@@ -117,6 +117,10 @@ fn death(point: &'static str, kill: u64, seed: u64) -> Death {
     Death { who, point, skip: if kill == 0 { 0 } else { pick % 3 }, first }
 }
 
+fn needs_half_claim(point: &str) -> bool {
+    matches!(point, "recover.half_claim" | "recover.undone")
+}
+
 fn position(point: &str) -> usize {
     POINTS.iter().position(|known| *known == point).unwrap()
 }
@@ -127,8 +131,12 @@ fn mix(x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
+/// Until alice has died between the two names of her inbox, for a second at most.
+const HALF_CLAIMED: &str = "for i in $(seq 100); do \
+     [ -z \"$(find .team/inbox/alice.jsonl -links +1)\" ] || break; sleep 0.01; done";
+
 /// The script of a round. What a later lead does has other call ids: it is another conversation.
-fn scripts(round: u64) -> Vec<Value> {
+fn scripts(round: u64, death: &Death) -> Vec<Value> {
     let looks = || (0..round).map(|_| ("list_teammates", json!({})));
     let begin = looks().chain([spawn("alice"), spawn("bob")]).collect::<Vec<_>>();
     let n = 2 * round;
@@ -136,10 +144,14 @@ fn scripts(round: u64) -> Vec<Value> {
         let both = [send("lead", "alice", n), send("lead", "bob", n)];
         looks().chain(both).collect::<Vec<_>>()
     };
+    let mut last = write(n + 1);
+    if needs_half_claim(death.point) {
+        last.insert(0, bash(HALF_CLAIMED));
+    }
     let mut lines = vec![
         calls("lead", &begin),
         calls("lead", &write(n)),
-        calls("lead", &write(n + 1)),
+        calls("lead", &last),
         says("lead", "the lead waits"),
     ];
     for (me, other) in [("alice", "bob"), ("bob", "alice")] {
@@ -166,7 +178,7 @@ fn play(death: &Death) -> usize {
     }
     let (team, tokens) = (Team::new(), tempfile::tempdir().unwrap());
     plant(&team);
-    if !matches!(death.point, "recover.half_claim" | "recover.undone") {
+    if !needs_half_claim(death.point) {
         // Who crashed may come back at once: but to find what she left, the lead has to be first.
         team.variable("TEAM_FIRST_PAUSE_MS", "50");
     }
@@ -181,7 +193,7 @@ fn play(death: &Death) -> usize {
         if let Some((who, point, token)) = &first {
             write!(armed, ",{who}/{point}={}", token.display()).unwrap();
         }
-        let model = script(&team, &scripts(round));
+        let model = script(&team, &scripts(round, death));
         let args = ["lead", "-p", "begin", "--model", &model, "--timeout", "300"];
         let mut lead = team.command("team", &args);
         lead.env(VARIABLE, &armed).stdin(Stdio::null());

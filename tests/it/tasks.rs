@@ -219,6 +219,20 @@ fn a_writer_killed_at_any_point_does_no_harm() {
 }
 
 #[test]
+fn what_a_killed_writer_was_at_is_taken_away_and_nothing_else() {
+    let (_team, dir) = team();
+    let [unfinished, foreign] = [".7.json.new", ".7.json.swp"].map(|name| dir.tasks().join(name));
+    for path in [&unfinished, &foreign] {
+        write(path, "{");
+    }
+    let mut list = TaskList::of(&dir, Fsync::Never);
+    list.look().unwrap();
+    assert!(unfinished.exists(), "who looks changes nothing");
+    assert_eq!(start(&dir, Job::AddTasks { times: 1 }).hear(), "1");
+    assert!(!unfinished.exists() && foreign.exists());
+}
+
+#[test]
 fn no_id_is_given_twice_between_processes() {
     let (_team, dir) = team();
     let mut kids: Vec<Kid> = (0..8).map(|_| start(&dir, Job::AddTasks { times: 25 })).collect();
