@@ -88,54 +88,72 @@ pub(crate) async fn recover(
         let stuck = descendants::end_marked(&marker);
         tracing::info!(?stuck, "looked for commands of a dead lead");
     }
-    let mut leaving = Vec::new();
+    let (mut leaving, mut dead) = (Vec::new(), Vec::new());
     for member in &roster.members {
         let Ok(name) = AgentName::member(&member.name) else { continue };
         match (life::probe(dir, &name)?, member.started_by) {
             (Life::Alive(_), StartedBy::Hand) => found.by_hand.push(name),
             (Life::Alive(_), StartedBy::Lead) => leaving.push(name),
-            (Life::Dead, _) => {
-                if let Some(record) = life::last_record(dir, &name)? {
-                    let stuck = descendants::end_marked(&record.marker);
-                    tracing::info!(%name, ?stuck, "looked for commands of a dead member");
-                }
-                if !member.status.is_over() {
-                    match peek::count(dir, &name) {
-                        Ok(0) => {}
-                        Ok(count) => found.undelivered.push((name.clone(), count)),
-                        // What stands in its inbox's place blocks nobody else.
-                        Err(why) => tracing::warn!(%name, %why, "its mail cannot be counted"),
-                    }
-                    found.ghosts.push(name);
-                }
-            }
+            (Life::Dead, _) => dead.push(name),
         }
     }
-    let ghosts: Vec<String> = found.ghosts.iter().map(ToString::to_string).collect();
-    let now = clock.now();
-    if !ghosts.is_empty() {
-        super::write(bus, move |roster| {
-            for member in roster.members.iter_mut().filter(|m| ghosts.contains(&m.name)) {
-                let exit = LastExit { code: None, signal: None, cause: ExitCause::Crash, at: now };
-                (member.status, member.activity, member.pid) = (Status::Failed, None, None);
-                (member.since, member.last_exit) = (now, Some(exit));
-            }
-        })
-        .await?;
-    }
-    found.left = see_out(bus, clock, takedown, leaving).await;
+    bury(bus, clock, &dead, &mut found).await?;
+    see_out(bus, clock, takedown, &leaving).await;
+    // One that was about to die when it was looked at has written no end of its own.
+    bury(bus, clock, &leaving, &mut found).await?;
+    leaving.retain(|name| !found.ghosts.contains(name));
+    found.left = leaving;
     Ok(found)
 }
 
-/// Members of a dead lead notice its end by themselves; those that do not are taken down.
-async fn see_out(
-    bus: &Bus,
+/// Ends the commands of the dead, and writes down what became of those that could not do so themselves.
+async fn bury(
+    bus: &Arc<Bus>,
     clock: &dyn Clock,
-    takedown: &Takedown,
-    leaving: Vec<AgentName>,
-) -> Vec<AgentName> {
+    dead: &[AgentName],
+    found: &mut Found,
+) -> Result<(), StoreError> {
+    let dir = bus.dir();
+    let roster = roster::read(dir)?;
+    let mut ghosts = Vec::new();
+    for name in dead {
+        if life::probe(dir, name)?.is_alive() {
+            continue;
+        }
+        if let Some(record) = life::last_record(dir, name)? {
+            let stuck = descendants::end_marked(&record.marker);
+            tracing::info!(%name, ?stuck, "looked for commands of a dead member");
+        }
+        if roster.member(name.as_str()).is_none_or(|member| member.status.is_over()) {
+            continue;
+        }
+        match peek::count(dir, name) {
+            Ok(0) => {}
+            Ok(count) => found.undelivered.push((name.clone(), count)),
+            // What stands in its inbox's place blocks nobody else.
+            Err(why) => tracing::warn!(%name, %why, "its mail cannot be counted"),
+        }
+        ghosts.push(name.to_string());
+        found.ghosts.push(name.clone());
+    }
+    if ghosts.is_empty() {
+        return Ok(());
+    }
+    let now = clock.now();
+    super::write(bus, move |roster| {
+        for member in roster.members.iter_mut().filter(|m| ghosts.contains(&m.name)) {
+            let exit = LastExit { code: None, signal: None, cause: ExitCause::Crash, at: now };
+            (member.status, member.activity, member.pid) = (Status::Failed, None, None);
+            (member.since, member.last_exit) = (now, Some(exit));
+        }
+    })
+    .await
+}
+
+/// Members of a dead lead notice its end by themselves; those that do not are taken down.
+async fn see_out(bus: &Bus, clock: &dyn Clock, takedown: &Takedown, leaving: &[AgentName]) {
     let began = clock.monotonic();
-    let mut still = leaving.clone();
+    let mut still = leaving.to_vec();
     loop {
         let waited = clock.monotonic().saturating_duration_since(began);
         let mut in_time = false;
@@ -155,7 +173,6 @@ async fn see_out(
     for departure in departures {
         tracing::warn!(name = %departure.name, how = departure.words(), "left by force");
     }
-    leaving
 }
 
 /// How long ago a member saw its lead gone; nothing when it has not noticed yet, as far as it says.

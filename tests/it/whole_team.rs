@@ -3,7 +3,7 @@
 use crate::child::write;
 use crate::crew::{
     assert_left_by_force, assert_left_in_order, bash, calls, headless, kill_9, last_exit, lead,
-    says, script, scripted_lead, signal, spawn, tool_results, wait_file,
+    says, script, scripted_lead, signal, spawn, tool_results, wait, wait_file,
 };
 use crate::harness::{PATIENCE, Team};
 use crate::terminal::Terminal;
@@ -23,6 +23,44 @@ fn notes(team: &Team, name: &str) -> String {
     let lines = team.lines(&format!("transcript/{name}.jsonl"));
     let notes = lines.iter().filter(|line| line["kind"] == "note");
     notes.filter_map(|note| note["content"].as_str()).collect::<Vec<_>>().join("\n")
+}
+
+/// The kernel lets go of a killed process step by step: a new lead may still see it alive.
+#[test]
+fn who_dies_while_a_new_lead_looks_comes_back() {
+    let team = Team::new();
+    let lines = [
+        calls("lead", &[spawn("bob")]),
+        says("lead", "bob is at work"),
+        calls("bob", &[bash("touch bob.here; sleep 1000")]),
+        says("bob", "bob went on"),
+        says("lead", "noted"),
+        says("lead", "noted"),
+    ];
+    let mut first = scripted_lead(&team, &lines);
+    wait_file(&team, "bob.here");
+    team.wait_status("lead", "idle");
+    for name in ["lead", "bob"] {
+        signal(team.pid_of(name), Signal::SIGSTOP);
+    }
+    for name in ["bob", "lead"] {
+        kill_9(&team, name);
+    }
+    first.wait();
+    let life = fs::File::open(team.path("run/bob.lock")).unwrap();
+    fs4::FileExt::lock(&life).unwrap();
+    let model = format!("script:{}", team.workspace().join("script.jsonl").display());
+    let mut next = team.start(&["lead", "--resume", "-p", "--model", &model]);
+    let log = team.path("log/lead.jsonl");
+    team.eventually("the next lead has looked", || {
+        fs::read_to_string(&log).unwrap().contains("looked for commands of a dead lead")
+    });
+    // It looks at the members next, twenty times a second as long as one is there.
+    std::thread::park_timeout(std::time::Duration::from_millis(300));
+    drop(life);
+    assert_eq!(wait(&team, &mut next), Some(0), "{}", team.picture());
+    assert!(team.has_mail("lead", "bob", "bob went on"), "{}", team.picture());
+    assert_left_in_order(&team);
 }
 
 #[test]
