@@ -127,6 +127,7 @@ pub(crate) async fn run(
     let (put_off, tool_limit, judged) = (VecDeque::new(), None, None);
     let mut running = Running {
         before_turn: agent.presence.used(),
+        is_mark_due: false,
         agent,
         events,
         inbound,
@@ -167,6 +168,8 @@ struct Running {
     seeker: Seeker,
     /// What had been used when the last turn ended.
     before_turn: UsageCount,
+    /// Mail was acted on that still looks unread.
+    is_mark_due: bool,
     memory: Rc<RefCell<Memory>>,
     model_error: Rc<RefCell<Option<ModelError>>>,
 }
@@ -187,6 +190,7 @@ impl Running {
                 () = until(self.agent.presence.due()) => {
                     let written = self.agent.presence.write().await;
                     note_error(written);
+                    self.mark_what_is_due();
                     continue;
                 }
                 () = until(self.agent.heart.due()) => {
@@ -233,11 +237,12 @@ impl Running {
 
     async fn perform(&mut self, action: Action) -> Result<(), Ending> {
         match action {
-            Action::Drain => self.drain(),
-            Action::MarkTaken => {
-                let marked = self.mailbox().mark_taken();
-                note_error(marked);
+            Action::Drain => {
+                // What it brings is marked with what it was due for.
+                self.is_mark_due = false;
+                self.drain();
             }
+            Action::MarkTaken => self.mark_taken(),
             Action::Record(entry) => self.record(entry).await?,
             Action::Sync => self.sync().await?,
             Action::CallModel => self.ask_model().await?,
@@ -257,6 +262,7 @@ impl Running {
             Action::Publish(status, activity) => {
                 let published = self.agent.presence.publish(status, activity).await;
                 note_error(published);
+                self.mark_what_is_due();
             }
             Action::Count(usage) => self.count(usage),
             Action::EndTurn { outcome, rounds, report } => {
@@ -291,6 +297,21 @@ impl Running {
         }
         let limit = self.tool_limit.filter(|_| doing.starts_with("tool:"));
         self.agent.heart.beat(&doing, limit);
+    }
+
+    /// Says that mail is no longer unread; later, where the roster cannot be told yet that it is worked on.
+    fn mark_taken(&mut self) {
+        self.is_mark_due = !self.agent.presence.is_told();
+        if !self.is_mark_due {
+            let marked = self.mailbox().mark_taken();
+            note_error(marked);
+        }
+    }
+
+    fn mark_what_is_due(&mut self) {
+        if self.is_mark_due {
+            self.mark_taken();
+        }
     }
 
     fn mailbox(&self) -> MutexGuard<'_, Mailbox> {

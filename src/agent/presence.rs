@@ -150,6 +150,12 @@ impl Presence {
         self.finish().await
     }
 
+    /// Whether the roster says the status that this agent has.
+    pub(super) fn is_told(&self) -> bool {
+        let written = self.written.as_ref().map(|written| written.status);
+        self.writing.is_none() && written == Some(self.shown.status)
+    }
+
     /// When unwritten changes are to be written.
     pub(crate) fn due(&self) -> Option<Instant> {
         let tried = self.tried?;
@@ -277,11 +283,16 @@ mod tests {
                 presence.publish(Status::Working, Some(activity.into())).await.unwrap();
             }
             assert_eq!(shown().status, Status::Idle);
+            assert!(!presence.is_told());
+            presence.publish(Status::Idle, None).await.unwrap();
+            assert!(!presence.is_told(), "what is being written says something else");
+            presence.publish(Status::Working, Some("bash".into())).await.unwrap();
             fs4::FileExt::unlock(&held).unwrap();
             while let Some(due) = presence.due() {
                 tokio::time::sleep_until(due.into()).await;
                 presence.write().await.unwrap();
             }
+            assert!(presence.is_told());
             assert_eq!(shown().activity.as_deref(), Some("bash"));
             fs4::FileExt::lock(&held).unwrap();
             presence.publish(Status::Working, Some("model".into())).await.unwrap();
