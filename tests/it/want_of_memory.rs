@@ -1,10 +1,12 @@
 //! Memory runs out: the kernel ends commands first, then teammates, the lead last; and who is left goes on.
 
 use crate::crew::{
-    assert_left_by_force, bash, calls, last_exit, says, script, spawn, tool_results, wait_file,
+    assert_left_by_force, bash, calls, last_exit, says, script, signal, spawn, tool_results,
+    wait_file,
 };
 use crate::harness::{Team, program};
 use crate::terminal::Terminal;
+use nix::sys::signal::Signal;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -152,10 +154,14 @@ fn commands_go_first_then_teammates_and_the_lead_stays() {
     assert!(!said.contains("never"), "{said}");
     assert_eq!(team.pid_of("bob"), bob);
 
+    // While the lead is stopped it starts nobody in bob's place: with him gone and no room, it would be
+    // the only one left for the kernel to end.
+    signal(lead_pid, Signal::SIGSTOP);
     let mut eater = Eater::of(&group);
     eater.until("bob is ended", || !is_there(bob));
     assert!(is_there(lead_pid), "the lead outlives its teammates");
     drop(eater);
+    signal(lead_pid, Signal::SIGCONT);
     team.eventually("bob is another process", || team.member("bob")["restarts"] == 1);
     team.wait_status("bob", "idle");
     assert_eq!(last_exit(&team, "bob"), ("crash".into(), None, Some(9)), "{}", team.picture());
