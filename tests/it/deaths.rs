@@ -22,8 +22,8 @@ use std::time::Instant;
 /// Leads that may run for one scenario: those that die, those that clear up.
 const ROUNDS: u64 = 5;
 
-/// Scenarios at a time. They mostly wait.
-const AT_ONCE: usize = 12;
+/// Scenarios at a time. They mostly wait, the more so in a build that is quick.
+const AT_ONCE: usize = if cfg!(debug_assertions) { 12 } else { 36 };
 
 const AGENTS: [&str; 3] = ["lead", "alice", "bob"];
 
@@ -191,6 +191,10 @@ fn play(death: &Death) -> usize {
         let mut armed =
             format!("{}/{}+{skip}={}", death.who, death.point, token_of_death.display());
         if let Some((who, point, token)) = &first {
+            if !is_clean {
+                // The one who was to find what it leaves may have come too late.
+                fs::File::create(token).unwrap();
+            }
             write!(armed, ",{who}/{point}={}", token.display()).unwrap();
         }
         let model = script(&team, &scripts(round, death));
