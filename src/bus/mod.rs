@@ -97,7 +97,10 @@ pub enum BusError {
     #[error("{0:?} is nobody's name: use broadcast to write to everybody")]
     Everybody(String),
     /// The sender wrote to itself.
-    #[error("{0} cannot write to itself: what it knows is in its conversation already")]
+    #[error(
+        "{0} cannot write to itself: what it knows is in its conversation already, and what it has to \
+         say is the text that ends its turn"
+    )]
     Oneself(AgentName),
     /// The receiver cannot get mail now.
     #[error("{to} {why}; who can be written to: {}", names(reachable))]
