@@ -14,6 +14,7 @@
 //! meanwhile is slept upon. Being idle is computed from that, it is not an event.
 
 mod banter;
+mod circles;
 mod rest;
 mod stop;
 mod turn;
@@ -353,12 +354,8 @@ impl Machine {
         {
             return self.finish(turn, Outcome::Interrupted, todo);
         }
-        if turn.rounds >= self.me.max_rounds {
-            turn.text = format!(
-                "Stopped after {} model calls in one turn (max_rounds). Last words: {}",
-                turn.rounds,
-                if turn.text.is_empty() { "none" } else { &turn.text }
-            );
+        if let Some(why) = turn.limit(self.me.max_rounds) {
+            turn.text = why;
             todo.push(Action::Show(Progress::Note(turn.text.clone())));
             return self.finish(turn, Outcome::Interrupted, todo);
         }
@@ -518,8 +515,8 @@ impl Machine {
         };
         let succeeded = result.is_ok();
         match result {
-            Ok(content) => answer(&call, content, false, todo),
-            Err(ToolError::Reply(content)) => answer(&call, content, true, todo),
+            Ok(content) => turn.answer(&call, content, false, todo),
+            Err(ToolError::Reply(why)) => turn.answer(&call, why, true, todo),
             Err(ToolError::Fatal(why)) => {
                 answer(&call, why.clone(), true, todo);
                 turn.refuse_calls("not run: the agent cannot go on", todo);

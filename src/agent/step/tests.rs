@@ -215,6 +215,30 @@ fn rounds_are_bounded_and_the_end_is_told() {
 }
 
 #[test]
+fn who_goes_round_in_circles_is_told_and_then_stopped() {
+    let mut alice = machine("alice");
+    alice.me.max_rounds = 50;
+    step(&mut alice, Event::Prompt("go".into()));
+    let mut told = Vec::new();
+    let end = loop {
+        let actions = step(&mut alice, Event::Drained(vec![]));
+        if !actions.contains(&Action::CallModel) {
+            break reports(&actions);
+        }
+        step(&mut alice, reply("", &[("bash", json!({}))]));
+        let actions = step(&mut alice, Event::ToolEnded(Err(ToolError::Reply("no".into()))));
+        for action in actions {
+            if let Action::Record(Entry::ToolResult { content, is_error: true, .. }) = action {
+                told.push(content);
+            }
+        }
+    };
+    assert_eq!((told.len(), told[1].as_str()), (10, "no"));
+    assert!(told[2].contains("do something else"), "{told:?}");
+    assert!(end[0].1.contains("bash had the same result 10 times: no"), "{end:?}");
+}
+
+#[test]
 fn a_shutdown_request_ends_an_idle_agent_without_a_model_call() {
     let mut alice = machine("alice");
     step(&mut alice, Event::Mail);

@@ -1,5 +1,6 @@
 //! A turn under way: what it remembers between two steps, and how calls that are not run are answered.
 
+use super::circles::Circles;
 use crate::agent::event::{Action, Stop};
 use crate::agent::progress::Progress;
 use crate::tools::Call;
@@ -27,6 +28,8 @@ pub(super) struct Turn {
     pub(super) interrupted: bool,
     /// Plans of this turn that were not approved.
     pub(super) plans_rejected: u32,
+    /// What comes again and again.
+    pub(super) circles: Circles,
     /// Calls of the last reply that have not been run yet.
     pub(super) calls: VecDeque<Call>,
     /// A shutdown request waits for the turn to end.
@@ -97,6 +100,29 @@ impl Turn {
                 self.winding_down = Some(WindDown { stop: extension.stop, calls_left: 2, note });
             }
         }
+    }
+
+    /// A call has come to an end.
+    pub(super) fn answer(
+        &mut self,
+        call: &Call,
+        result: String,
+        is_error: bool,
+        todo: &mut Vec<Action>,
+    ) {
+        let told = self.circles.look(self.rounds, call, result, is_error);
+        answer(call, told, is_error, todo);
+    }
+
+    /// Why the model is not called again in this turn.
+    pub(super) fn limit(&self, max_rounds: u32) -> Option<String> {
+        let why = self.circles.end().or_else(|| {
+            let rounds = self.rounds;
+            let is_end = rounds >= max_rounds;
+            is_end.then(|| format!("after {rounds} model calls in one turn (max_rounds)."))
+        })?;
+        let last = if self.text.is_empty() { "none" } else { &self.text };
+        Some(format!("Stopped {why} Last words: {last}"))
     }
 
     /// What the agent leaves for when the turn is over.
