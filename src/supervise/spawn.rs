@@ -16,6 +16,8 @@ use crate::wire::roster::Status;
 use std::rc::Rc;
 use std::sync::Arc;
 
+const USE_OURS: &str = "leave model out to use the lead's";
+
 impl Supervisor {
     pub(super) async fn spawn(self: &Rc<Self>, order: SpawnOrder) -> Result<String, ToolError> {
         let name = order.name.clone();
@@ -145,10 +147,10 @@ impl Supervisor {
         }
         if let Some(model) = &order.model {
             let chosen = ModelChoice::parse(model)
-                .map_err(|why| ToolError::Reply(format!("{}; {}", why.what, why.hint)))?;
+                .map_err(|why| ToolError::Reply(format!("{}; {USE_OURS}", why.what)))?;
             if !self.plan.credentials.reach(&chosen) {
                 return Err(ToolError::Reply(format!(
-                    "there are no credentials for {model}; leave model out to use the lead's"
+                    "there are no credentials for {model}; {USE_OURS}"
                 )));
             }
         }

@@ -83,8 +83,8 @@ pub(crate) struct Registry {
 enum Detail {
     #[default]
     Everything,
-    /// Arguments by name only.
-    Names,
+    /// The arguments that it cannot do without, by name.
+    Needed,
 }
 
 impl Registry {
@@ -101,7 +101,7 @@ impl Registry {
     /// Forgets every tool but these, and is brief about them.
     pub(crate) fn keep(&mut self, names: &[&str]) {
         self.tools.retain(|name, _| names.contains(&name.as_str()));
-        self.detail = Detail::Names;
+        self.detail = Detail::Needed;
     }
 
     /// What the model is told about.
@@ -111,7 +111,7 @@ impl Registry {
         let specs = given.map(|(_, tool)| tool.spec());
         match self.detail {
             Detail::Everything => specs.collect(),
-            Detail::Names => specs.map(brief).collect(),
+            Detail::Needed => specs.map(brief).collect(),
         }
     }
 
@@ -148,14 +148,17 @@ impl Registry {
     }
 }
 
-/// The same tool in fewer words: its arguments explain themselves by name.
+/// The same tool in fewer words: what can be left out is not offered, for small models fill in whatever
+/// they see; the other arguments explain themselves by name.
 fn brief(mut spec: ToolSpec) -> ToolSpec {
-    if let Some(schema) = spec.input_schema.as_object_mut() {
-        schema.remove("additionalProperties");
-    }
-    let arguments = spec.input_schema.get_mut("properties").and_then(Value::as_object_mut);
-    for argument in arguments.into_iter().flat_map(|arguments| arguments.values_mut()) {
-        if let Some(argument) = argument.as_object_mut() {
+    let Some(schema) = spec.input_schema.as_object_mut() else { return spec };
+    schema.remove("additionalProperties");
+    let needed = schema.get("required").cloned().unwrap_or_default();
+    let is_needed =
+        |name: &str| needed.as_array().is_some_and(|all| all.iter().any(|it| it == name));
+    if let Some(arguments) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+        arguments.retain(|name, _| is_needed(name));
+        for argument in arguments.values_mut().filter_map(Value::as_object_mut) {
             argument.remove("description");
         }
     }

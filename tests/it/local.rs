@@ -112,6 +112,19 @@ fn a_local_team_works_with_a_compact_prompt() {
     for view in fake.requests() {
         let tools = view.body["tools"].as_array().unwrap();
         assert!((1..=5).contains(&tools.len()), "{tools:?}");
+        for schema in tools.iter().map(|tool| &tool["input_schema"]) {
+            let offered = schema["properties"].as_object().unwrap();
+            let needed = schema["required"].as_array().unwrap();
+            assert!(
+                needed.iter().all(|name| offered.contains_key(name.as_str().unwrap())),
+                "{schema}"
+            );
+            assert_eq!(
+                offered.len(),
+                needed.len(),
+                "a small model fills in what it sees: {schema}"
+            );
+        }
         let told = view.system().len() + view.body["tools"].to_string().len();
         assert!(told <= 4 * 600, "{} is told {told} bytes", who(&view));
     }
