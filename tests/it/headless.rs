@@ -1,5 +1,6 @@
 //! `team lead -p`: its exit codes, where the prompt comes from, what it prints.
 
+use crate::child::write;
 use crate::crew::{
     assert_left_by_force, assert_left_in_order, bash, calls, headless, last_exit, listing, says,
     script, signal, spawn, wait, wait_file,
@@ -7,8 +8,9 @@ use crate::crew::{
 use crate::harness::Team;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use std::fs;
 use std::io::Read;
-use std::process::Child;
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -216,5 +218,45 @@ fn a_run_waits_for_everybody() {
     let ran = team.team(&["lead", "-p", "begin", "--model", &model, "--timeout", "50"]).expect(0);
     assert!(team.workspace().join("bob.txt").exists(), "{ran:#?}");
     assert!(team.has_mail("lead", "bob", "bob is done"), "{}", team.picture());
+    assert_left_in_order(&team);
+}
+
+/// Who holds the roster keeps nobody from working, and nobody's work from being waited for.
+#[test]
+fn a_run_waits_for_work_that_the_roster_cannot_tell_of_yet() {
+    let team = Team::new();
+    let order = ("send_message", json!({ "to": "alice", "content": "work" }));
+    let lines = [
+        calls("lead", &[spawn("alice")]),
+        says("lead", "spawned"),
+        says("alice", "alice waits"),
+        calls("lead", &[bash("touch ready; until [ -e stopped ]; do sleep 0.05; done"), order]),
+        says("lead", "the lead waits"),
+        calls("alice", &[bash("sleep 3; touch looked; until [ -e free ]; do sleep 0.05; done")]),
+        says("alice", "alice has worked"),
+        says("lead", "the end"),
+    ];
+    let model = script(&team, &lines);
+    let args = ["lead", "-p", "begin", "--model", &model, "--timeout", "100"];
+    let mut run = team.command("team", &args).stdout(Stdio::piped()).spawn().unwrap();
+    wait_file(&team, "ready");
+    team.wait_status("alice", "idle");
+    let alice = team.pid_of("alice");
+    signal(alice, Signal::SIGSTOP);
+    write(&team.workspace().join("stopped"), "");
+    team.wait_status("lead", "idle");
+    // Nobody works, says the roster, and that is all it will say.
+    let roster = fs::File::open(team.path("run/.state/config.lock")).unwrap();
+    fs4::FileExt::lock(&roster).unwrap();
+    signal(alice, Signal::SIGCONT);
+    // While she works, the lead looks more than once whether everybody rests.
+    wait_file(&team, "looked");
+    assert_eq!((team.status("lead"), team.status("alice")), ("idle".into(), "idle".into()));
+    let inbox = fs::read_to_string(team.path("inbox/alice.jsonl")).unwrap();
+    assert_eq!(inbox, "", "she is to end while she works");
+    fs4::FileExt::unlock(&roster).unwrap();
+    write(&team.workspace().join("free"), "");
+    assert_eq!(wait(&team, &mut run), Some(0));
+    assert!(team.has_mail("lead", "alice", "alice has worked"), "{}", team.picture());
     assert_left_in_order(&team);
 }
