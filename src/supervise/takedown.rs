@@ -6,6 +6,7 @@
 use super::entry::{self, Gone};
 use crate::bus::{Bus, new_id};
 use crate::os::failpoint::hit;
+use crate::os::identity;
 use crate::os::pidfd::Pidfd;
 use crate::os::ready::Ready;
 use crate::os::{Clock, Signal, descendants};
@@ -15,6 +16,7 @@ use crate::wire::AgentName;
 use crate::wire::message::{Body, Correlation};
 use crate::wire::roster::{ExitCause, Roster, Status};
 use std::io;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +24,14 @@ use tokio::sync::watch;
 
 /// How long the roster is waited for before the ladder begins without it.
 const ROSTER_PATIENCE: Duration = Duration::from_millis(500);
+
+/// How long the end of a killed process is waited for when no processor is free for it, and how often it
+/// is looked whether that is the reason.
+const BUSY: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Looks in a row that find it waiting for the kernel: then it may never end.
+const STUCK_LOOKS: u32 = 5;
 
 /// Who wants somebody gone, and why.
 #[derive(Clone)]
@@ -152,7 +162,7 @@ impl Takedown {
                 }
             };
             match next {
-                Some(Rung::GiveUp) => break How::Stuck,
+                Some(Rung::GiveUp) => break outlast(process.as_ref(), gone.as_mut()).await,
                 Some(_) => self.perform(&ladder, &target, &request_id),
                 None => {}
             }
@@ -275,6 +285,22 @@ pub(super) async fn end_by_force(dir: &TeamDir, name: &AgentName, life: &str) ->
         }
         if tokio::time::timeout(wait, wait_gone(dir, name, Some(&process))).await.is_ok() {
             return went(rung);
+        }
+    }
+    outlast(Some(&process), pin!(wait_gone(dir, name, Some(&process)))).await
+}
+
+/// There is nothing stronger than SIGKILL; but on a busy machine a process dies only when it is its turn.
+async fn outlast(process: Option<&Pidfd>, mut gone: Pin<&mut impl Future<Output = ()>>) -> How {
+    let mut stuck = 0;
+    for _ in 0..BUSY.as_millis() / LOOK_EVERY.as_millis() {
+        let is_in_kernel = process.is_none_or(|process| identity::is_in_kernel(process.pid()));
+        stuck = if is_in_kernel { stuck + 1 } else { 0 };
+        if stuck > STUCK_LOOKS {
+            break;
+        }
+        if tokio::time::timeout(LOOK_EVERY, gone.as_mut()).await.is_ok() {
+            return How::Killed;
         }
     }
     How::Stuck

@@ -8,6 +8,8 @@ use crate::events::{History, What, send};
 use crate::harness::Team;
 use agent_team::store::TeamDir;
 use agent_team::store::failpoint::{HANG, POINTS, VARIABLE};
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -222,7 +224,20 @@ fn play(death: &Death) -> usize {
     }
     assert!(!token_of_death.exists(), "{death:?} was never reached\n{}", team.picture());
     assert!(finished, "{death:?}: the team never came to its end\n{}", team.picture());
+    bury(&team);
     judge(&team)
+}
+
+/// Whoever outlived its lead may be a child of ours now. While nobody waits for the dead they stay in the
+/// list of processes, which everybody looks through, and thousands make everybody slow.
+fn bury(team: &Team) {
+    for name in ["alice", "bob"] {
+        let lines = team.lines(&format!("transcript/{name}.jsonl"));
+        for pid in lines.iter().filter_map(|line| line["pid"].as_i64()) {
+            let pid = Pid::from_raw(pid.try_into().unwrap());
+            let _nobody_of_ours = waitpid(pid, Some(WaitPidFlag::WNOHANG));
+        }
+    }
 }
 
 /// Garbage, and a link among the claims.

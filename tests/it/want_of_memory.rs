@@ -4,12 +4,12 @@ use crate::crew::{
     assert_left_by_force, bash, calls, last_exit, says, script, signal, spawn, tool_results,
     wait_file,
 };
+use crate::group::{Group, Limit};
 use crate::harness::{Team, program};
 use crate::terminal::Terminal;
 use nix::sys::signal::Signal;
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 /// Room for a lead and a teammate, and for what the test takes away.
@@ -18,47 +18,18 @@ const LIMIT: &str = "268435456";
 /// A file system in memory.
 const MEMORY: &str = "/dev/shm";
 
-/// A group of processes with a memory of its own.
-struct Group(PathBuf);
-
-impl Group {
-    /// Says so, where there is none to be had.
-    fn new() -> Option<Self> {
-        let name = format!("team-it-memory-{}", std::process::id());
-        let places =
-            [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
-        let is_memory = nix::sys::statfs::statfs(MEMORY)
-            .is_ok_and(|known| known.filesystem_type() == nix::sys::statfs::TMPFS_MAGIC);
-        for (root, limit) in places.into_iter().filter(|_| is_memory) {
-            let folder = Path::new(root).join(&name);
-            if fs::create_dir(&folder).is_ok() {
-                let group = Self(folder);
-                if group.set(limit, LIMIT) && group.set("cgroup.procs", "") {
-                    // What is swapped out is not used up. Where nothing is swapped, this is not there.
-                    let _unneeded = group.set("memory.swap.max", "0");
-                    return Some(group);
-                }
-            }
-        }
-        eprintln!("SKIPPED: no memory control group may be made here: memory does not run out");
-        None
-    }
-
-    fn set(&self, name: &str, value: &str) -> bool {
-        let file = fs::OpenOptions::new().write(true).open(self.0.join(name));
-        file.and_then(|mut file| file.write_all(value.as_bytes())).is_ok()
-    }
-
-    /// The shell's words by which a process goes into the group.
-    fn entrance(&self) -> String {
-        format!("echo $$ > {}/cgroup.procs", self.0.display())
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        fs::remove_dir(&self.0).unwrap_or_else(|why| eprintln!("{}: {why}", self.0.display()));
-    }
+/// A group of processes with a memory of its own; says so, where there is none to be had.
+fn group() -> Option<Group> {
+    let is_memory = nix::sys::statfs::statfs(MEMORY)
+        .is_ok_and(|known| known.filesystem_type() == nix::sys::statfs::TMPFS_MAGIC);
+    let limits: [Limit<'_>; 2] = [
+        ("/sys/fs/cgroup/memory", &[("memory.limit_in_bytes", LIMIT), ("cgroup.procs", "")]),
+        ("/sys/fs/cgroup", &[("memory.max", LIMIT), ("cgroup.procs", "")]),
+    ];
+    let group = Group::new("memory", if is_memory { &limits } else { &[] })?;
+    // What is swapped out is not used up. Where nothing is swapped, this is not there.
+    let _unneeded = group.set("memory.swap.max", "0");
+    Some(group)
 }
 
 /// Takes memory bit by bit, for a file in memory: there is nobody who could be ended for it.
@@ -117,7 +88,7 @@ fn is_there(pid: i32) -> bool {
 
 #[test]
 fn commands_go_first_then_teammates_and_the_lead_stays() {
-    let Some(group) = Group::new() else { return };
+    let Some(group) = group() else { return };
     let team = Team::new();
     team.variable("TEAM_FIRST_PAUSE_MS", "50");
     let model = script(
