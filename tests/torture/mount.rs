@@ -11,9 +11,9 @@ pub(crate) struct Mounted {
 
 impl Mounted {
     /// An image, at a folder that is made for it.
-    pub(crate) fn image(image: &Path, at: &Path) -> Result<Self, String> {
+    pub(crate) fn image(image: &Path, at: &Path, options: &str) -> Result<Self, String> {
         std::fs::create_dir_all(at).unwrap();
-        Self::by(Command::new("mount").args(["-o", "loop"]).args([image, at]), at)
+        Self::by(Command::new("mount").args(["-o", options]).args([image, at]), at)
     }
 
     /// Whatever this command mounts there.
