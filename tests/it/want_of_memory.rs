@@ -32,7 +32,10 @@ fn group() -> Option<Group> {
     Some(group)
 }
 
-/// Takes memory bit by bit, for a file in memory: there is nobody who could be ended for it.
+/// Takes memory bit by bit, for a file in memory: nobody who is ended gives it back.
+///
+/// What the kernel takes from a small process may be counted a moment too late, and it ends a second one
+/// at once. That is the eater, whose score is between those of teammates and of leads.
 struct Eater {
     process: Child,
     food: ChildStdin,
@@ -44,7 +47,9 @@ impl Eater {
         let plate = tempfile::tempdir_in(MEMORY).unwrap();
         let file = plate.path().join("file");
         let mut command = Command::new("sh");
-        command.args(["-c", &format!("{} && exec cat > {}", group.entrance(), file.display())]);
+        let offer = format!("echo {SCORE} > /proc/self/oom_score_adj");
+        let eat = format!("exec cat > {}", file.display());
+        command.args(["-c", &format!("{} && {offer} && {eat}", group.entrance())]);
         let mut process = command.stdin(Stdio::piped()).spawn().unwrap();
         let food = process.stdin.take().unwrap();
         Self { process, food, _plate: plate }
@@ -56,13 +61,17 @@ impl Eater {
             if is_so() {
                 return;
             }
-            self.food.write_all(&[b'x'; BITE]).unwrap();
+            // It may just have been ended, too.
+            drop(self.food.write_all(&[b'x'; BITE]));
         }
         panic!("never: {what}");
     }
 }
 
 const BITE: usize = 1 << 14;
+
+/// Teammates have 300, their commands 500, leads none.
+const SCORE: u32 = 150;
 
 impl Drop for Eater {
     fn drop(&mut self) {
