@@ -29,6 +29,9 @@ const TARGET: &str = "0";
 /// What each file system can be made of; little of it is ever written.
 const MEGABYTES: u64 = 512;
 
+/// Then another disk is taken: who writes all the while fills it.
+const CUTS_OF_A_DISK: u32 = 20;
+
 /// The programs that make a file system.
 const KINDS: [(&str, &[&str]); 3] = [("ext4", &["-q", "-F"]), ("xfs", &["-q"]), ("btrfs", &["-q"])];
 
@@ -47,11 +50,12 @@ pub(crate) fn measure(length: Run) -> Vec<Finding> {
             Ok(_) => {
                 let mut dice = length.dice(3);
                 let mut faults = Vec::new();
-                // On a disk of its own each time: who writes all the while fills it.
-                for begun in (0..cuts).step_by(20) {
+                let mut left = cuts;
+                while left > 0 {
                     let disk = Disk::new(kind, options).unwrap();
-                    let here = 20.min(cuts - begun);
+                    let here = left.min(CUTS_OF_A_DISK);
                     faults.extend(storm(&disk, &mut dice, here, Fsync::Always));
+                    left -= here;
                 }
                 let result = format!("{} faults in {cuts} cuts{}", faults.len(), first(&faults));
                 findings.push(Finding::new(&what, TARGET, &result, Verdict::of(faults.is_empty())));

@@ -9,7 +9,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 const TELL_FROM: u32 = 3;
 
 /// And with which the turn ends.
-pub(super) const END_AT: u32 = 10;
+const END_AT: u32 = 10;
 
 /// What the calls of a turn came to.
 #[derive(Debug, Default)]
