@@ -35,4 +35,4 @@ pub mod wire;
 
 /// Becomes the guard of a shell command when this process was started as one; every binary calls this
 /// before anything else and returns the code it gets.
-pub use os::guard::intercept;
+pub use os::command_supervisor::intercept;

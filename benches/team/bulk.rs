@@ -3,10 +3,10 @@
 use crate::crowd::locked_append;
 use crate::figure::{Figure, Size, Target, median};
 use crate::place::{OWNER, Place, bus, live, mailbox, owner, send, sender, text};
-use agent_team::store::life::{LifeLock, LifeRecord};
+use agent_team::store::liveness::{LifeLock, LifeRecord};
 use agent_team::store::{Fsync, TeamDir, inbox, roster};
 use agent_team::wire::AgentName;
-use agent_team::wire::message::{Body, Draft};
+use agent_team::wire::message::{Body, OutgoingMessage};
 use agent_team::wire::roster::{Member, Status};
 use serde_json::{Map, Value};
 use std::fs::{File, OpenOptions};
@@ -158,7 +158,7 @@ fn join(dir: &TeamDir, number: usize) -> LifeLock {
 fn queue(dir: &TeamDir, count: usize) {
     let mut lines = String::new();
     for number in 0..count {
-        let draft = Draft {
+        let draft = OutgoingMessage {
             id: format!("{}:{number}", sender()),
             from: sender(),
             to: owner(),

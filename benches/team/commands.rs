@@ -1,8 +1,8 @@
 //! P13: commands as whole processes, against a program that does nothing.
 
-use crate::crew::Crew;
 use crate::figure::{Figure, Size, Target, median};
 use crate::place::{OWNER, Place, live};
+use crate::scripts::Scripts;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ const SEND: [&str; 3] = ["send", OWNER, "start with the schema"];
 pub(crate) fn measure(size: &Size) -> Vec<Figure> {
     let (small, large) = (Place::new(), Place::new());
     let lives = [live(&small.dir), live(&large.dir)];
-    let crew = Crew::of_teammates(&large, size.many);
+    let crew = Scripts::of_teammates(&large, size.many);
     let [mut nothing, mut ls, mut send, mut large_ls, mut large_send] =
         [(); 5].map(|()| Vec::new());
     for _ in 0..size.rounds * size.runs {

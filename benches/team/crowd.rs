@@ -3,10 +3,10 @@
 //! The raw reference is the best that locked appends can do: nobody removes anything, and its reader
 //! only counts newlines' worth of text. Ours also parses, keeps a transcript and removes what it took.
 
+use crate::child_process::{ChildProcess, Job, Way, hear, say};
 use crate::figure::{Figure, Size, Target, median};
-use crate::kid::{Job, Kid, Way, hear, say};
 use crate::place::{Place, bus, live, mailbox, send, sender, text};
-use agent_team::store::mailbox::{Mailbox, Settled};
+use agent_team::store::mailbox::{Mailbox, SettleResult};
 use agent_team::store::{Fsync, TeamDir};
 use agent_team::wire::AgentName;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -131,15 +131,17 @@ fn way(place: &Place, is_synced: bool) -> Way {
 fn with(size: &Size, way: impl FnOnce(&Place) -> Way) -> Run {
     let place = Place::new();
     let way = way(&place);
-    let mut owner = Kid::start(&Job::Own { way: way.clone() });
-    let mut writers: Vec<Kid> = (0..size.writers)
-        .map(|number| Kid::start(&Job::Write { way: way.clone(), number, seconds: size.seconds }))
+    let mut owner = ChildProcess::start(&Job::Own { way: way.clone() });
+    let mut writers: Vec<ChildProcess> = (0..size.writers)
+        .map(|number| {
+            ChildProcess::start(&Job::Write { way: way.clone(), number, seconds: size.seconds })
+        })
         .collect();
     let start = Instant::now();
     for writer in &mut writers {
         writer.say(&"go");
     }
-    let written: Vec<Written> = writers.iter_mut().map(Kid::hear).collect();
+    let written: Vec<Written> = writers.iter_mut().map(ChildProcess::hear).collect();
     let sent: u64 = written.iter().map(|writer| writer.sent).sum();
     owner.say(&sent);
     let taken: Taken = owner.hear();
@@ -243,9 +245,9 @@ fn own_mailbox(mailbox: &mut Mailbox) -> Taken {
         }
         mailbox.mark_taken().unwrap();
         settle_in = match mailbox.settle().unwrap() {
-            Settled::Again { after } => after,
-            Settled::Grown => Duration::ZERO,
-            Settled::Done => Duration::from_secs(1),
+            SettleResult::Again { after } => after,
+            SettleResult::Grown => Duration::ZERO,
+            SettleResult::Done => Duration::from_secs(1),
         };
     })
 }

@@ -1,9 +1,9 @@
 //! P11, P14: a large team, and a long life.
 
-use crate::crew::Crew;
 use crate::figure::{Figure, Size, Target, median};
 use crate::members::mebibytes;
 use crate::place::{Place, bus};
+use crate::scripts::Scripts;
 use agent_team::bus::Outgoing;
 use agent_team::store::{Fsync, TeamDir, Transcript};
 use agent_team::wire::AgentName;
@@ -25,7 +25,7 @@ pub(crate) fn team(size: &Size) -> Vec<Figure> {
     let [mut ready, mut round, mut memory] = [(); 3].map(|()| Vec::new());
     for _ in 0..size.rounds {
         let place = Place::new();
-        let crew = Crew::of_teammates(&place, size.crowd);
+        let crew = Scripts::of_teammates(&place, size.crowd);
         ready.push(crew.took.as_secs_f64());
         let mut results = Results::of(&place.dir);
         let start = Instant::now();
@@ -100,7 +100,7 @@ pub(crate) fn long_life(size: &Size) -> Vec<Figure> {
     for _ in 0..size.rounds {
         let place = Place::new();
         live_long(&place.dir, size.transcript);
-        took.push(Crew::of_teammates(&place, 1).took.as_secs_f64() * 1e3);
+        took.push(Scripts::of_teammates(&place, 1).took.as_secs_f64() * 1e3);
     }
     vec![Figure {
         id: "P14",

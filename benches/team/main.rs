@@ -9,14 +9,14 @@
 
 mod bulk;
 mod calls;
+mod child_process;
 mod commands;
-mod crew;
 mod crowd;
 mod figure;
-mod kid;
 mod large;
 mod members;
 mod place;
+mod scripts;
 mod send;
 mod views;
 mod wake;
@@ -25,9 +25,9 @@ use figure::{Figure, Size};
 use std::process::ExitCode;
 
 /// Which figures a function measures.
-type Bench = (&'static [&'static str], fn(&Size) -> Vec<Figure>);
+type TaskContext = (&'static [&'static str], fn(&Size) -> Vec<Figure>);
 
-const BENCHES: [Bench; 12] = [
+const BENCHES: [TaskContext; 12] = [
     (&["P1", "P2"], send::measure),
     (&["P3", "P4"], crowd::measure),
     (&["P5"], bulk::behind_a_queue),
@@ -45,9 +45,9 @@ const BENCHES: [Bench; 12] = [
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     if let [flag, job] = words.as_slice()
-        && flag == kid::FLAG
+        && flag == child_process::FLAG
     {
-        kid::work(job);
+        child_process::work(job);
         return ExitCode::SUCCESS;
     }
     let has = |flag: &str| words.iter().any(|word| word == flag);

@@ -1,8 +1,8 @@
 //! P9, P10: what it costs to have many teammates: starting them, and letting them wait.
 
-use crate::crew::Crew;
 use crate::figure::{Figure, Size, Target, median};
 use crate::place::Place;
+use crate::scripts::Scripts;
 use std::fs;
 use std::io::{Write, stdin};
 use std::os::fd::AsFd;
@@ -18,12 +18,12 @@ pub(crate) fn measure(size: &Size) -> Vec<Figure> {
     let [mut raw, mut ours] = [(); 2].map(|()| Vec::new());
     let mut idle = [Vec::new(), Vec::new()];
     for _ in 0..size.rounds {
-        let crew = Crew::of_runtimes(size.members);
+        let crew = Scripts::of_runtimes(size.members);
         raw.push(crew.took.as_secs_f64() * 1e3);
         idle[0].push(Idle::of(&crew));
         drop(crew);
         let place = Place::new();
-        let crew = Crew::of_teammates(&place, size.members);
+        let crew = Scripts::of_teammates(&place, size.members);
         ours.push(crew.took.as_secs_f64() * 1e3);
         idle[1].push(Idle::of(&crew));
     }
@@ -73,7 +73,7 @@ struct Idle {
 }
 
 impl Idle {
-    fn of(crew: &Crew) -> Self {
+    fn of(crew: &Scripts) -> Self {
         std::thread::park_timeout(REST);
         let before: f64 = crew.pids().map(processor_ms).sum();
         std::thread::park_timeout(WATCHED);

@@ -2,7 +2,7 @@
 //! references use.
 
 use agent_team::bus::{Bus, Limits, Outgoing};
-use agent_team::store::life::{LifeLock, LifeRecord};
+use agent_team::store::liveness::{LifeLock, LifeRecord};
 use agent_team::store::mailbox::{MailPolicy, Mailbox};
 use agent_team::store::{Fsync, SystemClock, TeamDir, Transcript, inbox, roster};
 use agent_team::wire::AgentName;

@@ -3,10 +3,10 @@
 //! Both programs run as a person runs them: the one in a pseudo-terminal, the other with one visitor who
 //! follows its events.
 
-use crate::crew::Crew;
 use crate::figure::{Figure, Size, Target, median, percentile};
 use crate::members::processor_ms;
 use crate::place::{OWNER, Place, bus, sender, text};
+use crate::scripts::Scripts;
 use agent_team::bus::Outgoing;
 use agent_team::store::{Fsync, Transcript};
 use agent_team::wire::AgentName;
@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) fn measure(size: &Size) -> Vec<Figure> {
     let place = Place::new();
     (0..size.many).for_each(|number| remember(&place, number, size.letters / size.many));
-    let _crew = Crew::of_teammates(&place, size.many);
+    let _crew = Scripts::of_teammates(&place, size.many);
     std::thread::park_timeout(size.lasting(REST));
     let [frames, idle_top] = in_a_terminal(&place, size);
     let page = in_a_browser(&place, size);

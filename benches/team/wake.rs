@@ -3,12 +3,12 @@
 //! The reference is a raw wake: an owner that waits for events of one file and reads what was appended
 //! under a lock. Ours is complete: claim, parse, transcript.
 
-use crate::crew::Crew;
+use crate::child_process::{ChildProcess, Job, Way, say};
 use crate::crowd::{locked_append, policy, wait, watch};
 use crate::figure::{Figure, Size, Target, median, percentile};
-use crate::kid::{Job, Kid, Way, say};
 use crate::place::{Place, bus, live, mailbox, send, sender, text};
-use agent_team::store::mailbox::Settled;
+use crate::scripts::Scripts;
+use agent_team::store::mailbox::SettleResult;
 use agent_team::store::{Clock, Fsync, SystemClock, TeamDir};
 use std::fs::File;
 use std::io::{Read, stdin};
@@ -31,7 +31,7 @@ pub(crate) fn measure(size: &Size) -> Vec<Figure> {
         ours_late.push(percentile(&took, 99.0));
     }
     let place = Place::new();
-    let crew = Crew::of_teammates(&place, size.many);
+    let crew = Scripts::of_teammates(&place, size.many);
     for _ in 0..size.rounds {
         among.push(percentile(&through_team(&place, size.wakes), 99.0));
     }
@@ -64,19 +64,19 @@ pub(crate) fn measure(size: &Size) -> Vec<Figure> {
 
 fn through_file(place: &Place, times: usize) -> Vec<f64> {
     let file = place.make_raw();
-    let owner = Kid::start(&Job::Wake { way: Way::Raw { file: file.clone() } });
+    let owner = ChildProcess::start(&Job::Wake { way: Way::Raw { file: file.clone() } });
     each(owner, times, |text| drop(locked_append(&file, text)))
 }
 
 fn through_team(place: &Place, times: usize) -> Vec<f64> {
     let way = Way::Team { dir: place.dir.root().into(), is_synced: false };
-    let owner = Kid::start(&Job::Wake { way });
+    let owner = ChildProcess::start(&Job::Wake { way });
     let (bus, from) = (bus(&place.dir, Fsync::Never), sender());
     each(owner, times, |text| send(&bus, &from, text.to_owned()))
 }
 
 /// Milliseconds on the way, as the owner says.
-fn each(mut owner: Kid, times: usize, send: impl Fn(&str)) -> Vec<f64> {
+fn each(mut owner: ChildProcess, times: usize, send: impl Fn(&str)) -> Vec<f64> {
     let pass = |_| {
         std::thread::park_timeout(PAUSE);
         send(&text(&SystemClock.now().to_string()));
@@ -111,9 +111,9 @@ fn own_mailbox(dir: &Path, fsync: Fsync) {
             mailbox.mark_taken().unwrap();
         }
         settle_in = match mailbox.settle().unwrap() {
-            Settled::Again { after } => after,
-            Settled::Grown => Duration::ZERO,
-            Settled::Done => Duration::from_secs(1),
+            SettleResult::Again { after } => after,
+            SettleResult::Grown => Duration::ZERO,
+            SettleResult::Done => Duration::from_secs(1),
         };
     }
 }

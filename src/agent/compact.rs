@@ -15,7 +15,7 @@ use crate::tasks::Tasks;
 use crate::wire::chat::{Block, ChatMessage, Request, Role, Usage};
 use crate::wire::task::{Board, Task};
 use crate::wire::transcript::Entry;
-use crate::wire::{AgentName, Open};
+use crate::wire::{AgentName, WithUnknownFields};
 use std::fmt::Write as _;
 use std::rc::Rc;
 
@@ -31,7 +31,7 @@ pub(super) const BYTES_PER_TOKEN: usize = 4;
 /// Longest conversation that is summarized when nobody knows how much fits, in bytes.
 const UNKNOWN_BYTES: usize = 400_000;
 
-/// Open tasks that are told again, and bytes of each one's subject.
+/// WithUnknownFields tasks that are told again, and bytes of each one's subject.
 const TASKS_TOLD: usize = 20;
 const SUBJECT_BYTES: usize = 200;
 
@@ -61,7 +61,7 @@ impl Compacted {
 
 /// Why room is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cause {
+pub(crate) enum CompactionReason {
     /// It will soon be needed.
     NearlyFull,
     /// The endpoint has refused a request as too long.
@@ -77,7 +77,7 @@ pub(super) fn is_due(memory: &Memory, context_tokens: Option<u64>) -> bool {
 
 impl Running {
     /// Replaces the conversation by a summary of it, beside the loop.
-    pub(super) fn make_room(&mut self, cause: Cause) {
+    pub(super) fn make_room(&mut self, cause: CompactionReason) {
         let memory = self.memory.borrow().clone();
         if !memory.is_worth_compacting() {
             let why = ModelError::ContextFull("there is nothing to summarize yet".into());
@@ -110,14 +110,14 @@ async fn compact(
     provider: &dyn Provider,
     memory: Memory,
     context_tokens: Option<u64>,
-    cause: Cause,
+    cause: CompactionReason,
     situation: String,
     sink: &mut dyn FnMut(Delta),
 ) -> Result<Compacted, ModelError> {
     let shown = match cause {
         // What was refused was too much: the next time room is made before.
-        Cause::Refused => Some(memory.tokens()),
-        Cause::NearlyFull => memory.context_shown(),
+        CompactionReason::Refused => Some(memory.tokens()),
+        CompactionReason::NearlyFull => memory.context_shown(),
     };
     let limit = shown.or(context_tokens);
     let text = as_text(&memory.messages());
@@ -207,13 +207,14 @@ fn situation(tasks: &Tasks, name: &AgentName) -> String {
 
 /// The tasks that nobody has ended, the agent's own first.
 fn open_tasks(board: &Board, name: &AgentName) -> String {
-    let mut open: Vec<&Open<Task>> = board.values().filter(|task| !task.status.is_over()).collect();
+    let mut open: Vec<&WithUnknownFields<Task>> =
+        board.values().filter(|task| !task.status.is_over()).collect();
     if open.is_empty() {
         return String::new();
     }
     let is_own = |task: &Task| task.owner.as_deref() == Some(name.as_str());
     open.sort_by_key(|task| (!is_own(task), task.id));
-    let mut text = String::from(" Open tasks:");
+    let mut text = String::from(" WithUnknownFields tasks:");
     for task in open.iter().take(TASKS_TOLD) {
         let owner = match &task.owner {
             _ if is_own(task) => "yours".to_owned(),
@@ -250,7 +251,7 @@ mod tests {
         add("2", Some("bob"), TaskStatus::Completed);
         add("3", Some("bob"), TaskStatus::InProgress);
         add("4", Some("alice"), TaskStatus::InProgress);
-        let told = " Open tasks:\n4: do 4 (in_progress, yours)\n1: do 1 (pending, of nobody)\n3: do 3 (in_progress, of bob)";
+        let told = " WithUnknownFields tasks:\n4: do 4 (in_progress, yours)\n1: do 1 (pending, of nobody)\n3: do 3 (in_progress, of bob)";
         assert_eq!(open_tasks(&board, &alice), told);
         for id in 5..40 {
             let id = TaskId::parse(&id.to_string()).unwrap();

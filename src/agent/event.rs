@@ -3,11 +3,11 @@
 use super::compact::Compacted;
 use super::progress::Progress;
 use crate::llm::ModelError;
-use crate::protocol::budget::Limit;
+use crate::protocol::budget::BudgetLimit;
 use crate::tools::{Call, ToolError};
 use crate::wire::chat::{Reply, Usage};
 use crate::wire::message::{IdleReason, Message, Outcome};
-use crate::wire::permission::{Decision, Mode, Question, RuleLists};
+use crate::wire::permission::{Decision, PermissionMode, Question, RuleLists};
 use crate::wire::roster::Status;
 use crate::wire::transcript::Entry;
 
@@ -31,13 +31,13 @@ pub(crate) enum Event {
     /// The model answered, or gave up.
     Replied(Result<Reply, ModelError>),
     /// Whether a tool call may run.
-    Judged(Judgement),
+    Judged(CallVerdict),
     /// The person at this agent's terminal answered what was asked there.
     Answered(Decision),
-    /// What was asked is decided; comes from the gate alone.
+    /// What was asked is decided; comes from the approval alone.
     Settled(Decision),
     /// The person wants this agent to go on in another mode.
-    SetMode(Mode),
+    SetMode(PermissionMode),
     /// The person has given further rules.
     AddRules(RuleLists),
     /// The conversation was summarized, or could not be.
@@ -47,20 +47,20 @@ pub(crate) enum Event {
     /// The person wants this turn to end.
     Interrupt,
     /// The agent is to end.
-    Stop(Stop),
+    Stop(StopCause),
     /// There is a task that this agent would take by itself.
     TaskInSight,
     /// Taking it is over; if it was taken, it comes as mail.
     TaskTaken,
     /// Whether this agent may rest; if not, what it is told.
-    Rested(Result<(), String>),
+    IdleHookAnswered(Result<(), String>),
     /// Patience with the running tool is over.
     PatienceOver,
 }
 
 /// What is to be done with a tool call.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Judgement {
+pub(crate) enum CallVerdict {
     /// Run it.
     Run,
     /// Answer it with this error.
@@ -71,7 +71,7 @@ pub(crate) enum Judgement {
 
 /// Why an agent is to end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Stop {
+pub(crate) enum StopCause {
     /// A valid `shutdown_request`: finish what is under way, then answer it.
     Requested {
         /// The request's id.
@@ -84,7 +84,7 @@ pub(crate) enum Stop {
     /// The lead's process is gone: finish the running tool, then end.
     LeadLost,
     /// A budget is used up.
-    Budget(Limit),
+    Budget(BudgetLimit),
     /// End now (SIGTERM, SIGHUP, the end of a run).
     AtOnce,
 }
@@ -131,16 +131,16 @@ pub(crate) enum Action {
     },
     /// Tell the lead's model something in the program's name.
     TellLead(String),
-    /// Ask whether this agent may rest, which was refused so often already; answered by `Rested`.
-    AskToRest(u32),
+    /// Ask whether this agent may rest, which was refused so often already; answered by `IdleHookAnswered`.
+    AskIdleHook(u32),
     /// Look out for a task to take; answered by `TaskInSight`, as soon as there is one.
-    SeekTask,
+    FindTask,
     /// Take the next task that suits; answered by `TaskTaken`.
     TakeTask,
     /// Tell the lead's program that this agent is idle.
     NotifyIdle(IdleReason),
     /// A shutdown request is open: its answer is awaited.
-    OpenShutdown(Stop),
+    OpenShutdown(StopCause),
     /// Say in the roster why this agent would rather not end.
     SayRefused(String),
     /// Show something.
@@ -155,7 +155,7 @@ pub(crate) enum Action {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// It was told to.
-    Stopped(Stop),
+    Stopped(StopCause),
     /// It cannot go on.
     Broken(String),
 }

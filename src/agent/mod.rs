@@ -5,29 +5,29 @@
 //!
 //! *Invariant:* an agent's state in memory can be rebuilt from its transcript and inbox alone.
 
+pub(crate) mod approval;
+pub(crate) mod budget;
 pub(crate) mod compact;
-mod discretion;
+mod disk_full_retry;
 pub(crate) mod event;
-pub(crate) mod gate;
-pub(crate) mod heart;
+pub(crate) mod heartbeat;
+pub(crate) mod machine;
+pub(crate) mod mail_watcher;
 pub(crate) mod memory;
-mod pause;
-pub(crate) mod post;
-pub(crate) mod presence;
 pub(crate) mod progress;
 pub(crate) mod prompt;
-pub(crate) mod purse;
+mod redaction;
 mod resume;
-mod seek;
-pub(crate) mod step;
+pub(crate) mod status;
+mod task_claimer;
 
 use crate::bus::{Bus, Outgoing, new_id};
-use crate::llm::{Delta, ModelError, Provider, Redactor, Veil};
+use crate::llm::{Delta, ModelError, Provider, Redactor, StreamRedactor};
 use crate::os::failpoint::hit;
 use crate::os::{Clock, memory as machine_memory};
-use crate::store::{Drained, Mailbox, Notice};
+use crate::store::{Drained, Mailbox, MailNotice};
 use crate::tasks::Tasks;
-use crate::tools::team::Desk;
+use crate::tools::team::TeamContext;
 use crate::tools::{Call, Registry};
 use crate::wire::AgentName;
 use crate::wire::chat::Request;
@@ -35,21 +35,21 @@ use crate::wire::hook::HookEvent;
 use crate::wire::message::{Body, IdleReason, Message, Outcome};
 use crate::wire::roster::{Status, UsageCount};
 use crate::wire::transcript::{Entry, Line, Report};
-use compact::Cause;
-use event::{Action, Ending, Event, Judgement, Stop};
-use gate::Gate;
-use heart::Heart;
+use approval::ApprovalGate;
+use budget::AgentBudget;
+use compact::CompactionReason;
+use event::{Action, CallVerdict, Ending, Event, StopCause};
+use heartbeat::HeartbeatWriter;
+use machine::{Identity, Machine};
 use memory::Memory;
-use presence::Presence;
 use progress::Progress;
-use purse::Purse;
-use seek::Seeker;
+use status::StatusReporter;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use step::{Identity, Machine};
+use task_claimer::TaskClaimer;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinHandle;
 
@@ -77,23 +77,23 @@ pub(crate) struct Agent {
     /// Its tools.
     pub(crate) tools: Rc<Registry>,
     /// What its calls must pass.
-    pub(crate) gate: Gate,
+    pub(crate) approval: ApprovalGate,
     /// What it shares with its team tools.
-    pub(crate) desk: Rc<Desk>,
+    pub(crate) team_context: Rc<TeamContext>,
     /// How it writes to others.
     pub(crate) bus: Arc<Bus>,
     /// The team's task list.
     pub(crate) tasks: Arc<Tasks>,
     /// Its entry in the roster.
-    pub(crate) presence: Presence,
+    pub(crate) reporter: StatusReporter,
     /// What it may use.
-    pub(crate) purse: Purse,
+    pub(crate) budget: AgentBudget,
     /// Its signs of life.
-    pub(crate) heart: Heart,
+    pub(crate) heartbeat: HeartbeatWriter,
     /// What it is for.
     pub(crate) role: String,
     /// What its model is told about this start if it has a past; nothing when it was simply spawned.
-    pub(crate) occasion: Option<String>,
+    pub(crate) start_reason: Option<String>,
     /// Time.
     pub(crate) clock: Rc<dyn Clock>,
     /// What it must not repeat.
@@ -112,7 +112,7 @@ pub(crate) struct Finished {
     /// Why its last model call gave no reply.
     pub(crate) model_error: Option<ModelError>,
     /// Its entry in the roster, for the last word.
-    pub(crate) presence: Presence,
+    pub(crate) reporter: StatusReporter,
 }
 
 /// Runs an agent until it ends. `ready` is called once, when it can take mail.
@@ -123,10 +123,11 @@ pub(crate) async fn run(
     ready: impl FnOnce(),
 ) -> Finished {
     let (memory, model_error) = (Rc::default(), Rc::default());
-    let seeker = Seeker::new(Arc::clone(&agent.tasks), agent.me.name.clone(), events.clone());
+    let task_claimer =
+        TaskClaimer::new(Arc::clone(&agent.tasks), agent.me.name.clone(), events.clone());
     let (put_off, tool_limit, judged) = (VecDeque::new(), None, None);
     let mut running = Running {
-        before_turn: agent.presence.used(),
+        before_turn: agent.reporter.used(),
         is_mark_due: false,
         agent,
         events,
@@ -135,7 +136,7 @@ pub(crate) async fn run(
         work: None,
         tool_limit,
         judged,
-        seeker,
+        task_claimer,
         memory,
         model_error,
     };
@@ -145,12 +146,12 @@ pub(crate) async fn run(
     };
     running.cancel();
     hit("leave.answering");
-    if let Err(why) = running.agent.desk.answer_shutdown(true, None).await {
+    if let Err(why) = running.agent.team_context.answer_shutdown(true, None).await {
         tracing::warn!(%why, "the shutdown request could not be answered");
     }
     hit("leave.answered");
     let model_error = running.model_error.take();
-    Finished { ending, model_error, presence: running.agent.presence }
+    Finished { ending, model_error, reporter: running.agent.reporter }
 }
 
 struct Running {
@@ -164,8 +165,8 @@ struct Running {
     /// How long the last tool may take by its own rules, in seconds.
     tool_limit: Option<u64>,
     /// What was found about the call that the machine wants to run.
-    judged: Option<Judgement>,
-    seeker: Seeker,
+    judged: Option<CallVerdict>,
+    task_claimer: TaskClaimer,
     /// What had been used when the last turn ended.
     before_turn: UsageCount,
     /// Mail was acted on that still looks unread.
@@ -176,7 +177,7 @@ struct Running {
 
 impl Running {
     async fn live(&mut self, turn: Option<VecDeque<Call>>, ready: impl FnOnce()) -> Ending {
-        let watch = post::watch(Arc::clone(&self.agent.mailbox), self.events.clone());
+        let watch = mail_watcher::watch(Arc::clone(&self.agent.mailbox), self.events.clone());
         let _watch = AbortOnDrop(tokio::task::spawn_local(watch));
         let (mut machine, first) = Machine::start(self.agent.me.clone(), turn);
         if let Err(ending) = self.perform_all(first).await {
@@ -186,14 +187,14 @@ impl Running {
         loop {
             let event = tokio::select! {
                 event = next(&mut self.put_off, &mut self.inbound) => event.map(|event| vec![event]),
-                () = until(self.agent.gate.due()) => Some(self.expired()),
-                () = until(self.agent.presence.due()) => {
-                    let written = self.agent.presence.write().await;
+                () = until(self.agent.approval.due()) => Some(self.expired()),
+                () = until(self.agent.reporter.due()) => {
+                    let written = self.agent.reporter.write().await;
                     note_error(written);
                     self.mark_what_is_due();
                     continue;
                 }
-                () = until(self.agent.heart.due()) => {
+                () = until(self.agent.heartbeat.due()) => {
                     self.beat();
                     continue;
                 }
@@ -201,15 +202,15 @@ impl Running {
             let Some(events) = event else {
                 return Ending::Broken("the event channel closed".into());
             };
-            self.agent.heart.stir();
+            self.agent.heartbeat.stir();
             for event in events {
                 if let Event::Drained(mail) = &event
                     && let Err(ending) = self.notice_new_role(mail).await
                 {
                     return ending;
                 }
-                let event = discretion::discreet(event, &self.agent.secrets);
-                for event in self.heed(event).await {
+                let event = redaction::redact_event(event, &self.agent.secrets);
+                for event in self.filter(event).await {
                     if let Err(ending) = self.advance(&mut machine, event).await {
                         return ending;
                     }
@@ -246,7 +247,7 @@ impl Running {
             Action::Record(entry) => self.record(entry).await?,
             Action::Sync => self.sync().await?,
             Action::CallModel => self.ask_model().await?,
-            Action::MakeRoom => self.make_room(Cause::Refused),
+            Action::MakeRoom => self.make_room(CompactionReason::Refused),
             Action::Judge(call) => self.judged = Some(self.judge(&call)),
             Action::Ask(question) => self.ask(*question).await?,
             Action::Withdraw(id) => self.withdraw(&id),
@@ -260,7 +261,7 @@ impl Running {
                 });
             }
             Action::Publish(status, activity) => {
-                let published = self.agent.presence.publish(status, activity).await;
+                let published = self.agent.reporter.publish(status, activity).await;
                 note_error(published);
                 self.mark_what_is_due();
             }
@@ -269,17 +270,17 @@ impl Running {
                 self.end_turn(outcome, rounds, report).await?;
             }
             Action::TellLead(text) => self.tell_lead(text).await,
-            Action::AskToRest(refused) => self.ask_to_rest(refused),
-            Action::SeekTask => self.seeker.seek(),
-            Action::TakeTask => self.seeker.take(),
+            Action::AskIdleHook(refused) => self.ask_idle_hook(refused),
+            Action::FindTask => self.task_claimer.seek(),
+            Action::TakeTask => self.task_claimer.take(),
             Action::NotifyIdle(reason) => self.notify_idle(reason).await,
             Action::OpenShutdown(stop) => {
-                if let Stop::Requested { request_id, by, .. } = stop {
-                    self.agent.desk.open_shutdown(request_id, by);
+                if let StopCause::Requested { request_id, by, .. } = stop {
+                    self.agent.team_context.open_shutdown(request_id, by);
                     hit("leave.told");
                 }
             }
-            Action::SayRefused(why) => note_error(self.agent.presence.refuse_to_end(why).await),
+            Action::SayRefused(why) => note_error(self.agent.reporter.refuse_to_end(why).await),
             Action::Show(progress) => (self.agent.show)(&progress),
             Action::Log(text) => tracing::warn!("{text}"),
             Action::Exit(ending) => return Err(ending),
@@ -289,19 +290,19 @@ impl Running {
 
     /// Says what is done now; nothing when that is waiting for mail.
     fn beat(&mut self) {
-        let doing = self.agent.presence.doing();
+        let doing = self.agent.reporter.doing();
         // Whoever drains is busy.
         let has_mail = self.agent.mailbox.try_lock().map_or(true, |mailbox| mailbox.has_unread());
         if doing == Status::Idle.word() && !has_mail {
-            return self.agent.heart.rest();
+            return self.agent.heartbeat.rest();
         }
         let limit = self.tool_limit.filter(|_| doing.starts_with("tool:"));
-        self.agent.heart.beat(&doing, limit);
+        self.agent.heartbeat.beat(&doing, limit);
     }
 
     /// Says that mail is no longer unread; later, where the roster cannot be told yet that it is worked on.
     fn mark_taken(&mut self) {
-        self.is_mark_due = !self.agent.presence.is_told();
+        self.is_mark_due = !self.agent.reporter.is_told();
         if !self.is_mark_due {
             let marked = self.mailbox().mark_taken();
             note_error(marked);
@@ -323,7 +324,7 @@ impl Running {
         self.memory.borrow_mut().push(&entry);
         let line = Line { at: self.agent.clock.now(), entry };
         before();
-        self.insist(|transcript| transcript.append(&line)).await?;
+        self.append_with_retry(|transcript| transcript.append(&line)).await?;
         after();
         Ok(())
     }
@@ -344,9 +345,10 @@ impl Running {
         let mailbox = Arc::clone(&self.agent.mailbox);
         let (events, memory) = (self.events.clone(), Rc::clone(&self.memory));
         let (bus, me) = (Arc::clone(&self.agent.bus), self.agent.me.name.clone());
-        let (desk, show) = (Rc::clone(&self.agent.desk), Rc::clone(&self.agent.show));
+        let (team_context, show) =
+            (Rc::clone(&self.agent.team_context), Rc::clone(&self.agent.show));
         tokio::task::spawn_local(async move {
-            let event = match pause::drain(mailbox, show, &events).await {
+            let event = match disk_full_retry::drain(mailbox, show, &events).await {
                 Err(event) => event,
                 Ok(drained) => {
                     tell_of_dead_letters(&bus, &me, &drained).await;
@@ -355,7 +357,7 @@ impl Running {
                     for mail in drained.mail {
                         let object = mail.object();
                         if !mail.message.body.is_for_program() {
-                            desk.take_note(&object);
+                            team_context.take_note(&object);
                         }
                         tracing::info!(
                             id = mail.message.id,
@@ -364,7 +366,7 @@ impl Running {
                             "mail taken in"
                         );
                         messages.push(*mail.message);
-                        let (claim, offset, message) = (mail.generation, mail.offset, object);
+                        let (claim, offset, message) = (mail.batch_id, mail.offset, object);
                         memory.push(&Entry::Mail { claim, offset, message });
                     }
                     Event::Drained(messages)
@@ -385,7 +387,7 @@ impl Running {
         let (show, model_error) = (Rc::clone(&self.agent.show), Rc::clone(&self.model_error));
         let secrets = Rc::clone(&self.agent.secrets);
         self.work = Some(tokio::task::spawn_local(async move {
-            let mut veil = Veil::new(&secrets);
+            let mut veil = StreamRedactor::new(&secrets);
             let show_text = |text: String| {
                 if !text.is_empty() {
                     show(&Progress::Text(text));
@@ -395,7 +397,7 @@ impl Running {
                 Delta::Text(text) => show_text(veil.push(&text)),
                 Delta::Retry { wait, why } => {
                     tracing::warn!(why, ?wait, "the model call is tried again");
-                    veil = Veil::new(&secrets);
+                    veil = StreamRedactor::new(&secrets);
                     show(&Progress::Retry { wait, why });
                 }
             };
@@ -424,12 +426,12 @@ impl Running {
     }
 
     /// Asks the hooks whether this agent may rest.
-    fn ask_to_rest(&mut self, refused: u32) {
-        let (desk, events) = (Rc::clone(&self.agent.desk), self.events.clone());
+    fn ask_idle_hook(&mut self, refused: u32) {
+        let (team_context, events) = (Rc::clone(&self.agent.team_context), self.events.clone());
         let fields = serde_json::json!({ "role": self.agent.role, "refused": refused });
         self.work = Some(tokio::task::spawn_local(async move {
-            let asked = desk.hooks().ask(HookEvent::TeammateIdle, fields).await;
-            let _gone = events.send(Event::Rested(asked.map_err(|why| why.to_string())));
+            let asked = team_context.hooks().ask(HookEvent::TeammateIdle, fields).await;
+            let _gone = events.send(Event::IdleHookAnswered(asked.map_err(|why| why.to_string())));
         }));
     }
 
@@ -452,9 +454,9 @@ impl Running {
         self.record(Entry::TurnEnd { outcome, rounds, report: report.clone() }).await?;
         self.sync().await?;
         hit("turn.ended");
-        self.agent.presence.count_turn();
+        self.agent.reporter.count_turn();
         self.share_count();
-        let used = self.agent.presence.used();
+        let used = self.agent.reporter.used();
         let turn = used.since(&std::mem::replace(&mut self.before_turn, used));
         let (input, output) = (turn.input_tokens, turn.output_tokens);
         let (cached, cost) = (turn.cache_read_tokens, turn.cost.map(f64::from));
@@ -475,12 +477,12 @@ impl Running {
 
     async fn report(&mut self, outgoing: Outgoing) {
         let me = self.agent.me.name.clone();
-        self.insist_on_sending(move |bus| bus.send(&me, "lead", outgoing.clone())).await;
+        self.send_with_retry(move |bus| bus.send(&me, "lead", outgoing.clone())).await;
     }
 
     async fn tell_lead(&mut self, text: String) {
         let id = new_id(&AgentName::system());
-        self.insist_on_sending(move |bus| bus.notify_lead(Body::text(), text.clone(), id.clone()))
+        self.send_with_retry(move |bus| bus.notify_lead(Body::text(), text.clone(), id.clone()))
             .await;
     }
 
@@ -507,12 +509,12 @@ async fn tell_of_dead_letters(bus: &Arc<Bus>, me: &AgentName, drained: &Drained)
     let mut told: Option<(u32, &str, String)> = None;
     for notice in &drained.notices {
         match notice {
-            Notice::Dead { reason, generation, offset } => {
-                tracing::error!(reason, generation, offset, "a line became a dead letter");
-                let first = (0, reason.as_str(), format!("system:dead:{me}:{generation}:{offset}"));
+            MailNotice::Dead { reason, batch_id, offset } => {
+                tracing::error!(reason, batch_id, offset, "a line became a dead letter");
+                let first = (0, reason.as_str(), format!("system:dead:{me}:{batch_id}:{offset}"));
                 told.get_or_insert(first).0 += 1;
             }
-            Notice::Repeated { id, from } => {
+            MailNotice::Repeated { id, from } => {
                 tracing::info!(id, from, "a message came again and was dropped");
             }
         }

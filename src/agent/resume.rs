@@ -4,7 +4,7 @@
 use super::Running;
 use super::event::Ending;
 use crate::os::failpoint::hit;
-use crate::store::{peek, transcript};
+use crate::store::{transcript, unread};
 use crate::tools::Call;
 use crate::wire::message::Message;
 use crate::wire::permission::RuleLists;
@@ -85,7 +85,7 @@ impl Running {
     ) -> Option<String> {
         let mut parts = Vec::new();
         if has_past {
-            parts.extend(self.agent.occasion.clone());
+            parts.extend(self.agent.start_reason.clone());
         }
         if in_turn {
             let during = interrupted.map_or_else(String::new, |tool| format!(" (during {tool})"));
@@ -95,7 +95,7 @@ impl Running {
         }
         // Only whoever had a life before can have mail from before.
         if has_past || self.agent.me.name.is_lead() {
-            let waiting = peek::waiting(self.agent.bus.dir(), &self.agent.me.name);
+            let waiting = unread::waiting(self.agent.bus.dir(), &self.agent.me.name);
             let waiting = waiting.unwrap_or_default();
             let wakes = |message: &Message| message.body.wakes();
             let old = waiting.iter().filter(|line| line.message.as_ref().is_some_and(wakes));

@@ -4,14 +4,14 @@
 //! is told "sent" after the receiver was told to stop. It does not know models, tools or processes.
 
 mod id;
-mod reach;
+mod reachability;
 
-use crate::store::inbox::{Inbox, Lane, SendError, SendPolicy, Stored};
+use crate::store::inbox::{Inbox, Priority, SendError, SendPolicy, Stored};
 use crate::store::{Fsync, SharedClock, StoreError, TeamDir, roster};
-use crate::wire::message::{Body, Correlation, Draft};
+use crate::wire::message::{Body, Correlation, OutgoingMessage};
 use crate::wire::{AgentName, NameError};
 pub use id::new_id;
-use reach::{Reach, Standing};
+use reachability::{Reachability, RecipientState};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -101,7 +101,7 @@ pub enum BusError {
         "{0} cannot write to itself: what it knows is in its conversation already, and what it has to \
          say is the text that ends its turn"
     )]
-    Oneself(AgentName),
+    SelfSend(AgentName),
     /// The receiver cannot get mail now.
     #[error("{to} {why}; who can be written to: {}", names(reachable))]
     Unreachable {
@@ -149,7 +149,7 @@ impl BusError {
             Self::Store(why) | Self::Send(SendError::Store(why)) => Some(why),
             Self::Name(_)
             | Self::Everybody(_)
-            | Self::Oneself(_)
+            | Self::SelfSend(_)
             | Self::Unreachable { .. }
             | Self::TooLong { .. }
             | Self::Send(_) => None,
@@ -161,7 +161,7 @@ impl BusError {
         match self {
             Self::Name(why) => why.hint(),
             Self::Everybody(_) => "team broadcast TEXT".into(),
-            Self::Oneself(_) => "write to somebody else".into(),
+            Self::SelfSend(_) => "write to somebody else".into(),
             Self::Unreachable { .. } => "`team ls` shows who is there".into(),
             Self::TooLong { .. } | Self::Send(SendError::TooLong { .. }) => {
                 "write the text to a file and send its path".into()
@@ -184,14 +184,14 @@ pub struct Bus {
     dir: TeamDir,
     limits: Limits,
     clock: SharedClock,
-    reach: Mutex<Reach>,
+    reach: Mutex<Reachability>,
     inboxes: Mutex<BTreeMap<AgentName, Arc<Mutex<Inbox>>>>,
 }
 
 impl Bus {
     /// The mail of a team.
     pub fn new(dir: TeamDir, limits: Limits, clock: SharedClock) -> Self {
-        let reach = Mutex::new(Reach::of(dir.clone()));
+        let reach = Mutex::new(Reachability::of(dir.clone()));
         Self { dir, limits, clock, reach, inboxes: Mutex::default() }
     }
 
@@ -297,16 +297,16 @@ impl Bus {
         outgoing: Outgoing,
     ) -> Result<(SentId, Stored), BusError> {
         if from == to {
-            return Err(BusError::Oneself(to.clone()));
+            return Err(BusError::SelfSend(to.clone()));
         }
         let Outgoing { body, content, id, correlation, extra } = outgoing;
         let (size, limit) = (content.len(), self.limits.max_message_bytes);
         if size > limit {
             return Err(BusError::TooLong { size, limit });
         }
-        let lane = if body.is_control() { Lane::Control } else { Lane::Data };
+        let lane = if body.is_control() { Priority::Control } else { Priority::Data };
         let id = id.unwrap_or_else(|| new_id(from));
-        let draft = Draft {
+        let draft = OutgoingMessage {
             id: id.clone(),
             from: from.clone(),
             to: to.clone(),
@@ -334,7 +334,7 @@ impl Bus {
         &self,
         from: &AgentName,
         to: &AgentName,
-        lane: Lane,
+        lane: Priority,
     ) -> Result<Arc<Mutex<Inbox>>, BusError> {
         if let Some(inbox) = lock(&self.inboxes).get(to) {
             return Ok(Arc::clone(inbox));
@@ -345,13 +345,13 @@ impl Bus {
         Ok(inbox)
     }
 
-    fn permit(&self, from: &AgentName, to: &AgentName, lane: Lane) -> Result<(), BusError> {
+    fn permit(&self, from: &AgentName, to: &AgentName, lane: Priority) -> Result<(), BusError> {
         let mut reach = lock(&self.reach);
         match reach.standing(to, lane)? {
-            Standing::Reachable => Ok(()),
+            RecipientState::Reachable => Ok(()),
             // Who is told "stored" relies on the entry as well: without it the receiver is nobody.
-            Standing::Starting => Ok(roster::sync(&self.dir, self.limits.fsync)?),
-            Standing::Unreachable(why) => {
+            RecipientState::Starting => Ok(roster::sync(&self.dir, self.limits.fsync)?),
+            RecipientState::Unreachable(why) => {
                 let mut reachable = reach.everybody()?;
                 reachable.retain(|name| name != from);
                 Err(BusError::Unreachable { to: to.clone(), why, reachable })

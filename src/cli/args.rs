@@ -1,7 +1,7 @@
 //! The command line as typed: clap structs, nothing validated against the team yet.
 
 use super::since::since;
-use crate::ui::plain::Format;
+use crate::ui::headless_output::Format;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use std::path::PathBuf;

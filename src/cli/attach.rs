@@ -2,14 +2,14 @@
 //! leaving it, however, changes nothing for whom it shows.
 
 use super::args::AttachArgs;
-use super::assemble::block_on;
+use super::build_agent::block_on;
 use super::context::{Context, mailbox_name, store_failure};
-use super::heed::Heed;
+use super::signal_stream::SignalStream;
 use crate::bus::{Bus, Outgoing};
 use crate::error::{Exit, Failure};
 use crate::os::terminal::TerminalGuard;
 use crate::store::tail::Tail;
-use crate::store::{TeamDir, life};
+use crate::store::{TeamDir, liveness};
 use crate::ui;
 use crate::ui::console::{Console, ConsoleOptions, Input};
 use crate::wire::AgentName;
@@ -46,7 +46,7 @@ pub(super) fn run(context: &Context, args: &AttachArgs) -> Result<Exit, Failure>
     // Restores the terminal on every way out.
     let terminal = TerminalGuard::save();
     let left = block_on(async {
-        let mut signals = Heed::begin()?;
+        let mut signals = SignalStream::begin()?;
         let (console, mut inputs) = Console::start(ConsoleOptions {
             palette: context.palette(),
             prompt: format!("{name}> "),
@@ -84,7 +84,7 @@ pub(super) fn run(context: &Context, args: &AttachArgs) -> Result<Exit, Failure>
 }
 
 fn is_alive(team: &TeamDir, name: &AgentName) -> bool {
-    life::probe(team, name).is_ok_and(|life| life.is_alive())
+    liveness::probe(team, name).is_ok_and(|life| life.is_alive())
 }
 
 impl Window<'_> {

@@ -3,18 +3,18 @@
 use crate::llm::retry::Backoff;
 use crate::os::{Clock, SystemClock};
 use crate::store::TeamDir;
-use crate::store::backoff::SharedHold;
+use crate::store::shared_backoff::SharedBackoff;
 use std::time::Duration;
 
 /// Shared through a file of the team folder.
 #[derive(Debug)]
-pub(super) struct TeamBackoff(SharedHold);
+pub(super) struct TeamBackoff(SharedBackoff);
 
 impl TeamBackoff {
     /// For the endpoint with this base URL: everything behind one host and port waits together.
     pub(super) fn of(team: &TeamDir, base_url: &str) -> Self {
         let host = base_url.split_once("://").map_or(base_url, |(_, rest)| rest);
-        Self(SharedHold::of(team, host.split('/').next().unwrap_or(host)))
+        Self(SharedBackoff::of(team, host.split('/').next().unwrap_or(host)))
     }
 }
 

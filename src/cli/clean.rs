@@ -3,12 +3,12 @@
 use super::args::CleanArgs;
 use super::context::{Context, durability, store_failure};
 use super::out;
-use super::waiting::Waiting;
+use super::progress_line::ProgressLine;
 use crate::error::{Exit, Failure};
-use crate::os::descendants;
+use crate::os::process_tree;
 use crate::settings::Flags;
 use crate::store::TeamDir;
-use crate::store::clean::{CleanError, Find, Quiet};
+use crate::store::clean::{CleanError, Leftover, TeamAtRest};
 use crate::store::roster;
 use crate::wire::roster::Status;
 use serde_json::{Value, json};
@@ -18,15 +18,15 @@ pub(super) fn run(context: &Context, args: &CleanArgs) -> Result<Exit, Failure> 
     context.refuse_inside("clean")?;
     let team = context.team()?;
     let fsync = durability(context.settings(&Flags::default())?.fsync.value);
-    let quiet = Quiet::take(&team).map_err(|why| refusal(&why))?;
+    let quiet = TeamAtRest::take(&team).map_err(|why| refusal(&why))?;
     let finds = quiet.find().map_err(store_failure)?;
-    let (precious, plain): (Vec<Find>, Vec<Find>) =
+    let (precious, plain): (Vec<Leftover>, Vec<Leftover>) =
         finds.into_iter().partition(|find| find.kind.is_precious());
     let may_purge = args.purge && (precious.is_empty() || may_purge(&team, args, &precious)?);
-    let waiting = Waiting::begin("cleaning");
+    let waiting = ProgressLine::begin("cleaning");
     // Their locks tell by which mark what they left running is found.
     for record in quiet.records() {
-        let stuck = descendants::end_marked(&record.marker);
+        let stuck = process_tree::end_run(&record.run_id);
         if !stuck.is_empty() {
             out::complain(&format!("warning: processes {stuck:?} of a dead member stay"));
         }
@@ -83,7 +83,7 @@ fn refusal(why: &CleanError) -> Failure {
 }
 
 /// Lists what `--purge` would remove, and asks where somebody can answer.
-fn may_purge(team: &TeamDir, args: &CleanArgs, precious: &[Find]) -> Result<bool, Failure> {
+fn may_purge(team: &TeamDir, args: &CleanArgs, precious: &[Leftover]) -> Result<bool, Failure> {
     if args.yes {
         return Ok(true);
     }
@@ -105,20 +105,20 @@ fn may_purge(team: &TeamDir, args: &CleanArgs, precious: &[Find]) -> Result<bool
     Ok(false)
 }
 
-fn shown(team: &TeamDir, find: &Find) -> String {
+fn shown(team: &TeamDir, find: &Leftover) -> String {
     format!("  {}: {} ({} bytes)", find.kind.words(), inside(team, find), find.bytes)
 }
 
-fn inside(team: &TeamDir, find: &Find) -> String {
+fn inside(team: &TeamDir, find: &Leftover) -> String {
     find.path.strip_prefix(team.root()).unwrap_or(&find.path).display().to_string()
 }
 
-fn as_json(team: &TeamDir, find: &Find) -> Value {
+fn as_json(team: &TeamDir, find: &Leftover) -> Value {
     let (kind, name) = (find.kind.words(), find.name.as_str());
     json!({ "kind": kind, "name": name, "file": inside(team, find), "bytes": find.bytes })
 }
 
-fn report(team: &TeamDir, removed: &[Value], kept: &[Find]) -> String {
+fn report(team: &TeamDir, removed: &[Value], kept: &[Leftover]) -> String {
     let word = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(String::from);
     let mut rows: Vec<String> = removed
         .iter()

@@ -3,14 +3,14 @@
 use super::args::{ColorWhen, Common, ModelArgs};
 use crate::bus::{Bus, Limits};
 use crate::error::{Exit, Failure};
-use crate::os::{SystemClock, window};
+use crate::os::{SystemClock, terminal_size};
 use crate::protocol::permission::Policy;
 use crate::settings::environment::Environment;
 use crate::settings::permissions::mode;
 use crate::settings::{Flags, Fsync, Settings};
 use crate::store::lock::LOCK_LIMIT;
-use crate::store::{StoreError, TeamDir, life, locate, selftest};
-use crate::supervise::hello::Rules;
+use crate::store::{StoreError, TeamDir, fs_probe, liveness, locate};
+use crate::supervise::handshake::Rules;
 use crate::ui::style::{ColorChoice, Palette};
 use crate::ui::view::View;
 use crate::wire::AgentName;
@@ -84,7 +84,7 @@ impl Context {
     /// The team folder, made if need be, on a file system that can hold one.
     pub(super) fn make_team(&self) -> Result<TeamDir, Failure> {
         let team = TeamDir::create(&self.team_path).map_err(store_failure)?;
-        selftest::run(&team).map_err(store_failure)?;
+        fs_probe::run(&team).map_err(store_failure)?;
         Ok(team)
     }
 
@@ -118,13 +118,13 @@ impl Context {
 
     /// How views on stdout are laid out; pipes get unwrapped lines.
     pub(super) fn view(&self) -> View {
-        View::new(self.palette(), window::columns())
+        View::new(self.palette(), terminal_size::columns())
     }
 
     /// The member inside whose command this runs, if it does (`TEAM_RUN` is set there).
     pub(super) fn inside(&self, team: &TeamDir) -> Option<AgentName> {
-        let marker = self.environment.get("TEAM_RUN")?;
-        life::holder_of_marker(team, marker).ok().flatten()
+        let run_id = self.environment.get("TEAM_RUN")?;
+        liveness::holder_of_run_id(team, run_id).ok().flatten()
     }
 
     /// Refuses a verb that steers inside an agent's command.

@@ -2,7 +2,7 @@
 //! changes nothing, and shows no credential.
 
 use super::args::Show;
-use super::assemble::block_on;
+use super::build_agent::block_on;
 use super::context::Context;
 use super::provider::{base_url, listing};
 use super::{local, out};
@@ -12,8 +12,8 @@ use crate::os::{usage, watch};
 use crate::settings::model::{self, Credentials, ModelChoice};
 use crate::settings::trust::{TrustList, risks_in};
 use crate::settings::{Flags, Settings};
-use crate::store::examine::{Flaw, flaws};
-use crate::store::{StoreError, TeamDir, selftest};
+use crate::store::diagnose::{Diagnosis, flaws};
+use crate::store::{StoreError, TeamDir, fs_probe};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -99,11 +99,11 @@ impl Report {
             let found = "not trusted: what its settings loosen is not in force";
             self.add("trust", State::Note, found, remedy);
         }
-        match selftest::run(&team) {
+        match fs_probe::run(&team) {
             Ok(()) => self.fine("file system", "writing, syncing, locking and renaming work"),
             Err(why) => self.add("file system", State::Wrong, why.to_string(), why.hint()),
         }
-        match selftest::has_links(&team) {
+        match fs_probe::has_links(&team) {
             Ok(true) => {}
             Ok(false) => {
                 let what = "no hard links: mail is claimed by renaming alone";
@@ -118,33 +118,33 @@ impl Report {
         }
     }
 
-    fn flaw(&mut self, flaw: &Flaw) {
+    fn flaw(&mut self, flaw: &Diagnosis) {
         let (check, state, found, remedy) = match flaw {
-            Flaw::Open(path) => (
+            Diagnosis::Open(path) => (
                 "modes",
                 State::Wrong,
                 format!("others may look into {}", path.display()),
                 "chmod -R go= .team/*/ .team/config.json*; folders are 0700, files 0600",
             ),
-            Flaw::Foreign(what) => (
+            Diagnosis::Foreign(what) => (
                 "owner",
                 State::Wrong,
                 what.clone(),
                 "remove it, or work as the user it belongs to",
             ),
-            Flaw::DamagedRoster => (
+            Diagnosis::DamagedRoster => (
                 "roster",
                 State::Wrong,
                 "config.json cannot be understood".into(),
                 "start `team lead`: it is rebuilt, and the bad one kept as config.json.bad-N",
             ),
-            Flaw::DamagedTask(what) => (
+            Diagnosis::DamagedTask(what) => (
                 "tasks",
                 State::Wrong,
                 what.clone(),
                 "repair or remove it; the next change of the list puts it beside",
             ),
-            Flaw::Ghost { name, is_of_another_boot } => {
+            Diagnosis::Ghost { name, is_of_another_boot } => {
                 let since = if *is_of_another_boot { ", since before this boot" } else { "" };
                 (
                     "roster",
@@ -153,13 +153,13 @@ impl Report {
                     "team lead --resume goes on with the team, team clean removes its ghosts",
                 )
             }
-            Flaw::Claims { name, count } => (
+            Diagnosis::Claims { name, count } => (
                 "mail",
                 State::Note,
                 format!("{count} batches of {name}'s mail were taken and not acted on"),
                 "the next start of that agent takes them in",
             ),
-            Flaw::DeadLetters { name, count } => (
+            Diagnosis::DeadLetters { name, count } => (
                 "mail",
                 State::Note,
                 format!("{count} dead letter{} of {name}", if *count == 1 { "" } else { "s" }),
@@ -316,7 +316,7 @@ impl Report {
         let mut rows = Vec::new();
         let mut remedies = Vec::new();
         for Finding { check, state, found, remedy } in &self.findings {
-            let found = crate::ui::clean::one_line(found, 400);
+            let found = crate::ui::sanitize::one_line(found, 400);
             let row = format!("{check}: {found}");
             match state {
                 State::Fine => rows.push(format!("ok     {row}")),

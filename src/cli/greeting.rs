@@ -7,8 +7,8 @@ use crate::settings::environment::Environment;
 use crate::settings::model::{Credentials, ModelChoice};
 use crate::settings::{Flags, Settings};
 use crate::store::TeamDir;
-use crate::supervise::hello::{self, Hello, Occasion};
-use crate::wire::permission::Mode;
+use crate::supervise::handshake::{self, Hello, StartReason};
+use crate::wire::permission::PermissionMode;
 use std::io::Write;
 
 /// Greets a teammate over its control socket as a lead of this team would whose person has set nothing:
@@ -23,7 +23,7 @@ pub fn greet(
     role: &str,
 ) -> Result<(), Failure> {
     let model = ModelChoice::Rehearsal.to_string();
-    let flags = Flags { model: Some(model.clone()), mode: Some(Mode::Bypass) };
+    let flags = Flags { model: Some(model.clone()), mode: Some(PermissionMode::Bypass) };
     let file = TeamDir::settings_in(team.root());
     let settings = Settings::load(&Environment::default(), &file, &flags)?;
     let hello = Hello {
@@ -35,9 +35,9 @@ pub fn greet(
         rules: rules(&settings),
         permissions: permissions(&settings)?,
         hooks: settings.hooks.value,
-        occasion: Occasion::Spawned,
+        start_reason: StartReason::Spawned,
     };
-    hello::say(socket, &hello).map_err(|why| {
+    handshake::say(socket, &hello).map_err(|why| {
         let hint = "look at what the teammate printed";
         Failure::new(Exit::Failure, "the teammate hears nothing", why.to_string(), hint)
     })

@@ -1,12 +1,12 @@
 //! `team inbox NAME`: what waits there and what was taken in; with `--drain`, taking it as the owner.
 
 use super::args::InboxArgs;
-use super::assemble::{LETTING_GO, block_on, fresh_word, let_go, open_mailbox, take_name};
+use super::build_agent::{LETTING_GO, block_on, fresh_word, let_go, open_mailbox, take_name};
 use super::context::{Context, mailbox_name, rules, store_failure};
 use super::out;
 use crate::error::{Exit, Failure};
 use crate::settings::Flags;
-use crate::store::{TeamDir, looked, peek};
+use crate::store::{TeamDir, read_cursor, unread};
 use crate::ui::messages::{self, Standing};
 use crate::ui::view::View;
 use crate::wire::AgentName;
@@ -50,7 +50,7 @@ pub(super) fn run(context: &Context, args: &InboxArgs) -> Result<Exit, Failure> 
 pub(super) fn look(team: &TeamDir, name: &AgentName) -> Result<Vec<(Raw, Standing)>, Failure> {
     // Unread first: mail that is taken in between the two looks is in both rather than in neither.
     let unread = unread(team, name)?;
-    let taken = looked::since_last_look(team, name).map_err(store_failure)?;
+    let taken = read_cursor::since_last_look(team, name).map_err(store_failure)?;
     let known: BTreeSet<String> = taken.iter().map(identity).collect();
     let unread = unread.into_iter().filter(|raw| !known.contains(&identity(raw)));
     let taken = taken.into_iter().map(|raw| (raw, Standing::TakenIn));
@@ -59,7 +59,7 @@ pub(super) fn look(team: &TeamDir, name: &AgentName) -> Result<Vec<(Raw, Standin
 
 /// The lines that wait and are messages; what is none will become a dead letter.
 fn unread(team: &TeamDir, name: &AgentName) -> Result<Vec<Raw>, Failure> {
-    let waiting = peek::waiting(team, name).map_err(store_failure)?;
+    let waiting = unread::waiting(team, name).map_err(store_failure)?;
     Ok(waiting.into_iter().filter_map(|waiting| waiting.object).collect())
 }
 
@@ -111,7 +111,7 @@ fn follow(
     name: &AgentName,
     json: bool,
 ) -> Result<Exit, Failure> {
-    let mut taken_tail = looked::mail_from_now_on(team, name).map_err(store_failure)?;
+    let mut taken_tail = read_cursor::mail_from_now_on(team, name).map_err(store_failure)?;
     // What was shown as unread, by identity, until it is seen as taken in.
     let mut shown: BTreeMap<String, u32> = BTreeMap::new();
     let view = context.view();

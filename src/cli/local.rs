@@ -1,7 +1,7 @@
 //! Models that are found by asking: `--model local`, from a name to a server that answers on this machine,
 //! with the offer to use one; and `--model openai`, the first that an endpoint lists.
 
-use super::assemble::block_on;
+use super::build_agent::block_on;
 use super::out;
 use super::provider::openai_config;
 use crate::error::{Exit, Failure};

@@ -2,7 +2,7 @@
 //! it was taken in.
 
 use super::args::{LogArgs, LogLevel};
-use super::assemble::block_on;
+use super::build_agent::block_on;
 use super::context::{Context, mailbox_name, store_failure};
 use super::out;
 use crate::error::{Exit, Failure};

@@ -4,12 +4,12 @@ use super::args::Show;
 use super::context::{Context, store_failure};
 use super::out;
 use crate::error::{Exit, Failure};
-use crate::os::{Clock, SystemClock, window};
+use crate::os::{Clock, SystemClock, terminal_size};
 use crate::store::tasks::TaskList;
-use crate::store::{Fsync, TeamDir, peek, roster};
+use crate::store::{Fsync, TeamDir, roster, unread};
 use crate::ui::roster::{RosterRow, roster_table};
 use crate::ui::style::Palette;
-use crate::view::{self, Seat};
+use crate::view::{self, MemberView};
 use crate::wire::task::TaskStatus;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ pub(super) fn run(context: &Context, show: &Show) -> Result<Exit, Failure> {
     let printed = if show.json {
         out::say_json(&as_json(&team)?)
     } else {
-        let width = window::columns().unwrap_or(120);
+        let width = terminal_size::columns().unwrap_or(120);
         out::say(&table(&team, context.palette(), width)?)
     };
     Ok(if printed { Exit::Ok } else { Exit::Failure })
@@ -30,9 +30,9 @@ pub(super) fn table(team: &TeamDir, palette: Palette, width: usize) -> Result<St
     let now = SystemClock.now();
     let held = held(team);
     let mut rows = Vec::new();
-    for seat in seats(team)? {
-        let mut row = RosterRow::of(&seat, now);
-        if let Some(tasks) = held.get(&seat.name).filter(|_| seat.alive) {
+    for member in member_views(team)? {
+        let mut row = RosterRow::of(&member, now);
+        if let Some(tasks) = held.get(&member.name).filter(|_| member.alive) {
             let doing = std::mem::take(&mut row.activity);
             let doing = if doing.is_empty() { doing } else { doing + ", " };
             row.activity = format!("{doing}task {}", tasks.join(", "));
@@ -58,25 +58,25 @@ fn held(team: &TeamDir) -> BTreeMap<String, Vec<String>> {
     held
 }
 
-fn seats(team: &TeamDir) -> Result<Vec<Seat>, Failure> {
+fn member_views(team: &TeamDir) -> Result<Vec<MemberView>, Failure> {
     let roster = roster::read(team).map_err(store_failure)?;
-    Ok(view::seats(team, &roster, |name| peek::count(team, name).unwrap_or_default()))
+    Ok(view::members(team, &roster, |name| unread::count(team, name).unwrap_or_default()))
 }
 
 fn as_json(team: &TeamDir) -> Result<Value, Failure> {
     let held = held(team);
-    let agents: Vec<Value> = seats(team)?
+    let agents: Vec<Value> = member_views(team)?
         .into_iter()
-        .map(|seat| {
-            let mut object = seat.entry;
+        .map(|member| {
+            let mut object = member.entry;
             if let Value::Object(entry) = &mut object {
-                entry.insert("status".into(), seat.status.word().into());
-                entry.insert("alive".into(), seat.alive.into());
-                entry.insert("unread".into(), seat.unread.into());
-                entry.insert("pid".into(), json!(seat.pid));
-                let tasks = held.get(&seat.name).filter(|_| seat.alive);
+                entry.insert("status".into(), member.status.word().into());
+                entry.insert("alive".into(), member.alive.into());
+                entry.insert("unread".into(), member.unread.into());
+                entry.insert("pid".into(), json!(member.pid));
+                let tasks = held.get(&member.name).filter(|_| member.alive);
                 entry.insert("tasks".into(), json!(tasks.cloned().unwrap_or_default()));
-                let sign = seat.sign.as_ref();
+                let sign = member.sign.as_ref();
                 entry.insert("doing".into(), json!(sign.map(|sign| &sign.state)));
                 entry.insert("doing_since".into(), json!(sign.map(|sign| sign.since)));
                 entry.insert("silent_for".into(), json!(sign.map(|sign| sign.silent_for)));

@@ -2,17 +2,16 @@
 //! and exit codes.
 
 mod args;
-mod assemble;
 mod attach;
 mod backoff;
+mod build_agent;
 mod clean;
+mod completions;
 mod config;
 mod context;
 mod doctor;
 mod failpoints;
 mod greeting;
-mod handbook;
-mod heed;
 mod inbox;
 mod init;
 mod lead;
@@ -20,10 +19,12 @@ mod local;
 mod log;
 mod ls;
 mod out;
+mod progress_line;
 mod provider;
 mod requests;
 mod roles;
 mod send;
+mod signal_stream;
 mod since;
 mod stop;
 mod task;
@@ -32,7 +33,6 @@ mod top;
 mod trace;
 mod transcript;
 mod trust;
-mod waiting;
 mod web;
 
 use crate::error::{Exit, Failure};
@@ -110,9 +110,9 @@ fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failure> 
         Command::Top => top::run(&context),
         Command::Web(args) => web::run(&context, &args),
         Command::Attach(args) => attach::run(&context, &args),
-        Command::Completions(args) => Ok(handbook::completions(&args)),
-        Command::Man(args) => handbook::man(&context, &args),
-        Command::Names => Ok(handbook::names(&context)),
+        Command::Completions(args) => Ok(completions::completions(&args)),
+        Command::Man(args) => completions::man(&context, &args),
+        Command::Names => Ok(completions::names(&context)),
         Command::Doctor(args) => doctor::run(&context, &args),
         Command::Clean(args) => clean::run(&context, &args),
         Command::Config(args) => config::run(&context, &args),

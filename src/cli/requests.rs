@@ -5,18 +5,18 @@
 //! only on what its lead decides.
 
 use super::args::{ApproveArgs, DenyArgs, Show};
-use super::assemble::block_on;
+use super::build_agent::block_on;
 use super::context::{Context, store_failure};
 use super::out;
 use crate::bus::Bus;
 use crate::error::{Exit, Failure};
 use crate::os::{Clock, SystemClock};
 use crate::store::transcript::{OpenQuestion, decision, open_questions};
-use crate::store::{Life, TeamDir, life, roster};
-use crate::ui::clean::one_line;
+use crate::store::{Liveness, TeamDir, liveness, roster};
+use crate::ui::sanitize::one_line;
 use crate::wire::AgentName;
 use crate::wire::message::{Body, Correlation, Scope};
-use crate::wire::permission::{About, Decision, Outcome};
+use crate::wire::permission::{Decision, DecisionOutcome, QuestionKind};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 struct Waiting {
     owner: AgentName,
-    life: Life,
+    life: Liveness,
     open: OpenQuestion,
 }
 
@@ -51,7 +51,7 @@ fn find(team: &TeamDir) -> Result<Vec<Waiting>, Failure> {
     let members = roster.members.iter().filter_map(|member| AgentName::member(&member.name).ok());
     let mut found = Vec::new();
     for owner in std::iter::once(AgentName::lead()).chain(members) {
-        let life = life::probe(team, &owner).unwrap_or(Life::Dead);
+        let life = liveness::probe(team, &owner).unwrap_or(Liveness::Dead);
         for open in open_questions(team, &owner).map_err(store_failure)? {
             found.push(Waiting { owner: owner.clone(), life: life.clone(), open });
         }
@@ -134,8 +134,8 @@ pub(super) async fn decide(
     let team = bus.dir();
     let waiting = addressed(team, id)?;
     let lead = AgentName::lead();
-    let lead_life = match life::probe(team, &lead) {
-        Ok(Life::Alive(Some(record))) => record.incarnation,
+    let lead_life = match liveness::probe(team, &lead) {
+        Ok(Liveness::Alive(Some(record))) => record.incarnation,
         _ => {
             let hint = "start one with `team lead`, then answer there or from here";
             let why = "the lead passes answers on, and none is running";
@@ -147,11 +147,11 @@ pub(super) async fn decide(
         Answer::Deny => (false, Scope::Once),
     };
     let body = match waiting.open.question.about {
-        About::Permission => {
+        QuestionKind::Permission => {
             Body::PermissionResponse { approve, scope, reason, updated_input: None }
         }
-        About::Plan => Body::PlanApprovalResponse { approve, feedback: reason, mode: None },
-        About::Sandbox => Body::SandboxPermissionResponse { approve, scope, reason },
+        QuestionKind::Plan => Body::PlanApprovalResponse { approve, feedback: reason, mode: None },
+        QuestionKind::Sandbox => Body::SandboxPermissionResponse { approve, scope, reason },
     };
     let correlation = Correlation { request_id: id.into(), incarnation: lead_life };
     bus.control(&AgentName::user(), &lead, body, correlation).map_err(|why| {
@@ -193,8 +193,8 @@ async fn decided(team: &TeamDir, waiting: &Waiting) -> Option<Decision> {
 
 fn judged(id: &str, answer: Answer, decided: Option<Decision>) -> Result<&'static str, Failure> {
     let wanted = match answer {
-        Answer::Approve(_) => Outcome::Approved,
-        Answer::Deny => Outcome::Rejected,
+        Answer::Approve(_) => DecisionOutcome::Approved,
+        Answer::Deny => DecisionOutcome::Rejected,
     };
     let Some(decided) = decided else {
         let why = "the answer was sent, and the lead has not passed it on yet";
@@ -209,11 +209,11 @@ fn judged(id: &str, answer: Answer, decided: Option<Decision>) -> Result<&'stati
     Ok(word(decided.outcome))
 }
 
-fn word(outcome: Outcome) -> &'static str {
+fn word(outcome: DecisionOutcome) -> &'static str {
     match outcome {
-        Outcome::Approved => "approved",
-        Outcome::Rejected => "rejected",
-        Outcome::Expired => "expired",
-        Outcome::Withdrawn => "withdrawn",
+        DecisionOutcome::Approved => "approved",
+        DecisionOutcome::Rejected => "rejected",
+        DecisionOutcome::Expired => "expired",
+        DecisionOutcome::Withdrawn => "withdrawn",
     }
 }

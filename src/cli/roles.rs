@@ -5,8 +5,8 @@ use super::context::Context;
 use super::out;
 use crate::error::{Exit, Failure};
 use crate::store::RoleFile;
-use crate::ui::clean::one_line;
 use crate::ui::roles::role_table;
+use crate::ui::sanitize::one_line;
 use crate::wire::front_matter::Problem;
 use serde_json::{Value, json};
 

@@ -1,16 +1,16 @@
 //! `team stop`: the shutdown ladder from outside.
 
 use super::args::StopArgs;
-use super::assemble::block_on;
+use super::build_agent::block_on;
 use super::context::{Context, member_name, store_failure};
 use super::out;
-use super::waiting::{Waiting, still_there};
+use super::progress_line::{ProgressLine, still_there};
 use crate::bus::Bus;
 use crate::error::{Exit, Failure};
 use crate::os::SystemClock;
-use crate::protocol::ladder::Haste;
-use crate::store::{Life, TeamDir, life, roster};
-use crate::supervise::takedown::{Departure, How, Takedown, take_down_all};
+use crate::protocol::ladder::Urgency;
+use crate::store::{Liveness, TeamDir, liveness, roster};
+use crate::supervise::stop::{How, StopOutcome, StopPlan, take_down_all};
 use crate::wire::AgentName;
 use crate::wire::roster::{ExitCause, Status};
 use serde_json::json;
@@ -29,12 +29,12 @@ pub(super) fn run(context: &Context, args: &StopArgs) -> Result<Exit, Failure> {
     } else {
         named(&team, &args.names)?
     };
-    let haste = if args.now { Haste::Now } else { Haste::Polite };
+    let urgency = if args.now { Urgency::Now } else { Urgency::Polite };
     let cause = if args.all { ExitCause::TeamStopped } else { ExitCause::Stopped };
     let fsync = bus.fsync();
-    let end = |names| end_members(Arc::clone(&bus), cause, haste, names);
+    let end = |names| end_members(Arc::clone(&bus), cause, urgency, names);
     let with_lead =
-        args.all && matches!(life::probe(&team, &AgentName::lead()), Ok(Life::Alive(_)));
+        args.all && matches!(liveness::probe(&team, &AgentName::lead()), Ok(Liveness::Alive(_)));
     let departures = block_on(async {
         if with_lead {
             // A lead that knows it is being stopped starts nobody new meanwhile.
@@ -46,11 +46,12 @@ pub(super) fn run(context: &Context, args: &StopArgs) -> Result<Exit, Failure> {
             marked.map_err(store_failure)?;
         }
         let stopping = names.clone();
-        let mut departures =
-            Waiting::begin("stopping").during(end(names), || still_there(&team, &stopping)).await;
+        let mut departures = ProgressLine::begin("stopping")
+            .during(end(names), || still_there(&team, &stopping))
+            .await;
         if with_lead {
             let lead = vec![AgentName::lead()];
-            let waiting = Waiting::begin("stopping");
+            let waiting = ProgressLine::begin("stopping");
             departures
                 .extend(waiting.during(end(lead.clone()), || still_there(&team, &lead)).await);
         }
@@ -66,7 +67,7 @@ pub(super) fn named(team: &TeamDir, given: &[String]) -> Result<Vec<AgentName>, 
     for given in given {
         let name = member_name(given)?;
         let known = roster.member(name.as_str()).is_some();
-        if !known && !matches!(life::probe(team, &name), Ok(Life::Alive(_))) {
+        if !known && !matches!(liveness::probe(team, &name), Ok(Liveness::Alive(_))) {
             let members: Vec<_> = roster.members.iter().map(|m| m.name.as_str()).collect();
             let why = format!("the team is: {}", members.join(", "));
             let what = format!("there is no member {name}");
@@ -82,27 +83,27 @@ pub(super) fn named(team: &TeamDir, given: &[String]) -> Result<Vec<AgentName>, 
 pub(super) async fn end_members(
     bus: Arc<Bus>,
     cause: ExitCause,
-    haste: Haste,
+    urgency: Urgency,
     names: Vec<AgentName>,
-) -> Vec<Departure> {
-    let (_patience, haste) = watch::channel(haste);
-    let takedown = Takedown {
+) -> Vec<StopOutcome> {
+    let (_patience, urgency) = watch::channel(urgency);
+    let takedown = StopPlan {
         bus,
         clock: Rc::new(SystemClock),
         by: AgentName::user(),
         reason: "the user stops you".into(),
         cause,
-        haste,
+        urgency,
     };
     take_down_all(&takedown, names).await
 }
 
 /// What became of a member.
-pub(super) fn told(departure: &Departure) -> String {
+pub(super) fn told(departure: &StopOutcome) -> String {
     format!("{} {}", departure.name, departure.words())
 }
 
-fn report(departures: &[Departure], json: bool) -> Result<Exit, Failure> {
+fn report(departures: &[StopOutcome], json: bool) -> Result<Exit, Failure> {
     let stuck = departures.iter().any(|departure| departure.how == How::Stuck);
     let printed = if json {
         let stopped: Vec<_> = departures

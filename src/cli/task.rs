@@ -5,12 +5,12 @@ use super::context::{Context, mailbox_name};
 use super::out;
 use crate::error::{Exit, Failure};
 use crate::os::SystemClock;
-use crate::protocol::tasks::{End, NewTask, blockers, is_claimable};
+use crate::protocol::tasks::{NewTask, TaskEnd, blockers, is_claimable};
 use crate::tasks::{Changed, Seen, TaskError, Tasks};
 use crate::ui::style::Palette;
 use crate::ui::tasks::{TaskRow, task, task_table};
 use crate::wire::task::{Board, Task, TaskId};
-use crate::wire::{AgentName, Open};
+use crate::wire::{AgentName, WithUnknownFields};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -52,9 +52,9 @@ pub(super) fn run(context: &Context, args: TaskArgs) -> Result<Exit, Failure> {
             let done = tasks.claim(id, &who).map_err(|why| not_done(id, "claimed", &why))?;
             tell(&done, one.show.json, &format!("task {id} is {who}'s"))
         }
-        TaskCommand::Done(one) => end(context, "done", End::Completed, &one)?,
-        TaskCommand::Fail(one) => end(context, "fail", End::Failed, &one)?,
-        TaskCommand::Cancel(one) => end(context, "cancel", End::Cancelled, &one)?,
+        TaskCommand::Done(one) => end(context, "done", TaskEnd::Completed, &one)?,
+        TaskCommand::Fail(one) => end(context, "fail", TaskEnd::Failed, &one)?,
+        TaskCommand::Cancel(one) => end(context, "cancel", TaskEnd::Cancelled, &one)?,
     };
     Ok(if printed { Exit::Ok } else { Exit::Failure })
 }
@@ -86,12 +86,12 @@ fn add(context: &Context, add: AddTask) -> Result<Changed, Failure> {
     made.map_err(|why| failure("the task was not made", &why))
 }
 
-fn end(context: &Context, verb: &str, how: End, one: &OneTask) -> Result<bool, Failure> {
+fn end(context: &Context, verb: &str, how: TaskEnd, one: &OneTask) -> Result<bool, Failure> {
     let (id, tasks) = steer(context, verb, &one.id)?;
     let word = match how {
-        End::Completed => "completed",
-        End::Failed => "failed",
-        End::Cancelled => "cancelled",
+        TaskEnd::Completed => "completed",
+        TaskEnd::Failed => "failed",
+        TaskEnd::Cancelled => "cancelled",
     };
     let done = tasks.end(id, how, None, &AgentName::user());
     let done = done.map_err(|why| not_done(id, word, &why))?;
@@ -150,7 +150,7 @@ fn list_json(seen: &Seen) -> Value {
     json!({ "schema": 1, "tasks": tasks, "problems": problems })
 }
 
-fn task_json(task: &Open<Task>, board: &Board) -> Value {
+fn task_json(task: &WithUnknownFields<Task>, board: &Board) -> Value {
     let mut object = json!({ "schema": 1 });
     fill(&mut object, task);
     if let Value::Object(fields) = &mut object {
@@ -159,7 +159,7 @@ fn task_json(task: &Open<Task>, board: &Board) -> Value {
     object
 }
 
-fn fill(object: &mut Value, task: &Open<Task>) {
+fn fill(object: &mut Value, task: &WithUnknownFields<Task>) {
     if let (Value::Object(fields), Ok(Value::Object(task))) = (object, serde_json::to_value(task)) {
         fields.extend(task);
     }

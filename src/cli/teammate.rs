@@ -1,30 +1,30 @@
 //! `team teammate NAME`: one teammate in the foreground; spawned by a lead or started by hand.
 
 use super::args::TeammateArgs;
-use super::assemble::{
+use super::build_agent::{
     LETTING_GO, Parts, assemble, block_on, broken, fresh_word, keep_reserve, last_mail, let_go,
     open_mailbox, redactor, start_log, take_name,
 };
 use super::context::{Context, flags, member_name, open_bus, permissions, rules, store_failure};
-use super::heed::Heed;
 use super::lead::{REHEARSAL_BANNER, adopt_orphans, choose_model, keep_secrets};
 use super::local;
 use super::out;
 use super::provider::{Life, provider_for};
-use crate::agent::event::{Ending, Event, Stop};
-use crate::agent::gate::Asks;
+use super::signal_stream::SignalStream;
+use crate::agent::approval::Asks;
+use crate::agent::event::{Ending, Event, StopCause};
 use crate::agent::progress::Progress;
 use crate::agent::{self, Events};
 use crate::error::{Exit, Failure};
+use crate::os::async_fd::ReadableFd;
 use crate::os::failpoint::hit;
-use crate::os::ready::Ready;
 use crate::os::signals::SignalEvent;
-use crate::os::{Clock, SystemClock, memory, program, uptime, window};
+use crate::os::{Clock, SystemClock, memory, program, terminal_size, uptime};
 use crate::settings::Flags;
 use crate::settings::model::{self, Credentials, ModelChoice};
 use crate::settings::spending::price_of;
 use crate::store::{Fsync, LifeLock, LifeRecord, TeamDir, roster, transcript};
-use crate::supervise::hello::{self, Answer, Hello, Rules};
+use crate::supervise::handshake::{self, Answer, Hello, Rules};
 use crate::tasks::Tasks;
 use crate::ui::live::Live;
 use crate::ui::question::{self, Said};
@@ -32,7 +32,9 @@ use crate::wire::AgentName;
 use crate::wire::hook::Hook;
 use crate::wire::message::Scope;
 use crate::wire::money::Price;
-use crate::wire::permission::{About, Decision, Mode, Outcome, Permissions, Question};
+use crate::wire::permission::{
+    Decision, DecisionOutcome, PermissionMode, Permissions, Question, QuestionKind,
+};
 use crate::wire::roster::{ExitCause, Roster, StartedBy, Status, UsageCount};
 use std::cell::{Cell, RefCell};
 use std::fs::File;
@@ -48,7 +50,7 @@ struct Start {
     name: AgentName,
     role: String,
     incarnation: String,
-    occasion: Option<String>,
+    start_reason: Option<String>,
     model: ModelChoice,
     credentials: Credentials,
     /// What its model costs, if somebody has said so.
@@ -78,7 +80,7 @@ pub(super) fn run(context: &Context, args: TeammateArgs) -> Result<Exit, Failure
     // A lead that waits for readiness is told what went wrong in the words a person would read.
     if let (Err(failure), Some(Ok(socket))) = (&outcome, answer_to) {
         let why = format!("{}: {}", failure.what, failure.why);
-        let _lead_gone = hello::say(File::from(socket), &Answer::Failed(why));
+        let _lead_gone = handshake::say(File::from(socket), &Answer::Failed(why));
     }
     outcome
 }
@@ -88,7 +90,7 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
     let (prompt, once) = (args.prompt, args.once);
     if let Some(socket) = lead {
         let heard: Option<Hello> =
-            hello::hear(&socket).map_err(|why| no_hello(&why.to_string()))?;
+            handshake::hear(&socket).map_err(|why| no_hello(&why.to_string()))?;
         let hello = heard.ok_or_else(|| no_hello("the socket was closed"))?;
         let model = ModelChoice::parse(&hello.model)?;
         let Hello {
@@ -99,11 +101,11 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
             rules,
             hooks,
             permissions,
-            occasion,
+            start_reason,
             ..
         } = hello;
         let price = price_of(&model, price, &rules.budgets)?;
-        let occasion = occasion.words();
+        let start_reason = start_reason.words();
         let settings = context.settings(&Flags::default())?;
         settings.ignored.iter().for_each(|ignored| out::complain(ignored));
         let (model, credentials) = local::find(model, credentials, &settings)?;
@@ -112,7 +114,7 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
             name,
             role,
             incarnation,
-            occasion,
+            start_reason,
             model,
             credentials,
             price,
@@ -140,7 +142,7 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
         name,
         role,
         incarnation,
-        occasion: None,
+        start_reason: None,
         model,
         credentials,
         price,
@@ -161,12 +163,12 @@ fn no_hello(why: &str) -> Failure {
 async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, Failure> {
     let clock = SystemClock;
     let started_by = if start.lead.is_some() { StartedBy::Lead } else { StartedBy::Hand };
-    let marker = fresh_word();
+    let run_id = fresh_word();
     let by = if start.lead.is_some() { "lead" } else { "hand" };
-    let life = take_name(team, &start.name, &start.incarnation, &marker, by)?;
+    let life = take_name(team, &start.name, &start.incarnation, &run_id, by)?;
     hit("child.named");
     let life = Rc::new(RefCell::new(life));
-    let signals = Heed::begin()?;
+    let signals = SignalStream::begin()?;
     let secrets = redactor(&start.credentials);
     start_log(team, &start.name, &secrets)?;
     adopt_orphans();
@@ -193,9 +195,9 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         tasks: Arc::new(Tasks::new(Arc::clone(&bus), Arc::new(SystemClock))),
         name: start.name.clone(),
         role: start.role.clone(),
-        occasion: start.occasion.clone(),
+        start_reason: start.start_reason.clone(),
         incarnation: start.incarnation.clone(),
-        marker,
+        run_id,
         bus,
         mailbox,
         provider,
@@ -214,7 +216,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let agent = assemble(parts, &context.environment)?;
     let mailbox = Arc::clone(&agent.mailbox);
     let told: Rc<Cell<Option<SignalEvent>>> = Rc::default();
-    tokio::task::spawn_local(heed_signals(signals, events.clone(), Rc::clone(&told)));
+    tokio::task::spawn_local(forward_signals(signals, events.clone(), Rc::clone(&told)));
     if let Some(prompt) = start.prompt {
         let _received = events.send(Event::Prompt(prompt));
     }
@@ -236,7 +238,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let ready = move || {
         hit("child.able");
         if let Some(socket) = lead {
-            let _lead_gone = hello::say(&socket, &Answer::Ready);
+            let _lead_gone = handshake::say(&socket, &Answer::Ready);
             hit("child.ready");
             memory::forget_the_start();
             tokio::task::spawn_local(watch_lead(socket, watched, held));
@@ -253,16 +255,18 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     hit("leave.let_go");
     let (exit, cause) = match (&finished.ending, told.get()) {
         (Ending::Broken(_), _) => (Exit::Failure, ExitCause::Error),
-        (Ending::Stopped(Stop::Budget(_)), _) => (Exit::Budget, ExitCause::Budget),
-        (Ending::Stopped(Stop::LeadLost), _) => (Exit::Ok, ExitCause::LeadLost),
-        (Ending::Stopped(Stop::Requested { .. }), _) | (_, None) => (Exit::Ok, ExitCause::Stopped),
+        (Ending::Stopped(StopCause::Budget(_)), _) => (Exit::Budget, ExitCause::Budget),
+        (Ending::Stopped(StopCause::LeadLost), _) => (Exit::Ok, ExitCause::LeadLost),
+        (Ending::Stopped(StopCause::Requested { .. }), _) | (_, None) => {
+            (Exit::Ok, ExitCause::Stopped)
+        }
         (_, Some(SignalEvent::Interrupt)) => (Exit::Interrupted, ExitCause::Stopped),
         (_, Some(_)) => (Exit::Terminated, ExitCause::Stopped),
     };
     let status = if broken(&finished).is_some() { Status::Failed } else { Status::Shutdown };
     let why = broken(&finished).map(ToOwned::to_owned);
-    let mut presence = finished.presence;
-    if let Err(why) = presence.publish_end(status, exit as i32, cause).await {
+    let mut reporter = finished.reporter;
+    if let Err(why) = reporter.publish_end(status, exit as i32, cause).await {
         tracing::error!(%why, "the roster could not be told of the end");
     }
     hit("leave.last_word");
@@ -331,7 +335,7 @@ fn shower(
     let live = RefCell::new(Live::new(context.palette()));
     Rc::new(move |progress| {
         if by_hand {
-            let rows = live.borrow_mut().rows(progress, window::columns());
+            let rows = live.borrow_mut().rows(progress, terminal_size::columns());
             if !rows.is_empty() {
                 // Nobody watches any more: the work goes on.
                 let _seen = out::say(&rows);
@@ -344,12 +348,12 @@ fn shower(
             had_turn.set(true);
         }
         if *progress == Progress::Idle && once && had_turn.get() {
-            let _ended = events.send(Event::Stop(Stop::AtOnce));
+            let _ended = events.send(Event::Stop(StopCause::AtOnce));
         }
     })
 }
 
-/// Lines typed at a teammate's own terminal answer what it asks there; the gate ignores the others.
+/// Lines typed at a teammate's own terminal answer what it asks there; the approval ignores the others.
 fn take_answers(asked: &Mutex<Option<Question>>, events: &Events) {
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -374,16 +378,16 @@ fn take_answers(asked: &Mutex<Option<Question>>, events: &Events) {
 fn decision(question: &Question, line: &str) -> Option<Decision> {
     let mut updated_input = None;
     let (outcome, scope, reason) = match question::understand(line)? {
-        Said::Yes => (Outcome::Approved, Scope::Once, None),
-        Said::Always => (Outcome::Approved, Scope::Always, None),
-        Said::No(why) => (Outcome::Rejected, Scope::Once, why),
+        Said::Yes => (DecisionOutcome::Approved, Scope::Once, None),
+        Said::Always => (DecisionOutcome::Approved, Scope::Always, None),
+        Said::No(why) => (DecisionOutcome::Rejected, Scope::Once, why),
         Said::Instead(command) => {
             updated_input = Some(question.with_command(command)?);
-            (Outcome::Approved, Scope::Once, None)
+            (DecisionOutcome::Approved, Scope::Once, None)
         }
         Said::InsteadOfWhat | Said::ShowWhole => return None,
     };
-    let plan = question.about == About::Plan && outcome == Outcome::Approved;
+    let plan = question.about == QuestionKind::Plan && outcome == DecisionOutcome::Approved;
     Some(Decision {
         request_id: question.request_id.clone(),
         outcome,
@@ -391,16 +395,20 @@ fn decision(question: &Question, line: &str) -> Option<Decision> {
         scope,
         reason,
         updated_input,
-        mode: plan.then_some(Mode::AcceptEdits),
+        mode: plan.then_some(PermissionMode::AcceptEdits),
     })
 }
 
-async fn heed_signals(mut signals: Heed, events: Events, told: Rc<Cell<Option<SignalEvent>>>) {
+async fn forward_signals(
+    mut signals: SignalStream,
+    events: Events,
+    told: Rc<Cell<Option<SignalEvent>>>,
+) {
     loop {
         let signal = signals.next().await;
         told.set(Some(signal));
         tracing::info!(?signal, "told to end");
-        if events.send(Event::Stop(Stop::AtOnce)).is_err() {
+        if events.send(Event::Stop(StopCause::AtOnce)).is_err() {
             return;
         }
     }
@@ -408,7 +416,8 @@ async fn heed_signals(mut signals: Heed, events: Events, told: Rc<Cell<Option<Si
 
 /// End of file on the control socket means that the lead is gone.
 async fn watch_lead(socket: File, events: Events, life: Rc<RefCell<LifeLock>>) {
-    let Ok(ready) = program::set_nonblocking(&socket).and_then(|()| Ready::to_read(&socket)) else {
+    let Ok(ready) = program::set_nonblocking(&socket).and_then(|()| ReadableFd::to_read(&socket))
+    else {
         return;
     };
     let mut byte = [0];
@@ -419,5 +428,5 @@ async fn watch_lead(socket: File, events: Events, life: Rc<RefCell<LifeLock>>) {
     if let Err(why) = noted {
         tracing::warn!(%why, "the next lead will wait longer than need be");
     }
-    let _ended = events.send(Event::Stop(Stop::LeadLost));
+    let _ended = events.send(Event::Stop(StopCause::LeadLost));
 }

@@ -1,6 +1,6 @@
 //! `team top`: the live view; reads the files, and acts only when told to.
 
-use super::assemble::block_on;
+use super::build_agent::block_on;
 use super::context::{Context, make_whole, member_name};
 use super::requests::{self, Answer};
 use super::stop;
@@ -8,7 +8,7 @@ use crate::bus::{Bus, Outgoing};
 use crate::error::{Exit, Failure};
 use crate::os::signals::{SignalEvent, Signals};
 use crate::os::{Clock, SystemClock};
-use crate::protocol::ladder::Haste;
+use crate::protocol::ladder::Urgency;
 use crate::ui::top::draw::draw;
 use crate::ui::top::screen::Screen;
 use crate::ui::top::{Action, Input, Notice, Top, Verdict};
@@ -199,7 +199,7 @@ impl Hands {
 
 fn stop_one(bus: Arc<Bus>, name: &str) -> Result<&'static str, Failure> {
     let name = member_name(name)?;
-    let end = stop::end_members(bus, ExitCause::Stopped, Haste::Polite, vec![name]);
+    let end = stop::end_members(bus, ExitCause::Stopped, Urgency::Polite, vec![name]);
     let departures = block_on(end)?;
     Ok(departures.first().map_or("was not running", |departure| departure.how.words()))
 }

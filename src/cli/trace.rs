@@ -16,7 +16,7 @@ pub(super) fn run(context: &Context, args: &TraceArgs) -> Result<Exit, Failure> 
         return Err(Failure::new(
             Exit::Failure,
             format!("no message {:?} is known here", args.id),
-            "no inbox, claim, transcript, dead letter or log of this team tells of it",
+            "no inbox, claim, transcript, dead progress or log of this team tells of it",
             "`team log --type mail --json` shows messages with their ids",
         ));
     }

@@ -1,7 +1,7 @@
 //! `team transcript NAME`: a conversation, readable, also as it grows.
 
 use super::args::TranscriptArgs;
-use super::assemble::block_on;
+use super::build_agent::block_on;
 use super::context::{Context, mailbox_name, store_failure};
 use super::out;
 use crate::error::{Exit, Failure};

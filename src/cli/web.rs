@@ -1,17 +1,17 @@
 //! `team web`: the team as a page on loopback.
 
 use super::args::WebArgs;
-use super::assemble::block_on;
+use super::build_agent::block_on;
 use super::context::{Context, make_whole};
-use super::heed::Heed;
 use super::requests::{self, Answer};
+use super::signal_stream::SignalStream;
 use super::{out, send, stop};
 use crate::bus::Bus;
 use crate::error::{Exit, Failure};
 use crate::os::signals::SignalEvent;
-use crate::protocol::ladder::Haste;
+use crate::protocol::ladder::Urgency;
 use crate::settings::Flags;
-use crate::web::{Control, Hub, Order, Outcome, Site};
+use crate::web::{Broadcaster, Control, Order, Outcome, Site};
 use crate::wire::AgentName;
 use crate::wire::message::Scope;
 use crate::wire::roster::ExitCause;
@@ -29,8 +29,8 @@ pub(super) fn run(context: &Context, args: &WebArgs) -> Result<Exit, Failure> {
         None
     };
     block_on(async {
-        let mut signals = Heed::begin()?;
-        let hub = Rc::new(Hub::of(&team, prices));
+        let mut signals = SignalStream::begin()?;
+        let hub = Rc::new(Broadcaster::of(&team, prices));
         let token = uuid::Uuid::new_v4().simple().to_string();
         let site = Site::open(args.port, token, Rc::clone(&hub), control).await;
         let site = site.map_err(|why| {
@@ -95,7 +95,7 @@ async fn deliver(bus: Arc<Bus>, to: String, text: String) -> Result<String, Fail
 
 async fn end(bus: Arc<Bus>, name: &str) -> Result<String, Failure> {
     let names: Vec<AgentName> = stop::named(bus.dir(), &[name.to_owned()])?;
-    let departures = stop::end_members(bus, ExitCause::Stopped, Haste::Polite, names).await;
+    let departures = stop::end_members(bus, ExitCause::Stopped, Urgency::Polite, names).await;
     let lines: Vec<String> = departures.iter().map(stop::told).collect();
     Ok(lines.join("\n"))
 }

@@ -5,10 +5,13 @@
 //! shared back-off is handed in.
 
 use super::http::{Answer, Endpoint, HttpError};
-use super::intake::{Assemble, Fault, Intake};
 use super::report::Report;
-use super::retry::{Alone, Backoff, Failure, Jitter, RetryPolicy, Verdict, retry_after, stagger};
+use super::retry::{
+    AttemptFailure, Backoff, Jitter, NoSharedBackoff, RetryDecision, RetryPolicy, retry_after,
+    stagger,
+};
 use super::sse::TooLong;
+use super::stream_parser::{Assemble, Fault, StreamParser};
 use super::{Delta, ModelError};
 use crate::os::{Clock, SystemClock};
 use crate::wire::chat::{Reply, Request};
@@ -30,7 +33,7 @@ pub(super) trait Api {
     fn assembler(&self, request: &Request) -> Self::Assembler;
 
     /// The last word about an attempt that gave no reply.
-    fn after_miss(&self, miss: &Miss) -> Next;
+    fn after_miss(&self, miss: &AttemptError) -> Next;
 
     /// Puts what this API says differently into the words of [`Report`].
     fn translate(&self, report: Report) -> Report {
@@ -61,7 +64,7 @@ impl<A: Api> Client<A> {
     /// A client that waits alone.
     pub(super) fn new(api: A, endpoint: Endpoint, retry: RetryPolicy, jitter_seed: u64) -> Self {
         let jitter = Jitter::seeded(jitter_seed);
-        Self { api, endpoint, retry, jitter, backoff: Box::new(Alone) }
+        Self { api, endpoint, retry, jitter, backoff: Box::new(NoSharedBackoff) }
     }
 
     /// From now on it waits together with others.
@@ -81,7 +84,7 @@ impl<A: Api> Client<A> {
     }
 
     /// One whole reply, or why there is none.
-    pub(super) async fn converse(
+    pub(super) async fn complete(
         &self,
         request: &Request,
         sink: &mut dyn FnMut(Delta),
@@ -103,15 +106,15 @@ impl<A: Api> Client<A> {
             let why = self.endpoint.shown(&format!("{}: {}", self.endpoint.url(), miss.words()));
             let Some(failure) = miss.failure() else { return Err(miss.error(why)) };
             match self.retry.judge(failure, tries, start.elapsed(), self.jitter.draw()) {
-                Verdict::Final => return Err(miss.error(why)),
-                Verdict::Exhausted => {
+                RetryDecision::Final => return Err(miss.error(why)),
+                RetryDecision::Exhausted => {
                     let seconds = start.elapsed().as_secs();
                     return Err(
                         miss.error(format!("{why}; gave up after {tries} tries in {seconds} s"))
                     );
                 }
-                Verdict::Retry(wait) => {
-                    if matches!(failure, Failure::Status { status: 429 | 529, .. }) {
+                RetryDecision::Retry(wait) => {
+                    if matches!(failure, AttemptFailure::Status { status: 429 | 529, .. }) {
                         self.backoff.hold(wait);
                     }
                     sink(Delta::Retry { wait, why });
@@ -147,10 +150,10 @@ impl<A: Api> Client<A> {
         request: &Request,
         body: Vec<u8>,
         sink: &mut dyn FnMut(Delta),
-    ) -> Result<Reply, Miss> {
+    ) -> Result<Reply, AttemptError> {
         let mut answer = self.endpoint.post(body).await?;
         if !(200..300).contains(&answer.status()) {
-            return Err(Miss::Reported(self.api.translate(report(answer).await)));
+            return Err(AttemptError::Reported(self.api.translate(report(answer).await)));
         }
         let mut assembler = self.api.assembler(request);
         let media = answer.header("content-type").unwrap_or_default().to_lowercase();
@@ -160,24 +163,26 @@ impl<A: Api> Client<A> {
             return Ok(assembler.finish());
         }
         if media.starts_with("text/html") {
-            return Err(Miss::NotTheApi);
+            return Err(AttemptError::NotTheApi);
         }
-        let mut intake = Intake::new(assembler);
+        let mut stream_parser = StreamParser::new(assembler);
         while let Some(piece) = answer.piece().await? {
-            if intake.push(&piece, sink).map_err(|fault| self.miss(fault))? {
-                return Ok(intake.finish());
+            if stream_parser.push(&piece, sink).map_err(|fault| self.miss(fault))? {
+                return Ok(stream_parser.finish());
             }
         }
-        intake.close().map_err(|fault| self.miss(fault))
+        stream_parser.close().map_err(|fault| self.miss(fault))
     }
 
-    fn miss(&self, fault: Fault) -> Miss {
+    fn miss(&self, fault: Fault) -> AttemptError {
         match fault {
-            Fault::Garbled(what) => Miss::Garbled(what),
-            Fault::Empty => Miss::Empty,
-            Fault::Cut => Miss::Cut,
-            Fault::Oversized(cause) => Miss::Oversized(cause),
-            Fault::Error(event) => Miss::Reported(self.api.translate(Report::from_event(&event))),
+            Fault::Garbled(what) => AttemptError::Garbled(what),
+            Fault::Empty => AttemptError::Empty,
+            Fault::Cut => AttemptError::Cut,
+            Fault::Oversized(cause) => AttemptError::Oversized(cause),
+            Fault::Error(event) => {
+                AttemptError::Reported(self.api.translate(Report::from_event(&event)))
+            }
         }
     }
 }
@@ -204,7 +209,7 @@ async fn report(mut answer: Answer<'_>) -> Report {
 
 /// Why an attempt gave no reply.
 #[derive(Debug)]
-pub(super) enum Miss {
+pub(super) enum AttemptError {
     Http(HttpError),
     Garbled(String),
     Oversized(TooLong),
@@ -217,7 +222,7 @@ pub(super) enum Miss {
     Reported(Report),
 }
 
-impl Miss {
+impl AttemptError {
     fn words(&self) -> String {
         match self {
             Self::Http(cause) => cause.to_string(),
@@ -233,12 +238,14 @@ impl Miss {
     }
 
     /// For the retry policy; nothing where a further attempt would only repeat the same.
-    fn failure(&self) -> Option<Failure> {
+    fn failure(&self) -> Option<AttemptFailure> {
         match self {
             Self::Http(HttpError::Setup(_) | HttpError::TooLarge(_))
             | Self::Oversized(_)
             | Self::NotTheApi => None,
-            Self::Http(_) | Self::Garbled(_) | Self::Empty | Self::Cut => Some(Failure::Broken),
+            Self::Http(_) | Self::Garbled(_) | Self::Empty | Self::Cut => {
+                Some(AttemptFailure::Broken)
+            }
             Self::Reported(report) => Some(report.failure()),
         }
     }
@@ -254,7 +261,7 @@ impl Miss {
     }
 }
 
-impl From<HttpError> for Miss {
+impl From<HttpError> for AttemptError {
     fn from(cause: HttpError) -> Self {
         Self::Http(cause)
     }
@@ -267,8 +274,11 @@ mod tests {
 
     #[test]
     fn a_broken_setup_and_oversize_are_not_repeated() {
-        assert_eq!(Miss::Http(HttpError::TooLarge(1)).failure(), None);
-        assert_eq!(Miss::Oversized(TooLong).failure(), None);
-        assert_eq!(Miss::Http(HttpError::Silence(Duration::ZERO)).failure(), Some(Failure::Broken));
+        assert_eq!(AttemptError::Http(HttpError::TooLarge(1)).failure(), None);
+        assert_eq!(AttemptError::Oversized(TooLong).failure(), None);
+        assert_eq!(
+            AttemptError::Http(HttpError::Silence(Duration::ZERO)).failure(),
+            Some(AttemptFailure::Broken)
+        );
     }
 }

@@ -4,7 +4,7 @@
 //! so the Anthropic client serves them, without a key.
 
 use super::http::get_on_loopback;
-use super::listing::models;
+use super::model_list::models;
 use std::time::Duration;
 use tokio::task::JoinSet;
 

@@ -4,7 +4,7 @@
 //! `openai` before it is judged here.
 
 use super::ModelError;
-use super::retry::Failure;
+use super::retry::AttemptFailure;
 use serde_json::Value;
 use std::time::Duration;
 
@@ -97,9 +97,9 @@ impl Report {
     }
 
     /// What the retry policy needs to know.
-    pub(super) fn failure(&self) -> Failure {
+    pub(super) fn failure(&self) -> AttemptFailure {
         let Self { status, should_retry, retry_after, .. } = *self;
-        Failure::Status { status, should_retry, retry_after }
+        AttemptFailure::Status { status, should_retry, retry_after }
     }
 
     /// What the caller is told when no further attempt is made; `shown` is the report in words.

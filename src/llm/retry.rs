@@ -33,7 +33,7 @@ impl Default for RetryPolicy {
 
 /// What went wrong with one attempt, as far as trying again is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Failure {
+pub enum AttemptFailure {
     /// No connection, a cut or garbled stream, silence: nothing was decided.
     Broken,
     /// The endpoint answered with an error.
@@ -49,7 +49,7 @@ pub enum Failure {
 
 /// What to do about a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RetryDecision {
     /// Try again after this long.
     Retry(Duration),
     /// Trying again would not help.
@@ -60,21 +60,29 @@ pub enum Verdict {
 
 impl RetryPolicy {
     /// Judges a failure after `tries` attempts and `elapsed` time; `draw` is random, from 0 to 1.
-    pub fn judge(&self, failure: Failure, tries: u32, elapsed: Duration, draw: f64) -> Verdict {
+    pub fn judge(
+        &self,
+        failure: AttemptFailure,
+        tries: u32,
+        elapsed: Duration,
+        draw: f64,
+    ) -> RetryDecision {
         if !is_retryable(failure) {
-            return Verdict::Final;
+            return RetryDecision::Final;
         }
         let wait = match failure {
-            Failure::Status { retry_after: Some(asked), .. } => asked + stagger(asked, draw),
-            Failure::Status { status: 529, .. } => {
+            AttemptFailure::Status { retry_after: Some(asked), .. } => asked + stagger(asked, draw),
+            AttemptFailure::Status { status: 529, .. } => {
                 self.doubled(tries, self.longest_overloaded, draw)
             }
-            Failure::Status { .. } | Failure::Broken => self.doubled(tries, self.longest, draw),
+            AttemptFailure::Status { .. } | AttemptFailure::Broken => {
+                self.doubled(tries, self.longest, draw)
+            }
         };
         if tries >= self.tries || elapsed.saturating_add(wait) > self.within {
-            return Verdict::Exhausted;
+            return RetryDecision::Exhausted;
         }
-        Verdict::Retry(wait)
+        RetryDecision::Retry(wait)
     }
 
     fn doubled(&self, tries: u32, longest: Duration, draw: f64) -> Duration {
@@ -83,13 +91,13 @@ impl RetryPolicy {
     }
 }
 
-fn is_retryable(failure: Failure) -> bool {
+fn is_retryable(failure: AttemptFailure) -> bool {
     match failure {
-        Failure::Broken => true,
-        Failure::Status { should_retry: Some(decided), .. } => decided,
+        AttemptFailure::Broken => true,
+        AttemptFailure::Status { should_retry: Some(decided), .. } => decided,
         // Without a time to come back, a 429 is a spend cap: no patience lifts it.
-        Failure::Status { status: 429, retry_after, .. } => retry_after.is_some(),
-        Failure::Status { status, .. } => matches!(status, 408 | 409 | 500..),
+        AttemptFailure::Status { status: 429, retry_after, .. } => retry_after.is_some(),
+        AttemptFailure::Status { status, .. } => matches!(status, 408 | 409 | 500..),
     }
 }
 
@@ -128,9 +136,9 @@ pub trait Backoff: std::fmt::Debug {
 
 /// The back-off of a caller that shares nothing.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Alone;
+pub struct NoSharedBackoff;
 
-impl Backoff for Alone {
+impl Backoff for NoSharedBackoff {
     fn pending(&self) -> Duration {
         Duration::ZERO
     }
@@ -165,8 +173,8 @@ mod tests {
 
     const ZERO: Duration = Duration::ZERO;
 
-    fn status(status: u16) -> Failure {
-        Failure::Status { status, should_retry: None, retry_after: None }
+    fn status(status: u16) -> AttemptFailure {
+        AttemptFailure::Status { status, should_retry: None, retry_after: None }
     }
 
     #[test]
@@ -174,24 +182,24 @@ mod tests {
         let policy = RetryPolicy::default();
         for code in [408, 409, 500, 502, 503, 504, 529] {
             let verdict = policy.judge(status(code), 1, ZERO, 0.0);
-            assert_eq!(verdict, Verdict::Retry(Duration::from_millis(500)), "{code}");
+            assert_eq!(verdict, RetryDecision::Retry(Duration::from_millis(500)), "{code}");
         }
         for code in [301, 400, 401, 402, 403, 404, 413, 418, 422, 429] {
-            assert_eq!(policy.judge(status(code), 1, ZERO, 0.0), Verdict::Final, "{code}");
+            assert_eq!(policy.judge(status(code), 1, ZERO, 0.0), RetryDecision::Final, "{code}");
         }
     }
 
     #[test]
     fn the_header_should_retry_wins() {
-        let with = |status, decided| Failure::Status {
+        let with = |status, decided| AttemptFailure::Status {
             status,
             should_retry: Some(decided),
             retry_after: None,
         };
         let policy = RetryPolicy::default();
-        assert!(matches!(policy.judge(with(400, true), 1, ZERO, 0.0), Verdict::Retry(_)));
-        assert!(matches!(policy.judge(with(429, true), 1, ZERO, 0.0), Verdict::Retry(_)));
-        assert_eq!(policy.judge(with(529, false), 1, ZERO, 0.0), Verdict::Final);
+        assert!(matches!(policy.judge(with(400, true), 1, ZERO, 0.0), RetryDecision::Retry(_)));
+        assert!(matches!(policy.judge(with(429, true), 1, ZERO, 0.0), RetryDecision::Retry(_)));
+        assert_eq!(policy.judge(with(529, false), 1, ZERO, 0.0), RetryDecision::Final);
     }
 
     #[test]
@@ -199,36 +207,42 @@ mod tests {
         let policy = RetryPolicy { tries: 20, ..RetryPolicy::default() };
         let waits = |failure, draw| -> Vec<f64> {
             let judge = |tries| match policy.judge(failure, tries, ZERO, draw) {
-                Verdict::Retry(wait) => wait.as_secs_f64(),
-                Verdict::Final | Verdict::Exhausted => panic!("no retry after {tries} tries"),
+                RetryDecision::Retry(wait) => wait.as_secs_f64(),
+                RetryDecision::Final | RetryDecision::Exhausted => {
+                    panic!("no retry after {tries} tries")
+                }
             };
             (1..=9).map(judge).collect()
         };
         assert_eq!(waits(status(500), 0.0), [0.5, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0, 8.0, 8.0]);
-        assert_eq!(waits(Failure::Broken, 1.0)[..3], [0.375, 0.75, 1.5]);
+        assert_eq!(waits(AttemptFailure::Broken, 1.0)[..3], [0.375, 0.75, 1.5]);
         assert_eq!(waits(status(529), 0.0)[5..], [16.0, 32.0, 60.0, 60.0]);
     }
 
     #[test]
     fn patience_ends_by_count_and_by_time() {
         let policy = RetryPolicy::default();
-        assert_eq!(policy.judge(status(500), 10, ZERO, 0.0), Verdict::Exhausted);
+        assert_eq!(policy.judge(status(500), 10, ZERO, 0.0), RetryDecision::Exhausted);
         let late = Duration::from_millis(599_800);
-        assert_eq!(policy.judge(Failure::Broken, 1, late, 0.0), Verdict::Exhausted);
+        assert_eq!(policy.judge(AttemptFailure::Broken, 1, late, 0.0), RetryDecision::Exhausted);
         let asked = Some(Duration::from_secs(3600));
-        let long = Failure::Status { status: 429, should_retry: None, retry_after: asked };
-        assert_eq!(policy.judge(long, 1, ZERO, 0.0), Verdict::Exhausted);
+        let long = AttemptFailure::Status { status: 429, should_retry: None, retry_after: asked };
+        assert_eq!(policy.judge(long, 1, ZERO, 0.0), RetryDecision::Exhausted);
     }
 
     #[test]
     fn what_the_endpoint_asks_for_is_kept_and_staggered() {
         let policy = RetryPolicy::default();
         let asked = Some(Duration::from_secs(20));
-        let failure = Failure::Status { status: 429, should_retry: None, retry_after: asked };
-        assert_eq!(policy.judge(failure, 5, ZERO, 0.0), Verdict::Retry(Duration::from_secs(20)));
+        let failure =
+            AttemptFailure::Status { status: 429, should_retry: None, retry_after: asked };
+        assert_eq!(
+            policy.judge(failure, 5, ZERO, 0.0),
+            RetryDecision::Retry(Duration::from_secs(20))
+        );
         assert_eq!(
             policy.judge(failure, 5, ZERO, 0.5),
-            Verdict::Retry(Duration::from_millis(20_500))
+            RetryDecision::Retry(Duration::from_millis(20_500))
         );
     }
 

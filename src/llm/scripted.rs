@@ -6,7 +6,7 @@
 //! `script-<agent>-<word>-<turn>-<k>`; the word is that of the conversation. A line with `error` happens once in a process,
 //! before the reply that follows it. Requests must keep the rules of `invariants.rs`.
 
-use super::invariants::check;
+use super::request_checks::check;
 use super::{Delta, ModelError, Provider, TurnFuture};
 use crate::wire::chat::{Block, Reply, Request, Role, StopReason, Usage};
 use serde::Deserialize;

@@ -104,13 +104,13 @@ impl Redactor {
 
 /// Hides known secrets in text that comes in pieces, wherever the pieces are cut.
 #[derive(Debug)]
-pub struct Veil<'a> {
+pub struct StreamRedactor<'a> {
     redactor: &'a Redactor,
     /// What may turn out to be the beginning of a secret.
     held: String,
 }
 
-impl<'a> Veil<'a> {
+impl<'a> StreamRedactor<'a> {
     /// A veil before any text.
     pub fn new(redactor: &'a Redactor) -> Self {
         Self { redactor, held: String::new() }
@@ -243,13 +243,13 @@ mod tests {
         let text = format!("cana{CANARY}{CANARY} grüße, canary-01234567 no, {CANARY}");
         for size in 1..text.chars().count() {
             let letters: Vec<char> = text.chars().collect();
-            let mut veil = Veil::new(&redactor);
+            let mut veil = StreamRedactor::new(&redactor);
             let pieces = letters.chunks(size).map(|part| part.iter().collect::<String>());
             let mut shown: String = pieces.map(|piece| veil.push(&piece)).collect();
             shown.push_str(&veil.lift());
             assert_eq!(shown, redactor.hide(&text), "pieces of {size}");
         }
-        let mut veil = Veil::new(&redactor);
+        let mut veil = StreamRedactor::new(&redactor);
         assert_eq!(veil.push("nothing to hide"), "nothing to hide", "nothing is held back");
     }
 

@@ -2,7 +2,7 @@
 //! environment, their session or their parents, and ends them all at once.
 //!
 //! Where the machine lends us none (no cgroup v2, or not ours to write), commands do without. A group is
-//! found again by its name, which holds the mark; limits are not set here.
+//! found again by its name, which holds the run_id; limits are not set here.
 
 use std::fs::{self, File};
 use std::io;
@@ -20,10 +20,10 @@ pub(super) struct Cgroup {
 }
 
 impl Cgroup {
-    /// Makes one below our own, named after the mark and this guard's pid; `None` where that is not
+    /// Makes one below our own, named after the run_id and this guard's pid; `None` where that is not
     /// possible.
-    pub(super) fn make(mark: &str, guard: u32) -> Option<Self> {
-        let group = Self { folder: folder(mark, guard)? };
+    pub(super) fn make(run_id: &str, guard: u32) -> Option<Self> {
+        let group = Self { folder: folder(run_id, guard)? };
         fs::create_dir(&group.folder).ok()?;
         // Kernels before 5.14 cannot end a group at once.
         if group.folder.join("cgroup.kill").exists() {
@@ -34,8 +34,8 @@ impl Cgroup {
     }
 
     /// The group that a guard below us made, if it has not removed it.
-    pub(super) fn of_guard(mark: &str, guard: u32) -> Option<Self> {
-        let folder = folder(mark, guard)?;
+    pub(super) fn of_guard(run_id: &str, guard: u32) -> Option<Self> {
+        let folder = folder(run_id, guard)?;
         folder.is_dir().then_some(Self { folder })
     }
 
@@ -62,9 +62,9 @@ impl Cgroup {
     }
 }
 
-/// Ends all groups with this mark, wherever on this machine they are.
-pub(super) fn end_marked(mark: &str) {
-    let (Some(prefix), Some((_, mounted))) = (prefix(mark), mount()) else { return };
+/// Ends all groups with this run_id, wherever on this machine they are.
+pub(super) fn end_run(run_id: &str) {
+    let (Some(prefix), Some((_, mounted))) = (prefix(run_id), mount()) else { return };
     let mut open = vec![mounted];
     while let Some(folder) = open.pop() {
         for below in folders_in(&folder) {
@@ -92,14 +92,14 @@ fn folders_in(folder: &Path) -> Vec<PathBuf> {
     folders.map(|entry| entry.path()).collect()
 }
 
-fn folder(mark: &str, guard: u32) -> Option<PathBuf> {
-    Some(own()?.join(format!("{}{guard}", prefix(mark)?)))
+fn folder(run_id: &str, guard: u32) -> Option<PathBuf> {
+    Some(own()?.join(format!("{}{guard}", prefix(run_id)?)))
 }
 
 /// The beginning of a group's name; only marks that our programs give themselves have groups.
-fn prefix(mark: &str) -> Option<String> {
-    let is_ours = !mark.is_empty() && mark.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    is_ours.then(|| format!("team-{mark}."))
+fn prefix(run_id: &str) -> Option<String> {
+    let is_ours = !run_id.is_empty() && run_id.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    is_ours.then(|| format!("team-{run_id}."))
 }
 
 /// The folder of the group that this process is in.

@@ -2,7 +2,7 @@
 //! environment, one control socket, nothing else of ours.
 
 use super::pidfd::Pidfd;
-use super::{children, limits};
+use super::{child_registry, limits};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl, open};
 use nix::libc;
@@ -69,7 +69,7 @@ pub(crate) fn spawn_detached(program: Program, control: OwnedFd) -> io::Result<S
     unsafe {
         command.pre_exec(prepare);
     }
-    let pidfd = children::spawn(&mut command)?;
+    let pidfd = child_registry::spawn(&mut command)?;
     // Ours must go, or the child would never see the end of file of the other end.
     drop(control);
     Ok(Spawned { pid: pidfd.pid(), pidfd })

@@ -1,12 +1,12 @@
 //! One shell command under its guard: how it is started, cancelled, and made sure to be gone.
 //!
-//! Dropping a [`Running`] cancels the command and returns at once; [`settle`] waits until all cancelled
+//! Dropping a [`RunningCommand`] cancels the command and returns at once; [`settle`] waits until all cancelled
 //! ones are gone, which an agent does before it exits.
 
 use super::cgroup::Cgroup;
 use super::child::{close_others_on_exec, fresh_signals, inherit};
 use super::pidfd::{ExitKind, Pidfd};
-use super::{Signal, children, descendants, guard, limits};
+use super::{Signal, child_registry, command_supervisor, limits, process_tree};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::setsid;
@@ -27,11 +27,11 @@ const GUARD_PATIENCE: Duration = Duration::from_secs(4);
 /// How long a guard may take to die; one that does not is stuck in the kernel.
 const KILL_PATIENCE: Duration = Duration::from_secs(1);
 
-/// The program that becomes the guard: one that calls [`guard::intercept`] first of all.
+/// The program that becomes the guard: one that calls [`command_supervisor::intercept`] first of all.
 #[derive(Debug, Clone)]
-pub(crate) struct GuardProgram(PathBuf);
+pub(crate) struct SupervisorProgram(PathBuf);
 
-impl Default for GuardProgram {
+impl Default for SupervisorProgram {
     /// This very program, also after its file has been replaced.
     #[cfg(not(test))]
     fn default() -> Self {
@@ -50,18 +50,18 @@ impl Default for GuardProgram {
 
 /// What a command runs with.
 #[derive(Debug, Clone)]
-pub(crate) struct Setting {
+pub(crate) struct CommandSetup {
     /// The program that guards it.
-    pub(crate) guard: GuardProgram,
-    /// Its whole environment, but for the mark.
+    pub(crate) guard: SupervisorProgram,
+    /// Its whole environment, but for the run_id.
     pub(crate) env: Vec<(String, String)>,
-    /// Tells whose command it is: all processes of it carry this in [`descendants::MARK`].
-    pub(crate) mark: String,
+    /// Tells whose command it is: all processes of it carry this in [`process_tree::RUN_ID_VARIABLE`].
+    pub(crate) run_id: String,
 }
 
 /// A command on its way, with everything it starts.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct RunningCommand {
     guard: Arc<Pidfd>,
     /// Taken by whoever sees to the end.
     cleanup: Option<Cleanup>,
@@ -72,8 +72,8 @@ pub(crate) struct Running {
 struct Cleanup {
     guard: Arc<Pidfd>,
     lifeline: PipeWriter,
-    mark: String,
-    unsettled: Unsettled,
+    run_id: String,
+    unsettled: CleanupsPending,
 }
 
 /// Starts a shell command. What it writes, errors included, comes out of the pipe, which does not block;
@@ -84,19 +84,23 @@ struct Cleanup {
 pub(crate) fn start(
     command: &OsStr,
     folder: &Path,
-    setting: &Setting,
+    setting: &CommandSetup,
     input: Option<File>,
-) -> io::Result<(Running, PipeReader)> {
+) -> io::Result<(RunningCommand, PipeReader)> {
     let (output, output_end) = io::pipe()?;
     fcntl(&output, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     let (lifeline_end, lifeline) = io::pipe()?;
     let mut program = Command::new(&setting.guard.0);
-    program.arg0("teammate-guard").arg(guard::ARGUMENT).arg(&setting.mark).arg(command);
+    program
+        .arg0("teammate-guard")
+        .arg(command_supervisor::ARGUMENT)
+        .arg(&setting.run_id)
+        .arg(command);
     let input_number = input.as_ref().map(AsRawFd::as_raw_fd);
     program.args(input_number.map(|number| number.to_string()));
     program.current_dir(folder);
     program.env_clear().envs(setting.env.iter().map(|(name, value)| (name, value)));
-    program.env(descendants::MARK, &setting.mark);
+    program.env(process_tree::RUN_ID_VARIABLE, &setting.run_id);
     program.stdin(lifeline_end).stdout(output_end.try_clone()?).stderr(output_end);
     let prepare = move || {
         fresh_signals();
@@ -110,11 +114,11 @@ pub(crate) fn start(
     unsafe {
         program.pre_exec(prepare);
     }
-    let guard = Arc::new(children::spawn(&mut program)?);
+    let guard = Arc::new(child_registry::spawn(&mut program)?);
     drop(input);
-    let (mark, unsettled) = (setting.mark.clone(), Unsettled::count());
-    let cleanup = Some(Cleanup { guard: Arc::clone(&guard), lifeline, mark, unsettled });
-    Ok((Running { guard, cleanup }, output))
+    let (run_id, unsettled) = (setting.run_id.clone(), CleanupsPending::count());
+    let cleanup = Some(Cleanup { guard: Arc::clone(&guard), lifeline, run_id, unsettled });
+    Ok((RunningCommand { guard, cleanup }, output))
 }
 
 /// Something for a command to read, which stands in no file and in no argument.
@@ -128,7 +132,7 @@ pub(crate) fn input(text: &str) -> io::Result<File> {
     Ok(file)
 }
 
-impl Running {
+impl RunningCommand {
     /// The guard, which ends when the command and all that it started have ended.
     pub(crate) fn guard(&self) -> &Pidfd {
         &self.guard
@@ -144,7 +148,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
         if let Some(cleanup) = self.cleanup.take() {
             // A thread, because neither the caller nor its event loop must wait.
@@ -166,9 +170,9 @@ impl Cleanup {
         let end = if ended { self.guard.wait() } else { Err(io::ErrorKind::TimedOut.into()) };
         // What a guard that was killed has left.
         let group = u32::try_from(self.guard.pid()).ok();
-        let group = group.and_then(|guard| Cgroup::of_guard(&self.mark, guard));
+        let group = group.and_then(|guard| Cgroup::of_guard(&self.run_id, guard));
         group.map(Cgroup::end).unwrap_or_default();
-        descendants::end_strays(&self.mark);
+        process_tree::end_strays(&self.run_id);
         drop(self.unsettled);
         end
     }
@@ -179,16 +183,16 @@ static SETTLED: Condvar = Condvar::new();
 
 /// One command that is not yet known to be gone.
 #[derive(Debug)]
-struct Unsettled;
+struct CleanupsPending;
 
-impl Unsettled {
+impl CleanupsPending {
     fn count() -> Self {
         *unsettled() += 1;
         Self
     }
 }
 
-impl Drop for Unsettled {
+impl Drop for CleanupsPending {
     fn drop(&mut self) {
         *unsettled() -= 1;
         SETTLED.notify_all();

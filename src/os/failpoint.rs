@@ -6,7 +6,7 @@
 //! *Invariant:* without debug assertions or the feature `failpoints` no process ever dies here, and
 //! nothing here reads the environment.
 
-use super::end::kill_self;
+use super::kill_self::kill_self;
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ pub const POINTS: [&str; 88] = [
     "send.opened",
     "send.written",
     "send.unlocked",
-    "send.rung",
+    "send.notified",
     "send.synced",
     // Taking mail in.
     "drain.prepared",

@@ -72,17 +72,17 @@ pub(crate) fn uptime() -> f64 {
 
 /// Who holds a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Holder {
+pub(crate) struct LockHolder {
     pub(crate) pid: i32,
     pub(crate) command: String,
 }
 
 /// The process that holds a `flock` on the inode, as `/proc/locks` tells.
-pub(crate) fn lock_holder(inode: u64) -> Option<Holder> {
+pub(crate) fn lock_holder(inode: u64) -> Option<LockHolder> {
     let locks = fs::read_to_string("/proc/locks").ok()?;
     let pid = locks.lines().find_map(|line| holder_in(line, inode))?;
     let command = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    Some(Holder { pid, command: command.trim().to_owned() })
+    Some(LockHolder { pid, command: command.trim().to_owned() })
 }
 
 /// `1: FLOCK  ADVISORY  WRITE 4711 fe:00:123456 0 EOF`; waiters have `->` behind the number.

@@ -7,7 +7,7 @@ use std::sync::Once;
 
 /// The answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Writers {
+pub(crate) enum OpenWriters {
     /// Nobody.
     Absent,
     /// Somebody, perhaps this very process.
@@ -17,16 +17,16 @@ pub(crate) enum Writers {
 }
 
 /// Asks about a file that is open read-only. The lease is given back at once.
-pub(crate) fn writers(file: &File) -> Writers {
+pub(crate) fn writers(file: &File) -> OpenWriters {
     quiet_sigio();
     match set_lease(file, nix::libc::F_RDLCK) {
         Ok(()) => {
             // Should that fail, closing the file gives it back.
             let _given_back = set_lease(file, nix::libc::F_UNLCK);
-            Writers::Absent
+            OpenWriters::Absent
         }
-        Err(nix::errno::Errno::EAGAIN) => Writers::Present,
-        Err(_) => Writers::Unknown,
+        Err(nix::errno::Errno::EAGAIN) => OpenWriters::Present,
+        Err(_) => OpenWriters::Unknown,
     }
 }
 
@@ -59,11 +59,11 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let (writer, path) = file.into_parts();
         let reader = File::open(&path).unwrap();
-        assert_eq!(writers(&reader), Writers::Present);
+        assert_eq!(writers(&reader), OpenWriters::Present);
         drop(writer);
-        assert_eq!(writers(&reader), Writers::Absent);
+        assert_eq!(writers(&reader), OpenWriters::Absent);
         let appending = fs::OpenOptions::new().append(true).open(&path).unwrap();
-        assert_eq!(writers(&reader), Writers::Present);
+        assert_eq!(writers(&reader), OpenWriters::Present);
         drop(appending);
     }
 }

@@ -3,35 +3,35 @@
 //! *Invariant:* only this layer uses `nix`, `signal-hook` and `unsafe`; it knows nothing of teams or
 //! messages.
 
-pub(crate) mod alarm;
-pub(crate) mod beneath;
-pub(crate) mod cage;
+pub(crate) mod aligned_interval;
+pub(crate) mod async_fd;
 pub(crate) mod cgroup;
 pub(crate) mod child;
-pub(crate) mod children;
+pub(crate) mod child_registry;
 pub(crate) mod command;
-pub(crate) mod crowd;
-pub(crate) mod descendants;
-pub(crate) mod end;
+pub(crate) mod command_supervisor;
+pub(crate) mod containment;
 pub mod failpoint;
 pub(crate) mod file;
-pub(crate) mod guard;
 pub(crate) mod identity;
+pub(crate) mod kill_self;
 pub(crate) mod lease;
 pub(crate) mod limits;
 pub(crate) mod memory;
 pub(crate) mod pidfd;
+pub(crate) mod process_limit;
+pub(crate) mod process_tree;
 pub(crate) mod processes;
 pub(crate) mod program;
 #[cfg(test)]
 pub(crate) mod pty;
-pub(crate) mod ready;
+pub(crate) mod safe_path;
 pub(crate) mod signals;
+pub(crate) mod syscall_timeout;
 pub(crate) mod terminal;
-pub(crate) mod tick;
+pub(crate) mod terminal_size;
 pub(crate) mod usage;
 pub(crate) mod watch;
-pub(crate) mod window;
 
 pub(crate) use nix::sys::signal::Signal;
 

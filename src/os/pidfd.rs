@@ -1,7 +1,7 @@
 //! A process held by descriptor: signalled and awaited without the danger that its pid has meanwhile
 //! become somebody else's.
 
-use super::{Signal, children};
+use super::{Signal, child_registry};
 use nix::errno::Errno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -98,11 +98,11 @@ impl Pidfd {
         loop {
             match waitid(Id::PIDFd(self.fd.as_fd()), WaitPidFlag::WEXITED) {
                 Ok(WaitStatus::Exited(_, code)) => {
-                    children::forget(self.pid);
+                    child_registry::forget(self.pid);
                     return Ok(ExitKind::Code(code));
                 }
                 Ok(WaitStatus::Signaled(_, signal, _)) => {
-                    children::forget(self.pid);
+                    child_registry::forget(self.pid);
                     return Ok(ExitKind::Signal(signal as i32));
                 }
                 Ok(_) | Err(Errno::EINTR) => {}
@@ -130,7 +130,7 @@ mod tests {
     use std::process::Command;
 
     fn shell(script: &str) -> Pidfd {
-        children::spawn(Command::new("sh").args(["-c", script])).unwrap()
+        child_registry::spawn(Command::new("sh").args(["-c", script])).unwrap()
     }
 
     #[test]
@@ -155,7 +155,7 @@ mod tests {
         use std::os::unix::process::CommandExt;
         let mut script = Command::new("sh");
         script.args(["-c", "sleep 300 & wait"]).process_group(0);
-        let leader = children::spawn(&mut script).unwrap();
+        let leader = child_registry::spawn(&mut script).unwrap();
         let mut member = shell("exec sleep 300");
         member.signal_group(Signal::SIGKILL).unwrap();
         assert_eq!(member.wait().unwrap(), ExitKind::Signal(9));

@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// File events of this user, and their limits; 0 where the system does not say.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Events {
+pub(crate) struct InotifyUsage {
     /// Event queues.
     pub(crate) instances: u64,
     /// How many there may be.
@@ -20,15 +20,15 @@ pub(crate) struct Events {
 }
 
 /// What is in use now.
-pub(crate) fn events() -> Events {
+pub(crate) fn events() -> InotifyUsage {
     let limit = |name: &str| {
         let text = fs::read_to_string(format!("/proc/sys/fs/inotify/{name}")).unwrap_or_default();
         text.trim().parse().unwrap_or_default()
     };
-    let mut found = Events {
+    let mut found = InotifyUsage {
         max_instances: limit("max_user_instances"),
         max_watches: limit("max_user_watches"),
-        ..Events::default()
+        ..InotifyUsage::default()
     };
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let is_process = process.file_name().to_string_lossy().parse::<u32>().is_ok();
@@ -40,7 +40,7 @@ pub(crate) fn events() -> Events {
 }
 
 /// Processes that end meanwhile, or belong to others, count as nothing.
-fn count(process: &Path, found: &mut Events) {
+fn count(process: &Path, found: &mut InotifyUsage) {
     for descriptor in fs::read_dir(process.join("fd")).into_iter().flatten().flatten() {
         let is_queue = fs::read_link(descriptor.path())
             .is_ok_and(|target| target.as_os_str() == "anon_inode:inotify");
@@ -69,7 +69,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let watch = Watch::new().unwrap();
         watch.add(folder.path()).unwrap();
-        let mut own = Events::default();
+        let mut own = InotifyUsage::default();
         count(Path::new("/proc/self"), &mut own);
         assert!(own.instances >= 1 && own.watches >= 1, "{own:?}");
         let all = events();

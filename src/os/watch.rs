@@ -22,20 +22,20 @@ use std::path::Path;
 
 /// A file that is watched, whatever it is called now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Mark(WatchDescriptor);
+pub(crate) struct WatchId(WatchDescriptor);
 
 /// Which files were written to.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
-    marks: BTreeSet<Mark>,
+    watch_ids: BTreeSet<WatchId>,
     /// There were more events than the queue holds.
     is_incomplete: bool,
 }
 
 impl Written {
-    /// Whether a file may be among them; about one without a mark nothing is known.
-    pub(crate) fn may_have(&self, mark: Option<Mark>) -> bool {
-        self.is_incomplete || mark.is_none_or(|mark| self.marks.contains(&mark))
+    /// Whether a file may be among them; about one without a watch_id nothing is known.
+    pub(crate) fn may_have(&self, watch_id: Option<WatchId>) -> bool {
+        self.is_incomplete || watch_id.is_none_or(|watch_id| self.watch_ids.contains(&watch_id))
     }
 }
 
@@ -58,13 +58,13 @@ impl Watch {
     }
 
     /// Watches the file that stands at `path` now. Opening and reading it is no event.
-    pub(crate) fn add(&self, path: &Path) -> io::Result<Mark> {
+    pub(crate) fn add(&self, path: &Path) -> io::Result<WatchId> {
         let changes = AddWatchFlags::IN_MODIFY
             | AddWatchFlags::IN_ATTRIB
             | AddWatchFlags::IN_MOVE_SELF
             | AddWatchFlags::IN_DELETE_SELF
             | AddWatchFlags::IN_DONT_FOLLOW;
-        Ok(Mark(self.inotify.add_watch(path, changes)?))
+        Ok(WatchId(self.inotify.add_watch(path, changes)?))
     }
 
     /// Watches a folder: files that come, go or grow in it.
@@ -98,7 +98,7 @@ impl Watch {
                     for event in events {
                         written.is_incomplete |= event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW);
                         if event.mask.contains(AddWatchFlags::IN_MODIFY) {
-                            written.marks.insert(Mark(event.wd));
+                            written.watch_ids.insert(WatchId(event.wd));
                         }
                     }
                 }
@@ -127,7 +127,7 @@ pub(crate) fn is_local(file: &File) -> bool {
 }
 
 /// Makes an event of a watched file that changes nothing.
-pub(crate) fn stir(file: &File) -> io::Result<()> {
+pub(crate) fn touch(file: &File) -> io::Result<()> {
     Ok(fchmod(file, Mode::from_bits_truncate(0o600))?)
 }
 
@@ -145,13 +145,13 @@ impl AsFd for Watch {
 
 /// A pipe with a name, readable once somebody rang.
 #[derive(Debug)]
-pub(crate) struct Bell {
+pub(crate) struct Fifo {
     pipe: File,
 }
 
-impl Bell {
-    /// Hangs the bell at `path`, which must be free or a pipe.
-    pub(crate) fn hang(path: &Path) -> Result<Self, FileError> {
+impl Fifo {
+    /// Hangs the fifo at `path`, which must be free or a pipe.
+    pub(crate) fn open(path: &Path) -> Result<Self, FileError> {
         match nix::unistd::mkfifo(path, Mode::from_bits_truncate(0o600)) {
             Ok(()) | Err(Errno::EEXIST) => {}
             Err(why) => return Err(io::Error::from(why)).at(path),
@@ -175,14 +175,14 @@ impl Bell {
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for Fifo {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.pipe.as_fd()
     }
 }
 
-/// Rings a bell, if one hangs there and its owner listens; otherwise its owner polls. Whether one does.
-pub(crate) fn ring(path: &Path) -> bool {
+/// Rings a fifo, if one hangs there and its owner listens; otherwise its owner polls. Whether one does.
+pub(crate) fn notify(path: &Path) -> bool {
     let Ok(mut pipe) = open_pipe(path, OpenOptions::new().write(true)) else { return false };
     // One that is full has been rung.
     drop(pipe.write(b"!"));
@@ -199,7 +199,7 @@ fn open_pipe(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     }
 }
 
-/// Removes a bell that nobody will answer any more.
+/// Removes a fifo that nobody will answer any more.
 pub(crate) fn take_down(path: &Path) {
     if fs::symlink_metadata(path).is_ok_and(|known| known.file_type().is_fifo()) {
         drop(fs::remove_file(path));
@@ -220,11 +220,11 @@ mod tests {
         let path = folder.path().join("file");
         let mut file = File::create(&path).unwrap();
         let watch = Watch::new().unwrap();
-        let mark = Some(watch.add(&path).unwrap());
+        let watch_id = Some(watch.add(&path).unwrap());
         let acknowledge = || {
             let mut written = Written::default();
             watch.acknowledge(&mut written).unwrap();
-            written.may_have(mark)
+            written.may_have(watch_id)
         };
         fs::read(&path).unwrap();
         assert!(!is_ready(&watch));
@@ -232,18 +232,18 @@ mod tests {
         assert!(is_ready(&watch));
         assert!(acknowledge() && !is_ready(&watch));
         fs::rename(&path, folder.path().join("moved")).unwrap();
-        stir(&file).unwrap();
+        touch(&file).unwrap();
         assert!(is_ready(&watch) && !acknowledge(), "nothing was written");
         file.write_all(b"y").unwrap();
         assert!(is_ready(&watch) && acknowledge());
-        assert!(Written::default().may_have(None), "nothing is known without a mark");
+        assert!(Written::default().may_have(None), "nothing is known without a watch_id");
     }
 
     #[test]
     fn more_events_than_the_kernel_keeps_count_for_every_file() {
         let folder = tempfile::tempdir().unwrap();
         let watch = Watch::new().unwrap();
-        let [(mut a, _), (mut b, _), (mut last, mark)] = ["a", "b", "last"].map(|name| {
+        let [(mut a, _), (mut b, _), (mut last, watch_id)] = ["a", "b", "last"].map(|name| {
             let path = folder.path().join(name);
             let file = File::create(&path).unwrap();
             (file, watch.add(&path).unwrap())
@@ -257,8 +257,8 @@ mod tests {
         last.write_all(b"x").unwrap();
         let mut written = Written::default();
         watch.acknowledge(&mut written).unwrap();
-        assert!(!written.marks.contains(&mark), "its event was dropped");
-        assert!(written.may_have(Some(mark)), "so every file may have been written to");
+        assert!(!written.watch_ids.contains(&watch_id), "its event was dropped");
+        assert!(written.may_have(Some(watch_id)), "so every file may have been written to");
         assert!(!is_ready(&watch));
         last.write_all(b"y").unwrap();
         assert!(is_ready(&watch), "later events come as ever");
@@ -310,18 +310,18 @@ mod tests {
     #[test]
     fn a_bell_rings_while_it_hangs_and_ringing_never_blocks() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("bell");
-        assert!(!ring(&path) && !path.exists());
-        let bell = Bell::hang(&path).unwrap();
-        assert!(!is_ready(&bell));
+        let path = folder.path().join("fifo");
+        assert!(!notify(&path) && !path.exists());
+        let fifo = Fifo::open(&path).unwrap();
+        assert!(!is_ready(&fifo));
         for _ in 0..100_000 {
-            assert!(ring(&path));
+            assert!(notify(&path));
         }
-        assert!(is_ready(&bell));
-        bell.acknowledge().unwrap();
-        assert!(!is_ready(&bell));
-        drop(bell);
-        assert!(!ring(&path));
+        assert!(is_ready(&fifo));
+        fifo.acknowledge().unwrap();
+        assert!(!is_ready(&fifo));
+        drop(fifo);
+        assert!(!notify(&path));
         take_down(&path);
         assert!(!path.exists());
     }
@@ -329,10 +329,10 @@ mod tests {
     #[test]
     fn what_is_no_pipe_is_neither_rung_nor_hung() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("bell");
+        let path = folder.path().join("fifo");
         File::create(&path).unwrap();
-        assert!(!ring(&path));
-        assert!(Bell::hang(&path).is_err());
+        assert!(!notify(&path));
+        assert!(Fifo::open(&path).is_err());
         take_down(&path);
         assert_eq!(fs::read(&path).unwrap(), b"");
     }

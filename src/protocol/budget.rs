@@ -9,9 +9,9 @@ use std::fmt;
 /// Hundredths of a budget at which a warning is due.
 const NEARLY: u128 = 80;
 
-/// Whose budget it is.
+/// LimitOwner budget it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Whose {
+pub(crate) enum LimitOwner {
     /// The team's, from the settings.
     Team,
     /// One teammate's, from the settings.
@@ -22,85 +22,89 @@ pub(crate) enum Whose {
 
 /// How things stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum BudgetVerdict {
     /// There is enough left, or no limit.
     Fine,
     /// Not much is left.
-    Nearly(Limit),
+    Nearly(BudgetLimit),
     /// Nothing is left.
-    Spent(Limit),
+    Spent(BudgetLimit),
 }
 
 /// A limit and how much of it is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Limit {
-    whose: Whose,
-    of: Of,
+pub(crate) struct BudgetLimit {
+    whose: LimitOwner,
+    of: LimitedQuantity,
 }
 
 /// Used, and the most that may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Of {
+enum LimitedQuantity {
     Tokens(u64, u64),
     Money(Money, Money),
     Turns(u64, u64),
     Minutes(u64, u64),
 }
 
-impl Limit {
+impl BudgetLimit {
     fn hundredths(&self) -> u128 {
         let share = |used: u64, most: u64| {
             (u128::from(used) * 100).checked_div(u128::from(most)).unwrap_or(u128::MAX)
         };
         match self.of {
-            Of::Tokens(used, most) | Of::Turns(used, most) => share(used, most),
+            LimitedQuantity::Tokens(used, most) | LimitedQuantity::Turns(used, most) => {
+                share(used, most)
+            }
             // Seconds are what is counted.
-            Of::Minutes(seconds, most) => share(seconds, most.saturating_mul(60)),
-            Of::Money(used, most) => share(used.billionths(), most.billionths()),
+            LimitedQuantity::Minutes(seconds, most) => share(seconds, most.saturating_mul(60)),
+            LimitedQuantity::Money(used, most) => share(used.billionths(), most.billionths()),
         }
     }
 }
 
-impl fmt::Display for Limit {
+impl fmt::Display for BudgetLimit {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.of {
-            Of::Tokens(used, most) => write!(out, "{used} of {most} tokens"),
-            Of::Money(used, most) => write!(out, "{used} of {most} in money"),
-            Of::Turns(used, most) => write!(out, "{used} of {most} turns"),
-            Of::Minutes(seconds, most) => write!(out, "{} of {most} minutes", seconds / 60),
+            LimitedQuantity::Tokens(used, most) => write!(out, "{used} of {most} tokens"),
+            LimitedQuantity::Money(used, most) => write!(out, "{used} of {most} in money"),
+            LimitedQuantity::Turns(used, most) => write!(out, "{used} of {most} turns"),
+            LimitedQuantity::Minutes(seconds, most) => {
+                write!(out, "{} of {most} minutes", seconds / 60)
+            }
         }?;
         out.write_str(match self.whose {
-            Whose::Team => " of the budget of the team",
-            Whose::Member => " of the budget of this teammate",
-            Whose::Run => " of the budget of this run",
+            LimitOwner::Team => " of the budget of the team",
+            LimitOwner::Member => " of the budget of this teammate",
+            LimitOwner::Run => " of the budget of this run",
         })
     }
 }
 
 /// Judges what is used; the limit that is nearest counts.
-pub(crate) fn judge(whose: Whose, budget: &Budget, used: &UsageCount) -> Verdict {
-    let nearest = limits(whose, budget, used).max_by_key(Limit::hundredths);
+pub(crate) fn judge(whose: LimitOwner, budget: &Budget, used: &UsageCount) -> BudgetVerdict {
+    let nearest = limits(whose, budget, used).max_by_key(BudgetLimit::hundredths);
     match nearest {
-        Some(limit) if limit.hundredths() >= 100 => Verdict::Spent(limit),
-        Some(limit) if limit.hundredths() >= NEARLY => Verdict::Nearly(limit),
-        Some(_) | None => Verdict::Fine,
+        Some(limit) if limit.hundredths() >= 100 => BudgetVerdict::Spent(limit),
+        Some(limit) if limit.hundredths() >= NEARLY => BudgetVerdict::Nearly(limit),
+        Some(_) | None => BudgetVerdict::Fine,
     }
 }
 
 /// Every limit of a budget with how much of it is used.
 pub(crate) fn limits(
-    whose: Whose,
+    whose: LimitOwner,
     budget: &Budget,
     used: &UsageCount,
-) -> impl Iterator<Item = Limit> + use<> {
+) -> impl Iterator<Item = BudgetLimit> + use<> {
     let used = *used;
     let all = [
-        budget.tokens.map(|most| Of::Tokens(used.tokens(), most)),
-        budget.money.map(|most| Of::Money(used.cost.unwrap_or_default(), most)),
-        budget.turns.map(|most| Of::Turns(used.turns, most)),
-        budget.minutes.map(|most| Of::Minutes(used.seconds, most)),
+        budget.tokens.map(|most| LimitedQuantity::Tokens(used.tokens(), most)),
+        budget.money.map(|most| LimitedQuantity::Money(used.cost.unwrap_or_default(), most)),
+        budget.turns.map(|most| LimitedQuantity::Turns(used.turns, most)),
+        budget.minutes.map(|most| LimitedQuantity::Minutes(used.seconds, most)),
     ];
-    all.into_iter().flatten().map(move |of| Limit { whose, of })
+    all.into_iter().flatten().map(move |of| BudgetLimit { whose, of })
 }
 
 #[cfg(test)]
@@ -108,10 +112,10 @@ mod tests {
     use super::*;
 
     fn verdict(budget: Budget, used: UsageCount) -> String {
-        match judge(Whose::Team, &budget, &used) {
-            Verdict::Fine => "fine".into(),
-            Verdict::Nearly(limit) => format!("nearly {limit}"),
-            Verdict::Spent(limit) => format!("spent {limit}"),
+        match judge(LimitOwner::Team, &budget, &used) {
+            BudgetVerdict::Fine => "fine".into(),
+            BudgetVerdict::Nearly(limit) => format!("nearly {limit}"),
+            BudgetVerdict::Spent(limit) => format!("spent {limit}"),
         }
     }
 

@@ -7,7 +7,7 @@ const AGAIN_WITHIN: Duration = Duration::from_secs(2);
 
 /// What the lead is doing when Ctrl-C comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Doing {
+pub(crate) enum LeadActivity {
     /// Nothing.
     Idle,
     /// A turn.
@@ -18,7 +18,7 @@ pub(crate) enum Doing {
 
 /// What to do about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum CtrlCAction {
     /// End the turn, keep the team.
     InterruptTurn,
     /// Stop the team, politely.
@@ -40,19 +40,23 @@ pub(crate) struct CtrlC {
 
 impl CtrlC {
     /// Ctrl-C was pressed (or SIGINT came).
-    pub(crate) fn pressed(&mut self, doing: Doing, now: Instant) -> Verdict {
+    pub(crate) fn pressed(&mut self, doing: LeadActivity, now: Instant) -> CtrlCAction {
         let again = self.interrupted_at.is_some_and(|at| now.duration_since(at) < AGAIN_WITHIN);
         match doing {
-            Doing::Stopping => {
+            LeadActivity::Stopping => {
                 self.while_stopping += 1;
-                if self.while_stopping == 1 { Verdict::StopNow } else { Verdict::StopAtOnce }
+                if self.while_stopping == 1 {
+                    CtrlCAction::StopNow
+                } else {
+                    CtrlCAction::StopAtOnce
+                }
             }
-            Doing::Idle | Doing::Turn if again => Verdict::StopTeam,
-            Doing::Turn => {
+            LeadActivity::Idle | LeadActivity::Turn if again => CtrlCAction::StopTeam,
+            LeadActivity::Turn => {
                 self.interrupted_at = Some(now);
-                Verdict::InterruptTurn
+                CtrlCAction::InterruptTurn
             }
-            Doing::Idle => Verdict::SayHowToQuit,
+            LeadActivity::Idle => CtrlCAction::SayHowToQuit,
         }
     }
 }
@@ -66,22 +70,26 @@ mod tests {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
         let mut keys = CtrlC::default();
-        assert_eq!(keys.pressed(Doing::Idle, at(0)), Verdict::SayHowToQuit);
-        assert_eq!(keys.pressed(Doing::Turn, at(100)), Verdict::InterruptTurn);
-        assert_eq!(keys.pressed(Doing::Idle, at(1900)), Verdict::StopTeam);
-        assert_eq!(keys.pressed(Doing::Stopping, at(2000)), Verdict::StopNow);
-        assert_eq!(keys.pressed(Doing::Stopping, at(2100)), Verdict::StopAtOnce);
+        assert_eq!(keys.pressed(LeadActivity::Idle, at(0)), CtrlCAction::SayHowToQuit);
+        assert_eq!(keys.pressed(LeadActivity::Turn, at(100)), CtrlCAction::InterruptTurn);
+        assert_eq!(keys.pressed(LeadActivity::Idle, at(1900)), CtrlCAction::StopTeam);
+        assert_eq!(keys.pressed(LeadActivity::Stopping, at(2000)), CtrlCAction::StopNow);
+        assert_eq!(keys.pressed(LeadActivity::Stopping, at(2100)), CtrlCAction::StopAtOnce);
     }
 
     #[test]
     fn after_two_seconds_it_is_a_first_press_again() {
         let start = Instant::now();
         let mut keys = CtrlC::default();
-        keys.pressed(Doing::Turn, start);
+        keys.pressed(LeadActivity::Turn, start);
         let later = start + Duration::from_secs(3);
-        assert_eq!(keys.pressed(Doing::Idle, later), Verdict::SayHowToQuit);
-        assert_eq!(keys.pressed(Doing::Turn, later), Verdict::InterruptTurn);
+        assert_eq!(keys.pressed(LeadActivity::Idle, later), CtrlCAction::SayHowToQuit);
+        assert_eq!(keys.pressed(LeadActivity::Turn, later), CtrlCAction::InterruptTurn);
         let soon = later + Duration::from_secs(1);
-        assert_eq!(keys.pressed(Doing::Turn, soon), Verdict::StopTeam, "a turn began by mail");
+        assert_eq!(
+            keys.pressed(LeadActivity::Turn, soon),
+            CtrlCAction::StopTeam,
+            "a turn began by mail"
+        );
     }
 }

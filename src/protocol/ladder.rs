@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 /// How much patience somebody has who wants a member gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Haste {
+pub(crate) enum Urgency {
     /// Ask first.
     Polite,
     /// Begin with SIGTERM (`--now`, a second Ctrl-C).
@@ -30,7 +30,7 @@ pub(crate) enum Rung {
 
 /// How long each rung is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Waits {
+pub(crate) struct LadderDeadlines {
     /// For the answer to the request.
     pub(crate) ask: Duration,
     /// For the end after SIGTERM.
@@ -39,17 +39,17 @@ pub(crate) struct Waits {
     pub(crate) kill: Duration,
 }
 
-impl Waits {
+impl LadderDeadlines {
     /// The contract's waits; an idle member needs less time to answer than one at work.
-    pub(crate) fn for_member(status: Status, haste: Haste) -> Self {
+    pub(crate) fn for_member(status: Status, urgency: Urgency) -> Self {
         let seconds = Duration::from_secs;
-        match haste {
-            Haste::Polite => Self {
+        match urgency {
+            Urgency::Polite => Self {
                 ask: if status == Status::Idle { seconds(3) } else { seconds(20) },
                 terminate: seconds(5),
                 kill: seconds(2),
             },
-            Haste::Now | Haste::AtOnce => Self {
+            Urgency::Now | Urgency::AtOnce => Self {
                 ask: Duration::ZERO,
                 terminate: seconds(1),
                 kill: Duration::from_millis(500),
@@ -57,7 +57,7 @@ impl Waits {
         }
     }
 
-    /// A lead sees its team out and puts its mail and the terminal away, however great the haste.
+    /// A lead sees its team out and puts its mail and the terminal away, however great the urgency.
     pub(crate) fn for_lead() -> Self {
         let seconds = Duration::from_secs;
         Self { ask: seconds(20), terminate: seconds(5), kill: seconds(2) }
@@ -66,19 +66,19 @@ impl Waits {
 
 /// One member's way down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ladder {
+pub(crate) struct ShutdownLadder {
     rung: Rung,
     until: Instant,
-    waits: Waits,
+    waits: LadderDeadlines,
 }
 
-impl Ladder {
-    /// Stands on the first rung; perform [`Ladder::rung`]'s action at once.
-    pub(crate) fn begin(waits: Waits, haste: Haste, now: Instant) -> Self {
-        let (rung, wait) = match haste {
-            Haste::Polite => (Rung::Ask, waits.ask),
-            Haste::Now => (Rung::Terminate, waits.terminate),
-            Haste::AtOnce => (Rung::Kill, waits.kill),
+impl ShutdownLadder {
+    /// Stands on the first rung; perform [`ShutdownLadder::rung`]'s action at once.
+    pub(crate) fn begin(waits: LadderDeadlines, urgency: Urgency, now: Instant) -> Self {
+        let (rung, wait) = match urgency {
+            Urgency::Polite => (Rung::Ask, waits.ask),
+            Urgency::Now => (Rung::Terminate, waits.terminate),
+            Urgency::AtOnce => (Rung::Kill, waits.kill),
         };
         Self { rung, until: now + wait, waits }
     }
@@ -101,17 +101,17 @@ impl Ladder {
         self.advance(now)
     }
 
-    /// Somebody lost patience: at least the rung of `haste` is taken now.
-    pub(crate) fn hurry(&mut self, haste: Haste, now: Instant) -> Option<Rung> {
-        let least = match haste {
-            Haste::Polite => Rung::Ask,
-            Haste::Now => Rung::Terminate,
-            Haste::AtOnce => Rung::Kill,
+    /// Somebody lost patience: at least the rung of `urgency` is taken now.
+    pub(crate) fn hurry(&mut self, urgency: Urgency, now: Instant) -> Option<Rung> {
+        let least = match urgency {
+            Urgency::Polite => Rung::Ask,
+            Urgency::Now => Rung::Terminate,
+            Urgency::AtOnce => Rung::Kill,
         };
         if self.rung >= least {
             return None;
         }
-        self.waits = Waits::for_member(Status::Working, haste);
+        self.waits = LadderDeadlines::for_member(Status::Working, urgency);
         let mut reached = None;
         while self.rung < least {
             reached = self.advance(now);
@@ -137,9 +137,10 @@ mod tests {
     use super::*;
 
     /// Climbs down with nobody answering and lists when each rung was taken, in milliseconds.
-    fn walk(status: Status, haste: Haste) -> Vec<(u128, Rung)> {
+    fn walk(status: Status, urgency: Urgency) -> Vec<(u128, Rung)> {
         let start = Instant::now();
-        let mut ladder = Ladder::begin(Waits::for_member(status, haste), haste, start);
+        let mut ladder =
+            ShutdownLadder::begin(LadderDeadlines::for_member(status, urgency), urgency, start);
         let mut taken = vec![(0, ladder.rung())];
         while ladder.rung() != Rung::GiveUp {
             let now = ladder.until();
@@ -156,23 +157,23 @@ mod tests {
     fn every_rung_has_its_deadline() {
         use Rung::{Ask, GiveUp, Kill, Terminate};
         let polite = [(0, Ask), (20_000, Terminate), (25_000, Kill), (27_000, GiveUp)];
-        assert_eq!(walk(Status::Working, Haste::Polite), polite);
+        assert_eq!(walk(Status::Working, Urgency::Polite), polite);
         let idle = [(0, Ask), (3_000, Terminate), (8_000, Kill), (10_000, GiveUp)];
-        assert_eq!(walk(Status::Idle, Haste::Polite), idle);
+        assert_eq!(walk(Status::Idle, Urgency::Polite), idle);
         let now = [(0, Terminate), (1_000, Kill), (1_500, GiveUp)];
-        assert_eq!(walk(Status::Working, Haste::Now), now);
-        assert_eq!(walk(Status::Idle, Haste::AtOnce), [(0, Kill), (500, GiveUp)]);
+        assert_eq!(walk(Status::Working, Urgency::Now), now);
+        assert_eq!(walk(Status::Idle, Urgency::AtOnce), [(0, Kill), (500, GiveUp)]);
     }
 
     #[test]
     fn hurry_skips_rungs_but_never_goes_back() {
         let now = Instant::now();
-        let waits = Waits::for_member(Status::Working, Haste::Polite);
-        let mut ladder = Ladder::begin(waits, Haste::Polite, now);
-        assert_eq!(ladder.hurry(Haste::Now, now), Some(Rung::Terminate));
-        assert_eq!(ladder.hurry(Haste::Now, now), None, "already there");
-        assert_eq!(ladder.hurry(Haste::AtOnce, now), Some(Rung::Kill));
-        assert_eq!(ladder.hurry(Haste::Polite, now), None);
+        let waits = LadderDeadlines::for_member(Status::Working, Urgency::Polite);
+        let mut ladder = ShutdownLadder::begin(waits, Urgency::Polite, now);
+        assert_eq!(ladder.hurry(Urgency::Now, now), Some(Rung::Terminate));
+        assert_eq!(ladder.hurry(Urgency::Now, now), None, "already there");
+        assert_eq!(ladder.hurry(Urgency::AtOnce, now), Some(Rung::Kill));
+        assert_eq!(ladder.hurry(Urgency::Polite, now), None);
         assert_eq!(ladder.until(), now + Duration::from_millis(500));
     }
 }

@@ -5,10 +5,10 @@
 
 pub(crate) mod budget;
 pub(crate) mod ctrl_c;
+pub(crate) mod hang_detector;
 pub(crate) mod ladder;
-pub(crate) mod pace;
 pub(crate) mod permission;
+pub(crate) mod rate_limiter;
 pub(crate) mod request;
 pub(crate) mod restart;
 pub(crate) mod tasks;
-pub(crate) mod vigil;

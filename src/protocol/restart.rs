@@ -3,7 +3,7 @@
 //!
 //! Knows no processes: how one ended, how long it had lived and the time are arguments.
 
-use crate::wire::restart::Restart;
+use crate::wire::restart::RestartPolicy;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ pub(crate) struct Intensity {
 
 /// The figures of the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Limits {
+pub(crate) struct RestartLimits {
     /// The first pause; each further one is twice as long.
     pub(crate) first: Duration,
     /// The longest pause.
@@ -42,7 +42,7 @@ pub(crate) struct Limits {
     pub(crate) team: Intensity,
 }
 
-impl Default for Limits {
+impl Default for RestartLimits {
     fn default() -> Self {
         let seconds = Duration::from_secs;
         Self {
@@ -57,7 +57,7 @@ impl Default for Limits {
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum ProcessEnd {
     /// It exited.
     Code(i32),
     /// A signal ended it.
@@ -70,25 +70,25 @@ pub(crate) enum End {
 
 /// What to do about an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum RestartDecision {
     /// It stays ended: the policy does not cover such an end.
     Leave,
     /// Start it again after this pause.
     After(Duration),
     /// It would be started again, but for a limit.
-    GiveUp(Limit),
+    GiveUp(RestartLimit),
 }
 
 /// The limit that was reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Limit {
+pub(crate) enum RestartLimit {
     /// The teammate's own.
     Member(Intensity),
     /// The team's.
     Team(Intensity),
 }
 
-impl fmt::Display for Limit {
+impl fmt::Display for RestartLimit {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (who, Intensity { times, within }) = match self {
             Self::Member(intensity) => ("it was", intensity),
@@ -100,9 +100,9 @@ impl fmt::Display for Limit {
 
 /// Remembers what was started again, and decides.
 #[derive(Debug)]
-pub(crate) struct Restarts {
-    policy: Restart,
-    limits: Limits,
+pub(crate) struct RestartTracker {
+    policy: RestartPolicy,
+    limits: RestartLimits,
     random: u64,
     members: BTreeMap<String, History>,
     team: VecDeque<Instant>,
@@ -110,40 +110,46 @@ pub(crate) struct Restarts {
 
 #[derive(Debug, Default)]
 struct History {
-    /// Restarts since it was last healthy.
+    /// RestartTracker since it was last healthy.
     step: u32,
     recent: VecDeque<Instant>,
 }
 
-impl Restarts {
+impl RestartTracker {
     /// Nothing has been started again yet. The jitter follows from `seed` alone.
-    pub(crate) fn new(policy: Restart, limits: Limits, seed: u64) -> Self {
+    pub(crate) fn new(policy: RestartPolicy, limits: RestartLimits, seed: u64) -> Self {
         let (members, team) = (BTreeMap::new(), VecDeque::new());
         Self { policy, limits, random: seed.max(1), members, team }
     }
 
     /// A teammate has ended after having lived for `lived`.
-    pub(crate) fn ended(&mut self, name: &str, end: End, lived: Duration, now: Instant) -> Verdict {
+    pub(crate) fn ended(
+        &mut self,
+        name: &str,
+        end: ProcessEnd,
+        lived: Duration,
+        now: Instant,
+    ) -> RestartDecision {
         if !self.covers(end) {
-            return Verdict::Leave;
+            return RestartDecision::Leave;
         }
-        let Limits { first, longest, healthy, member, team } = self.limits;
+        let RestartLimits { first, longest, healthy, member, team } = self.limits;
         let history = self.members.entry(name.to_owned()).or_default();
         if lived >= healthy {
             history.step = 0;
         }
         if is_used_up(&mut history.recent, member, now) {
-            return Verdict::GiveUp(Limit::Member(member));
+            return RestartDecision::GiveUp(RestartLimit::Member(member));
         }
         if is_used_up(&mut self.team, team, now) {
-            return Verdict::GiveUp(Limit::Team(team));
+            return RestartDecision::GiveUp(RestartLimit::Team(team));
         }
         history.recent.push_back(now);
         self.team.push_back(now);
         let factor = 1_u32.checked_shl(history.step).unwrap_or(u32::MAX);
         history.step = history.step.saturating_add(1);
         let pause = first.saturating_mul(factor).min(longest);
-        Verdict::After(pause.mul_f64(0.8 + 0.4 * self.next()))
+        RestartDecision::After(pause.mul_f64(0.8 + 0.4 * self.next()))
     }
 
     /// A person or the lead's model starts it anew: what was before does not count any more.
@@ -151,16 +157,18 @@ impl Restarts {
         self.members.remove(name);
     }
 
-    fn covers(&self, end: End) -> bool {
+    fn covers(&self, end: ProcessEnd) -> bool {
         let asked = match end {
-            End::Code(code) => SIGNALLED.contains(&code),
-            End::Signal(signal) => ASKING.contains(&signal),
-            End::Hung | End::NotStarted => false,
+            ProcessEnd::Code(code) => SIGNALLED.contains(&code),
+            ProcessEnd::Signal(signal) => ASKING.contains(&signal),
+            ProcessEnd::Hung | ProcessEnd::NotStarted => false,
         };
         match self.policy {
-            Restart::Never => false,
-            Restart::OnCrash => !asked && !matches!(end, End::Code(code) if FINAL.contains(&code)),
-            Restart::Always => !asked,
+            RestartPolicy::Never => false,
+            RestartPolicy::OnCrash => {
+                !asked && !matches!(end, ProcessEnd::Code(code) if FINAL.contains(&code))
+            }
+            RestartPolicy::Always => !asked,
         }
     }
 
@@ -187,14 +195,14 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn restarts(policy: Restart) -> Restarts {
-        Restarts::new(policy, Limits::default(), 7)
+    fn restarts(policy: RestartPolicy) -> RestartTracker {
+        RestartTracker::new(policy, RestartLimits::default(), 7)
     }
 
-    fn pause(verdict: Verdict) -> f64 {
+    fn pause(verdict: RestartDecision) -> f64 {
         match verdict {
-            Verdict::After(pause) => pause.as_secs_f64(),
-            other @ (Verdict::Leave | Verdict::GiveUp(_)) => panic!("{other:?}"),
+            RestartDecision::After(pause) => pause.as_secs_f64(),
+            other @ (RestartDecision::Leave | RestartDecision::GiveUp(_)) => panic!("{other:?}"),
         }
     }
 
@@ -202,29 +210,40 @@ mod tests {
     fn the_policy_decides_which_ends_are_mended() {
         let now = Instant::now();
         let is_mended =
-            |policy, end| restarts(policy).ended("a", end, SECOND, now) != Verdict::Leave;
+            |policy, end| restarts(policy).ended("a", end, SECOND, now) != RestartDecision::Leave;
         for code in [0, 2, 3, 4, 5, 7] {
-            assert!(!is_mended(Restart::OnCrash, End::Code(code)), "{code}");
-            assert!(is_mended(Restart::Always, End::Code(code)), "{code}");
+            assert!(!is_mended(RestartPolicy::OnCrash, ProcessEnd::Code(code)), "{code}");
+            assert!(is_mended(RestartPolicy::Always, ProcessEnd::Code(code)), "{code}");
         }
-        for end in [End::Code(130), End::Code(143), End::Signal(15), End::Signal(2)] {
-            assert!(!is_mended(Restart::Always, end), "{end:?} was asked for");
+        for end in [
+            ProcessEnd::Code(130),
+            ProcessEnd::Code(143),
+            ProcessEnd::Signal(15),
+            ProcessEnd::Signal(2),
+        ] {
+            assert!(!is_mended(RestartPolicy::Always, end), "{end:?} was asked for");
         }
-        let crashes = [End::Code(1), End::Code(101), End::Signal(9), End::Hung, End::NotStarted];
+        let crashes = [
+            ProcessEnd::Code(1),
+            ProcessEnd::Code(101),
+            ProcessEnd::Signal(9),
+            ProcessEnd::Hung,
+            ProcessEnd::NotStarted,
+        ];
         for end in crashes {
-            assert!(!is_mended(Restart::Never, end), "{end:?}");
-            assert!(is_mended(Restart::OnCrash, end), "{end:?}");
-            assert!(is_mended(Restart::Always, end), "{end:?}");
+            assert!(!is_mended(RestartPolicy::Never, end), "{end:?}");
+            assert!(is_mended(RestartPolicy::OnCrash, end), "{end:?}");
+            assert!(is_mended(RestartPolicy::Always, end), "{end:?}");
         }
     }
 
     #[test]
     fn pauses_double_up_to_the_longest_and_begin_anew_after_health() {
-        let mut restarts = restarts(Restart::OnCrash);
+        let mut restarts = restarts(RestartPolicy::OnCrash);
         let mut now = Instant::now();
         let mut crash = |lived: u64| {
             now += Duration::from_secs(lived + 61);
-            pause(restarts.ended("a", End::Signal(9), Duration::from_secs(lived), now))
+            pause(restarts.ended("a", ProcessEnd::Signal(9), Duration::from_secs(lived), now))
         };
         for wanted in [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0] {
             let got = crash(10);
@@ -237,35 +256,38 @@ mod tests {
 
     #[test]
     fn who_crashes_all_the_time_is_given_up_alone() {
-        let mut restarts = restarts(Restart::OnCrash);
+        let mut restarts = restarts(RestartPolicy::OnCrash);
         let start = Instant::now();
         for second in 0..5 {
-            let verdict = restarts.ended("a", End::Code(1), SECOND, start + second * SECOND);
-            assert!(matches!(verdict, Verdict::After(_)), "{second}: {verdict:?}");
+            let verdict = restarts.ended("a", ProcessEnd::Code(1), SECOND, start + second * SECOND);
+            assert!(matches!(verdict, RestartDecision::After(_)), "{second}: {verdict:?}");
         }
         let soon = start + 59 * SECOND;
-        let limit = match restarts.ended("a", End::Code(1), SECOND, soon) {
-            Verdict::GiveUp(limit) => limit,
-            other @ (Verdict::Leave | Verdict::After(_)) => panic!("{other:?}"),
+        let limit = match restarts.ended("a", ProcessEnd::Code(1), SECOND, soon) {
+            RestartDecision::GiveUp(limit) => limit,
+            other @ (RestartDecision::Leave | RestartDecision::After(_)) => panic!("{other:?}"),
         };
         assert_eq!(limit.to_string(), "it was started again 5 times within 60 s");
-        assert!(matches!(restarts.ended("b", End::Code(1), SECOND, soon), Verdict::After(_)));
+        assert!(matches!(
+            restarts.ended("b", ProcessEnd::Code(1), SECOND, soon),
+            RestartDecision::After(_)
+        ));
         restarts.forget("a");
-        assert!(pause(restarts.ended("a", End::Code(1), SECOND, soon)) <= 1.2);
+        assert!(pause(restarts.ended("a", ProcessEnd::Code(1), SECOND, soon)) <= 1.2);
     }
 
     #[test]
     fn a_team_that_crashes_all_the_time_is_given_up() {
-        let mut restarts = restarts(Restart::OnCrash);
+        let mut restarts = restarts(RestartPolicy::OnCrash);
         let now = Instant::now();
         for n in 0..20 {
-            let verdict = restarts.ended(&format!("m{n}"), End::Code(1), SECOND, now);
-            assert!(matches!(verdict, Verdict::After(_)), "{n}");
+            let verdict = restarts.ended(&format!("m{n}"), ProcessEnd::Code(1), SECOND, now);
+            assert!(matches!(verdict, RestartDecision::After(_)), "{n}");
         }
-        let verdict = restarts.ended("m20", End::Code(1), SECOND, now + 299 * SECOND);
-        assert!(matches!(verdict, Verdict::GiveUp(Limit::Team(_))), "{verdict:?}");
-        let verdict = restarts.ended("m20", End::Code(1), SECOND, now + 300 * SECOND);
-        assert!(matches!(verdict, Verdict::After(_)), "{verdict:?}");
+        let verdict = restarts.ended("m20", ProcessEnd::Code(1), SECOND, now + 299 * SECOND);
+        assert!(matches!(verdict, RestartDecision::GiveUp(RestartLimit::Team(_))), "{verdict:?}");
+        let verdict = restarts.ended("m20", ProcessEnd::Code(1), SECOND, now + 300 * SECOND);
+        assert!(matches!(verdict, RestartDecision::After(_)), "{verdict:?}");
     }
 
     proptest! {
@@ -273,13 +295,13 @@ mod tests {
         fn no_window_holds_more_restarts_than_the_limit(
             gaps in proptest::collection::vec(0_u64..30, 1..60), seed: u64,
         ) {
-            let limits = Limits::default();
-            let mut restarts = Restarts::new(Restart::Always, limits, seed);
+            let limits = RestartLimits::default();
+            let mut restarts = RestartTracker::new(RestartPolicy::Always, limits, seed);
             let mut now = Instant::now();
             let mut granted: Vec<Instant> = Vec::new();
             for gap in gaps {
                 now += Duration::from_secs(gap);
-                if let Verdict::After(pause) = restarts.ended("a", End::Code(1), SECOND, now) {
+                if let RestartDecision::After(pause) = restarts.ended("a", ProcessEnd::Code(1), SECOND, now) {
                     prop_assert!(pause <= limits.longest.mul_f64(1.2));
                     granted.push(now);
                 }

@@ -16,10 +16,10 @@ mod refusal;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use refusal::Refusal;
+pub(crate) use refusal::TaskRefusal;
 
-use crate::wire::task::{Board, Deed, Happening, Task, TaskId, TaskStatus};
-use crate::wire::{AgentName, FORMAT_VERSION, Open, Timestamp};
+use crate::wire::task::{Board, EventKind, HistoryEntry, Task, TaskId, TaskStatus};
+use crate::wire::{AgentName, FORMAT_VERSION, Timestamp, WithUnknownFields};
 use std::collections::BTreeMap;
 
 /// Characters of a subject.
@@ -29,7 +29,7 @@ pub(crate) const SUBJECT_CHARS: usize = 200;
 pub(crate) const DESCRIPTION_BYTES: usize = 65_536;
 
 /// A task as it is after a change; nothing when it is so already.
-pub(crate) type Ruling = Result<Option<Open<Task>>, Refusal>;
+pub(crate) type Ruling = Result<Option<WithUnknownFields<Task>>, TaskRefusal>;
 
 /// Who acts, and when.
 #[derive(Debug, Clone)]
@@ -76,7 +76,7 @@ pub(crate) struct NewTask {
 
 /// What is to be changed; what is absent stays.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Edit {
+pub(crate) struct TaskEdit {
     /// The line.
     pub(crate) subject: Option<String>,
     /// The details.
@@ -104,7 +104,7 @@ pub(crate) enum NewOwner {
 
 /// How a task can end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum TaskEnd {
     /// Done.
     Completed,
     /// It cannot be done.
@@ -113,7 +113,7 @@ pub(crate) enum End {
     Cancelled,
 }
 
-impl End {
+impl TaskEnd {
     fn status(self) -> TaskStatus {
         match self {
             Self::Completed => TaskStatus::Completed,
@@ -122,11 +122,11 @@ impl End {
         }
     }
 
-    fn deed(self) -> Deed {
+    fn deed(self) -> EventKind {
         match self {
-            Self::Completed => Deed::Completed,
-            Self::Failed => Deed::Failed,
-            Self::Cancelled => Deed::Cancelled,
+            Self::Completed => EventKind::Completed,
+            Self::Failed => EventKind::Failed,
+            Self::Cancelled => EventKind::Cancelled,
         }
     }
 }
@@ -137,9 +137,9 @@ pub(crate) fn create(
     id: TaskId,
     new: NewTask,
     by: &Actor,
-) -> Result<Open<Task>, Refusal> {
+) -> Result<WithUnknownFields<Task>, TaskRefusal> {
     let NewTask { subject, description, blocked_by, owner, role, origin } = new;
-    let mut task: Open<Task> = Task {
+    let mut task: WithUnknownFields<Task> = Task {
         version: FORMAT_VERSION,
         id,
         subject: subject_line(&subject)?,
@@ -156,7 +156,7 @@ pub(crate) fn create(
         history: Vec::new(),
     }
     .into();
-    note(&mut task, by, Deed::Created, None);
+    note(&mut task, by, EventKind::Created, None);
     Ok(task)
 }
 
@@ -164,7 +164,7 @@ pub(crate) fn create(
 fn rule(
     board: &Board,
     id: TaskId,
-    change: impl FnOnce(&mut Open<Task>) -> Result<(), Refusal>,
+    change: impl FnOnce(&mut WithUnknownFields<Task>) -> Result<(), TaskRefusal>,
 ) -> Ruling {
     let before = known(board, id)?;
     let mut task = before.clone();
@@ -178,13 +178,19 @@ pub(crate) fn claim(board: &Board, id: TaskId, by: &Actor) -> Ruling {
 }
 
 /// The task ends. Completing one that nobody has claimed claims it on the way.
-pub(crate) fn end(board: &Board, id: TaskId, how: End, why: Option<String>, by: &Actor) -> Ruling {
+pub(crate) fn end(
+    board: &Board,
+    id: TaskId,
+    how: TaskEnd,
+    why: Option<String>,
+    by: &Actor,
+) -> Ruling {
     rule(board, id, |task| end_it(board, task, how, why, by))
 }
 
 /// Several changes at once: the words first, then the owner, then the status.
-pub(crate) fn update(board: &Board, id: TaskId, edit: Edit, by: &Actor) -> Ruling {
-    let Edit { subject, description, role, blocked_by, owner, status, note: why } = edit;
+pub(crate) fn update(board: &Board, id: TaskId, edit: TaskEdit, by: &Actor) -> Ruling {
+    let TaskEdit { subject, description, role, blocked_by, owner, status, note: why } = edit;
     rule(board, id, |task| {
         let words = Words { subject, description, role, blocked_by };
         if words != Words::default() {
@@ -197,9 +203,9 @@ pub(crate) fn update(board: &Board, id: TaskId, edit: Edit, by: &Actor) -> Rulin
             None => Ok(()),
             Some(TaskStatus::Pending) => reopen_it(task, why, by),
             Some(TaskStatus::InProgress) => claim_it(board, task, by),
-            Some(TaskStatus::Completed) => end_it(board, task, End::Completed, why, by),
-            Some(TaskStatus::Failed) => end_it(board, task, End::Failed, why, by),
-            Some(TaskStatus::Cancelled) => end_it(board, task, End::Cancelled, why, by),
+            Some(TaskStatus::Completed) => end_it(board, task, TaskEnd::Completed, why, by),
+            Some(TaskStatus::Failed) => end_it(board, task, TaskEnd::Failed, why, by),
+            Some(TaskStatus::Cancelled) => end_it(board, task, TaskEnd::Cancelled, why, by),
         }
     })
 }
@@ -227,11 +233,11 @@ pub(crate) enum OwnerLife {
 }
 
 /// The task after its owner's life is over.
-pub(crate) fn release(task: &Open<Task>, by: &Actor) -> Open<Task> {
+pub(crate) fn release(task: &WithUnknownFields<Task>, by: &Actor) -> WithUnknownFields<Task> {
     let mut task = task.clone();
     let owner = task.owner.clone().unwrap_or_else(|| "its owner".into());
     task.status = TaskStatus::Pending;
-    note(&mut task, by, Deed::Released, Some(format!("{owner} is gone")));
+    note(&mut task, by, EventKind::Released, Some(format!("{owner} is gone")));
     (task.owner, task.lease) = (None, None);
     task
 }
@@ -254,7 +260,7 @@ pub(crate) fn is_claimable(board: &Board, task: &Task) -> bool {
 }
 
 /// Tasks that waited for `id` and now wait for nothing.
-pub(crate) fn freed_by(board: &Board, id: TaskId) -> Vec<Open<Task>> {
+pub(crate) fn freed_by(board: &Board, id: TaskId) -> Vec<WithUnknownFields<Task>> {
     let waited = board.values().filter(|task| task.blocked_by.contains(&id));
     waited.filter(|task| is_ready(board, task)).cloned().collect()
 }
@@ -272,46 +278,50 @@ fn same_role(wanted: &str, role: &str) -> bool {
     wanted.trim().to_lowercase() == role.trim().to_lowercase()
 }
 
-fn claim_it(board: &Board, task: &mut Open<Task>, by: &Actor) -> Result<(), Refusal> {
+fn claim_it(
+    board: &Board,
+    task: &mut WithUnknownFields<Task>,
+    by: &Actor,
+) -> Result<(), TaskRefusal> {
     match task.status {
         TaskStatus::InProgress if by.owns(task) && task.lease == by.life => return Ok(()),
-        TaskStatus::InProgress => return Err(Refusal::taken(task)),
+        TaskStatus::InProgress => return Err(TaskRefusal::taken(task)),
         TaskStatus::Pending => {}
         TaskStatus::Completed | TaskStatus::Failed | TaskStatus::Cancelled => {
-            return Err(Refusal::over(task));
+            return Err(TaskRefusal::over(task));
         }
     }
     if task.owner.is_some() && !by.owns(task) {
-        return Err(Refusal::taken(task));
+        return Err(TaskRefusal::taken(task));
     }
     unblocked(board, task)?;
     task.status = TaskStatus::InProgress;
     task.owner = Some(by.name.to_string());
     task.lease.clone_from(&by.life);
-    note(task, by, Deed::Claimed, None);
+    note(task, by, EventKind::Claimed, None);
     Ok(())
 }
 
 fn end_it(
     board: &Board,
-    task: &mut Open<Task>,
-    how: End,
+    task: &mut WithUnknownFields<Task>,
+    how: TaskEnd,
     why: Option<String>,
     by: &Actor,
-) -> Result<(), Refusal> {
+) -> Result<(), TaskRefusal> {
     if task.status.is_over() {
         let again = task.status == how.status() && by.owns(task);
-        return if again { Ok(()) } else { Err(Refusal::over(task)) };
+        return if again { Ok(()) } else { Err(TaskRefusal::over(task)) };
     }
     let is_free = task.status == TaskStatus::Pending && task.owner.is_none();
     let permitted = match how {
-        End::Completed | End::Failed => by.steers() || by.owns(task) || is_free,
-        End::Cancelled => by.may_steer(task),
+        TaskEnd::Completed | TaskEnd::Failed => by.steers() || by.owns(task) || is_free,
+        TaskEnd::Cancelled => by.may_steer(task),
     };
     if !permitted {
-        return Err(Refusal::not_yours(task));
+        return Err(TaskRefusal::not_yours(task));
     }
-    if how == End::Completed && task.status == TaskStatus::Pending {
+    if how == TaskEnd::Completed && task.status == TaskStatus::Pending {
         unblocked(board, task)?;
         if is_free || by.owns(task) {
             claim_it(board, task, by)?;
@@ -324,15 +334,19 @@ fn end_it(
 }
 
 /// Given back by its owner, or wanted after all.
-fn reopen_it(task: &mut Open<Task>, why: Option<String>, by: &Actor) -> Result<(), Refusal> {
+fn reopen_it(
+    task: &mut WithUnknownFields<Task>,
+    why: Option<String>,
+    by: &Actor,
+) -> Result<(), TaskRefusal> {
     let deed = match task.status {
         TaskStatus::Pending => return Ok(()),
-        TaskStatus::Completed => return Err(Refusal::over(task)),
-        TaskStatus::InProgress => Deed::Released,
-        TaskStatus::Failed | TaskStatus::Cancelled => Deed::Reopened,
+        TaskStatus::Completed => return Err(TaskRefusal::over(task)),
+        TaskStatus::InProgress => EventKind::Released,
+        TaskStatus::Failed | TaskStatus::Cancelled => EventKind::Reopened,
     };
     if !by.may_steer(task) {
-        return Err(Refusal::not_yours(task));
+        return Err(TaskRefusal::not_yours(task));
     }
     task.status = TaskStatus::Pending;
     note(task, by, deed, why);
@@ -340,21 +354,25 @@ fn reopen_it(task: &mut Open<Task>, why: Option<String>, by: &Actor) -> Result<(
     Ok(())
 }
 
-fn assign_it(task: &mut Open<Task>, to: &NewOwner, by: &Actor) -> Result<(), Refusal> {
+fn assign_it(
+    task: &mut WithUnknownFields<Task>,
+    to: &NewOwner,
+    by: &Actor,
+) -> Result<(), TaskRefusal> {
     let owner = match to {
         NewOwner::Nobody => None,
         NewOwner::Agent(name) => Some(name.to_string()),
     };
     if task.status.is_over() {
-        return Err(Refusal::over(task));
+        return Err(TaskRefusal::over(task));
     }
     if task.owner == owner {
         return Ok(());
     }
     if task.owner.is_some() && !by.may_steer(task) {
-        return Err(Refusal::not_yours(task));
+        return Err(TaskRefusal::not_yours(task));
     }
-    let deed = if owner.is_some() { Deed::Assigned } else { Deed::Released };
+    let deed = if owner.is_some() { EventKind::Assigned } else { EventKind::Released };
     task.status = TaskStatus::Pending;
     (task.owner, task.lease) = (owner, None);
     note(task, by, deed, None);
@@ -370,12 +388,17 @@ struct Words {
     blocked_by: Option<Vec<TaskId>>,
 }
 
-fn reword(board: &Board, task: &mut Open<Task>, words: Words, by: &Actor) -> Result<(), Refusal> {
+fn reword(
+    board: &Board,
+    task: &mut WithUnknownFields<Task>,
+    words: Words,
+    by: &Actor,
+) -> Result<(), TaskRefusal> {
     if task.status.is_over() {
-        return Err(Refusal::over(task));
+        return Err(TaskRefusal::over(task));
     }
     if !by.may_steer(task) {
-        return Err(Refusal::not_yours(task));
+        return Err(TaskRefusal::not_yours(task));
     }
     let before = task.clone();
     if let Some(subject) = words.subject {
@@ -394,22 +417,26 @@ fn reword(board: &Board, task: &mut Open<Task>, words: Words, by: &Actor) -> Res
         }
     }
     if *task != before {
-        note(task, by, Deed::Changed, None);
+        note(task, by, EventKind::Changed, None);
     }
     Ok(())
 }
 
-fn known(board: &Board, id: TaskId) -> Result<&Open<Task>, Refusal> {
-    board.get(&id).ok_or_else(|| Refusal::unknown(board, id))
+fn known(board: &Board, id: TaskId) -> Result<&WithUnknownFields<Task>, TaskRefusal> {
+    board.get(&id).ok_or_else(|| TaskRefusal::unknown(board, id))
 }
 
-fn unblocked(board: &Board, task: &Task) -> Result<(), Refusal> {
+fn unblocked(board: &Board, task: &Task) -> Result<(), TaskRefusal> {
     let open = blockers(board, task);
-    if open.is_empty() { Ok(()) } else { Err(Refusal::Blocked { id: task.id, by: open }) }
+    if open.is_empty() { Ok(()) } else { Err(TaskRefusal::Blocked { id: task.id, by: open }) }
 }
 
 /// What a task may wait for: tasks that exist and do not wait for it.
-fn waits_for(board: &Board, id: TaskId, mut first: Vec<TaskId>) -> Result<Vec<TaskId>, Refusal> {
+fn waits_for(
+    board: &Board,
+    id: TaskId,
+    mut first: Vec<TaskId>,
+) -> Result<Vec<TaskId>, TaskRefusal> {
     first.sort_unstable();
     first.dedup();
     for blocker in &first {
@@ -417,7 +444,7 @@ fn waits_for(board: &Board, id: TaskId, mut first: Vec<TaskId>) -> Result<Vec<Ta
             known(board, *blocker)?;
         }
         if let Some(way) = way(board, *blocker, id) {
-            return Err(Refusal::Cycle { id, way });
+            return Err(TaskRefusal::Cycle { id, way });
         }
     }
     Ok(first)
@@ -449,20 +476,20 @@ fn way(board: &Board, from: TaskId, to: TaskId) -> Option<Vec<TaskId>> {
 }
 
 /// One line, its white space folded.
-fn subject_line(given: &str) -> Result<String, Refusal> {
+fn subject_line(given: &str) -> Result<String, TaskRefusal> {
     let line = given.split_whitespace().collect::<Vec<_>>().join(" ");
     let count = line.chars().count();
     match count {
-        0 => Err(Refusal::NoSubject),
+        0 => Err(TaskRefusal::NoSubject),
         1..=SUBJECT_CHARS => Ok(line),
-        _ => Err(Refusal::TooLong { what: "subject", count, most: SUBJECT_CHARS }),
+        _ => Err(TaskRefusal::TooLong { what: "subject", count, most: SUBJECT_CHARS }),
     }
 }
 
-fn details(given: String) -> Result<String, Refusal> {
+fn details(given: String) -> Result<String, TaskRefusal> {
     let (count, most) = (given.len(), DESCRIPTION_BYTES);
     if count > most {
-        return Err(Refusal::TooLong { what: "description", count, most });
+        return Err(TaskRefusal::TooLong { what: "description", count, most });
     }
     Ok(given)
 }
@@ -471,9 +498,9 @@ fn role_word(given: Option<String>) -> Option<String> {
     given.map(|role| role.trim().to_owned()).filter(|role| !role.is_empty())
 }
 
-fn note(task: &mut Open<Task>, by: &Actor, what: Deed, note: Option<String>) {
+fn note(task: &mut WithUnknownFields<Task>, by: &Actor, what: EventKind, note: Option<String>) {
     let (by, at) = (by.name.to_string(), by.now);
     let owner = task.owner.clone();
     task.updated_at = at;
-    task.history.push(Happening { at, by, what, owner, note }.into());
+    task.history.push(HistoryEntry { at, by, what, owner, note }.into());
 }

@@ -213,7 +213,7 @@ pub(super) fn risks(layer: &Layer) -> Risks {
 }
 
 /// Takes out what leads elsewhere, and says what that was.
-pub(super) fn tame(layer: &mut Layer) -> Risks {
+pub(super) fn strip_untrusted(layer: &mut Layer) -> Risks {
     let taken = risks(layer);
     (layer.anthropic.base_url, layer.anthropic.headers) = (None, None);
     (layer.openai.base_url, layer.openai.headers) = (None, None);

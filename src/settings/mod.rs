@@ -16,8 +16,8 @@ use crate::error::{Exit, Failure};
 use crate::wire::budget::Budgets;
 use crate::wire::hook::Hook;
 use crate::wire::money::Price;
-use crate::wire::permission::{Mode, PlanApproval};
-use crate::wire::restart::Restart;
+use crate::wire::permission::{PermissionMode, PlanApproval};
+use crate::wire::restart::RestartPolicy;
 use endpoints::{AnthropicLayer, Endpoints, OpenAiLayer};
 use environment::Environment;
 use permissions::{PermissionLayer, PermissionSettings};
@@ -119,7 +119,7 @@ pub(crate) struct Settings {
     /// Durability of mail.
     pub(crate) fsync: Setting<Fsync>,
     /// When an ended teammate is started again.
-    pub(crate) restart: Setting<Restart>,
+    pub(crate) restart: Setting<RestartPolicy>,
     /// Seconds without a sign of life after which a teammate counts as hung; 0 for never.
     pub(crate) hung_after: Setting<u64>,
     /// Turns that two agents may give each other without doing anything else.
@@ -154,7 +154,7 @@ pub(crate) struct Flags {
     /// `--model`.
     pub(crate) model: Option<String>,
     /// `--mode`.
-    pub(crate) mode: Option<Mode>,
+    pub(crate) mode: Option<PermissionMode>,
 }
 
 /// One settings file, or the environment read the same way.
@@ -166,7 +166,7 @@ struct Layer {
     max_message_bytes: Option<usize>,
     inbox_bytes: Option<u64>,
     fsync: Option<Fsync>,
-    restart: Option<Restart>,
+    restart: Option<RestartPolicy>,
     hung_after: Option<u64>,
     max_exchanges: Option<u32>,
     max_sends: Option<usize>,
@@ -206,7 +206,7 @@ impl Settings {
         if let Some(file) = user_file {
             layers.push((Source::File(file.clone()), from_file(&file)?));
         }
-        let ignored = trust::tame(&mut layers, folder_file, &TrustList::of(environment));
+        let ignored = trust::strip_untrusted(&mut layers, folder_file, &TrustList::of(environment));
         let settings = Self {
             max_teammates: pick(&layers, "max_teammates", |layer| layer.max_teammates, 16),
             max_rounds: pick(&layers, "max_rounds", |layer| layer.max_rounds, 50),
@@ -218,7 +218,7 @@ impl Settings {
             ),
             inbox_bytes: pick(&layers, "inbox_bytes", |layer| layer.inbox_bytes, 64 * 1024 * 1024),
             fsync: pick(&layers, "fsync", |layer| layer.fsync, Fsync::Always),
-            restart: pick(&layers, "restart", |layer| layer.restart, Restart::default()),
+            restart: pick(&layers, "restart", |layer| layer.restart, RestartPolicy::default()),
             hung_after: pick(&layers, "hung_after", |layer| layer.hung_after, 60),
             max_exchanges: pick(&layers, "max_exchanges", |layer| layer.max_exchanges, 30),
             max_sends: pick(&layers, "max_sends", |layer| layer.max_sends, 120),
@@ -418,7 +418,7 @@ fn from_environment(environment: &Environment) -> Result<Layer, Failure> {
         max_message_bytes: number(environment, "max_message_bytes")?,
         inbox_bytes: number(environment, "inbox_bytes")?,
         fsync: word(environment, "fsync", &[Fsync::Always, Fsync::Never])?,
-        restart: word(environment, "restart", &Restart::ALL)?,
+        restart: word(environment, "restart", &RestartPolicy::ALL)?,
         hung_after: number(environment, "hung_after")?,
         max_exchanges: number(environment, "max_exchanges")?,
         max_sends: number(environment, "max_sends")?,
@@ -477,7 +477,7 @@ mod tests {
         assert_eq!(settings.max_rounds.value, 7);
         assert_eq!(settings.max_rounds.source.to_string(), "environment (TEAM_MAX_ROUNDS)");
         assert_eq!(settings.fsync.value, Fsync::Never);
-        assert_eq!(settings.restart.value, Restart::Always);
+        assert_eq!(settings.restart.value, RestartPolicy::Always);
         assert!(matches!(settings.fsync.source, Source::File(_)));
         assert_eq!(settings.max_teammates, Setting { value: 16, source: Source::Default });
     }

@@ -4,7 +4,7 @@ use super::environment::Environment;
 use super::trust::Risks;
 use super::{Layer, Setting, Source, pick};
 use crate::error::{Exit, Failure};
-use crate::wire::permission::{Mode, Permissions, PlanApproval, RuleLists};
+use crate::wire::permission::{PermissionMode, Permissions, PlanApproval, RuleLists};
 use serde::Deserialize;
 
 /// Seconds after which an unanswered question counts as denied.
@@ -14,7 +14,7 @@ const PATIENCE: u64 = 300;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PermissionLayer {
-    pub(super) mode: Option<Mode>,
+    pub(super) mode: Option<PermissionMode>,
     allow: Option<Vec<String>>,
     ask: Option<Vec<String>>,
     deny: Option<Vec<String>>,
@@ -26,7 +26,7 @@ pub(super) struct PermissionLayer {
 #[derive(Debug, Clone)]
 pub(crate) struct PermissionSettings {
     /// The mode.
-    pub(crate) mode: Setting<Mode>,
+    pub(crate) mode: Setting<PermissionMode>,
     /// What runs without asking: the rules of all sources together, as of the next two.
     pub(crate) allow: Setting<Vec<String>>,
     /// What asks in spite of that.
@@ -41,14 +41,14 @@ pub(crate) struct PermissionSettings {
 
 impl PermissionLayer {
     /// A source that says only the mode, if anything.
-    pub(super) fn of_mode(mode: Option<Mode>) -> Self {
+    pub(super) fn of_mode(mode: Option<PermissionMode>) -> Self {
         Self { mode, ..Self::default() }
     }
 }
 
 impl PermissionSettings {
     pub(super) fn of(layers: &[(Source, Layer)]) -> Self {
-        let (mode, timeout) = (Mode::default(), PATIENCE);
+        let (mode, timeout) = (PermissionMode::default(), PATIENCE);
         let who = PlanApproval::default();
         Self {
             mode: pick(layers, "permissions.mode", |layer| layer.permissions.mode, mode),
@@ -102,7 +102,7 @@ impl PermissionLayer {
     /// What of it needs trust when it stands in a folder.
     pub(super) fn risks(&self) -> Risks {
         let mut risks = Risks::new();
-        if let Some(mode) = self.mode.filter(|mode| *mode > Mode::Plan) {
+        if let Some(mode) = self.mode.filter(|mode| *mode > PermissionMode::Plan) {
             risks.insert("mode".into(), mode.word().into());
         }
         if let Some(rules) = self.allow.as_ref().filter(|rules| !rules.is_empty()) {
@@ -112,7 +112,7 @@ impl PermissionLayer {
     }
 
     /// Takes out of it what is looser than `without`; gives that.
-    pub(super) fn tame(&mut self, without: Mode) -> Risks {
+    pub(super) fn strip_untrusted(&mut self, without: PermissionMode) -> Risks {
         let mut taken = self.risks();
         if self.mode.take_if(|mode| *mode > without).is_none() {
             taken.remove("mode");
@@ -132,10 +132,10 @@ pub(super) fn from_environment(environment: &Environment) -> Result<PermissionLa
 ///
 /// # Errors
 /// There is none of that name.
-pub(crate) fn mode(place: &str, word: &str) -> Result<Mode, Failure> {
-    Mode::parse(word).ok_or_else(|| {
+pub(crate) fn mode(place: &str, word: &str) -> Result<PermissionMode, Failure> {
+    PermissionMode::parse(word).ok_or_else(|| {
         let modes: Vec<String> =
-            Mode::ALL.iter().map(|mode| format!("{mode} ({})", mode.meaning())).collect();
+            PermissionMode::ALL.iter().map(|mode| format!("{mode} ({})", mode.meaning())).collect();
         Failure::new(
             Exit::Usage,
             format!("{place} {word:?} is no permission mode"),
@@ -154,7 +154,7 @@ pub(super) mod tests {
     const FOLDER: &str = "[permissions]\nmode = \"bypass\"\nallow = [\"bash(ls:*)\"]\n\
         deny = [\"bash(rm:*)\"]\nask = [\"read_file(secrets/**)\"]\n";
 
-    fn load(own: &str, trusted: &[&str], flag: Option<Mode>) -> Settings {
+    fn load(own: &str, trusted: &[&str], flag: Option<PermissionMode>) -> Settings {
         load_both(FOLDER, own, trusted, flag)
     }
 
@@ -163,7 +163,7 @@ pub(super) mod tests {
         of_folder: &str,
         own: &str,
         trusted: &[&str],
-        flag: Option<Mode>,
+        flag: Option<PermissionMode>,
     ) -> Settings {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().display().to_string();
@@ -188,7 +188,7 @@ pub(super) mod tests {
     #[test]
     fn a_folder_loosens_nothing_before_it_is_trusted() {
         let settings = load("", &[], None);
-        assert_eq!(settings.permissions.mode.value, Mode::Default);
+        assert_eq!(settings.permissions.mode.value, PermissionMode::Default);
         assert!(settings.permissions.allow.value.is_empty());
         assert_eq!(settings.permissions.deny.value, ["bash(rm:*)"]);
         assert_eq!(settings.permissions.ask.value, ["read_file(secrets/**)"]);
@@ -197,7 +197,7 @@ pub(super) mod tests {
             told.contains("bypass") && told.contains("bash(ls:*)") && told.contains("team trust")
         );
         let settings = load("", &["work/.team"], None);
-        assert_eq!(settings.permissions.mode.value, Mode::Bypass);
+        assert_eq!(settings.permissions.mode.value, PermissionMode::Bypass);
         assert_eq!(settings.permissions.allow.value, ["bash(ls:*)"]);
         assert_eq!(settings.ignored, None);
     }
@@ -206,10 +206,10 @@ pub(super) mod tests {
     fn the_persons_own_word_needs_no_trust_and_lists_add_up() {
         let own = "[permissions]\nmode = \"accept_edits\"\nallow = [\"bash(cargo test:*)\"]\n";
         let settings = load(own, &[], None);
-        assert_eq!(settings.permissions.mode.value, Mode::AcceptEdits);
+        assert_eq!(settings.permissions.mode.value, PermissionMode::AcceptEdits);
         assert_eq!(settings.permissions.allow.value, ["bash(cargo test:*)"]);
-        let settings = load(own, &["work/.team"], Some(Mode::Plan));
-        assert_eq!(settings.permissions.mode.value, Mode::Plan);
+        let settings = load(own, &["work/.team"], Some(PermissionMode::Plan));
+        assert_eq!(settings.permissions.mode.value, PermissionMode::Plan);
         assert_eq!(settings.permissions.allow.value, ["bash(ls:*)", "bash(cargo test:*)"]);
     }
 }

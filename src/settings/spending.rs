@@ -143,7 +143,7 @@ pub(super) fn risks(layer: &Layer) -> Risks {
 }
 
 /// Takes out of a folder's settings what raises a limit of the user's own, or changes a price; gives that.
-pub(super) fn tame(layer: &mut Layer, own: &Spending) -> Risks {
+pub(super) fn strip_untrusted(layer: &mut Layer, own: &Spending) -> Risks {
     let mut taken = Risks::new();
     if let Some(budgets) = &mut layer.budget {
         taken = lowered(budgets, &own.budgets());

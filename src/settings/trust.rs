@@ -124,7 +124,7 @@ fn risks(layer: &Layer) -> Risks {
 }
 
 /// Takes out of a folder's settings what needs trust and has none; says what that was.
-pub(super) fn tame(
+pub(super) fn strip_untrusted(
     layers: &mut [(Source, Layer)],
     folder_file: &Path,
     list: &TrustList,
@@ -139,12 +139,12 @@ pub(super) fn tame(
     if wanted.is_empty() || folder_file.parent().is_some_and(|folder| list.has(folder, &wanted)) {
         return None;
     }
-    let mut taken = layer.permissions.tame(without);
+    let mut taken = layer.permissions.strip_untrusted(without);
     if let Some(hooks) = layer.hooks.take_if(|hooks| !hooks.is_empty()) {
         taken.insert("hooks".into(), json!(hooks));
     }
-    taken.extend(spending::tame(layer, &Spending::of(farther)));
-    taken.extend(endpoints::tame(layer));
+    taken.extend(spending::strip_untrusted(layer, &Spending::of(farther)));
+    taken.extend(endpoints::strip_untrusted(layer));
     let taken = endpoints::shown(&taken);
     let taken: Vec<String> = taken.iter().map(|(key, value)| format!("{key} = {value}")).collect();
     (!taken.is_empty()).then(|| {

@@ -20,7 +20,8 @@ const WINDOW: f64 = 600.0;
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Record {
-    generation: String,
+    #[serde(rename = "generation")]
+    batch_id: String,
     boot_id: String,
     at: Vec<f64>,
 }
@@ -38,11 +39,11 @@ impl Attempts {
 
     /// Notes that the delivery of a claim left by a dead owner begins. `true` when it has ended in a
     /// crash too often: the claim is then not to be touched again.
-    pub(crate) fn is_poison(&self, generation: &str) -> Result<bool, StoreError> {
+    pub(crate) fn is_poison(&self, batch_id: &str) -> Result<bool, StoreError> {
         let now = uptime();
         let mut record = self.read();
-        if record.generation != generation || record.boot_id != boot_id() {
-            record = Record { generation: generation.into(), boot_id: boot_id(), at: Vec::new() };
+        if record.batch_id != batch_id || record.boot_id != boot_id() {
+            record = Record { batch_id: batch_id.into(), boot_id: boot_id(), at: Vec::new() };
         }
         record.at.retain(|at| now - at < WINDOW);
         // The life that made the claim crashed on it as well, before anything was noted.
@@ -103,7 +104,7 @@ mod tests {
         let (_folder, attempts) = attempts();
         let old = uptime() - WINDOW - 1.0;
         for (boot_id, at) in [(boot_id(), old), ("another".into(), uptime())] {
-            let record = Record { generation: "a".into(), boot_id, at: vec![at; 9] };
+            let record = Record { batch_id: "a".into(), boot_id, at: vec![at; 9] };
             let text = serde_json::to_vec(&record).unwrap();
             atomic::replace(&attempts.path, &text, Fsync::Never).unwrap();
             assert!(!attempts.is_poison("a").unwrap());

@@ -1,9 +1,9 @@
 //! Claims on disk: batches of mail that their owner took from the inbox and has not let go of.
 
-use super::generation::counter;
+use super::batch_id::counter;
 use super::{TeamDir, failpoint};
 use crate::os::file::{At, FileError};
-use crate::os::watch::Mark;
+use crate::os::watch::WatchId;
 use crate::wire::AgentName;
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,10 +18,10 @@ const TAKEN: &str = ".taken";
 /// One claim, as its owner knows it.
 #[derive(Debug)]
 pub(crate) struct Claim {
-    pub(crate) generation: String,
+    pub(crate) batch_id: String,
     pub(crate) stage: Stage,
     /// Its events; without a mark nothing is known of late writers but what a look at the file tells.
-    pub(crate) mark: Option<Mark>,
+    pub(crate) mark: Option<WatchId>,
     /// Everything before this offset is in the transcript or among the dead letters.
     pub(crate) read_to: u64,
     /// How long the file was when it was read.
@@ -60,10 +60,10 @@ pub(crate) struct Recorded {
 }
 
 impl Claim {
-    pub(crate) fn new(generation: String, stage: Stage) -> Self {
+    pub(crate) fn new(batch_id: String, stage: Stage) -> Self {
         let now = Instant::now();
         Self {
-            generation,
+            batch_id,
             stage,
             mark: None,
             read_to: 0,
@@ -81,7 +81,7 @@ impl Claim {
             Stage::Taken | Stage::InheritedTaken => TAKEN,
             Stage::Fresh | Stage::Inherited | Stage::Acknowledged => "",
         };
-        dir.claims().join(format!("{name}.{}{end}", self.generation))
+        dir.claims().join(format!("{name}.{}{end}", self.batch_id))
     }
 
     /// Whether all that was known of it is acknowledged.
@@ -115,7 +115,7 @@ impl Claim {
     }
 }
 
-/// The claims on disk of one mailbox, oldest first: generation and stage.
+/// The claims on disk of one mailbox, oldest first: batch_id and stage.
 pub(crate) fn list(dir: &TeamDir, name: &AgentName) -> Result<Vec<(String, Stage)>, FileError> {
     let folder = dir.claims();
     let mut found = BTreeMap::new();
@@ -123,12 +123,12 @@ pub(crate) fn list(dir: &TeamDir, name: &AgentName) -> Result<Vec<(String, Stage
         let file = entry.at(&folder)?.file_name();
         let rest = file.to_str().and_then(|f| f.strip_prefix(name.as_str())?.strip_prefix('.'));
         let Some(rest) = rest else { continue };
-        let (generation, stage) = match rest.strip_suffix(TAKEN) {
-            Some(generation) => (generation, Stage::InheritedTaken),
+        let (batch_id, stage) = match rest.strip_suffix(TAKEN) {
+            Some(batch_id) => (batch_id, Stage::InheritedTaken),
             None => (rest, Stage::Inherited),
         };
-        if counter(generation).is_some() {
-            found.insert(generation.to_owned(), stage);
+        if counter(batch_id).is_some() {
+            found.insert(batch_id.to_owned(), stage);
         }
     }
     Ok(found.into_iter().collect())
@@ -141,8 +141,8 @@ pub(crate) fn undo_half_claim(
     name: &AgentName,
     inbox: u64,
 ) -> Result<(), FileError> {
-    for (generation, stage) in list(dir, name)? {
-        let path = Claim::new(generation, stage).path(dir, name);
+    for (batch_id, stage) in list(dir, name)? {
+        let path = Claim::new(batch_id, stage).path(dir, name);
         match fs::symlink_metadata(&path) {
             Ok(known) if known.ino() == inbox => {
                 failpoint::hit("recover.half_claim");

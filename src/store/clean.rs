@@ -4,14 +4,14 @@
 //! is removed here is removed by its holder, and whoever waited at it notices ([`LifeLock::take`]); side
 //! locks stay where they are. It does not know which of the finds a person wants removed.
 //!
-//! [`LifeLock::take`]: super::life::LifeLock::take
+//! [`LifeLock::take`]: super::liveness::LifeLock::take
 
 use super::claim::{Claim, Stage, list};
 use super::jsonl::{Lines, Piece};
-use super::life::{LifeRecord, is_named, read_record};
+use super::liveness::{LifeRecord, is_named, read_record};
 use super::lock::{LOCK_LIMIT, exclusive, release, try_for};
 use super::transcript::{all_archives, each_mail};
-use super::{StoreError, TeamDir, dead, kept, roster};
+use super::{StoreError, TeamDir, dead, output_spill, roster};
 use crate::os::file::{Access, At, open, open_or_create};
 use crate::wire::AgentName;
 use crate::wire::message::MAX_LINE_BYTES;
@@ -46,7 +46,7 @@ fn pid(record: Option<&LifeRecord>) -> String {
 
 /// What a find is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum LeftoverKind {
     /// The life lock of a dead process.
     Lock,
     /// Signs of life and bells of a dead process.
@@ -60,13 +60,13 @@ pub enum Kind {
     /// A conversation, or an earlier one.
     Transcript,
     /// A long result of a tool, to which a conversation refers.
-    Kept,
+    OutputSpill,
 }
 
-impl Kind {
+impl LeftoverKind {
     /// Whether it may hold what somebody still wants.
     pub fn is_precious(self) -> bool {
-        matches!(self, Self::Mail | Self::DeadLetters | Self::Transcript | Self::Kept)
+        matches!(self, Self::Mail | Self::DeadLetters | Self::Transcript | Self::OutputSpill)
     }
 
     /// In words.
@@ -78,16 +78,16 @@ impl Kind {
             Self::Mail => "unread mail",
             Self::DeadLetters => "dead letters",
             Self::Transcript => "transcript",
-            Self::Kept => "kept result",
+            Self::OutputSpill => "kept result",
         }
     }
 }
 
 /// A file that could go.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Find {
+pub struct Leftover {
     /// What it is.
-    pub kind: Kind,
+    pub kind: LeftoverKind,
     /// Whose it is.
     pub name: AgentName,
     /// Where.
@@ -98,7 +98,7 @@ pub struct Find {
 
 /// A team folder in which nobody lives, and nobody can begin to, until this is dropped.
 #[derive(Debug)]
-pub struct Quiet {
+pub struct TeamAtRest {
     dir: TeamDir,
     held: Vec<Held>,
 }
@@ -111,7 +111,7 @@ struct Held {
     file: File,
 }
 
-impl Drop for Quiet {
+impl Drop for TeamAtRest {
     fn drop(&mut self) {
         for held in &self.held {
             // One that was made to be held is empty, and says nothing to anybody.
@@ -123,7 +123,7 @@ impl Drop for Quiet {
     }
 }
 
-impl Quiet {
+impl TeamAtRest {
     /// Takes the life of everybody who is known here, and the lead's.
     ///
     /// # Errors
@@ -165,36 +165,36 @@ impl Quiet {
     ///
     /// # Errors
     /// A file cannot be read.
-    pub fn find(&self) -> Result<Vec<Find>, StoreError> {
+    pub fn find(&self) -> Result<Vec<Leftover>, StoreError> {
         let mut finds = Vec::new();
         for Held { name, file, path } in &self.held {
             if file.metadata().at(path)?.len() > 0 {
-                add(&mut finds, Kind::Lock, name, path.clone())?;
+                add(&mut finds, LeftoverKind::Lock, name, path.clone())?;
             }
-            for path in [self.dir.beat(name), self.dir.bell(name), self.dir.used(name)] {
-                add(&mut finds, Kind::State, name, path)?;
+            for path in [self.dir.beat(name), self.dir.fifo(name), self.dir.used(name)] {
+                add(&mut finds, LeftoverKind::State, name, path)?;
             }
-            for (generation, stage) in list(&self.dir, name)? {
-                let path = Claim::new(generation.clone(), stage).path(&self.dir, name);
+            for (batch_id, stage) in list(&self.dir, name)? {
+                let path = Claim::new(batch_id.clone(), stage).path(&self.dir, name);
                 let is_read = stage == Stage::InheritedTaken
-                    && is_all_recorded(&self.dir, name, &generation, &path)?;
-                let kind = if is_read { Kind::TakenClaim } else { Kind::Mail };
+                    && is_all_recorded(&self.dir, name, &batch_id, &path)?;
+                let kind = if is_read { LeftoverKind::TakenClaim } else { LeftoverKind::Mail };
                 add(&mut finds, kind, name, path)?;
             }
             if fs::symlink_metadata(self.dir.inbox(name)).is_ok_and(|known| known.len() > 0) {
-                add(&mut finds, Kind::Mail, name, self.dir.inbox(name))?;
+                add(&mut finds, LeftoverKind::Mail, name, self.dir.inbox(name))?;
             }
-            add(&mut finds, Kind::DeadLetters, name, self.dir.dead(name))?;
+            add(&mut finds, LeftoverKind::DeadLetters, name, self.dir.dead(name))?;
             for path in self.dir.dead_claims(name)? {
-                add(&mut finds, Kind::DeadLetters, name, path)?;
+                add(&mut finds, LeftoverKind::DeadLetters, name, path)?;
             }
-            for (_, path) in kept::all(&self.dir, name)? {
-                add(&mut finds, Kind::Kept, name, path)?;
+            for (_, path) in output_spill::all(&self.dir, name)? {
+                add(&mut finds, LeftoverKind::OutputSpill, name, path)?;
             }
             for path in all_archives(&self.dir, name)? {
-                add(&mut finds, Kind::Transcript, name, path)?;
+                add(&mut finds, LeftoverKind::Transcript, name, path)?;
             }
-            add(&mut finds, Kind::Transcript, name, self.dir.transcript(name))?;
+            add(&mut finds, LeftoverKind::Transcript, name, self.dir.transcript(name))?;
         }
         finds.sort_by(|a, b| (a.kind, &a.path).cmp(&(b.kind, &b.path)));
         Ok(finds)
@@ -204,7 +204,7 @@ impl Quiet {
     ///
     /// # Errors
     /// It stays.
-    pub fn remove(&self, find: &Find) -> Result<(), StoreError> {
+    pub fn remove(&self, find: &Leftover) -> Result<(), StoreError> {
         let path = &find.path;
         if *path == self.dir.inbox(&find.name) {
             let held = exclusive(&self.dir.inbox_lock(&find.name), LOCK_LIMIT)?;
@@ -218,14 +218,14 @@ impl Quiet {
 }
 
 fn add(
-    finds: &mut Vec<Find>,
-    kind: Kind,
+    finds: &mut Vec<Leftover>,
+    kind: LeftoverKind,
     name: &AgentName,
     path: PathBuf,
 ) -> Result<(), StoreError> {
     match fs::symlink_metadata(&path) {
         Ok(known) => {
-            finds.push(Find { kind, name: name.clone(), path, bytes: known.len() });
+            finds.push(Leftover { kind, name: name.clone(), path, bytes: known.len() });
             Ok(())
         }
         Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -238,7 +238,7 @@ fn add(
 fn is_all_recorded(
     dir: &TeamDir,
     name: &AgentName,
-    generation: &str,
+    batch_id: &str,
     path: &Path,
 ) -> Result<bool, StoreError> {
     let mut highest: Option<u64> = None;
@@ -246,13 +246,13 @@ fn is_all_recorded(
     transcripts.push(dir.transcript(name));
     for transcript in transcripts {
         each_mail(&transcript, |taken_in| {
-            if taken_in.generation == generation {
+            if taken_in.batch_id == batch_id {
                 highest = highest.max(Some(taken_in.offset));
             }
         })?;
     }
     let letters = dead::read_all(dir, name)?.into_iter();
-    let letters = letters.filter(|letter| letter.generation == generation);
+    let letters = letters.filter(|letter| letter.batch_id == batch_id);
     highest = letters.map(|letter| Some(letter.offset)).fold(highest, Option::max);
     let mut lines = Lines::from(open(path, Access::Read)?, 0, MAX_LINE_BYTES).at(path)?;
     while let Some(framed) = lines.next().at(path)? {
@@ -267,7 +267,7 @@ fn is_all_recorded(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Life, LifeLock, life};
+    use crate::store::{LifeLock, Liveness, liveness};
     use std::io::Write;
 
     fn put(path: &Path, text: &str) {
@@ -284,16 +284,18 @@ mod tests {
     fn nobody_is_disturbed_and_nobody_can_begin_meanwhile() {
         let (_folder, dir, alice) = team();
         let lock = LifeLock::take(&dir, &alice, LifeRecord::of_this_process()).unwrap();
-        assert!(matches!(Quiet::take(&dir), Err(CleanError::Alive { name, .. }) if name == alice));
+        assert!(
+            matches!(TeamAtRest::take(&dir), Err(CleanError::Alive { name, .. }) if name == alice)
+        );
         drop(lock);
-        assert!(matches!(life::probe(&dir, &AgentName::lead()), Ok(Life::Dead)));
+        assert!(matches!(liveness::probe(&dir, &AgentName::lead()), Ok(Liveness::Dead)));
         assert!(!dir.life(&AgentName::lead()).exists(), "what was made to be held is gone");
-        let quiet = Quiet::take(&dir).unwrap();
+        let quiet = TeamAtRest::take(&dir).unwrap();
         for name in [&alice, &AgentName::lead()] {
             assert!(LifeLock::take(&dir, name, LifeRecord::default()).is_err(), "{name}");
         }
         let finds = quiet.find().unwrap();
-        assert_eq!(finds.iter().map(|find| find.kind).collect::<Vec<_>>(), [Kind::Lock]);
+        assert_eq!(finds.iter().map(|find| find.kind).collect::<Vec<_>>(), [LeftoverKind::Lock]);
         quiet.remove(&finds[0]).unwrap();
         drop(quiet);
         assert!(!dir.life(&alice).exists());
@@ -304,7 +306,7 @@ mod tests {
     fn whoever_waits_at_a_lock_that_is_removed_takes_the_one_that_counts() {
         let (_folder, dir, alice) = team();
         drop(LifeLock::take(&dir, &alice, LifeRecord::of_this_process()).unwrap());
-        let quiet = Quiet::take(&dir).unwrap();
+        let quiet = TeamAtRest::take(&dir).unwrap();
         let finds = quiet.find().unwrap();
         std::thread::scope(|scope| {
             let wait = || loop {
@@ -316,7 +318,7 @@ mod tests {
             quiet.remove(&finds[0]).unwrap();
             drop(quiet);
             let lock = waiting.join().unwrap();
-            assert!(life::probe(&dir, &alice).unwrap().is_alive());
+            assert!(liveness::probe(&dir, &alice).unwrap().is_alive());
             drop(lock);
         });
     }
@@ -324,23 +326,23 @@ mod tests {
     #[test]
     fn a_batch_is_done_with_only_when_every_line_is_recorded() {
         let (_folder, dir, alice) = team();
-        let generation = "000000000001-0123abcd";
-        let claim = dir.claims().join(format!("{alice}.{generation}.taken"));
+        let batch_id = "000000000001-0123abcd";
+        let claim = dir.claims().join(format!("{alice}.{batch_id}.taken"));
         put(&dir.life(&alice), "{}\n");
         put(&claim, "{\"content\":\"a\"}\n\n{\"content\":\"b\"}\n");
         let mail = |offset: u32| {
             format!(
-                "{{\"kind\":\"mail\",\"at\":1,\"gen\":\"{generation}\",\"offset\":{offset},\"message\":{{}}}}\n"
+                "{{\"kind\":\"mail\",\"at\":1,\"gen\":\"{batch_id}\",\"offset\":{offset},\"message\":{{}}}}\n"
             )
         };
         let kind = || {
-            let finds = Quiet::take(&dir).unwrap().find().unwrap();
+            let finds = TeamAtRest::take(&dir).unwrap().find().unwrap();
             finds.into_iter().find(|find| find.path == claim).unwrap().kind
         };
-        assert_eq!(kind(), Kind::Mail);
+        assert_eq!(kind(), LeftoverKind::Mail);
         put(&dir.transcript(&alice), &mail(0));
-        assert_eq!(kind(), Kind::Mail);
+        assert_eq!(kind(), LeftoverKind::Mail);
         put(&dir.transcript(&alice), &(mail(0) + &mail(17)));
-        assert_eq!(kind(), Kind::TakenClaim);
+        assert_eq!(kind(), LeftoverKind::TakenClaim);
     }
 }

@@ -20,7 +20,7 @@ const LONGEST: usize = 16 * 1024 * 1024;
 pub struct DeadLetter {
     /// The claim it stood in.
     #[serde(rename = "gen")]
-    pub generation: String,
+    pub batch_id: String,
     /// Where.
     pub offset: u64,
     /// Why it is no message.
@@ -40,9 +40,9 @@ pub struct DeadLetter {
 
 impl DeadLetter {
     /// A letter about a place in a claim; what stood there is still to be added.
-    pub(crate) fn new(generation: &str, offset: u64, reason: String, at: Timestamp) -> Self {
-        let generation = generation.into();
-        Self { generation, offset, reason, at, raw: None, raw_hex: None, file: None }
+    pub(crate) fn new(batch_id: &str, offset: u64, reason: String, at: Timestamp) -> Self {
+        let batch_id = batch_id.into();
+        Self { batch_id, offset, reason, at, raw: None, raw_hex: None, file: None }
     }
 
     /// With the bytes that stood there.

@@ -9,7 +9,7 @@ use super::jsonl::is_torn;
 use super::lock::{LockError, SideLock, release, try_for};
 use super::{StoreError, TeamDir, failpoint};
 use crate::os::file::{Access, At, FileError, create_new, open_known};
-use crate::os::watch::ring;
+use crate::os::watch::notify;
 use crate::wire::AgentName;
 use crate::wire::message::MAX_LINE_BYTES;
 use std::borrow::Cow;
@@ -27,7 +27,7 @@ const CONTROL_RESERVE: u64 = 1024 * 1024;
 
 /// Which rule for full inboxes a line is under.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lane {
+pub enum Priority {
     /// Refused when the inbox is full.
     Data,
     /// May use the reserve.
@@ -38,7 +38,7 @@ pub enum Lane {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SendPolicy {
     /// Which rule for full inboxes holds.
-    pub lane: Lane,
+    pub lane: Priority,
     /// What an acknowledged send survives.
     pub fsync: Fsync,
     /// Most bytes an inbox may have.
@@ -147,7 +147,7 @@ struct Target {
     dir: TeamDir,
     name: AgentName,
     path: PathBuf,
-    bell: PathBuf,
+    fifo: PathBuf,
 }
 
 /// A line that was written.
@@ -173,8 +173,8 @@ impl Inbox {
     pub(crate) fn of(dir: &TeamDir, name: &AgentName) -> Self {
         let (dir, name) = (dir.clone(), name.clone());
         let side = SideLock::new(dir.inbox_lock(&name));
-        let (path, bell) = (dir.inbox(&name), dir.bell(&name));
-        Self { target: Target { dir, name, path, bell }, side }
+        let (path, fifo) = (dir.inbox(&name), dir.fifo(&name));
+        Self { target: Target { dir, name, path, fifo }, side }
     }
 
     /// Writes a line. `permit` is asked while the lock is held, before anything is touched.
@@ -199,8 +199,8 @@ impl Inbox {
         failpoint::hit("send.unlocked");
         if size == 0 {
             // Who wrote before rang before.
-            ring(&target.bell);
-            failpoint::hit("send.rung");
+            notify(&target.fifo);
+            failpoint::hit("send.notified");
         }
         Ok(stored)
     }
@@ -216,8 +216,8 @@ impl Target {
         // An outsider who keeps the lock for longer is not waited for: appending is right without it.
         try_for(&file, COURTESY).at(&self.path)?;
         let capacity = match policy.lane {
-            Lane::Data => policy.capacity,
-            Lane::Control => policy.capacity.saturating_add(CONTROL_RESERVE),
+            Priority::Data => policy.capacity,
+            Priority::Control => policy.capacity.saturating_add(CONTROL_RESERVE),
         };
         if size.saturating_add(u64::try_from(line.len()).unwrap_or(u64::MAX)) > capacity {
             return Err(SendError::Full { name: self.name.clone(), size, capacity });

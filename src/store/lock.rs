@@ -4,9 +4,9 @@
 //! locks. fs4's methods are called by full path, because the standard library has methods of the same
 //! name that would be taken instead.
 
-use crate::os::alarm::Alarm;
 use crate::os::file::{Access, At, FileError, open_or_create};
 use crate::os::identity::lock_holder;
+use crate::os::syscall_timeout::SyscallTimeout;
 use fs4::{FileExt, TryLockError};
 use std::fs::File;
 use std::io;
@@ -47,7 +47,7 @@ pub enum LockError {
 #[must_use]
 pub struct Held<'a> {
     file: Lent<'a>,
-    manners: Manners,
+    manners: LockPolicy,
 }
 
 /// How it was when a lock was taken.
@@ -61,14 +61,14 @@ enum Turn {
 
 /// What its holder does after giving a lock back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Manners {
+enum LockPolicy {
     GoOn,
     /// Lets others run, or it would take the lock again before the next in line, just woken, gets a
     /// processor.
     MakeWay,
 }
 
-impl From<Turn> for Manners {
+impl From<Turn> for LockPolicy {
     fn from(turn: Turn) -> Self {
         match turn {
             Turn::AtOnce => Self::GoOn,
@@ -89,7 +89,7 @@ impl Drop for Held<'_> {
             Lent::Cached(file) => release(file),
             Lent::Own(file) => release(file),
         }
-        if self.manners == Manners::MakeWay {
+        if self.manners == LockPolicy::MakeWay {
             thread::yield_now();
         }
     }
@@ -135,13 +135,13 @@ impl SideLock {
 }
 
 /// Whoever may have taken it before others that were in line makes way now and then as well.
-fn after_turn(turn: Turn, at_once: &mut u8) -> Manners {
+fn after_turn(turn: Turn, at_once: &mut u8) -> LockPolicy {
     *at_once = at_once.saturating_add(1);
     if turn == Turn::AtOnce && *at_once < AT_ONCE_IN_A_ROW {
-        return Manners::GoOn;
+        return LockPolicy::GoOn;
     }
     *at_once = 0;
-    Manners::MakeWay
+    LockPolicy::MakeWay
 }
 
 /// Waits in line, if need be: the kernel wakes blocked waiters, where sleeping and trying again would
@@ -151,7 +151,7 @@ fn acquire(file: &File, path: &Path, limit: Duration) -> Result<Turn, LockError>
         return Ok(Turn::AtOnce);
     }
     let start = Instant::now();
-    let alarm = Alarm::after(limit).at(path)?;
+    let alarm = SyscallTimeout::after(limit).at(path)?;
     loop {
         match FileExt::lock(file) {
             Ok(()) => break,
@@ -253,14 +253,14 @@ mod tests {
     fn way_is_made_after_a_line_and_after_many_locks_that_were_free() {
         let mut at_once = 0;
         let mut after = |turn| after_turn(turn, &mut at_once);
-        assert_eq!(after(Turn::InLine), Manners::MakeWay);
+        assert_eq!(after(Turn::InLine), LockPolicy::MakeWay);
         for _ in 0..2 {
             for _ in 1..AT_ONCE_IN_A_ROW {
-                assert_eq!(after(Turn::AtOnce), Manners::GoOn);
+                assert_eq!(after(Turn::AtOnce), LockPolicy::GoOn);
             }
-            assert_eq!(after(Turn::AtOnce), Manners::MakeWay);
+            assert_eq!(after(Turn::AtOnce), LockPolicy::MakeWay);
         }
-        assert_eq!(Manners::from(Turn::InLine), Manners::MakeWay);
+        assert_eq!(LockPolicy::from(Turn::InLine), LockPolicy::MakeWay);
     }
 
     #[test]

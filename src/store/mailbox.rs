@@ -7,14 +7,14 @@
 //! *Invariant:* only the holder of the life lock has one of these, so there is one reader per inbox.
 
 use super::attempts::Attempts;
-use super::barrier::{BARRIER_DELAY, Late, late_writers, too_early};
+use super::batch_id::BatchIds;
 use super::claim::{Claim, Stage};
 use super::dead::{DeadLetter, DeadLetters};
-use super::delivery::Delivery;
-use super::generation::Generations;
-use super::inlet::Inlet;
-use super::life::LifeLock;
-use super::seen::Seen;
+use super::dedup::Seen;
+use super::ingest::Ingest;
+use super::late_writers::{BARRIER_DELAY, LateWriters, late_writers, too_early};
+use super::liveness::LifeLock;
+use super::rotation::InboxRotation;
 use super::transcript::{TakenIn, Transcript, archive, each_mail, latest_archives};
 use super::wake::WakeMode;
 use super::{Fsync, SharedClock, StoreError, TeamDir, dead, failpoint};
@@ -49,7 +49,7 @@ pub struct Mail {
     /// The line as it was received, with its id: one JSON object.
     pub text: String,
     /// The claim it came from.
-    pub generation: String,
+    pub batch_id: String,
     /// Where in the claim.
     pub offset: u64,
 }
@@ -63,13 +63,13 @@ impl Mail {
 
 /// Something to log, and to tell the lead.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Notice {
+pub enum MailNotice {
     /// A line became a dead letter.
     Dead {
         /// Why.
         reason: String,
         /// The claim it stood in.
-        generation: String,
+        batch_id: String,
         /// Where.
         offset: u64,
     },
@@ -89,7 +89,7 @@ pub struct Drained {
     /// The messages, in order. Their transcript lines are on the disk.
     pub mail: Vec<Mail>,
     /// What else happened.
-    pub notices: Vec<Notice>,
+    pub notices: Vec<MailNotice>,
 }
 
 impl Drained {
@@ -106,10 +106,10 @@ impl Drained {
 
 /// What is left of the claims that were acted on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Settled {
+pub enum SettleResult {
     /// Nothing.
     Done,
-    /// Late writers may still come: ask again.
+    /// LateWriters writers may still come: ask again.
     Again {
         /// When.
         after: Duration,
@@ -122,10 +122,10 @@ pub enum Settled {
 pub struct Mailbox {
     dir: TeamDir,
     name: AgentName,
-    inlet: Inlet,
-    generations: Generations,
+    inlet: InboxRotation,
+    batch_ids: BatchIds,
     attempts: Attempts,
-    delivery: Delivery,
+    delivery: Ingest,
     claims: VecDeque<Claim>,
     /// Taken in, but not brought yet: the drain failed afterwards.
     held_back: Drained,
@@ -144,28 +144,28 @@ impl Mailbox {
         clock: SharedClock,
     ) -> Result<Self, StoreError> {
         let name = life.name().clone();
-        let (inlet, mut claims) = Inlet::open(dir, &name, policy.fsync)?;
+        let (inlet, mut claims) = InboxRotation::open(dir, &name, policy.fsync)?;
         let mut seen = Seen::default();
         let mut newest = String::new();
-        let oldest = claims.first().map(|claim| claim.generation.as_str());
+        let oldest = claims.first().map(|claim| claim.batch_id.as_str());
         let mut conversations = latest_archives(dir, &name, oldest)?;
         conversations.push(dir.transcript(&name));
         for conversation in conversations {
             each_mail(&conversation, |taken_in| {
                 recall(&taken_in, &mut claims, &mut seen);
-                newest = taken_in.generation;
+                newest = taken_in.batch_id;
             })?;
         }
         recall_dead(dir, &name, &mut claims)?;
-        let known = claims.iter().map(|claim| claim.generation.as_str()).chain([newest.as_str()]);
-        let generations = Generations::open(dir, &name, known)?;
+        let known = claims.iter().map(|claim| claim.batch_id.as_str()).chain([newest.as_str()]);
+        let batch_ids = BatchIds::open(dir, &name, known)?;
         let dead = DeadLetters::of(dir, &name);
         failpoint::hit("recover.known");
         Ok(Self {
             inlet,
-            generations,
+            batch_ids,
             attempts: Attempts::of(dir, &name),
-            delivery: Delivery { transcript, dead, seen, policy, clock },
+            delivery: Ingest { transcript, dead, seen, policy, clock },
             claims: claims.into(),
             held_back: Drained::default(),
             dir: dir.clone(),
@@ -191,7 +191,7 @@ impl Mailbox {
 
     fn drain_what_is_there(&mut self) -> Result<Drained, StoreError> {
         let fsync = self.delivery.policy.fsync;
-        let claimed = self.inlet.claim(&mut self.generations, fsync);
+        let claimed = self.inlet.claim(&mut self.batch_ids, fsync);
         let claimed = claimed.map(|claim| self.claims.extend(claim));
         // After the claim: a late line that its writer wrote before one in this claim is known by now.
         self.inlet.catch_up()?;
@@ -241,7 +241,7 @@ impl Mailbox {
                 return Ok(());
             }
             Err(why @ (FileError::NotRegular { .. } | FileError::ForeignOwner { .. })) => {
-                return self.set_aside(at, why.to_string());
+                return self.quarantine(at, why.to_string());
             }
             Err(why) => return Err(why.into()),
         };
@@ -249,11 +249,11 @@ impl Mailbox {
             return Ok(());
         }
         if known.len() >= SPARSE_BYTES && known.blocks() * 512 < known.len() {
-            return self.set_aside(at, format!("{} bytes, most of them a hole", known.len()));
+            return self.quarantine(at, format!("{} bytes, most of them a hole", known.len()));
         }
         let is_inherited = claim.stage == Stage::Inherited;
-        if is_inherited && self.attempts.is_poison(&claim.generation)? {
-            return self.set_aside(at, "poison: its delivery crashed again and again".into());
+        if is_inherited && self.attempts.is_poison(&claim.batch_id)? {
+            return self.quarantine(at, "poison: its delivery crashed again and again".into());
         }
         let before = self.held_back.mail.len();
         self.delivery.take_in(claim, file, &path, &mut self.held_back)?;
@@ -279,21 +279,21 @@ impl Mailbox {
     }
 
     /// Moves a claim away that cannot be read, whole.
-    fn set_aside(&mut self, at: usize, reason: String) -> Result<(), StoreError> {
+    fn quarantine(&mut self, at: usize, reason: String) -> Result<(), StoreError> {
         let Some(claim) = self.claims.get(at) else { return Ok(()) };
         let path = claim.path(&self.dir, &self.name);
-        let kept = self.dir.dead_claim(&self.name, &claim.generation);
-        let Delivery { dead, clock, policy, .. } = &mut self.delivery;
-        let mut letter = DeadLetter::new(&claim.generation, 0, reason.clone(), clock.now());
+        let kept = self.dir.dead_claim(&self.name, &claim.batch_id);
+        let Ingest { dead, clock, policy, .. } = &mut self.delivery;
+        let mut letter = DeadLetter::new(&claim.batch_id, 0, reason.clone(), clock.now());
         letter.file = Some(kept.clone());
         dead.append(&[letter])?;
         dead.sync(policy.fsync)?;
         failpoint::hit("recover.lettered");
         fs::rename(&path, &kept).at(&path)?;
-        failpoint::hit("recover.set_aside");
+        failpoint::hit("recover.quarantine");
         self.attempts.clear()?;
-        let generation = claim.generation.clone();
-        self.held_back.notices.push(Notice::Dead { reason, generation, offset: 0 });
+        let batch_id = claim.batch_id.clone();
+        self.held_back.notices.push(MailNotice::Dead { reason, batch_id, offset: 0 });
         if let Some(claim) = self.claims.get_mut(at) {
             claim.stage = Stage::Taken;
         }
@@ -319,13 +319,14 @@ impl Mailbox {
     ///
     /// # Errors
     /// The claims stay, which is harmless.
-    pub fn settle(&mut self) -> Result<Settled, StoreError> {
+    pub fn settle(&mut self) -> Result<SettleResult, StoreError> {
         self.inlet.get_ready();
-        let mut settled = Settled::Done;
+        let mut settled = SettleResult::Done;
         let mut kept = VecDeque::new();
         while let Some(mut claim) = self.claims.pop_front() {
             let answer = self.let_go(&mut claim);
-            if answer.is_err() || answer.as_ref().is_ok_and(|answer| *answer != Settled::Done) {
+            if answer.is_err() || answer.as_ref().is_ok_and(|answer| *answer != SettleResult::Done)
+            {
                 kept.push_back(claim);
             }
             match answer {
@@ -341,36 +342,36 @@ impl Mailbox {
         Ok(settled)
     }
 
-    fn let_go(&mut self, claim: &mut Claim) -> Result<Settled, StoreError> {
+    fn let_go(&mut self, claim: &mut Claim) -> Result<SettleResult, StoreError> {
         if claim.stage != Stage::Taken {
-            return Ok(Settled::Again { after: BARRIER_DELAY });
+            return Ok(SettleResult::Again { after: BARRIER_DELAY });
         }
         if let Some(after) = too_early(claim) {
-            return Ok(Settled::Again { after });
+            return Ok(SettleResult::Again { after });
         }
         let path = claim.path(&self.dir, &self.name);
         let file = match open(&path, Access::Read) {
-            Err(why) if why.is_missing() => return Ok(Settled::Done),
+            Err(why) if why.is_missing() => return Ok(SettleResult::Done),
             other => other?,
         };
         let size = match late_writers(claim, &file).at(&path)? {
-            Late::Wait(after) => return Ok(Settled::Again { after }),
-            Late::Grown => {
+            LateWriters::Wait(after) => return Ok(SettleResult::Again { after }),
+            LateWriters::Grown => {
                 // Should its event be missing: look at it in any case.
                 claim.mark = None;
-                return Ok(Settled::Grown);
+                return Ok(SettleResult::Grown);
             }
-            Late::Over(size) => size,
+            LateWriters::Over(size) => size,
         };
         if claim.read_to < size {
             let bytes = read_tail(&file, claim.read_to, size).at(&path)?;
-            let notice = self.delivery.bury_fragment(claim, &bytes)?;
+            let notice = self.delivery.reject_fragment(claim, &bytes)?;
             self.held_back.notices.push(notice);
         }
         failpoint::hit("drain.before_unlink");
         fs::remove_file(&path).at(&path)?;
         failpoint::hit("drain.unlinked");
-        Ok(Settled::Done)
+        Ok(SettleResult::Done)
     }
 
     /// Whether a drain would bring something. Cheap: for the slow poll and after every wake.
@@ -397,7 +398,7 @@ impl Mailbox {
     /// claims wake as well.
     ///
     /// # Errors
-    /// Neither file events nor a bell are to be had.
+    /// Neither file events nor a fifo are to be had.
     pub fn acknowledge_events(&mut self) -> Result<(), StoreError> {
         self.inlet.waker.acknowledge()
     }
@@ -418,7 +419,7 @@ impl Mailbox {
     }
 }
 
-impl Settled {
+impl SettleResult {
     /// What is to be done next when two claims need something.
     fn and(self, other: Self) -> Self {
         match (self, other) {
@@ -433,8 +434,8 @@ impl Settled {
 
 /// What the transcript tells about the claims that are still there.
 fn recall(taken_in: &TakenIn, claims: &mut [Claim], seen: &mut Seen) {
-    let TakenIn { generation, offset, message: object, .. } = taken_in;
-    if let Some(claim) = claims.iter_mut().find(|claim| claim.generation == *generation) {
+    let TakenIn { batch_id, offset, message: object, .. } = taken_in;
+    if let Some(claim) = claims.iter_mut().find(|claim| claim.batch_id == *batch_id) {
         claim.recorded.mail = claim.recorded.mail.max(Some(*offset));
     }
     if let Ok(message) = Message::read(object)
@@ -451,7 +452,7 @@ fn recall_dead(dir: &TeamDir, name: &AgentName, claims: &mut [Claim]) -> Result<
         return Ok(());
     }
     for letter in dead::read_all(dir, name)? {
-        if let Some(claim) = claims.iter_mut().find(|c| c.generation == letter.generation) {
+        if let Some(claim) = claims.iter_mut().find(|c| c.batch_id == letter.batch_id) {
             claim.recorded.dead = claim.recorded.dead.max(Some(letter.offset));
         }
     }

@@ -18,7 +18,7 @@
 //!   tasks/ID.json.bad-N       one that could not be read, put aside
 //!   run/NAME.lock             held (flock) for life; content: who holds it, for information
 //!   run/.state/               config.lock (side lock of the roster), NAME.gen (counter of claims),
-//!                             NAME.attempts (deliveries that did not end), NAME.bell (pipe, where
+//!                             NAME.attempts (deliveries that did not end), NAME.fifo (pipe, where
 //!                             file events are not to be had), NAME.beat (signs of life),
 //!                             NAME.used (tokens and money until now, where a budget is shared),
 //!                             NAME.looked (how far a person has read), tasks.last (last task id),
@@ -41,39 +41,39 @@
 
 pub mod atomic;
 mod attempts;
-pub mod backoff;
-mod barrier;
-pub mod beat;
+mod batch_id;
+pub(crate) mod change_watcher;
 mod claim;
 pub mod clean;
-mod committed;
 pub mod dead;
-mod delivery;
-pub mod examine;
-mod generation;
+mod dedup;
+pub mod diagnose;
+pub mod fs_probe;
+pub mod heartbeat;
 pub mod inbox;
-mod inlet;
+mod ingest;
 mod jsonl;
-mod judge;
-pub mod kept;
-pub mod life;
+mod late_writers;
+pub mod liveness;
 pub mod lock;
-pub mod looked;
+pub mod mail_search;
+pub(crate) mod mail_tracker;
 pub mod mailbox;
-pub mod peek;
+pub mod output_spill;
+mod parse_line;
+pub mod read_cursor;
 mod reserve;
 mod roles;
 pub mod roster;
-mod seen;
-pub mod selftest;
-pub(crate) mod sight;
-pub mod sightings;
-pub(crate) mod stirs;
+mod rotation;
+mod scaffold;
+pub mod shared_backoff;
 pub mod tail;
 pub mod tasks;
 mod teamdir;
 pub mod transcript;
-pub mod used;
+pub mod unread;
+pub mod usage;
 mod wake;
 
 pub use crate::os::failpoint;
@@ -81,8 +81,8 @@ pub use crate::os::file::FileError;
 pub use crate::os::identity::ProcessIdentity;
 pub use crate::os::{Clock, SystemClock};
 pub use atomic::Fsync;
-pub use life::{Life, LifeLock, LifeRecord};
-pub use mailbox::{Drained, Mail, MailPolicy, Mailbox, Notice, Settled};
+pub use liveness::{LifeLock, LifeRecord, Liveness};
+pub use mailbox::{Drained, Mail, MailNotice, MailPolicy, Mailbox, SettleResult};
 pub use roles::{Instructions, RoleFile};
 pub use teamdir::{TeamDir, locate};
 pub use transcript::Transcript;

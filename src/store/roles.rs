@@ -5,7 +5,7 @@
 //! to be told, not an error. It does not know what a role is for.
 
 use super::TeamDir;
-use crate::os::beneath::Root;
+use crate::os::safe_path::SafeRoot;
 use crate::wire::front_matter::Problem;
 use crate::wire::role::Role;
 use std::fmt::Write as _;
@@ -46,7 +46,7 @@ impl TeamDir {
     /// All roles in order of their names. Where two files give the same name, the team's comes first,
     /// and the second one says so.
     pub fn role_files(&self) -> Vec<RoleFile> {
-        let Ok(root) = Root::open(self.workspace()) else { return Vec::new() };
+        let Ok(root) = SafeRoot::open(self.workspace()) else { return Vec::new() };
         let mut found: Vec<RoleFile> = Vec::new();
         for folder in [self.roles(), self.workspace().join(FOREIGN_ROLES)] {
             let mut files = markdown_in(&folder);
@@ -72,7 +72,7 @@ impl TeamDir {
     /// `AGENTS.md` and `CLAUDE.md` of the workspace, as far as `longest` bytes go.
     pub fn workspace_instructions(&self, longest: usize) -> Instructions {
         let mut instructions = Instructions::default();
-        let Ok(root) = Root::open(self.workspace()) else { return instructions };
+        let Ok(root) = SafeRoot::open(self.workspace()) else { return instructions };
         let mut seen: Vec<String> = Vec::new();
         let mut left = longest;
         for name in INSTRUCTIONS {
@@ -108,7 +108,7 @@ fn markdown_in(folder: &Path) -> Vec<PathBuf> {
     files.filter(|path| path.extension().is_some_and(|end| end == "md")).collect()
 }
 
-fn read_role(workspace: &Path, root: &Root, path: &Path) -> RoleFile {
+fn read_role(workspace: &Path, root: &SafeRoot, path: &Path) -> RoleFile {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let shown = path.strip_prefix(workspace).unwrap_or(path).to_owned();
     let problem = |what: String| Problem { line: 1, what };
@@ -130,7 +130,7 @@ fn unreadable(name: String, path: PathBuf, problem: Problem) -> RoleFile {
 }
 
 /// The text of a file, as far as `longest` bytes go, and whether that is not all of it.
-fn read(root: &Root, path: &Path, longest: usize) -> Result<Option<(String, bool)>, String> {
+fn read(root: &SafeRoot, path: &Path, longest: usize) -> Result<Option<(String, bool)>, String> {
     let spot = root.find(path).map_err(|why| why.to_string())?;
     let Some(file) = spot.open().map_err(|why| why.to_string())? else { return Ok(None) };
     let (mut bytes, most) = (Vec::new(), u64::try_from(longest).unwrap_or(u64::MAX));

@@ -4,12 +4,12 @@
 //! copy, else from the life locks. What it means is decided elsewhere.
 
 use super::atomic::{Fsync, replace, sync_data, sync_parent};
-use super::life::{Life, probe};
+use super::liveness::{Liveness, probe};
 use super::lock::{LOCK_LIMIT, exclusive};
 use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, FileError, open, open_known};
 use crate::wire::roster::{Member, Roster, Status};
-use crate::wire::{AgentName, FORMAT_VERSION, Open};
+use crate::wire::{AgentName, FORMAT_VERSION, WithUnknownFields};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -23,7 +23,7 @@ const MOST_BYTES: u64 = 16 * 1024 * 1024;
 
 /// What a member's status is, seen with its life and its lead's: who is dead has failed, whatever the
 /// roster says, unless a live lead is just starting it, or it ended in order.
-pub fn effective_status(member: &Member, life: &Life, lead: &Life) -> Status {
+pub fn effective_status(member: &Member, life: &Liveness, lead: &Liveness) -> Status {
     match member.status {
         Status::Shutdown => Status::Shutdown,
         Status::Starting if lead.is_alive() => Status::Starting,
@@ -42,7 +42,7 @@ pub fn effective_status(member: &Member, life: &Life, lead: &Life) -> Status {
 ///
 /// # Errors
 /// The file cannot be opened.
-pub fn read(dir: &TeamDir) -> Result<Open<Roster>, StoreError> {
+pub fn read(dir: &TeamDir) -> Result<WithUnknownFields<Roster>, StoreError> {
     read_as(dir)
 }
 
@@ -59,7 +59,7 @@ fn read_as<R: Reading>(dir: &TeamDir) -> Result<R, StoreError> {
 /// # Errors
 /// The file cannot be opened, or was written by a later version.
 pub fn is_damaged(dir: &TeamDir) -> Result<bool, StoreError> {
-    Ok(matches!(load::<Open<Roster>>(&dir.config())?, Loaded::Damaged))
+    Ok(matches!(load::<WithUnknownFields<Roster>>(&dir.config())?, Loaded::Damaged))
 }
 
 /// Changes the roster: `change` sees it as it is now, and what it makes of it is stored before this
@@ -70,14 +70,14 @@ pub fn is_damaged(dir: &TeamDir) -> Result<bool, StoreError> {
 pub fn update<R>(
     dir: &TeamDir,
     fsync: Fsync,
-    change: impl FnOnce(&mut Open<Roster>) -> R,
+    change: impl FnOnce(&mut WithUnknownFields<Roster>) -> R,
 ) -> Result<R, StoreError> {
     dir.is_still_there()?;
     let path = dir.config();
     let held = exclusive(&dir.config_lock(), LOCK_LIMIT)?;
     super::failpoint::hit("config.locked");
-    let (mut roster, before) = match load::<Open<Roster>>(&path)? {
-        Loaded::Missing => (Open::default(), Vec::new()),
+    let (mut roster, before) = match load::<WithUnknownFields<Roster>>(&path)? {
+        Loaded::Missing => (WithUnknownFields::default(), Vec::new()),
         Loaded::Good { roster, text } => {
             if roster.version > FORMAT_VERSION {
                 let found = u64::from(roster.version);
@@ -86,7 +86,7 @@ pub fn update<R>(
             (*roster, text)
         }
         Loaded::Damaged => {
-            set_aside(&path)?;
+            quarantine(&path)?;
             (repaired(dir)?, Vec::new())
         }
     };
@@ -130,19 +130,22 @@ fn lives(roster: &Roster) -> Vec<(String, String, bool)> {
 }
 
 /// What is made of the roster's file.
-pub(crate) trait Reading: Default + DeserializeOwned + From<Open<Roster>> {}
+pub(crate) trait Reading:
+    Default + DeserializeOwned + From<WithUnknownFields<Roster>>
+{
+}
 
-impl<R: Default + DeserializeOwned + From<Open<Roster>>> Reading for R {}
+impl<R: Default + DeserializeOwned + From<WithUnknownFields<Roster>>> Reading for R {}
 
 /// Who is on the roster and what they do: all that a sender asks, in a twentieth of the memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub(crate) struct Standings {
-    members: Vec<Standing>,
+pub(crate) struct MemberStandings {
+    members: Vec<MemberStanding>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-struct Standing {
+struct MemberStanding {
     #[serde(default)]
     name: String,
     #[serde(default = "unsaid")]
@@ -153,7 +156,7 @@ fn unsaid() -> Status {
     Member::default().status
 }
 
-impl Standings {
+impl MemberStandings {
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.members.iter().map(|member| member.name.as_str())
     }
@@ -163,11 +166,11 @@ impl Standings {
     }
 }
 
-impl From<Open<Roster>> for Standings {
-    fn from(roster: Open<Roster>) -> Self {
-        let standing = |member: &Open<Member>| {
+impl From<WithUnknownFields<Roster>> for MemberStandings {
+    fn from(roster: WithUnknownFields<Roster>) -> Self {
+        let standing = |member: &WithUnknownFields<Member>| {
             let Member { name, status, .. } = &**member;
-            Standing { name: name.clone(), status: *status }
+            MemberStanding { name: name.clone(), status: *status }
         };
         Self { members: roster.members.iter().map(standing).collect() }
     }
@@ -210,7 +213,7 @@ fn stamp(known: &Metadata) -> Stamp {
     (known.nlink(), known.len(), mtime, known.mtime_nsec(), ctime, known.ctime_nsec())
 }
 
-fn written(roster: &Open<Roster>) -> Vec<u8> {
+fn written(roster: &WithUnknownFields<Roster>) -> Vec<u8> {
     let mut text = serde_json::to_vec_pretty(roster).unwrap_or_default();
     text.push(b'\n');
     text
@@ -252,14 +255,14 @@ fn copy(path: &Path) -> PathBuf {
 }
 
 /// Moves a damaged roster to `config.json.bad-N`.
-fn set_aside(path: &Path) -> Result<(), FileError> {
+fn quarantine(path: &Path) -> Result<(), FileError> {
     let beside = |number: u32| path.with_extension(format!("json.bad-{number}"));
     let free = (1..=u32::MAX).map(beside).find(|beside| fs::symlink_metadata(beside).is_err());
     free.map_or(Ok(()), |beside| fs::rename(path, beside).at(path))
 }
 
 /// The last good copy, else who lives and who lived by the life locks.
-fn repaired(dir: &TeamDir) -> Result<Open<Roster>, StoreError> {
+fn repaired(dir: &TeamDir) -> Result<WithUnknownFields<Roster>, StoreError> {
     if let Ok(Loaded::Good { roster, .. }) = load(&copy(&dir.config())) {
         return Ok(*roster);
     }
@@ -267,14 +270,14 @@ fn repaired(dir: &TeamDir) -> Result<Open<Roster>, StoreError> {
     for name in names_with_locks(dir)? {
         let mut member = Member { name: name.to_string(), ..Member::default() };
         match probe(dir, &name)? {
-            Life::Alive(record) => {
+            Liveness::Alive(record) => {
                 let record = record.unwrap_or_default();
                 member.status = Status::Idle;
                 member.pid = Some(record.pid).filter(|pid| *pid > 0);
                 member.incarnation = record.incarnation;
                 member.since = record.started_at;
             }
-            Life::Dead => member.status = Status::Failed,
+            Liveness::Dead => member.status = Status::Failed,
         }
         roster.members.push(member.into());
     }
@@ -301,9 +304,10 @@ mod tests {
     fn a_sender_reads_of_the_roster_what_everybody_reads() {
         let folder = tempfile::tempdir().unwrap();
         let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
-        let (mut all, mut some) = (Cached::<Open<Roster>>::of(&dir), Cached::<Standings>::of(&dir));
+        let (mut all, mut some) =
+            (Cached::<WithUnknownFields<Roster>>::of(&dir), Cached::<MemberStandings>::of(&dir));
         let mut same = |count: usize| {
-            let expected: Standings = all.current(&dir).unwrap().clone().into();
+            let expected: MemberStandings = all.current(&dir).unwrap().clone().into();
             assert_eq!(*some.current(&dir).unwrap(), expected);
             assert_eq!(expected.names().count(), count);
             expected

@@ -7,9 +7,9 @@ use super::atomic::{Fsync, remove, replace, replaced_by};
 use super::lock::{LOCK_LIMIT, SideLock};
 use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, FileError, open, open_known, open_or_create};
-use crate::os::watch::{Watch, Written, stir};
+use crate::os::watch::{Watch, Written, touch};
 use crate::wire::task::{Board, Task, TaskId};
-use crate::wire::{FORMAT_VERSION, Open};
+use crate::wire::{FORMAT_VERSION, WithUnknownFields};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::{self, File, Metadata};
@@ -54,7 +54,7 @@ type Stamp = (u64, u64, i64, i64, i64, i64);
 
 /// What a file in the folder is.
 enum Found {
-    Task(Box<Open<Task>>),
+    Task(Box<WithUnknownFields<Task>>),
     /// Not to be read, and left as it is.
     Problem(String),
     /// No task at all.
@@ -108,7 +108,7 @@ impl TaskList {
     /// Something refused, or a task was written by a later version. What was not stored is as it was.
     pub fn change<R>(
         &mut self,
-        decide: impl FnOnce(&Board, TaskId) -> (Vec<Open<Task>>, R),
+        decide: impl FnOnce(&Board, TaskId) -> (Vec<WithUnknownFields<Task>>, R),
     ) -> Result<R, StoreError> {
         let mut lock = std::mem::replace(&mut self.lock, SideLock::new(self.dir.tasks_lock()));
         let done = self.change_under(&mut lock, decide);
@@ -119,12 +119,12 @@ impl TaskList {
     fn change_under<R>(
         &mut self,
         lock: &mut SideLock,
-        decide: impl FnOnce(&Board, TaskId) -> (Vec<Open<Task>>, R),
+        decide: impl FnOnce(&Board, TaskId) -> (Vec<WithUnknownFields<Task>>, R),
     ) -> Result<R, StoreError> {
         let held = lock.acquire(LOCK_LIMIT)?;
         super::failpoint::hit("tasks.locked");
         for id in self.read_folder()? {
-            self.set_aside(id)?;
+            self.quarantine(id)?;
         }
         for path in self.unfinished.drain(..) {
             // Who holds the lock knows that nobody is at it.
@@ -141,14 +141,14 @@ impl TaskList {
         }
         if !changed.is_empty() {
             // Whoever waits for work watches this file.
-            let bell = open_or_create(&self.dir.tasks_lock(), Access::Update)?;
-            stir(&bell).at(&self.dir.tasks_lock())?;
+            let fifo = open_or_create(&self.dir.tasks_lock(), Access::Update)?;
+            touch(&fifo).at(&self.dir.tasks_lock())?;
         }
         drop(held);
         Ok(answer)
     }
 
-    fn store(&mut self, task: &Open<Task>, next: TaskId) -> Result<(), StoreError> {
+    fn store(&mut self, task: &WithUnknownFields<Task>, next: TaskId) -> Result<(), StoreError> {
         let path = self.dir.task(task.id);
         if task.version > FORMAT_VERSION {
             let found = u64::from(task.version);
@@ -256,7 +256,7 @@ impl TaskList {
     }
 
     /// Moves a damaged file to `ID.json.bad-N`.
-    fn set_aside(&self, id: TaskId) -> Result<(), FileError> {
+    fn quarantine(&self, id: TaskId) -> Result<(), FileError> {
         let path = self.dir.task(id);
         let beside = |number: u32| path.with_extension(format!("json.bad-{number}"));
         let free = (1..=u32::MAX).map(beside).find(|beside| fs::symlink_metadata(beside).is_err());
@@ -282,7 +282,7 @@ fn read(mut file: &File, known: &Metadata, id: TaskId) -> Found {
     if let Err(why) = file.read_to_end(&mut text) {
         return Found::Problem(why.to_string());
     }
-    match serde_json::from_slice::<Open<Task>>(&text) {
+    match serde_json::from_slice::<WithUnknownFields<Task>>(&text) {
         Ok(mut task) => {
             task.id = id;
             Found::Task(Box::new(task))
@@ -308,12 +308,12 @@ fn stamp(known: &Metadata) -> Stamp {
 
 /// Tells when our programs have changed the list.
 #[derive(Debug)]
-pub struct TaskBell {
+pub struct TaskListWatch {
     watch: Watch,
     path: PathBuf,
 }
 
-impl TaskBell {
+impl TaskListWatch {
     /// Begins to listen.
     ///
     /// # Errors
@@ -335,7 +335,7 @@ impl TaskBell {
     }
 }
 
-impl AsFd for TaskBell {
+impl AsFd for TaskListWatch {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.watch.as_fd()
     }

@@ -197,8 +197,8 @@ impl TeamDir {
     }
 
     /// Where a claim goes that cannot be taken in.
-    pub fn dead_claim(&self, name: &AgentName, generation: &str) -> PathBuf {
-        self.root.join(format!("dead/.claim/{name}.{generation}"))
+    pub fn dead_claim(&self, name: &AgentName, batch_id: &str) -> PathBuf {
+        self.root.join(format!("dead/.claim/{name}.{batch_id}"))
     }
 
     /// The claims of somebody that could not be taken in.
@@ -268,7 +268,7 @@ impl TeamDir {
     }
 
     /// The pipe that wakes an owner without file events.
-    pub fn bell(&self, name: &AgentName) -> PathBuf {
+    pub fn fifo(&self, name: &AgentName) -> PathBuf {
         self.root.join(format!("run/.state/{name}.bell"))
     }
 

@@ -249,7 +249,7 @@ pub(crate) fn latest_archives(
     for (_, path) in archives(dir, name)?.into_iter().rev() {
         let mut reaches_back = false;
         each_mail(&path, |taken_in| {
-            reaches_back |= oldest.is_none_or(|oldest| taken_in.generation.as_str() < oldest);
+            reaches_back |= oldest.is_none_or(|oldest| taken_in.batch_id.as_str() < oldest);
         })?;
         latest.push(path);
         if reaches_back {
@@ -266,7 +266,7 @@ pub(crate) struct TakenIn {
     #[serde(rename = "kind")]
     _kind: MailKind,
     #[serde(rename = "gen")]
-    pub(crate) generation: String,
+    pub(crate) batch_id: String,
     pub(crate) offset: u64,
     pub(crate) message: Map<String, Value>,
 }

@@ -4,7 +4,7 @@
 //! claim stays watched until it is gone. Nothing here reads mail.
 
 use super::{StoreError, TeamDir};
-use crate::os::watch::{Bell, Mark, Watch, Written, is_local, is_quiet, stir, take_down};
+use crate::os::watch::{Fifo, Watch, WatchId, Written, is_local, is_quiet, take_down, touch};
 use crate::wire::AgentName;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,20 +16,20 @@ use std::time::Duration;
 pub enum WakeMode {
     /// File events: also those of a plain `echo >>`.
     Events,
-    /// Our own senders ring a bell; everybody else's mail is found by the poll.
-    Bell,
+    /// Our own senders ring a fifo; everybody else's mail is found by the poll.
+    Fifo,
 }
 
 /// How often to ask [`Mailbox::has_unread`](super::Mailbox::has_unread) all the same: where every change is
 /// an event, where other machines may write as well, and where there are no events.
 const POLL_OF_PROVEN: Duration = Duration::from_secs(5);
 const POLL_OF_EVENTS: Duration = Duration::from_secs(1);
-const POLL_OF_BELL: Duration = Duration::from_millis(250);
+const POLL_OF_FIFO: Duration = Duration::from_millis(250);
 
 /// The waiting end of one mailbox.
 #[derive(Debug)]
 pub(crate) struct Waker {
-    bell: PathBuf,
+    fifo: PathBuf,
     source: Source,
     written: Written,
 }
@@ -37,30 +37,30 @@ pub(crate) struct Waker {
 #[derive(Debug)]
 enum Source {
     Events { watch: Watch, poll: Duration },
-    Bell(Bell),
+    Fifo(Fifo),
 }
 
 impl Waker {
-    /// File events, or the bell when the user has none left.
+    /// File events, or the fifo when the user has none left.
     pub(crate) fn open(dir: &TeamDir, name: &AgentName) -> Result<Self, StoreError> {
-        let bell = dir.bell(name);
+        let fifo = dir.fifo(name);
         let source = match Watch::new() {
             Ok(watch) => {
-                take_down(&bell);
+                take_down(&fifo);
                 Source::Events { watch, poll: POLL_OF_EVENTS }
             }
-            Err(_) => Source::Bell(Bell::hang(&bell)?),
+            Err(_) => Source::Fifo(Fifo::open(&fifo)?),
         };
-        Ok(Self { bell, source, written: Written::default() })
+        Ok(Self { fifo, source, written: Written::default() })
     }
 
     /// Watches the file that stands at `path` now.
-    pub(crate) fn watch(&mut self, path: &Path) -> Result<Option<Mark>, StoreError> {
+    pub(crate) fn watch(&mut self, path: &Path) -> Result<Option<WatchId>, StoreError> {
         let Source::Events { watch, .. } = &self.source else { return Ok(None) };
         match watch.add(path) {
-            Ok(mark) => Ok(Some(mark)),
+            Ok(watch_id) => Ok(Some(watch_id)),
             Err(_) => {
-                self.source = Source::Bell(Bell::hang(&self.bell)?);
+                self.source = Source::Fifo(Fifo::open(&self.fifo)?);
                 Ok(None)
             }
         }
@@ -72,7 +72,7 @@ impl Waker {
         let Source::Events { watch, poll } = &mut self.source else { return Ok(()) };
         let is_proven = is_local(file)
             && watch.add_place(dir.root()).is_ok()
-            && stir(file).is_ok()
+            && touch(file).is_ok()
             && !is_quiet(watch.as_fd());
         if is_proven {
             *poll = POLL_OF_PROVEN;
@@ -84,7 +84,7 @@ impl Waker {
     pub(crate) fn poll(&self) -> Duration {
         match &self.source {
             Source::Events { poll, .. } => *poll,
-            Source::Bell(_) => POLL_OF_BELL,
+            Source::Fifo(_) => POLL_OF_FIFO,
         }
     }
 
@@ -92,10 +92,10 @@ impl Waker {
     pub(crate) fn acknowledge(&mut self) -> Result<(), StoreError> {
         let answer = match &self.source {
             Source::Events { watch, .. } => watch.acknowledge(&mut self.written),
-            Source::Bell(bell) => bell.acknowledge(),
+            Source::Fifo(fifo) => fifo.acknowledge(),
         };
         if answer.is_err() {
-            self.source = Source::Bell(Bell::hang(&self.bell)?);
+            self.source = Source::Fifo(Fifo::open(&self.fifo)?);
         }
         Ok(())
     }
@@ -104,13 +104,13 @@ impl Waker {
     pub(crate) fn is_blind(&self) -> bool {
         match &self.source {
             Source::Events { watch, .. } => !is_quiet(watch.as_fd()),
-            Source::Bell(_) => true,
+            Source::Fifo(_) => true,
         }
     }
 
     /// Whether a watched file may have been written to, as far as events were acknowledged.
-    pub(crate) fn may_be_written(&self, mark: Option<Mark>) -> bool {
-        self.written.may_have(mark)
+    pub(crate) fn may_be_written(&self, watch_id: Option<WatchId>) -> bool {
+        self.written.may_have(watch_id)
     }
 
     /// Everything that was written is known now.
@@ -121,7 +121,7 @@ impl Waker {
     pub(crate) fn mode(&self) -> WakeMode {
         match &self.source {
             Source::Events { .. } => WakeMode::Events,
-            Source::Bell(_) => WakeMode::Bell,
+            Source::Fifo(_) => WakeMode::Fifo,
         }
     }
 }
@@ -130,7 +130,7 @@ impl AsFd for Waker {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.source {
             Source::Events { watch, .. } => watch.as_fd(),
-            Source::Bell(bell) => bell.as_fd(),
+            Source::Fifo(fifo) => fifo.as_fd(),
         }
     }
 }
@@ -146,7 +146,7 @@ mod tests {
         let alice = AgentName::member("alice").unwrap();
         let file = File::create(dir.inbox(&alice)).unwrap();
         let mut waker = Waker::open(&dir, &alice).unwrap();
-        if waker.mode() == WakeMode::Bell {
+        if waker.mode() == WakeMode::Fifo {
             eprintln!("SKIPPED: this user has no file events left");
             return;
         }

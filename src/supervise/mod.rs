@@ -5,21 +5,21 @@
 //! itself; nothing here talks to a model. The roster is written beside the event loop: whoever holds
 //! its lock may be stopped, and the team goes on.
 
-mod entry;
-pub(crate) mod hello;
+pub(crate) mod handshake;
 mod reap;
 pub(crate) mod recover;
+mod roster_updates;
 mod spawn;
 mod start;
-pub(crate) mod takedown;
+pub(crate) mod stop;
 mod watch;
 
 use crate::bus::Bus;
 use crate::os::Clock;
 use crate::os::file::At;
 use crate::os::program::TeammateProgram;
-use crate::protocol::ladder::Haste;
-use crate::protocol::restart::{Limits, Restarts};
+use crate::protocol::ladder::Urgency;
+use crate::protocol::restart::{RestartLimits, RestartTracker};
 use crate::settings::model::Credentials;
 use crate::store::{StoreError, roster};
 use crate::tasks::Tasks;
@@ -28,11 +28,11 @@ use crate::tools::hooks::Hooks;
 use crate::tools::team::{OpsFuture, SpawnOrder, TeamOps};
 use crate::wire::hook::{Hook, HookEvent};
 use crate::wire::money::Price;
-use crate::wire::permission::{Mode, Permissions, RuleLists};
-use crate::wire::restart::Restart;
+use crate::wire::permission::{PermissionMode, Permissions, RuleLists};
+use crate::wire::restart::RestartPolicy;
 use crate::wire::roster::{ExitCause, Roster, StartedBy};
-use crate::wire::{AgentName, Open};
-use hello::Rules;
+use crate::wire::{AgentName, WithUnknownFields};
+use handshake::Rules;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -40,7 +40,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use takedown::{Departure, How, Takedown, take_down_all};
+use stop::{How, StopOutcome, StopPlan, take_down_all};
 use tokio::sync::watch as channel;
 
 /// How long the end of a lead waits for hooks that are told of its teammates' ends.
@@ -65,7 +65,7 @@ pub(crate) struct Plan {
     /// What models cost, by `provider/name`.
     pub(crate) prices: BTreeMap<String, Price>,
     /// Who is started again, and how fast.
-    pub(crate) mending: Mending,
+    pub(crate) restart: RestartConfig,
     /// How long a teammate may give no sign of life; `None` for ever.
     pub(crate) hung_after: Option<Duration>,
     /// The model of a teammate that is given none.
@@ -77,18 +77,18 @@ pub(crate) struct Plan {
     /// The environment of teammates: an allow list.
     pub(crate) environment: Vec<(String, String)>,
     /// What this lead's own commands carry in their environment.
-    pub(crate) marker: String,
+    pub(crate) run_id: String,
     /// Gives fresh incarnations.
     pub(crate) incarnation: Box<dyn Fn() -> String>,
 }
 
 /// How ended teammates are started again.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Mending {
+pub(crate) struct RestartConfig {
     /// After which ends.
-    pub(crate) policy: Restart,
+    pub(crate) policy: RestartPolicy,
     /// How fast and how often.
-    pub(crate) limits: Limits,
+    pub(crate) limits: RestartLimits,
     /// Where the jitter begins.
     pub(crate) seed: u64,
 }
@@ -111,10 +111,10 @@ pub(crate) struct Supervisor {
     coming_back: RefCell<BTreeSet<AgentName>>,
     /// Lives that are ended because they no longer move.
     hung: RefCell<BTreeSet<String>>,
-    restarts: RefCell<Restarts>,
-    haste: channel::Sender<Haste>,
+    restarts: RefCell<RestartTracker>,
+    urgency: channel::Sender<Urgency>,
     /// The patience with those who are taken down by name.
-    by_name: RefCell<BTreeMap<AgentName, channel::Sender<Haste>>>,
+    by_name: RefCell<BTreeMap<AgentName, channel::Sender<Urgency>>>,
     /// Processes of whose end the hooks have not heard to the end yet.
     unheard: channel::Sender<usize>,
     closing: Cell<bool>,
@@ -129,10 +129,10 @@ struct Child {
 }
 
 /// Makes patience shorter, never longer.
-fn raise(patience: &channel::Sender<Haste>, haste: Haste) {
+fn raise(patience: &channel::Sender<Urgency>, urgency: Urgency) {
     patience.send_if_modified(|now| {
-        let more = haste > *now;
-        *now = haste.max(*now);
+        let more = urgency > *now;
+        *now = urgency.max(*now);
         more
     });
 }
@@ -140,7 +140,7 @@ fn raise(patience: &channel::Sender<Haste>, haste: Haste) {
 impl Supervisor {
     /// A supervisor without teammates.
     pub(crate) fn new(plan: Plan) -> Rc<Self> {
-        let Mending { policy, limits, seed } = plan.mending;
+        let RestartConfig { policy, limits, seed } = plan.restart;
         Rc::new(Self {
             plan,
             children: channel::Sender::new(BTreeMap::new()),
@@ -149,8 +149,8 @@ impl Supervisor {
             starting: channel::Sender::new(BTreeSet::new()),
             coming_back: RefCell::default(),
             hung: RefCell::default(),
-            restarts: RefCell::new(Restarts::new(policy, limits, seed)),
-            haste: channel::Sender::new(Haste::Polite),
+            restarts: RefCell::new(RestartTracker::new(policy, limits, seed)),
+            urgency: channel::Sender::new(Urgency::Polite),
             by_name: RefCell::default(),
             unheard: channel::Sender::new(0),
             closing: Cell::new(false),
@@ -168,7 +168,7 @@ impl Supervisor {
     }
 
     /// Teammates that are spawned from now on are this free.
-    pub(crate) fn set_mode(&self, mode: Mode) {
+    pub(crate) fn set_mode(&self, mode: PermissionMode) {
         self.plan.permissions.borrow_mut().mode = mode;
     }
 
@@ -182,11 +182,11 @@ impl Supervisor {
         !self.children.borrow().is_empty()
     }
 
-    /// Loses patience: ladders under way skip to the rung of `haste`.
-    pub(crate) fn hurry(&self, haste: Haste) {
-        raise(&self.haste, haste);
+    /// Loses patience: ladders under way skip to the rung of `urgency`.
+    pub(crate) fn hurry(&self, urgency: Urgency) {
+        raise(&self.urgency, urgency);
         for patience in self.by_name.borrow().values() {
-            raise(patience, haste);
+            raise(patience, urgency);
         }
     }
 
@@ -194,11 +194,11 @@ impl Supervisor {
     pub(crate) fn insist(&self, name: &AgentName) -> bool {
         let by_name = self.by_name.borrow();
         let asked = by_name.get(name);
-        asked.inspect(|patience| raise(patience, Haste::Now)).is_some()
+        asked.inspect(|patience| raise(patience, Urgency::Now)).is_some()
     }
 
     /// Takes down everybody this lead started, in parallel; nobody can be spawned any more.
-    pub(crate) async fn stop_all(&self, reason: &str, cause: ExitCause) -> Vec<Departure> {
+    pub(crate) async fn stop_all(&self, reason: &str, cause: ExitCause) -> Vec<StopOutcome> {
         self.closing.set(true);
         // Whoever is being started has one name with those that run already: it is taken down, too.
         let mut names: BTreeSet<AgentName> = self.children.borrow().keys().cloned().collect();
@@ -228,19 +228,20 @@ impl Supervisor {
         names: Vec<AgentName>,
         reason: &str,
         cause: ExitCause,
-    ) -> Vec<Departure> {
-        self.stop_with(names, reason, cause, self.haste.subscribe()).await
+    ) -> Vec<StopOutcome> {
+        self.stop_with(names, reason, cause, self.urgency.subscribe()).await
     }
 
     /// Takes one member down by its name.
-    pub(crate) async fn stop_named(&self, name: AgentName, reason: &str) -> Option<Departure> {
-        let patience = channel::Sender::new(*self.haste.borrow());
+    pub(crate) async fn stop_named(&self, name: AgentName, reason: &str) -> Option<StopOutcome> {
+        let patience = channel::Sender::new(*self.urgency.borrow());
         if self.insist(&name) {
-            raise(&patience, Haste::Now);
+            raise(&patience, Urgency::Now);
         }
-        let haste = patience.subscribe();
+        let urgency = patience.subscribe();
         self.by_name.borrow_mut().insert(name.clone(), patience);
-        let departed = self.stop_with(vec![name.clone()], reason, ExitCause::Stopped, haste).await;
+        let departed =
+            self.stop_with(vec![name.clone()], reason, ExitCause::Stopped, urgency).await;
         self.by_name.borrow_mut().remove(&name);
         departed.into_iter().next()
     }
@@ -250,20 +251,20 @@ impl Supervisor {
         names: Vec<AgentName>,
         reason: &str,
         cause: ExitCause,
-        haste: channel::Receiver<Haste>,
-    ) -> Vec<Departure> {
+        urgency: channel::Receiver<Urgency>,
+    ) -> Vec<StopOutcome> {
         self.coming_back.borrow_mut().retain(|name| !names.contains(name));
         for name in &names {
             self.wait_started(name).await;
         }
         self.expected.borrow_mut().extend(names.iter().cloned());
-        let takedown = Takedown {
+        let takedown = StopPlan {
             bus: Arc::clone(&self.plan.bus),
             clock: Rc::clone(&self.plan.clock),
             by: AgentName::lead(),
             reason: reason.into(),
             cause,
-            haste,
+            urgency,
         };
         let departures = take_down_all(&takedown, names.clone()).await;
         self.wait_reaped(&departures).await;
@@ -273,7 +274,7 @@ impl Supervisor {
 
     /// Waits until nothing is left of those who have gone: a lead that ends in the middle of the cleaning
     /// up would leave the rest of it to nobody.
-    async fn wait_reaped(&self, departures: &[Departure]) {
+    async fn wait_reaped(&self, departures: &[StopOutcome]) {
         let mut children = self.children.subscribe();
         let gone: Vec<&AgentName> = departures
             .iter()
@@ -296,7 +297,7 @@ impl Supervisor {
     /// Changes the roster beside the event loop.
     async fn write<R: Send + 'static>(
         &self,
-        change: impl FnOnce(&mut Open<Roster>) -> R + Send + 'static,
+        change: impl FnOnce(&mut WithUnknownFields<Roster>) -> R + Send + 'static,
     ) -> Result<R, StoreError> {
         write(&self.plan.bus, change).await
     }
@@ -317,7 +318,7 @@ impl Supervisor {
             )));
         }
         let departure = self.stop_named(name.clone(), &reason).await;
-        let words = departure.as_ref().map_or(How::WasGone.words().into(), Departure::words);
+        let words = departure.as_ref().map_or(How::WasGone.words().into(), StopOutcome::words);
         let how = departure.map_or(How::WasGone, |departure| departure.how);
         let text = format!("{name} {words}.");
         if how == How::Stuck { Err(ToolError::Reply(text)) } else { Ok(text) }
@@ -327,7 +328,7 @@ impl Supervisor {
 /// Changes the roster beside the event loop: its lock may be held by somebody who was stopped.
 async fn write<R: Send + 'static>(
     bus: &Arc<Bus>,
-    change: impl FnOnce(&mut Open<Roster>) -> R + Send + 'static,
+    change: impl FnOnce(&mut WithUnknownFields<Roster>) -> R + Send + 'static,
 ) -> Result<R, StoreError> {
     let bus = Arc::clone(bus);
     let path = bus.dir().config();

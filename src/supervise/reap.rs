@@ -1,18 +1,18 @@
 //! The end of a teammate's process: taken notice of, told to whoever needs to know, and mended where the
 //! policy says so.
 
-use super::hello::Occasion;
-use super::start::{Recruit, StartError, is_expected_back};
-use super::{Supervisor, takedown};
-use crate::os::descendants;
+use super::handshake::StartReason;
+use super::start::{SpawnSpec, StartError, is_expected_back};
+use super::{Supervisor, stop};
 use crate::os::failpoint::hit;
 use crate::os::pidfd::{ExitKind, Pidfd};
-use crate::protocol::restart::{End, Verdict};
-use crate::store::{StoreError, life, roster};
+use crate::os::process_tree;
+use crate::protocol::restart::{ProcessEnd, RestartDecision};
+use crate::store::{StoreError, liveness, roster};
 use crate::wire::AgentName;
 use crate::wire::hook::HookEvent;
 use crate::wire::message::Body;
-use crate::wire::permission::Mode;
+use crate::wire::permission::PermissionMode;
 use crate::wire::roster::{ExitCause, LastExit, Member, Status};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ impl Supervisor {
     /// Waits for a teammate's end, takes its exit status, and sees to what follows.
     pub(super) async fn reap(self: Rc<Self>, lived: Lived, process: Pidfd) {
         let Lived { name, incarnation, .. } = &lived;
-        if let Err(why) = takedown::ended(&process).await {
+        if let Err(why) = stop::ended(&process).await {
             tracing::warn!(%name, %why, "the end of the teammate cannot be waited for");
         }
         hit("reap.ended");
@@ -46,21 +46,21 @@ impl Supervisor {
         let released = self.release_tasks(name).await;
         let is_hung = self.hung.borrow_mut().remove(incarnation);
         let end = match exit {
-            _ if is_hung => End::Hung,
-            Ok(ExitKind::Code(code)) => End::Code(code),
-            Ok(ExitKind::Signal(signal)) => End::Signal(signal),
-            Err(_) => End::Signal(9),
+            _ if is_hung => ProcessEnd::Hung,
+            Ok(ExitKind::Code(code)) => ProcessEnd::Code(code),
+            Ok(ExitKind::Signal(signal)) => ProcessEnd::Signal(signal),
+            Err(_) => ProcessEnd::Signal(9),
         };
         let verdict =
             if expected { None } else { Some(self.take_notice(&lived, end, released).await) };
         // Guards and escapees of a dead teammate come to the lead, which adopts orphans.
-        let marker = self.plan.marker.clone();
-        let last = life::last_record(self.plan.bus.dir(), name).ok().flatten();
+        let run_id = self.plan.run_id.clone();
+        let last = liveness::last_record(self.plan.bus.dir(), name).ok().flatten();
         let last = last.filter(|record| record.incarnation == *incarnation);
         let end = move || {
-            let mut stuck = descendants::end_strays(&marker);
+            let mut stuck = process_tree::end_strays(&run_id);
             // Its guards may have been killed before they could remove their control groups.
-            stuck.extend(last.iter().flat_map(|record| descendants::end_marked(&record.marker)));
+            stuck.extend(last.iter().flat_map(|record| process_tree::end_run(&record.run_id)));
             stuck
         };
         match tokio::task::spawn_blocking(end).await {
@@ -70,8 +70,8 @@ impl Supervisor {
         self.children.send_if_modified(|children| children.remove(name).is_some());
         self.tell_hooks(&lived, exit.ok(), expected);
         if let Some(Some((pause, cause))) = verdict {
-            let occasion = Occasion::Restarted(cause);
-            self.bring_back(lived.name, lived.incarnation, occasion, pause).await;
+            let start_reason = StartReason::Restarted(cause);
+            self.bring_back(lived.name, lived.incarnation, start_reason, pause).await;
         }
     }
 
@@ -117,18 +117,18 @@ impl Supervisor {
     async fn take_notice(
         &self,
         lived: &Lived,
-        end: End,
+        end: ProcessEnd,
         released: Option<String>,
     ) -> Option<(Duration, ExitCause)> {
         let Lived { name, incarnation, since } = lived;
         let now = self.plan.clock.monotonic();
         let verdict = if self.closing.get() || self.was_asked_to_end(name, incarnation, end) {
-            Verdict::Leave
+            RestartDecision::Leave
         } else {
             let lived = now.saturating_duration_since(*since);
             self.restarts.borrow_mut().ended(name.as_str(), end, lived, now)
         };
-        let comes_back = matches!(verdict, Verdict::After(_));
+        let comes_back = matches!(verdict, RestartDecision::After(_));
         if comes_back {
             self.coming_back.borrow_mut().insert(name.clone());
         }
@@ -152,12 +152,12 @@ impl Supervisor {
         };
         hit("reap.noted");
         match verdict {
-            Verdict::After(pause) => {
+            RestartDecision::After(pause) => {
                 tracing::warn!(%name, ?end, ?pause, "the teammate is started again");
                 return Some((pause, cause));
             }
-            Verdict::Leave => self.tell_lead(name, incarnation, cause, end, released).await,
-            Verdict::GiveUp(limit) => {
+            RestartDecision::Leave => self.tell_lead(name, incarnation, cause, end, released).await,
+            RestartDecision::GiveUp(limit) => {
                 let why = format!("{limit}, so it is not started again by itself");
                 let why = std::iter::once(why).chain(released).collect::<Vec<_>>().join(". ");
                 self.tell_lead(name, incarnation, cause, end, Some(why)).await;
@@ -167,12 +167,12 @@ impl Supervisor {
     }
 
     /// Somebody else is taking it down, or it said itself that it was told to end.
-    fn was_asked_to_end(&self, name: &AgentName, incarnation: &str, end: End) -> bool {
+    fn was_asked_to_end(&self, name: &AgentName, incarnation: &str, end: ProcessEnd) -> bool {
         let Ok(roster) = roster::read(self.plan.bus.dir()) else { return false };
         let Some(member) = roster.member(name.as_str()) else { return false };
         let ended_as = |cause| member.last_exit.as_ref().is_some_and(|exit| exit.cause == cause);
         let in_order = member.status == Status::Shutdown
-            && end != End::Hung
+            && end != ProcessEnd::Hung
             && [ExitCause::Stopped, ExitCause::TeamStopped, ExitCause::LeadLost, ExitCause::Budget]
                 .map(ended_as)
                 .contains(&true);
@@ -184,7 +184,7 @@ impl Supervisor {
         self: &Rc<Self>,
         name: AgentName,
         mut after: String,
-        occasion: Occasion,
+        start_reason: StartReason,
         mut pause: Duration,
     ) {
         loop {
@@ -193,9 +193,9 @@ impl Supervisor {
             if !self.coming_back.borrow_mut().remove(&name) {
                 return;
             }
-            let Some(recruit) = self.recruit_again(&name, &after, occasion) else { return };
-            let Err(why) = self.launch(&recruit).await else {
-                tracing::info!(%name, ?occasion, "the teammate is back");
+            let Some(spec) = self.respawn_spec(&name, &after, start_reason) else { return };
+            let Err(why) = self.launch(&spec).await else {
+                tracing::info!(%name, ?start_reason, "the teammate is back");
                 return;
             };
             if matches!(why, StartError::CalledOff) {
@@ -208,7 +208,7 @@ impl Supervisor {
             after.clone_from(&entry.incarnation);
             let since = self.plan.clock.monotonic();
             let lived = Lived { name: name.clone(), incarnation: after.clone(), since };
-            match self.take_notice(&lived, End::NotStarted, None).await {
+            match self.take_notice(&lived, ProcessEnd::NotStarted, None).await {
                 Some((again, _)) => pause = again,
                 None => return,
             }
@@ -235,26 +235,31 @@ impl Supervisor {
             self.coming_back.borrow_mut().insert(name.clone());
             let (supervisor, name) = (Rc::clone(self), name.clone());
             tokio::task::spawn_local(async move {
-                supervisor.bring_back(name, life, Occasion::Resumed, Duration::ZERO).await;
+                supervisor.bring_back(name, life, StartReason::Resumed, Duration::ZERO).await;
             });
         }
         Ok(())
     }
 
     /// Who is to be started, as the roster knows it; nobody when that was called off.
-    fn recruit_again(&self, name: &AgentName, after: &str, occasion: Occasion) -> Option<Recruit> {
+    fn respawn_spec(
+        &self,
+        name: &AgentName,
+        after: &str,
+        start_reason: StartReason,
+    ) -> Option<SpawnSpec> {
         let roster = roster::read(self.plan.bus.dir()).ok()?;
         let member =
             roster.member(name.as_str()).filter(|member| is_expected_back(member, after))?;
         // It keeps its mode, unless the lead has become stricter.
         let lead_mode = self.plan.permissions.borrow().mode;
-        let mode = Mode::parse(&member.mode).unwrap_or_default().min(lead_mode);
-        Some(Recruit {
+        let mode = PermissionMode::parse(&member.mode).unwrap_or_default().min(lead_mode);
+        Some(SpawnSpec {
             name: name.clone(),
             role: member.role.clone(),
             model: member.model.clone(),
             mode,
-            occasion,
+            start_reason,
             after: Some(after.to_owned()),
         })
     }
@@ -265,14 +270,14 @@ impl Supervisor {
         name: &AgentName,
         incarnation: &str,
         cause: ExitCause,
-        end: End,
+        end: ProcessEnd,
         why: Option<String>,
     ) {
         let exit = match end {
-            End::Code(code) => format!("exit {code}"),
-            End::Signal(signal) => format!("signal {signal}"),
-            End::Hung => "it no longer moved".into(),
-            End::NotStarted => "it could not be started".into(),
+            ProcessEnd::Code(code) => format!("exit {code}"),
+            ProcessEnd::Signal(signal) => format!("signal {signal}"),
+            ProcessEnd::Hung => "it no longer moved".into(),
+            ProcessEnd::NotStarted => "it could not be started".into(),
         };
         let more = why.map_or_else(String::new, |why| format!(" {why}."));
         let content = format!("{name} is gone ({}, {exit}).{more}", cause.word());
@@ -288,25 +293,26 @@ impl Supervisor {
 }
 
 /// Writes an end into an entry. What the member wrote about it itself stands.
-fn note_end(member: &mut Member, end: End, comes_back: bool, at: f64) -> ExitCause {
+fn note_end(member: &mut Member, end: ProcessEnd, comes_back: bool, at: f64) -> ExitCause {
     let in_order = member.status == Status::Stopping || member.status == Status::Shutdown;
-    let told = member.last_exit.as_ref().filter(|_| member.status.is_over() && end != End::Hung);
+    let told =
+        member.last_exit.as_ref().filter(|_| member.status.is_over() && end != ProcessEnd::Hung);
     let cause = match told {
         Some(exit) => exit.cause,
-        None if end == End::Hung || !in_order => cause_of(end),
+        None if end == ProcessEnd::Hung || !in_order => cause_of(end),
         None => ExitCause::Stopped,
     };
     if told.is_none() {
         let (code, signal) = match end {
-            End::Code(code) => (Some(code), None),
-            End::Signal(signal) => (None, Some(signal)),
-            End::Hung | End::NotStarted => (None, None),
+            ProcessEnd::Code(code) => (Some(code), None),
+            ProcessEnd::Signal(signal) => (None, Some(signal)),
+            ProcessEnd::Hung | ProcessEnd::NotStarted => (None, None),
         };
         member.last_exit = Some(LastExit { code, signal, cause, at });
     }
     member.status = match member.status {
         _ if comes_back => Status::Starting,
-        over @ (Status::Shutdown | Status::Failed) if end != End::Hung => over,
+        over @ (Status::Shutdown | Status::Failed) if end != ProcessEnd::Hung => over,
         Status::Stopping => Status::Shutdown,
         Status::Starting
         | Status::Working
@@ -320,11 +326,11 @@ fn note_end(member: &mut Member, end: End, comes_back: bool, at: f64) -> ExitCau
     cause
 }
 
-fn cause_of(end: End) -> ExitCause {
+fn cause_of(end: ProcessEnd) -> ExitCause {
     match end {
-        End::Code(_) | End::Signal(_) => ExitCause::Crash,
-        End::Hung => ExitCause::Hung,
-        End::NotStarted => ExitCause::Error,
+        ProcessEnd::Code(_) | ProcessEnd::Signal(_) => ExitCause::Crash,
+        ProcessEnd::Hung => ExitCause::Hung,
+        ProcessEnd::NotStarted => ExitCause::Error,
     }
 }
 
@@ -332,7 +338,7 @@ fn cause_of(end: End) -> ExitCause {
 mod tests {
     use super::*;
 
-    fn ended(status: Status, told: Option<ExitCause>, end: End, comes_back: bool) -> Member {
+    fn ended(status: Status, told: Option<ExitCause>, end: ProcessEnd, comes_back: bool) -> Member {
         let last_exit = told.map(|cause| LastExit { code: Some(0), signal: None, cause, at: 1.0 });
         let activity = Some("bash".into());
         let mut member = Member { status, last_exit, activity, pid: Some(7), ..Member::default() };
@@ -346,17 +352,17 @@ mod tests {
     fn an_end_is_written_down_as_it_was() {
         use ExitCause::{Crash, Error, Hung, Stopped};
         use Status::{Failed, Idle, Shutdown, Starting, Stopping, Working};
-        let (killed, left) = (End::Signal(9), End::Code(0));
+        let (killed, left) = (ProcessEnd::Signal(9), ProcessEnd::Code(0));
         let cases = [
             (Working, None, killed, false, Failed, Crash),
             (Working, None, killed, true, Starting, Crash),
-            (Idle, None, End::Hung, true, Starting, Hung),
+            (Idle, None, ProcessEnd::Hung, true, Starting, Hung),
             // Told to end by SIGTERM, it left in order: that it was hung counts.
-            (Shutdown, Some(Stopped), End::Hung, true, Starting, Hung),
-            (Shutdown, Some(Stopped), End::Hung, false, Failed, Hung),
+            (Shutdown, Some(Stopped), ProcessEnd::Hung, true, Starting, Hung),
+            (Shutdown, Some(Stopped), ProcessEnd::Hung, false, Failed, Hung),
             (Shutdown, Some(Stopped), left, false, Shutdown, Stopped),
-            (Failed, Some(Error), End::Code(1), true, Starting, Error),
-            (Failed, Some(Error), End::Code(1), false, Failed, Error),
+            (Failed, Some(Error), ProcessEnd::Code(1), true, Starting, Error),
+            (Failed, Some(Error), ProcessEnd::Code(1), false, Failed, Error),
             (Stopping, None, killed, false, Shutdown, Stopped),
             // What an earlier life left behind is not this one's end.
             (Working, Some(Stopped), killed, false, Failed, Crash),

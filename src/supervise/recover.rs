@@ -1,9 +1,9 @@
 //! A new lead looks at what an earlier one left behind (RELIABILITY 4), under its own life lock.
 
-use super::takedown::{Departure, Takedown, take_down_all};
+use super::stop::{StopOutcome, StopPlan, take_down_all};
 use crate::bus::Bus;
-use crate::os::{Clock, descendants, uptime};
-use crate::store::{Life, LifeRecord, StoreError, life, peek, roster};
+use crate::os::{Clock, process_tree, uptime};
+use crate::store::{LifeRecord, Liveness, StoreError, liveness, roster, unread};
 use crate::wire::AgentName;
 use crate::wire::roster::{ExitCause, LastExit, StartedBy, Status};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(crate) struct Before {
     /// How an earlier lead stood on the roster.
     pub(crate) lead: Option<Status>,
     /// What the commands of that lead carry in their environment.
-    pub(crate) marker: Option<String>,
+    pub(crate) run_id: Option<String>,
     /// The roster could not be read.
     pub(crate) was_damaged: bool,
 }
@@ -76,7 +76,7 @@ impl Found {
 pub(crate) async fn recover(
     bus: &Arc<Bus>,
     clock: &dyn Clock,
-    takedown: &Takedown,
+    takedown: &StopPlan,
     before: Before,
 ) -> Result<Found, StoreError> {
     let dir = bus.dir();
@@ -84,30 +84,30 @@ pub(crate) async fn recover(
     let lead_died = before.lead.is_some_and(|status| !status.is_over());
     let was_damaged = before.was_damaged;
     let mut found = Found { was_damaged, lead_died, ..Found::default() };
-    if let Some(marker) = before.marker.filter(|_| lead_died) {
-        let stuck = descendants::end_marked(&marker);
+    if let Some(run_id) = before.run_id.filter(|_| lead_died) {
+        let stuck = process_tree::end_run(&run_id);
         tracing::info!(?stuck, "looked for commands of a dead lead");
     }
     let (mut leaving, mut dead) = (Vec::new(), Vec::new());
     for member in &roster.members {
         let Ok(name) = AgentName::member(&member.name) else { continue };
-        match (life::probe(dir, &name)?, member.started_by) {
-            (Life::Alive(_), StartedBy::Hand) => found.by_hand.push(name),
-            (Life::Alive(_), StartedBy::Lead) => leaving.push(name),
-            (Life::Dead, _) => dead.push(name),
+        match (liveness::probe(dir, &name)?, member.started_by) {
+            (Liveness::Alive(_), StartedBy::Hand) => found.by_hand.push(name),
+            (Liveness::Alive(_), StartedBy::Lead) => leaving.push(name),
+            (Liveness::Dead, _) => dead.push(name),
         }
     }
-    bury(bus, clock, &dead, &mut found).await?;
-    see_out(bus, clock, takedown, &leaving).await;
+    mark_dead(bus, clock, &dead, &mut found).await?;
+    wait_exit(bus, clock, takedown, &leaving).await;
     // One that was about to die when it was looked at has written no end of its own.
-    bury(bus, clock, &leaving, &mut found).await?;
+    mark_dead(bus, clock, &leaving, &mut found).await?;
     leaving.retain(|name| !found.ghosts.contains(name));
     found.left = leaving;
     Ok(found)
 }
 
 /// Ends the commands of the dead, and writes down what became of those that could not do so themselves.
-async fn bury(
+async fn mark_dead(
     bus: &Arc<Bus>,
     clock: &dyn Clock,
     dead: &[AgentName],
@@ -117,17 +117,17 @@ async fn bury(
     let roster = roster::read(dir)?;
     let mut ghosts = Vec::new();
     for name in dead {
-        if life::probe(dir, name)?.is_alive() {
+        if liveness::probe(dir, name)?.is_alive() {
             continue;
         }
-        if let Some(record) = life::last_record(dir, name)? {
-            let stuck = descendants::end_marked(&record.marker);
+        if let Some(record) = liveness::last_record(dir, name)? {
+            let stuck = process_tree::end_run(&record.run_id);
             tracing::info!(%name, ?stuck, "looked for commands of a dead member");
         }
         if roster.member(name.as_str()).is_none_or(|member| member.status.is_over()) {
             continue;
         }
-        match peek::count(dir, name) {
+        match unread::count(dir, name) {
             Ok(0) => {}
             Ok(count) => found.undelivered.push((name.clone(), count)),
             // What stands in its inbox's place blocks nobody else.
@@ -151,25 +151,25 @@ async fn bury(
 }
 
 /// Members of a dead lead notice its end by themselves; those that do not are taken down.
-async fn see_out(bus: &Bus, clock: &dyn Clock, takedown: &Takedown, leaving: &[AgentName]) {
+async fn wait_exit(bus: &Bus, clock: &dyn Clock, takedown: &StopPlan, leaving: &[AgentName]) {
     let began = clock.monotonic();
     let mut still = leaving.to_vec();
     loop {
         let waited = clock.monotonic().saturating_duration_since(began);
         let mut in_time = false;
-        still.retain(|name| match life::probe(bus.dir(), name) {
-            Ok(Life::Alive(record)) => {
+        still.retain(|name| match liveness::probe(bus.dir(), name) {
+            Ok(Liveness::Alive(record)) => {
                 in_time |= waited.max(since_lead_lost(record.as_ref())) < LEAVING_WITHIN;
                 true
             }
-            Ok(Life::Dead) | Err(_) => false,
+            Ok(Liveness::Dead) | Err(_) => false,
         });
         if still.is_empty() || !in_time {
             break;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let departures: Vec<Departure> = take_down_all(takedown, still).await;
+    let departures: Vec<StopOutcome> = take_down_all(takedown, still).await;
     for departure in departures {
         tracing::warn!(name = %departure.name, how = departure.words(), "left by force");
     }

@@ -1,17 +1,17 @@
 //! What the lead's model asks for: a new teammate, or a new prompt for one that is idle.
 
-use super::hello::Occasion;
+use super::handshake::StartReason;
 use super::reap::Lived;
-use super::start::{self, Recruit, StartError};
+use super::start::{self, SpawnSpec, StartError};
 use super::{Child, Supervisor};
 use crate::bus::{Bus, Outgoing};
 use crate::os::failpoint::hit;
 use crate::settings::model::ModelChoice;
-use crate::store::{Life, life, roster};
+use crate::store::{Liveness, liveness, roster};
 use crate::tools::ToolError;
 use crate::tools::team::SpawnOrder;
 use crate::wire::AgentName;
-use crate::wire::permission::Mode;
+use crate::wire::permission::PermissionMode;
 use crate::wire::roster::Status;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -30,22 +30,22 @@ impl Supervisor {
         // Wanted now: it need not wait until its time to come back.
         self.coming_back.borrow_mut().remove(&name);
         self.wait_started(&name).await;
-        if let Life::Alive(_) = probe(&self.plan.bus, &name)? {
+        if let Liveness::Alive(_) = probe(&self.plan.bus, &name)? {
             return self.give_new_prompt(order).await;
         }
         self.check_caps()?;
         self.spawned.set(self.spawned.get() + 1);
         self.restarts.borrow_mut().forget(name.as_str());
         let (model, unused) = self.model_for(&order);
-        let recruit = Recruit {
+        let spec = SpawnSpec {
             name: name.clone(),
             role: order.role.clone(),
             model: model.clone(),
             mode: self.mode_for(&order),
-            occasion: Occasion::Spawned,
+            start_reason: StartReason::Spawned,
             after: None,
         };
-        let launched = self.launch(&recruit).await;
+        let launched = self.launch(&spec).await;
         let pid = launched.map_err(|why| ToolError::Reply(spawn_failed(&name, &why)))?;
         let role = order.role.clone();
         self.deliver_prompt(order).await?;
@@ -63,7 +63,8 @@ impl Supervisor {
             roster::read(self.plan.bus.dir()).map_err(|why| ToolError::Reply(why.to_string()))?;
         let member = roster.member(name.as_str());
         let status = member.map(|member| member.status);
-        let other_mode = |mode: &Mode| member.is_some_and(|member| member.mode != mode.word());
+        let other_mode =
+            |mode: &PermissionMode| member.is_some_and(|member| member.mode != mode.word());
         match status {
             Some(Status::Idle) if order.mode.as_ref().is_some_and(other_mode) => {
                 Err(ToolError::Reply(format!(
@@ -112,7 +113,7 @@ impl Supervisor {
     }
 
     /// The mode that was ordered, else the role's as far as the lead's goes, else the lead's.
-    fn mode_for(&self, order: &SpawnOrder) -> Mode {
+    fn mode_for(&self, order: &SpawnOrder) -> PermissionMode {
         let ours = self.plan.permissions.borrow().mode;
         let role = || self.plan.bus.dir().role(&order.role).and_then(|file| file.role.mode);
         order.mode.or_else(|| role().map(|mode| mode.min(ours))).unwrap_or(ours)
@@ -165,7 +166,7 @@ impl Supervisor {
             .members
             .iter()
             .filter_map(|member| AgentName::member(&member.name).ok())
-            .filter(|name| matches!(probe(&self.plan.bus, name), Ok(Life::Alive(_))))
+            .filter(|name| matches!(probe(&self.plan.bus, name), Ok(Liveness::Alive(_))))
             .count();
         if living >= max {
             return Err(ToolError::Reply(format!(
@@ -183,10 +184,10 @@ impl Supervisor {
     }
 
     /// Starts a process, enters it among the children, and has its end waited for. Gives its pid.
-    pub(super) async fn launch(self: &Rc<Self>, recruit: &Recruit) -> Result<i32, StartError> {
-        let name = recruit.name.clone();
+    pub(super) async fn launch(self: &Rc<Self>, spec: &SpawnSpec) -> Result<i32, StartError> {
+        let name = spec.name.clone();
         self.starting.send_if_modified(|starting| starting.insert(name.clone()));
-        let started = start::start(&self.plan, recruit).await;
+        let started = start::start(&self.plan, spec).await;
         let launched = started.map(|started| {
             let child = Child {
                 incarnation: started.incarnation.clone(),
@@ -207,8 +208,8 @@ impl Supervisor {
     }
 }
 
-fn probe(bus: &Bus, name: &AgentName) -> Result<Life, ToolError> {
-    life::probe(bus.dir(), name).map_err(|why| ToolError::Reply(why.to_string()))
+fn probe(bus: &Bus, name: &AgentName) -> Result<Liveness, ToolError> {
+    liveness::probe(bus.dir(), name).map_err(|why| ToolError::Reply(why.to_string()))
 }
 
 fn spawn_failed(name: &AgentName, why: &StartError) -> String {

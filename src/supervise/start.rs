@@ -1,7 +1,7 @@
 //! Starting one teammate: roster entry, process, hello, readiness; undone when any step fails.
 
-use super::hello::{self, Answer, Hello, Occasion};
-use super::takedown::kill;
+use super::handshake::{self, Answer, Hello, StartReason};
+use super::stop::kill;
 use super::{Plan, write};
 use crate::os::child::{self, Program};
 use crate::os::failpoint::hit;
@@ -9,9 +9,9 @@ use crate::os::pidfd::Pidfd;
 use crate::settings::model::ModelChoice;
 use crate::store::inbox::{self, SendError};
 use crate::store::{Fsync, StoreError, roster};
-use crate::wire::permission::Mode;
+use crate::wire::permission::PermissionMode;
 use crate::wire::roster::{ExitCause, LastExit, Member, Roster, StartedBy, Status};
-use crate::wire::{AgentName, Open};
+use crate::wire::{AgentName, WithUnknownFields};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -45,29 +45,29 @@ pub(super) enum StartError {
     #[error("it ended before it was ready; see {0}")]
     Ended(String),
     #[error("it was not ready within {} s; see {see}", READY_WITHIN.as_secs())]
-    Late { see: String },
+    LateWriters { see: String },
 }
 
 /// Who is to be started.
 #[derive(Debug, Clone)]
-pub(super) struct Recruit {
+pub(super) struct SpawnSpec {
     pub(super) name: AgentName,
     pub(super) role: String,
     pub(super) model: String,
-    pub(super) mode: Mode,
-    pub(super) occasion: Occasion,
+    pub(super) mode: PermissionMode,
+    pub(super) start_reason: StartReason,
     /// The life it follows: it must still be the last one of the name, and expected back.
     pub(super) after: Option<String>,
 }
 
 /// Starts a teammate and waits until it is ready. What it needs on the disk is written while its process
 /// starts.
-pub(super) async fn start(plan: &Plan, recruit: &Recruit) -> Result<Started, StartError> {
+pub(super) async fn start(plan: &Plan, spec: &SpawnSpec) -> Result<Started, StartError> {
     let incarnation = (plan.incarnation)();
-    let before = reserve(plan, recruit, &incarnation).await?;
+    let before = reserve(plan, spec, &incarnation).await?;
     hit("spawn.reserved");
-    let name = &recruit.name;
-    let why = match tokio::join!(keep(plan, name), launch(plan, recruit, &incarnation)) {
+    let name = &spec.name;
+    let why = match tokio::join!(keep(plan, name), launch(plan, spec, &incarnation)) {
         (Ok(()), Ok(started)) => {
             hit("spawn.ready");
             return Ok(started);
@@ -109,29 +109,29 @@ async fn keep(plan: &Plan, name: &AgentName) -> Result<(), StartError> {
 /// before.
 async fn reserve(
     plan: &Plan,
-    recruit: &Recruit,
+    spec: &SpawnSpec,
     incarnation: &str,
-) -> Result<Option<Open<Member>>, StartError> {
+) -> Result<Option<WithUnknownFields<Member>>, StartError> {
     let now = plan.clock.now();
     let cwd = plan.bus.dir().workspace().display().to_string();
-    let (recruit, incarnation) = (recruit.clone(), incarnation.to_owned());
+    let (spec, incarnation) = (spec.clone(), incarnation.to_owned());
     let bus = Arc::clone(&plan.bus);
-    let enter = move |roster: &mut Open<Roster>| {
-        let before = roster.member(recruit.name.as_str()).cloned();
-        if let Some(after) = &recruit.after
+    let enter = move |roster: &mut WithUnknownFields<Roster>| {
+        let before = roster.member(spec.name.as_str()).cloned();
+        if let Some(after) = &spec.after
             && !before.as_ref().is_some_and(|member| is_expected_back(member, after))
         {
             return Err(StartError::CalledOff);
         }
-        let member = roster.enter(recruit.name.as_str(), now);
-        member.restarts = match recruit.occasion {
-            Occasion::Restarted(_) => member.restarts.saturating_add(1),
-            Occasion::Spawned | Occasion::Resumed => member.restarts,
+        let member = roster.enter(spec.name.as_str(), now);
+        member.restarts = match spec.start_reason {
+            StartReason::Restarted(_) => member.restarts.saturating_add(1),
+            StartReason::Spawned | StartReason::Resumed => member.restarts,
         };
-        member.role = recruit.role;
+        member.role = spec.role;
         (member.status, member.activity, member.since) = (Status::Starting, None, now);
         (member.pid, member.incarnation) = (None, incarnation);
-        (member.model, member.mode) = (recruit.model, recruit.mode.word().into());
+        (member.model, member.mode) = (spec.model, spec.mode.word().into());
         (member.cwd, member.started_by) = (cwd, StartedBy::Lead);
         Ok(before)
     };
@@ -148,12 +148,12 @@ async fn undo(
     plan: &Plan,
     name: &AgentName,
     incarnation: &str,
-    before: Option<Open<Member>>,
+    before: Option<WithUnknownFields<Member>>,
 ) -> Result<(), StartError> {
     let now = plan.clock.now();
     let is_new = before.is_none();
     let (failed, incarnation) = (name.clone(), incarnation.to_owned());
-    let undone = write(&plan.bus, move |roster: &mut Open<Roster>| {
+    let undone = write(&plan.bus, move |roster: &mut WithUnknownFields<Roster>| {
         // Who was stopped meanwhile stays stopped.
         let is_ours = |member: &Member| {
             member.name == failed.as_str()
@@ -182,35 +182,35 @@ async fn undo(
     Ok(())
 }
 
-async fn launch(plan: &Plan, recruit: &Recruit, incarnation: &str) -> Result<Started, StartError> {
+async fn launch(plan: &Plan, spec: &SpawnSpec, incarnation: &str) -> Result<Started, StartError> {
     let dir = plan.bus.dir();
-    let errors = dir.printed(&recruit.name);
+    let errors = dir.printed(&spec.name);
     let (ours, theirs) = child::socket_pair().map_err(StartError::Process)?;
-    let output = dir.open_printed(&recruit.name)?;
+    let output = dir.open_printed(&spec.name)?;
     let program = Program {
         path: plan.program.path(),
         arg0: "teammate".into(),
-        args: arguments(plan, recruit, theirs.as_raw_fd()),
+        args: arguments(plan, spec, theirs.as_raw_fd()),
         env: plan.environment.iter().map(|(key, value)| (key.into(), value.into())).collect(),
         cwd: dir.workspace().to_path_buf(),
         stdout_err: output,
     };
     let spawned = child::spawn_detached(program, theirs).map_err(StartError::Process)?;
     let mut permissions = plan.permissions.borrow().clone();
-    permissions.mode = recruit.mode;
+    permissions.mode = spec.mode;
     hit("spawn.started");
     // What is no model is refused by the teammate; it needs no credentials for that.
-    let chosen = ModelChoice::parse(&recruit.model).unwrap_or(ModelChoice::Rehearsal);
+    let chosen = ModelChoice::parse(&spec.model).unwrap_or(ModelChoice::Rehearsal);
     let hello = Hello {
         incarnation: incarnation.into(),
-        role: recruit.role.clone(),
-        model: recruit.model.clone(),
+        role: spec.role.clone(),
+        model: spec.model.clone(),
         credentials: plan.credentials.only_for(&chosen),
-        price: plan.prices.get(&recruit.model).copied(),
+        price: plan.prices.get(&spec.model).copied(),
         rules: plan.rules,
         hooks: plan.hooks.list(),
         permissions,
-        occasion: recruit.occasion,
+        start_reason: spec.start_reason,
     };
     let see = errors.display().to_string();
     let refused = match shake_hands(&ours, hello).await {
@@ -225,11 +225,11 @@ async fn launch(plan: &Plan, recruit: &Recruit, incarnation: &str) -> Result<Sta
         Some(Ok(Some(Answer::Failed(why)))) => StartError::Refused(why),
         Some(Ok(None)) => StartError::Ended(see),
         Some(Err(why)) => StartError::Process(why),
-        None => StartError::Late { see },
+        None => StartError::LateWriters { see },
     };
     drop(ours);
-    end(&recruit.name, spawned.pidfd).await;
-    tracing::warn!(name = %recruit.name, %refused, "teammate did not start");
+    end(&spec.name, spawned.pidfd).await;
+    tracing::warn!(name = %spec.name, %refused, "teammate did not start");
     Err(refused)
 }
 
@@ -242,13 +242,13 @@ async fn end(name: &AgentName, process: Pidfd) {
     tracing::info!(%name, ?reaped, "the failed teammate has ended");
 }
 
-fn arguments(plan: &Plan, recruit: &Recruit, control: i32) -> Vec<std::ffi::OsString> {
+fn arguments(plan: &Plan, spec: &SpawnSpec, control: i32) -> Vec<std::ffi::OsString> {
     let dir = plan.bus.dir().root().as_os_str().to_owned();
-    let mut args: Vec<std::ffi::OsString> = vec![recruit.name.as_str().into()];
+    let mut args: Vec<std::ffi::OsString> = vec![spec.name.as_str().into()];
     args.extend(["--dir".into(), dir]);
-    args.extend(["--role".into(), recruit.role.as_str().into()]);
-    args.extend(["--model".into(), recruit.model.as_str().into()]);
-    args.extend(["--mode".into(), recruit.mode.word().into()]);
+    args.extend(["--role".into(), spec.role.as_str().into()]);
+    args.extend(["--model".into(), spec.model.as_str().into()]);
+    args.extend(["--mode".into(), spec.mode.word().into()]);
     args.extend(["--control-fd".into(), control.to_string().into()]);
     args
 }
@@ -258,9 +258,9 @@ async fn shake_hands(ours: &OwnedFd, hello: Hello) -> Option<io::Result<Option<A
     let socket = ours.try_clone();
     let talk = tokio::task::spawn_blocking(move || {
         let socket = File::from(socket?);
-        hello::say(&socket, &hello)?;
+        handshake::say(&socket, &hello)?;
         hit("spawn.greeted");
-        hello::hear(&socket)
+        handshake::hear(&socket)
     });
     match tokio::time::timeout(READY_WITHIN, talk).await {
         Ok(Ok(answer)) => Some(answer),

@@ -2,14 +2,14 @@
 //! came to the lead by adoption.
 
 use super::Supervisor;
-use super::takedown::end_by_force;
-use crate::os::descendants;
-use crate::protocol::restart::End;
-use crate::protocol::vigil::{Owes, Seen, Vigil};
+use super::stop::end_by_force;
+use crate::os::process_tree;
+use crate::protocol::hang_detector::{HangDetector, HeartbeatDuty, Seen};
+use crate::protocol::restart::ProcessEnd;
 use crate::store::roster::Cached;
-use crate::store::{Life, beat, life, peek};
+use crate::store::{Liveness, heartbeat, liveness, unread};
 use crate::wire::roster::{ExitCause, LastExit, Member, Roster, StartedBy, Status};
-use crate::wire::{AgentName, Open};
+use crate::wire::{AgentName, WithUnknownFields};
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::MissedTickBehavior;
@@ -21,8 +21,9 @@ impl Supervisor {
     /// Watches over the team until the team is being stopped.
     pub(crate) async fn keep_watch(self: Rc<Self>) {
         let period = self.plan.hung_after.map_or(LOOK_EVERY, |limit| (limit / 6).min(LOOK_EVERY));
-        let mut vigil = self.plan.hung_after.map(|patience| Vigil::new(patience, period));
-        let mut roster: Cached<Open<Roster>> = Cached::of(self.plan.bus.dir());
+        let mut hang_detector =
+            self.plan.hung_after.map(|patience| HangDetector::new(patience, period));
+        let mut roster: Cached<WithUnknownFields<Roster>> = Cached::of(self.plan.bus.dir());
         let mut look = tokio::time::interval(period);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -43,8 +44,8 @@ impl Supervisor {
                     self.look_at_outsider(member).await;
                 }
             }
-            if let Some(vigil) = &mut vigil {
-                self.look_for_hung(vigil, &members);
+            if let Some(hang_detector) = &mut hang_detector {
+                self.look_for_hung(hang_detector, &members);
             }
         }
     }
@@ -52,10 +53,10 @@ impl Supervisor {
     /// What escaped from a command whose agent died is the lead's by adoption: it is ended and reaped,
     /// whenever it comes.
     async fn end_adopted(&self) {
-        if !descendants::has_adopted() {
+        if !process_tree::has_adopted() {
             return;
         }
-        match tokio::task::spawn_blocking(descendants::end_adopted).await {
+        match tokio::task::spawn_blocking(process_tree::end_adopted).await {
             Ok(stuck) if stuck.is_empty() => {}
             stuck => tracing::warn!(?stuck, "adopted processes could not be ended"),
         }
@@ -64,7 +65,7 @@ impl Supervisor {
     /// A member that somebody started by hand is nobody's child: its death shows in its lock.
     async fn look_at_outsider(&self, member: &Member) {
         let Ok(name) = AgentName::member(&member.name) else { return };
-        if !matches!(life::probe(self.plan.bus.dir(), &name), Ok(Life::Dead)) {
+        if !matches!(liveness::probe(self.plan.bus.dir(), &name), Ok(Liveness::Dead)) {
             return;
         }
         let (at, life) = (self.plan.clock.now(), member.incarnation.clone());
@@ -83,28 +84,34 @@ impl Supervisor {
         match written.await {
             Ok(true) => {
                 tracing::warn!(%name, "a member started by hand has died");
-                self.tell_lead(&name, &member.incarnation, ExitCause::Crash, End::Signal(9), None)
-                    .await;
+                self.tell_lead(
+                    &name,
+                    &member.incarnation,
+                    ExitCause::Crash,
+                    ProcessEnd::Signal(9),
+                    None,
+                )
+                .await;
             }
             Ok(false) => {}
             Err(why) => tracing::warn!(%name, %why, "the roster could not be told of the end"),
         }
     }
 
-    fn look_for_hung(self: &Rc<Self>, vigil: &mut Vigil, members: &[Member]) {
+    fn look_for_hung(self: &Rc<Self>, hang_detector: &mut HangDetector, members: &[Member]) {
         let children: Vec<(AgentName, String)> = {
             let children = self.children.borrow();
             let lives = children.iter().map(|(name, child)| (name, &child.incarnation));
             lives.map(|(name, life)| (name.clone(), life.clone())).collect()
         };
         let lives: Vec<String> = children.iter().map(|(_, life)| life.clone()).collect();
-        vigil.keep(&lives);
+        hang_detector.keep(&lives);
         let now = self.plan.clock.monotonic();
         for (name, life) in children {
             let entry = members.iter().find(|m| m.name == name.as_str() && m.incarnation == life);
             let Some(member) = entry else { continue };
             let seen = self.seen(&name, member);
-            if vigil.look(&life, seen, now) && self.hung.borrow_mut().insert(life.clone()) {
+            if hang_detector.look(&life, seen, now) && self.hung.borrow_mut().insert(life.clone()) {
                 tracing::error!(%name, status = member.status.word(), "it no longer moves");
                 let bus = std::sync::Arc::clone(&self.plan.bus);
                 tokio::task::spawn_local(async move {
@@ -118,20 +125,20 @@ impl Supervisor {
     /// What can be seen of a teammate from outside.
     fn seen(&self, name: &AgentName, member: &Member) -> Seen {
         let dir = self.plan.bus.dir();
-        let last = beat::read(dir, name).ok().flatten();
+        let last = heartbeat::read(dir, name).ok().flatten();
         let last = last.filter(|beat| beat.incarnation == member.incarnation);
-        let has_mail = || peek::is_unread(dir, name).unwrap_or(false);
+        let has_mail = || unread::is_unread(dir, name).unwrap_or(false);
         let tool = last.as_ref().filter(|beat| beat.state.starts_with("tool:"));
         let owes = match member.status {
-            Status::Stopping | Status::Shutdown | Status::Failed => Owes::Nothing,
-            Status::Idle if !has_mail() => Owes::Nothing,
+            Status::Stopping | Status::Shutdown | Status::Failed => HeartbeatDuty::Nothing,
+            Status::Idle if !has_mail() => HeartbeatDuty::Nothing,
             Status::Working => match tool.and_then(|beat| beat.limit) {
-                Some(limit) => Owes::SignsAfter(Duration::from_secs(limit)),
-                None => Owes::Signs,
+                Some(limit) => HeartbeatDuty::SignsAfter(Duration::from_secs(limit)),
+                None => HeartbeatDuty::Signs,
             },
-            Status::Starting | Status::Idle | Status::Waiting => Owes::Signs,
+            Status::Starting | Status::Idle | Status::Waiting => HeartbeatDuty::Signs,
         };
-        let (count, stamp) = (last.map(|beat| beat.count), beat::stamp(dir, name));
+        let (count, stamp) = (last.map(|beat| beat.count), heartbeat::stamp(dir, name));
         let Member { status, activity, since, usage, .. } = member;
         Seen {
             sign: format!("{count:?} {stamp:?} {status:?} {activity:?} {since} {usage:?}"),

@@ -1,7 +1,7 @@
 //! Why nothing was done to a task.
 
 use crate::bus::BusError;
-use crate::protocol::tasks::Refusal;
+use crate::protocol::tasks::TaskRefusal;
 use crate::store::StoreError;
 use crate::wire::AgentName;
 
@@ -10,7 +10,7 @@ use crate::wire::AgentName;
 pub(crate) enum TaskError {
     /// The rules say no.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] TaskRefusal),
     /// A claim is a lease on the life of its owner, which has none.
     #[error("{0} is not running, and a claim lasts only as long as its owner lives")]
     NotRunning(AgentName),

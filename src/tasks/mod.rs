@@ -12,15 +12,15 @@ pub(crate) use error::TaskError;
 
 use crate::bus::{Bus, Outgoing};
 use crate::protocol::tasks::{
-    Actor, Edit, End, NewOwner, NewTask, OwnerLife, Refusal, blockers, claim, create, end,
-    freed_by, is_abandoned, next_for, release, update,
+    Actor, NewOwner, NewTask, OwnerLife, TaskEdit, TaskEnd, TaskRefusal, blockers, claim, create,
+    end, freed_by, is_abandoned, next_for, release, update,
 };
 use crate::store::tasks::{Problem, TaskList};
-use crate::store::{Life, SharedClock, StoreError, TeamDir, life, roster};
+use crate::store::{Liveness, SharedClock, StoreError, TeamDir, liveness, roster};
 use crate::wire::message::Body;
 use crate::wire::roster::Status;
 use crate::wire::task::{Board, Task, TaskId, TaskStatus};
-use crate::wire::{AgentName, Open};
+use crate::wire::{AgentName, WithUnknownFields};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -44,9 +44,9 @@ pub(crate) struct Seen {
 #[derive(Debug)]
 pub(crate) struct Changed {
     /// The task.
-    pub(crate) task: Open<Task>,
+    pub(crate) task: WithUnknownFields<Task>,
     /// Tasks that can begin now because of it.
-    pub(crate) ready: Vec<Open<Task>>,
+    pub(crate) ready: Vec<WithUnknownFields<Task>>,
     /// Who should have been told and was not, and why.
     pub(crate) untold: Vec<String>,
 }
@@ -81,10 +81,10 @@ impl Tasks {
     ///
     /// # Errors
     /// There is none of that id, or the folder cannot be read.
-    pub(crate) fn get(&self, id: TaskId) -> Result<(Open<Task>, Seen), TaskError> {
+    pub(crate) fn get(&self, id: TaskId) -> Result<(WithUnknownFields<Task>, Seen), TaskError> {
         let seen = self.look()?;
         let task = seen.board.get(&id).cloned();
-        Ok((task.ok_or_else(|| Refusal::unknown(&seen.board, id))?, seen))
+        Ok((task.ok_or_else(|| TaskRefusal::unknown(&seen.board, id))?, seen))
     }
 
     /// Makes a task. The same tool call makes it once.
@@ -96,7 +96,8 @@ impl Tasks {
             self.check_owner(owner, by)?;
         }
         let changed = self.change(by, |board, next, by| {
-            let made = |task: &&Open<Task>| new.origin.is_some() && task.origin == new.origin;
+            let made =
+                |task: &&WithUnknownFields<Task>| new.origin.is_some() && task.origin == new.origin;
             match board.values().find(made) {
                 Some(task) => Ok((task.id, None)),
                 None => Ok((next, Some(create(board, next, new.clone(), by)?))),
@@ -121,7 +122,7 @@ impl Tasks {
     pub(crate) fn end(
         &self,
         id: TaskId,
-        how: End,
+        how: TaskEnd,
         why: Option<String>,
         by: &AgentName,
     ) -> Result<Changed, TaskError> {
@@ -137,7 +138,7 @@ impl Tasks {
     pub(crate) fn update(
         &self,
         id: TaskId,
-        edit: Edit,
+        edit: TaskEdit,
         by: &AgentName,
     ) -> Result<Changed, TaskError> {
         if let Some(NewOwner::Agent(owner)) = &edit.owner {
@@ -162,7 +163,10 @@ impl Tasks {
     ///
     /// # Errors
     /// It could not be claimed, or not be handed over; then it is given back.
-    pub(crate) fn take_next(&self, name: &AgentName) -> Result<Option<Open<Task>>, TaskError> {
+    pub(crate) fn take_next(
+        &self,
+        name: &AgentName,
+    ) -> Result<Option<WithUnknownFields<Task>>, TaskError> {
         let role = self.role_of(name)?;
         self.check_life(name)?;
         let taken = self.change(name, |board, _, by| {
@@ -177,7 +181,7 @@ impl Tasks {
         if let Err(why) = self.mail(&task, &board, &AgentName::system(), name) {
             let note = Some(format!("it could not be handed to {name}: {why}"));
             let status = Some(TaskStatus::Pending);
-            self.update(task.id, Edit { status, note, ..Edit::default() }, name)?;
+            self.update(task.id, TaskEdit { status, note, ..TaskEdit::default() }, name)?;
             return Err(why);
         }
         Ok(Some(task))
@@ -193,7 +197,7 @@ impl Tasks {
         for member in &roster.members {
             let Ok(name) = AgentName::member(&member.name) else { continue };
             let is_idle = member.status == Status::Idle
-                && life::probe(self.dir(), &name).map_err(StoreError::from)?.is_alive();
+                && liveness::probe(self.dir(), &name).map_err(StoreError::from)?.is_alive();
             if is_idle && next_for(&board, &name, &member.role).is_some() {
                 return Ok(true);
             }
@@ -205,7 +209,7 @@ impl Tasks {
     ///
     /// # Errors
     /// They could not be stored; the next look tries again.
-    pub(crate) fn release_abandoned(&self) -> Result<Vec<Open<Task>>, TaskError> {
+    pub(crate) fn release_abandoned(&self) -> Result<Vec<WithUnknownFields<Task>>, TaskError> {
         let mut list = self.list();
         list.look()?;
         if !list.is_any_unfinished() && !self.is_any_abandoned(&list) {
@@ -219,7 +223,7 @@ impl Tasks {
     }
 
     /// Gives what was released as it was before.
-    fn repair(&self, list: &mut TaskList) -> Result<Vec<Open<Task>>, StoreError> {
+    fn repair(&self, list: &mut TaskList) -> Result<Vec<WithUnknownFields<Task>>, StoreError> {
         list.change(|board, _| {
             let released = self.abandoned(board, &self.actor(&AgentName::system()));
             let before = released.iter().filter_map(|task| board.get(&task.id)).cloned().collect();
@@ -231,7 +235,11 @@ impl Tasks {
     fn change(
         &self,
         by: &AgentName,
-        rule: impl FnOnce(&Board, TaskId, &Actor) -> Result<(TaskId, Option<Open<Task>>), TaskError>,
+        rule: impl FnOnce(
+            &Board,
+            TaskId,
+            &Actor,
+        ) -> Result<(TaskId, Option<WithUnknownFields<Task>>), TaskError>,
     ) -> Result<Changed, TaskError> {
         let mut list = self.list();
         let ruled = list.change(|board, next| {
@@ -242,7 +250,7 @@ impl Tasks {
             let seen = repaired.as_ref().unwrap_or(board);
             let ruled = rule(seen, next, &actor).and_then(|(id, ruled)| {
                 let task = ruled.clone().or_else(|| seen.get(&id).cloned());
-                Ok((task.ok_or_else(|| Refusal::unknown(seen, id))?, ruled))
+                Ok((task.ok_or_else(|| TaskRefusal::unknown(seen, id))?, ruled))
             });
             let changed = ruled.as_ref().ok().and_then(|(_, ruled)| ruled.clone());
             let mut stored = released;
@@ -255,7 +263,7 @@ impl Tasks {
     }
 
     /// Tasks whose owner's life is over, as they are from now on.
-    fn abandoned(&self, board: &Board, repairer: &Actor) -> Vec<Open<Task>> {
+    fn abandoned(&self, board: &Board, repairer: &Actor) -> Vec<WithUnknownFields<Task>> {
         let mut lives: BTreeMap<&str, OwnerLife> = BTreeMap::new();
         let mut found = Vec::new();
         for task in board.values() {
@@ -274,10 +282,10 @@ impl Tasks {
 
     fn life_of(&self, name: &str) -> OwnerLife {
         let Ok(name) = AgentName::mailbox(name) else { return OwnerLife::Over };
-        match life::probe(self.dir(), &name) {
-            Ok(Life::Dead) => OwnerLife::Over,
-            Ok(Life::Alive(Some(record))) => OwnerLife::Of(record.incarnation),
-            Ok(Life::Alive(None)) | Err(_) => OwnerLife::Untold,
+        match liveness::probe(self.dir(), &name) {
+            Ok(Liveness::Dead) => OwnerLife::Over,
+            Ok(Liveness::Alive(Some(record))) => OwnerLife::Of(record.incarnation),
+            Ok(Liveness::Alive(None)) | Err(_) => OwnerLife::Untold,
         }
     }
 
@@ -376,7 +384,7 @@ impl Tasks {
     }
 }
 
-fn overlay(board: &Board, changed: &[Open<Task>]) -> Board {
+fn overlay(board: &Board, changed: &[WithUnknownFields<Task>]) -> Board {
     let mut seen = board.clone();
     seen.extend(changed.iter().map(|task| (task.id, task.clone())));
     seen

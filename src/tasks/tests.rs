@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::bus::Limits;
-use crate::store::{Fsync, LifeLock, LifeRecord, SystemClock, peek};
+use crate::store::{Fsync, LifeLock, LifeRecord, SystemClock, unread};
 use crate::wire::roster::Roster;
 
 struct Team {
@@ -42,7 +42,7 @@ impl Team {
     }
 
     fn told(&self, who: &str) -> Vec<(String, Vec<String>)> {
-        let waiting = peek::waiting(self.tasks.dir(), &name(who)).unwrap().into_iter();
+        let waiting = unread::waiting(self.tasks.dir(), &name(who)).unwrap().into_iter();
         let bodies = waiting.filter_map(|waiting| Some(waiting.message?.body));
         let tasks = bodies.filter_map(|body| {
             let Body::TaskAssignment { task_id, blocked_by, .. } = body else { return None };
@@ -71,7 +71,7 @@ fn owners_are_told_what_is_theirs_and_when_it_can_begin() {
     let blocked_by = vec![first];
     let second = team.add(NewTask { blocked_by, owner, ..NewTask::default() }).task.id;
     assert_eq!(team.told("alice"), [(second.to_string(), vec![first.to_string()])]);
-    let done = team.tasks.end(first, End::Completed, None, &AgentName::user()).unwrap();
+    let done = team.tasks.end(first, TaskEnd::Completed, None, &AgentName::user()).unwrap();
     assert_eq!(done.ready.iter().map(|task| task.id).collect::<Vec<_>>(), [second]);
     assert!(done.untold.is_empty());
     assert_eq!(team.told("alice").last(), Some(&(second.to_string(), Vec::new())));

@@ -1,13 +1,13 @@
 //! The `bash` tool: one shell command in the workspace, of which nothing is left when it returns.
 
 use super::environment::CommandEnvironment;
-use super::keep::Keeper;
 use super::output::Capped;
+use super::output_store::OutputStore;
 use super::{Call, Tool, ToolError, ToolFuture, arguments, shell};
-use crate::os::command::Setting;
-use crate::os::crowd;
+use crate::os::command::CommandSetup;
 use crate::os::pidfd::ExitKind;
-use crate::protocol::permission::Subject;
+use crate::os::process_limit;
+use crate::protocol::permission::PermissionSubject;
 use crate::wire::chat::ToolSpec;
 use serde::Deserialize;
 use serde_json::json;
@@ -26,8 +26,8 @@ const LONGEST_COMMAND: usize = 131_071;
 #[derive(Debug)]
 pub(crate) struct Bash {
     folder: PathBuf,
-    setting: Setting,
-    keeper: Keeper,
+    setting: CommandSetup,
+    output_store: OutputStore,
 }
 
 #[derive(Debug, Deserialize)]
@@ -39,13 +39,17 @@ struct Arguments {
 
 impl Bash {
     /// A shell in this folder; long output is kept.
-    pub(crate) fn new(folder: PathBuf, environment: CommandEnvironment, keeper: Keeper) -> Self {
-        Self { folder, setting: environment.setting(), keeper }
+    pub(crate) fn new(
+        folder: PathBuf,
+        environment: CommandEnvironment,
+        output_store: OutputStore,
+    ) -> Self {
+        Self { folder, setting: environment.setting(), output_store }
     }
 
     async fn run(&self, command: &str, limit: Duration) -> io::Result<String> {
         let done = {
-            let output = Capped::kept_by(&self.keeper);
+            let output = Capped::kept_by(&self.output_store);
             shell::run(command, &self.folder, &self.setting, None, limit, output).await?
         };
         Ok(report(done.output, done.end, done.timed_out.then_some(limit)))
@@ -80,7 +84,7 @@ impl Tool for Bash {
                  in a file that the result names). There is no terminal and no input. Everything the command starts, also in the background, is \
                  ended when it returns or after `timeout` seconds (default {USUAL_TIMEOUT}, at most \
                  {LONGEST_TIMEOUT}), or once it is more than {} processes.",
-                crowd::LIMIT
+                process_limit::LIMIT
             ),
             input_schema: json!({
                 "type": "object",
@@ -97,8 +101,8 @@ impl Tool for Bash {
         }
     }
 
-    fn subject(&self, call: &Call) -> Result<Subject, ToolError> {
-        understand(call).map(|(command, _)| Subject::Command(command))
+    fn subject(&self, call: &Call) -> Result<PermissionSubject, ToolError> {
+        understand(call).map(|(command, _)| PermissionSubject::Command(command))
     }
 
     fn call<'a>(&'a self, call: &'a Call) -> ToolFuture<'a> {

@@ -8,10 +8,10 @@ mod crowds;
 
 use super::bash::Bash;
 use super::environment::CommandEnvironment;
-use super::keep::Keeper;
+use super::output_store::OutputStore;
 use super::{Call, Tool, ToolError};
 use crate::os::processes::Process;
-use crate::os::{Signal, command, descendants};
+use crate::os::{Signal, command, process_tree};
 use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -142,8 +142,9 @@ async fn bash(
 ) -> Result<String, ToolError> {
     let path = std::env::vars().find(|(name, _)| name == "PATH");
     let environment = CommandEnvironment::new(path.into_iter().collect(), mark.to_owned());
-    let keeper = Keeper::below(folder.ancestors().find(|folder| folder.is_dir()).unwrap());
-    let bash = Bash::new(folder, environment, keeper);
+    let output_store =
+        OutputStore::below(folder.ancestors().find(|folder| folder.is_dir()).unwrap());
+    let bash = Bash::new(folder, environment, output_store);
     let input = json!({"command": command, "timeout": timeout});
     bash.call(&Call { id: "1".into(), name: "bash".into(), input }).await
 }
@@ -161,7 +162,7 @@ fn run(scene: &Scene, command: &str, timeout: u64) -> String {
 fn be_an_agent() {
     let Some((_, folder)) = std::env::vars().find(|(name, _)| name == TASK) else { return };
     let folder = PathBuf::from(folder);
-    descendants::become_subreaper().unwrap();
+    process_tree::become_subreaper().unwrap();
     let task = fs::read_to_string(folder.join("task")).unwrap();
     let task: serde_json::Value = serde_json::from_str(&task).unwrap();
     let word = |name: &str| task[name].as_str().unwrap();
@@ -322,7 +323,7 @@ fn cleaning_up_does_not_get_in_the_way_of_a_guard() {
         });
         agent.kill().unwrap();
         agent.wait().unwrap();
-        assert!(descendants::end_marked(&scene.mark).is_empty());
+        assert!(process_tree::end_run(&scene.mark).is_empty());
         assert_eq!(scene.survivors(), 0, "{way}");
     });
 }
@@ -347,7 +348,7 @@ fn killed_with_its_guard(scene: &Scene, way: &str) {
     });
     kill_with_guard(&mut agent);
     assert!(scene.survivors() > 0, "{way} ended by itself");
-    assert!(descendants::end_marked(&scene.mark).is_empty());
+    assert!(process_tree::end_run(&scene.mark).is_empty());
     assert_eq!(scene.survivors(), 0, "{way}");
 }
 

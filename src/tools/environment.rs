@@ -1,6 +1,6 @@
 //! The environment of an agent's commands.
 
-use crate::os::command::{GuardProgram, Setting};
+use crate::os::command::{CommandSetup, SupervisorProgram};
 
 /// What opens the models' endpoints. The caller's allow list has none of these; no list can add them.
 const CREDENTIALS: &[&str] = &["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY"];
@@ -12,13 +12,13 @@ const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 #[derive(Debug, Clone)]
 pub(crate) struct CommandEnvironment {
     variables: Vec<(String, String)>,
-    mark: String,
+    run_id: String,
 }
 
 impl CommandEnvironment {
     /// Of `allowed` what is no credential. All processes of the agent's commands can be recognised by
-    /// `mark`, which is unique to the agent.
-    pub(crate) fn new(allowed: Vec<(String, String)>, mark: String) -> Self {
+    /// `run_id`, which is unique to the agent.
+    pub(crate) fn new(allowed: Vec<(String, String)>, run_id: String) -> Self {
         let mut variables = allowed;
         // Nobody looks at a terminal: no colours, no cursor movements.
         variables.retain(|(name, _)| !CREDENTIALS.contains(&name.as_str()) && name != "TERM");
@@ -26,12 +26,16 @@ impl CommandEnvironment {
         if !variables.iter().any(|(name, _)| name == "PATH") {
             variables.push(("PATH".into(), USUAL_PATH.into()));
         }
-        Self { variables, mark }
+        Self { variables, run_id }
     }
 
     /// What commands run with.
-    pub(super) fn setting(self) -> Setting {
-        Setting { guard: GuardProgram::default(), env: self.variables, mark: self.mark }
+    pub(super) fn setting(self) -> CommandSetup {
+        CommandSetup {
+            guard: SupervisorProgram::default(),
+            env: self.variables,
+            run_id: self.run_id,
+        }
     }
 }
 
@@ -43,7 +47,7 @@ mod tests {
         let owned = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
             pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()
         };
-        let environment = CommandEnvironment::new(owned(allowed), "mark".into());
+        let environment = CommandEnvironment::new(owned(allowed), "run_id".into());
         assert_eq!(environment.variables, owned(expected));
     }
 

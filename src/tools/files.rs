@@ -7,8 +7,8 @@
 use super::output::Capped;
 use super::workspace::{Workspace, refusal};
 use super::{Call, Registry, Tool, ToolError, ToolFuture, arguments};
-use crate::os::beneath::Spot;
-use crate::protocol::permission::Subject;
+use crate::os::safe_path::Spot;
+use crate::protocol::permission::PermissionSubject;
 use crate::wire::chat::ToolSpec;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -113,10 +113,14 @@ impl Files {
     }
 
     /// The file that a rule sees: links are followed first. The call keeps to it.
-    fn subject(&self, call: &Call, spot: &Spot) -> Subject {
+    fn subject(&self, call: &Call, spot: &Spot) -> PermissionSubject {
         let path = spot.path();
         let name = path.to_string_lossy().into_owned();
-        let subject = if path.is_absolute() { Subject::Outside(name) } else { Subject::Path(name) };
+        let subject = if path.is_absolute() {
+            PermissionSubject::Outside(name)
+        } else {
+            PermissionSubject::Path(name)
+        };
         *self.judged.borrow_mut() = Some(Judged { call: call.id.clone(), path });
         subject
     }
@@ -275,7 +279,7 @@ impl Tool for ReadFile {
         }
     }
 
-    fn subject(&self, call: &Call) -> Result<Subject, ToolError> {
+    fn subject(&self, call: &Call) -> Result<PermissionSubject, ToolError> {
         let input: ReadArguments = arguments(call)?;
         Ok(self.0.subject(call, &self.0.workspace.to_read(&input.path)?))
     }
@@ -303,7 +307,7 @@ impl Tool for WriteFile {
         }
     }
 
-    fn subject(&self, call: &Call) -> Result<Subject, ToolError> {
+    fn subject(&self, call: &Call) -> Result<PermissionSubject, ToolError> {
         let input: WriteArguments = arguments(call)?;
         Ok(self.0.subject(call, &self.0.workspace.to_write(&input.path)?))
     }
@@ -331,7 +335,7 @@ impl Tool for EditFile {
         }
     }
 
-    fn subject(&self, call: &Call) -> Result<Subject, ToolError> {
+    fn subject(&self, call: &Call) -> Result<PermissionSubject, ToolError> {
         let input: EditArguments = arguments(call)?;
         Ok(self.0.subject(call, &self.0.workspace.to_write(&input.path)?))
     }
@@ -416,7 +420,7 @@ mod tests {
             point_at("mine");
             let call = Call { id: name.into(), name: name.into(), input };
             let judged = scene.tools.subject(&call).unwrap();
-            assert_eq!(judged, Subject::Path("mine/a".into()));
+            assert_eq!(judged, PermissionSubject::Path("mine/a".into()));
             point_at("theirs");
             let run = || runtime.block_on(scene.tools.call(&call)).map_err(|why| why.to_string());
             refused(run(), "leads to theirs/a");

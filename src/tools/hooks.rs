@@ -8,7 +8,7 @@ use super::ToolError;
 use super::environment::CommandEnvironment;
 use super::output::Capped;
 use super::shell::{self, Done};
-use crate::os::command::{self, Setting};
+use crate::os::command::{self, CommandSetup};
 use crate::os::pidfd::ExitKind;
 use crate::os::{Clock, SystemClock};
 use crate::wire::AgentName;
@@ -29,7 +29,7 @@ pub(crate) struct Hooks {
     known: Vec<Hook>,
     me: AgentName,
     workspace: PathBuf,
-    setting: Setting,
+    setting: CommandSetup,
 }
 
 impl Hooks {

@@ -3,16 +3,16 @@
 //! *Invariant:* a tool never starts an agent itself, it asks [`TeamOps`](team::TeamOps). A tool failure
 //! is either told to the model or ends the agent; nothing else crosses this boundary.
 
+pub(crate) mod approval_queue;
 mod bash;
 #[cfg(test)]
 mod containment;
-pub(crate) mod docket;
 mod environment;
+mod external_paths;
 mod files;
 pub(crate) mod hooks;
-pub(crate) mod keep;
 mod output;
-mod outside;
+pub(crate) mod output_store;
 mod plan;
 mod shell;
 pub(crate) mod tasks;
@@ -20,7 +20,7 @@ pub(crate) mod team;
 pub(crate) mod work;
 mod workspace;
 
-use crate::protocol::permission::Subject;
+use crate::protocol::permission::PermissionSubject;
 use crate::wire::chat::ToolSpec;
 use crate::wire::role::Role;
 use serde_json::Value;
@@ -62,8 +62,8 @@ pub(crate) trait Tool {
     ///
     /// # Errors
     /// The call cannot be run at all: nobody needs to be asked.
-    fn subject(&self, _call: &Call) -> Result<Subject, ToolError> {
-        Ok(Subject::Nothing)
+    fn subject(&self, _call: &Call) -> Result<PermissionSubject, ToolError> {
+        Ok(PermissionSubject::Nothing)
     }
 
     /// Runs one call.
@@ -127,7 +127,7 @@ impl Registry {
     ///
     /// # Errors
     /// The tool does not exist, or the call cannot be run at all.
-    pub(crate) fn subject(&self, call: &Call) -> Result<Subject, ToolError> {
+    pub(crate) fn subject(&self, call: &Call) -> Result<PermissionSubject, ToolError> {
         self.find(call)?.subject(call)
     }
 

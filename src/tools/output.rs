@@ -1,7 +1,7 @@
 //! Text of any length in bounded memory: its beginning, its end, and how much is missing between. Where the
-//! whole of it goes is known to [`Keeping`].
+//! whole of it goes is known to [`StoredOutput`].
 
-use super::keep::{Keeper, Keeping};
+use super::output_store::{OutputStore, StoredOutput};
 use std::collections::VecDeque;
 
 /// Characters kept of the beginning.
@@ -21,13 +21,13 @@ pub(crate) struct Capped {
     /// The first bytes of a character whose others are still to come.
     torn: Vec<u8>,
     /// Keeps the whole.
-    keeping: Option<Keeping>,
+    keeping: Option<StoredOutput>,
 }
 
 impl Capped {
     /// What is too long to be shown is kept.
-    pub(super) fn kept_by(keeper: &Keeper) -> Self {
-        Self { keeping: Some(keeper.keeping()), ..Self::default() }
+    pub(super) fn kept_by(output_store: &OutputStore) -> Self {
+        Self { keeping: Some(output_store.keeping()), ..Self::default() }
     }
 
     /// Takes in bytes, cut anywhere; what is not UTF-8 is replaced.
@@ -89,7 +89,7 @@ impl Capped {
         if self.total > HEAD + TAIL {
             let cut = self.total - HEAD - (TAIL - NOTE);
             let usual = || "ask for less at a time".to_owned();
-            let advice = self.keeping.take().map_or_else(usual, Keeping::finish);
+            let advice = self.keeping.take().map_or_else(usual, StoredOutput::finish);
             let note = format!("\n[... {cut} characters cut here; {advice} ...]\n");
             shown.push_str(&note);
             self.tail.drain(..NOTE);
@@ -134,9 +134,9 @@ mod tests {
         assert_eq!(shown(&[b"a\xffb\xc3"]), "a\u{fffd}b\u{fffd}");
     }
 
-    fn keeper(dir: &TeamDir) -> Keeper {
+    fn output_store(dir: &TeamDir) -> OutputStore {
         let secret = "canary";
-        Keeper::new(dir.clone(), AgentName::member("alice").unwrap(), move |text| {
+        OutputStore::new(dir.clone(), AgentName::member("alice").unwrap(), move |text| {
             let clean = text.replace(secret, "[redacted]");
             let begun = (1..secret.len()).rev().find(|length| clean.ends_with(&secret[..*length]));
             let held = clean.len() - begun.unwrap_or_default();
@@ -149,7 +149,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
         let keep = |pieces: &[&str]| {
-            let mut capped = Capped::kept_by(&keeper(&dir));
+            let mut capped = Capped::kept_by(&output_store(&dir));
             for piece in pieces {
                 capped.push(piece.as_bytes());
             }
@@ -173,7 +173,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
         std::fs::remove_dir(folder.path().join(".team/log/.out")).unwrap();
-        let mut capped = Capped::kept_by(&keeper(&dir));
+        let mut capped = Capped::kept_by(&output_store(&dir));
         capped.push("x".repeat(60_000).as_bytes());
         let shown = capped.finish();
         assert!(shown.contains("the whole could not be kept; ask for less"), "{shown}");

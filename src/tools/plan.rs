@@ -1,11 +1,11 @@
 //! The tools of plans: a teammate submits one, the lead's model reviews it.
 
-use super::docket::{Docket, Judge, Ruling};
+use super::approval_queue::{ApprovalDecision, ApprovalQueue, Decider};
 use super::team::{spec, text_property};
 use super::{Call, Tool, ToolError, ToolFuture, arguments};
-use crate::protocol::request::Verdict;
+use crate::protocol::request::RequestVerdict;
 use crate::wire::chat::ToolSpec;
-use crate::wire::permission::{About, Mode};
+use crate::wire::permission::{PermissionMode, QuestionKind};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::rc::Rc;
@@ -37,7 +37,7 @@ impl Tool for SubmitPlan {
     }
 }
 
-pub(super) struct ReviewPlan(pub(super) Rc<Docket>);
+pub(super) struct ReviewPlan(pub(super) Rc<ApprovalQueue>);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -67,7 +67,7 @@ impl Tool for ReviewPlan {
         Box::pin(async move {
             let input: ReviewInput = arguments(call)?;
             let id = input.request_id;
-            let asked = self.0.find(&id).filter(|asked| asked.question.about == About::Plan);
+            let asked = self.0.find(&id).filter(|asked| asked.question.about == QuestionKind::Plan);
             let Some(asked) = asked else {
                 return Err(ToolError::Reply(format!(
                     "no plan with the request_id {id:?} waits for a decision; permissions are the \
@@ -81,15 +81,15 @@ impl Tool for ReviewPlan {
                         .into(),
                 ));
             }
-            if input.approve && self.0.mode() == Mode::Plan {
+            if input.approve && self.0.mode() == PermissionMode::Plan {
                 return Err(ToolError::Reply(
                     "you are in mode plan yourself, in which nothing is changed: only the user can \
                      approve this plan"
                         .into(),
                 ));
             }
-            let ruling = Ruling::once(Verdict::of(input.approve), input.feedback);
-            let asked = self.0.decide(&id, Judge::Model, ruling).await?;
+            let ruling = ApprovalDecision::once(RequestVerdict::of(input.approve), input.feedback);
+            let asked = self.0.decide(&id, Decider::Model, ruling).await?;
             let word = if input.approve { "approved" } else { "not approved" };
             Ok(format!("{}'s plan is {word}; it was told.", asked.owner))
         })

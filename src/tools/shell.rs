@@ -1,9 +1,9 @@
 //! One shell command run to its end, with its output capped and a time limit: what `bash` and hooks share.
 
 use super::output::Capped;
-use crate::os::command::{self, Setting};
+use crate::os::async_fd::ReadableFd;
+use crate::os::command::{self, CommandSetup};
 use crate::os::pidfd::ExitKind;
-use crate::os::ready::Ready;
 use std::fs::File;
 use std::io::{self, PipeReader, Read};
 use std::path::Path;
@@ -33,14 +33,14 @@ pub(super) struct Done {
 pub(super) async fn run(
     command: &str,
     folder: &Path,
-    setting: &Setting,
+    setting: &CommandSetup,
     input: Option<File>,
     limit: Duration,
     mut output: Capped,
 ) -> io::Result<Done> {
     let (running, pipe) = command::start(command.as_ref(), folder, setting, input)?;
-    let readable = Ready::to_read(&pipe)?;
-    let guard = Ready::to_read(running.guard())?;
+    let readable = ReadableFd::to_read(&pipe)?;
+    let guard = ReadableFd::to_read(running.guard())?;
     let mut drained = false;
     let (end, timed_out) = {
         let mut reading = pin!(read_all(pipe, readable, &mut output));
@@ -69,7 +69,7 @@ pub(super) async fn run(
 }
 
 /// Reads until all writers are gone.
-async fn read_all(mut pipe: PipeReader, readable: Ready, output: &mut Capped) {
+async fn read_all(mut pipe: PipeReader, readable: ReadableFd, output: &mut Capped) {
     let mut buffer = vec![0; 65_536];
     loop {
         match readable.read(|| pipe.read(&mut buffer)).await {

@@ -2,14 +2,14 @@
 //! arguments are read and answers worded.
 
 use super::output::Capped;
-use super::team::{Desk, spec, text_property};
+use super::team::{TeamContext, spec, text_property};
 use super::{Call, Registry, Tool, ToolError, ToolFuture, arguments};
-use crate::protocol::tasks::{Edit, End, NewOwner, NewTask, is_claimable};
+use crate::protocol::tasks::{NewOwner, NewTask, TaskEdit, TaskEnd, is_claimable};
 use crate::tasks::{Changed, Seen, TaskError, Tasks};
 use crate::wire::chat::ToolSpec;
 use crate::wire::hook::HookEvent;
 use crate::wire::task::{Task, TaskId, TaskStatus};
-use crate::wire::{AgentName, Open};
+use crate::wire::{AgentName, WithUnknownFields};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -17,8 +17,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 /// What the tools of one agent share.
-struct Bench {
-    desk: Rc<Desk>,
+struct TaskContext {
+    team_context: Rc<TeamContext>,
     tasks: Arc<Tasks>,
 }
 
@@ -26,23 +26,28 @@ struct Bench {
 const STATUSES: [&str; 5] = ["pending", "in_progress", "completed", "failed", "cancelled"];
 
 /// Adds the task tools, the same for a lead and for teammates.
-pub(crate) fn add_task_tools(registry: &mut Registry, desk: &Rc<Desk>, tasks: &Arc<Tasks>) {
-    let bench = Rc::new(Bench { desk: Rc::clone(desk), tasks: Arc::clone(tasks) });
-    registry.add(CreateTask(Rc::clone(&bench)));
-    registry.add(ListTasks(Rc::clone(&bench)));
-    registry.add(GetTask(Rc::clone(&bench)));
-    registry.add(ClaimTask(Rc::clone(&bench)));
-    registry.add(UpdateTask(Rc::clone(&bench)));
-    registry.add(CompleteTask(bench));
+pub(crate) fn add_task_tools(
+    registry: &mut Registry,
+    team_context: &Rc<TeamContext>,
+    tasks: &Arc<Tasks>,
+) {
+    let task_context =
+        Rc::new(TaskContext { team_context: Rc::clone(team_context), tasks: Arc::clone(tasks) });
+    registry.add(CreateTask(Rc::clone(&task_context)));
+    registry.add(ListTasks(Rc::clone(&task_context)));
+    registry.add(GetTask(Rc::clone(&task_context)));
+    registry.add(ClaimTask(Rc::clone(&task_context)));
+    registry.add(UpdateTask(Rc::clone(&task_context)));
+    registry.add(CompleteTask(task_context));
 }
 
-impl Bench {
+impl TaskContext {
     /// Works on the list beside the event loop, as this agent.
     async fn work<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Tasks, &AgentName) -> Result<T, TaskError> + Send + 'static,
     ) -> Result<T, ToolError> {
-        let (tasks, me) = (Arc::clone(&self.tasks), self.desk.me().clone());
+        let (tasks, me) = (Arc::clone(&self.tasks), self.team_context.me().clone());
         let done = tokio::task::spawn_blocking(move || work(&tasks, &me)).await;
         match done {
             Ok(Ok(done)) => Ok(done),
@@ -53,10 +58,10 @@ impl Bench {
     }
 }
 
-impl Bench {
+impl TaskContext {
     /// Whether the hooks let a task be completed.
     async fn may_complete(&self, id: TaskId) -> Result<(), ToolError> {
-        let hooks = self.desk.hooks();
+        let hooks = self.team_context.hooks();
         if !hooks.are_there_for(HookEvent::TaskCompleted) {
             return Ok(());
         }
@@ -117,7 +122,7 @@ fn told(what: String, changed: &Changed) -> String {
     text
 }
 
-struct CreateTask(Rc<Bench>);
+struct CreateTask(Rc<TaskContext>);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -158,13 +163,13 @@ impl Tool for CreateTask {
                 blocked_by: ids(input.blocked_by),
                 owner: owner.as_deref().map(owner_name).transpose()?,
                 role: input.role,
-                origin: Some(format!("{}:{}", self.0.desk.me(), call.id)),
+                origin: Some(format!("{}:{}", self.0.team_context.me(), call.id)),
             };
             let fields = json!({
                 "subject": new.subject, "description": new.description, "owner": owner,
                 "blocked_by": new.blocked_by, "role": new.role,
             });
-            self.0.desk.hooks().ask(HookEvent::TaskCreated, fields).await?;
+            self.0.team_context.hooks().ask(HookEvent::TaskCreated, fields).await?;
             let made = self.0.work(move |tasks, me| tasks.create(&new, me)).await?;
             let owner = match &made.task.owner {
                 Some(owner) => format!(" for {owner}"),
@@ -175,7 +180,7 @@ impl Tool for CreateTask {
     }
 }
 
-struct ListTasks(Rc<Bench>);
+struct ListTasks(Rc<TaskContext>);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -200,7 +205,8 @@ impl Tool for ListTasks {
         Box::pin(async move {
             let ListInput { status } = arguments(call)?;
             let seen = self.0.work(|tasks, _| tasks.look()).await?;
-            let wanted = |task: &&Open<Task>| status.is_none_or(|status| task.status == status);
+            let wanted =
+                |task: &&WithUnknownFields<Task>| status.is_none_or(|status| task.status == status);
             let mut lines: Vec<String> =
                 seen.board.values().filter(wanted).map(|task| line(task, &seen)).collect();
             if lines.is_empty() {
@@ -234,7 +240,7 @@ fn line(task: &Task, seen: &Seen) -> String {
     .to_string()
 }
 
-struct GetTask(Rc<Bench>);
+struct GetTask(Rc<TaskContext>);
 
 impl Tool for GetTask {
     fn spec(&self) -> ToolSpec {
@@ -250,7 +256,7 @@ impl Tool for GetTask {
     }
 }
 
-struct ClaimTask(Rc<Bench>);
+struct ClaimTask(Rc<TaskContext>);
 
 impl Tool for ClaimTask {
     fn spec(&self) -> ToolSpec {
@@ -271,7 +277,7 @@ impl Tool for ClaimTask {
     }
 }
 
-struct CompleteTask(Rc<Bench>);
+struct CompleteTask(Rc<TaskContext>);
 
 impl Tool for CompleteTask {
     fn spec(&self) -> ToolSpec {
@@ -282,14 +288,15 @@ impl Tool for CompleteTask {
         Box::pin(async move {
             let OnlyId { task_id: Id(id) } = arguments(call)?;
             self.0.may_complete(id).await?;
-            let end = move |tasks: &Tasks, me: &AgentName| tasks.end(id, End::Completed, None, me);
+            let end =
+                move |tasks: &Tasks, me: &AgentName| tasks.end(id, TaskEnd::Completed, None, me);
             let done = self.0.work(end).await?;
             Ok(told(format!("Task {id} is completed."), &done))
         })
     }
 }
 
-struct UpdateTask(Rc<Bench>);
+struct UpdateTask(Rc<TaskContext>);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -336,7 +343,7 @@ impl Tool for UpdateTask {
                 Some("") => Some(NewOwner::Nobody),
                 Some(name) => Some(NewOwner::Agent(owner_name(name)?)),
             };
-            let edit = Edit {
+            let edit = TaskEdit {
                 subject: input.subject,
                 description: input.description,
                 role: input.role,

@@ -1,20 +1,22 @@
 //! The tools by which agents work together, and [`TeamOps`], by which they reach processes.
 
-use super::docket::Docket;
+use super::approval_queue::ApprovalQueue;
 use super::hooks::Hooks;
 use super::plan::{ReviewPlan, SubmitPlan};
 use super::{Call, Registry, Tool, ToolError, ToolFuture, arguments};
 use crate::bus::{Bus, BusError, Outgoing, new_id};
 use crate::os::{Clock, SystemClock};
-use crate::protocol::pace::{Leave, Pace};
-use crate::protocol::request::{Answer, Kind, Ledger, Request, Verdict};
-use crate::store::{Life, life, peek, roster};
+use crate::protocol::rate_limiter::{RateLimiter, SendPermit};
+use crate::protocol::request::{
+    PendingRequest, RequestAnswer, RequestKind, RequestLedger, RequestVerdict,
+};
+use crate::store::{Liveness, liveness, roster, unread};
 use crate::wire::AgentName;
 use crate::wire::chat::ToolSpec;
 use crate::wire::hook::HookEvent;
 use crate::wire::inbox_block::inbox_block;
 use crate::wire::message::{Body, Correlation};
-use crate::wire::permission::Mode;
+use crate::wire::permission::PermissionMode;
 use crate::wire::roster::Status;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -38,7 +40,7 @@ pub(crate) struct Ops {
     /// The team's processes.
     pub(crate) team: Rc<dyn TeamOps>,
     /// What waits for a decision.
-    pub(crate) docket: Rc<Docket>,
+    pub(crate) approval_queue: Rc<ApprovalQueue>,
 }
 
 /// The future of a [`TeamOps`] call: what to tell the model.
@@ -58,24 +60,24 @@ pub(crate) struct SpawnOrder {
     /// A model other than the lead's.
     pub(crate) model: Option<String>,
     /// A permission mode stricter than the lead's.
-    pub(crate) mode: Option<Mode>,
+    pub(crate) mode: Option<PermissionMode>,
 }
 
 /// What an agent's team tools share with its loop.
-pub(crate) struct Desk {
+pub(crate) struct TeamContext {
     me: AgentName,
     incarnation: String,
     bus: Arc<Bus>,
     /// Mail taken in since the model last called `read_inbox`.
     recent: RefCell<Vec<Map<String, Value>>>,
     /// Requests to shut down.
-    shutdowns: RefCell<Ledger>,
-    pace: RefCell<Pace>,
+    shutdowns: RefCell<RequestLedger>,
+    rate_limiter: RefCell<RateLimiter>,
     hooks: Hooks,
 }
 
-impl Desk {
-    /// The desk of an agent whose model may send so many messages in a minute.
+impl TeamContext {
+    /// The team_context of an agent whose model may send so many messages in a minute.
     pub(crate) fn new(
         me: AgentName,
         incarnation: String,
@@ -84,8 +86,8 @@ impl Desk {
         hooks: Hooks,
     ) -> Self {
         let (recent, shutdowns) = (RefCell::default(), RefCell::default());
-        let pace = RefCell::new(Pace::new(max_sends));
-        Self { me, incarnation, bus, recent, shutdowns, pace, hooks }
+        let rate_limiter = RefCell::new(RateLimiter::new(max_sends));
+        Self { me, incarnation, bus, recent, shutdowns, rate_limiter, hooks }
     }
 
     /// What runs when something happens.
@@ -96,8 +98,8 @@ impl Desk {
     /// Whether the model may send so many messages now. A sender that floods the others is refused,
     /// and the lead is told of it once.
     async fn ask_to_send(&self, count: usize) -> Result<(), ToolError> {
-        let leave = self.pace.borrow_mut().ask(count, SystemClock.monotonic());
-        let Leave::Wait { wait, first } = leave else { return Ok(()) };
+        let leave = self.rate_limiter.borrow_mut().ask(count, SystemClock.monotonic());
+        let SendPermit::Wait { wait, first } = leave else { return Ok(()) };
         if first && !self.me.is_lead() {
             let content =
                 format!("{} sends too many messages (max_sends) and was slowed down", self.me);
@@ -111,7 +113,7 @@ impl Desk {
         )))
     }
 
-    /// Whose desk it is.
+    /// Whose team_context it is.
     pub(super) fn me(&self) -> &AgentName {
         &self.me
     }
@@ -123,9 +125,9 @@ impl Desk {
 
     /// A valid shutdown request of `by` has come.
     pub(crate) fn open_shutdown(&self, request_id: String, by: String) {
-        let request = Request {
+        let request = PendingRequest {
             id: request_id,
-            kind: Kind::Shutdown,
+            kind: RequestKind::Shutdown,
             owner: by,
             decider: self.me.to_string(),
             incarnation: self.incarnation.clone(),
@@ -145,14 +147,14 @@ impl Desk {
         approve: bool,
         reason: Option<String>,
     ) -> Result<(), ToolError> {
-        let open: Vec<Request> = self.shutdowns.borrow().pending().cloned().collect();
-        for Request { id, owner, .. } in open {
-            let answer = Answer {
+        let open: Vec<PendingRequest> = self.shutdowns.borrow().pending().cloned().collect();
+        for PendingRequest { id, owner, .. } in open {
+            let answer = RequestAnswer {
                 id: Some(&id),
-                kind: Kind::Shutdown,
+                kind: RequestKind::Shutdown,
                 from: self.me.as_str(),
                 incarnation: Some(&self.incarnation),
-                verdict: Verdict::of(approve),
+                verdict: RequestVerdict::of(approve),
             };
             let answered = self.shutdowns.borrow_mut().answer(&answer, Instant::now());
             answered.map_err(|why| ToolError::Reply(why.to_string()))?;
@@ -168,19 +170,23 @@ impl Desk {
 }
 
 /// Adds the team tools of a lead or (without `ops`) of a teammate.
-pub(crate) fn add_team_tools(registry: &mut Registry, desk: &Rc<Desk>, ops: Option<&Ops>) {
-    registry.add(SendMessage(Rc::clone(desk)));
-    registry.add(Broadcast(Rc::clone(desk)));
-    registry.add(ReadInbox(Rc::clone(desk)));
-    registry.add(ListTeammates(Rc::clone(desk)));
+pub(crate) fn add_team_tools(
+    registry: &mut Registry,
+    team_context: &Rc<TeamContext>,
+    ops: Option<&Ops>,
+) {
+    registry.add(SendMessage(Rc::clone(team_context)));
+    registry.add(Broadcast(Rc::clone(team_context)));
+    registry.add(ReadInbox(Rc::clone(team_context)));
+    registry.add(ListTeammates(Rc::clone(team_context)));
     match ops {
-        Some(Ops { team, docket }) => {
-            registry.add(SpawnTeammate(Rc::clone(desk), Rc::clone(team)));
+        Some(Ops { team, approval_queue }) => {
+            registry.add(SpawnTeammate(Rc::clone(team_context), Rc::clone(team)));
             registry.add(ShutdownTeammate(Rc::clone(team)));
-            registry.add(ReviewPlan(Rc::clone(docket)));
+            registry.add(ReviewPlan(Rc::clone(approval_queue)));
         }
         None => {
-            registry.add(ShutdownResponse(Rc::clone(desk)));
+            registry.add(ShutdownResponse(Rc::clone(team_context)));
             registry.add(SubmitPlan);
             registry.add(Idle);
         }
@@ -223,7 +229,7 @@ fn member_name(given: &str) -> Result<AgentName, ToolError> {
     AgentName::member(given).map_err(|why| ToolError::Reply(format!("{why}; {}", why.hint())))
 }
 
-struct SendMessage(Rc<Desk>);
+struct SendMessage(Rc<TeamContext>);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -284,7 +290,7 @@ fn wrong_type(kind: &str) -> String {
     format!("msg_type {kind:?} cannot be sent with send_message; {instead}")
 }
 
-struct Broadcast(Rc<Desk>);
+struct Broadcast(Rc<TeamContext>);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -332,7 +338,7 @@ impl Tool for Broadcast {
     }
 }
 
-struct ReadInbox(Rc<Desk>);
+struct ReadInbox(Rc<TeamContext>);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -352,7 +358,7 @@ impl Tool for ReadInbox {
     fn call<'a>(&'a self, call: &'a Call) -> ToolFuture<'a> {
         Box::pin(async move {
             let NoInput {} = arguments(call)?;
-            let unread = peek::waiting(self.0.bus.dir(), &self.0.me)
+            let unread = unread::waiting(self.0.bus.dir(), &self.0.me)
                 .map_err(|why| ToolError::Reply(why.to_string()))?;
             let marked = |message: &Map<String, Value>, state: &str| {
                 let mut message = message.clone();
@@ -373,7 +379,7 @@ impl Tool for ReadInbox {
     }
 }
 
-struct ListTeammates(Rc<Desk>);
+struct ListTeammates(Rc<TeamContext>);
 
 impl Tool for ListTeammates {
     fn spec(&self) -> ToolSpec {
@@ -390,7 +396,7 @@ impl Tool for ListTeammates {
             let NoInput {} = arguments(call)?;
             let dir = self.0.bus.dir();
             let roster = roster::read(dir).map_err(|why| ToolError::Reply(why.to_string()))?;
-            let life_of = |name: &AgentName| life::probe(dir, name).unwrap_or(Life::Dead);
+            let life_of = |name: &AgentName| liveness::probe(dir, name).unwrap_or(Liveness::Dead);
             let lead_life = life_of(&AgentName::lead());
             let mut lines = Vec::new();
             if let Some(lead) = &roster.lead {
@@ -399,7 +405,7 @@ impl Tool for ListTeammates {
             }
             for member in &roster.members {
                 let life =
-                    AgentName::member(&member.name).map_or(Life::Dead, |name| life_of(&name));
+                    AgentName::member(&member.name).map_or(Liveness::Dead, |name| life_of(&name));
                 let status = roster::effective_status(member, &life, &lead_life);
                 let activity = match &member.activity {
                     Some(activity) if status == Status::Working => format!(" ({activity})"),
@@ -418,7 +424,7 @@ impl Tool for ListTeammates {
     }
 }
 
-struct SpawnTeammate(Rc<Desk>, Rc<dyn TeamOps>);
+struct SpawnTeammate(Rc<TeamContext>, Rc<dyn TeamOps>);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -427,7 +433,7 @@ struct SpawnInput {
     role: String,
     prompt: String,
     model: Option<String>,
-    mode: Option<Mode>,
+    mode: Option<PermissionMode>,
 }
 
 impl Tool for SpawnTeammate {
@@ -443,7 +449,7 @@ impl Tool for SpawnTeammate {
                 "prompt": text_property("what it is to do"),
                 "model": text_property("another model, as provider/name"),
                 "mode": {
-                    "type": "string", "enum": Mode::ALL.map(Mode::word),
+                    "type": "string", "enum": PermissionMode::ALL.map(PermissionMode::word),
                     "description": "a stricter permission mode than yours; plan: it must submit a \
                                     plan to you before it changes anything",
                 },
@@ -500,7 +506,7 @@ impl Tool for ShutdownTeammate {
     }
 }
 
-struct ShutdownResponse(Rc<Desk>);
+struct ShutdownResponse(Rc<TeamContext>);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -514,7 +520,7 @@ impl Tool for ShutdownResponse {
     fn spec(&self) -> ToolSpec {
         spec(
             "shutdown_response",
-            "Answer an open shutdown request. Refusing is a wish: say why; the deadline stands.",
+            "RequestAnswer an open shutdown request. Refusing is a wish: say why; the deadline stands.",
             &json!({
                 "request_id": text_property("the request's id"),
                 "approve": { "type": "boolean", "description": "true: end now" },

@@ -4,14 +4,14 @@ use super::Registry;
 use super::bash::Bash;
 pub(crate) use super::environment::CommandEnvironment;
 use super::files::add_file_tools;
-pub(crate) use super::keep::Keeper;
+pub(crate) use super::output_store::OutputStore;
 use super::workspace::Workspace;
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
 
 /// Adds `bash` and the file tools, for work in `workspace`; `team` is the team folder in it,
-/// `keeper` takes what is too long to be shown.
+/// `output_store` takes what is too long to be shown.
 ///
 /// # Errors
 /// The workspace cannot be entered.
@@ -20,10 +20,10 @@ pub(crate) fn add_work_tools(
     workspace: &Path,
     team: &Path,
     environment: CommandEnvironment,
-    keeper: Keeper,
+    output_store: OutputStore,
 ) -> io::Result<()> {
     let workspace = Rc::new(Workspace::open(workspace, team)?);
-    registry.add(Bash::new(workspace.path().to_owned(), environment, keeper));
+    registry.add(Bash::new(workspace.path().to_owned(), environment, output_store));
     add_file_tools(registry, workspace);
     Ok(())
 }

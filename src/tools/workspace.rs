@@ -2,8 +2,8 @@
 //! ([`super::outside`]), and what in it they never write.
 
 use super::ToolError;
-use super::outside;
-use crate::os::beneath::{BeneathError, Root, Spot};
+use super::external_paths;
+use crate::os::safe_path::{SafePathError, SafeRoot, Spot};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
@@ -13,7 +13,7 @@ const LONGEST_PATH: usize = 4096;
 /// The folder that agents work in.
 #[derive(Debug)]
 pub(crate) struct Workspace {
-    root: Root,
+    root: SafeRoot,
     /// The team folder below it.
     team: Option<PathBuf>,
 }
@@ -24,7 +24,7 @@ impl Workspace {
     /// # Errors
     /// The folder does not exist or may not be entered.
     pub(crate) fn open(root: &Path, team: &Path) -> io::Result<Self> {
-        let root = Root::open(root)?;
+        let root = SafeRoot::open(root)?;
         let team = team.canonicalize().unwrap_or_else(|_| team.to_owned());
         let team = team.strip_prefix(root.path()).ok().map(Path::to_owned);
         Ok(Self { root, team })
@@ -51,9 +51,8 @@ impl Workspace {
         }
         match self.root.find(Path::new(path)) {
             Ok(spot) => Ok(spot),
-            Err(BeneathError::Outside) => {
-                outside::find(self.root.path(), Path::new(path)).map_err(|why| refusal(path, &why))
-            }
+            Err(SafePathError::Outside) => external_paths::find(self.root.path(), Path::new(path))
+                .map_err(|why| refusal(path, &why)),
             Err(why) => Err(refusal(path, &why)),
         }
     }
@@ -83,14 +82,14 @@ impl Workspace {
 }
 
 /// What to tell the model when a place cannot be had.
-pub(super) fn refusal(path: &str, why: &BeneathError) -> ToolError {
+pub(super) fn refusal(path: &str, why: &SafePathError) -> ToolError {
     let advice = match why {
-        BeneathError::Link => "give the real path",
-        BeneathError::Outside => "file tools stay inside the workspace; give a path inside it",
-        BeneathError::Folder => "give the path of a file; `ls` it with bash",
-        BeneathError::Special(_) => "only regular files can be read and written",
-        BeneathError::Nowhere => "give the path without `..`",
-        BeneathError::Io(_) => "look with `ls -la` what is there",
+        SafePathError::Link => "give the real path",
+        SafePathError::Outside => "file tools stay inside the workspace; give a path inside it",
+        SafePathError::Folder => "give the path of a file; `ls` it with bash",
+        SafePathError::Special(_) => "only regular files can be read and written",
+        SafePathError::Nowhere => "give the path without `..`",
+        SafePathError::Io(_) => "look with `ls -la` what is there",
     };
     let path: String = path.chars().take(256).collect();
     ToolError::Reply(format!("{path}: {why}; {advice}"))

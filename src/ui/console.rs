@@ -5,13 +5,13 @@
 //! thinks nor a terminal that is slow ever holds up the agent. Without a terminal on both sides the
 //! same calls read plain lines and write plain text.
 
-use super::clean::one_line;
 use super::editor::{self, Printer, Setup, Words, write_out};
 use super::live::Live;
 use super::messages::NAME_WIDTH;
+use super::sanitize::one_line;
 use super::style::Palette;
 use crate::agent::progress::Progress;
-use crate::os::window;
+use crate::os::terminal_size;
 use std::io::{self, BufRead, IsTerminal};
 use std::path::PathBuf;
 use std::sync::mpsc;
@@ -54,7 +54,7 @@ pub(crate) struct ConsoleOptions {
 
 /// A member of the team as far as the console cares.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Face {
+pub(crate) struct MemberLabel {
     /// Its name.
     pub(crate) name: String,
     /// Its colour word.
@@ -126,7 +126,7 @@ impl Console {
     }
 
     /// Shows what a teammate does, on one line.
-    pub(crate) fn member(&self, face: &Face, text: &str) {
+    pub(crate) fn member(&self, face: &MemberLabel, text: &str) {
         let name = one_line(&face.name, NAME_WIDTH);
         let room = self.width().map_or(200, |width| width.saturating_sub(name.len() + 3));
         let text = self.palette.dim(&one_line(text, room));
@@ -140,18 +140,18 @@ impl Console {
     }
 
     /// Tells who is on the team: their names complete, their mail has their colour.
-    pub(crate) fn set_members(&mut self, members: &[Face]) {
+    pub(crate) fn set_members(&mut self, members: &[MemberLabel]) {
         let names = members.iter().map(|face| format!("@{}", face.name));
         let words = self.commands.iter().cloned().chain(names).collect();
         *self.words.lock().unwrap_or_else(PoisonError::into_inner) = words;
-        let color = |face: &Face| (face.name.clone(), face.color.clone());
+        let color = |face: &MemberLabel| (face.name.clone(), face.color.clone());
         self.live.set_colors(members.iter().map(color).collect());
     }
 
     /// Columns that text may take; `None` where nobody counts them.
     pub(crate) fn width(&self) -> Option<usize> {
         match self.kind {
-            Kind::Terminal => window::columns(),
+            Kind::Terminal => terminal_size::columns(),
             Kind::Plain => None,
         }
     }
@@ -239,7 +239,7 @@ mod tests {
             completions: vec!["/team".into(), "/quit".into()],
         })
         .unwrap();
-        console.set_members(&[Face { name: "alice".into(), color: "blue".into() }]);
+        console.set_members(&[MemberLabel { name: "alice".into(), color: "blue".into() }]);
         console.print("ready");
         while let Some(input) = inputs.blocking_recv() {
             eprintln!("{input:?}");
@@ -264,7 +264,7 @@ mod tests {
             never.recv_timeout(Duration::from_millis(3)).ok();
         }
         console.show(&Progress::Text("a last word".into()));
-        console.member(&Face { name: "alice".into(), color: "blue".into() }, "bash ls");
+        console.member(&MemberLabel { name: "alice".into(), color: "blue".into() }, "bash ls");
         console.show(&Progress::Note("the end of the flood".into()));
     }
 

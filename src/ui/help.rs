@@ -1,7 +1,7 @@
 //! What `/help` says, and the list of slash commands.
 
-use super::measure::{columns, pad};
 use super::style::Palette;
+use super::text_width::{columns, pad};
 
 /// The slash commands: how they are typed, and what they do.
 const COMMANDS: [(&str, &str); 9] = [

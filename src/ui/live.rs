@@ -3,11 +3,11 @@
 //! A model's text comes in pieces; it is given out in whole rows, so that it can stand above a line
 //! that is being typed. Pure: knows neither the terminal nor the clock.
 
-use super::clean::{clean, one_line};
-use super::measure::{columns, wrap};
 use super::messages::{NAME_WIDTH, in_words};
 use super::question::{Asker, ask};
+use super::sanitize::{clean, one_line};
 use super::style::Palette;
+use super::text_width::{columns, wrap};
 use super::view::{Extent, View};
 use crate::agent::progress::Progress;
 use crate::wire::message::{Body, Message, Outcome};
@@ -302,9 +302,9 @@ mod tests {
             cuts.extend([0, words.len()]);
             cuts.sort_unstable();
             let pieces: Vec<_> = cuts.windows(2).map(|pair| text(&words[pair[0]..pair[1]])).collect();
-            let letters = |text: &str| text.split_whitespace().collect::<String>();
+            let messages = |text: &str| text.split_whitespace().collect::<String>();
             let shown = show(&[pieces, vec![DONE]].concat(), 20);
-            prop_assert_eq!(letters(&shown), letters(&words));
+            prop_assert_eq!(messages(&shown), messages(&words));
             prop_assert!(shown.lines().all(|row| columns(row) <= 20), "{}", shown);
         }
     }

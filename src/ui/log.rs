@@ -3,9 +3,9 @@
 //! Accepts what `tracing-subscriber` writes as JSON, with the event's fields beside the common ones or
 //! under `fields`.
 
-use super::clean::one_line;
-use super::measure::pad;
 use super::messages::NAME_WIDTH;
+use super::sanitize::one_line;
+use super::text_width::pad;
 use super::view::View;
 use serde_json::{Map, Value};
 

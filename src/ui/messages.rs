@@ -1,7 +1,7 @@
 //! Messages as a person reads them: in words instead of fields, marked, indented.
 
-use super::clean::one_line;
-use super::measure::columns;
+use super::sanitize::one_line;
+use super::text_width::columns;
 use super::view::{Extent, View};
 use crate::wire::message::{Body, IdleReason, Message, Outcome, Scope};
 

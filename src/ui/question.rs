@@ -1,9 +1,9 @@
 //! A question as a person sees it, and what a typed line says about it.
 
-use super::clean::{clean, one_line};
 use super::messages::NAME_WIDTH;
+use super::sanitize::{clean, one_line};
 use super::view::{Extent, View};
-use crate::wire::permission::{About, Question};
+use crate::wire::permission::{Question, QuestionKind};
 use serde_json::Value;
 
 /// Lines of a command, a change or a plan that are shown.
@@ -33,16 +33,18 @@ pub(crate) fn ask(asker: &Asker, question: &Question, view: &View) -> String {
     let name = palette.member(&asker.color, &one_line(&asker.name, NAME_WIDTH));
     let tool = one_line(&question.tool, NAME_WIDTH);
     let (what, keys) = match question.about {
-        About::Plan => ("asks to carry out this plan:".into(), YES_OR_NO.to_owned()),
-        About::Permission if tool == "bash" => {
+        QuestionKind::Plan => ("asks to carry out this plan:".into(), YES_OR_NO.to_owned()),
+        QuestionKind::Permission if tool == "bash" => {
             let keys = always("command") + " · e COMMAND run that instead";
             ("asks to run:".into(), keys)
         }
-        About::Permission if FILE_TOOLS.contains(&&*tool) => {
+        QuestionKind::Permission if FILE_TOOLS.contains(&&*tool) => {
             (format!("asks to use {tool}:"), always("file"))
         }
-        About::Permission => (format!("asks to use {tool}:"), always("tool")),
-        About::Sandbox => (format!("asks to leave the workspace with {tool}:"), always("file")),
+        QuestionKind::Permission => (format!("asks to use {tool}:"), always("tool")),
+        QuestionKind::Sandbox => {
+            (format!("asks to leave the workspace with {tool}:"), always("file"))
+        }
     };
     let mark = palette.warn("?");
     let mut rows = vec![format!("{mark} {name} {what}")];
@@ -134,7 +136,11 @@ mod tests {
     fn question(tool: &str, description: &str, input: Value) -> Question {
         Question {
             request_id: "alice:t".into(),
-            about: if tool == "submit_plan" { About::Plan } else { About::Permission },
+            about: if tool == "submit_plan" {
+                QuestionKind::Plan
+            } else {
+                QuestionKind::Permission
+            },
             tool_use_id: "t".into(),
             tool: tool.into(),
             input,

@@ -1,8 +1,8 @@
 //! Roles as people see them: a table. It knows nothing of files: the caller says where each comes from.
 
-use super::clean::one_line;
-use super::measure::{columns, pad};
+use super::sanitize::one_line;
 use super::style::Palette;
+use super::text_width::{columns, pad};
 use crate::wire::role::Role;
 
 /// Columns of a description in the table.

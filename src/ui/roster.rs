@@ -2,10 +2,10 @@
 //!
 //! Knows nothing of where rows come from: [`crate::view`] joins the roster with liveness and inboxes.
 
-use super::clean::one_line;
-use super::measure::{columns, pad};
+use super::sanitize::one_line;
 use super::style::{Life, Mark, Palette};
-use crate::view::Seat;
+use super::text_width::{columns, pad};
+use crate::view::MemberView;
 use crate::wire::Timestamp;
 use crate::wire::money::Money;
 use crate::wire::roster::Status;
@@ -45,27 +45,27 @@ const WORTH_SAYING: f64 = 15.0;
 
 impl RosterRow {
     /// The row of an agent.
-    pub(crate) fn of(seat: &Seat, now: Timestamp) -> Self {
-        let ended = seat.ended.clone().filter(|_| !seat.alive);
-        let silent = seat.sign.as_ref().filter(|sign| sign.silent_for > WORTH_SAYING);
+    pub(crate) fn of(member: &MemberView, now: Timestamp) -> Self {
+        let ended = member.ended.clone().filter(|_| !member.alive);
+        let silent = member.sign.as_ref().filter(|sign| sign.silent_for > WORTH_SAYING);
         let quiet = silent.map(|sign| {
             let silent = Duration::try_from_secs_f64(sign.silent_for).unwrap_or_default();
             format!("{}, no sign of life for {}", sign.state, age(silent))
         });
-        let activity = ended.or(quiet).or_else(|| seat.activity.clone());
+        let activity = ended.or(quiet).or_else(|| member.activity.clone());
         Self {
             activity: activity.unwrap_or_default(),
-            name: seat.name.clone(),
-            color: seat.color.clone(),
-            role: seat.role.clone(),
-            status: seat.status,
-            life: if seat.alive { Life::Alive } else { Life::Dead },
-            age: Duration::try_from_secs_f64(now - seat.since).unwrap_or_default(),
-            unread: seat.unread,
-            tokens: seat.usage.tokens(),
-            cached: seat.usage.cached_share(),
-            cost: seat.usage.cost,
-            model: seat.model.clone(),
+            name: member.name.clone(),
+            color: member.color.clone(),
+            role: member.role.clone(),
+            status: member.status,
+            life: if member.alive { Life::Alive } else { Life::Dead },
+            age: Duration::try_from_secs_f64(now - member.since).unwrap_or_default(),
+            unread: member.unread,
+            tokens: member.usage.tokens(),
+            cached: member.usage.cached_share(),
+            cost: member.usage.cost,
+            model: member.model.clone(),
         }
     }
 }
@@ -291,7 +291,7 @@ alice  ◐ waiting  2m   2     rehearsal
         let painted = roster_table(&rows, Palette::new(ColorChoice::Always, true), 100);
         let plain = roster_table(&rows, Palette::plain(), 100);
         let tidy = |text: &str| text.lines().map(|l| l.trim_end().to_owned()).collect::<Vec<_>>();
-        assert_eq!(tidy(&super::super::clean::clean(&painted)), tidy(&plain));
+        assert_eq!(tidy(&super::super::sanitize::clean(&painted)), tidy(&plain));
     }
 
     proptest! {

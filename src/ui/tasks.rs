@@ -2,12 +2,12 @@
 //!
 //! Knows nothing of where tasks come from, nor of the rules: the caller says which wait for what.
 
-use super::clean::one_line;
-use super::measure::{columns, pad};
+use super::sanitize::one_line;
 use super::style::Palette;
+use super::text_width::{columns, pad};
 use super::view::{Extent, View, date};
-use crate::wire::Open;
-use crate::wire::task::{Deed, Happening, Task, TaskId, TaskStatus};
+use crate::wire::WithUnknownFields;
+use crate::wire::task::{EventKind, HistoryEntry, Task, TaskId, TaskStatus};
 
 /// One line of the table.
 #[derive(Debug, Clone)]
@@ -83,20 +83,20 @@ pub(crate) fn task(row: &TaskRow<'_>, view: &View) -> String {
     rows.join("\n") + "\n"
 }
 
-fn happening(what: &Open<Happening>) -> String {
+fn happening(what: &WithUnknownFields<HistoryEntry>) -> String {
     let deed = match &what.what {
-        Deed::Created => "created",
-        Deed::Changed => "changed",
-        Deed::Assigned => "assigned",
-        Deed::Claimed => "claimed",
-        Deed::Released => "given back",
-        Deed::Completed => "completed",
-        Deed::Failed => "failed",
-        Deed::Cancelled => "cancelled",
-        Deed::Reopened => "reopened",
-        Deed::Other(word) => word,
+        EventKind::Created => "created",
+        EventKind::Changed => "changed",
+        EventKind::Assigned => "assigned",
+        EventKind::Claimed => "claimed",
+        EventKind::Released => "given back",
+        EventKind::Completed => "completed",
+        EventKind::Failed => "failed",
+        EventKind::Cancelled => "cancelled",
+        EventKind::Reopened => "reopened",
+        EventKind::Other(word) => word,
     };
-    let to = what.owner.as_ref().filter(|_| what.what == Deed::Assigned);
+    let to = what.owner.as_ref().filter(|_| what.what == EventKind::Assigned);
     let to = to.map(|owner| format!(" to {owner}")).unwrap_or_default();
     let note = what.note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
     let text = format!("{deed}{to} by {}{note}", what.by);

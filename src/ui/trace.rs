@@ -1,7 +1,7 @@
 //! A message's life as a person reads it: one row for each thing that happened.
 
-use super::clean::one_line;
 use super::messages;
+use super::sanitize::one_line;
 use super::view::View;
 use crate::view::trace::{Step, What};
 use crate::wire::message::Message;
@@ -15,12 +15,12 @@ fn words(what: What) -> &'static str {
         What::Told => "is told",
         What::Waits => "has it in the inbox, unread",
         What::Claimed => "has taken it from the inbox, not yet acted on",
-        What::Kept => "acted on the batch it came with",
+        What::OutputSpill => "acted on the batch it came with",
         What::TakenIn => "takes it in",
         What::Read => "replies",
         What::TurnEnded => "ends the turn",
         What::Answered => "answers",
-        What::Dead => "has it among the dead letters",
+        What::Dead => "has it among the dead messages",
         What::Logged => "logs",
     }
 }

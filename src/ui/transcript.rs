@@ -1,7 +1,7 @@
 //! A transcript as a readable conversation.
 
-use super::clean::one_line;
 use super::messages;
+use super::sanitize::one_line;
 use super::view::{Extent, View};
 use crate::wire::chat::Block;
 use crate::wire::message::Message;
@@ -92,12 +92,12 @@ fn said(block: &Block, view: &View) -> Vec<String> {
 }
 
 /// The word for how a question ended.
-fn decided(outcome: permission::Outcome) -> &'static str {
+fn decided(outcome: permission::DecisionOutcome) -> &'static str {
     match outcome {
-        permission::Outcome::Approved => "approved",
-        permission::Outcome::Rejected => "rejected",
-        permission::Outcome::Expired => "expired",
-        permission::Outcome::Withdrawn => "withdrawn",
+        permission::DecisionOutcome::Approved => "approved",
+        permission::DecisionOutcome::Rejected => "rejected",
+        permission::DecisionOutcome::Expired => "expired",
+        permission::DecisionOutcome::Withdrawn => "withdrawn",
     }
 }
 

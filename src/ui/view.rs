@@ -1,8 +1,8 @@
 //! What every view shares: colours, width, the local time, blocks of foreign text.
 
-use super::clean::clean;
-use super::measure::wrap;
+use super::sanitize::clean;
 use super::style::Palette;
+use super::text_width::wrap;
 use crate::wire::Timestamp;
 use jiff::tz::TimeZone;
 

@@ -1,9 +1,9 @@
 //! Looking again and again: each look gives what has changed since the last one.
 
-use super::{Asked, Change, Letter, Seat, Spent, Splice, Stage, seats};
+use super::{Asked, Change, LineDiff, MemberView, MessageProgress, Spent, Stage, members};
 use crate::os::file::{Access, open};
+use crate::store::mail_tracker::{MailLocation, MailTracker, TrackedMail};
 use crate::store::roster::Cached;
-use crate::store::sight::{Place, Sight, Sighting};
 use crate::store::tail::Tail;
 use crate::store::tasks::TaskList;
 use crate::store::{Fsync, StoreError, TeamDir};
@@ -11,7 +11,7 @@ use crate::wire::chat::{Block, Usage};
 use crate::wire::money::Price;
 use crate::wire::roster::Roster;
 use crate::wire::transcript::{Entry, Line};
-use crate::wire::{AgentName, Open};
+use crate::wire::{AgentName, WithUnknownFields};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -26,8 +26,8 @@ const CONFIG_BYTES: u64 = 1024 * 1024;
 #[derive(Debug)]
 pub(crate) struct Feed {
     dir: TeamDir,
-    roster: Cached<Open<Roster>>,
-    sight: Sight,
+    roster: Cached<WithUnknownFields<Roster>>,
+    mail_tracker: MailTracker,
     tasks: TaskList,
     conversations: BTreeMap<AgentName, Conversation>,
     /// What waits for an answer, by request id.
@@ -37,7 +37,7 @@ pub(crate) struct Feed {
     /// The lines of the roster file that were told.
     config: Vec<String>,
     /// Who was told.
-    seats: Option<Vec<Seat>>,
+    members: Option<Vec<MemberView>>,
     /// What was told last of that which is told whole.
     told: Vec<Change>,
 }
@@ -48,7 +48,7 @@ struct Conversation {
     /// The model that answers in it.
     model: String,
     /// Taken in, and no answer of the model yet.
-    unanswered: Vec<Letter>,
+    unanswered: Vec<MessageProgress>,
 }
 
 impl Feed {
@@ -56,13 +56,13 @@ impl Feed {
         Self {
             dir: dir.clone(),
             roster: Cached::of(dir),
-            sight: Sight::of(dir),
+            mail_tracker: MailTracker::of(dir),
             tasks: TaskList::of(dir, Fsync::Never),
             conversations: BTreeMap::new(),
             requests: BTreeMap::new(),
             prices: BTreeMap::new(),
             config: Vec::new(),
-            seats: None,
+            members: None,
             told: Vec::new(),
         }
     }
@@ -85,22 +85,22 @@ impl Feed {
             .filter_map(|it| Some((AgentName::member(&it.name).ok()?, it.model.as_str())));
         let (names, models): (Vec<AgentName>, Vec<&str>) =
             [(AgentName::lead(), lead), (AgentName::user(), "")].into_iter().chain(members).unzip();
-        let mut mail: Vec<Letter> =
-            self.sight.look(&names)?.iter().filter_map(letter_in_sight).collect();
+        let mut mail: Vec<MessageProgress> =
+            self.mail_tracker.look(&names)?.iter().filter_map(tracked_progress).collect();
         let mut spent = Vec::new();
         for (name, model) in names.iter().zip(models) {
             self.listen(name, model, &mut mail, &mut spent)?;
         }
         self.tasks.look()?;
         let requests = self.requests.values().cloned().collect();
-        let sight = &self.sight;
-        let seats = seats(&self.dir, &roster, |name| sight.unread(name));
+        let mail_tracker = &self.mail_tracker;
+        let members = super::members::members(&self.dir, &roster, |name| mail_tracker.unread(name));
         let whole = [
             Change::Tasks { tasks: self.tasks.board().values().cloned().collect() },
             Change::Requests { requests },
         ];
         let mut changes: Vec<Change> = self.new_config().into_iter().collect();
-        changes.extend(self.new_seats(seats));
+        changes.extend(self.changed_members(members));
         changes.extend(whole.iter().filter(|change| !self.told.contains(change)).cloned());
         self.told = whole.into();
         changes.extend(spent.into_iter().map(Change::Usage));
@@ -110,23 +110,25 @@ impl Feed {
 
     fn new_config(&mut self) -> Option<Change> {
         let lines: Vec<String> = self.config_text().lines().map(str::to_owned).collect();
-        let splice = Splice::between(&self.config, &lines)?;
+        let splice = LineDiff::between(&self.config, &lines)?;
         self.config = lines;
         Some(Change::Config(splice))
     }
 
-    fn new_seats(&mut self, seats: Vec<Seat>) -> Option<Change> {
-        let names = |seats: &[Seat]| seats.iter().map(|seat| seat.name.clone()).collect::<Vec<_>>();
-        let change = match &self.seats {
-            Some(told) if names(told) == names(&seats) => {
-                let pairs = seats.iter().zip(told);
-                let changed = pairs.filter(|(new, old)| new != old).map(|(new, _)| new.clone());
-                Change::Seats { seats: changed.collect() }
-            }
-            Some(_) | None => Change::Team { seats: seats.clone() },
+    fn changed_members(&mut self, members: Vec<MemberView>) -> Option<Change> {
+        let names = |members: &[MemberView]| {
+            members.iter().map(|member| member.name.clone()).collect::<Vec<_>>()
         };
-        self.seats = Some(seats);
-        let is_news = !matches!(&change, Change::Seats { seats } if seats.is_empty());
+        let change = match &self.members {
+            Some(told) if names(told) == names(&members) => {
+                let pairs = members.iter().zip(told);
+                let changed = pairs.filter(|(new, old)| new != old).map(|(new, _)| new.clone());
+                Change::Members { members: changed.collect() }
+            }
+            Some(_) | None => Change::Team { members: members.clone() },
+        };
+        self.members = Some(members);
+        let is_news = !matches!(&change, Change::Members { members } if members.is_empty());
         is_news.then_some(change)
     }
 
@@ -135,7 +137,7 @@ impl Feed {
         &mut self,
         name: &AgentName,
         model: &str,
-        mail: &mut Vec<Letter>,
+        mail: &mut Vec<MessageProgress>,
         spent: &mut Vec<Spent>,
     ) -> Result<(), StoreError> {
         let path = self.dir.transcript(name);
@@ -156,15 +158,16 @@ impl Feed {
             let Some(Line { at, entry }) = Line::read(&line) else { continue };
             match entry {
                 Entry::Mail { message, .. } => {
-                    if let Some(letter) = Letter::read(name.as_str(), &message, Stage::Acknowledged)
+                    if let Some(progress) =
+                        MessageProgress::read(name.as_str(), &message, Stage::Acknowledged)
                     {
-                        conversation.unanswered.push(letter.clone());
-                        mail.push(letter);
+                        conversation.unanswered.push(progress.clone());
+                        mail.push(progress);
                     }
                 }
                 Entry::Assistant { blocks, usage, .. } => {
-                    for letter in conversation.unanswered.drain(..) {
-                        mail.push(Letter { stage: Stage::Answered, ..letter });
+                    for progress in conversation.unanswered.drain(..) {
+                        mail.push(MessageProgress { stage: Stage::Answered, ..progress });
                     }
                     mail.extend(blocks.iter().filter_map(|block| sent_by(name, block, at)));
                     spent.push(spent_on(at, &conversation.model, usage));
@@ -204,20 +207,20 @@ impl Feed {
     }
 }
 
-fn letter_in_sight(seen: &Sighting) -> Option<Letter> {
+fn tracked_progress(seen: &TrackedMail) -> Option<MessageProgress> {
     let stage = match seen.place {
-        Place::Inbox => Stage::Appended,
-        Place::Claim => Stage::Claimed,
+        MailLocation::Inbox => Stage::Appended,
+        MailLocation::Claim => Stage::Claimed,
     };
-    Letter::read(seen.owner.as_str(), &seen.object, stage)
+    MessageProgress::read(seen.owner.as_str(), &seen.object, stage)
 }
 
 /// The message that a call sends, before it stands anywhere else.
-fn sent_by(name: &AgentName, block: &Block, at: f64) -> Option<Letter> {
+fn sent_by(name: &AgentName, block: &Block, at: f64) -> Option<MessageProgress> {
     let Block::ToolUse { id, name: tool, input } = block else { return None };
     let field = |key: &str| input.get(key).and_then(Value::as_str).map(str::to_owned);
     (tool == "send_message").then_some(())?;
-    Some(Letter {
+    Some(MessageProgress {
         id: format!("{name}:{id}"),
         kind: "message".into(),
         from: name.as_str().into(),
@@ -232,7 +235,7 @@ fn sent_by(name: &AgentName, block: &Block, at: f64) -> Option<Letter> {
 mod tests {
     use super::*;
     use crate::wire::message::Outcome;
-    use crate::wire::permission::{self, About, Decision, Question};
+    use crate::wire::permission::{self, Decision, Question, QuestionKind};
     use serde_json::json;
     use std::fs::OpenOptions;
     use std::io::Write;
@@ -253,8 +256,8 @@ mod tests {
 
     fn stages(changes: &[Change]) -> Vec<(String, Stage)> {
         let mail = changes.iter().filter_map(|change| {
-            let Change::Mail(letter) = change else { return None };
-            Some((letter.id.clone(), letter.stage))
+            let Change::Mail(progress) = change else { return None };
+            Some((progress.id.clone(), progress.stage))
         });
         mail.collect()
     }
@@ -273,8 +276,8 @@ mod tests {
         let changes = feed.look().unwrap();
         assert_eq!(stages(&changes), [("user:1".into(), Stage::Appended)]);
         let unread = changes.iter().find_map(|change| {
-            let Change::Seats { seats } = change else { return None };
-            seats.iter().find(|seat| seat.name == "alice")
+            let Change::Members { members } = change else { return None };
+            members.iter().find(|member| member.name == "alice")
         });
         assert_eq!(unread.unwrap().unread, 1);
         let mail = Entry::Mail {
@@ -328,15 +331,16 @@ mod tests {
         };
         config("shutdown");
         let changes = feed.look().unwrap();
-        let both = |change: &Change| matches!(change, Change::Team { seats } if seats.len() == 2);
+        let both =
+            |change: &Change| matches!(change, Change::Team { members } if members.len() == 2);
         assert!(changes.iter().any(both), "somebody is new: {changes:?}");
         config("failed");
         let changes = feed.look().unwrap();
-        let [Change::Config(splice), Change::Seats { seats }] = changes.as_slice() else {
+        let [Change::Config(splice), Change::Members { members }] = changes.as_slice() else {
             panic!("{changes:?}");
         };
         assert_eq!((splice.gone, splice.lines.len()), (1, 1), "{splice:?}");
-        assert_eq!(seats.iter().map(|seat| seat.name.as_str()).collect::<Vec<_>>(), ["bob"]);
+        assert_eq!(members.iter().map(|member| member.name.as_str()).collect::<Vec<_>>(), ["bob"]);
     }
 
     #[test]
@@ -353,7 +357,7 @@ mod tests {
         assert_eq!(open(&feed.look().unwrap()), Some(0));
         let question = Question {
             request_id: "alice:t1".into(),
-            about: About::Permission,
+            about: QuestionKind::Permission,
             tool_use_id: "t1".into(),
             tool: "bash".into(),
             input: json!({"command": "ls"}),
@@ -362,7 +366,8 @@ mod tests {
         let ask = Entry::Request { question, decider: "lead".into(), deadline: 9.0 };
         append(&dir.transcript(&alice), &Line { at: 1.0, entry: ask }.text());
         assert_eq!(open(&feed.look().unwrap()), Some(1));
-        let decided = Decision::by_program("alice:t1", permission::Outcome::Expired, "late");
+        let decided =
+            Decision::by_program("alice:t1", permission::DecisionOutcome::Expired, "late");
         let decided = Entry::Decision(decided);
         append(&dir.transcript(&alice), &Line { at: 2.0, entry: decided }.text());
         assert_eq!(open(&feed.look().unwrap()), Some(0));

@@ -4,22 +4,22 @@
 //! is data; how that looks is for others, and so is making foreign text harmless.
 
 mod feed;
-mod letter;
+mod line_diff;
+mod members;
+mod message_progress;
 mod picture;
 mod scene;
-mod seats;
-mod splice;
 pub(crate) mod trace;
 
 pub(crate) use feed::Feed;
-pub(crate) use letter::{Letter, Stage};
+pub(crate) use line_diff::LineDiff;
+pub(crate) use members::{MemberView, members};
+pub(crate) use message_progress::{MessageProgress, Stage};
 pub(crate) use picture::Picture;
 pub(crate) use scene::{Observer, Scene};
-pub(crate) use seats::{Seat, seats};
-pub(crate) use splice::Splice;
 
-use crate::wire::Open;
 use crate::wire::Timestamp;
+use crate::wire::WithUnknownFields;
 use crate::wire::money::Money;
 use crate::wire::permission::Question;
 use crate::wire::task::Task;
@@ -30,21 +30,21 @@ use serde::Serialize;
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(crate) enum Change {
     /// The roster file, as it stands there: some of its lines are others now.
-    Config(Splice),
+    Config(LineDiff),
     /// Everybody, with what is really so.
     Team {
         /// The lead first.
-        seats: Vec<Seat>,
+        members: Vec<MemberView>,
     },
     /// Of the same people as before, some are other than they were.
-    Seats {
+    Members {
         /// Those, in the same order.
-        seats: Vec<Seat>,
+        members: Vec<MemberView>,
     },
     /// The task list.
     Tasks {
         /// In the order of their ids.
-        tasks: Vec<Open<Task>>,
+        tasks: Vec<WithUnknownFields<Task>>,
     },
     /// What waits for an answer.
     Requests {
@@ -52,7 +52,7 @@ pub(crate) enum Change {
         requests: Vec<Asked>,
     },
     /// A message came a step further.
-    Mail(Letter),
+    Mail(MessageProgress),
     /// A model was asked.
     Usage(Spent),
 }

@@ -1,18 +1,18 @@
 //! The team for somebody who stays and watches: changes folded into one picture, and one conversation
 //! followed.
 
-use super::picture::take_seats;
-use super::{Asked, Change, Feed, Letter, Seat};
+use super::picture::apply_members;
+use super::{Asked, Change, Feed, MemberView, MessageProgress};
 use crate::protocol::tasks::blockers;
 use crate::store::TeamDir;
 use crate::store::tail::Tail;
 use crate::wire::task::{Board, Task, TaskId};
 use crate::wire::transcript::Line;
-use crate::wire::{AgentName, Open};
+use crate::wire::{AgentName, WithUnknownFields};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Messages that are kept.
-const LETTERS: usize = 10_000;
+const MESSAGES: usize = 10_000;
 
 /// How much of the end of a conversation is read.
 const LOOK_BACK: u64 = 1024 * 1024;
@@ -24,11 +24,11 @@ const LINES: usize = 4_000;
 #[derive(Debug, Default)]
 pub(crate) struct Scene {
     /// The lead, then the members in the order they joined.
-    pub(crate) seats: Vec<Seat>,
+    pub(crate) members: Vec<MemberView>,
     /// What was said between them, oldest first.
-    pub(crate) letters: Letters,
+    pub(crate) messages: MessageList,
     /// The task list, and what each task still waits for.
-    pub(crate) tasks: Vec<(Open<Task>, Vec<TaskId>)>,
+    pub(crate) tasks: Vec<(WithUnknownFields<Task>, Vec<TaskId>)>,
     /// What waits for an answer.
     pub(crate) requests: Vec<Asked>,
     /// The end of one agent's conversation.
@@ -48,17 +48,17 @@ pub(crate) struct Conversation {
 
 /// The latest messages, each once, with the furthest step it has come.
 #[derive(Debug, Default)]
-pub(crate) struct Letters {
-    kept: VecDeque<Letter>,
+pub(crate) struct MessageList {
+    kept: VecDeque<MessageProgress>,
     /// The number of the first one that is kept.
     first: usize,
     /// Their numbers, by receiver and id.
     numbers: BTreeMap<(String, String), usize>,
 }
 
-impl Letters {
+impl MessageList {
     /// The messages, oldest first.
-    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Letter> {
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &MessageProgress> {
         self.kept.iter()
     }
 
@@ -68,16 +68,16 @@ impl Letters {
     }
 
     /// A message was seen.
-    pub(crate) fn meet(&mut self, letter: Letter) {
-        let key = (letter.to.clone(), letter.id.clone());
+    pub(crate) fn meet(&mut self, progress: MessageProgress) {
+        let key = (progress.to.clone(), progress.id.clone());
         let known = self.numbers.get(&key).and_then(|number| number.checked_sub(self.first));
         if let Some(known) = known.and_then(|at| self.kept.get_mut(at)) {
-            known.stage = known.stage.max(letter.stage);
+            known.stage = known.stage.max(progress.stage);
             return;
         }
         self.numbers.insert(key, self.first + self.kept.len());
-        self.kept.push_back(letter);
-        while self.kept.len() > LETTERS {
+        self.kept.push_back(progress);
+        while self.kept.len() > MESSAGES {
             if let Some(old) = self.kept.pop_front() {
                 self.numbers.remove(&(old.to, old.id));
             }
@@ -88,14 +88,14 @@ impl Letters {
 
 impl Scene {
     /// The agent of that name.
-    pub(crate) fn seat(&self, name: &str) -> Option<&Seat> {
-        self.seats.iter().find(|seat| seat.name == name)
+    pub(crate) fn member(&self, name: &str) -> Option<&MemberView> {
+        self.members.iter().find(|member| member.name == name)
     }
 
     fn apply(&mut self, change: Change) {
         match change {
-            Change::Team { seats } => self.seats = seats,
-            Change::Seats { seats } => take_seats(&mut self.seats, seats),
+            Change::Team { members } => self.members = members,
+            Change::Members { members } => apply_members(&mut self.members, members),
             Change::Tasks { tasks } => {
                 let board: Board = tasks.iter().map(|task| (task.id, task.clone())).collect();
                 let waits_for =
@@ -107,7 +107,7 @@ impl Scene {
                 self.tasks = tasks.collect();
             }
             Change::Requests { requests } => self.requests = requests,
-            Change::Mail(letter) => self.letters.meet(letter),
+            Change::Mail(progress) => self.messages.meet(progress),
             Change::Config(_) | Change::Usage(_) => {}
         }
     }
@@ -152,7 +152,7 @@ impl Observer {
         match self.feed.look() {
             Ok(mut changes) => {
                 is_news |= !changes.is_empty();
-                if self.scene.letters.len() == 0 {
+                if self.scene.messages.len() == 0 {
                     in_order(&mut changes);
                 }
                 for change in changes {
@@ -191,10 +191,10 @@ impl Observer {
 /// What is found at first was read file by file: it is put into the order of its times.
 fn in_order(changes: &mut [Change]) {
     let time = |change: &Change| match change {
-        Change::Mail(letter) => letter.timestamp.unwrap_or_default(),
+        Change::Mail(progress) => progress.timestamp.unwrap_or_default(),
         Change::Config(_)
         | Change::Team { .. }
-        | Change::Seats { .. }
+        | Change::Members { .. }
         | Change::Tasks { .. }
         | Change::Requests { .. }
         | Change::Usage(_) => 0.0,
@@ -228,7 +228,7 @@ mod tests {
     }
 
     fn said(scene: &Scene) -> Vec<(&str, Stage)> {
-        scene.letters.iter().map(|letter| (letter.content.as_str(), letter.stage)).collect()
+        scene.messages.iter().map(|progress| (progress.content.as_str(), progress.stage)).collect()
     }
 
     fn note(text: &str) -> Line {
@@ -254,7 +254,7 @@ mod tests {
         transcript.append(&Line { at: 9.0, entry: taken }).unwrap();
         assert!(observer.look());
         assert_eq!(said(observer.scene()).first(), Some(&("first", Stage::Acknowledged)));
-        assert_eq!(observer.scene().letters.len(), 3);
+        assert_eq!(observer.scene().messages.len(), 3);
     }
 
     #[test]
@@ -293,13 +293,13 @@ mod tests {
         write_to(&team, &AgentName::lead(), "now", 1.0);
         assert!(observer.look());
         assert!(observer.scene().trouble.is_none());
-        assert_eq!(observer.scene().letters.len(), 1);
+        assert_eq!(observer.scene().messages.len(), 1);
     }
 
     #[test]
     fn only_the_latest_messages_are_kept() {
-        let mut letters = Letters::default();
-        let letter = |number: usize, stage| Letter {
+        let mut messages = MessageList::default();
+        let progress = |number: usize, stage| MessageProgress {
             id: number.to_string(),
             kind: "message".into(),
             from: "a".into(),
@@ -308,13 +308,13 @@ mod tests {
             timestamp: None,
             stage,
         };
-        for number in 0..LETTERS + 10 {
-            letters.meet(letter(number, Stage::Appended));
+        for number in 0..MESSAGES + 10 {
+            messages.meet(progress(number, Stage::Appended));
         }
-        letters.meet(letter(LETTERS, Stage::Answered));
-        letters.meet(letter(LETTERS, Stage::Claimed));
-        assert_eq!(letters.len(), LETTERS);
-        assert_eq!(letters.iter().next().unwrap().id, "10");
-        assert_eq!(letters.iter().nth_back(9).unwrap().stage, Stage::Answered);
+        messages.meet(progress(MESSAGES, Stage::Answered));
+        messages.meet(progress(MESSAGES, Stage::Claimed));
+        assert_eq!(messages.len(), MESSAGES);
+        assert_eq!(messages.iter().next().unwrap().id, "10");
+        assert_eq!(messages.iter().nth_back(9).unwrap().stage, Stage::Answered);
     }
 }

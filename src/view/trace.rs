@@ -4,7 +4,7 @@
 //! *Invariant:* whatever is looked through is read line by line: a long conversation is never in memory.
 
 use super::Stage;
-use crate::store::sightings::{Place, Spot, each_line};
+use crate::store::mail_search::{SearchLocation, Spot, each_line};
 use crate::store::{StoreError, TeamDir};
 use crate::wire::chat::Block;
 use crate::wire::message::Message;
@@ -35,7 +35,7 @@ pub(crate) enum What {
     /// It lies in a batch that its owner has taken.
     Claimed,
     /// It stands in a batch that was acted on.
-    Kept,
+    OutputSpill,
     /// It was taken in.
     TakenIn,
     /// Its reader's model has replied since.
@@ -56,7 +56,7 @@ impl What {
         match self {
             Self::Called | Self::Reported => Some(Stage::Sent),
             Self::Waits => Some(Stage::Appended),
-            Self::Claimed | Self::Kept => Some(Stage::Claimed),
+            Self::Claimed | Self::OutputSpill => Some(Stage::Claimed),
             Self::TakenIn => Some(Stage::Acknowledged),
             Self::Read => Some(Stage::Answered),
             Self::Sent
@@ -159,7 +159,8 @@ impl Search<'_> {
     fn meet(&mut self, reader: &mut Reader<'_>, spot: &Spot, line: &[u8]) {
         let names = |word: &str| std::str::from_utf8(line).is_ok_and(|line| line.contains(word));
         let is_called = || self.call.is_some_and(|call| names(call_of(call)));
-        let is_story = || spot.place == Place::Transcript && (reader.in_turn || is_called());
+        let is_story =
+            || spot.place == SearchLocation::Transcript && (reader.in_turn || is_called());
         if !names(self.id) && !is_story() {
             return;
         }
@@ -168,40 +169,40 @@ impl Search<'_> {
             self.trace.steps.push(Step { at, agent: reader.name.to_string(), what, text, proof });
         };
         match spot.place {
-            Place::Inbox | Place::Claim | Place::TakenClaim => {
+            SearchLocation::Inbox | SearchLocation::Claim | SearchLocation::TakenClaim => {
                 let Ok(object) = serde_json::from_slice::<Object>(line) else { return };
                 if object.get("id").and_then(Value::as_str) != Some(self.id) {
                     return;
                 }
-                let what = if spot.place == Place::Inbox {
+                let what = if spot.place == SearchLocation::Inbox {
                     What::Waits
-                } else if spot.place == Place::Claim {
+                } else if spot.place == SearchLocation::Claim {
                     What::Claimed
                 } else {
-                    What::Kept
+                    What::OutputSpill
                 };
                 add(None, what, String::new());
                 self.found(object);
             }
-            Place::Dead => {
-                let Ok(letter) = serde_json::from_slice::<Object>(line) else { return };
-                let raw = letter.get("raw").and_then(Value::as_str).unwrap_or_default();
+            SearchLocation::Dead => {
+                let Ok(progress) = serde_json::from_slice::<Object>(line) else { return };
+                let raw = progress.get("raw").and_then(Value::as_str).unwrap_or_default();
                 let id =
                     serde_json::from_str::<Object>(raw).ok().and_then(|it| it.get("id").cloned());
                 if id.is_some_and(|id| id != self.id) {
                     return;
                 }
-                let text = letter.get("reason").and_then(Value::as_str).unwrap_or_default();
-                add(letter.get("at").and_then(Value::as_f64), What::Dead, text.to_owned());
+                let text = progress.get("reason").and_then(Value::as_str).unwrap_or_default();
+                add(progress.get("at").and_then(Value::as_f64), What::Dead, text.to_owned());
             }
-            Place::Log => {
+            SearchLocation::Log => {
                 let Ok(logged) = serde_json::from_slice::<Object>(line) else { return };
                 let at = logged.get("timestamp").and_then(Value::as_str);
                 let at = at.and_then(|at| at.parse::<jiff::Timestamp>().ok());
                 let text = logged.get("message").and_then(Value::as_str).unwrap_or_default();
                 add(at.map(|at| at.as_duration().as_secs_f64()), What::Logged, text.to_owned());
             }
-            Place::Transcript => {
+            SearchLocation::Transcript => {
                 if let Some(Line { at, entry }) = Line::read(line) {
                     self.transcript(reader, at, entry, &proof(spot, line));
                 }
@@ -297,9 +298,9 @@ impl Search<'_> {
                 return;
             }
             let object: Option<Object> = match spot.place {
-                Place::Inbox | Place::Claim => serde_json::from_slice(line).ok(),
-                Place::Transcript => mail_of(line),
-                Place::TakenClaim | Place::Dead | Place::Log => None,
+                SearchLocation::Inbox | SearchLocation::Claim => serde_json::from_slice(line).ok(),
+                SearchLocation::Transcript => mail_of(line),
+                SearchLocation::TakenClaim | SearchLocation::Dead | SearchLocation::Log => None,
             };
             let Some(object) = object else { return };
             let word = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();

@@ -5,26 +5,26 @@
 //! for a foreign `Origin`; no part of a request becomes a path. It does not know how an order is carried out:
 //! it asks [`Control`].
 
+mod broadcaster;
 mod control;
-mod door;
-mod hub;
 mod page;
 mod reply;
+mod request_auth;
 
+pub(crate) use broadcaster::Broadcaster;
 pub(crate) use control::{Control, Order, Outcome};
-pub(crate) use hub::Hub;
 
 use crate::store::tail::Tail;
 use crate::view::Stage;
 use crate::view::trace::{self, Proof};
 use crate::wire::AgentName;
 use crate::wire::transcript::Line;
-use door::{Access, Door, Refusal, Route};
 use hyper::body::{Body, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use reply::{Reply, events};
+use request_auth::{Access, Refusal, RequestAuth, Route};
 use serde_json::{Value, json};
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -52,8 +52,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A page that is served.
 pub(crate) struct Site {
     listener: TcpListener,
-    door: Door,
-    hub: Rc<Hub>,
+    door: RequestAuth,
+    hub: Rc<Broadcaster>,
     control: Option<Rc<dyn Control>>,
     connections: Cell<usize>,
 }
@@ -66,13 +66,13 @@ impl Site {
     pub(crate) async fn open(
         port: u16,
         token: String,
-        hub: Rc<Hub>,
+        hub: Rc<Broadcaster>,
         control: Option<Rc<dyn Control>>,
     ) -> io::Result<Rc<Self>> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
         let port = listener.local_addr()?.port();
         let access = if control.is_some() { Access::Control } else { Access::Look };
-        let door = Door { port, token, access };
+        let door = RequestAuth { port, token, access };
         Ok(Rc::new(Self { listener, door, hub, control, connections: Cell::new(0) }))
     }
 

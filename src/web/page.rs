@@ -2,8 +2,8 @@
 //!
 //! The nonce is new in each answer, so that only this style and this script run, whatever a message says.
 
-use super::door::Access;
 use super::reply::{Reply, text};
+use super::request_auth::Access;
 use hyper::header::{self, HeaderValue};
 use hyper::{Response, StatusCode};
 

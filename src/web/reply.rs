@@ -1,6 +1,6 @@
 //! Answers as they go over the wire: a text, or a stream of events.
 
-use super::door::Refusal;
+use super::request_auth::Refusal;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use hyper::header::{self, HeaderValue};
 use hyper::{Response, StatusCode};

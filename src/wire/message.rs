@@ -1,7 +1,7 @@
 //! A message: one line of JSON in an inbox (SPEC 3.1).
 //!
 //! Reading never fails for a field it does not know: an unknown `type`, or a known one whose fields do
-//! not fit, becomes [`Body::Unknown`] and is delivered as data. Writing goes through [`Draft`], whose
+//! not fit, becomes [`Body::Unknown`] and is delivered as data. Writing goes through [`OutgoingMessage`], whose
 //! types leave nothing out.
 
 use super::{AgentName, Timestamp};
@@ -446,7 +446,7 @@ fn text(
 
 /// A message about to be written. Everything a strict writer must say is a field here.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Draft {
+pub struct OutgoingMessage {
     /// Unique id: `FROM:TOOL_USE_ID`, or `FROM:` and a UUID v7.
     pub id: String,
     /// The sender, set by the program.
@@ -474,7 +474,7 @@ pub struct Correlation {
     pub incarnation: String,
 }
 
-impl Draft {
+impl OutgoingMessage {
     /// The message as an object, fields in the order of SPEC 3.1.
     pub fn object(&self) -> Map<String, Value> {
         let mut object = match serde_json::to_value(self.common()) {

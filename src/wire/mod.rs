@@ -11,16 +11,16 @@ pub mod inbox_block;
 pub mod message;
 pub mod money;
 pub mod name;
-pub mod open;
 pub mod permission;
 pub mod restart;
 pub mod role;
 pub mod roster;
 pub mod task;
 pub mod transcript;
+pub mod unknown_fields;
 
 pub use name::{AgentName, NameError};
-pub use open::Open;
+pub use unknown_fields::WithUnknownFields;
 
 /// Version of the on-disk format that this build writes (`config.json`, message and transcript lines).
 ///

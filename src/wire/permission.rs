@@ -11,7 +11,7 @@ use std::fmt;
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
-pub enum Mode {
+pub enum PermissionMode {
     /// Nothing that changes anything, until a plan is approved.
     Plan,
     /// Reading is free, what changes something asks.
@@ -23,7 +23,7 @@ pub enum Mode {
     Bypass,
 }
 
-impl Mode {
+impl PermissionMode {
     /// All of them, the strictest first.
     pub const ALL: [Self; 4] = [Self::Plan, Self::Default, Self::AcceptEdits, Self::Bypass];
 
@@ -53,7 +53,7 @@ impl Mode {
     }
 }
 
-impl fmt::Display for Mode {
+impl fmt::Display for PermissionMode {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.pad(self.word())
     }
@@ -104,7 +104,7 @@ pub enum PlanApproval {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Permissions {
     /// The mode.
-    pub mode: Mode,
+    pub mode: PermissionMode,
     /// The rules.
     pub rules: RuleLists,
     /// Seconds after which an unanswered question counts as denied.
@@ -116,7 +116,7 @@ pub struct Permissions {
 /// What a question is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum About {
+pub enum QuestionKind {
     /// One tool call.
     Permission,
     /// A plan.
@@ -125,7 +125,7 @@ pub enum About {
     Sandbox,
 }
 
-impl About {
+impl QuestionKind {
     /// The word that stands in files.
     pub fn word(self) -> &'static str {
         match self {
@@ -142,7 +142,7 @@ pub struct Question {
     /// Unique, derived from the tool call: asking again after a crash is the same question.
     pub request_id: String,
     /// What it is about.
-    pub about: About,
+    pub about: QuestionKind,
     /// The call that waits.
     pub tool_use_id: String,
     /// Its tool.
@@ -166,7 +166,7 @@ impl Question {
 /// How a question ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum DecisionOutcome {
     /// Yes.
     Approved,
     /// No.
@@ -183,7 +183,7 @@ pub struct Decision {
     /// Which question.
     pub request_id: String,
     /// How it ended.
-    pub outcome: Outcome,
+    pub outcome: DecisionOutcome,
     /// Who said so; `program` when nobody did.
     pub by: String,
     /// For how long it holds.
@@ -197,12 +197,12 @@ pub struct Decision {
     pub updated_input: Option<Value>,
     /// The mode to go on in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mode: Option<Mode>,
+    pub mode: Option<PermissionMode>,
 }
 
 impl Decision {
     /// A decision that nobody made.
-    pub fn by_program(request_id: &str, outcome: Outcome, reason: &str) -> Self {
+    pub fn by_program(request_id: &str, outcome: DecisionOutcome, reason: &str) -> Self {
         Self {
             request_id: request_id.into(),
             outcome,
@@ -221,12 +221,15 @@ mod tests {
 
     #[test]
     fn modes_are_ordered_and_have_their_words() {
-        assert!(Mode::Plan < Mode::Default && Mode::AcceptEdits < Mode::Bypass);
-        for mode in Mode::ALL {
-            assert_eq!(Mode::parse(mode.word()), Some(mode));
+        assert!(
+            PermissionMode::Plan < PermissionMode::Default
+                && PermissionMode::AcceptEdits < PermissionMode::Bypass
+        );
+        for mode in PermissionMode::ALL {
+            assert_eq!(PermissionMode::parse(mode.word()), Some(mode));
             assert_eq!(serde_json::to_value(mode).unwrap(), mode.word());
         }
-        assert_eq!(Mode::parse("Bypass"), None);
+        assert_eq!(PermissionMode::parse("Bypass"), None);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::fmt;
 /// Whether an ended teammate comes back by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Restart {
+pub enum RestartPolicy {
     /// It does not.
     Never,
     /// After a crash, or when it had to be killed because it no longer moved.
@@ -16,7 +16,7 @@ pub enum Restart {
     Always,
 }
 
-impl Restart {
+impl RestartPolicy {
     /// Every word there is.
     pub const ALL: [Self; 3] = [Self::Never, Self::OnCrash, Self::Always];
 
@@ -30,7 +30,7 @@ impl Restart {
     }
 }
 
-impl fmt::Display for Restart {
+impl fmt::Display for RestartPolicy {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(self.word())
     }

@@ -3,7 +3,7 @@
 //! It does not know where the file lies; keys and names of tools are also taken as other tools write them.
 
 use super::front_matter::{self, Field, Problem};
-use super::permission::Mode;
+use super::permission::PermissionMode;
 
 /// What is described by a role file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct Role {
     /// Its model, as `provider/name`.
     pub model: Option<String>,
     /// Its permission mode.
-    pub mode: Option<Mode>,
+    pub mode: Option<PermissionMode>,
     /// Model calls that one turn of it may take.
     pub max_turns: Option<u32>,
     /// What its model is told.
@@ -60,8 +60,8 @@ const FOREIGN_TOOLS: [(&str, &str); 5] = [
 ];
 
 /// What other programs call our permission modes.
-const FOREIGN_MODES: [(&str, Mode); 2] =
-    [("acceptEdits", Mode::AcceptEdits), ("bypassPermissions", Mode::Bypass)];
+const FOREIGN_MODES: [(&str, PermissionMode); 2] =
+    [("acceptEdits", PermissionMode::AcceptEdits), ("bypassPermissions", PermissionMode::Bypass)];
 
 impl Role {
     /// Reads a role file; `stem` is its name without the ending.
@@ -111,7 +111,7 @@ impl Role {
             "model" => self.model = model(&text)?,
             "permissionMode" => {
                 let foreign = FOREIGN_MODES.iter().find(|(word, _)| *word == text);
-                let mode = foreign.map(|(_, mode)| *mode).or_else(|| Mode::parse(&text));
+                let mode = foreign.map(|(_, mode)| *mode).or_else(|| PermissionMode::parse(&text));
                 self.mode = Some(mode.ok_or_else(|| {
                     format!("{text:?} is no permission mode, so the lead's is in force")
                 })?);
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!((&*role.name, &*role.description), ("code-reviewer", "Reads: everything"));
         assert_eq!(role.tools.as_deref().unwrap(), ["read_file", "bash"]);
         assert_eq!(role.disallowed, ["write_file", "bash(rm:*)"]);
-        assert_eq!((role.mode, role.max_turns), (Some(Mode::AcceptEdits), Some(7)));
+        assert_eq!((role.mode, role.max_turns), (Some(PermissionMode::AcceptEdits), Some(7)));
         assert_eq!((role.model.as_deref(), &*role.instructions), (None, "Read it."));
         let lines: Vec<usize> = problems.iter().map(|problem| problem.line).collect();
         assert_eq!(lines, [4, 5, 6, 9], "{problems:?}");

@@ -4,7 +4,7 @@
 
 use super::chat::Usage;
 use super::money::{Money, Price};
-use super::{FORMAT_VERSION, Open, Timestamp};
+use super::{FORMAT_VERSION, Timestamp, WithUnknownFields};
 use serde::{Deserialize, Serialize};
 
 /// The whole file.
@@ -18,9 +18,9 @@ pub struct Roster {
     /// When the folder became a team.
     pub created_at: Timestamp,
     /// The lead, once there was one.
-    pub lead: Option<Open<Lead>>,
+    pub lead: Option<WithUnknownFields<Lead>>,
     /// Everybody else, in the order they joined.
-    pub members: Vec<Open<Member>>,
+    pub members: Vec<WithUnknownFields<Member>>,
 }
 
 impl Default for Roster {
@@ -37,7 +37,7 @@ impl Default for Roster {
 
 impl Roster {
     /// The member of that name.
-    pub fn member(&self, name: &str) -> Option<&Open<Member>> {
+    pub fn member(&self, name: &str) -> Option<&WithUnknownFields<Member>> {
         self.members.iter().find(|member| member.name == name)
     }
 
@@ -56,7 +56,7 @@ impl Roster {
     }
 
     /// The entry of a name that joins: the one that is there, or a new one.
-    pub fn enter(&mut self, name: &str, now: Timestamp) -> &mut Open<Member> {
+    pub fn enter(&mut self, name: &str, now: Timestamp) -> &mut WithUnknownFields<Member> {
         let at = self.members.iter().position(|member| member.name == name).unwrap_or_else(|| {
             let color = COLORS.iter().cycle().nth(self.members.len() % COLORS.len());
             let color = color.copied().unwrap_or_default().into();
@@ -69,7 +69,7 @@ impl Roster {
     }
 
     /// The member of that name, to change it.
-    pub fn member_mut(&mut self, name: &str) -> Option<&mut Open<Member>> {
+    pub fn member_mut(&mut self, name: &str) -> Option<&mut WithUnknownFields<Member>> {
         self.members.iter_mut().find(|member| member.name == name)
     }
 }
@@ -409,7 +409,7 @@ mod tests {
         let text = r#"{"version":1,"team_name":"t","created_at":1.0,"future":true,
             "lead":{"name":"lead","pid":7,"mood":"good"},
             "members":[{"name":"alice","status":"idle","badge":{"n":1}}]}"#;
-        let mut roster: Open<Roster> = serde_json::from_str(text).unwrap();
+        let mut roster: WithUnknownFields<Roster> = serde_json::from_str(text).unwrap();
         roster.member_mut("alice").unwrap().status = Status::Working;
         let again: serde_json::Value = serde_json::to_value(&roster).unwrap();
         assert_eq!(again["future"], true);

@@ -2,7 +2,7 @@
 //!
 //! Data only: what may happen next is decided by `protocol::tasks`.
 
-use super::{FORMAT_VERSION, Open, Timestamp};
+use super::{FORMAT_VERSION, Timestamp, WithUnknownFields};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
@@ -64,7 +64,7 @@ impl<'de> Deserialize<'de> for TaskId {
 }
 
 /// All tasks, by id.
-pub type Board = BTreeMap<TaskId, Open<Task>>;
+pub type Board = BTreeMap<TaskId, WithUnknownFields<Task>>;
 
 /// How far a task has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -145,7 +145,7 @@ pub struct Task {
     pub origin: Option<String>,
     /// What happened to it, oldest first.
     #[serde(default)]
-    pub history: Vec<Open<Happening>>,
+    pub history: Vec<WithUnknownFields<HistoryEntry>>,
 }
 
 fn this_version() -> u32 {
@@ -154,7 +154,7 @@ fn this_version() -> u32 {
 
 /// Something that happened to a task.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Happening {
+pub struct HistoryEntry {
     /// When.
     #[serde(default)]
     pub at: Timestamp,
@@ -162,7 +162,7 @@ pub struct Happening {
     #[serde(default)]
     pub by: String,
     /// What.
-    pub what: Deed,
+    pub what: EventKind,
     /// Whose it was from then on, or whose it was until then.
     #[serde(default)]
     pub owner: Option<String>,
@@ -174,7 +174,7 @@ pub struct Happening {
 /// What can happen to a task.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Deed {
+pub enum EventKind {
     /// It was put on the list.
     #[default]
     Created,
@@ -217,15 +217,18 @@ mod tests {
     #[test]
     fn a_few_words_are_a_task_and_what_is_unknown_is_kept() {
         let text = r#"{"subject":"x","blocked_by":[3,"4"],"mood":"good","history":[{"what":"sung","by":"bob","key":"C"}]}"#;
-        let task: Open<Task> = serde_json::from_str(text).unwrap();
+        let task: WithUnknownFields<Task> = serde_json::from_str(text).unwrap();
         assert_eq!((task.status, &task.owner), (TaskStatus::Pending, &None));
         assert_eq!(task.blocked_by, [TaskId(3), TaskId(4)]);
-        assert_eq!(task.history.first().unwrap().what, Deed::Other("sung".into()));
+        assert_eq!(task.history.first().unwrap().what, EventKind::Other("sung".into()));
         let back = serde_json::to_string(&task).unwrap();
         for kept in [r#""mood":"good""#, r#""what":"sung""#, r#""key":"C""#] {
             assert!(back.contains(kept), "{back}");
         }
-        assert!(serde_json::from_str::<Open<Task>>("{}").is_err(), "no task without a subject");
+        assert!(
+            serde_json::from_str::<WithUnknownFields<Task>>("{}").is_err(),
+            "no task without a subject"
+        );
     }
 
     proptest! {

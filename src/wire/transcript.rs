@@ -178,7 +178,7 @@ struct When {
 
 #[cfg(test)]
 mod tests {
-    use super::super::permission::{self, About};
+    use super::super::permission::{self, QuestionKind};
     use super::*;
 
     #[test]
@@ -222,7 +222,7 @@ mod tests {
             Entry::Request {
                 question: Question {
                     request_id: "a:t".into(),
-                    about: About::Permission,
+                    about: QuestionKind::Permission,
                     tool_use_id: "t".into(),
                     tool: "bash".into(),
                     input: serde_json::json!({"command": "ls"}),
@@ -231,7 +231,11 @@ mod tests {
                 decider: "lead".into(),
                 deadline: 9.5,
             },
-            Entry::Decision(Decision::by_program("a:t", permission::Outcome::Expired, "late")),
+            Entry::Decision(Decision::by_program(
+                "a:t",
+                permission::DecisionOutcome::Expired,
+                "late",
+            )),
             Entry::Note { content: "n".into() },
             Entry::Compacted {
                 summary: "s".into(),

@@ -2,14 +2,14 @@
 //! approved by what is typed. What a death in the middle does to them is in `broken_off`.
 
 use crate::asking::wait_asked;
-use crate::cast;
-use crate::child::write;
-use crate::crew::{
+use crate::child_process::write;
+use crate::fake::Reply;
+use crate::fake_models;
+use crate::harness::Team;
+use crate::scripts::{
     assert_left_by_force, assert_left_in_order, bash, calls, says, scripted_lead, spawn,
     tool_results, wait, wait_file,
 };
-use crate::fake::Reply;
-use crate::harness::Team;
 use crate::terminal::Terminal;
 use serde_json::json;
 use std::time::{Duration, Instant};
@@ -40,37 +40,37 @@ fn a_refused_shutdown_is_put_off_a_little_and_everybody_sees_why() {
     const ASK: &str = "call shutdown_response with request_id \\\"";
     let busy =
         "touch here; until grep -q shutdown_request .team/inbox/alice.jsonl; do sleep 0.05; done";
-    let (team, _fake) = cast::stage(move |view| {
-        let past = cast::conversation(view);
-        let last = cast::results(view);
-        match cast::who(view).as_str() {
+    let (team, _fake) = fake_models::stage(move |view| {
+        let past = fake_models::conversation(view);
+        let last = fake_models::results(view);
+        match fake_models::who(view).as_str() {
             "lead" if !past.contains("spawn_teammate") => {
-                cast::call(view, "spawn_teammate", &spawn("alice").1)
+                fake_models::call(view, "spawn_teammate", &spawn("alice").1)
             }
             "lead" if !past.contains("until") => {
                 let wait = "until [ -e here ]; do sleep 0.05; done";
-                cast::call(view, "bash", &json!({ "command": wait }))
+                fake_models::call(view, "bash", &json!({ "command": wait }))
             }
             "lead" if !past.contains("shutdown_teammate") => {
-                cast::call(view, "shutdown_teammate", &json!({"name": "alice"}))
+                fake_models::call(view, "shutdown_teammate", &json!({"name": "alice"}))
             }
             "lead" => Reply::text(&last),
             _ if last.contains("refusal was sent") => {
                 let save = "until [ -e seen ]; do sleep 0.05; done; echo wrote | tee saved.txt";
-                cast::call(view, "bash", &json!({ "command": save }))
+                fake_models::call(view, "bash", &json!({ "command": save }))
             }
             _ if last.contains("wrote") => Reply::text("saved"),
             _ => match past.split(ASK).nth(1).and_then(|rest| rest.split('\\').next()) {
                 Some(id) => {
                     let no =
                         json!({"request_id": id, "approve": false, "reason": "one file first"});
-                    cast::call(view, "shutdown_response", &no)
+                    fake_models::call(view, "shutdown_response", &no)
                 }
-                None => cast::call(view, "bash", &json!({ "command": busy })),
+                None => fake_models::call(view, "bash", &json!({ "command": busy })),
             },
         }
     });
-    let words = [&cast::LEAD[..], &["-p", "go", "--timeout", "55"]].concat();
+    let words = [&fake_models::LEAD[..], &["-p", "go", "--timeout", "55"]].concat();
     let mut lead = team.start(&words);
     team.eventually("whoever looks sees why", || {
         team.team(&["ls"]).out.contains("refused: one file first")

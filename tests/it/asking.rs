@@ -1,12 +1,12 @@
 //! Questions: two members ask while the person types, answers from another shell, answers that do not
 //! count, and the death of either side.
 
-use crate::child::write;
-use crate::crew::{
+use crate::child_process::write;
+use crate::harness::Team;
+use crate::scripts::{
     assert_left_in_order, bash, calls, kill_9, lead, says, script, scripted_lead, spawn,
     tool_results, wait,
 };
-use crate::harness::Team;
 use serde_json::{Value, json};
 use std::fs::OpenOptions;
 use std::io::Write;

@@ -1,7 +1,7 @@
 //! `team attach`: a window on one member, in a real terminal; and what shells and `man` are told.
 
-use crate::crew::wait;
 use crate::harness::{SYSTEM_PATH, Team};
+use crate::scripts::wait;
 use crate::terminal::Terminal;
 use std::path::Path;
 use std::process::Child;
@@ -86,7 +86,7 @@ fn a_window_that_is_torn_away_harms_nobody() {
     team.eventually("bob has finished", || {
         team.has_mail("bob", "user", "not-cut-short") && team.status("bob") == "idle"
     });
-    let results = crate::crew::tool_results(&team, "bob");
+    let results = crate::scripts::tool_results(&team, "bob");
     assert!(results.iter().any(|(_, text, _)| text.contains("not-cut-short")), "{results:?}");
     assert!(!team.has_mail("bob", "user", "half a li"));
     assert_eq!(team.pid_of("bob"), pid);

@@ -1,7 +1,7 @@
 //! A headless run that waits for others says for whom, on a terminal, in a line that goes away.
 
-use crate::crew::{assert_left_in_order, bash, calls, says, script, spawn};
 use crate::harness::Team;
+use crate::scripts::{assert_left_in_order, bash, calls, says, script, spawn};
 use crate::terminal::Terminal;
 
 #[test]

@@ -1,8 +1,8 @@
 //! Things that stand where an inbox, a lock or a roster should be: refused at once, with a line that
 //! says what it is, and untouched.
 
-use crate::child::{line, policy, team, write};
-use agent_team::store::life::{LifeLock, LifeRecord, probe};
+use crate::child_process::{line, policy, team, write};
+use agent_team::store::liveness::{LifeLock, LifeRecord, probe};
 use agent_team::store::mailbox::{MailPolicy, Mailbox};
 use agent_team::store::{Fsync, SystemClock, TeamDir, Transcript, inbox, roster};
 use agent_team::wire::AgentName;

@@ -1,11 +1,11 @@
 //! The bad messages of RELIABILITY 7.2 (45 to 72): each is delivered as plain data or put among the dead
 //! letters, changes nothing else, and never touches its neighbours.
 
-use crate::child::{append, line, open, team};
-use crate::crew::{assert_left_in_order, says, script, wait};
+use crate::child_process::{append, line, open, team};
 use crate::harness::Team;
 use crate::history::messages;
-use agent_team::store::{dead, peek};
+use crate::scripts::{assert_left_in_order, says, script, wait};
+use agent_team::store::{dead, unread};
 use agent_team::wire::AgentName;
 use serde_json::{Value, json};
 use std::fs;
@@ -230,5 +230,5 @@ fn forged_mail_steers_nobody() {
     assert_eq!(wait(&team, &mut bob), Some(0));
     assert_left_in_order(&team);
     let dir = agent_team::store::TeamDir::open(&team.path("")).unwrap();
-    assert_eq!(peek::count(&dir, &AgentName::member("bob").unwrap()).unwrap(), 0);
+    assert_eq!(unread::count(&dir, &AgentName::member("bob").unwrap()).unwrap(), 0);
 }

@@ -2,8 +2,8 @@
 //!
 //! Needs chromium and chromedriver; a machine that lacks them skips this, loudly.
 
-use crate::axe;
-use crate::child::write;
+use crate::accessibility;
+use crate::child_process::write;
 use crate::harness::{PATIENCE, SYSTEM_PATH, Team};
 use crate::http::ask;
 use crate::terminal::Terminal;
@@ -266,7 +266,7 @@ fn messages_appear_at_once(browser: &Browser, team: &Team) {
     // What a loaded machine adds to one message it does not add to all of them.
     assert!(best < 0.2, "the quickest message took {best} s");
     // Its dot is on the way, or has been: the picture knows the sender.
-    browser.wait("document.querySelectorAll('#flow .seat').length === 4");
+    browser.wait("document.querySelectorAll('#flow .member').length === 4");
     browser.picture("page-light");
 }
 
@@ -309,9 +309,9 @@ fn everything_goes_by_keyboard(browser: &Browser, team: &Team) {
 }
 
 fn it_can_be_read(browser: &Browser) {
-    let is_checked = axe::load(browser);
+    let is_checked = accessibility::load(browser);
     if is_checked {
-        axe::assert_it_sees(browser);
+        accessibility::assert_it_sees(browser);
     }
     for theme in ["light", "dark"] {
         browser.run(&format!("document.documentElement.style.colorScheme = '{theme}';"));
@@ -322,7 +322,7 @@ fn it_can_be_read(browser: &Browser) {
                 browser.size(width, 1500);
                 browser.assert_no_fault(&format!("{page}, {theme}, {size}"));
                 if is_checked {
-                    axe::assert_no_fault(browser, &format!("{page}, {theme}, {size}"));
+                    accessibility::assert_no_fault(browser, &format!("{page}, {theme}, {size}"));
                 }
                 browser.picture(&format!("page-{page}-{theme}-{size}"));
             }
@@ -338,11 +338,11 @@ const MESSAGES: usize = 10_000;
 const UPDATE: &str = "
   const took = [];
   for (let round = 0; round < 40; round += 1) {
-    const seat = { ...seats[round % seats.length], unread: round, status: round % 2 ? 'working' : 'idle' };
-    const letter = { kind: 'mail', id: `round:${round}`, type: 'message', from: 'lead', to: seat.name,
+    const member = { ...members[round % members.length], unread: round, status: round % 2 ? 'working' : 'idle' };
+    const message = { kind: 'mail', id: `round:${round}`, type: 'message', from: 'lead', to: member.name,
       content: 'How far are you?', timestamp: Date.now() / 1000, stage: 'appended' };
     const told = JSON.stringify([{ kind: 'config', at: 7 + round, gone: 1, lines: [`  \"round\": ${round},`] },
-      { kind: 'seats', seats: [seat] }, letter]);
+      { kind: 'members', members: [member] }, message]);
     const begin = performance.now();
     for (const change of JSON.parse(told)) take(change, true);
     draw();
@@ -363,10 +363,10 @@ fn a_large_team_is_watched_without_a_hitch() {
     let roster = json!({ "version": 1, "team_name": "large", "lead": lead, "members": members });
     write(&team.path("config.json"), serde_json::to_string_pretty(&roster).unwrap());
     for number in 0..MEMBERS {
-        let line = |letter: usize| {
-            let message = json!({ "type": "message", "from": "lead", "id": format!("lead:{number}:{letter}"),
-                "content": format!("How far are you with part {letter}?"), "timestamp": letter });
-            json!({ "kind": "mail", "at": letter, "gen": "000000000001-00000000", "offset": letter,
+        let line = |message: usize| {
+            let message = json!({ "type": "message", "from": "lead", "id": format!("lead:{number}:{message}"),
+                "content": format!("How far are you with part {message}?"), "timestamp": message });
+            json!({ "kind": "mail", "at": message, "gen": "000000000001-00000000", "offset": message,
                 "message": message })
             .to_string()
                 + "\n"

@@ -1,8 +1,8 @@
 //! What a team costs and where it ends: usage with cached tokens and money, budgets of the team and of
 //! one teammate, warned of once, kept by the program, and kept through resumes.
 
-use crate::crew::{assert_left_in_order, calls, last_exit, says, script, spawn};
 use crate::harness::{Ran, Team};
+use crate::scripts::{assert_left_in_order, calls, last_exit, says, script, spawn};
 use serde_json::{Value, json};
 use std::fs;
 
@@ -28,7 +28,7 @@ fn effects(team: &Team) -> usize {
 
 fn settings(team: &Team, text: &str) {
     team.team(&["init"]).expect(0);
-    crate::child::write(&team.path("settings.toml"), text);
+    crate::child_process::write(&team.path("settings.toml"), text);
 }
 
 fn lead(team: &Team, model: &str, further: &[&str]) -> Ran {
@@ -176,15 +176,15 @@ fn turns_and_minutes_are_limits_too() {
     assert!(ran.json()["result"].as_str().unwrap().starts_with("Stopped: "), "{ran:#?}");
 
     let late = Team::new();
-    let model = script(&late, &[calls("lead", &[crate::crew::bash("sleep 1000")])]);
+    let model = script(&late, &[calls("lead", &[crate::scripts::bash("sleep 1000")])]);
     settings(&late, "[budget.team]\nminutes = 1\n");
     // A conversation that has lasted for nearly a minute already.
     lead(&late, &script(&late, &[says("lead", "hi")]), &[]).expect(0);
     let mut roster: Value =
         serde_json::from_slice(&fs::read(late.path("config.json")).unwrap()).unwrap();
     roster["lead"]["usage"]["seconds"] = 58.into();
-    crate::child::write(&late.path("config.json"), roster.to_string());
-    script(&late, &[says("lead", "hi"), calls("lead", &[crate::crew::bash("sleep 1000")])]);
+    crate::child_process::write(&late.path("config.json"), roster.to_string());
+    script(&late, &[says("lead", "hi"), calls("lead", &[crate::scripts::bash("sleep 1000")])]);
     let ran = lead(&late, &model, &["--resume"]).expect(7);
     assert!(ran.err.contains("1 of 1 minutes of the budget of the team"), "{ran:#?}");
     assert_left_in_order(&late);

@@ -1,10 +1,10 @@
 //! Who can be written to, and what is said when not.
 
-use crate::child::{open, team};
+use crate::child_process::{open, team};
 use crate::history::messages;
 use agent_team::bus::{Bus, BusError, Limits, Outgoing};
-use agent_team::store::life::{LifeLock, LifeRecord};
-use agent_team::store::{Fsync, SystemClock, TeamDir, peek, roster};
+use agent_team::store::liveness::{LifeLock, LifeRecord};
+use agent_team::store::{Fsync, SystemClock, TeamDir, roster, unread};
 use agent_team::wire::AgentName;
 use agent_team::wire::message::{Body, Correlation};
 use agent_team::wire::roster::{Member, Status};
@@ -36,7 +36,7 @@ fn take(dir: &TeamDir, who: &str) -> LifeLock {
 }
 
 fn unread(dir: &TeamDir, who: &str) -> usize {
-    peek::count(dir, &name(who)).unwrap()
+    unread::count(dir, &name(who)).unwrap()
 }
 
 fn files(dir: &TeamDir) -> Vec<String> {

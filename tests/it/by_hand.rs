@@ -1,9 +1,9 @@
 //! A teammate that a person starts: without a lead, beside one, and after it.
 
-use crate::crew::{
+use crate::harness::Team;
+use crate::scripts::{
     assert_left_in_order, calls, last_exit, lead, says, script, spawn, tool_results, wait,
 };
-use crate::harness::Team;
 use nix::sys::signal::Signal;
 use serde_json::json;
 
@@ -26,7 +26,7 @@ fn it_works_without_a_lead_and_its_results_wait_for_one() {
     let stop = ("shutdown_teammate", json!({ "name": "bob" }));
     let lines =
         [calls("lead", &[stop, spawn("bob")]), says("lead", "seen"), says("bob", "bob's third")];
-    let ran = crate::crew::headless(&team, &script(&team, &lines), "begin").expect(0);
+    let ran = crate::scripts::headless(&team, &script(&team, &lines), "begin").expect(0);
     assert!(ran.err.contains("bob (started by hand) stays"), "{ran:#?}");
     assert!(team.has_mail("lead", "bob", "bob's first answer"), "{}", team.picture());
     let results = tool_results(&team, "lead");
@@ -51,11 +51,11 @@ fn it_outlives_a_lead_that_is_killed() {
     team.wait_status("bob", "idle");
     first.type_line("Spawn alice (coder).");
     team.wait_status("alice", "idle");
-    crate::crew::kill_9(&team, "lead");
+    crate::scripts::kill_9(&team, "lead");
     first.wait();
     team.wait_status("alice", "shutdown");
     team.team(&["send", "bob", "Run the command `echo alive > bob.txt`"]).expect(0);
-    crate::crew::wait_file(&team, "bob.txt");
+    crate::scripts::wait_file(&team, "bob.txt");
     team.wait_status("bob", "idle");
     let mut next = lead(&team, "rehearsal");
     next.expect("bob (started by hand) stays");
@@ -88,7 +88,7 @@ fn once_ends_after_its_turn_and_signals_end_it_with_their_codes() {
     for (kind, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143), (Signal::SIGHUP, 143)] {
         let mut bob = team.start(&["teammate", "bob", "--model", "rehearsal"]);
         team.wait_status("bob", "idle");
-        crate::crew::signal(team.pid_of("bob"), kind);
+        crate::scripts::signal(team.pid_of("bob"), kind);
         assert_eq!(wait(&team, &mut bob), Some(code), "{kind}");
         assert_eq!(last_exit(&team, "bob"), ("stopped".into(), Some(code.into()), None), "{kind}");
     }

@@ -1,10 +1,10 @@
 //! `kill -9` at every named place: nothing acknowledged is lost, nothing comes twice, every sender's
 //! messages come in order. At random it is done by `tests/torture/random_kills.rs`.
 
-use crate::child::{Job, append, line, start, start_armed, team, was_killed};
+use crate::child_process::{Job, append, line, start, start_armed, team, was_killed};
 use crate::history::{Sent, finish, judge, sent, taken_in};
 use agent_team::store::failpoint::POINTS;
-use agent_team::store::{TeamDir, dead, peek};
+use agent_team::store::{TeamDir, dead, unread};
 use agent_team::wire::AgentName;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -94,8 +94,8 @@ fn poison_is_put_away_after_five_crashes() {
     let alice = AgentName::member("alice").unwrap();
     append(&dir.inbox(&alice), line("bob", 0, 9));
     for crash in 1..=5 {
-        let mut kid = start_armed(&dir, read_job(), Some(("drain.reading:1", 1)));
-        assert!(was_killed(kid.wait()), "crash {crash}");
+        let mut child = start_armed(&dir, read_job(), Some(("drain.reading:1", 1)));
+        assert!(was_killed(child.wait()), "crash {crash}");
     }
     append(&dir.inbox(&alice), line("bob", 1, 9));
     assert!(start(&dir, read_job()).wait().success());
@@ -119,13 +119,13 @@ fn a_stopped_lock_holder_is_named_and_a_dead_one_is_no_hindrance() {
     assert_eq!(holder.hear(), "locked");
     let policy = SendPolicy {
         lock_limit: Duration::from_millis(300),
-        ..crate::child::policy(agent_team::store::Fsync::Never)
+        ..crate::child_process::policy(agent_team::store::Fsync::Never)
     };
     let send = || inbox::append(&dir, &alice, line("bob", 0, 9).as_bytes(), &policy);
     let refused = send().unwrap_err().to_string();
     assert!(refused.contains(&format!("pid {}", holder.pid())), "{refused}");
     assert!(refused.contains("inbox/.lock/alice"), "{refused}");
-    assert_eq!(peek::count(&dir, &alice).unwrap(), 0);
+    assert_eq!(unread::count(&dir, &alice).unwrap(), 0);
     holder.kill();
     let start = Instant::now();
     send().unwrap();

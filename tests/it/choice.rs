@@ -1,8 +1,8 @@
 //! Which model and which credentials are in force, and in which mode.
 
-use crate::cast::KEY;
-use crate::child::write;
+use crate::child_process::write;
 use crate::fake::{Fake, Reply};
+use crate::fake_models::KEY;
 use crate::harness::{Ran, Team};
 
 /// A headless run with exactly these variables; `base` is appended to the fake's address.
@@ -60,7 +60,7 @@ fn the_first_of_flag_variable_settings_and_key_names_the_model() {
 #[test]
 fn settings_name_the_model_before_the_key_does_and_after_the_environment() {
     let (team, fake) = (Team::new(), Fake::start(|_| Reply::text("hello")));
-    crate::cast::connect(&team, &fake);
+    crate::fake_models::connect(&team, &fake);
     team.team(&["init"]).expect(0);
     let settings = team.path("settings.toml");
     let text = "model = \"anthropic/by-settings\"\n";

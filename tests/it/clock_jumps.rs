@@ -5,11 +5,11 @@
 //! own, where every program is loaded together with a few lines of C that add a file's number of seconds to
 //! what the kernel says. Monotonic clocks are not touched, as in a real jump.
 
-use crate::child::write;
-use crate::crew::{
+use crate::child_process::write;
+use crate::harness::{Team, program};
+use crate::scripts::{
     assert_left_in_order, bash, calls, last_exit, says, script, spawn, tool_results, wait_file,
 };
-use crate::harness::{Team, program};
 use crate::terminal::Terminal;
 use serde_json::json;
 use std::fs;

@@ -1,9 +1,9 @@
 //! Conversations far longer than the model's context: summarized in time, on refusal, and through
 //! `kill -9`. The fake holds a context of its own: what is longer is refused, as the real APIs do.
 
-use crate::cast::{KEY, call, connect, conversation, who};
-use crate::child::append;
+use crate::child_process::append;
 use crate::fake::{Api, Fake, Reply, RequestView};
+use crate::fake_models::{KEY, call, connect, conversation, who};
 use crate::harness::Team;
 use serde_json::{Value, json};
 use std::fs;

@@ -3,9 +3,9 @@
 //!
 //! It knows no targets: `failpoints` and the score card say where and how often.
 
-use crate::crew::{assert_left_in_order, bash, calls, says, script, spawn, wait};
 use crate::events::{History, What, send};
 use crate::harness::Team;
+use crate::scripts::{assert_left_in_order, bash, calls, says, script, spawn, wait};
 use agent_team::store::TeamDir;
 use agent_team::store::failpoint::{HANG, POINTS, VARIABLE};
 use nix::sys::wait::{WaitPidFlag, waitpid};
@@ -91,7 +91,7 @@ pub(crate) fn run_at(
     summary.into_inner().unwrap()
 }
 
-/// Which process dies at a place; by the dice where several come there.
+/// Which process dies at a place; by the rng where several come there.
 fn death(point: &'static str, kill: u64, seed: u64) -> Death {
     let pick = mix(seed ^ mix(kill.wrapping_mul(131) ^ u64::try_from(position(point)).unwrap()));
     let one_of = |names: &[&'static str]| names[usize::try_from(pick).unwrap_or(0) % names.len()];

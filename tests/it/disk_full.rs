@@ -1,10 +1,10 @@
 //! The disk is full, out of inodes, read only, or out of descriptors, and then it is not: who works on it
 //! waits, says so, and goes on by itself; nothing is lost.
 
-use crate::child::{content, line};
-use crate::crew::{assert_left_by_force, bash, calls, says, script, spawn, wait, wait_file};
+use crate::child_process::{content, line};
 use crate::events::{History, What, send};
 use crate::harness::Team;
+use crate::scripts::{assert_left_by_force, bash, calls, says, script, spawn, wait, wait_file};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
@@ -256,7 +256,7 @@ fn a_disk_without_inodes_loses_nothing() {
     team.eventually("both are taken in", || team.mail_of("bob").len() == 2);
     team.team(&["stop", "bob"]).expect(0);
     assert_eq!(wait(&team, &mut member.child), Some(0));
-    crate::crew::assert_left_in_order(&team);
+    crate::scripts::assert_left_in_order(&team);
 }
 
 /// Everything that writes says in one clear line that it cannot; looking works.
@@ -328,7 +328,7 @@ fn an_agent_out_of_descriptors_recovers() {
     team.eventually("the mail is taken in", || team.mail_of("bob").len() == 1);
     team.team(&["stop", "bob"]).expect(0);
     assert_eq!(wait(&team, &mut member.child), Some(0));
-    crate::crew::assert_left_in_order(&team);
+    crate::scripts::assert_left_in_order(&team);
 }
 
 /// The team folder is removed under a running team: everybody ends with an error, nobody makes it anew.
@@ -336,7 +336,7 @@ fn an_agent_out_of_descriptors_recovers() {
 fn a_removed_team_folder_ends_the_team() {
     let team = Team::new();
     let model = script(&team, &[calls("lead", &[spawn("alice")]), says("alice", "ready")]);
-    let mut lead = crate::crew::lead(&team, &model);
+    let mut lead = crate::scripts::lead(&team, &model);
     lead.type_line("begin");
     team.wait_status("alice", "idle");
     let mut member = bob(&team, "rehearsal");
@@ -371,7 +371,7 @@ fn removed_folders_of_the_mailbox_are_made_anew() {
     }
     team.team(&["stop", "bob"]).expect(0);
     assert_eq!(wait(&team, &mut member.child), Some(0));
-    crate::crew::assert_left_in_order(&team);
+    crate::scripts::assert_left_in_order(&team);
 }
 
 /// Another folder stands in its place: it belongs to others, and stays as it is.

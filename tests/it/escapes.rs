@@ -1,10 +1,10 @@
 //! Everything an agent's command can do to outlive it, against every way in which a team ends.
 
-use crate::child::write;
-use crate::crew::{
+use crate::child_process::write;
+use crate::harness::Team;
+use crate::scripts::{
     assert_left_by_force, bash, calls, kill_9, lead, scripted_lead, signal, spawn, tool_results,
 };
-use crate::harness::Team;
 use crate::terminal::Terminal;
 use nix::sys::signal::Signal;
 use std::fs;
@@ -40,7 +40,7 @@ fn loose(team: &Team) -> Terminal {
     let command = escape(team);
     let lead =
         scripted_lead(team, &[calls("lead", &[spawn("bob")]), calls("bob", &[bash(&command)])]);
-    crate::crew::wait_file(team, "away");
+    crate::scripts::wait_file(team, "away");
     assert!(stays(team) >= WAYS.len(), "{}", team.picture());
     lead
 }
@@ -75,7 +75,7 @@ fn nobody_outlives_an_interrupted_turn() {
     let team = Team::new();
     let calls = [calls("lead", &[bash(&escape(&team))])];
     let mut lead = scripted_lead(&team, &calls);
-    crate::crew::wait_file(&team, "away");
+    crate::scripts::wait_file(&team, "away");
     lead.press("\u{3}");
     wait_none_stays(&team);
     team.wait_status("lead", "idle");
@@ -136,7 +136,7 @@ fn nobody_outlives_a_teammate_killed_with_its_guard() {
     let mut lead = loose(&team);
     let life = fs::read_to_string(team.path("run/bob.lock")).unwrap();
     let life: serde_json::Value = serde_json::from_str(&life).unwrap();
-    let groups = format!("team-{}.*", life["marker"].as_str().unwrap());
+    let groups = format!("team-{}.*", life["run_id"].as_str().unwrap());
     kill_with_guards(&team);
     wait_none_stays(&team);
     team.eventually("its control group is gone", || {

@@ -4,7 +4,7 @@
 //! The agents' own files are the log: a call of `send_message` is `sent`, its result `told`, a line of
 //! kind "mail" is `took`, a dead letter is `lost`.
 
-use crate::child::content;
+use crate::child_process::content;
 use crate::harness::Team;
 use crate::history::{Fault, Sent, Taken, judge};
 use serde_json::{Value, json};

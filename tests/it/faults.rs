@@ -1,11 +1,11 @@
 //! A team whose endpoint or processes fail in mid-work: the turn ends right, no tool runs twice, no mail
 //! is lost or doubled, nobody stays behind.
 
-use crate::cast::{
+use crate::fake::{Api, FAULTS, Reply, RequestView, Unopened};
+use crate::fake_models::{
     ALL, KEY, LEAD, assert_told, at_terminal, call, connect, conversation, headless, pieces,
     results, stage, story, who,
 };
-use crate::fake::{Api, FAULTS, Reply, RequestView, Unopened};
 use crate::harness::Team;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

@@ -1,8 +1,8 @@
 //! docs/format.md is enough: a second implementation, written in Python from that page alone, is one of the
 //! team. It writes to ours and is written to, dies and takes over from a dead one of ours, and the other way.
 
-use crate::crew::{kill_9, wait};
 use crate::harness::{Ran, SYSTEM_PATH, Team};
+use crate::scripts::{kill_9, wait};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};

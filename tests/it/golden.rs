@@ -1,13 +1,13 @@
 //! Files as every released format version wrote them: they must be read for ever. The folders of
 //! released versions are never edited.
 
-use crate::child::{open, team, write};
+use crate::child_process::{open, team, write};
 use agent_team::store::tasks::TaskList;
 use agent_team::store::{Fsync, dead, roster, transcript};
 use agent_team::wire::AgentName;
 use agent_team::wire::message::Body;
 use agent_team::wire::roster::{ExitCause, Status};
-use agent_team::wire::task::{Deed, TaskId, TaskStatus};
+use agent_team::wire::task::{EventKind, TaskId, TaskStatus};
 use agent_team::wire::transcript::Entry;
 
 const CONFIG: &str = include_str!("golden/v1/config.json");
@@ -95,10 +95,14 @@ fn the_task_of_version_1() {
     let task = list.board()[&id].clone();
     assert_eq!((task.status, task.owner.as_deref()), (TaskStatus::InProgress, Some("alice")));
     assert_eq!((task.lease.as_deref(), task.role.as_deref()), (Some("m2c1"), Some("coder")));
-    let deeds: Vec<&Deed> = task.history.iter().map(|event| &event.what).collect();
+    let deeds: Vec<&EventKind> = task.history.iter().map(|event| &event.what).collect();
     assert_eq!(
         deeds,
-        [&Deed::Created, &Deed::Claimed, &Deed::Other("a deed of the future".into())]
+        [
+            &EventKind::Created,
+            &EventKind::Claimed,
+            &EventKind::Other("a deed of the future".into())
+        ]
     );
     // Written again, it is the same file: nothing of the future is lost.
     list.change(|board, _| (vec![board[&id].clone()], ())).unwrap();

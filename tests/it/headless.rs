@@ -1,11 +1,11 @@
 //! `team lead -p`: its exit codes, where the prompt comes from, what it prints.
 
-use crate::child::write;
-use crate::crew::{
+use crate::child_process::write;
+use crate::harness::Team;
+use crate::scripts::{
     assert_left_by_force, assert_left_in_order, bash, calls, headless, last_exit, listing, says,
     script, signal, spawn, wait, wait_file,
 };
-use crate::harness::Team;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::fs;

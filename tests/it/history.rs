@@ -2,8 +2,8 @@
 //!
 //! One queue, one reader, numbered messages per sender: a linear scan decides exactly.
 
-use crate::child::{Job, content, start};
-use agent_team::store::{TeamDir, dead, peek, transcript};
+use crate::child_process::{Job, content, start};
+use agent_team::store::{TeamDir, dead, transcript, unread};
 use agent_team::wire::AgentName;
 use agent_team::wire::message::Message;
 use agent_team::wire::transcript::Entry;
@@ -102,7 +102,7 @@ pub(crate) fn finish(dir: &TeamDir) {
     let job = Job::Read { name: "alice".into(), settle: true };
     assert!(start(dir, job).wait().success());
     let alice = AgentName::member("alice").unwrap();
-    assert!(!peek::is_unread(dir, &alice).unwrap());
+    assert!(!unread::is_unread(dir, &alice).unwrap());
     for letter in dead::read_all(dir, &alice).unwrap() {
         // A sender killed in mid-write leaves a part of a line, perhaps of a character; it sent it again.
         let is_torn = ["EOF while parsing", "incomplete utf-8", "never finished"]
@@ -114,7 +114,7 @@ pub(crate) fn finish(dir: &TeamDir) {
     assert_eq!(left, ["alice.new"], "settled claims are gone");
 }
 
-/// What a sender's log says (see `child::send`).
+/// What a sender's log says (see `child_process::send`).
 pub(crate) fn sent(log: &std::path::Path) -> Sent {
     let text = std::fs::read_to_string(log).unwrap_or_default();
     let count = |word| u64::try_from(text.lines().filter(|l| l.starts_with(word)).count()).unwrap();

@@ -1,12 +1,12 @@
 //! Hooks, from outside: what they are told, what they can refuse, and that a folder's hooks run only once
 //! it is trusted.
 
-use crate::child::write;
-use crate::crew::{
+use crate::child_process::write;
+use crate::harness::Team;
+use crate::scripts::{
     assert_left_in_order, calls, headless, kill_9, says, script, scripted_lead, spawn,
     tool_results, wait_file,
 };
-use crate::harness::Team;
 use serde_json::{Value, json};
 use std::fs;
 use std::process::{Child, Output, Stdio};

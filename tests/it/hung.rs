@@ -1,10 +1,10 @@
 //! Busy, hung or dead: who no longer moves is ended and comes back, who is only slow is left alone.
 
-use crate::crew::{
+use crate::harness::Team;
+use crate::scripts::{
     assert_left_by_force, assert_left_in_order, bash, calls, kill_9, last_exit, lead, says,
     scripted_lead, signal, spawn, wait, wait_file,
 };
-use crate::harness::Team;
 use nix::sys::signal::Signal;
 use serde_json::json;
 use std::time::{Duration, Instant};

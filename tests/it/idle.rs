@@ -1,9 +1,9 @@
 //! Idle without noise: what teammates do not say costs their lead nothing, and what several say at once is
 //! one turn.
 
-use crate::child::write;
-use crate::crew::{assert_left_in_order, bash, calls, lead, says, script, spawn, wait_tool};
+use crate::child_process::write;
 use crate::harness::Team;
+use crate::scripts::{assert_left_in_order, bash, calls, lead, says, script, spawn, wait_tool};
 use serde_json::{Value, json};
 use std::fs;
 

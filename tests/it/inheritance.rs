@@ -1,7 +1,7 @@
 //! What a teammate and its commands are given by the process that starts them, and what not.
 
-use crate::crew::{assert_left_in_order, bash, calls, script, spawn, wait_file};
 use crate::harness::{Team, program};
+use crate::scripts::{assert_left_in_order, bash, calls, script, spawn, wait_file};
 use crate::terminal::Terminal;
 use std::fs;
 

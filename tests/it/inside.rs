@@ -1,7 +1,7 @@
 //! Our own commands inside an agent's command: `send` speaks for the agent, the rest refuses.
 
-use crate::crew::{assert_left_in_order, bash, calls, headless, script, spawn};
 use crate::harness::{Team, program};
+use crate::scripts::{assert_left_in_order, bash, calls, headless, script, spawn};
 use serde_json::json;
 use std::fs;
 

@@ -1,10 +1,10 @@
 //! What a command prints beyond what a model is shown: kept whole in a file that the model can read, without
 //! the agent's own key, within bounds, and known to `team clean`.
 
-use crate::cast::{KEY, call, headless, results, stage};
-use crate::crew::assert_left_in_order;
 use crate::fake::Reply;
+use crate::fake_models::{KEY, call, headless, results, stage};
 use crate::harness::Team;
+use crate::scripts::assert_left_in_order;
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

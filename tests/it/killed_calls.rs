@@ -2,10 +2,10 @@
 //! asked for. The next life goes on as if that call had not been made: the fakes take no request that the
 //! API would refuse.
 
-use crate::cast::{connect, connect_openai, conversation, pieces, who};
-use crate::crew::{assert_left_in_order, kill_9, wait};
 use crate::fake::{Fake, Reply, RequestView};
+use crate::fake_models::{connect, connect_openai, conversation, pieces, who};
 use crate::harness::Team;
+use crate::scripts::{assert_left_in_order, kill_9, wait};
 use serde_json::{Value, json};
 use std::fs;
 use std::sync::{Arc, Mutex};

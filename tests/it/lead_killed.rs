@@ -1,10 +1,10 @@
 //! `kill -9` of the lead: the team ends by itself, nothing is lost, the next lead starts clean.
 
-use crate::crew::{
+use crate::harness::Team;
+use crate::scripts::{
     assert_left_by_force, assert_left_in_order, bash, calls, headless, kill_9, last_exit, lead,
     says, script, scripted_lead, spawn, wait_file, wait_tool,
 };
-use crate::harness::Team;
 use crate::terminal::Terminal;
 use std::time::{Duration, Instant};
 
@@ -107,7 +107,7 @@ fn a_member_that_does_not_leave_is_ended_by_the_next_lead() {
         let record = std::fs::read_to_string(team.path("run/bob.lock")).unwrap();
         !record.contains("\"lead_lost\":null")
     });
-    crate::crew::signal(team.pid_of("bob"), nix::sys::signal::Signal::SIGSTOP);
+    crate::scripts::signal(team.pid_of("bob"), nix::sys::signal::Signal::SIGSTOP);
     let mut next = lead(&team, "rehearsal");
     next.expect("bob of an earlier lead ended");
     let took = began.elapsed();
@@ -138,7 +138,7 @@ fn members_that_died_with_the_lead_are_found_and_marked() {
     wait_file(&team, "bob.here");
     wait_tool(&team, "alice", "bash");
     // The lead last: it would mark the others.
-    crate::crew::signal(team.pid_of("lead"), nix::sys::signal::Signal::SIGSTOP);
+    crate::scripts::signal(team.pid_of("lead"), nix::sys::signal::Signal::SIGSTOP);
     kill_9(&team, "alice");
     kill_9(&team, "bob");
     kill_lead(&team, &mut first);

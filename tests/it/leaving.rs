@@ -1,10 +1,10 @@
 //! The ways out of an interactive lead: each stops the team, gives the terminal back, and has its code.
 
-use crate::crew::{
+use crate::harness::Team;
+use crate::scripts::{
     assert_left_by_force, assert_left_in_order, bash, calls, last_exit, lead, says, script,
     scripted_lead, signal, spawn, tool_results, wait_file,
 };
-use crate::harness::Team;
 use crate::terminal::Terminal;
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};

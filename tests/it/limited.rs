@@ -1,7 +1,7 @@
 //! A limited endpoint and a large team: what one member is told, all keep to.
 
-use crate::cast::{connect, headless, who};
 use crate::fake::{Fake, Reply};
+use crate::fake_models::{connect, headless, who};
 use crate::harness::Team;
 use serde_json::json;
 use std::collections::BTreeMap;

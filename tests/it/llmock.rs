@@ -1,8 +1,8 @@
 //! A team against a server of an independent author, which refuses calls and breaks streams as it is told
 //! to and judges the client: it must be content. `scripts/llmock-check` gets it and serves.
 
-use crate::crew::{assert_left_in_order, script};
 use crate::harness::Team;
+use crate::scripts::{assert_left_in_order, script};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -89,7 +89,7 @@ const CREW: [&str; CHUNKS - 1] =
 /// then an answer with a tool call in it; the second call is answered at once. Over all places every kind
 /// of break comes at every chunk.
 ///
-/// Faults by the dice would not do: a call that has nothing but bad luck is given up after ten tries, as it
+/// Faults by the rng would not do: a call that has nothing but bad luck is given up after ten tries, as it
 /// should be, and a judge who sees only requests takes the last of them for a stream that was accepted.
 fn fate(model: &str, place: usize) -> Vec<Value> {
     let whose = json!({ "model": model });

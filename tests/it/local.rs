@@ -1,7 +1,7 @@
 //! Model servers on this machine: found, named, offered to a person, and asked without a key.
 
-use crate::cast::{KEY, call, results, who};
 use crate::fake::{Fake, LOCAL_MODELS, Reply, RequestView, Unopened};
+use crate::fake_models::{KEY, call, results, who};
 use crate::harness::Team;
 use crate::terminal::Terminal;
 use serde_json::json;

@@ -1,10 +1,10 @@
 //! A transcript of a long life: what of it is remembered, and what reading it takes.
 
-use crate::cast::{conversation, stage};
-use crate::child::write;
-use crate::crew::assert_left_in_order;
+use crate::child_process::write;
 use crate::fake::Reply;
+use crate::fake_models::{conversation, stage};
 use crate::harness::Team;
+use crate::scripts::assert_left_in_order;
 use agent_team::wire::chat::{Block, StopReason, Usage};
 use agent_team::wire::message::Outcome;
 use agent_team::wire::transcript::{Entry, Line};
@@ -115,7 +115,7 @@ fn a_long_life_goes_on_where_it_was_in_little_memory() {
     // A message that was taken in long ago is not taken in again.
     let again =
         json!({"from": "bob", "id": format!("bob:{last}"), "content": format!("wish {last}.")});
-    crate::child::append(&team.path("inbox/alice.jsonl"), format!("{again}\n"));
+    crate::child_process::append(&team.path("inbox/alice.jsonl"), format!("{again}\n"));
     team.team(&["send", "alice", "And now?"]).expect(0);
     fake.wait_for_requests(2);
     let repeated = team.mail_of("alice").iter().filter(|mail| mail["id"] == again["id"]).count();

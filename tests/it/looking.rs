@@ -1,9 +1,9 @@
 //! Views that a person opens beside a team: log, transcript, a message's life. They change nothing, and
 //! stay quick and small however long a conversation is.
 
-use crate::child::write;
-use crate::crew::{assert_left_in_order, calls, headless, says, script, spawn};
+use crate::child_process::write;
 use crate::harness::{PATIENCE, Team};
+use crate::scripts::{assert_left_in_order, calls, headless, says, script, spawn};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};

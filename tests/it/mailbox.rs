@@ -1,12 +1,12 @@
 //! The mailbox in one process: what is taken in, kept, refused, told again.
 
-use crate::child::{
+use crate::child_process::{
     Job, Owner, append, line, open, open_with, policy, start_below, start_limited, team, write,
 };
 use crate::history::{Sent, judge, messages, taken_in};
-use agent_team::store::inbox::{self, Lane, SendError, SendPolicy};
-use agent_team::store::mailbox::{Notice, Settled};
-use agent_team::store::{Clock, Fsync, TeamDir, WakeMode, dead, peek, transcript};
+use agent_team::store::inbox::{self, Priority, SendError, SendPolicy};
+use agent_team::store::mailbox::{MailNotice, SettleResult};
+use agent_team::store::{Clock, Fsync, TeamDir, WakeMode, dead, transcript, unread};
 use agent_team::wire::AgentName;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::BTreeMap;
@@ -35,9 +35,9 @@ fn settle(owner: &mut Owner) {
     loop {
         owner.mark_taken().unwrap();
         match owner.settle().unwrap() {
-            Settled::Done => return,
-            Settled::Grown => drop(owner.drain().unwrap()),
-            Settled::Again { after } => std::thread::park_timeout(after),
+            SettleResult::Done => return,
+            SettleResult::Grown => drop(owner.drain().unwrap()),
+            SettleResult::Again { after } => std::thread::park_timeout(after),
         }
         assert!(start.elapsed() < Duration::from_secs(10), "the claims never settle");
     }
@@ -62,16 +62,16 @@ fn mail_is_taken_in_once_and_in_order_over_restarts() {
     for n in 0..3 {
         send(&dir, &line("bob", n, 9));
     }
-    assert!(peek::is_unread(&dir, &alice()).unwrap());
-    assert_eq!(peek::count(&dir, &alice()).unwrap(), 3);
+    assert!(unread::is_unread(&dir, &alice()).unwrap());
+    assert_eq!(unread::count(&dir, &alice()).unwrap(), 3);
     let mut owner = open(&dir, "alice");
     assert_eq!(contents(&mut owner).len(), 3);
     assert_eq!(contents(&mut owner).len(), 0);
     assert_eq!(fs::metadata(dir.inbox(&alice())).unwrap().len(), 0);
-    assert!(peek::is_unread(&dir, &alice()).unwrap(), "taken in, not yet acted on");
-    assert_eq!(peek::waiting(&dir, &alice()).unwrap().len(), 3);
+    assert!(unread::is_unread(&dir, &alice()).unwrap(), "taken in, not yet acted on");
+    assert_eq!(unread::waiting(&dir, &alice()).unwrap().len(), 3);
     owner.mark_taken().unwrap();
-    assert!(!peek::is_unread(&dir, &alice()).unwrap());
+    assert!(!unread::is_unread(&dir, &alice()).unwrap());
     assert!(!owner.has_unread());
     send(&dir, &line("bob", 3, 9));
     assert!(owner.has_unread());
@@ -94,7 +94,7 @@ fn a_repeated_send_counts_once_and_a_reused_id_is_a_dead_letter() {
     }
     let drained = owner.drain().unwrap();
     assert_eq!(drained.mail.len(), 1);
-    let repeated = Notice::Repeated { id: "bob:1".into(), from: "bob".into() };
+    let repeated = MailNotice::Repeated { id: "bob:1".into(), from: "bob".into() };
     assert_eq!(drained.notices, std::slice::from_ref(&repeated));
     settle(&mut owner);
     drop(owner);
@@ -285,14 +285,14 @@ fn without_file_events_a_bell_wakes_the_owner() {
         return;
     }
     let (_folder, dir) = team();
-    let mut kid = start_below(&around, &dir, Job::Wake { name: "alice".into() }, limit);
-    assert_eq!(kid.hear(), "Bell");
+    let mut child = start_below(&around, &dir, Job::Wake { name: "alice".into() }, limit);
+    assert_eq!(child.hear(), "Fifo");
     send(&dir, &line("bob", 0, 9));
-    assert_eq!(kid.hear(), "woken 1");
-    assert_eq!(kid.hear(), "1");
-    assert!(kid.wait().success());
+    assert_eq!(child.hear(), "woken 1");
+    assert_eq!(child.hear(), "1");
+    assert!(child.wait().success());
     drop(open(&dir, "alice"));
-    assert!(!dir.bell(&alice()).exists(), "taken down by an owner that needs none");
+    assert!(!dir.fifo(&alice()).exists(), "taken down by an owner that needs none");
 }
 
 #[test]
@@ -303,7 +303,7 @@ fn a_full_inbox_refuses_mail_and_keeps_room_for_control() {
     let mut outcomes = (0..100).map(|n| inbox::append(&dir, &alice(), bob(n).as_bytes(), &small));
     let refused = outcomes.find_map(Result::err).unwrap();
     assert!(matches!(refused, SendError::Full { size, .. } if size <= 1000), "{refused}");
-    let control = SendPolicy { lane: Lane::Control, ..small };
+    let control = SendPolicy { lane: Priority::Control, ..small };
     inbox::append(&dir, &alice(), bob(100).as_bytes(), &control).unwrap();
     let long = line("bob", 101, 3 << 20);
     let refused = inbox::append(&dir, &alice(), long.as_bytes(), &policy(Fsync::Never));
@@ -316,9 +316,9 @@ fn a_full_inbox_refuses_mail_and_keeps_room_for_control() {
 fn a_full_disk_fails_the_send_and_harms_nothing() {
     let (_folder, dir) = team();
     let job = Job::SendUntilRefused { to: "alice".into(), bytes: 700 };
-    let mut kid = start_limited(&dir, job, "trap '' XFSZ; ulimit -f 16");
-    let said = kid.hear();
-    assert!(kid.wait().success());
+    let mut child = start_limited(&dir, job, "trap '' XFSZ; ulimit -f 16");
+    let said = child.hear();
+    assert!(child.wait().success());
     let (accepted, why) = said.split_once(' ').unwrap();
     let accepted: u64 = accepted.parse().unwrap();
     assert!(accepted > 2 && why.contains("inbox/alice.jsonl"), "{said}");
@@ -339,10 +339,10 @@ fn a_full_disk_keeps_the_mail_for_later() {
     append(&dir.inbox(&alice()), text);
     for _ in 0..2 {
         let job = Job::DrainOnce { name: "alice".into() };
-        let mut kid = start_limited(&dir, job, "trap '' XFSZ; ulimit -f 64");
-        let said = kid.hear();
+        let mut child = start_limited(&dir, job, "trap '' XFSZ; ulimit -f 64");
+        let said = child.hear();
         assert!(said.contains("refused") && said.contains("transcript/alice.jsonl"), "{said}");
-        assert!(kid.wait().success());
+        assert!(child.wait().success());
     }
     let mut owner = open(&dir, "alice");
     drop(owner.drain().unwrap());
@@ -376,7 +376,7 @@ fn the_transcript_holds_the_message_as_it_came() {
     append(&dir.inbox(&alice()), format!("{text}\n"));
     let mut owner = open(&dir, "alice");
     let mail = owner.drain().unwrap().mail.remove(0);
-    let id = format!("raw-{}-0", mail.generation);
+    let id = format!("raw-{}-0", mail.batch_id);
     assert_eq!(mail.message.id.as_deref(), Some(id.as_str()));
     assert_eq!(mail.object()["id"], id.as_str());
     let line = fs::read_to_string(dir.transcript(&alice())).unwrap();

@@ -1,8 +1,8 @@
 //! Many teammates at once.
 
-use crate::child::write;
-use crate::crew::{assert_left_in_order, calls, script, scripted_lead_on, spawn};
+use crate::child_process::write;
 use crate::harness::Team;
+use crate::scripts::{assert_left_in_order, calls, script, scripted_lead_on, spawn};
 use std::fs;
 
 /// So many teammates live at once, hear a broadcast, and are gone again.
@@ -13,7 +13,7 @@ pub(crate) fn live_together(count: usize) {
     let names: Vec<String> = (0..count).map(|i| format!("a{i}")).collect();
     let spawns: Vec<_> = names.iter().map(|name| spawn(name)).collect();
     let mut lines = vec![calls("lead", &spawns)];
-    lines.extend(names.iter().map(|name| crate::crew::says(name, "ready")));
+    lines.extend(names.iter().map(|name| crate::scripts::says(name, "ready")));
     let model = script(&team, &lines);
     let mut lead = scripted_lead_on(&team, &model);
     for name in &names {

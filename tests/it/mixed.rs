@@ -1,11 +1,11 @@
 //! Chat completions under a whole team: a team of them alone, and one whose members speak to different
 //! providers. The strict fakes fail the test when any request is one that its API would refuse.
 
-use crate::cast::{
+use crate::fake::{Api, Fake, Reply, RequestView};
+use crate::fake_models::{
     ALL, KEY, OTHER_KEY, assert_told, call, connect_openai, conversation, headless, results, story,
     who,
 };
-use crate::fake::{Api, Fake, Reply, RequestView};
 use crate::harness::Team;
 use serde_json::json;
 use std::fs;
@@ -101,7 +101,7 @@ fn exchange(view: &RequestView) -> Reply {
 #[test]
 fn a_lead_and_a_teammate_of_different_providers_exchange_mail() {
     let (team, messages, completions) = (Team::new(), Fake::start(exchange), Fake::start(exchange));
-    crate::cast::connect(&team, &messages);
+    crate::fake_models::connect(&team, &messages);
     connect_openai(&team, &completions);
     let ran = headless(&team, "Let alice greet you, and greet her.", &[]).expect(0);
     assert_eq!(ran.out.trim(), "Both have greeted.", "{}", team.picture());
@@ -130,7 +130,7 @@ fn a_lead_and_a_teammate_of_different_providers_exchange_mail() {
 #[test]
 fn a_teammate_on_a_provider_without_credentials_is_refused() {
     let (team, fake) = (Team::new(), Fake::start(exchange));
-    crate::cast::connect(&team, &fake);
+    crate::fake_models::connect(&team, &fake);
     headless(&team, "Let alice greet you.", &[]).expect(0);
     let said = &fake.requests()[1].results()[0];
     let text = said["content"].as_str().unwrap();

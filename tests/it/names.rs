@@ -1,7 +1,7 @@
 //! The bad names of RELIABILITY 7.2, through every way in: refused, and nothing below `.team` changes.
 
-use crate::crew::{assert_left_in_order, calls, listing, script, tool_results};
 use crate::harness::Team;
+use crate::scripts::{assert_left_in_order, calls, listing, script, tool_results};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
@@ -70,7 +70,7 @@ fn with_alice(test: impl FnOnce(&Team)) {
     test(&team);
     assert_eq!(team.status("alice"), "idle");
     team.team(&["stop", "alice"]).expect(0);
-    assert_eq!(crate::crew::wait(&team, &mut alice), Some(0));
+    assert_eq!(crate::scripts::wait(&team, &mut alice), Some(0));
     assert_left_in_order(&team);
 }
 

@@ -1,9 +1,9 @@
 //! Senders that do not know our locks: shells, editors, programs with buffers of their own.
 
-use crate::child::{Job, append, line, open, start, team, write};
+use crate::child_process::{Job, append, line, open, start, team, write};
 use crate::history::{Sent, judge, sent, taken_in};
-use agent_team::store::mailbox::Settled;
-use agent_team::store::{dead, peek};
+use agent_team::store::mailbox::SettleResult;
+use agent_team::store::{dead, unread};
 use agent_team::wire::AgentName;
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -25,7 +25,7 @@ fn every_kind_of_sender_at_once() {
     agent_team::store::inbox::ensure(&dir, &alice()).unwrap();
     let mut owner = start(&dir, Job::Read { name: "alice".into(), settle: true });
     let ours = ["s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7"];
-    let mut kids: Vec<_> = ours
+    let mut children: Vec<_> = ours
         .iter()
         .map(|from| {
             let log = folder.path().join(from);
@@ -60,8 +60,8 @@ fn every_kind_of_sender_at_once() {
     for mut shell in shells {
         assert!(shell.wait().unwrap().success());
     }
-    for kid in &mut kids {
-        assert!(kid.wait().success());
+    for child in &mut children {
+        assert!(child.wait().success());
     }
     assert!(owner.wait().success());
 
@@ -73,7 +73,7 @@ fn every_kind_of_sender_at_once() {
     assert_eq!(judge(&expected, &taken_in(&dir, "alice")), []);
     let letters = dead::read_all(&dir, &alice()).unwrap();
     assert_eq!(u64::try_from(letters.len()).unwrap(), EACH);
-    assert!(!peek::is_unread(&dir, &alice()).unwrap());
+    assert!(!unread::is_unread(&dir, &alice()).unwrap());
 }
 
 /// A sender was killed in the middle of its line: the fragment becomes a dead letter, its neighbours
@@ -120,21 +120,21 @@ fn a_writer_that_stays_is_waited_for() {
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(1200) {
         let settled = owner.settle().unwrap();
-        let Settled::Again { after } = settled else { panic!("{settled:?} beside a writer") };
+        let SettleResult::Again { after } = settled else { panic!("{settled:?} beside a writer") };
         std::thread::park_timeout(after);
     }
     assert!(!owner.has_unread());
     writer.write_all(rest.as_bytes()).unwrap();
     assert!(owner.has_unread());
-    assert_eq!(owner.settle().unwrap(), Settled::Grown);
+    assert_eq!(owner.settle().unwrap(), SettleResult::Grown);
     assert_eq!(owner.drain().unwrap().mail.len(), 1);
-    assert!(peek::is_unread(&dir, &alice()).unwrap(), "what came late is unread as well");
+    assert!(unread::is_unread(&dir, &alice()).unwrap(), "what came late is unread as well");
     owner.mark_taken().unwrap();
     writer.write_all(half.as_bytes()).unwrap();
     drop(owner.drain().unwrap());
     drop(writer);
     let start = Instant::now();
-    while owner.settle().unwrap() != Settled::Done {
+    while owner.settle().unwrap() != SettleResult::Done {
         std::thread::park_timeout(Duration::from_millis(1));
         assert!(start.elapsed() < Duration::from_secs(5));
     }

@@ -1,10 +1,10 @@
 //! A whole team over the Messages API: lead and teammates are real processes that stream from the
 //! strict fake, which fails the test when any request is one that the real API would refuse.
 
-use crate::cast::{
+use crate::fake::{Fake, Reply, RequestView};
+use crate::fake_models::{
     ALL, assert_told, at_terminal, call, conversation, headless, pieces, stage, story, who,
 };
-use crate::fake::{Fake, Reply, RequestView};
 use crate::harness::Team;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -137,7 +137,7 @@ fn a_limit_for_all_is_overshot_by_calls_on_their_way_only() {
             })
         });
         team.team(&["init"]).expect(0);
-        crate::child::write(&team.path("settings.toml"), settings);
+        crate::child_process::write(&team.path("settings.toml"), settings);
         let of_run: &[&str] = if settings.is_empty() { &["--max-tokens", "20000"] } else { &[] };
         let ran = headless(&team, "Let the four work.", of_run).expect(7);
         assert!(ran.err.contains("of 20000 tokens of the budget of "), "{}", ran.err);
@@ -172,7 +172,7 @@ fn a_paused_turn_goes_on_and_is_one_answer_afterwards() {
         _ => Reply::text("Yes, it is."),
     });
     let mut lead = at_terminal(&team);
-    lead.type_line("Find it.");
+    lead.type_line("Leftover it.");
     lead.expect("and I found it.");
     team.wait_status("lead", "idle");
     lead.type_line("Is it there?");

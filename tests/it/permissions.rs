@@ -1,9 +1,9 @@
 //! Modes and rules from outside: what runs, what asks, what is denied, and whose settings count.
 
 use crate::asking::{careful_team, requests};
-use crate::child::write;
-use crate::crew::{assert_left_in_order, bash, calls, lead, says, script, spawn, tool_results};
+use crate::child_process::write;
 use crate::harness::{Ran, Team};
+use crate::scripts::{assert_left_in_order, bash, calls, lead, says, script, spawn, tool_results};
 use crate::terminal::Terminal;
 use serde_json::{Value, json};
 use std::fs;

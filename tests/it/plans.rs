@@ -2,13 +2,13 @@
 //! person, and the way there is bounded.
 
 use crate::asking::wait_asked;
-use crate::cast;
-use crate::child::write;
-use crate::crew::{
+use crate::child_process::write;
+use crate::fake::{Fake, Reply};
+use crate::fake_models;
+use crate::harness::Team;
+use crate::scripts::{
     assert_left_in_order, bash, calls, headless, listing, says, script, tool_results,
 };
-use crate::fake::{Fake, Reply};
-use crate::harness::Team;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
@@ -133,8 +133,8 @@ fn outside(team: &Team) -> BTreeSet<String> {
 
 /// A lead whose model gives these verdicts, one after the other, and a planner who tries until it may.
 fn stage(verdicts: &'static [(bool, &'static str)]) -> (Team, Fake) {
-    cast::stage(move |view| {
-        let past = cast::conversation(view);
+    fake_models::stage(move |view| {
+        let past = fake_models::conversation(view);
         let given = past.matches("\"name\":\"review_plan\"").count();
         let ids: Vec<String> = past
             .match_indices("request_id\\\":\\\"alice:")
@@ -143,22 +143,22 @@ fn stage(verdicts: &'static [(bool, &'static str)]) -> (Team, Fake) {
                 id.chars().take_while(|c| !"\\\"".contains(*c)).collect()
             })
             .collect();
-        let last = cast::results(view);
-        match cast::who(view).as_str() {
+        let last = fake_models::results(view);
+        match fake_models::who(view).as_str() {
             "lead" if !past.contains("spawn_teammate") => {
-                cast::call(view, "spawn_teammate", &planner("alice").1)
+                fake_models::call(view, "spawn_teammate", &planner("alice").1)
             }
             "lead" => match (ids.get(given), verdicts.get(given)) {
                 (Some(id), Some((approve, why))) => {
-                    cast::call(view, "review_plan", &review(id, *approve, why).1)
+                    fake_models::call(view, "review_plan", &review(id, *approve, why).1)
                 }
                 _ => Reply::text("Noted."),
             },
             _ if last.contains("Approved.") => {
-                cast::call(view, "write_file", &write_file("x.txt").1)
+                fake_models::call(view, "write_file", &write_file("x.txt").1)
             }
             _ if last.contains("Not approved") || last.is_empty() => {
-                cast::call(view, "submit_plan", &plan("1. write x.txt").1)
+                fake_models::call(view, "submit_plan", &plan("1. write x.txt").1)
             }
             _ => Reply::text("carried out"),
         }
@@ -174,7 +174,7 @@ fn answers(team: &Team) -> Vec<String> {
 #[test]
 fn the_leads_model_rejects_with_feedback_and_then_approves() {
     let (team, _fake) = stage(&[(false, "name the file"), (true, "go")]);
-    cast::headless(&team, "go", &[]).expect(0);
+    fake_models::headless(&team, "go", &[]).expect(0);
     assert!(team.workspace().join("x.txt").exists(), "{}", team.picture());
     assert_eq!(team.member("alice")["mode"], "accept_edits");
     let answers = answers(&team);
@@ -186,7 +186,7 @@ fn the_leads_model_rejects_with_feedback_and_then_approves() {
 #[test]
 fn rejections_are_bounded() {
     let (team, _fake) = stage(&[(false, "no"); 9]);
-    cast::headless(&team, "go", &[]).expect(0);
+    fake_models::headless(&team, "go", &[]).expect(0);
     assert!(team.has_mail("lead", "alice", "No plan was approved"), "{}", team.picture());
     assert_eq!(answers(&team).len(), 5);
     let ends = team.lines("transcript/alice.jsonl").into_iter();
@@ -201,7 +201,7 @@ fn where_the_settings_say_so_only_the_person_approves() {
     let (team, _fake) = stage(&[(true, "I allow it")]);
     fs::create_dir(team.path("")).unwrap();
     write(&team.path("settings.toml"), "[permissions]\nplan_approval = \"person\"\n");
-    let mut lead = cast::at_terminal(&team);
+    let mut lead = fake_models::at_terminal(&team);
     lead.expect("/quit ends the team");
     lead.type_line("go");
     lead.expect("alice asks to carry out this plan:");

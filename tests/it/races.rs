@@ -1,7 +1,7 @@
 //! Many at once for one place: one gets it, the others say who has it.
 
-use crate::crew::{assert_left_in_order, wait};
 use crate::harness::Team;
+use crate::scripts::{assert_left_in_order, wait};
 use std::io::Read;
 use std::process::Child;
 

@@ -1,10 +1,10 @@
 //! Teammates that crash and come back by themselves, and those that must not.
 
-use crate::crew::{
+use crate::harness::Team;
+use crate::scripts::{
     assert_left_by_force, assert_left_in_order, bash, calls, kill_9, last_exit, lead, says, script,
     scripted_lead, signal, spawn, tool_results, wait, wait_file, wait_tool,
 };
-use crate::harness::Team;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 

@@ -1,10 +1,10 @@
 //! `kill -9` of a teammate in the middle of a turn, and its next life, which the lead has to ask for.
 
-use crate::crew::{
+use crate::harness::Team;
+use crate::scripts::{
     assert_left_by_force, assert_left_in_order, bash, calls, kill_9, last_exit, says,
     scripted_lead, spawn, tool_results, wait_file,
 };
-use crate::harness::Team;
 use serde_json::{Value, json};
 use std::fs;
 

@@ -2,13 +2,13 @@
 //! `team roles` names what is wrong.
 
 use crate::asking::wait_asked;
-use crate::cast::{self, call, stage, who};
-use crate::child::write;
-use crate::crew::{
+use crate::child_process::write;
+use crate::fake::Reply;
+use crate::fake_models::{self, call, stage, who};
+use crate::harness::Team;
+use crate::scripts::{
     assert_left_in_order, calls, headless, says, script, scripted_lead, tool_results,
 };
-use crate::fake::Reply;
-use crate::harness::Team;
 use serde_json::{Value, json};
 use std::fs;
 
@@ -214,7 +214,7 @@ fn the_model_is_told_of_the_workspace_and_of_the_tools_of_its_role() {
             ("CLAUDE.md", &"x".repeat(40_000)),
         ],
     );
-    cast::headless(&team, "begin", &[]).expect(0);
+    fake_models::headless(&team, "begin", &[]).expect(0);
     let asked = fake.requests();
     let of_alice: Vec<_> = asked.iter().filter(|view| who(view) == "alice").collect();
     let tools = |at: usize| -> Vec<&str> {

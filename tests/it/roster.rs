@@ -1,11 +1,11 @@
 //! The roster under many writers, in bad shape, and from the future; names under many claimants.
 
-use crate::child::{Job, Kid, start, start_armed, team, was_killed, write};
-use agent_team::store::life::{LifeLock, LifeRecord};
+use crate::child_process::{ChildProcess, Job, start, start_armed, team, was_killed, write};
+use agent_team::store::liveness::{LifeLock, LifeRecord};
 use agent_team::store::roster::{effective_status, read, update};
-use agent_team::store::{Fsync, Life, StoreError, TeamDir};
+use agent_team::store::{Fsync, Liveness, StoreError, TeamDir};
 use agent_team::wire::roster::{Member, Roster, Status};
-use agent_team::wire::{AgentName, Open};
+use agent_team::wire::{AgentName, WithUnknownFields};
 use std::fs;
 
 fn join(dir: &TeamDir, name: &str) {
@@ -21,11 +21,12 @@ fn names(dir: &TeamDir) -> Vec<String> {
 fn no_update_is_lost_between_processes() {
     let (_folder, dir) = team();
     join(&dir, "alice");
-    let mut kids: Vec<Kid> = (0..8).map(|_| start(&dir, Job::Count { times: 200 })).collect();
-    while !kids.iter_mut().all(Kid::is_over) {
+    let mut children: Vec<ChildProcess> =
+        (0..8).map(|_| start(&dir, Job::Count { times: 200 })).collect();
+    while !children.iter_mut().all(ChildProcess::is_over) {
         assert_eq!(names(&dir), ["alice"], "a reader sees the old roster or the new one");
     }
-    assert!(kids.iter_mut().all(|kid| kid.wait().success()));
+    assert!(children.iter_mut().all(|child| child.wait().success()));
     assert_eq!(read(&dir).unwrap().member("alice").unwrap().restarts, 1600);
 }
 
@@ -43,8 +44,8 @@ fn a_writer_killed_at_any_point_does_no_harm() {
         join(&dir, "alice");
         let restarts = || read(&dir).unwrap().member("alice").unwrap().restarts;
         let armed = format!("{point}:1");
-        let mut kid = start_armed(&dir, Job::Count { times: 1 }, Some((&armed, 1)));
-        assert!(was_killed(kid.wait()), "{point}");
+        let mut child = start_armed(&dir, Job::Count { times: 1 }, Some((&armed, 1)));
+        assert!(was_killed(child.wait()), "{point}");
         assert_eq!(restarts(), after, "{point}");
         assert!(start(&dir, Job::Count { times: 1 }).wait().success());
         assert_eq!(restarts(), after + 1, "{point}");
@@ -72,7 +73,9 @@ fn a_damaged_roster_is_put_beside_and_the_last_good_copy_is_used() {
         for name in ["alice", "bob"] {
             join(&dir, name);
         }
-        let count = |roster: &mut Open<Roster>| roster.member_mut("bob").unwrap().restarts += 1;
+        let count = |roster: &mut WithUnknownFields<Roster>| {
+            roster.member_mut("bob").unwrap().restarts += 1
+        };
         update(&dir, Fsync::Never, count).unwrap();
         write(&dir.config(), damage);
         assert_eq!(names(&dir), ["alice", "bob"], "case {n}: nobody is missing from the copy");
@@ -134,18 +137,18 @@ fn unknown_fields_survive() {
 #[test]
 fn who_is_dead_has_failed_whatever_the_roster_says() {
     use Status::{Failed, Idle, Shutdown, Starting, Stopping, Waiting, Working};
-    let alive = Life::Alive(None);
+    let alive = Liveness::Alive(None);
     for (status, life, lead, shown) in [
-        (Working, &alive, &Life::Dead, Working),
-        (Working, &Life::Dead, &alive, Failed),
-        (Idle, &Life::Dead, &alive, Failed),
-        (Waiting, &Life::Dead, &Life::Dead, Failed),
-        (Stopping, &Life::Dead, &alive, Failed),
+        (Working, &alive, &Liveness::Dead, Working),
+        (Working, &Liveness::Dead, &alive, Failed),
+        (Idle, &Liveness::Dead, &alive, Failed),
+        (Waiting, &Liveness::Dead, &Liveness::Dead, Failed),
+        (Stopping, &Liveness::Dead, &alive, Failed),
         (Stopping, &alive, &alive, Stopping),
-        (Starting, &Life::Dead, &alive, Starting),
-        (Starting, &Life::Dead, &Life::Dead, Failed),
-        (Shutdown, &Life::Dead, &alive, Shutdown),
-        (Failed, &Life::Dead, &alive, Failed),
+        (Starting, &Liveness::Dead, &alive, Starting),
+        (Starting, &Liveness::Dead, &Liveness::Dead, Failed),
+        (Shutdown, &Liveness::Dead, &alive, Shutdown),
+        (Failed, &Liveness::Dead, &alive, Failed),
     ] {
         let member = Member { status, ..Member::default() };
         assert_eq!(effective_status(&member, life, lead), shown, "{status:?} {life:?}");
@@ -157,14 +160,14 @@ fn who_is_dead_has_failed_whatever_the_roster_says() {
 fn one_of_fifty_gets_the_name() {
     let (_folder, dir) = team();
     let live = || start(&dir, Job::Live { name: "alice".into() });
-    let mut kids: Vec<Kid> = (0..50).map(|_| live()).collect();
-    let said: Vec<_> = kids.iter_mut().map(Kid::hear).collect();
+    let mut children: Vec<ChildProcess> = (0..50).map(|_| live()).collect();
+    let said: Vec<_> = children.iter_mut().map(ChildProcess::hear).collect();
     let winners: Vec<_> = (0..50).filter(|at| said[*at] == "won").collect();
     assert_eq!(winners.len(), 1, "{said:?}");
-    let pid = kids[winners[0]].pid();
+    let pid = children[winners[0]].pid();
     let told = said.iter().filter(|said| said.contains(&format!("in use by pid {pid}"))).count();
     assert!(told > 0, "{said:?}");
     assert!(said.iter().all(|said| said == "won" || said.contains("in use")), "{said:?}");
-    kids[winners[0]].kill();
+    children[winners[0]].kill();
     assert_eq!(live().hear(), "won", "the name is free again at once");
 }

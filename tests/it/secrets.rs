@@ -1,8 +1,8 @@
 //! Credentials stay where they belong: in the environment of the lead alone, and in the headers of its
 //! requests. Whoever says them aloud, no file, no output and no other process shows them.
 
-use crate::cast::{KEY, OTHER_KEY, call, conversation, results, stage, who};
 use crate::fake::{Fake, Reply, RequestView};
+use crate::fake_models::{KEY, OTHER_KEY, call, conversation, results, stage, who};
 use crate::harness::Team;
 use crate::terminal::Terminal;
 use serde_json::json;
@@ -169,7 +169,7 @@ fn text_that_only_looks_like_a_key_is_left_alone() {
         }
         _ => Reply::text("done"),
     });
-    crate::cast::headless(&team, "Write the fixture.", &[]).expect(0);
+    crate::fake_models::headless(&team, "Write the fixture.", &[]).expect(0);
     let written = fs::read_to_string(team.workspace().join("fixture.toml")).unwrap();
     assert_eq!(written, "key = \"sk-ant-0123456789-fixture\"\n");
 }

@@ -1,8 +1,8 @@
 //! Who was killed and is not gone at once: no processor is free for it, or it waits for the kernel.
 
-use crate::crew::{assert_left_by_force, bash, calls, script, wait, wait_file};
 use crate::group::{Group, Limit};
 use crate::harness::Team;
+use crate::scripts::{assert_left_by_force, bash, calls, script, wait, wait_file};
 
 /// Frozen by a group of the first version, a process is as deaf as one that waits for a broken disk.
 const FREEZER: [Limit<'_>; 1] = [("/sys/fs/cgroup/freezer", &[("freezer.state", "THAWED")])];

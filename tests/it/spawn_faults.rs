@@ -1,8 +1,8 @@
 //! Starts that the machine refuses, and programs that change under a running team.
 
-use crate::child::write;
-use crate::crew::{bash, calls, script, spawn, tool_results};
+use crate::child_process::write;
 use crate::harness::{Team, program};
+use crate::scripts::{bash, calls, script, spawn, tool_results};
 use crate::terminal::Terminal;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -92,7 +92,7 @@ fn programs_may_be_replaced_or_removed_while_a_team_runs() {
     let mut lead = Terminal::start(team.command("team", &["lead", "--model", &model]));
     lead.expect("/quit ends the team");
     lead.type_line("begin");
-    crate::crew::wait_tool(&team, "lead", "bash");
+    crate::scripts::wait_tool(&team, "lead", "bash");
     // As an upgrade does: a new file takes the name. Then the other is just removed.
     let new = folder.join("new");
     write(&new, "#!/bin/sh\nexit 66\n");
@@ -100,9 +100,9 @@ fn programs_may_be_replaced_or_removed_while_a_team_runs() {
     fs::rename(&new, folder.join("teammate")).unwrap();
     fs::remove_file(folder.join("team")).unwrap();
     write(&team.workspace().join("go"), "");
-    crate::crew::wait_file(&team, "bob.txt");
+    crate::scripts::wait_file(&team, "bob.txt");
     team.wait_status("bob", "idle");
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0));
-    crate::crew::assert_left_in_order(&team);
+    crate::scripts::assert_left_in_order(&team);
 }

@@ -1,11 +1,11 @@
 //! Spawning: caps, names that are taken, new lives, starts that fail.
 
-use crate::child::write;
-use crate::crew::{
+use crate::child_process::write;
+use crate::harness::Team;
+use crate::scripts::{
     assert_left_in_order, bash, calls, headless, listing, says, script, scripted_lead, spawn,
     tool_results, wait_file,
 };
-use crate::harness::Team;
 use serde_json::{Value, json};
 use std::fs;
 

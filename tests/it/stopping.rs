@@ -1,10 +1,10 @@
 //! The shutdown ladder, from outside and from inside, on members in every state.
 
-use crate::crew::{
+use crate::harness::Team;
+use crate::scripts::{
     assert_left_by_force, assert_left_in_order, bash, calls, last_exit, lead, says, scripted_lead,
     signal, spawn, tool_results, wait_file,
 };
-use crate::harness::Team;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::fs;
@@ -161,7 +161,7 @@ fn stop_all_ends_the_lead_last() {
     assert_eq!(team.team(&["stop", "--all"]).expect(0).out.matches("was not running").count(), 2);
 }
 
-/// Alone, and in the middle of a turn that would last: a lead is not asked by mail.
+/// NoSharedBackoff, and in the middle of a turn that would last: a lead is not asked by mail.
 #[test]
 fn stop_all_does_not_wait_for_a_working_lead() {
     let team = Team::new();
@@ -175,7 +175,7 @@ fn stop_all_does_not_wait_for_a_working_lead() {
     assert_eq!(team.mail_of("lead").len(), 0);
     assert_left_in_order(&team);
 
-    let mut lead = crate::crew::lead(&team, "rehearsal");
+    let mut lead = crate::scripts::lead(&team, "rehearsal");
     let stopped = team.team(&["stop", "--all", "--now", "--json"]).expect(0).json();
     assert_eq!(how(&stopped, "lead"), "ended on SIGTERM");
     assert_eq!(lead.wait().code(), Some(143));

@@ -1,9 +1,9 @@
 //! Signals in masses and at bad moments do no more than one at a good one.
 
-use crate::crew::{
+use crate::harness::Team;
+use crate::scripts::{
     assert_left_by_force, assert_left_in_order, calls, last_exit, lead, script, signal, spawn, wait,
 };
-use crate::harness::Team;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::thread::park_timeout;
@@ -78,7 +78,7 @@ fn end_while_spawning(kind: Signal) {
                         );
                     }
                     if kind == Signal::SIGKILL {
-                        crate::crew::headless(&team, "rehearsal", "Hello.").expect(0);
+                        crate::scripts::headless(&team, "rehearsal", "Hello.").expect(0);
                         assert_left_in_order_but_members(&team);
                     }
                 }

@@ -4,10 +4,10 @@
 //!
 //! The same traces prove that what is acknowledged was synced before.
 
-use crate::child::{Job, content, start, write};
-use crate::crew::{calls, says, script, signal};
+use crate::child_process::{Job, content, start, write};
 use crate::events::{History, send};
 use crate::harness::{PATIENCE, Team, program};
+use crate::scripts::{calls, says, script, signal};
 use agent_team::store::{Fsync, TeamDir, roster};
 use agent_team::wire::roster::Status;
 use nix::sys::signal::Signal;

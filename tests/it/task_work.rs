@@ -1,11 +1,11 @@
 //! Agents at the task list: tools, assignments, idle teammates that take tasks by themselves, deaths in
 //! the middle of work, and how a headless run ends because of tasks.
 
-use crate::child::write;
-use crate::crew::{
+use crate::child_process::write;
+use crate::harness::Team;
+use crate::scripts::{
     assert_left_in_order, calls, headless, kill_9, lead, says, script, spawn, tool_results, wait,
 };
-use crate::harness::Team;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,6 +1,6 @@
 //! The task list from outside: `team task`, claims between processes, deaths, files in bad shape.
 
-use crate::child::{Job, Kid, start, start_armed, was_killed, write};
+use crate::child_process::{ChildProcess, Job, start, start_armed, was_killed, write};
 use crate::harness::{Ran, Team};
 use agent_team::store::tasks::TaskList;
 use agent_team::store::{Fsync, TeamDir};
@@ -24,10 +24,10 @@ fn add(team: &Team, words: &[&str]) -> String {
     ran.out.trim().to_owned()
 }
 
-fn live(dir: &TeamDir, name: &str) -> Kid {
-    let mut kid = start(dir, Job::Live { name: name.into() });
-    assert_eq!(kid.hear(), "won");
-    kid
+fn live(dir: &TeamDir, name: &str) -> ChildProcess {
+    let mut child = start(dir, Job::Live { name: name.into() });
+    assert_eq!(child.hear(), "won");
+    child
 }
 
 fn deeds(task: &Value) -> Vec<String> {
@@ -139,7 +139,7 @@ fn files_in_bad_shape_are_named_and_block_nobody() {
 fn of_eight_who_claim_at_once_one_gets_it() {
     let (team, dir) = team();
     let names: Vec<String> = (0..8).map(|n| format!("w{n}")).collect();
-    let _lives: Vec<Kid> = names.iter().map(|name| live(&dir, name)).collect();
+    let _lives: Vec<ChildProcess> = names.iter().map(|name| live(&dir, name)).collect();
     for round in 1..=5 {
         let id = add(&team, &["wanted"]);
         assert_eq!(id, round.to_string());
@@ -205,8 +205,8 @@ fn a_writer_killed_at_any_point_does_no_harm() {
         assert_eq!(first.hear(), "1");
         assert!(first.wait().success());
         let armed = format!("{point}:1");
-        let mut kid = start_armed(&dir, Job::AddTasks { times: 1 }, Some((&armed, 1)));
-        assert!(was_killed(kid.wait()), "{point}");
+        let mut child = start_armed(&dir, Job::AddTasks { times: 1 }, Some((&armed, 1)));
+        assert!(was_killed(child.wait()), "{point}");
         let mut list = TaskList::of(&dir, Fsync::Never);
         list.look().unwrap();
         assert_eq!(
@@ -235,10 +235,11 @@ fn what_a_killed_writer_was_at_is_taken_away_and_nothing_else() {
 #[test]
 fn no_id_is_given_twice_between_processes() {
     let (_team, dir) = team();
-    let mut kids: Vec<Kid> = (0..8).map(|_| start(&dir, Job::AddTasks { times: 25 })).collect();
-    let mut given: Vec<u32> = kids
+    let mut children: Vec<ChildProcess> =
+        (0..8).map(|_| start(&dir, Job::AddTasks { times: 25 })).collect();
+    let mut given: Vec<u32> = children
         .iter_mut()
-        .flat_map(|kid| (0..25).map(|_| kid.hear().parse().unwrap()).collect::<Vec<u32>>())
+        .flat_map(|child| (0..25).map(|_| child.hear().parse().unwrap()).collect::<Vec<u32>>())
         .collect();
     given.sort_unstable();
     assert!(given.into_iter().eq(1..=200));

@@ -1,8 +1,8 @@
 //! `team top` in a pseudo-terminal: what a person sees at three sizes, the keys they press, and that
 //! looking leaves no trace.
 
-use crate::crew::{calls, lead, says, script, signal, spawn};
 use crate::harness::Team;
+use crate::scripts::{calls, lead, says, script, signal, spawn};
 use crate::terminal::Terminal;
 use nix::sys::signal::Signal;
 use nix::sys::termios::LocalFlags;

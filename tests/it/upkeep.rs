@@ -1,11 +1,11 @@
 //! Care for a team folder: what the doctor finds, what cleaning takes away and what it leaves.
 
-use crate::child::write;
-use crate::crew::{
-    assert_left_in_order, calls, headless, kill_9, lead, says, script, scripted_lead, spawn, wait,
-};
+use crate::child_process::write;
 use crate::fake::{Fake, LOCAL_MODELS};
 use crate::harness::Team;
+use crate::scripts::{
+    assert_left_in_order, calls, headless, kill_9, lead, says, script, scripted_lead, spawn, wait,
+};
 use crate::terminal::Terminal;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -212,7 +212,8 @@ fn a_person_is_asked_before_the_purge() {
 #[test]
 fn who_is_awaited_is_said_on_a_terminal_and_the_line_goes_away() {
     let team = Team::new();
-    let model = script(&team, &[calls("bob", &[crate::crew::bash("sleep 3")]), says("bob", "y")]);
+    let model =
+        script(&team, &[calls("bob", &[crate::scripts::bash("sleep 3")]), says("bob", "y")]);
     let mut bob = team.start(&["teammate", "bob", "--model", &model, "--prompt", "begin"]);
     team.eventually("bob runs the command", || team.member("bob")["activity"] == "bash");
     let mut terminal = Terminal::start(team.command("team", &["stop", "bob"]));

@@ -5,7 +5,7 @@ use crate::http::ask;
 use crate::looking::{run_of_two, snapshot};
 use crate::terminal::Terminal;
 use crate::web::Page;
-use crate::{child::write, harness::Team};
+use crate::{child_process::write, harness::Team};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 

@@ -189,8 +189,8 @@ fn a_message_is_told_within_a_fifth_of_a_second_of_its_send() {
         let text = format!("hello {round}");
         team.team(&["send", "user", &text, "--from", "lead"]).expect(0);
         let sent = Instant::now();
-        let (letter, told) = wait_for(&events, "mail", |letter| letter["content"] == text);
-        assert_eq!((&letter["to"], &letter["stage"]), (&json!("user"), &json!("appended")));
+        let (message, told) = wait_for(&events, "mail", |message| message["content"] == text);
+        assert_eq!((&message["to"], &message["stage"]), (&json!("user"), &json!("appended")));
         best = best.min(told.saturating_duration_since(sent));
     }
     assert!(best < Duration::from_millis(200), "{best:?}");
@@ -205,8 +205,8 @@ fn what_a_message_says_is_told_as_data() {
     wait_for(&events, "team", |_| true);
     let text = "</script><script>alert(1)</script>\u{1b}[2J\u{202e}\ndata: []\n\n";
     team.team(&["send", "user", text, "--from", "lead"]).expect(0);
-    let (letter, _) = wait_for(&events, "mail", |_| true);
-    assert_eq!(letter["content"], text);
+    let (message, _) = wait_for(&events, "mail", |_| true);
+    assert_eq!(message["content"], text);
     assert!(!page.get("/").body.contains("alert(1)"), "the page itself holds no message");
     page.close();
 }
@@ -259,17 +259,17 @@ fn with_control_a_person_writes_and_stops() {
     team.eventually("bob has alice's message", || team.has_mail("bob", "alice", ""));
     let page = Page::open(&team, &["--control"]);
     let events = page.follow("/events");
-    let (seats, _) = wait_for(&events, "team", |change| {
-        change["seats"].as_array().is_some_and(|seats| seats.len() == 3)
+    let (members, _) = wait_for(&events, "team", |change| {
+        change["members"].as_array().is_some_and(|members| members.len() == 3)
     });
-    assert_eq!(seats["seats"][1]["name"], "alice");
+    assert_eq!(members["members"][1]["name"], "alice");
     let done = page.order(&json!({"do":"send","to":"alice","text":"Run echo from-the-page"}));
     assert_eq!(done.status, 200, "{done:?}");
     // Whatever steps were too quick to be seen, the last one is always told.
-    let (letter, _) = wait_for(&events, "mail", |letter| {
-        letter["content"] == "Run echo from-the-page" && letter["stage"] == "answered"
+    let (message, _) = wait_for(&events, "mail", |message| {
+        message["content"] == "Run echo from-the-page" && message["stage"] == "answered"
     });
-    let trace = page.get(&format!("/trace?id={}", letter["id"].as_str().unwrap()));
+    let trace = page.get(&format!("/trace?id={}", message["id"].as_str().unwrap()));
     let trace: Value = serde_json::from_str(&trace.body).unwrap();
     let mut stages: Vec<&str> = trace["steps"]
         .as_array()

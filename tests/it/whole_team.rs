@@ -1,11 +1,11 @@
 //! `team lead --resume` and `--takeover`: a whole team comes back, or changes hands.
 
-use crate::child::write;
-use crate::crew::{
+use crate::child_process::write;
+use crate::harness::{PATIENCE, Team};
+use crate::scripts::{
     assert_left_by_force, assert_left_in_order, bash, calls, headless, kill_9, last_exit, lead,
     says, script, scripted_lead, signal, spawn, tool_results, wait, wait_file,
 };
-use crate::harness::{PATIENCE, Team};
 use crate::terminal::Terminal;
 use nix::sys::signal::Signal;
 use serde_json::Value;

@@ -2,10 +2,10 @@
 //! and eight teammates that work with it.
 
 use crate::card::{Finding, Verdict};
-use crate::cast::{LEAD, call, connect, conversation, who};
-use crate::dice::Dice;
 use crate::fake::{FAULTS, Fake, Reply, RequestView};
+use crate::fake_models::{LEAD, call, connect, conversation, who};
 use crate::harness::Team;
+use crate::rng::Rng;
 use crate::{Length, Run};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -72,7 +72,7 @@ fn lead(view: &RequestView) -> Reply {
 
 /// What has been asked and answered.
 struct Tally {
-    dice: Dice,
+    rng: Rng,
     requests: usize,
     spoilt: usize,
     silent: usize,
@@ -90,15 +90,15 @@ impl Tally {
 
     /// One in five goes wrong.
     fn spoil(&mut self, reply: Reply, until: Until) -> Reply {
-        if self.dice.below(5) > 0 {
+        if self.rng.below(5) > 0 {
             return reply;
         }
         self.spoilt += 1;
-        if matches!(until, Until::Time(_)) && self.dice.below(SILENT) == 0 {
+        if matches!(until, Until::Time(_)) && self.rng.below(SILENT) == 0 {
             self.silent += 1;
             return reply.stall_after(40);
         }
-        FAULTS[self.dice.index(FAULTS.len())](reply)
+        FAULTS[self.rng.index(FAULTS.len())](reply)
     }
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
             (rounds, Until::Commands(commands), format!("{rounds} runs"))
         }
     };
-    let tallies: Vec<Tally> = (0..rounds).map(|round| one(run.dice(17 + round), until)).collect();
+    let tallies: Vec<Tally> = (0..rounds).map(|round| one(run.rng(17 + round), until)).collect();
     let sum = |part: fn(&Tally) -> usize| tallies.iter().map(part).sum::<usize>();
     let (requests, spoilt, silent) =
         (sum(|it| it.requests), sum(|it| it.spoilt), sum(|it| it.silent));
@@ -126,9 +126,9 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
 }
 
 /// One run.
-fn one(dice: Dice, until: Until) -> Tally {
+fn one(rng: Rng, until: Until) -> Tally {
     let tries = BTreeMap::new();
-    let tally = Arc::new(Mutex::new(Tally { dice, requests: 0, spoilt: 0, silent: 0, tries }));
+    let tally = Arc::new(Mutex::new(Tally { rng, requests: 0, spoilt: 0, silent: 0, tries }));
     let (mine, begun) = (Arc::clone(&tally), Instant::now());
     let fake = Fake::forgetful(move |view| {
         let reply = match who(view).as_str() {

@@ -2,7 +2,7 @@
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
-use crate::child::{Job, Kid, start, team};
+use crate::child_process::{ChildProcess, Job, start, team};
 use crate::history::{Sent, finish, judge, taken_in};
 use agent_team::store::{TeamDir, inbox};
 use agent_team::wire::AgentName;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-fn owner(dir: &TeamDir) -> Kid {
+fn owner(dir: &TeamDir) -> ChildProcess {
     inbox::ensure(dir, &AgentName::member("alice").unwrap()).unwrap();
     start(dir, Job::Read { name: "alice".into(), settle: false })
 }
@@ -38,15 +38,16 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
     let begin = |from: &String| {
         start(&dir, Job::Flood { to: "alice".into(), from: from.clone(), count: each })
     };
-    let mut kids: Vec<Kid> = names.iter().map(begin).collect();
-    for kid in &mut kids {
-        assert_eq!(kid.hear(), "ready");
+    let mut children: Vec<ChildProcess> = names.iter().map(begin).collect();
+    for child in &mut children {
+        assert_eq!(child.hear(), "ready");
     }
     let begun = Instant::now();
-    kids.iter_mut().for_each(Kid::release);
-    let longest = kids.iter_mut().map(|kid| kid.hear().parse::<u64>().unwrap()).max().unwrap();
-    for kid in &mut kids {
-        assert!(kid.wait().success());
+    children.iter_mut().for_each(ChildProcess::release);
+    let longest =
+        children.iter_mut().map(|child| child.hear().parse::<u64>().unwrap()).max().unwrap();
+    for child in &mut children {
+        assert!(child.wait().success());
     }
     assert!(owner.wait().success());
     let took = begun.elapsed();

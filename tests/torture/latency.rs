@@ -3,9 +3,9 @@
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
-use crate::cast::{connect, who};
-use crate::child::{line, open, policy, team};
+use crate::child_process::{line, open, policy, team};
 use crate::fake::{Fake, Reply, RequestView};
+use crate::fake_models::{connect, who};
 use crate::harness::{PATIENCE, Team};
 use agent_team::store::{Fsync, TeamDir, inbox};
 use agent_team::wire::AgentName;
@@ -145,7 +145,7 @@ fn wakes(many: usize, times: u64, wake: Wake) -> Vec<Duration> {
     let team = Team::new();
     connect(&team, &fake);
     let names: Vec<String> = (0..many).map(|n| format!("t{n}")).collect();
-    let mut crew = Crew(names.iter().map(|name| begin(&team, name, wake)).collect());
+    let mut crew = Scripts(names.iter().map(|name| begin(&team, name, wake)).collect());
     for name in &names {
         team.wait_status(name, "idle");
     }
@@ -162,7 +162,7 @@ fn wakes(many: usize, times: u64, wake: Wake) -> Vec<Duration> {
             Wake::Events => {
                 inbox::append(&dir, &to, text.as_bytes(), &policy(Fsync::Always)).unwrap();
             }
-            Wake::Poll => crate::child::append(&dir.inbox(&to), &text),
+            Wake::Poll => crate::child_process::append(&dir.inbox(&to), &text),
         }
         took.push(loop {
             let (at, whose, said) = heard.recv_timeout(PATIENCE).unwrap();
@@ -196,9 +196,9 @@ fn begin(team: &Team, name: &str, wake: Wake) -> Child {
 }
 
 /// Teammates started by hand.
-struct Crew(Vec<Child>);
+struct Scripts(Vec<Child>);
 
-impl Crew {
+impl Scripts {
     fn end(&mut self) {
         for child in &self.0 {
             let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
@@ -210,7 +210,7 @@ impl Crew {
     }
 }
 
-impl Drop for Crew {
+impl Drop for Scripts {
     fn drop(&mut self) {
         for child in &mut self.0 {
             drop(child.kill());

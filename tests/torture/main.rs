@@ -7,15 +7,9 @@
 // For clippy: helpers of tests count as tests.
 #![cfg(test)]
 
-#[path = "../it/cast.rs"]
+#[path = "../it/child_process.rs"]
 #[expect(dead_code, reason = "shared with tests/it, which uses the rest")]
-mod cast;
-#[path = "../it/child.rs"]
-#[expect(dead_code, reason = "shared with tests/it, which uses the rest")]
-mod child;
-#[path = "../it/crew.rs"]
-#[expect(dead_code, reason = "shared with tests/it, which uses the rest")]
-mod crew;
+mod child_process;
 #[path = "../it/deaths.rs"]
 mod deaths;
 #[path = "../it/events.rs"]
@@ -23,6 +17,9 @@ mod events;
 #[path = "../it/fake/mod.rs"]
 #[expect(dead_code, reason = "shared with tests/it, which uses the rest")]
 mod fake;
+#[path = "../it/fake_models.rs"]
+#[expect(dead_code, reason = "shared with tests/it, which uses the rest")]
+mod fake_models;
 #[path = "../it/harness.rs"]
 #[expect(dead_code, reason = "shared with tests/it, which uses the rest")]
 mod harness;
@@ -32,6 +29,9 @@ mod history;
 mod many;
 #[path = "../it/races.rs"]
 mod races;
+#[path = "../it/scripts.rs"]
+#[expect(dead_code, reason = "shared with tests/it, which uses the rest")]
+mod scripts;
 #[path = "../it/terminal.rs"]
 #[expect(dead_code, reason = "shared with tests/it, which uses the rest")]
 mod terminal;
@@ -43,7 +43,6 @@ mod card;
 mod checker;
 mod crash_states;
 mod crowd;
-mod dice;
 mod endings;
 mod full_disk;
 mod idle;
@@ -55,10 +54,11 @@ mod points;
 mod power_cuts;
 mod publish;
 mod random_kills;
+mod rng;
 
 use card::{Cells, Finding, Row, Verdict};
-use dice::Dice;
 use options::{Options, Publish, Wish};
+use rng::Rng;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -109,8 +109,8 @@ impl Run {
     }
 
     /// Random numbers of the run's seed, others for each purpose.
-    pub(crate) fn dice(self, purpose: u64) -> Dice {
-        Dice::new(self.seed.wrapping_add(purpose.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
+    pub(crate) fn rng(self, purpose: u64) -> Rng {
+        Rng::new(self.seed.wrapping_add(purpose.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
     }
 }
 
@@ -142,7 +142,7 @@ const FIGURES: &[(&str, Measure)] = &[
 ];
 
 fn main() -> ExitCode {
-    if child::work() {
+    if child_process::work() {
         return ExitCode::SUCCESS;
     }
     match Options::read(std::env::args().skip(1)) {

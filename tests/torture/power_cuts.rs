@@ -6,10 +6,10 @@
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
-use crate::child::{Job, Kid, start};
-use crate::dice::Dice;
+use crate::child_process::{ChildProcess, Job, start};
 use crate::history::{Fault, Sent, judge, sent, taken_in};
 use crate::mount::{Mounted, run};
+use crate::rng::Rng;
 use agent_team::store::{TeamDir, inbox};
 use agent_team::wire::AgentName;
 use nix::sys::signal::{Signal, kill};
@@ -48,13 +48,13 @@ pub(crate) fn measure(length: Run) -> Vec<Finding> {
         match Disk::new(kind, options) {
             Err(why) => findings.push(Finding::skipped(&what, TARGET, &why)),
             Ok(_) => {
-                let mut dice = length.dice(3);
+                let mut rng = length.rng(3);
                 let mut faults = Vec::new();
                 let mut left = cuts;
                 while left > 0 {
                     let disk = Disk::new(kind, options).unwrap();
                     let here = left.min(CUTS_OF_A_DISK);
-                    faults.extend(storm(&disk, &mut dice, here, Fsync::Always));
+                    faults.extend(storm(&disk, &mut rng, here, Fsync::Always));
                     left -= here;
                 }
                 let result = format!("{} faults in {cuts} cuts{}", faults.len(), first(&faults));
@@ -70,7 +70,7 @@ pub(crate) fn measure(length: Run) -> Vec<Finding> {
 fn bite(length: Run, kind: &'static str, options: &[&str]) -> Finding {
     let disk = Disk::new(kind, options).unwrap();
     let cuts = length.of(3, 5, 10);
-    let faults = storm(&disk, &mut length.dice(4), cuts, Fsync::Never);
+    let faults = storm(&disk, &mut length.rng(4), cuts, Fsync::Never);
     let lost = faults.iter().filter(|fault| matches!(fault, Fault::Lost { .. })).count();
     let what = format!("the same on {kind}, `fsync = never`: it must lose");
     Finding::new(&what, "> 0", &format!("{lost} lost in {cuts} cuts"), Verdict::of(lost > 0))
@@ -87,13 +87,13 @@ enum Fsync {
 }
 
 /// Writers at work, and the power cut again and again.
-fn storm(disk: &Disk, dice: &mut Dice, cuts: u32, fsync: Fsync) -> Vec<Fault> {
+fn storm(disk: &Disk, rng: &mut Rng, cuts: u32, fsync: Fsync) -> Vec<Fault> {
     let dir = TeamDir::create(&disk.mount.join(".team")).unwrap();
     inbox::ensure(&dir, &AgentName::member("alice").unwrap()).unwrap();
     // What belongs to the test itself has been there for long.
     nix::unistd::sync();
     let log = |from: &str| disk.folder.path().join(format!("{from}.log"));
-    let mut kids: Vec<Kid> = SENDERS
+    let mut children: Vec<ChildProcess> = SENDERS
         .iter()
         .map(|from| {
             let (to, from, log) = ("alice".into(), (*from).into(), log(from));
@@ -103,38 +103,38 @@ fn storm(disk: &Disk, dice: &mut Dice, cuts: u32, fsync: Fsync) -> Vec<Fault> {
         .collect();
     if fsync == Fsync::Always {
         // An owner syncs what it takes in: where nothing is to be synced, there is none.
-        kids.push(start(&dir, Job::Read { name: "alice".into(), settle: false }));
+        children.push(start(&dir, Job::Read { name: "alice".into(), settle: false }));
     }
     let mut faults = Vec::new();
     for _ in 0..cuts {
-        dice.pause(Duration::from_millis(150));
+        rng.pause(Duration::from_millis(150));
         let copy = disk.folder.path().join("copy");
         let known = loop {
-            kids.iter().for_each(freeze);
+            children.iter().for_each(freeze);
             let known: BTreeMap<String, Sent> =
                 SENDERS.iter().map(|from| ((*from).to_owned(), sent(&log(from)))).collect();
             let is_of_one_moment = disk.copy(&copy);
-            for kid in &kids {
-                kill(Pid::from_raw(kid.pid()), Signal::SIGCONT).unwrap();
+            for child in &children {
+                kill(Pid::from_raw(child.pid()), Signal::SIGCONT).unwrap();
             }
             if is_of_one_moment {
                 break known;
             }
-            dice.pause(Duration::from_millis(50));
+            rng.pause(Duration::from_millis(50));
         };
         let after =
             Mounted::image(&copy, &disk.folder.path().join("after"), beside(disk.kind)).unwrap();
         faults.extend(judge_copy(&after.at, &known));
     }
-    kids.iter_mut().for_each(Kid::kill);
+    children.iter_mut().for_each(ChildProcess::kill);
     faults
 }
 
 /// Stops a process, and waits until it stands.
-fn freeze(kid: &Kid) {
-    kill(Pid::from_raw(kid.pid()), Signal::SIGSTOP).unwrap();
+fn freeze(child: &ChildProcess) {
+    kill(Pid::from_raw(child.pid()), Signal::SIGSTOP).unwrap();
     let stands = || {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", kid.pid())).unwrap();
+        let stat = fs::read_to_string(format!("/proc/{}/stat", child.pid())).unwrap();
         stat.rsplit(')').next().is_some_and(|rest| rest.trim().starts_with('T'))
     };
     while !stands() {

@@ -2,7 +2,7 @@
 //! same number, with what belongs to them: date, version, machine.
 
 use crate::card::{Cells, table};
-use crate::child;
+use crate::child_process;
 use agent_team::store::{Clock, SystemClock};
 use nix::sys::utsname::uname;
 use std::fs;
@@ -20,7 +20,7 @@ pub(crate) fn write(measured: &[Cells]) {
     let mut rows: Vec<Cells> = published(card).into_iter().filter(|row| !is_new(&row[0])).collect();
     rows.extend(measured.to_vec());
     rows.sort_by_key(|row| row[0].trim_start_matches('R').parse::<u32>().unwrap());
-    child::write(
+    child_process::write(
         &path,
         format!("{before}{BEGIN}\n\n{}\n\n{}\n\n{END}{after}", about(), table(&rows)),
     );

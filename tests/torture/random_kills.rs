@@ -2,10 +2,10 @@
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
-use crate::child::{Job, Kid, line, policy, start_armed, team, was_killed};
-use crate::dice::Dice;
+use crate::child_process::{ChildProcess, Job, line, policy, start_armed, team, was_killed};
 use crate::harness::Team;
 use crate::history::{Fault, Sent, Taken, finish, judge, sent, taken_in};
+use crate::rng::Rng;
 use crate::terminal::Terminal;
 use agent_team::store::{Fsync, TeamDir, inbox};
 use agent_team::wire::AgentName;
@@ -65,9 +65,8 @@ fn of_mailbox(run: Run) -> Finding {
     let mut all = Tally::default();
     for several in storms.chunks(AT_ONCE) {
         std::thread::scope(|scope| {
-            let storms = several
-                .iter()
-                .map(|number| scope.spawn(move || storm(&mut run.dice(100 + number))));
+            let storms =
+                several.iter().map(|number| scope.spawn(move || storm(&mut run.rng(100 + number))));
             for storm in storms.collect::<Vec<_>>() {
                 let tally = storm.join().unwrap();
                 all.acked += tally.acked;
@@ -80,7 +79,7 @@ fn of_mailbox(run: Run) -> Finding {
 
 /// Three senders and the owner, one of them killed every few milliseconds. Each comes back and goes on as
 /// a resumed agent would.
-fn storm(dice: &mut Dice) -> Tally {
+fn storm(rng: &mut Rng) -> Tally {
     let (folder, dir) = team();
     let log = |from: &str| folder.path().join(format!("{from}.log"));
     let senders = ["bob", "carl", "dora"];
@@ -96,25 +95,25 @@ fn storm(dice: &mut Dice) -> Tally {
     };
     // They may also kill themselves.
     let points = MAIL.map(|(point, chance)| format!("{point}:{chance}")).join(",");
-    let begin = |dice: &mut Dice, at| start_armed(&dir, job(at), Some((&points, dice.next())));
-    let mut kids: Vec<Kid> = (0..=senders.len()).map(|at| begin(dice, at)).collect();
+    let begin = |rng: &mut Rng, at| start_armed(&dir, job(at), Some((&points, rng.next())));
+    let mut children: Vec<ChildProcess> = (0..=senders.len()).map(|at| begin(rng, at)).collect();
     let mut kills = 0;
     while kills < STORM {
-        dice.pause(Duration::from_millis(12));
-        let victim = dice.index(kids.len());
-        for (at, kid) in kids.iter_mut().enumerate() {
-            if kid.is_over() {
-                assert!(was_killed(kid.wait()), "{:?} ended by itself", job(at));
+        rng.pause(Duration::from_millis(12));
+        let victim = rng.index(children.len());
+        for (at, child) in children.iter_mut().enumerate() {
+            if child.is_over() {
+                assert!(was_killed(child.wait()), "{:?} ended by itself", job(at));
             } else if at == victim {
-                kid.kill();
+                child.kill();
             } else {
                 continue;
             }
             kills += 1;
-            *kid = begin(dice, at);
+            *child = begin(rng, at);
         }
     }
-    kids.iter_mut().for_each(Kid::kill);
+    children.iter_mut().for_each(ChildProcess::kill);
     finish(&dir);
     let sent: BTreeMap<String, Sent> =
         senders.iter().map(|from| ((*from).to_owned(), sent(&log(from)))).collect();
@@ -126,7 +125,7 @@ fn storm(dice: &mut Dice) -> Tally {
 /// Each next one begins a new conversation; all of them together have the mail.
 fn of_lead(run: Run) -> Finding {
     let kills = run.of(8, 40, 200);
-    let mut dice = run.dice(2);
+    let mut rng = run.rng(2);
     let team = Team::new();
     let start = || Terminal::start(team.command("team", &["lead", "--model", "rehearsal"]));
     let mut lead = start();
@@ -140,15 +139,15 @@ fn of_lead(run: Run) -> Finding {
         count
     };
     for _ in 0..kills {
-        for _ in 0..=dice.below(12) {
-            dice.pause(Duration::from_millis(20));
+        for _ in 0..=rng.below(12) {
+            rng.pause(Duration::from_millis(20));
             write();
         }
         kill(Pid::from_raw(i32::try_from(lead.child.id()).unwrap()), Signal::SIGKILL).unwrap();
         lead.wait();
         lead = start();
         // Some are killed while they start.
-        if dice.below(4) > 0 {
+        if rng.below(4) > 0 {
             lead.expect("/quit ends the team");
         }
     }

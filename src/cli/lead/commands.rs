@@ -10,7 +10,7 @@ use crate::tasks::Tasks;
 use crate::ui;
 use crate::ui::view::View;
 use crate::wire::AgentName;
-use crate::wire::permission::Mode;
+use crate::wire::permission::PermissionMode;
 use crate::wire::roster::UsageCount;
 use serde_json::{Map, Value};
 
@@ -36,7 +36,7 @@ pub(super) enum Typed {
     /// End one member.
     Stop(AgentName),
     /// Go on in another mode.
-    Mode(Mode),
+    Mode(PermissionMode),
     /// End the team.
     Quit,
     /// Not understood; says why and what to type instead.
@@ -92,7 +92,9 @@ pub(super) fn understand(line: &str) -> Typed {
         ("help" | "?", _, _) => Typed::Show(Show::Help),
         ("mode", _, None) => match argument {
             None => Typed::Show(Show::Mode),
-            Some(word) => Mode::parse(word).map_or_else(|| Typed::Wrong(modes(word)), Typed::Mode),
+            Some(word) => {
+                PermissionMode::parse(word).map_or_else(|| Typed::Wrong(modes(word)), Typed::Mode)
+            }
         },
         ("log", _, None) => named(|name| Typed::Show(Show::Log(name))),
         ("stop", _, None) => named(Typed::Stop),
@@ -102,7 +104,7 @@ pub(super) fn understand(line: &str) -> Typed {
 }
 
 fn modes(word: &str) -> String {
-    let modes = Mode::ALL.map(|mode| format!("{mode} ({})", mode.meaning()));
+    let modes = PermissionMode::ALL.map(|mode| format!("{mode} ({})", mode.meaning()));
     format!("{word:?} is no mode; there are: {}", modes.join(", "))
 }
 
@@ -127,7 +129,7 @@ pub(super) fn show(what: &Show, tasks: &Tasks, view: &View, width: usize) -> Str
         Show::Log(name) => return log_tail(team, name, view),
         Show::Mode => {
             let lead = roster::read(team).ok().and_then(|roster| roster.lead.clone());
-            let mode = lead.and_then(|lead| Mode::parse(&lead.mode)).unwrap_or_default();
+            let mode = lead.and_then(|lead| PermissionMode::parse(&lead.mode)).unwrap_or_default();
             return format!("mode {mode}: {}", mode.meaning());
         }
         Show::Cost => return cost(team),
@@ -206,7 +208,7 @@ mod tests {
             ("  do it ", Typed::Prompt("do it".into())),
             ("/team", Typed::Show(Show::Team)),
             ("/log lead", Typed::Show(Show::Log(AgentName::lead()))),
-            ("/mode plan", Typed::Mode(Mode::Plan)),
+            ("/mode plan", Typed::Mode(PermissionMode::Plan)),
             ("/quit", Typed::Quit),
             ("@alice  go on", Typed::Direct { to: "alice".into(), text: "go on".into() }),
         ];

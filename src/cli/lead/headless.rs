@@ -1,22 +1,24 @@
 //! `team lead -p`: runs until everybody is done, then stops the team and prints the last text.
 
 use super::super::context::Context;
-use super::super::heed::Heed;
 use super::super::out;
-use super::super::waiting::{Waiting, still_there};
-use super::questions::{Office, Present, Questions};
+use super::super::progress_line::{ProgressLine, still_there};
+use super::super::signal_stream::SignalStream;
+use super::questions::{ApprovalContext, Present, Questions};
 use super::watchdog::{Watchdog, at_rest, awaited_words, failed_tasks};
-use super::{Closed, Ended, REHEARSAL_BANNER, Reason, Seat, close, end_loop, exit_code, run_agent};
+use super::{
+    Closed, Ended, LeadRuntime, REHEARSAL_BANNER, Reason, close, end_loop, exit_code, run_agent,
+};
 use crate::agent::event::Event;
 use crate::agent::progress::Progress;
 use crate::error::{Exit, Failure};
 use crate::os::signals::SignalEvent;
 use crate::os::{Clock, SystemClock};
-use crate::protocol::ladder::Haste;
+use crate::protocol::ladder::Urgency;
 use crate::settings::model::ModelChoice;
 use crate::store::{TeamDir, roster};
 use crate::supervise::Supervisor;
-use crate::ui::plain::{Format, Headless, MemberSummary, Summary};
+use crate::ui::headless_output::{Format, Headless, MemberSummary, Summary};
 use crate::wire::AgentName;
 use crate::wire::message::Outcome;
 use crate::wire::task::TaskId;
@@ -38,7 +40,7 @@ struct LastTurn {
 
 pub(super) async fn run(
     context: &Context,
-    seat: Seat,
+    runtime: LeadRuntime,
     mut progress: UnboundedReceiver<Progress>,
     output: Format,
 ) -> Result<Exit, Failure> {
@@ -48,40 +50,40 @@ pub(super) async fn run(
     let narration = stderr.is_terminal().then_some((stderr, palette));
     let mut screen = Headless::new(output, io::stdout(), narration);
     let mut questions = Questions::new(
-        Office {
-            team: seat.team.clone(),
-            docket: seat.docket,
-            supervisor: Rc::clone(&seat.supervisor),
-            events: seat.events.clone(),
-            incarnation: seat.agent.me.incarnation.clone(),
+        ApprovalContext {
+            team: runtime.team.clone(),
+            approval_queue: runtime.approval_queue,
+            supervisor: Rc::clone(&runtime.supervisor),
+            events: runtime.events.clone(),
+            incarnation: runtime.agent.me.incarnation.clone(),
         },
         Present::Nobody("in a headless run (-p) nobody can be asked, and no rule allows it"),
     );
-    let mut watchdog = Watchdog::new(seat.team.clone(), seat.limits, seat.standing);
-    let failed_before = failed_tasks(&seat.tasks);
-    let deadline = seat.limits.timeout.map(|timeout| began + timeout);
-    let mut signals = seat.signals;
-    if let Some(found) = &seat.found {
+    let mut watchdog = Watchdog::new(runtime.team.clone(), runtime.limits, runtime.standing);
+    let failed_before = failed_tasks(&runtime.tasks);
+    let deadline = runtime.limits.timeout.map(|timeout| began + timeout);
+    let mut signals = runtime.signals;
+    if let Some(found) = &runtime.found {
         out::complain(found);
     }
-    for message in seat.before {
+    for message in runtime.before {
         show(&mut screen, &Progress::Mail(Box::new(message)));
     }
     // A team that goes on may have nothing left to do.
-    let may_rest_at_once = seat.prompt.is_none();
-    if let Some(prompt) = seat.prompt {
-        let _received = seat.events.send(Event::Prompt(prompt));
+    let may_rest_at_once = runtime.prompt.is_none();
+    if let Some(prompt) = runtime.prompt {
+        let _received = runtime.events.send(Event::Prompt(prompt));
     }
-    if seat.model == ModelChoice::Rehearsal {
+    if runtime.model == ModelChoice::Rehearsal {
         out::complain(REHEARSAL_BANNER);
     }
-    let events = seat.events.clone();
-    let agent = tokio::task::spawn_local(run_agent(seat.agent, seat.events, seat.inbound));
+    let events = runtime.events.clone();
+    let agent = tokio::task::spawn_local(run_agent(runtime.agent, runtime.events, runtime.inbound));
     tokio::pin!(agent);
-    let mut last = LastTurn { text: seat.last_words, failed: false };
+    let mut last = LastTurn { text: runtime.last_words, failed: false };
     let mut rested = false;
     let mut reason = None;
-    let waiting = Waiting::begin("waiting for");
+    let waiting = ProgressLine::begin("waiting for");
     let ended = loop {
         let verdict = tokio::select! {
             ended = &mut agent => break ended,
@@ -103,9 +105,9 @@ pub(super) async fn run(
             () = tokio::time::sleep(LOOK_EVERY) => {
                 questions.look();
                 let rests = (watchdog.turns() > 0 || may_rest_at_once)
-                    && at_rest(&seat.team, &seat.source);
+                    && at_rest(&runtime.team, &runtime.source);
                 let twice = rests && std::mem::replace(&mut rested, rests);
-                waiting.say(|| awaited_words(&seat.team, SystemClock.now()));
+                waiting.say(|| awaited_words(&runtime.team, SystemClock.now()));
                 if let Some(warning) = watchdog.warning() {
                     waiting.hide();
                     show(&mut screen, &Progress::Warning(warning.clone()));
@@ -127,16 +129,16 @@ pub(super) async fn run(
         Failure::new(Exit::Failure, "the lead broke down", why.to_string(), hint)
     })?;
     let reason = reason.unwrap_or_else(|| ended.reason());
-    let closing = close(&seat.supervisor, ended, reason);
-    let closing = with_signals(closing, &seat.supervisor, &mut signals);
-    let team = team_of(&seat.team);
+    let closing = close(&runtime.supervisor, ended, reason);
+    let closing = with_signals(closing, &runtime.supervisor, &mut signals);
+    let team = team_of(&runtime.team);
     let closed =
-        Waiting::begin("stopping").during(closing, || still_there(&seat.team, &team)).await;
+        ProgressLine::begin("stopping").during(closing, || still_there(&runtime.team, &team)).await;
     while let Ok(progress) = progress.try_recv() {
         show(&mut screen, &progress);
         note(&progress, &mut last, &mut watchdog);
     }
-    let mut failed_tasks = failed_tasks(&seat.tasks);
+    let mut failed_tasks = failed_tasks(&runtime.tasks);
     failed_tasks.retain(|id| !failed_before.contains(id));
     let exit = exit_code(reason, &closed, last.failed || !failed_tasks.is_empty());
     let summary = Summary {
@@ -146,7 +148,7 @@ pub(super) async fn run(
         result: last.text,
         seconds: began.elapsed().as_secs_f64(),
         usage: watchdog.used(),
-        members: members(&seat.team),
+        members: member_summaries(&runtime.team),
     };
     if watchdog.turns() == 0 && summary.error.is_none() {
         out::complain("nothing was left to do");
@@ -202,17 +204,17 @@ fn signal_reason(signal: SignalEvent) -> Reason {
 async fn with_signals<T>(
     closing: impl Future<Output = T>,
     supervisor: &Supervisor,
-    signals: &mut Heed,
+    signals: &mut SignalStream,
 ) -> T {
     tokio::pin!(closing);
-    let mut haste = Haste::Polite;
+    let mut urgency = Urgency::Polite;
     loop {
         tokio::select! {
             done = &mut closing => return done,
             // A storm of SIGTERM is one SIGTERM; only SIGINT loses patience.
             signal = signals.next() => if signal == SignalEvent::Interrupt {
-                haste = if haste == Haste::Polite { Haste::Now } else { Haste::AtOnce };
-                supervisor.hurry(haste);
+                urgency = if urgency == Urgency::Polite { Urgency::Now } else { Urgency::AtOnce };
+                supervisor.hurry(urgency);
             }
         }
     }
@@ -256,7 +258,7 @@ fn team_of(team: &TeamDir) -> Vec<AgentName> {
     roster.members.iter().filter_map(|member| AgentName::member(&member.name).ok()).collect()
 }
 
-fn members(team: &TeamDir) -> Vec<MemberSummary> {
+fn member_summaries(team: &TeamDir) -> Vec<MemberSummary> {
     let Ok(roster) = roster::read(team) else { return Vec::new() };
     let members = roster.members.iter().map(|member| MemberSummary {
         name: member.name.clone(),

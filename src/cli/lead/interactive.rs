@@ -2,24 +2,24 @@
 
 use super::super::context::Context;
 use super::commands::{self, Show, Typed};
-use super::questions::{Office, Present, Questions};
+use super::questions::{ApprovalContext, Present, Questions};
 use super::user_mail::UserMail;
 use super::watchdog::{Source, Watchdog, at_rest};
-use super::{Ended, REHEARSAL_BANNER, Reason, Seat, close, end_loop, exit_code, run_agent};
+use super::{Ended, LeadRuntime, REHEARSAL_BANNER, Reason, close, end_loop, exit_code, run_agent};
 use crate::agent::event::Event;
 use crate::agent::progress::Progress;
 use crate::error::{Exit, Failure};
 use crate::os::signals::SignalEvent;
 use crate::os::terminal::TerminalGuard;
 use crate::os::{Clock, SystemClock};
-use crate::protocol::ctrl_c::{CtrlC, Doing, Verdict};
-use crate::protocol::ladder::Haste;
+use crate::protocol::ctrl_c::{CtrlC, CtrlCAction, LeadActivity};
+use crate::protocol::ladder::Urgency;
 use crate::settings::model::ModelChoice;
 use crate::store::{TeamDir, roster};
 use crate::supervise::Supervisor;
-use crate::supervise::takedown::Departure;
+use crate::supervise::stop::StopOutcome;
 use crate::tasks::Tasks;
-use crate::ui::console::{Console, ConsoleOptions, Face, Input};
+use crate::ui::console::{Console, ConsoleOptions, Input, MemberLabel};
 use crate::ui::help;
 use crate::ui::view::View;
 use crate::wire::AgentName;
@@ -53,14 +53,14 @@ struct Session {
     /// The question that is on the screen.
     shown: Option<String>,
     /// How members went that the person stopped.
-    departures: UnboundedSender<Departure>,
+    departures: UnboundedSender<StopOutcome>,
     /// What the roster said when it was last shown.
     seen: BTreeMap<String, (Status, Option<String>)>,
 }
 
 pub(super) async fn run(
     context: &Context,
-    seat: Seat,
+    runtime: LeadRuntime,
     mut progress: UnboundedReceiver<Progress>,
 ) -> Result<Exit, Failure> {
     // Restores the terminal on every way out, a panic included.
@@ -75,15 +75,15 @@ pub(super) async fn run(
         let hint = "run `team lead -p PROMPT` where there is no usable terminal";
         Failure::new(Exit::Failure, "the terminal cannot be used", why.to_string(), hint)
     })?;
-    let mut signals = seat.signals;
-    let mut user_mail = UserMail::open(context, &seat.team);
+    let mut signals = runtime.signals;
+    let mut user_mail = UserMail::open(context, &runtime.team);
     let (departures, mut departed) = unbounded_channel();
-    let office = Office {
-        team: seat.team.clone(),
-        docket: seat.docket,
-        supervisor: Rc::clone(&seat.supervisor),
-        events: seat.events.clone(),
-        incarnation: seat.agent.me.incarnation.clone(),
+    let office = ApprovalContext {
+        team: runtime.team.clone(),
+        approval_queue: runtime.approval_queue,
+        supervisor: Rc::clone(&runtime.supervisor),
+        events: runtime.events.clone(),
+        incarnation: runtime.agent.me.incarnation.clone(),
     };
     let present = if std::io::stdin().is_terminal() {
         Present::Person
@@ -95,28 +95,28 @@ pub(super) async fn run(
         shown: None,
         context_view: context.view(),
         console,
-        supervisor: Rc::clone(&seat.supervisor),
-        events: seat.events.clone(),
-        bus: Arc::clone(&seat.bus),
-        watchdog: Watchdog::new(seat.team.clone(), seat.limits, seat.standing),
-        team: seat.team,
-        tasks: seat.tasks,
-        source: seat.source,
+        supervisor: Rc::clone(&runtime.supervisor),
+        events: runtime.events.clone(),
+        bus: Arc::clone(&runtime.bus),
+        watchdog: Watchdog::new(runtime.team.clone(), runtime.limits, runtime.standing),
+        team: runtime.team,
+        tasks: runtime.tasks,
+        source: runtime.source,
         keys: CtrlC::default(),
         busy: false,
         ends_at_rest: false,
         departures,
         seen: BTreeMap::new(),
     };
-    session.greet(&seat.model, seat.fallback, seat.found.as_deref());
-    for message in seat.before {
+    session.greet(&runtime.model, runtime.fallback, runtime.found.as_deref());
+    for message in runtime.before {
         session.console.show(&Progress::Mail(Box::new(message)));
     }
-    if let Some(prompt) = seat.prompt {
+    if let Some(prompt) = runtime.prompt {
         session.prompt(prompt);
     }
-    let deadline = seat.limits.timeout.map(|timeout| Instant::now() + timeout);
-    let agent = tokio::task::spawn_local(run_agent(seat.agent, seat.events, seat.inbound));
+    let deadline = runtime.limits.timeout.map(|timeout| Instant::now() + timeout);
+    let agent = tokio::task::spawn_local(run_agent(runtime.agent, runtime.events, runtime.inbound));
     tokio::pin!(agent);
     let mut look = tokio::time::interval(LOOK_EVERY);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -205,11 +205,12 @@ pub(super) async fn run(
 }
 
 fn hurry(supervisor: &Supervisor, keys: &mut CtrlC) {
-    supervisor.hurry(match keys.pressed(Doing::Stopping, SystemClock.monotonic()) {
-        Verdict::StopAtOnce => Haste::AtOnce,
-        Verdict::StopNow | Verdict::StopTeam | Verdict::InterruptTurn | Verdict::SayHowToQuit => {
-            Haste::Now
-        }
+    supervisor.hurry(match keys.pressed(LeadActivity::Stopping, SystemClock.monotonic()) {
+        CtrlCAction::StopAtOnce => Urgency::AtOnce,
+        CtrlCAction::StopNow
+        | CtrlCAction::StopTeam
+        | CtrlCAction::InterruptTurn
+        | CtrlCAction::SayHowToQuit => Urgency::Now,
     });
 }
 
@@ -353,18 +354,20 @@ impl Session {
     }
 
     fn on_ctrl_c(&mut self) -> Option<Reason> {
-        let doing = if self.busy { Doing::Turn } else { Doing::Idle };
+        let doing = if self.busy { LeadActivity::Turn } else { LeadActivity::Idle };
         match self.keys.pressed(doing, SystemClock.monotonic()) {
-            Verdict::InterruptTurn => {
+            CtrlCAction::InterruptTurn => {
                 let _ended = self.events.send(Event::Interrupt);
                 self.console.print("interrupted; Ctrl-C again within 2 s stops the team");
                 None
             }
-            Verdict::SayHowToQuit => {
+            CtrlCAction::SayHowToQuit => {
                 self.console.print("to quit: /quit, or Ctrl-D");
                 None
             }
-            Verdict::StopTeam | Verdict::StopNow | Verdict::StopAtOnce => Some(Reason::Interrupted),
+            CtrlCAction::StopTeam | CtrlCAction::StopNow | CtrlCAction::StopAtOnce => {
+                Some(Reason::Interrupted)
+            }
         }
     }
 
@@ -391,7 +394,7 @@ impl Session {
         roster::read(&self.team).is_ok_and(|roster| roster.member(name.as_str()).is_some())
     }
 
-    fn say_departed(&self, departure: &Departure) {
+    fn say_departed(&self, departure: &StopOutcome) {
         self.console.print(&format!("{} {}", departure.name, departure.words()));
     }
 
@@ -406,10 +409,10 @@ impl Session {
     /// Shows what has changed about the teammates.
     fn show_team(&mut self) {
         let Ok(roster) = roster::read(&self.team) else { return };
-        let faces: Vec<Face> = roster
+        let faces: Vec<MemberLabel> = roster
             .members
             .iter()
-            .map(|member| Face { name: member.name.clone(), color: member.color.clone() })
+            .map(|member| MemberLabel { name: member.name.clone(), color: member.color.clone() })
             .collect();
         let names_changed = faces.len() != self.seen.len();
         for (member, face) in roster.members.iter().zip(&faces) {

@@ -1,57 +1,57 @@
-//! `team lead`: takes the lead's place in a folder, runs the agent, and sees the team out at the end.
+//! `team lead`: takes the lead's startup in a folder, runs the agent, and sees the team out at the end.
 
 mod commands;
 mod headless;
 mod interactive;
-mod place;
 mod questions;
+mod startup;
 mod user_mail;
 mod watchdog;
 
 use super::args::LeadArgs;
-use super::assemble::{
+use super::build_agent::{
     LETTING_GO, Parts, assemble, block_on, broken, fresh_word, keep_reserve, last_mail, let_go,
     open_mailbox, redactor, start_log, take_name,
 };
 use super::context::{Context, flags, open_bus, permissions, rules, store_failure};
 use super::failpoints;
-use super::heed::Heed;
 use super::local;
 use super::out;
 use super::provider::{Life, provider_for};
-use crate::agent::event::{Ending, Event, Stop};
-use crate::agent::gate::Asks;
+use super::signal_stream::SignalStream;
+use crate::agent::approval::Asks;
+use crate::agent::budget::Warnings;
+use crate::agent::event::{Ending, Event, StopCause};
 use crate::agent::progress::Progress;
-use crate::agent::purse::Warnings;
 use crate::agent::{self, Agent, Events};
 use crate::bus::Bus;
 use crate::error::{Exit, Failure};
 use crate::llm::ModelError;
 use crate::os::failpoint::hit;
 use crate::os::program::{self, TeammateProgram};
-use crate::os::{SystemClock, descendants, limits};
-use crate::protocol::budget::Limit;
-use crate::protocol::restart::Limits;
+use crate::os::{SystemClock, limits, process_tree};
+use crate::protocol::budget::BudgetLimit;
+use crate::protocol::restart::RestartLimits;
 use crate::settings::Settings;
 use crate::settings::model::{self, Credentials, ModelChoice};
 use crate::settings::spending::price_of;
-use crate::store::life::LifeError;
+use crate::store::liveness::LifeError;
 use crate::store::{LifeRecord, Mailbox, TeamDir, roster};
-use crate::supervise::takedown::Departure;
-use crate::supervise::{Mending, Plan, Supervisor};
+use crate::supervise::stop::StopOutcome;
+use crate::supervise::{Plan, RestartConfig, Supervisor};
 use crate::tasks::Tasks;
-use crate::tools::docket::Docket;
+use crate::tools::approval_queue::ApprovalQueue;
 use crate::tools::hooks::Hooks;
 use crate::tools::team::Ops;
 use crate::tools::work::CommandEnvironment;
 use crate::ui;
-use crate::ui::plain::Format;
+use crate::ui::headless_output::Format;
 use crate::wire::AgentName;
 use crate::wire::budget::{Budget, RunBudget};
 use crate::wire::message::Message;
 use crate::wire::permission::Permissions;
 use crate::wire::roster::{ExitCause, Status, UsageCount};
-use place::Earlier;
+use startup::Earlier;
 use std::cell::RefCell;
 use std::io::{IsTerminal, Read};
 use std::rc::Rc;
@@ -188,7 +188,7 @@ pub(super) fn life_failure(why: &LifeError) -> Failure {
             Exit::InUse,
             "a lead is already running in this folder",
             describe(why, record.as_deref()),
-            "talk to that one, take its place with `team lead --takeover`, or work in another folder",
+            "talk to that one, take its startup with `team lead --takeover`, or work in another folder",
         ),
         LifeError::InUse { name, record } => Failure::new(
             Exit::InUse,
@@ -212,18 +212,18 @@ fn describe(why: &LifeError, record: Option<&LifeRecord>) -> String {
     }
 }
 
-/// A lead that has its place and its parts, before it runs.
-struct Seat {
+/// A lead that has its startup and its parts, before it runs.
+struct LeadRuntime {
     team: TeamDir,
     bus: Arc<Bus>,
     tasks: Arc<Tasks>,
     source: Source,
     supervisor: Rc<Supervisor>,
-    docket: Rc<Docket>,
+    approval_queue: Rc<ApprovalQueue>,
     agent: Agent,
     events: Events,
     inbound: mpsc::UnboundedReceiver<Event>,
-    signals: Heed,
+    signals: SignalStream,
     /// What an earlier team left, for the user.
     found: Option<String>,
     /// What an earlier lead said last, when its conversation goes on.
@@ -258,37 +258,37 @@ enum Reason {
     /// `--timeout`.
     Timeout,
     /// A budget is used up.
-    Budget(Limit),
+    Budget(BudgetLimit),
 }
 
 async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, Failure> {
     let me = AgentName::lead();
-    let (incarnation, marker) = (fresh_word(), fresh_word());
+    let (incarnation, run_id) = (fresh_word(), fresh_word());
     let mut rules = rules(&start.settings);
     let prices = start.settings.spending.prices();
     let price = prices.get(&start.model.to_string()).copied();
     let bus = Arc::new(open_bus(team.clone(), rules));
     let earlier = Earlier::of(team).map_err(store_failure)?;
     if start.takeover {
-        place::take_over(&bus).await?;
+        startup::take_over(&bus).await?;
     }
-    let life = take_name(team, &me, &incarnation, &marker, "hand")?;
-    let signals = Heed::begin()?;
+    let life = take_name(team, &me, &incarnation, &run_id, "hand")?;
+    let signals = SignalStream::begin()?;
     let secrets = redactor(&start.credentials);
     start_log(team, &me, &secrets)?;
     adopt_orphans();
     limits::raise_descriptors();
     keep_secrets(&start.credentials);
     keep_reserve(team);
-    let place = place::enter(&bus, &start, &incarnation, earlier).await?;
-    super::assemble::ensure_inbox(team, &AgentName::user())?;
+    let startup = startup::enter(&bus, &start, &incarnation, earlier).await?;
+    super::build_agent::ensure_inbox(team, &AgentName::user())?;
     let used_before = roster::read(team).map_err(store_failure)?.used();
     let of_run = |tokens| RunBudget { tokens, before: used_before.tokens() };
     rules.run = start.limits.max_tokens.map(of_run);
     let tasks = Arc::new(Tasks::new(Arc::clone(&bus), Arc::new(SystemClock)));
     let released = tasks.release_abandoned();
     tracing::info!(?released, "looked for tasks of the dead");
-    let conversation = place.conversation.as_deref().unwrap_or(&incarnation);
+    let conversation = startup.conversation.as_deref().unwrap_or(&incarnation);
     let own = Life { incarnation: &incarnation, conversation };
     let provider = provider_for(&start.model, &start.credentials, &me, own, team)?;
     let supervisor = Supervisor::new(Plan {
@@ -305,20 +305,20 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
             start.settings.hooks.value.clone(),
             me.clone(),
             team.workspace().to_owned(),
-            CommandEnvironment::new(context.environment.passed_on(), marker.clone()),
+            CommandEnvironment::new(context.environment.passed_on(), run_id.clone()),
         ),
         prices,
-        mending: mending(context, &start.settings, &incarnation),
+        restart: restart(context, &start.settings, &incarnation),
         hung_after: Some(Duration::from_secs(start.settings.hung_after.value))
             .filter(|limit| !limit.is_zero()),
         model: start.model.to_string(),
         permissions: RefCell::new(start.permissions.clone()),
         credentials: start.credentials.clone(),
         environment: failpoints::passed_on(&context.environment),
-        marker: marker.clone(),
+        run_id: run_id.clone(),
         incarnation: Box::new(fresh_word),
     });
-    let docket = Rc::new(Docket::new(
+    let approval_queue = Rc::new(ApprovalQueue::new(
         Arc::clone(&bus),
         incarnation.clone(),
         start.permissions.plan_approval,
@@ -338,9 +338,9 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let parts = Parts {
         name: me.clone(),
         role: "lead".into(),
-        occasion: place.occasion,
+        start_reason: startup.start_reason,
         incarnation,
-        marker,
+        run_id,
         bus: Arc::clone(&bus),
         tasks: Arc::clone(&tasks),
         mailbox,
@@ -350,8 +350,8 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         permissions: start.permissions.clone(),
         asks: whom_to_ask(start.output),
         model: start.model.clone(),
-        ops: Some(Ops { team: supervisor.ops(), docket: Rc::clone(&docket) }),
-        usage: place.usage,
+        ops: Some(Ops { team: supervisor.ops(), approval_queue: Rc::clone(&approval_queue) }),
+        usage: startup.usage,
         price,
         secrets,
         show: Rc::new(move |progress| {
@@ -361,24 +361,24 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     };
     let agent = assemble(parts, &context.environment)?;
     let standing =
-        Standing { budget: rules.budgets.team, used_before, warnings: agent.purse.warnings() };
+        Standing { budget: rules.budgets.team, used_before, warnings: agent.budget.warnings() };
     let source = if rules.auto_claim { Source::Tasks(Arc::clone(&tasks)) } else { Source::Mail };
     tracing::info!(model = %start.model, "lead started");
-    supervisor.resume(&place.returning).await.map_err(store_failure)?;
+    supervisor.resume(&startup.returning).await.map_err(store_failure)?;
     tokio::task::spawn_local(Rc::clone(&supervisor).keep_watch());
-    let seat = Seat {
+    let runtime = LeadRuntime {
         team: team.clone(),
         bus,
         tasks,
         source,
         supervisor,
-        docket,
+        approval_queue,
         agent,
         events,
         inbound,
         signals,
-        found: place.found,
-        last_words: place.last_words,
+        found: startup.found,
+        last_words: startup.last_words,
         before,
         limits: start.limits,
         standing,
@@ -387,8 +387,8 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
         prompt: start.prompt,
     };
     let exit = match start.output {
-        Some(output) => headless::run(context, seat, progress, output).await,
-        None => interactive::run(context, seat, progress).await,
+        Some(output) => headless::run(context, runtime, progress, output).await,
+        None => interactive::run(context, runtime, progress).await,
     };
     drop(life);
     exit
@@ -406,8 +406,8 @@ fn whom_to_ask(output: Option<Format>) -> Asks {
 }
 
 /// How teammates that crash are started again.
-fn mending(context: &Context, settings: &Settings, incarnation: &str) -> Mending {
-    let mut limits = Limits::default();
+fn restart(context: &Context, settings: &Settings, incarnation: &str) -> RestartConfig {
+    let mut limits = RestartLimits::default();
     // Tests of crash loops need not last half a minute.
     let first = context.environment.get(FIRST_PAUSE).and_then(|text| text.parse().ok());
     if let Some(first) = first.filter(|_| cfg!(debug_assertions)) {
@@ -415,7 +415,7 @@ fn mending(context: &Context, settings: &Settings, incarnation: &str) -> Mending
     }
     let seed =
         incarnation.bytes().map(u64::from).fold(7, |seed, byte| byte + 31_u64.wrapping_mul(seed));
-    Mending { policy: settings.restart.value, limits, seed }
+    RestartConfig { policy: settings.restart.value, limits, seed }
 }
 
 /// The end of the lead's agent loop, with what is needed to close up.
@@ -428,7 +428,7 @@ impl Ended {
     /// Why the run is over when nobody but the agent ended it.
     fn reason(&self) -> Reason {
         match self.finished.ending {
-            Ending::Stopped(Stop::Budget(limit)) => Reason::Budget(limit),
+            Ending::Stopped(StopCause::Budget(limit)) => Reason::Budget(limit),
             Ending::Stopped(_) | Ending::Broken(_) => Reason::Done,
         }
     }
@@ -455,9 +455,9 @@ async fn close(supervisor: &Supervisor, ended: Ended, reason: Reason) -> Closed 
     let last_mail = last_mail(&ended.mailbox).mail.into_iter().map(|mail| *mail.message).collect();
     let_go(ended.mailbox, LETTING_GO).await;
     let why = broken(&ended.finished).map(ToOwned::to_owned);
-    let mut presence = ended.finished.presence;
+    let mut reporter = ended.finished.reporter;
     let status = if why.is_some() { Status::Failed } else { Status::Shutdown };
-    if let Err(why) = presence.publish_end(status, 0, cause).await {
+    if let Err(why) = reporter.publish_end(status, 0, cause).await {
         tracing::error!(%why, "the roster could not be told of the end");
     }
     let model_error = ended.finished.model_error;
@@ -472,7 +472,7 @@ struct Closed {
     /// The last model call failed.
     model_error: Option<ModelError>,
     /// How the teammates went.
-    departures: Vec<Departure>,
+    departures: Vec<StopOutcome>,
     /// What came while the team was being stopped.
     last_mail: Vec<Message>,
 }
@@ -499,7 +499,7 @@ fn exit_code(reason: Reason, closed: &Closed, last_turn_failed: bool) -> Exit {
 
 /// What commands leave behind comes to this process, which ends it.
 pub(super) fn adopt_orphans() {
-    if let Err(why) = descendants::become_subreaper() {
+    if let Err(why) = process_tree::become_subreaper() {
         tracing::warn!(%why, "orphans of commands cannot be adopted");
     }
 }
@@ -516,5 +516,5 @@ pub(super) fn keep_secrets(credentials: &Credentials) {
 /// Asks the lead's own loop to end.
 fn end_loop(events: &Events) {
     // The loop may have ended by itself already.
-    let _ended = events.send(Event::Stop(Stop::AtOnce));
+    let _ended = events.send(Event::Stop(StopCause::AtOnce));
 }

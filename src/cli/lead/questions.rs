@@ -5,16 +5,18 @@
 
 use crate::agent::Events;
 use crate::agent::event::Event;
-use crate::protocol::permission::{Policy, Subject, rules_for};
-use crate::protocol::request::Verdict;
-use crate::store::{Life, TeamDir, life, peek, roster, transcript};
+use crate::protocol::permission::{PermissionSubject, Policy, rules_for};
+use crate::protocol::request::RequestVerdict;
+use crate::store::{Liveness, TeamDir, liveness, roster, transcript, unread};
 use crate::supervise::Supervisor;
-use crate::tools::docket::{Asked, Docket, Judge, Ruling};
+use crate::tools::approval_queue::{ApprovalDecision, ApprovalQueue, Decider, QueuedRequest};
 use crate::ui::question::{Asker, Said, ask, understand, whole};
 use crate::ui::view::View;
 use crate::wire::AgentName;
 use crate::wire::message::{Body, Message, Scope};
-use crate::wire::permission::{About, Decision, Mode, Outcome, Question, RuleLists};
+use crate::wire::permission::{
+    Decision, DecisionOutcome, PermissionMode, Question, QuestionKind, RuleLists,
+};
 use crate::wire::roster::{Roster, Status};
 use serde_json::json;
 use std::collections::VecDeque;
@@ -36,9 +38,9 @@ pub(super) enum Present {
 }
 
 /// What the questions need to know of the lead.
-pub(super) struct Office {
+pub(super) struct ApprovalContext {
     pub(super) team: TeamDir,
-    pub(super) docket: Rc<Docket>,
+    pub(super) approval_queue: Rc<ApprovalQueue>,
     pub(super) supervisor: Rc<Supervisor>,
     pub(super) events: Events,
     pub(super) incarnation: String,
@@ -46,9 +48,9 @@ pub(super) struct Office {
 
 /// The questions of a running lead.
 pub(super) struct Questions {
-    office: Office,
+    office: ApprovalContext,
     present: Present,
-    queue: VecDeque<Asked>,
+    queue: VecDeque<QueuedRequest>,
     /// When the question in front changed without having been answered.
     slipped: Option<Instant>,
     /// What came of answers, for the person.
@@ -58,7 +60,7 @@ pub(super) struct Questions {
 
 impl Questions {
     /// No questions yet, but for those of members that were asking when this lead began.
-    pub(super) fn new(office: Office, present: Present) -> Self {
+    pub(super) fn new(office: ApprovalContext, present: Present) -> Self {
         let (told, heard) = unbounded_channel();
         let queue = VecDeque::new();
         let mut questions = Self { office, present, queue, slipped: None, told, heard };
@@ -74,8 +76,11 @@ impl Questions {
             let open = transcript::open_questions(&self.office.team, &owner).unwrap_or_default();
             for question in open.into_iter().filter(|open| open.decider == "lead") {
                 let incarnation = member.incarnation.clone();
-                let asked =
-                    Asked { question: question.question, owner: owner.clone(), incarnation };
+                let asked = QueuedRequest {
+                    question: question.question,
+                    owner: owner.clone(),
+                    incarnation,
+                };
                 if waits(&self.office.team, &roster, &asked) {
                     self.open(asked);
                 }
@@ -84,8 +89,8 @@ impl Questions {
     }
 
     /// The lead's mode.
-    pub(super) fn mode(&self) -> Mode {
-        self.office.docket.mode()
+    pub(super) fn mode(&self) -> PermissionMode {
+        self.office.approval_queue.mode()
     }
 
     /// The next thing to say to the person.
@@ -104,12 +109,12 @@ impl Questions {
     /// The lead's own call waits.
     pub(super) fn on_own(&mut self, question: Question) {
         let (owner, incarnation) = (AgentName::lead(), self.office.incarnation.clone());
-        self.open(Asked { question, owner, incarnation });
+        self.open(QueuedRequest { question, owner, incarnation });
     }
 
     /// Mail for the lead: a question, or the person's answer from another shell.
     pub(super) fn on_mail(&mut self, message: &Message) {
-        match self.office.docket.hear(message) {
+        match self.office.approval_queue.hear(message) {
             Ok(Some(asked)) => self.take_up(asked),
             Ok(None) => self.relay(message),
             Err(why) => {
@@ -119,22 +124,22 @@ impl Questions {
         }
     }
 
-    fn open(&mut self, asked: Asked) {
-        match self.office.docket.open(asked) {
+    fn open(&mut self, asked: QueuedRequest) {
+        match self.office.approval_queue.open(asked) {
             Ok(Some(asked)) => self.take_up(asked),
             Ok(None) => {}
             Err(why) => tracing::warn!(%why, "a request was not acted on"),
         }
     }
 
-    fn take_up(&mut self, asked: Asked) {
-        if !self.office.docket.is_for_person(&asked.question) {
+    fn take_up(&mut self, asked: QueuedRequest) {
+        if !self.office.approval_queue.is_for_person(&asked.question) {
             return;
         }
         match &self.present {
             Present::Person => self.queue.push_back(asked),
             Present::Nobody(why) => {
-                let no = Ruling::once(Verdict::Reject, Some((*why).to_owned()));
+                let no = ApprovalDecision::once(RequestVerdict::Reject, Some((*why).to_owned()));
                 self.decide(asked, no);
             }
         }
@@ -144,30 +149,30 @@ impl Questions {
     fn relay(&mut self, message: &Message) {
         let bound = message.from == AgentName::user().as_str()
             && message.incarnation.as_deref() == Some(self.office.incarnation.as_str());
-        let ruling = if let Body::PermissionResponse { approve, scope, reason, updated_input } =
+        let decision = if let Body::PermissionResponse { approve, scope, reason, updated_input } =
             &message.body
         {
-            let (verdict, updated_input) = (Verdict::of(*approve), updated_input.clone());
-            Ruling { verdict, scope: *scope, reason: reason.clone(), updated_input }
+            let (verdict, updated_input) = (RequestVerdict::of(*approve), updated_input.clone());
+            ApprovalDecision { verdict, scope: *scope, reason: reason.clone(), updated_input }
         } else if let Body::SandboxPermissionResponse { approve, scope, reason } = &message.body {
-            let yes_or_no = Ruling::once(Verdict::of(*approve), reason.clone());
-            Ruling { scope: *scope, ..yes_or_no }
+            let yes_or_no = ApprovalDecision::once(RequestVerdict::of(*approve), reason.clone());
+            ApprovalDecision { scope: *scope, ..yes_or_no }
         } else if let Body::PlanApprovalResponse { approve, feedback, .. } = &message.body {
-            Ruling::once(Verdict::of(*approve), feedback.clone())
+            ApprovalDecision::once(RequestVerdict::of(*approve), feedback.clone())
         } else {
             return;
         };
         let id = message.request_id.as_deref().filter(|_| bound);
-        let docket = Rc::clone(&self.office.docket);
+        let approval_queue = Rc::clone(&self.office.approval_queue);
         let asked = id.and_then(|id| {
-            docket.find(id).or_else(|| {
+            approval_queue.find(id).or_else(|| {
                 // The answer may have overtaken the question.
                 self.find();
-                docket.find(id)
+                approval_queue.find(id)
             })
         });
         match asked {
-            Some(asked) => self.decide(asked, ruling),
+            Some(asked) => self.decide(asked, decision),
             None => tracing::warn!(
                 from = message.from,
                 request_id = message.request_id,
@@ -183,13 +188,13 @@ impl Questions {
         let anybody = roster.members.iter().any(|member| is_waiting(member.status))
             || roster.lead.as_ref().is_some_and(|lead| is_waiting(lead.status));
         if anybody {
-            let unread = peek::waiting(&self.office.team, &AgentName::lead()).unwrap_or_default();
+            let unread = unread::waiting(&self.office.team, &AgentName::lead()).unwrap_or_default();
             for message in unread.iter().filter_map(|waiting| waiting.message.as_ref()) {
                 self.on_mail(message);
             }
         }
         let team = self.office.team.clone();
-        for gone in self.office.docket.withdraw(|asked| waits(&team, &roster, asked)) {
+        for gone in self.office.approval_queue.withdraw(|asked| waits(&team, &roster, asked)) {
             tracing::info!(request_id = gone.question.request_id, "a request was withdrawn");
             let at = self.queue.iter().position(|asked| *asked == gone);
             if let Some(at) = at {
@@ -200,17 +205,17 @@ impl Questions {
                 }
             }
         }
-        let docket = Rc::clone(&self.office.docket);
-        self.queue.retain(|asked| docket.find(&asked.question.request_id).is_some());
+        let approval_queue = Rc::clone(&self.office.approval_queue);
+        self.queue.retain(|asked| approval_queue.find(&asked.question.request_id).is_some());
     }
 
     /// The question in front.
-    pub(super) fn front(&self) -> Option<&Asked> {
+    pub(super) fn front(&self) -> Option<&QueuedRequest> {
         self.queue.front()
     }
 
     /// The rows of the question in front.
-    pub(super) fn rows(&self, asked: &Asked, view: &View) -> String {
+    pub(super) fn rows(&self, asked: &QueuedRequest, view: &View) -> String {
         let roster = roster::read(&self.office.team);
         let color = roster.ok().and_then(|roster| {
             roster.member(asked.owner.as_str()).map(|member| member.color.clone())
@@ -245,15 +250,15 @@ impl Questions {
         let Some(asked) = self.queue.front() else {
             return self.say("nobody asks anything".into());
         };
-        let yes = Ruling::once(Verdict::Approve, None);
-        let ruling = match said {
+        let yes = ApprovalDecision::once(RequestVerdict::Approve, None);
+        let decision = match said {
             Said::Yes => yes,
-            Said::No(why) => Ruling::once(Verdict::Reject, why),
-            Said::Always if asked.question.about == About::Plan => yes,
-            Said::Always => Ruling { scope: Scope::Always, ..yes },
+            Said::No(why) => ApprovalDecision::once(RequestVerdict::Reject, why),
+            Said::Always if asked.question.about == QuestionKind::Plan => yes,
+            Said::Always => ApprovalDecision { scope: Scope::Always, ..yes },
             Said::Instead(command) => match asked.question.with_command(command) {
                 None => return self.say("only a command can be changed; say no and why".into()),
-                input => Ruling { updated_input: input, ..yes },
+                input => ApprovalDecision { updated_input: input, ..yes },
             },
             Said::ShowWhole => return self.say(whole(&asked.question)),
             Said::InsteadOfWhat => {
@@ -261,7 +266,7 @@ impl Questions {
             }
         };
         if let Some(asked) = self.queue.pop_front() {
-            self.decide(asked, ruling);
+            self.decide(asked, decision);
         }
     }
 
@@ -270,88 +275,92 @@ impl Questions {
         let _unread = self.told.send(text);
     }
 
-    fn decide(&mut self, asked: Asked, ruling: Ruling) {
+    fn decide(&mut self, asked: QueuedRequest, decision: ApprovalDecision) {
         let id = asked.question.request_id.clone();
         self.queue.retain(|waiting| waiting.question.request_id != id);
-        let (docket, supervisor) =
-            (Rc::clone(&self.office.docket), Rc::clone(&self.office.supervisor));
+        let (approval_queue, supervisor) =
+            (Rc::clone(&self.office.approval_queue), Rc::clone(&self.office.supervisor));
         let (events, told) = (self.office.events.clone(), self.told.clone());
-        let verdict = if ruling.verdict == Verdict::Approve { "yes" } else { "no" };
+        let verdict = if decision.verdict == RequestVerdict::Approve { "yes" } else { "no" };
         self.say(format!("{verdict} to {}: {}", asked.owner, asked.question.tool));
         tokio::task::spawn_local(async move {
-            if let Err(why) = docket.decide(&id, Judge::Person, ruling.clone()).await {
+            if let Err(why) = approval_queue.decide(&id, Decider::Person, decision.clone()).await {
                 let _unread = told.send(why.to_string());
                 return;
             }
             if asked.owner.is_lead() {
-                let _ended = events.send(Event::Answered(own(&id, &ruling)));
+                let _ended = events.send(Event::Answered(own(&id, &decision)));
             }
-            if ruling.verdict == Verdict::Approve && ruling.scope == Scope::Always {
+            if decision.verdict == RequestVerdict::Approve && decision.scope == Scope::Always {
                 let rules =
-                    RuleLists { allow: rules(&asked.question, &ruling), ..RuleLists::default() };
+                    RuleLists { allow: rules(&asked.question, &decision), ..RuleLists::default() };
                 // What a question names may be no tool; no member could begin with such a rule.
-                if let Err(why) = Policy::new(Mode::Default, &rules) {
+                if let Err(why) = Policy::new(PermissionMode::Default, &rules) {
                     let _unread = told.send(why.to_string());
                     return;
                 }
                 supervisor.add_rules(&rules);
                 let _ended = events.send(Event::AddRules(rules.clone()));
-                docket.fan_out(Body::PermissionUpdate { rules: json!(rules) }, |_, _| true).await;
+                approval_queue
+                    .fan_out(Body::PermissionUpdate { rules: json!(rules) }, |_, _| true)
+                    .await;
             }
         });
     }
 
     /// The whole team goes on in another mode: who had the lead's follows, and nobody stays looser.
-    pub(super) fn set_mode(&self, mode: Mode) {
+    pub(super) fn set_mode(&self, mode: PermissionMode) {
         let office = &self.office;
-        let before = office.docket.mode();
-        office.docket.set_mode(mode);
+        let before = office.approval_queue.mode();
+        office.approval_queue.set_mode(mode);
         office.supervisor.set_mode(mode);
         let _ended = office.events.send(Event::SetMode(mode));
-        let docket = Rc::clone(&office.docket);
+        let approval_queue = Rc::clone(&office.approval_queue);
         tokio::task::spawn_local(async move {
             let follows = |_: &str, its: &str| {
-                its == before.word() || Mode::parse(its).is_some_and(|its| its > mode)
+                its == before.word() || PermissionMode::parse(its).is_some_and(|its| its > mode)
             };
-            docket.fan_out(Body::ModeSetRequest { mode: mode.word().into() }, follows).await;
+            approval_queue
+                .fan_out(Body::ModeSetRequest { mode: mode.word().into() }, follows)
+                .await;
         });
     }
 }
 
 /// The decision about the lead's own call.
-fn own(id: &str, ruling: &Ruling) -> Decision {
-    let approved = ruling.verdict == Verdict::Approve;
+fn own(id: &str, decision: &ApprovalDecision) -> Decision {
+    let approved = decision.verdict == RequestVerdict::Approve;
     Decision {
         request_id: id.into(),
-        outcome: if approved { Outcome::Approved } else { Outcome::Rejected },
+        outcome: if approved { DecisionOutcome::Approved } else { DecisionOutcome::Rejected },
         by: "user".into(),
-        scope: ruling.scope,
-        reason: ruling.reason.clone(),
-        updated_input: ruling.updated_input.clone(),
+        scope: decision.scope,
+        reason: decision.reason.clone(),
+        updated_input: decision.updated_input.clone(),
         mode: None,
     }
 }
 
 /// The rules that "always" makes of a question.
-fn rules(question: &Question, ruling: &Ruling) -> Vec<String> {
-    let changed = ruling.updated_input.as_ref().and_then(|input| input.get("command")?.as_str());
+fn rules(question: &Question, decision: &ApprovalDecision) -> Vec<String> {
+    let changed = decision.updated_input.as_ref().and_then(|input| input.get("command")?.as_str());
     let what = changed.unwrap_or(&question.description).to_owned();
     let subject = match (question.about, question.tool.as_str()) {
-        (About::Sandbox, _) => Subject::Outside(what),
-        (_, "bash") => Subject::Command(what),
-        (_, "read_file" | "write_file" | "edit_file") => Subject::Path(what),
-        _ => Subject::Nothing,
+        (QuestionKind::Sandbox, _) => PermissionSubject::Outside(what),
+        (_, "bash") => PermissionSubject::Command(what),
+        (_, "read_file" | "write_file" | "edit_file") => PermissionSubject::Path(what),
+        _ => PermissionSubject::Nothing,
     };
     rules_for(question.about, &question.tool, &subject)
 }
 
 /// Whether somebody still waits for the answer.
-fn waits(team: &TeamDir, roster: &Roster, asked: &Asked) -> bool {
+fn waits(team: &TeamDir, roster: &Roster, asked: &QueuedRequest) -> bool {
     if asked.owner.is_lead() {
         return roster.lead.as_ref().is_some_and(|lead| lead.status == Status::Waiting);
     }
     let member = roster.member(asked.owner.as_str());
     member.is_some_and(|member| {
         member.status == Status::Waiting && member.incarnation == asked.incarnation
-    }) && matches!(life::probe(team, &asked.owner), Ok(Life::Alive(_)))
+    }) && matches!(liveness::probe(team, &asked.owner), Ok(Liveness::Alive(_)))
 }

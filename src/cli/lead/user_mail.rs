@@ -1,9 +1,11 @@
 //! The person's own mail: an interactive lead shows it and takes it in.
 
-use super::super::assemble::{LETTING_GO, fresh_word, last_mail, let_go, open_mailbox, take_name};
+use super::super::build_agent::{
+    LETTING_GO, fresh_word, last_mail, let_go, open_mailbox, take_name,
+};
 use super::super::context::{Context, rules};
 use crate::agent::event::Event;
-use crate::agent::post;
+use crate::agent::mail_watcher;
 use crate::settings::Flags;
 use crate::store::{LifeLock, Mailbox, TeamDir};
 use crate::wire::AgentName;
@@ -68,7 +70,7 @@ fn try_open(context: &Context, team: &TeamDir) -> Option<Open> {
     events.send(Event::Mail).ok()?;
     let (shown, messages) = unbounded_channel();
     let tasks = [
-        tokio::task::spawn_local(post::watch(Arc::clone(&mailbox), events)),
+        tokio::task::spawn_local(mail_watcher::watch(Arc::clone(&mailbox), events)),
         tokio::task::spawn_local(take_in(Arc::clone(&mailbox), bell, shown)),
     ];
     Some(Open { mailbox, messages, tasks, _life: life })

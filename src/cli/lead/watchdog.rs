@@ -2,9 +2,9 @@
 //! the files; no model is asked.
 
 use super::{Reason, RunLimits, Standing};
-use crate::agent::purse::Once;
-use crate::protocol::budget::{Verdict, Whose, judge, limits};
-use crate::store::{Life, TeamDir, life, peek, roster};
+use crate::agent::budget::Once;
+use crate::protocol::budget::{BudgetVerdict, LimitOwner, judge, limits};
+use crate::store::{Liveness, TeamDir, liveness, roster, unread};
 use crate::tasks::Tasks;
 use crate::ui::roster::age;
 use crate::wire::budget::Budget;
@@ -30,7 +30,7 @@ pub(super) struct Watchdog {
 
 /// A budget, and the warning that little of it is left.
 struct Account {
-    whose: Whose,
+    whose: LimitOwner,
     budget: Budget,
     warning: Once,
 }
@@ -40,18 +40,18 @@ impl Account {
     fn spent(&self, used: &UsageCount) -> Option<Reason> {
         let budget = Budget { turns: None, ..self.budget };
         match judge(self.whose, &budget, used) {
-            Verdict::Spent(limit) => Some(Reason::Budget(limit)),
-            Verdict::Fine | Verdict::Nearly(_) => None,
+            BudgetVerdict::Spent(limit) => Some(Reason::Budget(limit)),
+            BudgetVerdict::Fine | BudgetVerdict::Nearly(_) => None,
         }
     }
 
     /// Says once that little is left.
     fn warning(&self, used: &UsageCount) -> Option<String> {
         match judge(self.whose, &self.budget, used) {
-            Verdict::Nearly(limit) if self.warning.take() => {
+            BudgetVerdict::Nearly(limit) if self.warning.take() => {
                 Some(format!("{limit} are used; at the end of it the team is stopped"))
             }
-            Verdict::Fine | Verdict::Nearly(_) | Verdict::Spent(_) => None,
+            BudgetVerdict::Fine | BudgetVerdict::Nearly(_) | BudgetVerdict::Spent(_) => None,
         }
     }
 }
@@ -64,8 +64,8 @@ impl Watchdog {
         let run = Budget { tokens, turns, ..Budget::default() };
         Self {
             before,
-            run: Account { whose: Whose::Run, budget: run, warning: warnings.run },
-            standing: Account { whose: Whose::Team, budget, warning: warnings.standing },
+            run: Account { whose: LimitOwner::Run, budget: run, warning: warnings.run },
+            standing: Account { whose: LimitOwner::Team, budget, warning: warnings.standing },
             team,
             began: Instant::now(),
             turns: 0,
@@ -86,9 +86,9 @@ impl Watchdog {
     pub(super) fn turn_begins(&self) -> Option<Reason> {
         let turns = Budget { turns: self.run.budget.turns, ..Budget::default() };
         let used = UsageCount { turns: self.turns, ..UsageCount::default() };
-        match judge(Whose::Run, &turns, &used) {
-            Verdict::Spent(limit) => Some(Reason::Budget(limit)),
-            Verdict::Fine | Verdict::Nearly(_) => None,
+        match judge(LimitOwner::Run, &turns, &used) {
+            BudgetVerdict::Spent(limit) => Some(Reason::Budget(limit)),
+            BudgetVerdict::Fine | BudgetVerdict::Nearly(_) => None,
         }
     }
 
@@ -115,8 +115,8 @@ impl Watchdog {
 
     /// How the budgets stand, a line each.
     pub(super) fn standing(&self) -> Vec<String> {
-        let run = limits(Whose::Run, &self.run.budget, &self.used());
-        let team = limits(Whose::Team, &self.standing.budget, &self.used_in_all());
+        let run = limits(LimitOwner::Run, &self.run.budget, &self.used());
+        let team = limits(LimitOwner::Team, &self.standing.budget, &self.used_in_all());
         run.chain(team).map(|limit| format!("{limit} are used")).collect()
     }
 
@@ -209,19 +209,19 @@ fn awaited<'a>(team: &'a TeamDir, roster: &'a Roster) -> impl Iterator<Item = Aw
 
 /// What cannot be looked at counts as unread: a run never ends on a guess.
 fn has_unread(team: &TeamDir, name: &AgentName) -> bool {
-    peek::is_unread(team, name).unwrap_or(true)
+    unread::is_unread(team, name).unwrap_or(true)
 }
 
 /// What somebody still has to do; `None` at rest.
 fn is_busy(team: &TeamDir, member: &Member) -> Option<&'static str> {
     let name = AgentName::member(&member.name).ok()?;
-    let life = life::probe(team, &name).unwrap_or(Life::Dead);
+    let life = liveness::probe(team, &name).unwrap_or(Liveness::Dead);
     // Its lead has yet to say what becomes of a teammate that has just died.
     let is_unsettled = !life.is_alive() && !member.status.is_over();
     if is_unsettled && member.started_by == StartedBy::Lead {
         return Some("has died");
     }
-    match roster::effective_status(member, &life, &Life::Alive(None)) {
+    match roster::effective_status(member, &life, &Liveness::Alive(None)) {
         Status::Idle => has_unread(team, &name).then_some(UNREAD),
         Status::Shutdown | Status::Failed => None,
         status @ (Status::Starting | Status::Working | Status::Waiting | Status::Stopping) => {

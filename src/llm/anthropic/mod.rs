@@ -5,9 +5,9 @@
 mod reply;
 mod request;
 
-use super::client::{Api, Client, Miss, Next};
+use super::client::{Api, AttemptError, Client, Next};
 use super::http::{ConfigError, Endpoint, Limits, PlainHttp, Url, join};
-use super::listing::{self, Listing};
+use super::model_list::{self, Listing};
 use super::retry::{Backoff, RetryPolicy};
 use super::secret::{Redactor, Secret};
 use super::{Delta, Provider, TurnFuture};
@@ -102,7 +102,7 @@ impl AnthropicConfig {
         let (base, _) = self.base();
         let url = join(base, "/v1/models").map_err(|why| why.to_string())?;
         let endpoint = self.endpoint(url).map_err(|why| why.to_string())?;
-        listing::ask(&endpoint, limit).await
+        model_list::ask(&endpoint, limit).await
     }
 
     /// The base without `/v1`, and whether one was taken off.
@@ -203,7 +203,7 @@ impl Provider for Anthropic {
     }
 
     fn turn<'a>(&'a self, request: &'a Request, sink: &'a mut dyn FnMut(Delta)) -> TurnFuture<'a> {
-        Box::pin(self.client.converse(request, sink))
+        Box::pin(self.client.complete(request, sink))
     }
 }
 
@@ -218,7 +218,7 @@ impl Api for Messages {
         Assembler::new(request, &self.extras.model)
     }
 
-    fn after_miss(&self, _miss: &Miss) -> Next {
+    fn after_miss(&self, _miss: &AttemptError) -> Next {
         Next::AsJudged
     }
 }

@@ -6,8 +6,8 @@
 
 use super::super::Delta;
 use super::super::calls::{Ids, input};
-use super::super::intake::{Assemble, Fault};
 use super::super::sse::Event;
+use super::super::stream_parser::{Assemble, Fault};
 use crate::wire::chat::{Block, Reply, Request, StopReason, Usage};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;

@@ -8,9 +8,9 @@
 mod reply;
 mod request;
 
-use super::client::{Api, Client, Miss, Next};
+use super::client::{Api, AttemptError, Client, Next};
 use super::http::{ConfigError, Endpoint, Limits, PlainHttp, Url, join};
-use super::listing::{self, Listing};
+use super::model_list::{self, Listing};
 use super::report::Report;
 use super::retry::{Backoff, RetryPolicy};
 use super::secret::{Redactor, Secret};
@@ -77,7 +77,7 @@ impl OpenAiConfig {
     pub async fn listing(&self, limit: Duration) -> Result<Listing, String> {
         let (url, _) = self.url("/models").map_err(|why| why.to_string())?;
         let endpoint = self.endpoint(url).map_err(|why| why.to_string())?;
-        listing::ask(&endpoint, limit).await
+        model_list::ask(&endpoint, limit).await
     }
 
     /// A path below the base, and whether `/v1` was added to that.
@@ -150,7 +150,7 @@ impl Provider for OpenAi {
     }
 
     fn turn<'a>(&'a self, request: &'a Request, sink: &'a mut dyn FnMut(Delta)) -> TurnFuture<'a> {
-        Box::pin(self.client.converse(request, sink))
+        Box::pin(self.client.complete(request, sink))
     }
 }
 
@@ -165,9 +165,9 @@ impl Api for Completions {
         Assembler::new(request, &self.shape.model)
     }
 
-    fn after_miss(&self, miss: &Miss) -> Next {
+    fn after_miss(&self, miss: &AttemptError) -> Next {
         match (miss, self.transfer.get()) {
-            (Miss::Empty, Transfer::Streamed) => {
+            (AttemptError::Empty, Transfer::Streamed) => {
                 self.transfer.set(Transfer::AtOnce);
                 Next::AskDifferently
             }

@@ -8,7 +8,7 @@
 mod glob;
 mod shell;
 
-use crate::wire::permission::{About, Mode, RuleLists};
+use crate::wire::permission::{PermissionMode, QuestionKind, RuleLists};
 
 /// What a rule about places outside the workspace names instead of a tool.
 const OUTSIDE: &str = "outside";
@@ -39,7 +39,7 @@ const EDITING: [&str; 2] = ["write_file", "edit_file"];
 
 /// What a call is about, as far as rules look at it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Subject {
+pub(crate) enum PermissionSubject {
     /// Nothing that a pattern could name.
     Nothing,
     /// A line for the shell.
@@ -52,7 +52,7 @@ pub(crate) enum Subject {
 
 /// What is to be done with a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum PermissionVerdict {
     /// Run it.
     Run,
     /// Ask.
@@ -102,26 +102,28 @@ impl Rule {
     }
 
     /// Whether it covers the whole of a call.
-    fn covers(&self, tool: &str, subject: &Subject) -> bool {
+    fn covers(&self, tool: &str, subject: &PermissionSubject) -> bool {
         self.tool == tool
             && match (&self.pattern, subject) {
                 (None, _) => true,
-                (Some(_), Subject::Nothing) => false,
-                (Some(pattern), Subject::Path(path) | Subject::Outside(path)) => {
-                    glob::matches(pattern, path)
-                }
-                (Some(pattern), Subject::Command(line)) => line.trim() == pattern.trim(),
+                (Some(_), PermissionSubject::Nothing) => false,
+                (
+                    Some(pattern),
+                    PermissionSubject::Path(path) | PermissionSubject::Outside(path),
+                ) => glob::matches(pattern, path),
+                (Some(pattern), PermissionSubject::Command(line)) => line.trim() == pattern.trim(),
             }
     }
 
     /// Whether it touches any part of a call.
-    fn touches(&self, tool: &str, subject: &Subject) -> bool {
+    fn touches(&self, tool: &str, subject: &PermissionSubject) -> bool {
         let part = |line: &String| {
             let parts = shell::guessed(line);
             parts.iter().any(|words| self.covers_command(words))
         };
         self.covers(tool, subject)
-            || self.tool == tool && matches!(subject, Subject::Command(line) if part(line))
+            || self.tool == tool
+                && matches!(subject, PermissionSubject::Command(line) if part(line))
     }
 
     /// Whether it covers one simple command: `cargo test:*` whatever begins so, `cargo test` itself.
@@ -146,7 +148,7 @@ impl Rule {
 /// What an agent may do.
 #[derive(Debug, Clone)]
 pub(crate) struct Policy {
-    mode: Mode,
+    mode: PermissionMode,
     allow: Vec<Rule>,
     ask: Vec<Rule>,
     deny: Vec<Rule>,
@@ -154,7 +156,7 @@ pub(crate) struct Policy {
 
 impl Policy {
     /// Understands the rules.
-    pub(crate) fn new(mode: Mode, lists: &RuleLists) -> Result<Self, BadRule> {
+    pub(crate) fn new(mode: PermissionMode, lists: &RuleLists) -> Result<Self, BadRule> {
         let parse = |list: &[String]| {
             list.iter().map(|rule| Rule::parse(rule)).collect::<Result<Vec<_>, _>>()
         };
@@ -167,12 +169,12 @@ impl Policy {
     }
 
     /// The mode.
-    pub(crate) fn mode(&self) -> Mode {
+    pub(crate) fn mode(&self) -> PermissionMode {
         self.mode
     }
 
     /// Goes on in another mode.
-    pub(crate) fn set_mode(&mut self, mode: Mode) {
+    pub(crate) fn set_mode(&mut self, mode: PermissionMode) {
         self.mode = mode;
     }
 
@@ -186,59 +188,61 @@ impl Policy {
     }
 
     /// What is to be done with a call.
-    pub(crate) fn judge(&self, tool: &str, subject: &Subject) -> Verdict {
-        let outside = matches!(subject, Subject::Outside(_));
+    pub(crate) fn judge(&self, tool: &str, subject: &PermissionSubject) -> PermissionVerdict {
+        let outside = matches!(subject, PermissionSubject::Outside(_));
         let denies =
             |rule: &&Rule| rule.touches(tool, subject) || outside && rule.touches(OUTSIDE, subject);
         if let Some(rule) = self.deny.iter().find(denies) {
-            return Verdict::Refuse(format!(
+            return PermissionVerdict::Refuse(format!(
                 "denied by the rule {:?} of this team's settings; find another way, or say in your \
                  report what you could not do",
                 rule.text
             ));
         }
         let changes = !READING.contains(&tool) && !COORDINATING.contains(&tool);
-        if self.mode == Mode::Plan && changes {
-            return Verdict::Refuse(format!(
+        if self.mode == PermissionMode::Plan && changes {
+            return PermissionVerdict::Refuse(format!(
                 "not run: in mode plan nothing is changed, and {tool} might; look with read_file, \
                  then send your plan with submit_plan and go on when it is approved"
             ));
         }
         if outside && !self.opens(subject) {
             return match self.mode {
-                Mode::Bypass => Verdict::Refuse(format!(
+                PermissionMode::Bypass => PermissionVerdict::Refuse(format!(
                     "not done: this leads out of the workspace, and in mode bypass nobody is asked; give a \
                      path inside it (a rule such as {:?} under `allow` would open it)",
                     rule(OUTSIDE, subject)
                 )),
-                Mode::Plan | Mode::Default | Mode::AcceptEdits => Verdict::AskToLeave,
+                PermissionMode::Plan | PermissionMode::Default | PermissionMode::AcceptEdits => {
+                    PermissionVerdict::AskToLeave
+                }
             };
         }
-        if self.mode == Mode::Bypass {
-            return Verdict::Run;
+        if self.mode == PermissionMode::Bypass {
+            return PermissionVerdict::Run;
         }
         if self.ask.iter().any(|rule| rule.touches(tool, subject)) {
-            return Verdict::Ask;
+            return PermissionVerdict::Ask;
         }
-        let free = self.mode == Mode::AcceptEdits && EDITING.contains(&tool) && !outside;
+        let free = self.mode == PermissionMode::AcceptEdits && EDITING.contains(&tool) && !outside;
         if !changes || free || self.allows(tool, subject) {
-            return Verdict::Run;
+            return PermissionVerdict::Run;
         }
-        Verdict::Ask
+        PermissionVerdict::Ask
     }
 
     /// Whether the rules let a call leave the workspace for this place.
-    fn opens(&self, subject: &Subject) -> bool {
+    fn opens(&self, subject: &PermissionSubject) -> bool {
         let any = |rules: &[Rule]| rules.iter().any(|rule| rule.covers(OUTSIDE, subject));
-        any(&self.allow) && (self.mode == Mode::Bypass || !any(&self.ask))
+        any(&self.allow) && (self.mode == PermissionMode::Bypass || !any(&self.ask))
     }
 
     /// Every part of a command line must be allowed, by whichever rule.
-    fn allows(&self, tool: &str, subject: &Subject) -> bool {
+    fn allows(&self, tool: &str, subject: &PermissionSubject) -> bool {
         if self.allow.iter().any(|rule| rule.covers(tool, subject)) {
             return true;
         }
-        let Subject::Command(line) = subject else { return false };
+        let PermissionSubject::Command(line) = subject else { return false };
         let mine = || self.allow.iter().filter(|rule| rule.tool == tool);
         shell::plain(line).is_some_and(|commands| {
             commands.iter().all(|words| mine().any(|rule| rule.covers_command(words)))
@@ -247,16 +251,20 @@ impl Policy {
 }
 
 /// The rules that an "always" makes: this very command, this very file, or the tool.
-pub(crate) fn rules_for(about: About, tool: &str, subject: &Subject) -> Vec<String> {
-    let leave = (about == About::Sandbox).then(|| rule(OUTSIDE, subject));
+pub(crate) fn rules_for(
+    about: QuestionKind,
+    tool: &str,
+    subject: &PermissionSubject,
+) -> Vec<String> {
+    let leave = (about == QuestionKind::Sandbox).then(|| rule(OUTSIDE, subject));
     leave.into_iter().chain([rule(tool, subject)]).collect()
 }
 
-fn rule(tool: &str, subject: &Subject) -> String {
+fn rule(tool: &str, subject: &PermissionSubject) -> String {
     match subject {
-        Subject::Nothing => tool.into(),
-        Subject::Command(line) => format!("{tool}({})", line.trim()),
-        Subject::Path(path) | Subject::Outside(path) => {
+        PermissionSubject::Nothing => tool.into(),
+        PermissionSubject::Command(line) => format!("{tool}({})", line.trim()),
+        PermissionSubject::Path(path) | PermissionSubject::Outside(path) => {
             format!("{tool}({})", glob::literal(path))
         }
     }

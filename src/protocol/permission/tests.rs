@@ -8,21 +8,21 @@ fn lists(allow: &[&str], ask: &[&str], deny: &[&str]) -> RuleLists {
     RuleLists { allow: own(allow), ask: own(ask), deny: own(deny) }
 }
 
-fn policy(mode: Mode, allow: &[&str], ask: &[&str], deny: &[&str]) -> Policy {
+fn policy(mode: PermissionMode, allow: &[&str], ask: &[&str], deny: &[&str]) -> Policy {
     Policy::new(mode, &lists(allow, ask, deny)).unwrap()
 }
 
-fn bash(policy: &Policy, line: &str) -> Verdict {
-    policy.judge("bash", &Subject::Command(line.into()))
+fn bash(policy: &Policy, line: &str) -> PermissionVerdict {
+    policy.judge("bash", &PermissionSubject::Command(line.into()))
 }
 
-fn file(policy: &Policy, tool: &str, path: &str) -> Verdict {
-    policy.judge(tool, &Subject::Path(path.into()))
+fn file(policy: &Policy, tool: &str, path: &str) -> PermissionVerdict {
+    policy.judge(tool, &PermissionSubject::Path(path.into()))
 }
 
 #[test]
 fn an_allowed_prefix_is_not_fooled() {
-    let policy = policy(Mode::Default, &["bash(cargo test:*)", "bash(git status)"], &[], &[]);
+    let policy = policy(PermissionMode::Default, &["bash(cargo test:*)", "bash(git status)"], &[], &[]);
     for line in [
         "cargo test",
         "cargo test --lib 'a; b'",
@@ -30,7 +30,7 @@ fn an_allowed_prefix_is_not_fooled() {
         "git status; cargo test | cargo test x",
         "  cargo   test  ",
     ] {
-        assert_eq!(bash(&policy, line), Verdict::Run, "{line}");
+        assert_eq!(bash(&policy, line), PermissionVerdict::Run, "{line}");
     }
     for line in [
         "cargo testify",
@@ -55,7 +55,7 @@ fn an_allowed_prefix_is_not_fooled() {
         "\"cargo test\" x",
         "cargo\\ test x",
     ] {
-        assert_eq!(bash(&policy, line), Verdict::Ask, "{line}");
+        assert_eq!(bash(&policy, line), PermissionVerdict::Ask, "{line}");
     }
 }
 
@@ -69,50 +69,62 @@ fn deny_wins_then_ask_then_allow_then_the_mode() {
             &["bash(rm:*)", "write_file(secrets/**)"],
         )
     };
-    let default = rules(Mode::Default);
-    assert_eq!(bash(&default, "git log"), Verdict::Run);
-    assert_eq!(bash(&default, "git push"), Verdict::Ask);
-    assert_eq!(bash(&default, "git log && git push"), Verdict::Ask);
-    for mode in Mode::ALL {
+    let default = rules(PermissionMode::Default);
+    assert_eq!(bash(&default, "git log"), PermissionVerdict::Run);
+    assert_eq!(bash(&default, "git push"), PermissionVerdict::Ask);
+    assert_eq!(bash(&default, "git log && git push"), PermissionVerdict::Ask);
+    for mode in PermissionMode::ALL {
         let policy = rules(mode);
-        assert!(matches!(bash(&policy, "git log; rm x"), Verdict::Refuse(_)), "{mode}");
-        assert!(matches!(bash(&policy, "git log $(rm x)"), Verdict::Refuse(_)), "{mode}");
+        assert!(matches!(bash(&policy, "git log; rm x"), PermissionVerdict::Refuse(_)), "{mode}");
+        assert!(matches!(bash(&policy, "git log $(rm x)"), PermissionVerdict::Refuse(_)), "{mode}");
         let secret = file(&policy, "write_file", "secrets/key");
-        assert!(matches!(secret, Verdict::Refuse(_)), "{mode}");
+        assert!(matches!(secret, PermissionVerdict::Refuse(_)), "{mode}");
     }
-    assert_eq!(bash(&rules(Mode::Bypass), "git push"), Verdict::Run, "bypass never asks");
+    assert_eq!(bash(&rules(PermissionMode::Bypass), "git push"), PermissionVerdict::Run, "bypass never asks");
 }
 
 #[test]
 fn each_mode_has_its_own_idea_of_what_is_free() {
-    let verdicts = |mode: Mode| {
+    let verdicts = |mode: PermissionMode| {
         let policy = policy(mode, &[], &[], &[]);
         let read = file(&policy, "read_file", "a");
-        let spawn = policy.judge("spawn_teammate", &Subject::Nothing);
-        assert_eq!((read, spawn), (Verdict::Run, Verdict::Run), "{mode}");
+        let spawn = policy.judge("spawn_teammate", &PermissionSubject::Nothing);
+        assert_eq!((read, spawn), (PermissionVerdict::Run, PermissionVerdict::Run), "{mode}");
         (
             file(&policy, "write_file", "a"),
             bash(&policy, "ls"),
-            policy.judge("mcp_x", &Subject::Nothing),
+            policy.judge("mcp_x", &PermissionSubject::Nothing),
         )
     };
-    assert_eq!(verdicts(Mode::Default), (Verdict::Ask, Verdict::Ask, Verdict::Ask));
-    assert_eq!(verdicts(Mode::AcceptEdits), (Verdict::Run, Verdict::Ask, Verdict::Ask));
-    assert_eq!(verdicts(Mode::Bypass), (Verdict::Run, Verdict::Run, Verdict::Run));
-    let (write, bash, unknown) = verdicts(Mode::Plan);
+    assert_eq!(
+        verdicts(PermissionMode::Default),
+        (PermissionVerdict::Ask, PermissionVerdict::Ask, PermissionVerdict::Ask)
+    );
+    assert_eq!(
+        verdicts(PermissionMode::AcceptEdits),
+        (PermissionVerdict::Run, PermissionVerdict::Ask, PermissionVerdict::Ask)
+    );
+    assert_eq!(
+        verdicts(PermissionMode::Bypass),
+        (PermissionVerdict::Run, PermissionVerdict::Run, PermissionVerdict::Run)
+    );
+    let (write, bash, unknown) = verdicts(PermissionMode::Plan);
     for refused in [write, bash, unknown] {
-        assert!(matches!(refused, Verdict::Refuse(why) if why.contains("submit_plan")));
+        assert!(matches!(refused, PermissionVerdict::Refuse(why) if why.contains("submit_plan")));
     }
 }
 
 #[test]
 fn in_plan_mode_no_rule_opens_the_gate() {
-    let policy = policy(Mode::Plan, &["bash", "bash(*)", "write_file(**)", "edit_file"], &[], &[]);
+    let policy = policy(PermissionMode::Plan, &["bash", "bash(*)", "write_file(**)", "edit_file"], &[], &[]);
     for tool in ["bash", "write_file", "edit_file", "anything_new"] {
-        for subject in [Subject::Command("ls".into()), Subject::Path("a".into()), Subject::Nothing]
-        {
+        for subject in [
+            PermissionSubject::Command("ls".into()),
+            PermissionSubject::Path("a".into()),
+            PermissionSubject::Nothing,
+        ] {
             assert!(
-                matches!(policy.judge(tool, &subject), Verdict::Refuse(_)),
+                matches!(policy.judge(tool, &subject), PermissionVerdict::Refuse(_)),
                 "{tool} {subject:?}"
             );
         }
@@ -124,17 +136,25 @@ fn always_means_this_very_thing() {
     for (tool, subject, other) in [
         (
             "bash",
-            Subject::Command("echo a > b; rm c".into()),
-            Subject::Command("echo a > b".into()),
+            PermissionSubject::Command("echo a > b; rm c".into()),
+            PermissionSubject::Command("echo a > b".into()),
         ),
-        ("bash", Subject::Command("echo $(x)".into()), Subject::Command("echo $(y)".into())),
-        ("write_file", Subject::Path("a*b".into()), Subject::Path("axb".into())),
+        (
+            "bash",
+            PermissionSubject::Command("echo $(x)".into()),
+            PermissionSubject::Command("echo $(y)".into()),
+        ),
+        (
+            "write_file",
+            PermissionSubject::Path("a*b".into()),
+            PermissionSubject::Path("axb".into()),
+        ),
     ] {
-        let rules = rules_for(About::Permission, tool, &subject);
+        let rules = rules_for(QuestionKind::Permission, tool, &subject);
         let [rule] = rules.as_slice() else { panic!("one rule: {rules:?}") };
-        let policy = policy(Mode::Default, &[rule], &[], &[]);
-        assert_eq!(policy.judge(tool, &subject), Verdict::Run, "{rule}");
-        assert_eq!(policy.judge(tool, &other), Verdict::Ask, "{rule}");
+        let policy = policy(PermissionMode::Default, &[rule], &[], &[]);
+        assert_eq!(policy.judge(tool, &subject), PermissionVerdict::Run, "{rule}");
+        assert_eq!(policy.judge(tool, &other), PermissionVerdict::Ask, "{rule}");
     }
 }
 
@@ -142,43 +162,43 @@ fn always_means_this_very_thing() {
 #[test]
 fn the_workspace_is_left_only_when_somebody_says_so() {
     let out = |policy: &Policy, tool: &str| {
-        policy.judge(tool, &Subject::Outside("/srv/notes/a.txt".into()))
+        policy.judge(tool, &PermissionSubject::Outside("/srv/notes/a.txt".into()))
     };
-    let refused = |verdict: Verdict| matches!(verdict, Verdict::Refuse(_));
+    let refused = |verdict: PermissionVerdict| matches!(verdict, PermissionVerdict::Refuse(_));
     let all = ["read_file", "write_file(**)", "edit_file"];
-    for mode in [Mode::Default, Mode::AcceptEdits] {
+    for mode in [PermissionMode::Default, PermissionMode::AcceptEdits] {
         for tool in ["read_file", "write_file", "edit_file"] {
             let free = policy(mode, &all, &[], &[]);
-            assert_eq!(out(&free, tool), Verdict::AskToLeave, "{mode} {tool}");
+            assert_eq!(out(&free, tool), PermissionVerdict::AskToLeave, "{mode} {tool}");
         }
         let open = policy(mode, &["outside(/srv/notes/**)"], &[], &[]);
-        assert_eq!(out(&open, "read_file"), Verdict::Run, "{mode}");
-        assert_eq!(out(&open, "write_file"), Verdict::Ask, "{mode}: opened, not allowed");
+        assert_eq!(out(&open, "read_file"), PermissionVerdict::Run, "{mode}");
+        assert_eq!(out(&open, "write_file"), PermissionVerdict::Ask, "{mode}: opened, not allowed");
         let asks = policy(mode, &["outside"], &["outside(/srv/**)"], &[]);
-        assert_eq!(out(&asks, "read_file"), Verdict::AskToLeave, "{mode}");
+        assert_eq!(out(&asks, "read_file"), PermissionVerdict::AskToLeave, "{mode}");
     }
-    let plan = policy(Mode::Plan, &["outside"], &[], &[]);
-    assert!(refused(out(&plan, "write_file")) && out(&plan, "read_file") == Verdict::Run);
-    let bypass = policy(Mode::Bypass, &[], &[], &[]);
+    let plan = policy(PermissionMode::Plan, &["outside"], &[], &[]);
+    assert!(refused(out(&plan, "write_file")) && out(&plan, "read_file") == PermissionVerdict::Run);
+    let bypass = policy(PermissionMode::Bypass, &[], &[], &[]);
     assert!(refused(out(&bypass, "read_file")), "bypass asks nobody");
     for deny in ["outside", "outside(/srv/**)", "read_file(/srv/notes/*)"] {
-        for mode in Mode::ALL {
+        for mode in PermissionMode::ALL {
             assert!(refused(out(&policy(mode, &["outside"], &[], &[deny]), "read_file")), "{deny}");
         }
     }
-    let subject = Subject::Outside("/srv/notes/a.txt".into());
-    let rules = rules_for(About::Sandbox, "write_file", &subject);
-    let always = policy(Mode::Default, &[&rules[0], &rules[1]], &[], &[]);
-    assert_eq!(out(&always, "write_file"), Verdict::Run, "{rules:?}");
-    assert_eq!(out(&always, "edit_file"), Verdict::Ask);
-    let other = always.judge("write_file", &Subject::Outside("/srv/notes/b.txt".into()));
-    assert_eq!(other, Verdict::AskToLeave);
+    let subject = PermissionSubject::Outside("/srv/notes/a.txt".into());
+    let rules = rules_for(QuestionKind::Sandbox, "write_file", &subject);
+    let always = policy(PermissionMode::Default, &[&rules[0], &rules[1]], &[], &[]);
+    assert_eq!(out(&always, "write_file"), PermissionVerdict::Run, "{rules:?}");
+    assert_eq!(out(&always, "edit_file"), PermissionVerdict::Ask);
+    let other = always.judge("write_file", &PermissionSubject::Outside("/srv/notes/b.txt".into()));
+    assert_eq!(other, PermissionVerdict::AskToLeave);
 }
 
 #[test]
 fn a_rule_that_is_none_is_named() {
     for rule in ["", "bash(", "bash()", "bash( )", "two words", "(x)", "bash(x) y"] {
-        let why = Policy::new(Mode::Default, &lists(&[rule], &[], &[])).unwrap_err();
+        let why = Policy::new(PermissionMode::Default, &lists(&[rule], &[], &[])).unwrap_err();
         assert!(why.to_string().contains(&format!("{rule:?}")), "{why}");
     }
 }
@@ -190,9 +210,9 @@ proptest! {
         tail in "[a-z$`(){}<>;&| \"'\\\\#=!\n-]{1,40}",
         separator in prop::sample::select(vec![";", "&&", "||", "|", "&", "\n"]),
     ) {
-        let policy = policy(Mode::Default, &["bash(cargo test:*)"], &[], &[]);
+        let policy = policy(PermissionMode::Default, &["bash(cargo test:*)"], &[], &[]);
         let line = format!("cargo test {separator} {tail}");
-        if bash(&policy, &line) == Verdict::Run {
+        if bash(&policy, &line) == PermissionVerdict::Run {
             let commands = shell::plain(&line).unwrap();
             for words in commands {
                 prop_assert_eq!(&words[..2], &["cargo".to_owned(), "test".to_owned()]);

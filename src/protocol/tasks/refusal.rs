@@ -4,7 +4,7 @@ use crate::wire::task::{Board, Task, TaskId, TaskStatus};
 
 /// Why a task stays as it is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refusal {
+pub(crate) enum TaskRefusal {
     /// There is no such task.
     #[error("there is no task {id}; {}", listed(known))]
     Unknown {
@@ -75,7 +75,7 @@ pub(crate) enum Refusal {
 /// Ids that a message lists.
 const LISTED: usize = 20;
 
-impl Refusal {
+impl TaskRefusal {
     /// No task of that id.
     pub(crate) fn unknown(board: &Board, id: TaskId) -> Self {
         Self::Unknown { id, known: board.keys().copied().collect() }

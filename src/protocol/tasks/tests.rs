@@ -36,10 +36,10 @@ fn add(board: &mut Board, after: &[u64], by: &str) -> TaskId {
 
 fn assigned(board: &Board, task: TaskId, to: &str, by: &str) -> Ruling {
     let owner = Some(NewOwner::Agent(name(to)));
-    update(board, task, Edit { owner, ..Edit::default() }, &actor(by))
+    update(board, task, TaskEdit { owner, ..TaskEdit::default() }, &actor(by))
 }
 
-fn deeds(task: &Task) -> Vec<&Deed> {
+fn deeds(task: &Task) -> Vec<&EventKind> {
     task.history.iter().map(|event| &event.what).collect()
 }
 
@@ -47,42 +47,45 @@ fn deeds(task: &Task) -> Vec<&Deed> {
 fn one_gets_it_and_the_order_is_kept() {
     let mut board = Board::new();
     let (first, second) = (add(&mut board, &[], "lead"), add(&mut board, &[1], "lead"));
-    assert!(matches!(claim(&board, second, &actor("bob")), Err(Refusal::Blocked { .. })));
+    assert!(matches!(claim(&board, second, &actor("bob")), Err(TaskRefusal::Blocked { .. })));
     assert!(matches!(
-        end(&board, second, End::Completed, None, &actor("user")),
-        Err(Refusal::Blocked { .. })
+        end(&board, second, TaskEnd::Completed, None, &actor("user")),
+        Err(TaskRefusal::Blocked { .. })
     ));
     let claimed = claim(&board, first, &actor("alice"));
     put(&mut board, claimed);
     assert_eq!(claim(&board, first, &actor("alice")), Ok(None), "claiming again changes nothing");
-    assert!(matches!(claim(&board, first, &actor("bob")), Err(Refusal::Taken { .. })));
-    let by_bob = end(&board, first, End::Completed, None, &actor("bob"));
-    assert!(matches!(by_bob, Err(Refusal::NotYours { .. })));
+    assert!(matches!(claim(&board, first, &actor("bob")), Err(TaskRefusal::Taken { .. })));
+    let by_bob = end(&board, first, TaskEnd::Completed, None, &actor("bob"));
+    assert!(matches!(by_bob, Err(TaskRefusal::NotYours { .. })));
     assert_eq!(freed_by(&board, first), []);
-    let done = end(&board, first, End::Completed, None, &actor("alice"));
+    let done = end(&board, first, TaskEnd::Completed, None, &actor("alice"));
     put(&mut board, done);
-    assert_eq!(end(&board, first, End::Completed, None, &actor("alice")), Ok(None));
+    assert_eq!(end(&board, first, TaskEnd::Completed, None, &actor("alice")), Ok(None));
     assert!(matches!(
-        end(&board, first, End::Failed, None, &actor("alice")),
-        Err(Refusal::Over { .. })
+        end(&board, first, TaskEnd::Failed, None, &actor("alice")),
+        Err(TaskRefusal::Over { .. })
     ));
     assert_eq!(freed_by(&board, first).len(), 1);
     assert!(is_claimable(&board, &board[&second]));
-    assert_eq!(deeds(&board[&first]), [&Deed::Created, &Deed::Claimed, &Deed::Completed]);
+    assert_eq!(
+        deeds(&board[&first]),
+        [&EventKind::Created, &EventKind::Claimed, &EventKind::Completed]
+    );
     let lost = reopen_of(&board, first, "lead");
-    assert!(matches!(lost, Err(Refusal::Over { .. })), "completed is for good");
+    assert!(matches!(lost, Err(TaskRefusal::Over { .. })), "completed is for good");
 }
 
 fn reopen_of(board: &Board, task: TaskId, by: &str) -> Ruling {
     let status = Some(TaskStatus::Pending);
-    update(board, task, Edit { status, ..Edit::default() }, &actor(by))
+    update(board, task, TaskEdit { status, ..TaskEdit::default() }, &actor(by))
 }
 
 #[test]
 fn what_failed_blocks_until_it_is_reopened() {
     let mut board = Board::new();
     let (first, second) = (add(&mut board, &[], "user"), add(&mut board, &[1], "user"));
-    let failed = end(&board, first, End::Failed, Some("no disk".into()), &actor("alice"));
+    let failed = end(&board, first, TaskEnd::Failed, Some("no disk".into()), &actor("alice"));
     put(&mut board, failed);
     assert_eq!(board[&first].history.last().unwrap().note.as_deref(), Some("no disk"));
     let refused = claim(&board, second, &actor("bob")).unwrap_err();
@@ -101,8 +104,8 @@ fn an_owner_is_set_by_whoever_may() {
     let task = add(&mut board, &[], "lead");
     let given = assigned(&board, task, "alice", "bob");
     put(&mut board, given);
-    assert!(matches!(claim(&board, task, &actor("bob")), Err(Refusal::Taken { .. })));
-    assert!(matches!(assigned(&board, task, "bob", "bob"), Err(Refusal::NotYours { .. })));
+    assert!(matches!(claim(&board, task, &actor("bob")), Err(TaskRefusal::Taken { .. })));
+    assert!(matches!(assigned(&board, task, "bob", "bob"), Err(TaskRefusal::NotYours { .. })));
     let begun = claim(&board, task, &actor("alice"));
     put(&mut board, begun);
     assert_eq!(board[&task].lease.as_deref(), Some("alice-1"));
@@ -143,23 +146,23 @@ fn a_cycle_is_named() {
     }
     let wait = |task, after: &[u64]| {
         let blocked_by = Some(after.iter().copied().map(id).collect());
-        update(&board, id(task), Edit { blocked_by, ..Edit::default() }, &actor("lead"))
+        update(&board, id(task), TaskEdit { blocked_by, ..TaskEdit::default() }, &actor("lead"))
     };
     let refused = wait(1, &[4]).unwrap_err().to_string();
     assert!(refused.starts_with("task 1 would wait for itself: 1 waits for 4 waits for "));
     assert!(refused.ends_with(" waits for 1"), "{refused}");
-    assert!(matches!(wait(2, &[2]), Err(Refusal::Cycle { .. })));
-    assert!(matches!(wait(2, &[9]), Err(Refusal::Unknown { .. })));
+    assert!(matches!(wait(2, &[2]), Err(TaskRefusal::Cycle { .. })));
+    assert!(matches!(wait(2, &[9]), Err(TaskRefusal::Unknown { .. })));
     assert_eq!(wait(4, &[3, 1, 3]).unwrap().unwrap().blocked_by, [id(1), id(3)]);
     let own = NewTask { subject: "x".into(), blocked_by: vec![id(5)], ..NewTask::default() };
-    assert!(matches!(create(&board, id(5), own, &actor("lead")), Err(Refusal::Cycle { .. })));
+    assert!(matches!(create(&board, id(5), own, &actor("lead")), Err(TaskRefusal::Cycle { .. })));
 }
 
 #[test]
 fn the_next_task_is_ones_own_or_suits_the_role() {
     let mut board = Board::new();
     let task = add(&mut board, &[], "lead");
-    let tester = Edit { role: Some(" Tester ".into()), ..Edit::default() };
+    let tester = TaskEdit { role: Some(" Tester ".into()), ..TaskEdit::default() };
     let tester = update(&board, task, tester, &actor("lead"));
     put(&mut board, tester);
     assert_eq!(next_for(&board, &name("alice"), "coder"), None);
@@ -179,16 +182,16 @@ fn words_have_limits() {
         create(&Board::new(), id(1), new, &actor("lead"))
     };
     assert_eq!(new("  a\n b ", String::new()).unwrap().subject, "a b");
-    assert_eq!(new(" \n", String::new()), Err(Refusal::NoSubject));
-    assert!(matches!(new(&"x".repeat(201), String::new()), Err(Refusal::TooLong { .. })));
-    assert!(matches!(new("x", "y".repeat(65_537)), Err(Refusal::TooLong { .. })));
+    assert_eq!(new(" \n", String::new()), Err(TaskRefusal::NoSubject));
+    assert!(matches!(new(&"x".repeat(201), String::new()), Err(TaskRefusal::TooLong { .. })));
+    assert!(matches!(new("x", "y".repeat(65_537)), Err(TaskRefusal::TooLong { .. })));
 }
 
 #[derive(Debug, Clone)]
 enum Try {
     Add(Vec<u64>),
     Claim(u64),
-    End(u64, End),
+    End(u64, TaskEnd),
     Assign(u64, Option<&'static str>),
     Wait(u64, Vec<u64>),
     Reopen(u64),
@@ -198,7 +201,8 @@ enum Try {
 fn tries() -> impl Strategy<Value = Try> {
     let task = 1..8_u64;
     let tasks = proptest::collection::vec(1..8_u64, 0..3);
-    let ends = prop_oneof![Just(End::Completed), Just(End::Failed), Just(End::Cancelled)];
+    let ends =
+        prop_oneof![Just(TaskEnd::Completed), Just(TaskEnd::Failed), Just(TaskEnd::Cancelled)];
     let owners = prop_oneof![Just(None), Just(Some("alice")), Just(Some("bob"))];
     prop_oneof![
         tasks.clone().prop_map(Try::Add),
@@ -211,7 +215,7 @@ fn tries() -> impl Strategy<Value = Try> {
     ]
 }
 
-fn attempt(board: &Board, what: Try, by: &Actor) -> Vec<Open<Task>> {
+fn attempt(board: &Board, what: Try, by: &Actor) -> Vec<WithUnknownFields<Task>> {
     let edit = |task, edit| update(board, id(task), edit, by);
     let ruled = match what {
         Try::Add(after) => {
@@ -224,14 +228,14 @@ fn attempt(board: &Board, what: Try, by: &Actor) -> Vec<Open<Task>> {
         Try::End(task, how) => end(board, id(task), how, None, by),
         Try::Assign(task, to) => {
             let to = to.map_or(NewOwner::Nobody, |to| NewOwner::Agent(name(to)));
-            edit(task, Edit { owner: Some(to), ..Edit::default() })
+            edit(task, TaskEdit { owner: Some(to), ..TaskEdit::default() })
         }
         Try::Wait(task, after) => {
             let after = Some(after.into_iter().map(id).collect());
-            edit(task, Edit { blocked_by: after, ..Edit::default() })
+            edit(task, TaskEdit { blocked_by: after, ..TaskEdit::default() })
         }
         Try::Reopen(task) => {
-            edit(task, Edit { status: Some(TaskStatus::Pending), ..Edit::default() })
+            edit(task, TaskEdit { status: Some(TaskStatus::Pending), ..TaskEdit::default() })
         }
         Try::Die => {
             let its = board.values().filter(|task| by.owns(task));
@@ -268,10 +272,10 @@ proptest! {
                 for first in &task.blocked_by {
                     prop_assert!(way(&board, *first, task.id).is_none(), "{what:?}: {task:?}");
                 }
-                let done = task.history.iter().filter(|event| event.what == Deed::Completed);
+                let done = task.history.iter().filter(|event| event.what == EventKind::Completed);
                 prop_assert!(done.count() <= 1);
                 if task.status == TaskStatus::InProgress {
-                    let claimed = task.history.iter().rev().find(|e| e.what == Deed::Claimed);
+                    let claimed = task.history.iter().rev().find(|e| e.what == EventKind::Claimed);
                     prop_assert_eq!(task.owner.as_ref(), claimed.map(|event| &event.by));
                 } else {
                     prop_assert_eq!(&task.lease, &None);

@@ -60,8 +60,8 @@ fn where_there_is_no_bash_there_is_sh() {
     std::os::unix::fs::symlink("/bin/sh", scene.path().join("sh")).unwrap();
     let path = vec![("PATH".into(), scene.path().display().to_string())];
     let environment = CommandEnvironment::new(path, uuid::Uuid::now_v7().to_string());
-    let keeper = Keeper::below(scene.path());
-    let bash = Bash::new(scene.path().to_owned(), environment, keeper);
+    let output_store = OutputStore::below(scene.path());
+    let bash = Bash::new(scene.path().to_owned(), environment, output_store);
     let input = json!({"command": "echo $0"});
     let call = Call { id: "1".into(), name: "bash".into(), input };
     assert_eq!(block_on(bash.call(&call)).unwrap(), "sh\n");

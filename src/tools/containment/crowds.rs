@@ -1,7 +1,7 @@
 //! Commands that are too many: the machine lives, the tool ends, nobody is left.
 
 use super::*;
-use crate::os::crowd::LIMIT;
+use crate::os::process_limit::LIMIT;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::os::unix::process::CommandExt;
 
@@ -10,7 +10,7 @@ const AT_MOST: usize = 3 * LIMIT;
 
 const TOO_MANY: &str = "[more than 512 processes at once: all were ended]\n[ended by signal 9]";
 
-/// What an agent says whose user may have only so many processes. Root, whom the kernel does not hold to
+/// What an agent says whose user may have only so many processes. SafeRoot, whom the kernel does not hold to
 /// that, becomes a user that nobody else is.
 fn says_within_limit(scene: &Scene, command: &str) -> String {
     let agent = scene.agent_command(command, 60);

@@ -1,8 +1,8 @@
 //! The frame: which pane stands where, and what is in it.
 
-use super::super::clean::one_line;
-use super::super::measure::columns;
 use super::super::roster::short;
+use super::super::sanitize::one_line;
+use super::super::text_width::columns;
 use super::super::view::View;
 use super::paint::Paint;
 use super::panes::{self, Rows};
@@ -62,13 +62,13 @@ pub(crate) fn draw(
 
 /// The team in one line: what fits of it in `width` columns, and never half a word of it.
 fn header(scene: &Scene, width: u16, paint: Paint) -> Line<'static> {
-    let alive = scene.seats.iter().filter(|seat| seat.alive).count();
-    let tokens: u64 = scene.seats.iter().map(|seat| seat.usage.tokens()).sum();
-    let costs = scene.seats.iter().filter_map(|seat| seat.usage.cost);
+    let alive = scene.members.iter().filter(|member| member.alive).count();
+    let tokens: u64 = scene.members.iter().map(|member| member.usage.tokens()).sum();
+    let costs = scene.members.iter().filter_map(|member| member.usage.cost);
     let cost = costs.reduce(Money::plus).map(|cost| format!(" · cost {cost}"));
-    let mut text = format!("  {alive} of {} alive", scene.seats.len());
+    let mut text = format!("  {alive} of {} alive", scene.members.len());
     let counts =
-        [format!(" · {} messages", scene.letters.len()), format!(" · {} tokens", short(tokens))];
+        [format!(" · {} messages", scene.messages.len()), format!(" · {} tokens", short(tokens))];
     for part in counts.into_iter().chain(cost) {
         if columns("team") + columns(&text) + columns(&part) > usize::from(width) {
             break;
@@ -105,7 +105,7 @@ fn arrange(top: &Top, scene: &Scene, body: Rect) -> Vec<(Pane, Rect)> {
         ];
     }
     // Title and header of the table, and whoever is there, as long as enough is left for the other.
-    let wanted = u16::try_from(scene.seats.len()).unwrap_or(u16::MAX).max(1).saturating_add(2);
+    let wanted = u16::try_from(scene.members.len()).unwrap_or(u16::MAX).max(1).saturating_add(2);
     let members = wanted.clamp(3, (body.height * 2 / 5).max(3));
     let rows = [Constraint::Length(members), Constraint::Min(0)];
     let [members, below] = body.layout(&Layout::vertical(rows));

@@ -14,8 +14,8 @@ mod tests;
 
 pub(crate) use keys::{Input, Key};
 
-use super::clean::clean;
-use crate::view::{Scene, Seat};
+use super::sanitize::clean;
+use crate::view::{MemberView, Scene};
 use std::collections::BTreeMap;
 
 /// The parts of the view.
@@ -146,22 +146,22 @@ impl Top {
     /// Takes note of a changed scene: somebody is always selected, if anybody is there. A filter that
     /// lets nobody through is for the other panes.
     pub(crate) fn meet(&mut self, scene: &Scene) {
-        let seats = self.seats(scene);
-        let is_shown = seats.iter().any(|seat| seat.name == self.selected);
-        let is_there = seats.is_empty() && scene.seat(&self.selected).is_some();
+        let members = self.members(scene);
+        let is_shown = members.iter().any(|member| member.name == self.selected);
+        let is_there = members.is_empty() && scene.member(&self.selected).is_some();
         if !is_shown && !is_there {
-            self.selected = seats.first().map(|seat| seat.name.clone()).unwrap_or_default();
+            self.selected = members.first().map(|member| member.name.clone()).unwrap_or_default();
         }
     }
 
     /// The agents that the filter lets through.
-    fn seats<'a>(&self, scene: &'a Scene) -> Vec<&'a Seat> {
-        let passes = |seat: &&Seat| {
-            let activity = seat.activity.as_deref().unwrap_or_default();
-            let words = [&seat.name, &seat.role, &seat.model, seat.status.word(), activity];
+    fn members<'a>(&self, scene: &'a Scene) -> Vec<&'a MemberView> {
+        let passes = |member: &&MemberView| {
+            let activity = member.activity.as_deref().unwrap_or_default();
+            let words = [&member.name, &member.role, &member.model, member.status.word(), activity];
             self.lets_through(&words)
         };
-        scene.seats.iter().filter(passes).collect()
+        scene.members.iter().filter(passes).collect()
     }
 
     fn lets_through(&self, words: &[&str]) -> bool {
@@ -263,11 +263,11 @@ impl Top {
     }
 
     fn select(&mut self, step: Step, scene: &Scene) {
-        let seats = self.seats(scene);
-        let at = seats.iter().position(|seat| seat.name == self.selected).unwrap_or_default();
-        let at = step.from(at).min(seats.len().saturating_sub(1));
-        if let Some(seat) = seats.get(at).filter(|seat| seat.name != self.selected) {
-            self.selected.clone_from(&seat.name);
+        let members = self.members(scene);
+        let at = members.iter().position(|member| member.name == self.selected).unwrap_or_default();
+        let at = step.from(at).min(members.len().saturating_sub(1));
+        if let Some(member) = members.get(at).filter(|member| member.name != self.selected) {
+            self.selected.clone_from(&member.name);
             self.scrolled.remove(&Pane::Conversation);
         }
     }
@@ -280,25 +280,25 @@ impl Top {
     }
 
     fn begin_to_write(&mut self, scene: &Scene) {
-        match scene.seat(&self.selected) {
-            Some(seat) => {
-                self.mode = Mode::Write { to: seat.name.clone(), text: String::new() };
+        match scene.member(&self.selected) {
+            Some(member) => {
+                self.mode = Mode::Write { to: member.name.clone(), text: String::new() };
             }
             None => self.tell(Notice::Failed("there is nobody to write to".into())),
         }
     }
 
     fn ask_to_stop(&mut self, scene: &Scene) {
-        match scene.seat(&self.selected) {
+        match scene.member(&self.selected) {
             None => self.tell(Notice::Failed("there is nobody to stop".into())),
-            Some(seat) if seat.name == "lead" => {
+            Some(member) if member.name == "lead" => {
                 let why = "the lead ends with its team: type /quit there, or team stop --all";
                 self.tell(Notice::Failed(why.into()));
             }
-            Some(seat) if !seat.alive => {
-                self.tell(Notice::Failed(format!("{} does not run", seat.name)));
+            Some(member) if !member.alive => {
+                self.tell(Notice::Failed(format!("{} does not run", member.name)));
             }
-            Some(seat) => self.mode = Mode::Confirm { name: seat.name.clone() },
+            Some(member) => self.mode = Mode::Confirm { name: member.name.clone() },
         }
     }
 

@@ -1,14 +1,14 @@
 //! The rows of each pane: only as many as are seen are made.
 
-use super::super::clean::one_line;
 use super::super::roster::{RosterRow, roster_table};
+use super::super::sanitize::one_line;
 use super::super::style::{Mark, Palette};
 use super::super::tasks::{TaskRow, task_table};
 use super::super::transcript;
 use super::super::view::View;
 use super::paint::Paint;
 use super::{Pane, Top};
-use crate::view::{Letter, Scene, Stage};
+use crate::view::{MessageProgress, Scene, Stage};
 use crate::wire::Timestamp;
 use ratatui::text::{Line, Span};
 
@@ -28,7 +28,7 @@ pub(super) fn rows(
     height: usize,
 ) -> Rows {
     match pane {
-        Pane::Members => members(top, scene, now, view, height),
+        Pane::Members => members_pane(top, scene, now, view, height),
         Pane::Messages => messages(top, scene, view, height),
         Pane::Conversation => conversation(top, scene, view, height),
         Pane::Tasks => tasks(top, scene, view, height),
@@ -36,14 +36,14 @@ pub(super) fn rows(
     }
 }
 
-fn members(top: &Top, scene: &Scene, now: Timestamp, view: &View, height: usize) -> Rows {
+fn members_pane(top: &Top, scene: &Scene, now: Timestamp, view: &View, height: usize) -> Rows {
     let paint = Paint::of(view.palette);
-    let seats = top.seats(scene);
-    let title = count("members", seats.len(), scene.seats.len());
-    let rows: Vec<RosterRow> = seats.iter().map(|seat| RosterRow::of(seat, now)).collect();
+    let members = top.members(scene);
+    let title = count("members", members.len(), scene.members.len());
+    let rows: Vec<RosterRow> = members.iter().map(|member| RosterRow::of(member, now)).collect();
     if rows.is_empty() {
         let text =
-            if scene.seats.is_empty() { "nobody is on the team yet" } else { "nobody like this" };
+            if scene.members.is_empty() { "nobody is on the team yet" } else { "nobody like this" };
         return Rows { title, lines: vec![Line::styled(text, paint.dim())] };
     }
     let width = view.width.unwrap_or(80).saturating_sub(2);
@@ -79,19 +79,19 @@ fn member(row: &RosterRow, text: &str, is_selected: bool, paint: Paint) -> Line<
 }
 
 fn messages(top: &mut Top, scene: &Scene, view: &View, height: usize) -> Rows {
-    let found: Vec<&Letter> = if top.filter.is_empty() {
-        scene.letters.iter().collect()
+    let found: Vec<&MessageProgress> = if top.filter.is_empty() {
+        scene.messages.iter().collect()
     } else {
-        let passes = |letter: &&Letter| {
-            top.lets_through(&[&letter.from, &letter.to, &letter.kind, &letter.content])
+        let passes = |progress: &&MessageProgress| {
+            top.lets_through(&[&progress.from, &progress.to, &progress.kind, &progress.content])
         };
-        scene.letters.iter().filter(passes).collect()
+        scene.messages.iter().filter(passes).collect()
     };
-    let title = count("messages", found.len(), scene.letters.len());
+    let title = count("messages", found.len(), scene.messages.len());
     let back = top.clamp(Pane::Messages, found.len().saturating_sub(height));
     let end = found.len() - back;
     let seen = found.iter().take(end).skip(end.saturating_sub(height));
-    let mut lines: Vec<Line<'_>> = seen.map(|letter| message(letter, scene, view)).collect();
+    let mut lines: Vec<Line<'_>> = seen.map(|progress| message(progress, scene, view)).collect();
     if lines.is_empty() {
         lines.push(Line::styled("no messages", Paint::of(view.palette).dim()));
     }
@@ -99,31 +99,31 @@ fn messages(top: &mut Top, scene: &Scene, view: &View, height: usize) -> Rows {
 }
 
 /// One message on one line: how far it has come, when, from whom to whom, what.
-fn message(letter: &Letter, scene: &Scene, view: &View) -> Line<'static> {
+fn message(progress: &MessageProgress, scene: &Scene, view: &View) -> Line<'static> {
     let paint = Paint::of(view.palette);
-    let (mark, style) = match letter.stage {
+    let (mark, style) = match progress.stage {
         Stage::Sent => ("… ", paint.warn()),
         Stage::Appended | Stage::Claimed => ("✉ ", paint.warn()),
         Stage::Acknowledged | Stage::Answered => ("✓ ", paint.dim()),
     };
     let colored = |name: &str| {
-        let color = scene.seat(name).map(|seat| seat.color.as_str()).unwrap_or_default();
+        let color = scene.member(name).map(|member| member.color.as_str()).unwrap_or_default();
         Span::styled(one_line(name, 32), paint.member(color))
     };
-    let kind = match letter.kind.as_str() {
+    let kind = match progress.kind.as_str() {
         "message" => String::new(),
         kind => format!(" [{}]", one_line(kind, 32)),
     };
-    let time = letter.timestamp.map_or_else(|| "--:--:--".into(), |at| view.clock(at));
+    let time = progress.timestamp.map_or_else(|| "--:--:--".into(), |at| view.clock(at));
     Line::from(vec![
         Span::styled(mark, style),
         Span::styled(time + " ", paint.dim()),
-        colored(&letter.from),
+        colored(&progress.from),
         Span::styled(" → ", paint.dim()),
-        colored(&letter.to),
+        colored(&progress.to),
         Span::styled(kind, paint.dim()),
         Span::raw(": "),
-        Span::raw(one_line(&letter.content, view.width.unwrap_or(200))),
+        Span::raw(one_line(&progress.content, view.width.unwrap_or(200))),
     ])
 }
 

@@ -4,7 +4,7 @@
 use super::keys::{Decoder, Input};
 use crate::os::signals::Signals;
 use crate::os::terminal::{TerminalGuard, typed};
-use crate::os::window;
+use crate::os::terminal_size;
 use ratatui::backend::{Backend, CrosstermBackend};
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::cursor::Show;
@@ -103,7 +103,7 @@ impl Screen {
 }
 
 fn area() -> Rect {
-    let (columns, rows) = window::size().unwrap_or(USUAL);
+    let (columns, rows) = terminal_size::size().unwrap_or(USUAL);
     Rect::new(0, 0, columns, rows)
 }
 

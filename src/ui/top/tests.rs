@@ -5,7 +5,7 @@ use super::*;
 use crate::ui::style::ColorChoice;
 use crate::ui::style::Palette;
 use crate::ui::view::View;
-use crate::view::{Asked, Letter, Stage};
+use crate::view::{Asked, MessageProgress, Stage};
 use crate::wire::roster::{Status, UsageCount};
 use crate::wire::transcript::{Entry, Line};
 use ratatui::buffer::Buffer;
@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 
 const NOW: f64 = 1_763_690_100.0;
 
-fn seat(name: &str, status: Status) -> Seat {
-    Seat {
+fn member(name: &str, status: Status) -> MemberView {
+    MemberView {
         name: name.into(),
         color: "blue".into(),
         role: "coder".into(),
@@ -39,43 +39,43 @@ fn seat(name: &str, status: Status) -> Seat {
     }
 }
 
-fn letter(to: &str, stage: Stage, message: &Value) -> Letter {
+fn progress(to: &str, stage: Stage, message: &Value) -> MessageProgress {
     let mut message = message.as_object().unwrap().clone();
     message.insert("timestamp".into(), (NOW - 30.0).into());
-    Letter::read(to, &message, stage).unwrap()
+    MessageProgress::read(to, &message, stage).unwrap()
 }
 
 /// A lead and two teammates who have said something.
 fn scene() -> Scene {
-    let mut lead = seat("lead", Status::Idle);
+    let mut lead = member("lead", Status::Idle);
     lead.color = String::new();
     lead.role = "lead".into();
-    let mut alice = seat("alice", Status::Working);
+    let mut alice = member("alice", Status::Working);
     alice.activity = Some("bash".into());
     alice.unread = 1;
-    let mut bob = seat("bob", Status::Failed);
+    let mut bob = member("bob", Status::Failed);
     bob.ended = Some("crash, signal 9".into());
-    let mut scene = Scene { seats: vec![lead, alice, bob], ..Scene::default() };
+    let mut scene = Scene { members: vec![lead, alice, bob], ..Scene::default() };
     let said = [
-        letter(
+        progress(
             "bob",
             Stage::Acknowledged,
             &json!({"from": "alice", "content": "the schema is ready", "id": "1"}),
         ),
-        letter(
+        progress(
             "alice",
             Stage::Appended,
             &json!({"from": "user", "content": "hurry\nplease", "id": "2"}),
         ),
-        letter(
+        progress(
             "lead",
             Stage::Appended,
             &json!({"type": "permission_request", "from": "alice", "content": "", "id": "3",
             "request_id": "r", "tool": "bash", "input": {}, "description": "rm -rf target"}),
         ),
     ];
-    for letter in said {
-        scene.letters.meet(letter);
+    for progress in said {
+        scene.messages.meet(progress);
     }
     let task = |value: Value| serde_json::from_value(value).unwrap();
     scene.tasks = vec![
@@ -325,7 +325,7 @@ fn streams_follow_their_end_and_scroll_back_no_further_than_there_is() {
     for number in 0..100 {
         let said =
             json!({"from": "bob", "content": format!("n{number};"), "id": format!("x{number}")});
-        scene.letters.meet(letter("lead", Stage::Acknowledged, &said));
+        scene.messages.meet(progress("lead", Stage::Acknowledged, &said));
     }
     let mut top = top(&scene);
     press(&mut top, &scene, "2");
@@ -345,11 +345,11 @@ fn streams_follow_their_end_and_scroll_back_no_further_than_there_is() {
 #[test]
 fn the_selection_stays_in_sight() {
     let mut scene = scene();
-    scene.seats = (0..100).map(|number| seat(&format!("m{number}"), Status::Idle)).collect();
+    scene.members = (0..100).map(|number| member(&format!("m{number}"), Status::Idle)).collect();
     let mut top = top(&scene);
     press(&mut top, &scene, "G");
     assert!(frame(&mut top, &scene, 80, 24).contains("› m99"));
-    scene.seats.pop();
+    scene.members.pop();
     top.meet(&scene);
     assert_eq!(top.selected(), "m0", "who has left is not selected");
 }
@@ -358,14 +358,14 @@ fn the_selection_stays_in_sight() {
 fn nothing_hostile_reaches_the_screen() {
     let mut scene = scene();
     let evil = "\u{1b}[2J\u{202e}evil\u{1b}]52;c;aGk=\u{7}\u{9b}31m";
-    let mut eve = seat("eve", Status::Working);
+    let mut eve = member("eve", Status::Working);
     eve.role = evil.into();
     eve.activity = Some(evil.into());
     eve.model = evil.into();
-    scene.seats.push(eve);
+    scene.members.push(eve);
     scene.trouble = Some(evil.into());
     let said = json!({"type": evil, "from": evil, "content": evil, "id": "e"});
-    scene.letters.meet(letter("alice", Stage::Appended, &said));
+    scene.messages.meet(progress("alice", Stage::Appended, &said));
     scene
         .conversation
         .lines

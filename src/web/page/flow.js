@@ -1,92 +1,92 @@
 // The picture of the members with the messages that move between them.
-const seatsAt = new Map();
-const seatGroups = new Map();
+const membersAt = new Map();
+const memberGroups = new Map();
 let flowNames = "";
 
 // Of a large team only those are drawn anew that are other than they were.
-function drawFlow(seats) {
-  const names = [...seats.map((seat) => seat.name), "user"];
+function drawFlow(members) {
+  const names = [...members.map((member) => member.name), "user"];
   const picture = byId("flow");
   if (flowNames !== names.join()) {
     flowNames = names.join();
-    placeSeats(names, picture);
+    placeMembers(names, picture);
   }
   const radius = names.length > 24 ? 7 : names.length > 12 ? 14 : 22;
-  const known = new Map(seats.map((seat) => [seat.name, seat]));
+  const known = new Map(members.map((member) => [member.name, member]));
   for (const name of names) {
-    const seat = known.get(name);
-    const key = JSON.stringify([shade(name), seat?.status, seat?.alive, seat?.unread]);
-    const drawn = seatGroups.get(name);
+    const member = known.get(name);
+    const key = JSON.stringify([shade(name), member?.status, member?.alive, member?.unread]);
+    const drawn = memberGroups.get(name);
     if (drawn?.key === key) continue;
-    const group = seatGroup(name, seat, radius);
+    const group = memberGroup(name, member, radius);
     if (drawn) drawn.group.replaceWith(group);
     else picture.append(group);
-    seatGroups.set(name, { key, group });
+    memberGroups.set(name, { key, group });
   }
   picture.setAttribute("aria-label",
-    seats.map((s) => `${s.name} ${s.status}, ${s.unread} unread`).join("; ") || "Nobody yet");
+    members.map((s) => `${s.name} ${s.status}, ${s.unread} unread`).join("; ") || "Nobody yet");
 }
 
-function placeSeats(names, picture) {
+function placeMembers(names, picture) {
   const moving = [...picture.querySelectorAll(".dot, .ring")];
-  seatsAt.clear();
-  seatGroups.clear();
+  membersAt.clear();
+  memberGroups.clear();
   names.forEach((name, n) => {
     const turn = (n / names.length) * 2 * Math.PI - Math.PI / 2;
-    seatsAt.set(name, { x: 320 + 245 * Math.cos(turn), y: 150 + 112 * Math.sin(turn) });
+    membersAt.set(name, { x: 320 + 245 * Math.cos(turn), y: 150 + 112 * Math.sin(turn) });
   });
-  const lead = seatsAt.get("lead");
+  const lead = membersAt.get("lead");
   const drawn = [];
-  for (const [name, at] of seatsAt) {
+  for (const [name, at] of membersAt) {
     if (lead && name !== "lead") drawn.push(svg("line", { class: "path", x1: lead.x, y1: lead.y, x2: at.x, y2: at.y }));
   }
   picture.replaceChildren(...drawn, ...moving);
 }
 
-function seatGroup(name, seat, radius) {
-  const at = seatsAt.get(name);
-  const gone = seat && !seat.alive;
-  const group = svg("g", { class: `seat ${shade(name)} ${gone ? "gone" : ""} ${seat ? seat.status : ""}` });
+function memberGroup(name, member, radius) {
+  const at = membersAt.get(name);
+  const gone = member && !member.alive;
+  const group = svg("g", { class: `member ${shade(name)} ${gone ? "gone" : ""} ${member ? member.status : ""}` });
   group.append(svg("circle", { cx: at.x, cy: at.y, r: radius }));
   if (radius > 10) {
     group.append(svg("text", { x: at.x, y: at.y + 5 }, name[0].toUpperCase()));
     group.append(svg("text", { x: at.x, y: at.y + radius + 15 }, cut(name, 14)));
-    if (seat) group.append(svg("text", { class: "state", x: at.x, y: at.y + radius + 29 }, seat.status));
+    if (member) group.append(svg("text", { class: "state", x: at.x, y: at.y + radius + 29 }, member.status));
   }
-  if (seat) {
+  if (member) {
     const t = tray(name);
     group.append(svg("rect", { class: "tray", x: t.x - 10, y: t.y - 8, width: 20, height: 16, rx: 3 }));
-    if (seat.unread) group.append(svg("text", { x: t.x, y: t.y + 4.5 }, seat.unread));
+    if (member.unread) group.append(svg("text", { x: t.x, y: t.y + 4.5 }, member.unread));
   }
   return group;
 }
 
 function tray(name) {
-  const at = seatsAt.get(name);
-  return { x: at.x + (seatsAt.size > 24 ? 16 : 38), y: at.y };
+  const at = membersAt.get(name);
+  return { x: at.x + (membersAt.size > 24 ? 16 : 38), y: at.y };
 }
 
 const moves = new Map();
 
 // Shows the steps up to `goal` one after the other, however fast the files were.
-function move(letter, goal) {
-  if (still.matches || document.hidden || !seatsAt.has(letter.from) || !seatsAt.has(letter.to)) return;
-  const known = moves.get(letter.id);
+function move(message, goal) {
+  if (still.matches || document.hidden || !membersAt.has(message.from) || !membersAt.has(message.to)) return;
+  const known = moves.get(message.id);
   if (known) {
     known.goal = Math.max(known.goal, goal);
     return;
   }
-  if (moves.size > 40 || letter.from === letter.to) return;
+  if (moves.size > 40 || message.from === message.to) return;
   const state = { goal, step: -1 };
-  moves.set(letter.id, state);
-  play(letter, state);
+  moves.set(message.id, state);
+  play(message, state);
 }
 
-async function play(letter, state) {
-  const dot = svg("circle", { class: "dot " + shade(letter.from), r: 7, cx: 0, cy: 0 });
+async function play(message, state) {
+  const dot = svg("circle", { class: "dot " + shade(message.from), r: 7, cx: 0, cy: 0 });
   byId("flow").append(dot);
   const place = (at) => `translate(${at.x}px, ${at.y}px)`;
-  let from = seatsAt.get(letter.from);
+  let from = membersAt.get(message.from);
   const quiet = Date.now() + 20000;
   while (state.step < 3 && Date.now() < quiet) {
     if (state.step >= state.goal) {
@@ -94,18 +94,18 @@ async function play(letter, state) {
       continue;
     }
     state.step += 1;
-    const to = state.step === 0 ? from : state.step === 1 ? tray(letter.to) : seatsAt.get(letter.to);
+    const to = state.step === 0 ? from : state.step === 1 ? tray(message.to) : membersAt.get(message.to);
     if (!to) break;
     const frames = state.step === 3
       ? [{ transform: place(to), opacity: 1 }, { transform: place(to), opacity: 0 }]
       : [{ transform: place(from) }, { transform: place(to) }];
     const time = [120, 650, 350, 300][state.step];
-    if (state.step === 3) ring(letter.to, to);
+    if (state.step === 3) ring(message.to, to);
     await dot.animate(frames, { duration: time, easing: "ease-in-out", fill: "forwards" }).finished;
     from = to;
   }
   dot.remove();
-  moves.delete(letter.id);
+  moves.delete(message.id);
 }
 
 function ring(name, at) {

@@ -1,7 +1,7 @@
 // The page at work: what comes over the wire, and what a person does.
 let selected = "lead";
-let seats = [];
-let letters = new Map();
+let members = [];
+let messages = new Map();
 let dirty = new Set();
 let moved = new Set();
 let talk = null;
@@ -12,7 +12,7 @@ function select(name) {
   byId("to").value = name;
   byId("stop").disabled = name === "lead";
   byId("stop").textContent = plain("Stop " + name);
-  drawRoster(seats);
+  drawRoster(members);
   talk?.close();
   const log = byId("talk");
   log.replaceChildren();
@@ -27,10 +27,10 @@ function select(name) {
 }
 
 function take(change, isNew) {
-  if (change.kind === "team" || change.kind === "seats") {
-    const changed = new Map(change.seats.map((seat) => [seat.name, seat]));
-    seats = change.kind === "team" ? change.seats : seats.map((seat) => changed.get(seat.name) ?? seat);
-    for (const seat of change.seats) if (seat.color) COLOURS.set(seat.name, seat.color);
+  if (change.kind === "team" || change.kind === "members") {
+    const changed = new Map(change.members.map((member) => [member.name, member]));
+    members = change.kind === "team" ? change.members : members.map((member) => changed.get(member.name) ?? member);
+    for (const member of change.members) if (member.color) COLOURS.set(member.name, member.color);
     dirty.add("team");
   } else if (change.kind === "config") takeConfig(change, isNew);
   else if (change.kind === "tasks") drawTasks(change.tasks);
@@ -38,31 +38,31 @@ function take(change, isNew) {
   else if (change.kind === "usage") {
     takeCall(change);
     dirty.add("chart");
-  } else if (change.kind === "mail") takeLetter(change, isNew);
+  } else if (change.kind === "mail") takeMessage(change, isNew);
 }
 
-function takeLetter(letter, isNew) {
-  const known = letters.get(letter.id);
+function takeMessage(message, isNew) {
+  const known = messages.get(message.id);
   if (known) {
-    if (STAGES.indexOf(letter.stage) > STAGES.indexOf(known.stage)) known.stage = letter.stage;
+    if (STAGES.indexOf(message.stage) > STAGES.indexOf(known.stage)) known.stage = message.stage;
   } else {
-    letters.set(letter.id, letter);
-    if (letters.size > 1000) letters.delete(letters.keys().next().value);
-    if (isNew) byId("heard").textContent = plain(`${letter.from} to ${letter.to}: ${cut(letter.content, 120)}`);
+    messages.set(message.id, message);
+    if (messages.size > 1000) messages.delete(messages.keys().next().value);
+    if (isNew) byId("heard").textContent = plain(`${message.from} to ${message.to}: ${cut(message.content, 120)}`);
   }
-  const whole = known || letter;
+  const whole = known || message;
   moved.add(whole);
   if (isNew) move(whole, STAGES.indexOf(whole.stage));
 }
 
 function draw() {
   if (dirty.has("team")) {
-    drawRoster(seats);
-    drawFlow(seats);
+    drawRoster(members);
+    drawFlow(members);
   }
   if (dirty.has("chart")) drawChartSoon();
   if (dirty.has("config")) showConfig();
-  if (moved.size) drawMail(letters, moved);
+  if (moved.size) drawMail(messages, moved);
   dirty = new Set();
   moved = new Set();
 }
@@ -81,7 +81,7 @@ function connect() {
   };
   stream.onmessage = (event) => {
     if (!isNew) {
-      letters = new Map();
+      messages = new Map();
       calls = [];
       configLines = [];
       byId("config").replaceChildren();
@@ -99,9 +99,9 @@ function connect() {
 async function showSteps(id) {
   location.hash = "#steps";
   const which = byId("which");
-  const last = [...letters.values()].slice(-200).reverse();
-  which.replaceChildren(...last.map((letter) => el("option", { value: letter.id },
-    `${letter.from} → ${letter.to}: ${cut(letter.content.replace(/\s+/g, " "), 60)}`)));
+  const last = [...messages.values()].slice(-200).reverse();
+  which.replaceChildren(...last.map((message) => el("option", { value: message.id },
+    `${message.from} → ${message.to}: ${cut(message.content.replace(/\s+/g, " "), 60)}`)));
   const chosen = id || which.value || last[0]?.id;
   if (!chosen) {
     drawSteps(undefined, []);
@@ -109,7 +109,7 @@ async function showSteps(id) {
   }
   which.value = chosen;
   const answer = await fetch(address("trace", { id: chosen }));
-  drawSteps(letters.get(chosen), answer.ok ? (await answer.json()).steps : []);
+  drawSteps(messages.get(chosen), answer.ok ? (await answer.json()).steps : []);
 }
 
 function turnTo() {
@@ -189,7 +189,7 @@ byId("text").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) send(event);
 });
 byId("stop").addEventListener("click", stop);
-setInterval(() => { if (!document.hidden) drawRoster(seats); }, 5000);
+setInterval(() => { if (!document.hidden) drawRoster(members); }, 5000);
 nameTheme();
 turnTo();
 connect();

@@ -1,37 +1,37 @@
 // What stands in the cards.
-const seatRows = new Map();
+const memberRows = new Map();
 
 // Of a large team only those are drawn anew that are other than they were.
-function drawRoster(seats) {
-  const names = new Set(seats.map((seat) => seat.name));
-  for (const [name, row] of seatRows) {
+function drawRoster(members) {
+  const names = new Set(members.map((member) => member.name));
+  for (const [name, row] of memberRows) {
     if (!names.has(name)) {
       row.remove();
-      seatRows.delete(name);
+      memberRows.delete(name);
     }
   }
   const focused = document.activeElement?.dataset?.name;
-  seats.forEach((seat, n) => {
-    const key = JSON.stringify([seat, seat.name === selected]);
-    const known = seatRows.get(seat.name);
+  members.forEach((member, n) => {
+    const key = JSON.stringify([member, member.name === selected]);
+    const known = memberRows.get(member.name);
     if (known?.key !== key) {
-      const row = seatRow(seat);
+      const row = memberRow(member);
       row.key = key;
-      seatRows.set(seat.name, row);
+      memberRows.set(member.name, row);
       known?.remove();
     }
     const list = byId("roster");
-    const row = seatRows.get(seat.name);
+    const row = memberRows.get(member.name);
     if (list.children[n] !== row) list.insertBefore(row, list.children[n] ?? null);
   });
-  if (focused && document.activeElement?.dataset?.name !== focused) seatRows.get(focused)?.firstChild.focus();
-  const used = seats.reduce((sum, { usage }) => sum + usage.input_tokens + usage.output_tokens, 0);
-  const costs = seats.map(({ usage }) => usage.cost).filter((cost) => cost !== undefined);
-  const live = seats.filter((seat) => seat.alive).length;
-  byId("totals").textContent = `${live} of ${seats.length} alive · ${count(used)} tokens`
+  if (focused && document.activeElement?.dataset?.name !== focused) memberRows.get(focused)?.firstChild.focus();
+  const used = members.reduce((sum, { usage }) => sum + usage.input_tokens + usage.output_tokens, 0);
+  const costs = members.map(({ usage }) => usage.cost).filter((cost) => cost !== undefined);
+  const live = members.filter((member) => member.alive).length;
+  byId("totals").textContent = `${live} of ${members.length} alive · ${count(used)} tokens`
     + (costs.length ? ` · cost ${money(costs.reduce((sum, cost) => sum + cost, 0))}` : "");
   const to = byId("to");
-  const known = [...seats.map((seat) => seat.name), "all"];
+  const known = [...members.map((member) => member.name), "all"];
   if (to.dataset.names !== known.join()) {
     to.dataset.names = known.join();
     const chosen = to.value;
@@ -40,18 +40,18 @@ function drawRoster(seats) {
   }
 }
 
-function seatRow(seat) {
-  const { input_tokens, output_tokens, cost } = seat.usage;
-  const doing = (!seat.alive && seat.ended) || seat.activity || seat.role;
-  const unread = seat.unread ? el("span", { class: "chip" }, seat.unread + " unread") : "";
+function memberRow(member) {
+  const { input_tokens, output_tokens, cost } = member.usage;
+  const doing = (!member.alive && member.ended) || member.activity || member.role;
+  const unread = member.unread ? el("span", { class: "chip" }, member.unread + " unread") : "";
   const used = ` · ${count(input_tokens + output_tokens)} tokens` + (cost === undefined ? "" : ` · cost ${money(cost)}`) + " · ";
   return el("li", {}, el("button", {
-    type: "button", class: shade(seat.name), "data-name": seat.name,
-    "aria-pressed": String(seat.name === selected), click: () => select(seat.name),
+    type: "button", class: shade(member.name), "data-name": member.name,
+    "aria-pressed": String(member.name === selected), click: () => select(member.name),
   },
-    el("span", { class: "row" }, who(seat.name), el("span", { class: "chip s-" + seat.status }, seat.status), unread),
+    el("span", { class: "row" }, who(member.name), el("span", { class: "chip s-" + member.status }, member.status), unread),
     el("small", {}, el("bdi", {}, cut(doing, 120))),
-    el("small", {}, "since ", el("span", { "data-since": seat.since }, age(seat.since)), used, el("bdi", {}, seat.model))));
+    el("small", {}, "since ", el("span", { "data-since": member.since }, age(member.since)), used, el("bdi", {}, member.model))));
 }
 
 let configLines = [];
@@ -76,22 +76,22 @@ function stageWords(stage) {
     "●".repeat(n + 1) + "○".repeat(STAGES.length - n - 1)), " " + stage);
 }
 
-function mailRow(letter) {
-  const kind = letter.type === "message" ? "" : el("span", { class: "chip" }, cut(letter.type, 30));
-  return el("button", { type: "button", "data-id": letter.id, click: () => showSteps(letter.id) },
-    stageWords(letter.stage), el("span", {}, who(letter.from), " → ", who(letter.to), " ", kind),
-    el("span", { class: "one" }, el("bdi", {}, cut(letter.content.replace(/\s+/g, " "), 200))));
+function mailRow(message) {
+  const kind = message.type === "message" ? "" : el("span", { class: "chip" }, cut(message.type, 30));
+  return el("button", { type: "button", "data-id": message.id, click: () => showSteps(message.id) },
+    stageWords(message.stage), el("span", {}, who(message.from), " → ", who(message.to), " ", kind),
+    el("span", { class: "one" }, el("bdi", {}, cut(message.content.replace(/\s+/g, " "), 200))));
 }
 
-function drawMail(letters, moved) {
+function drawMail(messages, moved) {
   const list = byId("mail");
-  byId("no-mail").hidden = letters.size > 0;
-  for (const letter of moved) {
-    const row = rows.get(letter.id);
-    if (row) row.firstChild.firstChild.replaceWith(stageWords(letter.stage));
+  byId("no-mail").hidden = messages.size > 0;
+  for (const message of moved) {
+    const row = rows.get(message.id);
+    if (row) row.firstChild.firstChild.replaceWith(stageWords(message.stage));
     else {
-      const made = el("li", {}, mailRow(letter));
-      rows.set(letter.id, made);
+      const made = el("li", {}, mailRow(message));
+      rows.set(message.id, made);
       list.prepend(made);
     }
   }
@@ -173,8 +173,8 @@ const STEPS = {
   answered: ["Answered", "The next request to the model was built from that transcript, so it contains the message. This is what the model answered."],
 };
 
-function drawSteps(letter, proofs) {
-  const furthest = Math.max(...proofs.map((shown) => STAGES.indexOf(shown.stage)), letter ? STAGES.indexOf(letter.stage) : -1);
+function drawSteps(message, proofs) {
+  const furthest = Math.max(...proofs.map((shown) => STAGES.indexOf(shown.stage)), message ? STAGES.indexOf(message.stage) : -1);
   const taken = proofs.map(({ proof }) => proof).find((proof) => proof.claim);
   byId("steps").replaceChildren(...STAGES.map((stage, n) => {
     const here = proofs.filter((shown) => shown.stage === stage).map(({ proof }) => proof);
@@ -182,8 +182,8 @@ function drawSteps(letter, proofs) {
       folded("what stands there", pretty(proof.text))));
     const past = here.length ? "" : n > furthest ? "Not yet."
       : stage === "sent" ? "No call on disk: a person, a shell or the program wrote it."
-      : taken && letter && stage === "appended" ? `It stood in inbox/${letter.to}.jsonl, at byte ${taken.claim[1]} of the file that became the claim.`
-      : taken && letter ? `It was inbox/.claim/${letter.to}.${taken.claim[0]}, removed since.`
+      : taken && message && stage === "appended" ? `It stood in inbox/${message.to}.jsonl, at byte ${taken.claim[1]} of the file that became the claim.`
+      : taken && message ? `It was inbox/.claim/${message.to}.${taken.claim[0]}, removed since.`
       : "What it left was removed since.";
     return el("li", { class: n <= furthest ? "done" : "", "data-number": n + 1 },
       el("h3", {}, STEPS[stage][0]), el("p", {}, STEPS[stage][1]), ...shown, past ? el("p", { class: "muted" }, past) : "");

@@ -72,7 +72,8 @@ fn the_line_is_the_object_however_it_is_written() {
                 let (from, to) = (AgentName::lead(), AgentName::user());
                 let (id, content) = ("lead:1".into(), "\u{1}\"ä\n".into());
                 let (timestamp, body, correlation) = (1.5, body.clone(), correlation.clone());
-                let draft = Draft { id, from, to, content, timestamp, correlation, body, extra };
+                let draft =
+                    OutgoingMessage { id, from, to, content, timestamp, correlation, body, extra };
                 assert_eq!(draft.line(), Value::Object(draft.object()).to_string() + "\n");
             }
         }
@@ -119,7 +120,7 @@ fn what_cannot_be_a_message_says_why() {
 
 #[test]
 fn a_written_line_has_the_fields_in_the_order_of_the_contract() {
-    let draft = Draft {
+    let draft = OutgoingMessage {
         id: "lead:7".into(),
         from: AgentName::lead(),
         to: AgentName::member("alice").unwrap(),
@@ -192,7 +193,7 @@ fn bodies() -> impl Strategy<Value = Body> {
 proptest! {
     #[test]
     fn every_type_survives_the_round_trip(body in bodies(), content in any::<String>()) {
-        let draft = Draft {
+        let draft = OutgoingMessage {
             id: "alice:1".into(),
             from: AgentName::member("alice").unwrap(),
             to: AgentName::lead(),

@@ -106,7 +106,7 @@ enum Door {
     /// Whoever has a key.
     Locked,
     /// Everybody on this machine; a key has no business here.
-    Open,
+    WithUnknownFields,
 }
 
 /// What a local server says it has.
@@ -175,7 +175,7 @@ impl Fake {
 
     /// The same as a local server is: it asks for no key.
     pub(crate) fn local(respond: impl Fn(&RequestView) -> Reply + Send + Sync + 'static) -> Self {
-        Self::on(loopback(), Door::Open, Keep::All, respond)
+        Self::on(loopback(), Door::WithUnknownFields, Keep::All, respond)
     }
 
     /// One that keeps no requests, for hours.
@@ -392,7 +392,7 @@ fn answer(shared: &Shared, line: &str, headers: BTreeMap<String, String>, body: 
         Api::Messages => validate::violations(&headers, &body, shared.log().paused),
         Api::Completions => completions::violations(&headers, &body),
     };
-    if shared.door == Door::Open {
+    if shared.door == Door::WithUnknownFields {
         violations.retain(|complaint| !complaint.starts_with("no "));
         if has_key(&headers) {
             violations.push("a key was sent to a server that wants none".into());

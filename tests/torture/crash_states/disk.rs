@@ -7,7 +7,7 @@
 //!   independently of the others. A move happens or does not; a sync of either folder keeps it.
 //! - A sync of a file keeps its content, not its name; a sync of a folder keeps its names.
 
-use crate::child;
+use crate::child_process;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
@@ -138,7 +138,10 @@ impl State {
             match made.get(file) {
                 Some(first) => fs::hard_link(root.join(first), place).unwrap(),
                 None => {
-                    child::write(&place, self.tree.files.get(file).map_or(&[][..], Vec::as_slice));
+                    child_process::write(
+                        &place,
+                        self.tree.files.get(file).map_or(&[][..], Vec::as_slice),
+                    );
                     made.insert(*file, path);
                 }
             }

@@ -11,7 +11,7 @@ mod record;
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
-use crate::child::{line, open, policy};
+use crate::child_process::{line, open, policy};
 use crate::history::{Fault, Sent, judge, taken_in};
 use agent_team::store::{Fsync, TeamDir, inbox};
 use agent_team::wire::AgentName;

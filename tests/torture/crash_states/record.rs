@@ -1,7 +1,7 @@
 //! The system calls of a process that sends and takes in mail, as operations on the mail folders.
 
 use super::disk::{FileId, Op, Tree};
-use crate::child::{self, Job, Kid, team};
+use crate::child_process::{self, ChildProcess, Job, team};
 use agent_team::store::inbox;
 use agent_team::wire::AgentName;
 use std::collections::BTreeMap;
@@ -51,13 +51,13 @@ pub(crate) fn record(steps: &str) -> Record {
     let mut writer = Writer::new(root.clone());
     let before = writer.now.clone();
     let trace = folder.path().join("trace");
-    let job = child::command(&dir, Job::Steps { steps: steps.into() }, None);
+    let job = child_process::command(&dir, Job::Steps { steps: steps.into() }, None);
     let mut strace = Command::new("strace");
     strace.args(["-xx", "-s", "4194304", "-e", &format!("trace={CALLS}"), "-o"]).arg(&trace);
     strace.arg(job.get_program()).args(job.get_args());
     strace.envs(job.get_envs().filter_map(|(key, value)| Some((key, value?))));
-    let mut kid: Kid = child::run(strace);
-    assert!(kid.wait().success(), "{steps}");
+    let mut child: ChildProcess = child_process::run(strace);
+    assert!(child.wait().success(), "{steps}");
     let text = fs::read_to_string(&trace).unwrap();
     text.lines().filter_map(Call::read).for_each(|call| writer.follow(&call));
     let disk = Tree::of(&root, &mut writer.ids);

@@ -10,9 +10,9 @@ mod play;
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
-use crate::cast::{LEAD, connect};
-use crate::child::write;
+use crate::child_process::write;
 use crate::fake::Fake;
+use crate::fake_models::{LEAD, connect};
 use crate::harness::Team;
 use job::Job;
 use nix::sys::signal::{Signal, kill};
@@ -78,7 +78,7 @@ impl Story {
         let pace = (time / calls).max(FASTEST);
         let context = if time < SHORT { SHORT_CONTEXT } else { CONTEXT };
         let cap = u64::from(calls) * MEMBERS as u64 * context;
-        let play = Arc::new(Play::new(job, context, pace, run.dice(23)));
+        let play = Arc::new(Play::new(job, context, pace, run.rng(23)));
         let player = Arc::clone(&play);
         let fake = Fake::forgetful(move |view| player.answer(view));
         connect(&team, &fake);

@@ -4,9 +4,9 @@
 
 use super::job::{Job, LICENCE, Step};
 use super::{MEMBERS, name};
-use crate::cast::{call, conversation, results, who};
-use crate::dice::Dice;
 use crate::fake::{Reply, RequestView};
+use crate::fake_models::{call, conversation, results, who};
+use crate::rng::Rng;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
@@ -28,7 +28,7 @@ pub(super) struct Play {
 /// What has been said, and what it has cost.
 #[derive(Default)]
 pub(super) struct Told {
-    dice: Option<Dice>,
+    rng: Option<Rng>,
     /// Requests, summaries among them, and tokens in and out, of each agent.
     pub(super) of: BTreeMap<String, [u64; 3]>,
     pub(super) longest: u64,
@@ -55,8 +55,8 @@ fn tokens(view: &RequestView) -> u64 {
 }
 
 impl Play {
-    pub(super) fn new(job: Job, context: u64, pace: Duration, dice: Dice) -> Self {
-        let told = Told { dice: Some(dice), ..Told::default() };
+    pub(super) fn new(job: Job, context: u64, pace: Duration, rng: Rng) -> Self {
+        let told = Told { rng: Some(rng), ..Told::default() };
         Self { job, context, pace, told: Mutex::new(told) }
     }
 
@@ -88,7 +88,7 @@ impl Play {
         told.longest = told.longest.max(used);
         let [calls, read, out] = told.of.entry(who).or_default();
         (*calls, *read, *out) = (*calls + 1, *read + used, *out + written);
-        let tenths = told.dice.as_mut().unwrap().below(10);
+        let tenths = told.rng.as_mut().unwrap().below(10);
         let delay = self.pace / 2 + self.pace / 10 * u32::try_from(tenths).unwrap();
         reply.usage(used, written).after(delay)
     }

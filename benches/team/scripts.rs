@@ -1,0 +1,126 @@
+//! Many idle processes, each at the end of a socket: teammates as a lead starts them, or programs that
+//! are nothing but a single-threaded runtime.
+
+use crate::child_process::{Job, command};
+use crate::place::Place;
+use agent_team::cli::greet;
+use agent_team::store::{Fsync, inbox, roster};
+use agent_team::wire::AgentName;
+use agent_team::wire::roster::{Member, Status};
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use std::io::{BufRead, BufReader};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Processes that are ready.
+pub(crate) struct Scripts {
+    children: Vec<(Child, UnixStream)>,
+    /// From the first start until the last was ready.
+    pub(crate) took: Duration,
+}
+
+impl Scripts {
+    /// Teammates of the real program on the rehearsal model. What the lead does for each is part of it:
+    /// roster entry, process, hello, and meanwhile an inbox and a sync of both, before it says that the
+    /// teammate is there. They are started as by a lead that does not wait for one before it starts the next.
+    pub(crate) fn of_teammates(place: &Place, count: usize) -> Self {
+        let start = Instant::now();
+        let mut crew = std::thread::scope(|scope| {
+            Self::start(count, |number| {
+                let name = AgentName::member(&format!("member-{number}")).unwrap();
+                enter(place, &name);
+                let inbox = name.clone();
+                scope.spawn(move || keep(place, &inbox));
+                teammate(place, &name)
+            })
+        });
+        crew.took = start.elapsed();
+        crew
+    }
+
+    /// The reference.
+    pub(crate) fn of_runtimes(count: usize) -> Self {
+        Self::start(count, |_| {
+            let (ours, theirs) = pair();
+            (command(&Job::Idle).stdin(theirs).spawn().unwrap(), ours)
+        })
+    }
+
+    fn start(count: usize, one: impl FnMut(usize) -> (Child, UnixStream)) -> Self {
+        let start = Instant::now();
+        let children: Vec<_> = (0..count).map(one).collect();
+        for (_, socket) in &children {
+            let mut answer = String::new();
+            BufReader::new(socket).read_line(&mut answer).unwrap();
+            assert!(answer.contains("ready"), "{answer:?}");
+        }
+        Self { children, took: start.elapsed() }
+    }
+
+    pub(crate) fn pids(&self) -> impl Iterator<Item = u32> {
+        self.children.iter().map(|(child, _)| child.id())
+    }
+}
+
+impl Drop for Scripts {
+    fn drop(&mut self) {
+        for (child, _) in &mut self.children {
+            let _gone = child.kill();
+        }
+        for (child, _) in &mut self.children {
+            let _reaped = child.wait();
+        }
+    }
+}
+
+fn pair() -> (UnixStream, OwnedFd) {
+    let (ours, theirs) =
+        socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC).unwrap();
+    (ours.into(), theirs)
+}
+
+fn incarnation(name: &AgentName) -> String {
+    format!("life-of-{name}")
+}
+
+/// The lead's word that somebody is starting.
+fn enter(place: &Place, name: &AgentName) {
+    roster::update(&place.dir, Fsync::Never, |roster| {
+        let member = Member {
+            name: name.to_string(),
+            incarnation: incarnation(name),
+            status: Status::Starting,
+            ..Member::default()
+        };
+        roster.members.push(member.into());
+    })
+    .unwrap();
+}
+
+/// What the lead makes durable while the process starts.
+fn keep(place: &Place, name: &AgentName) {
+    inbox::ensure(&place.dir, name).unwrap();
+    roster::sync(&place.dir, Fsync::Always).unwrap();
+}
+
+fn teammate(place: &Place, name: &AgentName) -> (Child, UnixStream) {
+    let (ours, theirs) = pair();
+    fcntl(&theirs, FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
+    let mut command = Command::new(Path::new(env!("CARGO_BIN_EXE_teammate")));
+    command.args([name.as_str(), "--role", "tester", "--model", "rehearsal", "--mode", "bypass"]);
+    command
+        .arg("--dir")
+        .arg(place.dir.root())
+        .arg("--control-fd")
+        .arg(theirs.as_raw_fd().to_string());
+    command.env_clear().env("PATH", "/usr/bin:/bin").current_dir(place.folder.path());
+    let child =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    drop(theirs);
+    greet(&ours, &place.dir, &incarnation(name), "tester").unwrap();
+    (child, ours)
+}

@@ -1,0 +1,114 @@
+//! Going round in loop_detector: the same call with the same result, model call after model call. Small models do
+//! not notice that by themselves, and every model pays for each time.
+
+use crate::tools::Call;
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+/// Model calls of one turn with the same call and the same result, from which on the model is told.
+const TELL_FROM: u32 = 3;
+
+/// And with which the turn ends.
+const END_AT: u32 = 10;
+
+/// What the calls of a turn came to.
+#[derive(Debug, Default)]
+pub(super) struct LoopDetector {
+    seen: BTreeMap<u64, Seen>,
+    end: Option<String>,
+}
+
+/// A call with its result.
+#[derive(Debug, Clone, Copy, Default)]
+struct Seen {
+    /// The model call that it was seen in last.
+    round: u32,
+    times: u32,
+}
+
+impl LoopDetector {
+    /// A call of the model's `round`-th reply has this result. Gives what the model is told.
+    pub(super) fn look(
+        &mut self,
+        round: u32,
+        call: &Call,
+        result: String,
+        is_error: bool,
+    ) -> String {
+        let mut hasher = DefaultHasher::new();
+        (&call.name, call.input.to_string(), &result, is_error).hash(&mut hasher);
+        let seen = self.seen.entry(hasher.finish()).or_default();
+        if seen.round != round {
+            *seen = Seen { round, times: seen.times + 1 };
+        }
+        let (times, tool) = (seen.times, &call.name);
+        // A command may well be asked again and again how something outside goes on.
+        if times >= END_AT && (is_error || tool != "bash") {
+            let same = if is_error { format!(": {result}") } else { ".".into() };
+            let why =
+                format!("when the same call of {tool} had the same result {times} times{same}");
+            self.end = Some(why);
+        }
+        if times < TELL_FROM {
+            return result;
+        }
+        format!(
+            "{result}\n[team: this same call has had this same result {times} times in this turn; do \
+             something else, or end your turn with what you know]"
+        )
+    }
+
+    /// Why the turn ends here.
+    pub(super) fn end(&self) -> Option<String> {
+        self.end.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn call(tool: &str, input: u32) -> Call {
+        Call { id: "1".into(), name: tool.into(), input: json!({ "input": input }) }
+    }
+
+    #[test]
+    fn the_same_call_with_the_same_result_is_counted_by_model_calls() {
+        let mut loop_detector = LoopDetector::default();
+        let mut look = |round, tool, input, result: &str| {
+            loop_detector.look(round, &call(tool, input), result.into(), false)
+        };
+        for _ in 0..20 {
+            assert_eq!(
+                look(1, "list_teammates", 1, "alice"),
+                "alice",
+                "one reply may ask for much"
+            );
+        }
+        assert_eq!(look(2, "list_teammates", 1, "alice"), "alice");
+        assert_eq!(look(3, "send_message", 1, "Sent."), "Sent.");
+        let told = look(4, "list_teammates", 1, "alice");
+        assert!(told.starts_with("alice\n[team: ") && told.contains("3 times"), "{told}");
+        assert_eq!(look(5, "list_teammates", 1, "bob"), "bob", "another result");
+        assert_eq!(look(6, "list_teammates", 2, "alice"), "alice", "another call");
+        assert_eq!(loop_detector.end(), None);
+    }
+
+    #[test]
+    fn ten_times_are_the_end_but_for_commands_that_may_wait_for_something() {
+        let run = |tool: &str, is_error: bool| {
+            let mut loop_detector = LoopDetector::default();
+            for round in 1..=END_AT {
+                assert_eq!(loop_detector.end(), None);
+                loop_detector.look(round, &call(tool, 1), "no".into(), is_error);
+            }
+            loop_detector.end()
+        };
+        assert_eq!(run("bash", false), None);
+        assert!(run("bash", true).unwrap().ends_with("bash had the same result 10 times: no"));
+        assert!(
+            run("write_file", false).unwrap().ends_with("write_file had the same result 10 times.")
+        );
+    }
+}

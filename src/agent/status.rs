@@ -1,0 +1,305 @@
+//! What the roster says about this agent: status, activity, usage.
+//!
+//! A change of status is written at once; a mere change of activity or usage at most once a second,
+//! so that a busy team does not rewrite the roster all the time (RELIABILITY, fault 73). Who holds the
+//! roster's lock holds no agent up: what cannot be written soon is written beside the agent's work.
+
+use crate::os::Clock;
+use crate::store::{Fsync, StoreError, TeamDir, roster, usage};
+use crate::wire::AgentName;
+use crate::wire::chat::Usage;
+use crate::wire::money::Price;
+use crate::wire::permission::PermissionMode;
+use crate::wire::roster::{ExitCause, LastExit, Status, UsageCount};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+const ACTIVITY_EVERY: Duration = Duration::from_secs(1);
+
+/// How long the agent waits for what it writes. That is the usual case: who is told that it rests can
+/// read so in the roster.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// One agent's entry, as it keeps it.
+pub(crate) struct StatusReporter {
+    dir: TeamDir,
+    name: AgentName,
+    incarnation: String,
+    clock: Rc<dyn Clock>,
+    price: Option<Price>,
+    /// When this life began, and for how long the former ones had lived.
+    began: (Instant, u64),
+    shown: Shown,
+    written: Option<Shown>,
+    /// When it was last tried.
+    tried: Option<Instant>,
+    /// What is being written.
+    writing: Option<JoinHandle<Result<Shown, StoreError>>>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Shown {
+    status: Status,
+    activity: Option<String>,
+    /// Why it would rather not end, while it is asked to.
+    refusal: Option<String>,
+    usage: UsageCount,
+    /// The mode, once it is another than at the start.
+    mode: Option<PermissionMode>,
+    last_exit: Option<(Option<i32>, ExitCause)>,
+}
+
+impl StatusReporter {
+    /// An agent that is starting, having used `usage` in its former lives; `price` is that of its model.
+    pub(crate) fn new(
+        dir: TeamDir,
+        name: AgentName,
+        incarnation: String,
+        clock: Rc<dyn Clock>,
+        usage: UsageCount,
+        price: Option<Price>,
+    ) -> Self {
+        let began = (clock.monotonic(), usage.seconds);
+        let (activity, refusal, mode, last_exit) = (None, None, None, None);
+        let shown = Shown { status: Status::Starting, activity, refusal, usage, mode, last_exit };
+        Self {
+            dir,
+            name,
+            incarnation,
+            clock,
+            price,
+            began,
+            shown,
+            written: None,
+            tried: None,
+            writing: None,
+        }
+    }
+
+    /// What the agent does, in a word: `llm`, `tool:NAME`, else its status.
+    pub(super) fn doing(&self) -> String {
+        match (&self.shown.activity, self.shown.status) {
+            (Some(activity), Status::Working) if activity == "model" => "llm".into(),
+            (Some(tool), Status::Working) => format!("tool:{tool}"),
+            (_, status) => status.word().into(),
+        }
+    }
+
+    /// Adds a model call's tokens.
+    pub(crate) fn count(&mut self, usage: Usage) {
+        self.shown.usage.add_call(usage, self.price);
+    }
+
+    /// Tells the others of the last model call or turn, before there is another one.
+    pub(super) fn share(&self) -> Result<(), StoreError> {
+        usage::write(&self.dir, &self.name, &self.incarnation, self.used())
+    }
+
+    /// What the agent has used until now.
+    pub(super) fn used(&self) -> UsageCount {
+        let (began, before) = self.began;
+        let lived = self.clock.monotonic().saturating_duration_since(began).as_secs();
+        UsageCount { seconds: before.saturating_add(lived), ..self.shown.usage }
+    }
+
+    /// Adds a finished turn.
+    pub(crate) fn count_turn(&mut self) {
+        self.shown.usage.turns = self.shown.usage.turns.saturating_add(1);
+    }
+
+    /// Sets the status; written now if it is a new one, else when [`StatusReporter::due`] says so.
+    pub(crate) async fn publish(
+        &mut self,
+        status: Status,
+        activity: Option<String>,
+    ) -> Result<(), StoreError> {
+        self.shown.status = status;
+        self.shown.activity = activity;
+        let new_status = self.written.as_ref().is_none_or(|written| written.status != status);
+        if new_status { self.write().await } else { Ok(()) }
+    }
+
+    /// The agent was asked to end and said no; whoever looks is told why until it ends.
+    pub(super) async fn refuse_to_end(&mut self, why: String) -> Result<(), StoreError> {
+        self.shown.refusal = Some(why);
+        self.write().await
+    }
+
+    /// The permission mode is another one.
+    pub(crate) async fn set_mode(&mut self, mode: PermissionMode) -> Result<(), StoreError> {
+        self.shown.mode = Some(mode);
+        self.write().await
+    }
+
+    /// The end of an orderly life.
+    pub(crate) async fn publish_end(
+        &mut self,
+        status: Status,
+        code: i32,
+        cause: ExitCause,
+    ) -> Result<(), StoreError> {
+        self.shown.last_exit = Some((Some(code), cause));
+        (self.shown.activity, self.shown.refusal) = (None, None);
+        self.shown.status = status;
+        if let Some(writing) = self.writing.take() {
+            let _older = writing.await;
+        }
+        self.begin();
+        self.finish().await
+    }
+
+    /// Whether the roster says the status that this agent has.
+    pub(super) fn is_told(&self) -> bool {
+        let written = self.written.as_ref().map(|written| written.status);
+        self.writing.is_none() && written == Some(self.shown.status)
+    }
+
+    /// When unwritten changes are to be written.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        let tried = self.tried?;
+        let is_open = self.writing.is_some() || self.written.as_ref() != Some(&self.shown);
+        is_open.then_some(tried + ACTIVITY_EVERY)
+    }
+
+    /// Writes what has changed; what takes longer goes on beside, and has its turn again when it is due.
+    ///
+    /// # Errors
+    /// What was begun now or before could not be written.
+    pub(crate) async fn write(&mut self) -> Result<(), StoreError> {
+        match &self.writing {
+            Some(writing) if !writing.is_finished() => {
+                self.tried = Some(self.clock.monotonic());
+                return Ok(());
+            }
+            Some(_) => self.finish().await?,
+            None => {}
+        }
+        self.begin();
+        timeout(PATIENCE, self.finish()).await.unwrap_or(Ok(()))
+    }
+
+    fn begin(&mut self) {
+        self.tried = Some(self.clock.monotonic());
+        self.shown.usage = self.used();
+        let (shown, now) = (self.shown.clone(), self.clock.now());
+        let (dir, name, incarnation) =
+            (self.dir.clone(), self.name.clone(), self.incarnation.clone());
+        self.writing = Some(tokio::task::spawn_blocking(move || {
+            // What an agent does is a view: after a power cut nobody does it any more.
+            roster::update(&dir, Fsync::Never, |roster| {
+                show(roster, &name, &incarnation, &shown, now);
+            })?;
+            Ok(shown)
+        }));
+    }
+
+    /// Waits for what is being written; may be dropped and asked again.
+    async fn finish(&mut self) -> Result<(), StoreError> {
+        let Some(writing) = &mut self.writing else { return Ok(()) };
+        let done = writing.await;
+        self.writing = None;
+        if let Ok(written) = done {
+            self.written = Some(written?);
+        }
+        Ok(())
+    }
+}
+
+/// Writes an entry; one that a newer life of the same name owns is left alone.
+fn show(
+    roster: &mut crate::wire::roster::Roster,
+    name: &AgentName,
+    incarnation: &str,
+    shown: &Shown,
+    now: f64,
+) {
+    let usage = shown.usage;
+    if name.is_lead() {
+        let Some(lead) = roster.lead.as_mut() else { return };
+        if lead.incarnation == incarnation {
+            if lead.status != shown.status {
+                lead.since = now;
+            }
+            (lead.status, lead.usage) = (shown.status, usage);
+            lead.activity.clone_from(&shown.activity);
+            if let Some(mode) = shown.mode {
+                lead.mode = mode.word().into();
+            }
+        }
+        return;
+    }
+    let Some(member) = roster.member_mut(name.as_str()) else { return };
+    if member.incarnation != incarnation {
+        return;
+    }
+    // Whoever takes a member down has said `stopping`; its last steps do not undo that.
+    let stopping = member.status == Status::Stopping && !shown.status.is_over();
+    let status = if stopping { Status::Stopping } else { shown.status };
+    if member.status != status {
+        member.since = now;
+    }
+    // The first word of a life also says which process it is.
+    member.pid = i32::try_from(std::process::id()).ok();
+    (member.status, member.usage) = (status, usage);
+    let refused = shown.refusal.as_ref().map(|why| format!("refused: {why}"));
+    member.activity = refused.or_else(|| shown.activity.clone());
+    if let Some(mode) = shown.mode {
+        member.mode = mode.word().into();
+    }
+    if let Some((code, cause)) = shown.last_exit {
+        member.last_exit = Some(LastExit { code, signal: None, cause, at: now });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::SystemClock;
+    use crate::wire::roster::Lead;
+
+    /// A stopped process may hold the roster for as long as it likes.
+    #[test]
+    fn a_held_roster_holds_nobody_up_and_is_written_afterwards() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
+        roster::update(&dir, Fsync::Never, |roster| {
+            let lead = Lead { incarnation: "l1".into(), ..Lead::default() };
+            roster.lead = Some(lead.into());
+        })
+        .unwrap();
+        let shown = || roster::read(&dir).unwrap().lead.clone().unwrap();
+        let (clock, usage) = (Rc::new(SystemClock), UsageCount::default());
+        let mut status =
+            StatusReporter::new(dir.clone(), AgentName::lead(), "l1".into(), clock, usage, None);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            status.publish(Status::Idle, None).await.unwrap();
+            assert_eq!(shown().status, Status::Idle);
+            let held = std::fs::File::open(dir.root().join("run/.state/config.lock")).unwrap();
+            fs4::FileExt::lock(&held).unwrap();
+            for activity in ["model", "bash"] {
+                status.publish(Status::Working, Some(activity.into())).await.unwrap();
+            }
+            assert_eq!(shown().status, Status::Idle);
+            assert!(!status.is_told());
+            status.publish(Status::Idle, None).await.unwrap();
+            assert!(!status.is_told(), "what is being written says something else");
+            status.publish(Status::Working, Some("bash".into())).await.unwrap();
+            fs4::FileExt::unlock(&held).unwrap();
+            while let Some(due) = status.due() {
+                tokio::time::sleep_until(due.into()).await;
+                status.write().await.unwrap();
+            }
+            assert!(status.is_told());
+            assert_eq!(shown().activity.as_deref(), Some("bash"));
+            fs4::FileExt::lock(&held).unwrap();
+            status.publish(Status::Working, Some("model".into())).await.unwrap();
+            status.write().await.unwrap();
+            fs4::FileExt::unlock(&held).unwrap();
+            status.publish_end(Status::Shutdown, 0, ExitCause::TeamStopped).await.unwrap();
+            assert_eq!((shown().status, shown().activity.clone()), (Status::Shutdown, None));
+        });
+    }
+}

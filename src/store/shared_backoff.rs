@@ -1,0 +1,97 @@
+//! Until when nobody of the team should call an endpoint: one small file for each endpoint, which any
+//! member writes and all read.
+//!
+//! *Invariant:* only a wish. A file that is torn, lost, or from a clock that was set back makes somebody
+//! call too early, once; it never makes anybody wait longer than was asked for.
+
+use super::atomic::{Fsync, replace};
+use super::{StoreError, TeamDir};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What the file says; seconds, the first since 1970.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct BackoffRecord {
+    until: f64,
+    wait: f64,
+}
+
+/// The shared wait for one endpoint.
+#[derive(Debug, Clone)]
+pub struct SharedBackoff {
+    path: PathBuf,
+}
+
+impl SharedBackoff {
+    /// The wait for an endpoint, named by host and port or any other word.
+    pub fn of(dir: &TeamDir, endpoint: &str) -> Self {
+        let fits = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
+        let word: String = endpoint.chars().map(fits).take(100).collect();
+        Self { path: dir.state(&format!("{word}.hold")) }
+    }
+
+    /// How long nobody should call yet.
+    pub fn pending(&self, now: f64) -> Duration {
+        let Some(BackoffRecord { until, wait }) = self.read() else { return Duration::ZERO };
+        let left = until - now;
+        // Longer than was asked for: the clock was set back.
+        let left = if left > wait { 0.0 } else { left };
+        Duration::try_from_secs_f64(left.max(0.0)).unwrap_or_default()
+    }
+
+    /// Nobody should call for that long; a longer wait that stands already stays.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn hold(&self, now: f64, wait: Duration) -> Result<(), StoreError> {
+        if self.pending(now) >= wait {
+            return Ok(());
+        }
+        let wait = wait.as_secs_f64();
+        let text =
+            serde_json::to_string(&BackoffRecord { until: now + wait, wait }).unwrap_or_default();
+        replace(&self.path, text.as_bytes(), Fsync::Never)?;
+        Ok(())
+    }
+
+    fn read(&self) -> Option<BackoffRecord> {
+        serde_json::from_str(&fs::read_to_string(&self.path).ok()?).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_shared_and_passes() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
+        let (alice, bob) = (SharedBackoff::of(&dir, "H:1"), SharedBackoff::of(&dir, "H:1"));
+        let secs = Duration::from_secs;
+        assert_eq!(bob.pending(100.0), Duration::ZERO);
+        alice.hold(100.0, secs(8)).unwrap();
+        assert_eq!(bob.pending(102.0), secs(6));
+        bob.hold(102.0, secs(2)).unwrap();
+        assert_eq!(alice.pending(102.0), secs(6), "the longer wait stays");
+        bob.hold(102.0, secs(20)).unwrap();
+        assert_eq!(alice.pending(102.0), secs(20));
+        assert_eq!(alice.pending(122.5), Duration::ZERO);
+        assert_eq!(alice.pending(50.0), Duration::ZERO, "the clock was set back");
+        assert_eq!(SharedBackoff::of(&dir, "H:2").pending(102.0), Duration::ZERO);
+    }
+
+    #[test]
+    fn whatever_stands_in_the_file_nobody_waits_for_ever() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
+        let hold = SharedBackoff::of(&dir, "../x");
+        assert_eq!(hold.path, dir.state("___x.hold"));
+        for text in ["", "{\"until\":", "{\"until\":1e308,\"wait\":1e308}", "{\"until\":9}", "[]"] {
+            replace(&hold.path, text.as_bytes(), Fsync::Never).unwrap();
+            assert_eq!(hold.pending(5.0), Duration::ZERO, "{text}");
+        }
+    }
+}

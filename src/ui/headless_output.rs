@@ -1,0 +1,314 @@
+//! The headless lead's output: the answer on stdout, in one of three formats; what happens meanwhile
+//! on stderr, when a person watches it.
+//!
+//! The JSON written here is a contract (SPEC 6): each field is named here, none is derived from an
+//! internal type by accident.
+
+use super::live::Live;
+use super::sanitize::clean;
+use super::style::Palette;
+use crate::agent::progress::Progress;
+use crate::wire::message::Message;
+use crate::wire::roster::UsageCount;
+use serde_json::{Value, json};
+use std::io::{self, Write};
+
+/// Version of the JSON objects of this module.
+const SCHEMA: u32 = 1;
+
+/// What `--output` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub(crate) enum Format {
+    /// The last text.
+    #[default]
+    Text,
+    /// One JSON object at the end.
+    Json,
+    /// A JSON object per event, the result last.
+    StreamJson,
+}
+
+/// How the run ended, for the result object.
+#[derive(Debug, Clone)]
+pub(crate) struct Summary {
+    /// The lead's last text.
+    pub(crate) result: String,
+    /// One word: `done`, `failed`, `interrupted`, `timeout`, `budget`.
+    pub(crate) outcome: String,
+    /// The code the process is about to exit with.
+    pub(crate) exit_code: u8,
+    /// Why, when it is not 0.
+    pub(crate) error: Option<String>,
+    /// Seconds it took.
+    pub(crate) seconds: f64,
+    /// What all agents used together; `turns` are the lead's.
+    pub(crate) usage: UsageCount,
+    /// The teammates at the end.
+    pub(crate) members: Vec<MemberSummary>,
+}
+
+/// A teammate at the end of the run.
+#[derive(Debug, Clone)]
+pub(crate) struct MemberSummary {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its role.
+    pub(crate) role: String,
+    /// Its status word.
+    pub(crate) status: String,
+    /// `provider/name` of its model.
+    pub(crate) model: String,
+    /// What it used.
+    pub(crate) usage: UsageCount,
+}
+
+/// Shows a headless run. `O` takes the data, `N` the narration.
+#[derive(Debug)]
+pub(crate) struct Headless<O, N> {
+    format: Format,
+    out: O,
+    narration: Option<(N, Live)>,
+}
+
+impl<O: Write, N: Write> Headless<O, N> {
+    /// Data goes to `out`; `narration` is stderr with its palette when that is a terminal.
+    pub(crate) fn new(format: Format, out: O, narration: Option<(N, Palette)>) -> Self {
+        let narration = narration.map(|(writer, palette)| (writer, Live::new(palette)));
+        Self { format, out, narration }
+    }
+
+    /// Shows one event.
+    ///
+    /// # Errors
+    /// Stdout is closed. A closed stderr only ends the narration.
+    pub(crate) fn show(&mut self, progress: &Progress) -> io::Result<()> {
+        if let Some((writer, live)) = &mut self.narration {
+            let rows = live.rows(progress, None);
+            if writer.write_all(rows.as_bytes()).and_then(|()| writer.flush()).is_err() {
+                self.narration = None;
+            }
+        }
+        match self.format {
+            Format::Text | Format::Json => Ok(()),
+            Format::StreamJson => self.line(&event(progress)),
+        }
+    }
+
+    /// Shows the end.
+    ///
+    /// # Errors
+    /// Stdout is closed.
+    pub(crate) fn finish(mut self, summary: &Summary) -> io::Result<()> {
+        match self.format {
+            Format::Text if summary.result.is_empty() => Ok(()),
+            Format::Text => {
+                writeln!(self.out, "{}", clean(summary.result.trim_end_matches('\n')))?;
+                self.out.flush()
+            }
+            Format::Json | Format::StreamJson => self.line(&result(summary)),
+        }
+    }
+
+    fn line(&mut self, value: &Value) -> io::Result<()> {
+        writeln!(self.out, "{value}")?;
+        self.out.flush()
+    }
+}
+
+fn event(progress: &Progress) -> Value {
+    match progress {
+        Progress::Mail(message) => mail(message),
+        Progress::Asked(question) => json!({"type": "asked", "question": question}),
+        Progress::TurnStarted { by_mail } => json!({"type": "turn_started", "by_mail": by_mail}),
+        Progress::Text(text) => json!({"type": "text", "text": text}),
+        Progress::Retry { wait, why } => {
+            json!({"type": "retry", "wait_seconds": wait.as_secs_f64(), "why": why})
+        }
+        Progress::ToolStarted { name, summary } => {
+            json!({"type": "tool_started", "name": name, "summary": summary})
+        }
+        Progress::ToolEnded { name, is_error, content } => {
+            json!({"type": "tool_ended", "name": name, "is_error": is_error, "content": content})
+        }
+        Progress::TurnEnded { outcome, text } => {
+            json!({"type": "turn_ended", "outcome": outcome, "text": text})
+        }
+        Progress::Idle => json!({"type": "idle"}),
+        Progress::Warning(text) => json!({"type": "warning", "text": text}),
+        Progress::Note(text) => json!({"type": "note", "text": text}),
+    }
+}
+
+fn mail(message: &Message) -> Value {
+    json!({
+        "type": "mail",
+        "message_type": message.body.kind(),
+        "from": message.from,
+        "to": message.to,
+        "content": message.content,
+        "timestamp": message.timestamp,
+        "id": message.id,
+        "request_id": message.request_id,
+    })
+}
+
+fn result(summary: &Summary) -> Value {
+    let members: Vec<Value> = summary.members.iter().map(member).collect();
+    json!({
+        "type": "result",
+        "schema": SCHEMA,
+        "outcome": summary.outcome,
+        "result": summary.result,
+        "error": summary.error,
+        "exit_code": summary.exit_code,
+        "seconds": summary.seconds,
+        "turns": summary.usage.turns,
+        "usage": tokens(summary.usage),
+        "members": members,
+    })
+}
+
+fn member(member: &MemberSummary) -> Value {
+    json!({
+        "name": member.name,
+        "role": member.role,
+        "status": member.status,
+        "model": member.model,
+        "turns": member.usage.turns,
+        "usage": tokens(member.usage),
+    })
+}
+
+fn tokens(usage: UsageCount) -> Value {
+    let mut tokens = json!({
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cache_read_tokens": usage.cache_read_tokens,
+        "cache_write_tokens": usage.cache_write_tokens,
+    });
+    if let (Value::Object(fields), Some(cost)) = (&mut tokens, usage.cost) {
+        fields.insert("cost".into(), f64::from(cost).into());
+    }
+    tokens
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::message::Outcome;
+    use crate::wire::money::Money;
+    use std::time::Duration;
+
+    fn events() -> Vec<Progress> {
+        let hello = json!({"from":"alice","to":"lead","content":"hi","timestamp":1.5,"id":"a:1"});
+        vec![
+            Progress::TurnStarted { by_mail: true },
+            Progress::Mail(Box::new(Message::read(hello.as_object().unwrap()).unwrap())),
+            Progress::Text("All\n".into()),
+            Progress::Retry { wait: Duration::from_secs(2), why: "reset".into() },
+            Progress::ToolStarted { name: "bash".into(), summary: "ls".into() },
+            Progress::ToolEnded { name: "bash".into(), is_error: false, content: "a".into() },
+            Progress::TurnEnded { outcome: Outcome::Done, text: "All done.".into() },
+            Progress::Note("late".into()),
+        ]
+    }
+
+    fn summary() -> Summary {
+        let usage = UsageCount {
+            turns: 2,
+            input_tokens: 30,
+            output_tokens: 4,
+            cache_read_tokens: 20,
+            cost: Money::try_from(0.5).ok(),
+            ..UsageCount::default()
+        };
+        Summary {
+            result: "All done.\n".into(),
+            outcome: "done".into(),
+            exit_code: 0,
+            error: None,
+            seconds: 1.25,
+            usage,
+            members: vec![MemberSummary {
+                name: "alice".into(),
+                role: "coder".into(),
+                status: "shutdown".into(),
+                model: "rehearsal".into(),
+                usage: UsageCount {
+                    turns: 1,
+                    input_tokens: 10,
+                    output_tokens: 1,
+                    ..UsageCount::default()
+                },
+            }],
+        }
+    }
+
+    fn run(format: Format) -> (String, String) {
+        let (mut out, mut narration) = (Vec::new(), Vec::new());
+        let watched = Some((&mut narration, Palette::plain()));
+        let mut headless = Headless::new(format, &mut out, watched);
+        for event in events() {
+            headless.show(&event).unwrap();
+        }
+        headless.finish(&summary()).unwrap();
+        (String::from_utf8(out).unwrap(), String::from_utf8(narration).unwrap())
+    }
+
+    const RESULT: &str = concat!(
+        r#"{"type":"result","schema":1,"outcome":"done","result":"All done.\n","error":null,"#,
+        r#""exit_code":0,"seconds":1.25,"turns":2,"usage":{"input_tokens":30,"output_tokens":4,"cache_read_tokens":20,"#,
+        r#""cache_write_tokens":0,"cost":0.5},"#,
+        r#""members":[{"name":"alice","role":"coder","status":"shutdown","model":"rehearsal","#,
+        r#""turns":1,"usage":{"input_tokens":10,"output_tokens":1,"cache_read_tokens":0,"cache_write_tokens":0}}]}"#,
+        "\n"
+    );
+
+    #[test]
+    fn text_is_only_the_last_text_and_the_rest_is_narrated() {
+        let (out, narration) = run(Format::Text);
+        assert_eq!(out, "All done.\n");
+        assert!(narration.contains("⏺ bash ls") && narration.contains("alice: hi"), "{narration}");
+    }
+
+    #[test]
+    fn json_is_one_object() {
+        assert_eq!(run(Format::Json).0, RESULT);
+    }
+
+    #[test]
+    fn a_stream_has_one_object_per_event_and_the_result_last() {
+        let wanted = [
+            r#"{"type":"turn_started","by_mail":true}"#,
+            r#"{"type":"mail","message_type":"message","from":"alice","to":"lead","content":"hi","timestamp":1.5,"id":"a:1","request_id":null}"#,
+            r#"{"type":"text","text":"All\n"}"#,
+            r#"{"type":"retry","wait_seconds":2.0,"why":"reset"}"#,
+            r#"{"type":"tool_started","name":"bash","summary":"ls"}"#,
+            r#"{"type":"tool_ended","name":"bash","is_error":false,"content":"a"}"#,
+            r#"{"type":"turn_ended","outcome":"done","text":"All done."}"#,
+            r#"{"type":"note","text":"late"}"#,
+        ];
+        assert_eq!(run(Format::StreamJson).0, wanted.join("\n") + "\n" + RESULT);
+    }
+
+    #[test]
+    fn a_closed_stderr_ends_only_the_narration_and_a_closed_stdout_is_an_error() {
+        struct Closed;
+        impl Write for Closed {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let mut out = Vec::new();
+        let narrated = Some((Closed, Palette::plain()));
+        let mut headless = Headless::new(Format::StreamJson, &mut out, narrated);
+        headless.show(&Progress::Note("x".into())).unwrap();
+        headless.show(&Progress::Note("y".into())).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap().lines().count(), 2);
+        let mut headless = Headless::new(Format::StreamJson, Closed, None::<(Closed, Palette)>);
+        assert!(headless.show(&Progress::Note("x".into())).is_err());
+    }
+}

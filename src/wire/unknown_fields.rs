@@ -1,0 +1,72 @@
+//! A record that keeps the fields it does not know, so that a rewrite by this version never destroys
+//! what a newer one stored.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::ops::{Deref, DerefMut};
+
+/// `T` plus whatever other fields stood beside it in the JSON object.
+///
+/// `T` must serialize to an object.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct WithUnknownFields<T> {
+    #[serde(flatten)]
+    known: T,
+    #[serde(flatten)]
+    unknown: Map<String, Value>,
+}
+
+impl<T> From<T> for WithUnknownFields<T> {
+    fn from(known: T) -> Self {
+        Self { known, unknown: Map::new() }
+    }
+}
+
+impl<T> Deref for WithUnknownFields<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.known
+    }
+}
+
+impl<T> DerefMut for WithUnknownFields<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.known
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, PartialEq, Default, Serialize, Deserialize)]
+    struct Point {
+        x: i32,
+    }
+
+    #[test]
+    fn unknown_fields_survive_a_rewrite() {
+        let mut point: WithUnknownFields<Point> =
+            serde_json::from_str(r#"{"x":1,"later":{"deep":[2]}}"#).unwrap();
+        point.x = 5;
+        let text = serde_json::to_string(&point).unwrap();
+        assert_eq!(text, r#"{"x":5,"later":{"deep":[2]}}"#);
+    }
+
+    #[test]
+    fn one_record_inside_another_keeps_its_own() {
+        #[derive(Debug, PartialEq, Default, Serialize, Deserialize)]
+        #[serde(default)]
+        struct Path {
+            first: Option<WithUnknownFields<Point>>,
+            rest: Vec<WithUnknownFields<Point>>,
+        }
+        let text = r#"{"first":{"x":1,"a":null},"rest":[{"x":2,"b":"c"},{"x":3}],"y":0.5}"#;
+        let path: WithUnknownFields<Path> = serde_json::from_str(text).unwrap();
+        assert_eq!(path.rest.iter().map(|point| point.x).collect::<Vec<_>>(), [2, 3]);
+        assert_eq!(serde_json::to_string(&path).unwrap(), text);
+        assert!(serde_json::from_str::<WithUnknownFields<Point>>("[1]").is_err());
+        let none: WithUnknownFields<Path> = serde_json::from_str(r#"{"first":null}"#).unwrap();
+        assert_eq!(none, WithUnknownFields::default());
+    }
+}

@@ -1,0 +1,37 @@
+//! Numbers that look random and come again with the same seed.
+
+use std::time::Duration;
+
+/// Thrown again and again (xorshift).
+#[derive(Debug, Clone)]
+pub(crate) struct Rng(u64);
+
+impl Rng {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.max(1))
+    }
+
+    /// Any number.
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// A number below the limit.
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+
+    /// A place in a list of this length.
+    pub(crate) fn index(&mut self, length: usize) -> usize {
+        usize::try_from(self.below(u64::try_from(length).unwrap())).unwrap()
+    }
+
+    /// Waits for up to this time.
+    pub(crate) fn pause(&mut self, limit: Duration) {
+        let micros = self.below(u64::try_from(limit.as_micros()).unwrap().max(1));
+        std::thread::park_timeout(Duration::from_micros(micros));
+    }
+}
