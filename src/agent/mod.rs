@@ -25,7 +25,7 @@ use crate::bus::{Bus, Outgoing, new_id};
 use crate::llm::{Delta, ModelError, Provider, Redactor, StreamRedactor};
 use crate::os::failpoint::hit;
 use crate::os::{Clock, memory as machine_memory};
-use crate::store::{Drained, Mailbox, MailNotice};
+use crate::store::{Drained, MailNotice, Mailbox};
 use crate::tasks::Tasks;
 use crate::tools::team::TeamContext;
 use crate::tools::{Call, Registry};
@@ -380,7 +380,7 @@ impl Running {
         let request = Request {
             system: self.agent.system.clone(),
             messages: self.memory.borrow().messages(),
-            tools: self.agent.tools.specs(),
+            tools: self.agent.tools.definitions(),
             max_tokens: MAX_ANSWER_TOKENS,
         };
         let (provider, events) = (Rc::clone(&self.agent.provider), self.events.clone());

@@ -29,7 +29,11 @@ pub(crate) struct Tasks {
     bus: Arc<Bus>,
     clock: SharedClock,
     list: Mutex<TaskList>,
+    can_complete: CanCompleteTasks,
 }
+
+/// Whether a member in this role can complete tasks; only then it takes tasks by itself.
+pub(crate) type CanCompleteTasks = fn(&TeamDir, role: &str) -> bool;
 
 /// The list as it is.
 #[derive(Debug)]
@@ -53,9 +57,9 @@ pub(crate) struct Changed {
 
 impl Tasks {
     /// The list of the team whose mail `bus` carries.
-    pub(crate) fn new(bus: Arc<Bus>, clock: SharedClock) -> Self {
+    pub(crate) fn new(bus: Arc<Bus>, clock: SharedClock, can_complete: CanCompleteTasks) -> Self {
         let list = Mutex::new(TaskList::of(bus.dir(), bus.fsync()));
-        Self { bus, clock, list }
+        Self { bus, clock, list, can_complete }
     }
 
     /// The team.
@@ -156,7 +160,8 @@ impl Tasks {
     /// The list or the roster cannot be read.
     pub(crate) fn next_for(&self, name: &AgentName) -> Result<Option<TaskId>, TaskError> {
         let role = self.role_of(name)?;
-        Ok(next_for(&self.look()?.board, name, &role))
+        let next = next_for(&self.look()?.board, name, &role);
+        Ok(next.filter(|_| (self.can_complete)(self.dir(), &role)))
     }
 
     /// A member takes its next task: claimed, and handed to it as mail. Nothing when there is none.
@@ -169,6 +174,9 @@ impl Tasks {
     ) -> Result<Option<WithUnknownFields<Task>>, TaskError> {
         let role = self.role_of(name)?;
         self.check_life(name)?;
+        if !(self.can_complete)(self.dir(), &role) {
+            return Ok(None);
+        }
         let taken = self.change(name, |board, _, by| {
             let id = next_for(board, name, &role).ok_or(TaskError::NothingToDo)?;
             Ok((id, claim(board, id, by)?))
@@ -198,7 +206,10 @@ impl Tasks {
             let Ok(name) = AgentName::member(&member.name) else { continue };
             let is_idle = member.status == Status::Idle
                 && liveness::probe(self.dir(), &name).map_err(StoreError::from)?.is_alive();
-            if is_idle && next_for(&board, &name, &member.role).is_some() {
+            if is_idle
+                && next_for(&board, &name, &member.role).is_some()
+                && (self.can_complete)(self.dir(), &member.role)
+            {
                 return Ok(true);
             }
         }

@@ -19,7 +19,10 @@ fn team() -> Team {
     let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
     let limits = Limits { fsync: Fsync::Never, ..Limits::default() };
     let clock: SharedClock = Arc::new(SystemClock);
-    let tasks = Tasks::new(Arc::new(Bus::new(dir, limits, Arc::clone(&clock))), clock);
+    let tasks =
+        Tasks::new(Arc::new(Bus::new(dir, limits, Arc::clone(&clock))), clock, |_, role| {
+            role != "reader"
+        });
     Team { _folder: folder, tasks }
 }
 
@@ -110,4 +113,17 @@ fn a_task_that_cannot_be_handed_over_is_given_back() {
     assert_eq!((task.status, &task.owner), (TaskStatus::Pending, &None));
     let note = task.history.last().unwrap().note.clone().unwrap();
     assert!(note.contains("could not be handed to alice"), "{note}");
+}
+
+#[test]
+fn a_role_that_cannot_complete_tasks_takes_none() {
+    let team = team();
+    let _rita = team.member("rita", "reader");
+    team.add(NewTask::default());
+    assert!(!team.tasks.is_any_wanted().unwrap());
+    assert_eq!(team.tasks.next_for(&name("rita")).unwrap(), None);
+    assert!(team.tasks.take_next(&name("rita")).unwrap().is_none());
+    let _alice = team.member("alice", "coder");
+    assert!(team.tasks.is_any_wanted().unwrap());
+    assert!(team.tasks.take_next(&name("alice")).unwrap().is_some());
 }

@@ -58,7 +58,7 @@ pub struct ChatMessage {
 
 /// A tool as it is announced to a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ToolSpec {
+pub struct ToolDefinition {
     /// Name the model calls it by.
     pub name: String,
     /// What it does and when to use it.
@@ -75,7 +75,7 @@ pub struct Request {
     /// The conversation, alternating user and assistant, beginning with user.
     pub messages: Vec<ChatMessage>,
     /// What the model may call.
-    pub tools: Vec<ToolSpec>,
+    pub tools: Vec<ToolDefinition>,
     /// Most tokens the answer may have.
     pub max_tokens: u32,
 }

@@ -2,6 +2,7 @@
 //! is asked and what was decided.
 
 use super::message::Scope;
+use super::tool::{SubjectArgument, ToolSpec};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
@@ -24,11 +25,15 @@ pub enum PermissionMode {
 }
 
 impl PermissionMode {
-    /// All of them, the strictest first.
+    /// All modes, the strictest first.
     pub const ALL: [Self; 4] = [Self::Plan, Self::Default, Self::AcceptEdits, Self::Bypass];
 
+    /// The words of all modes.
+    pub const WORDS: [&str; 4] =
+        [Self::Plan.word(), Self::Default.word(), Self::AcceptEdits.word(), Self::Bypass.word()];
+
     /// The word that stands in files and flags.
-    pub fn word(self) -> &'static str {
+    pub const fn word(self) -> &'static str {
         match self {
             Self::Plan => "plan",
             Self::Default => "default",
@@ -154,11 +159,11 @@ pub struct Question {
 }
 
 impl Question {
-    /// The arguments with another command in them; only a command can be exchanged for another.
-    pub fn with_command(&self, command: String) -> Option<Value> {
+    /// The arguments with another command; `None` if the tool, which `tool` describes, runs no command.
+    pub fn with_command(&self, tool: Option<&ToolSpec>, command: String) -> Option<Value> {
+        let SubjectArgument::Command(argument) = tool?.subject else { return None };
         let mut input = self.input.clone();
-        let fields = input.as_object_mut().filter(|_| self.tool == "bash")?;
-        fields.insert("command".into(), command.into());
+        input.as_object_mut()?.insert(argument.into(), command.into());
         Some(input)
     }
 }
@@ -241,5 +246,27 @@ mod tests {
         let mut mine = lists(&["a"]);
         mine.add(&lists(&["b", "a", "b"]));
         assert_eq!(mine, lists(&["a", "b"]));
+    }
+
+    #[test]
+    fn only_a_command_can_be_replaced() {
+        let question = |input: Value| Question {
+            request_id: "alice:t".into(),
+            about: QuestionKind::Permission,
+            tool_use_id: "t".into(),
+            tool: "run".into(),
+            input,
+            description: "ls".into(),
+        };
+        let tool = |subject| ToolSpec { subject, ..ToolSpec::STRICT };
+        let runs = tool(SubjectArgument::Command("line"));
+        let asked = question(serde_json::json!({ "line": "ls", "timeout": 5 }));
+        let replaced = asked.with_command(Some(&runs), "pwd".into()).unwrap();
+        assert_eq!(replaced, serde_json::json!({ "line": "pwd", "timeout": 5 }));
+        for other in [SubjectArgument::None, SubjectArgument::File("path")] {
+            assert_eq!(asked.with_command(Some(&tool(other)), "pwd".into()), None);
+        }
+        assert_eq!(asked.with_command(None, "pwd".into()), None, "an unknown tool");
+        assert_eq!(question(Value::Null).with_command(Some(&runs), "pwd".into()), None);
     }
 }

@@ -4,7 +4,7 @@
 //! text, no empty message, tool inputs are objects. Sampling parameters are never sent: current
 //! versions of the API refuse them even at their defaults.
 
-use crate::wire::chat::{Block, ChatMessage, Request, Role, ToolSpec};
+use crate::wire::chat::{Block, ChatMessage, Request, Role, ToolDefinition};
 use serde_json::{Map, Value, json};
 
 /// What stands where a message has nothing that may be sent.
@@ -54,7 +54,7 @@ fn mark(block: &mut Value) {
     }
 }
 
-fn tool(spec: &ToolSpec) -> Value {
+fn tool(spec: &ToolDefinition) -> Value {
     json!({
         "name": spec.name,
         "description": spec.description,
@@ -161,12 +161,12 @@ mod tests {
                 message(Role::User, vec![text("go on")]),
             ],
             tools: vec![
-                ToolSpec {
+                ToolDefinition {
                     name: "bash".into(),
                     description: "runs".into(),
                     input_schema: json!({"type": "object"}),
                 },
-                ToolSpec {
+                ToolDefinition {
                     name: "idle".into(),
                     description: "waits".into(),
                     input_schema: json!({"type": "object"}),

@@ -4,7 +4,7 @@
 //! made it; what else the program has to say follows as one `user` message. Blocks that only another
 //! provider understands are left out. Sampling parameters are never sent.
 
-use crate::wire::chat::{Block, ChatMessage, Request, Role, ToolSpec};
+use crate::wire::chat::{Block, ChatMessage, Request, Role, ToolDefinition};
 use serde_json::{Map, Value, json};
 
 /// What stands where a message has nothing that may be sent.
@@ -64,7 +64,7 @@ pub(super) fn body(request: &Request, shape: &Shape, transfer: Transfer) -> Valu
     Value::Object(body)
 }
 
-fn tool(spec: &ToolSpec) -> Value {
+fn tool(spec: &ToolDefinition) -> Value {
     json!({"type": "function", "function": {
         "name": spec.name,
         "description": spec.description,
@@ -163,7 +163,7 @@ mod tests {
                 message(Role::Assistant, vec![]),
                 message(Role::User, vec![text("go on")]),
             ],
-            tools: vec![ToolSpec {
+            tools: vec![ToolDefinition {
                 name: "bash".into(),
                 description: "runs".into(),
                 input_schema: json!({"type": "object"}),

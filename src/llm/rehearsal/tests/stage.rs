@@ -2,7 +2,7 @@
 
 use super::super::Rehearsal;
 use crate::llm::Provider;
-use crate::wire::chat::{Block, ChatMessage, Request, Role, StopReason, ToolSpec};
+use crate::wire::chat::{Block, ChatMessage, Request, Role, StopReason, ToolDefinition};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -74,7 +74,7 @@ pub(super) fn letter(from: &str, content: &str) -> Value {
 
 impl Stage {
     fn new(system: &str, own: &[&str]) -> Self {
-        let tool = |name: &&str| ToolSpec {
+        let tool = |name: &&str| ToolDefinition {
             name: (*name).into(),
             description: String::new(),
             input_schema: json!({"type": "object"}),

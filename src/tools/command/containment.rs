@@ -4,14 +4,14 @@
 //! again, with only [`be_an_agent`] to run.
 
 mod commands;
-mod crowds;
+mod process_limit;
 
 use super::bash::Bash;
 use super::environment::CommandEnvironment;
 use super::output_store::OutputStore;
-use super::{Call, Tool, ToolError};
 use crate::os::processes::Process;
 use crate::os::{Signal, command, process_tree};
+use crate::tools::call::{Call, Tool, ToolError};
 use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -96,7 +96,7 @@ impl Scene {
             &json!({"command": command, "timeout": timeout, "mark": self.mark}).to_string(),
         );
         let mut agent = Command::new(std::env::current_exe().unwrap());
-        agent.args(["--exact", "tools::containment::be_an_agent", "--test-threads=1"]);
+        agent.args(["--exact", "tools::command::containment::be_an_agent", "--test-threads=1"]);
         agent.env(TASK, self.path()).stdout(Stdio::null());
         agent
     }
