@@ -127,7 +127,9 @@ fn read_role(workspace: &Path, root: &SafeRoot, path: &Path, find: ToolLookup) -
 }
 
 fn unreadable(name: String, path: PathBuf, problem: Problem) -> RoleFile {
-    RoleFile { path, role: Role { name, ..Role::default() }, problems: vec![problem] }
+    // An unknown allow-list allows nothing.
+    let role = Role { name, tools: Some(Vec::new()), ..Role::default() };
+    RoleFile { path, role, problems: vec![problem] }
 }
 
 /// The text of a file, as far as `longest` bytes go, and whether that is not all of it.
@@ -195,6 +197,7 @@ mod tests {
         assert!(instructions.problems[0].contains("AGENTS.md leads out"), "{instructions:?}");
         let role = dir.role("b", |_| None).unwrap();
         assert_eq!((&*role.role.instructions, role.problems.len()), ("", 1));
+        assert_eq!(role.role.tools.as_deref(), Some(&[][..]), "an unreadable role has no tools");
     }
 
     #[test]

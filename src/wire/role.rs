@@ -68,7 +68,7 @@ impl Role {
                 let patterns: Vec<&String> = tools.iter().filter(|it| it.contains('(')).collect();
                 let whole = patterns.first().map(|it| format!("{it} gives all of {}", bare(it)));
                 self.tools = Some(tools.iter().map(|tool| bare(tool).to_owned()).collect());
-                without(&unknown)?;
+                report_unknown(&unknown)?;
                 return whole.map_or(Ok(()), |whole| {
                     Err(format!("{whole}: what a role may not do stands in disallowedTools"))
                 });
@@ -81,7 +81,7 @@ impl Role {
                 let (always, tools) = tools.into_iter().partition(is_always);
                 self.disallowed = tools;
                 unknown.extend::<Vec<String>>(always);
-                return without(&unknown);
+                return report_unknown(&unknown);
             }
             "model" => self.model = model(&text)?,
             "permissionMode" => {
@@ -151,7 +151,7 @@ fn known(given: Vec<String>, find: ToolLookup) -> (Vec<String>, Vec<String>) {
     (tools, unknown)
 }
 
-fn without(unknown: &[String]) -> Result<(), String> {
+fn report_unknown(unknown: &[String]) -> Result<(), String> {
     if unknown.is_empty() {
         return Ok(());
     }

@@ -95,7 +95,10 @@ fn a_role_limits_tools_and_turns_and_names_a_model() {
     }
     assert_eq!(done[2], ("read_file".into(), done[2].1.clone(), false), "{done:?}");
     assert_eq!(done[3], ("list_teammates".into(), done[3].1.clone(), false), "mail: {done:?}");
-    assert!(done[4].2 && done[4].1.contains("does not have"), "a role names its task tools: {done:?}");
+    assert!(
+        done[4].2 && done[4].1.contains("does not have"),
+        "a role names its task tools: {done:?}"
+    );
     assert!(!team.workspace().join("made").exists());
     assert!(team.has_mail("lead", "a", "4 model calls in one turn"), "{}", team.picture());
     let warned = team.lines("log/a.jsonl");

@@ -1,7 +1,7 @@
-//! Tests that nothing a command starts outlives it, whatever it tries, with real processes.
+//! Tests of containment: no process that a command starts outlives the command.
 //!
-//! Some of them need an agent that can be killed or adopts orphans. Then this test binary starts itself
-//! again, with only [`be_an_agent`] to run.
+//! Some tests need an agent process that adopts orphans or can be killed. They start this test binary
+//! again with [`agent_process`] as its only test.
 
 mod commands;
 mod process_limit;
@@ -20,55 +20,58 @@ use std::sync::RwLock;
 use std::thread::park_timeout;
 use std::time::{Duration, Instant};
 
-/// Tells the second copy of this binary where its task lies.
+/// The environment variable with the folder of the agent process's task.
 const TASK: &str = "TEAM_TEST_TASK";
 
-/// Who needs the machine for itself writes.
-static ROOM: RwLock<()> = RwLock::new(());
+/// Tests that need the machine for themselves lock this for writing, the others for reading.
+static MACHINE: RwLock<()> = RwLock::new(());
 
-/// What contains a command beside its guard and adoption.
+/// How the processes of a command are found, besides adoption by its supervisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Nets {
-    /// A control group, where this machine lends one.
-    Group,
-    /// Only the mark.
-    Mark,
+enum Containment {
+    /// By a control group, where this machine permits one, and by run id.
+    ControlGroup,
+    /// By run id only.
+    RunId,
 }
 
-/// A workspace whose `stay` ignores SIGTERM, says that it is there, and never ends by itself, and whose
-/// `comet` is always somebody else: it starts itself anew and ends.
-struct Scene {
+/// A workspace with two programs. `stay` ignores SIGTERM, creates the file `up` and never exits. `respawn`
+/// replaces itself by a new process all the time.
+struct Fixture {
     folder: tempfile::TempDir,
     token: String,
-    mark: String,
+    run_id: String,
 }
 
-impl Scene {
+impl Fixture {
     fn new() -> Self {
-        Self::within(Nets::Group)
+        Self::with(Containment::ControlGroup)
     }
 
-    fn within(nets: Nets) -> Self {
+    fn with(containment: Containment) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let token = uuid::Uuid::now_v7().as_u128().to_string();
         let up = format!(": >{}/up", folder.path().display());
         let stay = format!("trap '' TERM HUP INT\n{up}\nexec sleep 300.{token}\n");
         put(&folder.path().join("stay"), &stay);
         put(
-            &folder.path().join("comet"),
-            &format!("{up}\necho >>trace\n$1 sh ./comet \"$1\" 300.{token} &\n"),
+            &folder.path().join("respawn"),
+            &format!("{up}\necho >>trace\n$1 sh ./respawn \"$1\" 300.{token} &\n"),
         );
-        let mark = uuid::Uuid::now_v7().simple().to_string();
-        // A mark that could not be one of ours has no control group.
-        let mark = if nets == Nets::Group { mark } else { format!("{mark}-") };
-        Self { folder, token, mark }
+        let run_id = uuid::Uuid::now_v7().simple().to_string();
+        // A malformed run id gets no control group.
+        let run_id = match containment {
+            Containment::ControlGroup => run_id,
+            Containment::RunId => format!("{run_id}-"),
+        };
+        Self { folder, token, run_id }
     }
 
     fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// How many processes of this scene live.
+    /// The number of processes that are still running.
     fn survivors(&self) -> usize {
         let argument = format!("300.{}", self.token).into_bytes();
         let ours = |pid: &i32| {
@@ -76,7 +79,7 @@ impl Scene {
             line.windows(argument.len()).any(|part| part == argument)
         };
         let seen = pids().filter(ours).count();
-        // A comet is hard to see, but leaves a trace.
+        // A scan can miss a process that respawns all the time; its trace file grows.
         let trace = || fs::metadata(self.path().join("trace")).map_or(0, |trace| trace.len());
         let before = trace();
         if seen == 0 && before > 0 {
@@ -85,7 +88,7 @@ impl Scene {
         seen + usize::from(trace() > before)
     }
 
-    /// Starts an agent in a process of its own that runs this command.
+    /// Starts an agent process that runs this command.
     fn agent(&self, command: &str, timeout: u64) -> Child {
         self.agent_command(command, timeout).spawn().unwrap()
     }
@@ -93,15 +96,15 @@ impl Scene {
     fn agent_command(&self, command: &str, timeout: u64) -> Command {
         put(
             &self.path().join("task"),
-            &json!({"command": command, "timeout": timeout, "mark": self.mark}).to_string(),
+            &json!({"command": command, "timeout": timeout, "run_id": self.run_id}).to_string(),
         );
         let mut agent = Command::new(std::env::current_exe().unwrap());
-        agent.args(["--exact", "tools::command::containment::be_an_agent", "--test-threads=1"]);
+        agent.args(["--exact", "tools::command::containment::agent_process", "--test-threads=1"]);
         agent.env(TASK, self.path()).stdout(Stdio::null());
         agent
     }
 
-    /// The same, to its end: what the tool said.
+    /// Runs an agent process to its end and gives the tool's answer.
     fn agent_says(&self, command: &str, timeout: u64) -> String {
         let end = self.agent(command, timeout).wait().unwrap();
         assert!(end.success(), "{end}");
@@ -109,7 +112,7 @@ impl Scene {
     }
 }
 
-impl Drop for Scene {
+impl Drop for Fixture {
     fn drop(&mut self) {
         assert!(std::thread::panicking() || self.survivors() == 0);
     }
@@ -123,12 +126,12 @@ fn put(path: &Path, text: &str) {
 fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !done() {
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        assert!(Instant::now() < deadline, "timed out waiting until {what}");
         park_timeout(Duration::from_millis(5));
     }
 }
 
-/// All pids there are.
+/// The pids of all processes.
 fn pids() -> impl Iterator<Item = i32> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     entries.filter_map(|entry| entry.file_name().to_string_lossy().parse().ok())
@@ -136,12 +139,12 @@ fn pids() -> impl Iterator<Item = i32> {
 
 async fn bash(
     folder: PathBuf,
-    mark: &str,
+    run_id: &str,
     command: &str,
     timeout: u64,
 ) -> Result<String, ToolError> {
     let path = std::env::vars().find(|(name, _)| name == "PATH");
-    let environment = CommandEnvironment::new(path.into_iter().collect(), mark.to_owned());
+    let environment = CommandEnvironment::new(path.into_iter().collect(), run_id.to_owned());
     let output_store =
         OutputStore::below(folder.ancestors().find(|folder| folder.is_dir()).unwrap());
     let bash = Bash::new(folder, environment, output_store);
@@ -153,13 +156,13 @@ fn block_on<R>(task: impl Future<Output = R>) -> R {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(task)
 }
 
-fn run(scene: &Scene, command: &str, timeout: u64) -> String {
-    block_on(bash(scene.path().to_owned(), &scene.mark, command, timeout)).unwrap()
+fn run(fixture: &Fixture, command: &str, timeout: u64) -> String {
+    block_on(bash(fixture.path().to_owned(), &fixture.run_id, command, timeout)).unwrap()
 }
 
-/// Not a test by itself: the agent of [`Scene::agent`].
+/// Not a test by itself: the agent process of [`Fixture::agent`].
 #[test]
-fn be_an_agent() {
+fn agent_process() {
     let Some((_, folder)) = std::env::vars().find(|(name, _)| name == TASK) else { return };
     let folder = PathBuf::from(folder);
     process_tree::become_subreaper().unwrap();
@@ -167,13 +170,13 @@ fn be_an_agent() {
     let task: serde_json::Value = serde_json::from_str(&task).unwrap();
     let word = |name: &str| task[name].as_str().unwrap();
     let timeout = task["timeout"].as_u64().unwrap();
-    let said = block_on(bash(folder.clone(), word("mark"), word("command"), timeout)).unwrap();
+    let said = block_on(bash(folder.clone(), word("run_id"), word("command"), timeout)).unwrap();
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let peak = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
     put(&folder.join("said"), &format!("{said}\n{peak}"));
 }
 
-/// Ways to get away, with what stays in place of `STAY`.
+/// Ways to leave the command's process group or session; `STAY` stands for the program `stay`.
 const ESCAPES: &[&str] = &[
     "STAY &",
     "STAY >/dev/null 2>&1 </dev/null & disown",
@@ -189,13 +192,13 @@ const ESCAPES: &[&str] = &[
     "STAY & until grep -qs sleep /proc/$!/comm; do sleep 0.01; done; kill -STOP $!",
 ];
 
-/// Ways that are never to be seen for long.
-const COMETS: &[&str] = &["sh ./comet ''", "setsid sh ./comet ''"];
+/// Ways to respawn faster than a scan of the process table.
+const RESPAWNING: &[&str] = &["sh ./respawn ''", "setsid sh ./respawn ''"];
 
-/// One that leaves its process group each time, too.
-const FASTEST: &[&str] = &["env -i setsid sh ./comet 'setsid --fork'"];
+/// A way to respawn in a new process group each time.
+const FASTEST: &[&str] = &["env -i setsid sh ./respawn 'setsid --fork'"];
 
-/// Ways that also lose the mark.
+/// Ways that also remove the run id from the environment.
 const UNMARKED: &[&str] = &[
     "env -i PATH=\"$PATH\" setsid STAY &",
     "env -u TEAM_RUN setsid STAY &",
@@ -203,89 +206,97 @@ const UNMARKED: &[&str] = &[
     "(unset TEAM_RUN; setsid bash -c 'cd /; (exec -a cron STAY &)' <&- >&- 2>&- &)",
 ];
 
-/// The command that escapes in this way, then does `then`.
-fn escape(scene: &Scene, way: &str, then: &str) -> String {
-    let stay = format!("sh {}/stay", scene.path().display());
+/// A command that escapes in this way and then runs `then`.
+fn escape(fixture: &Fixture, way: &str, then: &str) -> String {
+    let stay = format!("sh {}/stay", fixture.path().display());
     let way = way.replace("STAY", &stay);
     format!("{way}\nuntil [ -e up ]; do sleep 0.01; done\n{then}")
 }
 
-/// Tries these ways within these nets, all at once: most of the time is waiting.
-fn each_of(ways: &[&[&str]], nets: &[Nets], check: impl Fn(&Scene, &str) + Sync) {
-    let _with_others = ROOM.read();
+/// Checks each way with each containment, concurrently: the checks mostly wait.
+fn each_of(ways: &[&[&str]], containments: &[Containment], check: impl Fn(&Fixture, &str) + Sync) {
+    let _shared = MACHINE.read();
     std::thread::scope(|threads| {
-        for nets in nets {
+        for containment in containments {
             for way in ways.iter().copied().flatten() {
                 let check = &check;
                 threads.spawn(move || {
-                    let scene = Scene::within(*nets);
-                    check(&scene, way);
-                    assert_eq!(scene.survivors(), 0, "{way} within {nets:?}");
+                    let fixture = Fixture::with(*containment);
+                    check(&fixture, way);
+                    assert_eq!(fixture.survivors(), 0, "{way} with {containment:?}");
                 });
             }
         }
     });
 }
 
-fn each_way(check: impl Fn(&Scene, &str) + Sync) {
-    each_of(&[ESCAPES, UNMARKED, COMETS], &[Nets::Group, Nets::Mark], check);
+fn each_way(check: impl Fn(&Fixture, &str) + Sync) {
+    each_of(
+        &[ESCAPES, UNMARKED, RESPAWNING],
+        &[Containment::ControlGroup, Containment::RunId],
+        check,
+    );
 }
 
 #[test]
 fn nothing_outlives_the_shell() {
-    each_way(|scene, way| {
+    each_way(|fixture, way| {
         let began = Instant::now();
-        assert_eq!(run(scene, &escape(scene, way, "echo done"), 60), "done\n", "{way}");
-        assert_eq!(scene.survivors(), 0, "{way}");
+        assert_eq!(run(fixture, &escape(fixture, way, "echo done"), 60), "done\n", "{way}");
+        assert_eq!(fixture.survivors(), 0, "{way}");
         assert!(began.elapsed() < Duration::from_secs(20), "{way} took {:?}", began.elapsed());
     });
 }
 
 #[test]
 fn nothing_outlives_the_timeout() {
-    each_way(|scene, way| {
-        let said = run(scene, &escape(scene, way, "sleep 300"), 2);
+    each_way(|fixture, way| {
+        let said = run(fixture, &escape(fixture, way, "sleep 300"), 2);
         assert_eq!(said, "[timed out after 2 s; everything it started was ended]", "{way}");
-        assert_eq!(scene.survivors(), 0, "{way}");
+        assert_eq!(fixture.survivors(), 0, "{way}");
     });
 }
 
-/// A command that kills its guard with SIGKILL gets its orphans adopted by the agent, which finds them
-/// even without their mark.
+/// If a command kills its supervisor with SIGKILL, the agent adopts the orphans and finds them even
+/// without their run id.
 #[test]
-fn killing_the_guard_frees_nobody() {
-    each_way(|scene, way| {
-        let said = scene.agent_says(&escape(scene, way, "kill -9 $PPID; sleep 300"), 60);
+fn nothing_outlives_a_killed_supervisor() {
+    each_way(|fixture, way| {
+        let said = fixture.agent_says(&escape(fixture, way, "kill -9 $PPID; sleep 300"), 60);
         assert!(said.starts_with("[ended by signal 9]"), "{way}: {said}");
-        assert_eq!(scene.survivors(), 0, "{way}");
+        assert_eq!(fixture.survivors(), 0, "{way}");
     });
 }
 
 #[test]
-fn a_stopped_guard_is_replaced_by_the_agent() {
-    each_of(&[&["setsid STAY &"], UNMARKED], &[Nets::Group, Nets::Mark], |scene, way| {
-        let said = scene.agent_says(&escape(scene, way, "kill -STOP $PPID; sleep 300"), 1);
-        assert!(said.starts_with("[timed out after 1 s"), "{said}");
-        assert_eq!(scene.survivors(), 0, "{way}");
-    });
+fn the_agent_takes_over_from_a_stopped_supervisor() {
+    each_of(
+        &[&["setsid STAY &"], UNMARKED],
+        &[Containment::ControlGroup, Containment::RunId],
+        |fixture, way| {
+            let said = fixture.agent_says(&escape(fixture, way, "kill -STOP $PPID; sleep 300"), 1);
+            assert!(said.starts_with("[timed out after 1 s"), "{said}");
+            assert_eq!(fixture.survivors(), 0, "{way}");
+        },
+    );
 }
 
 #[test]
-fn a_guard_cannot_be_talked_to() {
-    let scene = Scene::new();
+fn a_supervisor_ignores_signals_of_its_command() {
+    let fixture = Fixture::new();
     let command =
         "for signal in TERM INT HUP QUIT USR1 PIPE ALRM; do kill -$signal $PPID; done; echo on";
-    assert_eq!(run(&scene, command, 60), "on\n");
+    assert_eq!(run(&fixture, command, 60), "on\n");
 }
 
 #[test]
 fn nothing_outlives_an_interrupted_call() {
-    each_way(|scene, way| {
+    each_way(|fixture, way| {
         block_on(async {
-            let command = escape(scene, way, "sleep 300");
-            let call = bash(scene.path().to_owned(), &scene.mark, &command, 60);
+            let command = escape(fixture, way, "sleep 300");
+            let call = bash(fixture.path().to_owned(), &fixture.run_id, &command, 60);
             let up = async {
-                while !scene.path().join("up").exists() {
+                while !fixture.path().join("up").exists() {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
             };
@@ -294,113 +305,117 @@ fn nothing_outlives_an_interrupted_call() {
                 () = up => {}
             }
         });
-        // Those of the other ways count too.
+        // Also waits for the commands of concurrent checks.
         assert!(command::settle(Duration::from_secs(60)));
-        assert_eq!(scene.survivors(), 0, "{way}");
+        assert_eq!(fixture.survivors(), 0, "{way}");
     });
 }
 
 #[test]
-fn nothing_outlives_an_agent_that_is_killed() {
-    each_way(|scene, way| {
-        let mut agent = scene.agent(&escape(scene, way, "sleep 300"), 60);
+fn nothing_outlives_a_killed_agent() {
+    each_way(|fixture, way| {
+        let mut agent = fixture.agent(&escape(fixture, way, "sleep 300"), 60);
         wait_until(&format!("{way} is up"), || {
-            scene.path().join("up").exists() && scene.survivors() > 0
+            fixture.path().join("up").exists() && fixture.survivors() > 0
         });
         agent.kill().unwrap();
         agent.wait().unwrap();
-        wait_until("nobody is left", || scene.survivors() == 0);
+        wait_until("no process is left", || fixture.survivors() == 0);
     });
 }
 
-/// Who cleans up after a dead agent leaves its guard the time for what only the guard can find.
+/// The cleanup after a dead agent waits for the supervisor, which alone can find unmarked processes.
 #[test]
-fn cleaning_up_does_not_get_in_the_way_of_a_guard() {
-    each_of(&[ESCAPES, UNMARKED], &[Nets::Mark], |scene, way| {
-        let mut agent = scene.agent(&escape(scene, way, "sleep 300"), 60);
+fn cleanup_waits_for_the_supervisor() {
+    each_of(&[ESCAPES, UNMARKED], &[Containment::RunId], |fixture, way| {
+        let mut agent = fixture.agent(&escape(fixture, way, "sleep 300"), 60);
         wait_until(&format!("{way} is up"), || {
-            scene.path().join("up").exists() && scene.survivors() > 0
+            fixture.path().join("up").exists() && fixture.survivors() > 0
         });
         agent.kill().unwrap();
         agent.wait().unwrap();
-        assert!(process_tree::end_run(&scene.mark).is_empty());
-        assert_eq!(scene.survivors(), 0, "{way}");
+        assert!(process_tree::end_run(&fixture.run_id).is_empty());
+        assert_eq!(fixture.survivors(), 0, "{way}");
     });
 }
 
-/// Kills an agent together with the guard of its command: nobody is left who knows the command by more
-/// than its mark and its group.
-fn kill_with_guard(agent: &mut Child) {
+/// Kills an agent and the supervisor of its command. Only run id and control group identify the command's
+/// processes after that.
+fn kill_with_supervisor(agent: &mut Child) {
     let pid = i32::try_from(agent.id()).unwrap();
     Process::read(pid).unwrap().signal(Signal::SIGSTOP);
-    let guards = pids().filter_map(Process::read).filter(|process| process.parent == pid);
-    for guard in guards.filter(|process| process.is_named(c"teammate-guard")) {
-        guard.signal(Signal::SIGKILL);
+    let supervisors = pids().filter_map(Process::read).filter(|process| process.parent == pid);
+    for supervisor in supervisors.filter(|process| process.is_named(c"teammate-guard")) {
+        supervisor.signal(Signal::SIGKILL);
     }
     agent.kill().unwrap();
     agent.wait().unwrap();
 }
 
-fn killed_with_its_guard(scene: &Scene, way: &str) {
-    let mut agent = scene.agent(&escape(scene, way, "sleep 300"), 60);
+fn killed_with_its_supervisor(fixture: &Fixture, way: &str) {
+    let mut agent = fixture.agent(&escape(fixture, way, "sleep 300"), 60);
     wait_until(&format!("{way} is up"), || {
-        scene.path().join("up").exists() && scene.survivors() > 0
+        fixture.path().join("up").exists() && fixture.survivors() > 0
     });
-    kill_with_guard(&mut agent);
-    assert!(scene.survivors() > 0, "{way} ended by itself");
-    assert!(process_tree::end_run(&scene.mark).is_empty());
-    assert_eq!(scene.survivors(), 0, "{way}");
+    kill_with_supervisor(&mut agent);
+    assert!(fixture.survivors() > 0, "{way} exited by itself");
+    assert!(process_tree::end_run(&fixture.run_id).is_empty());
+    assert_eq!(fixture.survivors(), 0, "{way}");
 }
 
-/// The next start ends what carries the mark of a dead agent.
+/// The next start kills every process with the run id of a dead agent.
 #[test]
-fn the_marked_do_not_outlive_agent_and_guard() {
-    each_of(&[ESCAPES], &[Nets::Mark], killed_with_its_guard);
+fn marked_processes_do_not_outlive_agent_and_supervisor() {
+    each_of(&[ESCAPES], &[Containment::RunId], killed_with_its_supervisor);
 }
 
-/// Where there are control groups, it also ends those that lost their mark or are never seen long enough.
-/// Elsewhere these are the one known gap.
+/// With control groups, the next start also kills unmarked and respawning processes. Without them, these
+/// processes are the one known gap.
 #[test]
-fn with_control_groups_nothing_outlives_agent_and_guard() {
-    if !has_groups() {
+fn with_control_groups_nothing_outlives_agent_and_supervisor() {
+    if !has_control_groups() {
         return;
     }
-    each_of(&[ESCAPES, UNMARKED, COMETS, FASTEST], &[Nets::Group], killed_with_its_guard);
+    each_of(
+        &[ESCAPES, UNMARKED, RESPAWNING, FASTEST],
+        &[Containment::ControlGroup],
+        killed_with_its_supervisor,
+    );
 }
 
-/// Whether commands get control groups here.
-fn has_groups() -> bool {
-    let scene = Scene::new();
-    let said = run(&scene, "grep ^0:: /proc/self/cgroup", 60);
-    let has = said.contains(&scene.mark);
+/// Whether commands get control groups on this machine.
+fn has_control_groups() -> bool {
+    let fixture = Fixture::new();
+    let said = run(&fixture, "grep ^0:: /proc/self/cgroup", 60);
+    let has = said.contains(&fixture.run_id);
     if !has {
         eprintln!("SKIPPED: no cgroup v2 that may be written: {said}");
     }
     has
 }
 
-/// A group goes with its command, whoever has to remove it.
+/// A control group is removed with its command, by the supervisor or by the agent.
 #[test]
 fn no_control_group_is_left() {
-    if !has_groups() {
+    if !has_control_groups() {
         return;
     }
-    let groups = |scene: &Scene| {
+    let groups = |fixture: &Fixture| {
         let mut find = Command::new("find");
-        find.args(["/sys/fs/cgroup", "-name", &format!("team-{}.*", scene.mark)]);
+        find.args(["/sys/fs/cgroup", "-name", &format!("team-{}.*", fixture.run_id)]);
         let found = find.output().unwrap();
         String::from_utf8(found.stdout).unwrap()
     };
-    let scene = Scene::new();
-    run(&scene, "setsid sleep 300 & true", 60);
-    assert_eq!(groups(&scene), "");
-    scene.agent_says("setsid sleep 300 & kill -9 $PPID; sleep 300", 60);
-    assert_eq!(groups(&scene), "");
-    // One that a command made in its own goes, too.
+    let fixture = Fixture::new();
+    run(&fixture, "setsid sleep 300 & true", 60);
+    assert_eq!(groups(&fixture), "");
+    fixture.agent_says("setsid sleep 300 & kill -9 $PPID; sleep 300", 60);
+    assert_eq!(groups(&fixture), "");
+    // A group that a command created within its own is removed too.
     let nested = "cd /sys/fs/cgroup*/$(sed -n s/^0::.//p /proc/self/cgroup) 2>/dev/null ||
         cd /sys/fs/cgroup/unified/$(sed -n s/^0::.//p /proc/self/cgroup)
         mkdir -p inner/most && echo 0 > inner/most/cgroup.procs; setsid sleep 300 & pwd";
-    let said = run(&scene, nested, 60);
-    assert!(said.contains(&scene.mark), "{said}");
-    assert_eq!(groups(&scene), "");
+    let said = run(&fixture, nested, 60);
+    assert!(said.contains(&fixture.run_id), "{said}");
+    assert_eq!(groups(&fixture), "");
 }
