@@ -1,12 +1,12 @@
-//! The environment of an agent's commands.
+//! The environment variables of an agent's commands.
 
 use crate::os::command::{CommandSetup, SupervisorProgram};
 
-/// What opens the models' endpoints. The caller's allow list has none of these; no list can add them.
+/// Credentials of model endpoints. Commands never get them, even if the caller's allow-list names one.
 const CREDENTIALS: &[&str] = &["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY"];
 
-/// Where commands are looked for when nobody says.
-const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// The search path of commands if the caller gives none.
+const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// The environment of one agent's commands.
 #[derive(Debug, Clone)]
@@ -16,21 +16,21 @@ pub(crate) struct CommandEnvironment {
 }
 
 impl CommandEnvironment {
-    /// Of `allowed` what is no credential. All processes of the agent's commands can be recognised by
-    /// `run_id`, which is unique to the agent.
+    /// The variables in `allowed` without credentials. `run_id`, which is unique to the agent, marks
+    /// every process of its commands.
     pub(crate) fn new(allowed: Vec<(String, String)>, run_id: String) -> Self {
         let mut variables = allowed;
-        // Nobody looks at a terminal: no colours, no cursor movements.
+        // The output goes to a model: no colours, no cursor movements.
         variables.retain(|(name, _)| !CREDENTIALS.contains(&name.as_str()) && name != "TERM");
         variables.push(("TERM".into(), "dumb".into()));
         if !variables.iter().any(|(name, _)| name == "PATH") {
-            variables.push(("PATH".into(), USUAL_PATH.into()));
+            variables.push(("PATH".into(), DEFAULT_PATH.into()));
         }
         Self { variables, run_id }
     }
 
-    /// What commands run with.
-    pub(super) fn setting(self) -> CommandSetup {
+    /// The setup of the agent's commands.
+    pub(in crate::tools) fn setup(self) -> CommandSetup {
         CommandSetup {
             guard: SupervisorProgram::default(),
             env: self.variables,
@@ -52,13 +52,13 @@ mod tests {
     }
 
     #[test]
-    fn the_terminal_is_a_dumb_one_and_credentials_never_pass() {
+    fn the_terminal_is_dumb_and_credentials_are_removed() {
         let allowed = [("PATH", "/bin"), ("TERM", "xterm"), ("OPENAI_API_KEY", "canary")];
         check(&allowed, &[("PATH", "/bin"), ("TERM", "dumb")]);
     }
 
     #[test]
-    fn there_is_always_a_path() {
-        check(&[("HOME", "/h")], &[("HOME", "/h"), ("TERM", "dumb"), ("PATH", USUAL_PATH)]);
+    fn a_missing_path_gets_the_default() {
+        check(&[("HOME", "/h")], &[("HOME", "/h"), ("TERM", "dumb"), ("PATH", DEFAULT_PATH)]);
     }
 }

@@ -1,45 +1,52 @@
-//! Text of any length in bounded memory: its beginning, its end, and how much is missing between. Where the
-//! whole of it goes is known to [`StoredOutput`].
+//! Output of any length in bounded memory: its beginning, its end, and the number of characters between.
+//! [`StoredOutput`] stores the whole.
 
 use super::output_store::{OutputStore, StoredOutput};
 use std::collections::VecDeque;
 
 /// Characters kept of the beginning.
-const HEAD: usize = 25_000;
+const HEAD_CHARS: usize = 25_000;
 /// Characters kept of the end.
-const TAIL: usize = 25_000;
-/// What of them gives way to the note when something was cut, so that all stays within 50,000.
-const NOTE: usize = 600;
+const TAIL_CHARS: usize = 25_000;
+/// Characters of the end that the note about the cut replaces, so that the result has at most 50,000.
+const NOTE_CHARS: usize = 600;
 
-/// Collects output; what a model is shown of it comes out of [`Capped::finish`].
+/// Collects output; [`CappedOutput::finish`] gives the part that a model sees.
 #[derive(Debug, Default)]
-pub(crate) struct Capped {
+pub(in crate::tools) struct CappedOutput {
     head: String,
-    in_head: usize,
+    head_chars: usize,
     tail: VecDeque<char>,
     total: usize,
-    /// The first bytes of a character whose others are still to come.
-    torn: Vec<u8>,
-    /// Keeps the whole.
-    keeping: Option<StoredOutput>,
+    /// The first bytes of an incomplete character.
+    partial: Vec<u8>,
+    /// Stores the whole.
+    stored: Option<StoredOutput>,
 }
 
-impl Capped {
-    /// What is too long to be shown is kept.
-    pub(super) fn kept_by(output_store: &OutputStore) -> Self {
-        Self { keeping: Some(output_store.keeping()), ..Self::default() }
+impl CappedOutput {
+    /// Output that is stored as a whole if it is too long.
+    pub(super) fn stored_in(output_store: &OutputStore) -> Self {
+        Self { stored: Some(output_store.begin()), ..Self::default() }
     }
 
-    /// Takes in bytes, cut anywhere; what is not UTF-8 is replaced.
-    pub(crate) fn push(&mut self, bytes: &[u8]) {
-        let mut torn = std::mem::take(&mut self.torn);
-        torn.extend_from_slice(bytes);
-        let mut rest = torn.as_slice();
+    /// The part of a text that a model sees.
+    pub(in crate::tools) fn cap(text: &str) -> String {
+        let mut output = Self::default();
+        output.push_text(text);
+        output.finish()
+    }
+
+    /// Appends bytes, which may end within a character; invalid UTF-8 is replaced.
+    pub(in crate::tools) fn push(&mut self, bytes: &[u8]) {
+        let mut partial = std::mem::take(&mut self.partial);
+        partial.extend_from_slice(bytes);
+        let mut rest = partial.as_slice();
         while let Err(why) = std::str::from_utf8(rest) {
             let (good, bad) = rest.split_at(why.valid_up_to());
             self.push_text(&String::from_utf8_lossy(good));
             let Some(length) = why.error_len() else {
-                self.torn = bad.to_vec();
+                self.partial = bad.to_vec();
                 return;
             };
             self.push_text("\u{fffd}");
@@ -48,51 +55,55 @@ impl Capped {
         self.push_text(&String::from_utf8_lossy(rest));
     }
 
-    /// Takes in text.
-    pub(crate) fn push_text(&mut self, text: &str) {
-        let room = HEAD - self.in_head;
+    /// Appends text.
+    pub(in crate::tools) fn push_text(&mut self, text: &str) {
+        let room = HEAD_CHARS - self.head_chars;
         let split = text.char_indices().nth(room).map_or(text.len(), |(at, _)| at);
         let (head, rest) = text.split_at(split);
         let (head_length, rest_length) = (head.chars().count(), rest.chars().count());
-        self.keep(text, head_length + rest_length);
+        self.store(text, head_length + rest_length);
         self.head.push_str(head);
-        self.in_head += head_length;
+        self.head_chars += head_length;
         self.total += head_length + rest_length;
-        if rest_length >= TAIL {
+        if rest_length >= TAIL_CHARS {
             self.tail.clear();
         }
-        self.tail.extend(rest.chars().skip(rest_length.saturating_sub(TAIL)));
-        self.tail.drain(..self.tail.len().saturating_sub(TAIL));
+        self.tail.extend(rest.chars().skip(rest_length.saturating_sub(TAIL_CHARS)));
+        self.tail.drain(..self.tail.len().saturating_sub(TAIL_CHARS));
     }
 
-    /// Keeps more text, of so many characters; at first all that came before it.
-    fn keep(&mut self, text: &str, length: usize) {
-        let Some(keeping) = &mut self.keeping else { return };
-        if self.total + length <= HEAD + TAIL {
+    /// Stores text of `length` characters once the output is too long, and before it everything that came
+    /// earlier.
+    fn store(&mut self, text: &str, length: usize) {
+        let Some(stored) = &mut self.stored else { return };
+        if self.total + length <= HEAD_CHARS + TAIL_CHARS {
             return;
         }
-        if self.total <= HEAD + TAIL {
-            // Nothing of it is missing yet.
-            keeping.push(&self.head);
-            keeping.push(&self.tail.iter().collect::<String>());
+        if self.total <= HEAD_CHARS + TAIL_CHARS {
+            // Head and tail are still complete.
+            stored.push(&self.head);
+            stored.push(&self.tail.iter().collect::<String>());
         }
-        keeping.push(text);
+        stored.push(text);
     }
 
-    /// What is shown; 50,000 characters at most, and room for a line below it when something was cut.
-    pub(crate) fn finish(mut self) -> String {
-        if !self.torn.is_empty() {
-            self.torn.clear();
+    /// The part that a model sees: at most 50,000 characters, with room for a line below it if a part was
+    /// cut.
+    pub(in crate::tools) fn finish(mut self) -> String {
+        if !self.partial.is_empty() {
+            self.partial.clear();
             self.push_text("\u{fffd}");
         }
         let mut shown = self.head;
-        if self.total > HEAD + TAIL {
-            let cut = self.total - HEAD - (TAIL - NOTE);
-            let usual = || "ask for less at a time".to_owned();
-            let advice = self.keeping.take().map_or_else(usual, StoredOutput::finish);
+        if self.total > HEAD_CHARS + TAIL_CHARS {
+            let cut = self.total - HEAD_CHARS - (TAIL_CHARS - NOTE_CHARS);
+            let advice = match self.stored.take() {
+                Some(stored) => stored.finish(),
+                None => "ask for less at a time".to_owned(),
+            };
             let note = format!("\n[... {cut} characters cut here; {advice} ...]\n");
             shown.push_str(&note);
-            self.tail.drain(..NOTE);
+            self.tail.drain(..NOTE_CHARS);
         }
         shown.extend(self.tail);
         shown
@@ -107,7 +118,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn shown(pieces: &[&[u8]]) -> String {
-        let mut capped = Capped::default();
+        let mut capped = CappedOutput::default();
         for piece in pieces {
             capped.push(piece);
         }
@@ -115,13 +126,13 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_shown_whole() {
+    fn output_within_the_limit_is_complete() {
         let text = "ä".repeat(50_000);
         assert_eq!(shown(&[text.as_bytes()]), text);
     }
 
     #[test]
-    fn one_character_more_and_the_middle_goes() {
+    fn output_over_the_limit_loses_its_middle() {
         let text = format!("BEGIN{}END", "x".repeat(49_993));
         let shown = shown(&[text.as_bytes()]);
         assert!(shown.starts_with("BEGIN") && shown.ends_with("END"));
@@ -130,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_replaced() {
+    fn invalid_utf8_is_replaced() {
         assert_eq!(shown(&[b"a\xffb\xc3"]), "a\u{fffd}b\u{fffd}");
     }
 
@@ -145,11 +156,11 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_is_kept_without_secrets_and_said_where() {
+    fn long_output_is_stored_without_secrets_and_its_path_is_told() {
         let folder = tempfile::tempdir().unwrap();
         let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
         let keep = |pieces: &[&str]| {
-            let mut capped = Capped::kept_by(&output_store(&dir));
+            let mut capped = CappedOutput::stored_in(&output_store(&dir));
             for piece in pieces {
                 capped.push(piece.as_bytes());
             }
@@ -158,7 +169,7 @@ mod tests {
         let long = "xä".repeat(24_999);
         assert_eq!(keep(&[&long, "ab"]), format!("{long}ab"));
         let path = folder.path().join(".team/log/.out/alice-1.txt");
-        assert!(!path.exists(), "what fits is not kept");
+        assert!(!path.exists(), "short output is not stored");
         let shown = keep(&[&long, "1 cana", "ry 2", &long, "3 cana"]);
         assert!(shown.chars().count() <= 50_000);
         assert!(shown.contains(" in .team/log/.out/alice-1.txt (until 16 later ones)"), "{shown}");
@@ -169,11 +180,11 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_kept_is_shown_all_the_same() {
+    fn output_that_cannot_be_stored_is_still_shown() {
         let folder = tempfile::tempdir().unwrap();
         let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
         std::fs::remove_dir(folder.path().join(".team/log/.out")).unwrap();
-        let mut capped = Capped::kept_by(&output_store(&dir));
+        let mut capped = CappedOutput::stored_in(&output_store(&dir));
         capped.push("x".repeat(60_000).as_bytes());
         let shown = capped.finish();
         assert!(shown.contains("the whole could not be kept; ask for less"), "{shown}");
@@ -182,15 +193,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_do_not_matter(bytes in proptest::collection::vec(any::<u8>(), 0..200), cut in 0..200usize) {
+        fn the_result_does_not_depend_on_pieces(bytes in proptest::collection::vec(any::<u8>(), 0..200), cut in 0..200usize) {
             let (one, two) = bytes.split_at(cut.min(bytes.len()));
             let whole = String::from_utf8_lossy(&bytes).into_owned();
             prop_assert_eq!(shown(&[one, two]), whole);
         }
 
         #[test]
-        fn any_length_is_counted_right(lengths in proptest::collection::vec(0..40_000usize, 0..6)) {
-            let mut capped = Capped::default();
+        fn cut_characters_are_counted_for_any_length(lengths in proptest::collection::vec(0..40_000usize, 0..6)) {
+            let mut capped = CappedOutput::default();
             for (i, length) in lengths.iter().enumerate() {
                 capped.push(["a", "ö", "€"][i % 3].repeat(*length).as_bytes());
             }

@@ -1,12 +1,12 @@
-//! Files outside the workspace that a person may let a file tool have, and those that nobody can give.
+//! Files outside the workspace: those that a file tool may ask for, and those that are never opened.
 //!
-//! A guard against accidents: the person sees the path before saying yes. What could open more than one
-//! file (keys, tokens, what shells and git run, another team's mail) is not even asked about.
+//! A guard against accidents: the person sees the path before approving it. Files that give access to more
+//! than themselves (keys, tokens, startup files of shells and git, another team's mail) are never asked for.
 
 use crate::os::safe_path::{SafePathError, Spot, anywhere};
 use std::path::{Component, Path};
 
-/// Names that hold secrets or rights, wherever they stand.
+/// Names of files and folders with secrets or privileges, in any folder.
 const GUARDED: [&str; 10] = [
     "shadow",
     "shadow-",
@@ -20,21 +20,21 @@ const GUARDED: [&str; 10] = [
     "secrets",
 ];
 
-/// Endings of files that hold keys.
+/// Extensions of key files.
 const KEYS: [&str; 7] = ["pem", "key", "p12", "pfx", "jks", "kdbx", "keystore"];
 
-/// Folders of the top that hold no files but the system itself.
+/// Top-level folders that represent the system instead of files.
 const SYSTEM: [&str; 4] = ["proc", "sys", "dev", "run"];
 
-/// What this program keeps of its user: whom it trusts, and what runs.
+/// The user's own files of this program: settings and trusted folders.
 const OURS: [&str; 2] = ["team/settings.toml", "team/trust.json"];
 
-/// The place outside of `workspace` that a path means, if anybody may be asked about it.
+/// The file outside `workspace` that a path leads to.
 ///
 /// # Errors
-/// It leads through a link, back inside, or to what is never given.
+/// The path leads through a link, back inside, or to a file that is never opened.
 pub(super) fn find(workspace: &Path, path: &Path) -> Result<Spot, SafePathError> {
-    // Whatever is wrong with a place outside, nobody learns from it what is there.
+    // One error for every problem: the model must not learn which files exist outside.
     let Ok(spot) = anywhere(&workspace.join(path)) else { return Err(SafePathError::Outside) };
     let real = spot.path();
     if real.starts_with(workspace) || is_guarded(&real) {
@@ -43,7 +43,7 @@ pub(super) fn find(workspace: &Path, path: &Path) -> Result<Spot, SafePathError>
     Ok(spot)
 }
 
-/// Whether nobody can give this file. Case is folded: some file systems do.
+/// Whether this file is never opened. Case is ignored, as some file systems do.
 fn is_guarded(path: &Path) -> bool {
     let names: Vec<String> = path
         .components()
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_file_elsewhere_can_be_asked_about() {
+    fn a_plain_external_file_can_be_asked_for() {
         let all = tempfile::Builder::new().prefix("plain").tempdir().unwrap();
         let real = all.path().canonicalize().unwrap();
         fs::create_dir_all(real.join("work")).unwrap();
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_opens_more_than_itself_is_never_given() {
+    fn secrets_and_system_files_are_never_opened() {
         for path in [
             "/root/.ssh/id_ed25519",
             "/home/me/.bashrc",

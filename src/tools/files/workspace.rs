@@ -1,14 +1,15 @@
-//! The folder that an agent's file tools leave only for a place that somebody lets them have
-//! ([`super::outside`]), and what in it they never write.
+//! The workspace of an agent's file tools, and the files in it that they never write.
+//!
+//! [`external_paths`] decides which files outside the workspace may be asked about.
 
-use super::ToolError;
 use super::external_paths;
 use crate::os::safe_path::{SafePathError, SafeRoot, Spot};
+use crate::tools::call::ToolError;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// Longest path that the system takes.
-const LONGEST_PATH: usize = 4096;
+/// The longest path in bytes that the system accepts.
+const MAX_PATH_BYTES: usize = 4096;
 
 /// The folder that agents work in.
 #[derive(Debug)]
@@ -19,7 +20,7 @@ pub(crate) struct Workspace {
 }
 
 impl Workspace {
-    /// The workspace at `root`; `team` is the team folder, whatever it is called.
+    /// The workspace at `root`; `team` is the team folder, which can have any name.
     ///
     /// # Errors
     /// The folder does not exist or may not be entered.
@@ -30,13 +31,13 @@ impl Workspace {
         Ok(Self { root, team })
     }
 
-    /// The folder, for commands to run in.
+    /// The folder.
     pub(crate) fn path(&self) -> &Path {
         self.root.path()
     }
 
-    /// The place that a model's path means. An absolute one lies outside: it is for those who were asked
-    /// about it.
+    /// The file that a model's path leads to. The result has an absolute path if the file is outside the
+    /// workspace; opening it needs an approval.
     pub(crate) fn to_read(&self, path: &str) -> Result<Spot, ToolError> {
         let advice = "give a path inside the workspace, such as src/main.rs";
         let reply = |why: &str| ToolError::Reply(format!("{why}; {advice}"));
@@ -46,18 +47,21 @@ impl Workspace {
         if path.contains('\0') {
             return Err(reply("the path contains a NUL character"));
         }
-        if path.len() > LONGEST_PATH {
-            return Err(reply(&format!("the path has {} bytes, 4096 are allowed", path.len())));
+        if path.len() > MAX_PATH_BYTES {
+            return Err(reply(&format!(
+                "the path has {} bytes, {MAX_PATH_BYTES} are allowed",
+                path.len()
+            )));
         }
         match self.root.find(Path::new(path)) {
             Ok(spot) => Ok(spot),
             Err(SafePathError::Outside) => external_paths::find(self.root.path(), Path::new(path))
-                .map_err(|why| refusal(path, &why)),
-            Err(why) => Err(refusal(path, &why)),
+                .map_err(|why| path_error(path, &why)),
+            Err(why) => Err(path_error(path, &why)),
         }
     }
 
-    /// The same for a place that will be written, which some may not be.
+    /// The same for a file that will be written.
     pub(crate) fn to_write(&self, path: &str) -> Result<Spot, ToolError> {
         let spot = self.to_read(path)?;
         let real = spot.path();
@@ -81,8 +85,8 @@ impl Workspace {
     }
 }
 
-/// What to tell the model when a place cannot be had.
-pub(super) fn refusal(path: &str, why: &SafePathError) -> ToolError {
+/// The error for a path that cannot be opened.
+pub(super) fn path_error(path: &str, why: &SafePathError) -> ToolError {
     let advice = match why {
         SafePathError::Link => "give the real path",
         SafePathError::Outside => "file tools stay inside the workspace; give a path inside it",
@@ -95,7 +99,7 @@ pub(super) fn refusal(path: &str, why: &SafePathError) -> ToolError {
     ToolError::Reply(format!("{path}: {why}; {advice}"))
 }
 
-/// The names of a path as a file system that folds case would compare them.
+/// The names in a path, as a case-insensitive file system compares them.
 fn names(path: &Path) -> impl Iterator<Item = String> {
     path.components().filter_map(|component| match component {
         Component::Normal(name) => Some(name.to_string_lossy().to_lowercase()),
@@ -105,14 +109,14 @@ fn names(path: &Path) -> impl Iterator<Item = String> {
     })
 }
 
-/// Git runs hooks and takes commands from its configuration, also for submodules and worktrees.
+/// Whether git runs code from this file: hooks and configuration, also of submodules and worktrees.
 fn runs_code(path: &Path) -> bool {
     let mut inside_git = names(path).skip_while(|name| name != ".git");
     if inside_git.next().is_none() {
         return false;
     }
     let mut rest = inside_git.peekable();
-    // `.git` itself can be a file that says where another one is.
+    // `.git` can be a file that names another git folder.
     rest.peek().is_none()
         || rest.any(|name| matches!(name.as_str(), "hooks" | "config" | "config.worktree"))
 }
@@ -123,13 +127,13 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    struct Scene {
+    struct Fixture {
         all: tempfile::TempDir,
         workspace: Workspace,
     }
 
-    /// A workspace with a file, links of every kind, a team folder, and a secret beside it.
-    fn scene() -> Scene {
+    /// A workspace with a file, links of every kind and a team folder, beside a folder with a secret.
+    fn fixture() -> Fixture {
         let all = tempfile::tempdir().unwrap();
         let (inside, outside) = (all.path().join("work"), all.path().join("outside"));
         for folder in ["sub/deep", ".team/inbox", ".git/hooks", "nested/.git", "named"] {
@@ -160,7 +164,7 @@ mod tests {
             symlink(target, inside.join(link)).unwrap();
         }
         let workspace = Workspace::open(&inside, &inside.join("named")).unwrap();
-        Scene { all, workspace }
+        Fixture { all, workspace }
     }
 
     fn why(found: Result<Spot, ToolError>) -> String {
@@ -168,9 +172,9 @@ mod tests {
     }
 
     #[test]
-    fn inside_is_found_by_its_real_name() {
-        let scene = scene();
-        let absolute = scene.all.path().join("work/sub/new").display().to_string();
+    fn a_path_inside_resolves_to_its_real_name() {
+        let fixture = fixture();
+        let absolute = fixture.all.path().join("work/sub/new").display().to_string();
         for (path, real) in [
             ("file", "file"),
             ("./sub/../file", "file"),
@@ -183,14 +187,14 @@ mod tests {
             ("-rf", "-rf"),
             (absolute.as_str(), "sub/new"),
         ] {
-            let spot = scene.workspace.to_write(path).unwrap();
+            let spot = fixture.workspace.to_write(path).unwrap();
             assert_eq!(spot.path(), Path::new(real), "{path}");
         }
     }
 
     #[test]
-    fn outside_is_never_reached() {
-        let scene = scene();
+    fn a_path_that_leads_out_is_refused() {
+        let fixture = fixture();
         let long = "x/".repeat(3000);
         let deep = "x/".repeat(1000);
         for (path, says) in [
@@ -216,27 +220,26 @@ mod tests {
             (long.as_str(), "4096 are allowed"),
             (deep.as_str(), "too long"),
         ] {
-            for found in [scene.workspace.to_read(path), scene.workspace.to_write(path)] {
+            for found in [fixture.workspace.to_read(path), fixture.workspace.to_write(path)] {
                 let why = why(found);
                 assert!(why.contains(says) && why.contains(';'), "{path}: {why}");
             }
         }
     }
 
-    /// The gate asks about it by that path, and the tool keeps to it.
     #[test]
-    fn what_can_be_asked_about_has_an_absolute_path() {
-        let scene = scene();
+    fn an_external_file_has_an_absolute_path() {
+        let fixture = fixture();
         for found in
-            [scene.workspace.to_read("/etc/passwd"), scene.workspace.to_write("/etc/passwd")]
+            [fixture.workspace.to_read("/etc/passwd"), fixture.workspace.to_write("/etc/passwd")]
         {
             assert_eq!(found.unwrap().path(), Path::new("/etc/passwd"));
         }
     }
 
     #[test]
-    fn what_runs_code_or_is_mail_is_read_but_never_written() {
-        let scene = scene();
+    fn git_hooks_and_team_files_are_readable_but_never_writable() {
+        let fixture = fixture();
         for (path, says) in [
             (".team/config.json", "send_message"),
             (".TEAM/inbox/alice.jsonl", "send_message"),
@@ -253,14 +256,14 @@ mod tests {
             ("nested/.git/config", "git runs"),
             ("sub/.git", "git runs"),
         ] {
-            let why = why(scene.workspace.to_write(path));
+            let why = why(fixture.workspace.to_write(path));
             assert!(why.contains(says), "{path}: {why}");
-            scene.workspace.to_read(path).unwrap();
+            fixture.workspace.to_read(path).unwrap();
         }
         for path in
             [".github/hooks/x", ".gitignore", ".team.md", ".git/info/exclude", "hooks/config"]
         {
-            scene.workspace.to_write(path).unwrap();
+            fixture.workspace.to_write(path).unwrap();
         }
     }
 }

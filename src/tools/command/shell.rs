@@ -1,6 +1,6 @@
-//! One shell command run to its end, with its output capped and a time limit: what `bash` and hooks share.
+//! The run of one shell command with capped output and a time limit, for `bash` and for hooks.
 
-use super::output::Capped;
+use super::output::CappedOutput;
 use crate::os::async_fd::ReadableFd;
 use crate::os::command::{self, CommandSetup};
 use crate::os::pidfd::ExitKind;
@@ -12,33 +12,33 @@ use std::time::Duration;
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
-/// How long output may still come when everything has ended.
-const LAST_OUTPUT: Duration = Duration::from_secs(1);
+/// How long to read output after every process of the command has exited.
+const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 
-/// How a command went.
-pub(super) struct Done {
-    /// What it wrote.
-    pub(super) output: String,
-    /// How its shell ended.
-    pub(super) end: ExitKind,
-    /// It was ended because its time was up.
-    pub(super) timed_out: bool,
+/// The result of a command.
+pub(in crate::tools) struct CommandResult {
+    /// Its standard output and error.
+    pub(in crate::tools) output: String,
+    /// How its shell exited.
+    pub(in crate::tools) end: ExitKind,
+    /// It was killed at the time limit.
+    pub(in crate::tools) timed_out: bool,
 }
 
-/// Runs a command; dropping the future ends it. `input` is what it reads, `output`
-/// takes what it writes.
+/// Runs a command; dropping the future kills it. The command reads `input`, `output` collects what it
+/// writes.
 ///
 /// # Errors
-/// It cannot be started, or its guard is stuck in the kernel.
-pub(super) async fn run(
+/// It cannot be started, or its supervisor process hangs in the kernel.
+pub(in crate::tools) async fn run(
     command: &str,
     folder: &Path,
-    setting: &CommandSetup,
+    setup: &CommandSetup,
     input: Option<File>,
     limit: Duration,
-    mut output: Capped,
-) -> io::Result<Done> {
-    let (running, pipe) = command::start(command.as_ref(), folder, setting, input)?;
+    mut output: CappedOutput,
+) -> io::Result<CommandResult> {
+    let (running, pipe) = command::start(command.as_ref(), folder, setup, input)?;
     let readable = ReadableFd::to_read(&pipe)?;
     let guard = ReadableFd::to_read(running.guard())?;
     let mut drained = false;
@@ -60,22 +60,22 @@ pub(super) async fn run(
             }
         };
         if !drained {
-            // Whoever still holds the pipe now is out of reach.
-            timeout(LAST_OUTPUT, reading).await.unwrap_or_default();
+            // A process that still holds the pipe cannot be reached.
+            timeout(DRAIN_LIMIT, reading).await.unwrap_or_default();
         }
         (end, timed_out)
     };
-    Ok(Done { output: output.finish(), end, timed_out })
+    Ok(CommandResult { output: output.finish(), end, timed_out })
 }
 
-/// Reads until all writers are gone.
-async fn read_all(mut pipe: PipeReader, readable: ReadableFd, output: &mut Capped) {
+/// Reads until the pipe has no writer.
+async fn read_all(mut pipe: PipeReader, readable: ReadableFd, output: &mut CappedOutput) {
     let mut buffer = vec![0; 65_536];
     loop {
         match readable.read(|| pipe.read(&mut buffer)).await {
             Ok(count) if count > 0 => {
                 output.push(buffer.get(..count).unwrap_or_default());
-                // Who writes faster than this reads would keep everybody else, the timeout too, waiting.
+                // A command that writes faster than this reads would starve other tasks and the timeout.
                 yield_now().await;
             }
             Err(why) if why.kind() == io::ErrorKind::Interrupted => {}

@@ -1,23 +1,23 @@
-//! Where the whole of a result goes that is too long to be shown.
+//! Storage of output that is too long to be shown.
 //!
-//! It knows when to begin, and what to say of it; where files are is known to the store, what is a secret
-//! to whoever made the [`OutputStore`].
+//! This file decides when to store and what the model is told. `store::output_spill` owns the files, the
+//! creator of the [`OutputStore`] knows the secrets.
 
 use crate::store::TeamDir;
 use crate::store::output_spill::{LONGEST, MOST, OutputSpill};
 use crate::wire::AgentName;
 use std::rc::Rc;
 
-/// Takes secrets out of text that comes in pieces: what may be written, and what may turn out to be the
+/// Redacts text that comes in pieces. Gives the redacted text, and the end of the text that may be the
 /// beginning of a secret.
-type Censor = Rc<dyn Fn(String) -> (String, String)>;
+type RedactPiece = Rc<dyn Fn(String) -> (String, String)>;
 
-/// Keeps the results of one agent.
+/// Stores the output of one agent's commands.
 #[derive(Clone)]
 pub(crate) struct OutputStore {
     dir: TeamDir,
     name: AgentName,
-    censor: Censor,
+    redact: RedactPiece,
 }
 
 impl std::fmt::Debug for OutputStore {
@@ -27,88 +27,88 @@ impl std::fmt::Debug for OutputStore {
 }
 
 impl OutputStore {
-    /// Of this agent; `censor` is asked for each piece, what it held back before the next one.
+    /// The store of this agent. `redact` gets each piece together with the end that it held back before.
     pub(crate) fn new(
         dir: TeamDir,
         name: AgentName,
-        censor: impl Fn(String) -> (String, String) + 'static,
+        redact: impl Fn(String) -> (String, String) + 'static,
     ) -> Self {
-        Self { dir, name, censor: Rc::new(censor) }
+        Self { dir, name, redact: Rc::new(redact) }
     }
 
-    /// In a team folder below this one; nothing is a secret.
+    /// A store in a new team folder below `folder`, without secrets.
     #[cfg(test)]
     pub(super) fn below(folder: &std::path::Path) -> Self {
         let dir = TeamDir::create(&folder.join(".team")).unwrap();
         Self::new(dir, AgentName::lead(), |text| (text, String::new()))
     }
 
-    /// For the next result.
-    pub(super) fn keeping(&self) -> StoredOutput {
+    /// Begins one output.
+    pub(super) fn begin(&self) -> StoredOutput {
         StoredOutput { output_store: self.clone(), state: State::Short, held: String::new() }
     }
 }
 
-/// One result on its way.
+/// One output.
 #[derive(Debug)]
 pub(super) struct StoredOutput {
     output_store: OutputStore,
     state: State,
-    /// What may turn out to be the beginning of a secret.
+    /// An end of the text that may be the beginning of a secret.
     held: String,
 }
 
 #[derive(Debug)]
 enum State {
-    /// All of it can be shown so far.
+    /// Short enough to be shown as a whole so far.
     Short,
-    OutputSpill(OutputSpill),
-    /// Why it could not be kept.
+    Spilled(OutputSpill),
+    /// Why it could not be stored.
     Failed(String),
 }
 
 impl StoredOutput {
-    /// Takes in more of a result that is too long to be shown.
+    /// Appends to an output that is too long to be shown.
     pub(super) fn push(&mut self, text: &str) {
         if matches!(self.state, State::Short) {
             self.state = match OutputSpill::begin(&self.output_store.dir, &self.output_store.name) {
-                Ok(kept) => State::OutputSpill(kept),
+                Ok(spill) => State::Spilled(spill),
                 Err(why) => State::Failed(why.to_string()),
             };
         }
         let text = std::mem::take(&mut self.held) + text;
-        let (clean, held) = (self.output_store.censor)(text);
+        let (clean, held) = (self.output_store.redact)(text);
         self.held = held;
         self.write(&clean);
     }
 
     fn write(&mut self, text: &str) {
-        if let State::OutputSpill(kept) = &mut self.state
-            && let Err(why) = kept.push(text)
+        if let State::Spilled(spill) = &mut self.state
+            && let Err(why) = spill.push(text)
         {
-            // A part that looks like the whole would mislead.
+            // An incomplete file would pass for a complete one.
             let state = std::mem::replace(&mut self.state, State::Failed(why.to_string()));
-            if let State::OutputSpill(kept) = state {
-                kept.discard();
+            if let State::Spilled(spill) = state {
+                spill.discard();
             }
         }
     }
 
-    /// Where the whole is, in words for the model.
+    /// Tells the model where the output is.
     pub(super) fn finish(mut self) -> String {
         let held = std::mem::take(&mut self.held);
         self.write(&held);
         match &self.state {
             State::Short => "ask for less at a time".into(),
             State::Failed(why) => {
-                tracing::warn!(why, "a long result could not be kept");
+                tracing::warn!(why, "a long output could not be stored");
                 "the whole could not be kept; ask for less at a time".into()
             }
-            State::OutputSpill(kept) => {
-                let path = kept.path();
+            State::Spilled(spill) => {
+                let path = spill.path();
                 let workspace = self.output_store.dir.workspace();
                 let path = path.strip_prefix(workspace).unwrap_or(path).display();
-                let what = if kept.is_cut() {
+                let what = if spill.is_cut() {
                     format!("its first {} MiB are", LONGEST / 1024 / 1024)
                 } else {
                     "all of it is".into()
