@@ -1,6 +1,6 @@
 //! Looking again and again: each look gives what has changed since the last one.
 
-use super::{Asked, Change, LineDiff, MemberView, MessageProgress, Spent, Stage, members};
+use super::{Asked, Change, LineDiff, MemberView, MessageProgress, Spent, Stage};
 use crate::os::file::{Access, open};
 use crate::store::mail_tracker::{MailLocation, MailTracker, TrackedMail};
 use crate::store::roster::Cached;
