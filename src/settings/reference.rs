@@ -87,7 +87,7 @@ mod tests {
         } else {
             assert!(
                 part == generated,
-                "run UPDATE_DOCS=1 cargo test --lib reference: {file} is old"
+                "{file} is out of date: run UPDATE_DOCS=1 cargo test --lib settings::reference"
             );
         }
     }

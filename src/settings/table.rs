@@ -125,38 +125,39 @@ settings! {
         /// Loopback ports on which a local model server is looked for.
         local_ports: Setting<Vec<u16>> = vec![8080, 11434, 1234];
 
-        /// Teammates that may be alive at once; four times as many may be started in one run.
+        /// The most teammates alive at once; four times as many may be started in one run.
         max_teammates: Setting<usize> = 16;
 
-        /// Which teammates are started again when their process ends: `never`, `on-crash` (a crash, or a hung
-        /// process that was killed), `always` (every end that was not asked for).
+        /// The ends of a teammate's process that are followed by a restart: `never`, `on-crash` (a crash, or
+        /// the kill of a hung process), `always` (every end that was not asked for).
         restart: Setting<RestartPolicy> = RestartPolicy::OnCrash;
 
-        /// How freely agents act: `plan`, `default`, `accept_edits` or `bypass`. A folder's looser mode acts
-        /// only after `team trust`.
+        /// The permission mode: `plan`, `default`, `accept_edits` or `bypass`. A folder's looser mode takes
+        /// effect only after `team trust`.
         permissions_mode: Setting<PermissionMode> = PermissionMode::Default
             => .key("permissions.mode").flag("--mode").needs_trust();
 
-        /// Rules for what runs without asking: `tool` or `tool(pattern)`, such as `bash(cargo test:*)`,
-        /// `write_file(src/**)`, `outside(/usr/include/**)`. `deny` wins, then `ask`, then `allow`, then the
-        /// mode; the rules of all files count. A folder's act only after `team trust`.
+        /// Rules for calls that run without a question: `tool` or `tool(pattern)`, such as
+        /// `bash(cargo test:*)`, `write_file(src/**)`, `outside(/usr/include/**)`. `deny` wins, then `ask`,
+        /// then `allow`, then the mode; the rules of all files apply. A folder's `allow` takes effect only
+        /// after `team trust`.
         permissions_allow: Setting<Vec<String>> => .key("permissions.allow").file_only().needs_trust();
 
-        /// Rules for what asks in spite of an `allow`.
+        /// Rules for calls that ask in spite of an `allow`.
         permissions_ask: Setting<Vec<String>> => .key("permissions.ask").file_only();
 
-        /// Rules for what never runs.
+        /// Rules for calls that never run.
         permissions_deny: Setting<Vec<String>> => .key("permissions.deny").file_only();
 
-        /// Seconds until an unanswered question counts as denied.
+        /// The time until an unanswered question counts as denied, in seconds.
         permissions_timeout: Setting<u64> = 300 => .key("permissions.timeout").file_only().positive();
 
-        /// Who decides about plans: `lead` (its model) or `person`.
+        /// The reviewer of plans: `lead` (its model) or `person`.
         permissions_plan_approval: Setting<PlanApproval> = PlanApproval::Lead
             => .key("permissions.plan_approval").file_only();
 
-        /// Where the Messages API is. A folder's acts only after `team trust`, since it leads conversations
-        /// elsewhere. Keys belong into the environment.
+        /// The address of the Messages API. A folder's takes effect only after `team trust`, since it sends
+        /// conversations elsewhere. Keys belong in the environment.
         anthropic_base_url: Setting<Option<BaseUrl>>
             => .key("anthropic.base_url").unset("(its own)").example("\"https://api.anthropic.com\"")
                 .needs_trust();
@@ -165,12 +166,12 @@ settings! {
         anthropic_version: Setting<Option<String>>
             => .key("anthropic.version").unset("(current)").example("\"2026-10-21\"");
 
-        /// Further headers; those of all files together, and those of `ANTHROPIC_CUSTOM_HEADERS` win. A
-        /// folder's act only after `team trust`. Values are shown only if the name begins with `anthropic-`.
+        /// Further headers. Those of all files are sent; those of `ANTHROPIC_CUSTOM_HEADERS` win. A folder's
+        /// take effect only after `team trust`. A value is shown only if the name begins with `anthropic-`.
         anthropic_headers: SettingMap<HeaderValue>
             => .key("anthropic.headers").file_only().example("{ anthropic-beta = \"NAME\" }").needs_trust();
 
-        /// Where the API for chat completions is. A folder's acts only after `team trust`.
+        /// The address of the API for chat completions. A folder's takes effect only after `team trust`.
         openai_base_url: Setting<Option<BaseUrl>>
             => .key("openai.base_url").unset("(its own)").example("\"https://api.openai.com/v1\"")
                 .needs_trust();
@@ -179,16 +180,16 @@ settings! {
         openai_headers: SettingMap<HeaderValue>
             => .key("openai.headers").file_only().example("{ X-Gateway = \"NAME\" }").needs_trust();
 
-        /// Commands of yours that run at an event: `teammate_idle`, `task_created`, `task_completed`,
-        /// `message_sent`, `teammate_exited`. The event is JSON on standard input; exit code 2 refuses. A
-        /// folder's run only after `team trust`.
+        /// Your commands that run at an event: `teammate_idle`, `task_created`, `task_completed`,
+        /// `message_sent`, `teammate_exited`. The event is JSON on standard input; exit code 2 refuses it. A
+        /// folder's hooks run only after `team trust`.
         hooks: Setting<Vec<Hook>> => .file_only().needs_trust().block("\
 [[hooks]]
 event = \"task_completed\"
 command = \"cargo test -q >&2 || exit 2\"
 timeout = 60                # seconds");
 
-        /// The price of a million tokens of a model. An untrusted folder cannot change a price of yours.
+        /// The price of a million tokens of a model. An untrusted folder cannot change a price of your own.
         prices: SettingMap<Price> => .file_only().needs_trust().block("\
 [prices.\"anthropic/NAME\"]
 input = 3.0
@@ -199,17 +200,17 @@ cache_write = 3.75          # as input, if left out");
 
     // For every agent: a lead hands these over to its teammates.
     team {
-        /// Model calls that one turn may take. A call that is repeated with the same result ends the turn at
+        /// The most model calls in one turn. A call that is repeated with the same result ends the turn at
         /// the tenth time (`bash`: only if it fails); the model is told from the third time on.
         max_rounds: Setting<u32> = 50 => .positive();
 
-        /// Bytes of text in one message.
+        /// The longest text of one message, in bytes.
         max_message_bytes: Setting<usize> = 262_144 => .positive();
 
-        /// Bytes that one inbox may hold before it refuses mail.
+        /// The size of an inbox from which it refuses mail, in bytes.
         inbox_bytes: Setting<u64> = 64 * 1024 * 1024 => .positive();
 
-        /// Tokens that fit the model: 200000 behind the Messages API, unknown for others until one refuses a
+        /// The context window of the model, in tokens: 200000 behind the Messages API, unknown for others until one refuses a
         /// request as too long, which is then remembered.
         context_tokens: Setting<Option<u64>> => .unset("(by model)").positive().example("200000");
 
@@ -220,21 +221,21 @@ cache_write = 3.75          # as input, if left out");
         /// `always`: a send that succeeded survives power loss. `never`: it survives `kill -9` only.
         fsync: Setting<Fsync> = Fsync::Always;
 
-        /// Seconds without a heartbeat after which a teammate is killed as hung; 0: never.
+        /// The time without a heartbeat after which a teammate is killed as hung, in seconds; 0: never.
         hung_after: Setting<u64> = 60;
 
-        /// Turns that two agents may give each other without any work done in between.
+        /// The most turns that two agents may give each other without any work in between.
         max_exchanges: Setting<u32> = 30 => .positive();
 
-        /// Messages that one agent's model may send in a minute.
+        /// The most messages that one agent's model may send in a minute.
         max_sends: Setting<usize> = 120 => .positive();
 
         /// Whether idle teammates take the next task of the list by themselves.
         auto_claim: Setting<bool> = false;
 
-        /// The tokens that the team may use, in and out, the lead's included. The lead is told at 80 %, the
-        /// team is stopped at 100 %. An untrusted folder cannot raise a limit of yours; this goes for all
-        /// limits below.
+        /// The tokens that the team may use, in and out, the lead's included. At 80 % of a limit there is a
+        /// warning, at 100 % work stops. An untrusted folder cannot raise a limit of your own; both hold for
+        /// all limits below.
         budget_team_tokens: Setting<Option<u64>>
             => .key("budget.team.tokens").positive().needs_trust().example("2_000_000");
 
