@@ -52,7 +52,7 @@ macro_rules! all_settings {
 
         /// The declaration of each setting.
         mod specs {
-            use super::SettingSpec;
+            use crate::settings::spec::SettingSpec;
             $(
                 #[expect(non_upper_case_globals, reason = "it is named as the field")]
                 pub(super) const $name: SettingSpec =
