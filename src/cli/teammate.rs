@@ -20,6 +20,7 @@ use crate::os::async_fd::ReadableFd;
 use crate::os::failpoint::hit;
 use crate::os::signals::SignalEvent;
 use crate::os::{Clock, SystemClock, memory, program, terminal_size, uptime};
+use crate::protocol::lifecycle;
 use crate::settings::Flags;
 use crate::settings::model::{self, Credentials, ModelChoice};
 use crate::settings::spending::price_of;
@@ -291,7 +292,8 @@ fn enter(
 ) -> Result<UsageCount, Failure> {
     let entered = match started_by {
         // The lead has written the entry; what is still missing, this life says with its first word.
-        StartedBy::Lead => roster::read(team).map(|roster| expected(&roster, start)),
+        // Read under the lock: a stop that came before the life lock was taken is in the entry by then.
+        StartedBy::Lead => roster::update(team, Fsync::Never, |roster| expected(roster, start)),
         StartedBy::Hand => {
             let cwd = context.cwd.display().to_string();
             roster::update(team, Fsync::Always, |roster| {
@@ -305,7 +307,8 @@ fn enter(
                 (member.started_by, member.cwd) = (started_by, cwd);
                 member.incarnation.clone_from(&start.incarnation);
                 member.pid = i32::try_from(std::process::id()).ok();
-                (member.status, member.since) = (Status::Starting, now);
+                let _legal = lifecycle::apply_spawned(&mut member.status);
+                member.since = now;
                 Some(member.usage)
             })
         }

@@ -3,6 +3,7 @@
 //! *Invariant:* nothing here does I/O, reads a clock, starts a thread or logs. Writers are strict,
 //! readers tolerant (SPEC 3.1): what this version does not know is kept, never dropped.
 
+pub mod activity;
 pub mod budget;
 pub mod chat;
 pub mod front_matter;
