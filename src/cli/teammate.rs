@@ -25,7 +25,7 @@ use crate::settings::Flags;
 use crate::settings::model::{self, Credentials, ModelChoice};
 use crate::settings::spending::price_of;
 use crate::store::{Fsync, LifeLock, LifeRecord, TeamDir, roster, transcript};
-use crate::supervise::handshake::{self, Answer, Hello, Rules};
+use crate::supervise::handshake::{self, HandshakeAnswer, Hello, Rules};
 use crate::tasks::Tasks;
 use crate::ui::live::Live;
 use crate::ui::question::{self, Said};
@@ -81,7 +81,7 @@ pub(super) fn run(context: &Context, args: TeammateArgs) -> Result<Exit, Failure
     // A lead that waits for readiness is told what went wrong in the words a person would read.
     if let (Err(failure), Some(Ok(socket))) = (&outcome, answer_to) {
         let why = format!("{}: {}", failure.what, failure.why);
-        let _lead_gone = handshake::say(File::from(socket), &Answer::Failed(why));
+        let _lead_gone = handshake::send(File::from(socket), &HandshakeAnswer::Failed(why));
     }
     outcome
 }
@@ -91,7 +91,7 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
     let (prompt, once) = (args.prompt, args.once);
     if let Some(socket) = lead {
         let heard: Option<Hello> =
-            handshake::hear(&socket).map_err(|why| no_hello(&why.to_string()))?;
+            handshake::receive(&socket).map_err(|why| no_hello(&why.to_string()))?;
         let hello = heard.ok_or_else(|| no_hello("the socket was closed"))?;
         let model = ModelChoice::parse(&hello.model)?;
         let Hello {
@@ -239,7 +239,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let ready = move || {
         hit("child.able");
         if let Some(socket) = lead {
-            let _lead_gone = handshake::say(&socket, &Answer::Ready);
+            let _lead_gone = handshake::send(&socket, &HandshakeAnswer::Ready);
             hit("child.ready");
             memory::forget_the_start();
             tokio::task::spawn_local(watch_lead(socket, watched, held));

@@ -198,7 +198,7 @@ impl Supervisor {
         let exit = match end {
             ProcessEnd::Code(code) => format!("exit {code}"),
             ProcessEnd::Signal(signal) => format!("signal {signal}"),
-            ProcessEnd::Hung => "it no longer moved".into(),
+            ProcessEnd::Hung => "it hung and was killed".into(),
             ProcessEnd::NotStarted => "it could not be started".into(),
         };
         let more = why.map_or_else(String::new, |why| format!(" {why}."));

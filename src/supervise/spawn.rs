@@ -226,5 +226,5 @@ fn probe(bus: &Bus, name: &AgentName) -> Result<Liveness, ToolError> {
 }
 
 fn spawn_failed(name: &AgentName, why: &StartError) -> String {
-    format!("{name} could not be started: {why}; nothing of it is left, try again or go on without")
+    format!("{name} could not be started: {why}; try again or go on without it")
 }

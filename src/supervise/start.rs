@@ -1,7 +1,7 @@
 //! Starting one teammate: roster entry, process, handshake, readiness. A failed step undoes the earlier ones.
 
 use super::config::SupervisorConfig;
-use super::handshake::{self, Answer, Hello, StartReason};
+use super::handshake::{self, HandshakeAnswer, Hello, StartReason};
 use super::process::kill;
 use super::roster_updates::{self, NewLife, Undone, write};
 use crate::os::child::{self, Program};
@@ -196,7 +196,7 @@ async fn launch(
     };
     let see = errors.display().to_string();
     let why = match shake_hands(&ours, hello).await {
-        Some(Ok(Some(Answer::Ready))) => {
+        Some(Ok(Some(HandshakeAnswer::Ready))) => {
             return Ok(Started {
                 pid: spawned.pid,
                 incarnation: incarnation.into(),
@@ -204,7 +204,7 @@ async fn launch(
                 lifeline: ours,
             });
         }
-        Some(Ok(Some(Answer::Failed(why)))) => StartError::Refused(why),
+        Some(Ok(Some(HandshakeAnswer::Failed(why)))) => StartError::Refused(why),
         Some(Ok(None)) => StartError::Ended(see),
         Some(Err(why)) => StartError::Process(why),
         None => StartError::Late { see },
@@ -236,13 +236,13 @@ fn arguments(config: &SupervisorConfig, spec: &SpawnSpec, control: i32) -> Vec<O
 }
 
 /// Sends the hello and waits for the answer; `None` when the deadline has passed.
-async fn shake_hands(ours: &OwnedFd, hello: Hello) -> Option<io::Result<Option<Answer>>> {
+async fn shake_hands(ours: &OwnedFd, hello: Hello) -> Option<io::Result<Option<HandshakeAnswer>>> {
     let socket = ours.try_clone();
     let exchange = tokio::task::spawn_blocking(move || {
         let socket = File::from(socket?);
-        handshake::say(&socket, &hello)?;
+        handshake::send(&socket, &hello)?;
         hit("spawn.greeted");
-        handshake::hear(&socket)
+        handshake::receive(&socket)
     });
     match tokio::time::timeout(READY_WITHIN, exchange).await {
         Ok(Ok(answer)) => Some(answer),

@@ -37,7 +37,7 @@ impl Supervisor {
             let members: Vec<Member> = match roster.current(self.config.bus.dir()) {
                 Ok(roster) => roster.members.iter().map(|member| Member::clone(member)).collect(),
                 Err(why) => {
-                    tracing::warn!(%why, "the team cannot be watched");
+                    tracing::warn!(%why, "the roster cannot be read");
                     continue;
                 }
             };
