@@ -12,7 +12,7 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("os", &[]),
     ("settings", &["wire", "error"]),
     ("protocol", &["wire"]),
-    ("store", &["wire", "os"]),
+    ("store", &["wire", "os", "protocol"]),
     ("llm", &["wire", "os"]),
     ("bus", &["wire", "os", "store"]),
     ("tasks", &["wire", "protocol", "store", "bus"]),
@@ -139,6 +139,59 @@ fn only_store_names_paths_of_the_team_folder() {
             .collect();
         for literal in ["\"inbox/", "\"config.json\"", ".jsonl\"", "\"run/", "\"dead/"] {
             assert!(!code.contains(literal), "{} names {literal}: ask TeamDir", file.display());
+        }
+    }
+}
+
+/// Whether a line of code assigns, or lends for a change, the `status` of a roster entry.
+fn changes_a_status(line: &str) -> bool {
+    line.match_indices(".status").any(|(at, field)| {
+        let (before, after) = (&line[..at], line[at + field.len()..].trim_start());
+        let is_longer_name = after.starts_with(|c: char| c.is_alphanumeric() || "_(".contains(c));
+        let object_at = before.rfind(|c: char| !c.is_alphanumeric() && !"_.".contains(c));
+        let is_lent = before[..object_at.map_or(0, |at| at + 1)].trim_end().ends_with("&mut");
+        let is_assigned = after.starts_with('=') && !after.starts_with("==");
+        // `(member.status, member.since) = …`
+        let is_in_tuple = after.starts_with([',', ')'])
+            && line
+                .split_once(") = ")
+                .is_some_and(|(left, _)| at < left.len() && left.contains('('));
+        !is_longer_name && (is_assigned || is_in_tuple || is_lent)
+    })
+}
+
+#[test]
+fn only_the_lifecycle_changes_the_status_of_a_roster_entry() {
+    for bad in [
+        "lead.status = Status::Idle;",
+        "(member.status, member.since) = (status, now);",
+        "std::mem::replace(&mut member.status, Status::Stopping)",
+    ] {
+        assert!(changes_a_status(bad), "{bad}");
+    }
+    for fine in ["if member.status == Status::Idle {", "let status = member.status;", "x.status()"]
+    {
+        assert!(!changes_a_status(fine), "{fine}");
+    }
+    for file in rust_files(&root().join("src")) {
+        let path = file.strip_prefix(root()).unwrap().display().to_string();
+        // Tasks have a status, too, with rules of their own.
+        let is_of_tasks = path.contains("tasks");
+        let is_test = path.ends_with("tests.rs");
+        if is_of_tasks || is_test {
+            continue;
+        }
+        let text = fs::read_to_string(&file).unwrap();
+        for line in text.split("#[cfg(test)]").next().unwrap().lines() {
+            let is_table_applied =
+                line.contains("lifecycle::apply(") || line.contains("lifecycle::apply_spawned(");
+            let is_literal =
+                line.contains(" status: Status::") && !path.ends_with("wire/roster.rs");
+            let is_change = changes_a_status(line) && !is_table_applied;
+            assert!(
+                !is_change && !is_literal,
+                "{path} assigns a status: apply a LifecycleEvent\n{line}"
+            );
         }
     }
 }
