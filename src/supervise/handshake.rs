@@ -58,9 +58,7 @@ impl StartReason {
     pub(crate) fn words(self) -> Option<String> {
         match self {
             Self::Spawned => None,
-            Self::Restarted(ExitCause::Hung) => {
-                Some("your process hung and was restarted".into())
-            }
+            Self::Restarted(ExitCause::Hung) => Some("your process hung and was restarted".into()),
             Self::Restarted(_) => Some("your process crashed and was restarted".into()),
             Self::Resumed => Some("the team had ended and goes on now".into()),
         }
