@@ -1,10 +1,10 @@
 //! What a supervisor is configured with.
 
-use super::handshake::Rules;
 use crate::bus::Bus;
 use crate::os::Clock;
 use crate::os::program::TeammateProgram;
 use crate::protocol::restart::RestartLimits;
+use crate::settings::Rules;
 use crate::settings::model::Credentials;
 use crate::tasks::Tasks;
 use crate::tools::hooks::Hooks;

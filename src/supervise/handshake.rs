@@ -4,16 +4,14 @@
 //! arguments or environment. The teammate answers once: ready, or the reason for its failure. After that the
 //! socket carries no data; its end of file tells the teammate that the lead is gone.
 
+use crate::settings::Rules;
 use crate::settings::model::Credentials;
-use crate::settings::{Fsync, PromptProfile};
-use crate::wire::budget::{Budgets, RunBudget};
 use crate::wire::hook::Hook;
 use crate::wire::money::Price;
 use crate::wire::permission::Permissions;
 use crate::wire::roster::ExitCause;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::time::Duration;
 
 /// Longest line that either side accepts, in bytes.
 const MAX_LINE_BYTES: u64 = 1024 * 1024;
@@ -63,35 +61,6 @@ impl StartReason {
             Self::Resumed => Some("the team had ended and goes on now".into()),
         }
     }
-}
-
-/// The settings that a teammate takes over from its lead.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(crate) struct Rules {
-    /// Maximum number of model calls in a turn.
-    pub(crate) max_rounds: u32,
-    /// Maximum size of the content of a message, in bytes.
-    pub(crate) max_message_bytes: usize,
-    /// Maximum size of an inbox, in bytes.
-    pub(crate) inbox_bytes: u64,
-    /// Durability of mail.
-    pub(crate) fsync: Fsync,
-    /// Turns that teammates may give each other by mail without any work.
-    pub(crate) max_exchanges: u32,
-    /// Maximum number of messages that one model may send in a minute.
-    pub(crate) max_sends: usize,
-    /// Interval between the heartbeats of a busy agent.
-    pub(crate) beat_every: Duration,
-    /// Whether idle teammates claim tasks by themselves.
-    pub(crate) auto_claim: bool,
-    /// Size of the model's context window in tokens, if the settings have one.
-    pub(crate) context_tokens: Option<u64>,
-    /// Profile of the system prompt.
-    pub(crate) prompt_profile: PromptProfile,
-    /// Budgets.
-    pub(crate) budgets: Budgets,
-    /// Budget of this run of the lead.
-    pub(crate) run: Option<RunBudget>,
 }
 
 /// The teammate's answer.

@@ -10,8 +10,8 @@ use crate::os::failpoint::hit;
 use crate::protocol::restart::RestartHistory;
 use crate::settings::model::ModelChoice;
 use crate::store::{Liveness, liveness, roster};
-use crate::tools::ToolError;
 use crate::tools::team::SpawnOrder;
+use crate::tools::{ToolError, find_by_alias};
 use crate::wire::AgentName;
 use crate::wire::permission::PermissionMode;
 use crate::wire::roster::Status;
@@ -131,7 +131,9 @@ impl Supervisor {
     /// Returns the ordered mode, else the stricter of the role's and the lead's, else the lead's.
     fn mode_for(&self, order: &SpawnOrder) -> PermissionMode {
         let ours = self.config.permissions.borrow().mode;
-        let role = || self.config.bus.dir().role(&order.role).and_then(|file| file.role.mode);
+        let role = || {
+            self.config.bus.dir().role(&order.role, find_by_alias).and_then(|file| file.role.mode)
+        };
         order.mode.or_else(|| role().map(|mode| mode.min(ours))).unwrap_or(ours)
     }
 
@@ -141,7 +143,7 @@ impl Supervisor {
         if let Some(model) = &order.model {
             return (model.clone(), String::new());
         }
-        let role = self.config.bus.dir().role(&order.role);
+        let role = self.config.bus.dir().role(&order.role, find_by_alias);
         let Some(model) = role.and_then(|file| file.role.model) else {
             return (ours(), String::new());
         };

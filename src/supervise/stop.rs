@@ -11,6 +11,7 @@ use crate::os::pidfd::Pidfd;
 use crate::os::{Clock, process_tree};
 use crate::protocol::ladder::{LadderDeadlines, Rung, ShutdownLadder, Urgency};
 use crate::store::{LifeRecord, Liveness, TeamDir, liveness, transcript};
+use crate::tools::team::refusal_reason;
 use crate::wire::message::{Body, Correlation};
 use crate::wire::roster::{ExitCause, Roster, Status};
 use crate::wire::{AgentName, WithUnknownFields};
@@ -201,7 +202,9 @@ impl StopPlan {
     /// Reads from the member's transcript why it refused. The transcript has the answer whether or not the
     /// message was taken in.
     fn refusal(&self, name: &AgentName, request_id: &str) -> Option<String> {
-        let refusal = transcript::refusal(self.bus.dir(), name, request_id);
+        let refusal = transcript::find_call(self.bus.dir(), name, |tool, input| {
+            refusal_reason(tool, input, request_id)
+        });
         refusal.inspect_err(|why| tracing::warn!(%name, %why, "its answer is unknown")).ok()?
     }
 
