@@ -179,3 +179,36 @@ fn since_lead_lost(record: Option<&LifeRecord>) -> Duration {
     let since = lost.map(|lost| Duration::try_from_secs_f64(uptime() - lost));
     since.and_then(Result::ok).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_names_all_findings_in_one_line() {
+        assert_eq!(Found::default().summary(), None);
+        let name = |name| AgentName::member(name).unwrap();
+        let found = Found {
+            lead_died: true,
+            ghosts: vec![name("alice"), name("bob")],
+            by_hand: vec![name("carol")],
+            undelivered: vec![(name("bob"), 2)],
+            ..Found::default()
+        };
+        assert_eq!(
+            found.summary().unwrap(),
+            "An earlier team was here: its lead had died; alice, bob had died; carol (started by hand) \
+             stays; 2 undelivered for bob."
+        );
+    }
+
+    #[test]
+    fn a_member_that_has_not_noticed_its_leads_death_has_the_whole_time() {
+        assert_eq!(since_lead_lost(None), Duration::ZERO);
+        let noticed = |lead_lost| LifeRecord { lead_lost, ..LifeRecord::default() };
+        assert_eq!(since_lead_lost(Some(&noticed(None))), Duration::ZERO);
+        assert!(since_lead_lost(Some(&noticed(Some(uptime() - 5.0)))) >= Duration::from_secs(5));
+        // A record of an earlier boot names a later time.
+        assert_eq!(since_lead_lost(Some(&noticed(Some(uptime() + 900.0)))), Duration::ZERO);
+    }
+}

@@ -324,3 +324,20 @@ fn result_of(rung: Rung) -> StopResult {
         Rung::GiveUp => StopResult::Stuck,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outcome_tells_of_the_refusal_and_of_the_end() {
+        let words = |result, refusal: Option<&str>| {
+            let (name, refusal) = (AgentName::member("alice").unwrap(), refusal.map(Into::into));
+            StopOutcome { name, result, refusal }.words()
+        };
+        assert_eq!(words(StopResult::Terminated, None), "ended on SIGTERM");
+        let agreed = "refused at first (busy), then ended by itself before its deadline";
+        assert_eq!(words(StopResult::Agreed, Some("busy")), agreed);
+        assert_eq!(words(StopResult::Killed, Some("busy")), "refused (busy) and had to be killed");
+    }
+}

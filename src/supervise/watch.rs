@@ -8,7 +8,7 @@ use crate::protocol::hang_detector::{HangDetector, HeartbeatDuty, Seen};
 use crate::protocol::restart::ProcessEnd;
 use crate::store::roster::Cached;
 use crate::store::{Liveness, heartbeat, liveness, unread};
-use crate::wire::roster::{ExitCause, HeartbeatPolicy, Member, Roster, StartedBy};
+use crate::wire::roster::{ExitCause, HeartbeatPolicy, Member, Roster, StartedBy, Status};
 use crate::wire::{AgentName, WithUnknownFields};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -111,20 +111,51 @@ impl Supervisor {
         let last = heartbeat::read(dir, name).ok().flatten();
         let last = last.filter(|beat| beat.incarnation == member.incarnation);
         let has_mail = || unread::is_unread(dir, name).unwrap_or(false);
-        // Only a running tool has a limit.
         let limit = last.as_ref().and_then(|beat| beat.limit).map(Duration::from_secs);
-        let owes = match member.status.heartbeat() {
-            HeartbeatPolicy::Never => HeartbeatDuty::Nothing,
-            HeartbeatPolicy::WithUnreadMail if !has_mail() => HeartbeatDuty::Nothing,
-            HeartbeatPolicy::Always | HeartbeatPolicy::WithUnreadMail => {
-                limit.map_or(HeartbeatDuty::Signs, HeartbeatDuty::SignsAfter)
-            }
-        };
+        let owes = duty(member.status, has_mail, limit);
         let (count, stamp) = (last.map(|beat| beat.count), heartbeat::stamp(dir, name));
         let Member { status, activity, since, usage, .. } = member;
         Seen {
             sign: format!("{count:?} {stamp:?} {status:?} {activity:?} {since} {usage:?}"),
             owes,
+        }
+    }
+}
+
+/// Returns the signs of life that are due. `tool_limit` is that of the last heartbeat; an idle agent writes
+/// none, so it counts only for a working one.
+fn duty(
+    status: Status,
+    has_mail: impl Fn() -> bool,
+    tool_limit: Option<Duration>,
+) -> HeartbeatDuty {
+    match status.heartbeat() {
+        HeartbeatPolicy::Never => HeartbeatDuty::Nothing,
+        HeartbeatPolicy::WithUnreadMail if !has_mail() => HeartbeatDuty::Nothing,
+        HeartbeatPolicy::Always | HeartbeatPolicy::WithUnreadMail => tool_limit
+            .filter(|_| status == Status::Working)
+            .map_or(HeartbeatDuty::Signs, HeartbeatDuty::SignsAfter),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signs_are_due_from_busy_members_and_from_idle_ones_with_unread_mail() {
+        let limit = Duration::from_secs(600);
+        for (status, has_mail, tool_limit, expected) in [
+            (Status::Starting, false, None, HeartbeatDuty::Signs),
+            (Status::Working, false, None, HeartbeatDuty::Signs),
+            (Status::Working, false, Some(limit), HeartbeatDuty::SignsAfter(limit)),
+            (Status::Waiting, false, Some(limit), HeartbeatDuty::Signs),
+            (Status::Idle, false, None, HeartbeatDuty::Nothing),
+            (Status::Idle, true, Some(limit), HeartbeatDuty::Signs),
+            (Status::Stopping, true, None, HeartbeatDuty::Nothing),
+            (Status::Failed, true, None, HeartbeatDuty::Nothing),
+        ] {
+            assert_eq!(duty(status, || has_mail, tool_limit), expected, "{status:?} {has_mail}");
         }
     }
 }

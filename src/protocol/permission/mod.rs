@@ -14,7 +14,7 @@ use crate::wire::tool::{Effect, ToolSpec};
 /// Word that replaces the tool in rules about paths outside the workspace.
 const OUTSIDE: &str = "outside";
 
-/// What a call is about, as far as rules look at it.
+/// The subject of a call, as rules see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PermissionSubject {
     /// None that a pattern could match.
@@ -165,7 +165,7 @@ impl Policy {
         Ok(())
     }
 
-    /// What is to be done with a call.
+    /// Judges a call.
     pub(crate) fn judge(&self, spec: &ToolSpec, subject: &PermissionSubject) -> PermissionVerdict {
         let tool = spec.name;
         let outside = matches!(subject, PermissionSubject::Outside(_));
