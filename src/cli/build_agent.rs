@@ -15,15 +15,14 @@ use crate::llm::Provider;
 use crate::llm::{Redactor, Secret};
 use crate::os::{Clock, SystemClock, command, memory};
 use crate::protocol::permission::Policy;
-use crate::settings::PromptProfile;
 use crate::settings::environment::Environment;
 use crate::settings::model::{Credentials, ModelChoice};
+use crate::settings::{PromptProfile, Rules};
 use crate::store::liveness::LifeLock;
 use crate::store::{
     Drained, LifeRecord, MailPolicy, Mailbox, RoleFile, SettleResult, StoreError, TeamDir,
     Transcript, inbox,
 };
-use crate::supervise::handshake::Rules;
 use crate::tasks::Tasks;
 use crate::tools::command::{CommandEnvironment, OutputStore};
 use crate::tools::hooks::Hooks;
@@ -160,9 +159,9 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         &parts.name,
         parts.incarnation.clone(),
         Rc::clone(&clock),
-        parts.rules.beat_every,
+        parts.rules.heartbeat_interval(),
     );
-    let budget = AgentBudget::of(parts.rules.budgets, parts.rules.run, &parts.name);
+    let budget = AgentBudget::of(parts.rules.budgets(), parts.rules.run, &parts.name);
     let (usage, price) = (parts.usage, parts.price);
     let reporter =
         StatusReporter::new(team, parts.name, parts.incarnation, Rc::clone(&clock), usage, price);

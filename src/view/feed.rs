@@ -1,6 +1,9 @@
 //! Looking again and again: each look gives what has changed since the last one.
 
-use super::{Asked, Change, LineDiff, MemberView, MessageProgress, Spent, Stage};
+use super::change::{Asked, Change, Spent};
+use super::line_diff::LineDiff;
+use super::members::{MemberView, members};
+use super::message_progress::{MessageProgress, Stage};
 use crate::os::file::{Access, open};
 use crate::store::mail_tracker::{MailLocation, MailTracker, TrackedMail};
 use crate::store::roster::Cached;
@@ -81,12 +84,12 @@ impl Feed {
     pub(crate) fn look(&mut self) -> Result<Vec<Change>, StoreError> {
         let roster = self.roster.current(&self.dir)?.clone();
         let lead = roster.lead.as_ref().map_or("", |lead| lead.model.as_str());
-        let members = roster
+        let listed = roster
             .members
             .iter()
             .filter_map(|it| Some((AgentName::member(&it.name).ok()?, it.model.as_str())));
         let (names, models): (Vec<AgentName>, Vec<&str>) =
-            [(AgentName::lead(), lead), (AgentName::user(), "")].into_iter().chain(members).unzip();
+            [(AgentName::lead(), lead), (AgentName::user(), "")].into_iter().chain(listed).unzip();
         let mut mail: Vec<MessageProgress> =
             self.mail_tracker.look(&names)?.iter().filter_map(tracked_progress).collect();
         let mut spent = Vec::new();
@@ -96,7 +99,7 @@ impl Feed {
         self.tasks.look()?;
         let requests = self.requests.values().cloned().collect();
         let mail_tracker = &self.mail_tracker;
-        let members = super::members::members(&self.dir, &roster, |name| mail_tracker.unread(name));
+        let members = members(&self.dir, &roster, |name| mail_tracker.unread(name));
         let whole = [
             Change::Tasks { tasks: self.tasks.board().values().cloned().collect() },
             Change::Requests { requests },
