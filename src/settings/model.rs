@@ -37,26 +37,18 @@ impl ModelChoice {
     /// # Errors
     /// The text names no provider of this version.
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
-        if text == "rehearsal" {
-            return Ok(Self::Rehearsal);
-        }
-        if let Some(file) = text.strip_prefix("script:").filter(|file| !file.is_empty()) {
-            return Ok(Self::Script(PathBuf::from(file)));
-        }
-        if let Some(name) = text.strip_prefix("anthropic/").filter(|name| !name.is_empty()) {
-            return Ok(Self::Anthropic(name.to_owned()));
-        }
-        if text == "openai" {
-            return Ok(Self::OpenAi(None));
-        }
-        if text == "local" {
-            return Ok(Self::Local(None));
-        }
-        if let Some(name) = text.strip_prefix("local/").filter(|name| !name.is_empty()) {
-            return Ok(Self::Local(Some(name.to_owned())));
-        }
-        if let Some(name) = text.strip_prefix("openai/").filter(|name| !name.is_empty()) {
-            return Ok(Self::OpenAi(Some(name.to_owned())));
+        let (provider, name) = match text.strip_prefix("script:") {
+            Some(file) => ("script", Some(file)),
+            None => text.split_once('/').map_or((text, None), |(it, name)| (it, Some(name))),
+        };
+        match (provider, name) {
+            (_, Some("")) => {}
+            ("rehearsal", None) => return Ok(Self::Rehearsal),
+            ("script", Some(file)) => return Ok(Self::Script(file.into())),
+            ("anthropic", Some(name)) => return Ok(Self::Anthropic(name.into())),
+            ("openai", name) => return Ok(Self::OpenAi(name.map(Into::into))),
+            ("local", name) => return Ok(Self::Local(name.map(Into::into))),
+            _ => {}
         }
         Err(Failure::new(
             Exit::Usage,
