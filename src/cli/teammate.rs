@@ -25,6 +25,7 @@ use crate::settings::{Flags, Rules};
 use crate::store::{Fsync, LifeLock, LifeRecord, TeamDir, roster, transcript};
 use crate::supervise::handshake::{self, Answer, Hello};
 use crate::tasks::Tasks;
+use crate::tools::{can_complete_tasks, find};
 use crate::ui::live::Live;
 use crate::ui::question::{self, Said};
 use crate::wire::AgentName;
@@ -191,7 +192,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let has_person = start.lead.is_none() && std::io::stdin().is_terminal();
     let asked: Arc<Mutex<Option<Question>>> = Arc::default();
     let parts = Parts {
-        tasks: Arc::new(Tasks::new(Arc::clone(&bus), Arc::new(SystemClock))),
+        tasks: Arc::new(Tasks::new(Arc::clone(&bus), Arc::new(SystemClock), can_complete_tasks)),
         name: start.name.clone(),
         role: start.role.clone(),
         start_reason: start.start_reason.clone(),
@@ -381,7 +382,7 @@ fn decision(question: &Question, line: &str) -> Option<Decision> {
         Said::Always => (DecisionOutcome::Approved, Scope::Always, None),
         Said::No(why) => (DecisionOutcome::Rejected, Scope::Once, why),
         Said::Instead(command) => {
-            updated_input = Some(question.with_command(command)?);
+            updated_input = Some(question.with_command(find(&question.tool), command)?);
             (DecisionOutcome::Approved, Scope::Once, None)
         }
         Said::InsteadOfWhat | Said::ShowWhole => return None,

@@ -10,9 +10,11 @@ use crate::store::roster::Cached;
 use crate::store::tail::Tail;
 use crate::store::tasks::TaskList;
 use crate::store::{Fsync, StoreError, TeamDir};
+use crate::tools::find;
 use crate::wire::chat::{Block, Usage};
 use crate::wire::money::Price;
 use crate::wire::roster::Roster;
+use crate::wire::tool::Signal;
 use crate::wire::transcript::{Entry, Line};
 use crate::wire::{AgentName, WithUnknownFields};
 use serde_json::Value;
@@ -222,7 +224,7 @@ fn tracked_progress(seen: &TrackedMail) -> Option<MessageProgress> {
 fn sent_by(name: &AgentName, block: &Block, at: f64) -> Option<MessageProgress> {
     let Block::ToolUse { id, name: tool, input } = block else { return None };
     let field = |key: &str| input.get(key).and_then(Value::as_str).map(str::to_owned);
-    (tool == "send_message").then_some(())?;
+    (find(tool)?.signal == Signal::SendsMessage).then_some(())?;
     Some(MessageProgress {
         id: format!("{name}:{id}"),
         kind: "message".into(),

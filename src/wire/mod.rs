@@ -16,6 +16,7 @@ pub mod restart;
 pub mod role;
 pub mod roster;
 pub mod task;
+pub mod tool;
 pub mod transcript;
 pub mod unknown_fields;
 
