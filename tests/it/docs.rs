@@ -16,8 +16,8 @@
 //! - `prints nothing`: otherwise a command that succeeds must print something, unless it redirects.
 //! - `until Ctrl-C`: goes on until it is interrupted; mail for alice comes meanwhile.
 
-use crate::harness::{SYSTEM_PATH, Team};
-use crate::terminal::Terminal;
+use crate::support::harness::{SYSTEM_PATH, Team};
+use crate::support::terminal::Terminal;
 use crate::tidy::MAY_USE;
 use agent_team::store::{TeamDir, dead};
 use agent_team::wire::AgentName;
@@ -37,7 +37,7 @@ const OPTIONAL: [&str; 2] = ["jq", "flock"];
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Live,
-    NoSharedBackoff,
+    Alone,
 }
 
 #[derive(Debug)]
@@ -94,7 +94,7 @@ fn blocks_to_run(text: &str) -> Vec<Block> {
     for (info, lines) in fenced(text) {
         let place = match info {
             "sh" => Place::Live,
-            "sh alone" => Place::NoSharedBackoff,
+            "sh alone" => Place::Alone,
             other => {
                 assert!(!other.starts_with("sh"), "a fence says {other:?}: see tests/it/docs.rs");
                 continue;
@@ -196,7 +196,7 @@ fn run_document(path: &str) {
     let blocks = blocks_to_run(&read(&root().join(path)));
     let mut shared: Option<(Team, Terminal)> = None;
     for block in &blocks {
-        let alone = (block.place == Place::NoSharedBackoff).then(Team::new);
+        let alone = (block.place == Place::Alone).then(Team::new);
         let team = match &alone {
             Some(team) => team,
             None => &shared.get_or_insert_with(live).0,
@@ -295,7 +295,7 @@ fn json_in_the_documents_is_what_it_is_said_to_be() {
             .collect();
         if name == "docs/script.md" {
             let script = team.workspace().join("script.jsonl");
-            crate::child_process::write(&script, &block);
+            crate::support::child_process::write(&script, &block);
             let model = format!("script:{}", script.display());
             team.team(&["lead", "-p", "begin", "--model", &model, "--mode", "bypass"]).expect(0);
             continue;
@@ -304,18 +304,24 @@ fn json_in_the_documents_is_what_it_is_said_to_be() {
         let value = &values[0];
         if value.get("subject").is_some() {
             let id = value["id"].as_str().unwrap();
-            crate::child_process::write(&team.path(&format!("tasks/{id}.json")), &block);
+            crate::support::child_process::write(&team.path(&format!("tasks/{id}.json")), &block);
             let shown = team.team(&["task", "show", id, "--json"]).expect(0).json();
             for (key, value) in value.as_object().unwrap() {
                 assert_eq!(&shown[key], value, "{key}");
             }
         } else if value.get("raw").is_some() {
-            crate::child_process::write(&team.path("dead/zoe.jsonl"), format!("{block}\n"));
+            crate::support::child_process::write(
+                &team.path("dead/zoe.jsonl"),
+                format!("{block}\n"),
+            );
             let zoe = AgentName::member("zoe").unwrap();
             let letters = dead::read_all(&TeamDir::create(&team.path("")).unwrap(), &zoe).unwrap();
             assert_eq!(serde_json::to_value(&letters[0]).unwrap(), *value);
         } else {
-            crate::child_process::write(&team.path("inbox/lead.jsonl"), format!("{block}\n"));
+            crate::support::child_process::write(
+                &team.path("inbox/lead.jsonl"),
+                format!("{block}\n"),
+            );
             let taken = team.team(&["inbox", "lead", "--drain", "--json"]).expect(0);
             let taken: Vec<Value> =
                 taken.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -331,7 +337,7 @@ fn settings_and_roles_in_the_documents_are_taken() {
     for (name, block) in blocks {
         let team = Team::new();
         team.team(&["init"]).expect(0);
-        crate::child_process::write(&team.path("settings.toml"), &block);
+        crate::support::child_process::write(&team.path("settings.toml"), &block);
         let ran = team.team(&["config", "--json"]).expect(0);
         let is_heard = ran.out.contains("settings.toml") || ran.err.contains("not trusted: ");
         assert!(is_heard, "{name} sets nothing: {block}\n{ran:?}");
@@ -341,7 +347,7 @@ fn settings_and_roles_in_the_documents_are_taken() {
     for (name, block) in roles {
         let team = Team::new();
         team.team(&["init"]).expect(0);
-        crate::child_process::write(&team.path("roles/shown.md"), &block);
+        crate::support::child_process::write(&team.path("roles/shown.md"), &block);
         let ran = team.team(&["roles", "--json"]).expect(0);
         let roles = ran.json()["roles"].as_array().cloned().unwrap_or_default();
         let given = block.lines().find_map(|line| line.strip_prefix("name: ")).unwrap();
@@ -392,7 +398,7 @@ fn every_document_with_commands_is_run() {
     }
 }
 
-/// The two commands of the README are the ones that CI means, and the first one does what it says.
+/// The gate runs the README's test command, CI runs the gate, and the first command does what it says.
 #[test]
 fn the_two_commands_of_the_readme() {
     let readme = read(&root().join("README.md"));
@@ -403,10 +409,10 @@ fn the_two_commands_of_the_readme() {
         .filter(|line| line.starts_with("cargo ") && !line.starts_with("cargo install"))
         .collect();
     assert_eq!(cargo, ["cargo run --release -- lead", "cargo test"]);
-    for gate in [".ci/run", "scripts/check"] {
-        let tests = read(&root().join(gate)).lines().any(|line| line == "cargo test --locked");
-        assert!(tests, "{gate} does not run the README's test command");
-    }
+    let gate = read(&root().join("scripts/check"));
+    assert!(gate.lines().any(|line| line.trim() == "cargo test --locked"), "{gate}");
+    let ci = read(&root().join(".ci/run"));
+    assert!(ci.lines().any(|line| line == "exec scripts/check --all"), "{ci}");
     assert!(read(&root().join("Cargo.toml")).contains("default-run = \"team\""));
 
     let team = Team::new();
@@ -462,5 +468,5 @@ fn lines_say_how_they_end() {
     let text = "a\n```sh alone\nteam ls\n```\n```text\nteam no\n```\n";
     let blocks = blocks_to_run(text);
     assert_eq!(blocks.len(), 1);
-    assert_eq!((blocks[0].place, blocks[0].lines.len()), (Place::NoSharedBackoff, 1));
+    assert_eq!((blocks[0].place, blocks[0].lines.len()), (Place::Alone, 1));
 }

@@ -29,11 +29,12 @@ fn quoted(cell: &str) -> Vec<&str> {
     cell.split('`').skip(1).step_by(2).collect()
 }
 
-/// Where a test of that path may stand: a topic of tests/it, a file of src, or its tests beside it.
+/// The files that may hold a test of that path: in tests/it, in tests/support, in src.
 fn places(modules: &str) -> Vec<PathBuf> {
     let inside = modules.replace("::", "/");
     [
         format!("tests/it/{inside}.rs"),
+        format!("tests/{inside}.rs"),
         format!("src/{inside}.rs"),
         format!("src/{inside}/mod.rs"),
         format!("src/{inside}/tests.rs"),

@@ -1,7 +1,7 @@
 //! What a figure left behind: processes. Whoever loses its parent becomes a child of this program, so
 //! nobody escapes the count.
 
-use crate::harness::PATIENCE;
+use crate::support::harness::PATIENCE;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};

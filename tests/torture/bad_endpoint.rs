@@ -2,10 +2,10 @@
 //! and eight teammates that work with it.
 
 use crate::card::{Finding, Verdict};
-use crate::fake::{FAULTS, Fake, Reply, RequestView};
-use crate::fake_models::{LEAD, call, connect, conversation, who};
-use crate::harness::Team;
 use crate::rng::Rng;
+use crate::support::fake::{FAULTS, Fake, Reply, RequestView};
+use crate::support::fake_models::{LEAD, call, connect, conversation, who};
+use crate::support::harness::Team;
 use crate::{Length, Run};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

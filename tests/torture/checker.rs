@@ -2,7 +2,7 @@
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
-use crate::history::{Planted, planted};
+use crate::support::history::{Planted, planted};
 
 pub(crate) fn measure(_: Run) -> Vec<Finding> {
     let planted = planted();

@@ -2,8 +2,8 @@
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
-use crate::child_process::{ChildProcess, Job, start, team};
-use crate::history::{Sent, finish, judge, taken_in};
+use crate::support::child_process::{ChildProcess, Job, start, team};
+use crate::support::history::{Sent, finish, judge, taken_in};
 use agent_team::store::{TeamDir, inbox};
 use agent_team::wire::AgentName;
 use std::collections::BTreeMap;

@@ -3,12 +3,12 @@
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
-use crate::harness::Team;
-use crate::races::{one_lead_of, one_teammate_of};
-use crate::scripts::{
+use crate::support::contention::{one_lead_of, one_teammate_of};
+use crate::support::harness::Team;
+use crate::support::scripts::{
     assert_left_by_force, bash, calls, kill_9, last_exit, says, scripted_lead, spawn,
 };
-use crate::scripts::{headless, signal, wait_file};
+use crate::support::scripts::{headless, signal, wait_file};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};

@@ -3,9 +3,9 @@
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
-use crate::harness::Team;
 use crate::mount::Mounted;
-use crate::scripts::{bash, calls, says, script, wait_file};
+use crate::support::harness::Team;
+use crate::support::scripts::{bash, calls, says, script, wait_file};
 use nix::errno::Errno;
 use std::fs::{self, File};
 use std::io::Write;

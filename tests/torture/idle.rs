@@ -2,9 +2,9 @@
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
-use crate::harness::Team;
-use crate::many::live_together;
-use crate::scripts::{calls, says, scripted_lead, spawn};
+use crate::support::contention::live_together;
+use crate::support::harness::Team;
+use crate::support::scripts::{calls, says, scripted_lead, spawn};
 use serde_json::Value;
 use std::fs;
 use std::time::{Duration, Instant};

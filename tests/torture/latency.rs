@@ -3,10 +3,10 @@
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
-use crate::child_process::{line, open, policy, team};
-use crate::fake::{Fake, Reply, RequestView};
-use crate::fake_models::{connect, who};
-use crate::harness::{PATIENCE, Team};
+use crate::support::child_process::{line, open, policy, team};
+use crate::support::fake::{Fake, Reply, RequestView};
+use crate::support::fake_models::{connect, who};
+use crate::support::harness::{PATIENCE, Team};
 use agent_team::store::{Fsync, TeamDir, inbox};
 use agent_team::wire::AgentName;
 use nix::sys::signal::{Signal, kill};
@@ -162,7 +162,7 @@ fn wakes(many: usize, times: u64, wake: Wake) -> Vec<Duration> {
             Wake::Events => {
                 inbox::append(&dir, &to, text.as_bytes(), &policy(Fsync::Always)).unwrap();
             }
-            Wake::Poll => crate::child_process::append(&dir.inbox(&to), &text),
+            Wake::Poll => crate::support::child_process::append(&dir.inbox(&to), &text),
         }
         took.push(loop {
             let (at, whose, said) = heard.recv_timeout(PATIENCE).unwrap();

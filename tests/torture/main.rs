@@ -1,40 +1,15 @@
 //! The score card of reliability (docs/reliability.md): figures R1 to R18, R23 and R24, each with its target.
 //!
-//! `scripts/torture` runs it in a chosen length; `cargo test` runs the short form, in which every figure
-//! has to meet its target at a small size. How fast something was is judged in release builds only.
+//! `scripts/torture` runs it in a chosen length; `scripts/check --all` runs the short form, in which every figure
+//! has to meet its target at a small size. To `cargo test` it is an ignored test. How fast something was is judged in release builds only.
 //! Whatever a figure starts must be gone when it ends.
 
 // For clippy: helpers of tests count as tests.
 #![cfg(test)]
 
-#[path = "../it/child_process.rs"]
-#[expect(dead_code, reason = "shared with tests/it, which uses the rest")]
-mod child_process;
-#[path = "../it/deaths.rs"]
-mod deaths;
-#[path = "../it/events.rs"]
-mod events;
-#[path = "../it/fake/mod.rs"]
-#[expect(dead_code, reason = "shared with tests/it, which uses the rest")]
-mod fake;
-#[path = "../it/fake_models.rs"]
-#[expect(dead_code, reason = "shared with tests/it, which uses the rest")]
-mod fake_models;
-#[path = "../it/harness.rs"]
-#[expect(dead_code, reason = "shared with tests/it, which uses the rest")]
-mod harness;
-#[path = "../it/history.rs"]
-mod history;
-#[path = "../it/many.rs"]
-mod many;
-#[path = "../it/races.rs"]
-mod races;
-#[path = "../it/scripts.rs"]
-#[expect(dead_code, reason = "shared with tests/it, which uses the rest")]
-mod scripts;
-#[path = "../it/terminal.rs"]
-#[expect(dead_code, reason = "shared with tests/it, which uses the rest")]
-mod terminal;
+#[path = "../support/mod.rs"]
+#[expect(dead_code, reason = "tests/it uses the rest")]
+mod support;
 
 mod aftermath;
 mod bad_endpoint;
@@ -142,13 +117,18 @@ const FIGURES: &[(&str, Measure)] = &[
 ];
 
 fn main() -> ExitCode {
-    if child_process::work() {
+    if support::child_process::work() {
         return ExitCode::SUCCESS;
     }
     match Options::read(std::env::args().skip(1)) {
         Ok(Wish::Run(options)) => run(&options),
         Ok(Wish::List) => {
             println!("{}: test", options::NAME);
+            ExitCode::SUCCESS
+        }
+        Ok(Wish::Ignored) => {
+            println!("test {} ... ignored, long: scripts/check --all runs it", options::NAME);
+            println!("test result: ok. 0 passed; 0 failed; 1 ignored");
             ExitCode::SUCCESS
         }
         Ok(Wish::Nothing) => ExitCode::SUCCESS,
@@ -181,9 +161,11 @@ fn run(options: &Options) -> ExitCode {
     let missed = rows.iter().filter(|row| row.finding.verdict == Verdict::Missed).count();
     if missed == 0 {
         println!("test {} ... ok ({} figures)", options::NAME, rows.len());
+        println!("test result: ok. 1 passed; 0 failed; 0 ignored");
         ExitCode::SUCCESS
     } else {
         println!("test {} ... FAILED ({missed} missed, seed {})", options::NAME, options.run.seed);
+        println!("test result: FAILED. 0 passed; 1 failed; 0 ignored");
         ExitCode::FAILURE
     }
 }

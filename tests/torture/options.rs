@@ -38,6 +38,8 @@ pub(crate) enum Wish {
     Run(Options),
     /// Name the tests.
     List,
+    /// Say that the test is ignored.
+    Ignored,
     /// Another test is meant.
     Nothing,
 }
@@ -84,16 +86,18 @@ impl Options {
     }
 }
 
-/// The words of `cargo test -- …`: options that we have no use for, and filters.
+/// Reads the words of `cargo test -- …`: options of the usual harness, and filters. To it the score card is an
+/// ignored test.
 fn of_harness(words: &[String]) -> Wish {
     let (mut filters, mut skipped) = (Vec::new(), Vec::new());
-    let (mut is_list, mut is_exact, mut is_ignored) = (false, false, false);
+    let (mut is_list, mut is_exact, mut is_ignored, mut is_included) = (false, false, false, false);
     let mut left = words.iter().map(String::as_str);
     while let Some(word) = left.next() {
         match word {
             "--list" => is_list = true,
             "--exact" => is_exact = true,
             "--ignored" => is_ignored = true,
+            "--include-ignored" => is_included = true,
             "--skip" => skipped.extend(left.next()),
             value if WITH_VALUE.contains(&value) => drop(left.next()),
             flag if flag.starts_with('-') => skipped.extend(flag.strip_prefix("--skip=")),
@@ -101,15 +105,16 @@ fn of_harness(words: &[String]) -> Wish {
         }
     }
     let matches = |filter: &&str| if is_exact { *filter == NAME } else { NAME.contains(*filter) };
-    let is_meant = !is_ignored
-        && (filters.is_empty() || filters.iter().any(matches))
-        && !skipped.iter().any(matches);
+    let is_meant =
+        (filters.is_empty() || filters.iter().any(matches)) && !skipped.iter().any(matches);
     if !is_meant {
         Wish::Nothing
     } else if is_list {
         Wish::List
-    } else {
+    } else if is_ignored || is_included {
         let run = Run { length: Length::Short, seed: SHORT_SEED, limit: None };
         Wish::Run(Options { run, only: Vec::new(), publish: Publish::No })
+    } else {
+        Wish::Ignored
     }
 }

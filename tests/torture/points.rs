@@ -2,7 +2,7 @@
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
-use crate::deaths::run_at;
+use crate::support::crash_rounds::run_at;
 use agent_team::store::failpoint::{ENABLED, POINTS};
 
 const TARGET: &str = "each reached, 0 lost, 0 twice, 0 out of order";

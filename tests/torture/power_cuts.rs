@@ -6,10 +6,10 @@
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
-use crate::child_process::{ChildProcess, Job, start};
-use crate::history::{Fault, Sent, judge, sent, taken_in};
 use crate::mount::{Mounted, run};
 use crate::rng::Rng;
+use crate::support::child_process::{ChildProcess, Job, start};
+use crate::support::history::{Fault, Sent, judge, sent, taken_in};
 use agent_team::store::{TeamDir, inbox};
 use agent_team::wire::AgentName;
 use nix::sys::signal::{Signal, kill};

@@ -2,7 +2,7 @@
 //! same number, with what belongs to them: date, version, machine.
 
 use crate::card::{Cells, table};
-use crate::child_process;
+use crate::support::child_process;
 use agent_team::store::{Clock, SystemClock};
 use nix::sys::utsname::uname;
 use std::fs;

@@ -2,11 +2,13 @@
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
-use crate::child_process::{ChildProcess, Job, line, policy, start_armed, team, was_killed};
-use crate::harness::Team;
-use crate::history::{Fault, Sent, Taken, finish, judge, sent, taken_in};
 use crate::rng::Rng;
-use crate::terminal::Terminal;
+use crate::support::child_process::{
+    ChildProcess, Job, line, policy, start_armed, team, was_killed,
+};
+use crate::support::harness::Team;
+use crate::support::history::{Fault, Sent, Taken, finish, judge, sent, taken_in};
+use crate::support::terminal::Terminal;
 use agent_team::store::{Fsync, TeamDir, inbox};
 use agent_team::wire::AgentName;
 use nix::sys::signal::{Signal, kill};

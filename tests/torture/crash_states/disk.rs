@@ -7,7 +7,7 @@
 //!   independently of the others. A move happens or does not; a sync of either folder keeps it.
 //! - A sync of a file keeps its content, not its name; a sync of a folder keeps its names.
 
-use crate::child_process;
+use crate::support::child_process;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;

@@ -11,8 +11,8 @@ mod record;
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
-use crate::child_process::{line, open, policy};
-use crate::history::{Fault, Sent, judge, taken_in};
+use crate::support::child_process::{line, open, policy};
+use crate::support::history::{Fault, Sent, judge, taken_in};
 use agent_team::store::{Fsync, TeamDir, inbox};
 use agent_team::wire::AgentName;
 use disk::{Op, State};

@@ -1,7 +1,7 @@
 //! The system calls of a process that sends and takes in mail, as operations on the mail folders.
 
 use super::disk::{FileId, Op, Tree};
-use crate::child_process::{self, ChildProcess, Job, team};
+use crate::support::child_process::{self, ChildProcess, Job, team};
 use agent_team::store::inbox;
 use agent_team::wire::AgentName;
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! The job of the long run: a copy of this project's own source tree, in which every Rust file of `src/`
 //! gets a licence line and an entry in an index, and the tests that say whether that is done.
 
-use crate::child_process::write;
+use crate::support::child_process::write;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;

@@ -10,10 +10,10 @@ mod play;
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
-use crate::child_process::write;
-use crate::fake::Fake;
-use crate::fake_models::{LEAD, connect};
-use crate::harness::Team;
+use crate::support::child_process::write;
+use crate::support::fake::Fake;
+use crate::support::fake_models::{LEAD, connect};
+use crate::support::harness::Team;
 use job::Job;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

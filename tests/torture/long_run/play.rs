@@ -4,9 +4,9 @@
 
 use super::job::{Job, LICENCE, Step};
 use super::{MEMBERS, name};
-use crate::fake::{Reply, RequestView};
-use crate::fake_models::{call, conversation, results, who};
 use crate::rng::Rng;
+use crate::support::fake::{Reply, RequestView};
+use crate::support::fake_models::{call, conversation, results, who};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};

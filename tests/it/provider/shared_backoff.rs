@@ -1,0 +1,69 @@
+//! A limited endpoint and a large team: what one member is told, all keep to.
+
+use crate::support::fake::{Fake, Reply};
+use crate::support::fake_models::{connect, headless, who};
+use crate::support::harness::Team;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+const MEMBERS: usize = 16;
+
+/// How long the endpoint is closed once it has said so, and what it asks for.
+const CLOSED: Duration = Duration::from_secs(2);
+
+/// The story: sixteen teammates begin to work when the endpoint has just told one of them to wait for two
+/// seconds. Each of them asking for itself would be told sixteen times.
+#[test]
+fn sixteen_teammates_wait_for_what_one_was_told() {
+    let team = Team::new();
+    // Every arrival at the limited endpoint: when, whose, and whether it was let in.
+    let arrivals: Arc<Mutex<Vec<(Instant, String, bool)>>> = Arc::default();
+    let log = Arc::clone(&arrivals);
+    let lead = |turn: usize| match turn {
+        0 => (0..MEMBERS).fold(Reply::text("I spawn them."), |reply, at| {
+            let order = json!({"name": format!("m{at}"), "role": "worker", "prompt": "Say hello."});
+            reply.tool(&format!("spawn-{at}"), "spawn_teammate", &order)
+        }),
+        _ => Reply::text("I wait."),
+    };
+    let fake = Fake::start(move |view| {
+        let name = who(view);
+        if name == "lead" {
+            return lead(view.turn());
+        }
+        let mut log = log.lock().unwrap();
+        let now = Instant::now();
+        let first = log.first().map(|(at, ..)| *at);
+        let is_open = first.is_some_and(|first| now >= first + CLOSED);
+        log.push((now, name, is_open));
+        if is_open {
+            Reply::text("hello")
+        } else {
+            Reply::error(429, "rate_limit_error", "slow down")
+                .header("retry-after", &CLOSED.as_secs().to_string())
+        }
+    });
+    connect(&team, &fake);
+    headless(&team, "Begin.", &[]).expect(0);
+    let arrivals = arrivals.lock().unwrap();
+    let first = arrivals[0].0;
+    let mut histogram: BTreeMap<u128, usize> = BTreeMap::new();
+    for (at, ..) in arrivals.iter() {
+        *histogram.entry((*at - first).as_millis() / 250).or_default() += 1;
+    }
+    let picture: Vec<String> = histogram
+        .iter()
+        .map(|(slot, count)| format!("{:>6} ms  {}", slot * 250, "#".repeat(*count)))
+        .collect();
+    println!("arrivals of {MEMBERS} teammates:\n{}", picture.join("\n"));
+    let refused = arrivals.iter().filter(|(.., let_in)| !let_in).count();
+    // Some may be on their way when the first one is told.
+    assert!(refused <= MEMBERS / 4, "{refused} were refused:\n{}", picture.join("\n"));
+    let served: Vec<&String> =
+        arrivals.iter().filter(|(.., let_in)| *let_in).map(|(_, name, _)| name).collect();
+    for at in 0..MEMBERS {
+        assert!(served.contains(&&format!("m{at}")), "m{at} was never served");
+    }
+}

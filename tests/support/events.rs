@@ -1,0 +1,205 @@
+//! What a whole team knows of its numbered messages, in one form for every run: `WHAT FROM TO N`, one
+//! event a line, judged inbox by inbox.
+//!
+//! The agents' own files are the log: a call of `send_message` is `sent`, its result `told`, a line of
+//! kind "mail" is `took`, a dead letter is `lost`.
+
+use crate::support::child_process::content;
+use crate::support::harness::Team;
+use crate::support::history::{Fault, Sent, Taken, judge};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+
+/// How many bytes a numbered message of an agent has.
+const BYTES: usize = 60;
+
+/// What a process knows of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum What {
+    /// It began to send it.
+    Sent,
+    /// It was told that it is stored.
+    Told,
+    /// It took it in.
+    Took,
+    /// It took something in that is not what was sent.
+    Torn,
+    /// It could not be delivered.
+    Lost,
+}
+
+/// One event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Event {
+    pub(crate) what: What,
+    pub(crate) from: String,
+    pub(crate) to: String,
+    pub(crate) n: u64,
+}
+
+/// The events of a run, those of one process in order.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct History(pub(crate) Vec<Event>);
+
+/// The tool call that sends message `n`.
+pub(crate) fn send(from: &str, to: &str, n: u64) -> (&'static str, Value) {
+    ("send_message", json!({ "to": to, "content": content(from, n, BYTES) }))
+}
+
+/// The sender and number that a numbered message tells of itself.
+fn numbered(text: &str) -> Option<(String, u64)> {
+    let (n, rest) = text.split_once(" of ")?;
+    let (from, _) = rest.split_once(' ')?;
+    Some((from.to_owned(), n.parse().ok()?))
+}
+
+impl History {
+    /// What the files of a team tell, earlier conversations included.
+    pub(crate) fn of(team: &Team, names: &[&str]) -> Self {
+        let mut events = Vec::new();
+        for name in names {
+            let mut lines = Vec::new();
+            let mut archived: Vec<_> = fs::read_dir(team.path("transcript/archive"))
+                .into_iter()
+                .flatten()
+                .flatten()
+                .map(|entry| entry.file_name().to_string_lossy().into_owned())
+                .filter(|file| file.starts_with(&format!("{name}-")))
+                .collect();
+            archived.sort();
+            for file in archived {
+                lines.extend(team.lines(&format!("transcript/archive/{file}")));
+            }
+            lines.extend(team.lines(&format!("transcript/{name}.jsonl")));
+            as_sender(name, &lines, &mut events);
+            as_reader(name, &lines, &mut events);
+            for letter in team.lines(&format!("dead/{name}.jsonl")) {
+                let raw: Option<Value> =
+                    letter["raw"].as_str().and_then(|raw| serde_json::from_str(raw).ok());
+                let text = raw.as_ref().and_then(|raw| raw["content"].as_str());
+                if let Some((from, n)) = text.and_then(numbered) {
+                    events.push(Event { what: What::Lost, from, to: (*name).into(), n });
+                }
+            }
+        }
+        Self(events)
+    }
+
+    /// Everything that is wrong, with the inbox it is wrong in.
+    pub(crate) fn judge(&self) -> Vec<(String, Fault)> {
+        let inboxes: BTreeSet<&str> = self.0.iter().map(|event| event.to.as_str()).collect();
+        let faults = inboxes.into_iter().flat_map(|to| {
+            let here = || self.0.iter().filter(move |event| event.to == to);
+            let mut sent: BTreeMap<String, Sent> = BTreeMap::new();
+            let mut told = BTreeSet::new();
+            let mut taken = Vec::new();
+            for Event { what, from, n, .. } in here() {
+                let sent = sent.entry(from.clone()).or_default();
+                let content = match what {
+                    What::Sent => {
+                        sent.begun = sent.begun.max(n + 1);
+                        continue;
+                    }
+                    What::Told => {
+                        sent.acked = sent.acked.max(n + 1);
+                        told.insert((from.clone(), *n));
+                        continue;
+                    }
+                    What::Lost => continue,
+                    What::Took => content(from, *n, BYTES),
+                    What::Torn => String::new(),
+                };
+                taken.push(Taken { from: from.clone(), n: *n, content });
+            }
+            let buried = here().filter(|event| event.what == What::Lost);
+            let buried = buried.map(|event| Fault::Lost { from: event.from.clone(), n: event.n });
+            let mut faults: Vec<Fault> = judge(&sent, &taken)
+                .into_iter()
+                // What was refused in between may be missing.
+                .filter(|fault| {
+                    let Fault::Lost { from, n } = fault else { return true };
+                    told.contains(&(from.clone(), *n))
+                })
+                .collect();
+            faults.extend(buried);
+            faults.into_iter().map(move |fault| (to.to_owned(), fault)).collect::<Vec<_>>()
+        });
+        faults.collect()
+    }
+
+    /// How many events of a kind there are.
+    pub(crate) fn count(&self, what: What) -> usize {
+        self.0.iter().filter(|event| event.what == what).count()
+    }
+
+    /// One event a line.
+    pub(crate) fn text(&self) -> String {
+        let mut text = String::new();
+        for Event { what, from, to, n } in &self.0 {
+            let what = format!("{what:?}").to_lowercase();
+            writeln!(text, "{what} {from} {to} {n}").unwrap();
+        }
+        text
+    }
+}
+
+fn as_sender(name: &str, lines: &[Value], events: &mut Vec<Event>) {
+    let mut open: BTreeMap<&str, Event> = BTreeMap::new();
+    for line in lines {
+        for block in line["blocks"].as_array().into_iter().flatten() {
+            let (id, input) = (block["id"].as_str(), &block["input"]);
+            let known = input["content"].as_str().and_then(numbered);
+            if let (Some(id), "send_message", Some((from, n))) =
+                (id, block["name"].as_str().unwrap_or_default(), known)
+            {
+                let to = input["to"].as_str().unwrap().to_owned();
+                assert_eq!(from, name, "a script writes in its own name");
+                let event = Event { what: What::Sent, from, to, n };
+                events.push(event.clone());
+                open.insert(id, event);
+            }
+        }
+        let answered = line["tool_use_id"].as_str().filter(|_| line["kind"] == "tool_result");
+        if let Some(event) = answered.and_then(|id| open.remove(id))
+            && line["is_error"] == false
+        {
+            events.push(Event { what: What::Told, ..event });
+        }
+    }
+}
+
+fn as_reader(name: &str, lines: &[Value], events: &mut Vec<Event>) {
+    for line in lines.iter().filter(|line| line["kind"] == "mail") {
+        let text = line["message"]["content"].as_str().unwrap_or_default();
+        let Some((from, n)) = numbered(text) else { continue };
+        let whole = text == content(&from, n, BYTES) && line["message"]["from"] == from.as_str();
+        let what = if whole { What::Took } else { What::Torn };
+        events.push(Event { what, from, to: name.into(), n });
+    }
+}
+
+#[test]
+fn a_refused_message_may_be_missing_and_a_told_one_may_not() {
+    let event = |what, n| Event { what, from: "a".into(), to: "b".into(), n };
+    let history =
+        |events: &[(What, u64)]| History(events.iter().map(|(what, n)| event(*what, *n)).collect());
+    let good = [
+        (What::Sent, 0),
+        (What::Told, 0),
+        (What::Sent, 1),
+        (What::Sent, 2),
+        (What::Told, 2),
+        (What::Took, 0),
+        (What::Took, 2),
+    ];
+    assert_eq!(history(&good).judge(), []);
+    let lost = |n| ("b".to_owned(), Fault::Lost { from: "a".into(), n });
+    assert_eq!(history(&good[..6]).judge(), [lost(2)]);
+    let buried = [&good[..], &[(What::Lost, 1)]].concat();
+    assert_eq!(history(&buried).judge(), [lost(1)]);
+    let torn = [&good[..6], &[(What::Torn, 2)]].concat();
+    assert_eq!(history(&torn).judge(), [("b".to_owned(), Fault::Torn { from: "a".into(), n: 2 })]);
+    assert_eq!(history(&good[..2]).text(), "sent a b 0\ntold a b 0\n");
+}

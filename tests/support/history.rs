@@ -1,0 +1,188 @@
+//! The judge of every fault test: what was sent, what was acknowledged, what was taken in.
+//!
+//! One queue, one reader, numbered messages per sender: a linear scan decides exactly.
+
+use crate::support::child_process::{Job, content, start};
+use agent_team::store::{TeamDir, dead, transcript, unread};
+use agent_team::wire::AgentName;
+use agent_team::wire::message::Message;
+use agent_team::wire::transcript::Entry;
+use std::collections::BTreeMap;
+
+/// What one sender knows of its messages, which are numbered from 0.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Sent {
+    /// How many it began to send.
+    pub(crate) begun: u64,
+    /// How many were acknowledged: all but perhaps the last.
+    pub(crate) acked: u64,
+}
+
+/// One message in a transcript.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Taken {
+    pub(crate) from: String,
+    pub(crate) n: u64,
+    pub(crate) content: String,
+}
+
+/// What is wrong with a history.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Fault {
+    Lost { from: String, n: u64 },
+    Twice { from: String, n: u64 },
+    OutOfOrder { from: String, n: u64, after: u64 },
+    Ghost { from: String, n: u64 },
+    Torn { from: String, n: u64 },
+}
+
+/// Finds every fault; none, if each acknowledged message was taken in once and whole, and each sender's
+/// in the order it sent them.
+pub(crate) fn judge(sent: &BTreeMap<String, Sent>, taken: &[Taken]) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let mut seen: BTreeMap<&str, (Vec<bool>, Option<u64>)> = BTreeMap::new();
+    for Taken { from, n, content: text } in taken {
+        let (from, n) = (from.clone(), *n);
+        let Some(Sent { begun, .. }) = sent.get(&from).filter(|sent| n < sent.begun) else {
+            faults.push(Fault::Ghost { from, n });
+            continue;
+        };
+        let key = sent.get_key_value(&from).unwrap().0.as_str();
+        let (met, last) = seen
+            .entry(key)
+            .or_insert_with(|| (vec![false; usize::try_from(*begun).unwrap()], None));
+        if *text != content(&from, n, text.len()) {
+            faults.push(Fault::Torn { from: from.clone(), n });
+        }
+        let slot = &mut met[usize::try_from(n).unwrap()];
+        if std::mem::replace(slot, true) {
+            faults.push(Fault::Twice { from: from.clone(), n });
+        } else if last.is_some_and(|last| n < last) {
+            faults.push(Fault::OutOfOrder { from, n, after: last.unwrap() });
+            continue;
+        }
+        *last = Some(last.map_or(n, |last| last.max(n)));
+    }
+    for (from, Sent { acked, .. }) in sent {
+        let met = seen.get(from.as_str()).map(|(met, _)| met.as_slice()).unwrap_or_default();
+        for n in 0..*acked {
+            if !met.get(usize::try_from(n).unwrap()).copied().unwrap_or(false) {
+                faults.push(Fault::Lost { from: from.clone(), n });
+            }
+        }
+    }
+    faults
+}
+
+/// The messages in somebody's transcript, in order.
+pub(crate) fn taken_in(dir: &TeamDir, name: &str) -> Vec<Taken> {
+    messages(dir, name)
+        .into_iter()
+        .map(|message| {
+            let id = message.id.unwrap();
+            let n = id.rsplit_once(':').and_then(|(_, n)| n.parse().ok()).unwrap_or(u64::MAX);
+            Taken { from: message.from, n, content: message.content }
+        })
+        .collect()
+}
+
+/// The mail in somebody's transcript, in order.
+pub(crate) fn messages(dir: &TeamDir, name: &str) -> Vec<Message> {
+    let name = AgentName::mailbox(name).unwrap();
+    let lines = transcript::read_all(dir, &name).unwrap();
+    let mail = lines.into_iter().filter_map(|line| {
+        let Entry::Mail { message, .. } = line.entry else { return None };
+        Some(Message::read(&message).unwrap())
+    });
+    mail.collect()
+}
+
+/// Takes in for alice what is still there; then nothing may be left of any claim.
+pub(crate) fn finish(dir: &TeamDir) {
+    let job = Job::Read { name: "alice".into(), settle: true };
+    assert!(start(dir, job).wait().success());
+    let alice = AgentName::member("alice").unwrap();
+    assert!(!unread::is_unread(dir, &alice).unwrap());
+    for letter in dead::read_all(dir, &alice).unwrap() {
+        // A sender killed in mid-write leaves a part of a line, perhaps of a character; it sent it again.
+        let is_torn = ["EOF while parsing", "incomplete utf-8", "never finished"]
+            .map(|why| letter.reason.contains(why));
+        assert!(is_torn.contains(&true), "{}", letter.reason);
+    }
+    let claims = std::fs::read_dir(dir.claims()).unwrap();
+    let left: Vec<_> = claims.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["alice.new"], "settled claims are gone");
+}
+
+/// What a sender's log says (see `child_process::send`).
+pub(crate) fn sent(log: &std::path::Path) -> Sent {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let count = |word| u64::try_from(text.lines().filter(|l| l.starts_with(word)).count()).unwrap();
+    Sent { begun: count("sent "), acked: count("told ") }
+}
+
+/// A history with one kind of fault planted in it: what the fault is called, what the judge says, and
+/// whether that is what was planted.
+#[derive(Debug)]
+pub(crate) struct Planted {
+    pub(crate) name: &'static str,
+    pub(crate) found: Vec<Fault>,
+    pub(crate) is_right: bool,
+}
+
+/// The checker is checked: eight kinds of fault, each planted in a good history.
+pub(crate) fn planted() -> Vec<Planted> {
+    let message = |from: &str, n| Taken { from: from.into(), n, content: content(from, n, 30) };
+    let sent = BTreeMap::from([
+        ("a".to_owned(), Sent { begun: 4, acked: 4 }),
+        ("b".to_owned(), Sent { begun: 3, acked: 2 }),
+    ]);
+    let good: Vec<_> = [("a", 0), ("b", 0), ("a", 1), ("a", 2), ("b", 1), ("a", 3)]
+        .map(|(f, n)| message(f, n))
+        .into();
+    assert_eq!(judge(&sent, &good), []);
+    let in_flight = [good.clone(), vec![message("b", 2)]].concat();
+    assert_eq!(judge(&sent, &in_flight), [], "what was not acknowledged may arrive");
+
+    let plant = |name, change: &dyn Fn(&mut Vec<Taken>), right: &[Fault]| {
+        let mut bad = good.clone();
+        change(&mut bad);
+        let found = judge(&sent, &bad);
+        Planted { name, is_right: found == right, found }
+    };
+    let a = || "a".to_owned();
+    let late = |n, after| Fault::OutOfOrder { from: a(), n, after };
+    let by_clock = [
+        late(2, 3),
+        late(1, 3),
+        late(0, 3),
+        Fault::OutOfOrder { from: "b".into(), n: 0, after: 1 },
+    ];
+    vec![
+        plant("drop", &|h| drop(h.remove(2)), &[Fault::Lost { from: a(), n: 1 }]),
+        plant("duplicate", &|h| h.push(h[0].clone()), &[Fault::Twice { from: a(), n: 0 }]),
+        plant("swap", &|h| h.swap(2, 3), &[late(1, 2)]),
+        plant("late acknowledgement", &|h| h.truncate(5), &[Fault::Lost { from: a(), n: 3 }]),
+        plant(
+            "wrong inbox",
+            &|h| h.push(message("c", 0)),
+            &[Fault::Ghost { from: "c".into(), n: 0 }],
+        ),
+        plant("torn line", &|h| h[0].content.truncate(3), &[Fault::Torn { from: a(), n: 0 }]),
+        plant("ghost id", &|h| h.push(message("a", 9)), &[Fault::Ghost { from: a(), n: 9 }]),
+        plant(
+            "reordered by clock",
+            &|h| h.sort_by_key(|taken| std::cmp::Reverse(taken.n)),
+            &by_clock,
+        ),
+    ]
+}
+
+#[test]
+fn the_judge_finds_every_planted_fault() {
+    let planted = planted();
+    assert_eq!(planted.len(), 8);
+    for Planted { name, found, is_right } in planted {
+        assert!(is_right, "{name}: {found:?}");
+    }
+}
