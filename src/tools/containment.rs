@@ -237,7 +237,7 @@ fn nothing_outlives_the_shell() {
         let began = Instant::now();
         assert_eq!(run(scene, &escape(scene, way, "echo done"), 60), "done\n", "{way}");
         assert_eq!(scene.survivors(), 0, "{way}");
-        assert!(began.elapsed() < Duration::from_secs(20), "{way} took {:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(60), "{way} took {:?}", began.elapsed());
     });
 }
 
@@ -323,7 +323,7 @@ fn cleaning_up_does_not_get_in_the_way_of_a_guard() {
         });
         agent.kill().unwrap();
         agent.wait().unwrap();
-        assert!(process_tree::end_run(&scene.mark).is_empty());
+        wait_until("the run has ended", || process_tree::end_run(&scene.mark).is_empty());
         assert_eq!(scene.survivors(), 0, "{way}");
     });
 }
@@ -348,7 +348,7 @@ fn killed_with_its_guard(scene: &Scene, way: &str) {
     });
     kill_with_guard(&mut agent);
     assert!(scene.survivors() > 0, "{way} ended by itself");
-    assert!(process_tree::end_run(&scene.mark).is_empty());
+    wait_until("the run has ended", || process_tree::end_run(&scene.mark).is_empty());
     assert_eq!(scene.survivors(), 0, "{way}");
 }
 

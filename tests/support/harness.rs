@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 /// fails, however loaded the machine is.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The time that a stop gives a member at work (RELIABILITY 4). A stop that took less did not wait it out.
+pub(crate) const ASK_DEADLINE: Duration = Duration::from_secs(20);
+
 /// Where programs that are not ours are found.
 pub(crate) const SYSTEM_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 

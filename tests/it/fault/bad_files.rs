@@ -2,6 +2,7 @@
 //! says what it is, and untouched.
 
 use crate::support::child_process::{line, policy, team, write};
+use crate::support::harness::PATIENCE;
 use agent_team::store::liveness::{LifeLock, LifeRecord, probe};
 use agent_team::store::mailbox::{MailPolicy, Mailbox};
 use agent_team::store::{Fsync, SystemClock, TeamDir, Transcript, inbox, roster};
@@ -48,7 +49,7 @@ fn refused(word: &str, plant: impl FnOnce(&TeamDir, &Path)) {
         let why = outcome.unwrap_err();
         assert!(why.contains(word) && why.contains(".team/"), "{why:?} does not say {word:?}");
     }
-    assert!(start.elapsed() < Duration::from_secs(2));
+    assert!(start.elapsed() < PATIENCE);
     assert_eq!(fs::read_to_string(&target).unwrap(), "precious");
 }
 

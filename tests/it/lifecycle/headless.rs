@@ -1,7 +1,7 @@
 //! `team lead -p`: its exit codes, where the prompt comes from, what it prints.
 
 use crate::support::child_process::write;
-use crate::support::harness::{Team, in_parallel};
+use crate::support::harness::{ASK_DEADLINE, Team, in_parallel};
 use crate::support::scripts::{
     assert_left_by_force, assert_left_in_order, bash, calls, headless, last_exit, listing, says,
     script, signal, spawn, wait, wait_file,
@@ -159,7 +159,7 @@ fn a_second_interrupt_hurries() {
     let began = Instant::now();
     signal(pid, Signal::SIGINT);
     assert_eq!(wait(&team, &mut run), Some(130));
-    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    assert!(began.elapsed() < ASK_DEADLINE, "{:?}", began.elapsed());
     assert_eq!(result(&mut run)["exit_code"], 130);
     assert_eq!(last_exit(&team, "bob").0, "team_stopped");
     assert_left_by_force(&team, &["bob"]);

@@ -1,6 +1,6 @@
 //! The ways out of an interactive lead: each stops the team, gives the terminal back, and has its code.
 
-use crate::support::harness::Team;
+use crate::support::harness::{ASK_DEADLINE, Team};
 use crate::support::scripts::{
     assert_left_by_force, assert_left_in_order, bash, calls, last_exit, lead, says, script,
     scripted_lead, signal, spawn, tool_results, wait_file,
@@ -172,7 +172,7 @@ fn each_further_ctrl_c_takes_the_next_rung() {
     team.eventually("bob is gone", || team.processes().iter().all(|(pid, _)| *pid != bob));
     lead.press(CTRL_C);
     assert_eq!(lead.wait().code(), Some(130), "{}", lead.screen());
-    assert!(before.elapsed() < Duration::from_secs(15), "{:?}", before.elapsed());
+    assert!(before.elapsed() < ASK_DEADLINE, "{:?}", before.elapsed());
     lead.expect("bob ended on SIGTERM");
     for name in ["bob", "carol"] {
         assert_eq!(team.status(name), "shutdown", "{name}");

@@ -5,7 +5,7 @@ use crate::support::approvals::wait_asked;
 use crate::support::child_process::write;
 use crate::support::fake::Reply;
 use crate::support::fake_models;
-use crate::support::harness::Team;
+use crate::support::harness::{ASK_DEADLINE, Team};
 use crate::support::scripts::{
     assert_left_by_force, assert_left_in_order, bash, calls, says, scripted_lead, spawn,
     tool_results, wait, wait_file,
@@ -114,7 +114,7 @@ fn a_second_request_to_end_is_no_request_any_more() {
     lead.expect("interrupted");
     lead.type_line("now");
     lead.expect("over");
-    assert!(before.elapsed() < Duration::from_secs(18), "{:?}", before.elapsed());
+    assert!(before.elapsed() < ASK_DEADLINE, "{:?}", before.elapsed());
     let results = tool_results(&team, "lead");
     let (_, last, error) = results.last().unwrap();
     assert_eq!((last.as_str(), *error), ("alice ended on SIGTERM.", false));

@@ -1,6 +1,7 @@
 //! Senders that do not know our locks: shells, editors, programs with buffers of their own.
 
 use crate::support::child_process::{Job, append, line, open, start, team, write};
+use crate::support::harness::PATIENCE;
 use crate::support::history::{Sent, judge, sent, taken_in};
 use agent_team::store::mailbox::SettleResult;
 use agent_team::store::{dead, unread};
@@ -136,7 +137,7 @@ fn a_writer_that_stays_is_waited_for() {
     let start = Instant::now();
     while owner.settle().unwrap() != SettleResult::Done {
         std::thread::park_timeout(Duration::from_millis(1));
-        assert!(start.elapsed() < Duration::from_secs(5));
+        assert!(start.elapsed() < PATIENCE);
     }
     assert!(owner.has_unread(), "the unfinished line is reported");
     assert_eq!(owner.drain().unwrap().notices.len(), 1);

@@ -58,7 +58,7 @@ fn an_answer_opens_one_file_and_nothing_else() {
     let asked = &requests(&team)[0];
     assert_eq!((&asked["kind"], &asked["description"]), (&json!("sandbox"), &json!(notes)));
     lead.type_line("always");
-    // WithUnknownFields to read; to write it is another question, and another file is yet another.
+    // Open to read; to write it is another question, and another file is yet another.
     lead.expect("alice asks to use write_file:");
     lead.type_line("n leave it as it is");
     lead.expect(&at("open/notes"));

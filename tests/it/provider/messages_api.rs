@@ -463,7 +463,7 @@ fn a_key_never_leaves_the_machine_in_the_clear() {
 #[test]
 fn a_proxy_is_not_asked_for_loopback() {
     let mut again = std::process::Command::new(std::env::current_exe().unwrap());
-    again.args(["--exact", "provider::a_reply_with_everything_comes_back_whole"]);
+    again.args(["--exact", "provider::messages_api::a_reply_with_everything_comes_back_whole"]);
     again.env_remove("NO_PROXY").env_remove("no_proxy");
     for name in ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"]
     {

@@ -20,6 +20,8 @@ fn programs() -> PathBuf {
 fn demo(team: &Team) -> Command {
     let mut command = team.shell(r#"exec "$0" --quick "$1""#);
     command.arg(script("demo")).arg(programs()).env("TMPDIR", team.workspace());
+    // The demo writes to alice between her death and her restart.
+    command.env("TEAM_FIRST_PAUSE_MS", "4000");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
