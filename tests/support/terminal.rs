@@ -18,6 +18,9 @@ use crate::support::harness::PATIENCE;
 const ROWS: u16 = 40;
 const COLUMNS: u16 = 120;
 
+/// How long a terminal may stay open after its program: only a process that the program left holds it.
+const LEFT_OPEN: Duration = Duration::from_secs(5);
+
 /// A running program and its screen.
 pub(crate) struct Terminal {
     pub(crate) child: Child,
@@ -161,16 +164,26 @@ impl Terminal {
         thread.join().unwrap();
     }
 
-    /// Waits for the program's end.
+    /// Waits until the program has exited and everything that it printed is on the screen.
     #[track_caller]
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let until = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
+                self.wait_for_output();
                 return status;
             }
             assert!(Instant::now() < until, "does not end; screen:\n{}", self.screen());
             std::thread::park_timeout(Duration::from_millis(15));
+        }
+    }
+
+    /// Waits until the reader has met the end of the output.
+    fn wait_for_output(&self) {
+        let until = Instant::now() + LEFT_OPEN;
+        let reads = || self.reader.as_ref().is_some_and(|(thread, _)| !thread.is_finished());
+        while reads() && Instant::now() < until {
+            std::thread::park_timeout(Duration::from_millis(5));
         }
     }
 }
