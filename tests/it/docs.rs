@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
 
-/// Programs that a machine may lack; their lines are then skipped, loudly.
+/// Programs that a machine may lack. Their lines are then skipped, with a notice.
 const OPTIONAL: [&str; 2] = ["jq", "flock"];
 
 /// Where the commands of a block are run.
@@ -46,7 +46,7 @@ struct Block {
     lines: Vec<Line>,
 }
 
-/// A command and how it must end.
+/// A command and its expected outcome.
 #[derive(Debug, PartialEq, Eq)]
 struct Line {
     command: String,
@@ -63,7 +63,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|why| panic!("{}: {why}", path.display()))
 }
 
-/// The documents a user or a contributor reads.
+/// The documents for users and contributors.
 fn documents() -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> =
         ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"].map(|name| root().join(name)).into();
@@ -123,7 +123,7 @@ fn line_to_run(text: &str) -> Option<Line> {
     })
 }
 
-/// A live team with something to see.
+/// Starts a live team with some history.
 fn live() -> (Team, Terminal) {
     let team = Team::new();
     let mut lead = Terminal::start(
@@ -145,7 +145,7 @@ fn is_missing(program: &str) -> bool {
 }
 
 fn run_line(team: &Team, line: &Line, at: &str) {
-    // As a reader has it, who has set nothing.
+    // A reader has no settings.
     team.variable("TEAM_MODE", "");
     let missing = OPTIONAL
         .iter()
@@ -179,7 +179,8 @@ fn interrupt_when_it_prints(team: &Team, mut command: Command, at: &str) {
             let _heard = printed.send(count);
         }
     });
-    // Mail from before it began to look may not count, so mail is sent until something is printed.
+    // Mail that was sent before the command began to watch may not count, so mail is sent until something is
+    // printed.
     team.eventually(&format!("{at} prints something"), || {
         team.team(&["send", "alice", "Run echo hello"]).expect(0);
         first.try_recv().is_ok()
@@ -209,7 +210,7 @@ fn run_document(path: &str) {
         }
     }
     if let Some((team, mut lead)) = shared {
-        // A document may have stopped the whole team, which ends the lead by SIGTERM.
+        // A document may stop the whole team, which ends the lead by SIGTERM.
         let stopped = lead.child.try_wait().unwrap().is_some();
         if !stopped {
             lead.type_line("/quit");
@@ -235,14 +236,14 @@ fn the_format_is_so() {
     run_document("docs/format.md");
 }
 
-/// Lines of a recorded session that come in every run, up to what depends on the width or the moment.
+/// Lines of a recorded session that every run prints, up to the part that depends on width or time.
 fn shown_always(line: &str) -> Option<&str> {
     let is_event = line.starts_with('⏺') || line.starts_with('✉');
     let begin = line.split('…').next().and_then(|begin| begin.split(" (").next());
     begin.filter(|_| is_event)
 }
 
-/// The recorded session of the README, played again.
+/// Replays the recorded session of the README.
 #[test]
 fn the_session_in_the_readme_happens() {
     let readme = read(&root().join("README.md"));
@@ -268,7 +269,7 @@ fn the_session_in_the_readme_happens() {
     team.wait_no_process();
 }
 
-/// The text of every block of all documents with that word behind the fence.
+/// Every block with this word behind the fence: name of the document, and text.
 fn all_blocks(word: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for path in documents() {
@@ -357,7 +358,7 @@ fn settings_and_roles_in_the_documents_are_taken() {
     }
 }
 
-/// What there is cannot be missing in the manual: commands, settings, exit codes.
+/// Commands and settings cannot be missing in the manual.
 #[test]
 fn the_manual_knows_everything_there_is() {
     let team = Team::new();
@@ -386,7 +387,7 @@ fn the_manual_knows_everything_there_is() {
     }
 }
 
-/// A document with commands cannot be forgotten here.
+/// Every document with commands has a test in this file.
 #[test]
 fn every_document_with_commands_is_run() {
     let here = read(&root().join("tests/it/docs.rs"));
@@ -423,7 +424,7 @@ fn the_two_commands_of_the_readme() {
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
     team.wait_no_process();
-    // Started here, it finds the folder as it would write it: a clone stays clean.
+    // A lead that starts in a clone writes the same `.gitignore`, so the clone stays clean.
     assert_eq!(read(&team.path(".gitignore")), read(&root().join(".team/.gitignore")));
 }
 

@@ -5,21 +5,21 @@ use serde_json::Value;
 use std::fs::OpenOptions;
 use std::io::Write;
 
-/// A team in which what changes something asks.
+/// A team that asks before every change.
 pub(crate) fn careful_team() -> Team {
     let team = Team::new();
     team.variable("TEAM_MODE", "default");
     team
 }
 
-/// What waits for a decision, as the program tells it.
+/// The open requests, from `team requests`.
 pub(crate) fn requests(team: &Team) -> Vec<Value> {
     let listed = team.team(&["requests", "--json"]).expect(0).json();
     assert_eq!(listed["schema"], 1);
     listed["requests"].as_array().unwrap().clone()
 }
 
-/// Waits until a member that is alive asks something; gives the id.
+/// Waits until a live member has an open request and returns its id.
 pub(crate) fn wait_asked(team: &Team, name: &str) -> String {
     team.wait_status(name, "waiting");
     let mut id = None;
@@ -33,7 +33,7 @@ pub(crate) fn wait_asked(team: &Team, name: &str) -> String {
     id.unwrap()
 }
 
-/// Appends a line to an inbox, as a program without our locks would.
+/// Appends a line to an inbox without taking our locks.
 pub(crate) fn append(team: &Team, inbox: &str, line: &Value) {
     let file = team.path(&format!("inbox/{inbox}.jsonl"));
     let mut inbox = OpenOptions::new().append(true).open(file).unwrap();

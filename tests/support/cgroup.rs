@@ -1,17 +1,18 @@
-//! Control groups: processes that have little of something.
+//! Control groups that limit a resource of some processes.
 
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// A limit as the two versions of control groups say it: a folder, and what to write into which files.
+/// A limit for one version of control groups: the root folder, and the value of each control file.
 pub(crate) type Limit<'a> = (&'a str, &'a [(&'a str, &'a str)]);
 
-/// A group of processes; it must be empty when it goes.
+/// A control group. It must have no processes when it is dropped.
 pub(crate) struct Group(PathBuf);
 
 impl Group {
-    /// The first of these that can be had; says so, where none can.
+    /// Creates a group with the first of these limits that this machine supports, or prints that the test is
+    /// skipped.
     pub(crate) fn new(what: &str, limits: &[Limit<'_>]) -> Option<Self> {
         for (root, files) in limits {
             let folder = Path::new(root).join(format!("team-it-{what}-{}", std::process::id()));
@@ -31,7 +32,7 @@ impl Group {
         file.and_then(|mut file| file.write_all(value.as_bytes())).is_ok()
     }
 
-    /// The shell's words by which a process goes into the group.
+    /// A shell command that moves the shell into the group.
     pub(crate) fn entrance(&self) -> String {
         format!("echo $$ > {}/cgroup.procs", self.0.display())
     }

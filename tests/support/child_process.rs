@@ -1,7 +1,7 @@
-//! Child processes for tests: this very binary, started again with a job to do.
+//! Child processes for tests: this test binary, started again with a job.
 //!
-//! A child is `child_process::entry`, a test that does nothing unless the variable names a job; in a program of
-//! tests without that harness `main` asks [`work`]. What a child has to tell goes to files or to lines on
+//! A child runs `child_process::entry`, a test that does nothing unless the variable names a job. A test
+//! program without the usual harness calls [`work`] in `main`. A child reports in files, or in lines on
 //! stdout that begin with `>`.
 
 use agent_team::store::inbox::{self, Priority, SendPolicy};
@@ -25,36 +25,36 @@ use std::time::{Duration, Instant};
 
 const VARIABLE: &str = "TEAM_TEST_JOB";
 
-/// What a child does.
+/// The job of a child.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Job {
-    /// Sends `from:0`, `from:1`, …, each once more if it does not know how the last one went.
+    /// Sends `from:0`, `from:1`, …, and repeats a send whose outcome it does not know.
     Send { to: String, from: String, log: PathBuf, count: u64, fsync: bool },
-    /// Owns a mailbox and takes mail in until `until` messages are in the transcript or stdin ends.
+    /// Owns a mailbox and drains it until stdin is closed.
     Read { name: String, settle: bool },
-    /// Takes a name, says whether it did, and keeps it until stdin ends.
+    /// Takes the life lock of a name, reports the outcome, and holds it until stdin is closed.
     Live { name: String },
-    /// Takes a lock and stops itself.
+    /// Takes a lock and sends itself SIGSTOP.
     StopWithLock { path: PathBuf },
-    /// Adds one to `alice`'s restarts so many times.
+    /// Increments `alice`'s restarts this many times.
     Count { times: u32 },
-    /// Puts so many tasks on the list.
+    /// Adds this many tasks.
     AddTasks { times: u32 },
-    /// Sends until it fails, and says how.
+    /// Sends until a send fails, and reports the error.
     SendUntilRefused { to: String, bytes: usize },
-    /// Says how it is woken, and when it was.
+    /// Reports how it is notified, and when it was.
     Wake { name: String },
-    /// Drains once, says what came or why not.
+    /// Drains once, and reports the mail or the error.
     DrainOnce { name: String },
-    /// Says that it is ready, waits until stdin ends, sends as fast as it can without a sync, and says how
-    /// long the longest send took, in microseconds.
+    /// Reports that it is ready, waits until stdin is closed, sends as fast as possible without a sync, and
+    /// reports the longest send in microseconds.
     Flood { to: String, from: String, count: u64 },
-    /// Is alice and her correspondent bob in one: `s` sends, `d` drains, `x` lets go of the claims, `m` is
-    /// for whoever prepares the folder; says how far it has come after each.
+    /// Acts as alice and as bob, who writes to her: `s` sends, `d` drains, `x` settles the claims, `m` is for
+    /// the caller that prepares the folder. Reports its progress after each step.
     Steps { steps: String },
 }
 
-/// A job in a team folder, perhaps with armed failpoints.
+/// A job in a team folder, optionally with armed failpoints.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) team: PathBuf,
@@ -87,7 +87,7 @@ impl ChildProcess {
         self.0.try_wait().unwrap().is_some()
     }
 
-    /// Ends its stdin, which asks it to finish.
+    /// Closes stdin, which tells the child to finish.
     pub(crate) fn release(&mut self) {
         drop(self.0.stdin.take());
     }
@@ -97,7 +97,7 @@ impl ChildProcess {
         self.0.wait().unwrap()
     }
 
-    /// The next line it said.
+    /// Waits for the next line that the child reports.
     pub(crate) fn hear(&mut self) -> String {
         let mut out = BufReader::with_capacity(1, self.0.stdout.as_mut().unwrap());
         let mut line = String::new();
@@ -111,7 +111,7 @@ impl ChildProcess {
     }
 }
 
-/// Whether `kill -9` ended it.
+/// Whether SIGKILL ended the process.
 pub(crate) fn was_killed(status: ExitStatus) -> bool {
     status.signal() == Some(9)
 }
@@ -124,12 +124,12 @@ pub(crate) fn start_armed(team: &TeamDir, job: Job, points: Option<(&str, u64)>)
     run(command(team, job, points))
 }
 
-/// Starts a child below a shell that runs `limits` first.
+/// Starts a child under a shell that runs `limits` first.
 pub(crate) fn start_limited(team: &TeamDir, job: Job, limits: &str) -> ChildProcess {
     start_below(&["sh"], team, job, limits)
 }
 
-/// The same with a program of its own around the shell.
+/// Starts a child under a shell that another program starts.
 pub(crate) fn start_below(around: &[&str], team: &TeamDir, job: Job, limits: &str) -> ChildProcess {
     let inner = command(team, job, None);
     let (program, words) = around.split_first().unwrap();
@@ -147,7 +147,7 @@ pub(crate) fn run(mut command: Command) -> ChildProcess {
     ChildProcess(command.spawn().unwrap())
 }
 
-/// This program with a job.
+/// The command line of this program with a job.
 pub(crate) fn command(team: &TeamDir, job: Job, points: Option<(&str, u64)>) -> Command {
     let points = points.map(|(points, seed)| (points.to_owned(), seed));
     let order = Order { team: team.root().into(), points, job };
@@ -162,7 +162,7 @@ fn entry() {
     work();
 }
 
-/// Does the job that the variable names; whether there was one.
+/// Does the job that the variable names. Returns whether there was one.
 pub(crate) fn work() -> bool {
     let Some((_, order)) = std::env::vars().find(|(key, _)| key == VARIABLE) else {
         return false;
@@ -244,7 +244,7 @@ pub(crate) fn policy(fsync: Fsync) -> SendPolicy {
     SendPolicy { lane: Priority::Data, fsync, capacity: 64 << 20, lock_limit: lock::LOCK_LIMIT }
 }
 
-/// Message `n` of a sender: its content can be told from its id.
+/// Message `n` of a sender as a line. Its content follows from its id.
 pub(crate) fn line(from: &str, n: u64, bytes: usize) -> String {
     let content = content(from, n, bytes);
     let id = format!("{from}:{n}");
@@ -262,7 +262,7 @@ pub(crate) fn content(from: &str, n: u64, bytes: usize) -> String {
     content
 }
 
-/// An open mailbox and the life it belongs to.
+/// An open mailbox with the life lock of its owner.
 pub(crate) struct Owner {
     mailbox: Mailbox,
     _life: LifeLock,
@@ -384,7 +384,7 @@ enum Watch {
     MailAndStdin,
 }
 
-/// Waits until mail may have come; `true` when stdin ended.
+/// Waits until mail may have arrived. Returns `true` when stdin was closed.
 fn wait(mailbox: &Mailbox, watch: Watch, pause: Duration) -> bool {
     if mailbox.has_unread() {
         return false;
@@ -413,19 +413,19 @@ fn live(dir: &TeamDir, name: &str) {
     }
 }
 
-/// A team folder that goes with the test.
+/// A team folder that is removed with the test.
 pub(crate) fn team() -> (tempfile::TempDir, TeamDir) {
     let folder = tempfile::tempdir().unwrap();
     let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
     (folder, dir)
 }
 
-/// Writes a file as an outsider would.
+/// Writes a file without our locks.
 pub(crate) fn write(path: &Path, bytes: impl AsRef<[u8]>) {
     File::create(path).unwrap().write_all(bytes.as_ref()).unwrap();
 }
 
-/// Appends to a file as `echo >>` would.
+/// Appends to a file as `echo >>` does.
 pub(crate) fn append(path: &Path, bytes: impl AsRef<[u8]>) {
     let mut file = OpenOptions::new().append(true).create(true).open(path).unwrap();
     file.write_all(bytes.as_ref()).unwrap();

@@ -9,7 +9,7 @@ use std::fs;
 use std::io::Read;
 use std::process::Child;
 
-/// So many teammates live at once, hear a broadcast, and are gone again.
+/// Runs `count` teammates at the same time, sends them a broadcast, and asserts that none is left.
 pub(crate) fn live_together(count: usize) {
     let team = Team::new();
     fs::create_dir(team.workspace().join(".team")).unwrap();
@@ -23,7 +23,7 @@ pub(crate) fn live_together(count: usize) {
     for name in &names {
         team.wait_status(name, "idle");
     }
-    // Those for whom no watch is left hear by their bell.
+    // Teammates for which no inotify watch is left are notified by their FIFO.
     team.team(&["broadcast", "all together"]).expect(0);
     for name in &names {
         team.eventually("everybody has it", || team.has_mail(name, "user", "all together"));
@@ -33,7 +33,8 @@ pub(crate) fn live_together(count: usize) {
     assert_left_in_order(&team);
 }
 
-/// Starts many of the same program; gives the one that runs and what the others said.
+/// Starts `many` processes with the same arguments. Returns the one that keeps running and the error output
+/// of the others.
 fn race(team: &Team, many: usize, args: &[&str], name: &str) -> (Child, Vec<String>) {
     let mut runners: Vec<Child> = (0..many).map(|_| team.start(args)).collect();
     let mut lost = Vec::new();
@@ -54,7 +55,7 @@ fn race(team: &Team, many: usize, args: &[&str], name: &str) -> (Child, Vec<Stri
     (winner, lost)
 }
 
-/// So many leads in one folder: one runs, the others name it.
+/// Starts `many` leads in one folder: one runs, and the error of the others names it.
 pub(crate) fn one_lead_of(many: usize) {
     let team = Team::new();
     let args = ["lead", "-p", "Run the command `sleep 20`", "--model", "rehearsal"];
@@ -68,7 +69,7 @@ pub(crate) fn one_lead_of(many: usize) {
     assert_left_in_order(&team);
 }
 
-/// So many teammates of one name: one runs, the others name it.
+/// Starts `many` teammates of one name: one runs, and the error of the others names it.
 pub(crate) fn one_teammate_of(many: usize) {
     let team = Team::new();
     let args = ["teammate", "bob", "--model", "rehearsal"];

@@ -1,8 +1,7 @@
-//! What a whole team knows of its numbered messages, in one form for every run: `WHAT FROM TO N`, one
-//! event a line, judged inbox by inbox.
+//! The numbered messages of a whole team as events, `WHAT FROM TO N`, checked inbox by inbox.
 //!
-//! The agents' own files are the log: a call of `send_message` is `sent`, its result `told`, a line of
-//! kind "mail" is `took`, a dead letter is `lost`.
+//! The events are read from the agents' own files: a call of `send_message` is `sent`, its result `told`, a
+//! transcript line of kind "mail" is `took`, a dead letter is `lost`.
 
 use crate::support::child_process::content;
 use crate::support::harness::Team;
@@ -12,25 +11,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 
-/// How many bytes a numbered message of an agent has.
+/// Length of a numbered message in bytes.
 const BYTES: usize = 60;
 
-/// What a process knows of a message.
+/// The kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum What {
-    /// It began to send it.
+    /// The send began.
     Sent,
-    /// It was told that it is stored.
+    /// The send was acknowledged.
     Told,
-    /// It took it in.
+    /// The recipient received the message.
     Took,
-    /// It took something in that is not what was sent.
+    /// The recipient received modified content.
     Torn,
-    /// It could not be delivered.
+    /// The message became a dead letter.
     Lost,
 }
 
-/// One event.
+/// An event of one message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Event {
     pub(crate) what: What,
@@ -39,16 +38,16 @@ pub(crate) struct Event {
     pub(crate) n: u64,
 }
 
-/// The events of a run, those of one process in order.
+/// The events of a run. Those of one process are in order.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct History(pub(crate) Vec<Event>);
 
-/// The tool call that sends message `n`.
+/// The tool call that sends message number `n`.
 pub(crate) fn send(from: &str, to: &str, n: u64) -> (&'static str, Value) {
     ("send_message", json!({ "to": to, "content": content(from, n, BYTES) }))
 }
 
-/// The sender and number that a numbered message tells of itself.
+/// Parses sender and number from the content of a numbered message.
 fn numbered(text: &str) -> Option<(String, u64)> {
     let (n, rest) = text.split_once(" of ")?;
     let (from, _) = rest.split_once(' ')?;
@@ -56,7 +55,7 @@ fn numbered(text: &str) -> Option<(String, u64)> {
 }
 
 impl History {
-    /// What the files of a team tell, earlier conversations included.
+    /// Reads the events from the files of a team, archived conversations included.
     pub(crate) fn of(team: &Team, names: &[&str]) -> Self {
         let mut events = Vec::new();
         for name in names {
@@ -87,7 +86,7 @@ impl History {
         Self(events)
     }
 
-    /// Everything that is wrong, with the inbox it is wrong in.
+    /// Returns every fault with the inbox that it concerns.
     pub(crate) fn judge(&self) -> Vec<(String, Fault)> {
         let inboxes: BTreeSet<&str> = self.0.iter().map(|event| event.to.as_str()).collect();
         let faults = inboxes.into_iter().flat_map(|to| {
@@ -117,7 +116,7 @@ impl History {
             let buried = buried.map(|event| Fault::Lost { from: event.from.clone(), n: event.n });
             let mut faults: Vec<Fault> = judge(&sent, &taken)
                 .into_iter()
-                // What was refused in between may be missing.
+                // A refused message may be missing.
                 .filter(|fault| {
                     let Fault::Lost { from, n } = fault else { return true };
                     told.contains(&(from.clone(), *n))
@@ -129,12 +128,12 @@ impl History {
         faults.collect()
     }
 
-    /// How many events of a kind there are.
+    /// The number of events of a kind.
     pub(crate) fn count(&self, what: What) -> usize {
         self.0.iter().filter(|event| event.what == what).count()
     }
 
-    /// One event a line.
+    /// The events, one per line.
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         for Event { what, from, to, n } in &self.0 {

@@ -1,5 +1,5 @@
-//! Models played by the fake endpoint: what the lead, alice and bob say in the nine-prompt story, and
-//! how a lead is started against it.
+//! Scripted models on the fake endpoint: the replies of the lead, alice and bob in the nine-prompt scenario,
+//! and how a lead is started against the fake.
 
 use crate::support::fake::{Fake, Reply, RequestView};
 use crate::support::harness::{Ran, Team};
@@ -7,19 +7,19 @@ use crate::support::terminal::Terminal;
 use serde_json::{Value, json};
 use std::fs;
 
-/// What a lead against the fake is started with.
+/// Arguments of a lead that runs against the fake.
 pub(crate) const LEAD: [&str; 5] = ["lead", "--model", "anthropic/fake", "--mode", "bypass"];
 
-/// The key that the fake is called with.
+/// The API key for the fake Messages API.
 pub(crate) const KEY: &str = "sk-ant-canary-0123456789-key";
 
-/// The key that a fake of chat completions is called with.
+/// The API key for the fake chat completions API.
 pub(crate) const OTHER_KEY: &str = "sk-other-canary-9876543210-key";
 
-/// The one prompt for which the lead lets the whole story happen by itself.
+/// The prompt with which the lead runs the whole scenario in one run.
 pub(crate) const ALL: &str = "Let the team write and check schema.sql.";
 
-/// Lets every program started from now on speak to this fake.
+/// Points every program that is started from now on to this fake.
 pub(crate) fn connect(team: &Team, fake: &Fake) {
     team.variable("ANTHROPIC_API_KEY", KEY);
     team.variable("ANTHROPIC_BASE_URL", &fake.base_url());
@@ -31,7 +31,7 @@ pub(crate) fn connect_openai(team: &Team, fake: &Fake) {
     team.variable("OPENAI_BASE_URL", &format!("{}/v1", fake.base_url()));
 }
 
-/// A team whose models are played.
+/// A team whose models are the replies of this closure.
 pub(crate) fn stage(play: impl Fn(&RequestView) -> Reply + Send + Sync + 'static) -> (Team, Fake) {
     let (team, fake) = (Team::new(), Fake::start(play));
     connect(&team, &fake);
@@ -48,15 +48,15 @@ pub(crate) fn at_terminal(team: &Team) -> Terminal {
     Terminal::start(team.command("team", &LEAD))
 }
 
-/// Whose model is asked.
+/// The name of the agent that sent the request, from its system prompt.
 pub(crate) fn who(view: &RequestView) -> String {
     let system = view.system();
     let name = system.strip_prefix("Your name is ").and_then(|rest| rest.split('.').next());
     name.unwrap_or_else(|| panic!("no name in {system:?}")).to_owned()
 }
 
-/// What is asked of the model, piece by piece: a later request of an agent only ever adds to it, or the
-/// provider's cache would be of no use.
+/// The parts of a request in order. A later request of the same agent must extend them, or the provider's
+/// cache is of no use.
 pub(crate) fn pieces(view: &RequestView) -> Vec<String> {
     let said = view.body["messages"].as_array().into_iter().flatten().flat_map(|message| {
         let blocks = message["content"].as_array().into_iter().flatten();
@@ -80,15 +80,15 @@ pub(crate) fn call(view: &RequestView, name: &str, input: &Value) -> Reply {
     Reply::message().tool(&format!("call-{}", view.number), name, input)
 }
 
-/// What the last tools said, one a line. The answer to `idle` is none: it stands before the mail that
-/// ended the idleness.
+/// The last tool results, one per line, without the result of `idle`, which precedes the mail that ended the
+/// wait.
 pub(crate) fn results(view: &RequestView) -> String {
     let results = view.results();
     let said = results.iter().filter_map(|result| result["content"].as_str());
     said.filter(|said| *said != "Idle.").collect::<Vec<_>>().join("\n")
 }
 
-/// Everybody's part in the story.
+/// Replies for every agent of the nine-prompt scenario.
 pub(crate) fn story(view: &RequestView) -> Reply {
     match who(view).as_str() {
         "lead" if conversation(view).contains(ALL) => lead_alone(view),
@@ -99,7 +99,7 @@ pub(crate) fn story(view: &RequestView) -> Reply {
 
 fn spawn_both(view: &RequestView) -> Reply {
     let id = |name: &str| format!("call-{}-{name}", view.number);
-    // She writes to bob at once, who has to be there by then.
+    // Alice writes to bob immediately, so bob has to exist by then.
     Reply::text("I spawn the two.")
         .tool(
             &id("bob"),
@@ -116,7 +116,7 @@ fn spawn_both(view: &RequestView) -> Reply {
 const CREATE: &str = "Create schema.sql with a users table.";
 const CHECK: &str = "Check if schema.sql exists and list its contents.";
 
-/// The lead that a person talks to, prompt by prompt.
+/// Replies of a lead that gets the prompts one by one.
 fn lead(view: &RequestView) -> Reply {
     if !view.results().is_empty() {
         return Reply::text(&format!("Done. {}", results(view)));
@@ -145,7 +145,7 @@ fn lead(view: &RequestView) -> Reply {
     part.map_or_else(|| Reply::text("Noted."), |(_, act)| act())
 }
 
-/// The lead that goes through the story by itself, woken by results.
+/// Replies of a lead that runs the scenario from one prompt and continues when results arrive.
 fn lead_alone(view: &RequestView) -> Reply {
     let past = conversation(view);
     let write = |to: &str, content: &str| {
@@ -198,7 +198,7 @@ fn teammate(view: &RequestView, name: &str) -> Reply {
     }
 }
 
-/// What must be so after the story, however it was told.
+/// Asserts the outcome of the scenario, interactive or headless.
 pub(crate) fn assert_told(team: &Team) {
     assert!(team.has_mail("bob", "alice", "hello from alice"), "{}", team.picture());
     for name in ["alice", "bob"] {

@@ -1,4 +1,4 @@
-//! A team in a temporary folder, driven from outside: real processes, a real terminal, real files.
+//! Runs a team in a temporary folder: real processes, a real terminal, real files.
 
 use serde_json::Value;
 use std::cell::RefCell;
@@ -10,25 +10,26 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// The longest any single expectation may take. Far above what is normal, so that only a real hang
-/// fails, however loaded the machine is.
+/// The time limit of a single expectation. It is far above normal times, so that only a hang fails on a
+/// loaded machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The time that a stop gives a member at work (RELIABILITY 4). A stop that took less did not wait it out.
+/// The time that `team stop` gives a working member (RELIABILITY 4). A stop that took less did not wait for
+/// it.
 pub(crate) const ASK_DEADLINE: Duration = Duration::from_secs(20);
 
-/// Where programs that are not ours are found.
+/// The PATH for programs that are not ours.
 pub(crate) const SYSTEM_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// A workspace with (later) a team in it; at the end no process of it may be left.
+/// A workspace for a team. The drop fails the test if a process of the team is left.
 pub(crate) struct Team {
     folder: tempfile::TempDir,
     extra: RefCell<Vec<(String, String)>>,
-    /// Copies of the programs, where the built ones may be replaced meanwhile.
+    /// Copies of the programs, for runs during which the built ones may be replaced.
     copies: Option<tempfile::TempDir>,
 }
 
-/// The binary of a program.
+/// The path of a built program.
 pub(crate) fn program(name: &str) -> PathBuf {
     built_programs().join(name)
 }
@@ -37,7 +38,7 @@ fn built_programs() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_team")).parent().unwrap()
 }
 
-/// Runs a test for every case, all at the same time; a panic in one of them fails the test.
+/// Runs a test for every case in parallel. A panic in one case fails the test.
 pub(crate) fn in_parallel<T: Send>(cases: impl IntoIterator<Item = T>, test: impl Fn(T) + Sync) {
     std::thread::scope(|threads| {
         for case in cases {
@@ -52,7 +53,7 @@ impl Team {
         Self { folder, extra: RefCell::default(), copies: None }
     }
 
-    /// The same with copies of the programs: for runs so long that somebody builds meanwhile.
+    /// Creates a team on copies of the programs, for runs during which the built ones may be replaced.
     pub(crate) fn of_copies() -> Self {
         let copies = tempfile::Builder::new().prefix("team-it-").tempdir().unwrap();
         for name in ["team", "lead", "teammate"] {
@@ -63,7 +64,7 @@ impl Team {
         team
     }
 
-    /// Where its programs are.
+    /// The folder of its programs.
     pub(crate) fn programs(&self) -> &Path {
         self.copies.as_ref().map_or_else(|| built_programs(), |copies| copies.path())
     }
@@ -77,20 +78,20 @@ impl Team {
         self.folder.path()
     }
 
-    /// A path below `.team`.
+    /// A path inside `.team`.
     pub(crate) fn path(&self, inside: &str) -> PathBuf {
         self.workspace().join(".team").join(inside)
     }
 
-    /// A program in this workspace, with an environment of its own.
+    /// A command for one of our programs in this workspace, with a clean environment.
     pub(crate) fn command(&self, program_name: &str, args: &[&str]) -> Command {
         let mut command = self.foreign(&self.programs().join(program_name));
-        // Of a process that holds a key, nobody but root may see more than this.
+        // For a process that holds a key, users other than root see only this argument.
         command.arg0(self.workspace().join(program_name)).args(args);
         command
     }
 
-    /// A line for the shell, which finds our programs too.
+    /// A command for a shell line with our programs on its PATH.
     pub(crate) fn shell(&self, line: &str) -> Command {
         let ours = self.programs().display().to_string();
         let mut command = self.foreign(Path::new("bash"));
@@ -98,15 +99,15 @@ impl Team {
         command
     }
 
-    /// Any program in this workspace, in an environment like that of ours.
+    /// A command for any program in this workspace, with a clean environment.
     fn foreign(&self, path: &Path) -> Command {
         let mut command = Command::new(path);
         command.current_dir(self.workspace()).env_clear();
         command.env("PATH", SYSTEM_PATH).env("TERM", "xterm-256color");
-        // Most tests are not about permissions: there nobody is asked.
+        // Most tests are not about permissions, so nothing asks.
         command.env("TEAM_MODE", "bypass");
         command.env("HOME", self.workspace()).env("LANG", "C.UTF-8");
-        // What else listens on this machine is no business of a test.
+        // Local model servers on this machine must not affect a test.
         command.env("TEAM_LOCAL_PORTS", "none");
         for (name, value) in self.extra.borrow().iter() {
             command.env(name, value);
@@ -130,7 +131,7 @@ impl Team {
         let feed = std::thread::spawn(move || drop(stdin.write_all(input.as_bytes())));
         let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
         let (ended, end) = std::sync::mpsc::channel::<()>();
-        // A command that hangs fails its test instead of the whole run.
+        // A command that hangs fails its test instead of blocking the run.
         let watchdog = std::thread::spawn(move || {
             if end.recv_timeout(2 * PATIENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
                 nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap_or_default();
@@ -167,27 +168,27 @@ impl Team {
         entry["status"].as_str().unwrap_or("absent").to_owned()
     }
 
-    /// All lines of a JSONL file that parse.
+    /// All valid lines of a JSONL file.
     pub(crate) fn lines(&self, inside: &str) -> Vec<Value> {
         let text = fs::read_to_string(self.path(inside)).unwrap_or_default();
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
-    /// Messages that an agent has taken in.
+    /// The messages that an agent has received.
     pub(crate) fn mail_of(&self, name: &str) -> Vec<Value> {
         let lines = self.lines(&format!("transcript/{name}.jsonl"));
         let mail = lines.into_iter().filter(|line| line["kind"] == "mail");
         mail.map(|line| line["message"].clone()).collect()
     }
 
-    /// Whether an agent has taken in a message of that sender with that text in it.
+    /// Whether an agent has received a message from that sender that contains the text.
     pub(crate) fn has_mail(&self, owner: &str, from: &str, text: &str) -> bool {
         self.mail_of(owner).iter().any(|mail| {
             mail["from"] == from && mail["content"].as_str().is_some_and(|it| it.contains(text))
         })
     }
 
-    /// Waits until something is so.
+    /// Waits until a condition holds.
     pub(crate) fn eventually(&self, what: &str, mut is_so: impl FnMut() -> bool) {
         let until = Instant::now() + PATIENCE;
         while !is_so() {
@@ -201,7 +202,7 @@ impl Team {
         self.eventually(&format!("{name} is {status}"), || self.status(name) == status);
     }
 
-    /// Processes whose command line, environment or working directory names this team's folder.
+    /// Processes whose command line, environment or working directory contains this team's folder.
     pub(crate) fn processes(&self) -> Vec<(i32, String)> {
         let here = self.workspace().to_string_lossy().into_owned();
         let mut found = Vec::new();
@@ -224,7 +225,7 @@ impl Team {
         found
     }
 
-    /// The pid of a live member's process, from its life lock's content.
+    /// The pid in a member's life lock.
     pub(crate) fn pid_of(&self, name: &str) -> i32 {
         let text = fs::read_to_string(self.path(&format!("run/{name}.lock"))).unwrap();
         let record: Value = serde_json::from_str(&text).unwrap();
@@ -236,7 +237,7 @@ impl Team {
         self.eventually("no process is left", || self.processes().is_empty());
     }
 
-    /// Locks that somebody holds.
+    /// Locks that a process holds.
     fn held_locks(&self) -> Vec<PathBuf> {
         let in_folder = |inside: &str| fs::read_dir(self.path(inside)).into_iter().flatten();
         let locks = in_folder("run").chain(in_folder("inbox/.lock")).flatten();
@@ -248,7 +249,7 @@ impl Team {
         locks.filter(is_held).collect()
     }
 
-    /// Claims whose mail nobody has taken in.
+    /// Claims whose mail is not in a transcript.
     fn open_claims(&self) -> Vec<String> {
         let claims = fs::read_dir(self.path("inbox/.claim")).into_iter().flatten().flatten();
         let names = claims.map(|claim| claim.file_name().to_string_lossy().into_owned());
@@ -256,7 +257,7 @@ impl Team {
         names.filter(is_open).collect()
     }
 
-    /// What there is to see when something went wrong.
+    /// Roster, processes and the ends of all files, for failure messages.
     pub(crate) fn picture(&self) -> String {
         let mut text = format!("roster: {:#}\nprocesses: {:?}\n", self.roster(), self.processes());
         for folder in ["log", "log/.err", "inbox", "transcript"] {
@@ -275,7 +276,7 @@ impl Team {
 
 impl Drop for Team {
     fn drop(&mut self) {
-        // A failing test has its own story; a passing one must have cleaned up.
+        // A failing test reports its own cause. A passing test must have cleaned up.
         let left = self.processes();
         for (pid, _) in &left {
             let _gone = nix::sys::signal::kill(
@@ -293,7 +294,7 @@ impl Drop for Team {
     }
 }
 
-/// What a command did.
+/// Exit code and output of a command.
 #[derive(Debug, Clone)]
 pub(crate) struct Ran {
     pub(crate) args: String,
@@ -312,7 +313,7 @@ impl Ran {
         }
     }
 
-    /// The command must have ended with this code.
+    /// Asserts the exit code.
     #[track_caller]
     pub(crate) fn expect(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "team {}: {self:#?}", self.args);

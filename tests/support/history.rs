@@ -1,6 +1,6 @@
-//! The judge of every fault test: what was sent, what was acknowledged, what was taken in.
+//! The history checker of the fault tests: it compares sent, acknowledged and received messages.
 //!
-//! One queue, one reader, numbered messages per sender: a linear scan decides exactly.
+//! With one queue, one reader and numbered messages per sender, a linear scan decides exactly.
 
 use crate::support::child_process::{Job, content, start};
 use agent_team::store::{TeamDir, dead, transcript, unread};
@@ -9,12 +9,12 @@ use agent_team::wire::message::Message;
 use agent_team::wire::transcript::Entry;
 use std::collections::BTreeMap;
 
-/// What one sender knows of its messages, which are numbered from 0.
+/// The messages of one sender, which are numbered from 0.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Sent {
-    /// How many it began to send.
+    /// The number of sends that began.
     pub(crate) begun: u64,
-    /// How many were acknowledged: all but perhaps the last.
+    /// The number of acknowledged sends: all but possibly the last.
     pub(crate) acked: u64,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Taken {
     pub(crate) content: String,
 }
 
-/// What is wrong with a history.
+/// A violation of the delivery guarantees.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Fault {
     Lost { from: String, n: u64 },
@@ -36,8 +36,8 @@ pub(crate) enum Fault {
     Torn { from: String, n: u64 },
 }
 
-/// Finds every fault; none, if each acknowledged message was taken in once and whole, and each sender's
-/// in the order it sent them.
+/// Returns every fault. There is none if each acknowledged message was received once, unmodified, and in the
+/// order of its sender.
 pub(crate) fn judge(sent: &BTreeMap<String, Sent>, taken: &[Taken]) -> Vec<Fault> {
     let mut faults = Vec::new();
     let mut seen: BTreeMap<&str, (Vec<bool>, Option<u64>)> = BTreeMap::new();
@@ -74,7 +74,7 @@ pub(crate) fn judge(sent: &BTreeMap<String, Sent>, taken: &[Taken]) -> Vec<Fault
     faults
 }
 
-/// The messages in somebody's transcript, in order.
+/// Returns the numbered messages in a member's transcript, in order.
 pub(crate) fn taken_in(dir: &TeamDir, name: &str) -> Vec<Taken> {
     messages(dir, name)
         .into_iter()
@@ -86,7 +86,7 @@ pub(crate) fn taken_in(dir: &TeamDir, name: &str) -> Vec<Taken> {
         .collect()
 }
 
-/// The mail in somebody's transcript, in order.
+/// Returns the mail in a member's transcript, in order.
 pub(crate) fn messages(dir: &TeamDir, name: &str) -> Vec<Message> {
     let name = AgentName::mailbox(name).unwrap();
     let lines = transcript::read_all(dir, &name).unwrap();
@@ -97,14 +97,15 @@ pub(crate) fn messages(dir: &TeamDir, name: &str) -> Vec<Message> {
     mail.collect()
 }
 
-/// Takes in for alice what is still there; then nothing may be left of any claim.
+/// Drains alice's inbox, then asserts that no claim is left.
 pub(crate) fn finish(dir: &TeamDir) {
     let job = Job::Read { name: "alice".into(), settle: true };
     assert!(start(dir, job).wait().success());
     let alice = AgentName::member("alice").unwrap();
     assert!(!unread::is_unread(dir, &alice).unwrap());
     for letter in dead::read_all(dir, &alice).unwrap() {
-        // A sender killed in mid-write leaves a part of a line, perhaps of a character; it sent it again.
+        // A sender that is killed during a write leaves part of a line, possibly part of a character, and
+        // sends the message again.
         let is_torn = ["EOF while parsing", "incomplete utf-8", "never finished"]
             .map(|why| letter.reason.contains(why));
         assert!(is_torn.contains(&true), "{}", letter.reason);
@@ -114,15 +115,15 @@ pub(crate) fn finish(dir: &TeamDir) {
     assert_eq!(left, ["alice.new"], "settled claims are gone");
 }
 
-/// What a sender's log says (see `child_process::send`).
+/// Reads a sender's log (see `child_process::send`).
 pub(crate) fn sent(log: &std::path::Path) -> Sent {
     let text = std::fs::read_to_string(log).unwrap_or_default();
     let count = |word| u64::try_from(text.lines().filter(|l| l.starts_with(word)).count()).unwrap();
     Sent { begun: count("sent "), acked: count("told ") }
 }
 
-/// A history with one kind of fault planted in it: what the fault is called, what the judge says, and
-/// whether that is what was planted.
+/// A good history with one kind of fault injected: the name of the fault, the findings of the checker, and
+/// whether they are exactly the injected fault.
 #[derive(Debug)]
 pub(crate) struct Planted {
     pub(crate) name: &'static str,
@@ -130,7 +131,7 @@ pub(crate) struct Planted {
     pub(crate) is_right: bool,
 }
 
-/// The checker is checked: eight kinds of fault, each planted in a good history.
+/// Runs the checker on eight kinds of injected faults.
 pub(crate) fn planted() -> Vec<Planted> {
     let message = |from: &str, n| Taken { from: from.into(), n, content: content(from, n, 30) };
     let sent = BTreeMap::from([

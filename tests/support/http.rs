@@ -1,15 +1,15 @@
-//! A very small HTTP/1.1 client that sends exactly what a test says, for the page and for a browser's driver.
+//! A small HTTP/1.1 client that sends exactly what a test specifies, for the page and for WebDriver.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// What came back.
+/// A response.
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    /// All headers as they came, names in lower case.
+    /// All headers in order, with names in lower case.
     pub(crate) head: String,
     pub(crate) body: String,
 }
@@ -21,7 +21,7 @@ impl Answer {
     }
 }
 
-/// Sends a request with these headers; `target` goes over the wire as it is.
+/// Sends a request with these headers. `target` is sent unchanged.
 pub(crate) fn ask(
     port: u16,
     method: &str,
@@ -69,7 +69,7 @@ fn read_head(reader: &mut impl BufRead) -> (u16, String) {
     }
 }
 
-/// The data of a stream of events, each as it comes; the stream ends when this is dropped.
+/// The data of a stream of server-sent events. The drop closes the connection.
 pub(crate) struct Events {
     stream: TcpStream,
     pub(crate) data: mpsc::Receiver<String>,

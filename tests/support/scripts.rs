@@ -1,4 +1,4 @@
-//! Leads and teammates on scripts, their signals, and what a finished team must leave behind.
+//! Leads and teammates on scripted models, signals to them, and the checks after a team has stopped.
 
 use crate::support::child_process::write;
 use crate::support::harness::{Ran, Team};
@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 
-/// What the prepared next inbox is called behind its owner's name.
+/// Suffix of the prepared next inbox.
 const PREPARED: &str = ".new";
 
 /// The nine prompts of the first milestone, as a person types them.
@@ -27,29 +27,29 @@ pub(crate) const NINE_PROMPTS: [&str; 9] = [
     "Shut down alice gracefully, then show the team.",
 ];
 
-/// One reply of an agent that only says something.
+/// A reply with text only.
 pub(crate) fn says(agent: &str, text: &str) -> Value {
     json!({ "agent": agent, "text": text })
 }
 
-/// One reply of an agent that calls tools.
+/// A reply that calls tools.
 pub(crate) fn calls(agent: &str, tools: &[(&str, Value)]) -> Value {
     let tools: Vec<Value> =
         tools.iter().map(|(name, input)| json!({ "name": name, "input": input })).collect();
     json!({ "agent": agent, "tools": tools })
 }
 
-/// The call by which a lead spawns somebody.
+/// The call that spawns a teammate.
 pub(crate) fn spawn(name: &str) -> (&'static str, Value) {
     ("spawn_teammate", json!({ "name": name, "role": "worker", "prompt": "begin" }))
 }
 
-/// The call of a shell command.
+/// The call that runs a shell command.
 pub(crate) fn bash(command: &str) -> (&'static str, Value) {
     ("bash", json!({ "command": command, "timeout": 600 }))
 }
 
-/// Writes a script; gives the word for `--model`.
+/// Writes a script and returns the value for `--model`.
 pub(crate) fn script(team: &Team, lines: &[Value]) -> String {
     let file = team.workspace().join("script.jsonl");
     let text: Vec<String> = lines.iter().map(Value::to_string).collect();
@@ -57,7 +57,7 @@ pub(crate) fn script(team: &Team, lines: &[Value]) -> String {
     format!("script:{}", file.display())
 }
 
-/// An interactive lead that has said hello.
+/// Starts an interactive lead and waits until it is idle.
 pub(crate) fn lead(team: &Team, model: &str) -> Terminal {
     let lead = Terminal::start(team.command("team", &["lead", "--model", model]));
     lead.expect("/quit ends the team");
@@ -65,19 +65,19 @@ pub(crate) fn lead(team: &Team, model: &str) -> Terminal {
     lead
 }
 
-/// An interactive lead on a script that is told to begin.
+/// Starts an interactive lead on a script and sends the first prompt.
 pub(crate) fn scripted_lead(team: &Team, lines: &[Value]) -> Terminal {
     scripted_lead_on(team, &script(team, lines))
 }
 
-/// The same on a script that is written already.
+/// Starts an interactive lead on a written script and sends the first prompt.
 pub(crate) fn scripted_lead_on(team: &Team, model: &str) -> Terminal {
     let mut lead = lead(team, model);
     lead.type_line("begin");
     lead
 }
 
-/// A headless lead, run to its end.
+/// Runs a headless lead to its end.
 pub(crate) fn headless(team: &Team, model: &str, prompt: &str) -> Ran {
     team.team(&["lead", "-p", prompt, "--model", model])
 }
@@ -87,12 +87,34 @@ pub(crate) fn signal(pid: i32, signal: Signal) {
     kill(Pid::from_raw(pid), signal).unwrap();
 }
 
-/// `kill -9` of a member.
+/// Sends SIGSTOP to a member at a moment when it holds no lock but its life lock: a stopped holder of the
+/// roster's lock would block the whole team.
+pub(crate) fn stop_process(team: &Team, name: &str) {
+    let pid = team.pid_of(name);
+    team.eventually(&format!("{name} is stopped without a lock"), || {
+        signal(pid, Signal::SIGSTOP);
+        let stat = || fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        while !stat().rsplit(')').next().is_some_and(|rest| rest.trim().starts_with('T')) {
+            std::thread::yield_now();
+        }
+        let locks = fs::read_to_string("/proc/locks").unwrap();
+        let is_own = |line: &&str| {
+            line.contains(" FLOCK ") && line.split(' ').any(|word| word == pid.to_string())
+        };
+        let is_free = locks.lines().filter(is_own).count() <= 1;
+        if !is_free {
+            signal(pid, Signal::SIGCONT);
+        }
+        is_free
+    });
+}
+
+/// Sends SIGKILL to a member.
 pub(crate) fn kill_9(team: &Team, name: &str) {
     signal(team.pid_of(name), Signal::SIGKILL);
 }
 
-/// Whether the lead, alice and bob are idle or gone, and have taken all their mail in.
+/// Whether the lead, alice and bob are idle or gone, with empty inboxes.
 pub(crate) fn everybody_rests(team: &Team) -> bool {
     ["lead", "alice", "bob"].iter().all(|name| {
         matches!(team.status(name).as_str(), "idle" | "shutdown" | "absent")
@@ -101,7 +123,7 @@ pub(crate) fn everybody_rests(team: &Team) -> bool {
     })
 }
 
-/// Waits for the end of a program that was started without a terminal.
+/// Waits until a program without a terminal has exited.
 #[track_caller]
 pub(crate) fn wait(team: &Team, program: &mut Child) -> Option<i32> {
     let mut ended = None;
@@ -112,7 +134,7 @@ pub(crate) fn wait(team: &Team, program: &mut Child) -> Option<i32> {
     ended.and_then(|status| status.code())
 }
 
-/// Waits until a member's tool runs.
+/// Waits until a member has started a tool.
 pub(crate) fn wait_tool(team: &Team, name: &str, tool: &str) {
     team.eventually(&format!("{name} runs {tool}"), || {
         team.lines(&format!("transcript/{name}.jsonl"))
@@ -122,21 +144,21 @@ pub(crate) fn wait_tool(team: &Team, name: &str, tool: &str) {
     });
 }
 
-/// Waits until a command of somebody made this file in the workspace.
+/// Waits until a file exists in the workspace.
 pub(crate) fn wait_file(team: &Team, name: &str) -> PathBuf {
     let path = team.workspace().join(name);
     team.eventually(&format!("{name} is there"), || path.exists());
     path
 }
 
-/// The cause, code and signal of a member's last exit.
+/// Cause, code and signal of a member's last exit.
 pub(crate) fn last_exit(team: &Team, name: &str) -> (String, Option<i64>, Option<i64>) {
     let exit = team.member(name)["last_exit"].clone();
     let cause = exit["cause"].as_str().unwrap_or("none").to_owned();
     (cause, exit["code"].as_i64(), exit["signal"].as_i64())
 }
 
-/// Results of an agent's tool calls: name of the tool, text, whether it was an error.
+/// The tool results of an agent: tool name, text, and whether it is an error.
 pub(crate) fn tool_results(team: &Team, name: &str) -> Vec<(String, String, bool)> {
     let lines = team.lines(&format!("transcript/{name}.jsonl"));
     let of_kind = |kind: &'static str| lines.iter().filter(move |line| line["kind"] == kind);
@@ -152,7 +174,7 @@ pub(crate) fn tool_results(team: &Team, name: &str) -> Vec<(String, String, bool
         .collect()
 }
 
-/// Every file below a folder with its length, and every folder.
+/// Every file in a folder with its length, and every subfolder.
 pub(crate) fn listing(folder: &Path) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut folders = vec![folder.to_path_buf()];
@@ -171,13 +193,13 @@ pub(crate) fn listing(folder: &Path) -> BTreeSet<String> {
     found
 }
 
-/// Nothing of the team runs, no claim is left, and `.team` holds nothing that the contract does not name.
+/// Asserts that no process runs, no claim is left, and `.team` has only entries of the contract.
 #[track_caller]
 pub(crate) fn assert_left_in_order(team: &Team) {
     assert_left_by_force(team, &[]);
 }
 
-/// The same, but members that had no time for it have not put their last mail away.
+/// Asserts the same, except that the named members may have left claims.
 #[track_caller]
 pub(crate) fn assert_left_by_force(team: &Team, hurried: &[&str]) {
     team.wait_no_process();

@@ -1,4 +1,4 @@
-//! A pseudo-terminal with a program in it: what a person would see, and the keys they would press.
+//! A pseudo-terminal with a program in it: its screen, and keys for it.
 
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -18,7 +18,8 @@ use crate::support::harness::PATIENCE;
 const ROWS: u16 = 40;
 const COLUMNS: u16 = 120;
 
-/// How long a terminal may stay open after its program: only a process that the program left holds it.
+/// How long to wait for the end of the output after the program has exited. It takes that long only if a
+/// process that the program started keeps the terminal open.
 const LEFT_OPEN: Duration = Duration::from_secs(5);
 
 /// A running program and its screen.
@@ -26,23 +27,23 @@ pub(crate) struct Terminal {
     pub(crate) child: Child,
     keys: Option<File>,
     screen: Arc<Mutex<Screen>>,
-    /// The thread that reads what is printed, and the pipe whose end ends it.
+    /// The thread that reads the output, and the pipe whose close ends it.
     reader: Option<(JoinHandle<()>, OwnedFd)>,
 }
 
 struct Screen {
     parser: vt100::Parser,
-    /// Everything ever printed, without escape sequences.
+    /// All output so far, without escape sequences.
     printed: String,
 }
 
 impl Terminal {
-    /// Starts a program with a terminal of its own as its controlling terminal.
+    /// Starts a program with this terminal as its controlling terminal.
     pub(crate) fn start(command: Command) -> Self {
         Self::of_size(command, ROWS, COLUMNS)
     }
 
-    /// The same with a terminal of that size.
+    /// Starts a program in a terminal of this size.
     pub(crate) fn of_size(mut command: Command, rows: u16, columns: u16) -> Self {
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(Some(&size), None).unwrap();
@@ -88,12 +89,12 @@ impl Terminal {
         self.press("\r");
     }
 
-    /// What the screen shows now.
+    /// The current content of the screen.
     pub(crate) fn screen(&self) -> String {
         self.screen.lock().unwrap().parser.screen().contents()
     }
 
-    /// Waits until the screen shows something.
+    /// Waits until the screen contains the text.
     #[track_caller]
     pub(crate) fn expect_screen(&self, text: &str) {
         let until = Instant::now() + PATIENCE;
@@ -103,7 +104,7 @@ impl Terminal {
         }
     }
 
-    /// Changes the size, as dragging the corner of a window does.
+    /// Resizes the terminal.
     pub(crate) fn resize(&self, rows: u16, columns: u16) {
         self.screen.lock().unwrap().parser.screen_mut().set_size(rows, columns);
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
@@ -114,12 +115,12 @@ impl Terminal {
         assert_eq!(answer, 0);
     }
 
-    /// Whether the program has taken a screen of its own.
+    /// Whether the program uses the alternate screen.
     pub(crate) fn is_on_another_screen(&self) -> bool {
         self.screen.lock().unwrap().parser.screen().alternate_screen()
     }
 
-    /// Whether anything on the screen has a colour.
+    /// Whether any cell of the screen has a colour.
     pub(crate) fn has_colors(&self) -> bool {
         let screen = self.screen.lock().unwrap();
         let screen = screen.parser.screen();
@@ -131,12 +132,12 @@ impl Terminal {
         })
     }
 
-    /// Everything that was ever printed.
+    /// All output so far, without escape sequences.
     pub(crate) fn printed(&self) -> String {
         self.screen.lock().unwrap().printed.clone()
     }
 
-    /// Waits until the program has printed something.
+    /// Waits until the output contains the text.
     #[track_caller]
     pub(crate) fn expect(&self, text: &str) {
         let until = Instant::now() + PATIENCE;
@@ -146,17 +147,17 @@ impl Terminal {
         }
     }
 
-    /// The settings of the terminal as they are now.
+    /// The current settings of the terminal.
     pub(crate) fn settings(&self) -> Termios {
         self.settings_if_open().unwrap()
     }
 
-    /// The same, unless the terminal was closed.
+    /// The current settings, or `None` if the terminal was closed.
     pub(crate) fn settings_if_open(&self) -> Option<Termios> {
         self.keys.as_ref().map(|keys| tcgetattr(keys).unwrap())
     }
 
-    /// Closes the terminal, as closing its window does: the kernel tells the session.
+    /// Closes the terminal as closing its window does: the kernel sends SIGHUP to the session.
     pub(crate) fn hang_up(&mut self) {
         self.keys = None;
         let (thread, closing) = self.reader.take().unwrap();
@@ -164,7 +165,7 @@ impl Terminal {
         thread.join().unwrap();
     }
 
-    /// Waits until the program has exited and everything that it printed is on the screen.
+    /// Waits until the program has exited and all its output is on the screen.
     #[track_caller]
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let until = Instant::now() + PATIENCE;
@@ -178,7 +179,7 @@ impl Terminal {
         }
     }
 
-    /// Waits until the reader has met the end of the output.
+    /// Waits until the reader thread has reached the end of the output.
     fn wait_for_output(&self) {
         let until = Instant::now() + LEFT_OPEN;
         let reads = || self.reader.as_ref().is_some_and(|(thread, _)| !thread.is_finished());
@@ -188,7 +189,7 @@ impl Terminal {
     }
 }
 
-/// Reads until the program's side is closed, or nobody wants to know any more.
+/// Reads until the program's side is closed, or until `over` is closed.
 fn read_screen(mut output: File, over: &OwnedFd, screen: &Mutex<Screen>) {
     let mut bytes = [0; 4096];
     loop {

@@ -6,10 +6,9 @@ use crate::card::{Finding, Verdict};
 use crate::support::contention::{one_lead_of, one_teammate_of};
 use crate::support::harness::Team;
 use crate::support::scripts::{
-    assert_left_by_force, bash, calls, kill_9, last_exit, says, scripted_lead, spawn,
+    assert_left_by_force, bash, calls, kill_9, last_exit, says, scripted_lead, spawn, stop_process,
 };
-use crate::support::scripts::{headless, signal, wait_file};
-use nix::sys::signal::Signal;
+use crate::support::scripts::{headless, wait_file};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -89,7 +88,7 @@ fn stop_all(args: &[&str]) -> Duration {
         }
     }
     team.wait_status(THINKER, "working");
-    signal(team.pid_of("frozen"), Signal::SIGSTOP);
+    stop_process(&team, "frozen");
     let begun = Instant::now();
     team.team(args);
     let took = begun.elapsed();

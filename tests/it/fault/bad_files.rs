@@ -1,5 +1,5 @@
-//! Things that stand where an inbox, a lock or a roster should be: refused at once, with a line that
-//! says what it is, and untouched.
+//! Other things in the place of an inbox, a lock or a roster: each is refused immediately with an error that
+//! names it, and is not changed.
 
 use crate::support::child_process::{line, policy, team, write};
 use crate::support::harness::PATIENCE;
@@ -11,7 +11,7 @@ use std::fs;
 use std::os::unix::fs::{chown, symlink};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 fn alice() -> AgentName {
     AgentName::member("alice").unwrap()
@@ -38,7 +38,8 @@ fn mkfifo(path: &Path) {
     nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap();
 }
 
-/// Plants something and expects both ends to refuse, quickly, saying `word`.
+/// Puts something in place of an inbox, and expects sender and reader to refuse it with an error that
+/// contains `word`.
 fn refused(word: &str, plant: impl FnOnce(&TeamDir, &Path)) {
     let (folder, dir) = team();
     let target = folder.path().join("precious");

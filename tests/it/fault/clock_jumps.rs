@@ -1,9 +1,9 @@
-//! The clock on the wall jumps under a whole team, lead, teammates and commands: nobody is given up, nothing
-//! expires, and order is kept.
+//! The wall clock jumps under a whole team of lead, teammates and commands: no member is restarted, nothing
+//! expires, and the order is kept.
 //!
-//! The clock of the machine is everybody's, so it is left alone. The team runs in a mount namespace of its
-//! own, where every program is loaded together with a few lines of C that add a file's number of seconds to
-//! what the kernel says. Monotonic clocks are not touched, as in a real jump.
+//! The clock of the machine is shared, so it is not changed. The team runs in a mount namespace of its own,
+//! in which a preloaded C library adds the number of seconds in a file to the wall clock. Monotonic clocks
+//! are not changed, as in a real jump.
 
 use crate::support::child_process::write;
 use crate::support::harness::{Team, program};
@@ -18,7 +18,7 @@ use std::process::{Command, Stdio};
 
 const DAY: f64 = 86_400.0;
 
-/// In front of what the C library has for it.
+/// Wrappers of the C library's clock functions.
 const SHIM: &str = r"
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -57,13 +57,13 @@ time_t time(time_t *place) {
 }
 ";
 
-/// What a team with a clock of its own needs.
+/// A clock of its own for one team.
 struct Shifted {
     folder: tempfile::TempDir,
 }
 
 impl Shifted {
-    /// Says why not, where that cannot be had.
+    /// Returns the reason if this machine does not support it.
     fn new() -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         for inside in ["etc", "work"] {
@@ -96,13 +96,13 @@ impl Shifted {
         self.folder.path().join(inside)
     }
 
-    /// The shell's words that give a new mount namespace the library.
+    /// Shell commands that preload the library in a new mount namespace.
     fn entrance(&self) -> String {
         let [etc, work] = ["etc", "work"].map(|inside| self.path(inside).display().to_string());
         format!("mount -t overlay overlay -o lowerdir=/etc,upperdir={etc},workdir={work} /etc")
     }
 
-    /// From now on the clock is so many seconds ahead.
+    /// Sets the clock this many seconds ahead.
     fn jump(&self, seconds: f64) {
         write(&self.path("next"), format!("{seconds:.0}"));
         fs::rename(self.path("next"), self.path("shift")).unwrap();
@@ -113,7 +113,7 @@ fn real_time() -> u64 {
     std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs()
 }
 
-/// When the lines of a transcript say that they were written, in seconds from now.
+/// The times of the lines of a transcript, in seconds from now.
 fn times(team: &Team, name: &str) -> Vec<f64> {
     #[expect(clippy::cast_precision_loss, reason = "days are meant")]
     let now = real_time() as f64;
@@ -121,7 +121,8 @@ fn times(team: &Team, name: &str) -> Vec<f64> {
     lines.iter().map(|line| line["at"].as_f64().unwrap() - now).collect()
 }
 
-/// Ten years ahead while one runs a command, one thinks and one is idle; then back to ten days ago.
+/// Ten years ahead while one member runs a command, one waits for its model and one is idle; then back to ten
+/// days ago.
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
 fn a_team_whose_clock_jumps_goes_on() {

@@ -1,4 +1,5 @@
-//! Everything an agent's command can do to outlive it, against every way in which a team ends.
+//! Containment: every way in which an agent's command can try to outlive it, against every way in which a
+//! team ends.
 
 use crate::support::child_process::write;
 use crate::support::harness::{Team, in_parallel};
@@ -9,7 +10,7 @@ use crate::support::terminal::Terminal;
 use nix::sys::signal::Signal;
 use std::fs;
 
-/// Ways to get away, with what stays in place of `STAY`.
+/// Ways to escape. `STAY` stands for the process that escapes.
 const WAYS: [&str; 12] = [
     "STAY &",
     "STAY & disown",
@@ -25,7 +26,7 @@ const WAYS: [&str; 12] = [
     "TEAM_RUN=another setsid STAY &",
 ];
 
-/// What a command of bob's does: gets away in every way at once, then sleeps.
+/// Bob's command: it escapes in every way at once, then sleeps.
 fn escape(team: &Team) -> String {
     let folder = team.workspace().display();
     let sleeps = "trap '' TERM HUP INT\nwhile :; do sleep 1000; done\n";
@@ -35,7 +36,7 @@ fn escape(team: &Team) -> String {
     format!("{}\nsleep 0.3; touch away; sleep 1000", ways.join("\n"))
 }
 
-/// A lead whose bob has let them all loose.
+/// A lead whose bob has started every escaping process.
 fn loose(team: &Team) -> Terminal {
     let command = escape(team);
     let lead =
@@ -90,7 +91,7 @@ fn nobody_outlives_a_stop_polite_or_not() {
         let team = Team::new();
         let mut lead = loose(&team);
         team.team(how).expect(0);
-        // The ladder answers when all is over.
+        // The ladder returns after the last process has exited.
         assert_eq!(stays(&team), 0, "{how:?}: {}", team.picture());
         quit(&mut lead);
         assert_left_by_force(&team, &["bob"]);
@@ -118,7 +119,7 @@ fn nobody_outlives_a_killed_lead() {
     assert_left_by_force(&team, &["lead", "bob"]);
 }
 
-/// Kills bob's guards before bob, and bob while he cannot see it.
+/// Kills bob's command supervisors while bob is stopped, and then bob.
 fn kill_with_guards(team: &Team) {
     let bob = team.pid_of("bob");
     signal(bob, Signal::SIGSTOP);
@@ -131,7 +132,7 @@ fn kill_with_guards(team: &Team) {
     signal(bob, Signal::SIGKILL);
 }
 
-/// The lead adopts what is left, and needs no mark to know it.
+/// The lead adopts the leftover processes and ends them without the run id.
 #[test]
 fn nobody_outlives_a_teammate_killed_with_its_guard() {
     let team = Team::new();
@@ -150,8 +151,8 @@ fn nobody_outlives_a_teammate_killed_with_its_guard() {
     assert_left_by_force(&team, &["bob"]);
 }
 
-/// `kill -9` of everything that knows: the next lead ends what is left. Without control groups, those
-/// that lost their mark are the known gap.
+/// After `kill -9` of the lead, bob and the supervisors, the next lead ends the leftover processes. Without
+/// control groups, processes that lost their run id are the known gap.
 #[test]
 fn nobody_outlives_the_next_start_after_everything_was_killed() {
     let team = Team::new();

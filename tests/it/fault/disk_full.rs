@@ -1,5 +1,5 @@
-//! The disk is full, out of inodes, read only, or out of descriptors, and then it is not: who works on it
-//! waits, says so, and goes on by itself; nothing is lost.
+//! A disk that is full, out of inodes or read-only, and a process without descriptors: agents wait, report
+//! it, and continue by themselves, and nothing is lost.
 
 use crate::support::child_process::{content, line};
 use crate::support::events::{History, What, send};
@@ -17,13 +17,13 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-/// A small disk under a team's workspace, gone with the test.
+/// A small file system under a team's workspace, unmounted with the test.
 struct Disk {
     at: PathBuf,
 }
 
 impl Disk {
-    /// Mounts it; `None`, loudly, where this user may not.
+    /// Mounts the file system, or returns `None` with a notice if this user may not.
     fn under(team: &Team, options: &str) -> Option<Self> {
         let at = team.workspace().to_path_buf();
         let words = ["-t", "tmpfs", "-o", options, "tmpfs"];
@@ -41,7 +41,7 @@ impl Disk {
         assert!(done.success());
     }
 
-    /// Takes all room there is; gives it back when dropped.
+    /// Fills the disk, and frees it when dropped.
     fn fill(&self) -> Filler {
         let path = self.at.join("filler");
         let mut file = fs::File::create(&path).unwrap();
@@ -49,7 +49,7 @@ impl Disk {
         Filler(vec![path])
     }
 
-    /// Takes all inodes.
+    /// Uses all inodes.
     fn fill_inodes(&self) -> Filler {
         let path = |n: u32| self.at.join(format!("filler-{n}"));
         let made = (0..).map(path).take_while(|path| fs::File::create(path).is_ok());
@@ -59,7 +59,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Lazily: a failing test may have left somebody in there.
+        // Lazily, because a failing test may leave a process in there.
         drop(Command::new("umount").arg("-l").arg(&self.at).status());
     }
 }
@@ -74,7 +74,7 @@ impl Drop for Filler {
     }
 }
 
-/// A member started by hand, and what it prints.
+/// A manually started member with its output.
 struct Member {
     child: Child,
     said: Arc<Mutex<String>>,
@@ -130,8 +130,8 @@ fn can_limit() -> bool {
     can
 }
 
-/// No file may grow: mail waits in the inbox and its owner waits for room, alive, and says so in the
-/// roster; then it takes everything in, in order.
+/// No file may grow: mail stays in the inbox, and its owner waits for space, keeps running, and shows it in
+/// the roster. Then it receives all mail in order.
 #[test]
 fn an_agent_waits_for_room_and_goes_on_by_itself() {
     if !can_limit() {
@@ -164,10 +164,10 @@ fn an_agent_waits_for_room_and_goes_on_by_itself() {
     assert!(team.lines("dead/bob.jsonl").is_empty());
 }
 
-/// Messages of each member to the other.
+/// The number of messages that each member sends to the other.
 const MESSAGES: u64 = 20;
 
-/// Full in the middle of everybody's work: they all wait, and finish when there is room.
+/// The disk becomes full while all members work: all wait, and finish when there is space.
 #[test]
 fn a_whole_team_on_a_full_disk_goes_on_when_there_is_room() {
     let team = Team::new();
@@ -213,7 +213,7 @@ fn a_whole_team_on_a_full_disk_goes_on_when_there_is_room() {
     assert!(team.has_mail("lead", "bob", "done it all"));
 }
 
-/// An agent that waits for room is told to end: it uses the reserve for its last words.
+/// An agent that waits for space is stopped: it uses the reserve for its last lines.
 #[test]
 fn the_reserve_lets_an_agent_end_in_order_on_a_full_disk() {
     let team = Team::new();
@@ -242,7 +242,7 @@ fn the_reserve_lets_an_agent_end_in_order_on_a_full_disk() {
     assert_left_by_force(&team, &["bob"]);
 }
 
-/// No inode is left: mail can be sent, and is taken in at the latest when there is one.
+/// No inode is left: mail can be sent, and is delivered once there is an inode.
 #[test]
 fn a_disk_without_inodes_loses_nothing() {
     let team = Team::new();
@@ -261,7 +261,7 @@ fn a_disk_without_inodes_loses_nothing() {
     crate::support::scripts::assert_left_in_order(&team);
 }
 
-/// Everything that writes says in one clear line that it cannot; looking works.
+/// Every command that writes fails with one clear error. Views work.
 #[test]
 fn a_read_only_folder_is_one_clear_error() {
     let team = Team::new();
@@ -280,7 +280,7 @@ fn a_read_only_folder_is_one_clear_error() {
             ["", "inbox", "inbox/.lock", "inbox/.claim", "transcript", "run", "run/.state"];
         inside.map(|folder| team.path(folder))
     };
-    // Who may not write to a folder may still write to the files in it.
+    // Files in a read-only folder may still be writable.
     let set_mode = |mode: u32| {
         for path in folders().into_iter().chain([team.path("inbox/lead.jsonl")]) {
             let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
@@ -311,7 +311,7 @@ fn a_read_only_folder_is_one_clear_error() {
     assert!(team.has_mail("lead", "user", "hello"));
 }
 
-/// No descriptor is left in a running agent: mail waits, and comes when there is one.
+/// No descriptor is left in a running agent: mail waits, and is delivered when there is one.
 #[test]
 fn an_agent_out_of_descriptors_recovers() {
     if !can_limit() {
@@ -333,7 +333,8 @@ fn an_agent_out_of_descriptors_recovers() {
     crate::support::scripts::assert_left_in_order(&team);
 }
 
-/// The team folder is removed under a running team: everybody ends with an error, nobody makes it anew.
+/// The team folder is removed under a running team: every process exits with an error, and none creates it
+/// again.
 #[test]
 fn a_removed_team_folder_ends_the_team() {
     let team = Team::new();
@@ -343,7 +344,7 @@ fn a_removed_team_folder_ends_the_team() {
     team.wait_status("alice", "idle");
     let mut member = bob(&team, "rehearsal");
     team.wait_status("bob", "idle");
-    // Somebody may write into it just now, which `rm -rf` meets as well.
+    // A process may write into it at this moment, which `rm -rf` meets as well.
     team.eventually("the folder is removed", || fs::remove_dir_all(team.path("")).is_ok());
     assert_eq!(wait(&team, &mut member.child), Some(1));
     assert_eq!(lead.wait().code(), Some(1), "{}", lead.screen());
@@ -352,7 +353,7 @@ fn a_removed_team_folder_ends_the_team() {
     assert!(!team.path("").exists(), "it was made anew");
 }
 
-/// Folders that seemed to be empty are removed under a running agent: it makes them anew, and goes on.
+/// Empty folders are removed under a running agent: it creates them again and continues.
 #[test]
 fn removed_folders_of_the_mailbox_are_made_anew() {
     let team = Team::new();
@@ -362,7 +363,7 @@ fn removed_folders_of_the_mailbox_are_made_anew() {
         [&["inbox/.claim"][..], &["inbox/.lock"], &["inbox", "dead"]].iter().enumerate()
     {
         for folder in *folders {
-            // At once, or the member makes a file in what is being removed.
+            // Immediately, before the member creates a file in the removed folder.
             let gone = team.workspace().join("gone");
             fs::rename(team.path(folder), &gone).unwrap();
             fs::remove_dir_all(gone).unwrap();
@@ -376,7 +377,7 @@ fn removed_folders_of_the_mailbox_are_made_anew() {
     crate::support::scripts::assert_left_in_order(&team);
 }
 
-/// Another folder stands in its place: it belongs to others, and stays as it is.
+/// Another folder takes its place: it belongs to another team, and is not changed.
 #[test]
 fn a_replaced_team_folder_is_not_touched() {
     let team = Team::new();

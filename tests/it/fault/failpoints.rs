@@ -1,4 +1,4 @@
-//! Every named place in the sources is on the list, and a team survives a death at each.
+//! Failpoints: the list is complete, and a team survives a kill at each.
 
 use crate::support::crash_rounds::run_at;
 use agent_team::store::failpoint::POINTS;
@@ -7,7 +7,7 @@ use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 
-/// The calls of `hit` in the sources are exactly the places of the list.
+/// The calls of `hit` in the sources are exactly the failpoints of the list.
 #[test]
 fn the_list_of_places_is_complete() {
     let mut met = BTreeMap::<String, u32>::new();
@@ -32,8 +32,8 @@ fn the_list_of_places_is_complete() {
     assert!(twice.is_empty(), "one name, one place: {twice:?}");
 }
 
-/// One death at each place of an agent's or a lead's life. `chaos` has those of the mailbox, the score card
-/// (`scripts/torture --only R2`) all places, as often as wished.
+/// One kill at each failpoint of an agent or a lead. `mail::killed_senders_and_readers` has those of the
+/// mailbox, the score card (`scripts/torture --only R2`) all of them, repeated.
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
 fn a_team_dies_everywhere_and_goes_on() {

@@ -1,4 +1,5 @@
-//! Memory runs out: the kernel ends commands first, then teammates, the lead last; and who is left goes on.
+//! The machine runs out of memory: the kernel kills commands first, then teammates, the lead last, and the
+//! survivors continue.
 
 use crate::support::cgroup::{Group, Limit};
 use crate::support::harness::{Team, program};
@@ -12,13 +13,13 @@ use std::fs;
 use std::io::Write;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-/// Room for a lead and a teammate, and for what the test takes away.
+/// Memory for a lead, a teammate, and the memory that the test consumes.
 const LIMIT: &str = "268435456";
 
 /// A file system in memory.
 const MEMORY: &str = "/dev/shm";
 
-/// A group of processes with a memory of its own; says so, where there is none to be had.
+/// A control group with a memory limit, or a notice that there is none.
 fn group() -> Option<Group> {
     let is_memory = nix::sys::statfs::statfs(MEMORY)
         .is_ok_and(|known| known.filesystem_type() == nix::sys::statfs::TMPFS_MAGIC);
@@ -27,15 +28,15 @@ fn group() -> Option<Group> {
         ("/sys/fs/cgroup", &[("memory.max", LIMIT), ("cgroup.procs", "")]),
     ];
     let group = Group::new("memory", if is_memory { &limits } else { &[] })?;
-    // What is swapped out is not used up. Where nothing is swapped, this is not there.
+    // Swap has to be limited as well. Machines without swap lack this file.
     let _unneeded = group.set("memory.swap.max", "0");
     Some(group)
 }
 
-/// Takes memory bit by bit, for a file in memory: nobody who is ended gives it back.
+/// Consumes memory in small steps, in a file in memory, which no killed process frees.
 ///
-/// What the kernel takes from a small process may be counted a moment too late, and it ends a second one
-/// at once. That is the eater, whose score is between those of teammates and of leads.
+/// The kernel may account the memory of a small killed process too late and kill a second process
+/// immediately. That is the consumer, whose score is between those of teammates and of leads.
 struct Eater {
     process: Child,
     food: ChildStdin,
@@ -55,13 +56,14 @@ impl Eater {
         Self { process, food, _plate: plate }
     }
 
-    /// Eats until something is so. Each bite is smaller than any process that is ended for it.
+    /// Consumes memory until a condition holds. Each step is smaller than any process that is to be killed
+    /// for it.
     fn until(&mut self, what: &str, mut is_so: impl FnMut() -> bool) {
         for _ in 0..LIMIT.parse::<usize>().unwrap() / BITE {
             if is_so() {
                 return;
             }
-            // It may just have been ended, too.
+            // The consumer itself may have been killed.
             drop(self.food.write_all(&[b'x'; BITE]));
         }
         panic!("never: {what}");
@@ -70,7 +72,7 @@ impl Eater {
 
 const BITE: usize = 1 << 14;
 
-/// Teammates have 300, their commands 500, leads none.
+/// The scores: 300 for teammates, 500 for their commands, 0 for leads.
 const SCORE: u32 = 150;
 
 impl Drop for Eater {
@@ -80,7 +82,7 @@ impl Drop for Eater {
     }
 }
 
-/// It lives, and nobody has just ended it.
+/// The process is alive and has no pending SIGKILL.
 fn is_there(pid: i32) -> bool {
     const KILL: u64 = 1 << 8;
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -135,8 +137,8 @@ fn commands_go_first_then_teammates_and_the_lead_stays() {
     assert!(!said.contains("never"), "{said}");
     assert_eq!(team.pid_of("bob"), bob);
 
-    // While the lead is stopped it starts nobody in bob's place: with him gone and no room, it would be
-    // the only one left for the kernel to end.
+    // While the lead is stopped, it does not restart bob. Without bob and without memory, the lead would be
+    // the only process left to kill.
     signal(lead_pid, Signal::SIGSTOP);
     let mut eater = Eater::of(&group);
     eater.until("bob is ended", || !is_there(bob));

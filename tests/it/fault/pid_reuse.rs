@@ -1,4 +1,4 @@
-//! A pid in a file never has anybody signalled but the process that wrote it.
+//! Reused pids: a pid in a file leads to a signal only for the process that wrote it.
 
 use crate::support::child_process::write;
 use crate::support::harness::{Team, program};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::process::{Child, Command};
 
-/// Somebody who has nothing to do with it, and must live on.
+/// An unrelated process, which must not be signalled.
 struct Innocent(Child);
 
 impl Innocent {
@@ -44,7 +44,7 @@ fn start_time(pid: i32) -> u64 {
     fields.split_whitespace().nth(19).unwrap().parse().unwrap()
 }
 
-/// Records that name the wrong process, as a reboot, a reused pid or a hostile hand leave them.
+/// Records that name another process, as after a reboot, a pid reuse or tampering.
 fn records(bystander: i32) -> Vec<Value> {
     let me = i32::try_from(std::process::id()).unwrap();
     let record = |pid: i32, start: u64, boot: &str| json!({ "pid": pid, "start_time": start, "boot_id": boot, "incarnation": "x", "run_id": "" });
@@ -104,7 +104,7 @@ fn records_of_the_dead_have_nobody_signalled() {
     }
 }
 
-/// The copy from which a damaged roster is rebuilt is a file like any other, however new it is.
+/// The copy from which a damaged roster is restored is not trusted either, however new it is.
 #[test]
 fn a_hostile_copy_of_the_roster_has_nobody_signalled_and_makes_nothing() {
     let mut bystander = Innocent::new();
@@ -132,7 +132,8 @@ fn a_hostile_copy_of_the_roster_has_nobody_signalled_and_makes_nothing() {
     assert!(!team.path("run/lead.jsonl").exists() && !team.path("inbox/Alice.jsonl").exists());
 }
 
-/// The locks are held, so these members count as alive, but by others than the records say.
+/// The locks are held, so these members count as alive, but other processes than those of the records hold
+/// them.
 #[test]
 fn records_of_the_living_have_nobody_signalled_but_their_writers() {
     let mut bystander = Innocent::new();
@@ -151,7 +152,7 @@ fn records_of_the_living_have_nobody_signalled_but_their_writers() {
     drop(locks);
 }
 
-/// In a namespace of its own the kernel gives the pid of a dead member to somebody else at once.
+/// In a pid namespace of its own, the kernel gives the pid of a dead member to a new process immediately.
 #[test]
 fn a_reused_pid_has_nobody_signalled() {
     const MEMBERS: usize = 20;

@@ -1,15 +1,16 @@
-//! Signals in masses and at bad moments do no more than one at a good one.
+//! Many signals, and signals at bad moments, have the effect of a single one.
 
 use crate::support::harness::{Team, in_parallel};
 use crate::support::scripts::{
-    assert_left_by_force, assert_left_in_order, calls, last_exit, lead, script, signal, spawn, wait,
+    assert_left_by_force, assert_left_in_order, calls, last_exit, lead, script, signal, spawn,
+    stop_process, wait,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::thread::park_timeout;
 use std::time::Duration;
 
-/// A thousand of a kind, ten in a millisecond.
+/// Sends a thousand signals of a kind, ten per millisecond.
 fn storm(pid: i32, kind: Signal) {
     for _ in 0..1000 {
         if kill(Pid::from_raw(pid), kind).is_err() {
@@ -30,7 +31,7 @@ fn a_thousand_signals_at_a_teammate_are_one() {
             team.wait_status("bob", "idle");
             storm(team.pid_of("bob"), Signal::SIGWINCH);
             assert_eq!(team.status("bob"), "idle");
-            // Not reaped before the end of the storm, so the pid stays its own.
+            // The process is not reaped before the loop ends, so its pid is not reused.
             storm(team.pid_of("bob"), kind);
             assert_eq!(wait(&team, &mut bob), Some(code), "{kind}");
             assert_eq!(
@@ -61,7 +62,7 @@ fn a_thousand_signals_at_the_lead_are_one() {
     assert_left_by_force(&team, &["lead", "alice"]);
 }
 
-/// Ends a lead that is spawning three teammates after each of these delays; nobody may be left.
+/// Ends a lead at different moments while it spawns three teammates. No process may be left.
 fn end_while_spawning(kind: Signal) {
     std::thread::scope(|threads| {
         for first in 0..3 {
@@ -79,7 +80,7 @@ fn end_while_spawning(kind: Signal) {
                     for name in ["a1", "a2", "a3"] {
                         let status = team.status(name);
                         let over = ["shutdown", "failed", "absent"].contains(&status.as_str());
-                        // Who is killed leaves that to the next lead.
+                        // A killed lead leaves the update of the roster to the next one.
                         assert!(
                             over || kind == Signal::SIGKILL,
                             "{name} is {status}: {}",
@@ -115,13 +116,13 @@ fn a_lead_killed_while_it_spawns_leaves_nobody() {
     end_while_spawning(Signal::SIGKILL);
 }
 
-/// A stopped teammate hears SIGTERM all the same.
+/// A teammate that is stopped with SIGSTOP still handles SIGTERM.
 #[test]
 fn a_stopped_teammate_is_woken_to_end() {
     let team = Team::new();
     let mut bob = team.start(&["teammate", "bob", "--model", "rehearsal"]);
     team.wait_status("bob", "idle");
-    signal(team.pid_of("bob"), Signal::SIGSTOP);
+    stop_process(&team, "bob");
     let ran = team.team(&["stop", "bob", "--now"]).expect(0);
     assert!(ran.out.contains("ended on SIGTERM"), "{ran:#?}");
     assert_eq!(wait(&team, &mut bob), Some(143));

@@ -1,13 +1,13 @@
-//! Who was killed and is not gone at once: no processor is free for it, or it waits for the kernel.
+//! Killed processes that do not exit immediately: no processor is free for them, or they wait for the kernel.
 
 use crate::support::cgroup::{Group, Limit};
 use crate::support::harness::Team;
 use crate::support::scripts::{assert_left_by_force, bash, calls, script, wait, wait_file};
 
-/// Frozen by a group of the first version, a process is as deaf as one that waits for a broken disk.
+/// A process in a version 1 freezer group ignores every signal, as one that waits for a broken disk.
 const FREEZER: [Limit<'_>; 1] = [("/sys/fs/cgroup/freezer", &[("freezer.state", "THAWED")])];
 
-/// A thousandth of a processor, a second at a time.
+/// A thousandth of a processor, in periods of a second.
 const LITTLE: [Limit<'_>; 2] = [
     ("/sys/fs/cgroup/cpu", &[("cpu.cfs_period_us", "1000000"), ("cpu.cfs_quota_us", "1000")]),
     ("/sys/fs/cgroup", &[("cpu.max", "1000 1000000")]),

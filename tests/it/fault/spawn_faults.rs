@@ -1,4 +1,4 @@
-//! Starts that the machine refuses, and programs that change under a running team.
+//! Spawns that the machine refuses, and programs that are replaced while a team runs.
 
 use crate::support::child_process::write;
 use crate::support::harness::{Team, program};
@@ -9,14 +9,14 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
 
-/// A headless lead below a shell that sets limits first.
+/// A headless lead under a shell that sets limits first.
 fn lead_below(team: &Team, limits: &str, model: &str) -> Command {
     let team_program = program("team");
     let lead = format!("{} lead -p begin --model {model} --timeout 50", team_program.display());
     team.shell(&format!("{limits}; exec {lead}"))
 }
 
-/// Nobody is on the roster who did not start.
+/// The roster has no member that did not start.
 #[track_caller]
 fn assert_no_ghosts(team: &Team, output: &Output) {
     let results = tool_results(team, "lead");
@@ -77,7 +77,7 @@ fn without_the_teammate_program_the_lead_says_so() {
     assert!(said.contains("bin/teammate"), "{said}");
 }
 
-/// The running team goes on with the programs it was started from.
+/// The running team continues with the programs it was started from.
 #[test]
 fn programs_may_be_replaced_or_removed_while_a_team_runs() {
     let team = Team::of_copies();
@@ -93,7 +93,7 @@ fn programs_may_be_replaced_or_removed_while_a_team_runs() {
     lead.expect("/quit ends the team");
     lead.type_line("begin");
     crate::support::scripts::wait_tool(&team, "lead", "bash");
-    // As an upgrade does: a new file takes the name. Then the other is just removed.
+    // First an upgrade, which replaces the file, then a removal.
     let new = folder.join("new");
     write(&new, "#!/bin/sh\nexit 66\n");
     fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).unwrap();

@@ -1,8 +1,8 @@
-//! Errors of the system, one call at a time (strace): every call of ours on a file of the team fails once,
-//! in each way it can. What comes of it is success or a clear error; nothing is lost, doubled or half
-//! written; and the same command, tried again, works.
+//! System call errors, injected by strace one at a time: every call on a file of the team fails once, in
+//! every way. The result is success or a clear error, nothing is lost, doubled or torn, and the same command
+//! works afterwards.
 //!
-//! The same traces prove that what is acknowledged was synced before.
+//! The same traces prove that every acknowledged write was synced before.
 
 use crate::support::child_process::{Job, content, start, write};
 use crate::support::events::{History, send};
@@ -19,13 +19,13 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Runs at a time.
+/// Cases that run at the same time.
 const AT_ONCE: usize = 4;
 
-/// How long a full disk is let be: so long that whoever waits for room has tried again.
+/// How long a disk stays full: longer than the retry interval of an agent that waits for space.
 const FULL_FOR: Duration = Duration::from_secs(3);
 
-/// How a call can fail.
+/// The errors of each call.
 const FAILURES: [(&str, &[&str]); 13] = [
     ("openat", &["EMFILE", "ENOSPC", "EIO", "EROFS", "EACCES", "EINTR"]),
     ("write", &["ENOSPC", "EIO", "EDQUOT", "EINTR", "EAGAIN"]),
@@ -51,7 +51,7 @@ fn can_trace() -> bool {
     can
 }
 
-/// A command of ours under strace, which is to write into that file.
+/// One of our commands under strace, which writes to that file.
 fn tracing(team: &Team, args: &[&str], options: &[&str], log: &Path) -> Command {
     let ours = team.command("team", args);
     let mut command = Command::new("strace");
@@ -62,7 +62,7 @@ fn tracing(team: &Team, args: &[&str], options: &[&str], log: &Path) -> Command 
     command
 }
 
-/// The same, run to its end.
+/// Runs one of our commands under strace to its end.
 fn traced(team: &Team, args: &[&str], options: &[&str]) -> (Output, Vec<String>) {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("trace");
@@ -71,14 +71,14 @@ fn traced(team: &Team, args: &[&str], options: &[&str]) -> (Output, Vec<String>)
     (output, lines.lines().map(ToOwned::to_owned).collect())
 }
 
-/// The name of the call that a line of a trace begins, and the thread.
+/// The thread and the call of a line of a trace.
 fn call_of(line: &str) -> Option<(&str, &str)> {
     let (thread, rest) = line.split_once(' ')?;
     let (name, _) = rest.trim_start().split_once('(')?;
     name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_').then_some((thread, name))
 }
 
-/// Which calls of a command concern the team: name, and the how many-th of its thread.
+/// The calls of a command on files of the team: name, and index among the calls of its thread.
 fn targets(trace: &[String]) -> Vec<(&'static str, u32)> {
     let mut counts: BTreeMap<(&str, &str), u32> = BTreeMap::new();
     let mut found = Vec::new();
@@ -95,8 +95,8 @@ fn targets(trace: &[String]) -> Vec<(&'static str, u32)> {
     found
 }
 
-/// Lets calls fail; `try_one` gets the strace option. With `TEAM_TORTURE_KILLS` each call fails in each
-/// way; else so many of all failures as `most` says, evenly spread from a place that is another each time.
+/// Injects errors; `try_one` gets the strace option. With `TEAM_TORTURE_KILLS` every call fails in every way,
+/// otherwise at most `most` evenly spread cases from a random start.
 fn each_failure(
     targets: &[(&'static str, u32)],
     most: usize,
@@ -127,7 +127,8 @@ fn each_failure(
     count
 }
 
-/// A failed command of ours says what, why and what to do now, and does not crash.
+/// Asserts that a failed command prints error, reason and remedy, and does not crash. Returns whether it
+/// succeeded.
 #[track_caller]
 fn is_clear(output: &Output, option: &str) -> bool {
     let said = String::from_utf8_lossy(&output.stderr);
@@ -220,9 +221,9 @@ fn a_drain_survives_every_error_of_the_system() {
     println!("{tried} failures of {} calls", targets.len());
 }
 
-/// A teammate under strace, one of whose calls fails, run until it ends. strace counts the calls of each
-/// thread: what a thread that has just begun meets, every later one meets again. A disk that is full to
-/// one of them is full for ever, and whoever waits for room is asked to go.
+/// Runs a teammate under strace with one injected error until it exits. strace counts the calls of each
+/// thread, so every new thread meets the same error. A disk that is full for one thread stays full, and an
+/// agent that waits for space gets SIGTERM.
 fn run_to_its_end(team: &Team, args: &[&str], option: &str) -> Output {
     let log = team.workspace().join("trace");
     let mut command = tracing(team, args, &["-e", option], &log);
@@ -249,7 +250,7 @@ fn run_to_its_end(team: &Team, args: &[&str], option: &str) -> Output {
     output
 }
 
-/// A teammate that writes and ends; whatever fails, its next life brings it to the end.
+/// A teammate sends and exits. Whatever fails, a restart completes the work.
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
 fn a_teammate_survives_every_error_of_the_system() {
@@ -291,7 +292,7 @@ fn a_teammate_survives_every_error_of_the_system() {
             }
         }
         assert!(is_done(), "{option}: it never went on\n{}", team.picture());
-        // What he had to send again has its old id, and counts once.
+        // A repeated send has the same id and counts once.
         for name in ["lead", "user"] {
             if team.path(&format!("inbox/{name}.jsonl")).exists() {
                 team.team(&["inbox", name, "--drain"]).expect(0);
@@ -309,7 +310,7 @@ fn place(trace: &[String], words: &[&str]) -> Option<usize> {
     trace.iter().position(|line| words.iter().all(|word| line.contains(word)))
 }
 
-/// Whether `team send` synced what it wrote before it said so.
+/// Whether `team send` synced its write before it reported success.
 fn send_is_durable(team: &Team) -> bool {
     let (output, trace) = traced(team, &["send", "lead", "hi"], &["-e", "trace=all"]);
     assert!(output.status.success());
@@ -319,8 +320,8 @@ fn send_is_durable(team: &Team) -> bool {
     synced.is_some_and(|synced| written < synced && synced < said)
 }
 
-/// Whether a drain synced the transcript after writing it and before it let go of the claim, and the
-/// folders before senders could go on.
+/// Whether a drain synced the transcript after the write and before it released the claim, and the folders
+/// before senders could continue.
 fn drain_is_durable(team: &Team) -> bool {
     let (output, trace) = traced(team, &["inbox", "lead", "--drain"], &["-e", "trace=all"]);
     assert!(output.status.success());
@@ -337,7 +338,7 @@ fn drain_is_durable(team: &Team) -> bool {
         && folder.is_some_and(|folder| swapped < folder && folder < unlocked)
 }
 
-/// What is acknowledged was synced before; and a program without the syncs would be caught.
+/// Every acknowledged write was synced before. A program without the syncs fails this check.
 #[test]
 fn every_acknowledgement_comes_after_its_sync() {
     if !can_trace() {
@@ -352,8 +353,8 @@ fn every_acknowledgement_comes_after_its_sync() {
     assert!(!drain_is_durable(&careless), "the proof does not bite");
 }
 
-/// Mail to somebody who is being started: without her entry she would be nobody after a power cut, so the
-/// sender is told when that is on disk, too.
+/// Mail to a member that is being spawned: without its roster entry the recipient would not exist after a
+/// power cut, so the send is acknowledged after the entry is durable.
 #[test]
 fn an_entry_that_is_being_made_is_synced_for_those_who_write_to_it() {
     if !can_trace() {
@@ -377,7 +378,8 @@ fn an_entry_that_is_being_made_is_synced_for_those_who_write_to_it() {
     assert!(lead.wait().success());
 }
 
-/// After a failed sync nothing is acknowledged, and nobody asks the system again: it would say yes.
+/// After a failed sync nothing is acknowledged, and the sync is not repeated: a second one would report
+/// success.
 #[test]
 fn a_failed_sync_is_said_and_never_repeated() {
     if !can_trace() {
@@ -402,7 +404,7 @@ fn a_failed_sync_is_said_and_never_repeated() {
     let sound = traced(&team, &args, &["-e", "trace=fdatasync"]).1;
     assert!(at(&sound) >= 2, "{sound:#?}");
     write(&team.path(transcript.to_str().unwrap()), "");
-    // By its path: strace fails the syncs of this file only.
+    // strace selects by path: only the syncs of this file fail.
     let path = team.path(transcript.to_str().unwrap());
     let only = ["-P", path.to_str().unwrap(), "-e", "inject=fdatasync:error=EIO:when=1+"];
     let (output, trace) = traced(&team, &args, &only);
@@ -412,7 +414,7 @@ fn a_failed_sync_is_said_and_never_repeated() {
     assert_eq!(at(&trace), 1, "asked again: {trace:#?}");
 }
 
-/// Locks that do not work are found out before anything is written.
+/// Locks that do not work are detected before anything is written.
 #[test]
 fn a_disk_without_locks_is_refused_at_the_start() {
     if !can_trace() {

@@ -1,12 +1,12 @@
-//! What a team costs and where it ends: usage with cached tokens and money, budgets of the team and of
-//! one teammate, warned of once, kept by the program, and kept through resumes.
+//! Costs and budgets: usage with cached tokens and money; budgets of the team and of one teammate, which warn
+//! once, end work, and hold across resumes.
 
 use crate::support::harness::{Ran, Team};
 use crate::support::scripts::{assert_left_in_order, calls, last_exit, says, script, spawn};
 use serde_json::{Value, json};
 use std::fs;
 
-/// What every reply of the scripts costs: 1000 tokens, 700 of them from the cache.
+/// The usage of every scripted reply: 1000 tokens, 700 of them from the cache.
 fn costly(agent: &str, text: &str) -> Value {
     json!({ "agent": agent, "text": text, "usage": usage() })
 }
@@ -16,7 +16,7 @@ fn usage() -> Value {
         "cache_read_input_tokens": 700, "cache_creation_input_tokens": 100 })
 }
 
-/// A reply with a call that does nothing much, of the same cost.
+/// A reply with a harmless call, of the same usage.
 fn busy(agent: &str) -> Value {
     json!({ "agent": agent, "tools": [{ "name": "bash", "input": { "command": "echo x >> effects" } }],
         "usage": usage() })
@@ -57,7 +57,7 @@ fn usage_tells_of_the_cache_and_of_money() {
     );
     settings(&team, &prices);
     let result = lead(&team, &model, &[]).expect(0).json();
-    // Of one call: 100 * 3 + 100 * 15 + 700 * 0.3 + 100 * 3.75, in millionths.
+    // One call: 100 * 3 + 100 * 15 + 700 * 0.3 + 100 * 3.75, in millionths.
     let one = json!({ "turns": 1, "input_tokens": 900, "output_tokens": 100,
         "cache_read_tokens": 700, "cache_write_tokens": 100, "cost": 0.002_385 });
     let mut hers = team.member("alice")["usage"].clone();
@@ -78,7 +78,7 @@ fn usage_tells_of_the_cache_and_of_money() {
     assert_eq!(logged("model call")["cache_read"], 700);
     assert_eq!(logged("turn ended")["cost"], 0.002_385);
 
-    // The account of a conversation that goes on goes on; that of a new one begins anew.
+    // A resumed conversation keeps its usage, a new one starts at zero.
     let resumed = lead(&team, &model, &["--resume"]).expect(0).json();
     assert_eq!(
         resumed["usage"]["cache_read_tokens"], 0,
@@ -92,8 +92,8 @@ fn usage_tells_of_the_cache_and_of_money() {
     assert_eq!(used(), 700);
 }
 
-/// The story: alice never comes to an end by herself. She is warned once, the lead hears of it once, she is
-/// stopped at the end of her budget and not started again; the team goes on without her.
+/// Alice never ends her turn. She is warned once, the lead is informed once, and she is stopped at the end of
+/// her budget and not restarted. The team continues without her.
 #[test]
 fn a_teammate_is_stopped_at_the_end_of_its_budget() {
     let team = Team::new();
@@ -119,8 +119,8 @@ fn a_teammate_is_stopped_at_the_end_of_its_budget() {
     assert_left_in_order(&team);
 }
 
-/// The story: the team's budget ends the run with 7, the next run that goes on ends at once, and a larger
-/// budget lets it go on where it was.
+/// The team's budget ends the run with 7. The next resumed run ends immediately, and a larger budget lets it
+/// continue.
 #[test]
 fn the_budget_of_the_team_holds_through_resumes() {
     let team = Team::new();
@@ -178,7 +178,7 @@ fn turns_and_minutes_are_limits_too() {
     let late = Team::new();
     let model = script(&late, &[calls("lead", &[crate::support::scripts::bash("sleep 1000")])]);
     settings(&late, "[budget.team]\nminutes = 1\n");
-    // A conversation that has lasted for nearly a minute already.
+    // A conversation of nearly a minute.
     lead(&late, &script(&late, &[says("lead", "hi")]), &[]).expect(0);
     let mut roster: Value =
         serde_json::from_slice(&fs::read(late.path("config.json")).unwrap()).unwrap();

@@ -1,15 +1,15 @@
-//! Busy, hung or dead: who no longer moves is ended and comes back, who is only slow is left alone.
+//! Hang detection: a hung member is killed and restarted, a slow one is left alone.
 
 use crate::support::harness::Team;
 use crate::support::scripts::{
     assert_left_by_force, assert_left_in_order, bash, calls, kill_9, last_exit, lead, says,
-    scripted_lead, signal, spawn, wait, wait_file,
+    scripted_lead, signal, spawn, stop_process, wait, wait_file,
 };
 use nix::sys::signal::Signal;
 use serde_json::json;
 use std::time::{Duration, Instant};
 
-/// The time without a sign of life that is too much, in seconds.
+/// Time without a heartbeat after which a member is hung, in seconds.
 const HUNG_AFTER: u32 = 4;
 
 fn impatient() -> Team {
@@ -27,7 +27,7 @@ fn an_idle_teammate_that_leaves_its_mail_unread_is_restarted() {
     team.wait_status("bob", "idle");
     team.eventually("his report is in", || team.has_mail("lead", "bob", "ready"));
     let bob = team.pid_of("bob");
-    signal(bob, Signal::SIGSTOP);
+    stop_process(&team, "bob");
     team.team(&["send", "bob", "are you there?"]).expect(0);
     team.eventually("bob is another process", || {
         team.member("bob")["restarts"] == 1 && team.has_mail("bob", "user", "are you there?")
@@ -40,8 +40,8 @@ fn an_idle_teammate_that_leaves_its_mail_unread_is_restarted() {
     assert_left_in_order(&team);
 }
 
-/// Four at work, three of them without a sign of life: one stopped while it thinks, one stopped in a
-/// command that may take longer, one idle and stopped without mail. The fourth is just slow.
+/// Four members, three of them stopped: one during a model call, one in a command that may take longer, one
+/// idle without mail. The fourth is only slow.
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
 fn only_who_owes_a_sign_of_life_is_hung() {
@@ -65,7 +65,7 @@ fn only_who_owes_a_sign_of_life_is_hung() {
     });
     let (bob, carol) = (team.pid_of("bob"), team.pid_of("carol"));
     for name in ["alice", "bob", "carol"] {
-        signal(team.pid_of(name), Signal::SIGSTOP);
+        stop_process(&team, name);
     }
     let stopped = Instant::now();
     team.eventually("alice is restarted", || team.member("alice")["restarts"] == 1);
@@ -93,7 +93,7 @@ fn only_who_owes_a_sign_of_life_is_hung() {
     assert_left_by_force(&team, &["alice", "bob", "carol", "dave"]);
 }
 
-/// The lead and its teammate sleep together, as on a suspended laptop: nobody is blamed afterwards.
+/// Lead and teammate are stopped together, as on a suspended laptop: no member is treated as hung afterwards.
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
 fn a_team_that_slept_wakes_up_whole() {

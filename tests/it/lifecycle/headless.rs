@@ -4,7 +4,7 @@ use crate::support::child_process::write;
 use crate::support::harness::{ASK_DEADLINE, Team, in_parallel};
 use crate::support::scripts::{
     assert_left_by_force, assert_left_in_order, bash, calls, headless, last_exit, listing, says,
-    script, signal, spawn, wait, wait_file,
+    script, signal, spawn, stop_process, wait, wait_file,
 };
 use crate::support::terminal::Terminal;
 use nix::sys::signal::Signal;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::io::Read;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 #[test]
 fn usage_errors_start_nothing() {
@@ -102,7 +102,7 @@ fn a_failed_last_turn_and_unusable_models_have_their_codes() {
     }
 }
 
-/// A run that ends only by force, but for bob, who soon has done his work.
+/// A run in which only bob would end by himself.
 fn endless(team: &Team, bob: &str) -> Child {
     let hang = "setsid sleep 1000 & touch lead.here; sleep 1000";
     let bob = format!("setsid sleep 1000 & touch bob.here; {bob}");
@@ -204,7 +204,7 @@ fn budgets_end_a_run_with_7() {
     );
 }
 
-/// A run is over only when nobody works and no mail waits.
+/// A run ends only when no member works and no mail is unread.
 #[test]
 fn a_run_waits_for_everybody() {
     let team = Team::new();
@@ -227,7 +227,7 @@ fn a_run_waits_for_everybody() {
     assert_left_in_order(&team);
 }
 
-/// Who holds the roster keeps nobody from working, and nobody's work from being waited for.
+/// A held roster lock stops no member from working, and the run still waits for the work.
 #[test]
 fn a_run_waits_for_work_that_the_roster_cannot_tell_of_yet() {
     let team = Team::new();
@@ -248,14 +248,14 @@ fn a_run_waits_for_work_that_the_roster_cannot_tell_of_yet() {
     wait_file(&team, "ready");
     team.wait_status("alice", "idle");
     let alice = team.pid_of("alice");
-    signal(alice, Signal::SIGSTOP);
+    stop_process(&team, "alice");
     write(&team.workspace().join("stopped"), "");
     team.wait_status("lead", "idle");
-    // Nobody works, says the roster, and that is all it will say.
+    // From here on the roster says that no member works.
     let roster = fs::File::open(team.path("run/.state/config.lock")).unwrap();
     fs4::FileExt::lock(&roster).unwrap();
     signal(alice, Signal::SIGCONT);
-    // While she works, the lead looks more than once whether everybody rests.
+    // During this time the lead checks several times whether all members are idle.
     wait_file(&team, "looked");
     assert_eq!((team.status("lead"), team.status("alice")), ("idle".into(), "idle".into()));
     let inbox = fs::read_to_string(team.path("inbox/alice.jsonl")).unwrap();

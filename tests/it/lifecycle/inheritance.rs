@@ -1,11 +1,11 @@
-//! What a teammate and its commands are given by the process that starts them, and what not.
+//! What a teammate and its commands inherit from the process that starts them.
 
 use crate::support::harness::{Team, program};
 use crate::support::scripts::{assert_left_in_order, bash, calls, script, spawn, wait_file};
 use crate::support::terminal::Terminal;
 use std::fs;
 
-/// Where a process's descriptors lead to.
+/// The targets of a process's open descriptors.
 fn descriptors(pid: &str) -> Vec<String> {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
     let targets = entries.filter_map(|entry| fs::read_link(entry.path()).ok());
@@ -23,7 +23,7 @@ fn a_teammate_and_its_commands_are_given_what_they_need_and_nothing_else() {
         cat /proc/self/oom_score_adj; grep -E '^Sig(Blk|Ign)' /proc/self/status; ps -o sid= -p $$";
     let looking = format!("({look}) >seen 2>&1; touch here; until [ -e go ]; do sleep 0.02; done");
     let model = script(&team, &[calls("lead", &[spawn("bob")]), calls("bob", &[bash(&looking)])]);
-    // A lead with descriptors, signals and limits that are nobody else's business.
+    // A lead with descriptors, signal settings and limits that no child may inherit.
     let line = format!(
         "umask 027; ulimit -Sn 300; trap '' USR1 USR2 TTIN TTOU; touch leak; \
          exec 7<leak 8>>leak; exec {} lead --model {model}",

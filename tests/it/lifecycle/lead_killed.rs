@@ -1,4 +1,4 @@
-//! `kill -9` of the lead: the team ends by itself, nothing is lost, the next lead starts clean.
+//! `kill -9` of the lead: the team shuts down, nothing is lost, and the next lead starts clean.
 
 use crate::support::harness::Team;
 use crate::support::scripts::{
@@ -8,10 +8,10 @@ use crate::support::scripts::{
 use crate::support::terminal::Terminal;
 use std::time::{Duration, Instant};
 
-/// How long members may outlive their lead (RELIABILITY 4).
+/// The longest time that members may outlive their lead (RELIABILITY 4).
 const GRACE: Duration = Duration::from_secs(35);
 
-/// Kills the lead and waits until nothing of the team runs; within the grace.
+/// Kills the lead and waits until no process of the team is left, within the grace period.
 fn kill_lead(team: &Team, lead: &mut Terminal) -> Duration {
     let began = Instant::now();
     kill_9(team, "lead");
@@ -51,7 +51,8 @@ fn an_idle_team_ends_at_once_and_the_next_lead_says_so() {
     assert_left_in_order(&team);
 }
 
-/// One member hangs in a command that also left a daemon, one finishes its command, one thinks.
+/// One member runs an endless command that also started a daemon, one finishes its command, one waits for its
+/// model.
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
 fn a_working_team_finishes_its_tools_reports_and_ends_within_the_grace() {
@@ -84,7 +85,7 @@ fn a_working_team_finishes_its_tools_reports_and_ends_within_the_grace() {
     }
     let ran = headless(&team, "rehearsal", "Check the lead inbox for any messages").expect(0);
     assert!(ran.err.contains("its lead had died"), "{ran:#?}");
-    // Taken in by the first lead, or waiting for this one: it is in one of the two conversations.
+    // The first lead or the second one received it.
     let first = team.lines("transcript/archive/lead-000001.jsonl");
     let told = |line: &serde_json::Value| line["message"]["content"] == "erin's result";
     let told = first.iter().any(told) || team.has_mail("lead", "erin", "erin's result");
@@ -93,7 +94,8 @@ fn a_working_team_finishes_its_tools_reports_and_ends_within_the_grace() {
     assert_left_in_order(&team);
 }
 
-/// A member that is stopped while it leaves: the next lead waits its time and ends it.
+/// A member is stopped with SIGSTOP while it shuts down: the next lead waits for the grace period and ends
+/// it.
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
 fn a_member_that_does_not_leave_is_ended_by_the_next_lead() {
@@ -109,7 +111,7 @@ fn a_member_that_does_not_leave_is_ended_by_the_next_lead() {
         let record = std::fs::read_to_string(team.path("run/bob.lock")).unwrap();
         !record.contains("\"lead_lost\":null")
     });
-    crate::support::scripts::signal(team.pid_of("bob"), nix::sys::signal::Signal::SIGSTOP);
+    crate::support::scripts::stop_process(&team, "bob");
     let mut next = lead(&team, "rehearsal");
     next.expect("bob of an earlier lead ended");
     let took = began.elapsed();
@@ -139,7 +141,7 @@ fn members_that_died_with_the_lead_are_found_and_marked() {
     wait_file(&team, "alice.here");
     wait_file(&team, "bob.here");
     wait_tool(&team, "alice", "bash");
-    // The lead last: it would mark the others.
+    // The lead is killed last, because it would record the exits of the others.
     crate::support::scripts::signal(team.pid_of("lead"), nix::sys::signal::Signal::SIGSTOP);
     kill_9(&team, "alice");
     kill_9(&team, "bob");
@@ -156,7 +158,7 @@ fn members_that_died_with_the_lead_are_found_and_marked() {
         assert_eq!(team.status(name), "failed");
         assert_eq!(last_exit(&team, name).0, "crash");
     }
-    // Ghosts never block: a name can be used again, with its memory.
+    // The name can be used again, with its transcript.
     next.type_line("Spawn alice (coder).");
     team.eventually("alice is back", || team.status("alice") == "idle");
     next.type_line("/quit");

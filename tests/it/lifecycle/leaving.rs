@@ -1,4 +1,4 @@
-//! The ways out of an interactive lead: each stops the team, gives the terminal back, and has its code.
+//! The ways to end an interactive lead: each stops the team, restores the terminal, and has its exit code.
 
 use crate::support::harness::{ASK_DEADLINE, Team};
 use crate::support::scripts::{
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const CTRL_C: &str = "\u{3}";
 const CTRL_D: &str = "\u{4}";
 
-/// A lead with one idle teammate leaves that way; the terminal must be as it was before.
+/// Ends a lead with one idle teammate in this way. The terminal must be restored.
 fn leave(way: impl FnOnce(&mut Terminal), code: i32) {
     let team = Team::new();
     let model = script(&team, &[calls("lead", &[spawn("alice")]), says("alice", "ready")]);
@@ -76,7 +76,7 @@ fn a_storm_of_signals_is_one_signal() {
     );
 }
 
-/// Typed text is cleared; an idle lead says how to quit; both as a key and as a signal.
+/// Ctrl-C clears typed text, and an idle lead says how to quit. The key and the signal do the same.
 #[test]
 fn ctrl_c_at_rest_ends_nothing() {
     let team = Team::new();
@@ -134,7 +134,7 @@ fn ctrl_c_interrupts_a_turn_and_the_team_stays() {
     );
     team.wait_status("lead", "idle");
     assert_eq!((team.status("alice"), team.pid_of("alice")), ("idle".into(), alice));
-    // Two seconds later it is a first Ctrl-C again.
+    // After two seconds the next Ctrl-C counts as a first one.
     let pressed = Instant::now();
     team.eventually("two seconds have passed", || pressed.elapsed() > Duration::from_secs(2));
     lead.press(CTRL_C);
@@ -144,7 +144,7 @@ fn ctrl_c_interrupts_a_turn_and_the_team_stays() {
     assert_left_in_order(&team);
 }
 
-/// Twice: the team is stopped politely. Once more: SIGTERM. Another one does no harm.
+/// Two presses stop the team politely, a third one sends SIGTERM. Another one has no effect.
 #[test]
 fn each_further_ctrl_c_takes_the_next_rung() {
     let team = Team::new();

@@ -1,4 +1,4 @@
-//! A transcript of a long life: what of it is remembered, and what reading it takes.
+//! Long transcripts: what a resumed agent remembers, and the memory that reading takes.
 
 use crate::support::child_process::write;
 use crate::support::fake::Reply;
@@ -11,16 +11,16 @@ use agent_team::wire::transcript::{Entry, Line};
 use serde_json::json;
 use std::fs;
 
-/// Bytes of the transcript. 100 MB are P14 of the benchmark.
+/// Size of the transcript in bytes. P14 of the benchmark has 100 MB.
 const LONG: usize = 24_000_000;
 
-/// Turns between two summaries.
+/// The number of turns between two summaries.
 const SUMMARIZED_EVERY: u64 = 50;
 
-/// Resident memory that reading it may take, in KiB: less than half of what is read, in any build.
+/// Limit of resident memory for reading it, in KiB: less than half of the transcript, in any build.
 const MOST_RESIDENT: u64 = 40 * 1024;
 
-/// A turn of that number: mail, a command with a long output, an answer.
+/// A turn: mail, a command with a long output, an answer.
 fn turn(number: u64) -> Vec<Entry> {
     let message = json!({"type": "message", "from": "bob", "content": format!("wish {number}."),
         "id": format!("bob:{number}"), "timestamp": 1_763_690_000.125});
@@ -49,7 +49,7 @@ fn turn(number: u64) -> Vec<Entry> {
     ]
 }
 
-/// Writes the transcript; gives the number of the last turn and of the last one that is summarized.
+/// Writes the transcript. Returns the numbers of the last turn and of the last summarized turn.
 fn live_long(team: &Team) -> (u64, u64) {
     let (mut text, mut number, mut summarized) = (String::new(), 0, 0);
     let add = |text: &mut String, entry| {
@@ -73,7 +73,7 @@ fn live_long(team: &Team) -> (u64, u64) {
     (number, summarized)
 }
 
-/// The most memory that a process has had, in KiB.
+/// The peak resident memory of a process, in KiB.
 fn peak(pid: i32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -112,7 +112,7 @@ fn a_long_life_goes_on_where_it_was_in_little_memory() {
     team.eventually("the answer is recorded", || {
         fs::read_to_string(&transcript).unwrap().ends_with('\n') && team.status("alice") == "idle"
     });
-    // A message that was taken in long ago is not taken in again.
+    // A message that was received long ago is not delivered again.
     let again =
         json!({"from": "bob", "id": format!("bob:{last}"), "content": format!("wish {last}.")});
     crate::support::child_process::append(&team.path("inbox/alice.jsonl"), format!("{again}\n"));

@@ -1,4 +1,4 @@
-//! A teammate that a person starts: without a lead, beside one, and after it.
+//! Manually started teammates: without a lead, beside one, and after it.
 
 use crate::support::harness::Team;
 use crate::support::scripts::{
@@ -21,7 +21,7 @@ fn it_works_without_a_lead_and_its_results_wait_for_one() {
     team.wait_status("bob", "idle");
     assert_eq!(team.team(&["teammate", "bob", "--model", &model]).expect(5).out, "");
 
-    // A lead comes, takes the result in, leaves bob alone at its end.
+    // A lead starts, receives the result, and leaves bob running when it ends.
     let pid = team.pid_of("bob");
     let stop = ("shutdown_teammate", json!({ "name": "bob" }));
     let lines =

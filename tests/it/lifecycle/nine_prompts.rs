@@ -1,4 +1,4 @@
-//! The first milestone: what a person types into the lead's terminal does what it says.
+//! The nine prompts of the first milestone, typed into the lead's terminal.
 
 use crate::support::harness::Team;
 use crate::support::scripts::{NINE_PROMPTS, everybody_rests};

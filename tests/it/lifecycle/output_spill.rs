@@ -1,5 +1,5 @@
-//! What a command prints beyond what a model is shown: kept whole in a file that the model can read, without
-//! the agent's own key, within bounds, and known to `team clean`.
+//! Command output beyond the limit for a model: it is kept in a file that the model can read, without the
+//! agent's key, within bounds, and `team clean` knows it.
 
 use crate::support::fake::Reply;
 use crate::support::fake_models::{KEY, call, headless, results, stage};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-/// What is kept of the lead, by file name.
+/// The kept output files of the lead, by name.
 fn kept(team: &Team) -> Vec<String> {
     let entries = fs::read_dir(team.path("log/.out")).unwrap().flatten();
     let mut names: Vec<String> =
@@ -18,8 +18,8 @@ fn kept(team: &Team) -> Vec<String> {
     names
 }
 
-/// The story: line 40,000 of a long output is in the part that was cut. The model reads it in the file that the
-/// result names, and the key that the command printed stands nowhere.
+/// Line 40,000 of a long output is in the part that was cut. The model reads it in the file that the result
+/// names, and the printed key is in no file.
 #[test]
 fn the_model_reads_what_was_cut() {
     let (team, fake) = stage(|view| match view.number {
@@ -61,7 +61,7 @@ fn the_model_reads_what_was_cut() {
     assert!(kept(&team).is_empty());
 }
 
-/// The story: a command never stops printing, twenty times. The disk holds the beginnings of the last sixteen.
+/// A command prints endlessly, twenty times. The disk holds the beginnings of the last sixteen outputs.
 #[test]
 fn endless_output_fills_no_disk() {
     let (team, fake) = stage(|view| match view.number {

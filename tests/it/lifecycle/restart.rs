@@ -1,4 +1,4 @@
-//! Teammates that crash and come back by themselves, and those that must not.
+//! Teammates that are restarted after a crash, and exits after which none is restarted.
 
 use crate::support::harness::Team;
 use crate::support::scripts::{
@@ -8,7 +8,7 @@ use crate::support::scripts::{
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-/// How long the pause before the first restart is, in milliseconds.
+/// The pause before the first restart in milliseconds.
 const FIRST_PAUSE: &str = "TEAM_FIRST_PAUSE_MS";
 
 /// Longer than any test.
@@ -25,7 +25,7 @@ fn notes(team: &Team, name: &str) -> String {
     notes.filter_map(|note| note["content"].as_str()).collect::<Vec<_>>().join("\n")
 }
 
-/// A lead with bob, who hangs in a command and has something to say in his next life.
+/// A lead with bob, who runs an endless command and, after a restart, sends a report.
 fn bob_at_work() -> Vec<Value> {
     vec![
         calls("lead", &[spawn("bob")]),
@@ -46,7 +46,7 @@ fn a_crashed_teammate_comes_back_with_its_memory_and_its_mail() {
     kill_9(&team, "bob");
     team.wait_status("bob", "starting");
     assert_eq!(last_exit(&team, "bob"), ("crash".into(), None, Some(9)));
-    // Nobody lives under the name, but a live lead is about to start it again.
+    // No process has the name, but a live lead is about to restart it.
     team.team(&["send", "bob", "it waits"]).expect(0);
     lead.expect("restarting (crash)");
     team.eventually("bob reports", || team.has_mail("lead", "bob", "bob is back"));
@@ -66,7 +66,7 @@ fn a_crashed_teammate_comes_back_with_its_memory_and_its_mail() {
     assert_left_in_order(&team);
 }
 
-/// Killed while its model was thinking about mail: the mail was taken in and not answered yet.
+/// Killed during the model call for a mail: the mail was received and not answered.
 #[test]
 fn a_turn_that_mail_began_is_taken_up_again() {
     let team = Team::new();
@@ -187,12 +187,12 @@ fn a_restart_is_called_off_by_a_stop_and_hastened_by_a_spawn() {
     lead.type_line("more");
     team.eventually("carol is back at once", || {
         team.status("carol") == "idle" || team.status("carol") == "working" || {
-            // How many results came in one turn decides which line of the script this was.
+            // The number of results in one turn decides which line of the script this was.
             lead.type_line("more");
             false
         }
     });
-    // Killed before she has acted on her prompt, she would keep it for a life that does not come.
+    // Killed before it acted on its prompt, it would keep the prompt for a restart that does not come.
     team.eventually("carol has done what she was told", || {
         let lines = team.lines("transcript/carol.jsonl");
         lines.iter().filter(|line| line["kind"] == "turn_end").count() == 2
@@ -223,7 +223,7 @@ fn a_headless_run_waits_for_who_comes_back() {
     assert_left_in_order(&team);
 }
 
-/// The lock of the roster is held by somebody else: the lead goes on listening while it spawns.
+/// Another process holds the lock of the roster: the lead stays responsive while it spawns.
 #[test]
 fn a_held_roster_does_not_stop_the_lead() {
     let team = Team::new();

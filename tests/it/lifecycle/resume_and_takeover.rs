@@ -1,4 +1,4 @@
-//! `team lead --resume` and `--takeover`: a whole team comes back, or changes hands.
+//! `team lead --resume` and `--takeover`: a whole team is resumed, or gets another lead.
 
 use crate::support::child_process::write;
 use crate::support::harness::{PATIENCE, Team};
@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::fs;
 use std::time::Instant;
 
-/// An interactive lead that goes on with the last team.
+/// An interactive lead that resumes the last team.
 fn resumed(team: &Team, model: &str) -> Terminal {
     let lead = Terminal::start(team.command("team", &["lead", "--resume", "--model", model]));
     lead.expect("/quit ends the team");
@@ -25,7 +25,7 @@ fn notes(team: &Team, name: &str) -> String {
     notes.filter_map(|note| note["content"].as_str()).collect::<Vec<_>>().join("\n")
 }
 
-/// The kernel lets go of a killed process step by step: a new lead may still see it alive.
+/// The kernel removes a killed process in steps: a new lead may still see it alive.
 #[test]
 fn who_dies_while_a_new_lead_looks_comes_back() {
     let team = Team::new();
@@ -55,7 +55,7 @@ fn who_dies_while_a_new_lead_looks_comes_back() {
     team.eventually("the next lead has looked", || {
         fs::read_to_string(&log).unwrap().contains("looked for commands of a dead lead")
     });
-    // It looks at the members next, twenty times a second as long as one is there.
+    // Next the lead polls the members every 50 ms while one is alive.
     std::thread::park_timeout(std::time::Duration::from_millis(300));
     drop(life);
     assert_eq!(wait(&team, &mut next), Some(0), "{}", team.picture());
@@ -96,7 +96,7 @@ fn everybody_killed_at_once_comes_back_and_goes_on() {
     }
     first.wait();
 
-    // No prompt: what was interrupted goes on until everybody rests.
+    // Without a prompt the interrupted turns continue until all members are idle.
     let model = format!("script:{}", team.workspace().join("script.jsonl").display());
     let ran = team.team(&["lead", "--resume", "-p", "--model", &model]).expect(0);
     assert!(ran.err.contains("alice, bob had died"), "{ran:#?}");
@@ -118,7 +118,7 @@ fn everybody_killed_at_once_comes_back_and_goes_on() {
     assert_left_in_order(&team);
 }
 
-/// After a `/quit`; then the lead alone is killed, so that members may still be on their way out.
+/// First after `/quit`, then after a kill of the lead alone, while members may still be shutting down.
 #[test]
 fn a_team_that_quit_and_one_whose_lead_was_killed_come_back() {
     let team = Team::new();
@@ -181,7 +181,7 @@ fn without_a_team_there_is_nothing_to_do() {
     assert_left_in_order(&team);
 }
 
-/// Canned calls have the same numbers in every run: two runs in one folder must not be taken for one.
+/// Scripted calls have the same ids in every run: two runs in one folder must not be confused.
 #[test]
 fn a_second_run_of_a_script_is_not_mistaken_for_the_first() {
     let team = Team::new();
@@ -227,7 +227,7 @@ fn a_lead_is_taken_over_with_its_team_seen_out() {
     assert_left_in_order(&team);
 }
 
-/// Rosters that would have every program of the team read for a minute, or for ever.
+/// Rosters that would take every program of the team a minute or longer to read.
 #[test]
 fn a_roster_too_long_or_too_deep_is_put_beside() {
     let many = |n: usize| format!(r#"{{"version":1,"members":[{}]}}"#, member_lines(n));

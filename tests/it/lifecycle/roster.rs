@@ -1,4 +1,4 @@
-//! The roster under many writers, in bad shape, and from the future; names under many claimants.
+//! The roster: many writers, damaged files, newer versions, and many processes that claim one name.
 
 use crate::support::child_process::{
     ChildProcess, Job, start, start_armed, team, was_killed, write,
@@ -32,7 +32,7 @@ fn no_update_is_lost_between_processes() {
     assert_eq!(read(&dir).unwrap().member("alice").unwrap().restarts, 1600);
 }
 
-/// The old roster or the new one, never half of one, and nobody is kept from writing the next.
+/// A reader sees the old roster or the new one, and the next writer is not blocked.
 #[test]
 fn a_writer_killed_at_any_point_does_no_harm() {
     for (point, after) in [
@@ -157,7 +157,7 @@ fn who_is_dead_has_failed_whatever_the_roster_says() {
     }
 }
 
-/// Fifty processes want one name at once: one has it, the others are told so, quickly.
+/// Fifty processes claim one name at once: one gets it, the others get an error quickly.
 #[test]
 fn one_of_fifty_gets_the_name() {
     let (_folder, dir) = team();

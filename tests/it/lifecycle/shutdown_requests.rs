@@ -1,5 +1,5 @@
-//! Agreements between processes: a shutdown that is refused or asked for twice, a plan that is rejected and
-//! approved by what is typed. What a death in the middle does to them is in `broken_off`.
+//! Requests between processes: a shutdown that is refused or repeated, a plan that is rejected and approved
+//! by typing. `permission::interrupted_requests` kills the processes meanwhile.
 
 use crate::support::approvals::wait_asked;
 use crate::support::child_process::write;
@@ -12,7 +12,7 @@ use crate::support::scripts::{
 };
 use crate::support::terminal::Terminal;
 use serde_json::json;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const CTRL_C: &str = "\u{3}";
 

@@ -1,4 +1,4 @@
-//! Spawning: caps, names that are taken, new lives, starts that fail.
+//! Spawning: caps, names in use, restarts under an old name, failed starts.
 
 use crate::support::child_process::write;
 use crate::support::harness::Team;
@@ -52,7 +52,7 @@ fn a_name_is_spawned_again_as_its_state_allows() {
             says("lead", "spawned"),
             says("bob", "the first answer"),
             says("lead", "got the first"),
-            // Idle: the same process; then at work: an error.
+            // Idle: the same process is used. Working: an error.
             calls(
                 "lead",
                 &[spawn("bob"), bash("until [ -e bob.here ]; do sleep 0.05; done"), spawn("bob")],
@@ -61,7 +61,7 @@ fn a_name_is_spawned_again_as_its_state_allows() {
             says("lead", "it works"),
             says("bob", "the second answer"),
             says("lead", "got the second"),
-            // Shut down: a new process with the old memory.
+            // Shut down: a new process resumes the transcript.
             calls("lead", &[("shutdown_teammate", json!({ "name": "bob" })), spawn("bob")]),
             says("lead", "respawned"),
             says("bob", "the third answer"),
@@ -98,7 +98,7 @@ fn a_name_is_spawned_again_as_its_state_allows() {
     assert_left_in_order(&team);
 }
 
-/// A start that fails is a clear error, and leaves no ghost on the roster and no process.
+/// A failed start is a clear error, and leaves no roster entry and no process.
 #[test]
 fn a_failed_start_leaves_nothing() {
     let team = Team::new();
@@ -134,7 +134,7 @@ fn a_failed_start_leaves_nothing() {
     assert!(!team.path("inbox/bob.jsonl").exists());
     assert_left_in_order(&team);
 
-    // A member that lived before is failed, and comes back once the cause is gone.
+    // A member that had run before becomes `failed`, and can be started once the cause is gone.
     write(&broken, "{\"agent\":\"bob\",\"text\":\"well again\"}\n");
     let model = script(&team, &[calls("lead", &[on(&script_of("broken.jsonl"))])]);
     headless(&team, &model, "begin").expect(0);

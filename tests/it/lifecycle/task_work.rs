@@ -1,5 +1,5 @@
-//! Agents at the task list: tools, assignments, idle teammates that take tasks by themselves, deaths in
-//! the middle of work, and how a headless run ends because of tasks.
+//! Agents and the task list: tools, assignments, idle teammates that claim tasks, members that are killed at
+//! work, and the end of a headless run.
 
 use crate::support::child_process::write;
 use crate::support::harness::Team;
@@ -51,8 +51,8 @@ fn the_lead_hands_out_tasks_and_teammates_do_them() {
     assert_eq!(fs::read_to_string(team.workspace().join("out.txt")).unwrap(), "one\n");
 }
 
-/// Everything a model can do wrong is answered with what to do instead, and a task that began to wait
-/// is assigned again when it can begin.
+/// Every misuse by a model is answered with the correct use. A task that becomes ready again is assigned
+/// again.
 #[test]
 fn the_tools_say_what_to_do_next() {
     let team = Team::new();
@@ -125,7 +125,7 @@ fn a_failed_task_ends_a_headless_run_with_3() {
     headless(&team, "rehearsal", "Run echo hello").expect(0);
 }
 
-/// One prompt, and the team works the list off: in order, by role, and the run ends when all is done.
+/// One prompt: the team completes the list in order and by role, and the run ends when all is done.
 #[test]
 fn idle_teammates_take_what_suits_until_nothing_is_left() {
     let team = Team::new();
@@ -176,7 +176,7 @@ fn a_dead_members_task_is_free_again_and_the_lead_is_told() {
     lead.wait();
 }
 
-/// How many tasks the big run has; SPEC's figure is 1,000.
+/// The number of tasks of the large run. The figure of SPEC is 1,000.
 fn how_many() -> usize {
     let asked = std::env::vars().find(|(key, _)| key == "TEAM_TEST_TASKS");
     asked.map_or(200, |(_, count)| count.parse().unwrap())
@@ -184,7 +184,7 @@ fn how_many() -> usize {
 
 const WORKERS: usize = 8;
 
-/// A teammate started by hand, whose words nobody reads.
+/// A manually started teammate whose output is discarded.
 fn worker(team: &Team, name: &str) -> Child {
     let words = ["teammate", name, "--role", "coder", "--model", "rehearsal"];
     let mut command = team.command("team", &words);
@@ -192,8 +192,8 @@ fn worker(team: &Team, name: &str) -> Child {
     command.spawn().unwrap()
 }
 
-/// Eight processes work off tasks that wait for each other, while one after the other is killed and
-/// comes back: each task is completed once, and none was begun before what it waits for was completed.
+/// Eight processes complete tasks that depend on each other, while one after the other is killed and
+/// restarted. Each task is completed once, and none begins before its dependencies are completed.
 #[test]
 fn eight_processes_do_all_tasks_in_order_while_members_die() {
     let count = how_many();
@@ -202,7 +202,8 @@ fn eight_processes_do_all_tasks_in_order_while_members_die() {
     team.variable("TEAM_FSYNC", "never");
     team.team(&["init"]).expect(0);
     for id in 1..=count {
-        // A task waits for two of the forty before it: wide enough for eight, deep enough for an order.
+        // A task depends on two of the forty before it: wide enough for eight processes, deep enough for an
+        // order.
         let mut after: Vec<usize> = [id * 7 % 31 + 1, id * 13 % 37 + 1]
             .iter()
             .filter_map(|back| id.checked_sub(*back).filter(|at| *at > 0))

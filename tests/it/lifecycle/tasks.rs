@@ -1,4 +1,4 @@
-//! The task list from outside: `team task`, claims between processes, deaths, files in bad shape.
+//! The task list from outside: `team task`, claims by several processes, killed owners, damaged files.
 
 use crate::support::child_process::{ChildProcess, Job, start, start_armed, was_killed, write};
 use crate::support::harness::{Ran, Team};
@@ -84,7 +84,7 @@ fn a_person_keeps_the_list() {
     assert!(!team.path("tasks/4.json").exists(), "what was refused made nothing");
 }
 
-/// An id that was given once is never given again, whatever becomes of files and of the counter's peers.
+/// An id is never used twice, even if files or the counter are lost.
 #[test]
 fn ids_are_never_used_twice() {
     let (team, _dir) = team();
@@ -181,7 +181,7 @@ fn a_claim_ends_with_its_owner() {
     assert_eq!(deeds(&task(&team, "1")), ["created", "claimed", "released", "claimed"]);
 }
 
-/// The same name in a new life does not hold what the old one had claimed.
+/// A new process of the same name does not hold the claims of the old one.
 #[test]
 fn a_claim_is_not_inherited() {
     let (team, dir) = team();
@@ -194,7 +194,7 @@ fn a_claim_is_not_inherited() {
     assert_eq!(seen["tasks"][0]["status"], "pending", "{seen}");
 }
 
-/// Half a task is never seen, an id is never given again, and nobody is kept from the next change.
+/// No reader sees half a task, no id is used twice, and the next writer is not blocked.
 #[test]
 fn a_writer_killed_at_any_point_does_no_harm() {
     for (point, made, next) in

@@ -1,5 +1,5 @@
-//! The bad messages of RELIABILITY 7.2 (45 to 72): each is delivered as plain data or put among the dead
-//! letters, changes nothing else, and never touches its neighbours.
+//! The bad messages of RELIABILITY 7.2 (45 to 72): each is delivered as plain data or becomes a dead letter,
+//! changes nothing else, and does not affect its neighbours.
 
 use crate::support::child_process::{append, line, open, team};
 use crate::support::harness::Team;
@@ -12,16 +12,16 @@ use std::fs;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// What becomes of a line.
+/// The outcome of a line.
 enum Fate {
-    /// It is delivered with this content.
+    /// Delivered with this content.
     Delivered(&'static str),
-    /// It is a dead letter whose reason has these words.
+    /// A dead letter whose reason contains these words.
     Dead(&'static str),
 }
 use Fate::{Dead, Delivered};
 
-/// Number in the list, the line, its fate.
+/// The messages: number in the list, line, outcome.
 fn corpus() -> Vec<(u32, Vec<u8>, Fate)> {
     let data = |text: &str| format!(r#"{{"from":"bob","content":"{text}"}}"#).into_bytes();
     let plain = |text: &'static str| (data(text), Delivered(text));
@@ -113,13 +113,13 @@ fn every_bad_message_has_its_fate_and_hurts_no_other() {
     assert_eq!((others.next(), letters.next()), (None, None));
     let good = drained.mail.iter().filter(|mail| mail.message.from == "carl").count();
     assert_eq!(good, corpus().len());
-    // What was taken in can be read again, as the conversation of the next life.
+    // A resumed conversation can read the received mail.
     assert_eq!(messages(&dir, "alice").len(), drained.mail.len());
     drop(owner);
     assert!(open(&dir, "alice").drain().unwrap().is_empty());
 }
 
-/// 65: the limit is a limit, on both sides.
+/// 65: sender and receiver enforce the same limit.
 #[test]
 fn a_message_may_have_exactly_so_many_bytes() {
     let (_folder, dir) = team();
@@ -134,8 +134,8 @@ fn a_message_may_have_exactly_so_many_bytes() {
     assert!(letters[0].reason.contains("262145 bytes is longer than 262144"));
 }
 
-/// 66, 67: one endless line, and very many tiny ones, in bounded memory and time, and mail behind them
-/// comes through.
+/// 66, 67: one endless line, and very many short ones, need bounded memory and time. Mail after them is
+/// delivered.
 #[test]
 fn floods_of_garbage_are_put_away() {
     let (_folder, dir) = team();
@@ -156,7 +156,7 @@ fn floods_of_garbage_are_put_away() {
     assert_eq!(letters.iter().filter(|letter| letter.raw.as_deref() == Some("{")).count(), 50_000);
 }
 
-/// 61, 62, 69: what people are shown steers no terminal.
+/// 61, 62, 69: output for people cannot control their terminal.
 #[test]
 fn what_is_shown_is_clean() {
     let team = Team::new();
@@ -176,8 +176,8 @@ fn what_is_shown_is_clean() {
     }
 }
 
-/// 49 to 53: control mail that somebody made up, an answer to nothing, an old line again, an id that
-/// belongs to another message. The agent lives on, the same process, and says what it did not act on.
+/// 49 to 53: forged control mail, a response without a request, a repeated line, an id of another message.
+/// The agent keeps running and logs what it ignored.
 #[test]
 fn forged_mail_steers_nobody() {
     let team = Team::new();

@@ -1,4 +1,4 @@
-//! The bad names of RELIABILITY 7.2, through every way in: refused, and nothing below `.team` changes.
+//! The bad names of RELIABILITY 7.2 through every input: each is refused, and nothing in `.team` changes.
 
 use crate::support::harness::Team;
 use crate::support::scripts::{assert_left_in_order, calls, listing, script, tool_results};
@@ -36,25 +36,25 @@ const BAD: [&str; 25] = [
     "\u{1b}[31mred",
 ];
 
-/// Words that are kept for the program.
+/// Reserved words.
 const RESERVED: [&str; 5] = ["team", "all", "system", "self", "broadcast"];
 
 fn long() -> String {
     "a".repeat(256)
 }
 
-/// All bad names, those for members only as well.
+/// All bad names, including those that are bad for members only.
 fn bad_for_members() -> Vec<String> {
     let long = [long(), "a".repeat(33), "lead".into(), "user".into()];
     BAD.iter().chain(&RESERVED).map(|&name| name.to_owned()).chain(long).collect()
 }
 
-/// What there is.
+/// The files of the workspace.
 fn files(team: &Team) -> BTreeSet<String> {
     listing(team.workspace())
 }
 
-/// The same without lengths, and without earlier conversations of the lead.
+/// The same without lengths and without the lead's archived conversations.
 fn paths(team: &Team) -> BTreeSet<String> {
     let path =
         |file: &String| file.rsplit_once(' ').map_or(file.clone(), |(path, _)| path.to_owned());
@@ -62,7 +62,7 @@ fn paths(team: &Team) -> BTreeSet<String> {
     files(team).iter().map(path).filter(is_new).collect()
 }
 
-/// A team with a live member, so that there is something to lose.
+/// A team with a live member, which a bad name could affect.
 fn with_alice(test: impl FnOnce(&Team)) {
     let team = Team::new();
     let mut alice = team.start(&["teammate", "alice", "--model", "rehearsal"]);
@@ -74,7 +74,7 @@ fn with_alice(test: impl FnOnce(&Team)) {
     assert_left_in_order(&team);
 }
 
-/// What the name makes of a terminal must be harmless.
+/// The error must be harmless for a terminal.
 fn assert_harmless(said: &str) {
     let odd = |c: char| (c.is_control() && c != '\n') || matches!(c, '\u{202a}'..='\u{202e}');
     assert!(!said.contains(odd), "{said:?}");

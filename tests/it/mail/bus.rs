@@ -1,4 +1,4 @@
-//! Who can be written to, and what is said when not.
+//! Which members accept mail, and the error when a member does not.
 
 use crate::support::child_process::{open, team};
 use crate::support::history::messages;

@@ -1,5 +1,5 @@
-//! What agents may say to each other: talk without work is bounded, floods are slowed down, and a new
-//! role is told.
+//! Limits of the exchange between agents: talk without work is bounded, floods are slowed down, and a new
+//! role is announced.
 
 use crate::support::child_process::write;
 use crate::support::harness::Team;

@@ -1,4 +1,4 @@
-//! Senders that do not know our locks: shells, editors, programs with buffers of their own.
+//! Senders that do not use our locks: shells, editors, programs with buffers of their own.
 
 use crate::support::child_process::{Job, append, line, open, start, team, write};
 use crate::support::harness::PATIENCE;
@@ -51,7 +51,7 @@ fn every_kind_of_sender_at_once() {
         script(outside[2], r#"flock "$INBOX" sh -c 'echo "$L" >> "$INBOX"'"#),
         script(outside[3], r#"echo "$i: this is no JSON" >> "$INBOX""#),
     ];
-    // A program with a buffer: the line leaves it when the file is closed, or by hand.
+    // A program with a buffer: the line is written when the file is closed or flushed.
     for n in 0..EACH {
         let mut file =
             std::io::BufWriter::new(OpenOptions::new().append(true).open(&inbox).unwrap());
@@ -77,8 +77,8 @@ fn every_kind_of_sender_at_once() {
     assert!(!unread::is_unread(&dir, &alice()).unwrap());
 }
 
-/// A sender was killed in the middle of its line: the fragment becomes a dead letter, its neighbours
-/// are whole.
+/// A sender was killed in the middle of its line: the fragment becomes a dead letter, and its neighbours are
+/// complete.
 #[test]
 fn a_torn_line_is_sealed_off() {
     let (folder, dir) = team();
@@ -104,8 +104,8 @@ fn a_torn_line_is_sealed_off() {
     assert!(letters[0].raw.as_deref().unwrap().ends_with("I was abou"));
 }
 
-/// Somebody keeps the inbox open for hours (`tail -f x >> alice.jsonl`) while it is drained: the claim
-/// is kept as long, and every line arrives.
+/// A writer keeps the inbox open for hours (`tail -f x >> alice.jsonl`) while it is drained: the claim is
+/// kept as long, and every line arrives.
 #[test]
 fn a_writer_that_stays_is_waited_for() {
     let (_folder, dir) = team();
@@ -145,7 +145,7 @@ fn a_writer_that_stays_is_waited_for() {
     assert_eq!(judge(&sent, &taken_in(&dir, "alice")), []);
 }
 
-/// A line whose newline was forgotten is complete JSON: it is taken in at once, and once.
+/// A complete line without its newline is delivered immediately, and once.
 #[test]
 fn a_forgotten_newline_is_forgiven() {
     let (_folder, dir) = team();
@@ -163,7 +163,7 @@ fn a_forgotten_newline_is_forgiven() {
     assert_eq!(taken_in(&dir, "alice").len(), 1);
 }
 
-/// A prepared inbox that somebody wrote to, and files among the claims that are none.
+/// A prepared inbox that has been written to, and files among the claims that are no claims.
 #[test]
 fn what_is_planted_among_the_claims_is_delivered_or_left_alone() {
     let (_folder, dir) = team();
@@ -186,7 +186,7 @@ fn what_is_planted_among_the_claims_is_delivered_or_left_alone() {
     assert_eq!(judge(&sent, &taken_in(&dir, "alice")), []);
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let until = Instant::now() + crate::support::harness::PATIENCE;
     while !is_so() {
@@ -195,7 +195,7 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A process that ends with its owner.
+/// A process that is killed when this is dropped.
 struct Killed(std::process::Child);
 
 impl Drop for Killed {
@@ -215,14 +215,14 @@ fn lines_of_a_tail_that_runs_for_hours_arrive() {
     let mut owner = start(&dir, Job::Read { name: "alice".into(), settle: true });
     let into = OpenOptions::new().append(true).open(dir.inbox(&alice())).unwrap();
     let tail = {
-        // Gone before the tail is: it holds the file as well.
+        // Dropped before `tail`, because it keeps the file open as well.
         let mut command = Command::new("tail");
         command.args(["-n", "+1", "-f"]).arg(&feed).stdin(Stdio::null()).stdout(into);
         Killed(command.stderr(Stdio::null()).spawn().unwrap())
     };
     for n in 0..5 {
         append(&feed, line("bob", n, 9));
-        // The next one is written when this one was claimed: into a file that is no inbox any more.
+        // The next line is written after this one was claimed, into a file that is no longer the inbox.
         eventually("it is taken in", || {
             taken_in(&dir, "alice").len() > usize::try_from(n).unwrap()
         });
@@ -239,8 +239,8 @@ fn lines_of_a_tail_that_runs_for_hours_arrive() {
     assert_eq!(dead::read_all(&dir, &alice()).unwrap(), []);
 }
 
-/// Two programs write long lines in pieces, as bash and jq do: what is mixed up is theirs alone, and every
-/// piece of it is kept.
+/// Two programs write long lines in pieces, as bash and jq do: only their own lines are mixed up, and every
+/// piece is kept.
 #[test]
 fn long_lines_in_pieces_harm_only_each_other() {
     const LINES: u64 = 40;
@@ -257,7 +257,7 @@ fn long_lines_in_pieces_harm_only_each_other() {
         fsync: false,
     };
     let mut ours = start(&dir, job);
-    // Five writes of 4 KiB a line, each with a mark of its own.
+    // Five writes of 4 KiB per line, each with its own mark.
     let script = |who: &str| {
         let text = format!(
             "F=$(head -c 4000 /dev/zero | tr '\\0' x); n=0; while [ $n -lt {LINES} ]; do \

@@ -1,4 +1,4 @@
-//! Files as every released format version wrote them: they must be read for ever. The folders of
+//! Files as every released format version wrote them. Every later version must read them, so the folders of
 //! released versions are never edited.
 
 use crate::support::child_process::{open, team, write};
@@ -68,7 +68,7 @@ fn the_transcript_of_version_1() {
         assert!(!kinds[..at].contains(kind), "line {at}: one line of every kind");
     }
     assert_eq!(lines.last().unwrap().entry, Entry::Unknown);
-    // Its mail is known: sent again, it is not taken in again.
+    // A repeated send of its mail is not delivered again.
     write(&dir.inbox(&alice), "{\"from\":\"lead\",\"content\":\"start\",\"id\":\"lead:1\"}\n");
     assert_eq!(open(&dir, "alice").drain().unwrap().mail, []);
 }
@@ -104,7 +104,7 @@ fn the_task_of_version_1() {
             &EventKind::Other("a deed of the future".into())
         ]
     );
-    // Written again, it is the same file: nothing of the future is lost.
+    // Writing it again gives the same file: unknown fields are kept.
     list.change(|board, _| (vec![board[&id].clone()], ())).unwrap();
     assert_eq!(std::fs::read_to_string(dir.task(id)).unwrap(), TASK);
 }

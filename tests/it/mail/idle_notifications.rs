@@ -1,5 +1,5 @@
-//! Idle without noise: what teammates do not say costs their lead nothing, and what several say at once is
-//! one turn.
+//! Idle notifications: those of teammates cost the lead no turn, and results that arrive together are one
+//! turn.
 
 use crate::support::child_process::write;
 use crate::support::harness::Team;
@@ -11,7 +11,7 @@ use std::fs;
 
 const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 
-/// Times that each of them comes to rest: more than a hundred in all.
+/// How often each teammate becomes idle: more than a hundred times in all.
 const TURNS: usize = 13;
 
 fn count(team: &Team, name: &str, kind: &str) -> usize {
@@ -27,14 +27,14 @@ fn rest(team: &Team, turns: usize) {
     });
 }
 
-/// One line for each of them.
+/// Sends one line to each teammate.
 fn tell_all(team: &Team) {
     let line = |name: &&str| json!({ "to": name, "content": "go on" }).to_string() + "\n";
     let lines: String = NAMES.iter().map(line).collect();
     team.team_with_input(&["send", "--jsonl"], &lines).expect(0);
 }
 
-/// The idle notices that the lead has taken in.
+/// The idle notifications that the lead has received.
 fn notices(team: &Team) -> usize {
     team.mail_of("lead").iter().filter(|mail| mail["type"] == "idle_notification").count()
 }

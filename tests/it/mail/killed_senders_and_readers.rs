@@ -1,5 +1,5 @@
-//! `kill -9` at every named place: nothing acknowledged is lost, nothing comes twice, every sender's
-//! messages come in order. At random it is done by `tests/torture/random_kills.rs`.
+//! `kill -9` at every failpoint: no acknowledged message is lost, none arrives twice, and the order of each
+//! sender is kept. `tests/torture/random_kills.rs` kills at random times.
 
 use crate::support::child_process::{Job, append, line, start, start_armed, team, was_killed};
 use crate::support::harness::{PATIENCE, in_parallel};
@@ -20,7 +20,7 @@ fn of(kind: &str) -> impl Iterator<Item = &'static str> {
     POINTS.into_iter().filter(move |point| point.starts_with(kind))
 }
 
-/// Sends 0..5, dying at `point` on the way.
+/// Sends 0..5 with a process that is killed at `point`, and then with another one.
 fn send_dying(dir: &TeamDir, log: &Path, point: &str) {
     let job = Job::Send {
         to: "alice".into(),
@@ -52,12 +52,12 @@ fn an_owner_killed_at_any_point_takes_in_once() {
     in_parallel(of("drain."), |point| {
         let (_folder, dir) = team();
         let inbox = dir.inbox(&AgentName::member("alice").unwrap());
-        // Half a line in the middle, for the sake of the dead letters.
+        // A fragment in the middle becomes a dead letter.
         append(&inbox, [&line("bob", 0, 9), "{\n", &line("bob", 1, 9)].concat());
         let armed = format!("{point}:1");
         let job = Job::Read { name: "alice".into(), settle: true };
         assert!(was_killed(start_armed(&dir, job, Some((&armed, 1))).wait()), "{point}");
-        // A sender comes before the owner is back: it meets the half claim.
+        // A sender appends before the owner is back: it finds the half-made claim.
         append(&inbox, line("bob", 2, 9));
         finish(&dir);
         let sent = BTreeMap::from([("bob".to_owned(), Sent { begun: 3, acked: 3 })]);
@@ -65,8 +65,8 @@ fn an_owner_killed_at_any_point_takes_in_once() {
     });
 }
 
-/// The claimant died between giving the inbox its second name and replacing it; then a locked sender
-/// comes, finds the second name, and must neither refuse nor write into a claim.
+/// The owner was killed between linking and replacing the inbox. The next sender finds two links, and must
+/// neither refuse nor append to a claim.
 #[test]
 fn a_sender_repairs_a_half_claim() {
     let (folder, dir) = team();
@@ -87,8 +87,8 @@ fn a_sender_repairs_a_half_claim() {
     assert_eq!(judge(&sent, &taken_in(&dir, "alice")), []);
 }
 
-/// Mail whose delivery kills its owner each time is put away after the fifth crash, whole, and the next
-/// mail comes through.
+/// Mail that crashes its owner each time is quarantined after the fifth crash, complete, and the next mail is
+/// delivered.
 #[test]
 fn poison_is_put_away_after_five_crashes() {
     let (_folder, dir) = team();
@@ -109,7 +109,7 @@ fn poison_is_put_away_after_five_crashes() {
     assert_eq!(taken, [1]);
 }
 
-/// A sender that dies with the lock frees it; one that is stopped with it is named.
+/// A sender that is killed with the lock frees it. One that is stopped with it is named in the error.
 #[test]
 fn a_stopped_lock_holder_is_named_and_a_dead_one_is_no_hindrance() {
     use agent_team::store::inbox::{self, SendPolicy};

@@ -1,4 +1,4 @@
-//! The mailbox in one process: what is taken in, kept, refused, told again.
+//! The mailbox in one process: delivery, dead letters, refusals and repeated sends.
 
 use crate::support::child_process::{
     Job, Owner, append, line, open, open_with, policy, start_below, start_limited, team, write,
@@ -25,12 +25,12 @@ fn send(dir: &TeamDir, line: &str) {
     inbox::append(dir, &alice(), line.as_bytes(), &policy(Fsync::Always)).unwrap();
 }
 
-/// The contents one drain brings.
+/// The contents that one drain returns.
 fn contents(owner: &mut Owner) -> Vec<String> {
     owner.drain().unwrap().mail.into_iter().map(|mail| mail.message.content).collect()
 }
 
-/// Waits until the claims are settled, taking in what still comes.
+/// Waits until the claims are settled, and drains what still arrives.
 fn settle(owner: &mut Owner) {
     let start = Instant::now();
     loop {
@@ -112,9 +112,7 @@ fn a_repeated_send_counts_once_and_a_reused_id_is_a_dead_letter() {
     assert_eq!(letters[0].raw.as_deref(), Some(line("bob", 1, 900).trim_end()));
 }
 
-/// An id stays known when a new conversation begins, and mail that was claimed before belongs to the old
-/// one.
-/// Somebody tidies the folder of claims away between taking in and acting on it.
+/// The folder of claims is removed between drain and acknowledgement.
 #[test]
 fn claims_that_somebody_removed_hold_nobody_up() {
     let (_folder, dir) = team();
@@ -133,6 +131,8 @@ fn claims_that_somebody_removed_hold_nobody_up() {
     assert_eq!(judge(&sent, &taken_in(&dir, "alice")), []);
 }
 
+/// An id stays known when a new conversation begins. Mail that was claimed before belongs to the old
+/// conversation.
 #[test]
 fn a_new_conversation_keeps_the_old_one_and_what_it_knew() {
     let (_folder, dir) = team();
@@ -158,8 +158,8 @@ fn a_new_conversation_keeps_the_old_one_and_what_it_knew() {
     assert_eq!(archived.lines().count(), 1);
 }
 
-/// A claim is kept for late writers for a second, in which several leads may come and die. What the first
-/// of them took in is not new to the third, nor is a send repeated to it.
+/// A claim is kept for late writers for a second, during which several leads may start and be killed. Mail
+/// that the first one received is not new to the third, nor is a repeated send.
 #[test]
 fn a_claim_outlives_two_conversations_and_is_not_delivered_again() {
     let (_folder, dir) = team();
@@ -211,13 +211,13 @@ fn garbage_never_blocks_good_lines_and_never_disappears() {
     assert_eq!(letters[0].raw.as_deref(), Some("hello"));
     assert_eq!(letters[2].raw_hex.as_deref(), Some("fffe"));
     assert!(letters.last().unwrap().reason.contains("longer than 262144"));
-    // Replayed after a crash, nothing is buried or delivered again.
+    // A replay after a crash delivers nothing twice and makes no dead letter.
     drop(owner);
     assert!(open(&dir, "alice").drain().unwrap().is_empty());
     assert_eq!(dead::read_all(&dir, &alice()).unwrap().len(), letters.len());
 }
 
-/// Clocks jump; order is file order, ids are ids, and nothing expires.
+/// The clock jumps: the order stays that of the file, ids stay valid, and nothing expires.
 #[test]
 fn clocks_do_not_matter() {
     #[derive(Debug)]
@@ -275,7 +275,7 @@ fn the_owner_wakes_for_every_kind_of_sender_and_is_quiet_otherwise() {
     assert_eq!(owner.wake_mode(), WakeMode::Events);
 }
 
-/// Another program has all file events of this user: our senders ring a bell instead.
+/// Another program of this user has all inotify instances: our senders notify through a FIFO.
 #[test]
 fn without_file_events_a_bell_wakes_the_owner() {
     let around = ["unshare", "--user", "--map-root-user", "sh"];
@@ -311,8 +311,8 @@ fn a_full_inbox_refuses_mail_and_keeps_room_for_control() {
     assert!(matches!(refused, Err(SendError::TooLong { .. })));
 }
 
-/// The disk is full in the middle of a line: the send fails, what was there is intact, and so is what
-/// comes later.
+/// The disk is full in the middle of a line: the send fails, the earlier lines are intact, and later ones are
+/// delivered.
 #[test]
 fn a_full_disk_fails_the_send_and_harms_nothing() {
     let (_folder, dir) = team();
@@ -331,7 +331,7 @@ fn a_full_disk_fails_the_send_and_harms_nothing() {
     assert_eq!(dead::read_all(&dir, &alice()).unwrap(), []);
 }
 
-/// The disk is full while mail is taken in: it stays, and comes once there is room.
+/// The disk is full during a drain: the mail stays, and is delivered once there is space.
 #[test]
 fn a_full_disk_keeps_the_mail_for_later() {
     let (_folder, dir) = team();
@@ -368,8 +368,8 @@ fn a_gigantic_hole_is_put_away_unread() {
     assert_eq!(contents(&mut owner).len(), 1);
 }
 
-/// What stands in the transcript is the message as it was received, with its id; a hand-written one gets
-/// an id from its place.
+/// The transcript has the message as it was received, with its id. A line without an id gets one from its
+/// position.
 #[test]
 fn the_transcript_holds_the_message_as_it_came() {
     let (_folder, dir) = team();

@@ -1,5 +1,6 @@
-//! docs/format.md is enough: a second implementation, written in Python from that page alone, is one of the
-//! team. It writes to ours and is written to, dies and takes over from a dead one of ours, and the other way.
+//! docs/format.md is sufficient: a second implementation, written in Python from that page alone, is a member
+//! of the team. It exchanges mail with our programs, and each side takes over from a killed process of the
+//! other.
 
 use crate::support::harness::{Ran, SYSTEM_PATH, Team, in_parallel};
 use crate::support::scripts::{kill_9, wait};
@@ -11,10 +12,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
-/// Messages of each sender.
+/// The number of messages of each sender.
 const EACH: usize = 60;
 
-/// Whether there is a Python; without one nothing of this can be shown.
+/// Whether python3 is installed. The tests of this file need it.
 fn has_python() -> bool {
     let found = SYSTEM_PATH.split(':').any(|folder| Path::new(folder).join("python3").exists());
     if !found {
@@ -23,7 +24,7 @@ fn has_python() -> bool {
     found
 }
 
-/// The second implementation in this team's folder.
+/// A command of the second implementation in this team's folder.
 fn other(team: &Team, args: &[&str]) -> Command {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance/team_format.py");
     let mut command = team.shell(r#"exec python3 "$0" .team "$@""#);
@@ -39,18 +40,18 @@ fn output(mut command: Command) -> Ran {
     Ran { args, code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
 }
 
-/// Runs it to its end, which must be a good one. Gives the words it printed.
+/// Runs a command that must succeed. Returns the words that it printed.
 fn words(team: &Team, args: &[&str]) -> Vec<String> {
     let ran = output(other(team, args)).expect(0);
     ran.out.split_whitespace().map(str::to_owned).collect()
 }
 
-/// A member that is the second implementation, at its work.
+/// A running member of the second implementation.
 fn member(team: &Team, name: &str) -> Child {
     settled(team, name, other(team, &["member", name]).spawn().unwrap())
 }
 
-/// Waits until the process itself, not an earlier one of that name, says that it rests.
+/// Waits until this process, not an earlier one of that name, reports that it is idle.
 fn settled(team: &Team, name: &str, child: Child) -> Child {
     team.eventually(&format!("{name} has begun"), || {
         let entry = team.member(name);
@@ -63,18 +64,18 @@ fn ours(team: &Team, name: &str) -> Child {
     settled(team, name, team.start(&["teammate", name, "--model", "rehearsal"]))
 }
 
-/// The ids of what somebody has taken in, in order.
+/// The ids of the messages that a member has received, in order.
 fn ids(team: &Team, name: &str) -> Vec<String> {
     let mail = team.mail_of(name);
     mail.iter().map(|mail| mail["id"].as_str().unwrap().to_owned()).collect()
 }
 
-/// What one sender sends.
+/// The messages of one sender.
 fn contents(from: &str) -> Vec<String> {
     (0..EACH).map(|n| format!("{from} {n}")).collect()
 }
 
-/// Senders to one member: two of theirs, two of ours.
+/// Senders to one member: two of each implementation.
 fn senders(team: &Team, to: &str) -> Vec<(Command, Vec<String>)> {
     let theirs = ["snake", "viper"].map(|from| (other(team, &["send", to, from]), contents(from)));
     let ours = ["rust", "iron"].map(|from| {
@@ -86,7 +87,7 @@ fn senders(team: &Team, to: &str) -> Vec<(Command, Vec<String>)> {
     theirs.into_iter().chain(ours).collect()
 }
 
-/// One sender, who is told of every line that it is stored.
+/// One sender that gets an acknowledgement for every line.
 fn feed(mut command: Command, lines: &[String]) {
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
     writeln!(child.stdin.take().unwrap(), "{}", lines.join("\n")).unwrap();
@@ -95,7 +96,7 @@ fn feed(mut command: Command, lines: &[String]) {
     assert_eq!((output.status.code(), told), (Some(0), EACH), "{output:?}");
 }
 
-/// A shell that does `echo >>`.
+/// A shell that appends with `echo >>`.
 fn scribble(inbox: &Path) {
     for text in contents("shell") {
         let line = format!("{}\n", json!({ "from": "shell", "content": text }));
@@ -113,8 +114,8 @@ fn taken_in_by_sender(team: &Team, name: &str) -> BTreeMap<String, Vec<String>> 
     found
 }
 
-/// Hundreds of messages in both directions at once, by both implementations and a shell: everybody has
-/// each of them once, in the order of its sender.
+/// Sends hundreds of messages in both directions at once, from both implementations and a shell. Every
+/// message arrives once, in the order of its sender.
 #[test]
 fn mail_crosses_between_two_implementations() {
     if !has_python() {
@@ -145,7 +146,7 @@ fn mail_crosses_between_two_implementations() {
         assert!(team.lines(&format!("dead/{name}.jsonl")).is_empty(), "{}", team.picture());
     }
 
-    // Stopped like anybody else: it agrees, and its end is told.
+    // It is stopped like every member: it accepts the request, and its exit is reported.
     let ran = team.team(&["stop", "py"]).expect(0);
     assert!(ran.out.contains("py ended when asked"), "{ran:#?}");
     assert_eq!((wait(&team, &mut py), team.status("py")), (Some(0), "shutdown".into()));
@@ -160,7 +161,7 @@ fn mail_crosses_between_two_implementations() {
     assert_eq!(wait(&team, &mut late), Some(1), "it knows, too, who has left");
 }
 
-/// Mail for the lead, and what is none.
+/// Mail for the lead, and invalid lines.
 fn fill(team: &Team, round: &str) -> Vec<String> {
     let first = team.team(&["send", "lead", &format!("first {round}")]).expect(0).out;
     let mut inbox = OpenOptions::new().append(true).open(team.path("inbox/lead.jsonl")).unwrap();
@@ -173,8 +174,8 @@ fn fill(team: &Team, round: &str) -> Vec<String> {
     (first + &second).lines().map(str::to_owned).collect()
 }
 
-/// One of them dies while it takes mail in as the lead; the other one writes to that inbox, then takes
-/// the mail in as the lead.
+/// One implementation is killed while it drains as the lead. The other one sends to that inbox, then drains
+/// it.
 fn one_dies_and_the_other_goes_on(point: &str, die: impl Fn(&Team), go_on: impl Fn(&Team)) {
     let team = Team::new();
     team.team(&["init"]).expect(0);
@@ -242,7 +243,7 @@ fn the_other_takes_over_from_ours_wherever_it_dies() {
     }
 }
 
-/// Two programs change the roster at once: no change is lost, and what one does not know, it keeps.
+/// Two programs change the roster at once: no change is lost, and unknown fields are kept.
 #[test]
 fn the_roster_keeps_what_both_write() {
     const TIMES: i64 = 60;
@@ -274,7 +275,8 @@ fn the_roster_keeps_what_both_write() {
     }
 }
 
-/// A name belongs to one process, whichever program it runs; the lock says who lives, not the roster.
+/// A name belongs to one process of either implementation. The lock says which process is alive, not the
+/// roster.
 #[test]
 fn a_life_is_respected_by_both() {
     if !has_python() {
@@ -301,14 +303,14 @@ fn a_life_is_respected_by_both() {
     assert_eq!(listed("py")["alive"], false, "{}", listed("py"));
     team.team(&["send", "py", "hello?"]).expect(1);
 
-    // Each of them may have the name of the other.
+    // Each implementation may take a name that the other has used.
     let mut py = ours(&team, "py");
     let mut alice = member(&team, "alice");
     team.team(&["stop", "--all"]).expect(0);
     assert_eq!((wait(&team, &mut py), wait(&team, &mut alice)), (Some(0), Some(0)));
 }
 
-/// Both reach for the same tasks at once: each task has one owner.
+/// Both implementations claim the same tasks at once: each task has one owner.
 #[test]
 fn a_task_is_claimed_once() {
     const TASKS: usize = 20;

@@ -1,5 +1,5 @@
-//! Questions: two members ask while the person types, answers from another shell, answers that do not
-//! count, and the death of either side.
+//! Permission requests: two members ask while the person types, answers from another shell, invalid answers,
+//! and a kill of either side.
 
 use crate::support::approvals::{append, careful_team, requests, wait_asked};
 use crate::support::child_process::write;
@@ -17,7 +17,7 @@ fn exists(team: &Team, file: &str) -> bool {
     team.workspace().join(file).exists()
 }
 
-/// What the model was told about a tool call.
+/// Whether the agent got a tool result that contains the text.
 fn told(team: &Team, name: &str, text: &str) -> bool {
     tool_results(team, name).iter().any(|(_, result, _)| result.contains(text))
 }
@@ -91,7 +91,7 @@ fn typed_answers_allow_deny_change_and_hold_for_the_session() {
     lead.type_line("n too early");
     lead.expect("echo three >> log.txt");
     lead.type_line("e echo four >> log.txt");
-    // What "always" was said to ran without a question; with something behind it, it asks.
+    // The command that was allowed with "always" ran without a request. With an appended command it asks.
     lead.expect("echo one >> log.txt; rm log.txt");
     lead.type_line("n");
     lead.expect("+ second");
@@ -148,7 +148,7 @@ fn only_the_answer_that_was_asked_for_counts() {
     for line in &bad {
         append(&team, "alice", line);
     }
-    // To the lead, in the person's name: of another life, and from somebody else.
+    // To the lead as the user: for another incarnation, and from another sender.
     append(&team, "lead", &forged("from", json!("user")));
     append(&team, "lead", &forged("incarnation", lead_life));
     team.eventually("all forgeries were taken in", || {
@@ -156,7 +156,7 @@ fn only_the_answer_that_was_asked_for_counts() {
         mail.iter().filter(|mail| mail["type"] != "message").count() == bad.len()
             && team.mail_of("lead").len() >= 3
     });
-    // They stand in the transcript before they are looked at.
+    // The lines are in the transcript before they are handled.
     let is_ignored =
         |line: &Value| line["message"].as_str().is_some_and(|text| text.contains("not acted on"));
     team.eventually("each forgery is in the log", || {
@@ -170,7 +170,7 @@ fn only_the_answer_that_was_asked_for_counts() {
     team.wait_status("alice", "idle");
     let effect = || std::fs::read_to_string(team.workspace().join("ran.txt")).unwrap();
     assert_eq!(effect(), "ran\n");
-    // Twice, late, and the other way round: nothing changes.
+    // Repeated, late and contradictory answers change nothing.
     append(&team, "alice", &good);
     append(&team, "alice", &forged("approve", json!(false)));
     team.eventually("the late answers were taken in", || {
@@ -204,7 +204,7 @@ fn an_always_from_another_shell_reaches_everybody() {
     team.team(&["approve", &bob]).expect(0);
     team.team(&["approve", &alice, "--always"]).expect(0);
     team.eventually("bob knows the rule", || {
-        // It takes mail in between two calls at the latest.
+        // It drains its mail between two calls at the latest.
         write(&team.workspace().join("go"), "");
         team.mail_of("bob").iter().any(|mail| mail["type"] == "permission_update")
     });
@@ -248,7 +248,7 @@ fn a_killed_member_asks_again_under_the_same_id_and_its_call_runs_once() {
         &[
             calls("lead", &[spawn("alice")]),
             says("lead", "spawned"),
-            // Woken by her end.
+            // The exit of alice wakes the lead.
             calls("lead", &[spawn("alice")]),
             says("lead", "spawned again"),
             calls("alice", &[bash("echo ran >> ran.txt"), bash("echo behind >> ran.txt")]),

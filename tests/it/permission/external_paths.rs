@@ -1,5 +1,5 @@
-//! File tools that are to leave the workspace: asked about by the real path, opened by an answer or a rule,
-//! and never for what opens more than itself. (Deaths and forged answers: `broken_off`.)
+//! File tools on paths outside the workspace: the request names the real path, an answer or a rule opens it,
+//! and nothing else is opened. (`permission::interrupted_requests` has kills and forged answers.)
 
 use crate::support::approvals::{careful_team, requests, wait_asked};
 use crate::support::child_process::write;
@@ -12,7 +12,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
-/// A folder beside the workspace, with notes, a key, and something hidden.
+/// A folder outside the workspace with notes, a key, and a hidden file.
 fn beyond() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::Builder::new().prefix("team-beyond-").tempdir().unwrap();
     let real = folder.path().canonicalize().unwrap();
@@ -58,7 +58,7 @@ fn an_answer_opens_one_file_and_nothing_else() {
     let asked = &requests(&team)[0];
     assert_eq!((&asked["kind"], &asked["description"]), (&json!("sandbox"), &json!(notes)));
     lead.type_line("always");
-    // Open to read; to write it is another question, and another file is yet another.
+    // The path is open for reading. Writing it needs another request, and so does another file.
     lead.expect("alice asks to use write_file:");
     lead.type_line("n leave it as it is");
     lead.expect(&at("open/notes"));

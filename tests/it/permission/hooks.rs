@@ -1,5 +1,4 @@
-//! Hooks, from outside: what they are told, what they can refuse, and that a folder's hooks run only once
-//! it is trusted.
+//! Hooks: their input, what they can refuse, and that the hooks of a folder run only once it is trusted.
 
 use crate::support::child_process::write;
 use crate::support::harness::Team;
@@ -25,7 +24,7 @@ fn settings(hooks: &[(&str, &str)]) -> String {
     hooks.iter().map(hook).collect()
 }
 
-/// What a hook wrote into a file of the workspace, a JSON object a line.
+/// The JSON objects that a hook wrote into a file of the workspace, one per line.
 fn told(team: &Team, file: &str) -> Vec<Value> {
     let text = fs::read_to_string(team.workspace().join(file)).unwrap_or_default();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -35,7 +34,7 @@ fn tool(name: &'static str, input: Value) -> (&'static str, Value) {
     (name, input)
 }
 
-/// A refusal reaches the model word for word, and what was refused did not happen.
+/// The model gets the text of a refusal verbatim, and the refused action did not happen.
 #[test]
 fn messages_and_tasks_can_be_refused() {
     let team = Team::new();
@@ -98,7 +97,7 @@ fn messages_and_tasks_can_be_refused() {
     assert_left_in_order(&team);
 }
 
-/// A teammate that may not rest goes on, and is told why; a hook that never lets it rest is given up on.
+/// A teammate whose idle is refused continues and gets the reason. A hook that always refuses is overruled.
 #[test]
 fn a_teammate_is_kept_at_work_and_not_for_ever() {
     let team = Team::new();
@@ -129,7 +128,7 @@ fn a_teammate_is_kept_at_work_and_not_for_ever() {
     assert_left_in_order(&team);
 }
 
-/// Hooks that fail, hang or leave processes behind stop nobody, and nothing of them is left.
+/// Hooks that fail, hang or leave processes behind block no member, and their processes are killed.
 #[test]
 fn a_broken_hook_is_logged_and_stops_nobody() {
     let team = Team::new();
@@ -140,7 +139,6 @@ fn a_broken_hook_is_logged_and_stops_nobody() {
     };
     let hooks = hook("exit 3") + &hook("sleep 1000; exit 2") + &hook("setsid sleep 1000 & true");
     write(&folder.join("settings.toml"), hooks);
-    // More than fits into a pipe or an argument.
     let long = "x".repeat(200_000);
     let model = script(
         &team,
@@ -158,7 +156,7 @@ fn a_broken_hook_is_logged_and_stops_nobody() {
     assert_left_in_order(&team);
 }
 
-/// Twenty people cannot type that fast, a script can: nobody's trust is lost, and nobody's comes back.
+/// Twenty processes trust folders at once: no entry is lost, and no removed entry comes back.
 #[test]
 fn folders_that_are_trusted_at_once_are_all_trusted() {
     let team = Team::new();
@@ -193,8 +191,8 @@ fn folders_that_are_trusted_at_once_are_all_trusted() {
     assert_eq!(trusted(), 10);
 }
 
-/// What a refusing hook says is shown to the model as text of a bounded length, whatever bytes it is made
-/// of; a hook that dies refuses nothing.
+/// The model gets the text of a refusing hook with bounded length, whatever its bytes. A hook that crashes
+/// refuses nothing.
 #[test]
 fn whatever_a_hook_says_or_dies_of_is_survived() {
     let team = Team::new();
@@ -224,8 +222,8 @@ fn whatever_a_hook_says_or_dies_of_is_survived() {
     assert_left_in_order(&team);
 }
 
-/// A member killed while its hook runs: nothing of the hook is left, and what it was to judge is not done
-/// twice by the life that comes back.
+/// A member is killed while its hook runs: no process of the hook is left, and the resumed member does not
+/// repeat the action.
 #[test]
 fn a_member_that_dies_in_a_hook_leaves_nothing_of_it() {
     let team = Team::new();

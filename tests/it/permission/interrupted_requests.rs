@@ -1,6 +1,6 @@
-//! Every kind of request, over the rehearsal model and over HTTP, with the death of either side in the
-//! middle: it is asked again under the same id, answers that do not count change nothing, the one that does
-//! lets the call run once, and what comes late or twice changes nothing either.
+//! Every kind of request, over the rehearsal model and over HTTP, with a kill of either side before the
+//! answer. The request is repeated with the same id, invalid answers change nothing, the valid one lets the
+//! call run once, and late or repeated ones change nothing.
 
 use crate::support::approvals::{append, requests, wait_asked};
 use crate::support::child_process::write;
@@ -12,7 +12,7 @@ use crate::support::terminal::Terminal;
 use serde_json::{Value, json};
 use std::fs;
 
-/// What is asked for.
+/// The kind of the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Permission,
@@ -20,14 +20,14 @@ enum Kind {
     Sandbox,
 }
 
-/// Which side dies in the middle.
+/// The side that is killed before the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Dies {
     Asker,
     Answerer,
 }
 
-/// Over which model.
+/// The model of the members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Model {
     Rehearsal,
@@ -37,19 +37,19 @@ enum Model {
 const KINDS: [Kind; 3] = [Kind::Permission, Kind::Plan, Kind::Sandbox];
 const COMMAND: &str = "echo ran >> effect.txt";
 
-/// A team in which alice asks for one thing.
+/// A team in which alice sends one request.
 struct Scene {
     kind: Kind,
     model: Model,
     team: Team,
-    /// What lies outside the workspace.
+    /// A folder outside the workspace.
     outside: tempfile::TempDir,
     fake: Option<Fake>,
 }
 
 impl Scene {
     fn new(kind: Kind, model: Model) -> Self {
-        // A name that begins with a dot would be nothing to ask for.
+        // Hidden paths cannot be requested, so the name has no dot.
         let outside = tempfile::Builder::new().prefix("team-outside-").tempdir().unwrap();
         write(&outside.path().join("notes.txt"), "remember the milk\n");
         let team = Team::new();
@@ -83,7 +83,7 @@ impl Scene {
         }
     }
 
-    /// How often it has happened.
+    /// How often the effect has happened.
     fn effects(&self) -> usize {
         if self.kind != Kind::Sandbox {
             let text = fs::read_to_string(self.team.workspace().join("effect.txt"));
@@ -96,7 +96,7 @@ impl Scene {
         lines.iter().filter(read).count()
     }
 
-    /// The answer that counts.
+    /// The valid answer.
     fn good(&self, id: &str) -> Value {
         let kind = match self.kind {
             Kind::Permission => "permission_response",
@@ -108,7 +108,7 @@ impl Scene {
             "scope": "always", "mode": "bypass"})
     }
 
-    /// Answers that nobody asked for.
+    /// Invalid answers: wrong kind, sender, incarnation or id.
     fn bad(good: &Value, former: &Value) -> Vec<Value> {
         let with = |field: &str, value: &Value| {
             let mut line = good.clone();
@@ -166,7 +166,7 @@ impl Scene {
         for line in &bad {
             append(team, "alice", line);
         }
-        // To the lead, in the person's name, but not for this life of it; and from a member.
+        // To the lead, as the user but without its incarnation, and from a member.
         let mut to_lead = good.clone();
         to_lead["from"] = json!("user");
         append(team, "lead", &to_lead);
@@ -211,7 +211,7 @@ fn notes(outside: &tempfile::TempDir) -> String {
     outside.path().canonicalize().unwrap().join("notes.txt").display().to_string()
 }
 
-/// What the models say: the lead spawns alice, alice asks for her thing until she may.
+/// Replies of the models: the lead spawns alice, and alice repeats her request until it is granted.
 fn play(kind: Kind, notes: &str, view: &RequestView) -> Reply {
     let last = fake_models::results(view);
     match (fake_models::who(view).as_str(), kind) {
@@ -268,7 +268,7 @@ fn over_http_whoever_answers_dies() {
 
 const BUSY: &str = "touch here; until [ -e go ]; do sleep 0.05; done";
 
-/// What the models say in the story of a shutdown that is broken off: both do as they are told.
+/// Replies for the interrupted shutdown: both agents follow their prompts.
 fn obey(view: &RequestView) -> Reply {
     let (asked, last) = (view.last_text(), fake_models::results(view));
     let bash = |command: &str| fake_models::call(view, "bash", &json!({ "command": command }));
@@ -293,7 +293,7 @@ fn obey(view: &RequestView) -> Reply {
     Reply::text("Noted.")
 }
 
-/// Alice is asked to end in the middle of a command, and then one side is killed.
+/// Alice gets a shutdown request during a command, then one side is killed.
 fn shutdown_broken_off(model: Model, dies: Dies) {
     let team = Team::new();
     let fake = (model == Model::Fake).then(|| Fake::start(obey));
@@ -334,7 +334,7 @@ fn shutdown_broken_off(model: Model, dies: Dies) {
         assert_eq!(team.member("alice")["restarts"], 0, "who is to end is not brought back");
         first
     };
-    // Her answer, late, twice, and not hers: nothing comes of it.
+    // Late, repeated and forged responses have no effect.
     for from in ["alice", "alice", "bob"] {
         let answer = json!({"type": "shutdown_response", "from": from, "to": "lead", "content": "",
             "request_id": request["request_id"], "incarnation": request["incarnation"],
@@ -363,7 +363,7 @@ fn shutdown_broken_off(model: Model, dies: Dies) {
     assert_left_in_order(&team);
 }
 
-/// Messages that alice knew already.
+/// The number of messages that alice dropped as repeated.
 fn repeated(team: &Team) -> usize {
     let log = team.lines("log/alice.jsonl");
     log.iter().filter(|line| line.to_string().contains("came again and was dropped")).count()

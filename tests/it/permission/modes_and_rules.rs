@@ -1,4 +1,4 @@
-//! Modes and rules from outside: what runs, what asks, what is denied, and whose settings count.
+//! Modes and rules: which calls run, ask or are denied, and which settings count.
 
 use crate::support::approvals::{careful_team, requests};
 use crate::support::child_process::write;
@@ -17,7 +17,7 @@ fn write_file(path: &str) -> (&'static str, Value) {
     ("write_file", json!({ "path": path, "content": "x\n" }))
 }
 
-/// Three calls of a headless lead: a command, a file, a look at the roster. Which of them ran.
+/// Runs three calls of a headless lead: a command, a file, a look at the roster. Returns which of them ran.
 fn which_ran(team: &Team, further: &[&str]) -> (Ran, Vec<bool>) {
     let calls = calls("lead", &[bash("ls"), write_file("made.txt"), ("list_teammates", json!({}))]);
     let model = script(team, &[calls, says("lead", "done")]);
@@ -189,7 +189,7 @@ fn nobody_is_spawned_looser_than_the_lead() {
     assert_left_in_order(&team);
 }
 
-/// The nine prompts under `default`: every question is answered with yes, and there are some.
+/// The nine prompts in mode `default`: there are requests, and each is approved.
 #[test]
 fn the_nine_prompts_run_when_their_questions_are_answered() {
     let team = careful_team();

@@ -1,5 +1,5 @@
-//! Mode plan: nothing is changed by any path before a plan is approved, by the lead's model or by the
-//! person, and the way there is bounded.
+//! Mode plan: nothing is changed before the lead's model or the person approves a plan, and the number of
+//! attempts is bounded.
 
 use crate::support::approvals::wait_asked;
 use crate::support::child_process::write;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
 
-/// The call by which a lead spawns a planner.
+/// The call that spawns a member in mode plan.
 fn planner(name: &str) -> (&'static str, Value) {
     let order = json!({"name": name, "role": "worker", "prompt": "begin", "mode": "plan"});
     ("spawn_teammate", order)
@@ -32,7 +32,7 @@ fn write_file(path: &str) -> (&'static str, Value) {
     ("write_file", json!({ "path": path, "content": "x\n" }))
 }
 
-/// Ways to change something, and some that only look as if they did not.
+/// Calls that change something, and some that look as if they did not.
 const COMMANDS: [&str; 50] = [
     "touch x",
     "echo x > x",
@@ -125,13 +125,13 @@ fn nothing_is_changed_before_a_plan_is_approved() {
     assert_left_in_order(&team);
 }
 
-/// The workspace without the team folder and what the user's programs keep.
+/// The workspace without the team folder and the files of the user's programs.
 fn outside(team: &Team) -> BTreeSet<String> {
     let all = listing(team.workspace()).into_iter();
     all.filter(|name| !name.starts_with(".team") && !name.starts_with(".local")).collect()
 }
 
-/// A lead whose model gives these verdicts, one after the other, and a planner who tries until it may.
+/// A lead whose model gives these verdicts in order, and a planner that submits plans until one is approved.
 fn stage(verdicts: &'static [(bool, &'static str)]) -> (Team, Fake) {
     fake_models::stage(move |view| {
         let past = fake_models::conversation(view);

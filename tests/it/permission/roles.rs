@@ -1,5 +1,5 @@
-//! Roles from files, from outside: who has which tools and model, what is told of the workspace, and how
-//! `team roles` names what is wrong.
+//! Roles from files: the tools and the model of a member, the description of the workspace, and the errors of
+//! `team roles`.
 
 use crate::support::approvals::wait_asked;
 use crate::support::child_process::write;
@@ -15,7 +15,7 @@ use std::fs;
 const AUDITOR: &str = "---\nname: auditor\ndescription: Looks, and touches nothing.\ntools: Read, Grep\n\
     disallowedTools: broadcast\nmaxTurns: 4\nwhim: yes\n---\nYou only look.\n";
 
-/// Files of the workspace by their paths.
+/// Writes files of the workspace.
 fn put(team: &Team, files: &[(&str, &str)]) {
     for (path, text) in files {
         let path = team.workspace().join(path);
@@ -106,8 +106,7 @@ fn a_role_limits_tools_and_turns_and_names_a_model() {
     assert_left_in_order(&team);
 }
 
-/// The rules of a role bind whatever else is allowed: settings, the mode, and an "always" that the person
-/// gave a colleague.
+/// The rules of a role hold against settings, the mode, and an "always" that the person gave another member.
 #[test]
 fn what_a_role_denies_no_rule_and_no_answer_allows() {
     let team = Team::new();
@@ -193,8 +192,7 @@ fn a_role_may_be_stricter_than_the_lead_and_never_looser() {
     assert_left_in_order(&team);
 }
 
-/// What the model is told, as the endpoint sees it; an idle agent that is given another role has that
-/// role's tools.
+/// The system prompt and tools of a request. An idle agent that gets another role has the tools of that role.
 #[test]
 fn the_model_is_told_of_the_workspace_and_of_the_tools_of_its_role() {
     let (team, fake) = stage(|view| match (who(view).as_str(), view.turn()) {

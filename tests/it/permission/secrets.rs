@@ -1,5 +1,5 @@
-//! Credentials stay where they belong: in the environment of the lead alone, and in the headers of its
-//! requests. Whoever says them aloud, no file, no output and no other process shows them.
+//! Credentials are only in the environment of the lead and in the headers of its requests. Even if a model
+//! prints them, no file, no output and no other process shows them.
 
 use crate::support::fake::{Fake, Reply, RequestView};
 use crate::support::fake_models::{KEY, OTHER_KEY, call, conversation, results, stage, who};
@@ -11,10 +11,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-/// A header that no shape gives away as a key.
+/// A secret header value that does not look like a key.
 const GATEWAY: &str = "gateway canary of the house";
 
-/// What all of our secrets have in them, and nothing else.
+/// A substring of every secret, and of nothing else.
 const MARK: &str = "canary";
 
 fn holds(bytes: &[u8]) -> bool {
@@ -41,7 +41,7 @@ fn assert_no_file_tells(team: &Team) {
     }
 }
 
-/// What the lead has been told, and what of it a teammate on this model needs and gets.
+/// The lead's credentials, and those that a teammate on this model gets.
 fn secrets(who: &str, model: &str) -> Vec<&'static str> {
     match (who, model) {
         ("lead", _) => vec![KEY, OTHER_KEY, GATEWAY],
@@ -51,7 +51,7 @@ fn secrets(who: &str, model: &str) -> Vec<&'static str> {
     }
 }
 
-/// Models that say every secret wherever they can: in text, in calls, in mail, through a command.
+/// Models that print every secret wherever possible: in text, calls, mail, and through a command.
 fn blabber(view: &RequestView, model: &str) -> Reply {
     let who = who(view);
     let secrets = secrets(&who, model).join(" and ");
@@ -74,12 +74,12 @@ fn blabber(view: &RequestView, model: &str) -> Reply {
     }
 }
 
-/// The story: everybody's model says every secret aloud, over the Messages API, over chat completions, and
-/// on a local server, which is to be told none.
+/// Every model prints every secret, over the Messages API, over chat completions, and on a local server,
+/// which must receive none.
 fn assert_kept(model: &'static str) {
     let is_local = model.starts_with("local");
     let own = secrets("alice", model);
-    // The first answer is an error that quotes what the endpoint was told.
+    // The first answer is an error that quotes the credentials.
     let told = own.join(" ");
     let play = move |view: &RequestView| match view.number {
         0 => Reply::error(500, "api_error", &format!("bad {told}")).header("retry-after", "0"),
@@ -87,7 +87,7 @@ fn assert_kept(model: &'static str) {
     };
     let team = Team::new();
     let fake = if is_local { Fake::local(play) } else { Fake::start(play) };
-    // The other keys are there, too, and for others.
+    // The keys of other providers are set as well.
     for (key, value) in [("ANTHROPIC_API_KEY", KEY), ("OPENAI_API_KEY", OTHER_KEY)] {
         team.variable(key, value);
     }
@@ -114,7 +114,7 @@ fn assert_kept(model: &'static str) {
     assert!(running.len() >= 4, "lead, alice, guard and command: {running:?}");
     for (pid, line) in running {
         assert!(!line.contains(MARK), "{line}");
-        // Another user's test may not look into a process that holds a key: nor may anybody else.
+        // Run by an unprivileged user, the test may not read the environment of a process that holds a key.
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         let is_lead = pid == i32::try_from(lead.id()).unwrap();
         assert!(is_lead || !holds(&environment), "{line}");
@@ -159,7 +159,7 @@ fn a_local_server_is_told_no_secret() {
     assert_kept("local");
 }
 
-/// A key that is not ours is the user's text: a fixture, a placeholder, a file to be edited.
+/// Text that only looks like a key is the user's: a fixture, a placeholder, a file to be edited.
 #[test]
 fn text_that_only_looks_like_a_key_is_left_alone() {
     let (team, _fake) = stage(|view| match view.turn() {
@@ -178,13 +178,13 @@ fn text_that_only_looks_like_a_key_is_left_alone() {
 #[cfg(target_os = "linux")]
 fn nobody_looks_into_a_process_that_holds_a_key() {
     use std::os::unix::fs::MetadataExt;
-    // A rehearsal lead holds the key for teammates on a real model.
+    // A lead on the rehearsal model holds the key for teammates on a real model.
     for model in ["anthropic/fake", "rehearsal"] {
         let (team, _fake) = stage(|_| Reply::text("hm"));
         let words = ["lead", "--model", model, "--mode", "bypass"];
         let mut lead = Terminal::start(team.command("team", &words));
         team.wait_status("lead", "idle");
-        // What the kernel lets nobody else look into belongs to root.
+        // A process that the kernel protects belongs to root in /proc.
         let environment = format!("/proc/{}/environ", lead.child.id());
         assert_eq!(fs::metadata(&environment).unwrap().uid(), 0, "{model}");
         if nix::unistd::geteuid().is_root() {

@@ -1,5 +1,4 @@
-//! The client of chat completions against the strict fake: what is sent, what is understood, what is
-//! tried again, and what becomes of every fault.
+//! The client of chat completions against the strict fake: requests, replies, retries, and every fault.
 
 use crate::support::fake::{Api, Fake, Reply, post_to};
 use agent_team::llm::retry::RetryPolicy;
@@ -13,10 +12,10 @@ use std::time::Duration;
 
 const CANARY: &str = "canary-key-0123456789";
 
-/// Whether an error is of the kind expected.
+/// The check of an error's kind.
 type Fits = fn(&ModelError) -> bool;
 
-/// Retries without waiting.
+/// A retry policy without waits.
 const AT_ONCE: RetryPolicy = RetryPolicy {
     tries: 10,
     within: Duration::from_secs(600),
@@ -56,7 +55,7 @@ fn request() -> Request {
     }
 }
 
-/// A reply with thoughts, text and two calls.
+/// A reply with reasoning, text and two calls.
 fn rich() -> Reply {
     Reply::message()
         .block(json!({"type": "thinking", "thinking": "hm, ünïcode"}))
@@ -83,7 +82,7 @@ fn retries(deltas: &[Delta]) -> usize {
     deltas.iter().filter(|delta| matches!(delta, Delta::Retry { .. })).count()
 }
 
-/// The text that stands when the void attempts are gone.
+/// The shown text without that of discarded attempts.
 fn shown(deltas: &[Delta]) -> String {
     deltas.iter().fold(String::new(), |shown, delta| match delta {
         Delta::Text(text) => shown + text,
@@ -141,8 +140,8 @@ async fn every_call_is_answered_by_one_message_and_mail_follows() {
     assert_eq!(seen.last_text(), "<inbox>[]</inbox>");
 }
 
-/// The story: llama-cpp-python answers nothing at all to a stream with tools. One plain request brings
-/// the answer, and the next turn does not try the stream again.
+/// llama-cpp-python sends an empty stream for requests with tools. A request without a stream gets the
+/// answer, and the next turn does not try to stream again.
 #[tokio::test]
 async fn an_empty_stream_is_asked_for_at_once_from_then_on() {
     for nothing in [&b""[..], b"data: [DONE]\n\n"] {
@@ -156,14 +155,14 @@ async fn an_empty_stream_is_asked_for_at_once_from_then_on() {
             fake.requests().iter().map(|view| view.body["stream"].clone()).collect();
         assert_eq!(streams, [json!(true), Value::Null, Value::Null]);
     }
-    // An empty answer to a plain request is broken like any other.
+    // An empty answer to a request without a stream is an error.
     let fake = Fake::start(|_| Reply::raw(200, "text/event-stream", b""));
     let error = ask(&client(&fake), &request()).await.0.unwrap_err();
     assert!(matches!(&error, ModelError::Unavailable(why) if why.contains("empty")), "{error}");
 }
 
-/// The story: a connection dies in the middle of a tool call. Whatever had come is void, the same
-/// history is sent again, and the call exists once: in the reply of the attempt that ended.
+/// A connection closes in the middle of a tool call. The client discards the partial reply and repeats the
+/// request, and the call exists once.
 #[tokio::test]
 async fn a_cut_stream_is_asked_for_again() {
     cut_streams(23).await;
@@ -180,12 +179,12 @@ async fn cut_streams(step: usize) {
     for reply in [rich(), rich().until_close()] {
         let stream = reply.stream_bytes(Api::Completions, "model-1");
         let length = stream.len();
-        // What follows the finish reason is only the bill.
+        // After the finish reason only the usage follows.
         let reason = b"\"tool_calls\"}]";
         let ended = stream.windows(reason.len()).position(|part| part == reason).unwrap();
         let whole = reply.clone();
         let fake = Fake::start(move |view| {
-            // Each position is tried by an even request, an odd one gets the whole.
+            // Even requests are cut, odd ones are answered completely.
             let (cut, odd) = (view.number / 2 * step + 1, view.number % 2);
             if odd == 1 { whole.clone() } else { whole.clone().cut_after(cut) }
         });
@@ -300,8 +299,8 @@ async fn silence_and_missing_answers_end_by_their_limits() {
     tokio::task::spawn_blocking(move || fake.wait_for_hangups(2)).await.unwrap();
 }
 
-/// The story: a machine that is switched off answers nothing, not even a refusal. Its packets are played
-/// by a listener whose queue is full.
+/// A machine that is switched off does not even refuse connections. A listener with a full queue simulates
+/// it.
 #[tokio::test]
 async fn a_black_hole_is_left_after_the_connect_limit() {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
@@ -317,7 +316,7 @@ async fn a_black_hole_is_left_after_the_connect_limit() {
     let begun = std::time::Instant::now();
     let error = ask(&OpenAi::new(config).unwrap(), &request()).await.0.unwrap_err();
     assert!(matches!(&error, ModelError::Unavailable(why) if why.contains("2 tries")), "{error}");
-    // Far below what the other limits would allow.
+    // Far below the other limits.
     assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
 }
 
@@ -402,7 +401,7 @@ fn the_fake_refuses_what_the_api_refuses() {
     }
 }
 
-/// A conversation as the agent makes it: turns with calls, their answers, and perhaps text.
+/// A conversation as an agent produces it: turns with calls, their results, and optional text.
 fn conversation() -> impl Strategy<Value = Vec<ChatMessage>> {
     let turn =
         ("[ -~äß\n]{0,8}", proptest::collection::vec("[ -~\"\\\\ä]{0,9}", 0..3), "[ -~]{0,8}");

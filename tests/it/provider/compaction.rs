@@ -1,5 +1,5 @@
-//! Conversations far longer than the model's context: summarized in time, on refusal, and through
-//! `kill -9`. The fake holds a context of its own: what is longer is refused, as the real APIs do.
+//! Conversations far longer than the model's context: summarized in time, after a refusal, and across `kill
+//! -9`. The fake refuses requests beyond its context, as the real APIs do.
 
 use crate::support::child_process::append;
 use crate::support::fake::{Api, Fake, Reply, RequestView};
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use std::fs;
 use std::sync::{Arc, Mutex};
 
-/// What fits the model that the fake plays, in tokens.
+/// Context of the fake model in tokens.
 const CONTEXT: u64 = 12_000;
 
-/// Rounds of work in the long turn, each with an output of `PIECE` bytes.
+/// Rounds in the long turn, each with an output of `PIECE` bytes.
 const ROUNDS: usize = 75;
 const PIECE: usize = 8_000;
 
@@ -24,16 +24,16 @@ fn is_summary(view: &RequestView) -> bool {
     view.body["tools"].is_null()
 }
 
-/// How many commands have run: what the effects of the work say, not what the conversation says.
+/// How many commands have run, by their effects and not by the conversation.
 fn done(team_effects: &std::path::Path) -> usize {
     fs::read_to_string(team_effects).unwrap_or_default().lines().count()
 }
 
-/// What comes by mail in the middle of the turn, and stands on the task list.
+/// The mail that arrives during the turn, and the open task.
 const MAIL: &str = "the colour is teal";
 const TASK: &str = "polish the brass";
 
-/// An agent that works on and on, in a context that is always too small.
+/// An agent in an endless turn whose context is always too small.
 fn worker(effects: std::path::PathBuf) -> impl Fn(&RequestView) -> Reply + Send + Sync {
     move |view| {
         let used = tokens(view);
@@ -63,7 +63,7 @@ fn compacted(team: &Team) -> Vec<Value> {
     lines.into_iter().filter(|line| line["kind"] == "compacted").collect()
 }
 
-/// What must be so of a conversation of more than ten contexts.
+/// Asserts the properties of a conversation of more than ten contexts.
 fn assert_endured(team: &Team, fake: &Fake) {
     assert_eq!(done(&team.workspace().join("effects")), ROUNDS, "every command ran once");
     assert!((ROUNDS * PIECE / 4) as u64 > 10 * CONTEXT);
@@ -87,8 +87,8 @@ fn assert_endured(team: &Team, fake: &Fake) {
     }
 }
 
-/// The story: mail comes early in a turn that is longer than ten contexts, and a task is open all the time.
-/// After each summary the model is told of both again, and of who it is and whom it works with.
+/// Mail arrives early in a turn that is longer than ten contexts, and a task is open all the time. After each
+/// summary the prompt contains both, the agent's name, and its team.
 #[test]
 fn a_conversation_of_ten_contexts_is_summarized_in_time() {
     let team = Team::new();
@@ -124,8 +124,8 @@ fn a_conversation_of_ten_contexts_is_summarized_in_time() {
     assert_endured(&team, &fake);
 }
 
-/// The story: nobody knows how much a local model holds. Its first refusal shows it; from then on room is
-/// made before.
+/// The context of a local model is unknown. Its first refusal shows the limit, and from then on the
+/// conversation is summarized in time.
 #[test]
 fn an_unknown_context_is_learned_from_its_first_refusal() {
     let team = Team::new();
@@ -141,8 +141,8 @@ fn an_unknown_context_is_learned_from_its_first_refusal() {
     assert_endured(&team, &fake);
 }
 
-/// The story: the machine goes down while the summary is being written. Nothing of it stands in the
-/// transcript; the next life asks again, and no command runs twice.
+/// The process is killed while the summary is written. The transcript has no part of it, the resumed agent
+/// requests it again, and no command runs twice.
 #[test]
 fn a_kill_during_the_summary_loses_nothing() {
     let team = Team::new();

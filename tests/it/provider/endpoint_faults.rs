@@ -1,5 +1,5 @@
-//! A team whose endpoint or processes fail in mid-work: the turn ends right, no tool runs twice, no mail
-//! is lost or doubled, nobody stays behind.
+//! Faults of the endpoint and kills during model calls: the turn ends correctly, no tool runs twice, no mail
+//! is lost or doubled, and no process is left.
 
 use crate::support::fake::{Api, FAULTS, Reply, RequestView, Unopened};
 use crate::support::fake_models::{
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::sync::Mutex;
 
-/// Plays `part` with every first answer to a request spoilt.
+/// Replies as `part` does, but breaks the first answer to every request.
 fn spoilt(part: fn(&RequestView) -> Reply) -> impl Fn(&RequestView) -> Reply + Send + Sync {
     let met: Mutex<BTreeSet<Vec<String>>> = Mutex::default();
     move |view| {
@@ -25,7 +25,7 @@ fn spoilt(part: fn(&RequestView) -> Reply) -> impl Fn(&RequestView) -> Reply + S
     }
 }
 
-/// The ids of all tool calls of a transcript and of their results, in order.
+/// The ids of all tool calls and of their results in a transcript, in order.
 fn calls(team: &Team, name: &str) -> (Vec<String>, Vec<String>) {
     let lines = team.lines(&format!("transcript/{name}.jsonl"));
     let id = |value: &Value| value.as_str().unwrap().to_owned();
@@ -39,8 +39,8 @@ fn signal(pid: i32, signal: Signal) {
     kill(Pid::from_raw(pid), signal).unwrap();
 }
 
-/// The story: the network is bad all day. Each answer breaks once, each in another way, for three
-/// agents at a time, and what comes out is what would have come out on a good day.
+/// Every answer breaks once, each in another way, for three agents at a time. The outcome is the same as
+/// without faults.
 #[test]
 fn a_run_in_which_every_answer_fails_once() {
     let (team, fake) = stage(spoilt(story));
@@ -115,7 +115,7 @@ fn the_exit_code_tells_why_the_model_gave_no_answer() {
     }
 }
 
-/// A teammate whose endpoint refuses it is a failed result for the lead, not a silent one.
+/// A teammate whose endpoint refuses its calls reports a failed result to the lead.
 #[test]
 fn the_lead_hears_of_a_teammate_whose_turn_failed() {
     let (team, _fake) = stage(|view| match who(view).as_str() {
@@ -131,7 +131,7 @@ fn the_lead_hears_of_a_teammate_whose_turn_failed() {
     assert_eq!(result["outcome"], "failed");
 }
 
-/// A lead that spawns alice, whose bash call is followed by an answer that never ends.
+/// Replies for a lead that spawns alice. The answer after her bash call stalls.
 fn alice_hangs(view: &RequestView) -> Reply {
     let work = json!({"command": "echo worked >> effects"});
     let order = json!({"name": "alice", "role": "coder", "prompt": "Work."});
@@ -242,7 +242,7 @@ fn a_lead_killed_while_its_answer_streams_takes_its_teammates_with_it() {
     fake.wait_for_hangups(1);
     team.wait_no_process();
     assert_eq!(team.member("alice")["last_exit"]["cause"], "lead_lost", "{}", team.picture());
-    // The next lead finds a folder it can work in.
+    // The next lead can work in the folder.
     let fake = crate::support::fake::Fake::start(|_| Reply::text("I am the new one."));
     connect(&team, &fake);
     headless(&team, "Who are you?", &[]).expect(0);

@@ -1,6 +1,6 @@
-//! `kill -9` of whoever is asking a model: in the middle of the answer, and in the wait that the endpoint
-//! asked for. The next life goes on as if that call had not been made: the fakes take no request that the
-//! API would refuse.
+//! `kill -9` of an agent during a model call: in the middle of the answer, and in the wait that the endpoint
+//! requested. The resumed agent continues as if that call had not been made: the fakes accept no request that
+//! the API would refuse.
 
 use crate::support::fake::{Fake, Reply, RequestView};
 use crate::support::fake_models::{connect, connect_openai, conversation, pieces, who};

@@ -1,5 +1,5 @@
-//! A team against a server of an independent author, which refuses calls and breaks streams as it is told
-//! to and judges the client: it must be content. `scripts/llmock-check` gets it and serves.
+//! A team against llmock, a server of an independent author that refuses calls and breaks streams on request
+//! and checks the client. `scripts/llmock-check` installs and runs it.
 
 use crate::support::harness::Team;
 use crate::support::scripts::{assert_left_in_order, script};
@@ -13,17 +13,17 @@ use std::time::{Duration, Instant};
 
 const SKIPPED: i32 = 77;
 
-/// It may have to be installed first.
+/// Time limit for its start, including its installation.
 const STARTING: Duration = Duration::from_secs(330);
 
-/// The server; it ends with the test.
+/// The server process, killed with the test.
 struct Server {
     process: Child,
     port: u16,
 }
 
 impl Server {
-    /// Starts it; nothing when it cannot be had here.
+    /// Starts the server, or returns `None` if it cannot be installed here.
     fn start() -> Option<Self> {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let check = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/llmock-check");
@@ -41,17 +41,17 @@ impl Server {
         Some(server)
     }
 
-    /// The body of an answer; nothing when there is none.
+    /// The body of a response, if there is one.
     fn get(&self, path: &str) -> Option<String> {
         self.ask("GET", path, "")
     }
 
-    /// What it answers as JSON.
+    /// The response as JSON.
     fn tells(&self, path: &str) -> Value {
         serde_json::from_str(&self.get(path).unwrap()).unwrap()
     }
 
-    /// Orders what it does to coming calls.
+    /// Programs the faults of the next calls.
     fn order(&self, behaviors: &[Value]) {
         let order = json!({ "behaviors": behaviors }).to_string();
         let said = self.ask("POST", "/_llmock/scenario", &order).unwrap();
@@ -81,16 +81,15 @@ impl Drop for Server {
 /// begins, its input, it ends; the message's end in two.
 const CHUNKS: usize = 11;
 
-/// Each has a model of its own, so that it can be said what becomes of whose calls.
+/// Each member has its own model, so that the server can tell their calls apart.
 const CREW: [&str; CHUNKS - 1] =
     ["alice", "bob", "carol", "dave", "erin", "frank", "grace", "heidi", "ivan", "judy"];
 
-/// What happens to the first call of the member at this place: one refusal, then three broken streams,
-/// then an answer with a tool call in it; the second call is answered at once. Over all places every kind
-/// of break comes at every chunk.
+/// The faults of the first call of a member: one refusal, three broken streams, then an answer with a tool
+/// call. The second call is answered normally. Over all members every kind of break occurs at every chunk.
 ///
-/// Faults by the rng would not do: a call that has nothing but bad luck is given up after ten tries, as it
-/// should be, and a judge who sees only requests takes the last of them for a stream that was accepted.
+/// Random faults do not work here: a call with ten faults in a row is given up, and the checker, which sees
+/// only requests, takes the last fault for an accepted stream.
 fn fate(model: &str, place: usize) -> Vec<Value> {
     let whose = json!({ "model": model });
     let status = if place.is_multiple_of(2) { 429 } else { 503 };
@@ -106,7 +105,7 @@ fn fate(model: &str, place: usize) -> Vec<Value> {
     [refusal].into_iter().chain(breaks).chain([first, second]).collect()
 }
 
-/// The requests of each call in their order: what is asked again is asked in the same words.
+/// The requests of each call in order. A repeated request has the same content.
 fn attempts(server: &Server) -> BTreeMap<String, Vec<Value>> {
     let mut calls: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for mut request in server.tells("/_llmock/requests")["requests"].as_array().unwrap().clone() {
@@ -116,8 +115,7 @@ fn attempts(server: &Server) -> BTreeMap<String, Vec<Value>> {
     calls
 }
 
-/// The story: ten teammates and their lead on that server, each given one order. Each one's first call is
-/// refused once and broken three times.
+/// Ten teammates and their lead get one prompt each. Each first call is refused once and broken three times.
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
 fn an_independent_judge_is_content_with_a_team() {
@@ -148,8 +146,8 @@ fn an_independent_judge_is_content_with_a_team() {
     let calls = attempts(&server);
     assert_eq!(verdict["passed"], true, "{verdict:#}\n{calls:#?}");
     assert_eq!(verdict["faults_injected"], 4 * (CREW.len() + 1), "{verdict:#}\n{calls:#?}");
-    // The judge does not see that a stream with a garbled chunk is asked for again when all of it was
-    // already sent: so each call is looked at here, too.
+    // The checker does not notice that a stream with an invalid chunk is requested again if it was sent
+    // completely, so the test checks each call, too.
     assert_eq!(calls.len(), 2 * (CREW.len() + 1), "{calls:#?}");
     for tries in calls.values() {
         let faults: Vec<&Value> = tries.iter().map(|request| &request["fault"]).collect();

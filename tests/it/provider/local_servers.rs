@@ -1,4 +1,4 @@
-//! Model servers on this machine: found, named, offered to a person, and asked without a key.
+//! Model servers on this machine: discovery, names, the question to the person, and requests without a key.
 
 use crate::support::fake::{Fake, LOCAL_MODELS, Reply, RequestView, Unopened};
 use crate::support::fake_models::{KEY, call, results, who};
@@ -13,7 +13,7 @@ fn on_ports(team: &Team, ports: &[u16]) {
     team.variable("TEAM_LOCAL_PORTS", &ports.join(","));
 }
 
-/// A team beside a local server; a proxy is set that is not there, and keys that nobody may see.
+/// A team beside a local server, with an unreachable proxy and secret keys in its environment.
 fn beside(fake: &Fake) -> Team {
     let team = Team::new();
     on_ports(&team, &[fake.port()]);
@@ -45,7 +45,7 @@ fn what_is_not_there_is_said_and_headless_nothing_is_looked_for() {
     let team = beside(&fake);
     let ran = team.team(&[&LEAD[..], &["--model", "local/large"]].concat()).expect(4);
     assert!(ran.err.contains("small:1b, small:7b"), "{}", ran.err);
-    // The port is taken and nobody accepts there: the probe ends by its limit.
+    // A listener that accepts no connection has the port: the probe ends by its limit.
     let nobody = Unopened::new();
     let port = nobody.base_url().rsplit(':').next().unwrap().parse().unwrap();
     let team = Team::new();
@@ -74,7 +74,7 @@ fn a_person_is_asked_before_it_is_used() {
         assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
         team.wait_no_process();
     }
-    // Whoever has named a model is not asked.
+    // With a named model there is no question.
     let mut lead = Terminal::start(team.command("team", &["lead", "--model", "rehearsal"]));
     lead.expect("team>");
     assert!(!lead.screen().contains("local model server"), "{}", lead.screen());
@@ -99,8 +99,8 @@ fn play(view: &RequestView) -> Reply {
     }
 }
 
-/// A small model keeps little in mind: what it is told and offered fits in 600 tokens (at four bytes
-/// each), and it is enough to get work done.
+/// A small model has a small context: its prompt and tools fit in 600 tokens (at four bytes each), and are
+/// sufficient to get work done.
 #[test]
 fn a_local_team_works_with_a_compact_prompt() {
     let fake = Fake::local(play);

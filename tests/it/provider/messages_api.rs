@@ -1,5 +1,4 @@
-//! The Messages API client against the strict fake: what is sent, what is understood, what is tried
-//! again, and what becomes of every fault.
+//! The client of the Messages API against the strict fake: requests, replies, retries, and every fault.
 
 use crate::support::fake::{Api, Fake, Reply, post};
 use agent_team::llm::retry::{Backoff, RetryPolicy};
@@ -19,10 +18,10 @@ use std::time::Duration;
 
 const CANARY: &str = "canary-key-0123456789";
 
-/// Whether an error is of the kind expected.
+/// The check of an error's kind.
 type Fits = fn(&ModelError) -> bool;
 
-/// Retries without waiting.
+/// A retry policy without waits.
 const AT_ONCE: RetryPolicy = RetryPolicy {
     tries: 10,
     within: Duration::from_secs(600),
@@ -89,7 +88,7 @@ fn retries(deltas: &[Delta]) -> usize {
     deltas.iter().filter(|delta| matches!(delta, Delta::Retry { .. })).count()
 }
 
-/// The text that stands when the void attempts are gone.
+/// The shown text without that of discarded attempts.
 fn shown(deltas: &[Delta]) -> String {
     deltas.iter().fold(String::new(), |shown, delta| match delta {
         Delta::Text(text) => shown + text,
@@ -187,8 +186,8 @@ async fn credentials_and_headers_go_where_they_belong() {
     }
 }
 
-/// The story: a connection dies in the middle of a tool call. Whatever had come is void, the same
-/// history is sent again, and the call exists once: in the reply of the attempt that ended.
+/// A connection closes in the middle of a tool call. The client discards the partial reply and repeats the
+/// request, and the call exists once.
 #[tokio::test]
 async fn a_cut_stream_is_asked_for_again() {
     cut_streams(23).await;
@@ -206,7 +205,7 @@ async fn cut_streams(step: usize) {
         let length = reply.stream_bytes(Api::Messages, "model-1").len();
         let whole = reply.clone();
         let fake = Fake::start(move |view| {
-            // Each position is tried by an even request, an odd one gets the whole.
+            // Even requests are cut, odd ones are answered completely.
             let (cut, odd) = (view.number / 2 * step, view.number % 2);
             if odd == 1 { whole.clone() } else { whole.clone().cut_after(cut) }
         });
@@ -337,7 +336,7 @@ async fn silence_and_missing_answers_end_by_their_limits() {
     ]);
     let client = Anthropic::new(AnthropicConfig { limits, ..config(&fake.base_url()) }).unwrap();
     let (answer, deltas) = ask(&client, &request()).await;
-    // A loaded machine may be slower than the limits: what counts is that every stall was left.
+    // A loaded machine may be slower than the limits, so only the end of each stall counts.
     assert_eq!(answer.unwrap().blocks, rich_blocks());
     assert_eq!(retries(&deltas), 3);
     tokio::task::spawn_blocking(move || fake.wait_for_hangups(3)).await.unwrap();
@@ -376,8 +375,7 @@ async fn an_answer_without_end_is_refused_once() {
     }
 }
 
-/// The story: the user presses Ctrl-C while the model talks. The model must stop talking, for it is
-/// paid by the word.
+/// The user presses Ctrl-C during a reply. The model must stop generating, because the user pays per token.
 #[tokio::test]
 async fn dropping_the_turn_closes_its_connection() {
     for reply in [Reply::mute(), rich().stall_after(0), rich().stall_after(600)] {
@@ -389,7 +387,7 @@ async fn dropping_the_turn_closes_its_connection() {
             fake
         });
         let mut sink = |_| ();
-        // The losing branch, the turn, is dropped when the select ends.
+        // The turn is the losing branch and is dropped when the select ends.
         let fake = tokio::select! {
             _ = client.turn(&request, &mut sink) => panic!("a stalled stream gave a reply"),
             arrived = arrived => arrived.unwrap(),
@@ -459,7 +457,7 @@ fn a_key_never_leaves_the_machine_in_the_clear() {
     assert!(refused.to_string().contains("https"), "{refused}");
 }
 
-/// Loopback never goes through a proxy: a test of this file passes with a proxy set that is not there.
+/// Requests to loopback do not use a proxy: another test of this file passes with an unreachable proxy.
 #[test]
 fn a_proxy_is_not_asked_for_loopback() {
     let mut again = std::process::Command::new(std::env::current_exe().unwrap());
@@ -474,7 +472,7 @@ fn a_proxy_is_not_asked_for_loopback() {
     assert!(output.status.success() && said.contains("1 passed"), "{said}");
 }
 
-/// A back-off that a test can look into.
+/// A shared back-off that a test can inspect.
 #[derive(Debug, Clone, Default)]
 struct Board(Rc<RefCell<(Duration, Vec<Duration>)>>);
 
@@ -575,7 +573,7 @@ fn the_fake_refuses_what_the_api_refuses() {
     assert_eq!(fake.take_violations().len(), 3);
 }
 
-/// A conversation that keeps the rules of `wire::chat`, with whatever text a model or a tool gives.
+/// A valid conversation by the rules of `wire::chat`, with any text of a model or a tool.
 fn conversation() -> impl Strategy<Value = Vec<ChatMessage>> {
     let said = "[ \n]{0,2}|[a-zä\"\\\\\u{0}]{0,5}";
     let calls = proptest::collection::vec(said, 0..3);

@@ -1,5 +1,5 @@
-//! Chat completions under a whole team: a team of them alone, and one whose members speak to different
-//! providers. The strict fakes fail the test when any request is one that its API would refuse.
+//! Teams on chat completions, and teams whose members use different providers. The strict fakes fail the test
+//! if a request is one that the real API would refuse.
 
 use crate::support::fake::{Api, Fake, Reply, RequestView};
 use crate::support::fake_models::{
@@ -48,12 +48,12 @@ fn without_a_name_the_first_listed_model_is_taken_or_it_is_said() {
     let asked: Vec<String> = fake.requests().iter().map(|view| view.model().to_owned()).collect();
     assert_eq!(asked, ["small:1b", "small:1b"]);
 
-    // A whole provider's list names nobody's wish.
+    // No model is chosen from the list of a remote provider.
     let team = Team::new();
     team.variable("OPENAI_API_KEY", OTHER_KEY);
     let ran = team.team(&args).expect(4);
     assert!(ran.err.contains("OPENAI_MODEL") && ran.err.contains("openai/NAME"), "{}", ran.err);
-    // Nobody is there to list any.
+    // No server lists models.
     team.variable("OPENAI_BASE_URL", "http://127.0.0.1:9/v1");
     let ran = team.team(&args).expect(4);
     assert!(ran.err.contains("was asked for one") && !ran.err.contains("canary"), "{}", ran.err);
@@ -73,7 +73,7 @@ fn refused_credentials_and_spend_caps_end_with_their_codes() {
     }
 }
 
-/// The lead and alice write to each other until both have heard.
+/// The lead and alice send to each other until both have received a message.
 fn exchange(view: &RequestView) -> Reply {
     let past = conversation(view);
     match who(view).as_str() {
@@ -96,8 +96,7 @@ fn exchange(view: &RequestView) -> Reply {
     }
 }
 
-/// The story: the lead is a large model of one house, its teammate a small one of another. Each member
-/// gets the key of its own provider and no other.
+/// The lead runs on one provider, its teammate on another. Each member gets only the key of its own provider.
 #[test]
 fn a_lead_and_a_teammate_of_different_providers_exchange_mail() {
     let (team, messages, completions) = (Team::new(), Fake::start(exchange), Fake::start(exchange));

@@ -1,11 +1,11 @@
-//! Which model and which credentials are in force, and in which mode.
+//! Selection of model and credentials, and the mode that follows.
 
 use crate::support::child_process::write;
 use crate::support::fake::{Fake, Reply};
 use crate::support::fake_models::KEY;
 use crate::support::harness::{Ran, Team};
 
-/// A headless run with exactly these variables; `base` is appended to the fake's address.
+/// A headless run with exactly these variables. `base` is appended to the fake's address.
 fn run(variables: &[(&str, &str)], base: &str, args: &[&str]) -> (Ran, Fake) {
     let (team, fake) = (Team::new(), Fake::start(|_| Reply::text("hello")));
     team.variable("ANTHROPIC_BASE_URL", &format!("{}{base}", fake.base_url()));
@@ -98,8 +98,8 @@ fn further_headers_and_the_version_are_sent() {
     assert_eq!(sent, ["1", "two", "2023-06-01"]);
 }
 
-/// The story: a folder says where conversations go and with what. Nobody follows it before it is trusted,
-/// and what its headers say is shown to nobody.
+/// The settings of a folder name another endpoint and headers. They are ignored until the folder is trusted,
+/// and the headers are never shown.
 #[test]
 fn a_folder_leads_conversations_elsewhere_only_once_it_is_trusted() {
     let (team, fake) = (Team::new(), Fake::start(|_| Reply::text("hello")));

@@ -1,5 +1,5 @@
-//! The official Python SDK as a client of the fake: what the fake says is what the real API says.
-//! `scripts/sdk-check` gets the SDK and does the asking.
+//! The official Python SDK as a client of the fake: it accepts the fake's replies as those of the real API.
+//! `scripts/sdk-check` installs and runs the SDK.
 
 use crate::support::fake::{Fake, Reply, RequestView};
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! A limited endpoint and a large team: what one member is told, all keep to.
+//! A rate-limited endpoint and a large team: all members wait for the back-off that one of them received.
 
 use crate::support::fake::{Fake, Reply};
 use crate::support::fake_models::{connect, headless, who};
@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 
 const MEMBERS: usize = 16;
 
-/// How long the endpoint is closed once it has said so, and what it asks for.
+/// How long the endpoint refuses calls after the first one, and the value of its `retry-after`.
 const CLOSED: Duration = Duration::from_secs(2);
 
-/// The story: sixteen teammates begin to work when the endpoint has just told one of them to wait for two
-/// seconds. Each of them asking for itself would be told sixteen times.
+/// Sixteen teammates start when the endpoint has just told one of them to wait for two seconds. Without a
+/// shared back-off it would refuse each of them.
 #[test]
 fn sixteen_teammates_wait_for_what_one_was_told() {
     let team = Team::new();
-    // Every arrival at the limited endpoint: when, whose, and whether it was let in.
+    // Every request at the limited endpoint: time, agent, and whether it was accepted.
     let arrivals: Arc<Mutex<Vec<(Instant, String, bool)>>> = Arc::default();
     let log = Arc::clone(&arrivals);
     let lead = |turn: usize| match turn {
@@ -59,7 +59,7 @@ fn sixteen_teammates_wait_for_what_one_was_told() {
         .collect();
     println!("arrivals of {MEMBERS} teammates:\n{}", picture.join("\n"));
     let refused = arrivals.iter().filter(|(.., let_in)| !let_in).count();
-    // Some may be on their way when the first one is told.
+    // Some requests may be sent before the first refusal is received.
     assert!(refused <= MEMBERS / 4, "{refused} were refused:\n{}", picture.join("\n"));
     let served: Vec<&String> =
         arrivals.iter().filter(|(.., let_in)| *let_in).map(|(_, name, _)| name).collect();

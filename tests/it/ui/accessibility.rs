@@ -1,5 +1,5 @@
-//! The accessibility checker axe-core, for the page in a browser: fetched once by npm, in this version, below
-//! `target/`. A machine without npm or its registry skips it, loudly.
+//! The accessibility checker axe-core for the page in a browser, installed once by npm in `target/`. Without
+//! npm or its registry the check is skipped with a notice.
 
 use crate::ui::browser::Browser;
 use serde_json::{Value, json};
@@ -7,10 +7,10 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Which one is asked for.
+/// Package and version.
 const PACKAGE: &str = "axe-core@4.10.3";
 
-/// What it looks for: WCAG 2.2, levels A and AA, and what it calls best practice.
+/// The rules: WCAG 2.2, levels A and AA, and best practices.
 const ASK: &str = "
   return axe.run(document, { preload: false, runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa',
     'wcag22aa', 'best-practice'] }).then((told) => ({
@@ -39,14 +39,14 @@ fn source() -> Option<String> {
     Some(fs::read_to_string(script).unwrap())
 }
 
-/// Brings the checker into the page; whether there is one.
+/// Loads the checker into the page. Returns whether there is one.
 pub(crate) fn load(browser: &Browser) -> bool {
     let Some(source) = source() else { return false };
     browser.run(&format!("{source}; return typeof axe;"));
     true
 }
 
-/// What it finds fault with in the page as it is now.
+/// The violations in the current page.
 #[track_caller]
 pub(crate) fn assert_no_fault(browser: &Browser, where_: &str) {
     let told = browser.run(ASK);
@@ -54,7 +54,7 @@ pub(crate) fn assert_no_fault(browser: &Browser, where_: &str) {
     assert!(told["passed"].as_u64().unwrap() > 10, "{where_}: hardly anything was checked");
 }
 
-/// The checker itself sees a fault where there is one.
+/// Asserts that the checker finds an injected violation.
 pub(crate) fn assert_it_sees(browser: &Browser) {
     browser.run(
         "document.querySelector('#mail').removeAttribute('aria-label');

@@ -1,4 +1,4 @@
-//! `team attach`: a window on one member, in a real terminal; and what shells and `man` are told.
+//! `team attach` in a real terminal, shell completions and manual pages.
 
 use crate::support::harness::{SYSTEM_PATH, Team};
 use crate::support::scripts::wait;
@@ -56,7 +56,7 @@ fn what_is_typed_is_sent_what_is_said_is_seen_and_leaving_harms_nobody() {
     assert_eq!(std::fs::read_to_string(team.path("inbox/bob.jsonl")).unwrap(), "");
 }
 
-/// However the window goes, bob stays as he was, and what was being typed is not sent.
+/// However the session ends, bob is not affected, and the half-typed line is not sent.
 #[test]
 fn a_window_that_is_torn_away_harms_nobody() {
     let team = Team::new();

@@ -1,6 +1,6 @@
-//! The page in a real browser without a window, driven as a person would: keys, clicks, looking.
+//! The page in a headless browser, driven by keys and clicks.
 //!
-//! Needs chromium and chromedriver; a machine that lacks them skips this, loudly.
+//! Needs chromium and chromedriver. Without them the tests are skipped with a notice.
 
 use crate::support::child_process::write;
 use crate::support::harness::{PATIENCE, SYSTEM_PATH, Team};
@@ -17,12 +17,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The key that a person presses, as the protocol writes it.
+/// Keys in the encoding of WebDriver.
 const TAB: &str = "\u{e004}";
 const ENTER: &str = "\u{e007}";
 
-/// What holds for every page, asked in the page itself. Contrast and names as WCAG 2.2 AA has them; a full
-/// checker is asked too, where it can be had ([`axe`]).
+/// Checks that every page must pass, run in the page: contrast and names of WCAG 2.2 AA. The full checker
+/// ([`accessibility`]) runs where it is available.
 const FAULTS: &str = r#"
   const faults = [];
   const seen = (it) => it.checkVisibility({ checkOpacity: true, checkVisibilityCSS: true });
@@ -82,7 +82,7 @@ fn found(program: &str) -> Option<PathBuf> {
 }
 
 impl Browser {
-    /// A browser without a window, if this machine has one.
+    /// Starts a headless browser, if this machine has one.
     pub(crate) fn start() -> Option<Self> {
         let (Some(driver), Some(chromium)) = (found("chromedriver"), found("chromium")) else {
             eprintln!("SKIPPED, chromium and chromedriver are not installed");
@@ -161,7 +161,7 @@ impl Browser {
         text.chars().for_each(|c| self.press(&c.to_string()));
     }
 
-    /// Goes on with the Tab key until the focus is on what fits.
+    /// Presses Tab until the focused element matches.
     fn tab_to(&self, what: &str) {
         for _ in 0..80 {
             if self.run(&format!("const at = document.activeElement; return Boolean({what});"))
@@ -178,7 +178,7 @@ impl Browser {
         self.call("POST", "/window/rect", &json!({ "width": width, "height": height }));
     }
 
-    /// Keeps a picture for people below `target/tmp`, where that belongs to this user.
+    /// Saves a screenshot in `target/tmp`, if that belongs to this user.
     fn picture(&self, name: &str) {
         let image = self.call("GET", "/screenshot", &Value::Null);
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.png.base64"));
@@ -191,7 +191,7 @@ impl Browser {
         assert_eq!(self.run(FAULTS), json!([]), "{where_}");
     }
 
-    /// What the console says of errors and refused content.
+    /// Errors and refused content in the browser's console.
     pub(crate) fn complaints(&self) -> Vec<Value> {
         let log = self.call("POST", "/se/log", &json!({ "type": "browser" }));
         let entries = log.as_array().unwrap().clone();
@@ -264,9 +264,9 @@ fn messages_appear_at_once(browser: &Browser, team: &Team) {
         let shown = browser.run(&format!("return shown[{}];", json!(text)));
         best = best.min(shown.as_f64().unwrap() - mail["timestamp"].as_f64().unwrap());
     }
-    // What a loaded machine adds to one message it does not add to all of them.
+    // The minimum of several rounds: load delays single messages, not all of them.
     assert!(best < 0.2, "the quickest message took {best} s");
-    // Its dot is on the way, or has been: the picture knows the sender.
+    // The moving dot is shown or has been: the graph has the sender.
     browser.wait("document.querySelectorAll('#flow .member').length === 4");
     browser.picture("page-light");
 }
@@ -331,11 +331,11 @@ fn it_can_be_read(browser: &Browser) {
     }
 }
 
-/// How many members and messages a large team has.
+/// The size of a large team.
 const MEMBERS: usize = 100;
 const MESSAGES: usize = 10_000;
 
-/// One update as the page gets it, of a large team: a member changes, the file changes, a message comes.
+/// One update of a large team: a member changes, the file changes, a message arrives.
 const UPDATE: &str = "
   const took = [];
   for (let round = 0; round < 40; round += 1) {
@@ -383,7 +383,7 @@ fn a_large_team_is_watched_without_a_hitch() {
     let mut took: Vec<f64> = serde_json::from_value(browser.run(UPDATE)).unwrap();
     took.sort_by(f64::total_cmp);
     eprintln!("an update takes {:.1} ms at best, {:.1} ms at the median", took[0], took[20]);
-    // What a loaded machine adds to one update it does not add to all of them.
+    // The minimum of several rounds: load delays single updates, not all of them.
     assert!(took[0] < 16.0, "{took:?}");
     assert_eq!(browser.complaints(), Vec::<Value>::new(), "the console complains");
     drop(browser);

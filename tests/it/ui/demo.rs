@@ -1,4 +1,4 @@
-//! What newcomers see first: `scripts/demo` and the recorded session of the README.
+//! The demonstration: `scripts/demo`, and the recorded session of the README.
 
 use crate::support::harness::{Ran, SYSTEM_PATH, Team, program};
 use nix::sys::signal::{Signal, killpg};
@@ -16,11 +16,11 @@ fn programs() -> PathBuf {
     program("team").parent().unwrap().to_owned()
 }
 
-/// The demo, with its folder inside of the team's, where whatever it leaves behind is found.
+/// The demo with its folder inside this team's, where leftovers are found.
 fn demo(team: &Team) -> Command {
     let mut command = team.shell(r#"exec "$0" --quick "$1""#);
     command.arg(script("demo")).arg(programs()).env("TMPDIR", team.workspace());
-    // The demo writes to alice between her death and her restart.
+    // The demo sends to alice between the kill and her restart.
     command.env("TEAM_FIRST_PAUSE_MS", "4000");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
@@ -77,7 +77,7 @@ fn a_demo_that_is_interrupted_leaves_nothing_behind() {
     team.eventually("its folder is gone", || is_empty(team.workspace()));
 }
 
-/// `scripts/record` makes a picture of what really happens, and the one in docs/ shows the same.
+/// `scripts/record` records a real session, and the picture in docs/ shows the same lines.
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
 fn the_picture_of_the_readme_is_recorded() {

@@ -1,4 +1,4 @@
-//! Care for a team folder: what the doctor finds, what cleaning takes away and what it leaves.
+//! `team doctor` and `team clean`: the findings of the one, and what the other removes and keeps.
 
 use crate::support::child_process::write;
 use crate::support::fake::{Fake, LOCAL_MODELS};
@@ -20,7 +20,7 @@ fn finding(report: &Value, check: &str) -> Vec<(String, String)> {
     of.map(|finding| (word(finding, "state"), word(finding, "found"))).collect()
 }
 
-/// Every file below `.team` with what stands in it.
+/// Every file in `.team` with its content.
 fn contents(team: &Team) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut folders = vec![team.path("")];
@@ -54,7 +54,8 @@ fn the_doctor_of_a_healthy_team_finds_nothing_and_touches_nothing() {
     a_run(&team);
     let before = contents(&team);
     let report = team.team(&["doctor", "--json"]).expect(0).json();
-    // How many are left is the machine's business; without them agents are slower, not deaf.
+    // The number of free inotify instances depends on the machine. Without one, agents are slower, but still
+    // notified.
     assert_ne!(finding(&report, "file events")[0].0, "wrong", "{report:#}");
     for check in ["team folder", "file system", "state", "descriptors", "settings"] {
         assert_eq!(finding(&report, check)[0].0, "ok", "{check}: {report:#}");
@@ -131,7 +132,7 @@ fn the_doctor_asks_the_endpoint_and_shows_no_key() {
     let report = asked(0);
     assert_eq!(finding(&report, "endpoint")[0].0, "ok", "{report:#}");
     assert!(finding(&report, "credentials")[0].1.contains("ANTHROPIC_API_KEY"));
-    // No name of the list is the one that is taken without a name.
+    // No model of the list is the default one.
     assert_eq!(finding(&report, "models")[0].0, "note", "{report:#}");
     team.variable("TEAM_MODEL", &format!("openai/{}", LOCAL_MODELS[1]));
     team.variable("OPENAI_API_KEY", "sk-canary-2");
@@ -139,7 +140,7 @@ fn the_doctor_asks_the_endpoint_and_shows_no_key() {
     let report = asked(0);
     let [(state, listed)] = finding(&report, "models").try_into().unwrap();
     assert_eq!((state.as_str(), listed.as_str()), ("ok", "small:1b, small:7b"));
-    // A server that wants a key and gets none.
+    // A server that requires a key and gets none.
     team.variable("OPENAI_API_KEY", "");
     let report = asked(1);
     let refused = finding(&report, "credentials").into_iter().find(|(state, _)| state == "wrong");

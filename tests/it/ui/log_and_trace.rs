@@ -1,5 +1,5 @@
-//! Views that a person opens beside a team: log, transcript, a message's life. They change nothing, and
-//! stay quick and small however long a conversation is.
+//! Views beside a running team: log, transcript, the path of a message. They change nothing, and stay fast
+//! and small for a long conversation.
 
 use crate::support::child_process::write;
 use crate::support::harness::{PATIENCE, Team};
@@ -10,9 +10,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// Everything about a folder that looking at it must not change.
+/// The metadata of every file in a folder that a view must not change.
 pub(crate) fn snapshot(folder: &Path) -> BTreeMap<PathBuf, [i64; 7]> {
     let mut found = BTreeMap::new();
     let mut folders = vec![folder.to_path_buf()];
@@ -164,7 +164,7 @@ fn a_transcript_of_100_mb_is_quick_and_small_and_one_that_grows_is_followed() {
     }
     drop(file);
     assert!(std::fs::metadata(&path).unwrap().size() > 100 << 20);
-    // 64 MiB of memory of its own must do.
+    // 64 MiB of private memory must be sufficient.
     let run = |line: &str| {
         let output = team.shell(&format!("ulimit -d 65536; {line}")).output().unwrap();
         assert!(output.status.success(), "{line}: {output:?}");
@@ -191,7 +191,7 @@ fn a_transcript_of_100_mb_is_quick_and_small_and_one_that_grows_is_followed() {
     assert!(gone.err.contains("no conversation"), "{gone:?}");
 }
 
-/// Ends a view that goes on.
+/// Ends a view that follows its input.
 fn end(child: &mut Child) {
     nix::sys::signal::kill(
         nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap()),

@@ -1,5 +1,4 @@
-//! `team top` in a pseudo-terminal: what a person sees at three sizes, the keys they press, and that
-//! looking leaves no trace.
+//! `team top` in a pseudo-terminal: its content at three sizes, its keys, and that it changes nothing.
 
 use crate::support::harness::Team;
 use crate::support::scripts::{calls, lead, says, script, signal, spawn};
@@ -7,7 +6,7 @@ use crate::support::terminal::Terminal;
 use nix::sys::signal::Signal;
 use nix::sys::termios::LocalFlags;
 
-/// A live view of that size.
+/// Starts the view in a terminal of this size.
 fn top(team: &Team, rows: u16, columns: u16) -> Terminal {
     Terminal::of_size(team.command("team", &["top"]), rows, columns)
 }
@@ -44,7 +43,7 @@ fn a_team_is_seen_at_three_sizes_and_steered() {
     view.expect_screen("alice → lead [result]: I have begun.");
     assert!(view.screen().contains("q quit"), "{}", view.screen());
 
-    // The keys of the footer, one after the other.
+    // Every key of the footer.
     view.press("j\r");
     view.expect_screen("▸ 3 conversation of alice");
     view.expect_screen("lead -> alice");

@@ -1,5 +1,5 @@
-//! Every view, opened and closed: nothing below `.team/` is another than before, not even when the folder is
-//! as a clone brings it. And what a view is asked to do is done all the same.
+//! Every view, opened and closed, changes nothing in `.team/`, even if the folder is a fresh clone. Commands
+//! that change the team still work.
 
 use crate::support::http::ask;
 use crate::support::terminal::Terminal;
@@ -9,7 +9,7 @@ use crate::ui::web::Page;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
-/// Opens a view in a terminal, and closes it by a key.
+/// Opens a view in a terminal and closes it with a key.
 fn in_a_terminal(team: &Team, args: &[&str], shows: &str, close: &str) {
     let mut view = Terminal::of_size(team.command("team", args), 24, 80);
     view.expect_screen(shows);
@@ -17,7 +17,7 @@ fn in_a_terminal(team: &Team, args: &[&str], shows: &str, close: &str) {
     assert_eq!(view.wait().code(), Some(0), "{args:?}");
 }
 
-/// Opens the page, looks at all of it, and closes it.
+/// Opens the page, requests all of it, and closes it.
 fn in_a_browser(team: &Team, id: &str) {
     let page = Page::open(team, &["--control"]);
     let events = page.follow("/events");
@@ -33,7 +33,7 @@ fn no_view_changes_anything() {
     let team = run_of_two();
     let mail = "{\"from\":\"user\",\"content\":\"waits\",\"id\":\"w\"}\n";
     write(&team.path("inbox/bob.jsonl"), mail);
-    // What a program that writes would mend.
+    // Defects that a writing program would repair.
     fs::set_permissions(team.path(""), Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(team.path("config.json"), Permissions::from_mode(0o644)).unwrap();
     fs::remove_dir(team.path("dead/.claim")).unwrap();

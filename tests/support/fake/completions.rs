@@ -1,4 +1,4 @@
-//! Chat completions as the fake speaks them: what they demand of a request, and how a reply looks.
+//! Chat completions in the fake: the checks of a request, and the form of a reply.
 
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ const FIELDS: [&str; 9] = [
     "user",
 ];
 
-/// Everything wrong with a request.
+/// Returns every violation in a request.
 pub(crate) fn violations(headers: &BTreeMap<String, String>, body: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let value = |name: &str| headers.get(name).map(String::as_str).unwrap_or_default();
@@ -134,13 +134,13 @@ fn is_word(text: &str) -> bool {
     !text.is_empty() && text.len() <= 64 && text.chars().all(fits)
 }
 
-/// A reply in the blocks of the Messages API, as chat completions say it.
+/// A reply in blocks of the Messages API, rendered as chat completions.
 pub(super) struct Said<'a> {
     pub(super) model: &'a str,
     pub(super) blocks: &'a [Value],
     pub(super) reason: &'a str,
     pub(super) usage: [u64; 2],
-    /// An error takes the place of everything after the first block.
+    /// An error that replaces everything after the first block.
     pub(super) error: Option<&'a str>,
     pub(super) line_end: &'static str,
 }
@@ -160,7 +160,7 @@ impl Said<'_> {
         json!({"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written})
     }
 
-    /// One body.
+    /// The reply as one JSON body.
     pub(super) fn whole(&self) -> String {
         let mut message = json!({"role": "assistant", "content": null, "refusal": null});
         let mut calls = Vec::new();
@@ -197,7 +197,7 @@ impl Said<'_> {
         self.chunk(&json!([choice]), &Value::Null)
     }
 
-    /// A stream.
+    /// The reply as a stream of events.
     pub(super) fn stream(&self) -> String {
         let mut text = self.delta(&json!({"role": "assistant", "content": ""}));
         let mut calls = 0;
@@ -221,11 +221,11 @@ impl Said<'_> {
 }
 
 fn arguments(block: &Value) -> String {
-    // A string stands for raw text, to be able to send broken json.
+    // A string input is sent verbatim, so that tests can send invalid JSON.
     block["input"].as_str().map_or_else(|| block["input"].to_string(), str::to_owned)
 }
 
-/// The deltas of a block; a call is the `at`th of its reply.
+/// The deltas of a block. `at` is the index of a tool call in the reply.
 fn deltas(block: &Value, at: usize) -> Vec<Value> {
     let pieces = |text: &str| -> Vec<String> {
         let letters: Vec<char> = text.chars().collect();

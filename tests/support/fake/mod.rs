@@ -1,7 +1,9 @@
-//! A strict fake of the Messages API and of chat completions: a small HTTP/1.1 server on loopback that
-//! checks every request ([`validate`], [`completions`]) and gives programmed replies ([`Reply`]), with
-//! every fault a network or a server can have. A request that the real API would refuse gets a 400 and
-//! fails the test when the fake is dropped. Nothing of it outlives the drop.
+//! A strict fake of the Messages API and of chat completions: an HTTP/1.1 server on loopback that checks
+//! every request ([`validate`], [`completions`]) and sends programmed replies ([`Reply`]) with any fault of a
+//! network or a server.
+//!
+//! A request that the real API would refuse gets status 400 and fails the test when the fake is dropped. The
+//! drop joins every thread of the server.
 
 mod completions;
 mod reply;
@@ -19,23 +21,21 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// What a request speaks.
+/// The API of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Api {
     Messages,
     Completions,
 }
 
-/// One request as the server saw it.
+/// A request as the server received it.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestView {
-    /// What it speaks.
     pub(crate) api: Api,
     /// Header values by lower-case name.
     pub(crate) headers: BTreeMap<String, String>,
-    /// The body.
     pub(crate) body: Value,
-    /// How many valid requests came before it.
+    /// The number of valid requests before this one.
     pub(crate) number: usize,
 }
 
@@ -60,12 +60,12 @@ impl RequestView {
         }
     }
 
-    /// How many replies the conversation holds already.
+    /// The number of replies in the conversation so far.
     pub(crate) fn turn(&self) -> usize {
         self.messages().iter().filter(|message| message["role"] == "assistant").count()
     }
 
-    /// What was said since the last reply.
+    /// The messages since the last reply.
     fn news(&self) -> &[Value] {
         let replied = self.messages().iter().rposition(|message| message["role"] == "assistant");
         &self.messages()[replied.map_or(0, |at| at + 1)..]
@@ -77,7 +77,7 @@ impl RequestView {
         news.map(|message| texts(&message["content"])).collect::<Vec<_>>().join("\n")
     }
 
-    /// The tool results since the last reply, as the Messages API has them.
+    /// The tool results since the last reply, in the format of the Messages API.
     pub(crate) fn results(&self) -> Vec<Value> {
         let mut results = Vec::new();
         for message in self.news() {
@@ -100,16 +100,16 @@ fn texts(content: &Value) -> String {
 
 type Respond = dyn Fn(&RequestView) -> Reply + Send + Sync;
 
-/// Who may ask.
+/// Whether requests must carry an API key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Door {
-    /// Whoever has a key.
+    /// Every request needs a key.
     Locked,
-    /// Everybody on this machine; a key has no business here.
+    /// No request may carry a key, as with a local server.
     WithUnknownFields,
 }
 
-/// What a local server says it has.
+/// The models that a local server lists.
 pub(crate) const LOCAL_MODELS: [&str; 3] = ["text-embedding-small", "small:1b", "small:7b"];
 
 struct Shared {
@@ -120,26 +120,26 @@ struct Shared {
     changed: Condvar,
 }
 
-/// What becomes of requests that are answered.
+/// Whether answered requests are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Keep {
     All,
-    /// Nothing: hours of them fill the memory.
+    /// Keeping the requests of a long run would fill the memory.
     Nothing,
 }
 
 #[derive(Default)]
 struct Log {
     requests: Vec<RequestView>,
-    /// How many valid requests there were, kept or not.
+    /// The number of valid requests, kept or not.
     count: usize,
     violations: Vec<String>,
-    /// Answers that stopped before their end, with the connection left open.
+    /// The number of answers that stopped before their end while the connection stayed open.
     stalls: usize,
-    /// Connections that the client closed while an answer was owed.
+    /// The number of connections that the client closed before the answer was complete.
     hangups: usize,
     paused: bool,
-    /// Connections by number, to end them with the fake.
+    /// Open connections by number, closed when the fake is dropped.
     open: BTreeMap<usize, TcpStream>,
     over: bool,
 }
@@ -154,7 +154,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Waits that long, or until the fake is dropped.
+    /// Waits for this long, or until the fake is dropped.
     fn pause(&self, time: Duration) {
         drop(self.changed.wait_timeout_while(self.log(), time, |log| !log.over).unwrap());
     }
@@ -168,24 +168,24 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    /// A server that asks `respond` for each valid request.
+    /// Starts a server that calls `respond` for each valid request.
     pub(crate) fn start(respond: impl Fn(&RequestView) -> Reply + Send + Sync + 'static) -> Self {
         Self::on(loopback(), Door::Locked, Keep::All, respond)
     }
 
-    /// The same as a local server is: it asks for no key.
+    /// Starts a server that refuses API keys, as a local server.
     pub(crate) fn local(respond: impl Fn(&RequestView) -> Reply + Send + Sync + 'static) -> Self {
         Self::on(loopback(), Door::WithUnknownFields, Keep::All, respond)
     }
 
-    /// One that keeps no requests, for hours.
+    /// Starts a server that keeps no requests, for long runs.
     pub(crate) fn forgetful(
         respond: impl Fn(&RequestView) -> Reply + Send + Sync + 'static,
     ) -> Self {
         Self::on(loopback(), Door::Locked, Keep::Nothing, respond)
     }
 
-    /// Where it listens.
+    /// The TCP port of the server.
     pub(crate) fn port(&self) -> u16 {
         self.address.port()
     }
@@ -209,7 +209,7 @@ impl Fake {
         Self { address, shared, acceptor: Some(acceptor) }
     }
 
-    /// A server that gives these replies one after another, and an error after the last.
+    /// Starts a server that sends these replies in order, and an error after the last.
     pub(crate) fn queue(replies: impl IntoIterator<Item = Reply>) -> Self {
         let left: Mutex<VecDeque<Reply>> = Mutex::new(replies.into_iter().collect());
         Self::start(move |_| {
@@ -221,27 +221,27 @@ impl Fake {
         })
     }
 
-    /// What a client takes as its base URL.
+    /// The base URL for clients.
     pub(crate) fn base_url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// The valid requests so far.
+    /// Returns the valid requests so far.
     pub(crate) fn requests(&self) -> Vec<RequestView> {
         self.shared.log().requests.clone()
     }
 
-    /// Waits until that many valid requests have come.
+    /// Waits until this many valid requests have arrived.
     pub(crate) fn wait_for_requests(&self, count: usize) {
         self.wait("requests", |log| log.requests.len() >= count);
     }
 
-    /// Answers that have stopped before their end.
+    /// The number of stalled answers.
     pub(crate) fn stalls(&self) -> usize {
         self.shared.log().stalls
     }
 
-    /// Waits until that many clients have closed their connection while an answer was owed.
+    /// Waits until this many clients have closed their connection before the answer was complete.
     pub(crate) fn wait_for_hangups(&self, count: usize) {
         self.wait("hangups", |log| log.hangups >= count);
     }
@@ -253,17 +253,17 @@ impl Fake {
         assert!(!waited.unwrap().1.timed_out(), "no such {what} within {bound:?}");
     }
 
-    /// Takes the violations out, for tests that provoke them.
+    /// Removes and returns the violations, for tests that provoke them.
     pub(crate) fn take_violations(&self) -> Vec<String> {
         std::mem::take(&mut self.shared.log().violations)
     }
 }
 
-/// The address of a server that is not there yet: connections are refused.
+/// A reserved address that refuses connections until it is opened.
 pub(crate) struct Unopened(tokio::net::TcpSocket);
 
 impl Unopened {
-    /// Takes an address.
+    /// Reserves an address.
     pub(crate) fn new() -> Self {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
@@ -275,7 +275,7 @@ impl Unopened {
         format!("http://{}", self.0.local_addr().unwrap())
     }
 
-    /// The server comes up.
+    /// Starts a server on the reserved address.
     pub(crate) fn open(
         self,
         respond: impl Fn(&RequestView) -> Reply + Send + Sync + 'static,
@@ -333,7 +333,8 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     }
 }
 
-/// Serves a connection until one side ends it. What goes wrong here is the client's business.
+/// Serves a connection until one side closes it. Errors of the connection are ignored: the client under test
+/// reports them.
 fn serve(stream: TcpStream, shared: &Shared) {
     drop(stream.set_nodelay(true));
     let Ok(mut writer) = stream.try_clone() else { return };
@@ -422,12 +423,12 @@ fn has_key(headers: &BTreeMap<String, String>) -> bool {
     ["x-api-key", "authorization"].iter().any(|name| headers.contains_key(*name))
 }
 
-/// One POST without any client library, for tests of the fake itself: status and body.
+/// Sends one POST without a client library, for tests of the fake itself. Returns status and body.
 pub(crate) fn post(fake: &Fake, headers: &[(&str, &str)], body: &Value) -> (u16, String) {
     post_to(fake, "/v1/messages", headers, body)
 }
 
-/// The same to any path.
+/// Sends one POST to a path. Returns status and body.
 pub(crate) fn post_to(
     fake: &Fake,
     path: &str,

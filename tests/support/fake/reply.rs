@@ -1,11 +1,11 @@
-//! What the fake answers: a message or an error, whole or as a stream, with faults.
+//! Programmed answers of the fake: a message or an error, complete or as a stream, with faults.
 
 use super::{Api, RequestView, completions};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::time::Duration;
 
-/// One programmed answer. The constructors say what, the methods how.
+/// A programmed answer. Constructors set its content, methods set how it is sent.
 #[derive(Debug, Clone)]
 pub(crate) struct Reply {
     content: Content,
@@ -13,7 +13,7 @@ pub(crate) struct Reply {
     form: Form,
     framing: Framing,
     line_end: &'static str,
-    /// An error event takes the place of everything after the first block.
+    /// The kind of the error event that replaces everything after the first block.
     error_event: Option<String>,
     pings: u32,
     ping_pause: Duration,
@@ -32,7 +32,7 @@ enum Content {
     Raw { status: u16, media: String, bytes: Vec<u8> },
 }
 
-/// Stream or one JSON body.
+/// Whether the answer is a stream or one JSON body.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Form {
     Asked,
@@ -46,7 +46,7 @@ enum Framing {
     UntilClose,
 }
 
-/// What goes wrong, some of it after so many bytes of the body.
+/// A fault of the connection. Numbers are bytes of the body before the fault.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fault {
     None,
@@ -75,12 +75,12 @@ impl Reply {
         }
     }
 
-    /// A message with nothing in it yet.
+    /// A message without blocks.
     pub(crate) fn message() -> Self {
         Self::new(Content::Message { blocks: vec![], stop_reason: None, usage: [11, 7] })
     }
 
-    /// A message that says this.
+    /// A message with this text.
     pub(crate) fn text(text: &str) -> Self {
         Self::message().block(json!({"type": "text", "text": text}))
     }
@@ -90,12 +90,12 @@ impl Reply {
         Self::new(Content::Error { status, kind: kind.into(), message: message.into() })
     }
 
-    /// Any bytes.
+    /// An answer of these bytes.
     pub(crate) fn raw(status: u16, media: &str, bytes: &[u8]) -> Self {
         Self::new(Content::Raw { status, media: media.into(), bytes: bytes.to_vec() })
     }
 
-    /// One more block, as the whole message has it.
+    /// Adds a block in its complete form.
     pub(crate) fn block(mut self, block: Value) -> Self {
         if let Content::Message { blocks, .. } = &mut self.content {
             blocks.push(block);
@@ -103,17 +103,17 @@ impl Reply {
         self
     }
 
-    /// One more tool call.
+    /// Adds a tool call.
     pub(crate) fn tool(self, id: &str, name: &str, input: &Value) -> Self {
         self.block(json!({"type": "tool_use", "id": id, "name": name, "input": input}))
     }
 
-    /// One more thinking block.
+    /// Adds a thinking block.
     pub(crate) fn thinking(self, thinking: &str, signature: &str) -> Self {
         self.block(json!({"type": "thinking", "thinking": thinking, "signature": signature}))
     }
 
-    /// The tokens it reports as read and written.
+    /// Sets the reported input and output tokens.
     pub(crate) fn usage(mut self, read: u64, written: u64) -> Self {
         if let Content::Message { usage, .. } = &mut self.content {
             *usage = [read, written];
@@ -121,7 +121,7 @@ impl Reply {
         self
     }
 
-    /// Why the message ends, where it is not as its blocks say.
+    /// Sets a stop reason that differs from the one that the blocks imply.
     pub(crate) fn stop(mut self, reason: &str) -> Self {
         if let Content::Message { stop_reason, .. } = &mut self.content {
             *stop_reason = Some(reason.into());
@@ -129,72 +129,72 @@ impl Reply {
         self
     }
 
-    /// A header of the answer.
+    /// Adds a response header.
     pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.into(), value.into()));
         self
     }
 
-    /// The whole message as one JSON body although a stream was asked for.
+    /// Sends one JSON body although a stream was requested.
     pub(crate) fn plain(mut self) -> Self {
         self.form = Form::Plain;
         self
     }
 
-    /// The end of the body is the end of the connection: a cut looks like an orderly end.
+    /// Ends the body by closing the connection, so that a cut looks like an orderly end.
     pub(crate) fn until_close(mut self) -> Self {
         self.framing = Framing::UntilClose;
         self
     }
 
-    /// Lines of the stream end with CR LF.
+    /// Ends the lines of the stream with CR LF.
     pub(crate) fn crlf(mut self) -> Self {
         self.line_end = "\r\n";
         self
     }
 
-    /// After the first block comes an error event instead of the rest.
+    /// Sends an error event after the first block instead of the rest.
     pub(crate) fn error_event(mut self, kind: &str) -> Self {
         self.error_event = Some(kind.into());
         self
     }
 
-    /// Pings come before everything else, each after a pause.
+    /// Sends pings before everything else, each after a pause.
     pub(crate) fn pings(mut self, count: u32, pause: Duration) -> Self {
         (self.pings, self.ping_pause) = (count, pause);
         self
     }
 
-    /// The answer begins only after this time.
+    /// Delays the answer.
     pub(crate) fn after(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
 
-    /// The body is written in pieces of this size.
+    /// Writes the body in pieces of this many bytes.
     pub(crate) fn pieces(mut self, size: usize) -> Self {
         self.piece = size;
         self
     }
 
-    /// The connection ends after so many bytes of the body.
+    /// Closes the connection after this many bytes of the body.
     pub(crate) fn cut_after(mut self, bytes: usize) -> Self {
         self.fault = Fault::Cut(bytes);
         self
     }
 
-    /// Nothing more comes after so many bytes of the body, and the connection stays.
+    /// Stops after this many bytes of the body and keeps the connection open.
     pub(crate) fn stall_after(mut self, bytes: usize) -> Self {
         self.fault = Fault::Stall(bytes);
         self
     }
 
-    /// No answer at all, and the connection stays.
+    /// Sends nothing and keeps the connection open.
     pub(crate) fn mute() -> Self {
         Self { fault: Fault::Mute, ..Self::message() }
     }
 
-    /// The bytes of the answer to a streaming request for this model.
+    /// Returns the body of the answer to a streaming request for this model.
     pub(crate) fn stream_bytes(&self, api: Api, model: &str) -> Vec<u8> {
         Self { form: Form::Stream, api, model: model.into(), ..self.clone() }.body().1
     }
@@ -219,7 +219,7 @@ impl Reply {
         matches!(&self.content, Content::Message { stop_reason: Some(why), .. } if why == "pause_turn")
     }
 
-    /// Writes the answer; false when the connection is at its end.
+    /// Writes the answer. Returns `false` if the connection has to be closed.
     pub(super) fn write(&self, stream: &mut impl Write, pause: impl Fn(Duration)) -> bool {
         if self.fault == Fault::Mute {
             return false;
@@ -274,7 +274,7 @@ impl Reply {
             Content::Raw { media, bytes, .. } => (media.clone(), bytes.clone()),
             Content::Error { kind, message, .. } => {
                 let id = format!("req_fake_{}", self.id);
-                // Of both APIs what is there; each client reads its own.
+                // The fields of both APIs: each client reads its own.
                 let error = json!({"type": kind, "message": message, "code": kind, "param": null});
                 let body = json!({"type": "error", "error": error, "request_id": id});
                 ("application/json".into(), body.to_string().into_bytes())
@@ -357,7 +357,7 @@ impl Reply {
     }
 }
 
-/// A block as the stream begins it, and the deltas that complete it.
+/// Returns the first event of a block in a stream, and the deltas that complete it.
 fn streamed(block: &Value) -> (Value, Vec<Value>) {
     let pieces = |text: &str, kind: &str, key: &str| -> Vec<Value> {
         let letters: Vec<char> = text.chars().collect();
@@ -379,7 +379,7 @@ fn streamed(block: &Value) -> (Value, Vec<Value>) {
             (opening, deltas)
         }
         "tool_use" => {
-            // A string stands for raw text, to be able to send broken json.
+            // A string input is sent verbatim, so that tests can send invalid JSON.
             let raw = block["input"].as_str().map(str::to_owned);
             let input = raw.unwrap_or_else(|| block["input"].to_string());
             opening["input"] = json!({});

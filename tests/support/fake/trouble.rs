@@ -1,9 +1,9 @@
-//! What a network and an endpoint can do to an answer. All of it is over at once: what lasts, such as an
-//! answer that stalls, is programmed by the test that waits for it.
+//! Faults of a network and of an endpoint that end immediately. A test programs a lasting fault, such as a
+//! stalled answer, itself.
 
 use super::{Api, Reply};
 
-/// What an endpoint can do to an answer.
+/// The faults of an answer.
 pub(crate) const FAULTS: [fn(Reply) -> Reply; 14] = [
     |whole| cut(whole, 0),
     |_| Reply::error(429, "rate_limit_error", "slow down").header("retry-after-ms", "5"),
@@ -21,7 +21,7 @@ pub(crate) const FAULTS: [fn(Reply) -> Reply; 14] = [
     |whole| cut(whole, 14),
 ];
 
-/// An answer that ends after so many sixteenths of its bytes.
+/// Cuts an answer after this many sixteenths of its bytes.
 fn cut(whole: Reply, sixteenths: usize) -> Reply {
     let length = whole.stream_bytes(Api::Messages, "fake").len();
     whole.cut_after(length * sixteenths / 16)

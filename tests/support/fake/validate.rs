@@ -1,4 +1,4 @@
-//! What the Messages API demands of a request. Pure; the result is a list of complaints.
+//! Checks that the Messages API makes on a request. Pure: returns a list of violations.
 
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ const FIELDS: [&str; 14] = [
     "context_management",
 ];
 
-/// Everything wrong with a request; `paused` allows a conversation that ends with the assistant.
+/// Returns every violation in a request. `paused` allows a conversation that ends with the assistant.
 pub(crate) fn violations(
     headers: &BTreeMap<String, String>,
     body: &Value,
@@ -213,7 +213,7 @@ fn is_word(text: &str) -> bool {
 
 fn count_breakpoints(value: &Value) -> usize {
     let items = value.as_array().into_iter().flatten();
-    // What a tool is called with may hold any key.
+    // The input of a tool call may have any key.
     let fields = value.as_object().into_iter().flatten();
     let inner = fields.filter(|(key, _)| *key != "input" && *key != "input_schema");
     let below = items.chain(inner.map(|(_, value)| value)).map(count_breakpoints);
