@@ -1,7 +1,7 @@
-//! A whole team that dies at every named place, and comes back: nothing that was acknowledged is lost or
-//! doubled, no command runs twice, whoever died goes on, nothing is left behind.
+//! A team that is killed at every failpoint and restarted: no acknowledged message is lost or doubled, no
+//! command runs twice, the killed process continues, and nothing is left behind.
 //!
-//! It knows no targets: `failpoints` and the score card say where and how often.
+//! `fault::failpoints` and the score card choose failpoints and repetitions.
 
 use crate::support::events::{History, What, send};
 use crate::support::harness::Team;
@@ -21,37 +21,37 @@ use std::process::Stdio;
 use std::sync::Mutex;
 use std::time::Instant;
 
-/// Leads that may run for one scenario: those that die, those that clear up.
+/// The number of leads that one scenario may start: those that are killed, and those that recover.
 const ROUNDS: u64 = 5;
 
-/// Scenarios at a time. They mostly wait, the more so in a build that is quick.
+/// Scenarios that run at the same time. They mostly wait, even more so in an optimised build.
 const AT_ONCE: usize = if cfg!(debug_assertions) { 12 } else { 36 };
 
 const AGENTS: [&str; 3] = ["lead", "alice", "bob"];
 
-/// Who dies where, and what has to happen for it to get there.
+/// A kill: which process, at which failpoint, and what has to happen first.
 #[derive(Debug, Clone)]
 struct Death {
     who: &'static str,
     point: &'static str,
     skip: u64,
-    /// Somebody's death that comes first.
+    /// A kill that has to come first.
     first: Option<(&'static str, &'static str)>,
 }
 
-/// What a run has shown.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Summary {
-    /// Processes that died at each place.
+    /// The number of kills at each failpoint.
     pub(crate) kills: BTreeMap<&'static str, u64>,
-    /// Messages whose senders were told that they are stored.
+    /// The number of acknowledged messages.
     pub(crate) told: usize,
-    /// What went wrong, with place, process and seed.
+    /// The faults, with failpoint, process and seed.
     pub(crate) faults: Vec<String>,
 }
 
-/// Lets a team die at each of the places so many times, or fewer when time is up: a round that was begun is
-/// finished.
+/// Kills a team at each failpoint this many times, or until the time limit. A round that has begun is
+/// completed.
 pub(crate) fn run_at(
     points: &[&'static str],
     kills_per_point: u64,
@@ -91,7 +91,7 @@ pub(crate) fn run_at(
     summary.into_inner().unwrap()
 }
 
-/// Which process dies at a place; by the rng where several come there.
+/// Chooses the process to kill at a failpoint, at random where several processes reach it.
 fn death(point: &'static str, kill: u64, seed: u64) -> Death {
     let pick = mix(seed ^ mix(kill.wrapping_mul(131) ^ u64::try_from(position(point)).unwrap()));
     let one_of = |names: &[&'static str]| names[usize::try_from(pick).unwrap_or(0) % names.len()];
@@ -103,7 +103,7 @@ fn death(point: &'static str, kill: u64, seed: u64) -> Death {
         "send" | "tasks" | "tool" | "turn" if !matches!(point, "turn.idle" | "turn.resumed") => {
             one_of(&["alice", "bob"])
         }
-        // Alice's inbox is put right by whoever opens it next.
+        // The next process that opens alice's inbox repairs it.
         _ if needs_half_claim(point) => "lead",
         _ if matches!(point, "recover.gathered" | "recover.archived") => "lead",
         _ => "alice",
@@ -133,11 +133,11 @@ fn mix(x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Until alice has died between the two names of her inbox, for a second at most.
+/// Waits until alice was killed between link and rename of her inbox, for a second at most.
 const HALF_CLAIMED: &str = "for i in $(seq 100); do \
      [ -z \"$(find .team/inbox/alice.jsonl -links +1)\" ] || break; sleep 0.01; done";
 
-/// The script of a round. What a later lead does has other call ids: it is another conversation.
+/// The script of a round. Calls of a later lead have other ids: it is a new conversation.
 fn scripts(round: u64, death: &Death) -> Vec<Value> {
     let looks = || (0..round).map(|_| ("list_teammates", json!({})));
     let begin = looks().chain([spawn("alice"), spawn("bob")]).collect::<Vec<_>>();
@@ -172,8 +172,8 @@ fn token(folder: &Path, name: &str, says: &str) -> PathBuf {
     path
 }
 
-/// Plays the scenario until the process has died there and everybody has finished all the same. Gives
-/// how many messages were acknowledged.
+/// Runs the scenario until the process was killed there and all members have finished. Returns the number of
+/// acknowledged messages.
 fn play(death: &Death) -> usize {
     if matches!(death.point, "stop.terminate" | "stop.kill") {
         return play_stop(death.point);
@@ -181,7 +181,7 @@ fn play(death: &Death) -> usize {
     let (team, tokens) = (Team::new(), tempfile::tempdir().unwrap());
     plant(&team);
     if !needs_half_claim(death.point) {
-        // Who crashed may come back at once: but to find what she left, the lead has to be first.
+        // A crashed member may be restarted immediately. To find what alice left, the lead has to be first.
         team.variable("TEAM_FIRST_PAUSE_MS", "50");
     }
     let token_of_death = token(tokens.path(), "death", "");
@@ -194,7 +194,7 @@ fn play(death: &Death) -> usize {
             format!("{}/{}+{skip}={}", death.who, death.point, token_of_death.display());
         if let Some((who, point, token)) = &first {
             if !is_clean {
-                // The one who was to find what it leaves may have come too late.
+                // The process that was to find the leftovers may have come too late.
                 fs::File::create(token).unwrap();
             }
             write!(armed, ",{who}/{point}={}", token.display()).unwrap();
@@ -212,7 +212,7 @@ fn play(death: &Death) -> usize {
             look.status().unwrap();
         }
         if skip > 0 && token_of_death.exists() && ran.status.code() == Some(0) {
-            // It does not come there so often.
+            // The process does not reach the failpoint so often.
             return play(&Death { skip: skip - 1, ..death.clone() });
         }
         if is_clean && ran.status.code() == Some(0) && everybody_is_done(&team) {
@@ -228,8 +228,8 @@ fn play(death: &Death) -> usize {
     judge(&team)
 }
 
-/// Whoever outlived its lead may be a child of ours now. While nobody waits for the dead they stay in the
-/// list of processes, which everybody looks through, and thousands make everybody slow.
+/// Reaps members that outlived their lead and became children of this process. Otherwise thousands of zombies
+/// would slow down every scan of the process table.
 fn bury(team: &Team) {
     for name in ["alice", "bob"] {
         let lines = team.lines(&format!("transcript/{name}.jsonl"));
@@ -240,7 +240,7 @@ fn bury(team: &Team) {
     }
 }
 
-/// Garbage, and a link among the claims.
+/// Adds invalid lines, and a symbolic link among the claims.
 fn plant(team: &Team) {
     TeamDir::create(&team.path("")).unwrap();
     for name in ["alice", "lead"] {
@@ -282,7 +282,7 @@ fn judge(team: &Team) -> usize {
     history.count(What::Told)
 }
 
-/// A member that hangs for good is taken down; whoever does it dies on the way and begins again.
+/// Stops a hung member with a process that is killed at the failpoint, and then stops it again.
 fn play_stop(point: &str) -> usize {
     let (team, tokens) = (Team::new(), tempfile::tempdir().unwrap());
     let model = script(&team, &[calls("bob", &[bash("true")])]);

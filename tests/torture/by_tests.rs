@@ -1,5 +1,5 @@
-//! R10, R13, R16, R24: figures that tests of tests/it measure. The short form of this program is run beside
-//! them; the long forms run them, as often as they say.
+//! R10, R13, R16, R24: figures that tests of tests/it measure. The short form leaves them to the test suite;
+//! the long forms run those tests repeatedly.
 
 use crate::card::{Finding, Verdict};
 use crate::{Length, Run};
@@ -27,7 +27,7 @@ pub(crate) fn of_pids(run: Run) -> Vec<Finding> {
     measured(run, measure, "0 wrong kills", &["--test", "it", "fault::pid_reuse::"])
 }
 
-/// The suite does it with two hundred tasks.
+/// The test suite uses two hundred tasks.
 pub(crate) fn of_tasks(run: Run) -> Vec<Finding> {
     let count = run.of("200", "300", "1000");
     let measure = format!("{count} tasks that wait for each other, 8 processes, 20 kills");
@@ -36,7 +36,7 @@ pub(crate) fn of_tasks(run: Run) -> Vec<Finding> {
     suite.run(run, run.of(0, 1, 1), &measure, "each once, in order")
 }
 
-/// Tests and what they are told.
+/// Tests and their environment variables.
 struct Suite<'a> {
     tests: &'a [&'a str],
     variables: &'a [(&'a str, &'a str)],
@@ -47,7 +47,7 @@ fn measured(run: Run, measure: &str, target: &str, tests: &[&str]) -> Vec<Findin
 }
 
 impl Suite<'_> {
-    /// Runs the tests so many times. What they skip, they say, and so does the row.
+    /// Runs the tests this many times. The row reports the tests that were skipped.
     fn run(&self, run: Run, times: u32, measure: &str, target: &str) -> Vec<Finding> {
         let measure = format!("{measure} (`cargo test {}`)", self.tests.join(" "));
         if run.length == Length::Short {

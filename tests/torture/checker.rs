@@ -1,4 +1,4 @@
-//! R18: the judge of all histories, judged.
+//! R18: the history checker itself, on injected faults.
 
 use crate::Run;
 use crate::card::{Finding, Verdict};

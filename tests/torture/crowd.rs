@@ -1,4 +1,4 @@
-//! R5: many writers, one owner. R6: shells that know nothing of our locks.
+//! R5: many senders, one owner. R6: shells that do not use our locks.
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
@@ -15,7 +15,7 @@ fn owner(dir: &TeamDir) -> ChildProcess {
     start(dir, Job::Read { name: "alice".into(), settle: false })
 }
 
-/// Judges what alice has of senders that all came to their end.
+/// Checks alice's messages from senders that have all finished.
 fn finding(measure: &str, target: &str, dir: &TeamDir, names: &[String], each: u64) -> Finding {
     finish(dir);
     let done = |name: &String| (name.clone(), Sent { begun: each, acked: each });

@@ -38,10 +38,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// How long everything may take.
+/// The length of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Length {
-    /// Part of `cargo test`.
+    /// Part of `scripts/check --all`.
     Short,
     /// About five minutes.
     Ci,
@@ -64,12 +64,12 @@ impl Length {
 pub(crate) struct Run {
     pub(crate) length: Length,
     pub(crate) seed: u64,
-    /// How long a figure lasts, or goes on repeating itself, that can say how far it came.
+    /// The time limit of figures that repeat themselves.
     pub(crate) limit: Option<Duration>,
 }
 
 impl Run {
-    /// What belongs to the length of this run.
+    /// Selects the value for the length of this run.
     pub(crate) fn of<T>(self, short: T, ci: T, full: T) -> T {
         match self.length {
             Length::Short => short,
@@ -78,12 +78,12 @@ impl Run {
         }
     }
 
-    /// When a figure that begins now has repeated itself for long enough.
+    /// The deadline of a figure that begins now.
     pub(crate) fn until(self) -> Option<Instant> {
         self.limit.map(|limit| Instant::now() + limit)
     }
 
-    /// Random numbers of the run's seed, others for each purpose.
+    /// A generator from the run's seed, different for each purpose.
     pub(crate) fn rng(self, purpose: u64) -> Rng {
         Rng::new(self.seed.wrapping_add(purpose.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
     }
@@ -170,7 +170,7 @@ fn run(options: &Options) -> ExitCode {
     }
 }
 
-/// A figure that panics, or leaves something behind, has missed its target.
+/// Runs a figure. If it panics or leaves a process behind, it has missed its target.
 fn measured(id: &'static str, measure: Measure, run: Run) -> Vec<Row> {
     let begun = Instant::now();
     let mut findings = catch_unwind(AssertUnwindSafe(|| measure(run))).unwrap_or_else(|panic| {

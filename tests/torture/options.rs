@@ -1,19 +1,19 @@
-//! What is wished for: our own words, or those of the usual test harness, whose filters arrive here as well.
+//! Arguments: our own options, or those of the usual test harness, whose filters arrive here as well.
 
 use crate::{Length, Run};
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// What the whole is called as a test.
+/// The name of the score card as a test.
 pub(crate) const NAME: &str = "scorecard";
 
 pub(crate) const USAGE: &str =
     "usage: scripts/torture [--ci|--full] [--minutes N] [--seed N] [--only R1,R5] [--publish]";
 
-/// The seed of the short form, so that it fails always or never.
+/// The seed of the short form, fixed to make failures reproducible.
 const SHORT_SEED: u64 = 20_251_121;
 
-/// Options of the usual harness that take a word of their own.
+/// Options of the usual harness that take a value.
 const WITH_VALUE: [&str; 6] =
     ["--test-threads", "--format", "--logfile", "--color", "--shuffle-seed", "-Z"];
 
@@ -25,14 +25,14 @@ pub(crate) struct Options {
     pub(crate) publish: Publish,
 }
 
-/// Whether the figures go into the documentation.
+/// Whether the figures are written into the documentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Publish {
     Yes,
     No,
 }
 
-/// What to do.
+/// What the arguments request.
 #[derive(Debug)]
 pub(crate) enum Wish {
     Run(Options),
@@ -86,8 +86,8 @@ impl Options {
     }
 }
 
-/// Reads the words of `cargo test -- …`: options of the usual harness, and filters. To it the score card is an
-/// ignored test.
+/// Parses the arguments of `cargo test -- …`: options of the usual harness, and filters. To it the score card
+/// is an ignored test.
 fn of_harness(words: &[String]) -> Wish {
     let (mut filters, mut skipped) = (Vec::new(), Vec::new());
     let (mut is_list, mut is_exact, mut is_ignored, mut is_included) = (false, false, false, false);

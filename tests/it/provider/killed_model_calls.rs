@@ -11,23 +11,23 @@ use std::fs;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Where a call of the one who is killed gets stuck: alice's, with the result of her command; the lead's, with
-/// alice's report, so that it alone is busy.
+/// Where the call of the killed agent blocks. Alice is killed in the call after her command; the lead in the
+/// call after alice's report, when only the lead is busy.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Stuck {
-    /// The answer stops just before its end: all of a tool call is there, but it does not count.
+    /// The answer stops just before its end: it contains a complete tool call, which must not count.
     Stream,
-    /// A refusal that names a time to come back.
+    /// A refusal with a `retry-after`.
     Wait,
 }
 
-/// The time to come back.
+/// The requested wait.
 const ASKED: Duration = Duration::from_secs(4);
 
-/// What stands in the answer that never ended.
+/// Text of the answer that never ended.
 const UNSAID: &str = "words of a call that died";
 
-/// Everybody runs one command, then says that all is done; the lead spawns alice with it.
+/// Replies: every agent runs one command and then reports; the lead also spawns alice.
 fn play(view: &RequestView) -> Reply {
     let name = who(view);
     let id = |what: &str| format!("{what}-{}", view.number);
@@ -56,7 +56,7 @@ fn get_stuck(stuck: Stuck, view: &RequestView) -> Reply {
     }
 }
 
-/// A request, when it came, and whether it got stuck.
+/// A request, its time, and whether its answer blocked.
 struct Asked {
     at: Instant,
     view: RequestView,
@@ -65,7 +65,7 @@ struct Asked {
 
 type Log = Arc<Mutex<Vec<Asked>>>;
 
-/// A team, its endpoint, and what the endpoint is asked.
+/// A team, its endpoint, and the log of requests.
 fn stage(victim: &'static str, stuck: Stuck, provider: &str) -> (Team, Fake, Log) {
     let (team, log) = (Team::new(), Log::default());
     let seen = Arc::clone(&log);
@@ -86,7 +86,7 @@ fn stage(victim: &'static str, stuck: Stuck, provider: &str) -> (Team, Fake, Log
     (team, fake, log)
 }
 
-/// Waits until the call of the victim is stuck, and kills it there.
+/// Waits until the call of the victim blocks, and kills the victim.
 fn kill_there(team: &Team, fake: &Fake, victim: &str, stuck: Stuck) {
     let holds = || {
         let state = fs::read_dir(team.path("run/.state")).into_iter().flatten().flatten();
@@ -103,7 +103,7 @@ fn count(team: &Team, file: &str, fits: impl Fn(&Value) -> bool) -> usize {
     team.lines(file).iter().filter(|line| fits(line)).count()
 }
 
-/// Nothing was done, said or reported twice, and the victim went on where it was.
+/// Asserts that nothing was done or reported twice, and that the victim continued where it was.
 fn assert_went_on(team: &Team, log: &Log, victim: &str, stuck: Stuck) {
     let effects = fs::read_to_string(team.workspace().join("effects")).unwrap();
     let mut effects: Vec<&str> = effects.lines().collect();
@@ -136,7 +136,7 @@ fn assert_went_on(team: &Team, log: &Log, victim: &str, stuck: Stuck) {
     assert_eq!(results, ["alice is done."], "{}", team.picture());
 }
 
-/// The story: alice is killed, her lead starts her again by itself, and the run ends well.
+/// Alice is killed, her lead restarts her, and the run succeeds.
 fn a_teammate_goes_on(stuck: Stuck, provider: &str) {
     let (team, fake, log) = stage("alice", stuck, provider);
     let model = format!("{provider}/fake");
@@ -150,7 +150,7 @@ fn a_teammate_goes_on(stuck: Stuck, provider: &str) {
     assert_left_in_order(&team);
 }
 
-/// The story: the lead is killed, alice leaves by herself, and a resumed lead ends the turn.
+/// The lead is killed, alice shuts down, and a resumed lead ends the turn.
 fn a_lead_goes_on(stuck: Stuck, provider: &str) {
     let (team, fake, log) = stage("lead", stuck, provider);
     let model = format!("{provider}/fake");

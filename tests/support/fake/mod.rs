@@ -13,6 +13,7 @@ mod validate;
 pub(crate) use reply::Reply;
 pub(crate) use trouble::FAULTS;
 
+use crate::support::harness::PATIENCE;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -102,11 +103,11 @@ type Respond = dyn Fn(&RequestView) -> Reply + Send + Sync;
 
 /// Whether requests must carry an API key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Door {
+enum KeyPolicy {
     /// Every request needs a key.
-    Locked,
+    Required,
     /// No request may carry a key, as with a local server.
-    WithUnknownFields,
+    Refused,
 }
 
 /// The models that a local server lists.
@@ -114,7 +115,7 @@ pub(crate) const LOCAL_MODELS: [&str; 3] = ["text-embedding-small", "small:1b", 
 
 struct Shared {
     respond: Box<Respond>,
-    door: Door,
+    key_policy: KeyPolicy,
     keep: Keep,
     log: Mutex<Log>,
     changed: Condvar,
@@ -170,19 +171,19 @@ pub(crate) struct Fake {
 impl Fake {
     /// Starts a server that calls `respond` for each valid request.
     pub(crate) fn start(respond: impl Fn(&RequestView) -> Reply + Send + Sync + 'static) -> Self {
-        Self::on(loopback(), Door::Locked, Keep::All, respond)
+        Self::on(loopback(), KeyPolicy::Required, Keep::All, respond)
     }
 
     /// Starts a server that refuses API keys, as a local server.
     pub(crate) fn local(respond: impl Fn(&RequestView) -> Reply + Send + Sync + 'static) -> Self {
-        Self::on(loopback(), Door::WithUnknownFields, Keep::All, respond)
+        Self::on(loopback(), KeyPolicy::Refused, Keep::All, respond)
     }
 
     /// Starts a server that keeps no requests, for long runs.
     pub(crate) fn forgetful(
         respond: impl Fn(&RequestView) -> Reply + Send + Sync + 'static,
     ) -> Self {
-        Self::on(loopback(), Door::Locked, Keep::Nothing, respond)
+        Self::on(loopback(), KeyPolicy::Required, Keep::Nothing, respond)
     }
 
     /// The TCP port of the server.
@@ -192,14 +193,14 @@ impl Fake {
 
     fn on(
         listener: TcpListener,
-        door: Door,
+        key_policy: KeyPolicy,
         keep: Keep,
         respond: impl Fn(&RequestView) -> Reply + Send + Sync + 'static,
     ) -> Self {
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
             respond: Box::new(respond),
-            door,
+            key_policy,
             keep,
             log: Mutex::default(),
             changed: Condvar::new(),
@@ -247,7 +248,7 @@ impl Fake {
     }
 
     fn wait(&self, what: &str, enough: impl Fn(&Log) -> bool) {
-        let bound = Duration::from_secs(20);
+        let bound = PATIENCE;
         let guard = self.shared.log();
         let waited = self.shared.changed.wait_timeout_while(guard, bound, |log| !enough(log));
         assert!(!waited.unwrap().1.timed_out(), "no such {what} within {bound:?}");
@@ -283,7 +284,7 @@ impl Unopened {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
         let listener = runtime.block_on(async { self.0.listen(64)?.into_std() }).unwrap();
         listener.set_nonblocking(false).unwrap();
-        Fake::on(listener, Door::Locked, Keep::All, respond)
+        Fake::on(listener, KeyPolicy::Required, Keep::All, respond)
     }
 }
 
@@ -378,7 +379,7 @@ fn answer(shared: &Shared, line: &str, headers: BTreeMap<String, String>, body: 
     let api = match line.split(' ').take(2).collect::<Vec<_>>().as_slice() {
         ["POST", "/v1/messages"] => Api::Messages,
         ["POST", "/v1/chat/completions"] => Api::Completions,
-        ["GET", "/v1/models"] if shared.door == Door::Locked && !has_key(&headers) => {
+        ["GET", "/v1/models"] if shared.key_policy == KeyPolicy::Required && !has_key(&headers) => {
             return Reply::error(401, "authentication_error", "there is no key");
         }
         ["GET", "/v1/models"] => {
@@ -393,7 +394,7 @@ fn answer(shared: &Shared, line: &str, headers: BTreeMap<String, String>, body: 
         Api::Messages => validate::violations(&headers, &body, shared.log().paused),
         Api::Completions => completions::violations(&headers, &body),
     };
-    if shared.door == Door::WithUnknownFields {
+    if shared.key_policy == KeyPolicy::Refused {
         violations.retain(|complaint| !complaint.starts_with("no "));
         if has_key(&headers) {
             violations.push("a key was sent to a server that wants none".into());
