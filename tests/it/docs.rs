@@ -222,17 +222,17 @@ fn run_document(path: &str) {
 }
 
 #[test]
-fn the_readme_is_so() {
+fn the_commands_of_the_readme_work() {
     run_document("README.md");
 }
 
 #[test]
-fn the_manual_is_so() {
+fn the_commands_of_the_manual_work() {
     run_document("docs/manual.md");
 }
 
 #[test]
-fn the_format_is_so() {
+fn the_commands_of_the_format_page_work() {
     run_document("docs/format.md");
 }
 
@@ -284,7 +284,7 @@ fn all_blocks(word: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn json_in_the_documents_is_what_it_is_said_to_be() {
+fn json_in_the_documents_is_valid() {
     let team = Team::new();
     team.team(&["init"]).expect(0);
     let blocks = all_blocks("json");
@@ -360,7 +360,7 @@ fn settings_and_roles_in_the_documents_are_taken() {
 
 /// Commands and settings cannot be missing in the manual.
 #[test]
-fn the_manual_knows_everything_there_is() {
+fn the_manual_has_every_command_and_setting() {
     let team = Team::new();
     let manual = read(&root().join("docs/manual.md"));
     let help = team.team(&["--help"]).expect(0).out;
@@ -439,7 +439,7 @@ fn the_layer_table_is_the_one_that_is_checked() {
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn links_have_targets() {
     for path in documents() {
         let text = read(&path);
         for (at, _) in text.match_indices("](") {
@@ -455,7 +455,7 @@ fn links_lead_somewhere() {
 }
 
 #[test]
-fn lines_say_how_they_end() {
+fn the_outcome_of_a_line_is_parsed() {
     let line = |command: &str, exit, prints, endless| {
         Some(Line { command: command.into(), exit, prints, endless })
     };

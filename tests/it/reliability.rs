@@ -70,7 +70,7 @@ fn every_fault_has_a_row_and_a_result() {
 }
 
 #[test]
-fn every_test_that_is_named_is_there() {
+fn every_named_test_exists() {
     let card = fs::read_to_string(root().join("tests/torture/main.rs")).unwrap();
     for row in faults() {
         for name in quoted(&row[2]) {

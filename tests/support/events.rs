@@ -180,7 +180,7 @@ fn as_reader(name: &str, lines: &[Value], events: &mut Vec<Event>) {
 }
 
 #[test]
-fn a_refused_message_may_be_missing_and_a_told_one_may_not() {
+fn a_refused_message_may_be_missing_and_an_acknowledged_one_may_not() {
     let event = |what, n| Event { what, from: "a".into(), to: "b".into(), n };
     let history =
         |events: &[(What, u64)]| History(events.iter().map(|(what, n)| event(*what, *n)).collect());

@@ -180,7 +180,7 @@ pub(crate) fn planted() -> Vec<Planted> {
 }
 
 #[test]
-fn the_judge_finds_every_planted_fault() {
+fn the_checker_finds_every_injected_fault() {
     let planted = planted();
     assert_eq!(planted.len(), 8);
     for Planted { name, found, is_right } in planted {

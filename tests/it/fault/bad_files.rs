@@ -96,7 +96,7 @@ fn other_files_of_the_owner_are_checked_as_well() {
 }
 
 #[test]
-fn what_belongs_to_somebody_else_is_refused() {
+fn files_of_another_user_are_refused() {
     if !nix::unistd::geteuid().is_root() {
         eprintln!("SKIPPED: only root can give files away");
         return;
@@ -113,7 +113,7 @@ fn what_belongs_to_somebody_else_is_refused() {
 }
 
 #[test]
-fn a_team_folder_that_went_away_is_an_error_and_is_not_made_anew() {
+fn a_removed_team_folder_is_an_error_and_is_not_created_again() {
     let (_folder, dir) = team();
     send(&dir).unwrap();
     fs::remove_dir_all(dir.root()).unwrap();

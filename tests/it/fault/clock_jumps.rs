@@ -125,7 +125,7 @@ fn times(team: &Team, name: &str) -> Vec<f64> {
 /// days ago.
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
-fn a_team_whose_clock_jumps_goes_on() {
+fn a_team_continues_after_a_clock_jump() {
     let Some(clock) = Shifted::new() else { return };
     let team = Team::new();
     team.variable("TEAM_HUNG_AFTER", "4");

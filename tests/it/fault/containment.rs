@@ -60,7 +60,7 @@ fn quit(lead: &mut Terminal) {
 }
 
 #[test]
-fn nobody_outlives_the_end_of_the_command() {
+fn no_process_outlives_the_end_of_the_command() {
     let team = Team::new();
     let command = escape(&team).replace("; sleep 1000", "; echo over");
     let calls = [calls("lead", &[bash(&command)])];
@@ -72,7 +72,7 @@ fn nobody_outlives_the_end_of_the_command() {
 }
 
 #[test]
-fn nobody_outlives_an_interrupted_turn() {
+fn no_process_outlives_an_interrupted_turn() {
     let team = Team::new();
     let calls = [calls("lead", &[bash(&escape(&team))])];
     let mut lead = scripted_lead(&team, &calls);
@@ -86,7 +86,7 @@ fn nobody_outlives_an_interrupted_turn() {
 
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
-fn nobody_outlives_a_stop_polite_or_not() {
+fn no_process_outlives_a_stop_polite_or_not() {
     in_parallel([&["stop", "bob"][..], &["stop", "bob", "--now"]], |how| {
         let team = Team::new();
         let mut lead = loose(&team);
@@ -99,7 +99,7 @@ fn nobody_outlives_a_stop_polite_or_not() {
 }
 
 #[test]
-fn nobody_outlives_a_killed_teammate() {
+fn no_process_outlives_a_killed_teammate() {
     let team = Team::new();
     let mut lead = loose(&team);
     kill_9(&team, "bob");
@@ -110,7 +110,7 @@ fn nobody_outlives_a_killed_teammate() {
 
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
-fn nobody_outlives_a_killed_lead() {
+fn no_process_outlives_a_killed_lead() {
     let team = Team::new();
     let mut lead = loose(&team);
     kill_9(&team, "lead");
@@ -134,7 +134,7 @@ fn kill_with_guards(team: &Team) {
 
 /// The lead adopts the leftover processes and ends them without the run id.
 #[test]
-fn nobody_outlives_a_teammate_killed_with_its_guard() {
+fn no_process_outlives_a_teammate_killed_with_its_supervisor() {
     let team = Team::new();
     let mut lead = loose(&team);
     let life = fs::read_to_string(team.path("run/bob.lock")).unwrap();
@@ -154,7 +154,7 @@ fn nobody_outlives_a_teammate_killed_with_its_guard() {
 /// After `kill -9` of the lead, bob and the supervisors, the next lead ends the leftover processes. Without
 /// control groups, processes that lost their run id are the known gap.
 #[test]
-fn nobody_outlives_the_next_start_after_everything_was_killed() {
+fn no_process_outlives_the_next_start_after_everything_was_killed() {
     let team = Team::new();
     let mut first = loose(&team);
     signal(team.pid_of("lead"), Signal::SIGSTOP);

@@ -133,7 +133,7 @@ fn can_limit() -> bool {
 /// No file may grow: mail stays in the inbox, and its owner waits for space, keeps running, and shows it in
 /// the roster. Then it receives all mail in order.
 #[test]
-fn an_agent_waits_for_room_and_goes_on_by_itself() {
+fn an_agent_waits_for_space_and_continues_by_itself() {
     if !can_limit() {
         return;
     }
@@ -169,7 +169,7 @@ const MESSAGES: u64 = 20;
 
 /// The disk becomes full while all members work: all wait, and finish when there is space.
 #[test]
-fn a_whole_team_on_a_full_disk_goes_on_when_there_is_room() {
+fn a_whole_team_on_a_full_disk_continues_when_there_is_space() {
     let team = Team::new();
     let Some(disk) = Disk::under(&team, "size=4m,mode=0700") else { return };
     let mut lines = vec![
@@ -355,7 +355,7 @@ fn a_removed_team_folder_ends_the_team() {
 
 /// Empty folders are removed under a running agent: it creates them again and continues.
 #[test]
-fn removed_folders_of_the_mailbox_are_made_anew() {
+fn removed_folders_of_the_mailbox_are_created_again() {
     let team = Team::new();
     let mut member = bob(&team, "rehearsal");
     team.wait_status("bob", "idle");

@@ -36,7 +36,7 @@ fn the_list_of_places_is_complete() {
 /// mailbox, the score card (`scripts/torture --only R2`) all of them, repeated.
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
-fn a_team_dies_everywhere_and_goes_on() {
+fn a_team_survives_a_kill_at_every_failpoint() {
     let seed = RandomState::new().hash_one(POINTS);
     println!("seed {seed}");
     let light = ["send.", "drain.", "recover."];

@@ -89,7 +89,7 @@ fn planted(records: &[Value]) -> Team {
 }
 
 #[test]
-fn records_of_the_dead_have_nobody_signalled() {
+fn records_of_exited_processes_signal_no_process() {
     let mut bystander = Innocent::new();
     let records = records(bystander.pid());
     let team = planted(&records);
@@ -106,7 +106,7 @@ fn records_of_the_dead_have_nobody_signalled() {
 
 /// The copy from which a damaged roster is restored is not trusted either, however new it is.
 #[test]
-fn a_hostile_copy_of_the_roster_has_nobody_signalled_and_makes_nothing() {
+fn a_forged_copy_of_the_roster_signals_no_process_and_creates_nothing() {
     let mut bystander = Innocent::new();
     let records = records(bystander.pid());
     let team = planted(&records);
@@ -135,7 +135,7 @@ fn a_hostile_copy_of_the_roster_has_nobody_signalled_and_makes_nothing() {
 /// The locks are held, so these members count as alive, but other processes than those of the records hold
 /// them.
 #[test]
-fn records_of_the_living_have_nobody_signalled_but_their_writers() {
+fn records_of_live_processes_signal_only_their_writers() {
     let mut bystander = Innocent::new();
     let records = records(bystander.pid());
     let team = planted(&records);
@@ -154,7 +154,7 @@ fn records_of_the_living_have_nobody_signalled_but_their_writers() {
 
 /// In a pid namespace of its own, the kernel gives the pid of a dead member to a new process immediately.
 #[test]
-fn a_reused_pid_has_nobody_signalled() {
+fn a_reused_pid_is_not_signalled() {
     const MEMBERS: usize = 20;
     let team = planted(&vec![json!({ "pid": 0 }); MEMBERS]);
     let unshare = ["--pid", "--fork", "--mount-proc", "--kill-child"];

@@ -22,7 +22,7 @@ fn storm(pid: i32, kind: Signal) {
 
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
-fn a_thousand_signals_at_a_teammate_are_one() {
+fn a_thousand_signals_to_a_teammate_have_the_effect_of_one() {
     in_parallel(
         [(Signal::SIGTERM, 143), (Signal::SIGINT, 130), (Signal::SIGHUP, 143)],
         |(kind, code)| {
@@ -46,7 +46,7 @@ fn a_thousand_signals_at_a_teammate_are_one() {
 
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
-fn a_thousand_signals_at_the_lead_are_one() {
+fn a_thousand_signals_to_the_lead_have_the_effect_of_one() {
     let team = Team::new();
     let mut lead = lead(&team, "rehearsal");
     lead.type_line("Spawn alice (coder).");
@@ -106,19 +106,19 @@ fn assert_left_in_order_but_members(team: &Team) {
 
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
-fn a_lead_told_to_end_while_it_spawns_leaves_nobody() {
+fn a_lead_terminated_while_it_spawns_leaves_no_process() {
     end_while_spawning(Signal::SIGTERM);
 }
 
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
-fn a_lead_killed_while_it_spawns_leaves_nobody() {
+fn a_lead_killed_while_it_spawns_leaves_no_process() {
     end_while_spawning(Signal::SIGKILL);
 }
 
 /// A teammate that is stopped with SIGSTOP still handles SIGTERM.
 #[test]
-fn a_stopped_teammate_is_woken_to_end() {
+fn a_stopped_teammate_handles_sigterm() {
     let team = Team::new();
     let mut bob = team.start(&["teammate", "bob", "--model", "rehearsal"]);
     team.wait_status("bob", "idle");

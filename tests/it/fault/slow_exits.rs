@@ -15,7 +15,7 @@ const LITTLE: [Limit<'_>; 2] = [
 
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
-fn who_is_killed_on_a_busy_machine_is_waited_for() {
+fn a_stop_waits_for_a_killed_process_without_a_processor() {
     let Some(group) = Group::new("processor", &LITTLE) else { return };
     let team = Team::new();
     let names = ["alice", "bob", "carl"];
@@ -40,7 +40,7 @@ fn who_is_killed_on_a_busy_machine_is_waited_for() {
 
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
-fn who_waits_for_the_kernel_is_given_up_on_and_named() {
+fn a_stop_names_a_killed_process_that_waits_for_the_kernel() {
     let Some(group) = Group::new("freezer", &FREEZER) else { return };
     let team = Team::new();
     let model = script(&team, &[calls("bob", &[bash("touch bob.here; sleep 1000")])]);

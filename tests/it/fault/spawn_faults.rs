@@ -41,7 +41,7 @@ fn six(team: &Team) -> String {
 }
 
 #[test]
-fn without_descriptors_there_is_an_error_and_no_ghost() {
+fn a_spawn_without_descriptors_is_an_error_and_leaves_no_member() {
     let team = Team::new();
     let model = six(&team);
     let mut lead = lead_below(&team, "ulimit -n 30", &model);
@@ -50,7 +50,7 @@ fn without_descriptors_there_is_an_error_and_no_ghost() {
 }
 
 #[test]
-fn without_processes_there_is_an_error_and_no_ghost() {
+fn a_spawn_without_processes_is_an_error_and_leaves_no_member() {
     if !nix::unistd::geteuid().is_root() {
         eprintln!("SKIPPED: only root can become a user who runs nothing else");
         return;
@@ -65,7 +65,7 @@ fn without_processes_there_is_an_error_and_no_ghost() {
 }
 
 #[test]
-fn without_the_teammate_program_the_lead_says_so() {
+fn a_missing_teammate_program_is_a_clear_error() {
     let team = Team::new();
     let folder = team.workspace().join("bin");
     fs::create_dir(&folder).unwrap();

@@ -159,7 +159,7 @@ fn with_mail() -> Team {
 
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
-fn a_send_survives_every_error_of_the_system() {
+fn a_send_survives_every_system_call_error() {
     if !can_trace() {
         return;
     }
@@ -199,7 +199,7 @@ fn a_send_survives_every_error_of_the_system() {
 
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
-fn a_drain_survives_every_error_of_the_system() {
+fn a_drain_survives_every_system_call_error() {
     if !can_trace() {
         return;
     }
@@ -253,7 +253,7 @@ fn run_to_its_end(team: &Team, args: &[&str], option: &str) -> Output {
 /// A teammate sends and exits. Whatever fails, a restart completes the work.
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
-fn a_teammate_survives_every_error_of_the_system() {
+fn a_teammate_survives_every_system_call_error() {
     if !can_trace() {
         return;
     }
@@ -356,7 +356,7 @@ fn every_acknowledgement_comes_after_its_sync() {
 /// Mail to a member that is being spawned: without its roster entry the recipient would not exist after a
 /// power cut, so the send is acknowledged after the entry is durable.
 #[test]
-fn an_entry_that_is_being_made_is_synced_for_those_who_write_to_it() {
+fn a_send_to_a_starting_member_waits_for_its_durable_entry() {
     if !can_trace() {
         return;
     }
@@ -381,7 +381,7 @@ fn an_entry_that_is_being_made_is_synced_for_those_who_write_to_it() {
 /// After a failed sync nothing is acknowledged, and the sync is not repeated: a second one would report
 /// success.
 #[test]
-fn a_failed_sync_is_said_and_never_repeated() {
+fn a_failed_sync_is_reported_and_never_repeated() {
     if !can_trace() {
         return;
     }

@@ -4,7 +4,7 @@ use crate::support::contention::{live_together, one_lead_of, one_teammate_of};
 
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
-fn sixty_teammates_live_together() {
+fn sixty_teammates_run_at_the_same_time() {
     live_together(60);
 }
 

@@ -44,7 +44,7 @@ fn an_idle_teammate_that_leaves_its_mail_unread_is_restarted() {
 /// idle without mail. The fourth is only slow.
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
-fn only_who_owes_a_sign_of_life_is_hung() {
+fn only_a_member_that_owes_a_heartbeat_is_hung() {
     let team = impatient();
     let long = (HUNG_AFTER + 4) * 1000;
     let lines = [
@@ -96,7 +96,7 @@ fn only_who_owes_a_sign_of_life_is_hung() {
 /// Lead and teammate are stopped together, as on a suspended laptop: no member is treated as hung afterwards.
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
-fn a_team_that_slept_wakes_up_whole() {
+fn no_member_is_hung_after_the_whole_team_was_suspended() {
     let team = impatient();
     let lines = [
         calls("lead", &[spawn("bob")]),
@@ -123,7 +123,7 @@ fn a_team_that_slept_wakes_up_whole() {
 }
 
 #[test]
-fn the_death_of_a_member_started_by_hand_is_noticed() {
+fn the_exit_of_a_manually_started_member_is_noticed() {
     let team = Team::new();
     let mut lead = lead(&team, "rehearsal");
     let mut bob = team.start(&["teammate", "bob", "--model", "rehearsal"]);

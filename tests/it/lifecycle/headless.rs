@@ -206,7 +206,7 @@ fn budgets_end_a_run_with_7() {
 
 /// A run ends only when no member works and no mail is unread.
 #[test]
-fn a_run_waits_for_everybody() {
+fn a_run_waits_for_all_members() {
     let team = Team::new();
     let lines = [
         calls("lead", &[spawn("alice"), spawn("bob")]),
@@ -229,7 +229,7 @@ fn a_run_waits_for_everybody() {
 
 /// A held roster lock stops no member from working, and the run still waits for the work.
 #[test]
-fn a_run_waits_for_work_that_the_roster_cannot_tell_of_yet() {
+fn a_run_waits_for_work_that_is_not_in_the_roster_yet() {
     let team = Team::new();
     let order = ("send_message", json!({ "to": "alice", "content": "work" }));
     let lines = [
@@ -268,7 +268,7 @@ fn a_run_waits_for_work_that_the_roster_cannot_tell_of_yet() {
 }
 
 #[test]
-fn a_headless_run_says_whom_it_waits_for() {
+fn a_headless_run_shows_the_members_it_waits_for() {
     let team = Team::new();
     let lines = [
         calls("lead", &[spawn("alice")]),

@@ -17,7 +17,7 @@ fn oom_score(pid: i32) -> i32 {
 }
 
 #[test]
-fn a_teammate_and_its_commands_are_given_what_they_need_and_nothing_else() {
+fn a_teammate_and_its_commands_inherit_only_what_they_need() {
     let team = Team::new();
     let look = "umask; ulimit -Sn; ls -l /proc/self/fd | grep -c -e /leak -e '[.]team/'; \
         cat /proc/self/oom_score_adj; grep -E '^Sig(Blk|Ign)' /proc/self/status; ps -o sid= -p $$";

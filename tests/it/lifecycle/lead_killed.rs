@@ -23,7 +23,7 @@ fn kill_lead(team: &Team, lead: &mut Terminal) -> Duration {
 }
 
 #[test]
-fn an_idle_team_ends_at_once_and_the_next_lead_says_so() {
+fn an_idle_team_ends_at_once_and_the_next_lead_reports_it() {
     let team = Team::new();
     let mut first = lead(&team, "rehearsal");
     first.type_line("Spawn alice (coder) and bob (tester).");

@@ -78,7 +78,7 @@ fn a_storm_of_signals_is_one_signal() {
 
 /// Ctrl-C clears typed text, and an idle lead says how to quit. The key and the signal do the same.
 #[test]
-fn ctrl_c_at_rest_ends_nothing() {
+fn ctrl_c_at_an_idle_lead_ends_nothing() {
     let team = Team::new();
     let mut lead = lead(&team, "rehearsal");
     lead.press("some half-typed words");

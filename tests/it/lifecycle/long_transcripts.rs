@@ -81,7 +81,7 @@ fn peak(pid: i32) -> u64 {
 }
 
 #[test]
-fn a_long_life_goes_on_where_it_was_in_little_memory() {
+fn a_long_transcript_is_resumed_in_little_memory() {
     let (team, fake) = stage(|_| Reply::text("I remember."));
     team.team(&["init"]).expect(0);
     let (last, summarized) = live_long(&team);

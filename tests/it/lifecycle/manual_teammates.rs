@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 #[test]
-fn it_works_without_a_lead_and_its_results_wait_for_one() {
+fn a_manual_teammate_works_without_a_lead_and_its_results_wait() {
     let team = Team::new();
     let model = script(&team, &[says("bob", "bob's first answer"), says("bob", "bob's second")]);
     let mut bob = team.start(&["teammate", "bob", "--role", "tester", "--model", &model]);
@@ -44,7 +44,7 @@ fn it_works_without_a_lead_and_its_results_wait_for_one() {
 }
 
 #[test]
-fn it_outlives_a_lead_that_is_killed() {
+fn a_manual_teammate_outlives_a_killed_lead() {
     let team = Team::new();
     let mut first = lead(&team, "rehearsal");
     let mut bob = team.start(&["teammate", "bob", "--model", "rehearsal"]);
@@ -68,7 +68,7 @@ fn it_outlives_a_lead_that_is_killed() {
 }
 
 #[test]
-fn once_ends_after_its_turn_and_signals_end_it_with_their_codes() {
+fn once_exits_after_its_turn_and_signals_have_their_exit_codes() {
     let team = Team::new();
     let bob = [
         "teammate",

@@ -21,7 +21,7 @@ fn kept(team: &Team) -> Vec<String> {
 /// Line 40,000 of a long output is in the part that was cut. The model reads it in the file that the result
 /// names, and the printed key is in no file.
 #[test]
-fn the_model_reads_what_was_cut() {
+fn the_model_reads_the_omitted_output() {
     let (team, fake) = stage(|view| match view.number {
         0 => {
             let command = format!("seq 40000; echo {KEY}; seq 40001 80000; echo it is over");
@@ -63,7 +63,7 @@ fn the_model_reads_what_was_cut() {
 
 /// A command prints endlessly, twenty times. The disk holds the beginnings of the last sixteen outputs.
 #[test]
-fn endless_output_fills_no_disk() {
+fn endless_output_does_not_fill_the_disk() {
     let (team, fake) = stage(|view| match view.number {
         0..20 => call(view, "bash", &json!({"command": "head -c 9000000 /dev/zero | tr '\\0' x"})),
         _ => Reply::text("Enough."),

@@ -36,7 +36,7 @@ fn bob_at_work() -> Vec<Value> {
 }
 
 #[test]
-fn a_crashed_teammate_comes_back_with_its_memory_and_its_mail() {
+fn a_crashed_teammate_is_restarted_with_its_transcript_and_mail() {
     let team = Team::new();
     team.variable(FIRST_PAUSE, "3000");
     let mut lead = scripted_lead(&team, &bob_at_work());
@@ -68,7 +68,7 @@ fn a_crashed_teammate_comes_back_with_its_memory_and_its_mail() {
 
 /// Killed during the model call for a mail: the mail was received and not answered.
 #[test]
-fn a_turn_that_mail_began_is_taken_up_again() {
+fn a_turn_that_mail_began_is_resumed() {
     let team = Team::new();
     team.variable(FIRST_PAUSE, "50");
     let slow = serde_json::json!({ "agent": "bob", "text": "thought about it", "delay_ms": 3000 });
@@ -87,7 +87,7 @@ fn a_turn_that_mail_began_is_taken_up_again() {
 }
 
 #[test]
-fn a_crash_loop_is_given_up_and_the_lead_is_told_once() {
+fn a_crash_loop_is_given_up_and_reported_once() {
     let team = Team::new();
     team.variable(FIRST_PAUSE, "20");
     let lines = [calls("lead", &[spawn("bob")]), says("lead", "spawned"), says("bob", "ready")];
@@ -115,7 +115,7 @@ fn a_crash_loop_is_given_up_and_the_lead_is_told_once() {
 }
 
 #[test]
-fn who_was_told_to_end_stays_ended() {
+fn a_stopped_member_is_not_restarted() {
     let team = Team::new();
     team.variable("TEAM_RESTART", "always");
     team.variable(FIRST_PAUSE, "20");
@@ -148,7 +148,7 @@ fn who_was_told_to_end_stays_ended() {
 }
 
 #[test]
-fn a_restart_is_called_off_by_a_stop_and_hastened_by_a_spawn() {
+fn a_stop_cancels_a_restart_and_a_spawn_hastens_it() {
     let team = Team::new();
     team.variable(FIRST_PAUSE, NEVER);
     let names = ["alice", "bob", "carol"];
@@ -210,7 +210,7 @@ fn a_restart_is_called_off_by_a_stop_and_hastened_by_a_spawn() {
 }
 
 #[test]
-fn a_headless_run_waits_for_who_comes_back() {
+fn a_headless_run_waits_for_a_restart() {
     let team = Team::new();
     let model = script(&team, &bob_at_work());
     let mut lead = team.start(&["lead", "-p", "begin", "--model", &model]);

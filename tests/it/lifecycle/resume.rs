@@ -36,7 +36,7 @@ fn terminated(team: &Team, name: &str) -> Vec<Value> {
 }
 
 #[test]
-fn a_killed_teammate_is_reported_once_and_goes_on_where_it_was() {
+fn a_killed_teammate_is_reported_once_and_resumes() {
     let team = Team::new();
     team.variable("TEAM_RESTART", "never");
     let mut lines = vec![calls("lead", &[spawn("bob")]), says("lead", "one"), says("lead", "two")];

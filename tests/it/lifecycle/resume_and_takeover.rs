@@ -27,7 +27,7 @@ fn notes(team: &Team, name: &str) -> String {
 
 /// The kernel removes a killed process in steps: a new lead may still see it alive.
 #[test]
-fn who_dies_while_a_new_lead_looks_comes_back() {
+fn a_member_that_exits_during_recovery_is_restarted() {
     let team = Team::new();
     let lines = [
         calls("lead", &[spawn("bob")]),
@@ -64,7 +64,7 @@ fn who_dies_while_a_new_lead_looks_comes_back() {
 }
 
 #[test]
-fn everybody_killed_at_once_comes_back_and_goes_on() {
+fn a_team_killed_at_once_is_resumed() {
     let team = Team::new();
     let lines = [
         calls("lead", &["alice", "bob", "carol"].map(spawn)),
@@ -120,7 +120,7 @@ fn everybody_killed_at_once_comes_back_and_goes_on() {
 
 /// First after `/quit`, then after a kill of the lead alone, while members may still be shutting down.
 #[test]
-fn a_team_that_quit_and_one_whose_lead_was_killed_come_back() {
+fn a_team_is_resumed_after_a_quit_and_after_a_kill_of_its_lead() {
     let team = Team::new();
     let mut first = lead(&team, "rehearsal");
     first.type_line("Spawn alice (coder) and bob (tester).");
@@ -164,7 +164,7 @@ fn a_team_that_quit_and_one_whose_lead_was_killed_come_back() {
 }
 
 #[test]
-fn a_team_goes_on_with_its_model_when_nothing_names_another() {
+fn a_resumed_team_keeps_its_model() {
     let team = Team::new();
     team.team(&["lead", "-p", "Run echo one", "--model", "rehearsal"]).expect(0);
     team.team(&["lead", "-p", "Run echo two"]).expect(4);
@@ -174,7 +174,7 @@ fn a_team_goes_on_with_its_model_when_nothing_names_another() {
 }
 
 #[test]
-fn without_a_team_there_is_nothing_to_do() {
+fn without_a_team_resume_and_takeover_are_refused() {
     let team = Team::new();
     let ran = team.team(&["lead", "--resume", "-p", "--model", "rehearsal"]).expect(0);
     assert!(ran.err.contains("nothing was left to do"), "{ran:?}");
@@ -206,7 +206,7 @@ fn a_second_run_of_a_script_is_not_mistaken_for_the_first() {
 }
 
 #[test]
-fn a_lead_is_taken_over_with_its_team_seen_out() {
+fn a_takeover_stops_the_old_lead_and_its_team() {
     let team = Team::new();
     let mut first = lead(&team, "rehearsal");
     first.type_line("Spawn alice (coder).");
@@ -229,7 +229,7 @@ fn a_lead_is_taken_over_with_its_team_seen_out() {
 
 /// Rosters that would take every program of the team a minute or longer to read.
 #[test]
-fn a_roster_too_long_or_too_deep_is_put_beside() {
+fn a_roster_too_long_or_too_deep_is_quarantined() {
     let many = |n: usize| format!(r#"{{"version":1,"members":[{}]}}"#, member_lines(n));
     for hostile in [many(1_000_000), format!(r#"{{"version":1,"x":{}"#, "[".repeat(100_000))] {
         let team = Team::new();
@@ -257,7 +257,7 @@ fn member_lines(count: usize) -> String {
 }
 
 #[test]
-fn a_damaged_roster_is_rebuilt_and_the_user_is_told() {
+fn a_damaged_roster_is_rebuilt_and_reported() {
     let team = Team::new();
     let mut first = lead(&team, "rehearsal");
     first.type_line("Spawn alice (coder).");

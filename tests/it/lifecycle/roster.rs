@@ -34,7 +34,7 @@ fn no_update_is_lost_between_processes() {
 
 /// A reader sees the old roster or the new one, and the next writer is not blocked.
 #[test]
-fn a_writer_killed_at_any_point_does_no_harm() {
+fn a_writer_killed_at_any_failpoint_does_no_harm() {
     for (point, after) in [
         ("config.locked", 0),
         ("replace.written", 0),
@@ -55,7 +55,7 @@ fn a_writer_killed_at_any_point_does_no_harm() {
 }
 
 #[test]
-fn what_changes_nothing_writes_nothing() {
+fn an_update_without_a_change_writes_nothing() {
     use std::os::unix::fs::MetadataExt;
     let (_folder, dir) = team();
     join(&dir, "alice");
@@ -66,7 +66,7 @@ fn what_changes_nothing_writes_nothing() {
 }
 
 #[test]
-fn a_damaged_roster_is_put_beside_and_the_last_good_copy_is_used() {
+fn a_damaged_roster_is_quarantined_and_the_last_good_copy_is_used() {
     let deep = format!("{{\"x\":{}", "[".repeat(100_000));
     for (n, damage) in
         ["", "{", "[]", "null", "{\"members\":7}", "\0\0\0", &deep].iter().enumerate()
@@ -90,7 +90,7 @@ fn a_damaged_roster_is_put_beside_and_the_last_good_copy_is_used() {
 }
 
 #[test]
-fn without_a_copy_the_life_locks_tell_who_belongs_to_the_team() {
+fn without_a_copy_the_roster_is_rebuilt_from_the_life_locks() {
     let (_folder, dir) = team();
     let name = |name| AgentName::member(name).unwrap();
     drop(LifeLock::take(&dir, &name("dead"), LifeRecord::default()).unwrap());
@@ -137,7 +137,7 @@ fn unknown_fields_survive() {
 }
 
 #[test]
-fn who_is_dead_has_failed_whatever_the_roster_says() {
+fn a_member_without_a_process_has_failed_whatever_the_roster_says() {
     use Status::{Failed, Idle, Shutdown, Starting, Stopping, Waiting, Working};
     let alive = Liveness::Alive(None);
     for (status, life, lead, shown) in [

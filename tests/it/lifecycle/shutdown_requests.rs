@@ -36,7 +36,7 @@ fn exists(team: &Team, file: &str) -> bool {
 }
 
 #[test]
-fn a_refused_shutdown_is_put_off_a_little_and_everybody_sees_why() {
+fn a_refused_shutdown_is_delayed_and_its_reason_is_shown() {
     const ASK: &str = "call shutdown_response with request_id \\\"";
     let busy =
         "touch here; until grep -q shutdown_request .team/inbox/alice.jsonl; do sleep 0.05; done";
@@ -91,7 +91,7 @@ fn a_refused_shutdown_is_put_off_a_little_and_everybody_sees_why() {
 }
 
 #[test]
-fn a_second_request_to_end_is_no_request_any_more() {
+fn a_second_shutdown_request_is_an_order() {
     let team = Team::new();
     let end = ("shutdown_teammate", json!({"name": "alice"}));
     let mut lead = scripted_lead(
@@ -124,7 +124,7 @@ fn a_second_request_to_end_is_no_request_any_more() {
 }
 
 #[test]
-fn a_plan_is_rejected_and_another_one_approved_by_what_is_typed() {
+fn a_plan_is_rejected_and_another_one_approved_by_typing() {
     let team = Team::new();
     let mut lead = rehearsal(&team, &[]);
     lead.type_line("Spawn alice (coder) in plan mode. Ask her to create a.txt containing \"x\".");

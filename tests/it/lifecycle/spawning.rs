@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::fs;
 
 #[test]
-fn no_more_than_max_teammates_live_at_once() {
+fn no_more_than_max_teammates_run_at_once() {
     let team = Team::new();
     fs::create_dir(team.workspace().join(".team")).unwrap();
     write(&team.path("settings.toml"), "max_teammates = 2\n");
@@ -43,7 +43,7 @@ fn a_turn_without_end_is_ended_by_max_rounds() {
 }
 
 #[test]
-fn a_name_is_spawned_again_as_its_state_allows() {
+fn a_spawn_of_an_existing_name_depends_on_its_state() {
     let team = Team::new();
     let mut lead = scripted_lead(
         &team,

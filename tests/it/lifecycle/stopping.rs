@@ -184,7 +184,7 @@ fn stop_all_does_not_wait_for_a_working_lead() {
 }
 
 #[test]
-fn who_is_stopped_twice_is_not_waited_for() {
+fn a_second_stop_does_not_wait() {
     let team = Team::new();
     let mut lead = scripted_lead(
         &team,

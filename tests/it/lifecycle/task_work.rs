@@ -54,7 +54,7 @@ fn the_lead_hands_out_tasks_and_teammates_do_them() {
 /// Every misuse by a model is answered with the correct use. A task that becomes ready again is assigned
 /// again.
 #[test]
-fn the_tools_say_what_to_do_next() {
+fn refused_tool_calls_name_the_next_step() {
     let team = Team::new();
     let create = |subject: &str| ("create_task", json!({ "subject": subject }));
     let update = |fields: Value| ("update_task", fields);
@@ -127,7 +127,7 @@ fn a_failed_task_ends_a_headless_run_with_3() {
 
 /// One prompt: the team completes the list in order and by role, and the run ends when all is done.
 #[test]
-fn idle_teammates_take_what_suits_until_nothing_is_left() {
+fn idle_teammates_claim_suitable_tasks_until_none_is_left() {
     let team = Team::new();
     team.variable("TEAM_AUTO_CLAIM", "true");
     let task = |subject: &str, role: &str, after: &[usize]| {
@@ -155,7 +155,7 @@ fn idle_teammates_take_what_suits_until_nothing_is_left() {
 }
 
 #[test]
-fn a_dead_members_task_is_free_again_and_the_lead_is_told() {
+fn the_task_of_an_exited_member_is_released_and_reported() {
     let team = Team::new();
     team.variable("TEAM_RESTART", "never");
     let mut lead = lead(&team, "rehearsal");

@@ -104,7 +104,7 @@ fn ids_are_never_used_twice() {
 }
 
 #[test]
-fn files_in_bad_shape_are_named_and_block_nobody() {
+fn damaged_files_are_named_and_block_no_member() {
     let (team, _dir) = team();
     assert_eq!(add(&team, &["good"]), "1");
     assert_eq!(add(&team, &["waits", "--after", "1"]), "2");
@@ -136,7 +136,7 @@ fn files_in_bad_shape_are_named_and_block_nobody() {
 }
 
 #[test]
-fn of_eight_who_claim_at_once_one_gets_it() {
+fn of_eight_concurrent_claims_one_succeeds() {
     let (team, dir) = team();
     let names: Vec<String> = (0..8).map(|n| format!("w{n}")).collect();
     let _lives: Vec<ChildProcess> = names.iter().map(|name| live(&dir, name)).collect();
@@ -196,7 +196,7 @@ fn a_claim_is_not_inherited() {
 
 /// No reader sees half a task, no id is used twice, and the next writer is not blocked.
 #[test]
-fn a_writer_killed_at_any_point_does_no_harm() {
+fn a_writer_killed_at_any_failpoint_does_no_harm() {
     for (point, made, next) in
         [("tasks.locked", false, "2"), ("tasks.counted", false, "3"), ("tasks.stored", true, "3")]
     {
@@ -219,7 +219,7 @@ fn a_writer_killed_at_any_point_does_no_harm() {
 }
 
 #[test]
-fn what_a_killed_writer_was_at_is_taken_away_and_nothing_else() {
+fn only_the_temporary_file_of_a_killed_writer_is_removed() {
     let (_team, dir) = team();
     let [unfinished, foreign] = [".7.json.new", ".7.json.swp"].map(|name| dir.tasks().join(name));
     for path in [&unfinished, &foreign] {

@@ -86,7 +86,7 @@ fn alice() -> AgentName {
 }
 
 #[test]
-fn every_bad_message_has_its_fate_and_hurts_no_other() {
+fn every_bad_message_is_delivered_or_dead_and_affects_no_other() {
     let (_folder, dir) = team();
     let inbox = dir.inbox(&alice());
     for (n, (_, bytes, _)) in (0..).zip(corpus()) {
@@ -137,7 +137,7 @@ fn a_message_may_have_exactly_so_many_bytes() {
 /// 66, 67: one endless line, and very many short ones, need bounded memory and time. Mail after them is
 /// delivered.
 #[test]
-fn floods_of_garbage_are_put_away() {
+fn floods_of_garbage_become_dead_letters() {
     let (_folder, dir) = team();
     let inbox = dir.inbox(&alice());
     let piece = vec![b'x'; 1 << 20];
@@ -158,7 +158,7 @@ fn floods_of_garbage_are_put_away() {
 
 /// 61, 62, 69: output for people cannot control their terminal.
 #[test]
-fn what_is_shown_is_clean() {
+fn shown_mail_has_no_control_characters() {
     let team = Team::new();
     team.team(&["init"]).expect(0);
     let lines: Vec<u8> =
@@ -179,7 +179,7 @@ fn what_is_shown_is_clean() {
 /// 49 to 53: forged control mail, a response without a request, a repeated line, an id of another message.
 /// The agent keeps running and logs what it ignored.
 #[test]
-fn forged_mail_steers_nobody() {
+fn forged_mail_has_no_effect() {
     let team = Team::new();
     let lines: Vec<Value> = (0..9).map(|_| says("bob", "noted")).collect();
     let model = script(&team, &lines);

@@ -52,7 +52,7 @@ fn files(dir: &TeamDir) -> Vec<String> {
 }
 
 #[test]
-fn status_and_life_decide_who_can_be_written_to() {
+fn status_and_life_lock_decide_whether_a_member_accepts_mail() {
     let (_folder, dir) = team();
     let bus = bus(&dir);
     let life = take(&dir, "alice");
@@ -93,7 +93,7 @@ fn status_and_life_decide_who_can_be_written_to() {
 }
 
 #[test]
-fn a_refused_send_lists_who_can_be_reached_and_makes_nothing() {
+fn a_refused_send_lists_the_reachable_members_and_creates_nothing() {
     let (_folder, dir) = team();
     let bus = bus(&dir);
     set(&dir, "alice", Status::Idle);
@@ -124,7 +124,7 @@ fn a_refused_send_lists_who_can_be_reached_and_makes_nothing() {
 }
 
 #[test]
-fn a_member_that_is_told_to_stop_gets_no_mail_that_was_on_its_way() {
+fn a_stopping_member_accepts_no_mail() {
     let (_folder, dir) = team();
     let bus = bus(&dir);
     let _life = take(&dir, "alice");
@@ -155,7 +155,7 @@ fn ids_come_from_the_sender_or_are_unique() {
 }
 
 #[test]
-fn a_broadcast_reaches_everybody_but_its_sender_with_an_id_each() {
+fn a_broadcast_reaches_all_but_its_sender_with_an_id_each() {
     let (_folder, dir) = team();
     let bus = bus(&dir);
     let _lives: Vec<_> = ["alice", "bob"].iter().map(|who| take(&dir, who)).collect();

@@ -16,7 +16,7 @@ fn notices(team: &Team, text: &str) -> usize {
 }
 
 #[test]
-fn two_that_thank_each_other_come_to_an_end() {
+fn an_exchange_of_thanks_ends() {
     let team = Team::new();
     team.variable("TEAM_MAX_EXCHANGES", "3");
     let thanks = |from: &str, to: &str| {
@@ -41,7 +41,7 @@ fn two_that_thank_each_other_come_to_an_end() {
 }
 
 #[test]
-fn who_floods_the_others_is_slowed_down_and_the_lead_is_told_once() {
+fn a_flooding_sender_is_slowed_down_and_reported_once() {
     let team = Team::new();
     team.variable("TEAM_MAX_SENDS", "2");
     let letter =
@@ -65,7 +65,7 @@ fn who_floods_the_others_is_slowed_down_and_the_lead_is_told_once() {
 }
 
 #[test]
-fn an_idle_teammate_with_a_new_role_is_told_so() {
+fn an_idle_teammate_is_informed_of_a_new_role() {
     let team = Team::new();
     fs::create_dir_all(team.path("roles")).unwrap();
     write(&team.path("roles/reviewer.md"), "---\nname: reviewer\n---\nLook for races first.\n");

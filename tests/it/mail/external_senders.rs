@@ -165,7 +165,7 @@ fn a_forgotten_newline_is_forgiven() {
 
 /// A prepared inbox that has been written to, and files among the claims that are no claims.
 #[test]
-fn what_is_planted_among_the_claims_is_delivered_or_left_alone() {
+fn foreign_files_among_the_claims_are_delivered_or_ignored() {
     let (_folder, dir) = team();
     write(&dir.next_inbox(&alice()), line("bob", 1, 9));
     write(&dir.claims().join("alice.junk"), "junk");

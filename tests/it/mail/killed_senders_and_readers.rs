@@ -35,7 +35,7 @@ fn send_dying(dir: &TeamDir, log: &Path, point: &str) {
 }
 
 #[test]
-fn a_sender_killed_at_any_point_sends_once() {
+fn a_sender_killed_at_any_failpoint_sends_once() {
     in_parallel(of("send."), |point| {
         let (folder, dir) = team();
         let log = folder.path().join("log");
@@ -48,7 +48,7 @@ fn a_sender_killed_at_any_point_sends_once() {
 }
 
 #[test]
-fn an_owner_killed_at_any_point_takes_in_once() {
+fn an_owner_killed_at_any_failpoint_receives_once() {
     in_parallel(of("drain."), |point| {
         let (_folder, dir) = team();
         let inbox = dir.inbox(&AgentName::member("alice").unwrap());
@@ -90,7 +90,7 @@ fn a_sender_repairs_a_half_claim() {
 /// Mail that crashes its owner each time is quarantined after the fifth crash, complete, and the next mail is
 /// delivered.
 #[test]
-fn poison_is_put_away_after_five_crashes() {
+fn a_poison_message_is_quarantined_after_five_crashes() {
     let (_folder, dir) = team();
     let alice = AgentName::member("alice").unwrap();
     append(&dir.inbox(&alice), line("bob", 0, 9));
@@ -111,7 +111,7 @@ fn poison_is_put_away_after_five_crashes() {
 
 /// A sender that is killed with the lock frees it. One that is stopped with it is named in the error.
 #[test]
-fn a_stopped_lock_holder_is_named_and_a_dead_one_is_no_hindrance() {
+fn a_stopped_lock_holder_is_named_and_a_killed_one_does_not_block() {
     use agent_team::store::inbox::{self, SendPolicy};
     let (_folder, dir) = team();
     let alice = AgentName::member("alice").unwrap();

@@ -58,7 +58,7 @@ fn is_ready(owner: &Owner, limit: Duration) -> bool {
 }
 
 #[test]
-fn mail_is_taken_in_once_and_in_order_over_restarts() {
+fn mail_is_received_once_and_in_order_across_restarts() {
     let (_folder, dir) = team();
     for n in 0..3 {
         send(&dir, &line("bob", n, 9));
@@ -114,7 +114,7 @@ fn a_repeated_send_counts_once_and_a_reused_id_is_a_dead_letter() {
 
 /// The folder of claims is removed between drain and acknowledgement.
 #[test]
-fn claims_that_somebody_removed_hold_nobody_up() {
+fn removed_claims_do_not_block_the_owner() {
     let (_folder, dir) = team();
     let mut owner = open(&dir, "alice");
     for n in 0..2 {
@@ -134,7 +134,7 @@ fn claims_that_somebody_removed_hold_nobody_up() {
 /// An id stays known when a new conversation begins. Mail that was claimed before belongs to the old
 /// conversation.
 #[test]
-fn a_new_conversation_keeps_the_old_one_and_what_it_knew() {
+fn a_new_conversation_archives_the_old_one_and_keeps_its_ids() {
     let (_folder, dir) = team();
     let mut owner = open(&dir, "lead");
     let lead = AgentName::lead();
@@ -244,7 +244,7 @@ fn clocks_do_not_matter() {
 }
 
 #[test]
-fn the_owner_wakes_for_every_kind_of_sender_and_is_quiet_otherwise() {
+fn the_owner_is_notified_by_every_kind_of_sender_and_otherwise_waits() {
     let (_folder, dir) = team();
     let mut owner = open(&dir, "alice");
     drop(owner.drain().unwrap());
@@ -277,7 +277,7 @@ fn the_owner_wakes_for_every_kind_of_sender_and_is_quiet_otherwise() {
 
 /// Another program of this user has all inotify instances: our senders notify through a FIFO.
 #[test]
-fn without_file_events_a_bell_wakes_the_owner() {
+fn without_inotify_a_fifo_notifies_the_owner() {
     let around = ["unshare", "--user", "--map-root-user", "sh"];
     let limit = "echo 0 > /proc/sys/user/max_inotify_instances";
     let can = Command::new(around[0]).args(&around[1..]).args(["-c", limit]).output();
@@ -352,7 +352,7 @@ fn a_full_disk_keeps_the_mail_for_later() {
 }
 
 #[test]
-fn a_gigantic_hole_is_put_away_unread() {
+fn a_huge_sparse_line_is_quarantined_unread() {
     let (_folder, dir) = team();
     let inbox = dir.inbox(&alice());
     write(&inbox, "");
@@ -371,7 +371,7 @@ fn a_gigantic_hole_is_put_away_unread() {
 /// The transcript has the message as it was received, with its id. A line without an id gets one from its
 /// position.
 #[test]
-fn the_transcript_holds_the_message_as_it_came() {
+fn the_transcript_has_the_message_as_received() {
     let (_folder, dir) = team();
     let text = r#"{"from":"user","content":"hi","n":1.50,"deep":{"b":[1]}}"#;
     append(&dir.inbox(&alice()), format!("{text}\n"));

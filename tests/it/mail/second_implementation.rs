@@ -278,7 +278,7 @@ fn the_roster_keeps_what_both_write() {
 /// A name belongs to one process of either implementation. The lock says which process is alive, not the
 /// roster.
 #[test]
-fn a_life_is_respected_by_both() {
+fn both_implementations_respect_a_life_lock() {
     if !has_python() {
         return;
     }

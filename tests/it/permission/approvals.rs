@@ -111,7 +111,7 @@ fn typed_answers_allow_deny_change_and_hold_for_the_session() {
 }
 
 #[test]
-fn only_the_answer_that_was_asked_for_counts() {
+fn only_an_answer_to_an_open_request_counts() {
     let team = careful_team();
     let mut lead = scripted_lead(
         &team,
@@ -187,7 +187,7 @@ fn only_the_answer_that_was_asked_for_counts() {
 }
 
 #[test]
-fn an_always_from_another_shell_reaches_everybody() {
+fn an_always_from_another_shell_applies_to_all_members() {
     let team = careful_team();
     let go = "until [ -e go ]; do sleep 0.05; done; echo x >> shared.txt";
     let mut lead = scripted_lead(
@@ -241,7 +241,7 @@ fn without_an_answer_it_is_denied_at_the_deadline() {
 }
 
 #[test]
-fn a_killed_member_asks_again_under_the_same_id_and_its_call_runs_once() {
+fn a_killed_member_repeats_its_request_and_its_call_runs_once() {
     let team = careful_team();
     let mut lead = scripted_lead(
         &team,
@@ -280,7 +280,7 @@ fn a_killed_member_asks_again_under_the_same_id_and_its_call_runs_once() {
 }
 
 #[test]
-fn a_lead_that_comes_after_a_killed_one_shows_what_is_open() {
+fn the_lead_after_a_killed_one_shows_the_open_requests() {
     let team = careful_team();
     let mut first = lead(&team, "rehearsal");
     let model = script(&team, &[calls("carol", &[bash("echo ran >> ran.txt")])]);
@@ -305,7 +305,7 @@ fn a_lead_that_comes_after_a_killed_one_shows_what_is_open() {
 }
 
 #[test]
-fn a_member_of_a_killed_lead_keeps_its_question_for_its_next_life() {
+fn a_member_of_a_killed_lead_repeats_its_request_after_a_resume() {
     let team = careful_team();
     let lines = [
         calls("lead", &[spawn("alice")]),
@@ -333,7 +333,7 @@ fn a_member_of_a_killed_lead_keeps_its_question_for_its_next_life() {
 }
 
 #[test]
-fn stopping_a_member_that_asks_takes_its_question_back() {
+fn stopping_a_member_withdraws_its_request() {
     let team = careful_team();
     let mut lead = scripted_lead(
         &team,

@@ -81,7 +81,7 @@ fn an_answer_opens_one_file_and_nothing_else() {
 }
 
 #[test]
-fn a_rule_opens_what_it_names_and_some_things_nobody_opens() {
+fn a_rule_opens_its_paths_and_hidden_paths_stay_closed() {
     let (team, (_folder, real)) = (careful_team(), beyond());
     let at = |path: &str| real.join(path).display().to_string();
     symlink(&real, team.workspace().join("link")).unwrap();

@@ -99,7 +99,7 @@ fn messages_and_tasks_can_be_refused() {
 
 /// A teammate whose idle is refused continues and gets the reason. A hook that always refuses is overruled.
 #[test]
-fn a_teammate_is_kept_at_work_and_not_for_ever() {
+fn an_idle_hook_keeps_a_teammate_working_a_bounded_time() {
     let team = Team::new();
     users(
         &team,
@@ -130,7 +130,7 @@ fn a_teammate_is_kept_at_work_and_not_for_ever() {
 
 /// Hooks that fail, hang or leave processes behind block no member, and their processes are killed.
 #[test]
-fn a_broken_hook_is_logged_and_stops_nobody() {
+fn a_failing_hook_is_logged_and_blocks_no_member() {
     let team = Team::new();
     let folder = team.workspace().join(".config/team");
     fs::create_dir_all(&folder).unwrap();
@@ -194,7 +194,7 @@ fn folders_that_are_trusted_at_once_are_all_trusted() {
 /// The model gets the text of a refusing hook with bounded length, whatever its bytes. A hook that crashes
 /// refuses nothing.
 #[test]
-fn whatever_a_hook_says_or_dies_of_is_survived() {
+fn any_output_or_exit_of_a_hook_is_handled() {
     let team = Team::new();
     let speaks = "case $(cat) in \
         *huge*) yes 'never' | head -c 3000000 >&2; exit 2;; \
@@ -225,7 +225,7 @@ fn whatever_a_hook_says_or_dies_of_is_survived() {
 /// A member is killed while its hook runs: no process of the hook is left, and the resumed member does not
 /// repeat the action.
 #[test]
-fn a_member_that_dies_in_a_hook_leaves_nothing_of_it() {
+fn a_member_killed_in_a_hook_leaves_no_process_of_it() {
     let team = Team::new();
     let slow = "echo $$ > hooked; test -e quick && exit 0; (setsid sleep 1000 &); sleep 1000";
     users(&team, &[("message_sent", slow)]);

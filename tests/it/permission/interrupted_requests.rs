@@ -239,28 +239,28 @@ fn play(kind: Kind, notes: &str, view: &RequestView) -> Reply {
 }
 
 #[test]
-fn over_rehearsal_whoever_asks_dies() {
+fn over_rehearsal_the_asking_member_is_killed() {
     in_parallel(KINDS, |kind| {
         Scene::new(kind, Model::Rehearsal).play_out(Dies::Asker);
     });
 }
 
 #[test]
-fn over_rehearsal_whoever_answers_dies() {
+fn over_rehearsal_the_answering_lead_is_killed() {
     in_parallel(KINDS, |kind| {
         Scene::new(kind, Model::Rehearsal).play_out(Dies::Answerer);
     });
 }
 
 #[test]
-fn over_http_whoever_asks_dies() {
+fn over_http_the_asking_member_is_killed() {
     in_parallel(KINDS, |kind| {
         Scene::new(kind, Model::Fake).play_out(Dies::Asker);
     });
 }
 
 #[test]
-fn over_http_whoever_answers_dies() {
+fn over_http_the_answering_lead_is_killed() {
     in_parallel(KINDS, |kind| {
         Scene::new(kind, Model::Fake).play_out(Dies::Answerer);
     });
@@ -370,14 +370,14 @@ fn repeated(team: &Team) -> usize {
 }
 
 #[test]
-fn a_shutdown_whose_asker_dies() {
+fn the_asking_lead_is_killed_during_a_shutdown() {
     in_parallel([Model::Rehearsal, Model::Fake], |model| {
         shutdown_broken_off(model, Dies::Asker);
     });
 }
 
 #[test]
-fn a_shutdown_whose_answerer_dies() {
+fn the_answering_member_is_killed_during_a_shutdown() {
     in_parallel([Model::Rehearsal, Model::Fake], |model| {
         shutdown_broken_off(model, Dies::Answerer);
     });

@@ -81,7 +81,7 @@ fn a_folders_own_rules_loosen_only_after_it_was_trusted() {
 }
 
 #[test]
-fn members_have_the_rules_of_their_lead_and_headless_what_would_ask_is_denied() {
+fn members_have_the_rules_of_their_lead_and_a_headless_run_denies_requests() {
     let team = careful_team();
     let lines = [
         calls("lead", &[spawn("alice")]),
@@ -107,7 +107,7 @@ fn members_have_the_rules_of_their_lead_and_headless_what_would_ask_is_denied() 
 }
 
 #[test]
-fn a_teammate_by_hand_asks_at_its_own_terminal_or_nobody() {
+fn a_manual_teammate_asks_at_its_own_terminal_only() {
     let team = careful_team();
     let model = script(&team, &[calls("carol", &[bash("touch done")]), says("carol", "over")]);
     let words = ["teammate", "carol", "--model", &model, "--once", "--prompt", "begin"];
@@ -173,7 +173,7 @@ fn the_person_changes_the_mode_of_the_whole_team() {
 }
 
 #[test]
-fn nobody_is_spawned_looser_than_the_lead() {
+fn no_member_is_spawned_with_a_looser_mode_than_the_lead() {
     let team = Team::new();
     let free =
         ("spawn_teammate", json!({"name": "a", "role": "x", "prompt": "p", "mode": "bypass"}));

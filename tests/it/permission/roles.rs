@@ -29,7 +29,7 @@ fn order(name: &str, role: &str) -> (&'static str, Value) {
 }
 
 #[test]
-fn roles_are_listed_with_where_they_come_from_and_what_is_wrong() {
+fn roles_are_listed_with_their_source_and_errors() {
     let team = Team::new();
     team.team(&["init"]).expect(0);
     put(&team, &[(".claude/agents/audit.md", AUDITOR)]);
@@ -108,7 +108,7 @@ fn a_role_limits_tools_and_turns_and_names_a_model() {
 
 /// The rules of a role hold against settings, the mode, and an "always" that the person gave another member.
 #[test]
-fn what_a_role_denies_no_rule_and_no_answer_allows() {
+fn no_rule_and_no_answer_allows_what_a_role_denies() {
     let team = Team::new();
     team.variable("TEAM_MODE", "default");
     let careful = "---\nname: careful\ndisallowedTools: Bash(rm:*), Write(keep/**)\n---\n";
@@ -194,7 +194,7 @@ fn a_role_may_be_stricter_than_the_lead_and_never_looser() {
 
 /// The system prompt and tools of a request. An idle agent that gets another role has the tools of that role.
 #[test]
-fn the_model_is_told_of_the_workspace_and_of_the_tools_of_its_role() {
+fn the_prompt_has_the_workspace_and_the_tools_of_the_role() {
     let (team, fake) = stage(|view| match (who(view).as_str(), view.turn()) {
         ("lead", 0) => call(view, "spawn_teammate", &order("alice", "auditor").1),
         ("lead", _) if view.last_text().contains("looked once") => {

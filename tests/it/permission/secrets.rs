@@ -155,7 +155,7 @@ fn no_secret_leaves_the_lead_over_chat_completions() {
 }
 
 #[test]
-fn a_local_server_is_told_no_secret() {
+fn a_local_server_receives_no_secret() {
     assert_kept("local");
 }
 
@@ -176,7 +176,7 @@ fn text_that_only_looks_like_a_key_is_left_alone() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn nobody_looks_into_a_process_that_holds_a_key() {
+fn a_process_that_holds_a_key_cannot_be_inspected() {
     use std::os::unix::fs::MetadataExt;
     // A lead on the rehearsal model holds the key for teammates on a real model.
     for model in ["anthropic/fake", "rehearsal"] {

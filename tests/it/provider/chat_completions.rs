@@ -91,7 +91,7 @@ fn shown(deltas: &[Delta]) -> String {
 }
 
 #[tokio::test]
-async fn a_reply_with_everything_comes_back_whole() {
+async fn a_reply_with_every_block_is_read_completely() {
     for reply in [
         rich(),
         rich().plain(),
@@ -143,7 +143,7 @@ async fn every_call_is_answered_by_one_message_and_mail_follows() {
 /// llama-cpp-python sends an empty stream for requests with tools. A request without a stream gets the
 /// answer, and the next turn does not try to stream again.
 #[tokio::test]
-async fn an_empty_stream_is_asked_for_at_once_from_then_on() {
+async fn after_an_empty_stream_requests_do_not_stream() {
     for nothing in [&b""[..], b"data: [DONE]\n\n"] {
         let nothing = Reply::raw(200, "text/event-stream", nothing);
         let fake = Fake::queue([nothing, rich(), Reply::text("again")]);
@@ -164,13 +164,13 @@ async fn an_empty_stream_is_asked_for_at_once_from_then_on() {
 /// A connection closes in the middle of a tool call. The client discards the partial reply and repeats the
 /// request, and the call exists once.
 #[tokio::test]
-async fn a_cut_stream_is_asked_for_again() {
+async fn a_cut_stream_is_requested_again() {
     cut_streams(23).await;
 }
 
 #[tokio::test]
 #[ignore = "long: scripts/check --all runs it"]
-async fn a_stream_cut_at_any_byte_is_asked_for_again() {
+async fn a_stream_cut_at_any_byte_is_requested_again() {
     cut_streams(1).await;
 }
 
@@ -209,7 +209,7 @@ async fn cut_streams(step: usize) {
 }
 
 #[tokio::test]
-async fn errors_come_out_with_their_kind_and_request_id() {
+async fn errors_have_their_kind_and_request_id() {
     let unavailable = |error: &ModelError| matches!(error, ModelError::Unavailable(_));
     let credentials = |error: &ModelError| matches!(error, ModelError::Credentials(_));
     let full = |error: &ModelError| matches!(error, ModelError::ContextFull(_));
@@ -243,7 +243,7 @@ async fn errors_come_out_with_their_kind_and_request_id() {
 }
 
 #[tokio::test]
-async fn what_passes_is_tried_again_as_asked() {
+async fn temporary_errors_are_retried_as_requested() {
     let fake = Fake::queue([
         Reply::error(429, "rate_limit_exceeded", "x").header("retry-after-ms", "3"),
         rich().error_event("server_error"),
@@ -285,7 +285,7 @@ async fn an_error_in_mid_stream_that_is_final_ends_the_turn() {
 }
 
 #[tokio::test]
-async fn silence_and_missing_answers_end_by_their_limits() {
+async fn stalls_and_missing_answers_end_by_their_limits() {
     let limits = Limits {
         first_byte: Duration::from_millis(500),
         silence: Duration::from_millis(500),
@@ -302,7 +302,7 @@ async fn silence_and_missing_answers_end_by_their_limits() {
 /// A machine that is switched off does not even refuse connections. A listener with a full queue simulates
 /// it.
 #[tokio::test]
-async fn a_black_hole_is_left_after_the_connect_limit() {
+async fn an_unreachable_host_ends_by_the_connect_limit() {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = socket.local_addr().unwrap();
@@ -321,7 +321,7 @@ async fn a_black_hole_is_left_after_the_connect_limit() {
 }
 
 #[tokio::test]
-async fn the_key_is_in_no_error_whatever_the_server_says() {
+async fn no_error_contains_the_key() {
     let echo = format!("Incorrect API key provided: {CANARY}, Bearer {CANARY}");
     for status in [400, 401, 404, 429, 500] {
         let reply = Reply::error(status, "some_error", &echo);
@@ -428,7 +428,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_conversation_is_sent_in_a_form_the_api_takes(messages in conversation(), system in " |s") {
+    fn every_conversation_is_sent_in_a_valid_form(messages in conversation(), system in " |s") {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let fake = Fake::start(|_| Reply::text("ok"));
         let request = Request { system, messages, ..request() };

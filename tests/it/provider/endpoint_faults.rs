@@ -42,7 +42,7 @@ fn signal(pid: i32, signal: Signal) {
 /// Every answer breaks once, each in another way, for three agents at a time. The outcome is the same as
 /// without faults.
 #[test]
-fn a_run_in_which_every_answer_fails_once() {
+fn a_run_in_which_every_answer_fails_once_succeeds() {
     let (team, fake) = stage(spoilt(story));
     headless(&team, ALL, &[]).expect(0);
     assert_told(&team);
@@ -66,7 +66,7 @@ fn a_run_in_which_every_answer_fails_once() {
 }
 
 #[test]
-fn an_endpoint_that_comes_up_late_is_waited_for() {
+fn a_run_waits_for_an_endpoint_that_starts_late() {
     let (team, unopened) = (Team::new(), Unopened::new());
     team.variable("ANTHROPIC_API_KEY", KEY);
     team.variable("ANTHROPIC_BASE_URL", &unopened.base_url());
@@ -117,7 +117,7 @@ fn the_exit_code_tells_why_the_model_gave_no_answer() {
 
 /// A teammate whose endpoint refuses its calls reports a failed result to the lead.
 #[test]
-fn the_lead_hears_of_a_teammate_whose_turn_failed() {
+fn the_lead_gets_the_failed_turn_of_a_teammate() {
     let (team, _fake) = stage(|view| match who(view).as_str() {
         "alice" => Reply::error(400, "invalid_request_error", "this model cannot do that"),
         _ if conversation(view).contains("cannot do that") => Reply::text("Alice failed."),
@@ -153,7 +153,7 @@ fn end(team: &Team, lead: &mut crate::support::terminal::Terminal) {
 }
 
 #[test]
-fn ctrl_c_silences_the_model_and_keeps_the_team() {
+fn ctrl_c_ends_the_model_call_and_keeps_the_team() {
     let (team, fake) = stage(|view| match who(view).as_str() {
         "lead" if view.last_text().contains("Spawn") => {
             let order = json!({"name": "alice", "role": "coder", "prompt": "Wait."});
@@ -194,7 +194,7 @@ fn ctrl_c_silences_the_model_and_keeps_the_team() {
 }
 
 #[test]
-fn a_teammate_killed_while_its_answer_streams_goes_on_when_spawned_again() {
+fn a_teammate_killed_during_an_answer_resumes_when_spawned_again() {
     let (team, fake) = stage(alice_hangs);
     team.variable("TEAM_RESTART", "never");
     let mut lead = at_terminal(&team);
@@ -227,7 +227,7 @@ fn a_teammate_killed_while_its_answer_streams_goes_on_when_spawned_again() {
 }
 
 #[test]
-fn a_lead_killed_while_its_answer_streams_takes_its_teammates_with_it() {
+fn a_lead_killed_during_an_answer_ends_its_teammates() {
     let (team, fake) = stage(|view| match who(view).as_str() {
         "lead" if view.turn() > 0 => Reply::text("I have spawned alice and").stall_after(500),
         "lead" => alice_hangs(view),

@@ -167,26 +167,26 @@ fn a_lead_goes_on(stuck: Stuck, provider: &str) {
 }
 
 #[test]
-fn a_teammate_killed_in_mid_stream_goes_on() {
+fn a_teammate_killed_during_an_answer_resumes() {
     a_teammate_goes_on(Stuck::Stream, "anthropic");
 }
 
 #[test]
-fn a_teammate_killed_in_mid_stream_goes_on_over_chat_completions() {
+fn a_teammate_killed_during_an_answer_resumes_over_chat_completions() {
     a_teammate_goes_on(Stuck::Stream, "openai");
 }
 
 #[test]
-fn a_teammate_killed_in_a_retry_wait_keeps_to_it() {
+fn a_teammate_killed_in_a_retry_wait_keeps_the_wait() {
     a_teammate_goes_on(Stuck::Wait, "anthropic");
 }
 
 #[test]
-fn a_lead_killed_in_mid_stream_goes_on() {
+fn a_lead_killed_during_an_answer_resumes() {
     a_lead_goes_on(Stuck::Stream, "anthropic");
 }
 
 #[test]
-fn a_lead_killed_in_a_retry_wait_goes_on() {
+fn a_lead_killed_in_a_retry_wait_resumes() {
     a_lead_goes_on(Stuck::Wait, "openai");
 }

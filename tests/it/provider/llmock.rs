@@ -118,9 +118,11 @@ fn attempts(server: &Server) -> BTreeMap<String, Vec<Value>> {
 /// Ten teammates and their lead get one prompt each. Each first call is refused once and broken three times.
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
-fn an_independent_judge_is_content_with_a_team() {
+fn an_independent_server_accepts_the_requests_of_a_team() {
     let Some(server) = Server::start() else {
-        eprintln!("SKIPPED an_independent_judge_is_content_with_a_team: llmock cannot be had here");
+        eprintln!(
+            "SKIPPED an_independent_server_accepts_the_requests_of_a_team: llmock cannot be had here"
+        );
         return;
     };
     let team = Team::new();

@@ -25,7 +25,7 @@ fn beside(fake: &Fake) -> Team {
 }
 
 #[test]
-fn the_first_model_that_can_talk_is_taken_unless_one_is_named() {
+fn the_first_chat_model_is_the_default() {
     let fake = Fake::local(|_| Reply::text("hello"));
     let team = beside(&fake);
     for (named, model) in [("local", "small:1b"), ("local/small:7b", "small:7b")] {
@@ -40,7 +40,7 @@ fn the_first_model_that_can_talk_is_taken_unless_one_is_named() {
 }
 
 #[test]
-fn what_is_not_there_is_said_and_headless_nothing_is_looked_for() {
+fn a_missing_server_is_reported_and_headless_runs_do_not_probe() {
     let fake = Fake::local(|_| Reply::text("hello"));
     let team = beside(&fake);
     let ran = team.team(&[&LEAD[..], &["--model", "local/large"]].concat()).expect(4);
@@ -59,7 +59,7 @@ fn what_is_not_there_is_said_and_headless_nothing_is_looked_for() {
 }
 
 #[test]
-fn a_person_is_asked_before_it_is_used() {
+fn a_person_is_asked_before_a_local_server_is_used() {
     let fake = Fake::local(|_| Reply::text("hello from small"));
     let team = Team::new();
     on_ports(&team, &[fake.port()]);

@@ -97,7 +97,7 @@ fn shown(deltas: &[Delta]) -> String {
 }
 
 #[tokio::test]
-async fn a_reply_with_everything_comes_back_whole() {
+async fn a_reply_with_every_block_is_read_completely() {
     for reply in [
         rich(),
         rich().plain(),
@@ -152,7 +152,7 @@ async fn a_conversation_goes_on_with_results_and_unchanged_thinking() {
 }
 
 #[tokio::test]
-async fn a_paused_turn_is_sent_again_as_it_is() {
+async fn a_paused_turn_is_sent_again_unchanged() {
     let fake = Fake::queue([Reply::text("searching").stop("pause_turn"), Reply::text("found")]);
     let client = client(&fake);
     let mut request = request();
@@ -189,13 +189,13 @@ async fn credentials_and_headers_go_where_they_belong() {
 /// A connection closes in the middle of a tool call. The client discards the partial reply and repeats the
 /// request, and the call exists once.
 #[tokio::test]
-async fn a_cut_stream_is_asked_for_again() {
+async fn a_cut_stream_is_requested_again() {
     cut_streams(23).await;
 }
 
 #[tokio::test]
 #[ignore = "long: scripts/check --all runs it"]
-async fn a_stream_cut_at_any_byte_is_asked_for_again() {
+async fn a_stream_cut_at_any_byte_is_requested_again() {
     cut_streams(1).await;
 }
 
@@ -224,7 +224,7 @@ async fn cut_streams(step: usize) {
 }
 
 #[tokio::test]
-async fn errors_come_out_with_their_kind_and_request_id() {
+async fn errors_have_their_kind_and_request_id() {
     let unavailable = |error: &ModelError| matches!(error, ModelError::Unavailable(_));
     let table: [(Reply, Fits, usize); 12] = [
         (
@@ -279,7 +279,7 @@ async fn errors_come_out_with_their_kind_and_request_id() {
 }
 
 #[tokio::test]
-async fn what_passes_is_tried_again_as_asked() {
+async fn temporary_errors_are_retried_as_requested() {
     let limited = Reply::error(429, "rate_limit_error", "x").header("retry-after-ms", "3");
     let fake = Fake::queue([
         limited,
@@ -322,7 +322,7 @@ async fn an_error_event_that_is_final_ends_the_turn() {
 }
 
 #[tokio::test]
-async fn silence_and_missing_answers_end_by_their_limits() {
+async fn stalls_and_missing_answers_end_by_their_limits() {
     let limits = Limits {
         first_byte: Duration::from_millis(500),
         silence: Duration::from_millis(500),
@@ -343,7 +343,7 @@ async fn silence_and_missing_answers_end_by_their_limits() {
 }
 
 #[tokio::test]
-async fn pings_break_the_silence_but_not_the_limit_of_the_call() {
+async fn pings_reset_the_stall_limit_but_not_that_of_the_call() {
     let pings = |count| rich().pings(count, Duration::from_millis(100));
     let fake = Fake::queue([pings(15), pings(1000)]);
     let limits = Limits { silence: Duration::from_secs(1), ..Limits::default() };
@@ -416,7 +416,7 @@ async fn a_server_without_tls_is_not_spoken_to_over_https() {
 }
 
 #[tokio::test]
-async fn the_key_is_in_no_error_whatever_the_server_says() {
+async fn no_error_contains_the_key() {
     let echo = format!("the key {CANARY} or sk-ant-api03-0123456789abcdef is bad, Bearer {CANARY}");
     let last = Fake::start(|_| Reply::text("never reached"));
     for (status, extra) in [
@@ -459,9 +459,9 @@ fn a_key_never_leaves_the_machine_in_the_clear() {
 
 /// Requests to loopback do not use a proxy: another test of this file passes with an unreachable proxy.
 #[test]
-fn a_proxy_is_not_asked_for_loopback() {
+fn no_proxy_is_used_for_loopback() {
     let mut again = std::process::Command::new(std::env::current_exe().unwrap());
-    again.args(["--exact", "provider::messages_api::a_reply_with_everything_comes_back_whole"]);
+    again.args(["--exact", "provider::messages_api::a_reply_with_every_block_is_read_completely"]);
     again.env_remove("NO_PROXY").env_remove("no_proxy");
     for name in ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"]
     {
@@ -487,7 +487,7 @@ impl Backoff for Board {
 }
 
 #[tokio::test]
-async fn the_back_off_is_shared() {
+async fn the_backoff_is_shared() {
     let limited = Reply::error(429, "rate_limit_error", "x").header("retry-after-ms", "2");
     let fake = Fake::queue([limited, Reply::error(500, "api_error", "x"), rich()]);
     let board = Board::default();
@@ -610,7 +610,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_conversation_is_sent_in_a_form_the_api_takes(messages in conversation(), system in " |s") {
+    fn every_conversation_is_sent_in_a_valid_form(messages in conversation(), system in " |s") {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let fake = Fake::start(|_| Reply::text("ok"));
         let request = Request { system, messages, ..request() };

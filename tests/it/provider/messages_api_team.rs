@@ -122,7 +122,7 @@ fn a_run_ends_when_its_tokens_are_spent() {
 /// Four teammates and their lead work without delays. A call that is running when the limit is reached is
 /// completed, and no other call begins.
 #[test]
-fn a_limit_for_all_is_overshot_by_calls_on_their_way_only() {
+fn a_shared_limit_is_exceeded_only_by_running_calls() {
     const LIMIT: u64 = 20_000;
     for settings in ["", "[budget.team]\ntokens = 20000\n"] {
         let names = ["t0", "t1", "t2", "t3"];
@@ -165,7 +165,7 @@ fn later_requests_only_add_to_earlier_ones() {
 }
 
 #[test]
-fn a_paused_turn_goes_on_and_is_one_answer_afterwards() {
+fn a_paused_turn_continues_as_one_answer() {
     let (team, fake) = stage(|view| match view.number {
         0 => Reply::text("I search, ").stop("pause_turn"),
         1 => Reply::text("and I found it."),
@@ -202,7 +202,7 @@ fn inbox(view: &RequestView) -> Vec<Value> {
 }
 
 #[test]
-fn mail_is_data_whatever_stands_in_it() {
+fn mail_with_any_content_stays_data() {
     let (team, fake) = stage(|_| Reply::text("read"));
     let args = ["teammate", "alice", "--role", "reader", "--model", "anthropic/fake"];
     let mut alice = team.start(&[&args[..], &["--mode", "bypass"]].concat());

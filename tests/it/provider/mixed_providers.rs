@@ -15,7 +15,7 @@ fn lead(team: &Team, model: &str, prompt: &str) -> crate::support::harness::Ran 
 }
 
 #[test]
-fn the_story_over_chat_completions() {
+fn the_nine_prompts_over_chat_completions() {
     let (team, fake) = (Team::new(), Fake::start(story));
     connect_openai(&team, &fake);
     let ran = lead(&team, "openai/fake", ALL).expect(0);
@@ -39,7 +39,7 @@ fn a_key_alone_names_the_provider() {
 }
 
 #[test]
-fn without_a_name_the_first_listed_model_is_taken_or_it_is_said() {
+fn without_a_name_the_first_listed_model_is_used_or_an_error() {
     let (team, fake) = (Team::new(), Fake::start(|_| Reply::text("hello")));
     connect_openai(&team, &fake);
     let args = ["lead", "-p", "hi", "--mode", "bypass", "--timeout", "55"];

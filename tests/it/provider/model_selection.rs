@@ -39,7 +39,7 @@ fn a_real_model_runs_in_every_mode_and_an_unknown_mode_starts_nothing() {
 }
 
 #[test]
-fn the_first_of_flag_variable_settings_and_key_names_the_model() {
+fn the_first_of_flag_variable_settings_and_key_decides_the_model() {
     let key = ("ANTHROPIC_API_KEY", KEY);
     let (named, over) = (("ANTHROPIC_MODEL", "by-model"), ("TEAM_MODEL", "anthropic/by-team"));
     let flag = ["--mode", "bypass", "--model", "anthropic/by-flag"];
@@ -101,7 +101,7 @@ fn further_headers_and_the_version_are_sent() {
 /// The settings of a folder name another endpoint and headers. They are ignored until the folder is trusted,
 /// and the headers are never shown.
 #[test]
-fn a_folder_leads_conversations_elsewhere_only_once_it_is_trusted() {
+fn a_folder_sets_the_endpoint_only_once_it_is_trusted() {
     let (team, fake) = (Team::new(), Fake::start(|_| Reply::text("hello")));
     team.variable("ANTHROPIC_API_KEY", KEY);
     team.team(&["init"]).expect(0);
@@ -131,7 +131,7 @@ fn a_folder_leads_conversations_elsewhere_only_once_it_is_trusted() {
 }
 
 #[test]
-fn nothing_configured_and_credentials_that_cannot_be_are_told_apart() {
+fn missing_and_invalid_credentials_have_different_errors() {
     let (ran, _) = run(&[], "", &[]);
     assert!(ran.expect(4).err.contains("no model is configured"));
     for (name, value) in [

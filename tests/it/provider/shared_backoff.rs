@@ -16,7 +16,7 @@ const CLOSED: Duration = Duration::from_secs(2);
 /// Sixteen teammates start when the endpoint has just told one of them to wait for two seconds. Without a
 /// shared back-off it would refuse each of them.
 #[test]
-fn sixteen_teammates_wait_for_what_one_was_told() {
+fn sixteen_teammates_share_a_backoff() {
     let team = Team::new();
     // Every request at the limited endpoint: time, agent, and whether it was accepted.
     let arrivals: Arc<Mutex<Vec<(Instant, String, bool)>>> = Arc::default();

@@ -27,7 +27,7 @@ fn attach(team: &Team) -> Terminal {
 }
 
 #[test]
-fn what_is_typed_is_sent_what_is_said_is_seen_and_leaving_harms_nobody() {
+fn typed_text_is_sent_replies_are_shown_and_leaving_has_no_effect() {
     let team = Team::new();
     let mut bob = bob(&team);
     let pid = team.pid_of("bob");
@@ -58,7 +58,7 @@ fn what_is_typed_is_sent_what_is_said_is_seen_and_leaving_harms_nobody() {
 
 /// However the session ends, bob is not affected, and the half-typed line is not sent.
 #[test]
-fn a_window_that_is_torn_away_harms_nobody() {
+fn a_closed_window_has_no_effect_on_the_member() {
     let team = Team::new();
     let mut bob = bob(&team);
     let pid = team.pid_of("bob");
@@ -117,7 +117,7 @@ fn has(reader: &str) -> bool {
 }
 
 #[test]
-fn completions_know_the_commands_and_the_living() {
+fn completions_have_the_commands_and_live_members() {
     let team = Team::new();
     assert_eq!(team.team(&["__names"]).expect(0).out, "lead\nuser\n");
     assert!(!team.path("").exists());

@@ -212,7 +212,7 @@ impl Drop for Browser {
 
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
-fn a_person_watches_and_steers_in_a_browser() {
+fn a_person_watches_and_controls_a_team_in_a_browser() {
     let Some(browser) = Browser::start() else { return };
     let team = Team::new();
     team.team(&["init"]).expect(0);
@@ -355,7 +355,7 @@ const UPDATE: &str = "
 
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
-fn a_large_team_is_watched_without_a_hitch() {
+fn a_large_team_is_shown_without_delays() {
     let Some(browser) = Browser::start() else { return };
     let team = Team::new();
     team.team(&["init"]).expect(0);

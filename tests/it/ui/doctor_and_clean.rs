@@ -45,7 +45,7 @@ fn a_run(team: &Team) {
 }
 
 #[test]
-fn the_doctor_of_a_healthy_team_finds_nothing_and_touches_nothing() {
+fn the_doctor_of_a_healthy_team_finds_and_changes_nothing() {
     let team = Team::new();
     let report = team.team(&["doctor", "--json"]).expect(0).json();
     assert_eq!((&report["schema"], &report["ok"]), (&json!(1), &json!(true)), "{report:#}");
@@ -67,7 +67,7 @@ fn the_doctor_of_a_healthy_team_finds_nothing_and_touches_nothing() {
 }
 
 #[test]
-fn the_doctor_names_what_is_wrong_and_what_to_do() {
+fn the_doctor_names_defects_and_remedies() {
     let team = Team::new();
     let mut lead = lead(&team, "rehearsal");
     lead.type_line("Spawn alice (coder).");
@@ -151,7 +151,7 @@ fn the_doctor_asks_the_endpoint_and_shows_no_key() {
 }
 
 #[test]
-fn cleaning_leaves_the_living_alone_and_of_the_dead_what_they_may_want() {
+fn clean_keeps_live_members_and_the_transcripts_of_others() {
     let team = Team::new();
     let mut running = scripted_lead(
         &team,
@@ -211,7 +211,7 @@ fn a_person_is_asked_before_the_purge() {
 }
 
 #[test]
-fn who_is_awaited_is_said_on_a_terminal_and_the_line_goes_away() {
+fn the_progress_line_of_a_stop_disappears() {
     let team = Team::new();
     let model = script(
         &team,

@@ -92,7 +92,7 @@ fn the_log_is_merged_by_time_and_filtered() {
 }
 
 #[test]
-fn a_messages_life_is_told_from_the_files() {
+fn trace_shows_the_path_of_a_message() {
     let team = run_of_two();
     let letter = team.mail_of("lead").into_iter().find(|mail| mail["content"] == "a letter");
     let id = letter.unwrap()["id"].as_str().unwrap().to_owned();
@@ -152,7 +152,7 @@ fn line(at: u32, padding: &str) -> String {
 }
 
 #[test]
-fn a_transcript_of_100_mb_is_quick_and_small_and_one_that_grows_is_followed() {
+fn a_transcript_of_100_mb_is_shown_fast_in_little_memory_and_followed() {
     let team = Team::new();
     team.team(&["init"]).expect(0);
     team.team(&["send", "lead", "hello"]).expect(0);
@@ -202,7 +202,7 @@ fn end(child: &mut Child) {
 }
 
 #[test]
-fn a_log_is_followed_also_of_somebody_who_comes_later() {
+fn a_followed_log_includes_later_members() {
     let team = Team::new();
     team.team(&["init"]).expect(0);
     let mut command = team.command("team", &["log", "-f", "--json"]);

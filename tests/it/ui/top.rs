@@ -86,7 +86,7 @@ fn a_team_is_seen_at_three_sizes_and_steered() {
 }
 
 #[test]
-fn what_is_asked_is_answered_without_leaving() {
+fn requests_are_answered_inside_top() {
     let team = Team::new();
     let args = ["lead", "--model", "rehearsal", "--mode", "default"];
     let mut lead = Terminal::start(team.command("team", &args));
@@ -113,7 +113,7 @@ fn what_is_asked_is_answered_without_leaving() {
 }
 
 #[test]
-fn nothing_of_a_message_acts_on_the_terminal() {
+fn no_message_controls_the_terminal() {
     let team = Team::new();
     team.team(&["init"]).expect(0);
     let evil = "\u{1b}[2J\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}live";
@@ -129,7 +129,7 @@ fn nothing_of_a_message_acts_on_the_terminal() {
 }
 
 #[test]
-fn the_terminal_is_given_back_however_it_ends() {
+fn the_terminal_is_restored_after_every_exit() {
     let team = Team::new();
     team.team(&["init"]).expect(0);
     for (end, code) in [(Signal::SIGTERM, 143), (Signal::SIGHUP, 143), (Signal::SIGINT, 130)] {
@@ -170,7 +170,7 @@ fn no_colour_means_none() {
 }
 
 #[test]
-fn without_a_terminal_it_is_refused() {
+fn top_without_a_terminal_is_refused() {
     let team = Team::new();
     team.team(&["init"]).expect(0);
     let refused = team.team(&["top"]).expect(2);

@@ -62,7 +62,7 @@ fn no_view_changes_anything() {
 }
 
 #[test]
-fn a_folder_in_which_nobody_was_yet_stays_as_it_is_until_something_is_done() {
+fn views_of_a_fresh_clone_change_nothing() {
     let team = Team::new();
     fs::create_dir(team.path("")).unwrap();
     fs::set_permissions(team.path(""), Permissions::from_mode(0o755)).unwrap();

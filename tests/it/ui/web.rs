@@ -89,7 +89,7 @@ fn wait_for(events: &Events, kind: &str, fits: impl Fn(&Value) -> bool) -> (Valu
 }
 
 #[test]
-fn nobody_is_let_in_but_by_the_address() {
+fn only_the_printed_address_is_authorised() {
     let team = quiet_team();
     let page = Page::open(&team, &[]);
     let host = page.host();
@@ -139,7 +139,7 @@ fn no_file_is_reached_by_a_path() {
 }
 
 #[test]
-fn the_page_brings_all_it_needs_and_runs_nothing_else() {
+fn the_page_is_self_contained() {
     let team = quiet_team();
     let page = Page::open(&team, &[]);
     let (first, second) = (page.get("/"), page.get("/"));
@@ -159,7 +159,7 @@ fn the_page_brings_all_it_needs_and_runs_nothing_else() {
 }
 
 #[test]
-fn who_only_looks_cannot_steer() {
+fn without_control_nothing_can_be_changed() {
     let team = quiet_team();
     let page = Page::open(&team, &[]);
     let before = snapshot(&team.path(""));
@@ -178,7 +178,7 @@ fn who_only_looks_cannot_steer() {
 }
 
 #[test]
-fn a_message_is_told_within_a_fifth_of_a_second_of_its_send() {
+fn a_message_is_shown_within_a_fifth_of_a_second_of_its_send() {
     let team = quiet_team();
     let page = Page::open(&team, &[]);
     let events = page.follow("/events");
@@ -198,7 +198,7 @@ fn a_message_is_told_within_a_fifth_of_a_second_of_its_send() {
 }
 
 #[test]
-fn what_a_message_says_is_told_as_data() {
+fn message_content_is_sent_as_data() {
     let team = quiet_team();
     let page = Page::open(&team, &[]);
     let events = page.follow("/events");
@@ -238,7 +238,7 @@ fn only_loopback_listens() {
 }
 
 #[test]
-fn a_port_in_use_is_told_and_a_folder_without_a_team_has_no_page() {
+fn a_port_in_use_and_a_folder_without_a_team_are_errors() {
     let team = quiet_team();
     let page = Page::open(&team, &[]);
     let ran = team.team(&["web", "--port", &page.port.to_string()]).expect(1);
