@@ -161,7 +161,7 @@ fn run_line(team: &Team, line: &Line, at: &str) {
     }
     let Output { status, stdout, stderr } = command.output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
-    let story = || format!("{at}: {}\n{out}{err}{}", line.command, team.picture());
+    let story = || format!("{at}: {}\n{out}{err}{}", line.command, team.describe());
     assert_eq!(status.code(), Some(line.exit), "{}", story());
     if line.prints && line.exit == 0 {
         assert!(!out.trim().is_empty(), "printed nothing: {}", story());

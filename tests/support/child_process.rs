@@ -98,7 +98,7 @@ impl ChildProcess {
     }
 
     /// Waits for the next line that the child reports.
-    pub(crate) fn hear(&mut self) -> String {
+    pub(crate) fn read_line(&mut self) -> String {
         let mut out = BufReader::with_capacity(1, self.0.stdout.as_mut().unwrap());
         let mut line = String::new();
         while out.read_line(&mut line).unwrap() > 0 {

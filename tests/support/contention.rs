@@ -10,7 +10,7 @@ use std::io::Read;
 use std::process::Child;
 
 /// Runs `count` teammates at the same time, sends them a broadcast, and asserts that none is left.
-pub(crate) fn live_together(count: usize) {
+pub(crate) fn run_together(count: usize) {
     let team = Team::new();
     fs::create_dir(team.workspace().join(".team")).unwrap();
     write(&team.path("settings.toml"), format!("max_teammates = {count}\n"));

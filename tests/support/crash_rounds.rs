@@ -3,7 +3,7 @@
 //!
 //! `fault::failpoints` and the score card choose failpoints and repetitions.
 
-use crate::support::events::{History, What, send};
+use crate::support::events::{EventKind, History, send};
 use crate::support::harness::Team;
 use crate::support::scripts::{assert_left_in_order, bash, calls, says, script, spawn, wait};
 use agent_team::store::TeamDir;
@@ -179,7 +179,7 @@ fn play(death: &Death) -> usize {
         return play_stop(death.point);
     }
     let (team, tokens) = (Team::new(), tempfile::tempdir().unwrap());
-    plant(&team);
+    add_invalid_files(&team);
     if !needs_half_claim(death.point) {
         // A crashed member may be restarted immediately. To find what alice left, the lead has to be first.
         team.variable("TEAM_FIRST_PAUSE_MS", "50");
@@ -215,22 +215,22 @@ fn play(death: &Death) -> usize {
             // The process does not reach the failpoint so often.
             return play(&Death { skip: skip - 1, ..death.clone() });
         }
-        if is_clean && ran.status.code() == Some(0) && everybody_is_done(&team) {
+        if is_clean && ran.status.code() == Some(0) && all_done(&team) {
             finished = true;
             break;
         }
         let timed_out = ran.status.code() == Some(124);
-        assert!(!timed_out, "{}\n{}", String::from_utf8_lossy(&ran.stderr), team.picture());
+        assert!(!timed_out, "{}\n{}", String::from_utf8_lossy(&ran.stderr), team.describe());
     }
-    assert!(!token_of_death.exists(), "{death:?} was never reached\n{}", team.picture());
-    assert!(finished, "{death:?}: the team never came to its end\n{}", team.picture());
-    bury(&team);
-    judge(&team)
+    assert!(!token_of_death.exists(), "{death:?} was never reached\n{}", team.describe());
+    assert!(finished, "{death:?}: the team never came to its end\n{}", team.describe());
+    reap_members(&team);
+    check(&team)
 }
 
 /// Reaps members that outlived their lead and became children of this process. Otherwise thousands of zombies
 /// would slow down every scan of the process table.
-fn bury(team: &Team) {
+fn reap_members(team: &Team) {
     for name in ["alice", "bob"] {
         let lines = team.lines(&format!("transcript/{name}.jsonl"));
         for pid in lines.iter().filter_map(|line| line["pid"].as_i64()) {
@@ -241,7 +241,7 @@ fn bury(team: &Team) {
 }
 
 /// Adds invalid lines, and a symbolic link among the claims.
-fn plant(team: &Team) {
+fn add_invalid_files(team: &Team) {
     TeamDir::create(&team.path("")).unwrap();
     for name in ["alice", "lead"] {
         let mut inbox = fs::File::create(team.path(&format!("inbox/{name}.jsonl"))).unwrap();
@@ -251,7 +251,7 @@ fn plant(team: &Team) {
     std::os::unix::fs::symlink("/etc/passwd", claim).unwrap();
 }
 
-fn everybody_is_done(team: &Team) -> bool {
+fn all_done(team: &Team) -> bool {
     ["alice", "bob"].iter().all(|name| {
         let lines = team.lines(&format!("transcript/{name}.jsonl"));
         let text = format!("{name} has done it all");
@@ -259,11 +259,11 @@ fn everybody_is_done(team: &Team) -> bool {
     })
 }
 
-fn judge(team: &Team) -> usize {
+fn check(team: &Team) -> usize {
     assert_left_in_order(team);
     let history = History::of(team, &AGENTS);
-    let faults = history.judge();
-    assert!(faults.is_empty(), "{faults:?}\n{}\n{}", history.text(), team.picture());
+    let faults = history.check();
+    assert!(faults.is_empty(), "{faults:?}\n{}\n{}", history.text(), team.describe());
     for name in AGENTS {
         let mut ids = BTreeSet::new();
         for mail in team.mail_of(name) {
@@ -276,10 +276,10 @@ fn judge(team: &Team) -> usize {
         let ran = ran.unwrap_or_default();
         for n in ["0", "1"] {
             let times = ran.lines().filter(|line| *line == n).count();
-            assert!(times <= 1, "{name} ran command {n} {times} times\n{}", team.picture());
+            assert!(times <= 1, "{name} ran command {n} {times} times\n{}", team.describe());
         }
     }
-    history.count(What::Told)
+    history.count(EventKind::Told)
 }
 
 /// Stops a hung member with a process that is killed at the failpoint, and then stops it again.

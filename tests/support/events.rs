@@ -5,7 +5,7 @@
 
 use crate::support::child_process::content;
 use crate::support::harness::Team;
-use crate::support::history::{Fault, Sent, Taken, judge};
+use crate::support::history::{Fault, Sent, Taken, check_history};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ const BYTES: usize = 60;
 
 /// The kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum What {
+pub(crate) enum EventKind {
     /// The send began.
     Sent,
     /// The send was acknowledged.
@@ -32,7 +32,7 @@ pub(crate) enum What {
 /// An event of one message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Event {
-    pub(crate) what: What,
+    pub(crate) what: EventKind,
     pub(crate) from: String,
     pub(crate) to: String,
     pub(crate) n: u64,
@@ -79,7 +79,7 @@ impl History {
                     letter["raw"].as_str().and_then(|raw| serde_json::from_str(raw).ok());
                 let text = raw.as_ref().and_then(|raw| raw["content"].as_str());
                 if let Some((from, n)) = text.and_then(numbered) {
-                    events.push(Event { what: What::Lost, from, to: (*name).into(), n });
+                    events.push(Event { what: EventKind::Lost, from, to: (*name).into(), n });
                 }
             }
         }
@@ -87,7 +87,7 @@ impl History {
     }
 
     /// Returns every fault with the inbox that it concerns.
-    pub(crate) fn judge(&self) -> Vec<(String, Fault)> {
+    pub(crate) fn check(&self) -> Vec<(String, Fault)> {
         let inboxes: BTreeSet<&str> = self.0.iter().map(|event| event.to.as_str()).collect();
         let faults = inboxes.into_iter().flat_map(|to| {
             let here = || self.0.iter().filter(move |event| event.to == to);
@@ -97,24 +97,24 @@ impl History {
             for Event { what, from, n, .. } in here() {
                 let sent = sent.entry(from.clone()).or_default();
                 let content = match what {
-                    What::Sent => {
+                    EventKind::Sent => {
                         sent.begun = sent.begun.max(n + 1);
                         continue;
                     }
-                    What::Told => {
+                    EventKind::Told => {
                         sent.acked = sent.acked.max(n + 1);
                         told.insert((from.clone(), *n));
                         continue;
                     }
-                    What::Lost => continue,
-                    What::Took => content(from, *n, BYTES),
-                    What::Torn => String::new(),
+                    EventKind::Lost => continue,
+                    EventKind::Took => content(from, *n, BYTES),
+                    EventKind::Torn => String::new(),
                 };
                 taken.push(Taken { from: from.clone(), n: *n, content });
             }
-            let buried = here().filter(|event| event.what == What::Lost);
+            let buried = here().filter(|event| event.what == EventKind::Lost);
             let buried = buried.map(|event| Fault::Lost { from: event.from.clone(), n: event.n });
-            let mut faults: Vec<Fault> = judge(&sent, &taken)
+            let mut faults: Vec<Fault> = check_history(&sent, &taken)
                 .into_iter()
                 // A refused message may be missing.
                 .filter(|fault| {
@@ -129,7 +129,7 @@ impl History {
     }
 
     /// The number of events of a kind.
-    pub(crate) fn count(&self, what: What) -> usize {
+    pub(crate) fn count(&self, what: EventKind) -> usize {
         self.0.iter().filter(|event| event.what == what).count()
     }
 
@@ -155,7 +155,7 @@ fn as_sender(name: &str, lines: &[Value], events: &mut Vec<Event>) {
             {
                 let to = input["to"].as_str().unwrap().to_owned();
                 assert_eq!(from, name, "a script writes in its own name");
-                let event = Event { what: What::Sent, from, to, n };
+                let event = Event { what: EventKind::Sent, from, to, n };
                 events.push(event.clone());
                 open.insert(id, event);
             }
@@ -164,7 +164,7 @@ fn as_sender(name: &str, lines: &[Value], events: &mut Vec<Event>) {
         if let Some(event) = answered.and_then(|id| open.remove(id))
             && line["is_error"] == false
         {
-            events.push(Event { what: What::Told, ..event });
+            events.push(Event { what: EventKind::Told, ..event });
         }
     }
 }
@@ -174,7 +174,7 @@ fn as_reader(name: &str, lines: &[Value], events: &mut Vec<Event>) {
         let text = line["message"]["content"].as_str().unwrap_or_default();
         let Some((from, n)) = numbered(text) else { continue };
         let whole = text == content(&from, n, BYTES) && line["message"]["from"] == from.as_str();
-        let what = if whole { What::Took } else { What::Torn };
+        let what = if whole { EventKind::Took } else { EventKind::Torn };
         events.push(Event { what, from, to: name.into(), n });
     }
 }
@@ -182,23 +182,24 @@ fn as_reader(name: &str, lines: &[Value], events: &mut Vec<Event>) {
 #[test]
 fn a_refused_message_may_be_missing_and_an_acknowledged_one_may_not() {
     let event = |what, n| Event { what, from: "a".into(), to: "b".into(), n };
-    let history =
-        |events: &[(What, u64)]| History(events.iter().map(|(what, n)| event(*what, *n)).collect());
+    let history = |events: &[(EventKind, u64)]| {
+        History(events.iter().map(|(what, n)| event(*what, *n)).collect())
+    };
     let good = [
-        (What::Sent, 0),
-        (What::Told, 0),
-        (What::Sent, 1),
-        (What::Sent, 2),
-        (What::Told, 2),
-        (What::Took, 0),
-        (What::Took, 2),
+        (EventKind::Sent, 0),
+        (EventKind::Told, 0),
+        (EventKind::Sent, 1),
+        (EventKind::Sent, 2),
+        (EventKind::Told, 2),
+        (EventKind::Took, 0),
+        (EventKind::Took, 2),
     ];
-    assert_eq!(history(&good).judge(), []);
+    assert_eq!(history(&good).check(), []);
     let lost = |n| ("b".to_owned(), Fault::Lost { from: "a".into(), n });
-    assert_eq!(history(&good[..6]).judge(), [lost(2)]);
-    let buried = [&good[..], &[(What::Lost, 1)]].concat();
-    assert_eq!(history(&buried).judge(), [lost(1)]);
-    let torn = [&good[..6], &[(What::Torn, 2)]].concat();
-    assert_eq!(history(&torn).judge(), [("b".to_owned(), Fault::Torn { from: "a".into(), n: 2 })]);
+    assert_eq!(history(&good[..6]).check(), [lost(2)]);
+    let buried = [&good[..], &[(EventKind::Lost, 1)]].concat();
+    assert_eq!(history(&buried).check(), [lost(1)]);
+    let torn = [&good[..6], &[(EventKind::Torn, 2)]].concat();
+    assert_eq!(history(&torn).check(), [("b".to_owned(), Fault::Torn { from: "a".into(), n: 2 })]);
     assert_eq!(history(&good[..2]).text(), "sent a b 0\ntold a b 0\n");
 }

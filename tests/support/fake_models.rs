@@ -2,7 +2,7 @@
 //! and how a lead is started against the fake.
 
 use crate::support::fake::{Fake, Reply, RequestView};
-use crate::support::harness::{Ran, Team};
+use crate::support::harness::{CommandResult, Team};
 use crate::support::terminal::Terminal;
 use serde_json::{Value, json};
 use std::fs;
@@ -32,14 +32,16 @@ pub(crate) fn connect_openai(team: &Team, fake: &Fake) {
 }
 
 /// A team whose models are the replies of this closure.
-pub(crate) fn stage(play: impl Fn(&RequestView) -> Reply + Send + Sync + 'static) -> (Team, Fake) {
+pub(crate) fn team_with_fake(
+    play: impl Fn(&RequestView) -> Reply + Send + Sync + 'static,
+) -> (Team, Fake) {
     let (team, fake) = (Team::new(), Fake::start(play));
     connect(&team, &fake);
     (team, fake)
 }
 
 /// A headless run of this prompt.
-pub(crate) fn headless(team: &Team, prompt: &str, further: &[&str]) -> Ran {
+pub(crate) fn headless(team: &Team, prompt: &str, further: &[&str]) -> CommandResult {
     team.team(&[&LEAD[..], &["-p", prompt, "--timeout", "55"], further].concat())
 }
 
@@ -49,7 +51,7 @@ pub(crate) fn at_terminal(team: &Team) -> Terminal {
 }
 
 /// The name of the agent that sent the request, from its system prompt.
-pub(crate) fn who(view: &RequestView) -> String {
+pub(crate) fn agent_of(view: &RequestView) -> String {
     let system = view.system();
     let name = system.strip_prefix("Your name is ").and_then(|rest| rest.split('.').next());
     name.unwrap_or_else(|| panic!("no name in {system:?}")).to_owned()
@@ -90,7 +92,7 @@ pub(crate) fn results(view: &RequestView) -> String {
 
 /// Replies for every agent of the nine-prompt scenario.
 pub(crate) fn story(view: &RequestView) -> Reply {
-    match who(view).as_str() {
+    match agent_of(view).as_str() {
         "lead" if conversation(view).contains(ALL) => lead_alone(view),
         "lead" => lead(view),
         name => teammate(view, name),
@@ -200,14 +202,14 @@ fn teammate(view: &RequestView, name: &str) -> Reply {
 
 /// Asserts the outcome of the scenario, interactive or headless.
 pub(crate) fn assert_told(team: &Team) {
-    assert!(team.has_mail("bob", "alice", "hello from alice"), "{}", team.picture());
+    assert!(team.has_mail("bob", "alice", "hello from alice"), "{}", team.describe());
     for name in ["alice", "bob"] {
         assert!(team.has_mail(name, "lead", "status update: phase 1 complete"), "{name}");
-        assert_eq!(team.status(name), "shutdown", "{}", team.picture());
+        assert_eq!(team.status(name), "shutdown", "{}", team.describe());
     }
     assert_eq!(team.member("alice")["last_exit"]["cause"], "stopped");
     let schema = fs::read_to_string(team.workspace().join("schema.sql"));
-    let schema = schema.unwrap_or_else(|why| panic!("{why}: {}", team.picture()));
+    let schema = schema.unwrap_or_else(|why| panic!("{why}: {}", team.describe()));
     assert!(schema.contains("CREATE TABLE users"));
     let effects = fs::read_to_string(team.workspace().join("effects")).unwrap();
     assert_eq!(effects, "created\nchecked\n", "every command ran once");

@@ -116,12 +116,12 @@ impl Team {
     }
 
     /// Runs `team ARGS` to its end.
-    pub(crate) fn team(&self, args: &[&str]) -> Ran {
+    pub(crate) fn team(&self, args: &[&str]) -> CommandResult {
         self.team_with_input(args, "")
     }
 
     /// Runs `team ARGS` with something on stdin.
-    pub(crate) fn team_with_input(&self, args: &[&str], input: &str) -> Ran {
+    pub(crate) fn team_with_input(&self, args: &[&str], input: &str) -> CommandResult {
         let mut command = self.command("team", args);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -141,7 +141,7 @@ impl Team {
         drop(ended);
         watchdog.join().unwrap();
         feed.join().unwrap();
-        Ran::of(args, &output)
+        CommandResult::of(args, &output)
     }
 
     /// Starts `team ARGS` without waiting.
@@ -192,7 +192,7 @@ impl Team {
     pub(crate) fn eventually(&self, what: &str, mut is_so: impl FnMut() -> bool) {
         let until = Instant::now() + PATIENCE;
         while !is_so() {
-            assert!(Instant::now() < until, "never: {what}\n{}", self.picture());
+            assert!(Instant::now() < until, "never: {what}\n{}", self.describe());
             std::thread::park_timeout(Duration::from_millis(15));
         }
     }
@@ -258,7 +258,7 @@ impl Team {
     }
 
     /// Roster, processes and the ends of all files, for failure messages.
-    pub(crate) fn picture(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let mut text = format!("roster: {:#}\nprocesses: {:?}\n", self.roster(), self.processes());
         for folder in ["log", "log/.err", "inbox", "transcript"] {
             let Ok(entries) = fs::read_dir(self.path(folder)) else { continue };
@@ -296,14 +296,14 @@ impl Drop for Team {
 
 /// Exit code and output of a command.
 #[derive(Debug, Clone)]
-pub(crate) struct Ran {
+pub(crate) struct CommandResult {
     pub(crate) args: String,
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-impl Ran {
+impl CommandResult {
     fn of(args: &[&str], output: &Output) -> Self {
         Self {
             args: args.join(" "),

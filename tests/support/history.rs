@@ -38,7 +38,7 @@ pub(crate) enum Fault {
 
 /// Returns every fault. There is none if each acknowledged message was received once, unmodified, and in the
 /// order of its sender.
-pub(crate) fn judge(sent: &BTreeMap<String, Sent>, taken: &[Taken]) -> Vec<Fault> {
+pub(crate) fn check_history(sent: &BTreeMap<String, Sent>, taken: &[Taken]) -> Vec<Fault> {
     let mut faults = Vec::new();
     let mut seen: BTreeMap<&str, (Vec<bool>, Option<u64>)> = BTreeMap::new();
     for Taken { from, n, content: text } in taken {
@@ -125,14 +125,14 @@ pub(crate) fn sent(log: &std::path::Path) -> Sent {
 /// A good history with one kind of fault injected: the name of the fault, the findings of the checker, and
 /// whether they are exactly the injected fault.
 #[derive(Debug)]
-pub(crate) struct Planted {
+pub(crate) struct InjectedFault {
     pub(crate) name: &'static str,
     pub(crate) found: Vec<Fault>,
     pub(crate) is_right: bool,
 }
 
 /// Runs the checker on eight kinds of injected faults.
-pub(crate) fn planted() -> Vec<Planted> {
+pub(crate) fn injected_faults() -> Vec<InjectedFault> {
     let message = |from: &str, n| Taken { from: from.into(), n, content: content(from, n, 30) };
     let sent = BTreeMap::from([
         ("a".to_owned(), Sent { begun: 4, acked: 4 }),
@@ -141,15 +141,15 @@ pub(crate) fn planted() -> Vec<Planted> {
     let good: Vec<_> = [("a", 0), ("b", 0), ("a", 1), ("a", 2), ("b", 1), ("a", 3)]
         .map(|(f, n)| message(f, n))
         .into();
-    assert_eq!(judge(&sent, &good), []);
+    assert_eq!(check_history(&sent, &good), []);
     let in_flight = [good.clone(), vec![message("b", 2)]].concat();
-    assert_eq!(judge(&sent, &in_flight), [], "what was not acknowledged may arrive");
+    assert_eq!(check_history(&sent, &in_flight), [], "what was not acknowledged may arrive");
 
     let plant = |name, change: &dyn Fn(&mut Vec<Taken>), right: &[Fault]| {
         let mut bad = good.clone();
         change(&mut bad);
-        let found = judge(&sent, &bad);
-        Planted { name, is_right: found == right, found }
+        let found = check_history(&sent, &bad);
+        InjectedFault { name, is_right: found == right, found }
     };
     let a = || "a".to_owned();
     let late = |n, after| Fault::OutOfOrder { from: a(), n, after };
@@ -181,9 +181,9 @@ pub(crate) fn planted() -> Vec<Planted> {
 
 #[test]
 fn the_checker_finds_every_injected_fault() {
-    let planted = planted();
+    let planted = injected_faults();
     assert_eq!(planted.len(), 8);
-    for Planted { name, found, is_right } in planted {
+    for InjectedFault { name, found, is_right } in planted {
         assert!(is_right, "{name}: {found:?}");
     }
 }

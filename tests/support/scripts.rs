@@ -1,7 +1,7 @@
 //! Leads and teammates on scripted models, signals to them, and the checks after a team has stopped.
 
 use crate::support::child_process::write;
-use crate::support::harness::{Ran, Team};
+use crate::support::harness::{CommandResult, Team};
 use crate::support::terminal::Terminal;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -78,7 +78,7 @@ pub(crate) fn scripted_lead_on(team: &Team, model: &str) -> Terminal {
 }
 
 /// Runs a headless lead to its end.
-pub(crate) fn headless(team: &Team, model: &str, prompt: &str) -> Ran {
+pub(crate) fn headless(team: &Team, model: &str, prompt: &str) -> CommandResult {
     team.team(&["lead", "-p", prompt, "--model", model])
 }
 
@@ -115,7 +115,7 @@ pub(crate) fn kill_9(team: &Team, name: &str) {
 }
 
 /// Whether the lead, alice and bob are idle or gone, with empty inboxes.
-pub(crate) fn everybody_rests(team: &Team) -> bool {
+pub(crate) fn all_idle(team: &Team) -> bool {
     ["lead", "alice", "bob"].iter().all(|name| {
         matches!(team.status(name).as_str(), "idle" | "shutdown" | "absent")
             && std::fs::metadata(team.path(&format!("inbox/{name}.jsonl")))
@@ -212,7 +212,7 @@ pub(crate) fn assert_left_by_force(team: &Team, hurried: &[&str]) {
         !claim.ends_with(PREPARED) && !hurried.contains(&owner)
     };
     let claims: Vec<String> = names("inbox/.claim").into_iter().filter(is_left).collect();
-    assert!(claims.is_empty(), "claims are left: {claims:?}\n{}", team.picture());
+    assert!(claims.is_empty(), "claims are left: {claims:?}\n{}", team.describe());
     let known = [
         ".gitignore",
         "config.json",

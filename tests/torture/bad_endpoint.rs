@@ -4,7 +4,7 @@
 use crate::card::{Finding, Verdict};
 use crate::rng::Rng;
 use crate::support::fake::{FAULTS, Fake, Reply, RequestView};
-use crate::support::fake_models::{LEAD, call, connect, conversation, who};
+use crate::support::fake_models::{LEAD, agent_of, call, connect, conversation};
 use crate::support::harness::Team;
 use crate::{Length, Run};
 use serde_json::{Value, json};
@@ -51,9 +51,9 @@ const SILENT: u64 = 60;
 fn teammate(view: &RequestView, until: Until, begun: Instant) -> Reply {
     let turn = view.turn();
     if until.is_over(turn, begun) {
-        return Reply::text(&format!("{} is done", who(view)));
+        return Reply::text(&format!("{} is done", agent_of(view)));
     }
-    let command = format!("echo {}-{turn} >> effects", who(view));
+    let command = format!("echo {}-{turn} >> effects", agent_of(view));
     call(view, "bash", &json!({ "command": command }))
 }
 
@@ -84,7 +84,7 @@ impl Tally {
     fn count(&mut self, view: &RequestView) {
         self.requests += 1;
         let mut hasher = DefaultHasher::new();
-        (who(view), view.body.to_string()).hash(&mut hasher);
+        (agent_of(view), view.body.to_string()).hash(&mut hasher);
         *self.tries.entry(hasher.finish()).or_default() += 1;
     }
 
@@ -130,7 +130,7 @@ fn one(rng: Rng, until: Until) -> Tally {
     let tally = Arc::new(Mutex::new(Tally { rng, requests: 0, spoilt: 0, silent: 0, tries }));
     let (mine, begun) = (Arc::clone(&tally), Instant::now());
     let fake = Fake::forgetful(move |view| {
-        let reply = match who(view).as_str() {
+        let reply = match agent_of(view).as_str() {
             "lead" => lead(view),
             _ => teammate(view, until, begun),
         };
@@ -145,7 +145,7 @@ fn one(rng: Rng, until: Until) -> Tally {
     let prompt = ["-p", "Let the eight work.", "--timeout", "3600"];
     let lead = team.start(&[&LEAD[..], &prompt].concat());
     let output = lead.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{output:?}\n{}", team.picture());
+    assert_eq!(output.status.code(), Some(0), "{output:?}\n{}", team.describe());
     team.wait_no_process();
     assert_worked(&team, until);
     drop(fake);

@@ -139,7 +139,7 @@ fn kill_lead(members: usize, busy: usize) -> Duration {
     team.wait_no_process();
     let took = begun.elapsed();
     for name in &names {
-        assert_eq!(last_exit(&team, name).0, "lead_lost", "{name}: {}", team.picture());
+        assert_eq!(last_exit(&team, name).0, "lead_lost", "{name}: {}", team.describe());
     }
     headless(&team, "rehearsal", "Check the lead inbox for any messages").expect(0);
     let shown = team.team(&["ls", "--json"]).expect(0).json();

@@ -5,7 +5,7 @@ use crate::Run;
 use crate::card::{Finding, Verdict};
 use crate::support::child_process::{line, open, policy, team};
 use crate::support::fake::{Fake, Reply, RequestView};
-use crate::support::fake_models::{connect, who};
+use crate::support::fake_models::{agent_of, connect};
 use crate::support::harness::{PATIENCE, Team};
 use agent_team::store::{Fsync, TeamDir, inbox};
 use agent_team::wire::AgentName;
@@ -139,7 +139,7 @@ fn can_do_without_events() -> bool {
 fn wakes(many: usize, times: u64, wake: Wake) -> Vec<Duration> {
     let (asked, heard) = mpsc::channel();
     let fake = Fake::start(move |view: &RequestView| {
-        let _nobody_waits = asked.send((Instant::now(), who(view), view.last_text()));
+        let _nobody_waits = asked.send((Instant::now(), agent_of(view), view.last_text()));
         Reply::text("Heard.")
     });
     let team = Team::new();

@@ -32,7 +32,7 @@ mod random_kills;
 mod rng;
 
 use card::{Cells, Finding, Row, Verdict};
-use options::{Options, Publish, Wish};
+use options::{Action, Options, Publish};
 use rng::Rng;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -121,17 +121,17 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     match Options::read(std::env::args().skip(1)) {
-        Ok(Wish::Run(options)) => run(&options),
-        Ok(Wish::List) => {
+        Ok(Action::Run(options)) => run(&options),
+        Ok(Action::List) => {
             println!("{}: test", options::NAME);
             ExitCode::SUCCESS
         }
-        Ok(Wish::Ignored) => {
+        Ok(Action::Ignored) => {
             println!("test {} ... ignored, long: scripts/check --all runs it", options::NAME);
             println!("test result: ok. 0 passed; 0 failed; 1 ignored");
             ExitCode::SUCCESS
         }
-        Ok(Wish::Nothing) => ExitCode::SUCCESS,
+        Ok(Action::Nothing) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("torture: {why}\n{}", options::USAGE);
             ExitCode::from(2)

@@ -34,7 +34,7 @@ pub(crate) enum Publish {
 
 /// What the arguments request.
 #[derive(Debug)]
-pub(crate) enum Wish {
+pub(crate) enum Action {
     Run(Options),
     /// Name the tests.
     List,
@@ -45,11 +45,11 @@ pub(crate) enum Wish {
 }
 
 impl Options {
-    pub(crate) fn read(words: impl Iterator<Item = String>) -> Result<Wish, String> {
+    pub(crate) fn read(words: impl Iterator<Item = String>) -> Result<Action, String> {
         let words: Vec<String> = words.collect();
         let ours = ["--ci", "--full", "--minutes", "--seed", "--only", "--publish"];
         if words.iter().any(|word| ours.contains(&word.as_str())) {
-            return Self::of_ours(&words).map(Wish::Run);
+            return Self::of_ours(&words).map(Action::Run);
         }
         Ok(of_harness(&words))
     }
@@ -88,7 +88,7 @@ impl Options {
 
 /// Parses the arguments of `cargo test -- …`: options of the usual harness, and filters. To it the score card
 /// is an ignored test.
-fn of_harness(words: &[String]) -> Wish {
+fn of_harness(words: &[String]) -> Action {
     let (mut filters, mut skipped) = (Vec::new(), Vec::new());
     let (mut is_list, mut is_exact, mut is_ignored, mut is_included) = (false, false, false, false);
     let mut left = words.iter().map(String::as_str);
@@ -108,13 +108,13 @@ fn of_harness(words: &[String]) -> Wish {
     let is_meant =
         (filters.is_empty() || filters.iter().any(matches)) && !skipped.iter().any(matches);
     if !is_meant {
-        Wish::Nothing
+        Action::Nothing
     } else if is_list {
-        Wish::List
+        Action::List
     } else if is_ignored || is_included {
         let run = Run { length: Length::Short, seed: SHORT_SEED, limit: None };
-        Wish::Run(Options { run, only: Vec::new(), publish: Publish::No })
+        Action::Run(Options { run, only: Vec::new(), publish: Publish::No })
     } else {
-        Wish::Ignored
+        Action::Ignored
     }
 }

@@ -9,7 +9,7 @@ use crate::card::{Finding, Verdict};
 use crate::mount::{Mounted, run};
 use crate::rng::Rng;
 use crate::support::child_process::{ChildProcess, Job, start};
-use crate::support::history::{Fault, Sent, judge, sent, taken_in};
+use crate::support::history::{Fault, Sent, check_history, sent, taken_in};
 use agent_team::store::{TeamDir, inbox};
 use agent_team::wire::AgentName;
 use nix::sys::signal::{Signal, kill};
@@ -146,7 +146,7 @@ fn freeze(child: &ChildProcess) {
 fn judge_copy(mount: &Path, known: &BTreeMap<String, Sent>) -> Vec<Fault> {
     let dir = TeamDir::open(&mount.join(".team")).unwrap();
     assert!(start(&dir, Job::Read { name: "alice".into(), settle: false }).wait().success());
-    judge(known, &taken_in(&dir, "alice"))
+    check_history(known, &taken_in(&dir, "alice"))
 }
 
 /// A file system in a file, mounted.

@@ -7,7 +7,7 @@ use crate::support::child_process::{
     ChildProcess, Job, line, policy, start_armed, team, was_killed,
 };
 use crate::support::harness::Team;
-use crate::support::history::{Fault, Sent, Taken, finish, judge, sent, taken_in};
+use crate::support::history::{Fault, Sent, Taken, check_history, finish, sent, taken_in};
 use crate::support::terminal::Terminal;
 use agent_team::store::{Fsync, TeamDir, inbox};
 use agent_team::wire::AgentName;
@@ -120,7 +120,7 @@ fn storm(rng: &mut Rng) -> Tally {
     let sent: BTreeMap<String, Sent> =
         senders.iter().map(|from| ((*from).to_owned(), sent(&log(from)))).collect();
     let acked = sent.values().map(|sent| sent.acked).sum();
-    Tally { acked, faults: judge(&sent, &taken_in(&dir, "alice")) }
+    Tally { acked, faults: check_history(&sent, &taken_in(&dir, "alice")) }
 }
 
 /// A lead at its terminal that gets mail all the time and is killed at random moments. Each next lead begins
@@ -163,7 +163,7 @@ fn of_lead(run: Run) -> Finding {
     lead.wait();
     team.wait_no_process();
     let sent = BTreeMap::from([("bob".to_owned(), Sent { begun: acked, acked })]);
-    let faults = judge(&sent, &everything_taken(&team, &dir));
+    let faults = check_history(&sent, &everything_taken(&team, &dir));
     Tally { acked, faults }.finding(&format!("{kills} kills -9 of a lead that is written to"))
 }
 

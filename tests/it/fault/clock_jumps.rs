@@ -172,7 +172,7 @@ fn a_team_continues_after_a_clock_jump() {
     for name in ["alice", "bob", "carol"] {
         let member = team.member(name);
         assert_eq!((&member["restarts"], &member["status"]), (&json!(0), &json!("shutdown")));
-        assert_eq!(last_exit(&team, name).0, "team_stopped", "{}", team.picture());
+        assert_eq!(last_exit(&team, name).0, "team_stopped", "{}", team.describe());
     }
     let (_, text, failed) = tool_results(&team, "alice").remove(0);
     assert!(!failed, "alice's command was let be: {text}");

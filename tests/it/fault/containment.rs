@@ -42,7 +42,7 @@ fn loose(team: &Team) -> Terminal {
     let lead =
         scripted_lead(team, &[calls("lead", &[spawn("bob")]), calls("bob", &[bash(&command)])]);
     crate::support::scripts::wait_file(team, "away");
-    assert!(stays(team) >= WAYS.len(), "{}", team.picture());
+    assert!(stays(team) >= WAYS.len(), "{}", team.describe());
     lead
 }
 
@@ -66,7 +66,7 @@ fn no_process_outlives_the_end_of_the_command() {
     let calls = [calls("lead", &[bash(&command)])];
     let mut lead = scripted_lead(&team, &calls);
     team.eventually("the command is over", || !tool_results(&team, "lead").is_empty());
-    assert_eq!(stays(&team), 0, "{}", team.picture());
+    assert_eq!(stays(&team), 0, "{}", team.describe());
     quit(&mut lead);
     assert_left_by_force(&team, &[]);
 }
@@ -92,7 +92,7 @@ fn no_process_outlives_a_stop_polite_or_not() {
         let mut lead = loose(&team);
         team.team(how).expect(0);
         // The ladder returns after the last process has exited.
-        assert_eq!(stays(&team), 0, "{how:?}: {}", team.picture());
+        assert_eq!(stays(&team), 0, "{how:?}: {}", team.describe());
         quit(&mut lead);
         assert_left_by_force(&team, &["bob"]);
     });
@@ -161,7 +161,7 @@ fn no_process_outlives_the_next_start_after_everything_was_killed() {
     kill_with_guards(&team);
     kill_9(&team, "lead");
     first.wait();
-    assert!(stays(&team) > WAYS.len() / 2, "they are loose: {}", team.picture());
+    assert!(stays(&team) > WAYS.len() / 2, "they are loose: {}", team.describe());
     let mut next = lead(&team, "rehearsal");
     let left: Vec<(i32, String)> =
         team.processes().into_iter().filter(|(_, line)| line.contains("/stay")).collect();

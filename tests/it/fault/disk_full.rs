@@ -2,7 +2,7 @@
 //! it, and continue by themselves, and nothing is lost.
 
 use crate::support::child_process::{content, line};
-use crate::support::events::{History, What, send};
+use crate::support::events::{EventKind, History, send};
 use crate::support::harness::Team;
 use crate::support::scripts::{
     assert_left_by_force, bash, calls, says, script, spawn, wait, wait_file,
@@ -201,14 +201,14 @@ fn a_whole_team_on_a_full_disk_continues_when_there_is_space() {
         }
         refused == 20
     });
-    assert!(lead.try_wait().unwrap().is_none(), "{}", team.picture());
+    assert!(lead.try_wait().unwrap().is_none(), "{}", team.describe());
     assert_eq!(team.processes().len(), 3, "{:?}", team.processes());
     drop(filler);
-    assert_eq!(wait(&team, &mut lead), Some(0), "{}", team.picture());
+    assert_eq!(wait(&team, &mut lead), Some(0), "{}", team.describe());
     team.wait_no_process();
     let history = History::of(&team, &["lead", "alice", "bob"]);
-    assert_eq!(history.judge(), [], "{}", history.text());
-    assert_eq!(history.count(What::Sent), 2 * usize::try_from(MESSAGES).unwrap());
+    assert_eq!(history.check(), [], "{}", history.text());
+    assert_eq!(history.count(EventKind::Sent), 2 * usize::try_from(MESSAGES).unwrap());
     assert!(team.has_mail("lead", "alice", "done it all"));
     assert!(team.has_mail("lead", "bob", "done it all"));
 }
@@ -233,7 +233,7 @@ fn the_reserve_lets_an_agent_end_in_order_on_a_full_disk() {
     fs::File::create(&gate).unwrap();
     member.wait_says(&team, "disk full");
     member.signal(Signal::SIGTERM);
-    assert_eq!(wait(&team, &mut member.child), Some(143), "{}", team.picture());
+    assert_eq!(wait(&team, &mut member.child), Some(143), "{}", team.describe());
     assert!(!team.path("run/.state/reserve").exists());
     let lines = team.lines("transcript/bob.jsonl");
     let kinds: Vec<_> = lines.iter().map(|line| line["kind"].as_str().unwrap()).collect();

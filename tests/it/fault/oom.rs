@@ -37,13 +37,13 @@ fn group() -> Option<Group> {
 ///
 /// The kernel may account the memory of a small killed process too late and kill a second process
 /// immediately. That is the consumer, whose score is between those of teammates and of leads.
-struct Eater {
+struct MemoryConsumer {
     process: Child,
     food: ChildStdin,
     _plate: tempfile::TempDir,
 }
 
-impl Eater {
+impl MemoryConsumer {
     fn of(group: &Group) -> Self {
         let plate = tempfile::tempdir_in(MEMORY).unwrap();
         let file = plate.path().join("file");
@@ -75,7 +75,7 @@ const BITE: usize = 1 << 14;
 /// The scores: 300 for teammates, 500 for their commands, 0 for leads.
 const SCORE: u32 = 150;
 
-impl Drop for Eater {
+impl Drop for MemoryConsumer {
     fn drop(&mut self) {
         drop(self.process.kill());
         drop(self.process.wait());
@@ -126,9 +126,9 @@ fn commands_go_first_then_teammates_and_the_lead_stays() {
     });
     let shell = fs::read_to_string(&here).unwrap().trim().parse().unwrap();
     let (lead_pid, bob) = (team.pid_of("lead"), team.pid_of("bob"));
-    let mut eater = Eater::of(&group);
+    let mut eater = MemoryConsumer::of(&group);
     eater.until("the command is ended", || !is_there(shell));
-    assert!(is_there(bob) && is_there(lead_pid), "it went alone\n{}", team.picture());
+    assert!(is_there(bob) && is_there(lead_pid), "it went alone\n{}", team.describe());
     drop(eater);
     team.eventually("bob goes on", || team.has_mail("lead", "bob", "bob goes on"));
     team.wait_status("bob", "idle");
@@ -140,14 +140,14 @@ fn commands_go_first_then_teammates_and_the_lead_stays() {
     // While the lead is stopped, it does not restart bob. Without bob and without memory, the lead would be
     // the only process left to kill.
     signal(lead_pid, Signal::SIGSTOP);
-    let mut eater = Eater::of(&group);
+    let mut eater = MemoryConsumer::of(&group);
     eater.until("bob is ended", || !is_there(bob));
     assert!(is_there(lead_pid), "the lead outlives its teammates");
     drop(eater);
     signal(lead_pid, Signal::SIGCONT);
     team.eventually("bob is another process", || team.member("bob")["restarts"] == 1);
     team.wait_status("bob", "idle");
-    assert_eq!(last_exit(&team, "bob"), ("crash".into(), None, Some(9)), "{}", team.picture());
+    assert_eq!(last_exit(&team, "bob"), ("crash".into(), None, Some(9)), "{}", team.describe());
     assert_eq!(team.pid_of("lead"), lead_pid);
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());

@@ -9,9 +9,9 @@ use std::fs::{self, File};
 use std::process::{Child, Command};
 
 /// An unrelated process, which must not be signalled.
-struct Innocent(Child);
+struct Bystander(Child);
 
-impl Innocent {
+impl Bystander {
     fn new() -> Self {
         Self(Command::new("sleep").arg("1000").spawn().unwrap())
     }
@@ -26,7 +26,7 @@ impl Innocent {
     }
 }
 
-impl Drop for Innocent {
+impl Drop for Bystander {
     fn drop(&mut self) {
         drop(self.0.kill());
         drop(self.0.wait());
@@ -90,7 +90,7 @@ fn planted(records: &[Value]) -> Team {
 
 #[test]
 fn records_of_exited_processes_signal_no_process() {
-    let mut bystander = Innocent::new();
+    let mut bystander = Bystander::new();
     let records = records(bystander.pid());
     let team = planted(&records);
     team.team(&["ls", "--json"]).expect(0);
@@ -107,7 +107,7 @@ fn records_of_exited_processes_signal_no_process() {
 /// The copy from which a damaged roster is restored is not trusted either, however new it is.
 #[test]
 fn a_forged_copy_of_the_roster_signals_no_process_and_creates_nothing() {
-    let mut bystander = Innocent::new();
+    let mut bystander = Bystander::new();
     let records = records(bystander.pid());
     let team = planted(&records);
     let mut copy: Value = serde_json::from_str(&roster(&records)).unwrap();
@@ -136,7 +136,7 @@ fn a_forged_copy_of_the_roster_signals_no_process_and_creates_nothing() {
 /// them.
 #[test]
 fn records_of_live_processes_signal_only_their_writers() {
-    let mut bystander = Innocent::new();
+    let mut bystander = Bystander::new();
     let records = records(bystander.pid());
     let team = planted(&records);
     let locks: Vec<_> = (0..records.len())

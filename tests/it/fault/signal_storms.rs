@@ -84,7 +84,7 @@ fn end_while_spawning(kind: Signal) {
                         assert!(
                             over || kind == Signal::SIGKILL,
                             "{name} is {status}: {}",
-                            team.picture()
+                            team.describe()
                         );
                     }
                     if kind == Signal::SIGKILL {

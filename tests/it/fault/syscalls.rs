@@ -291,7 +291,7 @@ fn a_teammate_survives_every_system_call_error() {
                 team.team(&again).expect(0);
             }
         }
-        assert!(is_done(), "{option}: it never went on\n{}", team.picture());
+        assert!(is_done(), "{option}: it never went on\n{}", team.describe());
         // A repeated send has the same id and counts once.
         for name in ["lead", "user"] {
             if team.path(&format!("inbox/{name}.jsonl")).exists() {
@@ -299,7 +299,7 @@ fn a_teammate_survives_every_system_call_error() {
             }
         }
         let history = History::of(&team, &["bob", "lead", "user"]);
-        assert_eq!(history.judge(), [], "{option}\n{}\n{}", history.text(), team.picture());
+        assert_eq!(history.check(), [], "{option}\n{}\n{}", history.text(), team.describe());
     });
     assert!(tried >= 12, "{targets:?}");
     println!("{tried} failures of {} calls", targets.len());
@@ -363,7 +363,7 @@ fn a_send_to_a_starting_member_waits_for_its_durable_entry() {
     let team = with_mail();
     let dir = TeamDir::open(&team.path("")).unwrap();
     let mut lead = start(&dir, Job::Live { name: "lead".into() });
-    assert_eq!(lead.hear(), "won");
+    assert_eq!(lead.read_line(), "won");
     let enter = |status| {
         roster::update(&dir, Fsync::Never, |roster| roster.enter("alice", 1.0).status = status)
     };

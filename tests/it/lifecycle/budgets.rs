@@ -1,7 +1,7 @@
 //! Costs and budgets: usage with cached tokens and money; budgets of the team and of one teammate, which warn
 //! once, end work, and hold across resumes.
 
-use crate::support::harness::{Ran, Team};
+use crate::support::harness::{CommandResult, Team};
 use crate::support::scripts::{assert_left_in_order, calls, last_exit, says, script, spawn};
 use serde_json::{Value, json};
 use std::fs;
@@ -31,7 +31,7 @@ fn settings(team: &Team, text: &str) {
     crate::support::child_process::write(&team.path("settings.toml"), text);
 }
 
-fn lead(team: &Team, model: &str, further: &[&str]) -> Ran {
+fn lead(team: &Team, model: &str, further: &[&str]) -> CommandResult {
     let words = ["lead", "-p", "begin", "--model", model, "--output", "json", "--timeout", "50"];
     team.team(&[&words[..], further].concat())
 }
@@ -103,7 +103,7 @@ fn a_teammate_is_stopped_at_the_end_of_its_budget() {
     let model = script(&team, &lines);
     settings(&team, "restart = \"always\"\n[budget.member]\ntokens = 5000\n");
     lead(&team, &model, &[]).expect(0);
-    assert_eq!(effects(&team), 5, "{}", team.picture());
+    assert_eq!(effects(&team), 5, "{}", team.describe());
     assert_eq!(last_exit(&team, "alice"), ("budget".into(), Some(7), None));
     assert_eq!(team.member("alice")["restarts"], 0);
     let warning = "4000 of 5000 tokens of the budget of this teammate";
@@ -148,7 +148,7 @@ fn the_budget_of_the_team_holds_through_resumes() {
         let result = ran.json();
         assert_eq!((&result["outcome"], &result["exit_code"]), (&json!("budget"), &json!(7)));
         assert!(ran.err.contains(warned), "{ran:#?}");
-        assert_eq!(notes(&team, "lead", warned), 1, "{}", team.picture());
+        assert_eq!(notes(&team, "lead", warned), 1, "{}", team.describe());
         let again = lead(&team, &model, &["--resume"]).expect(7);
         assert_eq!(effects(&team), 10, "{again:#?}");
         team_settings("tokens = 100000");

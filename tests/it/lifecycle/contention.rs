@@ -1,11 +1,11 @@
 //! Many processes at once: sixty teammates, and fifty processes that race for one name.
 
-use crate::support::contention::{live_together, one_lead_of, one_teammate_of};
+use crate::support::contention::{one_lead_of, one_teammate_of, run_together};
 
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
 fn sixty_teammates_run_at_the_same_time() {
-    live_together(60);
+    run_together(60);
 }
 
 #[test]

@@ -32,7 +32,7 @@ fn an_idle_teammate_that_leaves_its_mail_unread_is_restarted() {
     team.eventually("bob is another process", || {
         team.member("bob")["restarts"] == 1 && team.has_mail("bob", "user", "are you there?")
     });
-    assert_eq!(last_exit(&team, "bob").0, "hung", "{}", team.picture());
+    assert_eq!(last_exit(&team, "bob").0, "hung", "{}", team.describe());
     team.wait_status("bob", "idle");
     assert_ne!(team.pid_of("bob"), bob);
     lead.type_line("/quit");

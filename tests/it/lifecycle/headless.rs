@@ -142,7 +142,11 @@ fn signals_end_a_run_gracefully_and_a_storm_is_one_signal() {
             let result = result(&mut run);
             assert_eq!(result["outcome"], "interrupted");
             assert_eq!(result["exit_code"], code);
-            assert!(team.has_mail("lead", "bob", "bob's last words"), "{kind}: {}", team.picture());
+            assert!(
+                team.has_mail("lead", "bob", "bob's last words"),
+                "{kind}: {}",
+                team.describe()
+            );
             assert_eq!(last_exit(&team, "bob"), ("team_stopped".into(), Some(0), None), "{kind}");
             assert_left_in_order(&team);
         },
@@ -223,7 +227,7 @@ fn a_run_waits_for_all_members() {
     let model = script(&team, &lines);
     let ran = team.team(&["lead", "-p", "begin", "--model", &model, "--timeout", "50"]).expect(0);
     assert!(team.workspace().join("bob.txt").exists(), "{ran:#?}");
-    assert!(team.has_mail("lead", "bob", "bob is done"), "{}", team.picture());
+    assert!(team.has_mail("lead", "bob", "bob is done"), "{}", team.describe());
     assert_left_in_order(&team);
 }
 
@@ -263,7 +267,7 @@ fn a_run_waits_for_work_that_is_not_in_the_roster_yet() {
     fs4::FileExt::unlock(&roster).unwrap();
     write(&team.workspace().join("free"), "");
     assert_eq!(wait(&team, &mut run), Some(0));
-    assert!(team.has_mail("lead", "alice", "alice has worked"), "{}", team.picture());
+    assert!(team.has_mail("lead", "alice", "alice has worked"), "{}", team.describe());
     assert_left_in_order(&team);
 }
 

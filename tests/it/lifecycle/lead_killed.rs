@@ -80,7 +80,7 @@ fn a_working_team_finishes_its_tools_reports_and_ends_within_the_grace() {
 
     assert!(team.workspace().join("carol.done").exists(), "a running tool may finish");
     for name in ["bob", "carol", "dave", "erin"] {
-        assert_eq!(team.status(name), "shutdown", "{name}: {}", team.picture());
+        assert_eq!(team.status(name), "shutdown", "{name}: {}", team.describe());
         assert_eq!(last_exit(&team, name).0, "lead_lost", "{name}");
     }
     let ran = headless(&team, "rehearsal", "Check the lead inbox for any messages").expect(0);
@@ -89,8 +89,8 @@ fn a_working_team_finishes_its_tools_reports_and_ends_within_the_grace() {
     let first = team.lines("transcript/archive/lead-000001.jsonl");
     let told = |line: &serde_json::Value| line["message"]["content"] == "erin's result";
     let told = first.iter().any(told) || team.has_mail("lead", "erin", "erin's result");
-    assert!(told, "{}", team.picture());
-    assert!(team.has_mail("bob", "user", "for the next life"), "{}", team.picture());
+    assert!(told, "{}", team.describe());
+    assert!(team.has_mail("bob", "user", "for the next life"), "{}", team.describe());
     assert_left_in_order(&team);
 }
 

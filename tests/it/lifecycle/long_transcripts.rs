@@ -2,7 +2,7 @@
 
 use crate::support::child_process::write;
 use crate::support::fake::Reply;
-use crate::support::fake_models::{conversation, stage};
+use crate::support::fake_models::{conversation, team_with_fake};
 use crate::support::harness::Team;
 use crate::support::scripts::assert_left_in_order;
 use agent_team::wire::chat::{Block, StopReason, Usage};
@@ -82,7 +82,7 @@ fn peak(pid: i32) -> u64 {
 
 #[test]
 fn a_long_transcript_is_resumed_in_little_memory() {
-    let (team, fake) = stage(|_| Reply::text("I remember."));
+    let (team, fake) = team_with_fake(|_| Reply::text("I remember."));
     team.team(&["init"]).expect(0);
     let (last, summarized) = live_long(&team);
     let transcript = team.path("transcript/alice.jsonl");

@@ -28,7 +28,7 @@ fn a_manual_teammate_works_without_a_lead_and_its_results_wait() {
         [calls("lead", &[stop, spawn("bob")]), says("lead", "seen"), says("bob", "bob's third")];
     let ran = crate::support::scripts::headless(&team, &script(&team, &lines), "begin").expect(0);
     assert!(ran.err.contains("bob (started by hand) stays"), "{ran:#?}");
-    assert!(team.has_mail("lead", "bob", "bob's first answer"), "{}", team.picture());
+    assert!(team.has_mail("lead", "bob", "bob's first answer"), "{}", team.describe());
     let results = tool_results(&team, "lead");
     assert!(results[0].2 && results[0].1.contains("started by hand"), "{results:?}");
     assert!(!results[1].2 && results[1].1.contains("was idle"), "{results:?}");

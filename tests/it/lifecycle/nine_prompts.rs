@@ -1,7 +1,7 @@
 //! The nine prompts of the first milestone, typed into the lead's terminal.
 
 use crate::support::harness::Team;
-use crate::support::scripts::{NINE_PROMPTS, everybody_rests};
+use crate::support::scripts::{NINE_PROMPTS, all_idle};
 use crate::support::terminal::Terminal;
 
 fn lead(team: &Team, args: &[&str]) -> Terminal {
@@ -24,7 +24,7 @@ fn the_nine_prompts_in_a_terminal() {
         let (_, line) = running.iter().find(|(other, _)| *other == pid).unwrap();
         assert!(line.starts_with(&format!("teammate {name} ")), "in ps: {line}");
     }
-    team.eventually("all rest", || everybody_rests(&team));
+    team.eventually("all rest", || all_idle(&team));
 
     lead.type_line(NINE_PROMPTS[1]);
     team.eventually("everybody has the broadcast", || {
@@ -32,7 +32,7 @@ fn the_nine_prompts_in_a_terminal() {
             .iter()
             .all(|name| team.has_mail(name, "lead", "status update: phase 1 complete"))
     });
-    team.eventually("all rest", || everybody_rests(&team));
+    team.eventually("all rest", || all_idle(&team));
 
     lead.type_line(NINE_PROMPTS[2]);
     lead.expect("read_inbox");
@@ -54,13 +54,13 @@ fn the_nine_prompts_in_a_terminal() {
                 && line["message"]["from"] == "alice"
         })
     });
-    team.eventually("all rest", || everybody_rests(&team));
+    team.eventually("all rest", || all_idle(&team));
     lead.type_line(NINE_PROMPTS[6]);
-    team.eventually("all rest", || everybody_rests(&team));
+    team.eventually("all rest", || all_idle(&team));
 
     lead.type_line(NINE_PROMPTS[7]);
     team.eventually("bob reports the contents", || {
-        team.has_mail("lead", "bob", "users") && everybody_rests(&team)
+        team.has_mail("lead", "bob", "users") && all_idle(&team)
     });
 
     let alice = team.pid_of("alice");
@@ -69,7 +69,7 @@ fn the_nine_prompts_in_a_terminal() {
     team.eventually("alice's process is gone", || {
         !team.processes().iter().any(|(pid, _)| *pid == alice)
     });
-    team.eventually("all rest", || everybody_rests(&team));
+    team.eventually("all rest", || all_idle(&team));
     lead.expect("list_teammates");
     lead.expect("alice: shutdown");
 
@@ -81,7 +81,7 @@ fn the_nine_prompts_in_a_terminal() {
         assert!(!lines.iter().any(|line| line["kind"] == "request"), "bypass never asks");
     }
     for name in ["lead", "alice", "bob"] {
-        assert_eq!(team.status(name), "shutdown", "{name}: {}", team.picture());
+        assert_eq!(team.status(name), "shutdown", "{name}: {}", team.describe());
     }
 }
 
@@ -101,13 +101,13 @@ fn the_same_without_a_terminal() {
     ]);
     let ran = ran.expect(0);
     assert!(!ran.out.trim().is_empty());
-    assert!(team.has_mail("bob", "alice", ""), "{}", team.picture());
+    assert!(team.has_mail("bob", "alice", ""), "{}", team.describe());
     for name in ["alice", "bob"] {
         assert!(team.has_mail(name, "lead", "status update: phase 1 complete"));
         assert_eq!(team.status(name), "shutdown");
     }
     let schema = std::fs::read_to_string(team.workspace().join("schema.sql")).unwrap();
     assert!(schema.to_lowercase().contains("create table users"));
-    assert!(team.has_mail("lead", "bob", "users"), "{}", team.picture());
+    assert!(team.has_mail("lead", "bob", "users"), "{}", team.describe());
     assert!(team.processes().is_empty());
 }

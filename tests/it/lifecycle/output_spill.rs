@@ -2,7 +2,7 @@
 //! agent's key, within bounds, and `team clean` knows it.
 
 use crate::support::fake::Reply;
-use crate::support::fake_models::{KEY, call, headless, results, stage};
+use crate::support::fake_models::{KEY, call, headless, results, team_with_fake};
 use crate::support::harness::Team;
 use crate::support::scripts::assert_left_in_order;
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ fn kept(team: &Team) -> Vec<String> {
 /// names, and the printed key is in no file.
 #[test]
 fn the_model_reads_the_omitted_output() {
-    let (team, fake) = stage(|view| match view.number {
+    let (team, fake) = team_with_fake(|view| match view.number {
         0 => {
             let command = format!("seq 40000; echo {KEY}; seq 40001 80000; echo it is over");
             call(view, "bash", &json!({ "command": command }))
@@ -64,7 +64,7 @@ fn the_model_reads_the_omitted_output() {
 /// A command prints endlessly, twenty times. The disk holds the beginnings of the last sixteen outputs.
 #[test]
 fn endless_output_does_not_fill_the_disk() {
-    let (team, fake) = stage(|view| match view.number {
+    let (team, fake) = team_with_fake(|view| match view.number {
         0..20 => call(view, "bash", &json!({"command": "head -c 9000000 /dev/zero | tr '\\0' x"})),
         _ => Reply::text("Enough."),
     });

@@ -53,7 +53,7 @@ fn a_crashed_teammate_is_restarted_with_its_transcript_and_mail() {
     team.wait_status("bob", "idle");
     assert_ne!(team.pid_of("bob"), bob);
     assert_eq!(team.member("bob")["restarts"], 1);
-    assert!(team.has_mail("bob", "user", "it waits"), "{}", team.picture());
+    assert!(team.has_mail("bob", "user", "it waits"), "{}", team.describe());
     let told = notes(&team, "bob");
     assert!(told.contains("your process crashed and was restarted"), "{told}");
     assert!(told.contains("in the middle of a turn (during bash)"), "{told}");
@@ -78,7 +78,7 @@ fn a_turn_that_mail_began_is_resumed() {
     team.wait_status("bob", "working");
     kill_9(&team, "bob");
     team.eventually("bob reports", || team.has_mail("lead", "bob", "thought about it"));
-    assert_eq!(team.mail_of("bob").len(), 1, "{}", team.picture());
+    assert_eq!(team.mail_of("bob").len(), 1, "{}", team.describe());
     assert_eq!(team.member("bob")["restarts"], 1);
     team.wait_status("bob", "idle");
     lead.type_line("/quit");
@@ -219,7 +219,7 @@ fn a_headless_run_waits_for_a_restart() {
     team.wait_status("lead", "idle");
     kill_9(&team, "bob");
     assert_eq!(wait(&team, &mut lead), Some(0));
-    assert!(team.has_mail("lead", "bob", "bob is back"), "{}", team.picture());
+    assert!(team.has_mail("lead", "bob", "bob is back"), "{}", team.describe());
     assert_left_in_order(&team);
 }
 

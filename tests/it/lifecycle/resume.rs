@@ -123,7 +123,7 @@ fn an_interrupted_send_is_repeated_and_arrives_once() {
             line["message"] == "a message came again and was dropped" && line["from"] == "bob"
         })
     });
-    assert_eq!(times(&team, "lead", "only letter"), 0, "{}", team.picture());
+    assert_eq!(times(&team, "lead", "only letter"), 0, "{}", team.describe());
     lead.type_line("/quit");
     lead.expect("stopping the team");
     lead.press("\u{3}");

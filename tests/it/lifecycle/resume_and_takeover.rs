@@ -58,8 +58,8 @@ fn a_member_that_exits_during_recovery_is_restarted() {
     // Next the lead polls the members every 50 ms while one is alive.
     std::thread::park_timeout(std::time::Duration::from_millis(300));
     drop(life);
-    assert_eq!(wait(&team, &mut next), Some(0), "{}", team.picture());
-    assert!(team.has_mail("lead", "bob", "bob went on"), "{}", team.picture());
+    assert_eq!(wait(&team, &mut next), Some(0), "{}", team.describe());
+    assert!(team.has_mail("lead", "bob", "bob went on"), "{}", team.describe());
     assert_left_in_order(&team);
 }
 
@@ -102,8 +102,8 @@ fn a_team_killed_at_once_is_resumed() {
     assert!(ran.err.contains("alice, bob had died"), "{ran:#?}");
     assert!(ran.err.contains("bob (in the middle of a turn, during bash)"), "{ran:#?}");
     assert!(ran.err.contains("not back, for they were stopped: carol"), "{ran:#?}");
-    assert!(team.has_mail("lead", "bob", "bob went on"), "{}", team.picture());
-    assert!(team.has_mail("bob", "user", "before the storm"), "{}", team.picture());
+    assert!(team.has_mail("lead", "bob", "bob went on"), "{}", team.describe());
+    assert!(team.has_mail("bob", "user", "before the storm"), "{}", team.describe());
     for name in ["alice", "bob"] {
         assert_eq!(last_exit(&team, name), ("team_stopped".into(), Some(0), None), "{name}");
         assert!(notes(&team, name).contains("the team had ended and goes on now"), "{name}");
@@ -198,7 +198,7 @@ fn a_second_run_of_a_script_is_not_mistaken_for_the_first() {
         headless(&team, &model, "begin").expect(0);
         let letters = team.mail_of("bob");
         let of = |text: &str| letters.iter().filter(|mail| mail["content"] == text).count();
-        assert_eq!((of("begin"), of("good morning")), (run, run), "{}", team.picture());
+        assert_eq!((of("begin"), of("good morning")), (run, run), "{}", team.describe());
     }
     let dead = team.lines("dead/bob.jsonl");
     assert!(dead.is_empty(), "{dead:?}");

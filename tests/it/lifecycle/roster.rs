@@ -163,7 +163,7 @@ fn one_of_fifty_gets_the_name() {
     let (_folder, dir) = team();
     let live = || start(&dir, Job::Live { name: "alice".into() });
     let mut children: Vec<ChildProcess> = (0..50).map(|_| live()).collect();
-    let said: Vec<_> = children.iter_mut().map(ChildProcess::hear).collect();
+    let said: Vec<_> = children.iter_mut().map(ChildProcess::read_line).collect();
     let winners: Vec<_> = (0..50).filter(|at| said[*at] == "won").collect();
     assert_eq!(winners.len(), 1, "{said:?}");
     let pid = children[winners[0]].pid();
@@ -171,5 +171,5 @@ fn one_of_fifty_gets_the_name() {
     assert!(told > 0, "{said:?}");
     assert!(said.iter().all(|said| said == "won" || said.contains("in use")), "{said:?}");
     children[winners[0]].kill();
-    assert_eq!(live().hear(), "won", "the name is free again at once");
+    assert_eq!(live().read_line(), "won", "the name is free again at once");
 }

@@ -40,10 +40,10 @@ fn a_refused_shutdown_is_delayed_and_its_reason_is_shown() {
     const ASK: &str = "call shutdown_response with request_id \\\"";
     let busy =
         "touch here; until grep -q shutdown_request .team/inbox/alice.jsonl; do sleep 0.05; done";
-    let (team, _fake) = fake_models::stage(move |view| {
+    let (team, _fake) = fake_models::team_with_fake(move |view| {
         let past = fake_models::conversation(view);
         let last = fake_models::results(view);
-        match fake_models::who(view).as_str() {
+        match fake_models::agent_of(view).as_str() {
             "lead" if !past.contains("spawn_teammate") => {
                 fake_models::call(view, "spawn_teammate", &spawn("alice").1)
             }
@@ -77,8 +77,8 @@ fn a_refused_shutdown_is_delayed_and_its_reason_is_shown() {
     });
     assert_eq!(team.status("alice"), "stopping");
     write(&team.workspace().join("seen"), "");
-    assert_eq!(wait(&team, &mut lead), Some(0), "{}", team.picture());
-    assert!(exists(&team, "saved.txt"), "{}", team.picture());
+    assert_eq!(wait(&team, &mut lead), Some(0), "{}", team.describe());
+    assert!(exists(&team, "saved.txt"), "{}", team.describe());
     let told = "alice refused at first (one file first), then ended by itself before its deadline.";
     let results = tool_results(&team, "lead");
     assert!(results.iter().any(|(_, text, error)| text == told && !error), "{results:?}");
@@ -86,7 +86,7 @@ fn a_refused_shutdown_is_delayed_and_its_reason_is_shown() {
     assert_eq!(answer.map(|mail| mail["approve"].clone()), Some(json!(false)));
     let log = team.lines("log/lead.jsonl");
     assert!(log.iter().any(|line| line.to_string().contains("refused at first")));
-    assert!(team.has_mail("lead", "alice", "saved"), "{}", team.picture());
+    assert!(team.has_mail("lead", "alice", "saved"), "{}", team.describe());
     assert_left_in_order(&team);
 }
 

@@ -35,7 +35,7 @@ fn a_turn_without_end_is_ended_by_max_rounds() {
     let model = script(&team, &lines);
     headless(&team, &model, "begin").expect(0);
     assert_eq!(fs::read_to_string(team.workspace().join("bob.txt")).unwrap(), "0\n1\n2\n");
-    assert!(team.has_mail("lead", "bob", "max_rounds"), "{}", team.picture());
+    assert!(team.has_mail("lead", "bob", "max_rounds"), "{}", team.describe());
     let ends = team.lines("transcript/bob.jsonl").into_iter();
     let ends: Vec<Value> = ends.filter(|line| line["kind"] == "turn_end").collect();
     assert_eq!((ends.len(), &ends[0]["outcome"]), (1, &json!("interrupted")), "{ends:?}");
@@ -91,7 +91,7 @@ fn a_spawn_of_an_existing_name_depends_on_its_state() {
     assert_ne!(team.pid_of("bob"), first);
     assert!(fs::read_to_string(team.path("transcript/bob.jsonl")).unwrap().starts_with(&memory));
     for answer in ["the first answer", "the second answer", "the third answer"] {
-        assert!(team.has_mail("lead", "bob", answer), "{answer}: {}", team.picture());
+        assert!(team.has_mail("lead", "bob", answer), "{answer}: {}", team.describe());
     }
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0));
@@ -138,7 +138,7 @@ fn a_failed_start_leaves_nothing() {
     write(&broken, "{\"agent\":\"bob\",\"text\":\"well again\"}\n");
     let model = script(&team, &[calls("lead", &[on(&script_of("broken.jsonl"))])]);
     headless(&team, &model, "begin").expect(0);
-    assert!(team.has_mail("lead", "bob", "well again"), "{}", team.picture());
+    assert!(team.has_mail("lead", "bob", "well again"), "{}", team.describe());
     write(&broken, "this is no script\n");
     headless(&team, &model, "begin").expect(0);
     assert_eq!(team.status("bob"), "failed");

@@ -52,7 +52,7 @@ fn members_in_every_state_go_down_in_one_ladder() {
     assert_eq!(how(&stopped, "bob"), "ended on SIGTERM");
     assert_eq!(how(&stopped, "carol"), "ended on SIGTERM");
     assert!(team.workspace().join("dave.done").exists(), "the running tool was finished");
-    assert!(team.has_mail("lead", "dave", "dave's last report"), "{}", team.picture());
+    assert!(team.has_mail("lead", "dave", "dave's last report"), "{}", team.describe());
     for (name, code) in [("alice", 0), ("dave", 0), ("bob", 143)] {
         assert_eq!(team.status(name), "shutdown");
         assert_eq!(last_exit(&team, name), ("stopped".into(), Some(code), None), "{name}");

@@ -145,7 +145,7 @@ fn idle_teammates_claim_suitable_tasks_until_none_is_left() {
     }
     headless(&team, "rehearsal", "Spawn alice (coder) and bob (tester).").expect(0);
     let text = fs::read_to_string(team.workspace().join("out.txt")).unwrap();
-    assert_eq!(text, "one\ntwo\nthree\n", "{}", team.picture());
+    assert_eq!(text, "one\ntwo\nthree\n", "{}", team.describe());
     let owners = [1, 2, 3].map(|id| self::task(&team, id)["owner"].clone());
     assert_eq!(owners, ["alice", "bob", "alice"]);
     assert_eq!(status(&team, 4), "absent", "no painter is there, so nobody touched the file");

@@ -1,7 +1,7 @@
 //! The task list from outside: `team task`, claims by several processes, killed owners, damaged files.
 
 use crate::support::child_process::{ChildProcess, Job, start, start_armed, was_killed, write};
-use crate::support::harness::{Ran, Team};
+use crate::support::harness::{CommandResult, Team};
 use agent_team::store::tasks::TaskList;
 use agent_team::store::{Fsync, TeamDir};
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ fn add(team: &Team, words: &[&str]) -> String {
 
 fn live(dir: &TeamDir, name: &str) -> ChildProcess {
     let mut child = start(dir, Job::Live { name: name.into() });
-    assert_eq!(child.hear(), "won");
+    assert_eq!(child.read_line(), "won");
     child
 }
 
@@ -36,7 +36,7 @@ fn deeds(task: &Value) -> Vec<String> {
 }
 
 #[track_caller]
-fn refused(ran: Ran, words: &[&str]) {
+fn refused(ran: CommandResult, words: &[&str]) {
     let ran = ran.expect(1);
     assert!(ran.err.contains("why:") && ran.err.contains("now:"), "{ran:#?}");
     assert!(words.iter().all(|word| ran.err.contains(word)) && ran.out.is_empty(), "{ran:#?}");
@@ -202,7 +202,7 @@ fn a_writer_killed_at_any_failpoint_does_no_harm() {
     {
         let (_team, dir) = team();
         let mut first = start(&dir, Job::AddTasks { times: 1 });
-        assert_eq!(first.hear(), "1");
+        assert_eq!(first.read_line(), "1");
         assert!(first.wait().success());
         let armed = format!("{point}:1");
         let mut child = start_armed(&dir, Job::AddTasks { times: 1 }, Some((&armed, 1)));
@@ -214,7 +214,7 @@ fn a_writer_killed_at_any_failpoint_does_no_harm() {
             (1 + usize::from(made), &[][..]),
             "{point}"
         );
-        assert_eq!(start(&dir, Job::AddTasks { times: 1 }).hear(), next, "{point}");
+        assert_eq!(start(&dir, Job::AddTasks { times: 1 }).read_line(), next, "{point}");
     }
 }
 
@@ -228,7 +228,7 @@ fn only_the_temporary_file_of_a_killed_writer_is_removed() {
     let mut list = TaskList::of(&dir, Fsync::Never);
     list.look().unwrap();
     assert!(unfinished.exists(), "who looks changes nothing");
-    assert_eq!(start(&dir, Job::AddTasks { times: 1 }).hear(), "1");
+    assert_eq!(start(&dir, Job::AddTasks { times: 1 }).read_line(), "1");
     assert!(!unfinished.exists() && foreign.exists());
 }
 
@@ -239,7 +239,7 @@ fn no_id_is_given_twice_between_processes() {
         (0..8).map(|_| start(&dir, Job::AddTasks { times: 25 })).collect();
     let mut given: Vec<u32> = children
         .iter_mut()
-        .flat_map(|child| (0..25).map(|_| child.hear().parse().unwrap()).collect::<Vec<u32>>())
+        .flat_map(|child| (0..25).map(|_| child.read_line().parse().unwrap()).collect::<Vec<u32>>())
         .collect();
     given.sort_unstable();
     assert!(given.into_iter().eq(1..=200));

@@ -13,20 +13,20 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 /// The outcome of a line.
-enum Fate {
+enum Outcome {
     /// Delivered with this content.
     Delivered(&'static str),
     /// A dead letter whose reason contains these words.
     Dead(&'static str),
 }
-use Fate::{Dead, Delivered};
+use Outcome::{Dead, Delivered};
 
 /// The messages: number in the list, line, outcome.
-fn corpus() -> Vec<(u32, Vec<u8>, Fate)> {
+fn corpus() -> Vec<(u32, Vec<u8>, Outcome)> {
     let data = |text: &str| format!(r#"{{"from":"bob","content":"{text}"}}"#).into_bytes();
     let plain = |text: &'static str| (data(text), Delivered(text));
     let odd = |field: &str| format!(r#"{{"from":"bob","content":"x",{field}}}"#).into_bytes();
-    let mut cases: Vec<(u32, Vec<u8>, Fate)> = vec![
+    let mut cases: Vec<(u32, Vec<u8>, Outcome)> = vec![
         (45, b"rm -rf /".into(), Dead("not a JSON object")),
         (46, b"[{\"content\":\"x\"}]".into(), Dead("not a JSON object")),
         (46, b"7".into(), Dead("not a JSON object")),

@@ -34,9 +34,9 @@ fn an_exchange_of_thanks_ends() {
     }
     headless(&team, &script(&team, &lines), "begin").expect(0);
     let turns = |name: &str| team.member(name)["usage"]["turns"].as_u64().unwrap();
-    assert!((3..=8).contains(&turns("alice")), "{}", team.picture());
-    assert!((3..=8).contains(&turns("bob")), "{}", team.picture());
-    assert!((1..=2).contains(&notices(&team, "max_exchanges")), "{}", team.picture());
+    assert!((3..=8).contains(&turns("alice")), "{}", team.describe());
+    assert!((3..=8).contains(&turns("bob")), "{}", team.describe());
+    assert!((1..=2).contains(&notices(&team, "max_exchanges")), "{}", team.describe());
     assert_left_in_order(&team);
 }
 
@@ -59,7 +59,7 @@ fn a_flooding_sender_is_slowed_down_and_reported_once() {
     assert_eq!(refused, [false, false, true, true, true], "{results:?}");
     assert!(results[2].1.contains("nothing was sent"), "{results:?}");
     assert!(team.has_mail("lead", "bob", "letter 1") && !team.has_mail("lead", "bob", "letter 2"));
-    assert_eq!(notices(&team, "max_sends"), 1, "{}", team.picture());
+    assert_eq!(notices(&team, "max_sends"), 1, "{}", team.describe());
     assert!(team.has_mail("lead", "bob", "that was all"), "a report is the program's");
     assert_left_in_order(&team);
 }

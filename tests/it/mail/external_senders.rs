@@ -2,7 +2,7 @@
 
 use crate::support::child_process::{Job, append, line, open, start, team, write};
 use crate::support::harness::PATIENCE;
-use crate::support::history::{Sent, judge, sent, taken_in};
+use crate::support::history::{Sent, check_history, sent, taken_in};
 use agent_team::store::mailbox::SettleResult;
 use agent_team::store::{dead, unread};
 use agent_team::wire::AgentName;
@@ -71,7 +71,7 @@ fn every_kind_of_sender_at_once() {
     for from in ["echo", "echo2", "flock", "python"] {
         expected.insert(from.to_owned(), Sent { begun: EACH, acked: EACH });
     }
-    assert_eq!(judge(&expected, &taken_in(&dir, "alice")), []);
+    assert_eq!(check_history(&expected, &taken_in(&dir, "alice")), []);
     let letters = dead::read_all(&dir, &alice()).unwrap();
     assert_eq!(u64::try_from(letters.len()).unwrap(), EACH);
     assert!(!unread::is_unread(&dir, &alice()).unwrap());
@@ -98,7 +98,7 @@ fn a_torn_line_is_sealed_off() {
         ("bob".to_owned(), Sent { begun: 2, acked: 2 }),
         ("carl".to_owned(), Sent { begun: 1, acked: 1 }),
     ]);
-    assert_eq!(judge(&sent, &taken_in(&dir, "alice")), []);
+    assert_eq!(check_history(&sent, &taken_in(&dir, "alice")), []);
     let letters = dead::read_all(&dir, &alice()).unwrap();
     assert_eq!(letters.len(), 1);
     assert!(letters[0].raw.as_deref().unwrap().ends_with("I was abou"));
@@ -142,7 +142,7 @@ fn a_writer_that_stays_is_waited_for() {
     assert!(owner.has_unread(), "the unfinished line is reported");
     assert_eq!(owner.drain().unwrap().notices.len(), 1);
     let sent = BTreeMap::from([("bob".to_owned(), Sent { begun: 2, acked: 2 })]);
-    assert_eq!(judge(&sent, &taken_in(&dir, "alice")), []);
+    assert_eq!(check_history(&sent, &taken_in(&dir, "alice")), []);
 }
 
 /// A complete line without its newline is delivered immediately, and once.
@@ -183,7 +183,7 @@ fn foreign_files_among_the_claims_are_delivered_or_ignored() {
         ("bob".to_owned(), Sent { begun: 2, acked: 2 }),
         ("carl".to_owned(), Sent { begun: 1, acked: 1 }),
     ]);
-    assert_eq!(judge(&sent, &taken_in(&dir, "alice")), []);
+    assert_eq!(check_history(&sent, &taken_in(&dir, "alice")), []);
 }
 
 /// Waits until a condition holds.
@@ -235,7 +235,7 @@ fn lines_of_a_tail_that_runs_for_hours_arrive() {
     drop(tail);
     assert!(owner.wait().success(), "it lets go of the claim");
     let sent = BTreeMap::from([("bob".to_owned(), Sent { begun: 7, acked: 7 })]);
-    assert_eq!(judge(&sent, &taken_in(&dir, "alice")), []);
+    assert_eq!(check_history(&sent, &taken_in(&dir, "alice")), []);
     assert_eq!(dead::read_all(&dir, &alice()).unwrap(), []);
 }
 
@@ -275,7 +275,7 @@ fn long_lines_in_pieces_harm_only_each_other() {
     let taken = crate::support::history::messages(&dir, "alice");
     let numbered: Vec<_> =
         taken_in(&dir, "alice").into_iter().filter(|taken| taken.from == "ours").collect();
-    assert_eq!(judge(&BTreeMap::from([("ours".to_owned(), sent(&log))]), &numbered), []);
+    assert_eq!(check_history(&BTreeMap::from([("ours".to_owned(), sent(&log))]), &numbered), []);
     let letters = dead::read_all(&dir, &alice()).unwrap();
     let kept: String = taken
         .iter()

@@ -3,7 +3,7 @@
 
 use crate::support::child_process::{Job, append, line, start, start_armed, team, was_killed};
 use crate::support::harness::{PATIENCE, in_parallel};
-use crate::support::history::{Sent, finish, judge, sent, taken_in};
+use crate::support::history::{Sent, check_history, finish, sent, taken_in};
 use agent_team::store::failpoint::POINTS;
 use agent_team::store::{TeamDir, dead, unread};
 use agent_team::wire::AgentName;
@@ -43,7 +43,7 @@ fn a_sender_killed_at_any_failpoint_sends_once() {
         finish(&dir);
         let sent = BTreeMap::from([("bob".to_owned(), sent(&log))]);
         assert_eq!(sent["bob"], Sent { begun: 5, acked: 5 });
-        assert_eq!(judge(&sent, &taken_in(&dir, "alice")), [], "{point}");
+        assert_eq!(check_history(&sent, &taken_in(&dir, "alice")), [], "{point}");
     });
 }
 
@@ -61,7 +61,7 @@ fn an_owner_killed_at_any_failpoint_receives_once() {
         append(&inbox, line("bob", 2, 9));
         finish(&dir);
         let sent = BTreeMap::from([("bob".to_owned(), Sent { begun: 3, acked: 3 })]);
-        assert_eq!(judge(&sent, &taken_in(&dir, "alice")), [], "{point}");
+        assert_eq!(check_history(&sent, &taken_in(&dir, "alice")), [], "{point}");
     });
 }
 
@@ -84,7 +84,7 @@ fn a_sender_repairs_a_half_claim() {
         ("bob".to_owned(), sent(&log)),
         ("carl".to_owned(), Sent { begun: 1, acked: 1 }),
     ]);
-    assert_eq!(judge(&sent, &taken_in(&dir, "alice")), []);
+    assert_eq!(check_history(&sent, &taken_in(&dir, "alice")), []);
 }
 
 /// Mail that crashes its owner each time is quarantined after the fifth crash, complete, and the next mail is
@@ -117,7 +117,7 @@ fn a_stopped_lock_holder_is_named_and_a_killed_one_does_not_block() {
     let alice = AgentName::member("alice").unwrap();
     inbox::ensure(&dir, &alice).unwrap();
     let mut holder = start(&dir, Job::StopWithLock { path: dir.inbox_lock(&alice) });
-    assert_eq!(holder.hear(), "locked");
+    assert_eq!(holder.read_line(), "locked");
     let policy = SendPolicy {
         lock_limit: Duration::from_millis(300),
         ..crate::support::child_process::policy(agent_team::store::Fsync::Never)

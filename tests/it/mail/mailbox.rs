@@ -4,7 +4,7 @@ use crate::support::child_process::{
     Job, Owner, append, line, open, open_with, policy, start_below, start_limited, team, write,
 };
 use crate::support::harness::PATIENCE;
-use crate::support::history::{Sent, judge, messages, taken_in};
+use crate::support::history::{Sent, check_history, messages, taken_in};
 use agent_team::store::inbox::{self, Priority, SendError, SendPolicy};
 use agent_team::store::mailbox::{MailNotice, SettleResult};
 use agent_team::store::{Clock, Fsync, TeamDir, WakeMode, dead, transcript, unread};
@@ -82,7 +82,7 @@ fn mail_is_received_once_and_in_order_across_restarts() {
     settle(&mut owner);
     assert_eq!(claims(&dir), ["alice.new"]);
     let sent = BTreeMap::from([("bob".to_owned(), Sent { begun: 4, acked: 4 })]);
-    assert_eq!(judge(&sent, &taken_in(&dir, "alice")), []);
+    assert_eq!(check_history(&sent, &taken_in(&dir, "alice")), []);
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn removed_claims_do_not_block_the_owner() {
     let dir = TeamDir::create(dir.root()).unwrap();
     assert_eq!(contents(&mut open(&dir, "alice")).len(), 0);
     let sent = BTreeMap::from([("bob".to_owned(), Sent { begun: 2, acked: 2 })]);
-    assert_eq!(judge(&sent, &taken_in(&dir, "alice")), []);
+    assert_eq!(check_history(&sent, &taken_in(&dir, "alice")), []);
 }
 
 /// An id stays known when a new conversation begins. Mail that was claimed before belongs to the old
@@ -240,7 +240,7 @@ fn clocks_do_not_matter() {
         }
     }
     let sent = BTreeMap::from([("bob".to_owned(), Sent { begun: 20, acked: 20 })]);
-    assert_eq!(judge(&sent, &taken_in(&dir, "alice")), []);
+    assert_eq!(check_history(&sent, &taken_in(&dir, "alice")), []);
 }
 
 #[test]
@@ -287,10 +287,10 @@ fn without_inotify_a_fifo_notifies_the_owner() {
     }
     let (_folder, dir) = team();
     let mut child = start_below(&around, &dir, Job::Wake { name: "alice".into() }, limit);
-    assert_eq!(child.hear(), "Fifo");
+    assert_eq!(child.read_line(), "Fifo");
     send(&dir, &line("bob", 0, 9));
-    assert_eq!(child.hear(), "woken 1");
-    assert_eq!(child.hear(), "1");
+    assert_eq!(child.read_line(), "woken 1");
+    assert_eq!(child.read_line(), "1");
     assert!(child.wait().success());
     drop(open(&dir, "alice"));
     assert!(!dir.fifo(&alice()).exists(), "taken down by an owner that needs none");
@@ -318,7 +318,7 @@ fn a_full_disk_fails_the_send_and_harms_nothing() {
     let (_folder, dir) = team();
     let job = Job::SendUntilRefused { to: "alice".into(), bytes: 700 };
     let mut child = start_limited(&dir, job, "trap '' XFSZ; ulimit -f 16");
-    let said = child.hear();
+    let said = child.read_line();
     assert!(child.wait().success());
     let (accepted, why) = said.split_once(' ').unwrap();
     let accepted: u64 = accepted.parse().unwrap();
@@ -341,14 +341,14 @@ fn a_full_disk_keeps_the_mail_for_later() {
     for _ in 0..2 {
         let job = Job::DrainOnce { name: "alice".into() };
         let mut child = start_limited(&dir, job, "trap '' XFSZ; ulimit -f 64");
-        let said = child.hear();
+        let said = child.read_line();
         assert!(said.contains("refused") && said.contains("transcript/alice.jsonl"), "{said}");
         assert!(child.wait().success());
     }
     let mut owner = open(&dir, "alice");
     drop(owner.drain().unwrap());
     let sent = BTreeMap::from([("bob".to_owned(), Sent { begun: count, acked: count })]);
-    assert_eq!(judge(&sent, &taken_in(&dir, "alice")), []);
+    assert_eq!(check_history(&sent, &taken_in(&dir, "alice")), []);
 }
 
 #[test]

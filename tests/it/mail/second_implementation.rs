@@ -2,7 +2,7 @@
 //! of the team. It exchanges mail with our programs, and each side takes over from a killed process of the
 //! other.
 
-use crate::support::harness::{Ran, SYSTEM_PATH, Team, in_parallel};
+use crate::support::harness::{CommandResult, SYSTEM_PATH, Team, in_parallel};
 use crate::support::scripts::{kill_9, wait};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -33,11 +33,16 @@ fn other(team: &Team, args: &[&str]) -> Command {
     command
 }
 
-fn output(mut command: Command) -> Ran {
+fn output(mut command: Command) -> CommandResult {
     let args = format!("{command:?}");
     let output = command.output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Ran { args, code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
+    CommandResult {
+        args,
+        code: output.status.code(),
+        out: text(&output.stdout),
+        err: text(&output.stderr),
+    }
 }
 
 /// Runs a command that must succeed. Returns the words that it printed.
@@ -143,7 +148,7 @@ fn mail_crosses_between_two_implementations() {
             words(&team, &["waits", name]).is_empty()
         });
         assert_eq!(taken_in_by_sender(&team, name), sent);
-        assert!(team.lines(&format!("dead/{name}.jsonl")).is_empty(), "{}", team.picture());
+        assert!(team.lines(&format!("dead/{name}.jsonl")).is_empty(), "{}", team.describe());
     }
 
     // It is stopped like every member: it accepts the request, and its exit is reported.
@@ -183,7 +188,7 @@ fn one_dies_and_the_other_goes_on(point: &str, die: impl Fn(&Team), go_on: impl 
     die(&team);
     sent.extend(fill(&team, "after"));
     go_on(&team);
-    assert_eq!(ids(&team, "lead"), sent, "{point}: {}", team.picture());
+    assert_eq!(ids(&team, "lead"), sent, "{point}: {}", team.describe());
     let dead = team.lines("dead/lead.jsonl");
     let raw: Vec<&str> =
         dead.iter().filter_map(|it| it["raw"].as_str().or(it["raw_hex"].as_str())).collect();

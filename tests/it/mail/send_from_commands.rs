@@ -47,7 +47,7 @@ fn an_agents_command_sends_as_the_agent_and_steers_nothing() {
         assert!(said.contains("TEAM_RUN") && said.contains("tools"), "{name}: {said}");
     }
     assert_eq!(file("send.code").trim(), "0", "{}", file("send.err"));
-    assert!(team.has_mail("lead", "bob", "from a shell"), "{}", team.picture());
+    assert!(team.has_mail("lead", "bob", "from a shell"), "{}", team.describe());
     let seen: serde_json::Value = serde_json::from_str(&file("ls.json")).unwrap();
     assert_eq!(seen["schema"], json!(1), "looking is allowed");
     let seen: serde_json::Value = serde_json::from_str(&file("tasks.json")).unwrap();

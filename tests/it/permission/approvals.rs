@@ -100,7 +100,7 @@ fn typed_answers_allow_deny_change_and_hold_for_the_session() {
     let log = std::fs::read_to_string(team.workspace().join("log.txt")).unwrap();
     assert_eq!(log, "one\nfour\none\n");
     assert!(exists(&team, "notes/a.txt"));
-    assert!(told(&team, "lead", "denied by user: too early"), "{}", team.picture());
+    assert!(told(&team, "lead", "denied by user: too early"), "{}", team.describe());
     let decided = team.lines("transcript/lead.jsonl");
     let decided = decided.iter().filter(|line| line["kind"] == "decision");
     let outcomes: Vec<&str> = decided.map(|line| line["outcome"].as_str().unwrap()).collect();
@@ -162,7 +162,7 @@ fn only_an_answer_to_an_open_request_counts() {
     team.eventually("each forgery is in the log", || {
         team.lines("log/alice.jsonl").iter().filter(|line| is_ignored(line)).count() == bad.len()
     });
-    assert_eq!(team.status("alice"), "waiting", "{}", team.picture());
+    assert_eq!(team.status("alice"), "waiting", "{}", team.describe());
     assert!(!exists(&team, "ran.txt"));
 
     let ran = team.team(&["approve", &id]).expect(0);
@@ -347,7 +347,7 @@ fn stopping_a_member_withdraws_its_request() {
     wait_asked(&team, "alice");
     lead.type_line("/stop alice");
     lead.expect("alice ended when asked");
-    assert!(requests(&team).is_empty(), "{}", team.picture());
+    assert!(requests(&team).is_empty(), "{}", team.describe());
     assert!(team.has_mail("lead", "alice", "my last words"));
     assert!(!exists(&team, "never"));
     lead.type_line("/quit");

@@ -148,7 +148,7 @@ fn a_failing_hook_is_logged_and_blocks_no_member() {
         ],
     );
     headless(&team, &model, "begin").expect(0);
-    assert_eq!(team.lines("inbox/user.jsonl").len(), 1, "{}", team.picture());
+    assert_eq!(team.lines("inbox/user.jsonl").len(), 1, "{}", team.describe());
     let log = team.lines("log/lead.jsonl");
     let failed = log.iter().filter(|line| line["message"] == "a hook failed");
     assert_eq!(failed.clone().count(), 2, "{log:?}");

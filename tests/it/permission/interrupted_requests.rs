@@ -22,7 +22,7 @@ enum Kind {
 
 /// The side that is killed before the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Dies {
+enum KilledSide {
     Asker,
     Answerer,
 }
@@ -38,7 +38,7 @@ const KINDS: [Kind; 3] = [Kind::Permission, Kind::Plan, Kind::Sandbox];
 const COMMAND: &str = "echo ran >> effect.txt";
 
 /// A team in which alice sends one request.
-struct Scene {
+struct Scenario {
     kind: Kind,
     model: Model,
     team: Team,
@@ -47,7 +47,7 @@ struct Scene {
     fake: Option<Fake>,
 }
 
-impl Scene {
+impl Scenario {
     fn new(kind: Kind, model: Model) -> Self {
         // Hidden paths cannot be requested, so the name has no dot.
         let outside = tempfile::Builder::new().prefix("team-outside-").tempdir().unwrap();
@@ -134,16 +134,16 @@ impl Scene {
     }
 
     fn told(&self) -> String {
-        format!("{:?} over {:?}: {}", self.kind, self.model, self.team.picture())
+        format!("{:?} over {:?}: {}", self.kind, self.model, self.team.describe())
     }
 
-    fn play_out(&self, dies: Dies) {
+    fn play_out(&self, killed_side: KilledSide) {
         let team = &self.team;
         let mut lead = self.lead(&[]);
         lead.type_line(&self.prompt());
         let id = wait_asked(team, "alice");
         let former = team.member("alice")["incarnation"].clone();
-        if dies == Dies::Asker {
+        if killed_side == KilledSide::Asker {
             kill_9(team, "alice");
             team.eventually("she lives again", || team.member("alice")["incarnation"] != former);
         } else {
@@ -214,7 +214,7 @@ fn notes(outside: &tempfile::TempDir) -> String {
 /// Replies of the models: the lead spawns alice, and alice repeats her request until it is granted.
 fn play(kind: Kind, notes: &str, view: &RequestView) -> Reply {
     let last = fake_models::results(view);
-    match (fake_models::who(view).as_str(), kind) {
+    match (fake_models::agent_of(view).as_str(), kind) {
         ("lead", _) if !fake_models::conversation(view).contains("spawn_teammate") => {
             let mode = if kind == Kind::Plan { "plan" } else { "accept_edits" };
             let order = json!({"name": "alice", "role": "coder", "prompt": "go", "mode": mode});
@@ -241,28 +241,28 @@ fn play(kind: Kind, notes: &str, view: &RequestView) -> Reply {
 #[test]
 fn over_rehearsal_the_asking_member_is_killed() {
     in_parallel(KINDS, |kind| {
-        Scene::new(kind, Model::Rehearsal).play_out(Dies::Asker);
+        Scenario::new(kind, Model::Rehearsal).play_out(KilledSide::Asker);
     });
 }
 
 #[test]
 fn over_rehearsal_the_answering_lead_is_killed() {
     in_parallel(KINDS, |kind| {
-        Scene::new(kind, Model::Rehearsal).play_out(Dies::Answerer);
+        Scenario::new(kind, Model::Rehearsal).play_out(KilledSide::Answerer);
     });
 }
 
 #[test]
 fn over_http_the_asking_member_is_killed() {
     in_parallel(KINDS, |kind| {
-        Scene::new(kind, Model::Fake).play_out(Dies::Asker);
+        Scenario::new(kind, Model::Fake).play_out(KilledSide::Asker);
     });
 }
 
 #[test]
 fn over_http_the_answering_lead_is_killed() {
     in_parallel(KINDS, |kind| {
-        Scene::new(kind, Model::Fake).play_out(Dies::Answerer);
+        Scenario::new(kind, Model::Fake).play_out(KilledSide::Answerer);
     });
 }
 
@@ -272,7 +272,7 @@ const BUSY: &str = "touch here; until [ -e go ]; do sleep 0.05; done";
 fn obey(view: &RequestView) -> Reply {
     let (asked, last) = (view.last_text(), fake_models::results(view));
     let bash = |command: &str| fake_models::call(view, "bash", &json!({ "command": command }));
-    if fake_models::who(view) != "lead" {
+    if fake_models::agent_of(view) != "lead" {
         return match () {
             () if last.contains("made") => Reply::text("done"),
             () if asked.contains("again.txt") => bash("touch again.txt; echo made"),
@@ -294,7 +294,7 @@ fn obey(view: &RequestView) -> Reply {
 }
 
 /// Alice gets a shutdown request during a command, then one side is killed.
-fn shutdown_broken_off(model: Model, dies: Dies) {
+fn shutdown_broken_off(model: Model, killed_side: KilledSide) {
     let team = Team::new();
     let fake = (model == Model::Fake).then(|| Fake::start(obey));
     if let Some(fake) = &fake {
@@ -319,7 +319,7 @@ fn shutdown_broken_off(model: Model, dies: Dies) {
     };
     team.eventually("she is asked to end", || asked().is_some());
     let request = asked().unwrap();
-    let mut next = if dies == Dies::Asker {
+    let mut next = if killed_side == KilledSide::Asker {
         kill_9(&team, "lead");
         first.wait();
         write(&team.workspace().join("go"), "");
@@ -346,7 +346,7 @@ fn shutdown_broken_off(model: Model, dies: Dies) {
         mail.iter().filter(|mail| mail["reason"] == "never").count() == 3
     });
     team.wait_status("lead", "idle");
-    assert!(["shutdown", "failed"].contains(&team.status("alice").as_str()), "{}", team.picture());
+    assert!(["shutdown", "failed"].contains(&team.status("alice").as_str()), "{}", team.describe());
     next.type_line("Spawn alice (coder). Ask her to run `touch again.txt; echo made`.");
     wait_file(&team, "again.txt");
     team.wait_status("alice", "idle");
@@ -357,7 +357,7 @@ fn shutdown_broken_off(model: Model, dies: Dies) {
             || team.lines("dead/alice.jsonl").len() + repeated(&team) > 0
     };
     team.eventually("the old request was seen and not acted on", ignored);
-    assert_eq!(team.status("alice"), "idle", "{}", team.picture());
+    assert_eq!(team.status("alice"), "idle", "{}", team.describe());
     next.type_line("/quit");
     assert_eq!(next.wait().code(), Some(0), "{}", next.screen());
     assert_left_in_order(&team);
@@ -372,13 +372,13 @@ fn repeated(team: &Team) -> usize {
 #[test]
 fn the_asking_lead_is_killed_during_a_shutdown() {
     in_parallel([Model::Rehearsal, Model::Fake], |model| {
-        shutdown_broken_off(model, Dies::Asker);
+        shutdown_broken_off(model, KilledSide::Asker);
     });
 }
 
 #[test]
 fn the_answering_member_is_killed_during_a_shutdown() {
     in_parallel([Model::Rehearsal, Model::Fake], |model| {
-        shutdown_broken_off(model, Dies::Answerer);
+        shutdown_broken_off(model, KilledSide::Answerer);
     });
 }

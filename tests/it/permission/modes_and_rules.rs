@@ -2,9 +2,9 @@
 
 use crate::support::approvals::{careful_team, requests};
 use crate::support::child_process::write;
-use crate::support::harness::{Ran, Team};
+use crate::support::harness::{CommandResult, Team};
 use crate::support::scripts::{
-    NINE_PROMPTS, assert_left_in_order, bash, calls, everybody_rests, lead, says, script, spawn,
+    NINE_PROMPTS, all_idle, assert_left_in_order, bash, calls, lead, says, script, spawn,
     tool_results,
 };
 use crate::support::terminal::Terminal;
@@ -18,7 +18,7 @@ fn write_file(path: &str) -> (&'static str, Value) {
 }
 
 /// Runs three calls of a headless lead: a command, a file, a look at the roster. Returns which of them ran.
-fn which_ran(team: &Team, further: &[&str]) -> (Ran, Vec<bool>) {
+fn which_ran(team: &Team, further: &[&str]) -> (CommandResult, Vec<bool>) {
     let calls = calls("lead", &[bash("ls"), write_file("made.txt"), ("list_teammates", json!({}))]);
     let model = script(team, &[calls, says("lead", "done")]);
     let words = [&["lead", "-p", "begin", "--model", &model, "--timeout", "55"], further].concat();
@@ -97,7 +97,7 @@ fn members_have_the_rules_of_their_lead_and_a_headless_run_denies_requests() {
     let model = script(&team, &lines);
     team.team(&["lead", "-p", "begin", "--model", &model, "--timeout", "55"]).expect(0);
     let made = ["a.txt", "b.txt", "src/c.txt"].map(|file| team.workspace().join(file).exists());
-    assert_eq!(made, [false, true, true], "{}", team.picture());
+    assert_eq!(made, [false, true, true], "{}", team.describe());
     let lines = team.lines("transcript/alice.jsonl");
     let denied = lines.iter().find(|line| line["kind"] == "decision").unwrap();
     assert_eq!(denied["outcome"], "rejected");
@@ -163,7 +163,7 @@ fn the_person_changes_the_mode_of_the_whole_team() {
         team.member("alice")["mode"] == "bypass"
     });
     team.wait_status("alice", "idle");
-    assert!(team.workspace().join("free").exists(), "{}", team.picture());
+    assert!(team.workspace().join("free").exists(), "{}", team.describe());
     team.eventually("the lead is as free", || team.workspace().join("mine").exists());
     lead.type_line("/mode");
     lead.expect("mode bypass");
@@ -213,14 +213,14 @@ fn the_nine_prompts_run_when_their_questions_are_answered() {
                 }
                 calm = 0;
             }
-            let rests = heard() == prompts && everybody_rests(&team);
+            let rests = heard() == prompts && all_idle(&team);
             calm = if rests { calm + 1 } else { 0 };
             calm > 5
         });
     }
     let schema = fs::read_to_string(team.workspace().join("schema.sql")).unwrap();
     assert!(schema.to_lowercase().contains("create table users"));
-    assert!(team.has_mail("lead", "bob", "users"), "{}", team.picture());
+    assert!(team.has_mail("lead", "bob", "users"), "{}", team.describe());
     assert!(answered > 0, "something was asked");
     assert_eq!(team.status("alice"), "shutdown");
     lead.type_line("/quit");

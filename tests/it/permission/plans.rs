@@ -132,8 +132,8 @@ fn outside(team: &Team) -> BTreeSet<String> {
 }
 
 /// A lead whose model gives these verdicts in order, and a planner that submits plans until one is approved.
-fn stage(verdicts: &'static [(bool, &'static str)]) -> (Team, Fake) {
-    fake_models::stage(move |view| {
+fn team_with_fake(verdicts: &'static [(bool, &'static str)]) -> (Team, Fake) {
+    fake_models::team_with_fake(move |view| {
         let past = fake_models::conversation(view);
         let given = past.matches("\"name\":\"review_plan\"").count();
         let ids: Vec<String> = past
@@ -144,7 +144,7 @@ fn stage(verdicts: &'static [(bool, &'static str)]) -> (Team, Fake) {
             })
             .collect();
         let last = fake_models::results(view);
-        match fake_models::who(view).as_str() {
+        match fake_models::agent_of(view).as_str() {
             "lead" if !past.contains("spawn_teammate") => {
                 fake_models::call(view, "spawn_teammate", &planner("alice").1)
             }
@@ -173,9 +173,9 @@ fn answers(team: &Team) -> Vec<String> {
 
 #[test]
 fn the_leads_model_rejects_with_feedback_and_then_approves() {
-    let (team, _fake) = stage(&[(false, "name the file"), (true, "go")]);
+    let (team, _fake) = team_with_fake(&[(false, "name the file"), (true, "go")]);
     fake_models::headless(&team, "go", &[]).expect(0);
-    assert!(team.workspace().join("x.txt").exists(), "{}", team.picture());
+    assert!(team.workspace().join("x.txt").exists(), "{}", team.describe());
     assert_eq!(team.member("alice")["mode"], "accept_edits");
     let answers = answers(&team);
     assert!(answers[0].contains("Not approved (1 of 5): name the file"), "{answers:?}");
@@ -185,9 +185,9 @@ fn the_leads_model_rejects_with_feedback_and_then_approves() {
 
 #[test]
 fn rejections_are_bounded() {
-    let (team, _fake) = stage(&[(false, "no"); 9]);
+    let (team, _fake) = team_with_fake(&[(false, "no"); 9]);
     fake_models::headless(&team, "go", &[]).expect(0);
-    assert!(team.has_mail("lead", "alice", "No plan was approved"), "{}", team.picture());
+    assert!(team.has_mail("lead", "alice", "No plan was approved"), "{}", team.describe());
     assert_eq!(answers(&team).len(), 5);
     let ends = team.lines("transcript/alice.jsonl").into_iter();
     let ends: Vec<Value> = ends.filter(|line| line["kind"] == "turn_end").collect();
@@ -198,7 +198,7 @@ fn rejections_are_bounded() {
 
 #[test]
 fn where_the_settings_say_so_only_the_person_approves() {
-    let (team, _fake) = stage(&[(true, "I allow it")]);
+    let (team, _fake) = team_with_fake(&[(true, "I allow it")]);
     fs::create_dir(team.path("")).unwrap();
     write(&team.path("settings.toml"), "[permissions]\nplan_approval = \"person\"\n");
     let mut lead = fake_models::at_terminal(&team);

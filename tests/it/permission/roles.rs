@@ -4,7 +4,7 @@
 use crate::support::approvals::wait_asked;
 use crate::support::child_process::write;
 use crate::support::fake::Reply;
-use crate::support::fake_models::{self, call, stage, who};
+use crate::support::fake_models::{self, agent_of, call, team_with_fake};
 use crate::support::harness::Team;
 use crate::support::scripts::{
     assert_left_in_order, calls, headless, says, script, scripted_lead, tool_results,
@@ -95,7 +95,7 @@ fn a_role_limits_tools_and_turns_and_names_a_model() {
     }
     assert_eq!(done[2], ("read_file".into(), done[2].1.clone(), false), "{done:?}");
     assert!(!team.workspace().join("made").exists());
-    assert!(team.has_mail("lead", "a", "4 model calls in one turn"), "{}", team.picture());
+    assert!(team.has_mail("lead", "a", "4 model calls in one turn"), "{}", team.describe());
     let warned = team.lines("log/a.jsonl");
     let of_whim = |line: &&Value| line["line"] == 7 && line["level"] == "WARN";
     assert_eq!(
@@ -188,14 +188,14 @@ fn a_role_may_be_stricter_than_the_lead_and_never_looser() {
     let modes = ["p", "f"].map(|name| team.member(name)["mode"].clone());
     assert_eq!(modes, ["plan", "accept_edits"]);
     let made = ["planned", "edited", "ran"].map(|file| team.workspace().join(file).exists());
-    assert_eq!(made, [false, true, false], "{}", team.picture());
+    assert_eq!(made, [false, true, false], "{}", team.describe());
     assert_left_in_order(&team);
 }
 
 /// The system prompt and tools of a request. An idle agent that gets another role has the tools of that role.
 #[test]
 fn the_prompt_has_the_workspace_and_the_tools_of_the_role() {
-    let (team, fake) = stage(|view| match (who(view).as_str(), view.turn()) {
+    let (team, fake) = team_with_fake(|view| match (agent_of(view).as_str(), view.turn()) {
         ("lead", 0) => call(view, "spawn_teammate", &order("alice", "auditor").1),
         ("lead", _) if view.last_text().contains("looked once") => {
             call(view, "spawn_teammate", &order("alice", "coder").1)
@@ -214,19 +214,19 @@ fn the_prompt_has_the_workspace_and_the_tools_of_the_role() {
     );
     fake_models::headless(&team, "begin", &[]).expect(0);
     let asked = fake.requests();
-    let of_alice: Vec<_> = asked.iter().filter(|view| who(view) == "alice").collect();
+    let of_alice: Vec<_> = asked.iter().filter(|view| agent_of(view) == "alice").collect();
     let tools = |at: usize| -> Vec<&str> {
         let tools = of_alice[at].body["tools"].as_array().unwrap();
         tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect()
     };
-    assert!(of_alice.len() >= 2, "{}", team.picture());
+    assert!(of_alice.len() >= 2, "{}", team.describe());
     assert!(!tools(0).contains(&"bash") && tools(0).contains(&"read_file"), "{:?}", tools(0));
     assert!(tools(of_alice.len() - 1).contains(&"bash"), "the new role has it");
     for view in &asked {
         let system = view.system();
         assert!(system.contains("[AGENTS.md]\nSay please.\n[CLAUDE.md]\nxx"));
         assert!(system.len() < 40_000, "cut");
-        assert_eq!(system.contains("You only look."), who(view) == "alice");
+        assert_eq!(system.contains("You only look."), agent_of(view) == "alice");
     }
     let logged = team.lines("log/lead.jsonl");
     let is_cut =

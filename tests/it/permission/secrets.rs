@@ -2,7 +2,9 @@
 //! prints them, no file, no output and no other process shows them.
 
 use crate::support::fake::{Fake, Reply, RequestView};
-use crate::support::fake_models::{KEY, OTHER_KEY, call, conversation, results, stage, who};
+use crate::support::fake_models::{
+    KEY, OTHER_KEY, agent_of, call, conversation, results, team_with_fake,
+};
 use crate::support::harness::Team;
 use crate::support::terminal::Terminal;
 use serde_json::json;
@@ -53,7 +55,7 @@ fn secrets(who: &str, model: &str) -> Vec<&'static str> {
 
 /// Models that print every secret wherever possible: in text, calls, mail, and through a command.
 fn blabber(view: &RequestView, model: &str) -> Reply {
-    let who = who(view);
+    let who = agent_of(view);
     let secrets = secrets(&who, model).join(" and ");
     let order = json!({"name": "alice", "role": "spy", "prompt": format!("Look for {secrets}")});
     let spying = "env; touch here; until [ -e go ]; do sleep 0.02; done; \
@@ -128,7 +130,7 @@ fn assert_kept(model: &'static str) {
     let hidden = |count: usize| vec!["[redacted]"; count].join(" and ");
     assert!(said.contains(&format!("It is {}, all know.", hidden(3))), "{said}");
     let told = format!("Here: {}.", hidden(own.len()));
-    assert!(team.has_mail("lead", "alice", &told), "{}", team.picture());
+    assert!(team.has_mail("lead", "alice", &told), "{}", team.describe());
     assert_no_file_tells(&team);
     for view in fake.requests() {
         let sent = |name: &str| view.headers.get(name).map_or("", String::as_str);
@@ -162,7 +164,7 @@ fn a_local_server_receives_no_secret() {
 /// Text that only looks like a key is the user's: a fixture, a placeholder, a file to be edited.
 #[test]
 fn text_that_only_looks_like_a_key_is_left_alone() {
-    let (team, _fake) = stage(|view| match view.turn() {
+    let (team, _fake) = team_with_fake(|view| match view.turn() {
         0 => {
             let content = "key = \"sk-ant-0123456789-fixture\"\n";
             call(view, "write_file", &json!({"path": "fixture.toml", "content": content}))
@@ -180,7 +182,7 @@ fn a_process_that_holds_a_key_cannot_be_inspected() {
     use std::os::unix::fs::MetadataExt;
     // A lead on the rehearsal model holds the key for teammates on a real model.
     for model in ["anthropic/fake", "rehearsal"] {
-        let (team, _fake) = stage(|_| Reply::text("hm"));
+        let (team, _fake) = team_with_fake(|_| Reply::text("hm"));
         let words = ["lead", "--model", model, "--mode", "bypass"];
         let mut lead = Terminal::start(team.command("team", &words));
         team.wait_status("lead", "idle");

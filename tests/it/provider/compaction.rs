@@ -3,7 +3,7 @@
 
 use crate::support::child_process::append;
 use crate::support::fake::{Api, Fake, Reply, RequestView};
-use crate::support::fake_models::{KEY, call, connect, conversation, who};
+use crate::support::fake_models::{KEY, agent_of, call, connect, conversation};
 use crate::support::harness::Team;
 use serde_json::{Value, json};
 use std::fs;
@@ -53,7 +53,7 @@ fn worker(effects: std::path::PathBuf) -> impl Fn(&RequestView) -> Reply + Send 
     }
 }
 
-fn lead(team: &Team, model: &str) -> crate::support::harness::Ran {
+fn lead(team: &Team, model: &str) -> crate::support::harness::CommandResult {
     let prompt = "Do the pieces, all of them; the word is marmalade.";
     team.team(&["lead", "-p", prompt, "--model", model, "--mode", "bypass", "--timeout", "100"])
 }
@@ -107,7 +107,7 @@ fn a_conversation_of_ten_contexts_is_summarized_in_time() {
     team.variable("TEAM_CONTEXT_TOKENS", &CONTEXT.to_string());
     team.variable("TEAM_MAX_ROUNDS", "200");
     let ran = lead(&team, "anthropic/fake").expect(0);
-    assert_eq!(ran.out.trim(), "All pieces are done.", "{}", team.picture());
+    assert_eq!(ran.out.trim(), "All pieces are done.", "{}", team.describe());
     let longest = fake.requests().iter().map(tokens).max().unwrap();
     assert!(longest <= CONTEXT, "a request of {longest} tokens was sent");
     assert!(compacted(&team).len() >= 10, "{} times", compacted(&team).len());
@@ -177,12 +177,12 @@ fn a_kill_during_the_summary_loses_nothing() {
     assert_eq!((kinds("compacted"), kinds("tool_start")), (0, before));
     let mut alice = team.start(&args);
     team.eventually("all is done", || kinds("turn_end") == 1);
-    assert_eq!(done(&effects), ROUNDS, "{}", team.picture());
+    assert_eq!(done(&effects), ROUNDS, "{}", team.describe());
     assert!(kinds("compacted") > 5);
     let seen = fake.requests();
     let work = seen.iter().filter(|view| !is_summary(view));
     assert!(work.clone().all(|view| conversation(view).contains("marmalade")));
-    assert!(work.clone().all(|view| who(view) == "alice"));
+    assert!(work.clone().all(|view| agent_of(view) == "alice"));
     team.team(&["stop", "alice"]).expect(0);
     alice.wait().unwrap();
     team.wait_no_process();

@@ -3,8 +3,8 @@
 
 use crate::support::fake::{Api, FAULTS, Reply, RequestView, Unopened};
 use crate::support::fake_models::{
-    ALL, KEY, LEAD, assert_told, at_terminal, call, connect, conversation, headless, pieces,
-    results, stage, story, who,
+    ALL, KEY, LEAD, agent_of, assert_told, at_terminal, call, connect, conversation, headless,
+    pieces, results, story, team_with_fake,
 };
 use crate::support::harness::Team;
 use nix::sys::signal::{Signal, kill};
@@ -43,7 +43,7 @@ fn signal(pid: i32, signal: Signal) {
 /// without faults.
 #[test]
 fn a_run_in_which_every_answer_fails_once_succeeds() {
-    let (team, fake) = stage(spoilt(story));
+    let (team, fake) = team_with_fake(spoilt(story));
     headless(&team, ALL, &[]).expect(0);
     assert_told(&team);
     let mut attempts: BTreeMap<Vec<String>, Vec<usize>> = BTreeMap::new();
@@ -105,7 +105,7 @@ fn the_exit_code_tells_why_the_model_gave_no_answer() {
     ];
     for (reply, code, words) in table {
         let told = format!("{reply:?}");
-        let (team, fake) = stage(move |_| reply.clone());
+        let (team, fake) = team_with_fake(move |_| reply.clone());
         let ran = headless(&team, "hello", &[]).expect(code);
         assert!(ran.err.contains(words), "{told}: {}", ran.err);
         assert_eq!(fake.requests().len(), 1, "{told} was asked for again");
@@ -118,7 +118,7 @@ fn the_exit_code_tells_why_the_model_gave_no_answer() {
 /// A teammate whose endpoint refuses its calls reports a failed result to the lead.
 #[test]
 fn the_lead_gets_the_failed_turn_of_a_teammate() {
-    let (team, _fake) = stage(|view| match who(view).as_str() {
+    let (team, _fake) = team_with_fake(|view| match agent_of(view).as_str() {
         "alice" => Reply::error(400, "invalid_request_error", "this model cannot do that"),
         _ if conversation(view).contains("cannot do that") => Reply::text("Alice failed."),
         _ if view.turn() > 0 => Reply::text("I wait."),
@@ -135,7 +135,7 @@ fn the_lead_gets_the_failed_turn_of_a_teammate() {
 fn alice_hangs(view: &RequestView) -> Reply {
     let work = json!({"command": "echo worked >> effects"});
     let order = json!({"name": "alice", "role": "coder", "prompt": "Work."});
-    match who(view).as_str() {
+    match agent_of(view).as_str() {
         "lead" if view.last_text().contains("Spawn") => call(view, "spawn_teammate", &order),
         "lead" => Reply::text(&format!("Noted: {}", results(view))),
         _ if conversation(view).contains("you were restarted") => {
@@ -154,7 +154,7 @@ fn end(team: &Team, lead: &mut crate::support::terminal::Terminal) {
 
 #[test]
 fn ctrl_c_ends_the_model_call_and_keeps_the_team() {
-    let (team, fake) = stage(|view| match who(view).as_str() {
+    let (team, fake) = team_with_fake(|view| match agent_of(view).as_str() {
         "lead" if view.last_text().contains("Spawn") => {
             let order = json!({"name": "alice", "role": "coder", "prompt": "Wait."});
             call(view, "spawn_teammate", &order)
@@ -195,12 +195,12 @@ fn ctrl_c_ends_the_model_call_and_keeps_the_team() {
 
 #[test]
 fn a_teammate_killed_during_an_answer_resumes_when_spawned_again() {
-    let (team, fake) = stage(alice_hangs);
+    let (team, fake) = team_with_fake(alice_hangs);
     team.variable("TEAM_RESTART", "never");
     let mut lead = at_terminal(&team);
     lead.type_line("Spawn alice.");
     let alices = || -> Vec<RequestView> {
-        fake.requests().into_iter().filter(|view| who(view) == "alice").collect()
+        fake.requests().into_iter().filter(|view| agent_of(view) == "alice").collect()
     };
     team.eventually("alice's second answer streams", || alices().len() == 2);
     for text in ["first", "second"] {
@@ -228,20 +228,20 @@ fn a_teammate_killed_during_an_answer_resumes_when_spawned_again() {
 
 #[test]
 fn a_lead_killed_during_an_answer_ends_its_teammates() {
-    let (team, fake) = stage(|view| match who(view).as_str() {
+    let (team, fake) = team_with_fake(|view| match agent_of(view).as_str() {
         "lead" if view.turn() > 0 => Reply::text("I have spawned alice and").stall_after(500),
         "lead" => alice_hangs(view),
         _ => Reply::text("Ready."),
     });
     let mut lead = team.start(&[&LEAD[..], &["-p", "Spawn alice."]].concat());
     team.eventually("the lead's second answer streams", || {
-        fake.requests().iter().any(|view| who(view) == "lead" && view.turn() > 0)
+        fake.requests().iter().any(|view| agent_of(view) == "lead" && view.turn() > 0)
     });
     signal(team.pid_of("lead"), Signal::SIGKILL);
     assert_eq!(lead.wait().unwrap().code(), None);
     fake.wait_for_hangups(1);
     team.wait_no_process();
-    assert_eq!(team.member("alice")["last_exit"]["cause"], "lead_lost", "{}", team.picture());
+    assert_eq!(team.member("alice")["last_exit"]["cause"], "lead_lost", "{}", team.describe());
     // The next lead can work in the folder.
     let fake = crate::support::fake::Fake::start(|_| Reply::text("I am the new one."));
     connect(&team, &fake);

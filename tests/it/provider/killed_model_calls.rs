@@ -3,7 +3,7 @@
 //! the API would refuse.
 
 use crate::support::fake::{Fake, Reply, RequestView};
-use crate::support::fake_models::{connect, connect_openai, conversation, pieces, who};
+use crate::support::fake_models::{agent_of, connect, connect_openai, conversation, pieces};
 use crate::support::harness::Team;
 use crate::support::scripts::{assert_left_in_order, kill_9, wait};
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ const UNSAID: &str = "words of a call that died";
 
 /// Replies: every agent runs one command and then reports; the lead also spawns alice.
 fn play(view: &RequestView) -> Reply {
-    let name = who(view);
+    let name = agent_of(view);
     let id = |what: &str| format!("{what}-{}", view.number);
     let command = json!({"command": format!("echo {name} >> effects")});
     match (name.as_str(), view.turn()) {
@@ -66,7 +66,7 @@ struct Asked {
 type Log = Arc<Mutex<Vec<Asked>>>;
 
 /// A team, its endpoint, and the log of requests.
-fn stage(victim: &'static str, stuck: Stuck, provider: &str) -> (Team, Fake, Log) {
+fn team_with_fake(victim: &'static str, stuck: Stuck, provider: &str) -> (Team, Fake, Log) {
     let (team, log) = (Team::new(), Log::default());
     let seen = Arc::clone(&log);
     let fake = Fake::start(move |view| {
@@ -75,7 +75,7 @@ fn stage(victim: &'static str, stuck: Stuck, provider: &str) -> (Team, Fake, Log
             "lead" => conversation(view).contains("alice is done."),
             _ => view.turn() == 1,
         };
-        let is_stuck = is_due && who(view) == victim && !seen.iter().any(|asked| asked.stuck);
+        let is_stuck = is_due && agent_of(view) == victim && !seen.iter().any(|asked| asked.stuck);
         seen.push(Asked { at: Instant::now(), view: view.clone(), stuck: is_stuck });
         if is_stuck { get_stuck(stuck, view) } else { play(view) }
     });
@@ -111,7 +111,7 @@ fn assert_went_on(team: &Team, log: &Log, victim: &str, stuck: Stuck) {
     assert_eq!(effects, ["alice", "lead"], "every command ran once");
 
     let log = log.lock().unwrap();
-    let mut own = log.iter().filter(|asked| who(&asked.view) == victim);
+    let mut own = log.iter().filter(|asked| agent_of(&asked.view) == victim);
     let (call, again) = (own.find(|asked| asked.stuck).unwrap(), own.next().unwrap());
     let [before, after] = [pieces(&call.view), pieces(&again.view)];
     assert!(after.starts_with(&before), "{before:#?}\nthen {after:#?}");
@@ -130,29 +130,29 @@ fn assert_went_on(team: &Team, log: &Log, victim: &str, stuck: Stuck) {
     let begun = count(team, &transcript, |line| {
         line["kind"] == "assistant" && !line.to_string().contains(&done)
     });
-    assert_eq!((calls, begun), (1, 1), "{}", team.picture());
+    assert_eq!((calls, begun), (1, 1), "{}", team.describe());
     let results = team.mail_of("lead").into_iter().filter(|mail| mail["type"] == "result");
     let results: Vec<Value> = results.map(|mail| mail["content"].clone()).collect();
-    assert_eq!(results, ["alice is done."], "{}", team.picture());
+    assert_eq!(results, ["alice is done."], "{}", team.describe());
 }
 
 /// Alice is killed, her lead restarts her, and the run succeeds.
 fn a_teammate_goes_on(stuck: Stuck, provider: &str) {
-    let (team, fake, log) = stage("alice", stuck, provider);
+    let (team, fake, log) = team_with_fake("alice", stuck, provider);
     let model = format!("{provider}/fake");
     let mut lead = team.start(&["lead", "-p", "Begin.", "--model", &model, "--timeout", "100"]);
     kill_there(&team, &fake, "alice", stuck);
-    assert_eq!(wait(&team, &mut lead), Some(0), "{}", team.picture());
+    assert_eq!(wait(&team, &mut lead), Some(0), "{}", team.describe());
     assert_eq!(team.member("alice")["restarts"], 1);
     assert_went_on(&team, &log, "alice", stuck);
     let ends = count(&team, "transcript/alice.jsonl", |line| line["kind"] == "turn_end");
-    assert_eq!(ends, 1, "{}", team.picture());
+    assert_eq!(ends, 1, "{}", team.describe());
     assert_left_in_order(&team);
 }
 
 /// The lead is killed, alice shuts down, and a resumed lead ends the turn.
 fn a_lead_goes_on(stuck: Stuck, provider: &str) {
-    let (team, fake, log) = stage("lead", stuck, provider);
+    let (team, fake, log) = team_with_fake("lead", stuck, provider);
     let model = format!("{provider}/fake");
     let mut lead = team.start(&["lead", "-p", "Begin.", "--model", &model, "--timeout", "100"]);
     kill_there(&team, &fake, "lead", stuck);
@@ -162,7 +162,7 @@ fn a_lead_goes_on(stuck: Stuck, provider: &str) {
     team.team(&args).expect(0);
     assert_went_on(&team, &log, "lead", stuck);
     let prompts = count(&team, "transcript/lead.jsonl", |line| line["kind"] == "user");
-    assert_eq!(prompts, 1, "{}", team.picture());
+    assert_eq!(prompts, 1, "{}", team.describe());
     assert_left_in_order(&team);
 }
 

@@ -163,7 +163,7 @@ fn an_independent_server_accepts_the_requests_of_a_team() {
         };
         let did =
             [count("turn_end", "outcome", "done"), count("tool_start", "name", "list_teammates")];
-        assert_eq!(did, [1, 1], "{name}: {}", team.picture());
+        assert_eq!(did, [1, 1], "{name}: {}", team.describe());
     }
     assert_left_in_order(&team);
 }

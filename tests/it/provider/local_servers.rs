@@ -1,7 +1,7 @@
 //! Model servers on this machine: discovery, names, the question to the person, and requests without a key.
 
 use crate::support::fake::{Fake, LOCAL_MODELS, Reply, RequestView, Unopened};
-use crate::support::fake_models::{KEY, call, results, who};
+use crate::support::fake_models::{KEY, agent_of, call, results};
 use crate::support::harness::Team;
 use crate::support::terminal::Terminal;
 use serde_json::json;
@@ -85,7 +85,7 @@ fn a_person_is_asked_before_a_local_server_is_used() {
 }
 
 fn play(view: &RequestView) -> Reply {
-    match (who(view).as_str(), results(view)) {
+    match (agent_of(view).as_str(), results(view)) {
         ("lead", said) if said.contains("Spawned") => Reply::text("I wait."),
         ("lead", _) if view.turn() == 0 => {
             let order = json!({"name": "alice", "role": "coder", "prompt": "Write a.txt."});
@@ -106,7 +106,7 @@ fn a_local_team_works_with_a_compact_prompt() {
     let fake = Fake::local(play);
     let team = beside(&fake);
     let ran = team.team(&[&LEAD[..], &["--model", "local"]].concat()).expect(0);
-    assert_eq!(ran.out.trim(), "It is written.", "{}", team.picture());
+    assert_eq!(ran.out.trim(), "It is written.", "{}", team.describe());
     assert_eq!(std::fs::read_to_string(team.workspace().join("a.txt")).unwrap(), "a\n");
     assert_eq!(team.member("alice")["model"], format!("local/{}", LOCAL_MODELS[1]));
     for view in fake.requests() {
@@ -126,7 +126,7 @@ fn a_local_team_works_with_a_compact_prompt() {
             );
         }
         let told = view.system().len() + view.body["tools"].to_string().len();
-        assert!(told <= 4 * 600, "{} is told {told} bytes", who(&view));
+        assert!(told <= 4 * 600, "{} is told {told} bytes", agent_of(&view));
     }
     team.variable("TEAM_PROMPT_PROFILE", "full");
     team.team(&[&LEAD[..], &["--model", "local"]].concat()).expect(0);

@@ -3,7 +3,8 @@
 
 use crate::support::fake::{Fake, Reply, RequestView};
 use crate::support::fake_models::{
-    ALL, assert_told, at_terminal, call, conversation, headless, pieces, stage, story, who,
+    ALL, agent_of, assert_told, at_terminal, call, conversation, headless, pieces, story,
+    team_with_fake,
 };
 use crate::support::harness::Team;
 use serde_json::{Value, json};
@@ -31,7 +32,7 @@ fn all_rest(team: &Team) -> bool {
 
 #[test]
 fn the_nine_prompts_in_a_terminal() {
-    let (team, _fake) = stage(story);
+    let (team, _fake) = team_with_fake(story);
     let mut lead = at_terminal(&team);
     lead.expect("anthropic/fake");
     let say = |lead: &mut crate::support::terminal::Terminal, prompt: &str| {
@@ -70,9 +71,9 @@ fn the_nine_prompts_in_a_terminal() {
 
 #[test]
 fn the_same_without_a_terminal() {
-    let (team, _fake) = stage(story);
+    let (team, _fake) = team_with_fake(story);
     let ran = headless(&team, ALL, &[]).expect(0);
-    assert_eq!(ran.out.trim(), "schema.sql is written and checked.", "{}", team.picture());
+    assert_eq!(ran.out.trim(), "schema.sql is written and checked.", "{}", team.describe());
     assert_told(&team);
 }
 
@@ -80,14 +81,14 @@ fn the_same_without_a_terminal() {
 fn by_agent(fake: &Fake) -> BTreeMap<String, Vec<RequestView>> {
     let mut asked: BTreeMap<String, Vec<RequestView>> = BTreeMap::new();
     for view in fake.requests() {
-        asked.entry(who(&view)).or_default().push(view);
+        asked.entry(agent_of(&view)).or_default().push(view);
     }
     asked
 }
 
 #[test]
 fn tokens_are_counted_as_the_endpoint_counts_them() {
-    let (team, fake) = stage(|view| story(view).usage(1000 + view.number as u64, 3));
+    let (team, fake) = team_with_fake(|view| story(view).usage(1000 + view.number as u64, 3));
     let ran = headless(&team, ALL, &["--output", "json"]).expect(0);
     let shown = team.team(&["ls", "--json"]).expect(0).json();
     let mut all = [0, 0];
@@ -108,7 +109,7 @@ fn tokens_are_counted_as_the_endpoint_counts_them() {
 #[test]
 fn a_run_ends_when_its_tokens_are_spent() {
     let endless = |view: &RequestView| call(view, "bash", &json!({"command": "true"}));
-    let (team, fake) = stage(move |view| endless(view).usage(400, 100));
+    let (team, fake) = team_with_fake(move |view| endless(view).usage(400, 100));
     let ran = headless(&team, "go on for ever", &["--max-tokens", "2500"]).expect(7);
     for said in [
         "2500 of 2500 tokens of the budget of this run",
@@ -126,9 +127,9 @@ fn a_shared_limit_is_exceeded_only_by_running_calls() {
     const LIMIT: u64 = 20_000;
     for settings in ["", "[budget.team]\ntokens = 20000\n"] {
         let names = ["t0", "t1", "t2", "t3"];
-        let (team, fake) = stage(move |view| {
+        let (team, fake) = team_with_fake(move |view| {
             let busy = || call(view, "bash", &json!({"command": "true"})).usage(400, 100);
-            if who(view) != "lead" || conversation(view).contains("\"spawn_teammate\"") {
+            if agent_of(view) != "lead" || conversation(view).contains("\"spawn_teammate\"") {
                 return busy();
             }
             names.iter().fold(busy(), |reply, name| {
@@ -153,7 +154,7 @@ fn a_shared_limit_is_exceeded_only_by_running_calls() {
 
 #[test]
 fn later_requests_only_add_to_earlier_ones() {
-    let (team, fake) = stage(story);
+    let (team, fake) = team_with_fake(story);
     headless(&team, ALL, &[]).expect(0);
     for (name, views) in by_agent(&fake) {
         assert!(views.len() >= 3, "{name} asked {} times", views.len());
@@ -166,7 +167,7 @@ fn later_requests_only_add_to_earlier_ones() {
 
 #[test]
 fn a_paused_turn_continues_as_one_answer() {
-    let (team, fake) = stage(|view| match view.number {
+    let (team, fake) = team_with_fake(|view| match view.number {
         0 => Reply::text("I search, ").stop("pause_turn"),
         1 => Reply::text("and I found it."),
         _ => Reply::text("Yes, it is."),
@@ -203,7 +204,7 @@ fn inbox(view: &RequestView) -> Vec<Value> {
 
 #[test]
 fn mail_with_any_content_stays_data() {
-    let (team, fake) = stage(|_| Reply::text("read"));
+    let (team, fake) = team_with_fake(|_| Reply::text("read"));
     let args = ["teammate", "alice", "--role", "reader", "--model", "anthropic/fake"];
     let mut alice = team.start(&[&args[..], &["--mode", "bypass"]].concat());
     team.wait_status("alice", "idle");

@@ -3,14 +3,14 @@
 
 use crate::support::fake::{Api, Fake, Reply, RequestView};
 use crate::support::fake_models::{
-    ALL, KEY, OTHER_KEY, assert_told, call, connect_openai, conversation, headless, results, story,
-    who,
+    ALL, KEY, OTHER_KEY, agent_of, assert_told, call, connect_openai, conversation, headless,
+    results, story,
 };
 use crate::support::harness::Team;
 use serde_json::json;
 use std::fs;
 
-fn lead(team: &Team, model: &str, prompt: &str) -> crate::support::harness::Ran {
+fn lead(team: &Team, model: &str, prompt: &str) -> crate::support::harness::CommandResult {
     team.team(&["lead", "-p", prompt, "--model", model, "--mode", "bypass", "--timeout", "55"])
 }
 
@@ -19,7 +19,7 @@ fn the_nine_prompts_over_chat_completions() {
     let (team, fake) = (Team::new(), Fake::start(story));
     connect_openai(&team, &fake);
     let ran = lead(&team, "openai/fake", ALL).expect(0);
-    assert_eq!(ran.out.trim(), "schema.sql is written and checked.", "{}", team.picture());
+    assert_eq!(ran.out.trim(), "schema.sql is written and checked.", "{}", team.describe());
     assert_told(&team);
     assert_eq!(team.member("alice")["model"], "openai/fake");
     let seen = fake.requests();
@@ -76,7 +76,7 @@ fn refused_credentials_and_spend_caps_end_with_their_codes() {
 /// The lead and alice send to each other until both have received a message.
 fn exchange(view: &RequestView) -> Reply {
     let past = conversation(view);
-    match who(view).as_str() {
+    match agent_of(view).as_str() {
         "lead" if !past.contains("\"spawn_teammate\"") => call(
             view,
             "spawn_teammate",
@@ -103,14 +103,14 @@ fn a_lead_and_a_teammate_of_different_providers_exchange_mail() {
     crate::support::fake_models::connect(&team, &messages);
     connect_openai(&team, &completions);
     let ran = headless(&team, "Let alice greet you, and greet her.", &[]).expect(0);
-    assert_eq!(ran.out.trim(), "Both have greeted.", "{}", team.picture());
-    assert!(team.has_mail("lead", "alice", "hello lead"), "{}", team.picture());
-    assert!(team.has_mail("alice", "lead", "hello alice"), "{}", team.picture());
+    assert_eq!(ran.out.trim(), "Both have greeted.", "{}", team.describe());
+    assert!(team.has_mail("lead", "alice", "hello lead"), "{}", team.describe());
+    assert!(team.has_mail("alice", "lead", "hello alice"), "{}", team.describe());
     assert_eq!(team.member("alice")["model"], "openai/small");
     let (leads, alices) = (messages.requests(), completions.requests());
     assert!(leads.len() >= 3 && leads.iter().all(|view| view.api == Api::Messages));
     assert!(alices.len() >= 3 && alices.iter().all(|view| view.api == Api::Completions));
-    assert!(alices.iter().all(|view| view.model() == "small" && who(view) == "alice"));
+    assert!(alices.iter().all(|view| view.model() == "small" && agent_of(view) == "alice"));
     for view in leads {
         assert!(!format!("{:?}", view.headers).contains(OTHER_KEY));
     }

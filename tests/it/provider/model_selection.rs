@@ -3,10 +3,10 @@
 use crate::support::child_process::write;
 use crate::support::fake::{Fake, Reply};
 use crate::support::fake_models::KEY;
-use crate::support::harness::{Ran, Team};
+use crate::support::harness::{CommandResult, Team};
 
 /// A headless run with exactly these variables. `base` is appended to the fake's address.
-fn run(variables: &[(&str, &str)], base: &str, args: &[&str]) -> (Ran, Fake) {
+fn run(variables: &[(&str, &str)], base: &str, args: &[&str]) -> (CommandResult, Fake) {
     let (team, fake) = (Team::new(), Fake::start(|_| Reply::text("hello")));
     team.variable("ANTHROPIC_BASE_URL", &format!("{}{base}", fake.base_url()));
     for (name, value) in variables {

@@ -1,7 +1,7 @@
 //! A rate-limited endpoint and a large team: all members wait for the back-off that one of them received.
 
 use crate::support::fake::{Fake, Reply};
-use crate::support::fake_models::{connect, headless, who};
+use crate::support::fake_models::{agent_of, connect, headless};
 use crate::support::harness::Team;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ fn sixteen_teammates_share_a_backoff() {
         _ => Reply::text("I wait."),
     };
     let fake = Fake::start(move |view| {
-        let name = who(view);
+        let name = agent_of(view);
         if name == "lead" {
             return lead(view.turn());
         }

@@ -179,7 +179,7 @@ impl Browser {
     }
 
     /// Saves a screenshot in `target/tmp`, if that belongs to this user.
-    fn picture(&self, name: &str) {
+    fn screenshot(&self, name: &str) {
         let image = self.call("GET", "/screenshot", &Value::Null);
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.png.base64"));
         let Ok(mut file) = std::fs::File::create(path) else { return };
@@ -268,7 +268,7 @@ fn messages_appear_at_once(browser: &Browser, team: &Team) {
     assert!(best < 0.2, "the quickest message took {best} s");
     // The moving dot is shown or has been: the graph has the sender.
     browser.wait("document.querySelectorAll('#flow .member').length === 4");
-    browser.picture("page-light");
+    browser.screenshot("page-light");
 }
 
 fn foreign_words_stay_words(browser: &Browser, team: &Team) {
@@ -325,7 +325,7 @@ fn it_can_be_read(browser: &Browser) {
                 if is_checked {
                     accessibility::assert_no_fault(browser, &format!("{page}, {theme}, {size}"));
                 }
-                browser.picture(&format!("page-{page}-{theme}-{size}"));
+                browser.screenshot(&format!("page-{page}-{theme}-{size}"));
             }
         }
     }

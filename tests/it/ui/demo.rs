@@ -1,6 +1,6 @@
 //! The demonstration: `scripts/demo`, and the recorded session of the README.
 
-use crate::support::harness::{Ran, SYSTEM_PATH, Team, program};
+use crate::support::harness::{CommandResult, SYSTEM_PATH, Team, program};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use std::fs;
@@ -37,7 +37,7 @@ fn the_demo_shows_a_team_of_three_at_work() {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let code = output.status.code();
     let (out, err) = (text(&output.stdout), text(&output.stderr));
-    let ran = Ran { args: "demo".into(), code, out, err }.expect(0);
+    let ran = CommandResult { args: "demo".into(), code, out, err }.expect(0);
     assert_eq!(ran.err, "");
     for step in 1..=7 {
         assert!(ran.out.contains(&format!("\n{step}. ")), "step {step}: {}", ran.out);

@@ -176,7 +176,7 @@ fn clean_keeps_live_members_and_the_transcripts_of_others() {
         "{cleaned:#}"
     );
     assert!(has("ghost", "name", "lead"), "{cleaned:#}");
-    assert!(team.member("bob").is_null() || team.status("bob") == "failed", "{}", team.picture());
+    assert!(team.member("bob").is_null() || team.status("bob") == "failed", "{}", team.describe());
     assert!(!team.path("run/bob.lock").exists() && !team.path("run/lead.lock").exists());
     assert_eq!(fs::read(team.path("transcript/bob.jsonl")).unwrap(), said);
     assert!(fs::read_to_string(team.path("inbox/bob.jsonl")).unwrap().contains("unread"));

@@ -12,7 +12,7 @@ mod record;
 use crate::Run;
 use crate::card::{Finding, Verdict};
 use crate::support::child_process::{line, open, policy};
-use crate::support::history::{Fault, Sent, judge, taken_in};
+use crate::support::history::{Fault, Sent, check_history, taken_in};
 use agent_team::store::{Fsync, TeamDir, inbox};
 use agent_team::wire::AgentName;
 use disk::{Op, State};
@@ -126,7 +126,7 @@ fn recover(state: &State) -> Vec<Fault> {
     let last = taken.pop().filter(|last| last.n == next);
     let sent =
         BTreeMap::from([("bob".to_owned(), Sent { begun: state.begun, acked: state.acked })]);
-    let mut faults = judge(&sent, &taken);
+    let mut faults = check_history(&sent, &taken);
     if last.is_none() {
         faults.push(Fault::Lost { from: "bob".into(), n: next });
     }

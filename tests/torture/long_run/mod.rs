@@ -128,7 +128,7 @@ impl Story {
     fn watch_until(&mut self, mut is_so: impl FnMut(&mut Self) -> bool) {
         let limit = Instant::now() + self.time * 3;
         while !is_so(self) {
-            assert!(Instant::now() < limit, "it takes too long\n{}", self.team.picture());
+            assert!(Instant::now() < limit, "it takes too long\n{}", self.team.describe());
             for agent in (0..MEMBERS).map(name).chain(["lead".to_owned()]) {
                 let most = peak(&self.team, &agent);
                 let known = self.resident.entry(agent).or_default();
@@ -142,7 +142,7 @@ impl Story {
         let mut first = self.lead(&["-p", "Let the four work."]);
         let half = self.play.job.files() / 2;
         self.watch_until(|story| {
-            assert!(first.try_wait().unwrap().is_none(), "it ended\n{}", story.team.picture());
+            assert!(first.try_wait().unwrap().is_none(), "it ended\n{}", story.team.describe());
             story.play.job.checked() >= half
         });
         let (killed, at) = (self.kill_everything(), self.begun.elapsed());
@@ -160,7 +160,7 @@ impl Story {
         self.team.wait_no_process();
         let took = self.begun.elapsed();
         let green = self.play.told().verdict.clone();
-        assert_eq!(code, Some(0), "{green}\n{}", self.team.picture());
+        assert_eq!(code, Some(0), "{green}\n{}", self.team.describe());
         let uncounted = dealt_before.saturating_sub(before);
         let accounted = self.dealt() - self.counted();
         let facts = Facts { killed, at, took, green, uncounted, accounted };

@@ -6,7 +6,7 @@ use super::job::{Job, LICENCE, Step};
 use super::{MEMBERS, name};
 use crate::rng::Rng;
 use crate::support::fake::{Reply, RequestView};
-use crate::support::fake_models::{call, conversation, results, who};
+use crate::support::fake_models::{agent_of, call, conversation, results};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
@@ -160,7 +160,7 @@ fn bash(view: &RequestView, command: &str) -> Reply {
 
 /// The agent that sent the request. A request for a summary has no name, so the conversation in it decides.
 fn who_asks(view: &RequestView) -> String {
-    if view.body["tools"].is_null() { summarized(view) } else { who(view) }
+    if view.body["tools"].is_null() { summarized(view) } else { agent_of(view) }
 }
 
 fn summarized(view: &RequestView) -> String {
