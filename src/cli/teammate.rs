@@ -5,7 +5,7 @@ use super::build_agent::{
     LETTING_GO, Parts, assemble, block_on, broken, fresh_word, keep_reserve, last_mail, let_go,
     open_mailbox, redactor, start_log, take_name,
 };
-use super::context::{Context, flags, member_name, open_bus, permissions, rules, store_failure};
+use super::context::{Context, flags, member_name, open_bus, permissions, store_failure};
 use super::lead::{REHEARSAL_BANNER, adopt_orphans, choose_model, keep_secrets};
 use super::local;
 use super::out;
@@ -20,12 +20,13 @@ use crate::os::async_fd::ReadableFd;
 use crate::os::failpoint::hit;
 use crate::os::signals::SignalEvent;
 use crate::os::{Clock, SystemClock, memory, program, terminal_size, uptime};
-use crate::settings::Flags;
-use crate::settings::model::{self, Credentials, ModelChoice};
-use crate::settings::spending::price_of;
+use crate::protocol::lifecycle;
+use crate::settings::model::{self, Credentials, ModelChoice, price_of};
+use crate::settings::{Flags, Rules};
 use crate::store::{Fsync, LifeLock, LifeRecord, TeamDir, roster, transcript};
-use crate::supervise::handshake::{self, Answer, Hello, Rules};
+use crate::supervise::handshake::{self, HandshakeAnswer, Hello};
 use crate::tasks::Tasks;
+use crate::tools::{can_complete_tasks, find};
 use crate::ui::live::Live;
 use crate::ui::question::{self, Said};
 use crate::wire::AgentName;
@@ -80,7 +81,7 @@ pub(super) fn run(context: &Context, args: TeammateArgs) -> Result<Exit, Failure
     // A lead that waits for readiness is told what went wrong in the words a person would read.
     if let (Err(failure), Some(Ok(socket))) = (&outcome, answer_to) {
         let why = format!("{}: {}", failure.what, failure.why);
-        let _lead_gone = handshake::say(File::from(socket), &Answer::Failed(why));
+        let _lead_gone = handshake::send(File::from(socket), &HandshakeAnswer::Failed(why));
     }
     outcome
 }
@@ -90,7 +91,7 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
     let (prompt, once) = (args.prompt, args.once);
     if let Some(socket) = lead {
         let heard: Option<Hello> =
-            handshake::hear(&socket).map_err(|why| no_hello(&why.to_string()))?;
+            handshake::receive(&socket).map_err(|why| no_hello(&why.to_string()))?;
         let hello = heard.ok_or_else(|| no_hello("the socket was closed"))?;
         let model = ModelChoice::parse(&hello.model)?;
         let Hello {
@@ -104,7 +105,7 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
             start_reason,
             ..
         } = hello;
-        let price = price_of(&model, price, &rules.budgets)?;
+        let price = price_of(&model, price, &rules.budgets())?;
         let start_reason = start_reason.words();
         let settings = context.settings(&Flags::default())?;
         settings.ignored.iter().for_each(|ignored| out::complain(ignored));
@@ -126,7 +127,7 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
             once,
         });
     }
-    let settings = context.settings(&flags(&args.model)?)?;
+    let settings = context.settings(&flags(&args.model))?;
     let permissions = permissions(&settings)?;
     settings.ignored.iter().for_each(|ignored| out::complain(ignored));
     let by_person = std::io::stdin().is_terminal();
@@ -134,10 +135,10 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
     let model = choose_model(named, !by_person)?;
     let credentials = Credentials::of(&settings, &context.environment).only_for(&model);
     let (model, credentials) = local::find(model, credentials, &settings)?;
-    let price = settings.spending.prices().get(&model.to_string()).copied();
-    let (rules, incarnation, role) = (rules(&settings), fresh_word(), args.role);
+    let price = settings.prices().get(&model.to_string()).copied();
+    let (rules, incarnation, role) = (settings.rules(), fresh_word(), args.role);
     let hooks = settings.hooks.value;
-    let price = price_of(&model, price, &rules.budgets)?;
+    let price = price_of(&model, price, &rules.budgets())?;
     Ok(Start {
         name,
         role,
@@ -192,7 +193,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let has_person = start.lead.is_none() && std::io::stdin().is_terminal();
     let asked: Arc<Mutex<Option<Question>>> = Arc::default();
     let parts = Parts {
-        tasks: Arc::new(Tasks::new(Arc::clone(&bus), Arc::new(SystemClock))),
+        tasks: Arc::new(Tasks::new(Arc::clone(&bus), Arc::new(SystemClock), can_complete_tasks)),
         name: start.name.clone(),
         role: start.role.clone(),
         start_reason: start.start_reason.clone(),
@@ -238,7 +239,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let ready = move || {
         hit("child.able");
         if let Some(socket) = lead {
-            let _lead_gone = handshake::say(&socket, &Answer::Ready);
+            let _lead_gone = handshake::send(&socket, &HandshakeAnswer::Ready);
             hit("child.ready");
             memory::forget_the_start();
             tokio::task::spawn_local(watch_lead(socket, watched, held));
@@ -291,7 +292,8 @@ fn enter(
 ) -> Result<UsageCount, Failure> {
     let entered = match started_by {
         // The lead has written the entry; what is still missing, this life says with its first word.
-        StartedBy::Lead => roster::read(team).map(|roster| expected(&roster, start)),
+        // Read under the lock: a stop that came before the life lock was taken is in the entry by then.
+        StartedBy::Lead => roster::update(team, Fsync::Never, |roster| expected(roster, start)),
         StartedBy::Hand => {
             let cwd = context.cwd.display().to_string();
             roster::update(team, Fsync::Always, |roster| {
@@ -305,7 +307,8 @@ fn enter(
                 (member.started_by, member.cwd) = (started_by, cwd);
                 member.incarnation.clone_from(&start.incarnation);
                 member.pid = i32::try_from(std::process::id()).ok();
-                (member.status, member.since) = (Status::Starting, now);
+                let _legal = lifecycle::apply_spawned(&mut member.status);
+                member.since = now;
                 Some(member.usage)
             })
         }
@@ -382,7 +385,7 @@ fn decision(question: &Question, line: &str) -> Option<Decision> {
         Said::Always => (DecisionOutcome::Approved, Scope::Always, None),
         Said::No(why) => (DecisionOutcome::Rejected, Scope::Once, why),
         Said::Instead(command) => {
-            updated_input = Some(question.with_command(command)?);
+            updated_input = Some(question.with_command(find(&question.tool), command)?);
             (DecisionOutcome::Approved, Scope::Once, None)
         }
         Said::InsteadOfWhat | Said::ShowWhole => return None,
