@@ -25,7 +25,7 @@ use crate::bus::{Bus, Outgoing, new_id};
 use crate::llm::{Delta, ModelError, Provider, Redactor, StreamRedactor};
 use crate::os::failpoint::hit;
 use crate::os::{Clock, memory as machine_memory};
-use crate::store::{Drained, Mailbox, MailNotice};
+use crate::store::{Drained, MailNotice, Mailbox};
 use crate::tasks::Tasks;
 use crate::tools::team::TeamContext;
 use crate::tools::{Call, Registry};

@@ -20,8 +20,8 @@ use crate::settings::environment::Environment;
 use crate::settings::model::{Credentials, ModelChoice};
 use crate::store::liveness::LifeLock;
 use crate::store::{
-    Drained, LifeRecord, MailPolicy, Mailbox, RoleFile, SettleResult, StoreError, TeamDir, Transcript,
-    inbox,
+    Drained, LifeRecord, MailPolicy, Mailbox, RoleFile, SettleResult, StoreError, TeamDir,
+    Transcript, inbox,
 };
 use crate::supervise::handshake::Rules;
 use crate::tasks::Tasks;

@@ -4,14 +4,15 @@
 //! is removed here is removed by its holder, and whoever waited at it notices ([`LifeLock::take`]); side
 //! locks stay where they are. It does not know which of the finds a person wants removed.
 //!
-//! [`LifeLock::take`]: super::liveness::LifeLock::take
+//! [`LifeLock::take`]: crate::store::process::liveness::LifeLock::take
 
-use super::claim::{Claim, Stage, list};
-use super::jsonl::{Lines, Piece};
-use super::liveness::{LifeRecord, is_named, read_record};
-use super::lock::{LOCK_LIMIT, exclusive, release, try_for};
+use super::file::jsonl::{Lines, Piece};
+use super::file::lock::{LOCK_LIMIT, exclusive, release, try_for};
+use super::mailbox::claim::{Claim, Stage, list};
+use super::mailbox::dead;
+use super::process::liveness::{LifeRecord, is_named, read_record};
 use super::transcript::{all_archives, each_mail};
-use super::{StoreError, TeamDir, dead, output_spill, roster};
+use super::{StoreError, TeamDir, output_spill, roster};
 use crate::os::file::{Access, At, open, open_or_create};
 use crate::wire::AgentName;
 use crate::wire::message::MAX_LINE_BYTES;

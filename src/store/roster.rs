@@ -3,9 +3,9 @@
 //! A roster that cannot be read never blocks a team: it is put beside and rebuilt from the last good
 //! copy, else from the life locks. What it means is decided elsewhere.
 
-use super::atomic::{Fsync, replace, sync_data, sync_parent};
-use super::liveness::{Liveness, probe};
-use super::lock::{LOCK_LIMIT, exclusive};
+use super::file::atomic::{Fsync, replace, sync_data, sync_parent};
+use super::file::lock::{LOCK_LIMIT, exclusive};
+use super::process::liveness::{Liveness, probe};
 use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, FileError, open, open_known};
 use crate::wire::roster::{Member, Roster, Status};
@@ -75,7 +75,7 @@ pub fn update<R>(
     dir.is_still_there()?;
     let path = dir.config();
     let held = exclusive(&dir.config_lock(), LOCK_LIMIT)?;
-    super::failpoint::hit("config.locked");
+    crate::store::failpoint::hit("config.locked");
     let (mut roster, before) = match load::<WithUnknownFields<Roster>>(&path)? {
         Loaded::Missing => (WithUnknownFields::default(), Vec::new()),
         Loaded::Good { roster, text } => {
@@ -98,9 +98,9 @@ pub fn update<R>(
             // Not synced: it is for damage by hand, and after a power cut the life locks will do.
             replace(&copy(&path), &after, Fsync::Never)?;
         }
-        super::failpoint::hit("config.copied");
+        crate::store::failpoint::hit("config.copied");
         replace(&path, &after, fsync)?;
-        super::failpoint::hit("config.replaced");
+        crate::store::failpoint::hit("config.replaced");
     }
     drop(held);
     Ok(answer)
@@ -320,14 +320,14 @@ mod tests {
         .unwrap();
         let two = same(2);
         assert_eq!([two.status("alice"), two.status("carol")], [Some(Status::Idle), None]);
-        super::super::atomic::replace(
+        replace(
             &dir.config(),
             br#"{"future":[{"name":"x"}],"members":[{"name":"alice","mood":{"status":"idle"}},{}]}"#,
             Fsync::Never,
         )
         .unwrap();
         assert_eq!(same(2).status("alice"), Some(Status::Starting));
-        super::super::atomic::replace(&dir.config(), b"{", Fsync::Never).unwrap();
+        replace(&dir.config(), b"{", Fsync::Never).unwrap();
         assert_eq!(same(2), two, "from the copy");
     }
 }

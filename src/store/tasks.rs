@@ -3,8 +3,8 @@
 //! A file that cannot be read never blocks the others: it is named, and put beside by the next writer.
 //! Ids come from a counter that outlives the files. What may be written is decided elsewhere.
 
-use super::atomic::{Fsync, remove, replace, replaced_by};
-use super::lock::{LOCK_LIMIT, SideLock};
+use super::file::atomic::{Fsync, remove, replace, replaced_by};
+use super::file::lock::{LOCK_LIMIT, SideLock};
 use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, FileError, open, open_known, open_or_create};
 use crate::os::watch::{Watch, Written, touch};
@@ -122,7 +122,7 @@ impl TaskList {
         decide: impl FnOnce(&Board, TaskId) -> (Vec<WithUnknownFields<Task>>, R),
     ) -> Result<R, StoreError> {
         let held = lock.acquire(LOCK_LIMIT)?;
-        super::failpoint::hit("tasks.locked");
+        crate::store::failpoint::hit("tasks.locked");
         for id in self.read_folder()? {
             self.quarantine(id)?;
         }
@@ -157,12 +157,12 @@ impl TaskList {
         if task.id == next {
             // First, so that an id is never given again, whatever becomes of the file.
             self.count(next)?;
-            super::failpoint::hit("tasks.counted");
+            crate::store::failpoint::hit("tasks.counted");
         }
         let mut text = serde_json::to_vec_pretty(task).unwrap_or_default();
         text.push(b'\n');
         replace(&path, &text, self.fsync)?;
-        super::failpoint::hit("tasks.stored");
+        crate::store::failpoint::hit("tasks.stored");
         self.stamps.remove(&task.id);
         self.board.insert(task.id, task.clone());
         Ok(())

@@ -1,8 +1,8 @@
 //! Where everything lies: finding, making and opening the team folder, and a method for every path.
 
 use super::StoreError;
-use super::atomic::{self, Fsync};
-use super::lock::{LOCK_LIMIT, exclusive};
+use super::file::atomic::{self, Fsync};
+use super::file::lock::{LOCK_LIMIT, exclusive};
 use crate::os::file::{Access, At, FileError, check_owner, open_or_create};
 use crate::wire::AgentName;
 use crate::wire::task::TaskId;

@@ -3,8 +3,8 @@
 //! Only the owner of the name writes here. Readers skip what is torn or foreign, so a crash costs at
 //! most the line that was being written, and that line was never acknowledged.
 
-use super::atomic::{Fsync, sync_folder, sync_parent};
-use super::jsonl::{Lines, Log, Piece};
+use super::file::atomic::{Fsync, sync_folder, sync_parent};
+use super::file::jsonl::{Lines, Log, Piece};
 use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, FileError, open};
 use crate::wire::chat::Block;

@@ -35,7 +35,7 @@ pub(crate) enum What {
     /// It lies in a batch that its owner has taken.
     Claimed,
     /// It stands in a batch that was acted on.
-    OutputSpill,
+    Kept,
     /// It was taken in.
     TakenIn,
     /// Its reader's model has replied since.
@@ -56,7 +56,7 @@ impl What {
         match self {
             Self::Called | Self::Reported => Some(Stage::Sent),
             Self::Waits => Some(Stage::Appended),
-            Self::Claimed | Self::OutputSpill => Some(Stage::Claimed),
+            Self::Claimed | Self::Kept => Some(Stage::Claimed),
             Self::TakenIn => Some(Stage::Acknowledged),
             Self::Read => Some(Stage::Answered),
             Self::Sent
@@ -179,7 +179,7 @@ impl Search<'_> {
                 } else if spot.place == SearchLocation::Claim {
                     What::Claimed
                 } else {
-                    What::OutputSpill
+                    What::Kept
                 };
                 add(None, what, String::new());
                 self.found(object);

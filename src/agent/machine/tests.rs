@@ -243,7 +243,10 @@ fn a_shutdown_request_ends_an_idle_agent_without_a_model_call() {
     let mut alice = machine("alice");
     step(&mut alice, Event::Mail);
     let actions = step(&mut alice, Event::Drained(vec![mail("shutdown_request", "lead")]));
-    assert!(matches!(actions.last(), Some(Action::Exit(Ending::Stopped(StopCause::Requested { .. })))));
+    assert!(matches!(
+        actions.last(),
+        Some(Action::Exit(Ending::Stopped(StopCause::Requested { .. })))
+    ));
     assert!(!actions.contains(&Action::CallModel));
 }
 

@@ -22,7 +22,8 @@ fn file(policy: &Policy, tool: &str, path: &str) -> PermissionVerdict {
 
 #[test]
 fn an_allowed_prefix_is_not_fooled() {
-    let policy = policy(PermissionMode::Default, &["bash(cargo test:*)", "bash(git status)"], &[], &[]);
+    let policy =
+        policy(PermissionMode::Default, &["bash(cargo test:*)", "bash(git status)"], &[], &[]);
     for line in [
         "cargo test",
         "cargo test --lib 'a; b'",
@@ -80,7 +81,11 @@ fn deny_wins_then_ask_then_allow_then_the_mode() {
         let secret = file(&policy, "write_file", "secrets/key");
         assert!(matches!(secret, PermissionVerdict::Refuse(_)), "{mode}");
     }
-    assert_eq!(bash(&rules(PermissionMode::Bypass), "git push"), PermissionVerdict::Run, "bypass never asks");
+    assert_eq!(
+        bash(&rules(PermissionMode::Bypass), "git push"),
+        PermissionVerdict::Run,
+        "bypass never asks"
+    );
 }
 
 #[test]
@@ -116,7 +121,8 @@ fn each_mode_has_its_own_idea_of_what_is_free() {
 
 #[test]
 fn in_plan_mode_no_rule_opens_the_gate() {
-    let policy = policy(PermissionMode::Plan, &["bash", "bash(*)", "write_file(**)", "edit_file"], &[], &[]);
+    let policy =
+        policy(PermissionMode::Plan, &["bash", "bash(*)", "write_file(**)", "edit_file"], &[], &[]);
     for tool in ["bash", "write_file", "edit_file", "anything_new"] {
         for subject in [
             PermissionSubject::Command("ls".into()),

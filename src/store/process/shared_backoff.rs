@@ -4,8 +4,8 @@
 //! *Invariant:* only a wish. A file that is torn, lost, or from a clock that was set back makes somebody
 //! call too early, once; it never makes anybody wait longer than was asked for.
 
-use super::atomic::{Fsync, replace};
-use super::{StoreError, TeamDir};
+use crate::store::file::atomic::{Fsync, replace};
+use crate::store::{StoreError, TeamDir};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::PathBuf;

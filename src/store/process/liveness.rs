@@ -3,10 +3,10 @@
 //! The kernel lets go of it with the process, so it is the truth about who lives; what stands in the
 //! file is information. Only `clean` removes a lock file, and only while it holds it.
 
-use super::lock::{try_exclusive, try_shared};
-use super::{TeamDir, failpoint};
 use crate::os::file::{Access, At, FileError, open, open_or_create};
 use crate::os::identity::ProcessIdentity;
+use crate::store::file::lock::{try_exclusive, try_shared};
+use crate::store::{TeamDir, failpoint};
 use crate::wire::{AgentName, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -146,7 +146,7 @@ impl LifeLock {
                 let record = read_record(&file).map(Box::new);
                 return Err(LifeError::InUse { name: name.clone(), record });
             }
-            super::lock::release(&file);
+            crate::store::file::lock::release(&file);
             thread::park_timeout(Duration::from_micros(200));
         };
         let lock = Self { name: name.clone(), path, file, record };
@@ -187,12 +187,12 @@ impl LifeLock {
 impl Drop for LifeLock {
     /// Closing alone would not do: a child that was forked and has not reached its exec has a copy.
     fn drop(&mut self) {
-        super::lock::release(&self.file);
+        crate::store::file::lock::release(&self.file);
     }
 }
 
 /// Whether a lock that was taken still counts: `clean` removes the locks of the dead, holding them.
-pub(super) fn is_named(file: &File) -> bool {
+pub(crate) fn is_named(file: &File) -> bool {
     file.metadata().is_ok_and(|known| known.nlink() > 0)
 }
 
@@ -243,7 +243,7 @@ pub fn holder_of_run_id(dir: &TeamDir, run_id: &str) -> Result<Option<AgentName>
 fn is_held(file: &File, path: &Path) -> Result<bool, FileError> {
     let is_free = try_shared(file).at(path)?;
     if is_free {
-        super::lock::release(file);
+        crate::store::file::lock::release(file);
     }
     Ok(!is_free)
 }
@@ -278,7 +278,7 @@ impl LifeState {
     }
 }
 
-pub(super) fn read_record(file: &File) -> Option<LifeRecord> {
+pub(crate) fn read_record(file: &File) -> Option<LifeRecord> {
     let mut text = vec![0; RECORD_BYTES];
     let read = file.read_at(&mut text, 0).ok()?;
     let line = text.get(..read)?.split(|byte| *byte == b'\n').next()?;

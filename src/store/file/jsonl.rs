@@ -3,9 +3,9 @@
 //!
 //! It does not know what the lines mean.
 
-use super::StoreError;
 use super::atomic::{Fsync, sync_data, sync_parent};
 use crate::os::file::{Access, At, create_new, open};
+use crate::store::StoreError;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};

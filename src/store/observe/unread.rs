@@ -3,10 +3,10 @@
 //! Mail moves from the inbox into a claim while we look. Whoever looks at the inbox first and at the
 //! claims second sees it at least once.
 
-use super::claim::{Claim, Stage, list};
-use super::jsonl::{Framed, Lines};
-use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, FileError, open};
+use crate::store::file::jsonl::{Framed, Lines};
+use crate::store::mailbox::claim::{Claim, Stage, list};
+use crate::store::{StoreError, TeamDir};
 use crate::wire::AgentName;
 use crate::wire::message::{MAX_LINE_BYTES, Message};
 use serde_json::{Map, Value};

@@ -4,8 +4,9 @@
 //! late: the next one is made only after the counts of all have been read from here. *Invariant:* a count
 //! of another life than the roster's is not looked at, and none ever makes an account smaller.
 
-use super::{Fsync, StoreError, TeamDir, atomic, roster};
 use crate::os::file::{Access, At, open};
+use crate::store::file::atomic;
+use crate::store::{Fsync, StoreError, TeamDir, roster};
 use crate::wire::AgentName;
 use crate::wire::roster::{Roster, UsageCount};
 use crate::wire::unknown_fields::WithUnknownFields;

@@ -9,19 +9,19 @@
 use super::attempts::Attempts;
 use super::batch_id::BatchIds;
 use super::claim::{Claim, Stage};
-use super::dead::{DeadLetter, DeadLetters};
+use super::dead::{self, DeadLetter, DeadLetters};
 use super::dedup::Seen;
+use super::drained::{Drained, MailNotice, MailPolicy, SettleResult};
 use super::ingest::Ingest;
 use super::late_writers::{BARRIER_DELAY, LateWriters, late_writers, too_early};
-use super::liveness::LifeLock;
 use super::rotation::InboxRotation;
-use super::transcript::{TakenIn, Transcript, archive, each_mail, latest_archives};
 use super::wake::WakeMode;
-use super::{Fsync, SharedClock, StoreError, TeamDir, dead, failpoint};
 use crate::os::file::{Access, At, FileError, open, open_known};
+use crate::store::process::liveness::LifeLock;
+use crate::store::transcript::{TakenIn, Transcript, archive, each_mail, latest_archives};
+use crate::store::{SharedClock, StoreError, TeamDir, failpoint};
 use crate::wire::AgentName;
 use crate::wire::message::Message;
-use serde_json::{Map, Value};
 use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io;
@@ -31,92 +31,6 @@ use std::time::{Duration, Instant};
 
 /// A file of that size with holes in it was not written by any sender of mail.
 const SPARSE_BYTES: u64 = 1 << 30;
-
-/// How an owner takes in mail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MailPolicy {
-    /// What an acknowledged message survives.
-    pub fsync: Fsync,
-    /// Longest content in bytes; longer ones become dead letters.
-    pub max_content: usize,
-}
-
-/// A message taken in.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Mail {
-    /// What it says. In a place of its own: much mail is moved several times on its way.
-    pub message: Box<Message>,
-    /// The line as it was received, with its id: one JSON object.
-    pub text: String,
-    /// The claim it came from.
-    pub batch_id: String,
-    /// Where in the claim.
-    pub offset: u64,
-}
-
-impl Mail {
-    /// The message as an object, also with the fields that this version does not know.
-    pub fn object(&self) -> Map<String, Value> {
-        serde_json::from_str(&self.text).unwrap_or_default()
-    }
-}
-
-/// Something to log, and to tell the lead.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum MailNotice {
-    /// A line became a dead letter.
-    Dead {
-        /// Why.
-        reason: String,
-        /// The claim it stood in.
-        batch_id: String,
-        /// Where.
-        offset: u64,
-    },
-    /// A message came again and was dropped.
-    Repeated {
-        /// Its id.
-        id: String,
-        /// Who says it wrote it.
-        from: String,
-    },
-}
-
-/// What one drain brought.
-#[derive(Debug, Default, PartialEq)]
-#[must_use]
-pub struct Drained {
-    /// The messages, in order. Their transcript lines are on the disk.
-    pub mail: Vec<Mail>,
-    /// What else happened.
-    pub notices: Vec<MailNotice>,
-}
-
-impl Drained {
-    /// Nothing came.
-    pub fn is_empty(&self) -> bool {
-        self.mail.is_empty() && self.notices.is_empty()
-    }
-
-    pub(crate) fn append(&mut self, mut later: Self) {
-        self.mail.append(&mut later.mail);
-        self.notices.append(&mut later.notices);
-    }
-}
-
-/// What is left of the claims that were acted on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SettleResult {
-    /// Nothing.
-    Done,
-    /// LateWriters writers may still come: ask again.
-    Again {
-        /// When.
-        after: Duration,
-    },
-    /// A late writer came: drain.
-    Grown,
-}
 
 /// An open mailbox.
 pub struct Mailbox {
@@ -290,7 +204,7 @@ impl Mailbox {
         dead.sync(policy.fsync)?;
         failpoint::hit("recover.lettered");
         fs::rename(&path, &kept).at(&path)?;
-        failpoint::hit("recover.quarantine");
+        failpoint::hit("recover.quarantined");
         self.attempts.clear()?;
         let batch_id = claim.batch_id.clone();
         self.held_back.notices.push(MailNotice::Dead { reason, batch_id, offset: 0 });
@@ -416,19 +330,6 @@ impl Mailbox {
     /// The conversation.
     pub fn transcript(&mut self) -> &mut Transcript {
         &mut self.delivery.transcript
-    }
-}
-
-impl SettleResult {
-    /// What is to be done next when two claims need something.
-    fn and(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Grown, _) | (_, Self::Grown) => Self::Grown,
-            (Self::Again { after: one }, Self::Again { after: two }) => {
-                Self::Again { after: one.min(two) }
-            }
-            (again @ Self::Again { .. }, Self::Done) | (Self::Done, again) => again,
-        }
     }
 }
 

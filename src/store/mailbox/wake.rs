@@ -3,8 +3,8 @@
 //! Watches follow files through renames: the next inbox is watched before it becomes the inbox, and a
 //! claim stays watched until it is gone. Nothing here reads mail.
 
-use super::{StoreError, TeamDir};
 use crate::os::watch::{Fifo, Watch, WatchId, Written, is_local, is_quiet, take_down, touch};
+use crate::store::{StoreError, TeamDir};
 use crate::wire::AgentName;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -2,8 +2,8 @@
 //! from writing its last words.
 
 use super::atomic::remove;
-use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, allocate, create_new};
+use crate::store::{StoreError, TeamDir};
 use std::fs;
 
 /// How much is kept.

@@ -4,10 +4,10 @@
 //! A file is known by its inode: a claim is the inbox renamed. Only what was appended since the last look is
 //! read.
 
-use super::batch_id::counter;
-use super::jsonl::{Lines, Piece};
-use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, FileError, open_known};
+use crate::store::file::jsonl::{Lines, Piece};
+use crate::store::mailbox::batch_id::counter;
+use crate::store::{StoreError, TeamDir};
 use crate::wire::AgentName;
 use crate::wire::message::MAX_LINE_BYTES;
 use serde_json::{Map, Value};

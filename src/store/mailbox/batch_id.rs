@@ -1,7 +1,7 @@
 //! Names of claims that sort by age and never come twice.
 
-use super::TeamDir;
 use crate::os::file::{Access, At, FileError, open_or_create};
+use crate::store::TeamDir;
 use crate::wire::AgentName;
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};

@@ -3,8 +3,8 @@
 
 use super::atomic::remove;
 use super::lock::{release, try_exclusive};
-use super::{StoreError, TeamDir};
 use crate::os::file::{Access, create_new, open};
+use crate::store::{StoreError, TeamDir};
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;

@@ -32,9 +32,9 @@ pub fn replace(path: &Path, bytes: &[u8], fsync: Fsync) -> Result<(), FileError>
         remove(&next)?;
         return Err(why);
     }
-    super::failpoint::hit("replace.written");
+    crate::store::failpoint::hit("replace.written");
     fs::rename(&next, path).at(path)?;
-    super::failpoint::hit("replace.renamed");
+    crate::store::failpoint::hit("replace.renamed");
     sync_parent(path, fsync)
 }
 

@@ -1,7 +1,7 @@
 //! Tells a spectator that something below `.team/` has changed; what, it must look for itself.
 
-use super::TeamDir;
 use crate::os::watch::{Watch, Written};
+use crate::store::TeamDir;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 

@@ -3,15 +3,15 @@
 //! It does not read mail. *Invariant:* the swap happens under the side lock, and at its end the old file
 //! is a claim, the new one is the inbox, and both are watched.
 
-use super::atomic::{Fsync, remove, sync_folder};
 use super::batch_id::BatchIds;
 use super::claim::{Claim, Stage, list, undo_half_claim};
-use super::failpoint;
-use super::lock::{LOCK_LIMIT, SideLock};
 use super::wake::Waker;
-use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, FileError, create_new, open_known};
 use crate::os::watch::{WatchId, touch};
+use crate::store::failpoint;
+use crate::store::file::atomic::{Fsync, remove, sync_folder};
+use crate::store::file::lock::{LOCK_LIMIT, SideLock};
+use crate::store::{StoreError, TeamDir};
 use crate::wire::AgentName;
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -30,7 +30,7 @@ pub(crate) struct InboxRotation {
     next: Option<Inbox>,
 }
 
-/// The file that is the inbox, as far as we know; watched. OutputSpill open, for reading only, so that its
+/// The file that is the inbox, as far as we know; watched. Kept open, for reading only, so that its
 /// number is not given to another file when somebody removes it.
 #[derive(Debug)]
 struct Inbox {

@@ -1,9 +1,9 @@
 //! Claims on disk: batches of mail that their owner took from the inbox and has not let go of.
 
 use super::batch_id::counter;
-use super::{TeamDir, failpoint};
 use crate::os::file::{At, FileError};
 use crate::os::watch::WatchId;
+use crate::store::{TeamDir, failpoint};
 use crate::wire::AgentName;
 use std::collections::BTreeMap;
 use std::fs;

@@ -3,13 +3,13 @@
 //! *Invariant:* an inbox is opened only under its side lock and closed before the sender comes again, so
 //! nobody of ours ever writes to a file that was claimed.
 
-use super::atomic::{Fsync, sync_data, sync_folder};
 use super::claim::undo_half_claim;
-use super::jsonl::is_torn;
-use super::lock::{LockError, SideLock, release, try_for};
-use super::{StoreError, TeamDir, failpoint};
 use crate::os::file::{Access, At, FileError, create_new, open_known};
 use crate::os::watch::notify;
+use crate::store::file::atomic::{Fsync, sync_data, sync_folder};
+use crate::store::file::jsonl::is_torn;
+use crate::store::file::lock::{LockError, SideLock, release, try_for};
+use crate::store::{StoreError, TeamDir, failpoint};
 use crate::wire::AgentName;
 use crate::wire::message::MAX_LINE_BYTES;
 use std::borrow::Cow;
@@ -97,7 +97,7 @@ impl From<LockError> for SendError {
 /// Something else stands there.
 pub fn ensure(dir: &TeamDir, name: &AgentName) -> Result<(), SendError> {
     let Inbox { target, mut side } = Inbox::of(dir, name);
-    let held = side.acquire(super::lock::LOCK_LIMIT)?;
+    let held = side.acquire(crate::store::file::lock::LOCK_LIMIT)?;
     target.open(Fsync::Always)?;
     drop(held);
     Ok(())
@@ -109,7 +109,7 @@ pub fn ensure(dir: &TeamDir, name: &AgentName) -> Result<(), SendError> {
 /// The inbox cannot be looked at or removed.
 pub fn forget(dir: &TeamDir, name: &AgentName) -> Result<(), SendError> {
     let mut inbox = Inbox::of(dir, name);
-    let held = inbox.side.acquire(super::lock::LOCK_LIMIT)?;
+    let held = inbox.side.acquire(crate::store::file::lock::LOCK_LIMIT)?;
     let path = dir.inbox(name);
     match std::fs::symlink_metadata(&path) {
         Ok(known) if known.len() == 0 => std::fs::remove_file(&path).at(&path)?,

@@ -3,10 +3,10 @@
 //!
 //! Time is the seconds since boot, which nobody sets; a new boot begins to count anew.
 
-use super::atomic::{self, Fsync};
-use super::{StoreError, TeamDir, failpoint};
 use crate::os::file::{Access, open};
 use crate::os::identity::{boot_id, uptime};
+use crate::store::file::atomic::{self, Fsync};
+use crate::store::{StoreError, TeamDir, failpoint};
 use crate::wire::AgentName;
 use serde::{Deserialize, Serialize};
 use std::io::Read;

@@ -4,10 +4,10 @@
 //! their `raw` joined is the line. Bytes that are no UTF-8 stand in `raw_hex`. A claim that could not be
 //! read at all is moved to a file, which the letter names.
 
-use super::atomic::Fsync;
-use super::jsonl::{Lines, Log, Piece};
-use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, open};
+use crate::store::file::atomic::Fsync;
+use crate::store::file::jsonl::{Lines, Log, Piece};
+use crate::store::{StoreError, TeamDir};
 use crate::wire::{AgentName, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;

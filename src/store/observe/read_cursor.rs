@@ -1,10 +1,10 @@
 //! What a person has already looked at: mail is taken in before every model call, so a look at the
 //! inbox alone would show next to nothing.
 
-use super::atomic::{Fsync, replace};
-use super::tail::Tail;
-use super::transcript::mail_of;
-use super::{StoreError, TeamDir, failpoint};
+use crate::store::file::atomic::{Fsync, replace};
+use crate::store::file::tail::Tail;
+use crate::store::transcript::mail_of;
+use crate::store::{StoreError, TeamDir, failpoint};
 use crate::wire::AgentName;
 use serde_json::{Map, Value};
 use std::fs;

@@ -4,11 +4,11 @@
 use super::claim::{Claim, Recorded};
 use super::dead::{DeadLetter, DeadLetters};
 use super::dedup::{Known, Seen};
-use super::jsonl::{Framed, Lines};
-use super::mailbox::{Drained, Mail, MailNotice, MailPolicy};
 use super::parse_line::{Good, ParsedLine, judge};
-use super::{SharedClock, StoreError, Transcript, failpoint};
+use super::{Drained, Mail, MailNotice, MailPolicy};
 use crate::os::file::At;
+use crate::store::file::jsonl::{Framed, Lines};
+use crate::store::{SharedClock, StoreError, Transcript, failpoint};
 use crate::wire::Timestamp;
 use crate::wire::message::MAX_LINE_BYTES;
 use std::fs::File;

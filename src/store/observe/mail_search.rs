@@ -1,11 +1,11 @@
 //! Every line that tells of somebody's mail, wherever it lies now: what `grep` over the folder would
 //! find, with the place. It reads, and changes nothing.
 
-use super::claim::{Claim, Stage, list};
-use super::jsonl::{Lines, Piece};
-use super::transcript::all_archives;
-use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, open};
+use crate::store::file::jsonl::{Lines, Piece};
+use crate::store::mailbox::claim::{Claim, Stage, list};
+use crate::store::transcript::all_archives;
+use crate::store::{StoreError, TeamDir};
 use crate::wire::AgentName;
 use std::path::{Path, PathBuf};
 

@@ -2,9 +2,9 @@
 //!
 //! It does not know what the lines say: whoever wants to begin at a time says how to read it.
 
-use super::StoreError;
 use super::jsonl::{Lines, Piece};
 use crate::os::file::{Access, At, FileError, open_known};
+use crate::store::StoreError;
 use crate::wire::Timestamp;
 use std::fs::File;
 use std::io;

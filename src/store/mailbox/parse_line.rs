@@ -1,6 +1,6 @@
 //! Is this line a message? Pure: no file, no clock.
 
-use super::jsonl::{Framed, Piece};
+use crate::store::file::jsonl::{Framed, Piece};
 use crate::wire::message::{MAX_LINE_BYTES, Message};
 use serde_json::{Map, Value};
 use std::borrow::Cow;

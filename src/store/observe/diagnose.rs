@@ -1,11 +1,12 @@
 //! Looking for what is wrong with a team folder, without touching it.
 
-use super::claim::{Stage, list};
-use super::liveness::{Liveness, last_record, probe};
-use super::tasks::TaskList;
-use super::{Fsync, StoreError, TeamDir, dead, roster};
 use crate::os::file::{At, check_owner};
 use crate::os::identity::boot_id;
+use crate::store::mailbox::claim::{Stage, list};
+use crate::store::mailbox::dead;
+use crate::store::process::liveness::{Liveness, last_record, probe};
+use crate::store::tasks::TaskList;
+use crate::store::{Fsync, StoreError, TeamDir, roster};
 use crate::wire::AgentName;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -3,8 +3,8 @@
 //! *Invariant:* nobody is ended because of what stands here. Whether a beat is late is decided by
 //! whoever watches, from changes it saw itself.
 
-use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, open, open_or_create};
+use crate::store::{StoreError, TeamDir};
 use crate::wire::{AgentName, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
