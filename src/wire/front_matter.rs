@@ -1,31 +1,31 @@
-//! The part of a Markdown file between two `---` lines: a small, forgiving subset of YAML.
+//! The front matter of a Markdown file, between two `---` lines: a small, tolerant subset of YAML.
 //!
-//! Keys with a text, a list (`[a, b]`, `- a` lines) or a folded text (`|`, `>`). It does not know which keys
-//! mean something; what it does not understand becomes a [`Problem`], never an error.
+//! A value is a text, a list (`[a, b]`, `- a` lines) or a block text (`|`, `>`). The parser does not know the meaning
+//! of keys; a line that it cannot parse becomes a [`Problem`], never an error.
 
 use std::iter::Peekable;
 
-/// What is wrong with a line of a file.
+/// A line that the parser ignored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// The line, from 1.
+    /// The line number, from 1.
     pub line: usize,
-    /// What is wrong, and what follows from it.
+    /// The problem and its consequence, for people.
     pub what: String,
 }
 
-/// One key.
+/// A key and its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
-    /// Its line, from 1.
+    /// The line number, from 1.
     pub line: usize,
-    /// Its name.
+    /// The name of the key.
     pub key: String,
-    /// What it says.
+    /// The value.
     pub value: Value,
 }
 
-/// What a key says.
+/// The value of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
     /// A text, possibly empty.
@@ -35,7 +35,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// As a list: of a text, the words between commas.
+    /// Returns the value as a list; a text is split at its commas.
     pub fn items(&self) -> Vec<String> {
         match self {
             Self::List(items) => items.clone(),
@@ -43,7 +43,7 @@ impl Value {
         }
     }
 
-    /// As a text.
+    /// Returns the value as a text; the items of a list are joined by commas.
     pub fn text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -52,18 +52,18 @@ impl Value {
     }
 }
 
-/// A file as its parts.
+/// A parsed file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Document {
-    /// The keys, in their order.
+    /// The keys in file order.
     pub fields: Vec<Field>,
-    /// What stands behind the front matter.
+    /// The text after the front matter.
     pub body: String,
-    /// Lines that are not understood.
+    /// The lines that were ignored.
     pub problems: Vec<Problem>,
 }
 
-/// Takes a file apart. One without front matter is all body.
+/// Parses a file. A file without front matter is all body.
 pub fn parse(text: &str) -> Document {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let lines: Vec<&str> = text.lines().collect();
@@ -105,7 +105,7 @@ fn is_value(value: &str) -> bool {
     value.is_empty() || value.starts_with([' ', '\t'])
 }
 
-/// The value behind a colon, with the lines below that belong to it.
+/// Reads the value after a colon, including its continuation lines.
 fn read_value<'a>(
     first: &str,
     rest: &mut Peekable<impl Iterator<Item = (usize, &'a str)>>,
@@ -139,7 +139,7 @@ fn read_value<'a>(
     }
 }
 
-/// The items between commas; a comma within parentheses or quotes separates nothing.
+/// Splits a text at its commas, except at commas within parentheses or quotes.
 fn split_items(text: &str) -> Vec<String> {
     let (mut items, mut item, mut depth, mut quote) = (Vec::new(), String::new(), 0_u32, None);
     for c in text.chars() {
@@ -161,7 +161,7 @@ fn split_items(text: &str) -> Vec<String> {
     items.filter(|item| !item.is_empty()).collect()
 }
 
-/// A text without its quotes, or without the comment behind it.
+/// Removes the quotes of a text, or the comment after it.
 fn scalar(text: &str) -> String {
     if let Some(inside) = text.strip_prefix('\'').and_then(|text| text.strip_suffix('\'')) {
         return inside.replace("''", "'");
@@ -198,7 +198,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn texts_lists_and_folded_texts_are_read() {
+    fn texts_lists_and_block_texts_are_parsed() {
         let document = parse(
             "---\r\nname: coder # who\ndescription: \"Writes: \\\"code\\\"\"\ntools: Read, Bash(git diff:*, x)\n\
              more: [a, 'b, c']\nlist:\n  - one\n- \"two\"\nlong: >\n  first\n  second\n\nkept: |\n  a: b\n  c\n\
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_named_by_its_line() {
+    fn an_ignored_line_is_reported_with_its_number() {
         let document = parse("---\nname: a\nno colon here\n12:30\n---\nB");
         let lines: Vec<usize> = document.problems.iter().map(|problem| problem.line).collect();
         assert_eq!((lines, document.fields.len(), &*document.body), (vec![3, 4], 1, "B"));
@@ -239,7 +239,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_without_harm(text in "(---\n)?([-a:# \"'\\[\\],|>()\n\\\\]{0,60})(---\n)?.{0,20}") {
+        fn any_text_parses_without_a_panic(text in "(---\n)?([-a:# \"'\\[\\],|>()\n\\\\]{0,60})(---\n)?.{0,20}") {
             let document = parse(&text);
             let lines = text.lines().count();
             prop_assert!(document.fields.iter().all(|field| field.line >= 2 && field.line <= lines));

@@ -1,9 +1,9 @@
-//! How mail is shown to a model: as data it cannot mistake for anything else.
+//! The form in which a model sees mail: as data that cannot pass for a prompt.
 
 use super::message::{Body, Message};
 use serde_json::{Map, Value};
 
-/// Mail as data: an `<inbox>` block of JSON in which no content can close the tag or open another.
+/// Formats mail as an `<inbox>` block of JSON. No content can close the tag or open another one.
 pub fn inbox_block(mail: &[Map<String, Value>]) -> String {
     let shown: Vec<Value> = mail
         .iter()
@@ -22,7 +22,7 @@ pub fn inbox_block(mail: &[Map<String, Value>]) -> String {
         })
         .collect();
     let json = Value::Array(shown).to_string();
-    // Inside JSON strings these escapes mean the same characters; outside strings they never occur.
+    // These escapes mean the same characters inside JSON strings; the characters never occur outside strings.
     let json = json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
     format!("<inbox>\n{json}\n</inbox>")
 }

@@ -1,7 +1,7 @@
-//! What crosses a process boundary or rests on disk: data and its reading and writing.
+//! The data that crosses a process boundary or rests on disk, and its (de)serialization.
 //!
-//! *Invariant:* nothing here does I/O, reads a clock, starts a thread or logs. Writers are strict,
-//! readers tolerant (SPEC 3.1): what this version does not know is kept, never dropped.
+//! *Invariant:* this layer does no I/O, reads no clock, starts no thread and logs nothing. Writers are strict and
+//! readers tolerant (SPEC 3.1): fields and kinds that this version does not know are kept, never dropped.
 
 pub mod budget;
 pub mod chat;
@@ -22,7 +22,7 @@ pub mod unknown_fields;
 pub use name::{AgentName, NameError};
 pub use unknown_fields::WithUnknownFields;
 
-/// Version of the on-disk format that this build writes (`config.json`, message and transcript lines).
+/// The version of the on-disk format that this build writes (`config.json`, message and transcript lines).
 ///
 /// Changelog: **1** — the first format; golden files in `tests/it/golden/v1`.
 pub const FORMAT_VERSION: u32 = 1;

@@ -1,48 +1,48 @@
-//! Names of agents: the one place that decides which strings may become part of a path.
+//! The names of agents: the one place that decides which strings may become part of a path.
 //!
 //! *Invariant:* a string reaches a path under the team folder only as an [`AgentName`].
 
 use std::fmt;
 
-/// Names that no member may take, with what each is kept for.
+/// The names that no member may take.
 pub const RESERVED: [&str; 7] = ["lead", "user", "team", "all", "system", "self", "broadcast"];
 
-/// The rule, in words a person and a model understand.
+/// The rule, in words for people and models.
 pub const NAME_RULE: &str = "a name is 1 to 32 characters: a lower-case letter first, then lower-case letters, digits, '_' or '-'";
 
-/// The name of a mailbox owner: a member, `lead`, or `user`. Always matches
+/// The name of a mailbox owner: a member, `lead` or `user`. It always matches
 /// `^[a-z][a-z0-9_-]{0,31}$`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AgentName(String);
 
-/// Why a string is no usable name.
+/// The reason that a string is not a valid name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NameError {
-    /// What was given, cut to a length fit for a message.
+    /// The string, cut to 64 characters.
     pub given: String,
-    /// The name is well-formed but kept for the program.
+    /// Whether the name is well-formed but reserved.
     pub reserved: bool,
-    /// A valid name close to the one given, where there is one.
+    /// A valid name similar to the string, if there is one.
     pub suggestion: Option<String>,
 }
 
 impl AgentName {
-    /// The lead's name.
+    /// Returns the name of the lead.
     pub fn lead() -> Self {
         Self("lead".into())
     }
 
-    /// The person's name.
+    /// Returns the name of the person.
     pub fn user() -> Self {
         Self("user".into())
     }
 
-    /// The program itself, as a sender.
+    /// Returns the name of the program itself as a sender.
     pub fn system() -> Self {
         Self("system".into())
     }
 
-    /// A name that a member (teammate) may have.
+    /// Parses the name of a member (teammate).
     ///
     /// # Errors
     /// The string breaks [`NAME_RULE`] or is one of [`RESERVED`].
@@ -56,7 +56,7 @@ impl AgentName {
         Ok(Self(given.into()))
     }
 
-    /// A name that mail may be sent to: a member's, `lead` or `user`.
+    /// Parses the name of a recipient: a member, `lead` or `user`.
     ///
     /// # Errors
     /// As [`AgentName::member`], but `lead` and `user` are accepted.
@@ -67,7 +67,7 @@ impl AgentName {
         }
     }
 
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -102,9 +102,9 @@ impl NameError {
         Self { given, reserved, suggestion }
     }
 
-    /// What is wrong.
+    /// Says what is wrong.
     pub fn what(&self) -> String {
-        // Debug formatting escapes control characters and bidi marks: a hostile name stays harmless.
+        // Debug formatting escapes control characters and bidi marks of a hostile name.
         let given = &self.given;
         if self.reserved {
             format!("the name {given:?} is reserved")
@@ -113,7 +113,7 @@ impl NameError {
         }
     }
 
-    /// Why it is wrong.
+    /// Says why it is wrong.
     pub fn why(&self) -> String {
         if self.reserved {
             format!("reserved are {}", RESERVED.join(", "))
@@ -122,7 +122,7 @@ impl NameError {
         }
     }
 
-    /// What to do now, as one sentence.
+    /// Says what to do now.
     pub fn hint(&self) -> String {
         match &self.suggestion {
             Some(name) => format!("try {name:?}"),
@@ -146,7 +146,7 @@ fn is_well_formed(given: &str) -> bool {
         && bytes.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-')
 }
 
-/// The nearest valid member name: lower case, other characters as '-', cut to length.
+/// Returns the nearest valid member name: lower case, other characters as '-', cut to length.
 fn suggest(given: &str) -> Option<String> {
     let folded: String = given
         .trim()
@@ -163,7 +163,7 @@ fn suggest(given: &str) -> Option<String> {
         .trim_end_matches(['-', '_'])
         .into();
     let name = if RESERVED.contains(&name.as_str()) { format!("{name}-1") } else { name };
-    // A suggestion that keeps hardly anything of what was typed would only confuse.
+    // A suggestion that keeps less than half of the typed characters would confuse.
     let kept = name.chars().filter(char::is_ascii_alphanumeric).count();
     (is_well_formed(&name) && kept * 2 >= given.trim().chars().count()).then_some(name)
 }
@@ -174,7 +174,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_rule_and_its_suggestions() {
+    fn invalid_names_are_refused_with_a_suggestion() {
         for good in ["a", "alice", "db-expert", "x_1", &"a".repeat(32)] {
             assert_eq!(AgentName::member(good).unwrap().as_str(), good);
         }
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn lead_and_user_have_mailboxes_but_are_no_members() {
+    fn lead_and_user_are_recipients_but_not_members() {
         for name in ["lead", "user"] {
             assert!(AgentName::mailbox(name).is_ok());
             assert!(AgentName::member(name).unwrap_err().reserved);

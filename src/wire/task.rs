@@ -1,6 +1,6 @@
-//! `tasks/ID.json`: one entry of the shared task list, with what happened to it.
+//! `tasks/ID.json`: a task of the shared task list, with its history.
 //!
-//! Data only: what may happen next is decided by `protocol::tasks`.
+//! Data only: `protocol::tasks` decides which changes are legal.
 
 use super::{FORMAT_VERSION, Timestamp, WithUnknownFields};
 use serde::de::Error as _;
@@ -9,20 +9,20 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The number of a task. On disk it is a string; as a file name it has no leading zeros.
+/// The id of a task, a positive number. It is a string on disk, without leading zeros in a file name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct TaskId(u64);
 
-/// A string that is no task's number.
+/// A string that is not a task id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no task id: a task id is a number, such as 3")]
 pub struct NoTaskId(String);
 
 impl TaskId {
-    /// Reads an id as people and models write it: `3`, `#3`.
+    /// Parses an id as people and models write it: `3`, `#3`.
     ///
     /// # Errors
-    /// It is no positive number.
+    /// The string is not a positive number.
     pub fn parse(given: &str) -> Result<Self, NoTaskId> {
         let digits = given.trim().trim_start_matches('#');
         let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -30,7 +30,7 @@ impl TaskId {
         number.map(Self).ok_or_else(|| NoTaskId(given.chars().take(64).collect()))
     }
 
-    /// The id behind this one.
+    /// Returns the id after this one.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0.saturating_add(1))
@@ -50,7 +50,7 @@ impl Serialize for TaskId {
 }
 
 impl<'de> Deserialize<'de> for TaskId {
-    /// Hand-written ids often are numbers.
+    /// Accepts a number too, since ids written by hand are often numbers.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = match Value::deserialize(deserializer)? {
             Value::String(text) => text,
@@ -63,29 +63,29 @@ impl<'de> Deserialize<'de> for TaskId {
     }
 }
 
-/// All tasks, by id.
+/// All tasks by id.
 pub type Board = BTreeMap<TaskId, WithUnknownFields<Task>>;
 
-/// How far a task has come.
+/// The state of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskStatus {
-    /// Nobody works on it.
+    /// No member works on it.
     #[default]
     Pending,
     /// Its owner works on it.
     InProgress,
-    /// It is done.
+    /// It was done.
     Completed,
-    /// It was tried and could not be done.
+    /// It could not be done.
     Failed,
-    /// It is no longer wanted.
+    /// It was withdrawn.
     #[serde(alias = "canceled")]
     Cancelled,
 }
 
 impl TaskStatus {
-    /// The word on disk.
+    /// Returns the word on disk.
     pub fn word(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -96,54 +96,55 @@ impl TaskStatus {
         }
     }
 
-    /// Nobody will work on it any more.
+    /// Whether no more work will be done on it.
     pub fn is_over(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
     }
 }
 
-/// One task. Only `subject` must stand in the file; the file's name is its id.
+/// A task. The file needs only `subject`; its name is the id.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Task {
-    /// Format version of the file; a newer one may be read, not written.
+    /// The format version of the file; a newer one may be read, not written.
     #[serde(default = "this_version")]
     pub version: u32,
-    /// Its number.
+    /// The id.
     #[serde(default)]
     pub id: TaskId,
-    /// What is to be done, in one line.
+    /// The title, one line.
     pub subject: String,
     /// The details.
     #[serde(default)]
     pub description: String,
-    /// How far it has come.
+    /// The state.
     #[serde(default)]
     pub status: TaskStatus,
-    /// Whose it is: a member, `lead` or `user`.
+    /// The owner: a member, `lead` or `user`.
     #[serde(default)]
     pub owner: Option<String>,
-    /// The life (incarnation) of the owner that works on it. When that ends, the task is pending again.
+    /// The incarnation of the owner that works on it. When that process ends, the task becomes pending again.
     #[serde(default)]
     pub lease: Option<String>,
-    /// Only members with this role take it by themselves.
+    /// The role that a member needs to claim it automatically.
     #[serde(default)]
     pub role: Option<String>,
-    /// Tasks that must be completed first.
+    /// The tasks that must be completed first.
     #[serde(default)]
     pub blocked_by: Vec<TaskId>,
-    /// Who made it.
+    /// The name of the creator.
     #[serde(default)]
     pub created_by: String,
-    /// When.
+    /// The time of creation.
     #[serde(default)]
     pub created_at: Timestamp,
-    /// When something last happened to it.
+    /// The time of the last change.
     #[serde(default)]
     pub updated_at: Timestamp,
-    /// The tool call that made it: the same call, repeated after a crash, makes no second one.
+    /// The id of the tool call that created it, so that the same call, repeated after a crash, creates no second
+    /// task.
     #[serde(default)]
     pub origin: Option<String>,
-    /// What happened to it, oldest first.
+    /// The events so far, oldest first.
     #[serde(default)]
     pub history: Vec<WithUnknownFields<HistoryEntry>>,
 }
@@ -152,39 +153,39 @@ fn this_version() -> u32 {
     FORMAT_VERSION
 }
 
-/// Something that happened to a task.
+/// An event in the history of a task.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct HistoryEntry {
-    /// When.
+    /// The time of the event.
     #[serde(default)]
     pub at: Timestamp,
-    /// Who did it.
+    /// The name of the member or person that caused it.
     #[serde(default)]
     pub by: String,
-    /// What.
+    /// The kind of event.
     pub what: EventKind,
-    /// Whose it was from then on, or whose it was until then.
+    /// The new owner, or the owner that gave the task up.
     #[serde(default)]
     pub owner: Option<String>,
-    /// Why, in words.
+    /// The reason, in words.
     #[serde(default)]
     pub note: Option<String>,
 }
 
-/// What can happen to a task.
+/// The kinds of events in the history of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
-    /// It was put on the list.
+    /// The task was created.
     #[default]
     Created,
-    /// Its words, its role or what it waits for were changed.
+    /// The text, the role or the blockers were changed.
     Changed,
-    /// It was given to somebody, who has not begun.
+    /// The task was assigned to an owner that has not started.
     Assigned,
-    /// Its owner began.
+    /// The owner started.
     Claimed,
-    /// Its owner died or gave it back.
+    /// The owner died or gave the task back.
     Released,
     /// It was done.
     Completed,
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_words_are_a_task_and_what_is_unknown_is_kept() {
+    fn a_subject_is_enough_and_unknown_fields_are_kept() {
         let text = r#"{"subject":"x","blocked_by":[3,"4"],"mood":"good","history":[{"what":"sung","by":"bob","key":"C"}]}"#;
         let task: WithUnknownFields<Task> = serde_json::from_str(text).unwrap();
         assert_eq!((task.status, &task.owner), (TaskStatus::Pending, &None));

@@ -1,7 +1,7 @@
-//! A transcript line: one thing that happened in an agent's conversation (SPEC 3.1).
+//! A transcript line: one entry of an agent's conversation (SPEC 3.1).
 //!
-//! The transcript is the agent's memory and the acknowledgement record of its mail: what stands here
-//! was taken in, and the next request to the model contains it.
+//! The transcript is the agent's memory and acknowledges its mail: a message in the transcript was delivered, and
+//! the next request to the model contains it.
 
 use super::Timestamp;
 use super::chat::{Block, StopReason, Usage};
@@ -10,12 +10,12 @@ use super::permission::{Decision, Question};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// One line: when, and what.
+/// A line of the transcript.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
     /// Seconds since 1970.
     pub at: Timestamp,
-    /// What happened.
+    /// The entry.
     pub entry: Entry,
 }
 
@@ -23,99 +23,99 @@ pub struct Line {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Entry {
-    /// A process took up (or began) this conversation.
+    /// A process began or resumed this conversation.
     Session {
-        /// Which life of the agent.
+        /// The incarnation of the agent.
         incarnation: String,
-        /// Its process.
+        /// The process id.
         pid: i32,
-        /// Its model, `provider/name`.
+        /// The model, `provider/name`.
         model: String,
     },
-    /// The person at this agent's terminal said something.
+    /// A prompt from the person at this agent's terminal.
     User {
         /// The text.
         content: String,
     },
-    /// A message was taken in. This line is its acknowledgement.
+    /// A message was delivered; this line acknowledges it.
     Mail {
-        /// The claim it came from.
+        /// The batch id of the claim that held the message.
         #[serde(rename = "gen")]
         claim: String,
-        /// Byte offset of its line in the claim.
+        /// The byte offset of the message's line in the claim.
         offset: u64,
         /// The message as it was received, with its id.
         message: Map<String, Value>,
     },
-    /// The model answered.
+    /// A reply of the model.
     Assistant {
-        /// Its blocks.
+        /// The content blocks.
         blocks: Vec<Block>,
-        /// Why it stopped.
+        /// The reason that the model stopped.
         stop_reason: StopReason,
-        /// What the call cost.
+        /// The tokens of the call.
         usage: Usage,
-        /// Which model.
+        /// The model that replied.
         model: String,
     },
-    /// A tool is about to run: without a result after it, its effect is unknown.
+    /// A tool call starts. Without a result after this line, the effect of the call is unknown.
     ToolStart {
-        /// The call.
+        /// The id of the tool call.
         tool_use_id: String,
-        /// The tool.
+        /// The name of the tool.
         name: String,
     },
-    /// A tool has run.
+    /// The result of a tool call.
     ToolResult {
-        /// The call.
+        /// The id of the tool call.
         tool_use_id: String,
-        /// What it said.
+        /// The output.
         content: String,
-        /// It failed.
+        /// Whether the call failed.
         is_error: bool,
     },
-    /// Somebody must decide before a call runs; open until its `decision`, or its call's result.
+    /// A tool call waits for a decision. The request is open until its `decision`, or until the result of its call.
     Request {
-        /// What is asked.
+        /// The question.
         #[serde(flatten)]
         question: Question,
-        /// Who is asked: `lead` by mail, or `user` at the agent's own terminal.
+        /// The decider: `lead` by mail, or `user` at the agent's own terminal.
         decider: String,
-        /// When it counts as denied.
+        /// The time from which the request counts as denied.
         deadline: Timestamp,
     },
-    /// It was decided.
+    /// The decision about a request.
     Decision(Decision),
-    /// The program tells the model something (it was restarted, interrupted, cut short).
+    /// A note of the program for the model: a restart, an interruption, a limit.
     Note {
         /// The text.
         content: String,
     },
-    /// The conversation until here was replaced by this: memory begins anew, with what was asked in the
-    /// turn under way told again.
+    /// A summary that replaces the conversation before this line. The memory of a resumed agent begins here, and
+    /// the prompt of the turn in progress is repeated to the model.
     Compacted {
-        /// What the model said of the conversation.
+        /// The model's summary of the conversation.
         summary: String,
-        /// What the program knows: name, role, team.
+        /// The facts that the program adds: name, role, team, open tasks.
         situation: String,
-        /// What the summary cost.
+        /// The tokens of the summary call.
         usage: Usage,
-        /// What fits the model, as far as this has shown.
+        /// The context size of the model in tokens, as far as a refused request has shown it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         context_tokens: Option<u64>,
     },
-    /// A turn is over.
+    /// The end of a turn.
     TurnEnd {
-        /// How.
+        /// How the turn ended.
         outcome: Outcome,
-        /// Model calls it took.
+        /// The number of model calls.
         rounds: u32,
-        /// What is told to the lead about it; sent again, under the same id, when the process died
-        /// before it was known to be sent.
+        /// The report for the lead. A resumed agent sends it again under the same id if the process died before
+        /// the send was recorded.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         report: Option<Report>,
     },
-    /// Written by a later version.
+    /// A kind of a later version.
     #[serde(other)]
     Unknown,
 }
@@ -125,12 +125,12 @@ pub enum Entry {
 pub struct Report {
     /// The id of the `result` message.
     pub id: String,
-    /// Its text.
+    /// The text of the report.
     pub text: String,
 }
 
 impl Line {
-    /// The line as text, with its newline; `at` stands behind `kind`.
+    /// Returns the line as text, including its newline; `at` follows `kind`.
     pub fn text(&self) -> String {
         let mut object = Map::new();
         if let Ok(Value::Object(fields)) = serde_json::to_value(&self.entry) {
@@ -147,20 +147,20 @@ impl Line {
         text
     }
 
-    /// Only the time of a line.
+    /// Returns the time of a line.
     pub fn time(text: &[u8]) -> Option<Timestamp> {
         serde_json::from_slice::<When>(text).ok()?.at.as_f64()
     }
 
-    /// Whether a line may be of a kind. It is not parsed: of lines as we write them the answer is right, and
-    /// what another program wrote may be anything.
+    /// Whether a line may be of a kind, without parsing it. The answer is exact for lines of this program; a line of
+    /// another program may be of any kind.
     pub fn may_be(text: &[u8], kind: &str) -> bool {
         text.strip_prefix(br#"{"kind":""#).is_none_or(|rest| {
             rest.strip_prefix(kind.as_bytes()).is_some_and(|rest| rest.starts_with(b"\""))
         })
     }
 
-    /// Understands a line; `None` for a torn or foreign one.
+    /// Parses a line; returns `None` for a torn or foreign one.
     pub fn read(text: &[u8]) -> Option<Self> {
         let When { at } = serde_json::from_slice(text).ok()?;
         let at = at.as_f64().unwrap_or_default();
@@ -169,7 +169,7 @@ impl Line {
     }
 }
 
-/// Of a line, only its time: reading it twice is faster than once into an object and again from that.
+/// The time of a line. Parsing a line twice is faster than parsing it into an object first.
 #[derive(Deserialize)]
 struct When {
     #[serde(default)]
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_line_of_ours_the_kind_is_known_and_a_foreign_one_may_be_any() {
+    fn the_kind_of_an_own_line_is_exact_and_of_a_foreign_line_any() {
         for (line, may_be) in [
             (&br#"{"kind":"mail","at":1}"#[..], true),
             (br#"{"kind":"mailing","at":1}"#, false),

@@ -1,11 +1,10 @@
-//! A record that keeps the fields it does not know, so that a rewrite by this version never destroys
-//! what a newer one stored.
+//! A record that keeps unknown fields, so that a rewrite by this version never destroys the data of a newer one.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::ops::{Deref, DerefMut};
 
-/// `T` plus whatever other fields stood beside it in the JSON object.
+/// A `T` and all other fields of its JSON object.
 ///
 /// `T` must serialize to an object.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -54,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn one_record_inside_another_keeps_its_own() {
+    fn nested_records_keep_their_own_unknown_fields() {
         #[derive(Debug, PartialEq, Default, Serialize, Deserialize)]
         #[serde(default)]
         struct Path {

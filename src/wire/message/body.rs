@@ -1,0 +1,284 @@
+//! The kinds of messages: each with its word, how it is handled, and its own fields.
+
+use crate::wire::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// How the program treats a kind of message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Handling {
+    /// The text is for the recipient's model, and starts a turn.
+    Data,
+    /// The recipient's program acts on it; its model sees it too.
+    Control,
+    /// As [`Handling::Control`], and it starts a turn.
+    WakingControl,
+    /// Only the recipient's program reads it; its model never sees it.
+    ProgramOnly,
+}
+
+/// Declares [`Body`], [`KINDS`] and what depends on the kind alone, so that a kind is one row.
+macro_rules! kinds {
+    ($(
+        $(#[$doc:meta])*
+        $variant:ident = $word:literal, $handling:ident { $($fields:tt)* }
+    )*) => {
+        /// The content of a message beside the common fields (SPEC 3.1).
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+        #[serde(tag = "type", rename_all = "snake_case")]
+        pub enum Body {
+            $( $(#[$doc])* $variant { $($fields)* }, )*
+            /// A `type` that this version does not know, or a known one whose fields do not fit; delivered
+            /// as data.
+            #[serde(skip)]
+            Unknown {
+                /// The `type` of the line.
+                kind: String,
+            },
+        }
+
+        /// Every `type` of this version.
+        pub const KINDS: &[&str] = &[$($word),*];
+
+        impl Body {
+            /// Returns the word in `type`.
+            pub fn kind(&self) -> &str {
+                match self {
+                    $( Self::$variant { .. } => $word, )*
+                    Self::Unknown { kind } => kind,
+                }
+            }
+
+            fn handling(&self) -> Handling {
+                match self {
+                    $( Self::$variant { .. } => Handling::$handling, )*
+                    Self::Unknown { .. } => Handling::Data,
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// Text.
+    Message = "message", Data {
+        /// A short form for views.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        summary: Option<String>,
+    }
+    /// The same text to every member but the sender.
+    Broadcast = "broadcast", Data {}
+    /// The last text of a finished turn.
+    Result = "result", Data {
+        /// How the turn ended.
+        outcome: Outcome,
+    }
+    /// A change of a teammate's state, for the lead's program.
+    IdleNotification = "idle_notification", ProgramOnly {
+        /// The reason for the idle state.
+        reason: IdleReason,
+    }
+    /// Asks a teammate to end gracefully.
+    ShutdownRequest = "shutdown_request", Control {
+        /// The reason, in words.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+        /// The time of the next rung of the shutdown ladder.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        deadline: Option<Timestamp>,
+    }
+    /// Answers a shutdown request.
+    ShutdownResponse = "shutdown_response", Control {
+        /// Whether the teammate agrees.
+        #[serde(alias = "approved")]
+        approve: bool,
+        /// The reason for the answer.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    }
+    /// Asks for approval of a plan. Starts a turn unless a person decides about it.
+    PlanApprovalRequest = "plan_approval_request", Control {
+        /// The plan.
+        plan: String,
+        /// `user` if a person decides; the lead's model decides when the field is absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        decider: Option<String>,
+    }
+    /// Answers a plan approval request.
+    PlanApprovalResponse = "plan_approval_response", ProgramOnly {
+        /// Whether the plan is approved.
+        #[serde(alias = "approved")]
+        approve: bool,
+        /// The changes that are asked for.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        feedback: Option<String>,
+        /// The permission mode in which the teammate continues.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mode: Option<String>,
+    }
+    /// Asks for permission to run a tool call.
+    PermissionRequest = "permission_request", ProgramOnly {
+        /// The name of the tool.
+        tool: String,
+        /// The arguments of the call.
+        input: Value,
+        /// The effect of the call, in words.
+        description: String,
+    }
+    /// Answers a permission request.
+    PermissionResponse = "permission_response", ProgramOnly {
+        /// Whether the call may run.
+        #[serde(alias = "approved")]
+        approve: bool,
+        /// How long the answer holds.
+        #[serde(default)]
+        scope: Scope,
+        /// The reason for the answer.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+        /// Arguments that replace those of the call.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        updated_input: Option<Value>,
+    }
+    /// Sends the rules of an "always" answer to every member.
+    PermissionUpdate = "permission_update", ProgramOnly {
+        /// The rules.
+        rules: Value,
+    }
+    /// Changes the permission mode of a teammate.
+    ModeSetRequest = "mode_set_request", ProgramOnly {
+        /// The new mode.
+        mode: String,
+    }
+    /// Asks for permission to leave the workspace or the sandbox.
+    SandboxPermissionRequest = "sandbox_permission_request", ProgramOnly {
+        /// The host to reach.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        host: Option<String>,
+        /// The path to open.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        path: Option<String>,
+        /// The name of the tool.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tool: Option<String>,
+        /// The arguments of the call.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        input: Option<Value>,
+    }
+    /// Answers a sandbox permission request.
+    SandboxPermissionResponse = "sandbox_permission_response", ProgramOnly {
+        /// Whether the call may run.
+        #[serde(alias = "approved")]
+        approve: bool,
+        /// How long the answer holds.
+        #[serde(default)]
+        scope: Scope,
+        /// The reason for the answer.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    }
+    /// Assigns a task to its new owner.
+    TaskAssignment = "task_assignment", Data {
+        /// The id of the task.
+        task_id: String,
+        /// The title of the task.
+        subject: String,
+        /// The work to do.
+        description: String,
+        /// The name of the assigner.
+        assigned_by: String,
+        /// The tasks that must be completed first.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        blocked_by: Vec<String>,
+    }
+    /// Tells the lead that a teammate's process has ended.
+    TeammateTerminated = "teammate_terminated", WakingControl {
+        /// The name of the teammate.
+        name: String,
+        /// The cause, a word of [`crate::wire::roster::ExitCause`].
+        cause: String,
+        /// The exit status for people: "exit 1", "signal 9".
+        exit: String,
+    }
+}
+
+/// How a turn ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The model finished.
+    Done,
+    /// An error ended the turn.
+    Failed,
+    /// A person, a signal or the shutdown ladder ended the turn.
+    Interrupted,
+}
+
+impl Outcome {
+    /// Returns the word on disk.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Interrupted => "interrupted",
+        }
+    }
+}
+
+/// Why a member is idle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IdleReason {
+    /// Its turn is over.
+    Available,
+    /// Its turn was interrupted.
+    Interrupted,
+    /// Its turn failed.
+    Failed,
+}
+
+/// How long a permission holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// For this call.
+    #[default]
+    Once,
+    /// Until the process ends.
+    Session,
+    /// From now on.
+    Always,
+}
+
+impl Body {
+    /// Returns a plain message.
+    pub fn text() -> Self {
+        Self::Message { summary: None }
+    }
+
+    /// Whether this version knows the type.
+    pub fn is_known_kind(kind: &str) -> bool {
+        KINDS.contains(&kind)
+    }
+
+    /// Whether the message starts a turn of the recipient's model.
+    pub fn wakes(&self) -> bool {
+        match self {
+            // The model cannot decide about a plan that a person reviews.
+            Self::PlanApprovalRequest { decider, .. } => decider.as_deref() != Some("user"),
+            body => matches!(body.handling(), Handling::Data | Handling::WakingControl),
+        }
+    }
+
+    /// Whether the message steers a program. A full inbox has a reserve for control mail, and control
+    /// mail reaches a member that is stopping.
+    pub fn is_control(&self) -> bool {
+        self.handling() != Handling::Data
+    }
+
+    /// Whether the model never sees the message: a change of state, or a permission exchange, whose
+    /// outcome the model learns from the result of the call that waited.
+    pub fn is_for_program(&self) -> bool {
+        self.handling() == Handling::ProgramOnly
+    }
+}
