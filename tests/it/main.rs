@@ -42,6 +42,7 @@ mod hooks;
 mod http;
 mod hung;
 mod idle;
+mod import_graph;
 mod inheritance;
 mod inside;
 mod interrupted_requests;

@@ -17,15 +17,13 @@ use crate::harness::Team;
 use job::Job;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use play::Play;
+use play::{MEMBERS, Play, name};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::process::Child;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-const MEMBERS: usize = 4;
 
 /// What fits the played models, in tokens: so little that also a short life is longer than that.
 const CONTEXT: u64 = 32_000;
@@ -45,11 +43,6 @@ const ALL: usize = 1_000;
 
 /// Resident memory that no member may pass, in KiB.
 const MOST_RESIDENT: u64 = 64 * 1024;
-
-/// The name of a member.
-fn name(member: usize) -> String {
-    format!("t{member}")
-}
 
 pub(crate) fn measure(run: Run) -> Vec<Finding> {
     let time = run.limit.unwrap_or_else(|| Duration::from_secs(run.of(25, 120, 3600)));

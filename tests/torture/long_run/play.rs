@@ -3,7 +3,6 @@
 //! on as a model does that looks before it acts.
 
 use super::job::{Job, LICENCE, Step};
-use super::{MEMBERS, name};
 use crate::fake::{Reply, RequestView};
 use crate::fake_models::{call, conversation, results, who};
 use crate::rng::Rng;
@@ -11,6 +10,13 @@ use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
+
+pub(super) const MEMBERS: usize = 4;
+
+/// The name of a member.
+pub(super) fn name(member: usize) -> String {
+    format!("t{member}")
+}
 
 /// Every so many files a member writes to the next one.
 const WRITES_EVERY: usize = 8;

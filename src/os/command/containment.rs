@@ -3,10 +3,10 @@
 //! Three nets, each of which catches what slips through another: the control group (where there is one)
 //! knows everybody, the process group cannot be outrun by forking, and adoption finds who left both.
 
-use super::cgroup::Cgroup;
-use super::child::{fresh_signals, offer_to_oom_killer};
-use super::pidfd::ExitKind;
-use super::process_tree;
+use crate::os::process::cgroup::Cgroup;
+use crate::os::process::child::{fresh_signals, offer_to_oom_killer};
+use crate::os::process::pidfd::ExitKind;
+use crate::os::process::process_tree;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
@@ -27,7 +27,7 @@ const PEEK: WaitPidFlag =
 
 /// A command and what it started.
 #[derive(Debug)]
-pub(super) struct Containment {
+pub(in crate::os) struct Containment {
     group: Option<Cgroup>,
     /// Leads its process group, and is reaped last, so that the group's number stays its own.
     shell: Pid,
@@ -35,7 +35,7 @@ pub(super) struct Containment {
 
 impl Containment {
     /// Starts the shell.
-    pub(super) fn start(
+    pub(in crate::os) fn start(
         run_id: &str,
         command: &OsStr,
         input: Option<&OwnedFd>,
@@ -52,7 +52,7 @@ impl Containment {
     }
 
     /// Reaps whoever has ended; says how the shell did.
-    pub(super) fn reap(&self) -> Option<ExitKind> {
+    pub(in crate::os) fn reap(&self) -> Option<ExitKind> {
         loop {
             match waitid(Id::All, PEEK) {
                 Ok(WaitStatus::Exited(pid, code)) if pid == self.shell => {
@@ -71,7 +71,7 @@ impl Containment {
     }
 
     /// Ends all that is left.
-    pub(super) fn end(self) {
+    pub(in crate::os) fn end(self) {
         if let Some(group) = &self.group {
             group.kill();
         }

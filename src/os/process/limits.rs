@@ -17,7 +17,7 @@ pub(crate) fn raise_descriptors() {
 }
 
 /// Back to what this process was given. Only system calls, so that it may run between fork and exec.
-pub(super) fn as_given() {
+pub(in crate::os) fn as_given() {
     if let Some((soft, hard)) = GIVEN.get() {
         setrlimit(Resource::RLIMIT_NOFILE, *soft, *hard).unwrap_or_default();
     }

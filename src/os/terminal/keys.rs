@@ -99,7 +99,7 @@ mod tests {
         let before = tcgetattr(&pair.slave).unwrap();
         assert!(before.local_flags.contains(LocalFlags::ECHO | LocalFlags::ICANON));
         let mut child = Command::new(std::env::current_exe().unwrap());
-        child.args(["--exact", "os::terminal::tests::be_at_a_terminal"]).env(TASK, task);
+        child.args(["--exact", "os::terminal::keys::tests::be_at_a_terminal"]).env(TASK, task);
         child.stdin(pair.slave.try_clone().unwrap()).stdout(Stdio::null()).stderr(Stdio::null());
         assert!(child.status().unwrap().success(), "{task}");
         assert_eq!(tcgetattr(&pair.slave).unwrap(), before, "{task}");

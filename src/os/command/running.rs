@@ -3,10 +3,12 @@
 //! Dropping a [`RunningCommand`] cancels the command and returns at once; [`settle`] waits until all cancelled
 //! ones are gone, which an agent does before it exits.
 
-use super::cgroup::Cgroup;
-use super::child::{close_others_on_exec, fresh_signals, inherit};
-use super::pidfd::{ExitKind, Pidfd};
-use super::{Signal, child_registry, command_supervisor, limits, process_tree};
+use super::command_supervisor;
+use crate::os::Signal;
+use crate::os::process::cgroup::Cgroup;
+use crate::os::process::child::{self, close_others_on_exec, fresh_signals, inherit};
+use crate::os::process::pidfd::{ExitKind, Pidfd};
+use crate::os::process::{limits, process_tree};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::setsid;
@@ -114,7 +116,7 @@ pub(crate) fn start(
     unsafe {
         program.pre_exec(prepare);
     }
-    let guard = Arc::new(child_registry::spawn(&mut program)?);
+    let guard = Arc::new(child::spawn(&mut program)?);
     drop(input);
     let (run_id, unsettled) = (setting.run_id.clone(), CleanupsPending::count());
     let cleanup = Some(Cleanup { guard: Arc::clone(&guard), lifeline, run_id, unsettled });

@@ -1,8 +1,9 @@
 //! Starting a process that lives a life of its own, such as a teammate: its own process group, a clean
 //! environment, one control socket, nothing else of ours.
 
+use super::child_registry;
+use super::limits;
 use super::pidfd::Pidfd;
-use super::{child_registry, limits};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl, open};
 use nix::libc;
@@ -69,10 +70,31 @@ pub(crate) fn spawn_detached(program: Program, control: OwnedFd) -> io::Result<S
     unsafe {
         command.pre_exec(prepare);
     }
-    let pidfd = child_registry::spawn(&mut command)?;
+    let pidfd = spawn(&mut command)?;
     // Ours must go, or the child would never see the end of file of the other end.
     drop(control);
     Ok(Spawned { pid: pidfd.pid(), pidfd })
+}
+
+/// Starts a child and registers it, so that it never counts as a stray.
+///
+/// # Errors
+/// The program cannot be started, or no descriptor is left to hold it.
+pub(crate) fn spawn(command: &mut Command) -> io::Result<Pidfd> {
+    let mut own = child_registry::own();
+    let mut child = command.spawn()?;
+    let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
+    match Pidfd::open(pid) {
+        Ok(held) => {
+            own.insert(pid);
+            Ok(held)
+        }
+        Err(why) => {
+            child.kill()?;
+            child.wait()?;
+            Err(why)
+        }
+    }
 }
 
 /// A pair of connected stream sockets that no child inherits by accident.
@@ -86,7 +108,7 @@ pub(crate) fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
 
 /// Raises the score by which the kernel chooses whom to end when memory runs out; where that may not be
 /// said, it is not. Only system calls, so that it may run between fork and exec.
-pub(super) fn offer_to_oom_killer(score: &[u8]) {
+pub(in crate::os) fn offer_to_oom_killer(score: &[u8]) {
     let file = open(c"/proc/self/oom_score_adj", OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty());
     if let Ok(file) = file {
         write(file, score).map(drop).unwrap_or_default();
@@ -95,7 +117,7 @@ pub(super) fn offer_to_oom_killer(score: &[u8]) {
 
 /// Default dispositions and an empty mask: an ignored or blocked signal would be inherited for ever.
 /// Only system calls, so that it may run between fork and exec.
-pub(super) fn fresh_signals() {
+pub(in crate::os) fn fresh_signals() {
     // A zeroed kernel `sigaction` means default; libc's own call would refuse the signals it keeps for
     // itself, which may have been inherited as ignored all the same.
     let default = [0_u64; 4];
@@ -115,7 +137,7 @@ pub(super) fn fresh_signals() {
 
 /// Marks every descriptor from 3 on as close-on-exec, except one. Closing them at once would also close
 /// the pipe on which std reports that the exec failed.
-pub(super) fn close_others_on_exec() -> io::Result<()> {
+pub(in crate::os) fn close_others_on_exec() -> io::Result<()> {
     // SAFETY: close_range takes three integers; descriptors are marked, none is closed.
     #[expect(unsafe_code, reason = "nix has no close_range")]
     let marked =
@@ -124,7 +146,7 @@ pub(super) fn close_others_on_exec() -> io::Result<()> {
 }
 
 /// Lets a descriptor survive the exec. Only system calls, so that it may run between fork and exec.
-pub(super) fn inherit(descriptor: RawFd) -> io::Result<()> {
+pub(in crate::os) fn inherit(descriptor: RawFd) -> io::Result<()> {
     // SAFETY: the parent keeps it open until spawn returns, and the fork has a copy.
     #[expect(unsafe_code, reason = "an owned descriptor cannot be moved into a pre_exec closure")]
     let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };

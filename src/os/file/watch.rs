@@ -3,7 +3,7 @@
 //!
 //! *Invariant:* a descriptor here never blocks; who waits on it, and with whom, is decided elsewhere.
 
-use super::file::{At, FileError};
+use super::regular::{At, FileError};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};

@@ -15,14 +15,14 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A group, for whoever may end it.
 #[derive(Debug)]
-pub(super) struct Cgroup {
+pub(in crate::os) struct Cgroup {
     folder: PathBuf,
 }
 
 impl Cgroup {
     /// Makes one below our own, named after the run_id and this guard's pid; `None` where that is not
     /// possible.
-    pub(super) fn make(run_id: &str, guard: u32) -> Option<Self> {
+    pub(in crate::os) fn make(run_id: &str, guard: u32) -> Option<Self> {
         let group = Self { folder: folder(run_id, guard)? };
         fs::create_dir(&group.folder).ok()?;
         // Kernels before 5.14 cannot end a group at once.
@@ -34,24 +34,24 @@ impl Cgroup {
     }
 
     /// The group that a guard below us made, if it has not removed it.
-    pub(super) fn of_guard(run_id: &str, guard: u32) -> Option<Self> {
+    pub(in crate::os) fn of_guard(run_id: &str, guard: u32) -> Option<Self> {
         let folder = folder(run_id, guard)?;
         folder.is_dir().then_some(Self { folder })
     }
 
     /// Who writes `0` into this file is a member, with all that it starts.
-    pub(super) fn entrance(&self) -> io::Result<File> {
+    pub(in crate::os) fn entrance(&self) -> io::Result<File> {
         File::options().write(true).open(self.folder.join("cgroup.procs"))
     }
 
     /// Kills all members.
-    pub(super) fn kill(&self) {
+    pub(in crate::os) fn kill(&self) {
         let killed = File::options().write(true).open(self.folder.join("cgroup.kill"));
         killed.and_then(|mut file| io::Write::write_all(&mut file, b"1")).unwrap_or_default();
     }
 
     /// Kills all members and removes the group.
-    pub(super) fn end(self) {
+    pub(in crate::os) fn end(self) {
         self.kill();
         let deadline = Instant::now() + PATIENCE;
         while remove(&self.folder).is_err_and(|why| why.kind() != io::ErrorKind::NotFound)
@@ -63,7 +63,7 @@ impl Cgroup {
 }
 
 /// Ends all groups with this run_id, wherever on this machine they are.
-pub(super) fn end_run(run_id: &str) {
+pub(in crate::os) fn end_run(run_id: &str) {
     let (Some(prefix), Some((_, mounted))) = (prefix(run_id), mount()) else { return };
     let mut open = vec![mounted];
     while let Some(folder) = open.pop() {

@@ -1,7 +1,7 @@
 //! The process table as `/proc` shows it: who is whose child, who still lives, who carries a mark.
 
-use super::Signal;
 use super::pidfd::Pidfd;
+use crate::os::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
 use std::fs::File;
@@ -108,7 +108,7 @@ pub(crate) fn below(ancestors: &BTreeSet<i32>, table: &[Process]) -> BTreeSet<i3
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::os::child_registry;
+    use crate::os::process::child;
     use std::process::Command;
 
     #[test]
@@ -125,10 +125,9 @@ mod tests {
     fn finds_grandchildren_and_their_marks() {
         let mark = format!("MARK={}", uuid::Uuid::now_v7());
         let (name, value) = mark.split_once('=').unwrap();
-        let child = child_registry::spawn(
-            Command::new("sh").env(name, value).args(["-c", "sleep 300; true"]),
-        )
-        .unwrap();
+        let child =
+            child::spawn(Command::new("sh").env(name, value).args(["-c", "sleep 300; true"]))
+                .unwrap();
         let me = i32::try_from(std::process::id()).unwrap();
         let grandchild = loop {
             let table = all();

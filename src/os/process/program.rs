@@ -2,11 +2,14 @@
 //! descriptor a spawned one is handed.
 
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
+
+/// The name of a command's supervisor in `ps`.
+pub(crate) const COMMAND_SUPERVISOR_NAME: &CStr = c"teammate-guard";
 
 /// Shows this process under `name` in `ps`, however it was started. A name that cannot be set is only
 /// less pretty.

@@ -1,7 +1,8 @@
 //! A process held by descriptor: signalled and awaited without the danger that its pid has meanwhile
 //! become somebody else's.
 
-use super::{Signal, child_registry};
+use super::child_registry;
+use crate::os::Signal;
 use nix::errno::Errno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -127,10 +128,11 @@ impl AsRawFd for Pidfd {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::os::process::child;
     use std::process::Command;
 
     fn shell(script: &str) -> Pidfd {
-        child_registry::spawn(Command::new("sh").args(["-c", script])).unwrap()
+        child::spawn(Command::new("sh").args(["-c", script])).unwrap()
     }
 
     #[test]
@@ -155,7 +157,7 @@ mod tests {
         use std::os::unix::process::CommandExt;
         let mut script = Command::new("sh");
         script.args(["-c", "sleep 300 & wait"]).process_group(0);
-        let leader = child_registry::spawn(&mut script).unwrap();
+        let leader = child::spawn(&mut script).unwrap();
         let mut member = shell("exec sleep 300");
         member.signal_group(Signal::SIGKILL).unwrap();
         assert_eq!(member.wait().unwrap(), ExitKind::Signal(9));

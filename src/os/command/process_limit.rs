@@ -3,7 +3,7 @@
 //! The kernel's own limit (`RLIMIT_NPROC`) counts everything that the user runs and does not hold root,
 //! so it only stands far behind this one.
 
-use super::processes;
+use crate::os::process::processes;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 pub(crate) const LIMIT: usize = 512;
 
 /// How often somebody looks whether they may be too many.
-pub(super) const LOOK_EVERY: Duration = Duration::from_millis(200);
+pub(in crate::os) const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// How often they are counted anyway: others may have ended while these grew.
 const COUNT_EVERY: Duration = Duration::from_secs(2);
@@ -23,7 +23,7 @@ const THREADS: u64 = 2048;
 
 /// The processes below this one, counted now and then.
 #[derive(Debug)]
-pub(super) struct ProcessLimit {
+pub(in crate::os) struct ProcessLimit {
     /// The fewest threads the machine has had since the command began.
     calm: u64,
     looked: Instant,
@@ -32,14 +32,14 @@ pub(super) struct ProcessLimit {
 
 impl ProcessLimit {
     /// Begins to watch.
-    pub(super) fn watch() -> Self {
+    pub(in crate::os) fn watch() -> Self {
         let now = Instant::now();
         Self { calm: threads_of_machine(), looked: now, counted: now }
     }
 
     /// Whether there are more than [`LIMIT`] now. They are counted seldom as long as the machine as a whole
     /// has not grown by so many, which costs next to nothing to know.
-    pub(super) fn is_too_large(&mut self) -> bool {
+    pub(in crate::os) fn is_too_large(&mut self) -> bool {
         if self.looked.elapsed() < LOOK_EVERY {
             return false;
         }
@@ -68,7 +68,7 @@ fn threads_of_machine() -> u64 {
 }
 
 /// A second end for a bomb that grows faster than it is counted.
-pub(super) fn limit_threads() -> nix::Result<()> {
+pub(in crate::os) fn limit_threads() -> nix::Result<()> {
     let running: u64 = processes::all().iter().map(|process| process.threads).sum();
     let (_, hard) = getrlimit(Resource::RLIMIT_NPROC)?;
     let limit = hard.min(running + THREADS);

@@ -6,10 +6,11 @@
 //! machine without such groups, when guard and agent are killed at once, a command that wiped its run_id, or
 //! that forks and ends faster than the process table can be read.
 
-use super::Signal;
 use super::pidfd::Pidfd;
 use super::processes::{self, Process};
-use super::{cgroup, child_registry, command_supervisor};
+use super::program::COMMAND_SUPERVISOR_NAME;
+use super::{cgroup, child_registry};
+use crate::os::Signal;
 use nix::errno::Errno;
 use nix::sys::prctl;
 use nix::sys::signal::killpg;
@@ -73,11 +74,8 @@ pub(crate) fn end_run(run_id: &str) -> Vec<i32> {
     }
     let found = carrying(run_id, &child_registry::own(), &processes::all());
     // A guard knows its own better than the run_id does, and is at it already.
-    let guards: Vec<Process> = found
-        .iter()
-        .filter(|process| process.is_named(command_supervisor::NAME))
-        .copied()
-        .collect();
+    let guards: Vec<Process> =
+        found.iter().filter(|process| process.is_named(COMMAND_SUPERVISOR_NAME)).copied().collect();
     wait_for(&guards, GUARDS_WORK);
     cgroup::end_run(run_id);
     if found.is_empty() {
@@ -106,7 +104,7 @@ pub(crate) fn end_adopted() -> Vec<i32> {
 }
 
 /// Asks all adopted processes to end, and gives them this long.
-pub(super) fn ask_adopted_to_end(grace: Duration) {
+pub(in crate::os) fn ask_adopted_to_end(grace: Duration) {
     let asked = adopted(&child_registry::own(), &processes::all());
     for process in &asked {
         process.signal(Signal::SIGTERM);
@@ -204,6 +202,7 @@ fn reap(stray: &Process) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::os::process::child;
     use std::process::{Child, Command};
 
     fn sleeper(run_id: &str) -> Child {
@@ -216,8 +215,7 @@ mod tests {
         let mut stray = sleeper(&run_id);
         let mut foreign = sleeper(&other);
         let own =
-            child_registry::spawn(Command::new("sleep").arg("300").env(RUN_ID_VARIABLE, &run_id))
-                .unwrap();
+            child::spawn(Command::new("sleep").arg("300").env(RUN_ID_VARIABLE, &run_id)).unwrap();
         // Until the exec it has our environment.
         while !Process::read(i32::try_from(stray.id()).unwrap())
             .is_some_and(|stray| stray.carries(&format!("{RUN_ID_VARIABLE}={run_id}")))

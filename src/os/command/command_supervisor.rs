@@ -6,12 +6,12 @@
 //! *lifeline*, whose other end only the agent holds) reports end of file, it ends everything below it and
 //! then exits as the shell did. It knows nothing of agents: no settings, no log, no runtime.
 
-use super::child::fresh_signals;
 use super::containment::Containment;
-use super::pidfd::ExitKind;
 use super::process_limit::{self, ProcessLimit};
-use super::process_tree;
-use super::program::adopt_control;
+use crate::os::process::child::fresh_signals;
+use crate::os::process::pidfd::ExitKind;
+use crate::os::process::process_tree;
+use crate::os::process::program::{COMMAND_SUPERVISOR_NAME, adopt_control};
 use nix::errno::Errno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -19,7 +19,7 @@ use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use std::ffi::{CStr, OsStr};
+use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::process::ExitCode;
@@ -27,13 +27,10 @@ use std::time::Duration;
 
 /// The hidden first argument that makes any of our programs a guard; then come the run_id, the command and,
 /// if the command reads anything, the descriptor of that.
-pub(super) const ARGUMENT: &str = "__guard";
+pub(in crate::os) const ARGUMENT: &str = "__guard";
 
 /// How long what a cancelled command started may tidy up after SIGTERM.
-pub(super) const GRACE: Duration = Duration::from_millis(500);
-
-/// The name a guard shows.
-pub(super) const NAME: &CStr = c"teammate-guard";
+pub(in crate::os) const GRACE: Duration = Duration::from_millis(500);
 
 /// Becomes the guard of a shell command if this process was started as one.
 pub fn intercept() -> Option<ExitCode> {
@@ -65,7 +62,7 @@ fn guard(run_id: &str, command: &OsStr, input: Option<RawFd>) -> ExitCode {
 }
 
 fn watch(run_id: &str, command: &OsStr, input: Option<&OwnedFd>) -> io::Result<ExitKind> {
-    prctl::set_name(NAME)?;
+    prctl::set_name(COMMAND_SUPERVISOR_NAME)?;
     prctl::set_child_subreaper(true)?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
     process_limit::limit_threads()?;

@@ -1,0 +1,6 @@
+//! What wakes a thread: descriptors in the event loop, timers, signals.
+
+pub(crate) mod aligned_interval;
+pub(crate) mod async_fd;
+pub(crate) mod signals;
+pub(crate) mod syscall_timeout;
