@@ -402,7 +402,7 @@ impl Running {
                 }
             };
             let reply = provider.turn(&request, &mut sink).await;
-            show_text(veil.lift());
+            show_text(veil.finish());
             if let Err(why) = &reply {
                 tracing::error!(%why, "the model call failed");
             }

@@ -1,19 +1,18 @@
-//! Tool calls as models write them, made fit to go on with: inputs are objects, ids are unique. Pure.
+//! Normalizes the tool calls of a reply: inputs are objects, ids are unique. Pure.
 //!
-//! A tool call whose input is no JSON object comes out with the input
-//! `{"_invalid_json": "<what the model wrote>"}` ([`INVALID_JSON`]): the agent answers it with an error
-//! result and the conversation stays whole. A call that repeats the id of another one in the same
-//! reply is dropped; one that repeats an id of an earlier reply gets a new id, for some local servers
-//! count from zero in each reply.
+//! A tool call whose input is not a JSON object gets the input `{"_invalid_json": "<the model's text>"}`
+//! ([`INVALID_JSON`]): the agent answers it with an error result and the conversation stays valid. A call that repeats
+//! the id of another call of the same reply is dropped; one that repeats an id of an earlier reply gets a new id, since
+//! some local servers count from zero in each reply.
 
 use crate::wire::chat::{Block, Request};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// The only key of a tool input that could not be read; its value is the raw text.
+/// The only key of a tool input that could not be parsed; its value is the raw text.
 pub const INVALID_JSON: &str = "_invalid_json";
 
-/// The input of a call: streamed in pieces, or given at once when the call began.
+/// Returns the input of a call: streamed in chunks, or complete at the start of the call.
 pub(super) fn input(streamed: &str, given: Option<&Value>) -> Value {
     let unreadable = |raw: &str| json!({ INVALID_JSON: raw });
     if streamed.trim().is_empty() {
@@ -30,7 +29,7 @@ pub(super) fn input(streamed: &str, given: Option<&Value>) -> Value {
         .unwrap_or_else(|| unreadable(streamed))
 }
 
-/// The ids of a conversation's calls, and of those of one reply.
+/// The call ids of a conversation, and those of one reply.
 #[derive(Debug)]
 pub(super) struct Ids {
     taken: BTreeSet<String>,
@@ -38,7 +37,7 @@ pub(super) struct Ids {
 }
 
 impl Ids {
-    /// For the answer to this request.
+    /// Creates the ids for the reply to a request.
     pub(super) fn of(request: &Request) -> Self {
         let blocks = request.messages.iter().flat_map(|message| &message.blocks);
         let ids = blocks.filter_map(|block| match block {
@@ -48,7 +47,7 @@ impl Ids {
         Self { taken: ids.collect(), given: BTreeSet::new() }
     }
 
-    /// The id under which a call goes on; nothing when this reply has it already.
+    /// Returns the id of a call, made unique, or `None` if this reply has the call already.
     pub(super) fn admit(&mut self, id: &str) -> Option<String> {
         if !self.given.insert(id.to_owned()) {
             return None;

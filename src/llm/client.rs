@@ -1,8 +1,8 @@
-//! One turn over HTTP, tried again where that helps, whichever API the endpoint speaks.
+//! One model call over HTTP with retries, for any API.
 //!
-//! *Invariant:* an attempt either ends with the last event of its API and gives a whole reply, or leaves
-//! nothing behind: the next attempt asks the same. Knows neither the environment nor who else calls; a
-//! shared back-off is handed in.
+//! *Invariant:* an attempt either ends with the last event of its API and gives a complete reply, or has no
+//! effect: the next attempt sends the same request. The client does not read the environment and does not know other
+//! callers; a shared back-off is passed in.
 
 use super::http::{Answer, Endpoint, HttpError};
 use super::report::Report;
@@ -18,36 +18,36 @@ use crate::wire::chat::{Reply, Request};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-/// Bytes of an error body that are looked at.
+/// The longest part of an error body that is read, in bytes.
 const ERROR_BODY: usize = 64 << 10;
 
-/// What is particular to one API. Pure.
+/// The parts of a call that depend on the API. Pure.
 pub(super) trait Api {
-    /// Puts its answers together.
+    /// Assembles replies of this API.
     type Assembler: Assemble;
 
-    /// The body of a call.
+    /// Returns the body of a call.
     fn body(&self, request: &Request) -> Value;
 
-    /// Something that takes in the answer to this request.
+    /// Returns the assembler of the reply to a request.
     fn assembler(&self, request: &Request) -> Self::Assembler;
 
-    /// The last word about an attempt that gave no reply.
-    fn after_miss(&self, miss: &AttemptError) -> Next;
+    /// Decides about an attempt that gave no reply.
+    fn on_failed_attempt(&self, error: &AttemptError) -> NextAttempt;
 
-    /// Puts what this API says differently into the words of [`Report`].
+    /// Translates an error report of this API into the terms of the Messages API.
     fn translate(&self, report: Report) -> Report {
         report
     }
 }
 
-/// What an API makes of a failed attempt.
+/// The decision of an API about a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
-    /// As the retry policy says.
-    AsJudged,
-    /// The body is a different one now: ask again at once.
-    AskDifferently,
+pub(super) enum NextAttempt {
+    /// The retry policy decides.
+    AsPolicy,
+    /// The body changed: retry at once.
+    Resend,
 }
 
 /// A client of one endpoint.
@@ -61,29 +61,29 @@ pub(super) struct Client<A> {
 }
 
 impl<A: Api> Client<A> {
-    /// A client that waits alone.
+    /// Creates a client with a back-off of its own.
     pub(super) fn new(api: A, endpoint: Endpoint, retry: RetryPolicy, jitter_seed: u64) -> Self {
         let jitter = Jitter::seeded(jitter_seed);
         Self { api, endpoint, retry, jitter, backoff: Box::new(NoSharedBackoff) }
     }
 
-    /// From now on it waits together with others.
+    /// Shares the back-off with other callers from now on.
     pub(super) fn share(&mut self, backoff: Box<dyn Backoff>) {
         self.backoff = backoff;
     }
 
-    /// What is particular to it.
+    /// Returns the API.
     pub(super) fn api(&self) -> &A {
         &self.api
     }
 
-    /// Where it calls.
+    /// Returns the URL of the endpoint.
     #[cfg(test)]
     pub(super) fn url(&self) -> &str {
         self.endpoint.url()
     }
 
-    /// One whole reply, or why there is none.
+    /// Requests one complete reply.
     pub(super) async fn complete(
         &self,
         request: &Request,
@@ -95,22 +95,22 @@ impl<A: Api> Client<A> {
         loop {
             self.wait_with_others(start, sink).await?;
             tries += 1;
-            let miss = match self.attempt(request, body.clone(), sink).await {
+            let error = match self.attempt(request, body.clone(), sink).await {
                 Ok(reply) => return Ok(reply),
-                Err(miss) => miss,
+                Err(error) => error,
             };
-            if self.api.after_miss(&miss) == Next::AskDifferently {
+            if self.api.on_failed_attempt(&error) == NextAttempt::Resend {
                 body = self.api.body(request).to_string().into_bytes();
                 continue;
             }
-            let why = self.endpoint.shown(&format!("{}: {}", self.endpoint.url(), miss.words()));
-            let Some(failure) = miss.failure() else { return Err(miss.error(why)) };
+            let why = self.endpoint.shown(&format!("{}: {}", self.endpoint.url(), error.words()));
+            let Some(failure) = error.failure() else { return Err(error.error(why)) };
             match self.retry.judge(failure, tries, start.elapsed(), self.jitter.draw()) {
-                RetryDecision::Final => return Err(miss.error(why)),
+                RetryDecision::Final => return Err(error.error(why)),
                 RetryDecision::Exhausted => {
                     let seconds = start.elapsed().as_secs();
                     return Err(
-                        miss.error(format!("{why}; gave up after {tries} tries in {seconds} s"))
+                        error.error(format!("{why}; gave up after {tries} tries in {seconds} s"))
                     );
                 }
                 RetryDecision::Retry(wait) => {
@@ -124,7 +124,7 @@ impl<A: Api> Client<A> {
         }
     }
 
-    /// Waits as long as the endpoint has asked anybody to.
+    /// Waits until the shared back-off is over.
     async fn wait_with_others(
         &self,
         start: Instant,
@@ -159,7 +159,7 @@ impl<A: Api> Client<A> {
         let media = answer.header("content-type").unwrap_or_default().to_lowercase();
         if media.starts_with("application/json") {
             let body = answer.rest().await?;
-            assembler.take_whole(&body, sink).map_err(|fault| self.miss(fault))?;
+            assembler.take_whole(&body, sink).map_err(|fault| self.attempt_error(fault))?;
             return Ok(assembler.finish());
         }
         if media.starts_with("text/html") {
@@ -167,14 +167,14 @@ impl<A: Api> Client<A> {
         }
         let mut stream_parser = StreamParser::new(assembler);
         while let Some(piece) = answer.piece().await? {
-            if stream_parser.push(&piece, sink).map_err(|fault| self.miss(fault))? {
+            if stream_parser.push(&piece, sink).map_err(|fault| self.attempt_error(fault))? {
                 return Ok(stream_parser.finish());
             }
         }
-        stream_parser.close().map_err(|fault| self.miss(fault))
+        stream_parser.close().map_err(|fault| self.attempt_error(fault))
     }
 
-    fn miss(&self, fault: Fault) -> AttemptError {
+    fn attempt_error(&self, fault: Fault) -> AttemptError {
         match fault {
             Fault::Garbled(what) => AttemptError::Garbled(what),
             Fault::Empty => AttemptError::Empty,
@@ -187,7 +187,7 @@ impl<A: Api> Client<A> {
     }
 }
 
-/// Reads what an error answer says, as far as it can be read.
+/// Reads the report of an error response, as far as it is readable.
 async fn report(mut answer: Answer<'_>) -> Report {
     let mut body = Vec::new();
     while let (true, Ok(Some(piece))) = (body.len() < ERROR_BODY, answer.piece().await) {
@@ -207,17 +207,17 @@ async fn report(mut answer: Answer<'_>) -> Report {
     report
 }
 
-/// Why an attempt gave no reply.
+/// The reason that an attempt gave no reply.
 #[derive(Debug)]
 pub(super) enum AttemptError {
     Http(HttpError),
     Garbled(String),
     Oversized(TooLong),
-    /// The answer is at its end and says nothing.
+    /// The response ended without content.
     Empty,
     /// The stream ended before its last event.
     Cut,
-    /// A web page: somebody else answers at this address.
+    /// The response is a web page: another server answers at this address.
     NotTheApi,
     Reported(Report),
 }
@@ -237,7 +237,7 @@ impl AttemptError {
         }
     }
 
-    /// For the retry policy; nothing where a further attempt would only repeat the same.
+    /// Returns the failure for the retry policy, or `None` if a retry would repeat it.
     fn failure(&self) -> Option<AttemptFailure> {
         match self {
             Self::Http(HttpError::Setup(_) | HttpError::TooLarge(_))
@@ -273,7 +273,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_broken_setup_and_oversize_are_not_repeated() {
+    fn a_setup_error_and_an_oversized_response_are_not_retried() {
         assert_eq!(AttemptError::Http(HttpError::TooLarge(1)).failure(), None);
         assert_eq!(AttemptError::Oversized(TooLong).failure(), None);
         assert_eq!(

@@ -1,8 +1,8 @@
-//! One POST or GET to one endpoint: connection, headers, time limits, size limits. The only user of reqwest.
+//! A POST or GET to one endpoint: connection, headers, time limits, size limits. The only user of reqwest.
 //!
-//! *Invariant:* a secret goes to the configured host and nowhere else: redirects are not followed, a
-//! loopback address is never reached through a proxy, plain http leaves the machine only when the
-//! configuration says so. Knows nothing of what is asked or answered.
+//! *Invariant:* a secret is sent to the configured host only: redirects are not followed, a loopback address is
+//! never reached through a proxy, and plain http leaves the machine only if the configuration allows it. This file
+//! does not know the content of requests and responses.
 
 use super::secret::{Redactor, Secret};
 use reqwest::Client;
@@ -14,18 +14,18 @@ use std::net::IpAddr;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// How long each part of a call may take, and how large an answer may be.
+/// Time and size limits of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Until the connection stands.
+    /// The time until the connection is established.
     pub connect: Duration,
-    /// Until the answer begins: a local model may read a long conversation for minutes first.
+    /// The time until the response starts: a local model may read a long conversation for minutes.
     pub first_byte: Duration,
-    /// Between two pieces of the answer; a server's pings count as pieces.
+    /// The time between two chunks of the response; the server's pings count as chunks.
     pub silence: Duration,
-    /// The whole of one attempt.
+    /// The time of one attempt as a whole.
     pub call: Duration,
-    /// Bytes of one answer.
+    /// The size of one response in bytes.
     pub reply_bytes: usize,
 }
 
@@ -41,75 +41,75 @@ impl Default for Limits {
     }
 }
 
-/// Where plain http may go.
+/// The hosts that plain http may reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PlainHttp {
-    /// To this machine only.
+    /// This machine only.
     #[default]
     LoopbackOnly,
-    /// Anywhere: somebody has decided that the network between is theirs.
+    /// Any host; the user has declared the network between as trusted.
     Anywhere,
 }
 
-/// A configuration that no call can be made with.
+/// A configuration error that prevents every call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// The base URL cannot be used.
     #[error("the base url '{base}' cannot be used: {why}")]
     BadBase {
-        /// What was given, without credentials.
+        /// The base URL without credentials.
         base: String,
-        /// What is wrong with it.
+        /// The problem.
         why: String,
     },
     /// A header cannot be sent.
     #[error("the header '{name}' cannot be sent: {why}")]
     BadHeader {
-        /// Its name.
+        /// The name of the header.
         name: String,
-        /// What is wrong with it.
+        /// The problem.
         why: String,
     },
 }
 
-/// Why an exchange did not come to its end.
+/// The reason that an exchange did not complete.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum HttpError {
-    /// The machine cannot make calls at all.
+    /// The HTTP client could not be created.
     #[error("cannot set up the http client: {0}")]
     Setup(String),
-    /// No connection, or it broke.
+    /// The connection failed or broke.
     #[error("{0}")]
     Broken(String),
-    /// The answer did not begin.
+    /// The response did not start in time.
     #[error("no answer within {0:?}")]
     NoAnswer(Duration),
-    /// The answer stopped coming.
+    /// The response stalled.
     #[error("silence for {0:?}")]
     Silence(Duration),
-    /// The attempt took too long as a whole.
+    /// The attempt exceeded its total time.
     #[error("not finished within {0:?}")]
     TooLong(Duration),
-    /// The answer is too large.
+    /// The response is too large.
     #[error("the answer is larger than {0} bytes")]
     TooLarge(usize),
 }
 
-/// An address to post to, with everything that each post carries.
+/// An address with the headers that each request carries.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     url: Url,
     headers: HeaderMap,
     limits: Limits,
     redactor: Redactor,
-    /// Built at the first call: an agent that never calls a model stays small.
+    /// Created at the first call, to keep an agent small that never calls a model.
     client: OnceCell<Client>,
 }
 
-/// The base with its path extended; a trailing slash makes no difference.
+/// Appends a path to the base URL; a trailing slash makes no difference.
 pub(crate) fn join(base: &str, path: &str) -> Result<Url, ConfigError> {
     let bad = |base: &str, why: &str| ConfigError::BadBase { base: base.into(), why: why.into() };
-    // A base that does not parse is not shown: it might be a key that went astray.
+    // A base URL that does not parse is not shown: it might be a misplaced key.
     let mut url = Url::parse(base.trim()).map_err(|cause| bad("", &cause.to_string()))?;
     let shown = format!("{}://{}", url.scheme(), url.host_str().unwrap_or_default());
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
@@ -127,7 +127,7 @@ pub(crate) fn join(base: &str, path: &str) -> Result<Url, ConfigError> {
 }
 
 impl Endpoint {
-    /// An endpoint whose answers and errors are shown only through `redactor`.
+    /// Creates an endpoint whose responses and errors are shown only through `redactor`.
     pub(crate) fn new(
         url: Url,
         headers: &[(String, Secret)],
@@ -158,12 +158,12 @@ impl Endpoint {
         Ok(Self { url, headers: map, limits, redactor, client: OnceCell::new() })
     }
 
-    /// Where calls go, for messages to people.
+    /// Returns the URL, for messages to people.
     pub(crate) fn url(&self) -> &str {
         self.url.as_str()
     }
 
-    /// Text of others made fit to be shown: one line, without secrets, of bearable length.
+    /// Prepares foreign text for display: one line without secrets, at most 2,000 characters.
     pub(crate) fn shown(&self, text: &str) -> String {
         const LONGEST: usize = 2000;
         let clean = self.redactor.redact(text);
@@ -175,7 +175,7 @@ impl Endpoint {
         shown
     }
 
-    /// Posts a JSON body and waits for the head of the answer.
+    /// Posts a JSON body and waits for the response headers.
     pub(crate) async fn post(&self, body: Vec<u8>) -> Result<Answer<'_>, HttpError> {
         let end = Instant::now() + self.limits.call;
         let client = self.client()?.clone();
@@ -193,7 +193,7 @@ impl Endpoint {
         }
     }
 
-    /// Status and body of a GET, all of it within `limit`.
+    /// Returns status and body of a GET that completes within `limit`.
     pub(crate) async fn get(&self, limit: Duration) -> Result<(u16, Vec<u8>), HttpError> {
         let end = Instant::now() + limit;
         let sent = self.client()?.get(self.url.clone()).headers(self.headers.clone()).send();
@@ -209,7 +209,7 @@ impl Endpoint {
             return Ok(client);
         }
         if rustls::crypto::CryptoProvider::get_default().is_none() {
-            // Another thread may have been faster; either way there is one now.
+            // The installation fails if another thread was faster, which is as good.
             drop(rustls::crypto::ring::default_provider().install_default());
         }
         let mut builder = Client::builder()
@@ -221,7 +221,7 @@ impl Endpoint {
             builder = builder.no_proxy();
         }
         if self.url.scheme() == "http" {
-            // The machine's certificates are not needed, and may not be there.
+            // A loopback endpoint needs no certificates, and the machine may have none.
             builder = builder.tls_certs_only([]);
         }
         let client =
@@ -234,7 +234,7 @@ impl Endpoint {
     }
 }
 
-/// An answer whose head has come; dropping it closes the connection.
+/// A response whose headers have arrived. Dropping it closes the connection.
 #[derive(Debug)]
 pub(crate) struct Answer<'a> {
     endpoint: &'a Endpoint,
@@ -244,7 +244,7 @@ pub(crate) struct Answer<'a> {
 }
 
 impl Answer<'_> {
-    /// The HTTP status.
+    /// Returns the HTTP status.
     pub(crate) fn status(&self) -> u16 {
         self.response.status().as_u16()
     }
@@ -272,7 +272,7 @@ impl Answer<'_> {
         Ok(Some(piece.to_vec()))
     }
 
-    /// Everything that is still to come.
+    /// Returns the rest of the body.
     pub(crate) async fn rest(mut self) -> Result<Vec<u8>, HttpError> {
         let mut rest = Vec::new();
         while let Some(piece) = self.piece().await? {
@@ -282,8 +282,7 @@ impl Answer<'_> {
     }
 }
 
-/// The body of a successful GET from this machine itself, all of it within `limit`; nothing where
-/// nobody answers so.
+/// Returns the body of a successful GET from a loopback port, or `None` if none arrives within `limit`.
 pub(crate) async fn get_on_loopback(port: u16, path: &str, limit: Duration) -> Option<Vec<u8>> {
     let url = join(&format!("http://127.0.0.1:{port}"), path).ok()?;
     let limits = Limits { call: limit, first_byte: limit, ..Limits::default() };
@@ -299,7 +298,7 @@ fn is_loopback(url: &Url) -> bool {
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// An error with its causes: the outermost alone says only "error sending request".
+/// Joins an error and its causes: the outermost error alone says only "error sending request".
 fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -337,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_base_is_a_plain_url() {
+    fn a_base_url_has_no_credentials_query_or_fragment() {
         assert_eq!(
             join("https://h/p/", "/v1/messages").unwrap().as_str(),
             "https://h/p/v1/messages"
@@ -357,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_are_ours_or_broken_are_refused() {
+    fn reserved_and_malformed_headers_are_refused() {
         let url = join("https://h", "/v1").unwrap();
         for name in ["Host", "content-length", "a b", "a\r\nb", ""] {
             let headers = [(name.to_owned(), Secret::new("v").unwrap())];
@@ -373,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn text_of_others_is_one_bearable_line() {
+    fn foreign_text_is_shown_as_one_short_line() {
         let endpoint = endpoint("https://h", PlainHttp::LoopbackOnly).unwrap();
         let shown =
             endpoint.shown(&format!("a\n\x1b[31m sk-ant-0123456789abcdef {}", "x".repeat(9999)));

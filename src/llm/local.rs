@@ -1,26 +1,26 @@
-//! Model servers on this machine: which of them answer, and with which models.
+//! Finds model servers on this machine and their models.
 //!
-//! llama-server, Ollama and LM Studio all list their models at `/v1/models` and speak the Messages API,
-//! so the Anthropic client serves them, without a key.
+//! llama-server, Ollama and LM Studio all list their models at `/v1/models` and speak the Messages API, so the
+//! Anthropic client serves them without a key.
 
 use super::http::get_on_loopback;
 use super::model_list::models;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// How long a server may take to say that it is there.
+/// The longest time that a server may take to list its models.
 pub const PROBE_LIMIT: Duration = Duration::from_millis(300);
 
-/// A server that answers.
+/// A server that responded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalServer {
-    /// What a client takes as its base URL.
+    /// The base URL for a client.
     pub base_url: String,
-    /// The models it can talk with, in its order.
+    /// The chat models, in the server's order.
     pub models: Vec<String>,
 }
 
-/// The servers that answer on these loopback ports, in the order of the ports. Never asks a proxy.
+/// Returns the servers that respond on these loopback ports, in the order of the ports. Never uses a proxy.
 pub async fn find(ports: &[u16]) -> Vec<LocalServer> {
     let mut probes = JoinSet::new();
     for (at, port) in ports.iter().copied().enumerate() {

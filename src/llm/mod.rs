@@ -1,6 +1,6 @@
-//! A model, seen from outside: one request in, a stream of deltas, one whole reply or a typed error.
+//! Model providers: a request goes in; a stream of deltas and one complete reply or a typed error come out.
 //!
-//! *Invariant:* nothing here knows of teams, inboxes or what a tool does.
+//! *Invariant:* this layer does not know teams, inboxes or the effects of tools.
 
 pub mod anthropic;
 mod calls;
@@ -30,53 +30,52 @@ use crate::wire::chat::{Reply, Request};
 use std::pin::Pin;
 use std::time::Duration;
 
-/// Something that answers requests. Dropping the future of [`Provider::turn`] cancels the call and
-/// closes its connection at once.
+/// A model endpoint. Dropping the future of [`Provider::turn`] cancels the call and closes its connection
+/// at once.
 pub trait Provider {
-    /// `provider/name`, as it stands in the roster.
+    /// Returns `provider/name`, as the roster shows it.
     fn label(&self) -> String;
 
-    /// Asks for one reply; `sink` is told what happens meanwhile.
+    /// Requests one reply. `sink` receives the progress.
     fn turn<'a>(&'a self, request: &'a Request, sink: &'a mut dyn FnMut(Delta)) -> TurnFuture<'a>;
 }
 
-/// The future of one model call; not `Send`, each agent runs on one thread.
+/// The future of one model call. It is not `Send`: each agent runs on one thread.
 pub type TurnFuture<'a> = Pin<Box<dyn Future<Output = Result<Reply, ModelError>> + 'a>>;
 
-/// What happens while a reply is being made. For the eyes only: the reply itself is what counts.
+/// Progress of a model call, for display only: the agent acts on the complete reply.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Delta {
     /// A piece of text.
     Text(String),
-    /// The stream broke or an attempt failed: text of this attempt is void, the next one begins after
-    /// `wait`.
+    /// An attempt failed. Its text is void, and the next attempt starts after `wait`.
     Retry {
-        /// How long until the next attempt.
+        /// The time until the next attempt.
         wait: Duration,
-        /// Why, for people.
+        /// The reason, for people.
         why: String,
     },
 }
 
-/// Why there is no reply. Retries are over when one of these comes out.
+/// The reason that a call gave no reply, after all retries.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
     /// The endpoint refused the credentials (401, 403).
     #[error("the endpoint refused the credentials: {0}")]
     Credentials(String),
-    /// The account has no money left for this (billing error, 429 without retry-after).
+    /// The account has reached its spend cap (a billing error, or a 429 without retry-after).
     #[error("the account's spend cap is reached: {0}")]
     SpendCap(String),
     /// The conversation does not fit the model's context window.
     #[error("the conversation no longer fits the model's context window: {0}")]
     ContextFull(String),
-    /// The endpoint rejects this request, and would again.
+    /// The endpoint rejects this request and would reject it again.
     #[error("the endpoint rejected the request: {0}")]
     Rejected(String),
-    /// The endpoint could not be reached or stayed broken through all retries.
+    /// The endpoint was unreachable or failed through all retries.
     #[error("the endpoint is unavailable: {0}")]
     Unavailable(String),
-    /// A script has no turn left for this request, or is wrong.
+    /// A script does not match the request, or has an error.
     #[error("the script does not fit: {0}")]
     Script(String),
 }

@@ -1,22 +1,24 @@
-//! The list of models that every endpoint keeps beside its API: what it has, and whether it takes the
-//! credentials.
+//! The list of models of an endpoint, which also shows whether the credentials are accepted.
 
 use super::http::{Endpoint, HttpError};
 use serde_json::Value;
 use std::time::Duration;
 
-/// What an endpoint said when it was asked for its models.
+/// The answer of an endpoint to a request for its models.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listing {
-    /// Those that can talk, in its order.
+    /// The chat models, in the endpoint's order.
     Models(Vec<String>),
-    /// It does not take the credentials.
+    /// The endpoint refused the credentials.
     Refused,
-    /// It answers, but keeps no list.
+    /// The endpoint responds but has no list.
     Unlisted,
 }
 
-/// Asks for the list; the error is for people.
+/// Requests the list.
+///
+/// # Errors
+/// The endpoint does not respond; the text is for people.
 pub(super) async fn ask(endpoint: &Endpoint, limit: Duration) -> Result<Listing, String> {
     match endpoint.get(limit).await {
         Ok((401 | 403, _)) => Ok(Listing::Refused),
@@ -31,7 +33,7 @@ pub(super) async fn ask(endpoint: &Endpoint, limit: Duration) -> Result<Listing,
     }
 }
 
-/// The models of a list; those that only embed text cannot talk.
+/// Returns the chat models of a list, without embedding models.
 pub(super) fn models(list: &Value) -> Vec<String> {
     let entries = list.get("data").and_then(Value::as_array).into_iter().flatten();
     let ids = entries.filter_map(|entry| entry.get("id").and_then(Value::as_str));
@@ -44,7 +46,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn models_that_can_talk_are_listed() {
+    fn embedding_models_are_not_listed() {
         let list = json!({"object": "list", "data": [
             {"id": "text-embedding-nomic"}, {"id": "qwen"}, {"id": ""}, {"name": "x"}, {"id": "b:7"}]});
         assert_eq!(models(&list), ["qwen", "b:7"]);

@@ -1,33 +1,32 @@
-//! Errors that an endpoint reports: which kind of failure a status and an error body mean. Pure.
+//! Classifies the errors that an endpoint reports by status and body. Pure.
 //!
-//! The types are those of the Messages API; what chat completions say differently is translated by
-//! `openai` before it is judged here.
+//! The error types are those of the Messages API; `openai` translates those of chat completions first.
 
 use super::ModelError;
 use super::retry::AttemptFailure;
 use serde_json::Value;
 use std::time::Duration;
 
-/// What the API reported, in the head of an answer or in an event after it.
+/// An error report, from the status of a response or from an event of its stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Report {
-    /// HTTP status, or the one the error's type stands for.
+    /// The HTTP status, or the one that the error type stands for.
     pub(super) status: u16,
-    /// The error's type, empty if the body says nothing we understand.
+    /// The error type, empty if the body names none.
     pub(super) kind: String,
-    /// A finer word than the type, where the endpoint has one.
+    /// The error code, a finer word than the type, if the endpoint sends one.
     pub(super) code: String,
-    /// What it says, or the body as it is.
+    /// The message, or the body as it is.
     pub(super) message: String,
-    /// The id to quote to the API's operator.
+    /// The request id to quote to the operator of the API.
     pub(super) request_id: Option<String>,
-    /// Header `x-should-retry`.
+    /// The header `x-should-retry`.
     pub(super) should_retry: Option<bool>,
-    /// What the headers ask us to wait.
+    /// The wait that the headers request.
     pub(super) retry_after: Option<Duration>,
 }
 
-/// The error types and the statuses they come with.
+/// The error types and their statuses.
 const TYPES: [(&str, u16); 11] = [
     ("invalid_request_error", 400),
     ("authentication_error", 401),
@@ -42,7 +41,7 @@ const TYPES: [(&str, u16); 11] = [
     ("overloaded_error", 529),
 ];
 
-/// How servers say in a 400 that the conversation is too long.
+/// The phrases by which a 400 says that the conversation is too long.
 const TOO_LONG: [&str; 7] = [
     "prompt is too long",
     "context length",
@@ -54,7 +53,7 @@ const TOO_LONG: [&str; 7] = [
 ];
 
 impl Report {
-    /// Reads an error body.
+    /// Parses an error body.
     pub(super) fn from_body(status: u16, body: &[u8]) -> Self {
         match serde_json::from_slice(body) {
             Ok(value) => Self::from_json(status, &value),
@@ -62,14 +61,14 @@ impl Report {
         }
     }
 
-    /// Reads an error that came after a 200, when no header can speak for it any more.
+    /// Parses an error event after a 200, for which no header applies.
     pub(super) fn from_event(event: &Value) -> Self {
         let report = Self::from_json(500, event);
         let known = TYPES.iter().find(|(name, _)| *name == report.kind).map(|(_, status)| *status);
         let told = || event.pointer("/error/code").and_then(Value::as_u64);
         let told = || told().and_then(|code| u16::try_from(code).ok()).filter(|code| *code >= 400);
         let status = known.or_else(told).unwrap_or(500);
-        // A rate limit in mid-stream cannot name a time to come back: it is no sign of a spend cap.
+        // A rate limit within a stream cannot carry retry-after, so its absence does not mean a spend cap.
         let should_retry = (status == 429).then_some(true);
         Self { status, should_retry, ..report }
     }
@@ -96,13 +95,13 @@ impl Report {
         }
     }
 
-    /// What the retry policy needs to know.
+    /// Returns the failure for the retry policy.
     pub(super) fn failure(&self) -> AttemptFailure {
         let Self { status, should_retry, retry_after, .. } = *self;
         AttemptFailure::Status { status, should_retry, retry_after }
     }
 
-    /// What the caller is told when no further attempt is made; `shown` is the report in words.
+    /// Returns the error of a call without further attempts; `shown` is the report in words.
     pub(super) fn error(&self, shown: String) -> ModelError {
         if self.is_spend_cap() {
             return ModelError::SpendCap(shown);
@@ -117,7 +116,7 @@ impl Report {
         }
     }
 
-    /// The report in words, of text that nobody has cleaned yet.
+    /// Returns the report in words, not yet sanitized.
     pub(super) fn words(&self) -> String {
         let Self { status, kind, message, .. } = self;
         let space = if kind.is_empty() { "" } else { " " };
@@ -125,7 +124,7 @@ impl Report {
         format!("{status}{space}{kind}: {message}{}", id.unwrap_or_default())
     }
 
-    /// Whether type or code is this word: servers disagree about which of the two it is.
+    /// Whether type or code is this word: servers disagree about the field.
     pub(super) fn is(&self, word: &str) -> bool {
         self.kind == word || self.code == word
     }

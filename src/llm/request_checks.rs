@@ -1,11 +1,13 @@
-//! What every request to a model must keep, checked by the providers that stand in for one. Pure.
+//! The rules of a request to a model, checked by the providers that stand in for one. Pure.
 
 use crate::wire::chat::{Block, Request, Role};
 use std::collections::BTreeSet;
 
-/// Says which rule a request breaks: roles alternate and begin with user; each tool call is
-/// answered by exactly one result in the very next message, results before text; tools' schemas are
-/// objects; ids of calls are unique.
+/// Checks a request: roles alternate and start with user; exactly one result answers each tool call in the next
+/// message, before any text; the schemas of tools are objects; the ids of calls are unique.
+///
+/// # Errors
+/// The text names the first rule that the request breaks.
 pub(crate) fn check(request: &Request) -> Result<(), String> {
     let mut open: BTreeSet<&str> = BTreeSet::new();
     let mut seen: BTreeSet<&str> = BTreeSet::new();
@@ -89,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_and_what_breaks_the_rules() {
+    fn each_rule_is_checked() {
         let table = [
             (vec![vec![text()]], ""),
             (

@@ -1,21 +1,21 @@
-//! When a failed call is tried again, and after how long. Pure: failures, counts and a random draw in,
-//! a verdict out; nothing here waits, reads a clock or knows what was asked.
+//! Decides whether and when a failed call is retried. Pure: the failure, counts and a random number go in, a
+//! decision comes out.
 
 use std::cell::Cell;
 use std::time::Duration;
 
-/// How patient a provider is.
+/// The limits of retries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// Attempts in all, the first included.
+    /// The number of attempts, including the first.
     pub tries: u32,
-    /// No attempt begins later than this after the first one.
+    /// The latest start of an attempt, counted from the first one.
     pub within: Duration,
-    /// The wait after the first failure; it doubles with each further one.
+    /// The wait after the first failure; each further failure doubles it.
     pub first: Duration,
-    /// Longest wait we choose ourselves.
+    /// The longest wait that the client chooses itself.
     pub longest: Duration,
-    /// The same, when the endpoint says it is overloaded (529).
+    /// The longest wait after an overload error (529).
     pub longest_overloaded: Duration,
 }
 
@@ -31,35 +31,35 @@ impl Default for RetryPolicy {
     }
 }
 
-/// What went wrong with one attempt, as far as trying again is concerned.
+/// The failure of an attempt, as the retry policy sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttemptFailure {
-    /// No connection, a cut or garbled stream, silence: nothing was decided.
+    /// The connection failed, or the stream was cut, malformed or silent.
     Broken,
     /// The endpoint answered with an error.
     Status {
-        /// HTTP status, or the one that the error's type stands for.
+        /// The HTTP status, or the one that the error type stands for.
         status: u16,
-        /// Header `x-should-retry`, which wins over everything else.
+        /// The header `x-should-retry`, which wins over everything else.
         should_retry: Option<bool>,
-        /// What `retry-after-ms` or `retry-after` asks for.
+        /// The wait of `retry-after-ms` or `retry-after`.
         retry_after: Option<Duration>,
     },
 }
 
-/// What to do about a failure.
+/// The decision about a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryDecision {
-    /// Try again after this long.
+    /// Retry after this wait.
     Retry(Duration),
-    /// Trying again would not help.
+    /// A retry would not help.
     Final,
-    /// It might help, but patience is at its end.
+    /// A retry might help, but the limits are reached.
     Exhausted,
 }
 
 impl RetryPolicy {
-    /// Judges a failure after `tries` attempts and `elapsed` time; `draw` is random, from 0 to 1.
+    /// Decides about a failure after `tries` attempts and `elapsed` time; `draw` is a random number from 0 to 1.
     pub fn judge(
         &self,
         failure: AttemptFailure,
@@ -95,19 +95,19 @@ fn is_retryable(failure: AttemptFailure) -> bool {
     match failure {
         AttemptFailure::Broken => true,
         AttemptFailure::Status { should_retry: Some(decided), .. } => decided,
-        // Without a time to come back, a 429 is a spend cap: no patience lifts it.
+        // A 429 without retry-after is a spend cap, which no wait lifts.
         AttemptFailure::Status { status: 429, retry_after, .. } => retry_after.is_some(),
         AttemptFailure::Status { status, .. } => matches!(status, 408 | 409 | 500..),
     }
 }
 
-/// What is added to a wait that others share, so that they do not all come back in the same instant.
+/// Returns the random part of a shared wait, so that the callers do not retry in the same instant.
 pub fn stagger(wait: Duration, draw: f64) -> Duration {
     (wait / 4).min(Duration::from_secs(1)).mul_f64(draw)
 }
 
-/// What the headers `retry-after-ms` and `retry-after` ask for; `now` is seconds since 1970. A value
-/// that nobody can read still says that waiting helps: one second.
+/// Parses the headers `retry-after-ms` and `retry-after`; `now` is in seconds since 1970. An unreadable value
+/// counts as one second, since the header says that waiting helps.
 pub fn retry_after(millis: Option<&str>, after: Option<&str>, now: f64) -> Option<Duration> {
     let seconds = |text: &str| text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
     if let Some(millis) = millis.and_then(seconds) {
@@ -120,21 +120,21 @@ pub fn retry_after(millis: Option<&str>, after: Option<&str>, now: f64) -> Optio
     Some(lasting(asked.unwrap_or(1.0)))
 }
 
-/// A duration from a number somebody else wrote: never negative, never beyond a year.
+/// Converts a foreign number to a duration between zero and about a year.
 fn lasting(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds.clamp(0.0, 3.2e7))
 }
 
-/// A wait that several callers of one endpoint share, so that a team does not storm it together.
+/// A back-off that several callers of one endpoint share.
 pub trait Backoff: std::fmt::Debug {
-    /// How long nobody should call yet.
+    /// Returns the remaining wait of all callers.
     fn pending(&self) -> Duration;
 
-    /// The endpoint asked this caller to wait that long (429, 529).
+    /// Records that the endpoint asked this caller to wait (429, 529).
     fn hold(&self, wait: Duration);
 }
 
-/// The back-off of a caller that shares nothing.
+/// The back-off of a single caller.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoSharedBackoff;
 
@@ -146,17 +146,17 @@ impl Backoff for NoSharedBackoff {
     fn hold(&self, _wait: Duration) {}
 }
 
-/// A source of draws for jitter, the same for the same seed.
+/// A deterministic source of jitter.
 #[derive(Debug, Clone)]
 pub struct Jitter(Cell<u64>);
 
 impl Jitter {
-    /// A source that begins at `seed`.
+    /// Creates a source from a seed.
     pub fn seeded(seed: u64) -> Self {
         Self(Cell::new(seed))
     }
 
-    /// The next number, from 0 to below 1 (splitmix64).
+    /// Returns the next number, from 0 to below 1 (splitmix64).
     pub fn draw(&self) -> f64 {
         let state = self.0.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
         self.0.set(state);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn patience_ends_by_count_and_by_time() {
+    fn retries_end_by_count_and_by_time() {
         let policy = RetryPolicy::default();
         assert_eq!(policy.judge(status(500), 10, ZERO, 0.0), RetryDecision::Exhausted);
         let late = Duration::from_millis(599_800);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_endpoint_asks_for_is_kept_and_staggered() {
+    fn a_requested_wait_is_kept_and_staggered() {
         let policy = RetryPolicy::default();
         let asked = Some(Duration::from_secs(20));
         let failure =
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_is_read_in_all_its_forms() {
+    fn retry_after_is_parsed_in_all_forms() {
         let now = 1_445_412_480.0; // Wed, 21 Oct 2015 07:28:00 GMT
         let table = [
             (None, None, None),
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn draws_are_spread_and_repeatable() {
+    fn jitter_is_uniform_and_repeatable() {
         let draws = |seed| {
             (0..1000).map(|_| 0.0).scan(Jitter::seeded(seed), |jitter, _: f64| Some(jitter.draw()))
         };

@@ -1,10 +1,9 @@
 //! `script:FILE`: a provider that reads its replies from a file of JSON Lines, for tests and demos.
 //!
-//! One line is one reply of one agent; docs/script.md describes the fields. Which reply comes is
-//! derived from the request alone (the number of assistant messages in it), so an agent that was
-//! killed and resumed goes on where its transcript ends. Ids of tool calls are
-//! `script-<agent>-<word>-<turn>-<k>`; the word is that of the conversation. A line with `error` happens once in a process,
-//! before the reply that follows it. Requests must keep the rules of `invariants.rs`.
+//! One line is one reply of one agent; docs/script.md describes the fields. The number of assistant messages in the
+//! request selects the reply, so that a resumed agent continues where its transcript ends. The ids of tool calls are
+//! `script-<agent>-<word>-<turn>-<k>`, where the word belongs to the conversation. A line with `error` fails one call
+//! per process, before the reply after it. Requests must keep the rules of `request_checks.rs`.
 
 use super::request_checks::check;
 use super::{Delta, ModelError, Provider, TurnFuture};
@@ -17,10 +16,10 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// What is said when the script has no line left.
+/// The text of a reply after the last line of the script.
 const OVER: &str = "(script over)";
 
-/// One line as it stands in the file.
+/// A line of the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
@@ -63,14 +62,14 @@ fn lead() -> String {
 #[derive(Debug)]
 pub struct Scripted {
     agent: String,
-    /// Tells conversations apart: the ids of two of them must not be the same.
+    /// The word of the conversation, which makes the ids of two conversations differ.
     word: String,
     turns: Vec<Turn>,
-    /// Errors of the current turn that have happened, with the number of that turn.
+    /// The number of errors of a turn that were returned, and that turn.
     happened: Cell<(usize, usize)>,
 }
 
-/// One reply and the errors that come before it; after the last reply there may be only errors.
+/// A reply and the errors before it. The last entry may have errors only.
 #[derive(Debug, Default)]
 struct Turn {
     errors: Vec<Line>,
@@ -78,10 +77,10 @@ struct Turn {
 }
 
 impl Scripted {
-    /// Reads the lines of `agent` from a script; `word` is that of its conversation.
+    /// Reads the lines of `agent` from a script; `word` identifies its conversation.
     ///
     /// # Errors
-    /// [`ModelError::Script`] names the file, the line and what is wrong with it.
+    /// [`ModelError::Script`] names the file, the line and the problem.
     pub fn open(file: &Path, agent: &str, word: &str) -> Result<Self, ModelError> {
         let shown = file.display();
         let text = fs::read_to_string(file)
@@ -142,7 +141,7 @@ impl Scripted {
         Ok(Reply { stop_reason, usage: line.usage, ..reply })
     }
 
-    /// Only a paused turn is sent again without a word of the user.
+    /// Only a paused turn may be sent again without a user message.
     fn check_end(&self, request: &Request, at: usize) -> Result<(), ModelError> {
         let waits = request.messages.last().is_some_and(|last| last.role == Role::User);
         let before = at.checked_sub(1).and_then(|before| self.turns.get(before)?.reply.as_ref());
@@ -241,7 +240,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn replies_follow_the_conversation_and_errors_happen_once() {
+    async fn replies_follow_the_conversation_and_errors_occur_once() {
         let lead = script("lead");
         let one = ask(&lead, &request(&[])).await.unwrap();
         assert_eq!((one.text().as_str(), &one.stop_reason), ("one", &StopReason::ToolUse));
@@ -263,7 +262,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_agent_has_its_own_lines_and_a_new_process_goes_on() {
+    async fn each_agent_has_its_own_lines_and_a_new_process_continues() {
         let alice = script("alice");
         let reply = ask(&alice, &request(&[])).await.unwrap();
         assert_eq!((reply.text().as_str(), reply.usage.output_tokens), ("hers", 5));
@@ -287,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_in_the_file_are_named_with_their_line() {
+    fn errors_in_the_file_are_reported_with_their_line() {
         let file = tempfile::NamedTempFile::new().unwrap();
         for (bad, complaint) in [
             ("{\"txet\":\"x\"}", "txet"),

@@ -1,20 +1,19 @@
-//! Secrets and keeping them out of text: a value that never prints itself, and a filter for text that
-//! somebody else wrote (error bodies, logs, transcripts).
+//! Secrets and their redaction: a value that never prints itself, and a filter for foreign text (error bodies,
+//! logs, transcripts).
 //!
-//! *Invariant:* the only way to the text of a [`Secret`] is [`Secret::reveal`]. Knows nothing of where
-//! keys come from.
+//! *Invariant:* the only way to the text of a [`Secret`] is [`Secret::reveal`]. This file does not know the origin of
+//! keys.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// What stands where a secret was.
+/// The replacement of a secret.
 const REDACTED: &str = "[redacted]";
 
-/// Shorter secrets are left alone by the [`Redactor`]: they are words (`none`, `ollama`) that stand
-/// in ordinary text.
+/// The [`Redactor`] ignores shorter secrets, in characters: they are words of ordinary text (`none`, `ollama`).
 const SHORTEST: usize = 8;
 
-/// A key or token, fit to be a header value. Prints as `[redacted]`.
+/// A key or token, valid as a header value. Prints as `[redacted]`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -24,17 +23,17 @@ pub struct Secret(String);
 pub struct NotOneLine;
 
 impl Secret {
-    /// Takes a secret in.
+    /// Creates a secret.
     ///
     /// # Errors
-    /// It has a newline, another control character or anything but ASCII: a header would break.
+    /// The text has a control character or a character that is not ASCII, which a header cannot carry.
     pub fn new(text: impl Into<String>) -> Result<Self, NotOneLine> {
         let text = text.into();
         let fits = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
         if text.bytes().all(fits) { Ok(Self(text)) } else { Err(NotOneLine) }
     }
 
-    /// The text itself, for the header it belongs into.
+    /// Returns the text, for the header that carries it.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -52,32 +51,31 @@ impl fmt::Display for Secret {
     }
 }
 
-/// Replaces the secrets it was given, and everything that looks like a key, by `[redacted]`. Its time
-/// is linear in the text, whatever the text is.
+/// Replaces known secrets, and text in the form of a key, by `[redacted]`. Its time is linear in any text.
 #[derive(Debug, Clone, Default)]
 pub struct Redactor {
     secrets: Vec<Secret>,
 }
 
 impl Redactor {
-    /// A filter for these secrets; those under eight characters are not looked for.
+    /// Creates a filter for these secrets, ignoring those under eight characters.
     pub fn new(secrets: impl IntoIterator<Item = Secret>) -> Self {
         let long = secrets.into_iter().filter(|secret| secret.reveal().len() >= SHORTEST);
         Self { secrets: long.collect() }
     }
 
-    /// The text without secrets and without what looks like one: for logs and errors.
+    /// Redacts known secrets and text in the form of a key: for logs and errors.
     pub fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
         without(text, shapes(text).into_iter().chain(self.known(text)).collect())
     }
 
-    /// The text without the known secrets: for work, in which a foreign key may well be meant.
+    /// Redacts known secrets only: for the agent's work, which may legitimately contain a foreign key.
     pub fn hide<'a>(&self, text: &'a str) -> Cow<'a, str> {
         without(text, self.known(text).collect())
     }
 
-    /// The beginning of a text without the known secrets, and its end, which may be the beginning of one: it
-    /// is held back until more comes.
+    /// Redacts the known secrets of a text and splits off its end if that may be the beginning of a secret. The
+    /// caller holds the end back until more text arrives.
     pub fn part(&self, text: &str) -> (String, String) {
         let mut clean = self.hide(text).into_owned();
         let held = clean.split_off(clean.len() - self.begun(&clean));
@@ -91,7 +89,7 @@ impl Redactor {
         })
     }
 
-    /// How many bytes at the end of the text may be the beginning of a known secret.
+    /// Returns the number of bytes at the end of the text that may be the beginning of a known secret.
     fn begun(&self, text: &str) -> usize {
         let begun = self.secrets.iter().filter_map(|secret| {
             let secret = secret.reveal();
@@ -102,21 +100,21 @@ impl Redactor {
     }
 }
 
-/// Hides known secrets in text that comes in pieces, wherever the pieces are cut.
+/// Redacts known secrets in a stream of chunks, across chunk boundaries.
 #[derive(Debug)]
 pub struct StreamRedactor<'a> {
     redactor: &'a Redactor,
-    /// What may turn out to be the beginning of a secret.
+    /// The text that may be the beginning of a secret.
     held: String,
 }
 
 impl<'a> StreamRedactor<'a> {
-    /// A veil before any text.
+    /// Creates a redactor for a stream.
     pub fn new(redactor: &'a Redactor) -> Self {
         Self { redactor, held: String::new() }
     }
 
-    /// Takes a piece; gives what may be shown by now, perhaps nothing.
+    /// Adds a chunk and returns the text that may be shown, possibly none.
     pub fn push(&mut self, piece: &str) -> String {
         self.held.push_str(piece);
         let (clean, held) = self.redactor.part(&self.held);
@@ -124,8 +122,8 @@ impl<'a> StreamRedactor<'a> {
         clean
     }
 
-    /// The text is at its end: gives what was held back, which is no secret.
-    pub fn lift(&mut self) -> String {
+    /// Returns the held-back text at the end of the stream; it is not a secret.
+    pub fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }
 }
@@ -148,13 +146,13 @@ fn without(text: &str, mut spans: Vec<(usize, usize)>) -> Cow<'_, str> {
     Cow::Owned(clean)
 }
 
-/// Where the text has something shaped like a key: `sk-` with a digit among 16 or more key characters
-/// (not in the middle of a word, as in `task-force`), or what follows `Bearer `.
+/// Returns the spans of text in the form of a key: `sk-` with a digit among 16 or more key characters (not in the
+/// middle of a word, as in `task-force`), or the text after `Bearer `.
 fn shapes(text: &str) -> Vec<(usize, usize)> {
     let bytes = text.as_bytes();
     let mut spans = Vec::new();
     for (prefix, least) in [("sk-", 16), ("Bearer ", SHORTEST), ("bearer ", SHORTEST)] {
-        // A run of key characters is walked through once, however many prefixes it holds.
+        // Each run of key characters is scanned once, even with many prefixes in it.
         let mut done = 0;
         for (at, _) in text.match_indices(prefix) {
             let start = at + prefix.len();
@@ -232,13 +230,13 @@ mod tests {
     }
 
     #[test]
-    fn work_keeps_what_only_looks_like_a_key() {
+    fn hide_keeps_text_in_the_form_of_a_key() {
         let text = format!("{CANARY}, sk-ant-0123456789abcdef");
         assert_eq!(redactor().hide(&text), "[redacted], sk-ant-0123456789abcdef");
     }
 
     #[test]
-    fn a_veil_hides_secrets_however_the_text_is_cut() {
+    fn a_stream_redactor_hides_secrets_across_chunks() {
         let redactor = redactor();
         let text = format!("cana{CANARY}{CANARY} grüße, canary-01234567 no, {CANARY}");
         for size in 1..text.chars().count() {
@@ -246,7 +244,7 @@ mod tests {
             let mut veil = StreamRedactor::new(&redactor);
             let pieces = letters.chunks(size).map(|part| part.iter().collect::<String>());
             let mut shown: String = pieces.map(|piece| veil.push(&piece)).collect();
-            shown.push_str(&veil.lift());
+            shown.push_str(&veil.finish());
             assert_eq!(shown, redactor.hide(&text), "pieces of {size}");
         }
         let mut veil = StreamRedactor::new(&redactor);

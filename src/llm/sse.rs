@@ -1,42 +1,42 @@
-//! Server-sent events, decoded piece by piece: bytes in, whole events out.
+//! Decodes server-sent events from chunks of bytes.
 //!
-//! *Invariant:* how the bytes were split into pieces never changes the events; what is kept between two
-//! pieces is never longer than [`LONGEST`]. Knows nothing of what an event means; ids and reconnection are
-//! not used by any endpoint we speak to and are ignored.
+//! *Invariant:* the chunk boundaries never change the events, and the buffer between two chunks never exceeds
+//! [`LONGEST`]. The decoder does not know the meaning of events. No supported endpoint uses ids and reconnection; they
+//! are ignored.
 
 use std::mem;
 
-/// Longest event that is accepted, and longest line.
+/// The longest accepted event or line, in bytes.
 pub(crate) const LONGEST: usize = 16 << 20;
 
-/// One event.
+/// An event.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Event {
-    /// Its `event` field, empty if it has none.
+    /// The `event` field, empty if absent.
     pub(crate) name: String,
-    /// Its `data` lines, joined by newlines.
+    /// The `data` lines, joined by newlines.
     pub(crate) data: String,
 }
 
-/// A line or an event grew beyond [`LONGEST`].
+/// A line or an event is longer than [`LONGEST`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an event of the stream is longer than {LONGEST} bytes")]
 pub(crate) struct TooLong;
 
-/// The state between two pieces.
+/// The state between two chunks.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     line: Vec<u8>,
     name: String,
     data: Option<String>,
-    /// The last byte was a CR: an LF right after it belongs to the same line end.
+    /// Whether the last byte was a CR: a directly following LF belongs to the same line end.
     after_cr: bool,
     past_first_line: bool,
 }
 
 impl Decoder {
-    /// Takes the next piece in and gives the events that are complete with it, up to one that is too
-    /// long. An event without its closing blank line is never given out.
+    /// Adds a chunk and returns the events that it completes, up to one that is too long. An event without its
+    /// closing blank line is never returned.
     pub(crate) fn push(&mut self, piece: &[u8]) -> (Vec<Event>, Result<(), TooLong>) {
         let mut events = Vec::new();
         let end = self.decode(piece, &mut events);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_end_and_field_form_is_understood() {
+    fn every_line_ending_and_field_form_is_decoded() {
         for end in ["\n", "\r\n", "\r"] {
             let stream = "\u{feff}: comment|event: a|data: 1|data:2|id: 7|retry: 5||data||event: x||data: z||"
                 .replace('|', end);
@@ -122,14 +122,14 @@ mod tests {
     }
 
     #[test]
-    fn an_event_without_its_blank_line_is_no_event() {
+    fn an_event_without_its_blank_line_is_not_returned() {
         assert_eq!(events(&[b"data: 1\n"]), []);
         assert_eq!(events(&[b"data: 1\r\n"]), []);
         assert_eq!(events(&[b"data: 1\r\n\r"]), [pair("", "1")]);
     }
 
     #[test]
-    fn a_line_or_an_event_without_end_is_refused() {
+    fn an_endless_line_or_event_is_refused() {
         let mut decoder = Decoder::default();
         assert_eq!(decoder.push(&vec![b'x'; LONGEST]), (vec![], Ok(())));
         assert_eq!(decoder.push(b"x").1, Err(TooLong));
@@ -137,12 +137,12 @@ mod tests {
         let mut decoder = Decoder::default();
         let line = [b"data: ".as_slice(), &vec![b'x'; LONGEST / 16], b"\n"].concat();
         let taken = (0..100).take_while(|_| decoder.push(&line).1.is_ok()).count();
-        assert_eq!(taken, 15, "an event may have many lines, but not for ever");
+        assert_eq!(taken, 15, "the lines of an event are bounded in sum");
     }
 
     proptest! {
         #[test]
-        fn any_split_gives_the_same_events(
+        fn chunk_boundaries_do_not_change_the_events(
             lines in proptest::collection::vec("(event: ?[a-z]{0,3}|data: ?[a-zäß€🦀 :]{0,6}|:[a-z]|)", 0..20),
             ends in proptest::collection::vec(proptest::sample::select(vec!["\n", "\r\n", "\r"]), 20),
             cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..12),

@@ -1,40 +1,40 @@
-//! A streamed answer as it comes in: pieces to events to one [`Reply`]. Pure.
+//! Parses a streamed response: chunks to events to one [`Reply`]. Pure.
 //!
-//! *Invariant:* how the stream was cut into pieces never changes the reply, nor what is said to be wrong
-//! with it. Knows neither HTTP nor what an event of either API means.
+//! *Invariant:* the chunk boundaries never change the reply or the fault. The parser knows neither HTTP nor the
+//! meaning of events.
 
 use super::Delta;
 use super::sse::{Decoder, Event, TooLong};
 use crate::wire::chat::Reply;
 use serde_json::Value;
 
-/// Puts an answer together, from events or from one whole body. Pure.
+/// Assembles a reply from events or from one complete body. Pure.
 pub(super) trait Assemble {
-    /// Takes one event in. True when it was the last.
+    /// Adds an event; returns true if it was the last one.
     fn take(&mut self, event: &Event, sink: &mut dyn FnMut(Delta)) -> Result<bool, Fault>;
 
-    /// Takes in one plain body that holds the whole answer.
+    /// Adds a body that holds the complete response.
     fn take_whole(&mut self, body: &[u8], sink: &mut dyn FnMut(Delta)) -> Result<(), Fault>;
 
-    /// Whether nothing that counts can be missing when the stream ends here.
+    /// Whether the reply is complete if the stream ends here.
     fn is_whole(&self) -> bool;
 
-    /// The reply, once everything has been taken in.
+    /// Returns the reply.
     fn finish(self) -> Reply;
 }
 
-/// Why an answer gives no reply.
+/// The reason that a response gives no reply.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Fault {
-    /// It does not follow the format.
+    /// The response violates the format.
     Garbled(String),
-    /// It is at its end and says nothing.
+    /// The response ended without content.
     Empty,
-    /// It is at its end before the message is.
+    /// The response ended before the message did.
     Cut,
-    /// An event of it is too long.
+    /// An event is too long.
     Oversized(TooLong),
-    /// The server reported an error: the whole body, as that of an error status.
+    /// The server reported an error; the value is its body.
     Error(Value),
 }
 
@@ -44,7 +44,7 @@ impl From<TooLong> for Fault {
     }
 }
 
-/// An answer between two of its pieces.
+/// A partially received response.
 #[derive(Debug)]
 pub(super) struct StreamParser<S> {
     decoder: Decoder,
@@ -53,12 +53,12 @@ pub(super) struct StreamParser<S> {
 }
 
 impl<S: Assemble> StreamParser<S> {
-    /// An answer of which nothing has come.
+    /// Creates a parser for a response.
     pub(super) fn new(assembler: S) -> Self {
         Self { decoder: Decoder::default(), assembler, has_begun: false }
     }
 
-    /// Takes the next piece in. True when the last event was in it: nothing after it is looked at.
+    /// Adds a chunk; returns true if it contained the last event. Data after that event is ignored.
     pub(super) fn push(
         &mut self,
         piece: &[u8],
@@ -75,12 +75,12 @@ impl<S: Assemble> StreamParser<S> {
         Ok(false)
     }
 
-    /// The reply, once its last event has come.
+    /// Returns the reply after the last event.
     pub(super) fn finish(self) -> Reply {
         self.assembler.finish()
     }
 
-    /// The reply of a stream that has ended without a last event, if it can do without.
+    /// Returns the reply of a stream that ended without a last event, if it is complete.
     pub(super) fn close(self) -> Result<Reply, Fault> {
         if self.assembler.is_whole() {
             return Ok(self.assembler.finish());

@@ -1,11 +1,11 @@
-//! The Anthropic Messages API, for everything that speaks it: its configuration, its headers, its bodies.
+//! The Anthropic Messages API: configuration, headers, bodies.
 //!
-//! Trying again is `client`'s; the environment is not known here.
+//! `client` retries; this module does not read the environment.
 
 mod reply;
 mod request;
 
-use super::client::{Api, AttemptError, Client, Next};
+use super::client::{Api, AttemptError, Client, NextAttempt};
 use super::http::{ConfigError, Endpoint, Limits, PlainHttp, Url, join};
 use super::model_list::{self, Listing};
 use super::retry::{Backoff, RetryPolicy};
@@ -20,48 +20,48 @@ use std::time::Duration;
 /// The version of the API that this client is written for.
 pub const API_VERSION: &str = "2026-10-21";
 
-/// How the caller proves who they are.
+/// The credentials of the caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Credentials {
     /// A key, sent as `x-api-key`.
     ApiKey(Secret),
     /// A token, sent as `Authorization: Bearer`.
     AuthToken(Secret),
-    /// Nothing: a local server.
+    /// No credentials: a local server.
     Nobody,
 }
 
-/// Everything that makes a client.
+/// The configuration of a client.
 #[derive(Debug, Clone)]
 pub struct AnthropicConfig {
-    /// Where the API is, without `/v1`; one at its end is tolerated with a warning.
+    /// The base URL without `/v1`; a trailing `/v1` is accepted with a warning.
     pub base_url: String,
-    /// Who calls.
+    /// The credentials.
     pub credentials: Credentials,
-    /// Which model answers.
+    /// The model.
     pub model: String,
-    /// Under what name the provider stands in the roster.
+    /// The name of the provider in the roster.
     pub provider: String,
-    /// Header `anthropic-version`.
+    /// The header `anthropic-version`.
     pub version: String,
-    /// Further headers; they win over ours of the same name.
+    /// Additional headers; they override the client's headers of the same name.
     pub extra_headers: Vec<(String, Secret)>,
-    /// Field `thinking`, sent as it is.
+    /// The field `thinking`, sent unchanged.
     pub thinking: Option<Value>,
-    /// Field `output_config`, sent as it is.
+    /// The field `output_config`, sent unchanged.
     pub output_config: Option<Value>,
-    /// Times and sizes of one attempt.
+    /// The limits of one attempt.
     pub limits: Limits,
-    /// How often and when to try again.
+    /// The limits of retries.
     pub retry: RetryPolicy,
     /// Whether plain http may leave this machine.
     pub plain_http: PlainHttp,
-    /// Where the jitter of waits begins; members of a team should differ.
+    /// The seed of the jitter; it should differ between the members of a team.
     pub jitter_seed: u64,
 }
 
 impl AnthropicConfig {
-    /// A configuration with the defaults for all that is not named.
+    /// Creates a configuration with defaults.
     pub fn new(base_url: &str, credentials: Credentials, model: &str) -> Self {
         Self {
             base_url: base_url.into(),
@@ -94,10 +94,10 @@ impl AnthropicConfig {
         Ok(headers)
     }
 
-    /// Asks the endpoint for its models; whatever model stands here.
+    /// Requests the list of models of the endpoint.
     ///
     /// # Errors
-    /// The configuration cannot be used, or nobody answers; in words for people.
+    /// The configuration is unusable, or the endpoint does not respond; the text is for people.
     pub async fn listing(&self, limit: Duration) -> Result<Listing, String> {
         let (base, _) = self.base();
         let url = join(base, "/v1/models").map_err(|why| why.to_string())?;
@@ -105,7 +105,7 @@ impl AnthropicConfig {
         model_list::ask(&endpoint, limit).await
     }
 
-    /// The base without `/v1`, and whether one was taken off.
+    /// Returns the base URL without `/v1`, and whether it was removed.
     fn base(&self) -> (&str, bool) {
         let base = self.base_url.trim().trim_end_matches('/');
         base.strip_suffix("/v1").map_or((base, false), |shorter| (shorter, true))
@@ -117,7 +117,7 @@ impl AnthropicConfig {
     }
 
     fn secrets(&self) -> Vec<Secret> {
-        // The API's own headers name versions and features; in any other there may be a key.
+        // The API's own headers name versions and features; any other header may hold a key.
         let public = |name: &str| name.to_lowercase().starts_with("anthropic-");
         let extra = self.extra_headers.iter().filter(|(name, _)| !public(name));
         let mut secrets: Vec<Secret> = extra.map(|(_, value)| value.clone()).collect();
@@ -136,10 +136,10 @@ fn header(value: &str, name: &str) -> Result<Secret, ConfigError> {
     Secret::new(value).map_err(|cause| bad(cause.to_string()))
 }
 
-/// Reads further headers as `ANTHROPIC_CUSTOM_HEADERS` has them: `Name: value`, one a line.
+/// Parses additional headers in the form of `ANTHROPIC_CUSTOM_HEADERS`: one `Name: value` per line.
 ///
 /// # Errors
-/// A line has no colon, or a value no header can have; the error does not show it.
+/// A line has no colon or an invalid value. The error does not show the value.
 pub fn parse_headers(text: &str) -> Result<Vec<(String, Secret)>, ConfigError> {
     let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
     let headers = lines.map(|(number, line)| {
@@ -158,17 +158,17 @@ pub struct Anthropic {
     warnings: Vec<String>,
 }
 
-/// What is particular to the Messages API.
+/// The parts of a call that are specific to the Messages API.
 #[derive(Debug)]
 struct Messages {
     extras: Extras,
 }
 
 impl Anthropic {
-    /// A client; it connects at its first call.
+    /// Creates a client, which connects at its first call.
     ///
     /// # Errors
-    /// The base URL or a header cannot be used.
+    /// The base URL or a header is unusable.
     pub fn new(config: AnthropicConfig) -> Result<Self, ConfigError> {
         let mut warnings = Vec::new();
         let (base, had_version) = config.base();
@@ -184,14 +184,14 @@ impl Anthropic {
         Ok(Self { client: Client::new(api, endpoint, retry, jitter_seed), provider, warnings })
     }
 
-    /// The same client, waiting together with others.
+    /// Shares a back-off with other callers.
     #[must_use]
     pub fn with_backoff(mut self, backoff: Box<dyn Backoff>) -> Self {
         self.client.share(backoff);
         self
     }
 
-    /// What the person who wrote the configuration should know.
+    /// Returns warnings about the configuration.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -218,8 +218,8 @@ impl Api for Messages {
         Assembler::new(request, &self.extras.model)
     }
 
-    fn after_miss(&self, _miss: &AttemptError) -> Next {
-        Next::AsJudged
+    fn on_failed_attempt(&self, _error: &AttemptError) -> NextAttempt {
+        NextAttempt::AsPolicy
     }
 }
 
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_base_with_v1_is_tolerated_with_a_warning() {
+    fn a_base_url_with_v1_is_accepted_with_a_warning() {
         let client = |base| {
             let config = AnthropicConfig::new(base, Credentials::Nobody, "m");
             Anthropic::new(config).unwrap()
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_that_is_no_header_is_refused() {
+    fn a_version_that_is_not_a_valid_header_is_refused() {
         let mut config = AnthropicConfig::new("https://h", Credentials::Nobody, "m");
         config.version = "2026\r\nx-evil: 1".into();
         assert!(matches!(Anthropic::new(config), Err(ConfigError::BadHeader { .. })));

@@ -1,8 +1,7 @@
-//! What the Messages API answers, put together to a [`Reply`]: from events, or from one whole body.
-//! Pure.
+//! Assembles a [`Reply`] from the events or the complete body of a Messages API response. Pure.
 //!
-//! *Invariant:* there is no reply before `message_stop`. Events, deltas and fields that this version
-//! does not know are ignored; blocks it does not know are kept as [`Block::Opaque`].
+//! *Invariant:* a reply exists only after `message_stop`. Unknown events, deltas and fields are ignored; unknown
+//! blocks are kept as [`Block::Opaque`].
 
 use super::super::Delta;
 use super::super::calls::{Ids, input};
@@ -12,7 +11,7 @@ use crate::wire::chat::{Block, Reply, Request, StopReason, Usage};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// Names of the events we know. Another one is ignored unread, for its data may be anything.
+/// The known event names. Other events are ignored without parsing, since their data may be anything.
 const KNOWN: [&str; 10] = [
     "",
     "message",
@@ -26,18 +25,18 @@ const KNOWN: [&str; 10] = [
     "error",
 ];
 
-/// A reply in the making.
+/// A partial reply.
 #[derive(Debug)]
 pub(in crate::llm) struct Assembler {
     ids: Ids,
     model: String,
-    /// By the index the server gives them.
+    /// The blocks by the server's index.
     parts: BTreeMap<u64, Part>,
     stop_reason: Option<StopReason>,
     usage: Usage,
 }
 
-/// A block in the making: as the server began it, and the pieces of its input.
+/// A partial block: its start, and the chunks of its input.
 #[derive(Debug)]
 struct Part {
     block: Map<String, Value>,
@@ -45,7 +44,7 @@ struct Part {
 }
 
 impl Assembler {
-    /// For the answer to this request, its model as long as the server names no other.
+    /// Creates an assembler for the reply to a request. `model` holds until the server names another one.
     pub(in crate::llm) fn new(request: &Request, model: &str) -> Self {
         Self {
             ids: Ids::of(request),
@@ -101,7 +100,7 @@ impl Assembler {
         self.count(counted);
     }
 
-    /// The larger of what start and end say: either may be zero.
+    /// Keeps the larger count of start and end: either may be zero.
     fn count(&mut self, message: &Value) {
         let read = |key: &str| message.get("usage")?.get(key)?.as_u64();
         let larger = |field: &mut u64, key| *field = (*field).max(read(key).unwrap_or_default());
@@ -360,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn every_stop_reason_comes_through() {
+    fn every_stop_reason_is_kept() {
         for reason in [
             "end_turn",
             "max_tokens",
@@ -398,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_the_format_is_garbled_and_what_is_new_is_not() {
+    fn malformed_events_are_faults_and_unknown_events_are_not() {
         let take = |name: &str, data: &str| {
             let event = Event { name: name.into(), data: data.into() };
             Assembler::new(&request(&[]), "m").take(&event, &mut |_| ())
@@ -424,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_body_is_a_whole_message() {
+    fn a_complete_body_is_a_complete_message() {
         let take = |body: Value| {
             let mut shown = String::new();
             let mut assembler = Assembler::new(&request(&[]), "asked");

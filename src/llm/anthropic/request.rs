@@ -1,20 +1,19 @@
-//! A [`Request`] as the Messages API wants it. Pure.
+//! Converts a [`Request`] to a body of the Messages API. Pure.
 //!
-//! *Invariant:* whatever the conversation holds, the body is one the API accepts in form: no empty
-//! text, no empty message, tool inputs are objects. Sampling parameters are never sent: current
-//! versions of the API refuse them even at their defaults.
+//! *Invariant:* the body of any conversation is well-formed: no empty text, no empty message, tool inputs are
+//! objects. Sampling parameters are never sent: current versions of the API refuse them even at their defaults.
 
 use crate::wire::chat::{Block, ChatMessage, Request, Role, ToolSpec};
 use serde_json::{Map, Value, json};
 
-/// What stands where a message has nothing that may be sent.
+/// The text of a message that has nothing to send.
 const NOTHING: &str = "(empty)";
 
-/// User messages whose end is a cache breakpoint. With system and tools these are the four the API
-/// allows; the older one makes sure that the entry of the previous call is found.
+/// The number of user messages that end with a cache breakpoint. With system and tools they are the four that the
+/// API allows; the older one finds the cache entry of the previous call.
 const CACHED_TURNS: usize = 2;
 
-/// What the body holds beside the request.
+/// The fields of the body that do not come from the request.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Extras {
     pub(super) model: String,
@@ -22,7 +21,7 @@ pub(super) struct Extras {
     pub(super) output_config: Option<Value>,
 }
 
-/// The body of the call.
+/// Returns the body of the call.
 pub(super) fn body(request: &Request, extras: &Extras) -> Value {
     let mut body = Map::new();
     body.insert("model".into(), extras.model.as_str().into());
@@ -47,7 +46,7 @@ pub(super) fn body(request: &Request, extras: &Extras) -> Value {
     Value::Object(body)
 }
 
-/// Sets a cache breakpoint behind this block.
+/// Sets a cache breakpoint after this block.
 fn mark(block: &mut Value) {
     if let Some(fields) = block.as_object_mut() {
         fields.insert("cache_control".into(), json!({"type": "ephemeral"}));
@@ -85,7 +84,7 @@ fn messages(messages: &[ChatMessage]) -> Vec<Value> {
 
 fn block(block: &Block) -> Option<Value> {
     match block {
-        // The API refuses text of nothing but white space.
+        // The API refuses text that is only white space.
         Block::Text { text } if text.trim().is_empty() => None,
         Block::Text { text } => Some(json!({"type": "text", "text": text})),
         Block::ToolUse { id, name, input } => {
@@ -180,7 +179,7 @@ mod tests {
             output_config: None,
         };
         let body = body(&request, &extras).to_string();
-        // A line for each message and tool, so that a change shows where it is.
+        // One line per message and tool makes a change easy to locate.
         let lines = body.replace("{\"role\"", "\n{\"role\"").replace("{\"name\":", "\n{\"name\":");
         insta::assert_snapshot!(lines, @r#"
         {"model":"m-1","max_tokens":1024,"stream":true,"system":[{"type":"text","text":"You are alice.","cache_control":{"type":"ephemeral"}}],"tools":[
@@ -195,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_not_sent() {
+    fn absent_parts_are_not_sent() {
         let request = Request {
             system: String::new(),
             messages: vec![message(Role::User, vec![text("hi")])],

@@ -1,14 +1,13 @@
-//! OpenAI-compatible chat completions, for the many servers that speak them: configuration, headers,
-//! and where they differ from the Messages API.
+//! OpenAI-compatible chat completions: configuration, headers, and the differences to the Messages API.
 //!
-//! Trying again is `client`'s; the environment is not known here. A server that answers a streamed
-//! request with nothing (some do, when tools are offered) is asked once more without a stream, and from
-//! then on always so.
+//! `client` retries; this module does not read the environment. If a server answers a streamed request with an
+//! empty response (some do when tools are offered), the client retries once without streaming, and never streams from
+//! that server again.
 
 mod reply;
 mod request;
 
-use super::client::{Api, AttemptError, Client, Next};
+use super::client::{Api, AttemptError, Client, NextAttempt};
 use super::http::{ConfigError, Endpoint, Limits, PlainHttp, Url, join};
 use super::model_list::{self, Listing};
 use super::report::Report;
@@ -22,29 +21,29 @@ use serde_json::Value;
 use std::cell::Cell;
 use std::time::Duration;
 
-/// Everything that makes a client.
+/// The configuration of a client.
 #[derive(Debug, Clone)]
 pub struct OpenAiConfig {
-    /// Where the API is, with `/v1`; added, with a warning, where there is no path at all.
+    /// The base URL including `/v1`; a base without a path gets `/v1`, with a warning.
     pub base_url: String,
-    /// Sent as `Authorization: Bearer`; nothing for a server that wants none.
+    /// The key, sent as `Authorization: Bearer`; `None` for a server that needs none.
     pub api_key: Option<Secret>,
-    /// Which model answers.
+    /// The model.
     pub model: String,
-    /// Further headers; they win over ours of the same name.
+    /// Additional headers; they override the client's headers of the same name.
     pub extra_headers: Vec<(String, Secret)>,
-    /// Times and sizes of one attempt.
+    /// The limits of one attempt.
     pub limits: Limits,
-    /// How often and when to try again.
+    /// The limits of retries.
     pub retry: RetryPolicy,
     /// Whether plain http may leave this machine.
     pub plain_http: PlainHttp,
-    /// Where the jitter of waits begins; members of a team should differ.
+    /// The seed of the jitter; it should differ between the members of a team.
     pub jitter_seed: u64,
 }
 
 impl OpenAiConfig {
-    /// A configuration with the defaults for all that is not named.
+    /// Creates a configuration with defaults.
     pub fn new(base_url: &str, api_key: Option<Secret>, model: &str) -> Self {
         Self {
             base_url: base_url.into(),
@@ -70,17 +69,17 @@ impl OpenAiConfig {
         Ok(headers)
     }
 
-    /// Asks the endpoint for its models; whatever model stands here.
+    /// Requests the list of models of the endpoint.
     ///
     /// # Errors
-    /// The configuration cannot be used, or nobody answers; in words for people.
+    /// The configuration is unusable, or the endpoint does not respond; the text is for people.
     pub async fn listing(&self, limit: Duration) -> Result<Listing, String> {
         let (url, _) = self.url("/models").map_err(|why| why.to_string())?;
         let endpoint = self.endpoint(url).map_err(|why| why.to_string())?;
         model_list::ask(&endpoint, limit).await
     }
 
-    /// A path below the base, and whether `/v1` was added to that.
+    /// Returns the URL of a path below the base, and whether `/v1` was added to the base.
     fn url(&self, path: &str) -> Result<(Url, bool), ConfigError> {
         let base = join(self.base_url.trim(), "")?;
         let is_bare = matches!(base.path(), "" | "/");
@@ -105,7 +104,7 @@ pub struct OpenAi {
     warnings: Vec<String>,
 }
 
-/// What is particular to chat completions.
+/// The parts of a call that are specific to chat completions.
 #[derive(Debug)]
 struct Completions {
     shape: Shape,
@@ -113,10 +112,10 @@ struct Completions {
 }
 
 impl OpenAi {
-    /// A client; it connects at its first call.
+    /// Creates a client, which connects at its first call.
     ///
     /// # Errors
-    /// The base URL or a header cannot be used.
+    /// The base URL or a header is unusable.
     pub fn new(config: OpenAiConfig) -> Result<Self, ConfigError> {
         let mut warnings = Vec::new();
         let (url, is_bare) = config.url("/chat/completions")?;
@@ -131,14 +130,14 @@ impl OpenAi {
         Ok(Self { client: Client::new(api, endpoint, config.retry, config.jitter_seed), warnings })
     }
 
-    /// The same client, waiting together with others.
+    /// Shares a back-off with other callers.
     #[must_use]
     pub fn with_backoff(mut self, backoff: Box<dyn Backoff>) -> Self {
         self.client.share(backoff);
         self
     }
 
-    /// What the person who wrote the configuration should know.
+    /// Returns warnings about the configuration.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -165,13 +164,13 @@ impl Api for Completions {
         Assembler::new(request, &self.shape.model)
     }
 
-    fn after_miss(&self, miss: &AttemptError) -> Next {
-        match (miss, self.transfer.get()) {
+    fn on_failed_attempt(&self, error: &AttemptError) -> NextAttempt {
+        match (error, self.transfer.get()) {
             (AttemptError::Empty, Transfer::Streamed) => {
                 self.transfer.set(Transfer::AtOnce);
-                Next::AskDifferently
+                NextAttempt::Resend
             }
-            _ => Next::AsJudged,
+            _ => NextAttempt::AsPolicy,
         }
     }
 
@@ -179,7 +178,7 @@ impl Api for Completions {
         if report.is("insufficient_quota") || report.is("context_length_exceeded") {
             report.should_retry = Some(false);
         } else if report.status == 429 && report.retry_after.is_none() {
-            // Unlike the Messages API, many of these servers name no time to come back.
+            // Unlike the Messages API, many of these servers send no retry-after.
             report.should_retry = report.should_retry.or(Some(true));
         }
         report
@@ -191,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_base_without_a_path_gets_one_with_a_warning() {
+    fn a_base_url_without_a_path_gets_v1_with_a_warning() {
         for (base, url, warned) in [
             ("https://h/v1", "https://h/v1/chat/completions", 0),
             (" https://h/openai/v1/ ", "https://h/openai/v1/chat/completions", 0),

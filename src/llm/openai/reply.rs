@@ -1,8 +1,7 @@
-//! What chat completions answer, put together to a [`Reply`]: from chunks, or from one whole body. Pure.
+//! Assembles a [`Reply`] from the chunks or the complete body of a chat completion. Pure.
 //!
-//! *Invariant:* there is no reply before `[DONE]`, or the end of a stream that has named its finish
-//! reason. Only the first choice counts. Fields that this version does not know, thoughts among them,
-//! are ignored.
+//! *Invariant:* a reply exists only after `[DONE]`, or after the end of a stream that named its finish reason. Only
+//! the first choice counts. Unknown fields, including reasoning, are ignored.
 
 use super::super::Delta;
 use super::super::calls::{Ids, input};
@@ -14,7 +13,7 @@ use serde_json::Value;
 /// The data of the last event.
 const DONE: &str = "[DONE]";
 
-/// A reply in the making.
+/// A partial reply.
 #[derive(Debug)]
 pub(in crate::llm) struct Assembler {
     ids: Ids,
@@ -26,21 +25,21 @@ pub(in crate::llm) struct Assembler {
     usage: Usage,
 }
 
-/// A tool call in the making.
+/// A partial tool call.
 #[derive(Debug, Default)]
 struct Part {
-    /// Its place among the calls; some servers give none, others give all the same.
+    /// The server's index of the call; some servers send none, others the same one for all calls.
     index: Option<u64>,
     id: String,
     name: String,
-    /// Pieces of its arguments.
+    /// The chunks of the arguments.
     streamed: String,
-    /// Its arguments, when they came as an object.
+    /// The arguments, if they arrived as an object.
     given: Option<Value>,
 }
 
 impl Assembler {
-    /// For the answer to this request, its model as long as the server names no other.
+    /// Creates an assembler for the reply to a request. `model` holds until the server names another one.
     pub(in crate::llm) fn new(request: &Request, model: &str) -> Self {
         Self {
             ids: Ids::of(request),
@@ -87,7 +86,7 @@ impl Assembler {
         }
     }
 
-    /// The call that a piece belongs to; a new one where it cannot be one of those that are there.
+    /// Returns the call that a chunk belongs to, or a new one if it matches no known call.
     fn part(&mut self, piece: &Value) -> &mut Part {
         let (index, id) = (piece.get("index").and_then(Value::as_u64), word(piece, "id"));
         let name = piece.pointer("/function/name").and_then(Value::as_str).unwrap_or_default();
@@ -183,7 +182,7 @@ impl Part {
         }
         let function = piece.get("function").unwrap_or(&Value::Null);
         let name = word(function, "name");
-        // Some servers repeat the name in each piece.
+        // Some servers repeat the name in each chunk.
         if self.name != name {
             self.name.push_str(name);
         }
@@ -195,7 +194,7 @@ impl Part {
     }
 }
 
-/// Content is a text, or a list of parts of which some are text.
+/// Returns the text of a content, which is a string or a list of parts.
 fn text_of(content: Option<&Value>) -> String {
     match content {
         Some(Value::String(text)) => text.clone(),
@@ -204,7 +203,7 @@ fn text_of(content: Option<&Value>) -> String {
     }
 }
 
-/// Reads a chunk or a whole answer; an error in its place is the server's.
+/// Parses a chunk or a complete response; an error object in its place is an error of the server.
 fn parse(text: &[u8]) -> Result<Value, Fault> {
     let value: Value = serde_json::from_slice(text)
         .map_err(|cause| Fault::Garbled(format!("not json: {cause}")))?;
@@ -233,7 +232,7 @@ mod tests {
         Event { name: String::new(), data: data.into() }
     }
 
-    /// The reply of a stream of these choices, and what was shown meanwhile.
+    /// Returns the reply of a stream of choices, and the text that was shown.
     fn replay(choices: &[Value]) -> (Reply, String) {
         let (mut assembler, mut shown) = (assembler(), String::new());
         let mut sink = |delta| {
@@ -267,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_come_in_pieces_that_interleave() {
+    fn interleaved_chunks_of_calls_are_assembled() {
         let (reply, shown) = replay(&[
             json!({"delta": {"role": "assistant", "content": "I ", "reasoning_content": "hm"}}),
             json!({"delta": {"content": "look.", "thinking": "hm", "reasoning": "hm"}}),
@@ -286,21 +285,21 @@ mod tests {
     }
 
     #[test]
-    fn servers_number_their_calls_in_their_own_ways() {
+    fn calls_are_told_apart_however_a_server_numbers_them() {
         let two = [call("a", "x", json!({"n": 1})), call("b", "y", json!({"n": 2}))];
         let bare = |id: &str, name: &str, arguments: Value| json!({"id": id, "function": {"name": name, "arguments": arguments}});
         let streams = [
-            // Everybody has the index 0.
+            // Every call has the index 0.
             vec![piece(0, "a", "x", "{\"n\":1}"), piece(0, "b", "y", "{\"n\":2}")],
-            // No index, whole calls, arguments as objects.
+            // No index, complete calls, arguments as objects.
             vec![bare("a", "x", json!({"n": 1})), bare("b", "y", json!({"n": 2}))],
-            // Id and name repeated in each piece.
+            // Id and name in each chunk.
             vec![
                 piece(0, "a", "x", "{\"n\""),
                 piece(0, "a", "x", ":1}"),
                 piece(1, "b", "y", "{\"n\":2}"),
             ],
-            // No index, in pieces.
+            // No index, in chunks.
             vec![
                 bare("a", "x", json!("{\"n\"")),
                 json!({"function": {"arguments": ":1}"}}),
@@ -340,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_body_is_a_whole_answer() {
+    fn a_complete_body_is_a_complete_reply() {
         let mut assembler = assembler();
         let body = json!({"model": "m-2", "choices": [{"finish_reason": "tool_calls", "message": {
             "role": "assistant", "content": [{"type": "text", "text": "hi"}],
@@ -359,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_told_apart() {
+    fn empty_malformed_and_error_responses_are_distinguished() {
         let take = |data: &str| assembler().take(&event(data), &mut |_| ());
         assert_eq!(take(DONE), Err(Fault::Empty));
         assert!(matches!(take("{\"choices\""), Err(Fault::Garbled(_))));

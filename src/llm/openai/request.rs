@@ -1,39 +1,38 @@
-//! A [`Request`] as chat completions want it. Pure.
+//! Converts a [`Request`] to a body of chat completions. Pure.
 //!
-//! *Invariant:* every tool call is answered by exactly one `tool` message, right behind the reply that
-//! made it; what else the program has to say follows as one `user` message. Blocks that only another
-//! provider understands are left out. Sampling parameters are never sent.
+//! *Invariant:* exactly one `tool` message answers each tool call, directly after the reply with the call; other
+//! text follows as one `user` message. Blocks of other providers are left out. Sampling parameters are never sent.
 
 use crate::wire::chat::{Block, ChatMessage, Request, Role, ToolSpec};
 use serde_json::{Map, Value, json};
 
-/// What stands where a message has nothing that may be sent.
+/// The text of a message that has nothing to send.
 const NOTHING: &str = "(empty)";
 
-/// What the body holds beside the request.
+/// The fields of the body that do not come from the request.
 #[derive(Debug, Clone)]
 pub(super) struct Shape {
     pub(super) model: String,
     pub(super) limit: AnswerLimit,
 }
 
-/// What the field for the longest answer is called.
+/// The name of the field that limits the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AnswerLimit {
-    /// `max_completion_tokens`: `OpenAI` itself, whose newer models refuse the old name.
+    /// `max_completion_tokens`, for `OpenAI` itself, whose newer models refuse the old name.
     Completion,
-    /// `max_tokens`: everybody else, many of whom know only the old name.
+    /// `max_tokens`, for all other servers, many of which know only the old name.
     Plain,
 }
 
-/// How the answer comes.
+/// The form of the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Transfer {
     Streamed,
     AtOnce,
 }
 
-/// The body of the call.
+/// Returns the body of the call.
 pub(super) fn body(request: &Request, shape: &Shape, transfer: Transfer) -> Value {
     let mut body = Map::new();
     body.insert("model".into(), shape.model.as_str().into());
@@ -77,7 +76,7 @@ fn put_user(message: &ChatMessage, messages: &mut Vec<Value>) {
     for block in &message.blocks {
         if let Block::ToolResult { tool_use_id, content, is_error } = block {
             let said = if content.is_empty() { NOTHING } else { content };
-            // There is no field for it here.
+            // Chat completions have no field for an error.
             let content = if *is_error { format!("[error] {said}") } else { said.to_owned() };
             messages.push(json!({"role": "tool", "tool_call_id": tool_use_id, "content": content}));
         }
@@ -176,7 +175,7 @@ mod tests {
     fn a_conversation_with_tools_and_mail() {
         let shape = Shape { model: "m-1".into(), limit: AnswerLimit::Plain };
         let body = body(&conversation(), &shape, Transfer::Streamed).to_string();
-        // A line for each message and tool, so that a change shows where it is.
+        // One line per message and tool makes a change easy to locate.
         let lines = body.replace("{\"role\"", "\n{\"role\"").replace("{\"type\":", "\n{\"type\":");
         insta::assert_snapshot!(lines, @r#"
         {"model":"m-1","max_tokens":1024,"stream":true,"stream_options":{"include_usage":true},"tools":[
@@ -194,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_at_once_asks_for_no_stream() {
+    fn a_request_without_streaming_has_no_stream_fields() {
         let shape = Shape { model: "m-1".into(), limit: AnswerLimit::Completion };
         let request = Request { tools: vec![], system: String::new(), ..conversation() };
         let body = body(&request, &shape, Transfer::AtOnce);

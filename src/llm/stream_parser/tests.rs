@@ -1,5 +1,5 @@
-//! Properties of both APIs' answers: however a stream is laid out and cut, one reply comes of it; whatever
-//! comes instead of one breaks nothing.
+//! Properties of both APIs: the layout and the chunks of a stream never change its reply, and no input
+//! breaks the parser.
 
 use super::*;
 use crate::llm::{anthropic, openai};
@@ -9,17 +9,17 @@ use proptest::sample::{Index, select};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use serde_json::json;
 
-/// What came of a stream, and the text that was shown meanwhile.
+/// The result of a stream, and the text that was shown.
 type Outcome = (Result<Reply, Fault>, String);
 
-/// A block of a message, in the pieces in which it comes.
+/// A block of a message as a list of chunks.
 #[derive(Debug, Clone)]
 enum Block {
     Text(Vec<String>),
     Call(Vec<String>),
 }
 
-/// How an event is written down.
+/// The textual form of an event.
 #[derive(Debug, Clone)]
 struct Form {
     end: &'static str,
@@ -58,7 +58,7 @@ fn read<'a, S: Assemble>(assembler: S, pieces: impl IntoIterator<Item = &'a [u8]
     (stream_parser.close(), shown)
 }
 
-/// The stream in pieces that end at these places.
+/// Splits the stream at the given places.
 fn cut<'a>(stream: &'a [u8], cuts: &[Index]) -> Vec<&'a [u8]> {
     let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(stream.len() + 1)).collect();
     cuts.extend([0, stream.len()]);
@@ -66,7 +66,7 @@ fn cut<'a>(stream: &'a [u8], cuts: &[Index]) -> Vec<&'a [u8]> {
     cuts.windows(2).map(|ends| &stream[ends[0]..ends[1]]).collect()
 }
 
-/// The stream cut at every place, into single bytes, and as given: always the same comes of it.
+/// Asserts that the stream gives the same result as a whole, in single bytes and in the given chunks.
 fn assert_same<S: Assemble>(make: fn() -> S, stream: &[u8], cuts: &[Index]) -> Outcome {
     let whole = read(make(), [stream]);
     for at in 0..=stream.len() {
@@ -78,7 +78,7 @@ fn assert_same<S: Assemble>(make: fn() -> S, stream: &[u8], cuts: &[Index]) -> O
     whole
 }
 
-/// Events as they go over the line, each in its form.
+/// Serializes events, each in its form.
 fn lay_out(events: &[(&str, Value)], forms: &[Form], start: &str) -> Vec<u8> {
     let mut text = start.to_owned();
     for ((name, data), form) in events.iter().zip(forms.iter().cycle()) {
@@ -185,7 +185,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_whole_answer_is_the_same_however_its_stream_is_cut(
+    fn a_reply_does_not_depend_on_the_chunks_of_its_stream(
         blocks in blocks(), forms in forms(), cuts in cuts(), start in select(vec!["", "\u{feff}"]),
     ) {
         let said: String = blocks.iter().map(|block| match block {
@@ -208,7 +208,7 @@ proptest! {
     }
 }
 
-/// What streams of both APIs are made of, and what breaks them.
+/// Fragments of streams of both APIs, and malformed data.
 fn scraps() -> impl Strategy<Value = Vec<u8>> {
     let known = select(vec![
         "\n",
@@ -248,9 +248,9 @@ fn scraps() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(scrap, 0..24).prop_map(|scraps| scraps.concat())
 }
 
-/// Fuzzing for some seconds, the same in every run. `scripts/fuzz` does it for as long as one likes.
+/// A short deterministic fuzz run; `scripts/fuzz` runs longer.
 #[test]
-fn no_bytes_break_the_intake_or_are_read_differently_in_pieces() {
+fn no_bytes_break_the_parser_or_parse_differently_in_chunks() {
     let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
     let config = Config { cases: 4000, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, rng);
