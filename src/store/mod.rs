@@ -59,7 +59,7 @@ pub use crate::os::identity::ProcessIdentity;
 pub use crate::os::{Clock, SystemClock};
 pub use error::StoreError;
 pub use file::atomic::Fsync;
-pub use file::{atomic, fs_probe, lock, tail};
+pub use file::{fs_probe, lock, tail};
 pub use mailbox::{
     Drained, Mail, MailNotice, MailPolicy, Mailbox, SettleResult, WakeMode, dead, inbox,
 };

@@ -3,7 +3,7 @@
 //! A roster that cannot be read never blocks a team: it is put beside and rebuilt from the last good
 //! copy, else from the life locks. What it means is decided elsewhere.
 
-use super::file::atomic::{Fsync, replace, sync_data, sync_parent};
+use super::file::atomic::{Contents, Fsync, replace, sync_data, sync_parent};
 use super::file::lock::{LOCK_LIMIT, exclusive};
 use super::process::liveness::{Liveness, probe};
 use super::{StoreError, TeamDir};
@@ -92,8 +92,8 @@ pub fn update<R>(
     };
     let lives_before = lives(&roster);
     let answer = change(&mut roster);
-    let after = written(&roster);
-    if after != before {
+    let after = Contents::pretty_json(&roster).at(&path)?.line();
+    if after.as_bytes() != before {
         if lives(&roster) != lives_before {
             // Not synced: it is for damage by hand, and after a power cut the life locks will do.
             replace(&copy(&path), &after, Fsync::Never)?;
@@ -213,12 +213,6 @@ fn stamp(known: &Metadata) -> Stamp {
     (known.nlink(), known.len(), mtime, known.mtime_nsec(), ctime, known.ctime_nsec())
 }
 
-fn written(roster: &WithUnknownFields<Roster>) -> Vec<u8> {
-    let mut text = serde_json::to_vec_pretty(roster).unwrap_or_default();
-    text.push(b'\n');
-    text
-}
-
 enum Loaded<R> {
     Missing,
     Good { roster: Box<R>, text: Vec<u8> },
@@ -322,12 +316,12 @@ mod tests {
         assert_eq!([two.status("alice"), two.status("carol")], [Some(Status::Idle), None]);
         replace(
             &dir.config(),
-            br#"{"future":[{"name":"x"}],"members":[{"name":"alice","mood":{"status":"idle"}},{}]}"#,
+            &Contents::text(r#"{"future":[{"name":"x"}],"members":[{"name":"alice","mood":{"status":"idle"}},{}]}"#),
             Fsync::Never,
         )
         .unwrap();
         assert_eq!(same(2).status("alice"), Some(Status::Starting));
-        replace(&dir.config(), b"{", Fsync::Never).unwrap();
+        replace(&dir.config(), &Contents::text("{"), Fsync::Never).unwrap();
         assert_eq!(same(2), two, "from the copy");
     }
 }

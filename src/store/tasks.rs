@@ -3,7 +3,7 @@
 //! A file that cannot be read never blocks the others: it is named, and put beside by the next writer.
 //! Ids come from a counter that outlives the files. What may be written is decided elsewhere.
 
-use super::file::atomic::{Fsync, remove, replace, replaced_by};
+use super::file::atomic::{Contents, Fsync, remove, replace, replaced_by};
 use super::file::lock::{LOCK_LIMIT, SideLock};
 use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, FileError, open, open_known, open_or_create};
@@ -159,8 +159,7 @@ impl TaskList {
             self.count(next)?;
             crate::store::failpoint::hit("tasks.counted");
         }
-        let mut text = serde_json::to_vec_pretty(task).unwrap_or_default();
-        text.push(b'\n');
+        let text = Contents::pretty_json(task).at(&path)?.line();
         replace(&path, &text, self.fsync)?;
         crate::store::failpoint::hit("tasks.stored");
         self.stamps.remove(&task.id);
@@ -169,7 +168,7 @@ impl TaskList {
     }
 
     fn count(&self, id: TaskId) -> Result<(), FileError> {
-        replace(&self.dir.last_task(), format!("{id}\n").as_bytes(), self.fsync)
+        replace(&self.dir.last_task(), &Contents::text(format!("{id}\n")), self.fsync)
     }
 
     fn last_given(&self) -> Result<TaskId, FileError> {

@@ -1,7 +1,7 @@
 //! Where everything lies: finding, making and opening the team folder, and a method for every path.
 
 use super::StoreError;
-use super::file::atomic::{self, Fsync};
+use super::file::atomic::{Contents, Fsync, replace};
 use super::file::lock::{LOCK_LIMIT, exclusive};
 use crate::os::file::{Access, At, FileError, check_owner, open_or_create};
 use crate::wire::AgentName;
@@ -131,7 +131,7 @@ impl TeamDir {
         // The last rule that matches wins, so ours hold behind whatever stood there.
         let separator = if there.is_empty() || there.ends_with('\n') { "" } else { "\n" };
         let text = format!("{there}{separator}{IGNORE}");
-        atomic::replace(&path, text.as_bytes(), Fsync::Never)?;
+        replace(&path, &Contents::text(text), Fsync::Never)?;
         drop(held);
         Ok(())
     }

@@ -1,6 +1,7 @@
-//! Replacing a file whole: readers see the old content or the new, never a part.
+//! Replacing a file whole: a reader sees the old contents or the new, never a part.
 
 use crate::os::file::{Access, At, FileError, create_new};
+use serde::Serialize;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -16,18 +17,56 @@ pub enum Fsync {
     Never,
 }
 
-/// Replaces `path` by `bytes`. The caller holds the lock that guards the file, if several may write it.
+/// What a file is to contain: text, or a value that was serialized. A value that cannot be serialized yields
+/// no contents, so it never replaces a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Contents(Vec<u8>);
+
+impl Contents {
+    /// Takes text as it is.
+    pub(crate) fn text(text: impl Into<Vec<u8>>) -> Self {
+        Self(text.into())
+    }
+
+    /// Serializes a value without spaces.
+    pub(crate) fn json(value: &impl Serialize) -> io::Result<Self> {
+        serde_json::to_vec(value).map(Self).map_err(cannot_serialize)
+    }
+
+    /// Serializes a value for people to read.
+    pub(crate) fn pretty_json(value: &impl Serialize) -> io::Result<Self> {
+        serde_json::to_vec_pretty(value).map(Self).map_err(cannot_serialize)
+    }
+
+    /// Adds a newline.
+    pub(crate) fn line(mut self) -> Self {
+        self.0.push(b'\n');
+        self
+    }
+
+    /// The bytes of the file.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+fn cannot_serialize(why: serde_json::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("cannot be serialized: {why}"))
+}
+
+/// Replaces the file at `path`. If several processes may write the file, the caller holds its lock.
 ///
 /// # Errors
-/// The old content stays.
-pub fn replace(path: &Path, bytes: &[u8], fsync: Fsync) -> Result<(), FileError> {
+/// The old contents stay.
+pub(crate) fn replace(path: &Path, contents: &Contents, fsync: Fsync) -> Result<(), FileError> {
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
     name.push(".new");
     let next = path.with_file_name(name);
     remove(&next)?;
     let mut file = create_new(&next, Access::Update)?;
-    let written = file.write_all(bytes).at(&next).and_then(|()| sync_data(&file, &next, fsync));
+    let written =
+        file.write_all(contents.as_bytes()).at(&next).and_then(|()| sync_data(&file, &next, fsync));
     if let Err(why) = written {
         remove(&next)?;
         return Err(why);
@@ -38,12 +77,12 @@ pub fn replace(path: &Path, bytes: &[u8], fsync: Fsync) -> Result<(), FileError>
     sync_parent(path, fsync)
 }
 
-/// The file that the name of an unfinished one was to replace.
+/// The name of the file that an unfinished [`replace`] was to replace, from the name of its temporary file.
 pub(crate) fn replaced_by(name: &str) -> Option<&str> {
     name.strip_prefix('.')?.strip_suffix(".new")
 }
 
-/// Removes a file if it is there.
+/// Removes a file if it exists.
 pub(crate) fn remove(path: &Path) -> Result<(), FileError> {
     match fs::remove_file(path) {
         Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -51,7 +90,7 @@ pub(crate) fn remove(path: &Path) -> Result<(), FileError> {
     }
 }
 
-/// Makes what was written to a file survive power loss.
+/// Makes the contents of a file durable.
 pub(crate) fn sync_data(file: &File, path: &Path, fsync: Fsync) -> Result<(), FileError> {
     match fsync {
         Fsync::Always => file.sync_data().at(path),
@@ -59,7 +98,7 @@ pub(crate) fn sync_data(file: &File, path: &Path, fsync: Fsync) -> Result<(), Fi
     }
 }
 
-/// Makes the names in a folder survive power loss.
+/// Makes the names in a folder durable.
 pub(crate) fn sync_folder(folder: &Path, fsync: Fsync) -> Result<(), FileError> {
     match fsync {
         Fsync::Always => File::open(folder).and_then(|folder| folder.sync_all()).at(folder),
@@ -67,7 +106,7 @@ pub(crate) fn sync_folder(folder: &Path, fsync: Fsync) -> Result<(), FileError> 
     }
 }
 
-/// Makes a file's name survive power loss.
+/// Makes the name of a file durable.
 pub(crate) fn sync_parent(path: &Path, fsync: Fsync) -> Result<(), FileError> {
     path.parent().map_or(Ok(()), |folder| sync_folder(folder, fsync))
 }
@@ -75,17 +114,44 @@ pub(crate) fn sync_parent(path: &Path, fsync: Fsync) -> Result<(), FileError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde::ser::{Error, SerializeMap, Serializer};
 
     #[test]
-    fn a_replaced_file_has_the_new_content_and_leaves_nothing_beside_it() {
+    fn a_replaced_file_has_the_new_contents_and_no_temporary_file_is_left() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f");
         for text in ["one", "two"] {
-            replace(&path, text.as_bytes(), Fsync::Always).unwrap();
+            replace(&path, &Contents::text(text), Fsync::Always).unwrap();
             assert_eq!(fs::read_to_string(&path).unwrap(), text);
         }
         File::create(folder.path().join(".f.new")).unwrap();
-        replace(&path, b"three", Fsync::Never).unwrap();
+        replace(&path, &Contents::text("three"), Fsync::Never).unwrap();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    /// Serializes a part, then fails.
+    struct Unserializable;
+
+    impl Serialize for Unserializable {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            let mut map = serializer.serialize_map(None)?;
+            map.serialize_entry("members", &1)?;
+            Err(S::Error::custom("no"))
+        }
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_serialized_leaves_the_old_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        replace(&path, &Contents::text("old"), Fsync::Never).unwrap();
+        for contents in [Contents::json, Contents::pretty_json] {
+            let replaced = contents(&Unserializable)
+                .at(&path)
+                .and_then(|contents| replace(&path, &contents, Fsync::Never));
+            let why = replaced.unwrap_err().to_string();
+            assert!(why.ends_with("f: cannot be serialized: no"), "{why}");
+            assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+        }
     }
 }

@@ -3,9 +3,9 @@
 //!
 //! Time is the seconds since boot, which nobody sets; a new boot begins to count anew.
 
-use crate::os::file::{Access, open};
+use crate::os::file::{Access, At, open};
 use crate::os::identity::{boot_id, uptime};
-use crate::store::file::atomic::{self, Fsync};
+use crate::store::file::atomic::{Contents, Fsync, remove, replace};
 use crate::store::{StoreError, TeamDir, failpoint};
 use crate::wire::AgentName;
 use serde::{Deserialize, Serialize};
@@ -51,15 +51,15 @@ impl Attempts {
             return Ok(true);
         }
         record.at.push(now);
-        let text = serde_json::to_vec(&record).unwrap_or_default();
-        atomic::replace(&self.path, &text, Fsync::Never)?;
+        let contents = Contents::json(&record).at(&self.path)?;
+        replace(&self.path, &contents, Fsync::Never)?;
         failpoint::hit("recover.counted");
         Ok(false)
     }
 
     /// The delivery ended.
     pub(crate) fn clear(&self) -> Result<(), StoreError> {
-        atomic::remove(&self.path)?;
+        remove(&self.path)?;
         failpoint::hit("recover.cleared");
         Ok(())
     }
@@ -105,8 +105,8 @@ mod tests {
         let old = uptime() - WINDOW - 1.0;
         for (boot_id, at) in [(boot_id(), old), ("another".into(), uptime())] {
             let record = Record { batch_id: "a".into(), boot_id, at: vec![at; 9] };
-            let text = serde_json::to_vec(&record).unwrap();
-            atomic::replace(&attempts.path, &text, Fsync::Never).unwrap();
+            let contents = Contents::json(&record).unwrap();
+            replace(&attempts.path, &contents, Fsync::Never).unwrap();
             assert!(!attempts.is_poison("a").unwrap());
         }
     }

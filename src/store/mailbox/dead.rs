@@ -5,7 +5,7 @@
 //! read at all is moved to a file, which the letter names.
 
 use crate::os::file::{Access, At, open};
-use crate::store::file::atomic::Fsync;
+use crate::store::file::atomic::{Contents, Fsync};
 use crate::store::file::jsonl::{Lines, Log, Piece};
 use crate::store::{StoreError, TeamDir};
 use crate::wire::{AgentName, Timestamp};
@@ -78,8 +78,7 @@ impl DeadLetters {
         }
         let mut text = Vec::new();
         for letter in letters {
-            text.extend(serde_json::to_vec(letter).unwrap_or_default());
-            text.push(b'\n');
+            text.extend(Contents::json(letter).at(&self.path)?.line().as_bytes());
         }
         let log = match self.log.take() {
             Some(log) => log,

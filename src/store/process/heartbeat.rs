@@ -4,6 +4,7 @@
 //! whoever watches, from changes it saw itself.
 
 use crate::os::file::{Access, At, open, open_or_create};
+use crate::store::file::atomic::Contents;
 use crate::store::{StoreError, TeamDir};
 use crate::wire::{AgentName, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -56,9 +57,8 @@ impl HeartbeatFile {
     /// # Errors
     /// The file refused.
     pub fn write(&self, beat: &Heartbeat) -> Result<(), StoreError> {
-        let mut line = serde_json::to_vec(beat).unwrap_or_default();
-        line.push(b'\n');
-        Ok(self.file.write_all_at(&line, 0).at(&self.path)?)
+        let line = Contents::json(beat).at(&self.path)?.line();
+        Ok(self.file.write_all_at(line.as_bytes(), 0).at(&self.path)?)
     }
 
     /// A sign of life where not even that can be written: a full disk still takes this.

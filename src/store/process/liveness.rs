@@ -5,6 +5,7 @@
 
 use crate::os::file::{Access, At, FileError, open, open_or_create};
 use crate::os::identity::ProcessIdentity;
+use crate::store::file::atomic::Contents;
 use crate::store::file::lock::{try_exclusive, try_shared};
 use crate::store::{TeamDir, failpoint};
 use crate::wire::{AgentName, Timestamp};
@@ -176,10 +177,9 @@ impl LifeLock {
     }
 
     fn write(&self) -> Result<(), FileError> {
-        let mut text = serde_json::to_vec(&self.record).unwrap_or_default();
-        text.push(b'\n');
-        let size = u64::try_from(text.len()).unwrap_or(u64::MAX);
-        self.file.write_all_at(&text, 0).at(&self.path)?;
+        let line = Contents::json(&self.record).at(&self.path)?.line();
+        let size = u64::try_from(line.as_bytes().len()).unwrap_or(u64::MAX);
+        self.file.write_all_at(line.as_bytes(), 0).at(&self.path)?;
         self.file.set_len(size).at(&self.path)
     }
 }

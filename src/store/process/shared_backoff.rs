@@ -4,7 +4,8 @@
 //! *Invariant:* only a wish. A file that is torn, lost, or from a clock that was set back makes somebody
 //! call too early, once; it never makes anybody wait longer than was asked for.
 
-use crate::store::file::atomic::{Fsync, replace};
+use crate::os::file::At;
+use crate::store::file::atomic::{Contents, Fsync, replace};
 use crate::store::{StoreError, TeamDir};
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -50,9 +51,8 @@ impl SharedBackoff {
             return Ok(());
         }
         let wait = wait.as_secs_f64();
-        let text =
-            serde_json::to_string(&BackoffRecord { until: now + wait, wait }).unwrap_or_default();
-        replace(&self.path, text.as_bytes(), Fsync::Never)?;
+        let record = Contents::json(&BackoffRecord { until: now + wait, wait }).at(&self.path)?;
+        replace(&self.path, &record, Fsync::Never)?;
         Ok(())
     }
 
@@ -90,7 +90,7 @@ mod tests {
         let hold = SharedBackoff::of(&dir, "../x");
         assert_eq!(hold.path, dir.state("___x.hold"));
         for text in ["", "{\"until\":", "{\"until\":1e308,\"wait\":1e308}", "{\"until\":9}", "[]"] {
-            replace(&hold.path, text.as_bytes(), Fsync::Never).unwrap();
+            replace(&hold.path, &Contents::text(text), Fsync::Never).unwrap();
             assert_eq!(hold.pending(5.0), Duration::ZERO, "{text}");
         }
     }

@@ -5,7 +5,7 @@
 //! of another life than the roster's is not looked at, and none ever makes an account smaller.
 
 use crate::os::file::{Access, At, open};
-use crate::store::file::atomic;
+use crate::store::file::atomic::{Contents, replace};
 use crate::store::{Fsync, StoreError, TeamDir, roster};
 use crate::wire::AgentName;
 use crate::wire::roster::{Roster, UsageCount};
@@ -35,9 +35,10 @@ pub fn write(
     usage: UsageCount,
 ) -> Result<(), StoreError> {
     let count = Count { incarnation: incarnation.into(), usage };
-    let bytes = serde_json::to_vec(&count).unwrap_or_default();
+    let path = dir.used(name);
+    let contents = Contents::json(&count).at(&path)?;
     // After a power cut nobody makes calls any more, and the roster is what is gone by.
-    Ok(atomic::replace(&dir.used(name), &bytes, Fsync::Never)?)
+    Ok(replace(&path, &contents, Fsync::Never)?)
 }
 
 /// The roster, with what everybody has used until now.
