@@ -4,7 +4,7 @@
 //! most the line that was being written, and that line was never acknowledged.
 
 use super::file::atomic::{Fsync, sync_folder, sync_parent};
-use super::file::jsonl::{Lines, Log, Piece};
+use super::file::jsonl::{Lines, Log, Piece, each_piece};
 use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, FileError, open};
 use crate::wire::chat::Block;
@@ -295,17 +295,11 @@ pub(crate) fn mail_of(line: &[u8]) -> Option<Map<String, Value>> {
 }
 
 fn each_line(path: &Path, mut meet: impl FnMut(&[u8])) -> Result<(), FileError> {
-    let file = match open(path, Access::Read) {
-        Err(why) if why.is_missing() => return Ok(()),
-        other => other?,
-    };
-    let mut lines = Lines::from(file, 0, LONGEST).at(path)?;
-    while let Some(framed) = lines.next().at(path)? {
+    each_piece(path, LONGEST, |framed| {
         if framed.piece == Piece::Line {
             meet(framed.bytes);
         }
-    }
-    Ok(())
+    })
 }
 
 #[cfg(test)]

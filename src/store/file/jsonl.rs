@@ -4,7 +4,7 @@
 //! It does not know what the lines mean.
 
 use super::atomic::{Fsync, sync_data, sync_parent};
-use crate::os::file::{Access, At, create_new, open};
+use crate::os::file::{Access, At, FileError, create_new, open};
 use crate::store::StoreError;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -84,6 +84,36 @@ impl Lines {
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
+}
+
+/// Passes every piece of a file to `meet`, up to the length that it has now: its writers may be faster. A
+/// missing file has none.
+pub(crate) fn each_piece(
+    path: &Path,
+    limit: usize,
+    meet: impl FnMut(&Framed<'_>),
+) -> Result<(), FileError> {
+    match open(path, Access::Read) {
+        Err(why) if why.is_missing() => Ok(()),
+        other => pieces_of(other?, path, limit, meet),
+    }
+}
+
+/// As [`each_piece`], of a file that is open.
+pub(crate) fn pieces_of(
+    file: File,
+    path: &Path,
+    limit: usize,
+    mut meet: impl FnMut(&Framed<'_>),
+) -> Result<(), FileError> {
+    let end = file.metadata().at(path)?.len();
+    let mut lines = Lines::from(file, 0, limit).at(path)?;
+    while lines.offset() < end
+        && let Some(framed) = lines.next().at(path)?
+    {
+        meet(&framed);
+    }
+    Ok(())
 }
 
 /// Whether the file ends in the middle of a line.

@@ -5,7 +5,6 @@ use crate::os::file::{At, FileError};
 use crate::os::watch::WatchId;
 use crate::store::{TeamDir, failpoint};
 use crate::wire::AgentName;
-use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -75,6 +74,12 @@ impl Claim {
         }
     }
 
+    /// A claim that an earlier process left.
+    pub(crate) fn inherited(file: ClaimFile) -> Self {
+        let stage = if file.is_taken { Stage::InheritedTaken } else { Stage::Inherited };
+        Self::new(file.batch_id, stage)
+    }
+
     /// Where it lies now.
     pub(crate) fn path(&self, dir: &TeamDir, name: &AgentName) -> PathBuf {
         let end = match self.stage {
@@ -115,23 +120,51 @@ impl Claim {
     }
 }
 
-/// The claims on disk of one mailbox, oldest first: batch_id and stage.
-pub(crate) fn list(dir: &TeamDir, name: &AgentName) -> Result<Vec<(String, Stage)>, FileError> {
+/// A claim as another process sees it: the file alone.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ClaimFile {
+    pub(crate) owner: AgentName,
+    pub(crate) batch_id: String,
+    /// The owner has acted on the mail; the file is kept for late writers.
+    pub(crate) is_taken: bool,
+    pub(crate) path: PathBuf,
+}
+
+/// The claims of one mailbox, oldest first.
+pub(crate) fn list(dir: &TeamDir, name: &AgentName) -> Result<Vec<ClaimFile>, FileError> {
+    list_where(dir, |owner| owner == name.as_str())
+}
+
+/// The claims of all mailboxes, by owner and age.
+pub(crate) fn list_all(dir: &TeamDir) -> Result<Vec<ClaimFile>, FileError> {
+    list_where(dir, |_| true)
+}
+
+/// A folder that does not exist yet has no claims.
+fn list_where(
+    dir: &TeamDir,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Result<Vec<ClaimFile>, FileError> {
     let folder = dir.claims();
-    let mut found = BTreeMap::new();
-    for entry in fs::read_dir(&folder).at(&folder)? {
+    let entries = match fs::read_dir(&folder) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.at(&folder)?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
         let file = entry.at(&folder)?.file_name();
-        let rest = file.to_str().and_then(|f| f.strip_prefix(name.as_str())?.strip_prefix('.'));
-        let Some(rest) = rest else { continue };
-        let (batch_id, stage) = match rest.strip_suffix(TAKEN) {
-            Some(batch_id) => (batch_id, Stage::InheritedTaken),
-            None => (rest, Stage::Inherited),
-        };
-        if counter(batch_id).is_some() {
-            found.insert(batch_id.to_owned(), stage);
+        let parts = file.to_str().and_then(|file| file.split_once('.'));
+        let Some((owner, rest)) = parts.filter(|(owner, _)| is_wanted(owner)) else { continue };
+        let (batch_id, is_taken) = rest.strip_suffix(TAKEN).map_or((rest, false), |id| (id, true));
+        if counter(batch_id).is_some()
+            && let Ok(owner) = AgentName::mailbox(owner)
+        {
+            let (batch_id, path) = (batch_id.to_owned(), folder.join(&file));
+            found.push(ClaimFile { owner, batch_id, is_taken, path });
         }
     }
-    Ok(found.into_iter().collect())
+    found.sort();
+    Ok(found)
 }
 
 /// Removes the second name of an inbox: its claimant was killed between giving it that name and putting
@@ -141,8 +174,7 @@ pub(crate) fn undo_half_claim(
     name: &AgentName,
     inbox: u64,
 ) -> Result<(), FileError> {
-    for (batch_id, stage) in list(dir, name)? {
-        let path = Claim::new(batch_id, stage).path(dir, name);
+    for ClaimFile { path, .. } in list(dir, name)? {
         match fs::symlink_metadata(&path) {
             Ok(known) if known.ino() == inbox => {
                 failpoint::hit("recover.half_claim");

@@ -4,9 +4,9 @@
 //! their `raw` joined is the line. Bytes that are no UTF-8 stand in `raw_hex`. A claim that could not be
 //! read at all is moved to a file, which the letter names.
 
-use crate::os::file::{Access, At, open};
+use crate::os::file::At;
 use crate::store::file::atomic::{Contents, Fsync};
-use crate::store::file::jsonl::{Lines, Log, Piece};
+use crate::store::file::jsonl::{Log, Piece, each_piece};
 use crate::store::{StoreError, TeamDir};
 use crate::wire::{AgentName, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -98,18 +98,12 @@ impl DeadLetters {
 /// # Errors
 /// The file is there and cannot be read.
 pub fn read_all(dir: &TeamDir, name: &AgentName) -> Result<Vec<DeadLetter>, StoreError> {
-    let path = dir.dead(name);
-    let file = match open(&path, Access::Read) {
-        Err(why) if why.is_missing() => return Ok(Vec::new()),
-        other => other?,
-    };
-    let mut lines = Lines::from(file, 0, LONGEST).at(&path)?;
     let mut letters = Vec::new();
-    while let Some(framed) = lines.next().at(&path)? {
+    each_piece(&dir.dead(name), LONGEST, |framed| {
         if framed.piece == Piece::Line {
             letters.extend(serde_json::from_slice::<DeadLetter>(framed.bytes));
         }
-    }
+    })?;
     Ok(letters)
 }
 

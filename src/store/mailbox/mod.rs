@@ -2,7 +2,7 @@
 //! transcript and acknowledges them ([`Mailbox`]). RELIABILITY.md 3 is the specification.
 
 mod attempts;
-pub(super) mod batch_id;
+mod batch_id;
 pub(super) mod claim;
 pub mod dead;
 mod dedup;

@@ -62,10 +62,7 @@ impl InboxRotation {
         let mut side = SideLock::new(dir.inbox_lock(&name));
         let held = side.acquire(LOCK_LIMIT)?;
         let mut inbox = Inbox::new(find_inbox(&dir, &name, fsync)?, None);
-        let mut claims: Vec<_> = list(&dir, &name)?
-            .into_iter()
-            .map(|(batch_id, stage)| Claim::new(batch_id, stage))
-            .collect();
+        let mut claims: Vec<_> = list(&dir, &name)?.into_iter().map(Claim::inherited).collect();
         drop(held);
         failpoint::hit("recover.listed");
         let mut waker = Waker::open(&dir, &name)?;

@@ -2,7 +2,7 @@
 
 use crate::os::file::{At, check_owner};
 use crate::os::identity::boot_id;
-use crate::store::mailbox::claim::{Stage, list};
+use crate::store::mailbox::claim::list;
 use crate::store::mailbox::dead;
 use crate::store::process::liveness::{Liveness, last_record, probe};
 use crate::store::tasks::TaskList;
@@ -75,9 +75,8 @@ pub fn flaws(dir: &TeamDir) -> Result<Vec<Diagnosis>, StoreError> {
         }
     }
     for name in dir.agents()? {
-        if dir.claims().exists() && probe(dir, &name)? == Liveness::Dead {
-            let claims = list(dir, &name)?;
-            let count = claims.iter().filter(|(_, stage)| *stage == Stage::Inherited).count();
+        if probe(dir, &name)? == Liveness::Dead {
+            let count = list(dir, &name)?.iter().filter(|claim| !claim.is_taken).count();
             flaws.extend((count > 0).then(|| Diagnosis::Claims { name: name.clone(), count }));
         }
         let count = dead::read_all(dir, &name)?.len();

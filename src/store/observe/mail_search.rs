@@ -1,13 +1,12 @@
 //! Every line that tells of somebody's mail, wherever it lies now: what `grep` over the folder would
 //! find, with the place. It reads, and changes nothing.
 
-use crate::os::file::{Access, At, open};
-use crate::store::file::jsonl::{Lines, Piece};
-use crate::store::mailbox::claim::{Claim, Stage, list};
+use crate::store::file::jsonl::{Piece, each_piece};
+use crate::store::mailbox::claim::list;
 use crate::store::transcript::all_archives;
 use crate::store::{StoreError, TeamDir};
 use crate::wire::AgentName;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Longest line that is looked at.
 const LONGEST: usize = 64 * 1024 * 1024;
@@ -53,12 +52,9 @@ pub fn each_line(
     mut meet: impl FnMut(&Spot, &[u8]),
 ) -> Result<(), StoreError> {
     let mut files = vec![(SearchLocation::Inbox, dir.inbox(name))];
-    if dir.claims().exists() {
-        for (batch_id, stage) in list(dir, name)? {
-            let is_taken = stage == Stage::InheritedTaken;
-            let place = if is_taken { SearchLocation::TakenClaim } else { SearchLocation::Claim };
-            files.push((place, Claim::new(batch_id, stage).path(dir, name)));
-        }
+    for claim in list(dir, name)? {
+        let place = if claim.is_taken { SearchLocation::TakenClaim } else { SearchLocation::Claim };
+        files.push((place, claim.path));
     }
     files.push((SearchLocation::Dead, dir.dead(name)));
     if dir.archive().exists() {
@@ -69,33 +65,15 @@ pub fn each_line(
     files.push((SearchLocation::Transcript, dir.transcript(name)));
     files.push((SearchLocation::Log, dir.log(name)));
     for (place, path) in files {
-        read(dir, place, &path, &mut meet)?;
-    }
-    Ok(())
-}
-
-fn read(
-    dir: &TeamDir,
-    place: SearchLocation,
-    path: &Path,
-    meet: &mut impl FnMut(&Spot, &[u8]),
-) -> Result<(), StoreError> {
-    let file = match open(path, Access::Read) {
-        Err(why) if why.is_missing() => return Ok(()),
-        other => other?,
-    };
-    let end = file.metadata().at(path)?.len();
-    let mut lines = Lines::from(file, 0, LONGEST).at(path)?;
-    let inside = path.strip_prefix(dir.root()).map_or_else(|_| path.to_path_buf(), PathBuf::from);
-    let mut spot = Spot { place, file: inside, offset: 0, line: 0 };
-    while lines.offset() < end
-        && let Some(framed) = lines.next().at(path)?
-    {
-        spot.line += 1;
-        if framed.piece == Piece::Line {
-            spot.offset = framed.offset;
-            meet(&spot, framed.bytes);
-        }
+        let inside = path.strip_prefix(dir.root()).map_or_else(|_| path.clone(), PathBuf::from);
+        let mut spot = Spot { place, file: inside, offset: 0, line: 0 };
+        each_piece(&path, LONGEST, |framed| {
+            spot.line += 1;
+            if framed.piece == Piece::Line {
+                spot.offset = framed.offset;
+                meet(&spot, framed.bytes);
+            }
+        })?;
     }
     Ok(())
 }

@@ -4,16 +4,14 @@
 //! A file is known by its inode: a claim is the inbox renamed. Only what was appended since the last look is
 //! read.
 
-use crate::os::file::{Access, At, FileError, open_known};
+use crate::os::file::{Access, At, open_known};
 use crate::store::file::jsonl::{Lines, Piece};
-use crate::store::mailbox::batch_id::counter;
+use crate::store::mailbox::claim::list_all;
 use crate::store::{StoreError, TeamDir};
 use crate::wire::AgentName;
 use crate::wire::message::MAX_LINE_BYTES;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -70,7 +68,8 @@ impl MailTracker {
         let inboxes =
             owners.iter().map(|owner| (owner.clone(), MailLocation::Inbox, self.dir.inbox(owner)));
         let mut files: Vec<(AgentName, MailLocation, PathBuf)> = inboxes.collect();
-        files.extend(self.unread_claims()?);
+        let claims = list_all(&self.dir)?.into_iter().filter(|claim| !claim.is_taken);
+        files.extend(claims.map(|claim| (claim.owner, MailLocation::Claim, claim.path)));
         let mut found = Vec::new();
         let mut there = BTreeMap::new();
         for (owner, place, path) in files {
@@ -119,34 +118,12 @@ impl MailTracker {
         let last = (owner.clone(), u64::MAX);
         self.files.range(first..=last).map(|(_, known)| known.lines).sum()
     }
-
-    fn unread_claims(&self) -> Result<Vec<(AgentName, MailLocation, PathBuf)>, FileError> {
-        let folder = self.dir.claims();
-        let mut found = Vec::new();
-        // Who only looks may come before anybody has made it.
-        let entries = match fs::read_dir(&folder) {
-            Err(why) if why.kind() == io::ErrorKind::NotFound => None,
-            other => Some(other.at(&folder)?),
-        };
-        for entry in entries.into_iter().flatten() {
-            let entry = entry.at(&folder)?;
-            let file = entry.file_name();
-            let parts = file.to_str().and_then(|file| file.split_once('.'));
-            let Some((name, batch_id)) = parts else { continue };
-            if let Ok(owner) = AgentName::mailbox(name)
-                && counter(batch_id).is_some()
-            {
-                found.push((owner, MailLocation::Claim, entry.path()));
-            }
-        }
-        found.sort();
-        Ok(found)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::io::Write;
 
     #[test]

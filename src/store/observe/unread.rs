@@ -3,9 +3,9 @@
 //! Mail moves from the inbox into a claim while we look. Whoever looks at the inbox first and at the
 //! claims second sees it at least once.
 
-use crate::os::file::{Access, At, FileError, open};
-use crate::store::file::jsonl::{Framed, Lines};
-use crate::store::mailbox::claim::{Claim, Stage, list};
+use crate::os::file::{Access, FileError, open};
+use crate::store::file::jsonl::{Framed, pieces_of};
+use crate::store::mailbox::claim::list;
 use crate::store::{StoreError, TeamDir};
 use crate::wire::AgentName;
 use crate::wire::message::{MAX_LINE_BYTES, Message};
@@ -75,20 +75,11 @@ fn each_line(
         if let Some(file) = open_if_there(&claim)?
             && number(&file) != in_inbox
         {
-            read(file, &claim, &mut meet)?;
+            pieces_of(file, &claim, MAX_LINE_BYTES, &mut meet)?;
         }
     }
-    inbox.map_or(Ok(()), |file| read(file, &path, &mut meet))
-}
-
-/// The part of the file that is there now: its writers may be faster than we.
-fn read(file: File, path: &Path, meet: &mut impl FnMut(&Framed<'_>)) -> Result<(), StoreError> {
-    let end = file.metadata().at(path)?.len();
-    let mut lines = Lines::from(file, 0, MAX_LINE_BYTES).at(path)?;
-    while lines.offset() < end
-        && let Some(framed) = lines.next().at(path)?
-    {
-        meet(&framed);
+    if let Some(file) = inbox {
+        pieces_of(file, &path, MAX_LINE_BYTES, &mut meet)?;
     }
     Ok(())
 }
@@ -101,7 +92,6 @@ fn open_if_there(path: &Path) -> Result<Option<File>, FileError> {
 }
 
 fn unread_claims(dir: &TeamDir, name: &AgentName) -> Result<Vec<PathBuf>, FileError> {
-    let claims = list(dir, name)?.into_iter();
-    let unread = claims.filter(|(_, stage)| *stage == Stage::Inherited);
-    Ok(unread.map(|(batch_id, stage)| Claim::new(batch_id, stage).path(dir, name)).collect())
+    let unread = list(dir, name)?.into_iter().filter(|claim| !claim.is_taken);
+    Ok(unread.map(|claim| claim.path).collect())
 }
