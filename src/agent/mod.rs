@@ -54,7 +54,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinHandle;
 
 /// How long a running tool may go on after the lead's death (RELIABILITY 4).
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = crate::wire::limits::LEAD_LOSS_GRACE;
 
 /// How long a tool may take that is given no time limit, in seconds.
 const USUAL_TIME_LIMIT: u64 = 120;

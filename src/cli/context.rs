@@ -8,12 +8,12 @@ use crate::protocol::permission::Policy;
 use crate::settings::environment::Environment;
 use crate::settings::permissions::mode;
 use crate::settings::{Flags, Fsync, Settings};
-use crate::store::lock::LOCK_LIMIT;
 use crate::store::{StoreError, TeamDir, fs_probe, liveness, locate};
 use crate::supervise::handshake::Rules;
 use crate::ui::style::{ColorChoice, Palette};
 use crate::ui::view::View;
 use crate::wire::AgentName;
+use crate::wire::limits::LOCK_TIMEOUT;
 use crate::wire::permission::Permissions;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ use std::time::Duration;
 
 /// How often signs of life come at most and at least.
 const FASTEST_BEAT: Duration = Duration::from_millis(100);
-const SLOWEST_BEAT: Duration = Duration::from_secs(5);
+const SLOWEST_BEAT: Duration = crate::wire::limits::HEARTBEAT_PERIOD;
 
 /// The place and manner of a command.
 pub(super) struct Context {
@@ -191,7 +191,7 @@ pub(super) fn open_bus(team: TeamDir, rules: Rules) -> Bus {
         max_message_bytes: rules.max_message_bytes,
         inbox_bytes: rules.inbox_bytes,
         fsync: durability(rules.fsync),
-        lock_limit: LOCK_LIMIT,
+        lock_limit: LOCK_TIMEOUT,
     };
     Bus::new(team, limits, Arc::new(SystemClock))
 }

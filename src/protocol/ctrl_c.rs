@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// How soon a second Ctrl-C must follow to mean the team.
-const AGAIN_WITHIN: Duration = Duration::from_secs(2);
+const AGAIN_WITHIN: Duration = crate::wire::limits::SECOND_CTRL_C;
 
 /// What the lead is doing when Ctrl-C comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

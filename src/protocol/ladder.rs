@@ -1,6 +1,7 @@
 //! The shutdown ladder (RELIABILITY 4): ask by message, SIGTERM, SIGKILL, give up. Each rung has a
 //! deadline and is taken only when the former failed.
 
+use crate::wire::limits;
 use crate::wire::roster::Status;
 use std::time::{Duration, Instant};
 
@@ -42,25 +43,23 @@ pub(crate) struct LadderDeadlines {
 impl LadderDeadlines {
     /// The contract's waits; an idle member needs less time to answer than one at work.
     pub(crate) fn for_member(status: Status, urgency: Urgency) -> Self {
-        let seconds = Duration::from_secs;
+        let is_idle = status == Status::Idle;
         match urgency {
             Urgency::Polite => Self {
-                ask: if status == Status::Idle { seconds(3) } else { seconds(20) },
-                terminate: seconds(5),
-                kill: seconds(2),
+                ask: if is_idle { limits::STOP_ASK_IDLE } else { limits::STOP_ASK },
+                ..Self::for_lead()
             },
             Urgency::Now | Urgency::AtOnce => Self {
                 ask: Duration::ZERO,
-                terminate: seconds(1),
-                kill: Duration::from_millis(500),
+                terminate: limits::STOP_NOW_TERMINATE,
+                kill: limits::STOP_NOW_KILL,
             },
         }
     }
 
     /// A lead sees its team out and puts its mail and the terminal away, however great the urgency.
     pub(crate) fn for_lead() -> Self {
-        let seconds = Duration::from_secs;
-        Self { ask: seconds(20), terminate: seconds(5), kill: seconds(2) }
+        Self { ask: limits::STOP_ASK, terminate: limits::STOP_TERMINATE, kill: limits::STOP_KILL }
     }
 }
 

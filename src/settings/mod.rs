@@ -15,6 +15,7 @@ pub(crate) mod trust;
 use crate::error::{Exit, Failure};
 use crate::wire::budget::Budgets;
 use crate::wire::hook::Hook;
+use crate::wire::limits;
 use crate::wire::money::Price;
 use crate::wire::permission::{PermissionMode, PlanApproval};
 use crate::wire::restart::RestartPolicy;
@@ -208,18 +209,38 @@ impl Settings {
         }
         let ignored = trust::strip_untrusted(&mut layers, folder_file, &TrustList::of(environment));
         let settings = Self {
-            max_teammates: pick(&layers, "max_teammates", |layer| layer.max_teammates, 16),
-            max_rounds: pick(&layers, "max_rounds", |layer| layer.max_rounds, 50),
+            max_teammates: pick(
+                &layers,
+                "max_teammates",
+                |layer| layer.max_teammates,
+                limits::DEFAULT_TEAMMATES,
+            ),
+            max_rounds: pick(
+                &layers,
+                "max_rounds",
+                |layer| layer.max_rounds,
+                limits::DEFAULT_ROUNDS,
+            ),
             max_message_bytes: pick(
                 &layers,
                 "max_message_bytes",
                 |layer| layer.max_message_bytes,
-                262_144,
+                limits::DEFAULT_MESSAGE_BYTES,
             ),
-            inbox_bytes: pick(&layers, "inbox_bytes", |layer| layer.inbox_bytes, 64 * 1024 * 1024),
+            inbox_bytes: pick(
+                &layers,
+                "inbox_bytes",
+                |layer| layer.inbox_bytes,
+                limits::DEFAULT_INBOX_BYTES,
+            ),
             fsync: pick(&layers, "fsync", |layer| layer.fsync, Fsync::Always),
             restart: pick(&layers, "restart", |layer| layer.restart, RestartPolicy::default()),
-            hung_after: pick(&layers, "hung_after", |layer| layer.hung_after, 60),
+            hung_after: pick(
+                &layers,
+                "hung_after",
+                |layer| layer.hung_after,
+                limits::DEFAULT_HUNG_AFTER.as_secs(),
+            ),
             max_exchanges: pick(&layers, "max_exchanges", |layer| layer.max_exchanges, 30),
             max_sends: pick(&layers, "max_sends", |layer| layer.max_sends, 120),
             hooks: hooks::together(&layers)?,

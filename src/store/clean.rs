@@ -7,7 +7,7 @@
 //! [`LifeLock::take`]: crate::store::process::liveness::LifeLock::take
 
 use super::file::jsonl::{Piece, each_piece};
-use super::file::lock::{LOCK_LIMIT, exclusive, release, try_for};
+use super::file::lock::{exclusive, release, try_for};
 use super::mailbox::claim::{ClaimFile, list};
 use super::mailbox::dead;
 use super::process::liveness::{LifeRecord, is_named, read_record};
@@ -15,7 +15,7 @@ use super::transcript::{all_archives, each_mail};
 use super::{StoreError, TeamDir, output_spill, roster};
 use crate::os::file::{Access, At, open, open_or_create};
 use crate::wire::AgentName;
-use crate::wire::message::MAX_LINE_BYTES;
+use crate::wire::limits::{LOCK_TIMEOUT, MAX_LINE_BYTES};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
@@ -206,7 +206,7 @@ impl TeamAtRest {
     pub fn remove(&self, find: &Leftover) -> Result<(), StoreError> {
         let path = &find.path;
         if *path == self.dir.inbox(&find.name) {
-            let held = exclusive(&self.dir.inbox_lock(&find.name), LOCK_LIMIT)?;
+            let held = exclusive(&self.dir.inbox_lock(&find.name), LOCK_TIMEOUT)?;
             open(path, Access::Update)?.set_len(0).at(path)?;
             drop(held);
             return Ok(());

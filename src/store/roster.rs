@@ -4,10 +4,11 @@
 //! copy, else from the life locks. What it means is decided elsewhere.
 
 use super::file::atomic::{Contents, Fsync, replace, sync_data, sync_parent};
-use super::file::lock::{LOCK_LIMIT, exclusive};
+use super::file::lock::exclusive;
 use super::process::liveness::{Liveness, probe};
 use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, FileError, open, open_known};
+use crate::wire::limits::LOCK_TIMEOUT;
 use crate::wire::roster::{Member, Roster, Status};
 use crate::wire::{AgentName, FORMAT_VERSION, WithUnknownFields};
 use serde::Deserialize;
@@ -74,7 +75,7 @@ pub fn update<R>(
 ) -> Result<R, StoreError> {
     dir.is_still_there()?;
     let path = dir.config();
-    let held = exclusive(&dir.config_lock(), LOCK_LIMIT)?;
+    let held = exclusive(&dir.config_lock(), LOCK_TIMEOUT)?;
     crate::store::failpoint::hit("config.locked");
     let (mut roster, before) = match load::<WithUnknownFields<Roster>>(&path)? {
         Loaded::Missing => (WithUnknownFields::default(), Vec::new()),

@@ -4,10 +4,11 @@
 //! Ids come from a counter that outlives the files. What may be written is decided elsewhere.
 
 use super::file::atomic::{Contents, Fsync, remove, replace, replaced_by};
-use super::file::lock::{LOCK_LIMIT, SideLock};
+use super::file::lock::SideLock;
 use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, FileError, open, open_known, open_or_create};
 use crate::os::watch::{Watch, Written, touch};
+use crate::wire::limits::LOCK_TIMEOUT;
 use crate::wire::task::{Board, Task, TaskId};
 use crate::wire::{FORMAT_VERSION, WithUnknownFields};
 use serde_json::Value;
@@ -121,7 +122,7 @@ impl TaskList {
         lock: &mut SideLock,
         decide: impl FnOnce(&Board, TaskId) -> (Vec<WithUnknownFields<Task>>, R),
     ) -> Result<R, StoreError> {
-        let held = lock.acquire(LOCK_LIMIT)?;
+        let held = lock.acquire(LOCK_TIMEOUT)?;
         crate::store::failpoint::hit("tasks.locked");
         for id in self.read_folder()? {
             self.quarantine(id)?;

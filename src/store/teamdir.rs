@@ -2,9 +2,10 @@
 
 use super::StoreError;
 use super::file::atomic::{Contents, Fsync, replace};
-use super::file::lock::{LOCK_LIMIT, exclusive};
+use super::file::lock::exclusive;
 use crate::os::file::{Access, At, FileError, check_owner, open_or_create};
 use crate::wire::AgentName;
+use crate::wire::limits::LOCK_TIMEOUT;
 use crate::wire::task::TaskId;
 use std::fs::{self, DirBuilder, File, Metadata, Permissions};
 use std::io;
@@ -119,7 +120,7 @@ impl TeamDir {
     fn ignore_run_time_files(&self) -> Result<(), StoreError> {
         let path = self.root.join(".gitignore");
         // Several programs may make the folder at once, and replacing needs a lock.
-        let held = exclusive(&self.config_lock(), LOCK_LIMIT)?;
+        let held = exclusive(&self.config_lock(), LOCK_TIMEOUT)?;
         let there = match fs::read_to_string(&path) {
             Err(why) if why.kind() == io::ErrorKind::NotFound => String::new(),
             other => other.at(&path)?,

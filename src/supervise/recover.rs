@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long members of a dead lead may take to leave by themselves.
-const LEAVING_WITHIN: Duration = Duration::from_secs(35);
+const LEAVING_WITHIN: Duration = crate::wire::limits::LEAD_LOSS_EXIT;
 
 /// How the folder was before a new lead took its place in it.
 #[derive(Debug, Default)]

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a teammate may take to say that it is ready (RELIABILITY 4).
-const READY_WITHIN: Duration = Duration::from_secs(15);
+const READY_WITHIN: Duration = crate::wire::limits::READY_TIMEOUT;
 
 /// A teammate that has said it is ready.
 pub(super) struct Started {

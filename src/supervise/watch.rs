@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 
 /// How often everybody is looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+const LOOK_EVERY: Duration = crate::wire::limits::LIVENESS_POLL;
 
 impl Supervisor {
     /// Watches over the team until the team is being stopped.

@@ -5,9 +5,9 @@ use super::output_store::{OutputStore, StoredOutput};
 use std::collections::VecDeque;
 
 /// Characters kept of the beginning.
-const HEAD: usize = 25_000;
+const HEAD: usize = crate::wire::limits::OUTPUT_CHARS / 2;
 /// Characters kept of the end.
-const TAIL: usize = 25_000;
+const TAIL: usize = crate::wire::limits::OUTPUT_CHARS / 2;
 /// What of them gives way to the note when something was cut, so that all stays within 50,000.
 const NOTE: usize = 600;
 

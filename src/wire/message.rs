@@ -13,9 +13,6 @@ use std::borrow::Cow;
 
 pub use body::{Body, Handling, IdleReason, KINDS, Outcome, Scope};
 
-/// The longest line of an inbox in bytes, including its newline.
-pub const MAX_LINE_BYTES: usize = 2 * 1024 * 1024;
-
 /// A message as a reader understands it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Message {

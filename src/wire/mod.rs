@@ -8,6 +8,7 @@ pub mod chat;
 pub mod front_matter;
 pub mod hook;
 pub mod inbox_block;
+pub mod limits;
 pub mod message;
 pub mod money;
 pub mod name;

@@ -21,9 +21,6 @@ use std::time::{Duration, Instant};
 /// fastest does.
 const AT_ONCE_IN_A_ROW: u8 = 32;
 
-/// How long anybody waits for a lock, if not said otherwise.
-pub const LOCK_LIMIT: Duration = Duration::from_secs(10);
-
 /// Why a lock could not be had.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
@@ -219,6 +216,7 @@ pub(crate) fn try_for(file: &File, limit: Duration) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::limits::LOCK_TIMEOUT;
 
     #[test]
     fn threads_that_read_and_write_under_the_lock_lose_nothing() {
@@ -234,9 +232,9 @@ mod tests {
                     let mut side = SideLock::new(lock.clone());
                     for round in 0..50 {
                         let held = if (thread + round) % 2 == 0 {
-                            side.acquire(LOCK_LIMIT).unwrap()
+                            side.acquire(LOCK_TIMEOUT).unwrap()
                         } else {
-                            exclusive(lock, LOCK_LIMIT).unwrap()
+                            exclusive(lock, LOCK_TIMEOUT).unwrap()
                         };
                         let next = (count() + 1).to_string();
                         std::fs::remove_file(counter).unwrap();
@@ -268,12 +266,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
         let mut side = SideLock::new(path.clone());
-        drop(side.acquire(LOCK_LIMIT).unwrap());
+        drop(side.acquire(LOCK_TIMEOUT).unwrap());
         std::fs::remove_file(&path).unwrap();
-        let held = exclusive(&path, LOCK_LIMIT).unwrap();
+        let held = exclusive(&path, LOCK_TIMEOUT).unwrap();
         let refused = side.acquire(Duration::from_millis(20)).map(drop);
         assert!(matches!(refused, Err(LockError::TimedOut { .. })));
         drop(held);
-        drop(side.acquire(LOCK_LIMIT).unwrap());
+        drop(side.acquire(LOCK_TIMEOUT).unwrap());
     }
 }

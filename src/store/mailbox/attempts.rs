@@ -8,15 +8,10 @@ use crate::os::identity::{boot_id, uptime};
 use crate::store::file::atomic::{Contents, Fsync, remove, replace};
 use crate::store::{StoreError, TeamDir, failpoint};
 use crate::wire::AgentName;
+use crate::wire::limits::{POISON_CRASHES, POISON_WINDOW};
 use serde::{Deserialize, Serialize};
 use std::io::Read;
 use std::path::PathBuf;
-
-/// Crashes on one claim after which it is poison.
-const CRASHES: usize = 5;
-
-/// They count for so many seconds.
-const WINDOW: f64 = 600.0;
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Record {
@@ -45,9 +40,9 @@ impl Attempts {
         if record.batch_id != batch_id || record.boot_id != boot_id() {
             record = Record { batch_id: batch_id.into(), boot_id: boot_id(), at: Vec::new() };
         }
-        record.at.retain(|at| now - at < WINDOW);
+        record.at.retain(|at| now - at < POISON_WINDOW.as_secs_f64());
         // The life that made the claim crashed on it as well, before anything was noted.
-        if record.at.len() + 1 >= CRASHES {
+        if record.at.len() + 1 >= POISON_CRASHES {
             return Ok(true);
         }
         record.at.push(now);
@@ -102,7 +97,7 @@ mod tests {
     #[test]
     fn old_crashes_and_those_of_another_boot_do_not_count() {
         let (_folder, attempts) = attempts();
-        let old = uptime() - WINDOW - 1.0;
+        let old = uptime() - POISON_WINDOW.as_secs_f64() - 1.0;
         for (boot_id, at) in [(boot_id(), old), ("another".into(), uptime())] {
             let record = Record { batch_id: "a".into(), boot_id, at: vec![at; 9] };
             let contents = Contents::json(&record).unwrap();

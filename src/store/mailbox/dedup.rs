@@ -1,12 +1,10 @@
 //! Which messages were taken in lately: catches a send that was repeated after a crash.
 
+use crate::wire::limits::DEDUP_MESSAGES;
 use crate::wire::message::Message;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::io;
-
-/// How many messages are remembered.
-const MEMORY: usize = 65_536;
 
 /// What is known about a message's id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +51,7 @@ impl Seen {
 
     /// What was met stays remembered: it is in the transcript.
     pub(crate) fn keep(&mut self) {
-        while self.order.len() > MEMORY
+        while self.order.len() > DEDUP_MESSAGES
             && let Some(oldest) = self.order.pop_front()
         {
             self.contents.remove(&oldest);
@@ -126,7 +124,7 @@ mod tests {
     #[test]
     fn the_oldest_are_forgotten_first() {
         let mut seen = Seen::default();
-        for n in 0..=MEMORY {
+        for n in 0..=DEDUP_MESSAGES {
             seen.meet(&n.to_string(), &message("x", 1.0));
             seen.keep();
         }

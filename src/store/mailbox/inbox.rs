@@ -11,19 +11,15 @@ use crate::store::file::jsonl::is_torn;
 use crate::store::file::lock::{LockError, SideLock, release, try_for};
 use crate::store::{StoreError, TeamDir, failpoint};
 use crate::wire::AgentName;
-use crate::wire::message::MAX_LINE_BYTES;
+use crate::wire::limits::{
+    COURTESY_LOCK_TIMEOUT, INBOX_RESERVE_BYTES, LOCK_TIMEOUT, MAX_LINE_BYTES,
+};
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// How long an outsider's `flock` on the inbox itself is respected.
-const COURTESY: Duration = Duration::from_secs(2);
-
-/// Room that a full inbox keeps for control messages.
-const CONTROL_RESERVE: u64 = 1024 * 1024;
 
 /// Which rule for full inboxes a line is under.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,7 +93,7 @@ impl From<LockError> for SendError {
 /// Something else stands there.
 pub fn ensure(dir: &TeamDir, name: &AgentName) -> Result<(), SendError> {
     let Inbox { target, mut side } = Inbox::of(dir, name);
-    let held = side.acquire(crate::store::file::lock::LOCK_LIMIT)?;
+    let held = side.acquire(LOCK_TIMEOUT)?;
     target.open(Fsync::Always)?;
     drop(held);
     Ok(())
@@ -109,7 +105,7 @@ pub fn ensure(dir: &TeamDir, name: &AgentName) -> Result<(), SendError> {
 /// The inbox cannot be looked at or removed.
 pub fn forget(dir: &TeamDir, name: &AgentName) -> Result<(), SendError> {
     let mut inbox = Inbox::of(dir, name);
-    let held = inbox.side.acquire(crate::store::file::lock::LOCK_LIMIT)?;
+    let held = inbox.side.acquire(LOCK_TIMEOUT)?;
     let path = dir.inbox(name);
     match std::fs::symlink_metadata(&path) {
         Ok(known) if known.len() == 0 => std::fs::remove_file(&path).at(&path)?,
@@ -214,10 +210,10 @@ impl Target {
         }
         let (file, size) = self.open(policy.fsync)?;
         // An outsider who keeps the lock for longer is not waited for: appending is right without it.
-        try_for(&file, COURTESY).at(&self.path)?;
+        try_for(&file, COURTESY_LOCK_TIMEOUT).at(&self.path)?;
         let capacity = match policy.lane {
             Priority::Data => policy.capacity,
-            Priority::Control => policy.capacity.saturating_add(CONTROL_RESERVE),
+            Priority::Control => policy.capacity.saturating_add(INBOX_RESERVE_BYTES),
         };
         if size.saturating_add(u64::try_from(line.len()).unwrap_or(u64::MAX)) > capacity {
             return Err(SendError::Full { name: self.name.clone(), size, capacity });

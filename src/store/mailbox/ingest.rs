@@ -10,7 +10,7 @@ use crate::os::file::At;
 use crate::store::file::jsonl::{Framed, Lines};
 use crate::store::{SharedClock, StoreError, Transcript, failpoint};
 use crate::wire::Timestamp;
-use crate::wire::message::MAX_LINE_BYTES;
+use crate::wire::limits::MAX_LINE_BYTES;
 use std::fs::File;
 use std::path::Path;
 

@@ -5,15 +5,10 @@
 
 use super::claim::Claim;
 use crate::os::lease::{OpenWriters, writers};
+use crate::wire::limits::{LATE_WRITER_DELAY, LATE_WRITER_DELAY_WITHOUT_LEASES};
 use std::fs::File;
 use std::io;
 use std::time::Duration;
-
-/// How long after the claim a writer may still turn up.
-pub(crate) const BARRIER_DELAY: Duration = Duration::from_secs(1);
-
-/// Where nobody can tell who writes, a claim is kept this long after it last grew.
-const BLIND_DELAY: Duration = Duration::from_secs(2);
 
 /// Whether late writers can still come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +23,7 @@ pub(crate) enum LateWriters {
 
 /// How long not to ask about a claim: an answer before the delay has passed would prove nothing.
 pub(crate) fn too_early(claim: &Claim) -> Option<Duration> {
-    BARRIER_DELAY.checked_sub(claim.since.elapsed()).filter(|left| !left.is_zero())
+    LATE_WRITER_DELAY.checked_sub(claim.since.elapsed()).filter(|left| !left.is_zero())
 }
 
 /// Asks about a claim.
@@ -36,7 +31,9 @@ pub(crate) fn late_writers(claim: &mut Claim, file: &File) -> io::Result<LateWri
     let pause = match writers(file) {
         OpenWriters::Absent => Duration::ZERO,
         OpenWriters::Present => next_pause(claim),
-        OpenWriters::Unknown => BLIND_DELAY.saturating_sub(claim.grown.elapsed()),
+        OpenWriters::Unknown => {
+            LATE_WRITER_DELAY_WITHOUT_LEASES.saturating_sub(claim.grown.elapsed())
+        }
     };
     // Only after the question: what the last writer wrote before it went must not be missed.
     let size = file.metadata()?.len();

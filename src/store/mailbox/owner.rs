@@ -13,7 +13,7 @@ use super::dead::{self, DeadLetter, DeadLetters};
 use super::dedup::Seen;
 use super::drained::{Drained, MailNotice, MailPolicy, SettleResult};
 use super::ingest::Ingest;
-use super::late_writers::{BARRIER_DELAY, LateWriters, late_writers, too_early};
+use super::late_writers::{LateWriters, late_writers, too_early};
 use super::rotation::InboxRotation;
 use super::wake::WakeMode;
 use crate::os::file::{Access, At, FileError, open, open_known};
@@ -21,6 +21,7 @@ use crate::store::process::liveness::LifeLock;
 use crate::store::transcript::{TakenIn, Transcript, archive, each_mail, latest_archives};
 use crate::store::{SharedClock, StoreError, TeamDir, failpoint};
 use crate::wire::AgentName;
+use crate::wire::limits::LATE_WRITER_DELAY;
 use crate::wire::message::Message;
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -258,7 +259,7 @@ impl Mailbox {
 
     fn let_go(&mut self, claim: &mut Claim) -> Result<SettleResult, StoreError> {
         if claim.stage != Stage::Taken {
-            return Ok(SettleResult::Again { after: BARRIER_DELAY });
+            return Ok(SettleResult::Again { after: LATE_WRITER_DELAY });
         }
         if let Some(after) = too_early(claim) {
             return Ok(SettleResult::Again { after });

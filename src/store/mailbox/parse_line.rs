@@ -1,7 +1,8 @@
 //! Is this line a message? Pure: no file, no clock.
 
 use crate::store::file::jsonl::{Framed, Piece};
-use crate::wire::message::{MAX_LINE_BYTES, Message};
+use crate::wire::limits::MAX_LINE_BYTES;
+use crate::wire::message::Message;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 

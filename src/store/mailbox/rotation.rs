@@ -10,9 +10,10 @@ use crate::os::file::{Access, At, FileError, create_new, open_known};
 use crate::os::watch::{WatchId, touch};
 use crate::store::failpoint;
 use crate::store::file::atomic::{Fsync, remove, sync_folder};
-use crate::store::file::lock::{LOCK_LIMIT, SideLock};
+use crate::store::file::lock::SideLock;
 use crate::store::{StoreError, TeamDir};
 use crate::wire::AgentName;
+use crate::wire::limits::LOCK_TIMEOUT;
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -60,7 +61,7 @@ impl InboxRotation {
     ) -> Result<(Self, Vec<Claim>), StoreError> {
         let (dir, name) = (dir.clone(), name.clone());
         let mut side = SideLock::new(dir.inbox_lock(&name));
-        let held = side.acquire(LOCK_LIMIT)?;
+        let held = side.acquire(LOCK_TIMEOUT)?;
         let mut inbox = Inbox::new(find_inbox(&dir, &name, fsync)?, None);
         let mut claims: Vec<_> = list(&dir, &name)?.into_iter().map(Claim::inherited).collect();
         drop(held);
@@ -106,7 +107,7 @@ impl InboxRotation {
     ) -> Result<Option<Claim>, StoreError> {
         let Self { dir, name, side, waker, inbox, next: ready } = self;
         let path = dir.inbox(name);
-        let held = side.acquire(LOCK_LIMIT)?;
+        let held = side.acquire(LOCK_TIMEOUT)?;
         let (file, known) = find_inbox(dir, name, fsync)?;
         if known.ino() != inbox.inode {
             let mark = waker.watch(&path)?;

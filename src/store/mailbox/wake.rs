@@ -6,6 +6,7 @@
 use crate::os::watch::{Fifo, Watch, WatchId, Written, is_local, is_quiet, take_down, touch};
 use crate::store::{StoreError, TeamDir};
 use crate::wire::AgentName;
+use crate::wire::limits::{MAIL_POLL, MAIL_POLL_WITHOUT_EVENTS};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -20,11 +21,8 @@ pub enum WakeMode {
     Fifo,
 }
 
-/// How often to ask [`Mailbox::has_unread`](super::Mailbox::has_unread) all the same: where every change is
-/// an event, where other machines may write as well, and where there are no events.
+/// The poll of a mailbox on a local disk whose file events were seen to come.
 const POLL_OF_PROVEN: Duration = Duration::from_secs(5);
-const POLL_OF_EVENTS: Duration = Duration::from_secs(1);
-const POLL_OF_FIFO: Duration = Duration::from_millis(250);
 
 /// The waiting end of one mailbox.
 #[derive(Debug)]
@@ -47,7 +45,7 @@ impl Waker {
         let source = match Watch::new() {
             Ok(watch) => {
                 take_down(&fifo);
-                Source::Events { watch, poll: POLL_OF_EVENTS }
+                Source::Events { watch, poll: MAIL_POLL }
             }
             Err(_) => Source::Fifo(Fifo::open(&fifo)?),
         };
@@ -84,7 +82,7 @@ impl Waker {
     pub(crate) fn poll(&self) -> Duration {
         match &self.source {
             Source::Events { poll, .. } => *poll,
-            Source::Fifo(_) => POLL_OF_FIFO,
+            Source::Fifo(_) => MAIL_POLL_WITHOUT_EVENTS,
         }
     }
 
@@ -150,16 +148,16 @@ mod tests {
             eprintln!("SKIPPED: this user has no file events left");
             return;
         }
-        assert_eq!(waker.poll(), POLL_OF_EVENTS);
+        assert_eq!(waker.poll(), MAIL_POLL);
         waker.prove(&dir, &file).unwrap();
-        assert_eq!(waker.poll(), POLL_OF_EVENTS, "no event of the file can come yet");
+        assert_eq!(waker.poll(), MAIL_POLL, "no event of the file can come yet");
         waker.watch(&dir.inbox(&alice)).unwrap();
         waker.prove(&dir, &file).unwrap();
         if is_local(&file) {
             assert_eq!(waker.poll(), POLL_OF_PROVEN);
         } else {
             eprintln!("SKIPPED: the folder of temporary files is not on a local disk");
-            assert_eq!(waker.poll(), POLL_OF_EVENTS);
+            assert_eq!(waker.poll(), MAIL_POLL);
         }
         assert!(!waker.is_blind(), "the proof itself wakes nobody");
         std::fs::rename(dir.root(), top.path().join("moved")).unwrap();

@@ -9,7 +9,7 @@ use crate::store::file::jsonl::{Lines, Piece};
 use crate::store::mailbox::claim::list_all;
 use crate::store::{StoreError, TeamDir};
 use crate::wire::AgentName;
-use crate::wire::message::MAX_LINE_BYTES;
+use crate::wire::limits::MAX_LINE_BYTES;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
