@@ -330,14 +330,9 @@ impl Running {
     }
 
     async fn sync(&mut self) -> Result<(), Ending> {
-        let mailbox = Arc::clone(&self.agent.mailbox);
-        let fsync = self.agent.bus.fsync();
-        let sync =
-            move || mailbox.lock().unwrap_or_else(PoisonError::into_inner).transcript().sync(fsync);
-        match tokio::task::spawn_blocking(sync).await {
-            Ok(done) => done.map_err(|why| Ending::Broken(why.to_string())),
-            Err(why) => Err(Ending::Broken(why.to_string())),
-        }
+        let (mailbox, fsync) = (&self.agent.mailbox, self.agent.bus.fsync());
+        let synced = crate::store::asynchronous::sync_transcript(mailbox, fsync).await;
+        synced.map_err(|why| Ending::Broken(why.to_string()))
     }
 
     /// Takes mail in beside the loop; what comes is in the memory before the machine hears of it.

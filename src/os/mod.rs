@@ -16,7 +16,7 @@ pub(crate) use clock::uptime;
 pub use clock::{Clock, SystemClock};
 pub(crate) use command::{command_supervisor, process_limit};
 pub(crate) use event::syscall_timeout;
-pub(crate) use event::{aligned_interval, async_fd, signals};
+pub(crate) use event::{aligned_interval, async_fd, event_loop, signals};
 pub(crate) use file::{lease, safe_path, watch};
 #[cfg(test)]
 pub(crate) use process::processes;

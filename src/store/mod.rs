@@ -39,6 +39,7 @@
 //! one from [`AgentName`](crate::wire::AgentName). Lock files are removed by [`clean`] alone,
 //! and no lock is ever broken by its age: the kernel releases it with its holder. An inbox is opened by our programs only under its side lock.
 
+pub mod asynchronous;
 pub mod clean;
 mod error;
 mod file;

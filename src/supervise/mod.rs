@@ -16,7 +16,6 @@ mod watch;
 
 use crate::bus::Bus;
 use crate::os::Clock;
-use crate::os::file::At;
 use crate::os::program::TeammateProgram;
 use crate::protocol::ladder::Urgency;
 use crate::protocol::restart::{RestartLimits, RestartTracker};
@@ -35,7 +34,6 @@ use crate::wire::{AgentName, WithUnknownFields};
 use handshake::Rules;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -330,11 +328,7 @@ async fn write<R: Send + 'static>(
     bus: &Arc<Bus>,
     change: impl FnOnce(&mut WithUnknownFields<Roster>) -> R + Send + 'static,
 ) -> Result<R, StoreError> {
-    let bus = Arc::clone(bus);
-    let path = bus.dir().config();
-    let write = move || roster::update(bus.dir(), bus.fsync(), change);
-    let written = tokio::task::spawn_blocking(write).await;
-    written.map_err(io::Error::other).at(&path)?
+    crate::store::asynchronous::update_roster(bus.dir(), bus.fsync(), change).await
 }
 
 /// [`TeamOps`] of a lead.

@@ -11,7 +11,7 @@ use crate::os::identity;
 use crate::os::pidfd::Pidfd;
 use crate::os::{Clock, Signal, process_tree};
 use crate::protocol::ladder::{LadderDeadlines, Rung, ShutdownLadder, Urgency};
-use crate::store::{LifeRecord, Liveness, TeamDir, liveness, roster, transcript};
+use crate::store::{LifeRecord, Liveness, TeamDir, liveness, transcript};
 use crate::wire::AgentName;
 use crate::wire::message::{Body, Correlation};
 use crate::wire::roster::{ExitCause, Roster, Status};
@@ -268,9 +268,9 @@ impl StopPlan {
         &self,
         change: impl FnOnce(&mut Roster) -> R + Send + 'static,
     ) -> Option<R> {
-        let bus = Arc::clone(&self.bus);
-        let write = move || roster::update(bus.dir(), bus.fsync(), |roster| change(roster));
-        let written = tokio::task::spawn_blocking(write).await.ok()?;
+        let change = |roster: &mut crate::wire::WithUnknownFields<Roster>| change(roster);
+        let (dir, fsync) = (self.bus.dir(), self.bus.fsync());
+        let written = crate::store::asynchronous::update_roster(dir, fsync, change).await;
         written.inspect_err(|why| tracing::warn!(%why, "the roster could not be written")).ok()
     }
 }

@@ -197,12 +197,11 @@ pub(crate) fn add_team_tools(
 pub(super) async fn off_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, BusError> + Send + 'static,
 ) -> Result<T, ToolError> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(Err(why)) if why.is_without_team() => Err(ToolError::Fatal(why.to_string())),
+    match crate::store::asynchronous::offload(work).await {
+        Err(why) if why.is_without_team() => Err(ToolError::Fatal(why.to_string())),
         // The other hints are for a person with a shell.
-        Ok(Err(BusError::Name(why))) => Err(ToolError::Reply(format!("{why}; {}", why.hint()))),
-        Ok(done) => done.map_err(|why| ToolError::Reply(why.to_string())),
-        Err(why) => Err(ToolError::Reply(format!("the send was abandoned: {why}"))),
+        Err(BusError::Name(why)) => Err(ToolError::Reply(format!("{why}; {}", why.hint()))),
+        done => done.map_err(|why| ToolError::Reply(why.to_string())),
     }
 }
 

@@ -2,5 +2,6 @@
 
 pub(crate) mod aligned_interval;
 pub(crate) mod async_fd;
+pub(crate) mod event_loop;
 pub(crate) mod signals;
 pub(crate) mod syscall_timeout;

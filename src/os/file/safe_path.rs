@@ -8,6 +8,7 @@
 //! nowhere, for only their text counts. Where there is no folder to stay in ([`anywhere`]), no link is
 //! followed at all: what is named is what is meant.
 
+use crate::os::event::event_loop::check_blocking;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat, readlinkat, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat, mkdirat};
@@ -295,6 +296,7 @@ impl Spot {
             fchown(&file, Some(user), Some(group)).unwrap_or_default();
             fchmod(&file, Mode::from_bits_truncate(old.st_mode))?;
         }
+        check_blocking("fsync");
         file.sync_data()?;
         renameat(folder, draft, folder, self.name.as_os_str())?;
         Ok(())

@@ -1,5 +1,6 @@
 //! Replacing a file whole: a reader sees the old contents or the new, never a part.
 
+use crate::os::event_loop::check_blocking;
 use crate::os::file::{Access, At, FileError, create_new};
 use serde::Serialize;
 use std::ffi::OsString;
@@ -58,6 +59,7 @@ fn cannot_serialize(why: serde_json::Error) -> io::Error {
 ///
 /// # Errors
 /// The old contents stay.
+#[track_caller]
 pub(crate) fn replace(path: &Path, contents: &Contents, fsync: Fsync) -> Result<(), FileError> {
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
@@ -91,22 +93,31 @@ pub(crate) fn remove(path: &Path) -> Result<(), FileError> {
 }
 
 /// Makes the contents of a file durable.
+#[track_caller]
 pub(crate) fn sync_data(file: &File, path: &Path, fsync: Fsync) -> Result<(), FileError> {
     match fsync {
-        Fsync::Always => file.sync_data().at(path),
+        Fsync::Always => {
+            check_blocking("fsync");
+            file.sync_data().at(path)
+        }
         Fsync::Never => Ok(()),
     }
 }
 
 /// Makes the names in a folder durable.
+#[track_caller]
 pub(crate) fn sync_folder(folder: &Path, fsync: Fsync) -> Result<(), FileError> {
     match fsync {
-        Fsync::Always => File::open(folder).and_then(|folder| folder.sync_all()).at(folder),
+        Fsync::Always => {
+            check_blocking("fsync");
+            File::open(folder).and_then(|folder| folder.sync_all()).at(folder)
+        }
         Fsync::Never => Ok(()),
     }
 }
 
 /// Makes the name of a file durable.
+#[track_caller]
 pub(crate) fn sync_parent(path: &Path, fsync: Fsync) -> Result<(), FileError> {
     path.parent().map_or(Ok(()), |folder| sync_folder(folder, fsync))
 }

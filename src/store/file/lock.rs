@@ -4,6 +4,7 @@
 //! locks. fs4's methods are called by full path, because the standard library has methods of the same
 //! name that would be taken instead.
 
+use crate::os::event_loop::check_blocking;
 use crate::os::file::{Access, At, FileError, open_or_create};
 use crate::os::identity::lock_holder;
 use crate::os::syscall_timeout::SyscallTimeout;
@@ -96,6 +97,7 @@ impl Drop for Held<'_> {
 ///
 /// # Errors
 /// The file cannot be opened, or `limit` passed; then the error names the holder.
+#[track_caller]
 pub fn exclusive(path: &Path, limit: Duration) -> Result<Held<'static>, LockError> {
     let file = open_or_create(path, Access::Update)?;
     let turn = acquire(&file, path, limit)?;
@@ -117,6 +119,7 @@ impl SideLock {
     }
 
     /// As [`exclusive`].
+    #[track_caller]
     pub(crate) fn acquire(&mut self, limit: Duration) -> Result<Held<'_>, LockError> {
         // A lock file without a name belongs to a team folder that was deleted.
         let is_named = |file: &File| file.metadata().is_ok_and(|known| known.nlink() > 0);
@@ -143,7 +146,9 @@ fn after_turn(turn: Turn, at_once: &mut u8) -> LockPolicy {
 
 /// Waits in line, if need be: the kernel wakes blocked waiters, where sleeping and trying again would
 /// come too late for ever.
+#[track_caller]
 fn acquire(file: &File, path: &Path, limit: Duration) -> Result<Turn, LockError> {
+    check_blocking("lock");
     if try_exclusive(file).at(path)? {
         return Ok(Turn::AtOnce);
     }
@@ -199,7 +204,9 @@ pub(crate) fn release(file: &File) {
 
 /// Tries for the exclusive lock until `limit` has passed, pausing longer and longer. Neither fair nor
 /// prompt: for locks that are a courtesy.
+#[track_caller]
 pub(crate) fn try_for(file: &File, limit: Duration) -> io::Result<bool> {
+    check_blocking("lock");
     let start = Instant::now();
     let mut pause = Duration::from_micros(100);
     while !try_exclusive(file)? {

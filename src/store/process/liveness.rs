@@ -3,10 +3,11 @@
 //! The kernel lets go of it with the process, so it is the truth about who lives; what stands in the
 //! file is information. Only `clean` removes a lock file, and only while it holds it.
 
+use crate::os::event_loop::check_blocking;
 use crate::os::file::{Access, At, FileError, open, open_or_create};
 use crate::os::identity::ProcessIdentity;
 use crate::store::file::atomic::Contents;
-use crate::store::file::lock::{try_exclusive, try_shared};
+use crate::store::file::lock::{release, try_exclusive, try_shared};
 use crate::store::{TeamDir, failpoint};
 use crate::wire::{AgentName, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -147,7 +148,8 @@ impl LifeLock {
                 let record = read_record(&file).map(Box::new);
                 return Err(LifeError::InUse { name: name.clone(), record });
             }
-            crate::store::file::lock::release(&file);
+            release(&file);
+            check_blocking("lock");
             thread::park_timeout(Duration::from_micros(200));
         };
         let lock = Self { name: name.clone(), path, file, record };
@@ -187,7 +189,7 @@ impl LifeLock {
 impl Drop for LifeLock {
     /// Closing alone would not do: a child that was forked and has not reached its exec has a copy.
     fn drop(&mut self) {
-        crate::store::file::lock::release(&self.file);
+        release(&self.file);
     }
 }
 
@@ -243,7 +245,7 @@ pub fn holder_of_run_id(dir: &TeamDir, run_id: &str) -> Result<Option<AgentName>
 fn is_held(file: &File, path: &Path) -> Result<bool, FileError> {
     let is_free = try_shared(file).at(path)?;
     if is_free {
-        crate::store::file::lock::release(file);
+        release(file);
     }
     Ok(!is_free)
 }
