@@ -213,7 +213,7 @@ fn show(
     name: &AgentName,
     incarnation: &str,
     shown: &Shown,
-    now: f64,
+    now: crate::wire::WallTime,
 ) {
     let usage = shown.usage;
     if name.is_lead() {

@@ -12,8 +12,8 @@ mod process;
 pub(crate) mod terminal;
 pub(crate) mod usage;
 
-pub(crate) use clock::uptime;
 pub use clock::{Clock, SystemClock};
+pub(crate) use clock::{uptime, uptime_with_sleep};
 pub(crate) use command::{command_supervisor, process_limit};
 pub(crate) use event::syscall_timeout;
 pub(crate) use event::{aligned_interval, async_fd, event_loop, signals};

@@ -10,7 +10,7 @@ use crate::os::file::{Access, At, FileError, open};
 use crate::wire::chat::Block;
 use crate::wire::permission::{Decision, Question};
 use crate::wire::transcript::{Entry, Line};
-use crate::wire::{AgentName, Timestamp};
+use crate::wire::{AgentName, WallTime};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::fs;
@@ -31,7 +31,7 @@ pub struct OpenQuestion {
     /// Who is asked: `lead`, or `user` at the agent's own terminal.
     pub decider: String,
     /// When it counts as denied.
-    pub deadline: Timestamp,
+    pub deadline: WallTime,
 }
 
 /// An agent's conversation, open for writing.
@@ -313,7 +313,7 @@ mod tests {
     }
 
     fn note(content: &str) -> Line {
-        Line { at: 1.0, entry: Entry::Note { content: content.into() } }
+        Line { at: 1.0.into(), entry: Entry::Note { content: content.into() } }
     }
 
     #[test]

@@ -293,7 +293,12 @@ impl Supervisor {
 }
 
 /// Writes an end into an entry. What the member wrote about it itself stands.
-fn note_end(member: &mut Member, end: ProcessEnd, comes_back: bool, at: f64) -> ExitCause {
+fn note_end(
+    member: &mut Member,
+    end: ProcessEnd,
+    comes_back: bool,
+    at: crate::wire::WallTime,
+) -> ExitCause {
     let in_order = member.status == Status::Stopping || member.status == Status::Shutdown;
     let told =
         member.last_exit.as_ref().filter(|_| member.status.is_over() && end != ProcessEnd::Hung);
@@ -339,12 +344,13 @@ mod tests {
     use super::*;
 
     fn ended(status: Status, told: Option<ExitCause>, end: ProcessEnd, comes_back: bool) -> Member {
-        let last_exit = told.map(|cause| LastExit { code: Some(0), signal: None, cause, at: 1.0 });
+        let last_exit =
+            told.map(|cause| LastExit { code: Some(0), signal: None, cause, at: 1.0.into() });
         let activity = Some("bash".into());
         let mut member = Member { status, last_exit, activity, pid: Some(7), ..Member::default() };
-        let cause = note_end(&mut member, end, comes_back, 2.0);
+        let cause = note_end(&mut member, end, comes_back, 2.0.into());
         assert_eq!(member.last_exit.as_ref().unwrap().cause, cause);
-        assert_eq!((member.pid, member.since), (None, 2.0));
+        assert_eq!((member.pid, member.since), (None, 2.0.into()));
         member
     }
 

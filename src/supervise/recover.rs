@@ -178,6 +178,5 @@ async fn wait_exit(bus: &Bus, clock: &dyn Clock, takedown: &StopPlan, leaving: &
 /// How long ago a member saw its lead gone; nothing when it has not noticed yet, as far as it says.
 fn since_lead_lost(record: Option<&LifeRecord>) -> Duration {
     let lost = record.and_then(|record| record.lead_lost);
-    let since = lost.map(|lost| Duration::try_from_secs_f64(uptime() - lost));
-    since.and_then(Result::ok).unwrap_or_default()
+    lost.map(|lost| uptime().since(lost)).unwrap_or_default()
 }

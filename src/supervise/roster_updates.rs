@@ -9,7 +9,7 @@ pub(super) fn stopping(
     roster: &mut Roster,
     name: &AgentName,
     incarnation: &str,
-    now: f64,
+    now: crate::wire::WallTime,
 ) -> Status {
     if name.is_lead() {
         let Some(lead) = roster.lead.as_mut() else { return Status::Working };
@@ -31,7 +31,7 @@ pub(super) struct Gone {
     pub(super) incarnation: String,
     pub(super) how: How,
     pub(super) cause: ExitCause,
-    pub(super) now: f64,
+    pub(super) now: crate::wire::WallTime,
 }
 
 /// It has ended. What it wrote about its own end stands, but for the cause. It wrote something if it says
@@ -60,7 +60,12 @@ pub(super) fn gone(roster: &mut Roster, gone: &Gone) {
 }
 
 /// A member that was about to be started is not.
-pub(super) fn called_off(roster: &mut Roster, name: &AgentName, cause: ExitCause, now: f64) {
+pub(super) fn called_off(
+    roster: &mut Roster,
+    name: &AgentName,
+    cause: ExitCause,
+    now: crate::wire::WallTime,
+) {
     let Some(member) = roster.member_mut(name.as_str()) else { return };
     if member.status == Status::Starting {
         let before = member.last_exit.take();
@@ -79,26 +84,26 @@ mod tests {
     /// Another life's end stands in `last_exit` until there is a new one.
     fn after(status: Status, how: How) -> LastExit {
         let cause = ExitCause::Crash;
-        let last_exit = Some(LastExit { code: Some(3), signal: None, cause, at: 100.0 });
+        let last_exit = Some(LastExit { code: Some(3), signal: None, cause, at: 100.0.into() });
         let name = "bob".to_owned();
         let member = Member { name, status, last_exit, ..Member::default() };
         let mut roster = Roster { members: vec![member.into()], ..Roster::default() };
         let (name, cause) = (AgentName::member("bob").unwrap(), ExitCause::Stopped);
         // The clock was set back: the end that the member wrote lies in the future.
-        gone(&mut roster, &Gone { name, incarnation: String::new(), how, cause, now: 7.0 });
+        gone(&mut roster, &Gone { name, incarnation: String::new(), how, cause, now: 7.0.into() });
         let member = roster.members.pop().unwrap();
-        assert_eq!((member.status, member.since), (Status::Shutdown, 7.0));
+        assert_eq!((member.status, member.since), (Status::Shutdown, 7.0.into()));
         member.last_exit.clone().unwrap()
     }
 
     #[test]
     fn what_a_member_says_of_its_end_stands_whatever_the_clock_says() {
         let own = after(Status::Shutdown, How::Agreed);
-        assert_eq!((own.code, own.signal, own.at), (Some(3), None, 100.0));
+        assert_eq!((own.code, own.signal, own.at), (Some(3), None, 100.0.into()));
         assert_eq!(own.cause, ExitCause::Stopped, "who took it down knows why");
         let silent = after(Status::Stopping, How::Terminated);
-        assert_eq!((silent.code, silent.signal, silent.at), (None, None, 7.0));
+        assert_eq!((silent.code, silent.signal, silent.at), (None, None, 7.0.into()));
         let killed = after(Status::Shutdown, How::Killed);
-        assert_eq!((killed.code, killed.signal, killed.at), (None, Some(9), 7.0));
+        assert_eq!((killed.code, killed.signal, killed.at), (None, Some(9), 7.0.into()));
     }
 }

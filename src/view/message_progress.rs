@@ -1,6 +1,6 @@
 //! A message on its way, and how far it has come.
 
-use crate::wire::Timestamp;
+use crate::wire::WallTime;
 use crate::wire::message::Message;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -39,7 +39,7 @@ pub(crate) struct MessageProgress {
     /// The text, cut.
     pub(crate) content: String,
     /// When it was written.
-    pub(crate) timestamp: Option<Timestamp>,
+    pub(crate) timestamp: Option<WallTime>,
     /// How far it has come.
     pub(crate) stage: Stage,
 }

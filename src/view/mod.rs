@@ -18,7 +18,7 @@ pub(crate) use message_progress::{MessageProgress, Stage};
 pub(crate) use picture::Picture;
 pub(crate) use scene::{Observer, Scene};
 
-use crate::wire::Timestamp;
+use crate::wire::WallTime;
 use crate::wire::WithUnknownFields;
 use crate::wire::money::Money;
 use crate::wire::permission::Question;
@@ -65,7 +65,7 @@ pub(crate) struct Asked {
     /// Who is asked: `lead`, or `user` at the agent's own terminal.
     pub(crate) decider: String,
     /// When it counts as denied.
-    pub(crate) deadline: Timestamp,
+    pub(crate) deadline: WallTime,
     /// What is asked.
     pub(crate) question: Question,
 }
@@ -74,7 +74,7 @@ pub(crate) struct Asked {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Spent {
     /// When.
-    pub(crate) at: Timestamp,
+    pub(crate) at: WallTime,
     /// Whose call.
     pub(crate) name: String,
     /// Tokens read, cached ones included.

@@ -191,7 +191,7 @@ impl Observer {
 /// What is found at first was read file by file: it is put into the order of its times.
 fn in_order(changes: &mut [Change]) {
     let time = |change: &Change| match change {
-        Change::Mail(progress) => progress.timestamp.unwrap_or_default(),
+        Change::Mail(progress) => progress.timestamp.unwrap_or_default().as_secs(),
         Change::Config(_)
         | Change::Team { .. }
         | Change::Members { .. }
@@ -217,7 +217,7 @@ mod tests {
         (folder, team)
     }
 
-    fn write_to(team: &TeamDir, name: &AgentName, text: &str, at: f64) {
+    fn write_to(team: &TeamDir, name: &AgentName, text: &str, at: crate::wire::WallTime) {
         let mut inbox =
             OpenOptions::new().create(true).append(true).open(team.inbox(name)).unwrap();
         writeln!(
@@ -232,16 +232,16 @@ mod tests {
     }
 
     fn note(text: &str) -> Line {
-        Line { at: 5.0, entry: Entry::Note { content: text.into() } }
+        Line { at: 5.0.into(), entry: Entry::Note { content: text.into() } }
     }
 
     #[test]
     fn what_lies_in_several_files_is_one_stream() {
         let (_folder, team) = place();
         let (lead, user) = (AgentName::lead(), AgentName::user());
-        write_to(&team, &lead, "second", 2.0);
-        write_to(&team, &lead, "third", 3.0);
-        write_to(&team, &user, "first", 1.0);
+        write_to(&team, &lead, "second", 2.0.into());
+        write_to(&team, &lead, "third", 3.0.into());
+        write_to(&team, &user, "first", 1.0.into());
         let mut observer = Observer::of(&team);
         assert!(observer.look());
         assert!(!observer.look(), "nothing has changed");
@@ -251,7 +251,7 @@ mod tests {
         let message = serde_json::from_str(&line).unwrap();
         let taken = Entry::Mail { claim: "000000000001-a".into(), offset: 0, message };
         let mut transcript = Transcript::open(&team, &user).unwrap();
-        transcript.append(&Line { at: 9.0, entry: taken }).unwrap();
+        transcript.append(&Line { at: 9.0.into(), entry: taken }).unwrap();
         assert!(observer.look());
         assert_eq!(said(observer.scene()).first(), Some(&("first", Stage::Acknowledged)));
         assert_eq!(observer.scene().messages.len(), 3);
@@ -290,7 +290,7 @@ mod tests {
         assert!(observer.scene().trouble.is_some());
         assert!(!observer.look(), "the same trouble is told once");
         fs::remove_dir(&path).unwrap();
-        write_to(&team, &AgentName::lead(), "now", 1.0);
+        write_to(&team, &AgentName::lead(), "now", 1.0.into());
         assert!(observer.look());
         assert!(observer.scene().trouble.is_none());
         assert_eq!(observer.scene().messages.len(), 1);

@@ -17,16 +17,15 @@ pub mod restart;
 pub mod role;
 pub mod roster;
 pub mod task;
+pub mod time;
 pub mod transcript;
 pub mod unknown_fields;
 
 pub use name::{AgentName, NameError};
+pub use time::{MachineTime, WallTime};
 pub use unknown_fields::WithUnknownFields;
 
 /// The version of the on-disk format that this build writes (`config.json`, message and transcript lines).
 ///
 /// Changelog: **1** — the first format; golden files in `tests/it/golden/v1`.
 pub const FORMAT_VERSION: u32 = 1;
-
-/// Seconds since 1970 with a fraction, as every `timestamp`, `at` and `since` on disk.
-pub type Timestamp = f64;

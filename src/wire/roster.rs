@@ -4,7 +4,7 @@
 
 use super::chat::Usage;
 use super::money::{Money, Price};
-use super::{FORMAT_VERSION, Timestamp, WithUnknownFields};
+use super::{FORMAT_VERSION, WallTime, WithUnknownFields};
 use serde::{Deserialize, Serialize};
 
 /// The whole file.
@@ -16,7 +16,7 @@ pub struct Roster {
     /// The team's name, for people.
     pub team_name: String,
     /// When the folder became a team.
-    pub created_at: Timestamp,
+    pub created_at: WallTime,
     /// The lead, once there was one.
     pub lead: Option<WithUnknownFields<Lead>>,
     /// Everybody else, in the order they joined.
@@ -28,7 +28,7 @@ impl Default for Roster {
         Self {
             version: FORMAT_VERSION,
             team_name: "default".into(),
-            created_at: 0.0,
+            created_at: WallTime::default(),
             lead: None,
             members: Vec::new(),
         }
@@ -56,11 +56,16 @@ impl Roster {
     }
 
     /// The entry of a name that joins: the one that is there, or a new one.
-    pub fn enter(&mut self, name: &str, now: Timestamp) -> &mut WithUnknownFields<Member> {
+    pub fn enter(
+        &mut self,
+        name: &str,
+        now: impl Into<WallTime>,
+    ) -> &mut WithUnknownFields<Member> {
         let at = self.members.iter().position(|member| member.name == name).unwrap_or_else(|| {
             let color = COLORS.iter().cycle().nth(self.members.len() % COLORS.len());
             let color = color.copied().unwrap_or_default().into();
-            let member = Member { name: name.into(), color, joined_at: now, ..Member::default() };
+            let member =
+                Member { name: name.into(), color, joined_at: now.into(), ..Member::default() };
             self.members.push(member.into());
             self.members.len() - 1
         });
@@ -87,7 +92,7 @@ pub struct Lead {
     /// What it does.
     pub status: Status,
     /// Since when, seconds since 1970.
-    pub since: Timestamp,
+    pub since: WallTime,
     /// The tool or phase it is in, for people.
     pub activity: Option<String>,
     /// `provider/name` of its model.
@@ -107,7 +112,7 @@ impl Default for Lead {
             pid: None,
             incarnation: String::new(),
             status: Status::Starting,
-            since: 0.0,
+            since: WallTime::default(),
             activity: None,
             model: String::new(),
             mode: String::new(),
@@ -130,7 +135,7 @@ pub struct Member {
     /// The tool or phase it is in, for people.
     pub activity: Option<String>,
     /// Since when the status holds.
-    pub since: Timestamp,
+    pub since: WallTime,
     /// Its process.
     pub pid: Option<i32>,
     /// Which life of this name: changes with every start.
@@ -144,7 +149,7 @@ pub struct Member {
     /// Where its commands run.
     pub cwd: String,
     /// When the name first joined.
-    pub joined_at: Timestamp,
+    pub joined_at: WallTime,
     /// How often it was restarted after a crash.
     pub restarts: u32,
     /// What it has used.
@@ -162,14 +167,14 @@ impl Default for Member {
             role: String::new(),
             status: Status::Starting,
             activity: None,
-            since: 0.0,
+            since: WallTime::default(),
             pid: None,
             incarnation: String::new(),
             model: String::new(),
             mode: String::new(),
             color: String::new(),
             cwd: String::new(),
-            joined_at: 0.0,
+            joined_at: WallTime::default(),
             restarts: 0,
             usage: UsageCount::default(),
             last_exit: None,
@@ -328,7 +333,7 @@ pub struct LastExit {
     /// Why.
     pub cause: ExitCause,
     /// When.
-    pub at: Timestamp,
+    pub at: WallTime,
 }
 
 /// Why a member's process ended (SPEC 3.2).

@@ -64,12 +64,6 @@ pub(crate) fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-/// Seconds since boot, sleep included. Comparable between processes of one boot, and never set.
-pub(crate) fn uptime() -> f64 {
-    let text = fs::read_to_string("/proc/uptime").unwrap_or_default();
-    text.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or_default()
-}
-
 /// Who holds a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LockHolder {

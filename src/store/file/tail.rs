@@ -5,7 +5,7 @@
 use super::jsonl::{Lines, Piece};
 use crate::os::file::{Access, At, FileError, open_known};
 use crate::store::StoreError;
-use crate::wire::Timestamp;
+use crate::wire::WallTime;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -63,8 +63,8 @@ impl Tail {
     /// The file is there and cannot be read.
     pub fn since(
         path: PathBuf,
-        since: Timestamp,
-        time: impl Fn(&[u8]) -> Option<Timestamp>,
+        since: WallTime,
+        time: impl Fn(&[u8]) -> Option<WallTime>,
     ) -> Result<Self, StoreError> {
         let (file, known) = match open_known(&path, Access::Read) {
             Err(why) if why.is_missing() => return Ok(Self::new(path)),
@@ -183,8 +183,8 @@ fn first_time(
     file: &File,
     offset: u64,
     end: u64,
-    time: &impl Fn(&[u8]) -> Option<Timestamp>,
-) -> io::Result<Option<Timestamp>> {
+    time: &impl Fn(&[u8]) -> Option<WallTime>,
+) -> io::Result<Option<WallTime>> {
     let mut lines = Lines::from(file.try_clone()?, offset, LONGEST)?;
     lines.next()?;
     while lines.offset() < end
@@ -232,8 +232,9 @@ mod tests {
         assert!(tail.read_new().unwrap().is_empty());
     }
 
-    fn time(line: &[u8]) -> Option<f64> {
-        std::str::from_utf8(line).ok()?.split(' ').next()?.parse().ok()
+    fn time(line: &[u8]) -> Option<WallTime> {
+        let seconds: f64 = std::str::from_utf8(line).ok()?.split(' ').next()?.parse().ok()?;
+        Some(seconds.into())
     }
 
     #[test]
@@ -245,9 +246,12 @@ mod tests {
         let text = lines.concat();
         std::io::Write::write_all(&mut std::fs::File::create(&path).unwrap(), text.as_bytes())
             .unwrap();
-        let first = |mut tail: Tail| tail.read_new().unwrap().first().and_then(|line| time(line));
+        let first = |mut tail: Tail| {
+            tail.read_new().unwrap().first().and_then(|line| time(line)).map(WallTime::as_secs)
+        };
         for since in [0.0, 1.0, 17.0, 250.5, 498.0, 499.0, 600.0] {
-            let begin = first(Tail::since(path.clone(), since, time).unwrap()).unwrap_or(500.0);
+            let begin =
+                first(Tail::since(path.clone(), since.into(), time).unwrap()).unwrap_or(500.0);
             assert!(begin <= since && since - begin < 150.0, "{since}: {begin}");
         }
         assert_eq!(first(Tail::last(path.clone(), 3).unwrap()), Some(497.0));
@@ -255,7 +259,7 @@ mod tests {
         assert_eq!(first(Tail::last(path.clone(), 500).unwrap()), Some(0.0));
         assert_eq!(first(Tail::last(path, 9000).unwrap()), Some(0.0));
         let gone = folder.path().join("gone");
-        assert_eq!(first(Tail::since(gone.clone(), 1.0, time).unwrap()), None);
+        assert_eq!(first(Tail::since(gone.clone(), 1.0.into(), time).unwrap()), None);
         assert_eq!(first(Tail::last(gone, 1).unwrap()), None);
     }
 }

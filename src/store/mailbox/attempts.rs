@@ -4,11 +4,12 @@
 //! Time is the seconds since boot, which nobody sets; a new boot begins to count anew.
 
 use crate::os::file::{Access, At, open};
-use crate::os::identity::{boot_id, uptime};
+use crate::os::identity::boot_id;
+use crate::os::uptime_with_sleep;
 use crate::store::file::atomic::{Contents, Fsync, remove, replace};
 use crate::store::{StoreError, TeamDir, failpoint};
-use crate::wire::AgentName;
 use crate::wire::limits::{POISON_CRASHES, POISON_WINDOW};
+use crate::wire::{AgentName, MachineTime};
 use serde::{Deserialize, Serialize};
 use std::io::Read;
 use std::path::PathBuf;
@@ -18,7 +19,7 @@ struct Record {
     #[serde(rename = "generation")]
     batch_id: String,
     boot_id: String,
-    at: Vec<f64>,
+    at: Vec<MachineTime>,
 }
 
 /// The record of one mailbox, `run/.state/NAME.attempts`.
@@ -35,12 +36,12 @@ impl Attempts {
     /// Notes that the delivery of a claim left by a dead owner begins. `true` when it has ended in a
     /// crash too often: the claim is then not to be touched again.
     pub(crate) fn is_poison(&self, batch_id: &str) -> Result<bool, StoreError> {
-        let now = uptime();
+        let now = uptime_with_sleep();
         let mut record = self.read();
         if record.batch_id != batch_id || record.boot_id != boot_id() {
             record = Record { batch_id: batch_id.into(), boot_id: boot_id(), at: Vec::new() };
         }
-        record.at.retain(|at| now - at < POISON_WINDOW.as_secs_f64());
+        record.at.retain(|at| now.since(*at) < POISON_WINDOW);
         // The life that made the claim crashed on it as well, before anything was noted.
         if record.at.len() + 1 >= POISON_CRASHES {
             return Ok(true);
@@ -73,6 +74,7 @@ impl Attempts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     fn attempts() -> (tempfile::TempDir, Attempts) {
         let folder = tempfile::tempdir().unwrap();
@@ -97,8 +99,8 @@ mod tests {
     #[test]
     fn old_crashes_and_those_of_another_boot_do_not_count() {
         let (_folder, attempts) = attempts();
-        let old = uptime() - POISON_WINDOW.as_secs_f64() - 1.0;
-        for (boot_id, at) in [(boot_id(), old), ("another".into(), uptime())] {
+        let old = uptime_with_sleep() - POISON_WINDOW - Duration::from_secs(1);
+        for (boot_id, at) in [(boot_id(), old), ("another".into(), uptime_with_sleep())] {
             let record = Record { batch_id: "a".into(), boot_id, at: vec![at; 9] };
             let contents = Contents::json(&record).unwrap();
             replace(&attempts.path, &contents, Fsync::Never).unwrap();

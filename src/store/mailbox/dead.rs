@@ -8,7 +8,7 @@ use crate::os::file::At;
 use crate::store::file::atomic::{Contents, Fsync};
 use crate::store::file::jsonl::{Log, Piece, each_piece};
 use crate::store::{StoreError, TeamDir};
-use crate::wire::{AgentName, Timestamp};
+use crate::wire::{AgentName, WallTime};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -26,7 +26,7 @@ pub struct DeadLetter {
     /// Why it is no message.
     pub reason: String,
     /// When it was found.
-    pub at: Timestamp,
+    pub at: WallTime,
     /// The line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw: Option<String>,
@@ -40,7 +40,7 @@ pub struct DeadLetter {
 
 impl DeadLetter {
     /// A letter about a place in a claim; what stood there is still to be added.
-    pub(crate) fn new(batch_id: &str, offset: u64, reason: String, at: Timestamp) -> Self {
+    pub(crate) fn new(batch_id: &str, offset: u64, reason: String, at: WallTime) -> Self {
         let batch_id = batch_id.into();
         Self { batch_id, offset, reason, at, raw: None, raw_hex: None, file: None }
     }
@@ -122,7 +122,7 @@ mod tests {
         let lines: [&[u8]; 3] = [b"plain \"text\"", b"\xff\x00\n", "\u{1b}[31m\u{202e}".as_bytes()];
         let letters: Vec<_> = lines
             .iter()
-            .map(|line| DeadLetter::new("g", 3, "why".into(), 1.5).holding(line))
+            .map(|line| DeadLetter::new("g", 3, "why".into(), 1.5.into()).holding(line))
             .collect();
         dead.append(&letters).unwrap();
         dead.sync(Fsync::Always).unwrap();

@@ -9,7 +9,7 @@ use super::{Drained, Mail, MailNotice, MailPolicy};
 use crate::os::file::At;
 use crate::store::file::jsonl::{Framed, Lines};
 use crate::store::{SharedClock, StoreError, Transcript, failpoint};
-use crate::wire::Timestamp;
+use crate::wire::WallTime;
 use crate::wire::limits::MAX_LINE_BYTES;
 use std::fs::File;
 use std::path::Path;
@@ -95,7 +95,7 @@ impl Ingest {
         framed: &Framed<'_>,
         good: Good<'_>,
         claim: &Claim,
-        now: Timestamp,
+        now: WallTime,
         batch: &mut Batch,
     ) {
         let offset = framed.offset;
@@ -172,7 +172,7 @@ impl Ingest {
     }
 }
 
-fn reject(framed: &Framed<'_>, reason: String, claim: &Claim, now: Timestamp, batch: &mut Batch) {
+fn reject(framed: &Framed<'_>, reason: String, claim: &Claim, now: WallTime, batch: &mut Batch) {
     let offset = framed.offset;
     if claim.recorded.dead.is_some_and(|last| offset <= last) {
         return;

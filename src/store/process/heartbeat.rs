@@ -6,13 +6,13 @@
 use crate::os::file::{Access, At, open, open_or_create};
 use crate::store::file::atomic::Contents;
 use crate::store::{StoreError, TeamDir};
-use crate::wire::{AgentName, Timestamp};
+use crate::wire::{AgentName, MachineTime, WallTime};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 /// Longest line.
 const LONGEST: u64 = 4096;
@@ -27,11 +27,11 @@ pub struct Heartbeat {
     /// `llm`, `tool:NAME`, or the status.
     pub state: String,
     /// Since when, for people.
-    pub since: Timestamp,
+    pub since: WallTime,
     /// How long the running tool may take by its own rules, in seconds.
     pub limit: Option<u64>,
     /// Seconds on the machine's monotonic clock, which all processes share.
-    pub uptime: f64,
+    pub uptime: MachineTime,
 }
 
 /// An agent's own end.
@@ -65,8 +65,8 @@ impl HeartbeatFile {
     ///
     /// # Errors
     /// The file refused.
-    pub fn touch(&self, now: Timestamp) -> Result<(), StoreError> {
-        let now = UNIX_EPOCH + Duration::try_from_secs_f64(now).unwrap_or_default();
+    pub fn touch(&self, now: WallTime) -> Result<(), StoreError> {
+        let now = UNIX_EPOCH + now.since(WallTime::default());
         Ok(self.file.set_modified(now).at(&self.path)?)
     }
 }
@@ -108,16 +108,16 @@ mod tests {
             incarnation: "i".into(),
             count: 1,
             state: "tool:write_file".into(),
-            since: 1.5,
+            since: 1.5.into(),
             limit: Some(120),
-            uptime: 9.25,
+            uptime: 9.25.into(),
         };
         file.write(&long).unwrap();
         assert_eq!(read(&dir, &alice).unwrap(), Some(long.clone()));
         let short = Heartbeat { state: "llm".into(), limit: None, count: 2, ..long };
         file.write(&short).unwrap();
         assert_eq!(read(&dir, &alice).unwrap(), Some(short.clone()));
-        file.touch(7.5).unwrap();
+        file.touch(7.5.into()).unwrap();
         assert_eq!(stamp(&dir, &alice), Some((7, 500_000_000)));
         assert_eq!(read(&dir, &alice).unwrap(), Some(short));
     }

@@ -9,7 +9,7 @@ use crate::os::identity::ProcessIdentity;
 use crate::store::file::atomic::Contents;
 use crate::store::file::lock::{release, try_exclusive, try_shared};
 use crate::store::{TeamDir, failpoint};
-use crate::wire::{AgentName, Timestamp};
+use crate::wire::{AgentName, MachineTime, WallTime};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -44,11 +44,11 @@ pub struct LifeRecord {
     #[serde(rename = "marker")]
     pub run_id: String,
     /// When it took the lock, for people.
-    pub started_at: Timestamp,
+    pub started_at: WallTime,
     /// Who started it: a name, or `hand`.
     pub started_by: String,
     /// When it saw its lead gone, in seconds on the machine's monotonic clock.
-    pub lead_lost: Option<f64>,
+    pub lead_lost: Option<MachineTime>,
 }
 
 impl Default for LifeRecord {
@@ -60,7 +60,7 @@ impl Default for LifeRecord {
             incarnation: String::new(),
             protocol: PROTOCOL_VERSION,
             run_id: String::new(),
-            started_at: 0.0,
+            started_at: WallTime::default(),
             started_by: String::new(),
             lead_lost: None,
         }

@@ -7,6 +7,7 @@
 use crate::os::file::At;
 use crate::store::file::atomic::{Contents, Fsync, replace};
 use crate::store::{StoreError, TeamDir};
+use crate::wire::WallTime;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::PathBuf;
@@ -15,7 +16,7 @@ use std::time::Duration;
 /// What the file says; seconds, the first since 1970.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct BackoffRecord {
-    until: f64,
+    until: WallTime,
     wait: f64,
 }
 
@@ -34,24 +35,23 @@ impl SharedBackoff {
     }
 
     /// How long nobody should call yet.
-    pub fn pending(&self, now: f64) -> Duration {
+    pub fn pending(&self, now: WallTime) -> Duration {
         let Some(BackoffRecord { until, wait }) = self.read() else { return Duration::ZERO };
-        let left = until - now;
-        // Longer than was asked for: the clock was set back.
-        let left = if left > wait { 0.0 } else { left };
-        Duration::try_from_secs_f64(left.max(0.0)).unwrap_or_default()
+        let left = until.since(now);
+        // A longer wait than was asked for: the clock was set back.
+        if left.as_secs_f64() > wait { Duration::ZERO } else { left }
     }
 
     /// Nobody should call for that long; a longer wait that stands already stays.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn hold(&self, now: f64, wait: Duration) -> Result<(), StoreError> {
+    pub fn hold(&self, now: WallTime, wait: Duration) -> Result<(), StoreError> {
         if self.pending(now) >= wait {
             return Ok(());
         }
-        let wait = wait.as_secs_f64();
-        let record = Contents::json(&BackoffRecord { until: now + wait, wait }).at(&self.path)?;
+        let record = Contents::json(&BackoffRecord { until: now + wait, wait: wait.as_secs_f64() })
+            .at(&self.path)?;
         replace(&self.path, &record, Fsync::Never)?;
         Ok(())
     }
@@ -71,16 +71,23 @@ mod tests {
         let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
         let (alice, bob) = (SharedBackoff::of(&dir, "H:1"), SharedBackoff::of(&dir, "H:1"));
         let secs = Duration::from_secs;
-        assert_eq!(bob.pending(100.0), Duration::ZERO);
-        alice.hold(100.0, secs(8)).unwrap();
-        assert_eq!(bob.pending(102.0), secs(6));
-        bob.hold(102.0, secs(2)).unwrap();
-        assert_eq!(alice.pending(102.0), secs(6), "the longer wait stays");
-        bob.hold(102.0, secs(20)).unwrap();
-        assert_eq!(alice.pending(102.0), secs(20));
-        assert_eq!(alice.pending(122.5), Duration::ZERO);
-        assert_eq!(alice.pending(50.0), Duration::ZERO, "the clock was set back");
-        assert_eq!(SharedBackoff::of(&dir, "H:2").pending(102.0), Duration::ZERO);
+        assert_eq!(bob.pending(WallTime::from_secs(100.0)), Duration::ZERO);
+        alice.hold(WallTime::from_secs(100.0), secs(8)).unwrap();
+        assert_eq!(bob.pending(WallTime::from_secs(102.0)), secs(6));
+        bob.hold(WallTime::from_secs(102.0), secs(2)).unwrap();
+        assert_eq!(alice.pending(WallTime::from_secs(102.0)), secs(6), "the longer wait stays");
+        bob.hold(WallTime::from_secs(102.0), secs(20)).unwrap();
+        assert_eq!(alice.pending(WallTime::from_secs(102.0)), secs(20));
+        assert_eq!(alice.pending(WallTime::from_secs(122.5)), Duration::ZERO);
+        assert_eq!(
+            alice.pending(WallTime::from_secs(50.0)),
+            Duration::ZERO,
+            "the clock was set back"
+        );
+        assert_eq!(
+            SharedBackoff::of(&dir, "H:2").pending(WallTime::from_secs(102.0)),
+            Duration::ZERO
+        );
     }
 
     #[test]
@@ -91,7 +98,7 @@ mod tests {
         assert_eq!(hold.path, dir.state("___x.hold"));
         for text in ["", "{\"until\":", "{\"until\":1e308,\"wait\":1e308}", "{\"until\":9}", "[]"] {
             replace(&hold.path, &Contents::text(text), Fsync::Never).unwrap();
-            assert_eq!(hold.pending(5.0), Duration::ZERO, "{text}");
+            assert_eq!(hold.pending(WallTime::from_secs(5.0)), Duration::ZERO, "{text}");
         }
     }
 }

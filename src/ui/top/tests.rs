@@ -22,7 +22,7 @@ fn member(name: &str, status: Status) -> MemberView {
         role: "coder".into(),
         status,
         alive: !status.is_over(),
-        since: NOW - 65.0,
+        since: (NOW - 65.0).into(),
         activity: None,
         usage: UsageCount {
             turns: 1,
@@ -90,11 +90,13 @@ fn scene() -> Scene {
     let question = serde_json::from_value(json!({"request_id": "r", "about": "permission",
         "tool_use_id": "t", "tool": "bash", "input": {}, "description": "rm -rf target"}));
     let (from, decider) = ("alice".into(), "lead".into());
-    scene.requests = vec![Asked { from, decider, deadline: NOW, question: question.unwrap() }];
+    scene.requests =
+        vec![Asked { from, decider, deadline: NOW.into(), question: question.unwrap() }];
     scene.conversation.name = "lead".into();
     let user = Entry::User { content: "Ask alice for a schema.".into() };
     let note = Entry::Note { content: "You were restarted.".into() };
-    scene.conversation.lines = [user, note].map(|entry| Line { at: NOW - 60.0, entry }).into();
+    scene.conversation.lines =
+        [user, note].map(|entry| Line { at: (NOW - 60.0).into(), entry }).into();
     scene
 }
 
@@ -107,7 +109,7 @@ fn top(scene: &Scene) -> Top {
 fn frame_in(palette: Palette, top: &mut Top, scene: &Scene, width: u16, height: u16) -> Buffer {
     let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
     let view = View::fixed_in(palette);
-    draw(top, scene, NOW, &view, &mut buffer);
+    draw(top, scene, NOW.into(), &view, &mut buffer);
     buffer
 }
 
@@ -369,7 +371,7 @@ fn nothing_hostile_reaches_the_screen() {
     scene
         .conversation
         .lines
-        .push_back(Line { at: NOW, entry: Entry::Note { content: evil.into() } });
+        .push_back(Line { at: NOW.into(), entry: Entry::Note { content: evil.into() } });
     for pane in ["2", "3", "4"] {
         for (width, height) in [(80, 24), (120, 30)] {
             let mut top = top(&scene);
