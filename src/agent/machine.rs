@@ -26,11 +26,12 @@ use super::compact::Compacted;
 use super::event::{Action, Ending, Event, StopCause};
 use super::progress::Progress;
 use crate::llm::ModelError;
-use crate::tools::{Call, ToolError};
+use crate::tools::{Call, ToolError, signal};
 use crate::wire::AgentName;
 use crate::wire::chat::{Reply, StopReason};
 use crate::wire::message::{IdleReason, Message, Outcome};
 use crate::wire::roster::Status;
+use crate::wire::tool::Signal;
 use crate::wire::transcript::Entry;
 use exchange_limit::{ExchangeLimit, Reason};
 use std::collections::VecDeque;
@@ -533,8 +534,8 @@ impl Machine {
             return self.finish_leaving(turn, StopCause::LeadLost, todo);
         }
         turn.told_lead = succeeded && is_message_to_lead(&call);
-        turn.wants_idle |= succeeded && call.name == "idle";
-        if succeeded && call.name == "shutdown_response" {
+        turn.wants_idle |= succeeded && signal(&call) == Signal::EndsTurn;
+        if succeeded && signal(&call) == Signal::AnswersShutdown {
             // A refusal lets the turn go on; the ladder's deadlines stand all the same.
             if !wants_shutdown(&call) {
                 todo.push(refusal(&call));

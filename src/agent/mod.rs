@@ -375,7 +375,7 @@ impl Running {
         let request = Request {
             system: self.agent.system.clone(),
             messages: self.memory.borrow().messages(),
-            tools: self.agent.tools.specs(),
+            tools: self.agent.tools.definitions(),
             max_tokens: MAX_ANSWER_TOKENS,
         };
         let (provider, events) = (Rc::clone(&self.agent.provider), self.events.clone());

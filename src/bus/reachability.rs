@@ -1,4 +1,4 @@
-//! Who can be written to: members that live or are about to, the lead and the person always.
+//! Reachability: running and starting members can get mail; the lead and the user always can.
 
 use crate::store::inbox::Priority;
 use crate::store::liveness::LifeState;
@@ -8,36 +8,36 @@ use crate::wire::AgentName;
 use crate::wire::roster::Status;
 use std::collections::BTreeMap;
 
-/// Whether somebody can get mail.
+/// Whether an agent can get mail.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RecipientState {
     Reachable,
-    /// It can, but its entry may not be on disk yet.
+    /// It can, but its roster entry may not be durable yet.
     Starting,
-    /// It cannot; what is the matter with it.
+    /// It cannot, and why.
     Unreachable(String),
 }
 
-/// The roster and the life locks, kept at hand.
+/// The roster and the life locks, cached.
 #[derive(Debug)]
 pub(crate) struct Reachability {
     dir: TeamDir,
     roster: Cached<MemberStandings>,
-    pulses: BTreeMap<AgentName, LifeState>,
+    lives: BTreeMap<AgentName, LifeState>,
 }
 
 impl Reachability {
     pub(crate) fn of(dir: TeamDir) -> Self {
-        Self { roster: Cached::of(&dir), dir, pulses: BTreeMap::new() }
+        Self { roster: Cached::of(&dir), dir, lives: BTreeMap::new() }
     }
 
-    /// Everybody who can be written to.
-    pub(crate) fn everybody(&mut self) -> Result<Vec<AgentName>, StoreError> {
+    /// All agents that can get mail.
+    pub(crate) fn all(&mut self) -> Result<Vec<AgentName>, StoreError> {
         let roster = self.roster.current(&self.dir)?;
         let names: Vec<_> = roster.names().flat_map(AgentName::member).collect();
         let mut reachable = vec![AgentName::lead(), AgentName::user()];
         for name in names {
-            match self.standing(&name, Priority::Data)? {
+            match self.state(&name, Priority::Data)? {
                 RecipientState::Reachable | RecipientState::Starting => reachable.push(name),
                 RecipientState::Unreachable(_) => {}
             }
@@ -46,10 +46,10 @@ impl Reachability {
     }
 
     /// Whether `to` can get mail.
-    pub(crate) fn standing(
+    pub(crate) fn state(
         &mut self,
         to: &AgentName,
-        lane: Priority,
+        priority: Priority,
     ) -> Result<RecipientState, StoreError> {
         if to.is_lead() || to.is_user() {
             return Ok(RecipientState::Reachable);
@@ -59,7 +59,7 @@ impl Reachability {
         };
         let is_reachable = match status {
             Status::Shutdown | Status::Failed => false,
-            Status::Stopping => lane == Priority::Control && self.is_alive(to)?,
+            Status::Stopping => priority == Priority::Control && self.is_alive(to)?,
             Status::Starting => self.is_alive(to)? || self.is_alive(&AgentName::lead())?,
             Status::Working | Status::Idle | Status::Waiting => self.is_alive(to)?,
         };
@@ -77,8 +77,7 @@ impl Reachability {
     }
 
     fn is_alive(&mut self, name: &AgentName) -> Result<bool, StoreError> {
-        let pulse =
-            self.pulses.entry(name.clone()).or_insert_with(|| LifeState::of(&self.dir, name));
-        Ok(pulse.is_alive()?)
+        let life = self.lives.entry(name.clone()).or_insert_with(|| LifeState::of(&self.dir, name));
+        Ok(life.is_alive()?)
     }
 }

@@ -15,21 +15,19 @@ use crate::llm::Provider;
 use crate::llm::{Redactor, Secret};
 use crate::os::{Clock, SystemClock, command, memory};
 use crate::protocol::permission::Policy;
-use crate::settings::PromptProfile;
 use crate::settings::environment::Environment;
 use crate::settings::model::{Credentials, ModelChoice};
+use crate::settings::{PromptProfile, Rules};
 use crate::store::liveness::LifeLock;
 use crate::store::{
     Drained, LifeRecord, MailPolicy, Mailbox, RoleFile, SettleResult, StoreError, TeamDir,
     Transcript, inbox,
 };
-use crate::supervise::handshake::Rules;
 use crate::tasks::Tasks;
-use crate::tools::Registry;
+use crate::tools::command::{CommandEnvironment, OutputStore};
 use crate::tools::hooks::Hooks;
-use crate::tools::tasks::add_task_tools;
-use crate::tools::team::{Ops, TeamContext, add_team_tools};
-use crate::tools::work::{CommandEnvironment, OutputStore, add_work_tools};
+use crate::tools::team::{Ops, TeamContext};
+use crate::tools::{self, ToolParts};
 use crate::wire::AgentName;
 use crate::wire::front_matter::Problem;
 use crate::wire::hook::{Hook, HookEvent};
@@ -96,20 +94,17 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         let bus = Arc::clone(&parts.bus);
         Rc::new(TeamContext::new(name, incarnation, bus, parts.rules.max_sends, hooks))
     };
-    let mut tools = Registry::default();
     let secrets = Rc::new(parts.secrets);
     let output_store = {
         let secrets = Rc::clone(&secrets);
         OutputStore::new(team.clone(), parts.name.clone(), move |text: String| secrets.part(&text))
     };
-    add_work_tools(&mut tools, team.workspace(), team.root(), commands, output_store).map_err(
-        |why| {
+    let tool_parts = ToolParts::new(&team_context, &parts.tasks, parts.ops, commands, output_store)
+        .map_err(|why| {
             let what = "the workspace cannot be opened";
             Failure::new(Exit::Failure, what, why.to_string(), "check the folder's permissions")
-        },
-    )?;
-    add_team_tools(&mut tools, &team_context, parts.ops.as_ref());
-    add_task_tools(&mut tools, &team_context, &parts.tasks);
+        })?;
+    let mut tools = tools::registry(&tool_parts);
     let role = role_of(&team, &parts.role);
     let takes_tasks = parts.rules.auto_claim && !parts.name.is_lead();
     let profile = profile(parts.rules.prompt_profile, &parts.model);
@@ -120,8 +115,8 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
     for problem in &house_rules.problems {
         tracing::warn!(problem, "the instructions of the workspace are not all told");
     }
-    if let Some(names) = profile.tools(&parts.name) {
-        tools.keep(names);
+    if profile == Profile::Compact {
+        tools.use_compact_profile();
     }
     let context_tokens = parts.rules.context_tokens.or(match &parts.model {
         ModelChoice::Anthropic(_) => Some(ANTHROPIC_CONTEXT),
@@ -148,7 +143,7 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         auto_claim: if takes_tasks { AutoClaim::TakesTasks } else { AutoClaim::Asked },
     };
     let mut rules = parts.permissions.rules;
-    rules.deny.extend(role.refused().cloned());
+    rules.deny.extend(role.denied_calls().cloned());
     let policy = Policy::new(parts.permissions.mode, &rules).map_err(|why| {
         let what = "a permission rule is not understood";
         let hint = "correct it under [permissions], or in the file of the role";
@@ -164,9 +159,9 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
         &parts.name,
         parts.incarnation.clone(),
         Rc::clone(&clock),
-        parts.rules.beat_every,
+        parts.rules.heartbeat_interval(),
     );
-    let budget = AgentBudget::of(parts.rules.budgets, parts.rules.run, &parts.name);
+    let budget = AgentBudget::of(parts.rules.budgets(), parts.rules.run, &parts.name);
     let (usage, price) = (parts.usage, parts.price);
     let reporter =
         StatusReporter::new(team, parts.name, parts.incarnation, Rc::clone(&clock), usage, price);
@@ -194,7 +189,9 @@ pub(super) fn assemble(parts: Parts, environment: &Environment) -> Result<Agent,
 
 /// What a file says about a role; what is wrong with it is logged. A role may be free text.
 fn role_of(team: &TeamDir, name: &str) -> Role {
-    let Some(RoleFile { path, role, problems }) = team.role(name) else { return Role::default() };
+    let Some(RoleFile { path, role, problems }) = team.role(name, tools::find_by_alias) else {
+        return Role::default();
+    };
     for Problem { line, what } in problems {
         tracing::warn!(file = %path.display(), line, what, "a role file has a problem");
     }

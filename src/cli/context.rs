@@ -6,23 +6,15 @@ use crate::error::{Exit, Failure};
 use crate::os::{SystemClock, terminal_size};
 use crate::protocol::permission::Policy;
 use crate::settings::environment::Environment;
-use crate::settings::permissions::mode;
-use crate::settings::{Flags, Fsync, Settings};
+use crate::settings::{Flags, Fsync, Rules, Settings};
 use crate::store::{StoreError, TeamDir, fs_probe, liveness, locate};
-use crate::supervise::handshake::Rules;
 use crate::ui::style::{ColorChoice, Palette};
 use crate::ui::view::View;
 use crate::wire::AgentName;
-use crate::wire::limits::LOCK_TIMEOUT;
 use crate::wire::permission::Permissions;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// How often signs of life come at most and at least.
-const FASTEST_BEAT: Duration = Duration::from_millis(100);
-const SLOWEST_BEAT: Duration = crate::wire::limits::HEARTBEAT_PERIOD;
 
 /// The place and manner of a command.
 pub(super) struct Context {
@@ -96,7 +88,7 @@ impl Context {
 
     /// The mail of a team, by the settings of this folder.
     pub(super) fn bus(&self, team: TeamDir) -> Result<Arc<Bus>, Failure> {
-        let rules = rules(&self.settings(&Flags::default())?);
+        let rules = self.settings(&Flags::default())?.rules();
         Ok(Arc::new(open_bus(team, rules)))
     }
 
@@ -141,27 +133,9 @@ impl Context {
     }
 }
 
-/// The part of the settings that teammates take over.
-pub(super) fn rules(settings: &Settings) -> Rules {
-    Rules {
-        max_rounds: settings.max_rounds.value,
-        max_message_bytes: settings.max_message_bytes.value,
-        inbox_bytes: settings.inbox_bytes.value,
-        fsync: settings.fsync.value,
-        max_exchanges: settings.max_exchanges.value,
-        max_sends: settings.max_sends.value,
-        beat_every: beat_every(settings.hung_after.value),
-        auto_claim: settings.auto_claim.value,
-        context_tokens: settings.context_tokens.value,
-        prompt_profile: settings.prompt_profile.value,
-        budgets: settings.spending.budgets(),
-        run: None,
-    }
-}
-
 /// How freely agents may act, with rules that are rules.
 pub(super) fn permissions(settings: &Settings) -> Result<Permissions, Failure> {
-    let permissions = settings.permissions.permissions();
+    let permissions = settings.permissions();
     match Policy::new(permissions.mode, &permissions.rules) {
         Ok(_) => Ok(permissions),
         Err(why) => {
@@ -174,15 +148,8 @@ pub(super) fn permissions(settings: &Settings) -> Result<Permissions, Failure> {
 }
 
 /// The flags that models and their leave to act have in common.
-pub(super) fn flags(args: &ModelArgs) -> Result<Flags, Failure> {
-    let mode = args.mode.as_deref().map(|word| mode("--mode", word)).transpose()?;
-    Ok(Flags { model: args.model.clone(), mode })
-}
-
-/// Often enough that a few missed signs of life are no reason to worry.
-fn beat_every(hung_after: u64) -> Duration {
-    let often = Duration::from_secs(hung_after) / 12;
-    if hung_after == 0 { SLOWEST_BEAT } else { often.clamp(FASTEST_BEAT, SLOWEST_BEAT) }
+pub(super) fn flags(args: &ModelArgs) -> Flags {
+    Flags::of([("--model", args.model.as_deref()), ("--mode", args.mode.as_deref())])
 }
 
 /// The mail of a team.
@@ -191,7 +158,7 @@ pub(super) fn open_bus(team: TeamDir, rules: Rules) -> Bus {
         max_message_bytes: rules.max_message_bytes,
         inbox_bytes: rules.inbox_bytes,
         fsync: durability(rules.fsync),
-        lock_limit: LOCK_TIMEOUT,
+        lock_limit: crate::wire::limits::LOCK_TIMEOUT,
     };
     Bus::new(team, limits, Arc::new(SystemClock))
 }

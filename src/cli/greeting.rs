@@ -1,7 +1,7 @@
 //! A lead's first words to a teammate, for a program that starts one without being a lead: the benchmark.
 //! They are made of the same parts as a real lead's, so that they never lag behind what teammates need.
 
-use super::context::{permissions, rules};
+use super::context::permissions;
 use crate::error::{Exit, Failure};
 use crate::settings::environment::Environment;
 use crate::settings::model::{Credentials, ModelChoice};
@@ -23,7 +23,8 @@ pub fn greet(
     role: &str,
 ) -> Result<(), Failure> {
     let model = ModelChoice::Rehearsal.to_string();
-    let flags = Flags { model: Some(model.clone()), mode: Some(PermissionMode::Bypass) };
+    let mode = PermissionMode::Bypass.word();
+    let flags = Flags::of([("--model", Some(model.as_str())), ("--mode", Some(mode))]);
     let file = TeamDir::settings_in(team.root());
     let settings = Settings::load(&Environment::default(), &file, &flags)?;
     let hello = Hello {
@@ -32,7 +33,7 @@ pub fn greet(
         model,
         credentials: Credentials::default(),
         price: None,
-        rules: rules(&settings),
+        rules: settings.rules(),
         permissions: permissions(&settings)?,
         hooks: settings.hooks.value,
         start_reason: StartReason::Spawned,

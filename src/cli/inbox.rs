@@ -2,7 +2,7 @@
 
 use super::args::InboxArgs;
 use super::build_agent::{LETTING_GO, block_on, fresh_word, let_go, open_mailbox, take_name};
-use super::context::{Context, mailbox_name, rules, store_failure};
+use super::context::{Context, mailbox_name, store_failure};
 use super::out;
 use crate::error::{Exit, Failure};
 use crate::settings::Flags;
@@ -85,7 +85,7 @@ fn marked(mut raw: Raw, standing: Standing) -> Value {
 fn drain(context: &Context, team: &TeamDir, name: &AgentName, json: bool) -> Result<Exit, Failure> {
     context.refuse_inside("inbox --drain")?;
     let life = take_name(team, name, &fresh_word(), &fresh_word(), "hand")?;
-    let rules = rules(&context.settings(&Flags::default())?);
+    let rules = context.settings(&Flags::default())?.rules();
     let mailbox = Arc::new(Mutex::new(open_mailbox(team, name, &life, rules)?));
     let mail = mailbox.lock().unwrap_or_else(PoisonError::into_inner).drain();
     let mail = mail.map_err(store_failure)?;

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 const LONGEST_PROBLEM: usize = 400;
 
 pub(super) fn run(context: &Context, show: &Show) -> Result<Exit, Failure> {
-    let files = context.seen_team()?.role_files();
+    let files = context.seen_team()?.role_files(crate::tools::find_by_alias);
     let printed = if show.json {
         let roles: Vec<Value> = files.iter().map(as_json).collect();
         out::say_json(&json!({ "schema": 1, "roles": roles }))

@@ -7,6 +7,7 @@ use crate::error::{Exit, Failure};
 use crate::os::SystemClock;
 use crate::protocol::tasks::{NewTask, TaskEnd, blockers, is_claimable};
 use crate::tasks::{Changed, Seen, TaskError, Tasks};
+use crate::tools::can_complete_tasks;
 use crate::ui::style::Palette;
 use crate::ui::tasks::{TaskRow, task, task_table};
 use crate::wire::task::{Board, Task, TaskId};
@@ -105,7 +106,7 @@ fn steer(context: &Context, verb: &str, id: &str) -> Result<(TaskId, Tasks), Fai
 
 fn open(context: &Context) -> Result<Tasks, Failure> {
     let bus = context.bus(context.team()?)?;
-    Ok(Tasks::new(bus, Arc::new(SystemClock)))
+    Ok(Tasks::new(bus, Arc::new(SystemClock), can_complete_tasks))
 }
 
 /// Says what was done and what follows from it.

@@ -5,7 +5,7 @@ use super::build_agent::{
     LETTING_GO, Parts, assemble, block_on, broken, fresh_word, keep_reserve, last_mail, let_go,
     open_mailbox, redactor, start_log, take_name,
 };
-use super::context::{Context, flags, member_name, open_bus, permissions, rules, store_failure};
+use super::context::{Context, flags, member_name, open_bus, permissions, store_failure};
 use super::lead::{REHEARSAL_BANNER, adopt_orphans, choose_model, keep_secrets};
 use super::local;
 use super::out;
@@ -20,12 +20,12 @@ use crate::os::async_fd::ReadableFd;
 use crate::os::failpoint::hit;
 use crate::os::signals::SignalEvent;
 use crate::os::{Clock, SystemClock, memory, program, terminal_size, uptime};
-use crate::settings::Flags;
-use crate::settings::model::{self, Credentials, ModelChoice};
-use crate::settings::spending::price_of;
+use crate::settings::model::{self, Credentials, ModelChoice, price_of};
+use crate::settings::{Flags, Rules};
 use crate::store::{Fsync, LifeLock, LifeRecord, TeamDir, roster, transcript};
-use crate::supervise::handshake::{self, Answer, Hello, Rules};
+use crate::supervise::handshake::{self, Answer, Hello};
 use crate::tasks::Tasks;
+use crate::tools::{can_complete_tasks, find};
 use crate::ui::live::Live;
 use crate::ui::question::{self, Said};
 use crate::wire::AgentName;
@@ -104,7 +104,7 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
             start_reason,
             ..
         } = hello;
-        let price = price_of(&model, price, &rules.budgets)?;
+        let price = price_of(&model, price, &rules.budgets())?;
         let start_reason = start_reason.words();
         let settings = context.settings(&Flags::default())?;
         settings.ignored.iter().for_each(|ignored| out::complain(ignored));
@@ -126,7 +126,7 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
             once,
         });
     }
-    let settings = context.settings(&flags(&args.model)?)?;
+    let settings = context.settings(&flags(&args.model))?;
     let permissions = permissions(&settings)?;
     settings.ignored.iter().for_each(|ignored| out::complain(ignored));
     let by_person = std::io::stdin().is_terminal();
@@ -134,10 +134,10 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
     let model = choose_model(named, !by_person)?;
     let credentials = Credentials::of(&settings, &context.environment).only_for(&model);
     let (model, credentials) = local::find(model, credentials, &settings)?;
-    let price = settings.spending.prices().get(&model.to_string()).copied();
-    let (rules, incarnation, role) = (rules(&settings), fresh_word(), args.role);
+    let price = settings.prices().get(&model.to_string()).copied();
+    let (rules, incarnation, role) = (settings.rules(), fresh_word(), args.role);
     let hooks = settings.hooks.value;
-    let price = price_of(&model, price, &rules.budgets)?;
+    let price = price_of(&model, price, &rules.budgets())?;
     Ok(Start {
         name,
         role,
@@ -192,7 +192,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let has_person = start.lead.is_none() && std::io::stdin().is_terminal();
     let asked: Arc<Mutex<Option<Question>>> = Arc::default();
     let parts = Parts {
-        tasks: Arc::new(Tasks::new(Arc::clone(&bus), Arc::new(SystemClock))),
+        tasks: Arc::new(Tasks::new(Arc::clone(&bus), Arc::new(SystemClock), can_complete_tasks)),
         name: start.name.clone(),
         role: start.role.clone(),
         start_reason: start.start_reason.clone(),
@@ -382,7 +382,7 @@ fn decision(question: &Question, line: &str) -> Option<Decision> {
         Said::Always => (DecisionOutcome::Approved, Scope::Always, None),
         Said::No(why) => (DecisionOutcome::Rejected, Scope::Once, why),
         Said::Instead(command) => {
-            updated_input = Some(question.with_command(command)?);
+            updated_input = Some(question.with_command(find(&question.tool), command)?);
             (DecisionOutcome::Approved, Scope::Once, None)
         }
         Said::InsteadOfWhat | Said::ShowWhole => return None,

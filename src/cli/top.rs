@@ -72,7 +72,7 @@ fn watch(
         if now >= look_at {
             look_at = now + LOOK_EVERY;
             is_news |= observer.look();
-            top.meet(observer.scene());
+            top.update(observer.snapshot());
         }
         if let Some(notice) = hands.done() {
             top.tell(notice);
@@ -81,7 +81,7 @@ fn watch(
         observer.follow(top.selected());
         if is_news || now >= draw_at {
             draw_at = now + DRAW_EVERY;
-            screen.draw(|frame| draw(&mut top, observer.scene(), clock.now(), view, frame))?;
+            screen.draw(|frame| draw(&mut top, observer.snapshot(), clock.now(), view, frame))?;
         }
         let patience = look_at.saturating_duration_since(clock.monotonic());
         for input in screen.next(signals, patience)? {
@@ -92,7 +92,7 @@ fn watch(
                     top.paste(&text);
                     None
                 }
-                Input::Key(key) => top.press(key, observer.scene()),
+                Input::Key(key) => top.press(key, observer.snapshot()),
             };
             match action {
                 None => {}

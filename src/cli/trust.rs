@@ -4,8 +4,9 @@ use super::args::TrustArgs;
 use super::context::{Context, store_failure};
 use super::out;
 use crate::error::{Exit, Failure};
-use crate::settings::endpoints::shown;
-use crate::settings::trust::{TrustList, risks_in};
+use crate::settings::Settings;
+use crate::settings::endpoints::redacted;
+use crate::settings::trust::TrustList;
 use crate::store::TeamDir;
 use crate::store::lock::exclusive;
 use crate::wire::limits::LOCK_TIMEOUT;
@@ -19,7 +20,7 @@ pub(super) fn run(context: &Context, args: &TrustArgs) -> Result<Exit, Failure> 
     // Two who trust at once: neither loses what the other has written.
     let lock =
         exclusive(&list.lock_file()?, LOCK_TIMEOUT).map_err(|why| store_failure(why.into()))?;
-    let risks = risks_in(&TeamDir::settings_in(team.root()))?;
+    let risks = Settings::risks_in(&TeamDir::settings_in(team.root()))?;
     let was = list.has(team.root(), &risks);
     if args.revoke {
         list.remove(team.root())?;
@@ -30,7 +31,7 @@ pub(super) fn run(context: &Context, args: &TrustArgs) -> Result<Exit, Failure> 
     let printed = if args.show.json {
         let (trusted, new) = (!args.revoke, !args.revoke && !was);
         let object = json!({
-            "schema": 1, "team": folder, "trusted": trusted, "new": new, "settings": shown(&risks),
+            "schema": 1, "team": folder, "trusted": trusted, "new": new, "settings": redacted(&risks),
         });
         out::say_json(&object)
     } else if args.revoke {
@@ -42,7 +43,7 @@ pub(super) fn run(context: &Context, args: &TrustArgs) -> Result<Exit, Failure> 
             "{folder}: its settings run, loosen and redirect nothing; what they say later asks again"
         ))
     } else {
-        let risks = shown(&risks);
+        let risks = redacted(&risks);
         let lines = risks.iter().map(|(key, value)| format!("  {key} = {value}"));
         let lines: Vec<String> = lines.collect();
         out::say(&format!("{folder} is trusted with this, as it stands now:\n{}", lines.join("\n")))

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 pub(super) fn run(context: &Context, args: &WebArgs) -> Result<Exit, Failure> {
     let team = context.seen_team()?;
-    let prices = context.settings(&Flags::default())?.spending.prices();
+    let prices = context.settings(&Flags::default())?.prices();
     let control: Option<Rc<dyn Control>> = if args.control {
         context.refuse_inside("web --control")?;
         Some(Rc::new(Steering { bus: context.bus(team.clone())? }))

@@ -14,7 +14,7 @@ pub(crate) mod usage;
 
 pub use clock::{Clock, SystemClock};
 pub(crate) use clock::{uptime, uptime_with_sleep};
-pub(crate) use command::{command_supervisor, process_limit};
+pub(crate) use command::command_supervisor;
 pub(crate) use event::syscall_timeout;
 pub(crate) use event::{aligned_interval, async_fd, event_loop, signals};
 pub(crate) use file::{lease, safe_path, watch};

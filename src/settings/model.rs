@@ -1,9 +1,12 @@
 //! Which model an agent runs on, and the credentials for it.
 
-use super::endpoints::{Endpoints, is_public};
+use super::endpoints::{BaseUrl, header_lines, is_public};
 use super::environment::Environment;
-use super::{Setting, Settings, Source};
+use super::layers::{Setting, Source};
+use super::table::Settings;
 use crate::error::{Exit, Failure};
+use crate::wire::budget::Budgets;
+use crate::wire::money::Price;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
@@ -102,6 +105,31 @@ pub(crate) fn resolve(
     Ok(found(&["OPENAI_API_KEY"]).map(|key| setting(model(), key)))
 }
 
+/// The price of a model, if it is known. A budget in money cannot be kept without it.
+///
+/// # Errors
+/// Money is limited, the model is paid for, and no price is set.
+pub(crate) fn price_of(
+    model: &ModelChoice,
+    price: Option<Price>,
+    budgets: &Budgets,
+) -> Result<Option<Price>, Failure> {
+    let is_paid = matches!(model, ModelChoice::Anthropic(_) | ModelChoice::OpenAi(_));
+    if price.is_none() && budgets.limit_money() && is_paid {
+        let hint = format!(
+            "set input and output for a million tokens under [prices.\"{model}\"] in the settings"
+        );
+        let why = "there is a budget in money, which cannot be kept without prices";
+        return Err(Failure::new(
+            Exit::Usage,
+            format!("the price of {model} is not set"),
+            why,
+            hint,
+        ));
+    }
+    Ok(price)
+}
+
 /// What reaches the models: handed to teammates over the control socket, never through arguments or
 /// environment. `Debug` shows no secret.
 #[derive(Clone, Default, Serialize, Deserialize)]
@@ -144,19 +172,20 @@ impl Credentials {
     /// Collects them: keys from the environment, the way to the endpoints from the settings too.
     pub(crate) fn of(settings: &Settings, environment: &Environment) -> Self {
         let own = |name| environment.get(name).map(Into::into);
-        let Endpoints { anthropic, version, openai } = &settings.endpoints;
+        let url = |url: &Setting<Option<BaseUrl>>| url.value.clone().map(|url| url.0);
+        let headers = |headers, variable| header_lines(headers, environment.get(variable));
         Self {
             anthropic: AnthropicAccess {
                 api_key: own("ANTHROPIC_API_KEY"),
                 auth_token: own("ANTHROPIC_AUTH_TOKEN"),
-                base_url: anthropic.base_url.value.clone(),
-                custom_headers: anthropic.header_lines(environment.get("ANTHROPIC_CUSTOM_HEADERS")),
-                api_version: version.value.clone(),
+                base_url: url(&settings.anthropic_base_url),
+                custom_headers: headers(&settings.anthropic_headers, "ANTHROPIC_CUSTOM_HEADERS"),
+                api_version: settings.anthropic_version.value.clone(),
             },
             openai: OpenAiAccess {
                 api_key: own("OPENAI_API_KEY"),
-                base_url: openai.base_url.value.clone(),
-                custom_headers: openai.header_lines(environment.get("OPENAI_CUSTOM_HEADERS")),
+                base_url: url(&settings.openai_base_url),
+                custom_headers: headers(&settings.openai_headers, "OPENAI_CUSTOM_HEADERS"),
             },
             local: None,
         }
@@ -210,7 +239,7 @@ impl fmt::Debug for Credentials {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Flags;
+    use super::super::layers::Flags;
     use super::*;
 
     #[test]
@@ -229,25 +258,6 @@ mod tests {
         for text in ["", "gpt", "anthropic/", "openai/", "local/", "script:", "Rehearsal"] {
             assert_eq!(ModelChoice::parse(text).unwrap_err().exit, Exit::Usage, "{text}");
         }
-    }
-
-    #[test]
-    fn a_key_alone_is_enough_and_a_name_wins() {
-        let file = std::path::Path::new("does-not-exist.toml");
-        let found = |variables: &[(&str, &str)]| {
-            let environment = Environment::of(variables);
-            let settings = Settings::load(&environment, file, &Flags::default()).unwrap();
-            resolve(&settings, &environment).unwrap().map(|model| model.value.to_string())
-        };
-        assert_eq!(found(&[]), None);
-        let key = ("ANTHROPIC_API_KEY", "k");
-        assert_eq!(found(&[key]).unwrap(), format!("anthropic/{DEFAULT_ANTHROPIC_MODEL}"));
-        assert_eq!(found(&[key, ("ANTHROPIC_MODEL", "m")]).unwrap(), "anthropic/m");
-        assert_eq!(found(&[key, ("TEAM_MODEL", "rehearsal")]).unwrap(), "rehearsal");
-        let other = ("OPENAI_API_KEY", "k");
-        assert_eq!(found(&[other]).unwrap(), "openai");
-        assert_eq!(found(&[other, ("OPENAI_MODEL", "m")]).unwrap(), "openai/m");
-        assert_eq!(found(&[other, key, ("ANTHROPIC_MODEL", "m")]).unwrap(), "anthropic/m");
     }
 
     #[test]

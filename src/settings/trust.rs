@@ -1,16 +1,13 @@
-//! What of a team folder's settings the user has trusted (SPEC 7): only that runs code, loosens anything (a
-//! budget of the user's own included) or sends data elsewhere.
+//! The list of the folders whose settings the user trusts (SPEC 7), and of the settings that are trusted.
 //!
-//! The list lies in the user's own state folder, outside of every workspace, so that no clone brings its
-//! own trust along. It holds the trusted settings themselves, under the real path of the folder: once one
-//! of them is another, nothing of the folder is trusted any more.
+//! The list lies in the user's own state folder, outside every workspace, so that a clone cannot bring its
+//! own trust along. It holds the trusted settings themselves, under the real path of the folder: when one of
+//! them changes, nothing of the folder is trusted until the user trusts it again.
 
 use super::environment::Environment;
-use super::spending::{self, Spending};
-use super::{Layer, Source, endpoints, from_file};
 use crate::error::{Exit, Failure};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -105,58 +102,6 @@ impl TrustList {
     }
 }
 
-/// What needs trust in the settings of a team folder.
-///
-/// # Errors
-/// The file cannot be understood.
-pub(crate) fn risks_in(folder_file: &Path) -> Result<Risks, Failure> {
-    Ok(risks(&from_file(folder_file)?))
-}
-
-fn risks(layer: &Layer) -> Risks {
-    let mut risks = layer.permissions.risks();
-    if let Some(hooks) = layer.hooks.as_ref().filter(|hooks| !hooks.is_empty()) {
-        risks.insert("hooks".into(), json!(hooks));
-    }
-    risks.extend(spending::risks(layer));
-    risks.extend(endpoints::risks(layer));
-    risks
-}
-
-/// Takes out of a folder's settings what needs trust and has none; says what that was.
-pub(super) fn strip_untrusted(
-    layers: &mut [(Source, Layer)],
-    folder_file: &Path,
-    list: &TrustList,
-) -> Option<String> {
-    let is_folder = |source: &Source| *source == Source::File(folder_file.to_path_buf());
-    let mut others = layers.iter().filter(|(source, _)| !is_folder(source));
-    let without = others.find_map(|(_, layer)| layer.permissions.mode).unwrap_or_default();
-    let at = layers.iter().position(|(source, _)| is_folder(source))?;
-    let (_, rest) = layers.split_at_mut_checked(at)?;
-    let ((_, layer), farther) = rest.split_first_mut()?;
-    let wanted = risks(layer);
-    if wanted.is_empty() || folder_file.parent().is_some_and(|folder| list.has(folder, &wanted)) {
-        return None;
-    }
-    let mut taken = layer.permissions.strip_untrusted(without);
-    if let Some(hooks) = layer.hooks.take_if(|hooks| !hooks.is_empty()) {
-        taken.insert("hooks".into(), json!(hooks));
-    }
-    taken.extend(spending::strip_untrusted(layer, &Spending::of(farther)));
-    taken.extend(endpoints::strip_untrusted(layer));
-    let taken = endpoints::shown(&taken);
-    let taken: Vec<String> = taken.iter().map(|(key, value)| format!("{key} = {value}")).collect();
-    (!taken.is_empty()).then(|| {
-        format!(
-            "{}: not in force, since this folder is not trusted: {}. Look at the file; `team trust` \
-             puts it in force as it stands now.",
-            folder_file.display(),
-            taken.join(", ")
-        )
-    })
-}
-
 /// A folder as it stands in the list: its real path.
 fn key(folder: &Path) -> io::Result<String> {
     let real = fs::canonicalize(folder)?;
@@ -196,6 +141,7 @@ fn replace(file: &Path, text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     fn some(value: u32) -> Risks {

@@ -4,16 +4,14 @@
 //! in arguments or environment). The teammate answers once: ready, or why not. After that nothing is
 //! said; end of file means that the lead is gone.
 
+use crate::settings::Rules;
 use crate::settings::model::Credentials;
-use crate::settings::{Fsync, PromptProfile};
-use crate::wire::budget::{Budgets, RunBudget};
 use crate::wire::hook::Hook;
 use crate::wire::money::Price;
 use crate::wire::permission::Permissions;
 use crate::wire::roster::ExitCause;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::time::Duration;
 
 /// Longest line either side accepts, in bytes.
 const LONGEST: u64 = 1024 * 1024;
@@ -65,35 +63,6 @@ impl StartReason {
             Self::Resumed => Some("the team had ended and goes on now".into()),
         }
     }
-}
-
-/// The settings a teammate takes over from its lead.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(crate) struct Rules {
-    /// Model calls that one turn may take.
-    pub(crate) max_rounds: u32,
-    /// Bytes that the content of one message may have.
-    pub(crate) max_message_bytes: usize,
-    /// Bytes that one inbox may hold.
-    pub(crate) inbox_bytes: u64,
-    /// Durability of mail.
-    pub(crate) fsync: Fsync,
-    /// Turns that colleagues may give each other without anything being done.
-    pub(crate) max_exchanges: u32,
-    /// Messages that one model may send in a minute.
-    pub(crate) max_sends: usize,
-    /// How often a busy agent gives a sign of life.
-    pub(crate) beat_every: Duration,
-    /// Whether idle teammates take tasks by themselves.
-    pub(crate) auto_claim: bool,
-    /// Tokens that fit the model, where somebody has said so.
-    pub(crate) context_tokens: Option<u64>,
-    /// How much its model is told beforehand.
-    pub(crate) prompt_profile: PromptProfile,
-    /// What may be used.
-    pub(crate) budgets: Budgets,
-    /// What this run of the lead may use.
-    pub(crate) run: Option<RunBudget>,
 }
 
 /// The teammate's words.

@@ -8,8 +8,8 @@ use crate::bus::{Bus, Outgoing};
 use crate::os::failpoint::hit;
 use crate::settings::model::ModelChoice;
 use crate::store::{Liveness, liveness, roster};
-use crate::tools::ToolError;
 use crate::tools::team::SpawnOrder;
+use crate::tools::{ToolError, find_by_alias};
 use crate::wire::AgentName;
 use crate::wire::permission::PermissionMode;
 use crate::wire::roster::Status;
@@ -115,7 +115,8 @@ impl Supervisor {
     /// The mode that was ordered, else the role's as far as the lead's goes, else the lead's.
     fn mode_for(&self, order: &SpawnOrder) -> PermissionMode {
         let ours = self.plan.permissions.borrow().mode;
-        let role = || self.plan.bus.dir().role(&order.role).and_then(|file| file.role.mode);
+        let role =
+            || self.plan.bus.dir().role(&order.role, find_by_alias).and_then(|file| file.role.mode);
         order.mode.or_else(|| role().map(|mode| mode.min(ours))).unwrap_or(ours)
     }
 
@@ -126,7 +127,7 @@ impl Supervisor {
         if let Some(model) = &order.model {
             return (model.clone(), String::new());
         }
-        let role = self.plan.bus.dir().role(&order.role);
+        let role = self.plan.bus.dir().role(&order.role, find_by_alias);
         let Some(model) = role.and_then(|file| file.role.model) else {
             return (ours(), String::new());
         };

@@ -12,6 +12,7 @@ use crate::os::pidfd::Pidfd;
 use crate::os::{Clock, Signal, process_tree};
 use crate::protocol::ladder::{LadderDeadlines, Rung, ShutdownLadder, Urgency};
 use crate::store::{LifeRecord, Liveness, TeamDir, liveness, transcript};
+use crate::tools::team::refusal_reason;
 use crate::wire::AgentName;
 use crate::wire::message::{Body, Correlation};
 use crate::wire::roster::{ExitCause, Roster, Status};
@@ -194,7 +195,9 @@ impl StopPlan {
     /// What the member said against its end, as it stands in its own transcript: whoever takes the
     /// answer in, and when, makes no difference.
     fn refusal(&self, name: &AgentName, request_id: &str) -> Option<String> {
-        let refusal = transcript::refusal(self.bus.dir(), name, request_id);
+        let refusal = transcript::find_call(self.bus.dir(), name, |tool, input| {
+            refusal_reason(tool, input, request_id)
+        });
         refusal.inspect_err(|why| tracing::warn!(%name, %why, "its answer is unknown")).ok()?
     }
 

@@ -1,15 +1,20 @@
 //! Looking again and again: each look gives what has changed since the last one.
 
-use super::{Asked, Change, LineDiff, MemberView, MessageProgress, Spent, Stage, members};
+use super::change::{Asked, Change, Spent};
+use super::line_diff::LineDiff;
+use super::members::{MemberView, members};
+use super::message_progress::{MessageProgress, Stage};
 use crate::os::file::{Access, open};
 use crate::store::mail_tracker::{MailLocation, MailTracker, TrackedMail};
 use crate::store::roster::Cached;
 use crate::store::tail::Tail;
 use crate::store::tasks::TaskList;
 use crate::store::{Fsync, StoreError, TeamDir};
+use crate::tools::find;
 use crate::wire::chat::{Block, Usage};
 use crate::wire::money::Price;
 use crate::wire::roster::Roster;
+use crate::wire::tool::Signal;
 use crate::wire::transcript::{Entry, Line};
 use crate::wire::{AgentName, WithUnknownFields};
 use serde_json::Value;
@@ -79,12 +84,12 @@ impl Feed {
     pub(crate) fn look(&mut self) -> Result<Vec<Change>, StoreError> {
         let roster = self.roster.current(&self.dir)?.clone();
         let lead = roster.lead.as_ref().map_or("", |lead| lead.model.as_str());
-        let members = roster
+        let listed = roster
             .members
             .iter()
             .filter_map(|it| Some((AgentName::member(&it.name).ok()?, it.model.as_str())));
         let (names, models): (Vec<AgentName>, Vec<&str>) =
-            [(AgentName::lead(), lead), (AgentName::user(), "")].into_iter().chain(members).unzip();
+            [(AgentName::lead(), lead), (AgentName::user(), "")].into_iter().chain(listed).unzip();
         let mut mail: Vec<MessageProgress> =
             self.mail_tracker.look(&names)?.iter().filter_map(tracked_progress).collect();
         let mut spent = Vec::new();
@@ -94,7 +99,7 @@ impl Feed {
         self.tasks.look()?;
         let requests = self.requests.values().cloned().collect();
         let mail_tracker = &self.mail_tracker;
-        let members = super::members::members(&self.dir, &roster, |name| mail_tracker.unread(name));
+        let members = members(&self.dir, &roster, |name| mail_tracker.unread(name));
         let whole = [
             Change::Tasks { tasks: self.tasks.board().values().cloned().collect() },
             Change::Requests { requests },
@@ -219,7 +224,7 @@ fn tracked_progress(seen: &TrackedMail) -> Option<MessageProgress> {
 fn sent_by(name: &AgentName, block: &Block, at: crate::wire::WallTime) -> Option<MessageProgress> {
     let Block::ToolUse { id, name: tool, input } = block else { return None };
     let field = |key: &str| input.get(key).and_then(Value::as_str).map(str::to_owned);
-    (tool == "send_message").then_some(())?;
+    (find(tool)?.signal == Signal::SendsMessage).then_some(())?;
     Some(MessageProgress {
         id: format!("{name}:{id}"),
         kind: "message".into(),

@@ -5,7 +5,7 @@ use crate::wire::message::Message;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// Longest content that travels with a message_progress; the whole of it stands in the conversation.
+/// Characters of a content that a `MessageProgress` carries; the conversation has all of it.
 const CONTENT_CHARS: usize = 2000;
 
 /// The steps of a message, in order. Each one is a fact on disk.

@@ -3,7 +3,7 @@
 //!
 //! *Invariant:* whatever is looked through is read line by line: a long conversation is never in memory.
 
-use super::Stage;
+use super::message_progress::Stage;
 use crate::store::mail_search::{SearchLocation, Spot, each_line};
 use crate::store::{StoreError, TeamDir};
 use crate::wire::chat::Block;

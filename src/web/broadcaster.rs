@@ -1,11 +1,11 @@
 //! One look at the files for all visitors: changes are told to everybody who watches, and a late one is
 //! told what there is first.
 
-use super::reply::events;
+use super::reply::event;
 use crate::os::async_fd::ReadableFd;
 use crate::store::TeamDir;
 use crate::store::change_watcher::ChangeWatcher;
-use crate::view::{Change, Feed, Picture};
+use crate::view::{Change, Feed, Snapshot};
 use crate::wire::money::Price;
 use hyper::body::Bytes;
 use std::cell::RefCell;
@@ -23,11 +23,14 @@ const SLOWEST: Duration = Duration::from_secs(1);
 /// Events that may wait for one visitor. Who is slower is let go; browsers come back and are told anew.
 const BACKLOG: usize = 256;
 
+/// The messages that a new visitor is told.
+const MESSAGES: usize = 500;
+
 /// What is known and who wants to know.
 pub(crate) struct Broadcaster {
     dir: TeamDir,
     prices: BTreeMap<String, Price>,
-    picture: RefCell<Picture>,
+    snapshot: RefCell<Snapshot>,
     visitors: RefCell<Vec<mpsc::Sender<Bytes>>>,
     looks: watch::Sender<u64>,
 }
@@ -37,7 +40,7 @@ impl Broadcaster {
         Self {
             dir: dir.clone(),
             prices,
-            picture: RefCell::default(),
+            snapshot: RefCell::new(Snapshot::of_last(MESSAGES)),
             visitors: RefCell::default(),
             looks: watch::Sender::new(0),
         }
@@ -55,9 +58,9 @@ impl Broadcaster {
     /// What there is, then what comes.
     pub(super) fn subscribe(&self) -> mpsc::Receiver<Bytes> {
         let (tell, told) = mpsc::channel(BACKLOG);
-        let changes: Vec<Change> = self.picture.borrow().changes().collect();
+        let changes: Vec<Change> = self.snapshot.borrow().changes();
         // There is room: the channel is new.
-        let _first = tell.try_send(events(&changes));
+        let _first = tell.try_send(event(&changes));
         self.visitors.borrow_mut().push(tell);
         told
     }
@@ -96,11 +99,11 @@ impl Broadcaster {
         if changes.is_empty() {
             return;
         }
-        let told = events(&changes);
+        let told = event(&changes);
         self.visitors.borrow_mut().retain(|visitor| visitor.try_send(told.clone()).is_ok());
-        let mut picture = self.picture.borrow_mut();
+        let mut snapshot = self.snapshot.borrow_mut();
         for change in changes {
-            picture.apply(change);
+            snapshot.apply(change);
         }
     }
 }

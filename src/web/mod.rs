@@ -19,19 +19,18 @@ use crate::view::Stage;
 use crate::view::trace::{self, Proof};
 use crate::wire::AgentName;
 use crate::wire::transcript::Line;
-use hyper::body::{Body, Incoming};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use reply::{Reply, events};
+use reply::{ResponseBody, event};
 use request_auth::{Access, Refusal, RequestAuth, Route};
 use serde_json::{Value, json};
 use std::cell::Cell;
 use std::convert::Infallible;
-use std::future::poll_fn;
 use std::io;
 use std::net::Ipv4Addr;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -110,7 +109,10 @@ impl Site {
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Result<Response<Reply>, Infallible> {
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+    ) -> Result<Response<ResponseBody>, Infallible> {
         let (head, body) = request.into_parts();
         let route = self.door.admit(&head);
         let reply = match route {
@@ -125,7 +127,7 @@ impl Site {
     }
 
     /// The lines that show a message's steps, in the order of these.
-    async fn trace(&self, id: String) -> Response<Reply> {
+    async fn trace(&self, id: String) -> Response<ResponseBody> {
         let dir = self.hub.dir().clone();
         // Conversations may be long.
         let found = tokio::task::spawn_blocking(move || trace::of(&dir, &id).map(|it| (id, it)));
@@ -142,12 +144,12 @@ impl Site {
     }
 
     /// The team as it is, then every change.
-    fn watch(&self) -> Response<Reply> {
+    fn watch(&self) -> Response<ResponseBody> {
         reply::stream(self.hub.subscribe())
     }
 
     /// Somebody's conversation as it grows.
-    fn follow(&self, name: &AgentName) -> Response<Reply> {
+    fn follow(&self, name: &AgentName) -> Response<ResponseBody> {
         let (tell, told) = mpsc::channel(64);
         let mut tail = Tail::of_last(self.hub.dir().transcript(name), LOOK_BACK);
         let mut looks = self.hub.looks();
@@ -159,7 +161,7 @@ impl Site {
                     .filter(|line| Line::read(line).is_some())
                     .filter_map(|line| serde_json::from_slice(line).ok())
                     .collect();
-                if !lines.is_empty() && tell.send(events(&json!({ "lines": lines }))).await.is_err()
+                if !lines.is_empty() && tell.send(event(&json!({ "lines": lines }))).await.is_err()
                 {
                     return;
                 }
@@ -172,13 +174,14 @@ impl Site {
         reply::stream(told)
     }
 
-    async fn order(&self, body: Incoming) -> Response<Reply> {
+    async fn order(&self, body: Incoming) -> Response<ResponseBody> {
         let Some(control) = self.control.clone() else {
             return reply::refused(&Refusal::ReadOnly);
         };
-        let text = match tokio::time::timeout(PATIENCE, read(body)).await {
-            Ok(Some(text)) => text,
-            Ok(None) => return reply::refused(&Refusal::BadOrder("it is too long".into())),
+        let whole = Limited::new(body, ORDER_BYTES).collect();
+        let text = match tokio::time::timeout(PATIENCE, whole).await {
+            Ok(Ok(text)) => text.to_bytes(),
+            Ok(Err(_)) => return reply::refused(&Refusal::BadOrder("it is too long".into())),
             Err(_) => return reply::refused(&Refusal::BadOrder("it never ended".into())),
         };
         let order: Order = match serde_json::from_slice(&text) {
@@ -195,18 +198,6 @@ impl Site {
     }
 }
 
-fn failed(why: &str) -> Response<Reply> {
+fn failed(why: &str) -> Response<ResponseBody> {
     reply::json(StatusCode::INTERNAL_SERVER_ERROR, &json!({ "error": why }))
-}
-
-/// The whole body, if it is not too long.
-async fn read(mut body: Incoming) -> Option<Vec<u8>> {
-    let mut text = Vec::new();
-    while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
-        text.extend_from_slice(frame.ok()?.data_ref()?);
-        if text.len() > ORDER_BYTES {
-            return None;
-        }
-    }
-    Some(text)
 }

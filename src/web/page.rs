@@ -2,7 +2,7 @@
 //!
 //! The nonce is new in each answer, so that only this style and this script run, whatever a message says.
 
-use super::reply::{Reply, text};
+use super::reply::{ResponseBody, text};
 use super::request_auth::Access;
 use hyper::header::{self, HeaderValue};
 use hyper::{Response, StatusCode};
@@ -18,7 +18,7 @@ const SCRIPT: [&str; 5] = [
 ];
 
 /// The page for those who may do this.
-pub(super) fn page(access: Access) -> Response<Reply> {
+pub(super) fn page(access: Access) -> Response<ResponseBody> {
     let nonce = uuid::Uuid::new_v4().simple().to_string();
     let access = match access {
         Access::Look => "look",

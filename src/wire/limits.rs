@@ -67,6 +67,10 @@ pub const LEAD_LOSS_GRACE: Duration = Duration::from_secs(30);
 /// The time after the death of the lead at which all its teammates have exited (RELIABILITY 4).
 pub const LEAD_LOSS_EXIT: Duration = Duration::from_secs(35);
 
+/// The number of processes that one command may run at a time: more than a build needs, fewer than a fork
+/// bomb (RELIABILITY 4).
+pub const COMMAND_PROCESSES: usize = 512;
+
 // The shutdown ladder (RELIABILITY 4).
 
 /// The wait for a busy member that was asked to stop: it finishes its tool and reports.

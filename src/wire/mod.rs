@@ -18,6 +18,7 @@ pub mod role;
 pub mod roster;
 pub mod task;
 pub mod time;
+pub mod tool;
 pub mod transcript;
 pub mod unknown_fields;
 

@@ -299,6 +299,10 @@ fn read_module(file: &Path, tokens: &[String], place: &[String]) -> Module {
                 uses.extend(tree.into_iter().map(|(name, path)| (name, path, is_public)));
                 at = end + 1;
             }
+            // A visibility names a module without importing it.
+            "in" if tokens[..at].ends_with(&["pub".to_owned(), "(".to_owned()]) => {
+                at = path_at(tokens, at + 1).1;
+            }
             "struct" | "enum" | "union" | "fn" | "trait" | "type" | "const" | "static" => {
                 module.items.insert(next.into());
                 at += 1;
@@ -492,7 +496,11 @@ mod tests {
             ("lib.rs", "mod a; mod b; mod c;"),
             ("a.rs", "fn f() -> super::b::B { r#\"crate::c::C\"#; '\"'; b'\\''; todo!() }"),
             ("b.rs", "pub struct B;\n#[cfg(test)]\nmod tests { use crate::a; fn f() {} }"),
-            ("c.rs", "#[cfg(test)]\nfn f<A, B>() { crate::a::f() }\nuse super::a as other;"),
+            (
+                "c.rs",
+                "#[cfg(test)]\nfn f<A, B>() { crate::a::f() }\nuse super::a as other;\n\
+                 pub(in crate::b) fn g() {}",
+            ),
         ];
         assert_eq!(imported(&files, "a.rs"), ["b.rs"]);
         assert_eq!(imported(&files, "b.rs"), [""; 0]);

@@ -183,6 +183,7 @@ fn words(usage: &UsageCount) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tools::can_complete_tasks;
     use crate::ui::style::Palette;
     use std::io::Write;
 
@@ -196,7 +197,7 @@ mod tests {
         let view = View::new(Palette::plain(), None);
         let clock = std::sync::Arc::new(crate::os::SystemClock);
         let bus = Bus::new(team, crate::bus::Limits::default(), clock.clone());
-        let tasks = Tasks::new(std::sync::Arc::new(bus), clock);
+        let tasks = Tasks::new(std::sync::Arc::new(bus), clock, can_complete_tasks);
         let text = show(&Show::Log(AgentName::lead()), &tasks, &view, 80);
         assert_eq!(text.lines().count(), 2, "{text:?}");
     }

@@ -13,7 +13,7 @@ use super::build_agent::{
     LETTING_GO, Parts, assemble, block_on, broken, fresh_word, keep_reserve, last_mail, let_go,
     open_mailbox, redactor, start_log, take_name,
 };
-use super::context::{Context, flags, open_bus, permissions, rules, store_failure};
+use super::context::{Context, flags, open_bus, permissions, store_failure};
 use super::failpoints;
 use super::local;
 use super::out;
@@ -33,17 +33,17 @@ use crate::os::{SystemClock, limits, process_tree};
 use crate::protocol::budget::BudgetLimit;
 use crate::protocol::restart::RestartLimits;
 use crate::settings::Settings;
-use crate::settings::model::{self, Credentials, ModelChoice};
-use crate::settings::spending::price_of;
+use crate::settings::model::{self, Credentials, ModelChoice, price_of};
 use crate::store::liveness::LifeError;
 use crate::store::{LifeRecord, Mailbox, TeamDir, roster};
 use crate::supervise::stop::StopOutcome;
 use crate::supervise::{Plan, RestartConfig, Supervisor};
 use crate::tasks::Tasks;
 use crate::tools::approval_queue::ApprovalQueue;
+use crate::tools::can_complete_tasks;
+use crate::tools::command::CommandEnvironment;
 use crate::tools::hooks::Hooks;
 use crate::tools::team::Ops;
-use crate::tools::work::CommandEnvironment;
 use crate::ui;
 use crate::ui::headless_output::Format;
 use crate::wire::AgentName;
@@ -108,7 +108,7 @@ pub(super) fn run(context: &Context, args: &LeadArgs) -> Result<Exit, Failure> {
         }
         None => None,
     };
-    let settings = context.settings(&flags(&args.model)?)?;
+    let settings = context.settings(&flags(&args.model))?;
     let permissions = permissions(&settings)?;
     settings.ignored.iter().for_each(|ignored| out::complain(ignored));
     let mut named = model::resolve(&settings, &context.environment)?.map(|setting| setting.value);
@@ -138,9 +138,8 @@ pub(super) fn run(context: &Context, args: &LeadArgs) -> Result<Exit, Failure> {
         resume: args.resume,
         takeover: args.takeover,
     };
-    let spending = &start.settings.spending;
-    let price = spending.prices().get(&start.model.to_string()).copied();
-    price_of(&start.model, price, &spending.budgets())?;
+    let price = start.settings.prices().get(&start.model.to_string()).copied();
+    price_of(&start.model, price, &start.settings.rules().budgets())?;
     let team = context.make_team()?;
     block_on(live(context, &team, start))?
 }
@@ -264,8 +263,8 @@ enum Reason {
 async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, Failure> {
     let me = AgentName::lead();
     let (incarnation, run_id) = (fresh_word(), fresh_word());
-    let mut rules = rules(&start.settings);
-    let prices = start.settings.spending.prices();
+    let mut rules = start.settings.rules();
+    let prices = start.settings.prices();
     let price = prices.get(&start.model.to_string()).copied();
     let bus = Arc::new(open_bus(team.clone(), rules));
     let earlier = Earlier::of(team).map_err(store_failure)?;
@@ -285,7 +284,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let used_before = roster::read(team).map_err(store_failure)?.used();
     let of_run = |tokens| RunBudget { tokens, before: used_before.tokens() };
     rules.run = start.limits.max_tokens.map(of_run);
-    let tasks = Arc::new(Tasks::new(Arc::clone(&bus), Arc::new(SystemClock)));
+    let tasks = Arc::new(Tasks::new(Arc::clone(&bus), Arc::new(SystemClock), can_complete_tasks));
     let released = tasks.release_abandoned();
     tracing::info!(?released, "looked for tasks of the dead");
     let conversation = startup.conversation.as_deref().unwrap_or(&incarnation);
@@ -361,7 +360,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     };
     let agent = assemble(parts, &context.environment)?;
     let standing =
-        Standing { budget: rules.budgets.team, used_before, warnings: agent.budget.warnings() };
+        Standing { budget: rules.budgets().team, used_before, warnings: agent.budget.warnings() };
     let source = if rules.auto_claim { Source::Tasks(Arc::clone(&tasks)) } else { Source::Mail };
     tracing::info!(model = %start.model, "lead started");
     supervisor.resume(&startup.returning).await.map_err(store_failure)?;

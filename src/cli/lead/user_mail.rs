@@ -3,7 +3,7 @@
 use super::super::build_agent::{
     LETTING_GO, fresh_word, last_mail, let_go, open_mailbox, take_name,
 };
-use super::super::context::{Context, rules};
+use super::super::context::Context;
 use crate::agent::event::Event;
 use crate::agent::mail_watcher;
 use crate::settings::Flags;
@@ -63,7 +63,7 @@ impl UserMail {
 fn try_open(context: &Context, team: &TeamDir) -> Option<Open> {
     let name = AgentName::user();
     let life = take_name(team, &name, &fresh_word(), &fresh_word(), "lead").ok()?;
-    let rules = rules(&context.settings(&Flags::default()).ok()?);
+    let rules = context.settings(&Flags::default()).ok()?.rules();
     let mailbox = Arc::new(Mutex::new(open_mailbox(team, &name, &life, rules).ok()?));
     let (events, bell) = unbounded_channel();
     // Mail that waits already is noticed without an event.

@@ -12,7 +12,7 @@ use crate::wire::roster::{Member, Roster, StartedBy, Status, UsageCount};
 use crate::wire::task::{TaskId, TaskStatus};
 use crate::wire::{AgentName, WallTime};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Why somebody idle is awaited.
 const UNREAD: &str = "has unread mail";

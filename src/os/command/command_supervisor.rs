@@ -12,6 +12,7 @@ use crate::os::process::child::fresh_signals;
 use crate::os::process::pidfd::ExitKind;
 use crate::os::process::process_tree;
 use crate::os::process::program::{COMMAND_SUPERVISOR_NAME, adopt_control};
+use crate::wire::limits::COMMAND_PROCESSES;
 use nix::errno::Errno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -100,7 +101,7 @@ fn watch(run_id: &str, command: &OsStr, input: Option<&OwnedFd>) -> io::Result<E
         if crowd.is_too_large() {
             cage.end();
             let why =
-                format!("[more than {} processes at once: all were ended]", process_limit::LIMIT);
+                format!("[more than {} processes at once: all were ended]", COMMAND_PROCESSES);
             writeln!(io::stdout(), "\n{why}").unwrap_or_default();
             return Ok(ExitKind::Signal(libc::SIGKILL));
         }

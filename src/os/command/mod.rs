@@ -2,7 +2,7 @@
 
 pub(crate) mod command_supervisor;
 mod containment;
-pub(crate) mod process_limit;
+mod process_limit;
 mod running;
 
 pub(crate) use running::{CommandSetup, SupervisorProgram, input, settle, start};

@@ -4,13 +4,11 @@
 //! so it only stands far behind this one.
 
 use crate::os::process::processes;
+use crate::wire::limits::COMMAND_PROCESSES;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, Instant};
-
-/// More than any build needs.
-pub(crate) const LIMIT: usize = 512;
 
 /// How often somebody looks whether they may be too many.
 pub(in crate::os) const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -37,7 +35,7 @@ impl ProcessLimit {
         Self { calm: threads_of_machine(), looked: now, counted: now }
     }
 
-    /// Whether there are more than [`LIMIT`] now. They are counted seldom as long as the machine as a whole
+    /// Whether there are more than [`COMMAND_PROCESSES`] now. They are counted seldom as long as the machine as a whole
     /// has not grown by so many, which costs next to nothing to know.
     pub(in crate::os) fn is_too_large(&mut self) -> bool {
         if self.looked.elapsed() < LOOK_EVERY {
@@ -46,12 +44,12 @@ impl ProcessLimit {
         self.looked = Instant::now();
         let now = threads_of_machine();
         self.calm = self.calm.min(now);
-        let has_grown = usize::try_from(now - self.calm).unwrap_or(usize::MAX) > LIMIT;
+        let has_grown = usize::try_from(now - self.calm).unwrap_or(usize::MAX) > COMMAND_PROCESSES;
         if !has_grown && self.counted.elapsed() < COUNT_EVERY {
             return false;
         }
         self.counted = Instant::now();
-        below_us() > LIMIT
+        below_us() > COMMAND_PROCESSES
     }
 }
 

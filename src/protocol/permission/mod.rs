@@ -9,33 +9,10 @@ mod glob;
 mod shell;
 
 use crate::wire::permission::{PermissionMode, QuestionKind, RuleLists};
+use crate::wire::tool::{Effect, ToolSpec};
 
 /// What a rule about places outside the workspace names instead of a tool.
 const OUTSIDE: &str = "outside";
-
-/// Tools that only look.
-const READING: [&str; 6] =
-    ["read_file", "list_teammates", "read_inbox", "list_tasks", "get_task", "idle"];
-
-/// Tools by which a team works together: they change its state, not the workspace. Whom they start asks
-/// for himself.
-const COORDINATING: [&str; 12] = [
-    "send_message",
-    "broadcast",
-    "spawn_teammate",
-    "shutdown_teammate",
-    "shutdown_response",
-    "submit_plan",
-    "review_plan",
-    "create_task",
-    "claim_task",
-    "update_task",
-    "complete_task",
-    "fail_task",
-];
-
-/// Tools that write files and nothing else.
-const EDITING: [&str; 2] = ["write_file", "edit_file"];
 
 /// What a call is about, as far as rules look at it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -188,7 +165,8 @@ impl Policy {
     }
 
     /// What is to be done with a call.
-    pub(crate) fn judge(&self, tool: &str, subject: &PermissionSubject) -> PermissionVerdict {
+    pub(crate) fn judge(&self, spec: &ToolSpec, subject: &PermissionSubject) -> PermissionVerdict {
+        let tool = spec.name;
         let outside = matches!(subject, PermissionSubject::Outside(_));
         let denies =
             |rule: &&Rule| rule.touches(tool, subject) || outside && rule.touches(OUTSIDE, subject);
@@ -199,7 +177,7 @@ impl Policy {
                 rule.text
             ));
         }
-        let changes = !READING.contains(&tool) && !COORDINATING.contains(&tool);
+        let changes = spec.effect == Effect::Changes;
         if self.mode == PermissionMode::Plan && changes {
             return PermissionVerdict::Refuse(format!(
                 "not run: in mode plan nothing is changed, and {tool} might; look with read_file, \
@@ -224,7 +202,8 @@ impl Policy {
         if self.ask.iter().any(|rule| rule.touches(tool, subject)) {
             return PermissionVerdict::Ask;
         }
-        let free = self.mode == PermissionMode::AcceptEdits && EDITING.contains(&tool) && !outside;
+        let edits = matches!(subject, PermissionSubject::Path(_));
+        let free = self.mode == PermissionMode::AcceptEdits && edits;
         if !changes || free || self.allows(tool, subject) {
             return PermissionVerdict::Run;
         }

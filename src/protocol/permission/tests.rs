@@ -12,12 +12,25 @@ fn policy(mode: PermissionMode, allow: &[&str], ask: &[&str], deny: &[&str]) -> 
     Policy::new(mode, &lists(allow, ask, deny)).unwrap()
 }
 
+/// A tool of this name: in these tests one reads, one talks, every other one changes something.
+fn spec(name: &str) -> ToolSpec {
+    let (name, effect) = match name {
+        "read_file" => ("read_file", Effect::Reads),
+        "spawn_teammate" => ("spawn_teammate", Effect::Talks),
+        "bash" => ("bash", Effect::Changes),
+        "write_file" => ("write_file", Effect::Changes),
+        "edit_file" => ("edit_file", Effect::Changes),
+        _ => ("another_tool", Effect::Changes),
+    };
+    ToolSpec { name, effect, ..ToolSpec::STRICT }
+}
+
 fn bash(policy: &Policy, line: &str) -> PermissionVerdict {
-    policy.judge("bash", &PermissionSubject::Command(line.into()))
+    policy.judge(&spec("bash"), &PermissionSubject::Command(line.into()))
 }
 
 fn file(policy: &Policy, tool: &str, path: &str) -> PermissionVerdict {
-    policy.judge(tool, &PermissionSubject::Path(path.into()))
+    policy.judge(&spec(tool), &PermissionSubject::Path(path.into()))
 }
 
 #[test]
@@ -93,12 +106,12 @@ fn each_mode_has_its_own_idea_of_what_is_free() {
     let verdicts = |mode: PermissionMode| {
         let policy = policy(mode, &[], &[], &[]);
         let read = file(&policy, "read_file", "a");
-        let spawn = policy.judge("spawn_teammate", &PermissionSubject::Nothing);
+        let spawn = policy.judge(&spec("spawn_teammate"), &PermissionSubject::Nothing);
         assert_eq!((read, spawn), (PermissionVerdict::Run, PermissionVerdict::Run), "{mode}");
         (
             file(&policy, "write_file", "a"),
             bash(&policy, "ls"),
-            policy.judge("mcp_x", &PermissionSubject::Nothing),
+            policy.judge(&spec("mcp_x"), &PermissionSubject::Nothing),
         )
     };
     assert_eq!(
@@ -130,7 +143,7 @@ fn in_plan_mode_no_rule_opens_the_gate() {
             PermissionSubject::Nothing,
         ] {
             assert!(
-                matches!(policy.judge(tool, &subject), PermissionVerdict::Refuse(_)),
+                matches!(policy.judge(&spec(tool), &subject), PermissionVerdict::Refuse(_)),
                 "{tool} {subject:?}"
             );
         }
@@ -159,8 +172,8 @@ fn always_means_this_very_thing() {
         let rules = rules_for(QuestionKind::Permission, tool, &subject);
         let [rule] = rules.as_slice() else { panic!("one rule: {rules:?}") };
         let policy = policy(PermissionMode::Default, &[rule], &[], &[]);
-        assert_eq!(policy.judge(tool, &subject), PermissionVerdict::Run, "{rule}");
-        assert_eq!(policy.judge(tool, &other), PermissionVerdict::Ask, "{rule}");
+        assert_eq!(policy.judge(&spec(tool), &subject), PermissionVerdict::Run, "{rule}");
+        assert_eq!(policy.judge(&spec(tool), &other), PermissionVerdict::Ask, "{rule}");
     }
 }
 
@@ -168,7 +181,7 @@ fn always_means_this_very_thing() {
 #[test]
 fn the_workspace_is_left_only_when_somebody_says_so() {
     let out = |policy: &Policy, tool: &str| {
-        policy.judge(tool, &PermissionSubject::Outside("/srv/notes/a.txt".into()))
+        policy.judge(&spec(tool), &PermissionSubject::Outside("/srv/notes/a.txt".into()))
     };
     let refused = |verdict: PermissionVerdict| matches!(verdict, PermissionVerdict::Refuse(_));
     let all = ["read_file", "write_file(**)", "edit_file"];
@@ -197,7 +210,8 @@ fn the_workspace_is_left_only_when_somebody_says_so() {
     let always = policy(PermissionMode::Default, &[&rules[0], &rules[1]], &[], &[]);
     assert_eq!(out(&always, "write_file"), PermissionVerdict::Run, "{rules:?}");
     assert_eq!(out(&always, "edit_file"), PermissionVerdict::Ask);
-    let other = always.judge("write_file", &PermissionSubject::Outside("/srv/notes/b.txt".into()));
+    let other =
+        always.judge(&spec("write_file"), &PermissionSubject::Outside("/srv/notes/b.txt".into()));
     assert_eq!(other, PermissionVerdict::AskToLeave);
 }
 
