@@ -362,7 +362,7 @@ pub(crate) struct LogArgs {
     pub(crate) follow: bool,
     /// Only from then on: 10m, 2h, 3d (ago), 14:30, 2026-01-31T14:30, RFC 3339, seconds since 1970
     #[arg(long, value_name = "TIME", value_parser = since)]
-    pub(crate) since: Option<f64>,
+    pub(crate) since: Option<crate::wire::WallTime>,
     /// Only log lines of this level and above
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub(crate) level: Option<LogLevel>,
@@ -399,7 +399,7 @@ pub(crate) struct TranscriptArgs {
     pub(crate) follow: bool,
     /// Only from then on: 10m, 2h, 3d (ago), 14:30, 2026-01-31T14:30, RFC 3339, seconds since 1970
     #[arg(long, value_name = "TIME", value_parser = since)]
-    pub(crate) since: Option<f64>,
+    pub(crate) since: Option<crate::wire::WallTime>,
     #[command(flatten)]
     pub(crate) show: Show,
 }

@@ -357,7 +357,9 @@ pub(super) fn block_on<F: Future>(main: F) -> Result<F::Output, Failure> {
         let hint = "close other programs, or raise the limit on open files";
         Failure::new(Exit::Failure, "the event loop cannot be started", why.to_string(), hint)
     })?;
+    let mark = crate::os::event_loop::EventLoopMark::set();
     let output = runtime.block_on(main);
+    drop(mark);
     // A command that was cancelled a moment ago is still being ended.
     if !command::settle(ENDING_COMMANDS) {
         tracing::warn!("a cancelled command has not ended yet");

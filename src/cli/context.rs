@@ -7,7 +7,6 @@ use crate::os::{SystemClock, terminal_size};
 use crate::protocol::permission::Policy;
 use crate::settings::environment::Environment;
 use crate::settings::{Flags, Fsync, Rules, Settings};
-use crate::store::lock::LOCK_LIMIT;
 use crate::store::{StoreError, TeamDir, fs_probe, liveness, locate};
 use crate::ui::style::{ColorChoice, Palette};
 use crate::ui::view::View;
@@ -159,7 +158,7 @@ pub(super) fn open_bus(team: TeamDir, rules: Rules) -> Bus {
         max_message_bytes: rules.max_message_bytes,
         inbox_bytes: rules.inbox_bytes,
         fsync: durability(rules.fsync),
-        lock_limit: LOCK_LIMIT,
+        lock_limit: crate::wire::limits::LOCK_TIMEOUT,
     };
     Bus::new(team, limits, Arc::new(SystemClock))
 }

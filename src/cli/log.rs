@@ -10,7 +10,7 @@ use crate::store::TeamDir;
 use crate::store::tail::{Fresh, Tail};
 use crate::ui;
 use crate::wire::transcript::Line;
-use crate::wire::{AgentName, Timestamp};
+use crate::wire::{AgentName, WallTime};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -37,7 +37,7 @@ type Key = (AgentName, Kind);
 
 /// A line that is to be shown.
 struct Item {
-    at: Timestamp,
+    at: WallTime,
     object: Map<String, Value>,
 }
 
@@ -120,7 +120,7 @@ fn print_new(
 fn open(
     team: &TeamDir,
     (name, kind): &Key,
-    since: Option<Timestamp>,
+    since: Option<WallTime>,
 ) -> Result<Tail, crate::store::StoreError> {
     let path = match kind {
         Kind::Log => team.log(name),
@@ -137,7 +137,9 @@ fn open(
 
 fn earliest<T, U>(streams: &[(Item, T, U)]) -> Option<usize> {
     let times = streams.iter().enumerate();
-    times.min_by(|(_, (a, ..)), (_, (b, ..))| a.at.total_cmp(&b.at)).map(|(at, _)| at)
+    times
+        .min_by(|(_, (a, ..)), (_, (b, ..))| a.at.as_secs().total_cmp(&b.at.as_secs()))
+        .map(|(at, _)| at)
 }
 
 /// The next line of a file that is asked for.
@@ -153,7 +155,7 @@ fn next(fresh: &mut Fresh<'_>, kind: Kind, args: &LogArgs) -> Result<Option<Item
         }
         let at = match kind {
             Kind::Log => logged_at(&object),
-            Kind::Mail => object.get("at").and_then(Value::as_f64),
+            Kind::Mail => object.get("at").and_then(Value::as_f64).map(WallTime::from_secs),
         };
         let at = at.unwrap_or_default();
         let is_wanted = match kind {
@@ -171,10 +173,10 @@ fn next(fresh: &mut Fresh<'_>, kind: Kind, args: &LogArgs) -> Result<Option<Item
 }
 
 /// When a log line was written.
-fn logged_at(object: &Map<String, Value>) -> Option<Timestamp> {
+fn logged_at(object: &Map<String, Value>) -> Option<WallTime> {
     let at = object.get("timestamp")?;
     let read = |text: &str| Some(text.parse::<jiff::Timestamp>().ok()?.as_duration().as_secs_f64());
-    at.as_f64().or_else(|| read(at.as_str()?))
+    at.as_f64().or_else(|| read(at.as_str()?)).map(WallTime::from_secs)
 }
 
 /// A line that does not say counts as important.

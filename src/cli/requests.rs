@@ -76,11 +76,11 @@ fn as_json(waiting: &Waiting) -> Value {
 
 fn as_line(waiting: &Waiting) -> String {
     let question = &waiting.open.question;
-    let left = Duration::try_from_secs_f64(waiting.open.deadline - SystemClock.now());
+    let left = waiting.open.deadline.since(SystemClock.now());
     let state = match (waiting.life.is_alive(), waiting.open.decider.as_str()) {
         (false, _) => "not running; asks again when it is".to_owned(),
         (true, "user") if !waiting.owner.is_lead() => "on its own terminal".to_owned(),
-        (true, _) => format!("{} s left", left.unwrap_or_default().as_secs()),
+        (true, _) => format!("{} s left", left.as_secs()),
     };
     let what = one_line(&question.description, 100);
     let (id, tool) = (one_line(&question.request_id, 200), one_line(&question.tool, 40));

@@ -288,7 +288,7 @@ fn enter(
     team: &TeamDir,
     start: &Start,
     started_by: StartedBy,
-    now: f64,
+    now: crate::wire::WallTime,
 ) -> Result<UsageCount, Failure> {
     let entered = match started_by {
         // The lead has written the entry; what is still missing, this life says with its first word.
@@ -297,7 +297,7 @@ fn enter(
         StartedBy::Hand => {
             let cwd = context.cwd.display().to_string();
             roster::update(team, Fsync::Always, |roster| {
-                if roster.created_at == 0.0 {
+                if roster.created_at == crate::wire::WallTime::default() {
                     roster.created_at = now;
                 }
                 let member = roster.enter(start.name.as_str(), now);

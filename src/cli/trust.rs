@@ -8,7 +8,8 @@ use crate::settings::Settings;
 use crate::settings::endpoints::redacted;
 use crate::settings::trust::TrustList;
 use crate::store::TeamDir;
-use crate::store::lock::{LOCK_LIMIT, exclusive};
+use crate::store::lock::exclusive;
+use crate::wire::limits::LOCK_TIMEOUT;
 use serde_json::json;
 
 pub(super) fn run(context: &Context, args: &TrustArgs) -> Result<Exit, Failure> {
@@ -18,7 +19,7 @@ pub(super) fn run(context: &Context, args: &TrustArgs) -> Result<Exit, Failure> 
     let folder = team.root().display().to_string();
     // Two who trust at once: neither loses what the other has written.
     let lock =
-        exclusive(&list.lock_file()?, LOCK_LIMIT).map_err(|why| store_failure(why.into()))?;
+        exclusive(&list.lock_file()?, LOCK_TIMEOUT).map_err(|why| store_failure(why.into()))?;
     let risks = Settings::risks_in(&TeamDir::settings_in(team.root()))?;
     let was = list.has(team.root(), &risks);
     if args.revoke {

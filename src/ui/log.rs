@@ -43,7 +43,7 @@ fn time(object: &Map<String, Value>, view: &View) -> String {
         }
         _ => None,
     };
-    view.clock(at.unwrap_or(f64::NAN))
+    view.clock(at.unwrap_or(f64::NAN).into())
 }
 
 fn plain(value: &Value) -> String {

@@ -6,7 +6,7 @@ use super::sanitize::one_line;
 use super::style::{Life, Mark, Palette};
 use super::text_width::{columns, pad};
 use crate::view::MemberView;
-use crate::wire::Timestamp;
+use crate::wire::WallTime;
 use crate::wire::money::Money;
 use crate::wire::roster::Status;
 use std::time::Duration;
@@ -45,7 +45,7 @@ const WORTH_SAYING: f64 = 15.0;
 
 impl RosterRow {
     /// The row of an agent.
-    pub(crate) fn of(member: &MemberView, now: Timestamp) -> Self {
+    pub(crate) fn of(member: &MemberView, now: WallTime) -> Self {
         let ended = member.ended.clone().filter(|_| !member.alive);
         let silent = member.sign.as_ref().filter(|sign| sign.silent_for > WORTH_SAYING);
         let quiet = silent.map(|sign| {
@@ -60,7 +60,7 @@ impl RosterRow {
             role: member.role.clone(),
             status: member.status,
             life: if member.alive { Life::Alive } else { Life::Dead },
-            age: Duration::try_from_secs_f64(now - member.since).unwrap_or_default(),
+            age: now.since(member.since),
             unread: member.unread,
             tokens: member.usage.tokens(),
             cached: member.usage.cached_share(),

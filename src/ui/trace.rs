@@ -69,8 +69,8 @@ mod tests {
             }),
         };
         let steps = [
-            step(Some(1.0), What::Sent, None, "bob"),
-            step(Some(2.0), What::Read, Some("transcript/bob.jsonl"), "\u{1b}[2Jdone\n"),
+            step(Some(1.0.into()), What::Sent, None, "bob"),
+            step(Some(2.0.into()), What::Read, Some("transcript/bob.jsonl"), "\u{1b}[2Jdone\n"),
             step(None, What::Waits, Some("inbox/bob.jsonl"), ""),
         ];
         let wanted = "\

@@ -142,7 +142,7 @@ mod tests {
         ];
         let view = View::fixed(Some(60));
         let text: String =
-            entries.into_iter().map(|entry| line(&Line { at: 1.0, entry }, &view)).collect();
+            entries.into_iter().map(|entry| line(&Line { at: 1.0.into(), entry }, &view)).collect();
         let wanted = "\
 00:00:01 ── session k3f9, process 7, model rehearsal
 00:00:01 user

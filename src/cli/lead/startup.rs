@@ -218,7 +218,7 @@ fn write_entry(
     let pid = i32::try_from(std::process::id()).ok();
     let now = SystemClock.now();
     roster::update(team, Fsync::Always, |roster| {
-        if roster.created_at == 0.0 {
+        if roster.created_at == crate::wire::WallTime::default() {
             roster.created_at = now;
         }
         let earlier = roster.lead.as_ref().map(|lead| lead.status);

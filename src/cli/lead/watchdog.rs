@@ -10,9 +10,9 @@ use crate::ui::roster::age;
 use crate::wire::budget::Budget;
 use crate::wire::roster::{Member, Roster, StartedBy, Status, UsageCount};
 use crate::wire::task::{TaskId, TaskStatus};
-use crate::wire::{AgentName, Timestamp};
+use crate::wire::{AgentName, WallTime};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Why somebody idle is awaited.
 const UNREAD: &str = "has unread mail";
@@ -172,10 +172,10 @@ pub(super) fn at_rest(team: &TeamDir, source: &Source) -> bool {
 }
 
 /// Who is awaited, what for and since when.
-pub(super) fn awaited_words(team: &TeamDir, now: Timestamp) -> String {
+pub(super) fn awaited_words(team: &TeamDir, now: WallTime) -> String {
     let Ok(roster) = roster::read(team) else { return String::new() };
     let words = awaited(team, &roster).map(|Awaited { name, why, since }| {
-        let since = Duration::try_from_secs_f64(now - since).unwrap_or_default();
+        let since = now.since(since);
         format!("{name} ({why}, {})", age(since))
     });
     words.collect::<Vec<_>>().join(", ")
@@ -185,7 +185,7 @@ pub(super) fn awaited_words(team: &TeamDir, now: Timestamp) -> String {
 struct Awaited<'a> {
     name: &'a str,
     why: &'static str,
-    since: Timestamp,
+    since: WallTime,
 }
 
 fn awaited<'a>(team: &'a TeamDir, roster: &'a Roster) -> impl Iterator<Item = Awaited<'a>> {

@@ -8,7 +8,7 @@ use super::paint::Paint;
 use super::panes::{self, Rows};
 use super::{Mode, Notice, PANES, Pane, Top, Verdict, help};
 use crate::view::Snapshot;
-use crate::wire::Timestamp;
+use crate::wire::WallTime;
 use crate::wire::money::Money;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
@@ -24,7 +24,7 @@ const WIDE: (u16, u16) = (110, 24);
 pub(crate) fn draw(
     top: &mut Top,
     snapshot: &Snapshot,
-    now: Timestamp,
+    now: WallTime,
     view: &View,
     buffer: &mut Buffer,
 ) -> Option<Position> {

@@ -9,7 +9,7 @@ use super::super::view::View;
 use super::paint::Paint;
 use super::{Pane, Top};
 use crate::view::{MessageProgress, Snapshot, Stage};
-use crate::wire::Timestamp;
+use crate::wire::WallTime;
 use ratatui::text::{Line, Span};
 
 /// What a pane shows.
@@ -23,7 +23,7 @@ pub(super) fn rows(
     pane: Pane,
     top: &mut Top,
     snapshot: &Snapshot,
-    now: Timestamp,
+    now: WallTime,
     view: &View,
     height: usize,
 ) -> Rows {
@@ -36,13 +36,7 @@ pub(super) fn rows(
     }
 }
 
-fn members_pane(
-    top: &Top,
-    snapshot: &Snapshot,
-    now: Timestamp,
-    view: &View,
-    height: usize,
-) -> Rows {
+fn members_pane(top: &Top, snapshot: &Snapshot, now: WallTime, view: &View, height: usize) -> Rows {
     let paint = Paint::of(view.palette);
     let members = top.members(snapshot);
     let title = count("members", members.len(), snapshot.members.len());

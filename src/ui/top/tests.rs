@@ -23,7 +23,7 @@ fn member(name: &str, status: Status) -> MemberView {
         role: "coder".into(),
         status,
         alive: !status.is_over(),
-        since: NOW - 65.0,
+        since: (NOW - 65.0).into(),
         activity: None,
         usage: UsageCount {
             turns: 1,
@@ -92,11 +92,13 @@ fn snapshot() -> Snapshot {
     let question = serde_json::from_value(json!({"request_id": "r", "about": "permission",
         "tool_use_id": "t", "tool": "bash", "input": {}, "description": "rm -rf target"}));
     let (from, decider) = ("alice".into(), "lead".into());
-    snapshot.requests = vec![Asked { from, decider, deadline: NOW, question: question.unwrap() }];
+    snapshot.requests =
+        vec![Asked { from, decider, deadline: NOW.into(), question: question.unwrap() }];
     snapshot.conversation.name = "lead".into();
     let user = Entry::User { content: "Ask alice for a schema.".into() };
     let note = Entry::Note { content: "You were restarted.".into() };
-    snapshot.conversation.lines = [user, note].map(|entry| Line { at: NOW - 60.0, entry }).into();
+    snapshot.conversation.lines =
+        [user, note].map(|entry| Line { at: (NOW - 60.0).into(), entry }).into();
     snapshot
 }
 
@@ -115,7 +117,7 @@ fn frame_in(
 ) -> Buffer {
     let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
     let view = View::fixed_in(palette);
-    draw(top, snapshot, NOW, &view, &mut buffer);
+    draw(top, snapshot, NOW.into(), &view, &mut buffer);
     buffer
 }
 
@@ -377,7 +379,7 @@ fn nothing_hostile_reaches_the_screen() {
     snapshot
         .conversation
         .lines
-        .push_back(Line { at: NOW, entry: Entry::Note { content: evil.into() } });
+        .push_back(Line { at: NOW.into(), entry: Entry::Note { content: evil.into() } });
     for pane in ["2", "3", "4"] {
         for (width, height) in [(80, 24), (120, 30)] {
             let mut top = top(&snapshot);
