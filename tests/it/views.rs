@@ -68,7 +68,7 @@ fn a_folder_in_which_nobody_was_yet_stays_as_it_is_until_something_is_done() {
     fs::set_permissions(team.path(""), Permissions::from_mode(0o755)).unwrap();
     write(&team.path("settings.toml"), "max_rounds = 3\n");
     let before = snapshot(&team.path(""));
-    in_a_terminal(&team, &["top"], "nobody is on the team yet", "q");
+    in_a_terminal(&team, &["top"], "no members yet", "q");
     in_a_browser(&team, "user:1");
     assert_eq!(snapshot(&team.path("")), before);
 
