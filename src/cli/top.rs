@@ -201,7 +201,7 @@ fn stop_one(bus: Arc<Bus>, name: &str) -> Result<&'static str, Failure> {
     let name = member_name(name)?;
     let end = stop::end_members(bus, ExitCause::Stopped, Urgency::Polite, vec![name]);
     let departures = block_on(end)?;
-    Ok(departures.first().map_or("was not running", |departure| departure.how.words()))
+    Ok(departures.first().map_or("was not running", |departure| departure.result.words()))
 }
 
 fn lost(why: &io::Error) -> Failure {
