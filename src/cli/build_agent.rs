@@ -4,7 +4,7 @@ use super::context::{durability, store_failure};
 use crate::agent::approval::{ApprovalGate, Asks};
 use crate::agent::budget::AgentBudget;
 use crate::agent::heartbeat::HeartbeatWriter;
-use crate::agent::machine::{AutoClaim, Identity, IdleHook};
+use crate::agent::identity::{AutoClaim, Identity, IdleHook};
 use crate::agent::progress::Progress;
 use crate::agent::prompt::{Briefing, Profile, system_prompt};
 use crate::agent::status::StatusReporter;

@@ -12,7 +12,7 @@ use super::out;
 use super::provider::{Life, provider_for};
 use super::signal_stream::SignalStream;
 use crate::agent::approval::Asks;
-use crate::agent::event::{Ending, Event, StopCause};
+use crate::agent::event::{ApprovalEvent, Ending, MachineEvent, StopCause};
 use crate::agent::progress::Progress;
 use crate::agent::{self, Events};
 use crate::error::{Exit, Failure};
@@ -219,7 +219,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let told: Rc<Cell<Option<SignalEvent>>> = Rc::default();
     tokio::task::spawn_local(forward_signals(signals, events.clone(), Rc::clone(&told)));
     if let Some(prompt) = start.prompt {
-        let _received = events.send(Event::Prompt(prompt));
+        let _received = events.send(MachineEvent::Prompt(prompt).into());
     }
     if has_person {
         std::thread::Builder::new()
@@ -351,7 +351,7 @@ fn shower(
             had_turn.set(true);
         }
         if *progress == Progress::Idle && once && had_turn.get() {
-            let _ended = events.send(Event::Stop(StopCause::AtOnce));
+            let _ended = events.send(MachineEvent::Stop(StopCause::AtOnce).into());
         }
     })
 }
@@ -371,7 +371,7 @@ fn take_answers(asked: &Mutex<Option<Question>>, events: &Events) {
             continue;
         };
         *asked = None;
-        if events.send(Event::Answered(decision)).is_err() {
+        if events.send(ApprovalEvent::Answered(decision).into()).is_err() {
             return;
         }
     }
@@ -411,7 +411,7 @@ async fn forward_signals(
         let signal = signals.next().await;
         told.set(Some(signal));
         tracing::info!(?signal, "told to end");
-        if events.send(Event::Stop(StopCause::AtOnce)).is_err() {
+        if events.send(MachineEvent::Stop(StopCause::AtOnce).into()).is_err() {
             return;
         }
     }
@@ -431,5 +431,5 @@ async fn watch_lead(socket: File, events: Events, life: Rc<RefCell<LifeLock>>) {
     if let Err(why) = noted {
         tracing::warn!(%why, "the next lead will wait longer than need be");
     }
-    let _ended = events.send(Event::Stop(StopCause::LeadLost));
+    let _ended = events.send(MachineEvent::Stop(StopCause::LeadLost).into());
 }

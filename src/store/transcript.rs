@@ -46,7 +46,15 @@ impl Transcript {
     /// # Errors
     /// The file cannot be opened.
     pub fn open(dir: &TeamDir, name: &AgentName) -> Result<Self, StoreError> {
-        Ok(Self { log: Log::open(dir.transcript(name))? })
+        Self::at(dir.transcript(name))
+    }
+
+    /// Opens or begins the conversation in this file; a torn tail is sealed.
+    ///
+    /// # Errors
+    /// The file cannot be opened.
+    pub fn at(file: PathBuf) -> Result<Self, StoreError> {
+        Ok(Self { log: Log::open(file)? })
     }
 
     /// Writes a line.

@@ -129,6 +129,27 @@ fn no_files_import_each_other_in_a_loop() {
     }
 }
 
+/// A conversation must be able to exist without a mailbox, a roster entry or a life lock.
+#[test]
+fn a_conversation_knows_nothing_of_membership() {
+    let folder = root().join("src/agent/conversation");
+    for file in rust_files(&folder) {
+        let text = fs::read_to_string(&file).unwrap();
+        for layer in layers_used(&text) {
+            let member_only = ["bus", "tasks", "supervise"].contains(&layer.as_str());
+            assert!(!member_only, "{} uses crate::{layer}", file.display());
+        }
+        for word in ["Mailbox", "TeamDir", "LifeLock", "roster", "crate::agent::"] {
+            let text = text
+                .replace("crate::agent::conversation", "")
+                .replace("crate::agent::progress", "");
+            let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+            let found = code.filter(|line| line.contains(word)).count();
+            assert!(found == 0, "{} names {word}, which belongs to a member", file.display());
+        }
+    }
+}
+
 #[test]
 fn only_os_touches_the_machine() {
     for file in rust_files(&root().join("src")) {

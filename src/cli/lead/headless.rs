@@ -9,7 +9,7 @@ use super::watchdog::{Watchdog, at_rest, awaited_words, failed_tasks};
 use super::{
     Closed, Ended, LeadRuntime, REHEARSAL_BANNER, Reason, close, end_loop, exit_code, run_agent,
 };
-use crate::agent::event::Event;
+use crate::agent::event::MachineEvent;
 use crate::agent::progress::Progress;
 use crate::error::{Exit, Failure};
 use crate::os::signals::SignalEvent;
@@ -72,7 +72,7 @@ pub(super) async fn run(
     // A team that goes on may have nothing left to do.
     let may_rest_at_once = runtime.prompt.is_none();
     if let Some(prompt) = runtime.prompt {
-        let _received = runtime.events.send(Event::Prompt(prompt));
+        let _received = runtime.events.send(MachineEvent::Prompt(prompt).into());
     }
     if runtime.model == ModelChoice::Rehearsal {
         out::complain(REHEARSAL_BANNER);
@@ -111,7 +111,7 @@ pub(super) async fn run(
                 if let Some(warning) = watchdog.warning() {
                     waiting.hide();
                     show(&mut screen, &Progress::Warning(warning.clone()));
-                    let _ended = events.send(Event::Notice(warning));
+                    let _ended = events.send(MachineEvent::Notice(warning).into());
                 }
                 watchdog.spent().or(twice.then_some(Reason::Done))
             }

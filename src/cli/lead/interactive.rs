@@ -6,7 +6,7 @@ use super::questions::{ApprovalContext, Present, Questions};
 use super::user_mail::UserMail;
 use super::watchdog::{Source, Watchdog, at_rest};
 use super::{Ended, LeadRuntime, REHEARSAL_BANNER, Reason, close, end_loop, exit_code, run_agent};
-use crate::agent::event::Event;
+use crate::agent::event::MachineEvent;
 use crate::agent::progress::Progress;
 use crate::error::{Exit, Failure};
 use crate::os::signals::SignalEvent;
@@ -251,7 +251,7 @@ impl Session {
     fn prompt(&mut self, text: String) {
         // The machine says so again when the turn begins; until then Ctrl-C already means the turn.
         self.busy = true;
-        let _ended = self.events.send(Event::Prompt(text));
+        let _ended = self.events.send(MachineEvent::Prompt(text).into());
     }
 
     /// Shows the question that is to be answered next, once.
@@ -358,7 +358,7 @@ impl Session {
         let doing = if self.busy { LeadActivity::Turn } else { LeadActivity::Idle };
         match self.keys.pressed(doing, SystemClock.monotonic()) {
             CtrlCAction::InterruptTurn => {
-                let _ended = self.events.send(Event::Interrupt);
+                let _ended = self.events.send(MachineEvent::Interrupt.into());
                 self.console.print("interrupted; Ctrl-C again within 2 s stops the team");
                 None
             }
@@ -403,7 +403,7 @@ impl Session {
     fn warn(&mut self) {
         if let Some(warning) = self.watchdog.warning() {
             self.console.show(&Progress::Warning(warning.clone()));
-            let _ended = self.events.send(Event::Notice(warning));
+            let _ended = self.events.send(MachineEvent::Notice(warning).into());
         }
     }
 

@@ -21,7 +21,7 @@ use super::provider::{Life, provider_for};
 use super::signal_stream::SignalStream;
 use crate::agent::approval::Asks;
 use crate::agent::budget::Warnings;
-use crate::agent::event::{Ending, Event, StopCause};
+use crate::agent::event::{Ending, Event, MachineEvent, StopCause};
 use crate::agent::progress::Progress;
 use crate::agent::{self, Agent, Events};
 use crate::bus::Bus;
@@ -516,5 +516,5 @@ pub(super) fn keep_secrets(credentials: &Credentials) {
 /// Asks the lead's own loop to end.
 fn end_loop(events: &Events) {
     // The loop may have ended by itself already.
-    let _ended = events.send(Event::Stop(StopCause::AtOnce));
+    let _ended = events.send(MachineEvent::Stop(StopCause::AtOnce).into());
 }

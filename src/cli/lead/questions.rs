@@ -4,7 +4,7 @@
 //! mail in, so the inbox is looked into as well; a question that comes twice is the same question.
 
 use crate::agent::Events;
-use crate::agent::event::Event;
+use crate::agent::event::ApprovalEvent;
 use crate::protocol::permission::{PermissionSubject, Policy, rules_for};
 use crate::protocol::request::RequestVerdict;
 use crate::store::{Liveness, TeamDir, liveness, roster, transcript, unread};
@@ -294,7 +294,7 @@ impl Questions {
                 return;
             }
             if asked.owner.is_lead() {
-                let _ended = events.send(Event::Answered(own(&id, &decision)));
+                let _ended = events.send(ApprovalEvent::Answered(own(&id, &decision)).into());
             }
             if decision.verdict == RequestVerdict::Approve && decision.scope == Scope::Always {
                 let rules =
@@ -305,7 +305,7 @@ impl Questions {
                     return;
                 }
                 supervisor.add_rules(&rules);
-                let _ended = events.send(Event::AddRules(rules.clone()));
+                let _ended = events.send(ApprovalEvent::AddRules(rules.clone()).into());
                 approval_queue
                     .fan_out(Body::PermissionUpdate { rules: json!(rules) }, |_, _| true)
                     .await;
@@ -319,7 +319,7 @@ impl Questions {
         let before = office.approval_queue.mode();
         office.approval_queue.set_mode(mode);
         office.supervisor.set_mode(mode);
-        let _ended = office.events.send(Event::SetMode(mode));
+        let _ended = office.events.send(ApprovalEvent::SetMode(mode).into());
         let approval_queue = Rc::clone(&office.approval_queue);
         tokio::task::spawn_local(async move {
             let follows = |_: &str, its: &str| {

@@ -4,7 +4,7 @@
 use super::super::context::store_failure;
 use super::super::progress_line::{ProgressLine, still_there};
 use super::Start;
-use crate::agent::memory::Memory;
+use crate::agent::conversation::Memory;
 use crate::bus::Bus;
 use crate::error::{Exit, Failure};
 use crate::os::failpoint::hit;

@@ -4,7 +4,7 @@ use super::super::build_agent::{
     LETTING_GO, fresh_word, last_mail, let_go, open_mailbox, take_name,
 };
 use super::super::context::Context;
-use crate::agent::event::Event;
+use crate::agent::event::{Event, MachineEvent};
 use crate::agent::mail_watcher;
 use crate::settings::Flags;
 use crate::store::{LifeLock, Mailbox, TeamDir};
@@ -67,7 +67,7 @@ fn try_open(context: &Context, team: &TeamDir) -> Option<Open> {
     let mailbox = Arc::new(Mutex::new(open_mailbox(team, &name, &life, rules).ok()?));
     let (events, bell) = unbounded_channel();
     // Mail that waits already is noticed without an event.
-    events.send(Event::Mail).ok()?;
+    events.send(MachineEvent::Mail.into()).ok()?;
     let (shown, messages) = unbounded_channel();
     let tasks = [
         tokio::task::spawn_local(mail_watcher::watch(Arc::clone(&mailbox), events)),

@@ -1,34 +1,34 @@
-//! Detection of loops: the same call with the same result, model call after model call. Small models do
-//! not notice that by themselves, and every model pays for each time.
+//! Detects a model that repeats the same call with the same result, model call after model call. Small
+//! models do not notice that by themselves, and each repetition costs tokens.
 
 use crate::tools::{Call, find};
 use crate::wire::tool::Repetition;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-/// Model calls of one turn with the same call and the same result, from which on the model is told.
+/// Repetitions in one turn from which on the model is told.
 const TELL_FROM: u32 = 3;
 
-/// And with which the turn ends.
+/// Repetitions in one turn that end it.
 const END_AT: u32 = 10;
 
-/// What the calls of a turn came to.
+/// Counts the repetitions of a turn.
 #[derive(Debug, Default)]
 pub(super) struct LoopDetector {
     seen: BTreeMap<u64, Seen>,
     end: Option<String>,
 }
 
-/// A call with its result.
+/// How often a call had one result.
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
-    /// The model call that it was seen in last.
+    /// The last model call that asked for it.
     round: u32,
     times: u32,
 }
 
 impl LoopDetector {
-    /// A call of the model's `round`-th reply has this result. Gives what the model is told.
+    /// Counts the result of a call of the model's `round`-th reply. Returns what the model is told.
     pub(super) fn look(
         &mut self,
         round: u32,
@@ -62,7 +62,7 @@ impl LoopDetector {
         )
     }
 
-    /// Why the turn ends here.
+    /// Why the turn must end, if it must.
     pub(super) fn end(&self) -> Option<String> {
         self.end.clone()
     }
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_call_with_the_same_result_is_counted_by_model_calls() {
+    fn repetitions_are_counted_once_per_model_call() {
         let mut loop_detector = LoopDetector::default();
         let mut look = |round, tool, input, result: &str| {
             loop_detector.look(round, &call(tool, input), result.into(), false)
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_times_are_the_end_but_for_commands_that_may_wait_for_something() {
+    fn ten_repetitions_end_the_turn_but_not_of_commands_that_succeed() {
         let run = |tool: &str, is_error: bool| {
             let mut loop_detector = LoopDetector::default();
             for round in 1..=END_AT {

@@ -1,36 +1,36 @@
 //! The conversation as the model sees it, built from transcript entries.
 //!
-//! *Invariant:* the memory is a function of the entries alone, so that an agent which resumes from its
-//! transcript sends exactly what it would have sent had it never died (and the provider's cache fits).
+//! *Invariant:* the memory is a function of the entries alone. An agent that resumes from its transcript
+//! sends the same request as one that was never interrupted, and the provider's cache still fits.
 
-use super::compact::{BYTES_PER_TOKEN, cut};
+use super::text::{BYTES_PER_TOKEN, cut};
 use crate::wire::chat::{Block, ChatMessage, Role};
 use crate::wire::inbox_block::inbox_block;
 use crate::wire::message::Message;
 use crate::wire::transcript::Entry;
 use serde_json::{Map, Value};
 
-/// Bytes of what was asked in a turn that are told again after a compaction.
+/// Bytes of the prompts and the mail of a turn that are repeated after a compaction.
 const ASKED_BYTES: usize = 16_384;
 
-/// What an agent remembers.
+/// The memory of a conversation.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Memory {
     said: Vec<Turn>,
-    /// What was asked since the last turn ended: it outlives a compaction.
+    /// Prompts and mail since the last turn ended: they outlive a compaction.
     asked: Vec<Piece>,
-    /// Tokens of the last call, in and out.
+    /// Tokens of the last model call, in and out.
     counted: u64,
-    /// Bytes that came since.
+    /// Bytes added since then.
     uncounted: usize,
-    /// What fits the model, as far as its refusals have shown.
+    /// Tokens that fit the model, if a refusal has shown it.
     context_shown: Option<u64>,
     /// Calls without a result, in order.
     open_calls: Vec<OpenCall>,
     in_turn: bool,
 }
 
-/// A tool call that was recorded but never answered: the process died meanwhile.
+/// A tool call that was recorded but not answered: the process ended meanwhile.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct OpenCall {
     /// The call's id.
@@ -39,13 +39,13 @@ pub(crate) struct OpenCall {
     pub(crate) name: String,
     /// Its arguments.
     pub(crate) input: Value,
-    /// It had begun: its effect is unknown.
+    /// The call had started: its effect is unknown.
     pub(crate) started: bool,
 }
 
 #[derive(Debug, Clone)]
 enum Turn {
-    /// The program's side: results first, then everything else in order.
+    /// The program's side: results first, then the other entries in order.
     User {
         results: Vec<Block>,
         pieces: Vec<Piece>,
@@ -60,7 +60,7 @@ enum Piece {
 }
 
 impl Memory {
-    /// Takes in one transcript entry.
+    /// Takes in one entry.
     pub(crate) fn push(&mut self, entry: &Entry) {
         match entry {
             Entry::User { content } => {
@@ -91,7 +91,7 @@ impl Memory {
             Entry::ToolResult { tool_use_id, content, is_error } => {
                 let known = self.open_calls.len();
                 self.open_calls.retain(|call| call.id != *tool_use_id);
-                // A result nobody asked for (an edited transcript) would make every request invalid.
+                // A result without a call (an edited transcript) would make every request invalid.
                 if self.open_calls.len() < known {
                     self.uncounted += content.len();
                     let (results, _) = self.user_side();
@@ -114,7 +114,7 @@ impl Memory {
         }
     }
 
-    /// Begins anew with the summary and what was asked in this turn.
+    /// Replaces the conversation by the summary, and repeats what was asked in this turn.
     fn compact(&mut self, summary: &str, situation: &str, context_shown: Option<u64>) {
         self.said.clear();
         (self.counted, self.uncounted) = (0, 0);
@@ -137,28 +137,28 @@ impl Memory {
         }
     }
 
-    /// How many tokens the next request has, as far as anybody has counted.
+    /// Estimates the tokens of the next request: those of the last call and a guess for what came since.
     pub(crate) fn tokens(&self) -> u64 {
         let since = self.uncounted / BYTES_PER_TOKEN;
         self.counted.saturating_add(u64::try_from(since).unwrap_or(u64::MAX))
     }
 
-    /// What fits the model, if a refusal has shown it.
+    /// Tokens that fit the model, if a refusal has shown it.
     pub(crate) fn context_shown(&self) -> Option<u64> {
         self.context_shown
     }
 
-    /// Whether there is more than a summary and what it is for.
+    /// Whether there is more than a summary and what was asked.
     pub(crate) fn is_worth_compacting(&self) -> bool {
         self.said.len() > 3
     }
 
     fn push_mail(&mut self, message: &Map<String, Value>) {
-        // Telling the model would cost tokens for nothing.
+        // Mail for the program would cost the model tokens for nothing.
         if Message::read(message).is_ok_and(|message| message.body.is_for_program()) {
             return;
         }
-        // Who died before it could act on it has a turn to take up.
+        // An agent that ended before it acted on the mail resumes with a turn.
         self.in_turn |= Message::read(message).is_ok_and(|message| message.body.wakes());
         let piece = Piece::Inbox(vec![message.clone()]);
         self.asked.push(piece.clone());
@@ -173,7 +173,7 @@ impl Memory {
         }
     }
 
-    /// The user message being filled; begins one after an assistant message.
+    /// The user message being filled; a new one after an assistant message.
     fn user_side(&mut self) -> (&mut Vec<Block>, &mut Vec<Piece>) {
         if !matches!(self.said.last(), Some(Turn::User { .. })) {
             self.said.push(Turn::User { results: Vec::new(), pieces: Vec::new() });
@@ -186,7 +186,7 @@ impl Memory {
         }
     }
 
-    /// Calls that still need a result before the model can be asked again.
+    /// Calls that need a result before the model can be called again, in order.
     pub(crate) fn open_calls(&self) -> &[OpenCall] {
         &self.open_calls
     }
@@ -196,7 +196,7 @@ impl Memory {
         self.in_turn
     }
 
-    /// The conversation, alternating, beginning with the user's side.
+    /// The conversation as alternating messages, the user's first.
     pub(crate) fn messages(&self) -> Vec<ChatMessage> {
         let mut messages: Vec<ChatMessage> = Vec::new();
         for turn in &self.said {
@@ -217,7 +217,8 @@ impl Memory {
     }
 }
 
-/// The newest of them, which are what is waited for, in so many bytes. What is too long by itself is cut.
+/// Selects the newest pieces, whose senders still wait, within `room` bytes. A piece that is too long by
+/// itself is cut.
 fn within(pieces: &[Piece], mut room: usize) -> Vec<Piece> {
     let mut kept = Vec::new();
     for piece in pieces.iter().rev() {
@@ -234,7 +235,7 @@ fn within(pieces: &[Piece], mut room: usize) -> Vec<Piece> {
 }
 
 impl Piece {
-    /// The same with every text in it cut to so many bytes.
+    /// Cuts every text in the piece to `room` bytes.
     fn cut(&self, room: usize) -> Self {
         match self {
             Self::Text(text) => Self::Text(cut(text, room)),
@@ -293,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn results_stand_before_mail_and_mail_before_nothing_else() {
+    fn results_come_before_mail_in_a_user_message() {
         let memory = remember(&[
             Entry::User { content: "go".into() },
             assistant(vec![call("a"), call("b")]),
@@ -313,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conversation_cut_off_anywhere_tells_what_is_open() {
+    fn a_conversation_that_was_cut_off_has_open_calls() {
         let memory = remember(&[
             Entry::User { content: "go".into() },
             assistant(vec![call("a"), call("b"), call("c")]),
@@ -328,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compaction_begins_anew_with_what_was_asked_in_this_turn() {
+    fn a_compaction_repeats_what_was_asked_in_this_turn() {
         let summary = |context_tokens| Entry::Compacted {
             summary: "NOTES".into(),
             situation: "You are alice.".into(),
@@ -354,7 +355,7 @@ mod tests {
         assert!(!told.contains("an older wish"), "{told}");
         assert_eq!(memory.context_shown(), Some(500));
         assert!(memory.in_turn() && !memory.is_worth_compacting());
-        // What was asked outlives a second one, unless it is too long itself.
+        // It outlives a second compaction, too, and is cut if it is too long by itself.
         memory.push(&summary(None));
         assert!(format!("{:?}", memory.messages()).contains("a newer wish"));
         assert_eq!(memory.context_shown(), Some(500));
@@ -362,7 +363,7 @@ mod tests {
         memory.push(&summary(None));
         let told = format!("{:?}", memory.messages());
         assert!(told.len() < ASKED_BYTES && told.contains("xxx\\n[… left out …]"), "{told}");
-        // Mail is no exception, and what does not fit beside it is named.
+        // That holds for mail, too, and the pieces that do not fit are counted.
         let long = "y".repeat(ASKED_BYTES);
         memory.push(&mail(json!({"from":"bob","content":long})));
         memory.push(&Entry::User { content: "z".repeat(ASKED_BYTES / 4 * 3) });
@@ -381,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_those_of_the_last_call_and_a_guess_of_what_came_since() {
+    fn tokens_are_those_of_the_last_call_and_an_estimate_of_the_rest() {
         let mut memory = remember(&[Entry::User { content: "x".repeat(400) }]);
         assert_eq!(memory.tokens(), 100);
         let usage = Usage { input_tokens: 900, output_tokens: 100, ..Usage::default() };
@@ -408,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn mail_that_nobody_acted_on_is_a_turn_to_take_up() {
+    fn unhandled_mail_is_a_turn_to_resume() {
         let end = Entry::TurnEnd { outcome: Outcome::Done, rounds: 1, report: None };
         let letter = || mail(json!({"from":"bob","content":"hi"}));
         let idle = mail(json!({"type":"idle_notification","from":"a","reason":"available"}));
@@ -431,7 +432,7 @@ mod tests {
                         memory.push(&assistant(vec![call(&id)]));
                         memory.push(&result(&id));
                     }
-                    4 => memory.push(&result("nobody-asked")),
+                    4 => memory.push(&result("no-such-call")),
                     _ => memory.push(&Entry::Note { content: id }),
                 }
             }
