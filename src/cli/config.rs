@@ -1,16 +1,16 @@
-//! `team config`: every setting with where its value comes from.
+//! `team config`: every setting with the source of its value.
 
-use super::args::Show;
-use super::context::Context;
-use super::out;
+pub(super) use super::args::Json as Args;
+use crate::app::context::Context;
+use crate::app::output::{print_result, warn};
 use crate::error::{Exit, Failure};
+use crate::settings::model;
 use crate::settings::spending::Row;
-use crate::settings::{Flags, model};
 use serde_json::json;
 
-pub(super) fn run(context: &Context, show: &Show) -> Result<Exit, Failure> {
-    let settings = context.settings(&Flags::default())?;
-    settings.ignored.iter().for_each(|ignored| out::complain(ignored));
+pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
+    let settings = context.settings()?;
+    settings.ignored.iter().for_each(|ignored| warn(ignored));
     let mut rows: Vec<Row> =
         settings.rows().into_iter().map(|(key, value, from)| (key.into(), value, from)).collect();
     rows.extend(settings.endpoints.rows());
@@ -22,20 +22,18 @@ pub(super) fn run(context: &Context, show: &Show) -> Result<Exit, Failure> {
         rows.retain(|(key, ..)| key != "model");
         rows.push(in_force);
     }
-    let printed = if show.json {
-        let settings: Vec<_> = rows
+    let as_json = || {
+        let settings = rows
             .iter()
-            .map(|(key, value, source)| json!({ "key": key, "value": value, "source": source }))
-            .collect();
+            .map(|(key, value, source)| json!({ "key": key, "value": value, "source": source }));
         let folder = context.team_path.display().to_string();
-        out::say_json(&json!({ "schema": 1, "team": folder, "settings": settings }))
-    } else {
-        let width = rows.iter().map(|(key, ..)| key.len()).max().unwrap_or_default();
-        let lines: Vec<String> = rows
-            .iter()
-            .map(|(key, value, source)| format!("{key:width$}  {value}  ({source})"))
-            .collect();
-        out::say(&lines.join("\n"))
+        json!({ "schema": 1, "team": folder, "settings": settings.collect::<Vec<_>>() })
     };
-    Ok(if printed { Exit::Ok } else { Exit::Failure })
+    let as_text = || {
+        let width = rows.iter().map(|(key, ..)| key.len()).max().unwrap_or_default();
+        let lines =
+            rows.iter().map(|(key, value, source)| format!("{key:width$}  {value}  ({source})"));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    Ok(print_result(args.json, as_json, as_text))
 }

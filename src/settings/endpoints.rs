@@ -144,6 +144,18 @@ impl Endpoints {
         }
     }
 
+    /// The endpoint of a provider that has a section of its own.
+    pub(super) fn of_provider(&self, name: &str) -> Option<&Endpoint> {
+        [("anthropic", &self.anthropic), ("openai", &self.openai)]
+            .into_iter()
+            .find_map(|(provider, endpoint)| (provider == name).then_some(endpoint))
+    }
+
+    /// The version of the API to ask a provider for.
+    pub(super) fn version_of(&self, name: &str) -> Option<String> {
+        self.version.value.clone().filter(|_| name == "anthropic")
+    }
+
     /// For `team config`; no value that may be a secret.
     pub(crate) fn rows(&self) -> Vec<Row> {
         let word = |key: &str, setting: &Setting<Option<String>>, unset: &str| {
@@ -234,7 +246,7 @@ pub(crate) fn shown(risks: &Risks) -> Risks {
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::Credentials;
+    use super::super::model::{Credentials, ModelChoice};
     use super::super::tests::load;
     use super::super::{Flags, Settings};
     use super::*;
@@ -262,12 +274,13 @@ mod tests {
     #[test]
     fn a_file_says_where_and_with_what_and_the_environment_wins() {
         let (settings, credentials) = by_user(&[], USER);
-        let anthropic = &credentials.anthropic;
+        let access = |model: &str| credentials.access(&ModelChoice::parse(model).unwrap());
+        let anthropic = access("anthropic/m");
         assert_eq!(anthropic.base_url.as_deref(), Some("https://gateway"));
         assert_eq!(anthropic.api_version.as_deref(), Some("2023-06-01"));
         let lines = "anthropic-beta: fast\nx-house: canary";
         assert_eq!(anthropic.custom_headers.as_deref(), Some(lines));
-        assert_eq!(credentials.openai.custom_headers.as_deref(), Some("x-other: canary2"));
+        assert_eq!(access("openai/m").custom_headers.as_deref(), Some("x-other: canary2"));
         assert_eq!(credentials.secrets(), ["canary", "canary2"]);
         assert!(!format!("{settings:?}").contains("canary"), "{settings:?}");
         let rows = settings.endpoints.rows();
@@ -279,9 +292,10 @@ mod tests {
         let variables =
             [("ANTHROPIC_BASE_URL", "https://near"), ("ANTHROPIC_CUSTOM_HEADERS", "X-House: 2")];
         let (settings, credentials) = by_user(&variables, USER);
-        assert_eq!(credentials.anthropic.base_url.as_deref(), Some("https://near"));
+        let anthropic = credentials.access(&ModelChoice::parse("anthropic/m").unwrap());
+        assert_eq!(anthropic.base_url.as_deref(), Some("https://near"));
         let lines = "anthropic-beta: fast\nx-house: canary\nX-House: 2";
-        assert_eq!(credentials.anthropic.custom_headers.as_deref(), Some(lines));
+        assert_eq!(anthropic.custom_headers.as_deref(), Some(lines));
         let source = &settings.endpoints.anthropic.base_url.source;
         assert_eq!(source.to_string(), "environment (ANTHROPIC_BASE_URL)");
     }

@@ -1,87 +1,110 @@
-//! Which model an agent runs on, and the credentials for it.
+//! The model of an agent, and the credentials for it. What providers there are stands in `llm`.
 
-use super::endpoints::{Endpoints, is_public};
+use super::endpoints::is_public;
 use super::environment::Environment;
 use super::{Setting, Settings, Source};
 use crate::error::{Exit, Failure};
+use crate::llm::registry::{Access, ProviderSpec};
+use crate::llm::{FALLBACK, PROVIDERS};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
 
-/// The model used when only a key is configured.
-const DEFAULT_ANTHROPIC_MODEL: &str = "claude-sonnet-5-5";
-
-/// A model by provider.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum ModelChoice {
-    /// The embedded rehearsal model.
-    Rehearsal,
-    /// Canned turns from a file.
-    Script(PathBuf),
-    /// A model behind the Anthropic Messages API.
-    Anthropic(String),
-    /// A model behind OpenAI-compatible chat completions; the first one that the endpoint lists when it
-    /// is not named.
-    OpenAi(Option<String>),
-    /// A model of a server on this machine; the first one that is found when it is not named.
-    Local(Option<String>),
+/// A model of a provider.
+#[derive(Clone)]
+pub(crate) struct ModelChoice {
+    provider: &'static ProviderSpec,
+    name: Option<String>,
 }
 
 impl ModelChoice {
-    /// Understands `rehearsal`, `script:FILE`, `anthropic/NAME`, `openai`, `openai/NAME`,
-    /// `local` and `local/NAME`.
+    /// Reads a model in one of the forms of its provider.
     ///
     /// # Errors
-    /// The text names no provider of this version.
+    /// The text is no model of a provider of this version.
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
-        if text == "rehearsal" {
-            return Ok(Self::Rehearsal);
-        }
-        if let Some(file) = text.strip_prefix("script:").filter(|file| !file.is_empty()) {
-            return Ok(Self::Script(PathBuf::from(file)));
-        }
-        if let Some(name) = text.strip_prefix("anthropic/").filter(|name| !name.is_empty()) {
-            return Ok(Self::Anthropic(name.to_owned()));
-        }
-        if text == "openai" {
-            return Ok(Self::OpenAi(None));
-        }
-        if text == "local" {
-            return Ok(Self::Local(None));
-        }
-        if let Some(name) = text.strip_prefix("local/").filter(|name| !name.is_empty()) {
-            return Ok(Self::Local(Some(name.to_owned())));
-        }
-        if let Some(name) = text.strip_prefix("openai/").filter(|name| !name.is_empty()) {
-            return Ok(Self::OpenAi(Some(name.to_owned())));
-        }
-        Err(Failure::new(
-            Exit::Usage,
-            format!("{text:?} is no model this version can use"),
-            "a model is anthropic/NAME, openai/NAME, openai, local, local/NAME, rehearsal or script:FILE",
-            format!("for example --model anthropic/{DEFAULT_ANTHROPIC_MODEL}"),
-        ))
+        let read =
+            |provider: &&'static ProviderSpec| Some(Self { provider, name: provider.read(text)? });
+        PROVIDERS.iter().find_map(read).ok_or_else(|| {
+            let example = PROVIDERS.iter().find_map(|spec| Some((spec, spec.default_model?)));
+            let example = example.map(|(spec, model)| spec.write(Some(model)));
+            Failure::new(
+                Exit::Usage,
+                format!("{text:?} is no model this version can use"),
+                format!("a model is {}", model_forms()),
+                format!("for example --model {}", example.unwrap_or_default()),
+            )
+        })
+    }
+
+    /// The model that is used when none is configured.
+    pub(crate) fn fallback() -> Self {
+        Self { provider: FALLBACK, name: None }
+    }
+
+    /// What the provider tells about itself.
+    pub(crate) fn spec(&self) -> &'static ProviderSpec {
+        self.provider
+    }
+
+    /// The name of the model, if it has one.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// The model of this name of the same provider.
+    pub(crate) fn named(&self, name: String) -> Self {
+        Self { provider: self.provider, name: Some(name) }
+    }
+
+    /// Whether the provider takes credentials and bills the use.
+    pub(crate) fn is_paid(&self) -> bool {
+        self.provider.variables.is_some()
+    }
+}
+
+impl PartialEq for ModelChoice {
+    fn eq(&self, other: &Self) -> bool {
+        (self.provider.name, &self.name) == (other.provider.name, &other.name)
+    }
+}
+
+impl Eq for ModelChoice {}
+
+impl fmt::Debug for ModelChoice {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "ModelChoice({self})")
     }
 }
 
 impl fmt::Display for ModelChoice {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Rehearsal => out.write_str("rehearsal"),
-            Self::Script(file) => write!(out, "script:{}", file.display()),
-            Self::Anthropic(name) => write!(out, "anthropic/{name}"),
-            Self::OpenAi(Some(name)) => write!(out, "openai/{name}"),
-            Self::OpenAi(None) => out.write_str("openai"),
-            Self::Local(Some(name)) => write!(out, "local/{name}"),
-            Self::Local(None) => out.write_str("local"),
-        }
+        out.write_str(&self.provider.write(self.name()))
+    }
+}
+
+/// The forms of a model, for people.
+pub(crate) fn model_forms() -> String {
+    or_list(PROVIDERS.iter().flat_map(|spec| spec.forms()).collect())
+}
+
+/// The usual variables that hold credentials, for people.
+pub(crate) fn credential_variables() -> String {
+    let variables = PROVIDERS.iter().filter_map(|spec| spec.variables?.credentials().next());
+    or_list(variables.collect())
+}
+
+fn or_list(mut items: Vec<String>) -> String {
+    match items.pop() {
+        Some(last) if !items.is_empty() => format!("{} or {last}", items.join(", ")),
+        last => last.unwrap_or_default(),
     }
 }
 
 /// The model in force, resolved in the order of SPEC 8; `None` when nothing names one.
 ///
 /// # Errors
-/// What names it is not understood.
+/// The model that is named is not understood.
 pub(crate) fn resolve(
     settings: &Settings,
     environment: &Environment,
@@ -90,115 +113,75 @@ pub(crate) fn resolve(
         let value = ModelChoice::parse(text)?;
         return Ok(Some(Setting { value, source: source.clone() }));
     }
-    let found =
-        |keys: &[&'static str]| keys.iter().find(|key| environment.get(key).is_some()).copied();
-    let setting = |value, key: &str| Setting { value, source: Source::Environment(key.into()) };
-    if let Some(key) = found(&["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"]) {
-        let name = environment.get("ANTHROPIC_MODEL").unwrap_or(DEFAULT_ANTHROPIC_MODEL);
-        let model = ModelChoice::Anthropic(name.to_owned());
-        return Ok(Some(setting(model, key)));
-    }
-    let model = || ModelChoice::OpenAi(environment.get("OPENAI_MODEL").map(Into::into));
-    Ok(found(&["OPENAI_API_KEY"]).map(|key| setting(model(), key)))
+    Ok(PROVIDERS.iter().find_map(|provider| {
+        let variables = provider.variables?;
+        let key = variables.credentials().find(|key| environment.get(key).is_some())?;
+        let named = environment.get(&variables.name("MODEL")).or(provider.default_model);
+        let value = ModelChoice { provider, name: named.map(Into::into) };
+        Some(Setting { value, source: Source::Environment(key) })
+    }))
 }
 
-/// What reaches the models: handed to teammates over the control socket, never through arguments or
-/// environment. `Debug` shows no secret.
+/// What reaches the models, by provider. Teammates receive it over the control socket, never in arguments
+/// or the environment. `Debug` shows no secret.
 #[derive(Clone, Default, Serialize, Deserialize)]
-pub(crate) struct Credentials {
-    /// For the Messages API.
-    pub(crate) anthropic: AnthropicAccess,
-    /// For chat completions.
-    pub(crate) openai: OpenAiAccess,
-    /// Where the local server is, once it is found.
-    pub(crate) local: Option<String>,
-}
-
-/// What reaches the Messages API.
-#[derive(Clone, Default, Serialize, Deserialize)]
-pub(crate) struct AnthropicAccess {
-    /// `ANTHROPIC_API_KEY`.
-    pub(crate) api_key: Option<String>,
-    /// `ANTHROPIC_AUTH_TOKEN`.
-    pub(crate) auth_token: Option<String>,
-    /// `ANTHROPIC_BASE_URL`, or `anthropic.base_url`.
-    pub(crate) base_url: Option<String>,
-    /// `anthropic.headers` and `ANTHROPIC_CUSTOM_HEADERS`: lines of `Name: value`.
-    pub(crate) custom_headers: Option<String>,
-    /// `ANTHROPIC_VERSION`, or `anthropic.version`: the API version to ask for.
-    pub(crate) api_version: Option<String>,
-}
-
-/// What reaches chat completions.
-#[derive(Clone, Default, Serialize, Deserialize)]
-pub(crate) struct OpenAiAccess {
-    /// `OPENAI_API_KEY`.
-    pub(crate) api_key: Option<String>,
-    /// `OPENAI_BASE_URL`, or `openai.base_url`.
-    pub(crate) base_url: Option<String>,
-    /// `openai.headers` and `OPENAI_CUSTOM_HEADERS`: lines of `Name: value`.
-    pub(crate) custom_headers: Option<String>,
-}
+pub(crate) struct Credentials(BTreeMap<String, Access>);
 
 impl Credentials {
-    /// Collects them: keys from the environment, the way to the endpoints from the settings too.
+    /// Collects them: keys from the environment, the endpoints from the settings too.
     pub(crate) fn of(settings: &Settings, environment: &Environment) -> Self {
-        let own = |name| environment.get(name).map(Into::into);
-        let Endpoints { anthropic, version, openai } = &settings.endpoints;
-        Self {
-            anthropic: AnthropicAccess {
-                api_key: own("ANTHROPIC_API_KEY"),
-                auth_token: own("ANTHROPIC_AUTH_TOKEN"),
-                base_url: anthropic.base_url.value.clone(),
-                custom_headers: anthropic.header_lines(environment.get("ANTHROPIC_CUSTOM_HEADERS")),
-                api_version: version.value.clone(),
-            },
-            openai: OpenAiAccess {
-                api_key: own("OPENAI_API_KEY"),
-                base_url: openai.base_url.value.clone(),
-                custom_headers: openai.header_lines(environment.get("OPENAI_CUSTOM_HEADERS")),
-            },
-            local: None,
-        }
+        let of_provider = |provider: &&'static ProviderSpec| {
+            let variables = provider.variables?;
+            let own = |word| environment.get(&variables.name(word));
+            let owned = |word| own(word).map(ToOwned::to_owned);
+            let headers = own("CUSTOM_HEADERS");
+            let endpoint = settings.endpoints.of_provider(provider.name);
+            let access = Access {
+                api_key: owned("API_KEY"),
+                auth_token: owned("AUTH_TOKEN").filter(|_| variables.has_auth_token),
+                base_url: endpoint
+                    .map_or_else(|| owned("BASE_URL"), |endpoint| endpoint.base_url.value.clone()),
+                custom_headers: endpoint.map_or_else(
+                    || headers.map(ToOwned::to_owned),
+                    |endpoint| endpoint.header_lines(headers),
+                ),
+                api_version: settings.endpoints.version_of(provider.name),
+            };
+            Some((provider.name.to_owned(), access))
+        };
+        Self(PROVIDERS.iter().filter_map(of_provider).collect())
+    }
+
+    /// What reaches this model's endpoint.
+    pub(crate) fn access(&self, model: &ModelChoice) -> Access {
+        self.0.get(model.spec().name).cloned().unwrap_or_default()
+    }
+
+    /// The same, with the endpoint of this model at `base_url`.
+    pub(crate) fn with_base_url(mut self, model: &ModelChoice, base_url: String) -> Self {
+        self.0.entry(model.spec().name.to_owned()).or_default().base_url = Some(base_url);
+        self
     }
 
     /// The part that an agent on this model needs; it gets no other.
     pub(crate) fn only_for(&self, model: &ModelChoice) -> Self {
-        match model {
-            ModelChoice::Anthropic(_) => {
-                Self { anthropic: self.anthropic.clone(), ..Self::default() }
-            }
-            ModelChoice::OpenAi(_) => Self { openai: self.openai.clone(), ..Self::default() },
-            ModelChoice::Local(_) => Self { local: self.local.clone(), ..Self::default() },
-            ModelChoice::Rehearsal | ModelChoice::Script(_) => Self::default(),
-        }
+        let own = self.0.get_key_value(model.spec().name);
+        Self(own.map(|(name, access)| (name.clone(), access.clone())).into_iter().collect())
     }
 
-    /// Whether there is anything to reach this model with: a key, or a server that may need none.
+    /// Whether there is anything to reach this model with. A teammate looks for a local server itself.
     pub(crate) fn reach(&self, model: &ModelChoice) -> bool {
-        let Self { anthropic, openai, .. } = self;
-        match model {
-            ModelChoice::Anthropic(_) => {
-                let key = anthropic.api_key.as_ref().or(anthropic.auth_token.as_ref());
-                key.or(anthropic.base_url.as_ref()).is_some()
-            }
-            ModelChoice::OpenAi(_) => {
-                openai.api_key.as_ref().or(openai.base_url.as_ref()).is_some()
-            }
-            // A teammate looks for the server itself.
-            ModelChoice::Local(_) | ModelChoice::Rehearsal | ModelChoice::Script(_) => true,
-        }
+        !model.is_paid() || self.access(model).is_usable()
     }
 
     /// The secret strings, for redaction: every header but the API's own may hold a key.
     pub(crate) fn secrets(&self) -> Vec<String> {
-        let Self { anthropic, openai, .. } = self;
-        let headers = anthropic.custom_headers.iter().chain(&openai.custom_headers);
+        let keys = self.0.values().flat_map(|access| [&access.api_key, &access.auth_token]);
+        let headers = self.0.values().filter_map(|access| access.custom_headers.as_ref());
         let headers = headers.flat_map(|headers| headers.lines());
         let headers = headers.filter_map(|line| line.split_once(':'));
         let values = headers.filter(|(name, _)| !is_public(name)).map(|(_, value)| value.trim());
-        let keys = anthropic.api_key.iter().chain(&anthropic.auth_token).chain(&openai.api_key);
-        keys.map(String::as_str).chain(values).map(Into::into).collect()
+        keys.flatten().map(String::as_str).chain(values).map(Into::into).collect()
     }
 }
 
@@ -241,7 +224,7 @@ mod tests {
         };
         assert_eq!(found(&[]), None);
         let key = ("ANTHROPIC_API_KEY", "k");
-        assert_eq!(found(&[key]).unwrap(), format!("anthropic/{DEFAULT_ANTHROPIC_MODEL}"));
+        assert_eq!(found(&[key]).unwrap(), "anthropic/claude-sonnet-5-5");
         assert_eq!(found(&[key, ("ANTHROPIC_MODEL", "m")]).unwrap(), "anthropic/m");
         assert_eq!(found(&[key, ("TEAM_MODEL", "rehearsal")]).unwrap(), "rehearsal");
         let other = ("OPENAI_API_KEY", "k");
@@ -265,10 +248,7 @@ mod tests {
         let only = |model: &str| {
             let model = ModelChoice::parse(model).unwrap();
             assert!(credentials.reach(&model));
-            assert!(
-                !Credentials::default().reach(&model)
-                    || matches!(model, ModelChoice::Rehearsal | ModelChoice::Script(_))
-            );
+            assert!(!Credentials::default().reach(&model) || !model.is_paid());
             credentials.only_for(&model).secrets()
         };
         assert_eq!(only("anthropic/m"), ["canary", "canary two"]);

@@ -221,8 +221,7 @@ pub(crate) fn price_of(
     price: Option<Price>,
     budgets: &Budgets,
 ) -> Result<Option<Price>, Failure> {
-    let is_paid = matches!(model, ModelChoice::Anthropic(_) | ModelChoice::OpenAi(_));
-    if price.is_none() && budgets.limit_money() && is_paid {
+    if price.is_none() && budgets.limit_money() && model.is_paid() {
         return Err(Failure::new(
             Exit::Usage,
             format!("nobody has said what {model} costs"),
@@ -305,12 +304,12 @@ mod tests {
 
     #[test]
     fn a_budget_in_money_needs_the_price_of_a_model_that_is_paid() {
-        let paid = ModelChoice::Anthropic("m".into());
+        let paid = ModelChoice::parse("anthropic/m").unwrap();
         let money = Budget { money: Money::try_from(1.0).ok(), ..Budget::default() };
         let budgets = Budgets { member: money, ..Budgets::default() };
         let failure = price_of(&paid, None, &budgets).unwrap_err();
         assert!(failure.hint.contains("[prices.\"anthropic/m\"]"), "{failure}");
         assert_eq!(price_of(&paid, None, &Budgets::default()), Ok(None));
-        assert_eq!(price_of(&ModelChoice::Rehearsal, None, &budgets), Ok(None));
+        assert_eq!(price_of(&ModelChoice::fallback(), None, &budgets), Ok(None));
     }
 }

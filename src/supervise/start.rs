@@ -200,7 +200,7 @@ async fn launch(plan: &Plan, spec: &SpawnSpec, incarnation: &str) -> Result<Star
     permissions.mode = spec.mode;
     hit("spawn.started");
     // What is no model is refused by the teammate; it needs no credentials for that.
-    let chosen = ModelChoice::parse(&spec.model).unwrap_or(ModelChoice::Rehearsal);
+    let chosen = ModelChoice::parse(&spec.model).unwrap_or_else(|_| ModelChoice::fallback());
     let hello = Hello {
         incarnation: incarnation.into(),
         role: spec.role.clone(),

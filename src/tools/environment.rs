@@ -2,8 +2,9 @@
 
 use crate::os::command::{CommandSetup, SupervisorProgram};
 
-/// What opens the models' endpoints. The caller's allow list has none of these; no list can add them.
-const CREDENTIALS: &[&str] = &["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY"];
+/// Endings of the names of variables that hold a model's credentials. The caller's allow list names none
+/// of them; no list can add one.
+const CREDENTIALS: [&str; 2] = ["_API_KEY", "_AUTH_TOKEN"];
 
 /// Where commands are looked for when nobody says.
 const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -21,7 +22,8 @@ impl CommandEnvironment {
     pub(crate) fn new(allowed: Vec<(String, String)>, run_id: String) -> Self {
         let mut variables = allowed;
         // Nobody looks at a terminal: no colours, no cursor movements.
-        variables.retain(|(name, _)| !CREDENTIALS.contains(&name.as_str()) && name != "TERM");
+        let is_credential = |name: &str| CREDENTIALS.iter().any(|end| name.ends_with(end));
+        variables.retain(|(name, _)| !is_credential(name) && name != "TERM");
         variables.push(("TERM".into(), "dumb".into()));
         if !variables.iter().any(|(name, _)| name == "PATH") {
             variables.push(("PATH".into(), USUAL_PATH.into()));

@@ -10,7 +10,7 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("error", &[]),
     ("os", &[]),
-    ("settings", &["wire", "error"]),
+    ("settings", &["wire", "error", "llm"]),
     ("protocol", &["wire"]),
     ("store", &["wire", "os"]),
     ("llm", &["wire", "os"]),
@@ -25,6 +25,26 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("view", &["wire", "os", "protocol", "store"]),
     ("web", &["wire", "os", "store", "view"]),
     ("ui", &["wire", "os", "view", "agent"]),
+    (
+        "app",
+        &[
+            "wire",
+            "error",
+            "os",
+            "settings",
+            "protocol",
+            "store",
+            "llm",
+            "bus",
+            "tasks",
+            "tools",
+            "agent",
+            "supervise",
+            "view",
+            "web",
+            "ui",
+        ],
+    ),
 ];
 
 /// Lines that no source file may exceed.

@@ -17,8 +17,9 @@ mod lexicon;
 mod plan;
 mod report;
 mod scope;
+pub mod spec;
 
-use super::{Delta, Provider, TurnFuture};
+use super::provider::{Delta, Provider, TurnFuture};
 use crate::wire::chat::{Block, Reply, Request, StopReason, Usage};
 use plan::{Agent, Next};
 use std::cell::Cell;

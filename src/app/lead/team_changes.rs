@@ -1,0 +1,74 @@
+//! What an interactive lead shows of its teammates as their roster entries change.
+
+use crate::store::{TeamDir, roster};
+use crate::ui::console::{Console, MemberLabel};
+use crate::wire::roster::{Member, Status};
+use std::collections::BTreeMap;
+
+/// The roster as it was last shown: status and activity by name.
+#[derive(Default)]
+pub(super) struct TeamChanges {
+    shown: BTreeMap<String, (Status, Option<String>)>,
+}
+
+impl TeamChanges {
+    /// Shows what has changed since the last call.
+    pub(super) fn show(&mut self, team: &TeamDir, console: &mut Console) {
+        let Ok(roster) = roster::read(team) else { return };
+        let labels: Vec<MemberLabel> = roster
+            .members
+            .iter()
+            .map(|member| MemberLabel { name: member.name.clone(), color: member.color.clone() })
+            .collect();
+        let names_changed = labels.len() != self.shown.len();
+        for (member, label) in roster.members.iter().zip(&labels) {
+            let now = (member.status, member.activity.clone());
+            let before = self.shown.insert(member.name.clone(), now.clone());
+            if before.as_ref() != Some(&now)
+                && let Some(text) = change(member, before.as_ref().map(|(status, _)| *status))
+            {
+                console.member(label, &text);
+            }
+        }
+        if names_changed {
+            console.set_members(&labels);
+        }
+    }
+}
+
+/// Describes a change that deserves a line. The steps between two model calls do not.
+fn change(member: &Member, before: Option<Status>) -> Option<String> {
+    let is_same_status = before == Some(member.status);
+    let cause = member.last_exit.as_ref().map_or("unknown", |exit| exit.cause.word());
+    match (&member.activity, member.status) {
+        (Some(tool), Status::Working) if tool != "model" => Some(format!("working: {tool}")),
+        _ if is_same_status && !member.status.is_over() => None,
+        (Some(activity), Status::Starting) => Some(format!("{activity} ({cause})")),
+        (_, Status::Shutdown | Status::Failed) => {
+            Some(format!("{} ({cause})", member.status.word()))
+        }
+        (_, status) => Some(status.word().to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tool_and_a_new_status_get_a_line_and_a_model_call_does_not() {
+        let member = |status, activity: Option<&str>| Member {
+            status,
+            activity: activity.map(Into::into),
+            ..Member::default()
+        };
+        let bash = member(Status::Working, Some("bash"));
+        assert_eq!(change(&bash, Some(Status::Working)).unwrap(), "working: bash");
+        let model = member(Status::Working, Some("model"));
+        assert_eq!(change(&model, Some(Status::Working)), None);
+        assert_eq!(change(&model, Some(Status::Idle)).unwrap(), "working");
+        assert_eq!(change(&member(Status::Idle, None), None).unwrap(), "idle");
+        let ended = member(Status::Failed, None);
+        assert_eq!(change(&ended, Some(Status::Failed)).unwrap(), "failed (unknown)");
+    }
+}
