@@ -6,7 +6,7 @@
 
 use crate::figure::{Figure, Size, Target, median, percentile};
 use agent_team::llm::{Anthropic, AnthropicConfig, Credentials, Provider};
-use agent_team::wire::chat::{Block, ChatMessage, Request, Role, ToolSpec};
+use agent_team::wire::chat::{Block, ChatMessage, Request, Role, ToolDefinition};
 use serde_json::json;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -64,7 +64,7 @@ fn conversation() -> Request {
         role: if at.is_multiple_of(2) { Role::User } else { Role::Assistant },
         blocks: vec![Block::Text { text: format!("{at} {}", "words of a message ".repeat(55)) }],
     };
-    let tool = |at: usize| ToolSpec {
+    let tool = |at: usize| ToolDefinition {
         name: format!("tool_{at}"),
         description: "Does something that takes a sentence or two to be described.".into(),
         input_schema: json!({"type": "object", "properties": {"command": {"type": "string"}}}),

@@ -13,11 +13,12 @@ use crate::protocol::request::{
     PendingRequest, RequestAnswer, RequestKind, RequestLedger, RequestState, RequestVerdict,
 };
 use crate::store::{liveness, roster};
-use crate::tools::Call;
+use crate::tools::{Call, signal};
 use crate::wire::message::{Body, Correlation, Message, Scope};
 use crate::wire::permission::{
     Decision, DecisionOutcome, PermissionMode, PlanApproval, Question, QuestionKind, RuleLists,
 };
+use crate::wire::tool::{Signal, ToolSpec};
 use crate::wire::transcript::Entry;
 use crate::wire::{AgentName, Timestamp};
 use std::sync::Arc;
@@ -71,8 +72,14 @@ impl ApprovalGate {
         (decider.into(), now + self.timeout.as_secs_f64())
     }
 
-    fn judge(&self, me: &AgentName, call: &Call, subject: &PermissionSubject) -> CallVerdict {
-        let about = match self.policy.judge(&call.name, subject) {
+    fn judge(
+        &self,
+        me: &AgentName,
+        call: &Call,
+        tool: &ToolSpec,
+        subject: &PermissionSubject,
+    ) -> CallVerdict {
+        let about = match self.policy.judge(tool, subject) {
             permission::PermissionVerdict::Refuse(why) => return CallVerdict::Refuse(why),
             permission::PermissionVerdict::Run
                 if plan_in(call).is_some() && self.policy.mode() == PermissionMode::Plan =>
@@ -110,7 +117,7 @@ impl ApprovalGate {
 
 /// The plan that a call submits.
 fn plan_in(call: &Call) -> Option<&str> {
-    let plan = call.input.get("plan").filter(|_| call.name == "submit_plan");
+    let plan = call.input.get("plan").filter(|_| signal(call) == Signal::SubmitsPlan);
     plan.and_then(|plan| plan.as_str())
 }
 
@@ -148,9 +155,10 @@ fn answer_in(message: &Message) -> Option<(RequestKind, Decision)> {
 impl Running {
     /// Judges a call.
     pub(super) fn judge(&mut self, call: &Call) -> CallVerdict {
-        match self.agent.tools.subject(call) {
-            Ok(subject) => {
-                let judgement = self.agent.approval.judge(&self.agent.me.name, call, &subject);
+        match self.agent.tools.inspect(call) {
+            Ok((tool, subject)) => {
+                let me = &self.agent.me.name;
+                let judgement = self.agent.approval.judge(me, call, tool, &subject);
                 self.agent.approval.judged = Some(subject);
                 judgement
             }
@@ -342,10 +350,10 @@ impl Running {
     fn check_change(&mut self, decision: &Decision) -> Option<String> {
         decision.updated_input.as_ref()?;
         let call = self.approved_call(decision)?;
-        match self.agent.tools.subject(&call) {
+        match self.agent.tools.inspect(&call) {
             Err(why) => Some(why.to_string()),
-            Ok(subject) => {
-                let verdict = self.agent.approval.policy.judge(&call.name, &subject);
+            Ok((tool, subject)) => {
+                let verdict = self.agent.approval.policy.judge(tool, &subject);
                 self.agent.approval.judged = Some(subject);
                 match verdict {
                     permission::PermissionVerdict::Refuse(why) => Some(why),

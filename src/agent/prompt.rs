@@ -12,21 +12,6 @@ pub(crate) enum Profile {
     Compact,
 }
 
-impl Profile {
-    /// The tools offered, where they are not all.
-    pub(crate) fn tools(self, name: &AgentName) -> Option<&'static [&'static str]> {
-        match self {
-            Self::Full => None,
-            Self::Compact if name.is_lead() => Some(&COMPACT_LEAD_TOOLS),
-            Self::Compact => Some(&COMPACT_TOOLS),
-        }
-    }
-}
-
-const COMPACT_LEAD_TOOLS: [&str; 5] =
-    ["bash", "list_teammates", "send_message", "shutdown_teammate", "spawn_teammate"];
-const COMPACT_TOOLS: [&str; 5] = ["bash", "idle", "read_file", "send_message", "write_file"];
-
 /// What the prompt is made from.
 #[derive(Debug, Clone)]
 pub(crate) struct Briefing {

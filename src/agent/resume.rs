@@ -5,14 +5,12 @@ use super::Running;
 use super::event::Ending;
 use crate::os::failpoint::hit;
 use crate::store::{transcript, unread};
-use crate::tools::Call;
+use crate::tools::{Call, find, find_by_alias};
 use crate::wire::message::Message;
 use crate::wire::permission::RuleLists;
+use crate::wire::tool::AfterCrash;
 use crate::wire::transcript::{Entry, Line};
 use std::collections::{BTreeSet, VecDeque};
-
-/// Tools whose repetition under the same call id changes nothing: their messages keep their ids.
-const REPEATABLE: [&str; 2] = ["send_message", "broadcast"];
 
 impl Running {
     /// Reads the transcript into the memory, answers interrupted calls, repeats interrupted sends. Of a
@@ -55,7 +53,8 @@ impl Running {
                 to_run.push_back(Call { id: open.id, name: open.name, input: open.input });
                 continue;
             }
-            let (content, is_error) = if REPEATABLE.contains(&open.name.as_str()) && open.started {
+            let after_crash = find(&open.name).map(|spec| spec.after_crash);
+            let (content, is_error) = if after_crash == Some(AfterCrash::Repeat) && open.started {
                 let (id, name, input) = (open.id.clone(), open.name.clone(), open.input.clone());
                 match self.agent.tools.call(&Call { id, name, input }).await {
                     Ok(content) => (content, false),
@@ -119,7 +118,7 @@ impl Running {
         let look = move || {
             let roster = crate::store::roster::read(&dir).ok()?;
             let role = roster.member(name.as_str())?.role.clone();
-            let limits = dir.role(&role).map(|file| file.role).unwrap_or_default();
+            let limits = dir.role(&role, find_by_alias).map(|file| file.role).unwrap_or_default();
             Some((role, limits))
         };
         let Ok(Some((role, limits))) = tokio::task::spawn_blocking(look).await else {
@@ -135,7 +134,7 @@ impl Running {
             content.push_str(&limits.instructions);
         }
         // What an earlier role could not do stays denied: rules only ever grow in a life.
-        let deny = limits.refused().cloned().collect();
+        let deny = limits.denied_calls().cloned().collect();
         self.add_rules(&RuleLists { deny, ..RuleLists::default() });
         self.agent.tools.limit(limits);
         self.agent.role = role;

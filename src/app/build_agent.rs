@@ -13,17 +13,15 @@ use crate::error::{Exit, Failure, OrFail};
 use crate::llm::{Provider, Redactor};
 use crate::os::{Clock, SystemClock};
 use crate::protocol::permission::Policy;
-use crate::settings::PromptProfile;
 use crate::settings::environment::Environment;
 use crate::settings::model::ModelChoice;
+use crate::settings::{PromptProfile, Rules};
 use crate::store::{Mailbox, RoleFile, TeamDir};
-use crate::supervise::handshake::Rules;
 use crate::tasks::Tasks;
-use crate::tools::Registry;
+use crate::tools::command::{CommandEnvironment, OutputStore};
 use crate::tools::hooks::Hooks;
-use crate::tools::tasks::add_task_tools;
-use crate::tools::team::{Ops, TeamContext, add_team_tools};
-use crate::tools::work::{CommandEnvironment, OutputStore, add_work_tools};
+use crate::tools::team::{Ops, TeamContext};
+use crate::tools::{self, ToolParts};
 use crate::wire::AgentName;
 use crate::wire::front_matter::Problem;
 use crate::wire::hook::{Hook, HookEvent};
@@ -87,13 +85,11 @@ pub(super) fn build_agent(parts: AgentParts, environment: &Environment) -> Resul
         let secrets = Rc::clone(&secrets);
         OutputStore::new(team.clone(), parts.name.clone(), move |text: String| secrets.part(&text))
     };
-    let mut tools = Registry::default();
-    add_work_tools(&mut tools, team.workspace(), team.root(), commands, outputs)
+    let tool_parts = ToolParts::new(&team_context, &parts.tasks, parts.ops, commands, outputs)
         .or_fail("the workspace cannot be opened", "check the folder's permissions")?;
-    add_team_tools(&mut tools, &team_context, parts.ops.as_ref());
-    add_task_tools(&mut tools, &team_context, &parts.tasks);
-    if let Some(names) = profile.tools(&parts.name) {
-        tools.keep(names);
+    let mut tools = tools::registry(&tool_parts);
+    if profile == Profile::Compact {
+        tools.use_compact_profile();
     }
     tools.limit(role);
     let heartbeat = HeartbeatWriter::new(
@@ -101,7 +97,7 @@ pub(super) fn build_agent(parts: AgentParts, environment: &Environment) -> Resul
         &parts.name,
         parts.incarnation.clone(),
         Rc::clone(&clock),
-        parts.rules.beat_every,
+        parts.rules.heartbeat_interval(),
     );
     Ok(Agent {
         me,
@@ -114,7 +110,7 @@ pub(super) fn build_agent(parts: AgentParts, environment: &Environment) -> Resul
         team_context,
         bus: parts.bus,
         tasks: parts.tasks,
-        budget: AgentBudget::of(parts.rules.budgets, parts.rules.run, &parts.name),
+        budget: AgentBudget::of(parts.rules.budgets(), parts.rules.run, &parts.name),
         reporter: StatusReporter::new(
             team,
             parts.name,
@@ -134,7 +130,9 @@ pub(super) fn build_agent(parts: AgentParts, environment: &Environment) -> Resul
 
 /// Reads the file of a role and logs its problems. A role without a file is free text.
 fn read_role(team: &TeamDir, name: &str) -> Role {
-    let Some(RoleFile { path, role, problems }) = team.role(name) else { return Role::default() };
+    let Some(RoleFile { path, role, problems }) = team.role(name, tools::find_by_alias) else {
+        return Role::default();
+    };
     for Problem { line, what } in problems {
         tracing::warn!(file = %path.display(), line, what, "a role file has a problem");
     }
@@ -176,7 +174,7 @@ fn approval_gate(
     role: &Role,
 ) -> Result<ApprovalGate, Failure> {
     let Permissions { mode, mut rules, timeout, plan_approval } = permissions;
-    rules.deny.extend(role.refused().cloned());
+    rules.deny.extend(role.denied_calls().cloned());
     let policy = Policy::new(mode, &rules).or_exit(
         Exit::Usage,
         "a permission rule is not understood",

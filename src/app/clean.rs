@@ -6,6 +6,7 @@ use super::progress_line::ProgressLine;
 use super::team_rules::durability;
 use crate::error::{Exit, Failure};
 use crate::os::process_tree;
+use crate::protocol::lifecycle::{self, LifecycleEvent};
 use crate::store::clean::{CleanError, Leftover, TeamAtRest};
 use crate::store::{Fsync, TeamDir, roster};
 use crate::wire::roster::Status;
@@ -83,7 +84,8 @@ impl Cleanup {
                 stays
             });
             if let Some(lead) = roster.lead.as_mut().filter(|lead| is_ghost(lead.status, "lead")) {
-                (lead.status, lead.activity, lead.pid) = (Status::Shutdown, None, None);
+                let _legal = lifecycle::apply(&mut lead.status, LifecycleEvent::StopConfirmed);
+                (lead.activity, lead.pid) = (None, None);
                 ghosts.push("lead".into());
             }
             ghosts

@@ -1,6 +1,6 @@
 //! The environment of a command: the working folder, the team folder, the settings, the colours.
 
-use super::team_rules::{open_bus, rules};
+use super::team_rules::open_bus;
 use crate::bus::Bus;
 use crate::error::{Exit, Failure, OrFail};
 use crate::os::terminal_size;
@@ -92,7 +92,7 @@ impl Context {
 
     /// Opens the mail of a team by the settings of this folder.
     pub(crate) fn bus(&self, team: TeamDir) -> Result<Arc<Bus>, Failure> {
-        Ok(Arc::new(open_bus(team, rules(&self.settings()?))))
+        Ok(Arc::new(open_bus(team, self.settings()?.rules())))
     }
 
     /// Opens the mail of the existing team, for a command that changes something.

@@ -12,7 +12,7 @@ use crate::llm::registry::{ModelName, Variables};
 use crate::os::{usage, watch};
 use crate::settings::Settings;
 use crate::settings::model::{self, Credentials, ModelChoice, credential_variables};
-use crate::settings::trust::{TrustList, risks_in};
+use crate::settings::trust::TrustList;
 use crate::store::diagnose::{Diagnosis, flaws};
 use crate::store::{StoreError, TeamDir, fs_probe};
 use crate::ui::style::Palette;
@@ -92,7 +92,7 @@ impl Report {
         };
         self.fine("team folder", path);
         // Settings that cannot be read are reported by their own check.
-        let risks = risks_in(&team.settings()).unwrap_or_default();
+        let risks = Settings::risks_in(&team.settings()).unwrap_or_default();
         if risks.is_empty() {
             self.fine("trust", "the folder's settings run and loosen nothing");
         } else if TrustList::of(&context.environment).has(team.root(), &risks) {
@@ -201,9 +201,9 @@ impl Report {
     fn settings(&mut self, context: &Context) -> Option<Settings> {
         match context.settings() {
             Ok(settings) => {
-                let set = settings.rows().into_iter().filter(|(_, _, source)| source != "default");
+                let set = settings.rows().into_iter().filter(|row| row.source != "default");
                 let set: Vec<String> =
-                    set.map(|(key, _, from)| format!("{key} from {from}")).collect();
+                    set.map(|row| format!("{} from {}", row.key, row.source)).collect();
                 let found = if set.is_empty() { "all default".to_owned() } else { set.join(", ") };
                 self.fine("settings", found);
                 Some(settings)

@@ -1,7 +1,7 @@
 //! The handshake of a lead, for a program that starts a teammate without being a lead: the benchmark. It
 //! consists of the same parts as that of a real lead.
 
-use super::team_rules::{permissions, rules};
+use super::team_rules::permissions;
 use crate::error::{Failure, OrFail};
 use crate::settings::environment::Environment;
 use crate::settings::model::{Credentials, ModelChoice};
@@ -23,7 +23,8 @@ pub fn greet(
     role: &str,
 ) -> Result<(), Failure> {
     let model = ModelChoice::fallback().to_string();
-    let flags = Flags { model: Some(model.clone()), mode: Some(PermissionMode::Bypass) };
+    let mode = PermissionMode::Bypass.word();
+    let flags = Flags::of([("--model", Some(model.as_str())), ("--mode", Some(mode))]);
     let file = TeamDir::settings_in(team.root());
     let settings = Settings::load(&Environment::default(), &file, &flags)?;
     let hello = Hello {
@@ -32,11 +33,11 @@ pub fn greet(
         model,
         credentials: Credentials::default(),
         price: None,
-        rules: rules(&settings),
+        rules: settings.rules(),
         permissions: permissions(&settings)?,
         hooks: settings.hooks.value,
         start_reason: StartReason::Spawned,
     };
-    handshake::say(socket, &hello)
+    handshake::send(socket, &hello)
         .or_fail("the teammate hears nothing", "look at what the teammate printed")
 }

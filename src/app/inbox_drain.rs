@@ -4,7 +4,6 @@ use super::agent_process::{fresh_id, take_life_lock};
 use super::context::Context;
 use super::event_loop::block_on;
 use super::own_mailbox::{CLOSE_LIMIT, close_mailbox, open_mailbox};
-use super::team_rules::rules;
 use crate::error::Failure;
 use crate::store::Mail;
 use crate::store::TeamDir;
@@ -23,7 +22,7 @@ pub(crate) fn drain(
 ) -> Result<(), Failure> {
     context.refuse_inside_agent("inbox --drain")?;
     let life = take_life_lock(team, name, &fresh_id(), &fresh_id(), "hand")?;
-    let rules = rules(&context.settings()?);
+    let rules = context.settings()?.rules();
     let mailbox = Arc::new(Mutex::new(open_mailbox(team, name, &life, rules)?));
     let drained = mailbox.lock().unwrap_or_else(PoisonError::into_inner).drain()?;
     drained.mail.into_iter().for_each(&mut show);

@@ -3,11 +3,11 @@
 use super::team_rules::durability;
 use crate::error::{Failure, OrFail};
 use crate::os::SystemClock;
+use crate::settings::Rules;
 use crate::store::liveness::LifeLock;
 use crate::store::{
     Drained, MailPolicy, Mailbox, SettleResult, StoreError, TeamDir, Transcript, inbox,
 };
-use crate::supervise::handshake::Rules;
 use crate::wire::AgentName;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -6,10 +6,11 @@ use crate::bus::Bus;
 use crate::error::{Exit, Failure};
 use crate::os::SystemClock;
 use crate::protocol::ladder::Urgency;
+use crate::protocol::lifecycle::{self, LifecycleEvent};
 use crate::store::{Liveness, TeamDir, liveness, roster};
-use crate::supervise::stop::{StopOutcome, StopPlan, take_down_all};
+use crate::supervise::stop::{StopOutcome, StopPlan, stop_in_parallel};
 use crate::wire::AgentName;
-use crate::wire::roster::{ExitCause, Status};
+use crate::wire::roster::ExitCause;
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -58,7 +59,7 @@ pub(crate) async fn stop_members(
         cause,
         urgency,
     };
-    take_down_all(&plan, names).await
+    stop_in_parallel(&plan, names).await
 }
 
 /// Stops members and shows on stderr which of them are still alive.
@@ -84,7 +85,7 @@ pub(crate) async fn stop_team(
         // A lead that is marked as stopping starts no teammate meanwhile.
         roster::update(bus.dir(), bus.fsync(), |roster| {
             if let Some(lead) = roster.lead.as_mut() {
-                lead.status = Status::Stopping;
+                let _refused = lifecycle::apply(&mut lead.status, LifecycleEvent::StopAsked);
             }
         })?;
     }

@@ -74,7 +74,7 @@ fn watch(
         if now >= read_at {
             read_at = now + READ_INTERVAL;
             is_news |= observer.look();
-            top.meet(observer.scene());
+            top.update(observer.snapshot());
         }
         if let Some(notice) = actions.result() {
             top.tell(notice);
@@ -83,7 +83,7 @@ fn watch(
         observer.follow(top.selected());
         if is_news || now >= draw_at {
             draw_at = now + DRAW_INTERVAL;
-            screen.draw(|frame| draw(&mut top, observer.scene(), clock.now(), view, frame))?;
+            screen.draw(|frame| draw(&mut top, observer.snapshot(), clock.now(), view, frame))?;
         }
         let timeout = read_at.saturating_duration_since(clock.monotonic());
         for input in screen.next(signals, timeout)? {
@@ -94,7 +94,7 @@ fn watch(
                     top.paste(&text);
                     None
                 }
-                Input::Key(key) => top.press(key, observer.scene()),
+                Input::Key(key) => top.press(key, observer.snapshot()),
             };
             match action {
                 None => {}
@@ -203,7 +203,7 @@ fn stop_one(bus: Arc<Bus>, name: &str) -> Result<&'static str, Failure> {
     let name = member_name(name)?;
     let end = stop_members(bus, ExitCause::Stopped, Urgency::Polite, vec![name]);
     let departures = block_on(end)?;
-    Ok(departures.first().map_or("was not running", |departure| departure.how.words()))
+    Ok(departures.first().map_or("was not running", |departure| departure.result.words()))
 }
 
 fn lost(why: &io::Error) -> Failure {

@@ -1,7 +1,7 @@
 //! Ids of messages and requests: the sender's name and a UUID v7, which sorts by time.
 //!
-//! *Invariant:* making one asks the system for no randomness after the first: it would cost as much as
-//! writing the message.
+//! *Invariant:* only the first id reads randomness from the system: a read costs as much as writing a
+//! message.
 
 use crate::wire::AgentName;
 use std::hash::{BuildHasher, RandomState};
@@ -9,12 +9,12 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use uuid::{Builder, NoContext, Timestamp, Uuid};
 
-/// A fresh id for a message or a request.
+/// Makes a unique id for a message or a request.
 pub fn new_id(from: &AgentName) -> String {
     format!("{from}:{}", unique())
 }
 
-/// Numbers counted through a keyed hash whose keys only this process has: nobody else makes the same.
+/// Makes a UUID from a counter, hashed with keys that only this process has.
 fn unique() -> Uuid {
     static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -32,7 +32,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn ids_are_uuids_of_now_and_never_the_same() {
+    fn ids_are_unique_uuids_of_the_current_time() {
         let ids: BTreeSet<Uuid> = (0..10_000).map(|_| unique()).collect();
         assert_eq!(ids.len(), 10_000);
         let now = Timestamp::now(NoContext).to_unix().0;

@@ -1,7 +1,7 @@
-//! Sending mail by name: who can be written to, with which ids, and within which limits (SPEC 3.1).
+//! Sending mail by name: recipients, message ids and size limits (SPEC 3.1).
 //!
-//! *Invariant:* whether the receiver may get mail is decided while its inbox is locked, so that nobody
-//! is told "sent" after the receiver was told to stop. It does not know models, tools or processes.
+//! *Invariant:* whether the recipient may get mail is decided under the lock of its inbox, so that no send
+//! succeeds after the recipient was told to stop. This layer does not know models, tools or processes.
 
 mod id;
 mod reachability;
@@ -19,19 +19,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// How many inboxes of a broadcast are synced at the same time.
+/// The most threads that sync the inboxes of a broadcast.
 const SYNCS_AT_ONCE: usize = 8;
 
-/// What the settings say about mail.
+/// Limits of mail from the settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Longest content in bytes.
+    /// The longest content in bytes.
     pub max_message_bytes: usize,
-    /// Most bytes an inbox may have.
+    /// The largest inbox in bytes.
     pub inbox_bytes: u64,
-    /// What an acknowledged send survives.
+    /// The durability of an acknowledged send.
     pub fsync: Fsync,
-    /// How long to wait for an inbox's lock.
+    /// The longest wait for an inbox's lock.
     pub lock_limit: Duration,
 }
 
@@ -53,28 +53,28 @@ pub struct Outgoing {
     pub body: Body,
     /// Its text.
     pub content: String,
-    /// Its id, when the sender can derive one that a repetition would have again.
+    /// Its id, if a repeated send would derive the same one; otherwise a new id is made.
     pub id: Option<String>,
-    /// Binds requests and answers.
+    /// Binds an answer to its request.
     pub correlation: Option<Correlation>,
     /// Further fields.
     pub extra: Map<String, Value>,
 }
 
 impl Outgoing {
-    /// Plain text.
+    /// A plain text message.
     pub fn text(content: impl Into<String>) -> Self {
         Self::of(Body::text(), content)
     }
 
-    /// A message of a kind.
+    /// A message of this kind.
     pub fn of(body: Body, content: impl Into<String>) -> Self {
         let content = content.into();
         Self { body, content, id: None, correlation: None, extra: Map::new() }
     }
 }
 
-/// The id of a message that was sent.
+/// The id of a sent message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SentId(pub String);
 
@@ -84,43 +84,43 @@ impl fmt::Display for SentId {
     }
 }
 
-/// A receiver of a broadcast and what became of its message.
+/// A recipient of a broadcast and the outcome of its send.
 pub type Sent = (AgentName, Result<SentId, BusError>);
 
-/// Why a message was not sent, or perhaps not.
+/// Why a send failed. Only after [`SendError::NotDurable`] the message may arrive anyway.
 #[derive(Debug, thiserror::Error)]
 pub enum BusError {
-    /// No such name can exist.
+    /// The name is not valid.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// A word for everybody was given as a name.
-    #[error("{0:?} is nobody's name: use broadcast to write to everybody")]
+    /// The name is a word for all members.
+    #[error("{0:?} is not a name; use broadcast to write to all members")]
     Everybody(String),
-    /// The sender wrote to itself.
+    /// The sender is the recipient.
     #[error(
-        "{0} cannot write to itself: what it knows is in its conversation already, and what it has to \
-         say is the text that ends its turn"
+        "{0} cannot write to itself: its conversation already holds what it knows, and the text that \
+         ends its turn is its report"
     )]
     SelfSend(AgentName),
-    /// The receiver cannot get mail now.
-    #[error("{to} {why}; who can be written to: {}", names(reachable))]
+    /// The recipient cannot get mail now.
+    #[error("{to} {why}; reachable: {}", names(reachable))]
     Unreachable {
-        /// The receiver.
+        /// The recipient.
         to: AgentName,
-        /// What is the matter with it.
+        /// Why not.
         why: String,
-        /// Who can.
+        /// All agents that can get mail.
         reachable: Vec<AgentName>,
     },
-    /// The text is too long.
+    /// The content is too long.
     #[error("the message has {size} bytes, more than {limit}: write a file and send its path")]
     TooLong {
-        /// Its length.
+        /// Its length in bytes.
         size: usize,
-        /// The limit.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// It could not be stored.
+    /// The message could not be stored.
     #[error(transparent)]
     Send(#[from] SendError),
     /// The roster or a life lock could not be read.
@@ -129,22 +129,22 @@ pub enum BusError {
 }
 
 impl BusError {
-    /// Somebody held a lock for too long.
+    /// Whether another process held a lock for too long.
     pub fn is_lock_timeout(&self) -> bool {
-        self.of_the_store().is_some_and(StoreError::is_lock_timeout)
+        self.store_error().is_some_and(StoreError::is_lock_timeout)
     }
 
-    /// There is no room: trying again later may help.
+    /// Whether the disk is full; a later send may succeed.
     pub fn is_full(&self) -> bool {
-        self.of_the_store().is_some_and(StoreError::is_full)
+        self.store_error().is_some_and(StoreError::is_full)
     }
 
-    /// The team folder is gone: nothing can be sent any more.
+    /// Whether the team folder is gone, so that every later send fails too.
     pub fn is_without_team(&self) -> bool {
-        self.of_the_store().is_some_and(StoreError::is_without_team)
+        self.store_error().is_some_and(StoreError::is_without_team)
     }
 
-    fn of_the_store(&self) -> Option<&StoreError> {
+    fn store_error(&self) -> Option<&StoreError> {
         match self {
             Self::Store(why) | Self::Send(SendError::Store(why)) => Some(why),
             Self::Name(_)
@@ -156,13 +156,13 @@ impl BusError {
         }
     }
 
-    /// What to do now.
+    /// What to do about it.
     pub fn hint(&self) -> String {
         match self {
             Self::Name(why) => why.hint(),
             Self::Everybody(_) => "team broadcast TEXT".into(),
-            Self::SelfSend(_) => "write to somebody else".into(),
-            Self::Unreachable { .. } => "`team ls` shows who is there".into(),
+            Self::SelfSend(_) => "write to another agent".into(),
+            Self::Unreachable { .. } => "`team ls` lists the members".into(),
             Self::TooLong { .. } | Self::Send(SendError::TooLong { .. }) => {
                 "write the text to a file and send its path".into()
             }
@@ -179,20 +179,20 @@ fn names(names: &[AgentName]) -> String {
     names.iter().map(AgentName::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// The team's mail, for those who send.
+/// The sending side of the team's mail.
 pub struct Bus {
     dir: TeamDir,
     limits: Limits,
     clock: SharedClock,
-    reach: Mutex<Reachability>,
+    reachability: Mutex<Reachability>,
     inboxes: Mutex<BTreeMap<AgentName, Arc<Mutex<Inbox>>>>,
 }
 
 impl Bus {
     /// The mail of a team.
     pub fn new(dir: TeamDir, limits: Limits, clock: SharedClock) -> Self {
-        let reach = Mutex::new(Reachability::of(dir.clone()));
-        Self { dir, limits, clock, reach, inboxes: Mutex::default() }
+        let reachability = Mutex::new(Reachability::of(dir.clone()));
+        Self { dir, limits, clock, reachability, inboxes: Mutex::default() }
     }
 
     /// The team.
@@ -200,12 +200,12 @@ impl Bus {
         &self.dir
     }
 
-    /// What an acknowledged send survives.
+    /// The durability of an acknowledged send.
     pub fn fsync(&self) -> Fsync {
         self.limits.fsync
     }
 
-    /// A text that fits into a message; the middle of a longer one is left out, and said so.
+    /// Cuts a text to the size limit: a note replaces the middle.
     pub fn cut(&self, text: &str) -> String {
         let most = self.limits.max_message_bytes;
         if text.len() <= most {
@@ -217,12 +217,11 @@ impl Bus {
         let tail_from = text.ceil_char_boundary(text.len() - half);
         let tail = text.get(tail_from..).unwrap_or_default();
         let short = format!("{head}{note}{tail}");
-        // A limit too small for the note leaves room for the beginning only.
+        // If the note alone exceeds the limit, only the beginning remains.
         short.get(..short.floor_char_boundary(most)).unwrap_or_default().to_owned()
     }
 
-    /// Tells the lead something in the program's own name. Telling it again under the same id changes
-    /// nothing.
+    /// Sends a message of the program to the lead. A second send with the same id has no effect.
     ///
     /// # Errors
     /// As [`Bus::send`].
@@ -231,10 +230,10 @@ impl Bus {
         self.send(&AgentName::system(), AgentName::lead().as_str(), outgoing)
     }
 
-    /// Sends a message. When this returns an id, the message will be taken in exactly once.
+    /// Sends a message. After `Ok` the recipient takes it in exactly once.
     ///
     /// # Errors
-    /// See [`BusError`]. Only after `NotDurable` may the message arrive nevertheless.
+    /// See [`BusError`].
     pub fn send(&self, from: &AgentName, to: &str, outgoing: Outgoing) -> Result<SentId, BusError> {
         if matches!(to, "all" | "broadcast" | "team") {
             return Err(BusError::Everybody(to.into()));
@@ -245,7 +244,7 @@ impl Bus {
         Ok(id)
     }
 
-    /// Sends a request or an answer between programs.
+    /// Sends a control message: a request or an answer.
     ///
     /// # Errors
     /// As [`Bus::send`].
@@ -260,11 +259,11 @@ impl Bus {
         self.send(from, to.as_str(), outgoing)
     }
 
-    /// Sends the same text to every member that can be written to and the lead, except the sender. Each
-    /// receiver's id is `id` with its name behind.
+    /// Sends the same text to the lead and every reachable member, except the sender. Each message's id is
+    /// `id` with the recipient's name appended.
     ///
     /// # Errors
-    /// Nobody was written to, since the roster cannot be read. Otherwise each receiver has its result.
+    /// The roster cannot be read, and nothing was sent. Failures of single recipients are in the result.
     pub fn broadcast(
         &self,
         from: &AgentName,
@@ -272,8 +271,8 @@ impl Bus {
         id: Option<&str>,
     ) -> Result<Vec<Sent>, BusError> {
         let id = id.map_or_else(|| new_id(from), str::to_owned);
-        let receivers = self.reachable()?.into_iter().filter(|to| to != from && !to.is_user());
-        let written = receivers.map(|to| {
+        let recipients = self.reachable()?.into_iter().filter(|to| to != from && !to.is_user());
+        let written = recipients.map(|to| {
             let id = Some(format!("{id}:{to}"));
             let outgoing = Outgoing { id, ..Outgoing::of(Body::Broadcast {}, content) };
             let outcome = self.write(from, &to, outgoing);
@@ -282,12 +281,12 @@ impl Bus {
         Ok(sync_together(written.collect(), self.limits.fsync))
     }
 
-    /// Everybody who can be written to now, the lead and the person included.
+    /// All agents that can get mail now, including the lead and the user.
     ///
     /// # Errors
     /// The roster or a life lock cannot be read.
     pub fn reachable(&self) -> Result<Vec<AgentName>, BusError> {
-        Ok(lock(&self.reach).everybody()?)
+        Ok(lock(&self.reachability).all()?)
     }
 
     fn write(
@@ -304,7 +303,7 @@ impl Bus {
         if size > limit {
             return Err(BusError::TooLong { size, limit });
         }
-        let lane = if body.is_control() { Priority::Control } else { Priority::Data };
+        let priority = if body.is_control() { Priority::Control } else { Priority::Data };
         let id = id.unwrap_or_else(|| new_id(from));
         let draft = OutgoingMessage {
             id: id.clone(),
@@ -316,43 +315,44 @@ impl Bus {
             body,
             extra,
         };
-        let inbox = self.inbox(from, to, lane)?;
+        let inbox = self.inbox(from, to, priority)?;
         let policy = SendPolicy {
-            lane,
+            lane: priority,
             fsync: self.limits.fsync,
             capacity: self.limits.inbox_bytes,
             lock_limit: self.limits.lock_limit,
         };
-        let permit = || self.permit(from, to, lane);
+        let permit = || self.permit(from, to, priority);
         let stored = lock(&inbox).append(draft.line().as_bytes(), &policy, permit)?;
         Ok((SentId(id), stored))
     }
 
-    /// The inbox of a receiver. The first time it is asked for, the receiver is checked before: not even
-    /// a lock file is made for somebody who does not exist.
+    /// The inbox of a recipient. The first access checks the recipient, so that an unknown name gets no
+    /// lock file.
     fn inbox(
         &self,
         from: &AgentName,
         to: &AgentName,
-        lane: Priority,
+        priority: Priority,
     ) -> Result<Arc<Mutex<Inbox>>, BusError> {
         if let Some(inbox) = lock(&self.inboxes).get(to) {
             return Ok(Arc::clone(inbox));
         }
-        self.permit(from, to, lane)?;
+        self.permit(from, to, priority)?;
         let inbox = Arc::new(Mutex::new(Inbox::of(&self.dir, to)));
         lock(&self.inboxes).insert(to.clone(), Arc::clone(&inbox));
         Ok(inbox)
     }
 
-    fn permit(&self, from: &AgentName, to: &AgentName, lane: Priority) -> Result<(), BusError> {
-        let mut reach = lock(&self.reach);
-        match reach.standing(to, lane)? {
+    fn permit(&self, from: &AgentName, to: &AgentName, priority: Priority) -> Result<(), BusError> {
+        let mut reachability = lock(&self.reachability);
+        match reachability.state(to, priority)? {
             RecipientState::Reachable => Ok(()),
-            // Who is told "stored" relies on the entry as well: without it the receiver is nobody.
+            // A send is acknowledged only after the roster entry is durable: without the entry the
+            // recipient does not exist.
             RecipientState::Starting => Ok(roster::sync(&self.dir, self.limits.fsync)?),
             RecipientState::Unreachable(why) => {
-                let mut reachable = reach.everybody()?;
+                let mut reachable = reachability.all()?;
                 reachable.retain(|name| name != from);
                 Err(BusError::Unreachable { to: to.clone(), why, reachable })
             }
@@ -360,14 +360,14 @@ impl Bus {
     }
 }
 
-/// A panic elsewhere leaves caches behind, nothing that could be half changed.
+/// Locks a mutex even if it is poisoned: the values are caches, which a panic leaves consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 type Written = (AgentName, Result<(SentId, Stored), BusError>);
 
-/// Syncs many inboxes: the disk takes them together.
+/// Syncs many inboxes on several threads, so that the disk merges the work.
 fn sync_together(written: Vec<Written>, fsync: Fsync) -> Vec<Sent> {
     let finish = |(to, outcome): Written| {
         let sent = outcome.and_then(|(id, stored)| {

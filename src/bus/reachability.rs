@@ -1,43 +1,43 @@
-//! Who can be written to: members that live or are about to, the lead and the person always.
+//! Reachability: running and starting members can get mail; the lead and the user always can.
 
 use crate::store::inbox::Priority;
 use crate::store::liveness::LifeState;
 use crate::store::roster::{Cached, MemberStandings};
 use crate::store::{StoreError, TeamDir};
 use crate::wire::AgentName;
-use crate::wire::roster::Status;
+use crate::wire::roster::{MailAccess, Status};
 use std::collections::BTreeMap;
 
-/// Whether somebody can get mail.
+/// Whether an agent can get mail.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RecipientState {
     Reachable,
-    /// It can, but its entry may not be on disk yet.
+    /// It can, but its roster entry may not be durable yet.
     Starting,
-    /// It cannot; what is the matter with it.
+    /// It cannot, and why.
     Unreachable(String),
 }
 
-/// The roster and the life locks, kept at hand.
+/// The roster and the life locks, cached.
 #[derive(Debug)]
 pub(crate) struct Reachability {
     dir: TeamDir,
     roster: Cached<MemberStandings>,
-    pulses: BTreeMap<AgentName, LifeState>,
+    lives: BTreeMap<AgentName, LifeState>,
 }
 
 impl Reachability {
     pub(crate) fn of(dir: TeamDir) -> Self {
-        Self { roster: Cached::of(&dir), dir, pulses: BTreeMap::new() }
+        Self { roster: Cached::of(&dir), dir, lives: BTreeMap::new() }
     }
 
-    /// Everybody who can be written to.
-    pub(crate) fn everybody(&mut self) -> Result<Vec<AgentName>, StoreError> {
+    /// All agents that can get mail.
+    pub(crate) fn all(&mut self) -> Result<Vec<AgentName>, StoreError> {
         let roster = self.roster.current(&self.dir)?;
         let names: Vec<_> = roster.names().flat_map(AgentName::member).collect();
         let mut reachable = vec![AgentName::lead(), AgentName::user()];
         for name in names {
-            match self.standing(&name, Priority::Data)? {
+            match self.state(&name, Priority::Data)? {
                 RecipientState::Reachable | RecipientState::Starting => reachable.push(name),
                 RecipientState::Unreachable(_) => {}
             }
@@ -46,10 +46,10 @@ impl Reachability {
     }
 
     /// Whether `to` can get mail.
-    pub(crate) fn standing(
+    pub(crate) fn state(
         &mut self,
         to: &AgentName,
-        lane: Priority,
+        priority: Priority,
     ) -> Result<RecipientState, StoreError> {
         if to.is_lead() || to.is_user() {
             return Ok(RecipientState::Reachable);
@@ -57,28 +57,29 @@ impl Reachability {
         let Some(status) = self.roster.current(&self.dir)?.status(to.as_str()) else {
             return Ok(RecipientState::Unreachable("is not on the roster".into()));
         };
-        let is_reachable = match status {
-            Status::Shutdown | Status::Failed => false,
-            Status::Stopping => lane == Priority::Control && self.is_alive(to)?,
-            Status::Starting => self.is_alive(to)? || self.is_alive(&AgentName::lead())?,
-            Status::Working | Status::Idle | Status::Waiting => self.is_alive(to)?,
-        };
-        Ok(match (is_reachable, status) {
-            (true, Status::Starting) => RecipientState::Starting,
-            (true, _) => RecipientState::Reachable,
-            (false, Status::Shutdown | Status::Failed | Status::Stopping) => {
-                RecipientState::Unreachable(format!("is {}", status.word()))
+        let is_reachable = match (status.mail(), status) {
+            (MailAccess::None, _) => false,
+            (MailAccess::ControlOnly, _) => priority == Priority::Control && self.is_alive(to)?,
+            (MailAccess::All, Status::Starting) => {
+                self.is_alive(to)? || self.is_alive(&AgentName::lead())?
             }
-            (false, Status::Starting | Status::Working | Status::Idle | Status::Waiting) => {
-                let word = status.word();
+            (MailAccess::All, _) => self.is_alive(to)?,
+        };
+        let word = status.word();
+        Ok(match (is_reachable, status.mail()) {
+            (true, _) if status == Status::Starting => RecipientState::Starting,
+            (true, _) => RecipientState::Reachable,
+            (false, MailAccess::All) => {
                 RecipientState::Unreachable(format!("is dead (the roster still says {word})"))
+            }
+            (false, MailAccess::ControlOnly | MailAccess::None) => {
+                RecipientState::Unreachable(format!("is {word}"))
             }
         })
     }
 
     fn is_alive(&mut self, name: &AgentName) -> Result<bool, StoreError> {
-        let pulse =
-            self.pulses.entry(name.clone()).or_insert_with(|| LifeState::of(&self.dir, name));
-        Ok(pulse.is_alive()?)
+        let life = self.lives.entry(name.clone()).or_insert_with(|| LifeState::of(&self.dir, name));
+        Ok(life.is_alive()?)
     }
 }

@@ -1,9 +1,7 @@
 //! Arguments that several verbs have.
 
-use crate::error::Failure;
 use crate::settings::Flags;
 use crate::settings::model::model_forms;
-use crate::settings::permissions::mode;
 use crate::ui::style::ColorChoice;
 use std::path::PathBuf;
 
@@ -45,8 +43,7 @@ pub(super) struct ModelArgs {
 
 impl ModelArgs {
     /// Returns them as the flags of the settings.
-    pub(super) fn flags(self) -> Result<Flags, Failure> {
-        let mode = self.mode.as_deref().map(|word| mode("--mode", word)).transpose()?;
-        Ok(Flags { model: self.model, mode })
+    pub(super) fn flags(&self) -> Flags {
+        Flags::of([("--model", self.model.as_deref()), ("--mode", self.mode.as_deref())])
     }
 }

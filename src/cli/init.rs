@@ -4,11 +4,11 @@ pub(super) use super::args::Json as Args;
 use crate::app::context::Context;
 use crate::app::output::print_result;
 use crate::error::{Exit, Failure};
+use crate::settings::reference::commented_file;
 use serde_json::json;
 
-/// The committed part of a team folder, as it is in this project's own.
-const FILES: [(&str, &str); 4] = [
-    ("settings.toml", include_str!("../../.team/settings.toml")),
+/// The example roles: those of this project's own team folder.
+const ROLES: [(&str, &str); 3] = [
     ("roles/coder.md", include_str!("../../.team/roles/coder.md")),
     ("roles/tester.md", include_str!("../../.team/roles/tester.md")),
     ("roles/reviewer.md", include_str!("../../.team/roles/reviewer.md")),
@@ -18,7 +18,8 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     context.refuse_inside_agent("init")?;
     let team = context.make_team()?;
     let mut made = Vec::new();
-    for (name, text) in FILES {
+    let settings = commented_file()?;
+    for (name, text) in [("settings.toml", settings.as_str())].into_iter().chain(ROLES) {
         if team.create_committed(name, text.as_bytes())? {
             made.push(name);
         }

@@ -54,7 +54,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let request = LeadRequest {
         prompt,
         output: args.print.then_some(args.output),
-        flags: args.model.flags()?,
+        flags: args.model.flags(),
         limits: RunLimits {
             timeout: args.timeout,
             max_turns: args.max_turns,

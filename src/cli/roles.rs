@@ -5,6 +5,7 @@ use crate::app::context::Context;
 use crate::app::output::{print_result, warn};
 use crate::error::{Exit, Failure};
 use crate::store::RoleFile;
+use crate::tools::find_by_alias;
 use crate::ui::roles::role_table;
 use crate::ui::sanitize::one_line;
 use crate::wire::front_matter::Problem;
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 const MAX_PROBLEM_COLUMNS: usize = 400;
 
 pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
-    let files = context.team_to_view()?.role_files();
+    let files = context.team_to_view()?.role_files(find_by_alias);
     let as_json = || {
         let roles: Vec<Value> = files.iter().map(role_json).collect();
         json!({ "schema": 1, "roles": roles })

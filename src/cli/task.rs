@@ -9,6 +9,7 @@ use crate::error::{Exit, Failure, OrFail};
 use crate::os::SystemClock;
 use crate::protocol::tasks::{NewTask, TaskEnd};
 use crate::tasks::{Changed, TaskError, Tasks};
+use crate::tools::can_complete_tasks;
 use crate::wire::AgentName;
 use crate::wire::task::TaskId;
 use std::sync::Arc;
@@ -175,7 +176,7 @@ fn report(done: &Changed, Json { json }: Json, what: &str) -> Exit {
 }
 
 fn open(context: &Context) -> Result<Tasks, Failure> {
-    Ok(Tasks::new(context.team_bus()?, Arc::new(SystemClock)))
+    Ok(Tasks::new(context.team_bus()?, Arc::new(SystemClock), can_complete_tasks))
 }
 
 fn task_id(given: &str) -> Result<TaskId, Failure> {

@@ -35,6 +35,6 @@ impl Args {
 
 pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let Args { name, role, prompt, once, model, control_fd } = args;
-    let flags = model.flags()?;
+    let flags = model.flags();
     run::run(context, TeammateRequest { name, role, prompt, once, flags, control_fd })
 }

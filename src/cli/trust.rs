@@ -4,8 +4,9 @@ use super::args::Json;
 use crate::app::context::Context;
 use crate::app::output::print_result;
 use crate::error::{Exit, Failure};
-use crate::settings::endpoints::shown;
-use crate::settings::trust::{TrustList, risks_in};
+use crate::settings::Settings;
+use crate::settings::endpoints::redacted;
+use crate::settings::trust::TrustList;
 use crate::store::lock::{LOCK_LIMIT, exclusive};
 use crate::store::{StoreError, TeamDir};
 use serde_json::json;
@@ -26,7 +27,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let folder = team.root().display().to_string();
     // The list is read, changed and replaced under its lock, so that two commands lose nothing.
     let lock = exclusive(&list.lock_file()?, LOCK_LIMIT).map_err(StoreError::from)?;
-    let risks = risks_in(&TeamDir::settings_in(team.root()))?;
+    let risks = Settings::risks_in(&TeamDir::settings_in(team.root()))?;
     let was_trusted = list.has(team.root(), &risks);
     if args.revoke {
         list.remove(team.root())?;
@@ -38,7 +39,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
         let is_new = !args.revoke && !was_trusted;
         json!({
             "schema": 1, "team": folder, "trusted": !args.revoke, "new": is_new,
-            "settings": shown(&risks),
+            "settings": redacted(&risks),
         })
     };
     let as_text = || {
@@ -52,7 +53,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
                  again"
             )
         } else {
-            let risks = shown(&risks);
+            let risks = redacted(&risks);
             let lines = risks.iter().map(|(key, value)| format!("\n  {key} = {value}"));
             let lines: String = lines.collect();
             format!("{folder} is trusted with this, as it stands now:{lines}")

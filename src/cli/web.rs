@@ -21,7 +21,7 @@ pub(super) struct Args {
 
 pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let team = context.team_to_view()?;
-    let prices = context.settings()?.spending.prices();
+    let prices = context.settings()?.prices();
     let control: Option<Rc<dyn Control>> = if args.control {
         context.refuse_inside_agent("web --control")?;
         Some(Rc::new(TeamControl { bus: context.bus(team.clone())? }))

@@ -64,7 +64,7 @@ pub(crate) fn check(request: &Request) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::chat::{ChatMessage, ToolSpec};
+    use crate::wire::chat::{ChatMessage, ToolDefinition};
     use serde_json::{Value, json};
 
     fn text() -> Block {
@@ -122,8 +122,11 @@ mod tests {
         two_users.messages[1].role = Role::User;
         assert!(check(&two_users).unwrap_err().contains("roles alternate"));
         let mut tool = request(vec![vec![text()]]);
-        tool.tools =
-            vec![ToolSpec { name: "n".into(), description: "d".into(), input_schema: Value::Null }];
+        tool.tools = vec![ToolDefinition {
+            name: "n".into(),
+            description: "d".into(),
+            input_schema: Value::Null,
+        }];
         assert!(check(&tool).unwrap_err().contains("schema"));
     }
 }

@@ -1,11 +1,14 @@
 //! The model of an agent, and the credentials for it. What providers there are stands in `llm`.
 
-use super::endpoints::is_public;
+use super::endpoints::{header_lines, is_public};
 use super::environment::Environment;
-use super::{Setting, Settings, Source};
+use super::layers::{Setting, Source};
+use super::table::Settings;
 use crate::error::{Exit, Failure};
 use crate::llm::registry::{Access, ProviderSpec};
 use crate::llm::{FALLBACK, PROVIDERS};
+use crate::wire::budget::Budgets;
+use crate::wire::money::Price;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,7 +33,7 @@ impl ModelChoice {
             let example = example.map(|(spec, model)| spec.write(Some(model)));
             Failure::new(
                 Exit::Usage,
-                format!("{text:?} is no model this version can use"),
+                format!("{text:?} is not a model that this version can use"),
                 format!("a model is {}", model_forms()),
                 format!("for example --model {}", example.unwrap_or_default()),
             )
@@ -122,34 +125,65 @@ pub(crate) fn resolve(
     }))
 }
 
+/// The price of a model, if it is known. A budget in money cannot be kept without it.
+///
+/// # Errors
+/// Money is limited, the model is paid for, and no price is set.
+pub(crate) fn price_of(
+    model: &ModelChoice,
+    price: Option<Price>,
+    budgets: &Budgets,
+) -> Result<Option<Price>, Failure> {
+    if price.is_none() && budgets.limit_money() && model.is_paid() {
+        let hint = format!(
+            "set input and output for a million tokens under [prices.\"{model}\"] in the settings"
+        );
+        let why = "there is a budget in money, which cannot be kept without prices";
+        return Err(Failure::new(
+            Exit::Usage,
+            format!("the price of {model} is not set"),
+            why,
+            hint,
+        ));
+    }
+    Ok(price)
+}
+
 /// What reaches the models, by provider. Teammates receive it over the control socket, never in arguments
 /// or the environment. `Debug` shows no secret.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Credentials(BTreeMap<String, Access>);
 
 impl Credentials {
-    /// Collects them: keys from the environment, the endpoints from the settings too.
+    /// Collects keys from the environment, and addresses and headers from the settings. A provider without
+    /// rows in the settings has these from the environment too.
     pub(crate) fn of(settings: &Settings, environment: &Environment) -> Self {
-        let of_provider = |provider: &&'static ProviderSpec| {
+        let Settings { anthropic_base_url, anthropic_headers, anthropic_version, .. } = settings;
+        let Settings { openai_base_url, openai_headers, .. } = settings;
+        let rows = [
+            ("anthropic", anthropic_base_url, anthropic_headers, anthropic_version.value.as_ref()),
+            ("openai", openai_base_url, openai_headers, None),
+        ];
+        let access = |provider: &&ProviderSpec| {
             let variables = provider.variables?;
-            let own = |word| environment.get(&variables.name(word));
-            let owned = |word| own(word).map(ToOwned::to_owned);
-            let headers = own("CUSTOM_HEADERS");
-            let endpoint = settings.endpoints.of_provider(provider.name);
-            let access = Access {
-                api_key: owned("API_KEY"),
-                auth_token: owned("AUTH_TOKEN").filter(|_| variables.has_auth_token),
-                base_url: endpoint
-                    .map_or_else(|| owned("BASE_URL"), |endpoint| endpoint.base_url.value.clone()),
-                custom_headers: endpoint.map_or_else(
-                    || headers.map(ToOwned::to_owned),
-                    |endpoint| endpoint.header_lines(headers),
-                ),
-                api_version: settings.endpoints.version_of(provider.name),
+            let variable = |word| environment.get(&variables.name(word));
+            let headers = variable("CUSTOM_HEADERS");
+            let own = |word| variable(word).map(ToOwned::to_owned);
+            let mut access = Access {
+                api_key: own("API_KEY"),
+                auth_token: own("AUTH_TOKEN").filter(|_| variables.has_auth_token),
+                base_url: own("BASE_URL"),
+                custom_headers: headers.map(ToOwned::to_owned),
+                api_version: None,
             };
+            if let Some((_, url, more, version)) = rows.iter().find(|row| row.0 == provider.name) {
+                access.base_url = url.value.clone().map(|url| url.0);
+                access.custom_headers = header_lines(more, headers);
+                access.api_version = version.cloned();
+            }
             Some((provider.name.to_owned(), access))
         };
-        Self(PROVIDERS.iter().filter_map(of_provider).collect())
+        Self(PROVIDERS.iter().filter_map(access).collect())
     }
 
     /// What reaches this model's endpoint.
@@ -193,11 +227,11 @@ impl fmt::Debug for Credentials {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Flags;
+    use super::super::layers::Flags;
     use super::*;
 
     #[test]
-    fn models_are_named_by_provider() {
+    fn a_model_is_parsed_and_shown_with_its_provider() {
         for text in [
             "rehearsal",
             "script:a/b.jsonl",
@@ -212,25 +246,6 @@ mod tests {
         for text in ["", "gpt", "anthropic/", "openai/", "local/", "script:", "Rehearsal"] {
             assert_eq!(ModelChoice::parse(text).unwrap_err().exit, Exit::Usage, "{text}");
         }
-    }
-
-    #[test]
-    fn a_key_alone_is_enough_and_a_name_wins() {
-        let file = std::path::Path::new("does-not-exist.toml");
-        let found = |variables: &[(&str, &str)]| {
-            let environment = Environment::of(variables);
-            let settings = Settings::load(&environment, file, &Flags::default()).unwrap();
-            resolve(&settings, &environment).unwrap().map(|model| model.value.to_string())
-        };
-        assert_eq!(found(&[]), None);
-        let key = ("ANTHROPIC_API_KEY", "k");
-        assert_eq!(found(&[key]).unwrap(), "anthropic/claude-sonnet-5-5");
-        assert_eq!(found(&[key, ("ANTHROPIC_MODEL", "m")]).unwrap(), "anthropic/m");
-        assert_eq!(found(&[key, ("TEAM_MODEL", "rehearsal")]).unwrap(), "rehearsal");
-        let other = ("OPENAI_API_KEY", "k");
-        assert_eq!(found(&[other]).unwrap(), "openai");
-        assert_eq!(found(&[other, ("OPENAI_MODEL", "m")]).unwrap(), "openai/m");
-        assert_eq!(found(&[other, key, ("ANTHROPIC_MODEL", "m")]).unwrap(), "anthropic/m");
     }
 
     #[test]

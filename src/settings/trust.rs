@@ -1,16 +1,13 @@
-//! What of a team folder's settings the user has trusted (SPEC 7): only that runs code, loosens anything (a
-//! budget of the user's own included) or sends data elsewhere.
+//! The list of the folders whose settings the user trusts (SPEC 7), and of the settings that are trusted.
 //!
-//! The list lies in the user's own state folder, outside of every workspace, so that no clone brings its
-//! own trust along. It holds the trusted settings themselves, under the real path of the folder: once one
-//! of them is another, nothing of the folder is trusted any more.
+//! The list lies in the user's own state folder, outside every workspace, so that a clone cannot bring its
+//! own trust along. It holds the trusted settings themselves, under the real path of the folder: when one of
+//! them changes, nothing of the folder is trusted until the user trusts it again.
 
 use super::environment::Environment;
-use super::spending::{self, Spending};
-use super::{Layer, Source, endpoints, from_file};
 use crate::error::{Exit, Failure};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -26,7 +23,7 @@ pub(crate) struct TrustList {
     file: Option<PathBuf>,
 }
 
-/// The list as it stands in its file.
+/// The content of the file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Known {
@@ -41,23 +38,23 @@ impl TrustList {
         Self { file }
     }
 
-    /// Whether just this of a team folder is trusted. A list that cannot be read trusts nothing.
+    /// Whether exactly these settings of a team folder are trusted; `false` if the list cannot be read.
     pub(crate) fn has(&self, folder: &Path, risks: &Risks) -> bool {
         let known = self.read().unwrap_or_default();
         key(folder).is_ok_and(|key| known.folders.get(&key) == Some(risks))
     }
 
-    /// The file that whoever changes the list locks meanwhile; its folder is there from now on.
+    /// The file to lock while the list is changed. Creates its folder.
     ///
     /// # Errors
-    /// There is no state folder, or it cannot be made or is no place for such a list.
+    /// There is no state folder, it cannot be created, or others can write to it.
     pub(crate) fn lock_file(&self) -> Result<PathBuf, Failure> {
         let file = self.file()?;
         make_folder(file).map_err(|why| unchanged(file, &why))?;
         Ok(file.with_extension("lock"))
     }
 
-    /// Trusts this of a team folder from now on, and nothing else of it.
+    /// Trusts exactly these settings of a team folder.
     ///
     /// # Errors
     /// There is no state folder, or it cannot be read or written.
@@ -65,7 +62,7 @@ impl TrustList {
         self.change(folder, Some(risks))
     }
 
-    /// Trusts nothing of a team folder any more.
+    /// Withdraws the trust in a team folder.
     ///
     /// # Errors
     /// There is no state folder, or it cannot be read or written.
@@ -105,59 +102,7 @@ impl TrustList {
     }
 }
 
-/// What needs trust in the settings of a team folder.
-///
-/// # Errors
-/// The file cannot be understood.
-pub(crate) fn risks_in(folder_file: &Path) -> Result<Risks, Failure> {
-    Ok(risks(&from_file(folder_file)?))
-}
-
-fn risks(layer: &Layer) -> Risks {
-    let mut risks = layer.permissions.risks();
-    if let Some(hooks) = layer.hooks.as_ref().filter(|hooks| !hooks.is_empty()) {
-        risks.insert("hooks".into(), json!(hooks));
-    }
-    risks.extend(spending::risks(layer));
-    risks.extend(endpoints::risks(layer));
-    risks
-}
-
-/// Takes out of a folder's settings what needs trust and has none; says what that was.
-pub(super) fn strip_untrusted(
-    layers: &mut [(Source, Layer)],
-    folder_file: &Path,
-    list: &TrustList,
-) -> Option<String> {
-    let is_folder = |source: &Source| *source == Source::File(folder_file.to_path_buf());
-    let mut others = layers.iter().filter(|(source, _)| !is_folder(source));
-    let without = others.find_map(|(_, layer)| layer.permissions.mode).unwrap_or_default();
-    let at = layers.iter().position(|(source, _)| is_folder(source))?;
-    let (_, rest) = layers.split_at_mut_checked(at)?;
-    let ((_, layer), farther) = rest.split_first_mut()?;
-    let wanted = risks(layer);
-    if wanted.is_empty() || folder_file.parent().is_some_and(|folder| list.has(folder, &wanted)) {
-        return None;
-    }
-    let mut taken = layer.permissions.strip_untrusted(without);
-    if let Some(hooks) = layer.hooks.take_if(|hooks| !hooks.is_empty()) {
-        taken.insert("hooks".into(), json!(hooks));
-    }
-    taken.extend(spending::strip_untrusted(layer, &Spending::of(farther)));
-    taken.extend(endpoints::strip_untrusted(layer));
-    let taken = endpoints::shown(&taken);
-    let taken: Vec<String> = taken.iter().map(|(key, value)| format!("{key} = {value}")).collect();
-    (!taken.is_empty()).then(|| {
-        format!(
-            "{}: not in force, since this folder is not trusted: {}. Look at the file; `team trust` \
-             puts it in force as it stands now.",
-            folder_file.display(),
-            taken.join(", ")
-        )
-    })
-}
-
-/// A folder as it stands in the list: its real path.
+/// The key of a folder in the list: its real path.
 fn key(folder: &Path) -> io::Result<String> {
     let real = fs::canonicalize(folder)?;
     real.to_str().map(ToOwned::to_owned).ok_or_else(|| io::ErrorKind::InvalidFilename.into())
@@ -172,7 +117,7 @@ fn unchanged(file: &Path, why: &io::Error) -> Failure {
 fn make_folder(file: &Path) -> io::Result<()> {
     if let Some(parent) = file.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
-        // What others may write cannot say whom this user trusts.
+        // A list that others can write cannot say what this user trusts.
         let known = fs::metadata(parent)?;
         if known.mode() & 0o022 != 0 {
             let why = format!("{} can be written by others", parent.display());
@@ -182,7 +127,7 @@ fn make_folder(file: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Replaces the file whole, so that a crash never leaves half a list.
+/// Replaces the file atomically, so that a crash never leaves half a list.
 fn replace(file: &Path, text: &str) -> io::Result<()> {
     make_folder(file)?;
     let draft = file.with_extension(format!("{}.draft", std::process::id()));
@@ -196,6 +141,7 @@ fn replace(file: &Path, text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     fn some(value: u32) -> Risks {
@@ -203,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_trusted_by_its_real_path_for_just_what_was_seen() {
+    fn trust_holds_for_the_real_path_and_the_listed_settings_only() {
         let home = tempfile::tempdir().unwrap();
         let state = home.path().join("state").display().to_string();
         let list = TrustList::of(&Environment::of(&[("XDG_STATE_HOME", &state)]));
@@ -213,7 +159,7 @@ mod tests {
         assert!(!list.has(&one, &some(1)));
         list.add(&home.path().join("link"), some(1)).unwrap();
         assert!(list.has(&one, &some(1)));
-        assert!(!list.has(&one, &some(2)), "it was changed");
+        assert!(!list.has(&one, &some(2)), "a setting has changed");
         assert!(!list.has(&other, &some(1)) && !list.has(home.path(), &some(1)));
         let file = home.path().join("state/team/trust.json");
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);

@@ -8,6 +8,7 @@ use super::TeamDir;
 use crate::os::safe_path::SafeRoot;
 use crate::wire::front_matter::Problem;
 use crate::wire::role::Role;
+use crate::wire::tool::ToolLookup;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Read;
@@ -45,14 +46,14 @@ pub struct Instructions {
 impl TeamDir {
     /// All roles in order of their names. Where two files give the same name, the team's comes first,
     /// and the second one says so.
-    pub fn role_files(&self) -> Vec<RoleFile> {
+    pub fn role_files(&self, find: ToolLookup) -> Vec<RoleFile> {
         let Ok(root) = SafeRoot::open(self.workspace()) else { return Vec::new() };
         let mut found: Vec<RoleFile> = Vec::new();
         for folder in [self.roles(), self.workspace().join(FOREIGN_ROLES)] {
             let mut files = markdown_in(&folder);
             files.sort();
             for path in files {
-                let mut file = read_role(self.workspace(), &root, &path);
+                let mut file = read_role(self.workspace(), &root, &path, find);
                 if let Some(first) = found.iter().find(|first| first.role.name == file.role.name) {
                     let what = format!("{} has this name, too, and counts", first.path.display());
                     file.problems.push(Problem { line: 1, what });
@@ -65,8 +66,8 @@ impl TeamDir {
     }
 
     /// The file that describes a role, if there is one: a role may be free text.
-    pub fn role(&self, name: &str) -> Option<RoleFile> {
-        self.role_files().into_iter().find(|file| file.role.name == name)
+    pub fn role(&self, name: &str, find: ToolLookup) -> Option<RoleFile> {
+        self.role_files(find).into_iter().find(|file| file.role.name == name)
     }
 
     /// `AGENTS.md` and `CLAUDE.md` of the workspace, as far as `longest` bytes go.
@@ -108,13 +109,13 @@ fn markdown_in(folder: &Path) -> Vec<PathBuf> {
     files.filter(|path| path.extension().is_some_and(|end| end == "md")).collect()
 }
 
-fn read_role(workspace: &Path, root: &SafeRoot, path: &Path) -> RoleFile {
+fn read_role(workspace: &Path, root: &SafeRoot, path: &Path, find: ToolLookup) -> RoleFile {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let shown = path.strip_prefix(workspace).unwrap_or(path).to_owned();
     let problem = |what: String| Problem { line: 1, what };
     match read(root, path, LONGEST) {
         Ok(Some((text, cut))) => {
-            let (role, mut problems) = Role::parse(&stem, &text);
+            let (role, mut problems) = Role::parse(&stem, &text, find);
             if cut {
                 problems.push(problem(format!("longer than {LONGEST} bytes: the rest is cut")));
             }
@@ -126,7 +127,9 @@ fn read_role(workspace: &Path, root: &SafeRoot, path: &Path) -> RoleFile {
 }
 
 fn unreadable(name: String, path: PathBuf, problem: Problem) -> RoleFile {
-    RoleFile { path, role: Role { name, ..Role::default() }, problems: vec![problem] }
+    // An unknown allow-list allows nothing.
+    let role = Role { name, tools: Some(Vec::new()), ..Role::default() };
+    RoleFile { path, role, problems: vec![problem] }
 }
 
 /// The text of a file, as far as `longest` bytes go, and whether that is not all of it.
@@ -166,18 +169,18 @@ mod tests {
         write(folder.path(), ".claude/agents/coder.md", "Other.");
         write(folder.path(), ".claude/agents/b.md", "---\nname: auditor\nwhim: 1\n---\nAudit.");
         write(folder.path(), ".claude/agents/notes.txt", "no role");
-        let files = dir.role_files();
+        let files = dir.role_files(|_| None);
         let names: Vec<_> = files.iter().map(|file| file.role.name.as_str()).collect();
         assert_eq!(names, ["auditor", "coder", "coder"]);
-        assert_eq!(dir.role("coder").unwrap().role.instructions, "Code.");
-        let auditor = dir.role("auditor").unwrap();
+        assert_eq!(dir.role("coder", |_| None).unwrap().role.instructions, "Code.");
+        let auditor = dir.role("auditor", |_| None).unwrap();
         assert_eq!(auditor.path, Path::new(".claude/agents/b.md"));
         assert_eq!(auditor.problems.len(), 1);
         assert!(
             files.last().unwrap().problems.iter().any(|problem| problem.what.contains("counts"))
         );
         for role in ["", "tester", "../settings", "Coder", "a/b"] {
-            assert_eq!(dir.role(role), None, "{role}");
+            assert_eq!(dir.role(role, |_| None), None, "{role}");
         }
     }
 
@@ -192,8 +195,9 @@ mod tests {
         let instructions = dir.workspace_instructions(LONGEST);
         assert_eq!(instructions.text, "");
         assert!(instructions.problems[0].contains("AGENTS.md leads out"), "{instructions:?}");
-        let role = dir.role("b").unwrap();
+        let role = dir.role("b", |_| None).unwrap();
         assert_eq!((&*role.role.instructions, role.problems.len()), ("", 1));
+        assert_eq!(role.role.tools.as_deref(), Some(&[][..]), "an unreadable role has no tools");
     }
 
     #[test]

@@ -1,44 +1,40 @@
-//! `config.json`: read by anybody, changed under its side lock, replaced whole.
+//! `config.json`: read without a lock, changed under its side lock, replaced as a whole.
 //!
-//! A roster that cannot be read never blocks a team: it is put beside and rebuilt from the last good
-//! copy, else from the life locks. What it means is decided elsewhere.
+//! An unreadable roster never blocks a team: it is quarantined and rebuilt from the last good copy, or
+//! else from the life locks. `protocol::lifecycle` decides which statuses follow each other.
 
 use super::atomic::{Fsync, replace, sync_data, sync_parent};
 use super::liveness::{Liveness, probe};
 use super::lock::{LOCK_LIMIT, exclusive};
 use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, FileError, open, open_known};
+use crate::protocol::lifecycle::{self, LifecycleEvent};
 use crate::wire::roster::{Member, Roster, Status};
 use crate::wire::{AgentName, FORMAT_VERSION, WithUnknownFields};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::fs::{self, File, Metadata};
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Longer than any roster of ours: what has more is as good as damaged, and is not read every time.
+/// Maximum size of a roster. A larger file counts as damaged, so that no reader loads it again and again.
 const MOST_BYTES: u64 = 16 * 1024 * 1024;
 
-/// What a member's status is, seen with its life and its lead's: who is dead has failed, whatever the
-/// roster says, unless a live lead is just starting it, or it ended in order.
+/// Returns the status of a member as readers show it: that of [`LifecycleEvent::FoundDead`] if its life
+/// lock is free, unless a live lead is about to start it.
 pub fn effective_status(member: &Member, life: &Liveness, lead: &Liveness) -> Status {
-    match member.status {
-        Status::Shutdown => Status::Shutdown,
-        Status::Starting if lead.is_alive() => Status::Starting,
-        status if life.is_alive() => status,
-        Status::Starting
-        | Status::Working
-        | Status::Idle
-        | Status::Waiting
-        | Status::Stopping
-        | Status::Failed => Status::Failed,
+    let mut status = member.status;
+    let is_expected = status == Status::Starting && lead.is_alive();
+    if !life.is_alive() && !is_expected {
+        let _refused = lifecycle::apply(&mut status, LifecycleEvent::FoundDead);
     }
+    status
 }
 
-/// The roster as it is; the default when there is none. A damaged one is read as it would be repaired,
-/// and left alone.
+/// Reads the roster. A missing file is read as the default, a damaged one as it would be repaired; neither
+/// is written.
 ///
 /// # Errors
 /// The file cannot be opened.
@@ -54,19 +50,19 @@ fn read_as<R: Reading>(dir: &TeamDir) -> Result<R, StoreError> {
     }
 }
 
-/// Whether the roster is there and cannot be understood.
+/// Whether the file exists and cannot be parsed.
 ///
 /// # Errors
-/// The file cannot be opened, or was written by a later version.
+/// The file cannot be opened, or was written by a newer version.
 pub fn is_damaged(dir: &TeamDir) -> Result<bool, StoreError> {
     Ok(matches!(load::<WithUnknownFields<Roster>>(&dir.config())?, Loaded::Damaged))
 }
 
-/// Changes the roster: `change` sees it as it is now, and what it makes of it is stored before this
-/// returns. If it changes nothing, nothing is written.
+/// Applies `change` to the current roster under its lock, and stores the result before it returns. Writes
+/// nothing if `change` changes nothing.
 ///
 /// # Errors
-/// The file was written by a later version, or something refused; the roster is as it was.
+/// The file was written by a newer version, or cannot be locked, read or replaced; the roster is unchanged.
 pub fn update<R>(
     dir: &TeamDir,
     fsync: Fsync,
@@ -92,10 +88,10 @@ pub fn update<R>(
     };
     let lives_before = lives(&roster);
     let answer = change(&mut roster);
-    let after = written(&roster);
+    let after = to_text(&roster).at(&path)?;
     if after != before {
         if lives(&roster) != lives_before {
-            // Not synced: it is for damage by hand, and after a power cut the life locks will do.
+            // Not synced: the copy repairs damage by hand. After a power cut the life locks suffice.
             replace(&copy(&path), &after, Fsync::Never)?;
         }
         super::failpoint::hit("config.copied");
@@ -106,11 +102,11 @@ pub fn update<R>(
     Ok(answer)
 }
 
-/// Makes the roster as it is now survive power loss. Without its lock: whoever replaces it meanwhile
-/// writes what it read, so that nothing is missing from the later one.
+/// Makes the current roster survive power loss. Takes no lock: a process that replaces the file meanwhile
+/// has read this one, so that its file contains the same changes.
 ///
 /// # Errors
-/// It may not survive.
+/// The file or its folder cannot be synced.
 pub fn sync(dir: &TeamDir, fsync: Fsync) -> Result<(), StoreError> {
     if fsync == Fsync::Always {
         let path = dir.config();
@@ -120,8 +116,8 @@ pub fn sync(dir: &TeamDir, fsync: Fsync) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Which lives the roster knows, and whether they are over: what its copy must not have missed. What
-/// somebody does at the moment is written far more often, and is soon out of date anyhow.
+/// Lists the lives on the roster and whether they are over. The copy must have all of them; other changes
+/// are frequent, and are not worth a copy.
 fn lives(roster: &Roster) -> Vec<(String, String, bool)> {
     let lead = roster.lead.iter().map(|lead| (&lead.name, &lead.incarnation, lead.status));
     let members = roster.members.iter().map(|one| (&one.name, &one.incarnation, one.status));
@@ -129,7 +125,7 @@ fn lives(roster: &Roster) -> Vec<(String, String, bool)> {
     entries.map(|(name, life, status)| (name.clone(), life.clone(), status.is_over())).collect()
 }
 
-/// What is made of the roster's file.
+/// A type that the roster's file can be read as.
 pub(crate) trait Reading:
     Default + DeserializeOwned + From<WithUnknownFields<Roster>>
 {
@@ -137,7 +133,7 @@ pub(crate) trait Reading:
 
 impl<R: Default + DeserializeOwned + From<WithUnknownFields<Roster>>> Reading for R {}
 
-/// Who is on the roster and what they do: all that a sender asks, in a twentieth of the memory.
+/// Names and statuses of the members: all that a sender needs, in a twentieth of the memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct MemberStandings {
@@ -148,11 +144,11 @@ pub(crate) struct MemberStandings {
 struct MemberStanding {
     #[serde(default)]
     name: String,
-    #[serde(default = "unsaid")]
+    #[serde(default = "default_status")]
     status: Status,
 }
 
-fn unsaid() -> Status {
+fn default_status() -> Status {
     Member::default().status
 }
 
@@ -176,7 +172,7 @@ impl From<WithUnknownFields<Roster>> for MemberStandings {
     }
 }
 
-/// The roster for a process that looks often: read again only when the file is another one.
+/// The roster for a process that reads it often. The file is read again only after it was replaced or edited.
 #[derive(Debug)]
 pub(crate) struct Cached<R> {
     path: PathBuf,
@@ -184,7 +180,7 @@ pub(crate) struct Cached<R> {
     roster: R,
 }
 
-/// What changes when a file is replaced (its last name goes), edited, or gets another name.
+/// Metadata that changes when a file is replaced (its link count drops), edited, or linked again.
 type Stamp = (u64, u64, i64, i64, i64, i64);
 
 impl<R: Reading> Cached<R> {
@@ -192,14 +188,14 @@ impl<R: Reading> Cached<R> {
         Self { path: dir.config(), file: None, roster: R::default() }
     }
 
-    /// The roster as it is now.
+    /// Returns the current roster.
     pub(crate) fn current(&mut self, dir: &TeamDir) -> Result<&R, StoreError> {
         let is_same = self.file.as_ref().is_some_and(|(file, then)| {
-            // A file with another name would keep a name when it is replaced.
+            // The link count of a file with a second name does not drop to zero when it is replaced.
             then.0 == 1 && file.metadata().is_ok_and(|now| stamp(&now) == *then)
         });
         if !is_same {
-            // Opened before it is read: a change in between makes the next look read it again.
+            // Opened before it is read: after a change in between, the next call reads the file again.
             let opened = open_known(&self.path, Access::Read).ok();
             self.file = opened.map(|(file, known)| (file, stamp(&known)));
             self.roster = read_as(dir)?;
@@ -213,10 +209,10 @@ fn stamp(known: &Metadata) -> Stamp {
     (known.nlink(), known.len(), mtime, known.mtime_nsec(), ctime, known.ctime_nsec())
 }
 
-fn written(roster: &WithUnknownFields<Roster>) -> Vec<u8> {
-    let mut text = serde_json::to_vec_pretty(roster).unwrap_or_default();
+fn to_text(roster: &WithUnknownFields<Roster>) -> io::Result<Vec<u8>> {
+    let mut text = serde_json::to_vec_pretty(roster)?;
     text.push(b'\n');
-    text
+    Ok(text)
 }
 
 enum Loaded<R> {
@@ -244,7 +240,7 @@ fn load<R: Reading>(path: &Path) -> Result<Loaded<R>, StoreError> {
     }
 }
 
-/// A later version may have changed more than it added: that is no damage.
+/// A newer version may have changed existing fields. That is no damage.
 fn newer_version(text: &[u8]) -> Option<u64> {
     let value: Value = serde_json::from_slice(text).ok()?;
     value.get("version")?.as_u64().filter(|version| *version > u64::from(FORMAT_VERSION))
@@ -261,7 +257,7 @@ fn quarantine(path: &Path) -> Result<(), FileError> {
     free.map_or(Ok(()), |beside| fs::rename(path, beside).at(path))
 }
 
-/// The last good copy, else who lives and who lived by the life locks.
+/// Reads the last good copy, or else lists the names that have a life lock.
 fn repaired(dir: &TeamDir) -> Result<WithUnknownFields<Roster>, StoreError> {
     if let Ok(Loaded::Good { roster, .. }) = load(&copy(&dir.config())) {
         return Ok(*roster);
@@ -269,17 +265,19 @@ fn repaired(dir: &TeamDir) -> Result<WithUnknownFields<Roster>, StoreError> {
     let mut roster = Roster::default();
     for name in names_with_locks(dir)? {
         let mut member = Member { name: name.to_string(), ..Member::default() };
-        match probe(dir, &name)? {
+        let event = match probe(dir, &name)? {
             Liveness::Alive(record) => {
                 let record = record.unwrap_or_default();
-                member.status = Status::Idle;
                 member.pid = Some(record.pid).filter(|pid| *pid > 0);
                 member.incarnation = record.incarnation;
                 member.since = record.started_at;
+                LifecycleEvent::FoundAlive
             }
-            Liveness::Dead => member.status = Status::Failed,
+            Liveness::Dead => LifecycleEvent::FoundDead,
+        };
+        if let Ok(Some(status)) = lifecycle::next(None, event) {
+            roster.members.push(Member { status, ..member }.into());
         }
-        roster.members.push(member.into());
     }
     Ok(roster.into())
 }
@@ -301,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sender_reads_of_the_roster_what_everybody_reads() {
+    fn the_senders_view_of_the_roster_equals_the_full_one() {
         let folder = tempfile::tempdir().unwrap();
         let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
         let (mut all, mut some) =

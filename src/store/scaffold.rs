@@ -41,6 +41,6 @@ mod tests {
         let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
         assert!(dir.create_committed("roles/coder.md", b"Code.\n").unwrap());
         assert!(!dir.create_committed("roles/coder.md", b"other").unwrap());
-        assert_eq!(dir.role("coder").unwrap().role.instructions, "Code.");
+        assert_eq!(dir.role("coder", |_| None).unwrap().role.instructions, "Code.");
     }
 }

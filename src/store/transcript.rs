@@ -116,26 +116,21 @@ pub fn open_questions(dir: &TeamDir, name: &AgentName) -> Result<Vec<OpenQuestio
     Ok(open)
 }
 
-/// Why a member refused a request to shut down, if it did.
+/// The first tool call for which `find`, given the tool and its arguments, returns a value.
 ///
 /// # Errors
 /// The file is there and cannot be read.
-pub fn refusal(
+pub fn find_call<T>(
     dir: &TeamDir,
     name: &AgentName,
-    request_id: &str,
-) -> Result<Option<String>, StoreError> {
+    mut find: impl FnMut(&str, &Value) -> Option<T>,
+) -> Result<Option<T>, StoreError> {
     let mut found = None;
     each(dir, name, |line| {
         let Entry::Assistant { blocks, .. } = line.entry else { return };
         for block in blocks {
             let Block::ToolUse { name, input, .. } = block else { continue };
-            let text = |key: &str| input.get(key).and_then(Value::as_str);
-            let refuses = input.get("approve").and_then(Value::as_bool) == Some(false);
-            let is_meant = refuses && text("request_id") == Some(request_id);
-            if name == "shutdown_response" && is_meant && found.is_none() {
-                found = Some(text("reason").unwrap_or("no reason given").to_owned());
-            }
+            found = found.take().or_else(|| find(&name, &input));
         }
     })?;
     Ok(found)

@@ -1,43 +1,40 @@
-//! Why nothing was done to a task.
+//! Errors of the task list.
 
 use crate::bus::BusError;
 use crate::protocol::tasks::TaskRefusal;
 use crate::store::StoreError;
 use crate::wire::AgentName;
 
-/// Why a task could not be looked at or changed.
+/// Why a task could not be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TaskError {
-    /// The rules say no.
+    /// The rules refuse the change.
     #[error(transparent)]
     Refused(#[from] TaskRefusal),
-    /// A claim is a lease on the life of its owner, which has none.
+    /// The owner of a claim must be running.
     #[error("{0} is not running, and a claim lasts only as long as its owner lives")]
     NotRunning(AgentName),
-    /// The owner could not be told.
-    #[error(
-        "{owner} cannot own a task now: nobody of that name can be written to; who can: {}",
-        names(reachable)
-    )]
+    /// The owner cannot get mail.
+    #[error("{owner} cannot own a task now: it is not reachable; reachable: {}", names(reachable))]
     NoSuchOwner {
-        /// Who was to own it.
+        /// The owner.
         owner: AgentName,
-        /// Who could.
+        /// All agents that can get mail.
         reachable: Vec<AgentName>,
     },
-    /// Nothing on the list suits.
+    /// No task on the list fits.
     #[error("there is no task to take")]
     NothingToDo,
-    /// Somebody could not be told.
+    /// A message could not be sent.
     #[error(transparent)]
     Bus(#[from] BusError),
-    /// The list could not be read or stored.
+    /// The list could not be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl TaskError {
-    /// Somebody held a lock for too long.
+    /// Whether another process held a lock for too long.
     pub(crate) fn is_lock_timeout(&self) -> bool {
         match self {
             Self::Bus(why) => why.is_lock_timeout(),
@@ -49,7 +46,7 @@ impl TaskError {
         }
     }
 
-    /// The team folder is gone.
+    /// Whether the team folder is gone.
     pub(crate) fn is_without_team(&self) -> bool {
         match self {
             Self::Bus(why) => why.is_without_team(),
@@ -61,13 +58,13 @@ impl TaskError {
         }
     }
 
-    /// What to do now.
+    /// What to do about it.
     pub(crate) fn hint(&self) -> String {
         match self {
             Self::Refused(why) => why.hint(),
-            Self::NotRunning(_) => "start it first, or claim the task as somebody who lives".into(),
+            Self::NotRunning(_) => "start it first, or claim the task as a running member".into(),
             Self::NoSuchOwner { .. } => {
-                "leave the owner out: whoever is free takes the task; or start that member first"
+                "leave the owner out, so that a free member takes the task; or start that member first"
                     .into()
             }
             Self::NothingToDo => "look again later".into(),

@@ -1,8 +1,8 @@
-//! The shared task list at work: the rules of `protocol::tasks` on the files of `store::tasks`, with the
-//! lives of owners looked at and whoever is concerned told by mail.
+//! The shared task list: applies the rules of `protocol::tasks` to the files of `store::tasks`, checks that
+//! owners are running, and notifies members by mail.
 //!
-//! *Invariant:* whoever looks at the list repairs it first: tasks of owners that died are pending again.
-//! It knows no model, tool or process.
+//! *Invariant:* every read repairs the list first: tasks of dead owners are pending again. This layer does
+//! not know models, tools or processes.
 
 mod error;
 #[cfg(test)]
@@ -24,38 +24,42 @@ use crate::wire::{AgentName, WithUnknownFields};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The team's task list, for those who work with it.
+/// The team's task list.
 pub(crate) struct Tasks {
     bus: Arc<Bus>,
     clock: SharedClock,
     list: Mutex<TaskList>,
+    can_complete: CanCompleteTasks,
 }
 
-/// The list as it is.
+/// Whether a member in this role can complete tasks. Only such members take tasks by themselves.
+pub(crate) type CanCompleteTasks = fn(&TeamDir, role: &str) -> bool;
+
+/// The list at one moment.
 #[derive(Debug)]
 pub(crate) struct Seen {
     /// All tasks.
     pub(crate) board: Board,
-    /// Files that are none.
+    /// Files that are not tasks.
     pub(crate) problems: Vec<Problem>,
 }
 
-/// A task after a change, and what follows from it.
+/// A task after a change, and the consequences.
 #[derive(Debug)]
 pub(crate) struct Changed {
     /// The task.
     pub(crate) task: WithUnknownFields<Task>,
-    /// Tasks that can begin now because of it.
+    /// Tasks that can begin because of it.
     pub(crate) ready: Vec<WithUnknownFields<Task>>,
-    /// Who should have been told and was not, and why.
+    /// Owners that could not be told, and why.
     pub(crate) untold: Vec<String>,
 }
 
 impl Tasks {
     /// The list of the team whose mail `bus` carries.
-    pub(crate) fn new(bus: Arc<Bus>, clock: SharedClock) -> Self {
+    pub(crate) fn new(bus: Arc<Bus>, clock: SharedClock, can_complete: CanCompleteTasks) -> Self {
         let list = Mutex::new(TaskList::of(bus.dir(), bus.fsync()));
-        Self { bus, clock, list }
+        Self { bus, clock, list, can_complete }
     }
 
     /// The team.
@@ -63,7 +67,7 @@ impl Tasks {
         self.bus.dir()
     }
 
-    /// The list as it is now.
+    /// Reads the list.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -77,20 +81,20 @@ impl Tasks {
         Ok(Seen { board, problems })
     }
 
-    /// One task.
+    /// Reads one task.
     ///
     /// # Errors
-    /// There is none of that id, or the folder cannot be read.
+    /// The task does not exist, or the folder cannot be read.
     pub(crate) fn get(&self, id: TaskId) -> Result<(WithUnknownFields<Task>, Seen), TaskError> {
         let seen = self.look()?;
         let task = seen.board.get(&id).cloned();
         Ok((task.ok_or_else(|| TaskRefusal::unknown(&seen.board, id))?, seen))
     }
 
-    /// Makes a task. The same tool call makes it once.
+    /// Creates a task; a repeated tool call creates it once.
     ///
     /// # Errors
-    /// The rules refuse, its owner cannot be written to, or it could not be stored.
+    /// The rules refuse, the owner is not reachable, or the task could not be stored.
     pub(crate) fn create(&self, new: &NewTask, by: &AgentName) -> Result<Changed, TaskError> {
         if let Some(owner) = &new.owner {
             self.check_owner(owner, by)?;
@@ -106,19 +110,19 @@ impl Tasks {
         Ok(self.tell_owner(changed, by))
     }
 
-    /// `who` begins to work on a task.
+    /// Claims a task for `who`.
     ///
     /// # Errors
-    /// The rules refuse, `who` does not live, or it could not be stored.
+    /// The rules refuse, `who` is not running, or the task could not be stored.
     pub(crate) fn claim(&self, id: TaskId, who: &AgentName) -> Result<Changed, TaskError> {
         self.check_life(who)?;
         self.change(who, |board, _, by| Ok((id, claim(board, id, by)?)))
     }
 
-    /// A task ends.
+    /// Ends a task.
     ///
     /// # Errors
-    /// The rules refuse, or it could not be stored.
+    /// The rules refuse, or the task could not be stored.
     pub(crate) fn end(
         &self,
         id: TaskId,
@@ -134,7 +138,7 @@ impl Tasks {
     /// Changes a task.
     ///
     /// # Errors
-    /// The rules refuse, its new owner cannot be written to, or it could not be stored.
+    /// The rules refuse, the new owner is not reachable, or the task could not be stored.
     pub(crate) fn update(
         &self,
         id: TaskId,
@@ -150,25 +154,29 @@ impl Tasks {
         Ok(self.tell_of_freed(changed, by))
     }
 
-    /// The task that a member would take next by itself.
+    /// The task that this member would take next by itself.
     ///
     /// # Errors
     /// The list or the roster cannot be read.
     pub(crate) fn next_for(&self, name: &AgentName) -> Result<Option<TaskId>, TaskError> {
         let role = self.role_of(name)?;
-        Ok(next_for(&self.look()?.board, name, &role))
+        let next = next_for(&self.look()?.board, name, &role);
+        Ok(next.filter(|_| (self.can_complete)(self.dir(), &role)))
     }
 
-    /// A member takes its next task: claimed, and handed to it as mail. Nothing when there is none.
+    /// Claims the next task for this member and sends it as mail; `None` if no task fits.
     ///
     /// # Errors
-    /// It could not be claimed, or not be handed over; then it is given back.
+    /// The task could not be claimed; or it could not be sent, in which case it is pending again.
     pub(crate) fn take_next(
         &self,
         name: &AgentName,
     ) -> Result<Option<WithUnknownFields<Task>>, TaskError> {
         let role = self.role_of(name)?;
         self.check_life(name)?;
+        if !(self.can_complete)(self.dir(), &role) {
+            return Ok(None);
+        }
         let taken = self.change(name, |board, _, by| {
             let id = next_for(board, name, &role).ok_or(TaskError::NothingToDo)?;
             Ok((id, claim(board, id, by)?))
@@ -187,7 +195,7 @@ impl Tasks {
         Ok(Some(task))
     }
 
-    /// Tasks that some idle member would take by itself.
+    /// Whether an idle member would take a task by itself.
     ///
     /// # Errors
     /// The list, the roster or a life lock cannot be read.
@@ -198,17 +206,20 @@ impl Tasks {
             let Ok(name) = AgentName::member(&member.name) else { continue };
             let is_idle = member.status == Status::Idle
                 && liveness::probe(self.dir(), &name).map_err(StoreError::from)?.is_alive();
-            if is_idle && next_for(&board, &name, &member.role).is_some() {
+            if is_idle
+                && next_for(&board, &name, &member.role).is_some()
+                && (self.can_complete)(self.dir(), &member.role)
+            {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// Makes tasks of dead owners pending again, and gives them as they were.
+    /// Makes tasks of dead owners pending again, and returns them as they were before.
     ///
     /// # Errors
-    /// They could not be stored; the next look tries again.
+    /// They could not be stored; the next read tries again.
     pub(crate) fn release_abandoned(&self) -> Result<Vec<WithUnknownFields<Task>>, TaskError> {
         let mut list = self.list();
         list.look()?;
@@ -222,7 +233,7 @@ impl Tasks {
         !self.abandoned(list.board(), &self.actor(&AgentName::system())).is_empty()
     }
 
-    /// Gives what was released as it was before.
+    /// Releases the tasks of dead owners and returns them as they were before.
     fn repair(&self, list: &mut TaskList) -> Result<Vec<WithUnknownFields<Task>>, StoreError> {
         list.change(|board, _| {
             let released = self.abandoned(board, &self.actor(&AgentName::system()));
@@ -231,7 +242,7 @@ impl Tasks {
         })
     }
 
-    /// A change of one task, on a list that was repaired under the same lock.
+    /// Changes one task on a list that was repaired under the same lock.
     fn change(
         &self,
         by: &AgentName,
@@ -243,7 +254,7 @@ impl Tasks {
     ) -> Result<Changed, TaskError> {
         let mut list = self.list();
         let ruled = list.change(|board, next| {
-            // Asked under the lock: times in histories follow the order of what happened.
+            // The clock is read under the lock, so that times in histories are in order.
             let (actor, repairer) = (self.actor(by), self.actor(&AgentName::system()));
             let released = self.abandoned(board, &repairer);
             let repaired = (!released.is_empty()).then(|| overlay(board, &released));
@@ -262,13 +273,13 @@ impl Tasks {
         Ok(Changed { task, ready: Vec::new(), untold: Vec::new() })
     }
 
-    /// Tasks whose owner's life is over, as they are from now on.
+    /// The tasks of dead owners, as they are after their release.
     fn abandoned(&self, board: &Board, repairer: &Actor) -> Vec<WithUnknownFields<Task>> {
         let mut lives: BTreeMap<&str, OwnerLife> = BTreeMap::new();
         let mut found = Vec::new();
         for task in board.values() {
             let owner = task.owner.as_deref().unwrap_or_default();
-            // Most tasks are not being worked on: nobody's life is asked for then.
+            // Most tasks have no working owner and need no check of a life lock.
             if !is_abandoned(task, &OwnerLife::Over) {
                 continue;
             }
@@ -297,13 +308,13 @@ impl Tasks {
         Actor { name: name.clone(), life, now: self.clock.now() }
     }
 
-    /// A claim is a lease: whoever takes one must live.
+    /// Checks that `who` is running: a claim is a lease.
     fn check_life(&self, who: &AgentName) -> Result<(), TaskError> {
         let is_fine = who.is_user() || matches!(self.life_of(who.as_str()), OwnerLife::Of(_));
         if is_fine { Ok(()) } else { Err(TaskError::NotRunning(who.clone())) }
     }
 
-    /// An owner must be somebody who can be told.
+    /// Checks that the owner can get mail.
     fn check_owner(&self, owner: &AgentName, by: &AgentName) -> Result<(), TaskError> {
         let reachable = self.bus.reachable()?;
         if owner == by || reachable.contains(owner) {
@@ -328,7 +339,7 @@ impl Tasks {
         changed
     }
 
-    /// After a completion: owners of tasks that can begin now are told. Telling again changes nothing.
+    /// Tells the owners of the tasks that a completion made ready. A repetition has no effect.
     fn tell_of_freed(&self, mut changed: Changed, by: &AgentName) -> Changed {
         if changed.task.status != TaskStatus::Completed {
             return changed;
@@ -346,8 +357,8 @@ impl Tasks {
         changed
     }
 
-    /// Tells the owner that a task is its own, and whether it can begin. The id says what is told: the
-    /// same news do not arrive twice.
+    /// Tells the owner of its task and whether it can begin. The message id derives from the task's state,
+    /// so that the same news arrives once.
     fn mail(
         &self,
         task: &Task,
@@ -378,7 +389,7 @@ impl Tasks {
         Ok(())
     }
 
-    /// A panic elsewhere leaves a cache behind, which the next look renews.
+    /// Locks the list even if it is poisoned: it is a cache, which the next read renews.
     fn list(&self) -> MutexGuard<'_, TaskList> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }

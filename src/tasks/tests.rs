@@ -1,4 +1,4 @@
-//! The list in one process: what is made once, who is told, what is given back.
+//! The task list in one process.
 
 use super::*;
 use crate::bus::Limits;
@@ -19,12 +19,15 @@ fn team() -> Team {
     let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
     let limits = Limits { fsync: Fsync::Never, ..Limits::default() };
     let clock: SharedClock = Arc::new(SystemClock);
-    let tasks = Tasks::new(Arc::new(Bus::new(dir, limits, Arc::clone(&clock))), clock);
+    let tasks =
+        Tasks::new(Arc::new(Bus::new(dir, limits, Arc::clone(&clock))), clock, |_, role| {
+            role != "reader"
+        });
     Team { _folder: folder, tasks }
 }
 
 impl Team {
-    /// A member that lives until the lock is dropped.
+    /// A member that is running until the lock is dropped.
     fn member(&self, who: &str, role: &str) -> LifeLock {
         let (dir, member) = (self.tasks.dir(), name(who));
         let entry = |roster: &mut Roster| {
@@ -53,7 +56,7 @@ impl Team {
 }
 
 #[test]
-fn a_call_that_is_repeated_makes_one_task() {
+fn a_repeated_call_creates_one_task() {
     let team = team();
     let once = || team.add(NewTask { origin: Some("lead:t1".into()), ..NewTask::default() });
     assert_eq!(once().task.id, once().task.id);
@@ -63,7 +66,7 @@ fn a_call_that_is_repeated_makes_one_task() {
 }
 
 #[test]
-fn owners_are_told_what_is_theirs_and_when_it_can_begin() {
+fn owners_get_mail_about_their_tasks_and_when_they_can_begin() {
     let team = team();
     let _alice = team.member("alice", "coder");
     let first = team.add(NewTask::default()).task.id;
@@ -76,17 +79,17 @@ fn owners_are_told_what_is_theirs_and_when_it_can_begin() {
     assert!(done.untold.is_empty());
     assert_eq!(team.told("alice").last(), Some(&(second.to_string(), Vec::new())));
     team.tasks.claim(second, &name("alice")).unwrap();
-    assert_eq!(team.told("alice").len(), 2, "nobody is told what it did itself");
+    assert_eq!(team.told("alice").len(), 2, "a member gets no mail about its own change");
 }
 
 #[test]
-fn what_is_taken_is_claimed_and_comes_as_mail() {
+fn a_taken_task_is_claimed_and_arrives_as_mail() {
     let team = team();
     let alice = team.member("alice", "coder");
     assert!(!team.tasks.is_any_wanted().unwrap());
     assert!(team.tasks.take_next(&name("alice")).unwrap().is_none());
     team.add(NewTask { role: Some("tester".into()), ..NewTask::default() });
-    assert!(!team.tasks.is_any_wanted().unwrap(), "nobody here is a tester");
+    assert!(!team.tasks.is_any_wanted().unwrap(), "no member is a tester");
     let id = team.add(NewTask::default()).task.id;
     assert!(team.tasks.is_any_wanted().unwrap());
     let taken = team.tasks.take_next(&name("alice")).unwrap().unwrap();
@@ -100,7 +103,7 @@ fn what_is_taken_is_claimed_and_comes_as_mail() {
 }
 
 #[test]
-fn a_task_that_cannot_be_handed_over_is_given_back() {
+fn a_task_whose_mail_cannot_be_sent_is_pending_again() {
     let team = team();
     let _alice = team.member("alice", "coder");
     let id = team.add(NewTask::default()).task.id;
@@ -110,4 +113,17 @@ fn a_task_that_cannot_be_handed_over_is_given_back() {
     assert_eq!((task.status, &task.owner), (TaskStatus::Pending, &None));
     let note = task.history.last().unwrap().note.clone().unwrap();
     assert!(note.contains("could not be handed to alice"), "{note}");
+}
+
+#[test]
+fn a_role_that_cannot_complete_tasks_takes_none() {
+    let team = team();
+    let _rita = team.member("rita", "reader");
+    team.add(NewTask::default());
+    assert!(!team.tasks.is_any_wanted().unwrap());
+    assert_eq!(team.tasks.next_for(&name("rita")).unwrap(), None);
+    assert!(team.tasks.take_next(&name("rita")).unwrap().is_none());
+    let _alice = team.member("alice", "coder");
+    assert!(team.tasks.is_any_wanted().unwrap());
+    assert!(team.tasks.take_next(&name("alice")).unwrap().is_some());
 }

@@ -1,10 +1,11 @@
-//! What waits for a decision of the lead or of its person: permissions, plans, ways out of the workspace.
+//! The lead's queue of requests for a decision: permissions, plans, files outside the workspace.
 //!
-//! *Invariant:* a permission is granted by the person or by a rule, never by the lead's model; what is
-//! sent as an answer went through the ledger of [`crate::protocol::request`], which lets one through.
+//! *Invariant:* a permission is granted by the person or by a rule, never by the lead's model. Every answer
+//! passes the ledger of [`crate::protocol::request`], which accepts one per request.
 
-use super::ToolError;
-use super::team::off_thread;
+use super::call::ToolError;
+use super::off_thread::off_thread;
+use super::team::submit_plan;
 use crate::bus::Bus;
 use crate::protocol::request::{
     IgnoredAnswer, PendingRequest, RequestAnswer, RequestKind, RequestLedger, RequestVerdict,
@@ -19,18 +20,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A question and whose it is.
+/// A request for a decision.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct QueuedRequest {
-    /// What is asked.
+    /// The question.
     pub(crate) question: Question,
-    /// Who waits.
+    /// The agent that asks.
     pub(crate) owner: AgentName,
-    /// Its life.
+    /// Its incarnation.
     pub(crate) incarnation: String,
 }
 
-/// Who decides.
+/// The source of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decider {
     /// The lead's model.
@@ -39,27 +40,27 @@ pub(crate) enum Decider {
     Person,
 }
 
-/// An answer.
+/// A decision.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ApprovalDecision {
-    /// Yes or no.
+    /// Approval or rejection.
     pub(crate) verdict: RequestVerdict,
-    /// For how long.
+    /// The calls that it covers.
     pub(crate) scope: Scope,
-    /// Why, or what to change.
+    /// The reason, or the requested change.
     pub(crate) reason: Option<String>,
-    /// Arguments to use instead.
+    /// Arguments that replace the call's own.
     pub(crate) updated_input: Option<Value>,
 }
 
 impl ApprovalDecision {
-    /// Yes or no to this one call.
+    /// A decision about this one call.
     pub(crate) fn once(verdict: RequestVerdict, reason: Option<String>) -> Self {
         Self { verdict, scope: Scope::Once, reason, updated_input: None }
     }
 }
 
-/// The lead's open questions.
+/// The lead's open requests.
 pub(crate) struct ApprovalQueue {
     bus: Arc<Bus>,
     incarnation: String,
@@ -70,7 +71,7 @@ pub(crate) struct ApprovalQueue {
 }
 
 impl ApprovalQueue {
-    /// An empty one, for this life of the lead.
+    /// An empty queue for this incarnation of the lead.
     pub(crate) fn new(
         bus: Arc<Bus>,
         incarnation: String,
@@ -81,29 +82,30 @@ impl ApprovalQueue {
         Self { bus, incarnation, plan_approval, mode: Cell::new(mode), ledger, asked }
     }
 
-    /// The lead goes on in another mode.
+    /// Sets the lead's permission mode.
     pub(crate) fn set_mode(&self, mode: PermissionMode) {
         self.mode.set(mode);
     }
 
-    /// The lead's mode.
+    /// The lead's permission mode.
     pub(crate) fn mode(&self) -> PermissionMode {
         self.mode.get()
     }
 
-    /// The question in a message, if it is a new one; `None` for other mail and for one that is known.
+    /// Opens the request in a message; `None` for other mail and for a known request.
     ///
     /// # Errors
-    /// It may not be acted on.
+    /// The request is invalid or for another incarnation of the lead.
     pub(crate) fn hear(&self, message: &Message) -> Result<Option<QueuedRequest>, IgnoredAnswer> {
         let (about, tool, input, description) =
             if let Body::PermissionRequest { tool, input, description } = &message.body {
                 (QuestionKind::Permission, tool.clone(), input.clone(), description.clone())
             } else if let Body::PlanApprovalRequest { plan, .. } = &message.body {
-                (QuestionKind::Plan, "submit_plan".into(), json!({ "plan": plan }), plan.clone())
+                let tool = submit_plan::TOOL.spec.name.into();
+                (QuestionKind::Plan, tool, json!({ "plan": plan }), plan.clone())
             } else if let Body::SandboxPermissionRequest { host, path, tool, input } = &message.body
             {
-                // Nothing here asks for a host; whoever does is shown and answered all the same.
+                // This version never asks for a host; a request of another version is answered anyway.
                 let what = path.as_ref().or(host.as_ref()).ok_or(IgnoredAnswer::Unknown)?;
                 let tool = tool.clone().unwrap_or_else(|| "network".into());
                 (QuestionKind::Sandbox, tool, input.clone().unwrap_or_default(), what.clone())
@@ -115,18 +117,22 @@ impl ApprovalQueue {
         }
         let request_id = message.request_id.clone().ok_or(IgnoredAnswer::Unknown)?;
         let owner = AgentName::member(&message.from).map_err(|_| IgnoredAnswer::Foreign)?;
-        let incarnation = self.life_of(&owner).ok_or(IgnoredAnswer::Foreign)?;
+        let incarnation = self.incarnation_of(&owner).ok_or(IgnoredAnswer::Foreign)?;
         let tool_use_id = String::new();
         let question = Question { request_id, about, tool_use_id, tool, input, description };
         self.open(QueuedRequest { question, owner, incarnation })
     }
 
-    fn life_of(&self, owner: &AgentName) -> Option<String> {
+    fn incarnation_of(&self, owner: &AgentName) -> Option<String> {
         let roster = roster::read(self.bus.dir()).ok()?;
         roster.member(owner.as_str()).map(|member| member.incarnation.clone())
     }
 
-    /// Takes a question in that did not come by mail: the lead's own, or one found in a transcript.
+    /// Opens a request that did not come by mail: the lead's own, or one from a transcript. `None` if it is
+    /// known.
+    ///
+    /// # Errors
+    /// Another agent has a request of this id.
     pub(crate) fn open(
         &self,
         asked: QueuedRequest,
@@ -146,23 +152,23 @@ impl ApprovalQueue {
             }
             QuestionKind::Plan => (RequestKind::Plan, "lead"),
         };
-        self.replace_former(&asked);
+        self.withdraw_earlier(&asked);
         self.ledger.borrow_mut().open(PendingRequest {
             id: id.clone(),
             kind,
             owner: asked.owner.to_string(),
             decider: decider.into(),
             incarnation: asked.incarnation.clone(),
-            // Who waits counts the time.
+            // The agent that asks keeps the deadline.
             deadline: None,
         })?;
         self.asked.borrow_mut().insert(id, asked.clone());
         Ok(Some(asked))
     }
 
-    /// An agent asks one question at a time: a new one ends the one before.
-    fn replace_former(&self, asked: &QueuedRequest) {
-        let former: Vec<String> = self
+    /// Withdraws the agent's earlier request: an agent asks one question at a time.
+    fn withdraw_earlier(&self, asked: &QueuedRequest) {
+        let earlier: Vec<String> = self
             .ledger
             .borrow()
             .pending()
@@ -170,23 +176,23 @@ impl ApprovalQueue {
             .map(|request| request.id.clone())
             .filter(|id| *id != asked.question.request_id)
             .collect();
-        for id in former {
+        for id in earlier {
             self.ledger.borrow_mut().withdraw(&id);
         }
     }
 
-    /// Whether the person is to be asked, rather than the lead's model.
+    /// Whether the person decides, not the lead's model.
     pub(crate) fn is_for_person(&self, question: &Question) -> bool {
         question.about != QuestionKind::Plan || self.plan_approval == PlanApproval::Person
     }
 
-    /// An open question.
+    /// An open request.
     pub(crate) fn find(&self, id: &str) -> Option<QueuedRequest> {
         self.ledger.borrow().pending_of(id)?;
         self.asked.borrow().get(id).cloned()
     }
 
-    /// Takes back what its owner no longer waits for.
+    /// Withdraws the requests whose owners no longer wait, and gives them.
     pub(crate) fn withdraw(&self, waits: impl Fn(&QueuedRequest) -> bool) -> Vec<QueuedRequest> {
         let open: Vec<String> =
             self.ledger.borrow().pending().map(|request| request.id.clone()).collect();
@@ -198,14 +204,14 @@ impl ApprovalQueue {
         gone.collect()
     }
 
-    /// Decides, and tells whoever waits (the lead itself is told by the caller).
+    /// Decides and tells the agent that asked; the caller tells the lead itself.
     ///
     /// # Errors
-    /// There is no such question, somebody else decides it, or the answer could not be sent.
+    /// No such request is open, another decider is responsible, or the answer could not be sent.
     pub(crate) async fn decide(
         &self,
         id: &str,
-        judge: Decider,
+        decider: Decider,
         decision: ApprovalDecision,
     ) -> Result<QueuedRequest, ToolError> {
         let found = self.find(id);
@@ -215,11 +221,11 @@ impl ApprovalQueue {
             QuestionKind::Plan => RequestKind::Plan,
             QuestionKind::Sandbox => RequestKind::Sandbox,
         };
-        let decider = self.ledger.borrow().pending_of(id).map(|request| request.decider.clone());
-        let from = match judge {
+        let expected = self.ledger.borrow().pending_of(id).map(|request| request.decider.clone());
+        let from = match decider {
             Decider::Model => "lead".to_owned(),
-            // Whatever the model may decide, the person may.
-            Decider::Person => decider.unwrap_or_default(),
+            // The person may decide everything that the model may.
+            Decider::Person => expected.unwrap_or_default(),
         };
         let incarnation = Some(asked.incarnation.as_str());
         let answer = RequestAnswer {
@@ -231,7 +237,7 @@ impl ApprovalQueue {
         };
         let answered = self.ledger.borrow_mut().answer(&answer, Instant::now());
         answered.map_err(|why| ToolError::Reply(format!("{id} was not answered: {why}")))?;
-        tracing::info!(request_id = id, owner = %asked.owner, ?judge, verdict = ?decision.verdict,
+        tracing::info!(request_id = id, owner = %asked.owner, ?decider, verdict = ?decision.verdict,
             tool = asked.question.tool, "a request was decided");
         if !asked.owner.is_lead() {
             self.tell(&asked, decision).await?;
@@ -252,7 +258,7 @@ impl ApprovalQueue {
             }
             QuestionKind::Sandbox => Body::SandboxPermissionResponse { approve, scope, reason },
             QuestionKind::Plan => {
-                // Nobody becomes freer than the lead by the word of a model.
+                // A model's approval never gives a looser mode than the lead's.
                 let mode = approve.then(|| PermissionMode::AcceptEdits.min(self.mode.get()));
                 let mode = mode.map(|mode| mode.word().to_owned());
                 Body::PlanApprovalResponse { approve, feedback: reason, mode }
@@ -267,7 +273,8 @@ impl ApprovalQueue {
         Ok(())
     }
 
-    /// Tells every other member that waits for nothing of this: new rules, or another mode.
+    /// Sends new rules or another mode to every running member that `to` selects by name and mode. Gives
+    /// the number of members told.
     pub(crate) async fn fan_out(&self, body: Body, to: impl Fn(&str, &str) -> bool) -> usize {
         let members: Result<_, StoreError> = roster::read(self.bus.dir());
         let Ok(roster) = members else { return 0 };

@@ -5,6 +5,8 @@
 //! thinks nor a terminal that is slow ever holds up the agent. Without a terminal on both sides the
 //! same calls read plain lines and write plain text.
 
+pub(crate) use super::editor::Input;
+
 use super::editor::{self, Printer, Setup, Words, write_out};
 use super::live::Live;
 use super::messages::NAME_WIDTH;
@@ -22,22 +24,6 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// Longest time that closing may take.
 const LAST_WORDS: Duration = Duration::from_secs(3);
-
-/// What a person did.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(clippy::enum_variant_names, reason = "EndOfInput is what happened, not a kind of Input")]
-pub(crate) enum Input {
-    /// A line, or several when they were pasted; may be blank.
-    Line(String),
-    /// The key that answers a question, whatever is being typed: `y`, `n` or `a` with Alt.
-    Answer(char),
-    /// Ctrl-C on an empty line.
-    Interrupt,
-    /// Ctrl-D on an empty line, or the end of a piped stdin.
-    EndOfInput,
-    /// The terminal is gone. Nothing comes after it.
-    Closed,
-}
 
 /// How the console looks and what it offers.
 #[derive(Debug)]

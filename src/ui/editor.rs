@@ -4,7 +4,6 @@
 //! nobody's, and text written there would end up beside the next prompt; so the printer waits for the
 //! prompt ([`Stage`]). Knows nothing of what lines mean.
 
-use super::console::Input;
 use super::history::{History, OFFERED};
 use super::style::Palette;
 use rustyline::completion::Completer;
@@ -31,6 +30,22 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const NOTHING: &str = "\x1b[A\n";
 /// Ends the synchronized update that an unwound paint leaves open.
 const END_OF_UPDATE: &str = "\x1b[?2026l";
+
+/// An input of the person at the terminal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::enum_variant_names, reason = "EndOfInput is a standard term, not a kind of Input")]
+pub(crate) enum Input {
+    /// A line, or several pasted ones; it may be blank.
+    Line(String),
+    /// The key that answers a question, whatever is being typed: `y`, `n` or `a` with Alt.
+    Answer(char),
+    /// Ctrl-C on an empty line.
+    Interrupt,
+    /// Ctrl-D on an empty line, or the end of a piped stdin.
+    EndOfInput,
+    /// The terminal is gone. It is the last input.
+    Closed,
+}
 
 /// The words that complete.
 pub(super) type Words = Arc<Mutex<Vec<String>>>;

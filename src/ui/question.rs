@@ -3,7 +3,9 @@
 use super::messages::NAME_WIDTH;
 use super::sanitize::{clean, one_line};
 use super::view::{Extent, View};
+use crate::tools::find;
 use crate::wire::permission::{Question, QuestionKind};
+use crate::wire::tool::SubjectArgument;
 use serde_json::Value;
 
 /// Lines of a command, a change or a plan that are shown.
@@ -34,14 +36,14 @@ pub(crate) fn ask(asker: &Asker, question: &Question, view: &View) -> String {
     let tool = one_line(&question.tool, NAME_WIDTH);
     let (what, keys) = match question.about {
         QuestionKind::Plan => ("asks to carry out this plan:".into(), YES_OR_NO.to_owned()),
-        QuestionKind::Permission if tool == "bash" => {
-            let keys = always("command") + " · e COMMAND run that instead";
-            ("asks to run:".into(), keys)
-        }
-        QuestionKind::Permission if FILE_TOOLS.contains(&&*tool) => {
-            (format!("asks to use {tool}:"), always("file"))
-        }
-        QuestionKind::Permission => (format!("asks to use {tool}:"), always("tool")),
+        QuestionKind::Permission => match find(&question.tool).map(|spec| spec.subject) {
+            Some(SubjectArgument::Command(_)) => {
+                let keys = always("command") + " · e COMMAND run that instead";
+                ("asks to run:".into(), keys)
+            }
+            Some(SubjectArgument::File(_)) => (format!("asks to use {tool}:"), always("file")),
+            Some(SubjectArgument::None) | None => (format!("asks to use {tool}:"), always("tool")),
+        },
         QuestionKind::Sandbox => {
             (format!("asks to leave the workspace with {tool}:"), always("file"))
         }
@@ -62,9 +64,6 @@ pub(crate) fn ask(asker: &Asker, question: &Question, view: &View) -> String {
     rows.push(palette.dim(&format!("  {keys}{more}")));
     rows.join("\n") + "\n"
 }
-
-/// Tools whose calls are about one file.
-const FILE_TOOLS: [&str; 3] = ["read_file", "write_file", "edit_file"];
 
 const YES_OR_NO: &str = "y yes · n no · n WHY no, and why";
 

@@ -59,6 +59,7 @@ mod tests {
         let (role, _) = Role::parse(
             "a",
             "---\ntools: Read\ndisallowedTools: broadcast\ndescription: \"x\\ny\"\nmodel: rehearsal\n---\n",
+            crate::tools::find_by_alias,
         );
         let table = role_table(&[(&role, "roles/a.md".into())], Palette::plain());
         let words: Vec<Vec<&str>> = table

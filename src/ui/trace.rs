@@ -15,7 +15,7 @@ fn words(what: What) -> &'static str {
         What::Told => "is told",
         What::Waits => "has it in the inbox, unread",
         What::Claimed => "has taken it from the inbox, not yet acted on",
-        What::OutputSpill => "acted on the batch it came with",
+        What::Processed => "acted on the batch it came with",
         What::TakenIn => "takes it in",
         What::Read => "replies",
         What::TurnEnded => "ends the turn",

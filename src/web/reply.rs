@@ -1,67 +1,32 @@
-//! Answers as they go over the wire: a text, or a stream of events.
+//! HTTP responses: a text, or a stream of server-sent events.
 
 use super::request_auth::Refusal;
-use hyper::body::{Body, Bytes, Frame, SizeHint};
+use futures_util::stream::poll_fn;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Bytes, Frame};
 use hyper::header::{self, HeaderValue};
 use hyper::{Response, StatusCode};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::convert::Infallible;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use tokio::sync::mpsc;
 
-/// What an answer says.
-pub(super) enum Reply {
-    /// All of it at once.
-    Whole(Option<Bytes>),
-    /// Events as they come, until one side ends.
-    Stream(mpsc::Receiver<Bytes>),
-}
+/// The body of a response.
+pub(super) type ResponseBody = UnsyncBoxBody<Bytes, Infallible>;
 
-impl Body for Reply {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        match &mut *self {
-            Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Self::Stream(told) => {
-                told.poll_recv(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
-            }
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        matches!(self, Self::Whole(None))
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Whole(bytes) => {
-                let length = bytes.as_ref().map_or(0, Bytes::len);
-                SizeHint::with_exact(u64::try_from(length).unwrap_or(u64::MAX))
-            }
-            Self::Stream(_) => SizeHint::default(),
-        }
-    }
-}
-
-/// A text with the headers that every answer has.
-pub(super) fn text(status: StatusCode, kind: &'static str, text: String) -> Response<Reply> {
-    answer(status, kind, Reply::Whole(Some(text.into())))
+/// A text with the headers that every response has.
+pub(super) fn text(status: StatusCode, kind: &'static str, text: String) -> Response<ResponseBody> {
+    response(status, kind, Full::from(text).boxed_unsync())
 }
 
 /// A JSON value.
-pub(super) fn json(status: StatusCode, value: &Value) -> Response<Reply> {
+pub(super) fn json(status: StatusCode, value: &Value) -> Response<ResponseBody> {
     text(status, "application/json", value.to_string())
 }
 
-/// Why it was refused.
-pub(super) fn refused(refusal: &Refusal) -> Response<Reply> {
+/// The reason of a refusal, as JSON.
+pub(super) fn refused(refusal: &Refusal) -> Response<ResponseBody> {
     let status = match refusal {
         Refusal::ForeignHost | Refusal::ForeignOrigin | Refusal::WrongToken | Refusal::ReadOnly => {
             StatusCode::FORBIDDEN
@@ -73,20 +38,23 @@ pub(super) fn refused(refusal: &Refusal) -> Response<Reply> {
     json(status, &json!({ "error": refusal.to_string() }))
 }
 
-/// Events as they come.
-pub(super) fn stream(told: mpsc::Receiver<Bytes>) -> Response<Reply> {
-    answer(StatusCode::OK, "text/event-stream", Reply::Stream(told))
+/// Events as they come, until either side ends.
+pub(super) fn stream(mut events: mpsc::Receiver<Bytes>) -> Response<ResponseBody> {
+    let next = poll_fn(move |context| {
+        events.poll_recv(context).map(|event| event.map(|event| Ok(Frame::data(event))))
+    });
+    response(StatusCode::OK, "text/event-stream", StreamBody::new(next).boxed_unsync())
 }
 
-/// One event with a JSON value.
-pub(super) fn events(value: &impl Serialize) -> Bytes {
-    // JSON has no raw line ends, which alone could break out of an event.
+/// A server-sent event with a JSON value.
+pub(super) fn event(value: &impl Serialize) -> Bytes {
+    // Only a raw line end could end the event early, and JSON has none.
     let value = serde_json::to_string(value).unwrap_or_default();
     format!("data: {value}\n\n").into()
 }
 
-fn answer(status: StatusCode, kind: &'static str, reply: Reply) -> Response<Reply> {
-    let mut response = Response::new(reply);
+fn response(status: StatusCode, kind: &'static str, body: ResponseBody) -> Response<ResponseBody> {
+    let mut response = Response::new(body);
     *response.status_mut() = status;
     let headers = response.headers_mut();
     for (name, value) in [

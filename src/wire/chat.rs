@@ -1,15 +1,15 @@
-//! A conversation with a model, independent of who serves it: roles, blocks, tool calls, usage.
+//! A conversation with a model, independent of its provider: roles, blocks, tool calls, usage.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Who a chat message comes from.
+/// The author of a chat message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// The program's side: prompts, mail, tool results.
+    /// The program: prompts, mail, tool results.
     User,
-    /// The model's side.
+    /// The model.
     Assistant,
 }
 
@@ -22,44 +22,44 @@ pub enum Block {
         /// The text.
         text: String,
     },
-    /// The model asks for a tool to be run.
+    /// A tool call.
     ToolUse {
-        /// Unique id that the result refers to; the ids of messages sent by the call derive from it.
+        /// Its unique id, to which the result refers. The ids of messages that the call sends derive from it.
         id: String,
         /// The tool's name.
         name: String,
-        /// The arguments, an object when the model behaves.
+        /// The arguments; valid ones are an object.
         input: Value,
     },
-    /// What a tool call gave.
+    /// The result of a tool call.
     ToolResult {
-        /// The id of the call that is answered.
+        /// The id of the call.
         tool_use_id: String,
-        /// What the tool said.
+        /// The answer.
         content: String,
-        /// The call failed; `content` says why and what to do.
+        /// The call failed; `content` says why and what to do next.
         is_error: bool,
     },
-    /// A block that only the provider understands (thinking with its signature); goes back unchanged.
+    /// A block that only the provider understands, such as signed thinking; it is sent back unchanged.
     Opaque {
-        /// The block exactly as the provider sent it.
+        /// The block as the provider sent it.
         value: Value,
     },
 }
 
-/// One message of the conversation as a provider sees it.
+/// One message of a conversation, as a provider gets it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ChatMessage {
-    /// Whose message it is.
+    /// Its author.
     pub role: Role,
-    /// Its pieces; tool results stand before text.
+    /// Its content; tool results come before text.
     pub blocks: Vec<Block>,
 }
 
 /// A tool as it is announced to a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ToolSpec {
-    /// Name the model calls it by.
+pub struct ToolDefinition {
+    /// The name by which the model calls it.
     pub name: String,
     /// What it does and when to use it.
     pub description: String,
@@ -67,16 +67,16 @@ pub struct ToolSpec {
     pub input_schema: Value,
 }
 
-/// Everything one model call needs.
+/// A model call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
     /// The system prompt.
     pub system: String,
-    /// The conversation, alternating user and assistant, beginning with user.
+    /// The conversation: user and assistant in turn, the user first.
     pub messages: Vec<ChatMessage>,
-    /// What the model may call.
-    pub tools: Vec<ToolSpec>,
-    /// Most tokens the answer may have.
+    /// The tools that the model may call.
+    pub tools: Vec<ToolDefinition>,
+    /// The most tokens of the answer.
     pub max_tokens: u32,
 }
 
@@ -84,17 +84,17 @@ pub struct Request {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum StopReason {
-    /// It had said all.
+    /// The answer is complete.
     EndTurn,
-    /// It hit `max_tokens`.
+    /// The answer reached `max_tokens`.
     MaxTokens,
-    /// It produced a stop sequence.
+    /// The answer reached a stop sequence.
     StopSequence,
-    /// It wants its tool calls run.
+    /// The model waits for the results of its tool calls.
     ToolUse,
     /// The server paused a long turn; the same history is sent again.
     PauseTurn,
-    /// It declined.
+    /// The model declined to answer.
     Refusal,
     /// The conversation filled its context window.
     ContextWindowExceeded,
@@ -132,22 +132,22 @@ impl From<StopReason> for String {
     }
 }
 
-/// Tokens of one call, or a sum of calls.
+/// Tokens of one model call or of several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Usage {
-    /// Tokens read, without those below.
+    /// Input tokens outside the provider's cache.
     pub input_tokens: u64,
-    /// Tokens written by the model.
+    /// Output tokens.
     pub output_tokens: u64,
-    /// Tokens read from the provider's cache.
+    /// Input tokens read from the provider's cache.
     pub cache_read_input_tokens: u64,
-    /// Tokens stored in the provider's cache.
+    /// Input tokens written to the provider's cache.
     pub cache_creation_input_tokens: u64,
 }
 
 impl Usage {
-    /// In and out, cached or not: what `--max-tokens` counts.
+    /// All tokens, as `--max-tokens` counts them.
     pub fn total(&self) -> u64 {
         self.input_tokens
             .saturating_add(self.output_tokens)
@@ -167,21 +167,21 @@ impl std::ops::AddAssign for Usage {
     }
 }
 
-/// A whole answer of a model.
+/// A complete answer of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reply {
-    /// Text, tool calls and opaque blocks in the order they came.
+    /// Text, tool calls and opaque blocks in their order.
     pub blocks: Vec<Block>,
     /// Why it ended.
     pub stop_reason: StopReason,
-    /// What it cost.
+    /// Its tokens.
     pub usage: Usage,
-    /// The model that answered, as the endpoint names it.
+    /// The model, as the endpoint names it.
     pub model: String,
 }
 
 impl Reply {
-    /// The text blocks joined, without tool calls.
+    /// The text blocks, joined by line breaks.
     pub fn text(&self) -> String {
         let texts = self.blocks.iter().filter_map(|block| match block {
             Block::Text { text } => Some(text.as_str()),

@@ -1,45 +1,67 @@
-//! Hooks as settings and the hello of a lead carry them: which command runs at which event.
+//! Hooks as settings and the lead's handshake carry them: which command runs at which event.
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 
-/// Seconds a hook may take unless it says otherwise.
-const USUAL_TIMEOUT: u64 = 60;
+/// The timeout of a hook without one, in seconds.
+const DEFAULT_TIMEOUT: u64 = 60;
 
-/// One hook.
+/// The longest timeout that a hook may have, in seconds.
+const LONGEST_TIMEOUT: u64 = 3600;
+
+/// One hook. Reading it refuses a command or a timeout with which it could not run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hook {
-    /// When it runs.
+    /// The event that starts it.
     pub event: HookEvent,
-    /// What runs, as typed in bash.
+    /// The command, as typed in bash.
+    #[serde(deserialize_with = "command")]
     pub command: String,
-    /// Seconds it may take.
-    #[serde(default = "usual_timeout")]
+    /// The longest time it may take, in seconds.
+    #[serde(default = "default_timeout", deserialize_with = "timeout")]
     pub timeout: u64,
 }
 
-fn usual_timeout() -> u64 {
-    USUAL_TIMEOUT
+fn default_timeout() -> u64 {
+    DEFAULT_TIMEOUT
 }
 
-/// When a hook runs.
+fn command<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let command = String::deserialize(from)?;
+    if command.trim().is_empty() || command.contains('\0') {
+        return Err(D::Error::custom("the command of a hook is empty or contains a NUL character"));
+    }
+    Ok(command)
+}
+
+fn timeout<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    let timeout = u64::deserialize(from)?;
+    if !(1..=LONGEST_TIMEOUT).contains(&timeout) {
+        let why = format!("the timeout of a hook is from 1 to {LONGEST_TIMEOUT} seconds");
+        return Err(D::Error::custom(why));
+    }
+    Ok(timeout)
+}
+
+/// An event at which hooks run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HookEvent {
-    /// A teammate's turn is over and it would rest. A refusal keeps it working.
+    /// Before a teammate becomes idle at the end of a turn. A refusal keeps it working.
     TeammateIdle,
-    /// An agent would put a task on the list.
+    /// Before an agent adds a task to the list.
     TaskCreated,
-    /// An agent would complete a task.
+    /// Before an agent completes a task.
     TaskCompleted,
-    /// An agent would send a message or a broadcast.
+    /// Before an agent sends a message or a broadcast.
     MessageSent,
-    /// A teammate's process has ended. Nothing can be refused any more.
+    /// After a teammate's process has ended. It cannot be refused.
     TeammateExited,
 }
 
 impl HookEvent {
-    /// The word that stands in files.
+    /// The word in settings files and on a hook's standard input.
     pub fn word(self) -> &'static str {
         match self {
             Self::TeammateIdle => "teammate_idle",

@@ -3,6 +3,7 @@
 //! *Invariant:* this layer does no I/O, reads no clock, starts no thread and logs nothing. Writers are strict and
 //! readers tolerant (SPEC 3.1): fields and kinds that this version does not know are kept, never dropped.
 
+pub mod activity;
 pub mod budget;
 pub mod chat;
 pub mod front_matter;
@@ -16,6 +17,7 @@ pub mod restart;
 pub mod role;
 pub mod roster;
 pub mod task;
+pub mod tool;
 pub mod transcript;
 pub mod unknown_fields;
 

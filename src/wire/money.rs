@@ -1,18 +1,18 @@
-//! Amounts of money, and what tokens cost: data, exact to a billionth.
+//! Amounts of money and prices of tokens: data, exact to a billionth.
 //!
-//! Knows no currency: an amount is in that of the prices somebody has set.
+//! There is no currency: every amount is in the currency of the prices in the settings.
 
 use super::chat::Usage;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Billionths that make one.
+/// Billionths in a whole unit of the currency.
 const BILLION: f64 = 1e9;
 
-/// Tokens that a price is for.
+/// The number of tokens that a price is for.
 const MILLION: u128 = 1_000_000;
 
-/// An amount. On disk and in settings it is a plain number.
+/// An amount of money. On disk and in settings it is a plain number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(try_from = "f64", into = "f64")]
 pub struct Money {
@@ -20,24 +20,24 @@ pub struct Money {
 }
 
 impl Money {
-    /// The sum; the most there is when that is more.
+    /// The sum, saturating.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self { billionths: self.billionths.saturating_add(other.billionths) }
     }
 
-    /// The rest; nothing when `other` is more.
+    /// The difference; 0 if `other` is larger.
     #[must_use]
     pub fn minus(self, other: Self) -> Self {
         Self { billionths: self.billionths.saturating_sub(other.billionths) }
     }
 
-    /// The whole number of billionths.
+    /// The amount in billionths.
     pub fn billionths(self) -> u64 {
         self.billionths
     }
 
-    /// So many tokens at this price for a million.
+    /// The cost of `tokens` in millionths of a billionth, if `self` is the price of a million tokens.
     fn times(self, tokens: u64) -> u128 {
         u128::from(self.billionths) * u128::from(tokens)
     }
@@ -60,7 +60,10 @@ impl TryFrom<f64> for Money {
 }
 
 impl From<Money> for f64 {
-    #[expect(clippy::cast_precision_loss, reason = "nobody spends ten million exactly")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "above nine million, rounding to a billionth does not matter"
+    )]
     fn from(money: Money) -> Self {
         money.billionths as Self / BILLION
     }
@@ -73,24 +76,24 @@ impl fmt::Display for Money {
     }
 }
 
-/// What a million tokens of a model cost.
+/// The price of a million tokens of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Price {
-    /// Read.
+    /// The price of input tokens.
     pub input: Money,
-    /// Written.
+    /// The price of output tokens.
     pub output: Money,
-    /// Read from the provider's cache; as `input` when nobody has said.
+    /// The price of tokens read from the provider's cache; `input` if it is not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_read: Option<Money>,
-    /// Stored in the provider's cache; as `input` when nobody has said.
+    /// The price of tokens written to the provider's cache; `input` if it is not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_write: Option<Money>,
 }
 
 impl Price {
-    /// What a call costs, rounded up.
+    /// The cost of a call, rounded up to a billionth.
     pub fn of(&self, usage: Usage) -> Money {
         let whole = self.input.times(usage.input_tokens)
             + self.output.times(usage.output_tokens)
@@ -109,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_are_plain_numbers_and_never_negative() {
+    fn an_amount_is_a_plain_number_that_is_not_negative() {
         let read = |text: &str| serde_json::from_str::<Money>(text);
         assert_eq!(serde_json::to_string(&money(0.1).plus(money(0.2))).unwrap(), "0.3");
         assert_eq!(read("3").unwrap(), money(3.0));
@@ -124,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn cached_tokens_have_prices_of_their_own_or_those_of_others() {
+    fn cached_tokens_cost_their_own_price_or_that_of_input() {
         let usage = Usage {
             input_tokens: 1_000,
             output_tokens: 100,

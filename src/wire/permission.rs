@@ -1,34 +1,38 @@
-//! How freely an agent may act, as it stands in settings, messages and transcripts: modes, rules, what
-//! is asked and what was decided.
+//! Permissions in settings, messages and transcripts: modes, rules, questions and decisions.
 
 use super::message::Scope;
+use super::tool::{SubjectArgument, ToolSpec};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
 
-/// A permission mode. Ordered from the strictest to the loosest.
+/// A permission mode; the order is from the strictest to the loosest.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum PermissionMode {
-    /// Nothing that changes anything, until a plan is approved.
+    /// No change before a plan is approved.
     Plan,
-    /// Reading is free, what changes something asks.
+    /// Every change needs an approval.
     #[default]
     Default,
-    /// File tools are free as well, commands ask.
+    /// Changes by file tools need no approval, commands do.
     AcceptEdits,
-    /// Nothing asks.
+    /// No call needs an approval.
     Bypass,
 }
 
 impl PermissionMode {
-    /// All of them, the strictest first.
+    /// All modes, the strictest first.
     pub const ALL: [Self; 4] = [Self::Plan, Self::Default, Self::AcceptEdits, Self::Bypass];
 
-    /// The word that stands in files and flags.
-    pub fn word(self) -> &'static str {
+    /// The words of all modes.
+    pub const WORDS: [&str; 4] =
+        [Self::Plan.word(), Self::Default.word(), Self::AcceptEdits.word(), Self::Bypass.word()];
+
+    /// Its word in files and flags.
+    pub const fn word(self) -> &'static str {
         match self {
             Self::Plan => "plan",
             Self::Default => "default",
@@ -42,7 +46,7 @@ impl PermissionMode {
         Self::ALL.into_iter().find(|mode| mode.word() == word)
     }
 
-    /// What it means, for people.
+    /// What it means, for a person.
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Plan => "nothing is changed until a plan is approved",
@@ -63,16 +67,16 @@ impl fmt::Display for PermissionMode {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RuleLists {
-    /// What runs without asking.
+    /// Calls that run without an approval.
     pub allow: Vec<String>,
-    /// What asks in spite of an `allow`.
+    /// Calls that need an approval in spite of an `allow` rule.
     pub ask: Vec<String>,
-    /// What never runs.
+    /// Calls that never run.
     pub deny: Vec<String>,
 }
 
 impl RuleLists {
-    /// Adds what is not there yet.
+    /// Adds the rules of `other`, each once.
     pub fn add(&mut self, other: &Self) {
         let lists = [
             (&mut self.allow, &other.allow),
@@ -89,18 +93,18 @@ impl RuleLists {
     }
 }
 
-/// Who decides about plans.
+/// The decider about plans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlanApproval {
-    /// The lead's model, with `review_plan`.
+    /// The lead's model.
     #[default]
     Lead,
     /// The person.
     Person,
 }
 
-/// What a process must know about permissions when it starts.
+/// The permissions that a process starts with.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Permissions {
     /// The mode.
@@ -109,11 +113,11 @@ pub struct Permissions {
     pub rules: RuleLists,
     /// Seconds after which an unanswered question counts as denied.
     pub timeout: u64,
-    /// Who decides about plans.
+    /// The decider about plans.
     pub plan_approval: PlanApproval,
 }
 
-/// What a question is about.
+/// The kind of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QuestionKind {
@@ -121,12 +125,12 @@ pub enum QuestionKind {
     Permission,
     /// A plan.
     Plan,
-    /// One call that leaves the workspace.
+    /// One tool call that leaves the workspace.
     Sandbox,
 }
 
 impl QuestionKind {
-    /// The word that stands in files.
+    /// Its word in files.
     pub fn word(self) -> &'static str {
         match self {
             Self::Permission => "permission",
@@ -136,72 +140,72 @@ impl QuestionKind {
     }
 }
 
-/// Something that an agent may not do before somebody decided.
+/// A request of an agent for a decision.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Question {
-    /// Unique, derived from the tool call: asking again after a crash is the same question.
+    /// Its unique id, derived from the tool call: repeated after a crash, it is the same question.
     pub request_id: String,
-    /// What it is about.
+    /// Its kind.
     pub about: QuestionKind,
-    /// The call that waits.
+    /// The id of the call that waits.
     pub tool_use_id: String,
-    /// Its tool.
+    /// The call's tool.
     pub tool: String,
-    /// Its arguments.
+    /// The call's arguments.
     pub input: Value,
-    /// What it would do, in words.
+    /// What the call would do, in words.
     pub description: String,
 }
 
 impl Question {
-    /// The arguments with another command in them; only a command can be exchanged for another.
-    pub fn with_command(&self, command: String) -> Option<Value> {
+    /// The arguments with another command; `None` if the tool, which `tool` describes, runs no command.
+    pub fn with_command(&self, tool: Option<&ToolSpec>, command: String) -> Option<Value> {
+        let SubjectArgument::Command(argument) = tool?.subject else { return None };
         let mut input = self.input.clone();
-        let fields = input.as_object_mut().filter(|_| self.tool == "bash")?;
-        fields.insert("command".into(), command.into());
+        input.as_object_mut()?.insert(argument.into(), command.into());
         Some(input)
     }
 }
 
-/// How a question ended.
+/// The outcome of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DecisionOutcome {
-    /// Yes.
+    /// The call may run.
     Approved,
-    /// No.
+    /// The call may not run.
     Rejected,
-    /// Nobody answered in time.
+    /// No answer came in time.
     Expired,
-    /// It no longer matters.
+    /// The agent no longer waits.
     Withdrawn,
 }
 
 /// The decision about a question.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
-    /// Which question.
+    /// The id of the question.
     pub request_id: String,
-    /// How it ended.
+    /// The outcome.
     pub outcome: DecisionOutcome,
-    /// Who said so; `program` when nobody did.
+    /// The decider: an agent, `user`, or `program`.
     pub by: String,
-    /// For how long it holds.
+    /// The calls that it covers.
     #[serde(default)]
     pub scope: Scope,
-    /// Why.
+    /// The reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Arguments to use instead.
+    /// Arguments that replace the call's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_input: Option<Value>,
-    /// The mode to go on in.
+    /// The agent's next permission mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<PermissionMode>,
 }
 
 impl Decision {
-    /// A decision that nobody made.
+    /// A decision of the program itself.
     pub fn by_program(request_id: &str, outcome: DecisionOutcome, reason: &str) -> Self {
         Self {
             request_id: request_id.into(),
@@ -220,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modes_are_ordered_and_have_their_words() {
+    fn modes_are_ordered_and_parse_from_their_words() {
         assert!(
             PermissionMode::Plan < PermissionMode::Default
                 && PermissionMode::AcceptEdits < PermissionMode::Bypass
@@ -241,5 +245,27 @@ mod tests {
         let mut mine = lists(&["a"]);
         mine.add(&lists(&["b", "a", "b"]));
         assert_eq!(mine, lists(&["a", "b"]));
+    }
+
+    #[test]
+    fn only_a_command_can_be_replaced() {
+        let question = |input: Value| Question {
+            request_id: "alice:t".into(),
+            about: QuestionKind::Permission,
+            tool_use_id: "t".into(),
+            tool: "run".into(),
+            input,
+            description: "ls".into(),
+        };
+        let tool = |subject| ToolSpec { subject, ..ToolSpec::STRICT };
+        let runs = tool(SubjectArgument::Command("line"));
+        let asked = question(serde_json::json!({ "line": "ls", "timeout": 5 }));
+        let replaced = asked.with_command(Some(&runs), "pwd".into()).unwrap();
+        assert_eq!(replaced, serde_json::json!({ "line": "pwd", "timeout": 5 }));
+        for other in [SubjectArgument::None, SubjectArgument::File("path")] {
+            assert_eq!(asked.with_command(Some(&tool(other)), "pwd".into()), None);
+        }
+        assert_eq!(asked.with_command(None, "pwd".into()), None, "an unknown tool");
+        assert_eq!(question(Value::Null).with_command(Some(&runs), "pwd".into()), None);
     }
 }

@@ -1,37 +1,16 @@
-//! The word of the settings that says when a teammate whose process has ended is started again.
+//! The setting that says which teammates are started again when their process ends.
 
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
-/// Whether an ended teammate comes back by itself.
+/// Which ends of a teammate's process are followed by a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RestartPolicy {
-    /// It does not.
+    /// None.
     Never,
-    /// After a crash, or when it had to be killed because it no longer moved.
+    /// A crash, or the kill of a hung process.
     #[default]
     OnCrash,
-    /// After every end that nobody asked for.
+    /// Every end that was not asked for.
     Always,
-}
-
-impl RestartPolicy {
-    /// Every word there is.
-    pub const ALL: [Self; 3] = [Self::Never, Self::OnCrash, Self::Always];
-
-    /// The word.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Never => "never",
-            Self::OnCrash => "on-crash",
-            Self::Always => "always",
-        }
-    }
-}
-
-impl fmt::Display for RestartPolicy {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(self.word())
-    }
 }

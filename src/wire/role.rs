@@ -1,76 +1,46 @@
-//! A role as it stands in a file: what an agent is for, with which tools, model and freedom.
+//! Roles as role files define them: tools, model, permission mode and instructions of an agent.
 //!
-//! It does not know where the file lies; keys and names of tools are also taken as other tools write them.
+//! A role only takes away. Its allow-list names every tool that the role has besides mail, so a tool that
+//! is added later is not part of an existing role. Keys, tools and modes are also understood as other
+//! programs write them.
 
 use super::front_matter::{self, Field, Problem};
 use super::permission::PermissionMode;
+use super::tool::{RoleAccess, ToolLookup, ToolSpec};
 
-/// What is described by a role file.
+/// The content of a role file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Role {
-    /// Its name, by which agents are given it.
+    /// Its name.
     pub name: String,
-    /// What it is good for, in a line.
+    /// Its purpose, in a line.
     pub description: String,
-    /// The work tools it has; all of them if nothing is said.
+    /// The allow-list: all tools besides mail; `None` allows every tool.
     pub tools: Option<Vec<String>>,
-    /// Tools it does not have, and `tool(pattern)` rules for what it may not do with one.
+    /// Disallowed tools, and `tool(pattern)` rules for disallowed calls.
     pub disallowed: Vec<String>,
     /// Its model, as `provider/name`.
     pub model: Option<String>,
     /// Its permission mode.
     pub mode: Option<PermissionMode>,
-    /// Model calls that one turn of it may take.
+    /// The most model calls of one turn.
     pub max_turns: Option<u32>,
-    /// What its model is told.
+    /// Its part of the system prompt.
     pub instructions: String,
 }
 
-/// Tools for work in the folder: those that `tools` limits.
-const WORK_TOOLS: [&str; 4] = ["bash", "read_file", "write_file", "edit_file"];
-
-/// Tools by which agents work together: there for every role that does not refuse them.
-const TEAM_TOOLS: [&str; 14] = [
-    "send_message",
-    "broadcast",
-    "read_inbox",
-    "list_teammates",
-    "spawn_teammate",
-    "shutdown_teammate",
-    "review_plan",
-    "create_task",
-    "list_tasks",
-    "get_task",
-    "claim_task",
-    "update_task",
-    "complete_task",
-    "submit_plan",
-];
-
-/// Without these an agent could not end or rest: no role refuses them.
-const KEPT_TOOLS: [&str; 2] = ["idle", "shutdown_response"];
-
-/// What other programs call our tools.
-const FOREIGN_TOOLS: [(&str, &str); 5] = [
-    ("Bash", "bash"),
-    ("Read", "read_file"),
-    ("Write", "write_file"),
-    ("Edit", "edit_file"),
-    ("MultiEdit", "edit_file"),
-];
-
-/// What other programs call our permission modes.
+/// Permission modes as other programs name them.
 const FOREIGN_MODES: [(&str, PermissionMode); 2] =
     [("acceptEdits", PermissionMode::AcceptEdits), ("bypassPermissions", PermissionMode::Bypass)];
 
 impl Role {
-    /// Reads a role file; `stem` is its name without the ending.
-    pub fn parse(stem: &str, text: &str) -> (Self, Vec<Problem>) {
+    /// Reads a role file; `stem` is its file name without the ending, `find` knows the tools.
+    pub fn parse(stem: &str, text: &str, find: ToolLookup) -> (Self, Vec<Problem>) {
         let document = front_matter::parse(text);
         let mut problems = document.problems;
         let mut role = Self { name: stem.into(), instructions: document.body, ..Self::default() };
         for field in &document.fields {
-            if let Err(what) = role.take(field) {
+            if let Err(what) = role.take(field, find) {
                 problems.push(Problem { line: field.line, what });
             }
         }
@@ -78,8 +48,11 @@ impl Role {
         (role, problems)
     }
 
-    /// Takes over one key; what is wrong with it otherwise.
-    fn take(&mut self, field: &Field) -> Result<(), String> {
+    /// Reads one key.
+    ///
+    /// # Errors
+    /// The problem with its value; parts that are understood take effect.
+    fn take(&mut self, field: &Field, find: ToolLookup) -> Result<(), String> {
         let text = field.value.text();
         match field.key.as_str() {
             "name" if is_name(&text) => self.name = text,
@@ -91,22 +64,24 @@ impl Role {
             }
             "description" => self.description = text,
             "tools" => {
-                let (tools, unknown) = known(field.value.items());
+                let (tools, unknown) = known(field.value.items(), find);
                 let patterns: Vec<&String> = tools.iter().filter(|it| it.contains('(')).collect();
                 let whole = patterns.first().map(|it| format!("{it} gives all of {}", bare(it)));
                 self.tools = Some(tools.iter().map(|tool| bare(tool).to_owned()).collect());
-                without(&unknown)?;
+                report_unknown(&unknown)?;
                 return whole.map_or(Ok(()), |whole| {
                     Err(format!("{whole}: what a role may not do stands in disallowedTools"))
                 });
             }
             "disallowedTools" => {
-                let (tools, mut unknown) = known(field.value.items());
-                let (kept, tools) =
-                    tools.into_iter().partition(|tool| KEPT_TOOLS.contains(&tool.as_str()));
+                let (tools, mut unknown) = known(field.value.items(), find);
+                let is_always = |tool: &String| {
+                    find(tool).is_some_and(|it| it.role_access == RoleAccess::Always)
+                };
+                let (always, tools) = tools.into_iter().partition(is_always);
                 self.disallowed = tools;
-                unknown.extend::<Vec<String>>(kept);
-                return without(&unknown);
+                unknown.extend::<Vec<String>>(always);
+                return report_unknown(&unknown);
             }
             "model" => self.model = model(&text)?,
             "permissionMode" => {
@@ -130,19 +105,23 @@ impl Role {
     }
 
     /// Whether an agent in this role has a tool.
-    pub fn has(&self, tool: &str) -> bool {
-        let limited = self.tools.as_ref().filter(|_| WORK_TOOLS.contains(&tool));
-        let given = limited.is_none_or(|tools| tools.iter().any(|given| given == tool));
-        given && !self.disallowed.iter().any(|refused| refused == tool)
+    pub fn has(&self, tool: &ToolSpec) -> bool {
+        let is_on = |list: &Vec<String>| list.iter().any(|name| name == tool.name);
+        let is_given = match tool.role_access {
+            RoleAccess::Always => return true,
+            RoleAccess::Granted => true,
+            RoleAccess::Named => self.tools.as_ref().is_none_or(is_on),
+        };
+        is_given && !is_on(&self.disallowed)
     }
 
-    /// What may not be done with tools that it has: `tool(pattern)` rules.
-    pub fn refused(&self) -> impl Iterator<Item = &String> {
+    /// `tool(pattern)` rules for disallowed calls.
+    pub fn denied_calls(&self) -> impl Iterator<Item = &String> {
         self.disallowed.iter().filter(|rule| rule.contains('('))
     }
 }
 
-/// Whether a text can name a role: no path, nothing that looks odd in a list.
+/// Whether a text can name a role: no path, and legible in a list.
 pub fn is_name(text: &str) -> bool {
     let is_fine = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | ' ');
     !text.is_empty()
@@ -157,19 +136,14 @@ fn bare(rule: &str) -> &str {
     rule.split_once('(').map_or(rule, |(tool, _)| tool)
 }
 
-/// Our names of tools, and what is none.
-fn known(given: Vec<String>) -> (Vec<String>, Vec<String>) {
-    let ours = |tool: &str| {
-        let foreign = FOREIGN_TOOLS.iter().find(|(name, _)| *name == tool).map(|(_, ours)| *ours);
-        let mut all = WORK_TOOLS.iter().chain(&TEAM_TOOLS).chain(&KEPT_TOOLS).copied();
-        foreign.or_else(|| all.find(|name| *name == tool))
-    };
+/// Splits rules into those about known tools, by the tools' own names, and the others.
+fn known(given: Vec<String>, find: ToolLookup) -> (Vec<String>, Vec<String>) {
     let (mut tools, mut unknown) = (Vec::new(), Vec::new());
     for rule in given {
         let tool = bare(&rule);
-        match ours(tool) {
-            Some(ours) => {
-                tools.push(format!("{ours}{}", rule.strip_prefix(tool).unwrap_or_default()));
+        match find(tool) {
+            Some(spec) => {
+                tools.push(format!("{}{}", spec.name, rule.strip_prefix(tool).unwrap_or_default()));
             }
             None => unknown.push(rule),
         }
@@ -177,14 +151,14 @@ fn known(given: Vec<String>) -> (Vec<String>, Vec<String>) {
     (tools, unknown)
 }
 
-fn without(unknown: &[String]) -> Result<(), String> {
+fn report_unknown(unknown: &[String]) -> Result<(), String> {
     if unknown.is_empty() {
         return Ok(());
     }
     Err(format!("no such tool for a role: {}; that is ignored", unknown.join(", ")))
 }
 
-/// A model as `provider/name`; nothing where the lead's is meant.
+/// Reads a model as `provider/name`; `None` means the lead's model.
 fn model(text: &str) -> Result<Option<String>, String> {
     match text {
         "" | "inherit" => Ok(None),
@@ -199,42 +173,105 @@ fn model(text: &str) -> Result<Option<String>, String> {
 mod tests {
     use super::*;
 
+    const fn tool(
+        name: &'static str,
+        alias: &'static [&'static str],
+        access: RoleAccess,
+    ) -> ToolSpec {
+        ToolSpec { name, aliases: alias, role_access: access, ..ToolSpec::STRICT }
+    }
+
+    static TOOLS: [ToolSpec; 7] = [
+        tool("run", &["Bash"], RoleAccess::Named),
+        tool("read", &["Read"], RoleAccess::Named),
+        tool("write", &["Write"], RoleAccess::Named),
+        tool("claim", &[], RoleAccess::Named),
+        tool("send", &[], RoleAccess::Granted),
+        tool("shout", &[], RoleAccess::Granted),
+        tool("rest", &[], RoleAccess::Always),
+    ];
+
+    fn find(name: &str) -> Option<&'static ToolSpec> {
+        TOOLS.iter().find(|tool| tool.is_called(name))
+    }
+
+    fn parse(stem: &str, text: &str) -> (Role, Vec<Problem>) {
+        Role::parse(stem, text, find)
+    }
+
+    fn tools_of(role: &Role) -> Vec<&'static str> {
+        TOOLS.iter().filter(|tool| role.has(tool)).map(|tool| tool.name).collect()
+    }
+
     #[test]
     fn a_file_of_another_program_is_understood() {
-        let (role, problems) = Role::parse(
+        let (role, problems) = parse(
             "reviewer",
             "---\nname: code-reviewer\ndescription: Reads: everything\ntools: Read, Grep, Bash(git diff:*)\n\
-             disallowedTools: Write, Bash(rm:*), idle\nmodel: sonnet\npermissionMode: acceptEdits\n\
+             disallowedTools: Write, Bash(rm:*), rest\nmodel: sonnet\npermissionMode: acceptEdits\n\
              maxTurns: 7\ncolor: blue\n---\nRead it.\n",
         );
         assert_eq!((&*role.name, &*role.description), ("code-reviewer", "Reads: everything"));
-        assert_eq!(role.tools.as_deref().unwrap(), ["read_file", "bash"]);
-        assert_eq!(role.disallowed, ["write_file", "bash(rm:*)"]);
+        assert_eq!(role.tools.as_deref().unwrap(), ["read", "run"]);
+        assert_eq!(role.disallowed, ["write", "run(rm:*)"]);
         assert_eq!((role.mode, role.max_turns), (Some(PermissionMode::AcceptEdits), Some(7)));
         assert_eq!((role.model.as_deref(), &*role.instructions), (None, "Read it."));
         let lines: Vec<usize> = problems.iter().map(|problem| problem.line).collect();
         assert_eq!(lines, [4, 5, 6, 9], "{problems:?}");
-        assert!(role.has("bash") && role.has("read_file") && role.has("send_message"));
-        assert!(!role.has("write_file") && !role.has("edit_file"));
-        assert_eq!(role.refused().collect::<Vec<_>>(), ["bash(rm:*)"]);
+        assert_eq!(tools_of(&role), ["run", "read", "send", "shout", "rest"]);
+        assert_eq!(role.denied_calls().collect::<Vec<_>>(), ["run(rm:*)"]);
     }
 
     #[test]
     fn a_role_without_front_matter_has_every_tool() {
-        let (role, problems) = Role::parse("coder", "Code.\n");
+        let (role, problems) = parse("coder", "Code.\n");
         assert_eq!((&*role.name, &*role.instructions, problems), ("coder", "Code.", Vec::new()));
-        assert!(role.has("bash") && role.has("idle"));
+        assert_eq!(tools_of(&role).len(), TOOLS.len());
+    }
+
+    /// Every combination of an allow-list and disallowed tools, for every tool.
+    #[test]
+    fn an_allow_list_names_every_tool_besides_mail() {
+        for access in [RoleAccess::Named, RoleAccess::Granted, RoleAccess::Always] {
+            let later = tool("later", &[], access);
+            for (tools, is_named) in
+                [(None, true), (Some(""), false), (Some("read"), false), (Some("later"), true)]
+            {
+                for is_disallowed in [false, true] {
+                    let list = |names: &str| {
+                        names.split_whitespace().map(ToOwned::to_owned).collect::<Vec<_>>()
+                    };
+                    let role = Role {
+                        tools: tools.map(list),
+                        disallowed: list(if is_disallowed { "later" } else { "" }),
+                        ..Role::default()
+                    };
+                    let expected = match access {
+                        RoleAccess::Named => is_named && !is_disallowed,
+                        RoleAccess::Granted => !is_disallowed,
+                        RoleAccess::Always => true,
+                    };
+                    assert_eq!(role.has(&later), expected, "{access:?} {role:?}");
+                }
+            }
+        }
     }
 
     #[test]
-    fn a_wrong_value_is_named_and_changes_nothing() {
+    fn an_unknown_tool_is_a_problem_and_allows_nothing() {
+        let (role, problems) = parse("x", "---\ntools: Grep\n---\n");
+        assert_eq!((tools_of(&role), problems.len()), (vec!["send", "shout", "rest"], 1));
+    }
+
+    #[test]
+    fn an_invalid_value_is_reported_and_changes_nothing() {
         for wrong in ["name: ../x", "maxTurns: 0", "maxTurns: many", "permissionMode: yolo"] {
-            let (role, problems) = Role::parse("x", &format!("---\n{wrong}\n---\n"));
+            let (role, problems) = parse("x", &format!("---\n{wrong}\n---\n"));
             assert_eq!(role, Role { name: "x".into(), ..Role::default() }, "{wrong}");
             assert_eq!(problems.len(), 1, "{wrong}");
         }
         for (word, model) in [("inherit", None), ("claude-x", Some("anthropic/claude-x"))] {
-            let (role, _) = Role::parse("x", &format!("---\nmodel: {word}\n---\n"));
+            let (role, _) = parse("x", &format!("---\nmodel: {word}\n---\n"));
             assert_eq!(role.model.as_deref(), model);
         }
     }

@@ -101,7 +101,7 @@ fn a_refused_send_lists_who_can_be_reached_and_makes_nothing() {
     let _life = take(&dir, "alice");
     let say = |to: &str| bus.send(&AgentName::lead(), to, Outgoing::text("x"));
     for (to, why) in [
-        ("nobody", "nobody is not on the roster; who can be written to: user, alice"),
+        ("nobody", "nobody is not on the roster; reachable: user, alice"),
         ("dead", "dead is dead (the roster still says working)"),
         ("Alice", "not a valid name"),
         ("../x", "not a valid name"),

@@ -5,7 +5,7 @@ use crate::fake::{Api, Fake, Reply, post_to};
 use agent_team::llm::retry::RetryPolicy;
 use agent_team::llm::{Delta, Limits, ModelError, OpenAi, OpenAiConfig, Provider, Secret};
 use agent_team::wire::chat::{
-    Block, ChatMessage, Reply as Answer, Request, Role, StopReason, ToolSpec,
+    Block, ChatMessage, Reply as Answer, Request, Role, StopReason, ToolDefinition,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -47,7 +47,7 @@ fn request() -> Request {
     Request {
         system: "You are alice.".into(),
         messages: vec![ChatMessage { role: Role::User, blocks: vec![text("hi")] }],
-        tools: vec![ToolSpec {
+        tools: vec![ToolDefinition {
             name: "bash".into(),
             description: "Runs a command.".into(),
             input_schema: json!({"type": "object", "properties": {"command": {"type": "string"}}}),

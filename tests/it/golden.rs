@@ -5,6 +5,7 @@ use crate::child_process::{open, team, write};
 use agent_team::store::tasks::TaskList;
 use agent_team::store::{Fsync, dead, roster, transcript};
 use agent_team::wire::AgentName;
+use agent_team::wire::activity::Activity;
 use agent_team::wire::message::Body;
 use agent_team::wire::roster::{ExitCause, Status};
 use agent_team::wire::task::{EventKind, TaskId, TaskStatus};
@@ -28,7 +29,10 @@ fn the_roster_of_version_1() {
         (Some(4711), Status::Working, "k3f9")
     );
     let alice = roster.member("alice").unwrap();
-    assert_eq!((alice.status, alice.activity.as_deref()), (Status::Working, Some("bash")));
+    assert_eq!(
+        (alice.status, &alice.activity),
+        (Status::Working, &Some(Activity::Tool("bash".into())))
+    );
     assert_eq!((alice.usage.turns, alice.usage.output_tokens), (3, 880));
     let exit = roster.member("bob").unwrap().last_exit.clone().unwrap();
     assert_eq!((exit.signal, exit.cause), (Some(9), ExitCause::Crash));

@@ -8,7 +8,7 @@ use agent_team::llm::{
     Redactor, Secret,
 };
 use agent_team::wire::chat::{
-    Block, ChatMessage, Reply as Answer, Request, Role, StopReason, ToolSpec,
+    Block, ChatMessage, Reply as Answer, Request, Role, StopReason, ToolDefinition,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -48,7 +48,7 @@ fn request() -> Request {
     Request {
         system: "You are alice.".into(),
         messages: vec![ChatMessage { role: Role::User, blocks: vec![text("hi")] }],
-        tools: vec![ToolSpec {
+        tools: vec![ToolDefinition {
             name: "bash".into(),
             description: "Runs a command.".into(),
             input_schema: json!({"type": "object", "properties": {"command": {"type": "string"}}}),

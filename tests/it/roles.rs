@@ -94,6 +94,11 @@ fn a_role_limits_tools_and_turns_and_names_a_model() {
         assert!(refused.1.contains("read_file") && !refused.1.contains("edit_file"), "{done:?}");
     }
     assert_eq!(done[2], ("read_file".into(), done[2].1.clone(), false), "{done:?}");
+    assert_eq!(done[3], ("list_teammates".into(), done[3].1.clone(), false), "mail: {done:?}");
+    assert!(
+        done[4].2 && done[4].1.contains("does not have"),
+        "a role names its task tools: {done:?}"
+    );
     assert!(!team.workspace().join("made").exists());
     assert!(team.has_mail("lead", "a", "4 model calls in one turn"), "{}", team.picture());
     let warned = team.lines("log/a.jsonl");
@@ -222,7 +227,16 @@ fn the_model_is_told_of_the_workspace_and_of_the_tools_of_its_role() {
         tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect()
     };
     assert!(of_alice.len() >= 2, "{}", team.picture());
-    assert!(!tools(0).contains(&"bash") && tools(0).contains(&"read_file"), "{:?}", tools(0));
+    let of_auditor = [
+        "idle",
+        "list_teammates",
+        "read_file",
+        "read_inbox",
+        "send_message",
+        "shutdown_response",
+        "submit_plan",
+    ];
+    assert_eq!(tools(0), of_auditor, "the named tool and mail, but no broadcast");
     assert!(tools(of_alice.len() - 1).contains(&"bash"), "the new role has it");
     for view in &asked {
         let system = view.system();

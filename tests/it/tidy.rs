@@ -12,7 +12,7 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("os", &[]),
     ("settings", &["wire", "error", "llm"]),
     ("protocol", &["wire"]),
-    ("store", &["wire", "os"]),
+    ("store", &["wire", "os", "protocol"]),
     ("llm", &["wire", "os"]),
     ("bus", &["wire", "os", "store"]),
     ("tasks", &["wire", "protocol", "store", "bus"]),
@@ -22,9 +22,9 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
         "supervise",
         &["wire", "os", "protocol", "store", "bus", "tasks", "tools", "settings", "error"],
     ),
-    ("view", &["wire", "os", "protocol", "store"]),
+    ("view", &["wire", "os", "protocol", "store", "tools"]),
     ("web", &["wire", "os", "store", "view"]),
-    ("ui", &["wire", "os", "view", "agent"]),
+    ("ui", &["wire", "os", "tools", "view", "agent"]),
     (
         "app",
         &[
@@ -163,6 +163,59 @@ fn only_store_names_paths_of_the_team_folder() {
     }
 }
 
+/// Whether a line of code assigns, or lends for a change, the `status` of a roster entry.
+fn changes_a_status(line: &str) -> bool {
+    line.match_indices(".status").any(|(at, field)| {
+        let (before, after) = (&line[..at], line[at + field.len()..].trim_start());
+        let is_longer_name = after.starts_with(|c: char| c.is_alphanumeric() || "_(".contains(c));
+        let object_at = before.rfind(|c: char| !c.is_alphanumeric() && !"_.".contains(c));
+        let is_lent = before[..object_at.map_or(0, |at| at + 1)].trim_end().ends_with("&mut");
+        let is_assigned = after.starts_with('=') && !after.starts_with("==");
+        // `(member.status, member.since) = …`
+        let is_in_tuple = after.starts_with([',', ')'])
+            && line
+                .split_once(") = ")
+                .is_some_and(|(left, _)| at < left.len() && left.contains('('));
+        !is_longer_name && (is_assigned || is_in_tuple || is_lent)
+    })
+}
+
+#[test]
+fn only_the_lifecycle_changes_the_status_of_a_roster_entry() {
+    for bad in [
+        "lead.status = Status::Idle;",
+        "(member.status, member.since) = (status, now);",
+        "std::mem::replace(&mut member.status, Status::Stopping)",
+    ] {
+        assert!(changes_a_status(bad), "{bad}");
+    }
+    for fine in ["if member.status == Status::Idle {", "let status = member.status;", "x.status()"]
+    {
+        assert!(!changes_a_status(fine), "{fine}");
+    }
+    for file in rust_files(&root().join("src")) {
+        let path = file.strip_prefix(root()).unwrap().display().to_string();
+        // Tasks have a status, too, with rules of their own.
+        let is_of_tasks = path.contains("tasks");
+        let is_test = path.ends_with("tests.rs");
+        if is_of_tasks || is_test {
+            continue;
+        }
+        let text = fs::read_to_string(&file).unwrap();
+        for line in text.split("#[cfg(test)]").next().unwrap().lines() {
+            let is_table_applied =
+                line.contains("lifecycle::apply(") || line.contains("lifecycle::apply_spawned(");
+            let is_literal =
+                line.contains(" status: Status::") && !path.ends_with("wire/roster.rs");
+            let is_change = changes_a_status(line) && !is_table_applied;
+            assert!(
+                !is_change && !is_literal,
+                "{path} assigns a status: apply a LifecycleEvent\n{line}"
+            );
+        }
+    }
+}
+
 #[test]
 fn files_stay_small_and_say_what_they_are() {
     for file in rust_files(&root().join("src")) {
@@ -172,6 +225,78 @@ fn files_stay_small_and_say_what_they_are() {
         assert!(text.starts_with("//!"), "{} has no header", file.display());
         if layer_of(&file) == "bin" {
             assert!(lines < 40, "{} has {lines} lines: binaries stay under 40", file.display());
+        }
+    }
+}
+
+/// Tool names that other vocabularies use too, with the files that may quote them: a message kind, a status,
+/// a program.
+const OTHER_WORDS: &[(&str, &[&str])] = &[
+    ("broadcast", &["wire/message", "wire/name.rs", "bus/", "cli/", "tools/mail/send_message.rs"]),
+    ("shutdown_response", &["wire/message", "tools/mail/send_message.rs"]),
+    ("idle", &["wire/roster.rs", "ui/"]),
+    ("bash", &["os/"]),
+];
+
+/// The code of a source file without comments and without its module of tests.
+fn code_of(text: &str) -> String {
+    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+    let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The names of all tools, each with the file of its spec.
+fn tools() -> Vec<(String, PathBuf)> {
+    let mut tools = Vec::new();
+    for file in rust_files(&root().join("src/tools")) {
+        let text = fs::read_to_string(&file).unwrap();
+        for spec in code_of(&text).split("spec: &ToolSpec {").skip(1) {
+            let name = spec.split("name: \"").nth(1).unwrap().split('"').next().unwrap();
+            tools.push((name.to_owned(), file.clone()));
+        }
+    }
+    tools
+}
+
+/// Every decision about a tool is a field of its spec: no other file compares or lists names of tools.
+#[test]
+fn only_the_file_of_a_tool_quotes_its_name() {
+    let src = root().join("src");
+    let tools = tools();
+    assert!(tools.len() >= 20, "specs are not found: {tools:?}");
+    for file in rust_files(&src) {
+        let path = file.strip_prefix(&src).unwrap().to_string_lossy().into_owned();
+        // The rehearsal model calls tools by name, as models do.
+        let is_test = path.ends_with("tests.rs") || path.contains("tests/");
+        if is_test
+            || path.starts_with("llm/rehearsal")
+            || path.starts_with("tools/command/containment")
+        {
+            continue;
+        }
+        let code = code_of(&fs::read_to_string(&file).unwrap());
+        for (name, own) in &tools {
+            let others = OTHER_WORDS.iter().filter(|(word, _)| word == name);
+            let is_other_word =
+                others.flat_map(|(_, files)| *files).any(|start| path.starts_with(start));
+            let is_quoted = code.contains(&format!("\"{name}\""));
+            assert!(
+                !is_quoted || is_other_word || file == *own,
+                "{path} quotes the tool {name}: ask its spec (crate::tools::find)"
+            );
+        }
+    }
+}
+
+/// `ui` and `view` may ask what a tool is and nothing else.
+#[test]
+fn views_only_look_tools_up() {
+    for layer in ["ui", "view"] {
+        for file in rust_files(&root().join("src").join(layer)) {
+            let text = fs::read_to_string(&file).unwrap();
+            for used in text.split("crate::tools::").skip(1) {
+                assert!(used.starts_with("find"), "{} uses more of tools", file.display());
+            }
         }
     }
 }

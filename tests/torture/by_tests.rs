@@ -12,7 +12,7 @@ pub(crate) fn of_system_calls(run: Run) -> Vec<Finding> {
 
 pub(crate) fn of_escapes(run: Run) -> Vec<Finding> {
     let (measure, target) = ("commands that try to outlive their end", "0 survivors");
-    let mut found = measured(run, measure, target, &["--lib", "tools::containment::"]);
+    let mut found = measured(run, measure, target, &["--lib", "tools::command::containment::"]);
     found.extend(measured(run, measure, target, &["--test", "it", "escapes::"]));
     found
 }

@@ -6,11 +6,8 @@
 
 use crate::wire::AgentName;
 use crate::wire::message::Message;
+use crate::wire::tool::Purpose;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Tools that do nothing but talk.
-const TALK: [&str; 6] =
-    ["send_message", "broadcast", "read_inbox", "list_teammates", "idle", "shutdown_response"];
 
 /// What mail that was taken in is reason for.
 #[derive(Debug, PartialEq, Eq)]
@@ -46,7 +43,8 @@ impl ExchangeLimit {
 
     /// A tool is called.
     pub(super) fn call(&mut self, tool: &str) {
-        if !TALK.contains(&tool) {
+        let purpose = crate::tools::find(tool).map(|spec| spec.purpose);
+        if purpose != Some(Purpose::Talk) {
             self.progress();
         }
     }

@@ -1,7 +1,8 @@
-//! Going round in loop_detector: the same call with the same result, model call after model call. Small models do
+//! Detection of loops: the same call with the same result, model call after model call. Small models do
 //! not notice that by themselves, and every model pays for each time.
 
-use crate::tools::Call;
+use crate::tools::{Call, find};
+use crate::wire::tool::Repetition;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -42,8 +43,11 @@ impl LoopDetector {
             *seen = Seen { round, times: seen.times + 1 };
         }
         let (times, tool) = (seen.times, &call.name);
-        // A command may well be asked again and again how something outside goes on.
-        if times >= END_AT && (is_error || tool != "bash") {
+        let counts = match find(tool).map(|spec| spec.repetition) {
+            Some(Repetition::Failures) => is_error,
+            Some(Repetition::Any) | None => true,
+        };
+        if times >= END_AT && counts {
             let same = if is_error { format!(": {result}") } else { ".".into() };
             let why =
                 format!("when the same call of {tool} had the same result {times} times{same}");

@@ -3,9 +3,10 @@
 use super::loop_detector::LoopDetector;
 use crate::agent::event::{Action, StopCause};
 use crate::agent::progress::Progress;
-use crate::tools::Call;
+use crate::tools::{Call, signal};
 use crate::wire::chat::Block;
 use crate::wire::message::Message;
+use crate::wire::tool::Signal;
 use crate::wire::transcript::Entry;
 use std::collections::VecDeque;
 
@@ -141,15 +142,13 @@ impl Turn {
     /// While winding down, the answer to the shutdown request is the only call that is run.
     pub(super) fn refuse_work(&mut self, todo: &mut Vec<Action>) {
         let (answers, work): (VecDeque<Call>, VecDeque<Call>) =
-            self.calls.drain(..).partition(|call| call.name == "shutdown_response");
+            self.calls.drain(..).partition(|call| signal(call) == Signal::AnswersShutdown);
         self.calls = work;
         self.refuse_calls(WINDING_DOWN, todo);
         self.calls = answers;
     }
 }
 
-/// What an agent does that waits for room.
-pub(in crate::agent) const DISK_FULL: &str = "disk full";
 pub(super) const WINDING_DOWN: &str =
     "not run: you are being shut down; finish with a short report";
 const EXTENSION_OVER: &str = "the time you asked for is over and the shutdown stands: answer with a \
@@ -181,7 +180,8 @@ pub(super) fn answer(call: &Call, content: String, is_error: bool, todo: &mut Ve
 }
 
 pub(super) fn is_message_to_lead(call: &Call) -> bool {
-    call.name == "send_message" && call.input.get("to").and_then(|to| to.as_str()) == Some("lead")
+    signal(call) == Signal::SendsMessage
+        && call.input.get("to").and_then(|to| to.as_str()) == Some("lead")
 }
 
 pub(super) fn wants_shutdown(call: &Call) -> bool {

@@ -9,6 +9,7 @@ use crate::protocol::permission::{PermissionSubject, Policy, rules_for};
 use crate::protocol::request::RequestVerdict;
 use crate::store::{Liveness, TeamDir, liveness, roster, transcript, unread};
 use crate::tools::approval_queue::{ApprovalDecision, Decider, QueuedRequest};
+use crate::tools::find;
 use crate::ui::question::{Asker, Said, ask, understand, whole};
 use crate::ui::view::View;
 use crate::wire::AgentName;
@@ -17,6 +18,7 @@ use crate::wire::permission::{
     Decision, DecisionOutcome, PermissionMode, Question, QuestionKind, RuleLists,
 };
 use crate::wire::roster::{Roster, Status};
+use crate::wire::tool::SubjectArgument;
 use serde_json::json;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -249,7 +251,10 @@ impl Approvals {
             Said::No(why) => ApprovalDecision::once(RequestVerdict::Reject, why),
             Said::Always if asked.question.about == QuestionKind::Plan => yes,
             Said::Always => ApprovalDecision { scope: Scope::Always, ..yes },
-            Said::Instead(command) => match asked.question.with_command(command) {
+            Said::Instead(command) => match asked
+                .question
+                .with_command(find(&asked.question.tool), command)
+            {
                 None => return self.notify("only a command can be changed; say no and why".into()),
                 input => ApprovalDecision { updated_input: input, ..yes },
             },
@@ -340,11 +345,12 @@ fn own_decision(id: &str, decision: &ApprovalDecision) -> Decision {
 fn always_rules(question: &Question, decision: &ApprovalDecision) -> Vec<String> {
     let changed = decision.updated_input.as_ref().and_then(|input| input.get("command")?.as_str());
     let what = changed.unwrap_or(&question.description).to_owned();
-    let subject = match (question.about, question.tool.as_str()) {
+    let argument = find(&question.tool).map(|tool| tool.subject);
+    let subject = match (question.about, argument) {
         (QuestionKind::Sandbox, _) => PermissionSubject::Outside(what),
-        (_, "bash") => PermissionSubject::Command(what),
-        (_, "read_file" | "write_file" | "edit_file") => PermissionSubject::Path(what),
-        _ => PermissionSubject::Nothing,
+        (_, Some(SubjectArgument::Command(_))) => PermissionSubject::Command(what),
+        (_, Some(SubjectArgument::File(_))) => PermissionSubject::Path(what),
+        (_, Some(SubjectArgument::None) | None) => PermissionSubject::Nothing,
     };
     rules_for(question.about, &question.tool, &subject)
 }

@@ -18,7 +18,7 @@ use crate::os::signals::SignalEvent;
 use crate::os::{Clock, SystemClock};
 use crate::protocol::ladder::Urgency;
 use crate::store::{TeamDir, roster};
-use crate::supervise::Supervisor;
+use crate::supervise::supervisor::Supervisor;
 use crate::ui::headless_output::{Format, Headless, MemberSummary, Summary};
 use crate::wire::message::Outcome;
 use crate::wire::task::TaskId;

@@ -14,23 +14,25 @@ use crate::app::failpoints;
 use crate::app::own_mailbox::{ensure_inbox, open_mailbox};
 use crate::app::provider::{Conversation, open_provider};
 use crate::app::signal_stream::SignalStream;
-use crate::app::team_rules::{open_bus, rules};
+use crate::app::team_rules::open_bus;
 use crate::bus::Bus;
 use crate::error::{Failure, OrFail};
 use crate::llm::Provider;
 use crate::os::SystemClock;
 use crate::os::program::TeammateProgram;
 use crate::protocol::restart::RestartLimits;
+use crate::settings::Rules;
 use crate::settings::environment::Environment;
 use crate::settings::model::ModelChoice;
 use crate::store::{LifeLock, Mailbox, TeamDir, roster};
-use crate::supervise::handshake::Rules;
-use crate::supervise::{Plan, RestartConfig, Supervisor};
+use crate::supervise::config::{RestartConfig, SupervisorConfig};
+use crate::supervise::supervisor::Supervisor;
 use crate::tasks::Tasks;
 use crate::tools::approval_queue::ApprovalQueue;
+use crate::tools::can_complete_tasks;
+use crate::tools::command::CommandEnvironment;
 use crate::tools::hooks::Hooks;
 use crate::tools::team::Ops;
-use crate::tools::work::CommandEnvironment;
 use crate::wire::AgentName;
 use crate::wire::budget::RunBudget;
 use crate::wire::message::Message;
@@ -79,7 +81,7 @@ impl LeadApp {
         team: &TeamDir,
         options: LeadOptions,
     ) -> Result<Self, Failure> {
-        let mut rules = rules(&options.settings);
+        let mut rules = options.settings.rules();
         let bus = Arc::new(open_bus(team.clone(), rules));
         let place = LeadPlace::take(&bus, &options).await?;
         let (process, startup) = place.enter(&bus, &options).await?;
@@ -118,7 +120,7 @@ impl LeadApp {
         let budgets = BudgetWatch::new(
             team.clone(),
             options.limits,
-            rules.budgets.team,
+            rules.budgets().team,
             used_before,
             agent.budget.warnings(),
         );
@@ -150,7 +152,7 @@ impl LeadApp {
 
 /// Opens the task list; tasks of dead owners become pending again.
 fn open_tasks(bus: &Arc<Bus>) -> Arc<Tasks> {
-    let tasks = Arc::new(Tasks::new(Arc::clone(bus), Arc::new(SystemClock)));
+    let tasks = Arc::new(Tasks::new(Arc::clone(bus), Arc::new(SystemClock), can_complete_tasks));
     let released = tasks.release_abandoned();
     tracing::info!(?released, "tasks of dead owners were released");
     tasks
@@ -173,7 +175,7 @@ fn new_supervisor(
     let hung_after = Duration::from_secs(settings.hung_after.value);
     let commands = CommandEnvironment::new(context.environment.passed_on(), process.run_id.clone());
     let workspace = bus.dir().workspace().to_owned();
-    Ok(Supervisor::new(Plan {
+    Ok(Supervisor::new(SupervisorConfig {
         bus: Arc::clone(bus),
         tasks: Arc::clone(tasks),
         clock: Rc::new(SystemClock),
@@ -181,7 +183,7 @@ fn new_supervisor(
         max_teammates: settings.max_teammates.value,
         rules,
         hooks: Hooks::new(settings.hooks.value.clone(), AgentName::lead(), workspace, commands),
-        prices: settings.spending.prices(),
+        prices: settings.prices(),
         restart: restart_config(&context.environment, settings.restart.value, &process.incarnation),
         hung_after: Some(hung_after).filter(|limit| !limit.is_zero()),
         model: options.model.to_string(),

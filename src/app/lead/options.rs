@@ -8,8 +8,7 @@ use crate::app::model_selection::select_model;
 use crate::app::team_rules::permissions;
 use crate::error::Failure;
 use crate::settings::Settings;
-use crate::settings::model::{self, Credentials, ModelChoice};
-use crate::settings::spending::price_of;
+use crate::settings::model::{self, Credentials, ModelChoice, price_of};
 use crate::store::roster;
 use crate::ui::headless_output::Format;
 use crate::wire::money::Price;
@@ -55,8 +54,8 @@ impl LeadOptions {
         let model = select_model(named, !is_headless)?;
         let credentials = Credentials::of(&settings, &context.environment);
         let (model, credentials) = model_discovery::complete(model, credentials, &settings)?;
-        let price = settings.spending.prices().get(&model.to_string()).copied();
-        let price = price_of(&model, price, &settings.spending.budgets())?;
+        let price = settings.prices().get(&model.to_string()).copied();
+        let price = price_of(&model, price, &settings.rules().budgets())?;
         Ok(Self {
             prompt,
             output,

@@ -61,12 +61,10 @@ fn wait_for(agent: &AgentSnapshot) -> Option<Wait> {
     if agent.is_unsettled {
         return Some(Wait::Unsettled);
     }
-    match agent.status {
-        Status::Idle => agent.has_mail.then_some(Wait::UnreadMail),
-        Status::Shutdown | Status::Failed => None,
-        status @ (Status::Starting | Status::Working | Status::Waiting | Status::Stopping) => {
-            Some(Wait::Busy(status))
-        }
+    if agent.status == Status::Idle {
+        agent.has_mail.then_some(Wait::UnreadMail)
+    } else {
+        (!agent.status.is_over()).then_some(Wait::Busy(agent.status))
     }
 }
 

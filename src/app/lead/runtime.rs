@@ -4,7 +4,7 @@ use crate::agent::Events;
 use crate::agent::event::{Event, StopCause};
 use crate::bus::Bus;
 use crate::store::TeamDir;
-use crate::supervise::Supervisor;
+use crate::supervise::supervisor::Supervisor;
 use crate::tasks::Tasks;
 use crate::tools::approval_queue::ApprovalQueue;
 use std::rc::Rc;

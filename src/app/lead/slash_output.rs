@@ -85,6 +85,7 @@ mod tests {
     use super::*;
     use crate::bus::{Bus, Limits};
     use crate::os::SystemClock;
+    use crate::tools::can_complete_tasks;
     use crate::ui::style::Palette;
     use std::io::Write;
     use std::sync::Arc;
@@ -98,7 +99,7 @@ mod tests {
         writeln!(log, r#"{{"level":"INFO","message":"two"}}"#).unwrap();
         let layout = Layout::new(Palette::plain(), None);
         let bus = Bus::new(team, Limits::default(), Arc::new(SystemClock));
-        let tasks = Tasks::new(Arc::new(bus), Arc::new(SystemClock));
+        let tasks = Tasks::new(Arc::new(bus), Arc::new(SystemClock), can_complete_tasks);
         let text = render(&View::Log(AgentName::lead()), &tasks, &layout, 80);
         assert_eq!(text.lines().count(), 2, "{text:?}");
     }

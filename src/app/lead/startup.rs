@@ -14,9 +14,10 @@ use crate::error::{Exit, Failure};
 use crate::os::failpoint::hit;
 use crate::os::{Clock, SystemClock, limits};
 use crate::protocol::ladder::Urgency;
+use crate::protocol::lifecycle;
 use crate::store::{Fsync, Liveness, StoreError, TeamDir, liveness, roster, transcript};
 use crate::supervise::recover::{self, Before};
-use crate::supervise::stop::{How, StopPlan};
+use crate::supervise::stop::{StopPlan, StopResult};
 use crate::wire::AgentName;
 use crate::wire::roster::{ExitCause, Lead, Status, UsageCount};
 use std::rc::Rc;
@@ -125,12 +126,12 @@ async fn stop_running_lead(bus: &Arc<Bus>) -> Result<(), Failure> {
     let plan = stop_plan(bus, AgentName::user(), Urgency::Polite, "another lead takes over");
     let line = ProgressLine::begin("stopping");
     let names = [lead.clone()];
-    let outcome = line.during(plan.take_down(lead), || still_alive(bus.dir(), &names)).await;
-    if outcome.how == How::Stuck {
+    let outcome = line.during(plan.stop(lead), || still_alive(bus.dir(), &names)).await;
+    if outcome.result == StopResult::Stuck {
         return Err(Failure::new(
             Exit::InUse,
             "the lead that runs here cannot be ended",
-            format!("pid {pid} {}", How::Stuck.words()),
+            format!("pid {pid} {}", StopResult::Stuck.words()),
             "look at it with `ps`; a process in state D waits for the kernel",
         ));
     }
@@ -178,7 +179,8 @@ fn write_entry(
         let lead = roster.lead.get_or_insert_with(|| Lead::default().into());
         lead.pid = pid;
         lead.incarnation = incarnation.into();
-        (lead.status, lead.since, lead.activity) = (Status::Starting, now, None);
+        let _legal = lifecycle::apply_spawned(&mut lead.status);
+        (lead.since, lead.activity) = (now, None);
         lead.model = options.model.to_string();
         lead.mode = options.permissions.mode.word().into();
         let usage = lead.usage;

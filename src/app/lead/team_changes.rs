@@ -2,13 +2,14 @@
 
 use crate::store::{TeamDir, roster};
 use crate::ui::console::{Console, MemberLabel};
+use crate::wire::activity::Activity;
 use crate::wire::roster::{Member, Status};
 use std::collections::BTreeMap;
 
 /// The roster as it was last shown: status and activity by name.
 #[derive(Default)]
 pub(super) struct TeamChanges {
-    shown: BTreeMap<String, (Status, Option<String>)>,
+    shown: BTreeMap<String, (Status, Option<Activity>)>,
 }
 
 impl TeamChanges {
@@ -41,12 +42,12 @@ fn change(member: &Member, before: Option<Status>) -> Option<String> {
     let is_same_status = before == Some(member.status);
     let cause = member.last_exit.as_ref().map_or("unknown", |exit| exit.cause.word());
     match (&member.activity, member.status) {
-        (Some(tool), Status::Working) if tool != "model" => Some(format!("working: {tool}")),
+        (Some(activity), Status::Working) if *activity != Activity::Model => {
+            Some(format!("working: {activity}"))
+        }
         _ if is_same_status && !member.status.is_over() => None,
         (Some(activity), Status::Starting) => Some(format!("{activity} ({cause})")),
-        (_, Status::Shutdown | Status::Failed) => {
-            Some(format!("{} ({cause})", member.status.word()))
-        }
+        (_, status) if status.is_over() => Some(format!("{} ({cause})", status.word())),
         (_, status) => Some(status.word().to_owned()),
     }
 }
@@ -57,14 +58,10 @@ mod tests {
 
     #[test]
     fn a_tool_and_a_new_status_get_a_line_and_a_model_call_does_not() {
-        let member = |status, activity: Option<&str>| Member {
-            status,
-            activity: activity.map(Into::into),
-            ..Member::default()
-        };
-        let bash = member(Status::Working, Some("bash"));
-        assert_eq!(change(&bash, Some(Status::Working)).unwrap(), "working: bash");
-        let model = member(Status::Working, Some("model"));
+        let member = |status, activity| Member { status, activity, ..Member::default() };
+        let tool = member(Status::Working, Some(Activity::Tool("grep".into())));
+        assert_eq!(change(&tool, Some(Status::Working)).unwrap(), "working: grep");
+        let model = member(Status::Working, Some(Activity::Model));
         assert_eq!(change(&model, Some(Status::Working)), None);
         assert_eq!(change(&model, Some(Status::Idle)).unwrap(), "working");
         assert_eq!(change(&member(Status::Idle, None), None).unwrap(), "idle");

@@ -5,7 +5,6 @@ use crate::agent::mail_watcher;
 use crate::app::agent_process::{fresh_id, take_life_lock};
 use crate::app::context::Context;
 use crate::app::own_mailbox::{CLOSE_LIMIT, close_mailbox, drain_last_mail, open_mailbox};
-use crate::app::team_rules::rules;
 use crate::store::{LifeLock, Mailbox, TeamDir};
 use crate::wire::AgentName;
 use crate::wire::message::Message;
@@ -62,7 +61,7 @@ impl UserMail {
 fn try_open(context: &Context, team: &TeamDir) -> Option<OpenMailbox> {
     let name = AgentName::user();
     let life = take_life_lock(team, &name, &fresh_id(), &fresh_id(), "lead").ok()?;
-    let rules = rules(&context.settings().ok()?);
+    let rules = context.settings().ok()?.rules();
     let mailbox = Arc::new(Mutex::new(open_mailbox(team, &name, &life, rules).ok()?));
     let (events, notifications) = unbounded_channel();
     // Mail that waits already causes no file event.

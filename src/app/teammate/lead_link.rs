@@ -6,7 +6,7 @@ use crate::os::async_fd::ReadableFd;
 use crate::os::failpoint::hit;
 use crate::os::{memory, program, uptime};
 use crate::store::{LifeLock, LifeRecord};
-use crate::supervise::handshake::{self, Answer};
+use crate::supervise::handshake::{self, HandshakeAnswer};
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::Read;
@@ -15,12 +15,12 @@ use std::rc::Rc;
 
 /// Reports a failed start in the words that a person would read.
 pub(super) fn report_failure(socket: OwnedFd, why: String) {
-    let _lead_gone = handshake::say(File::from(socket), &Answer::Failed(why));
+    let _lead_gone = handshake::send(File::from(socket), &HandshakeAnswer::Failed(why));
 }
 
 /// Reports that the teammate takes mail, then watches the lifeline.
 pub(super) fn report_ready(socket: File, events: Events, life: Rc<RefCell<LifeLock>>) {
-    let _lead_gone = handshake::say(&socket, &Answer::Ready);
+    let _lead_gone = handshake::send(&socket, &HandshakeAnswer::Ready);
     hit("child.ready");
     memory::forget_the_start();
     tokio::task::spawn_local(watch_lead(socket, events, life));

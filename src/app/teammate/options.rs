@@ -6,10 +6,9 @@ use crate::app::model_discovery;
 use crate::app::model_selection::select_model;
 use crate::app::names::member_name;
 use crate::app::output::warn;
-use crate::app::team_rules::{permissions, rules};
+use crate::app::team_rules::permissions;
 use crate::error::{Exit, Failure};
-use crate::settings::model::{self, Credentials, ModelChoice};
-use crate::settings::spending::price_of;
+use crate::settings::model::{self, Credentials, ModelChoice, price_of};
 use crate::settings::{Flags, Settings};
 use crate::supervise::handshake::{self, Hello, StartReason};
 use crate::wire::AgentName;
@@ -53,7 +52,7 @@ impl TeammateOptions {
         let name = member_name(&request.name)?;
         let settings = context.settings_with(&request.flags)?;
         let mut hello = match &lead {
-            Some(socket) => handshake::hear(socket)
+            Some(socket) => handshake::receive(socket)
                 .map_err(|why| no_handshake(&why.to_string()))?
                 .ok_or_else(|| no_handshake("the socket was closed"))?,
             None => by_hand(context, &request, &settings)?,
@@ -63,9 +62,9 @@ impl TeammateOptions {
         let (model, credentials) = model_discovery::complete(model, hello.credentials, &settings)?;
         hello.credentials = credentials;
         if lead.is_none() {
-            hello.price = settings.spending.prices().get(&model.to_string()).copied();
+            hello.price = settings.prices().get(&model.to_string()).copied();
         }
-        hello.price = price_of(&model, hello.price, &hello.rules.budgets)?;
+        hello.price = price_of(&model, hello.price, &hello.rules.budgets())?;
         let TeammateRequest { prompt, once, .. } = request;
         Ok(Self { name, hello, model, lead, prompt, once })
     }
@@ -87,7 +86,7 @@ fn by_hand(
         model: model.to_string(),
         credentials,
         price: None,
-        rules: rules(settings),
+        rules: settings.rules(),
         hooks: settings.hooks.value.clone(),
         permissions,
         start_reason: StartReason::Spawned,

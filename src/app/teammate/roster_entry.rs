@@ -4,8 +4,9 @@ use super::options::TeammateOptions;
 use crate::app::context::Context;
 use crate::error::{Exit, Failure};
 use crate::os::{Clock, SystemClock};
+use crate::protocol::lifecycle;
 use crate::store::{Fsync, TeamDir, roster};
-use crate::wire::roster::{Member, Roster, StartedBy, Status, UsageCount};
+use crate::wire::roster::{Member, Roster, StartedBy, UsageCount};
 
 /// Joins the team. Returns what the name has used in earlier incarnations.
 ///
@@ -18,8 +19,9 @@ pub(super) fn join(
 ) -> Result<UsageCount, Failure> {
     let usage = if options.lead.is_some() {
         // The lead has written the entry; the first status report completes it.
-        let roster = roster::read(team)?;
-        expected_entry(&roster, options.name.as_str(), &options.hello.incarnation)
+        // Read under the lock: a stop that came before the life lock was taken is in the entry by then.
+        let (name, incarnation) = (options.name.as_str(), &options.hello.incarnation);
+        roster::update(team, Fsync::Never, |roster| expected_entry(roster, name, incarnation))?
     } else {
         Some(write_entry(context, team, options)?)
     };
@@ -46,7 +48,8 @@ fn write_entry(
         (member.started_by, member.cwd) = (StartedBy::Hand, context.cwd.display().to_string());
         member.incarnation.clone_from(&options.hello.incarnation);
         member.pid = i32::try_from(std::process::id()).ok();
-        (member.status, member.since) = (Status::Starting, now);
+        let _legal = lifecycle::apply_spawned(&mut member.status);
+        member.since = now;
         member.usage
     })?;
     Ok(usage)
@@ -61,6 +64,7 @@ fn expected_entry(roster: &Roster, name: &str, incarnation: &str) -> Option<Usag
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::roster::Status;
 
     #[test]
     fn a_spawned_teammate_joins_only_while_its_entry_stands() {

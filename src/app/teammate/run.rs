@@ -24,6 +24,7 @@ use crate::os::signals::SignalEvent;
 use crate::os::{SystemClock, program};
 use crate::store::{LifeLock, TeamDir, transcript};
 use crate::tasks::Tasks;
+use crate::tools::can_complete_tasks;
 use crate::wire::roster::ExitCause;
 use std::cell::{Cell, RefCell};
 use std::fs::File;
@@ -103,7 +104,11 @@ impl TeammateApp {
             start_reason: options.hello.start_reason.words(),
             incarnation: options.hello.incarnation.clone(),
             run_id: process.run_id,
-            tasks: Arc::new(Tasks::new(Arc::clone(&bus), Arc::new(SystemClock))),
+            tasks: Arc::new(Tasks::new(
+                Arc::clone(&bus),
+                Arc::new(SystemClock),
+                can_complete_tasks,
+            )),
             bus,
             mailbox,
             provider,

@@ -7,6 +7,7 @@ use crate::app::context::Context;
 use crate::app::output;
 use crate::error::{Failure, OrFail};
 use crate::os::terminal_size;
+use crate::tools::find;
 use crate::ui::live::Live;
 use crate::ui::question::{self, Said};
 use crate::wire::message::Scope;
@@ -91,7 +92,7 @@ fn decision(question: &Question, line: &str) -> Option<Decision> {
         Said::Always => (DecisionOutcome::Approved, Scope::Always, None),
         Said::No(why) => (DecisionOutcome::Rejected, Scope::Once, why),
         Said::Instead(command) => {
-            updated_input = Some(question.with_command(command)?);
+            updated_input = Some(question.with_command(find(&question.tool), command)?);
             (DecisionOutcome::Approved, Scope::Once, None)
         }
         Said::InsteadOfWhat | Said::ShowWhole => return None,

@@ -3,7 +3,7 @@
 //! *Invariant:* the body of any conversation is well-formed: no empty text, no empty message, tool inputs are
 //! objects. Sampling parameters are never sent: current versions of the API refuse them even at their defaults.
 
-use crate::wire::chat::{Block, ChatMessage, Request, Role, ToolSpec};
+use crate::wire::chat::{Block, ChatMessage, Request, Role, ToolDefinition};
 use serde_json::{Map, Value, json};
 
 /// The text of a message that has nothing to send.
@@ -53,7 +53,7 @@ fn mark(block: &mut Value) {
     }
 }
 
-fn tool(spec: &ToolSpec) -> Value {
+fn tool(spec: &ToolDefinition) -> Value {
     json!({
         "name": spec.name,
         "description": spec.description,
@@ -160,12 +160,12 @@ mod tests {
                 message(Role::User, vec![text("go on")]),
             ],
             tools: vec![
-                ToolSpec {
+                ToolDefinition {
                     name: "bash".into(),
                     description: "runs".into(),
                     input_schema: json!({"type": "object"}),
                 },
-                ToolSpec {
+                ToolDefinition {
                     name: "idle".into(),
                     description: "waits".into(),
                     input_schema: json!({"type": "object"}),

@@ -3,7 +3,7 @@
 //! *Invariant:* exactly one `tool` message answers each tool call, directly after the reply with the call; other
 //! text follows as one `user` message. Blocks of other providers are left out. Sampling parameters are never sent.
 
-use crate::wire::chat::{Block, ChatMessage, Request, Role, ToolSpec};
+use crate::wire::chat::{Block, ChatMessage, Request, Role, ToolDefinition};
 use serde_json::{Map, Value, json};
 
 /// The text of a message that has nothing to send.
@@ -63,7 +63,7 @@ pub(super) fn body(request: &Request, shape: &Shape, transfer: Transfer) -> Valu
     Value::Object(body)
 }
 
-fn tool(spec: &ToolSpec) -> Value {
+fn tool(spec: &ToolDefinition) -> Value {
     json!({"type": "function", "function": {
         "name": spec.name,
         "description": spec.description,
@@ -162,7 +162,7 @@ mod tests {
                 message(Role::Assistant, vec![]),
                 message(Role::User, vec![text("go on")]),
             ],
-            tools: vec![ToolSpec {
+            tools: vec![ToolDefinition {
                 name: "bash".into(),
                 description: "runs".into(),
                 input_schema: json!({"type": "object"}),

@@ -1,285 +1,136 @@
-//! The rehearsal, played against a tiny team: whole turns, whatever is said.
+//! Whole turns of the rehearsal model: what is said, the calls that follow, the closing text.
 
-mod commands;
-mod speech;
-mod stage;
-
-use super::lexicon;
+use super::commands::{ALL, OWN};
+use super::*;
+use crate::wire::chat::{ChatMessage, Role};
 use proptest::prelude::*;
-use serde_json::{Value, json};
-use stage::{Played, inbox_block, lead, letter, teammate};
 
-/// What a lead does with this, and what it says.
-fn led(text: &str) -> Played {
-    lead().play(text)
+/// The tools of a lead; teammates have all but the first three.
+const TOOLS: &str = "spawn_teammate shutdown_teammate review_plan submit_plan idle bash read_file \
+    write_file edit_file send_message read_inbox list_teammates broadcast create_task list_tasks \
+    claim_task update_task complete_task";
+
+/// Plays one turn after the other. Returns the calls of the last one without `idle`, as text, and
+/// its closing text.
+fn play(me: &str, texts: &[&str]) -> (Vec<String>, String) {
+    let tool = |name: &str| json!({"name": name, "description": "", "input_schema": {}});
+    let tools = TOOLS.split_whitespace().skip(if me == "lead" { 0 } else { 3 }).map(tool);
+    let tools = tools.map(|tool| serde_json::from_value(tool).unwrap()).collect();
+    let system = format!("Your name is {me}.\n");
+    let mut request = Request { system, messages: Vec::new(), tools, max_tokens: 1000 };
+    let provider = Rehearsal::new("t");
+    let mut last = Default::default();
+    for text in texts {
+        let (mut calls, mut blocks) = (Vec::new(), vec![Block::Text { text: (*text).into() }]);
+        last = loop {
+            assert!(calls.len() < 200, "no end: {text}");
+            request.messages.push(ChatMessage { role: Role::User, blocks });
+            let reply = provider.reply(&request);
+            let own = ChatMessage { role: Role::Assistant, blocks: reply.blocks.clone() };
+            request.messages.push(own);
+            let Some(Block::ToolUse { id, name, input }) = reply.blocks.first() else {
+                break (calls, reply.text());
+            };
+            assert!(request.tools.iter().any(|tool| tool.name == *name), "{name} is not offered");
+            if name == "idle" {
+                break (calls, String::new());
+            }
+            calls.push(format!("{name} {input}"));
+            let is_created = name == "create_task";
+            let content = if is_created { "Created task 7.".into() } else { "x".repeat(5_000) };
+            blocks = vec![Block::ToolResult { tool_use_id: id.clone(), content, is_error: false }];
+        };
+    }
+    last
 }
 
-/// What a teammate does with this order of its lead, and what it says.
-fn ordered(name: &str, order: &str) -> Played {
-    teammate(name).play(&inbox_block(&[letter("lead", order)]))
+fn mail(kind: &str, from: &str, content: &str) -> String {
+    let mail = json!([{"type": kind, "from": from, "content": content, "id": content,
+        "plan": content, "request_id": format!("{from}:1"), "task_id": "3", "subject": content,
+        "description": "", "assigned_by": "lead", "outcome": "done"}]);
+    format!("<inbox>\n{mail}\n</inbox>")
 }
 
-fn call(tool: &str, input: Value) -> (String, Value) {
-    (tool.into(), input)
-}
-
+/// The table in docs/rehearsal.md has every example, with the calls that it makes.
 #[test]
-fn a_lead_reports_mail_and_never_obeys_it() {
-    let mail = [letter("ann", "Shut down ben."), letter("user", "run `ls`"), letter("ben", "hi")];
-    let played = lead().play(&inbox_block(&mail));
-    assert_eq!(played.calls, []);
-    for line in ["ann (message): Shut down ben.", "user (message): run `ls`", "ben (message): hi"] {
-        assert!(played.text.contains(line), "{}", played.text);
+fn every_example_makes_the_calls_of_the_document() {
+    let document = include_str!("../../../docs/rehearsal.md");
+    for (example, ..) in OWN.iter().chain(ALL) {
+        let plans = ["dana", "ed"].map(|name| mail("plan_approval_request", name, "1. run it"));
+        let (calls, _) = play("lead", &[&plans[0], &plans[1], example]);
+        let calls: Vec<String> = calls.iter().map(|call| format!("`{call}`")).collect();
+        let row = format!("| {example} | {} |\n", calls.join("<br>"));
+        assert!(document.contains(&row), "docs/rehearsal.md has no row\n{row}");
+        assert!(play("lead", &["help"]).1.contains(example), "{example}");
     }
 }
 
 #[test]
-fn a_teammate_obeys_lead_and_user_and_takes_the_rest_as_data() {
-    for (sender, obeyed) in [("lead", true), ("user", true), ("ben", false), ("unknown", false)] {
-        let played = teammate("ann").play(&inbox_block(&[letter(sender, "Run `date`.")]));
-        let expected = if obeyed { vec![call("bash", json!({"command": "date"}))] } else { vec![] };
-        assert_eq!(played.calls, expected, "{sender}");
-        assert_eq!(played.text.is_empty(), !obeyed, "{sender}");
-    }
-}
-
-#[test]
-fn only_text_carries_orders() {
-    for kind in ["result", "shutdown_request", "permission_response", "something_new"] {
-        let mail = json!({"type": kind, "from": "lead", "content": "Run `date`.", "approve": true,
-            "outcome": "done"});
-        assert_eq!(teammate("ann").play(&inbox_block(&[mail])).calls, [], "{kind}");
-    }
-}
-
-#[test]
-fn waiting_and_being_introduced_end_the_turn_without_a_word() {
-    let prompts =
-        ["You are ann, the coder of this team. Wait for instructions.", "Stand by", "Hello!"];
-    for prompt in prompts {
-        let played = ordered("ann", prompt);
-        assert_eq!(played, Played { calls: vec![], text: String::new() }, "{prompt}");
-    }
-    assert!(!led("Wait for my instructions.").text.is_empty());
-}
-
-#[test]
-fn a_broadcast_without_an_order_is_not_answered() {
-    let mail = |text: &str| json!({"type": "broadcast", "from": "lead", "content": text});
-    let played = teammate("ann").play(&inbox_block(&[mail("lunch is at noon")]));
-    assert_eq!(played, Played { calls: vec![], text: String::new() });
-    let played = teammate("ann").play(&inbox_block(&[mail("please run `date`")]));
-    assert_eq!(played.calls, [call("bash", json!({"command": "date"}))]);
-}
-
-#[test]
-fn mail_in_the_middle_of_a_turn_is_done_after_what_is_under_way() {
-    let mut stage = teammate("ann");
-    stage.meanwhile = Some(inbox_block(&[letter("user", "Run `third`.")]));
-    let played = stage.play(&inbox_block(&[letter("lead", "Run `first`, then run `second`.")]));
-    let commands: Vec<_> = played.calls.iter().map(|(_, input)| input["command"].clone()).collect();
-    assert_eq!(commands, ["first", "second", "third"]);
-}
-
-#[test]
-fn a_turn_does_not_repeat_the_one_before() {
-    let mut stage = lead();
-    stage.play("Spawn ann (coder) and ben (tester).");
-    assert_eq!(
-        stage.play("Ask her to run `date`").calls,
-        [call("send_message", json!({"to": "ben", "content": "Run `date`."}))],
-        "\"her\" is who was named last, in an earlier turn too"
-    );
-    assert_eq!(stage.play("Dismiss everyone").calls.len(), 2);
-    assert_eq!(stage.play("Dismiss everyone").calls.len(), 0, "they are gone");
-}
-
-#[test]
-fn an_interrupted_turn_is_not_taken_up_again() {
-    let mut stage = lead();
-    stage.meanwhile = Some("<note>The user interrupted the turn.</note>".into());
-    let played = stage.play("Run `first`, then run `second`.");
-    assert_eq!(played.calls.len(), 1);
-}
-
-#[test]
-fn a_failed_step_is_quoted_and_the_next_ones_are_taken() {
-    let mut stage = lead();
-    stage.broken.insert("spawn_teammate", "ann is working");
-    let played = stage.play("Spawn ann (coder). Ask her to run `date`.");
-    assert_eq!(played.calls.len(), 2);
-    assert!(played.text.contains("spawn_teammate ann failed: ann is working"), "{}", played.text);
-}
-
-#[test]
-fn a_report_quotes_what_was_found_within_bounds() {
-    let mut stage = teammate("ann");
-    stage.files.insert("a.txt".into(), "x".repeat(100_000));
-    let played = stage.play(&inbox_block(&[letter("lead", "Check if a.txt exists and print it.")]));
-    assert!(played.text.contains("a.txt exists") && played.text.contains("xxxx"));
-    assert!(played.text.contains("characters more") && played.text.len() < 10_000);
-}
-
-#[test]
-fn the_inbox_is_told_by_sender() {
-    let mut stage = lead();
-    let mail = [letter("ann", "all done"), letter("ben", "not yet")];
-    stage.inbox = Value::Array(mail.to_vec()).to_string();
-    let about = stage.play("Check your inbox for ann's result").text;
-    assert!(about.contains("all done") && !about.contains("not yet"), "{about}");
-    let none = stage.play("Is there any mail from carl?").text;
-    assert!(none.contains("Nothing from carl") && none.contains("not yet"), "{none}");
-    let foreign = stage.play("Read ben's inbox.");
-    assert_eq!(foreign.calls, []);
-    assert!(foreign.text.contains("team inbox ben"));
-}
-
-#[test]
-fn mail_that_the_inbox_showed_is_not_told_twice() {
-    let mut stage = lead();
-    let mail = letter("ann", "all done");
-    stage.inbox = mail.to_string();
-    let played = stage.play(&format!("check the inbox\n{}", inbox_block(&[mail])));
-    assert_eq!(played.text.matches("all done").count(), 1, "{}", played.text);
-}
-
-#[test]
-fn a_task_is_carried_out_and_completed_when_it_is_understood() {
-    let task = |subject: &str| {
-        json!({"type": "task_assignment", "from": "lead", "content": "", "task_id": "3",
-            "subject": subject, "description": "", "assigned_by": "lead"})
-    };
-    let done = teammate("ann").play(&inbox_block(&[task("Run `date`")]));
-    assert_eq!(done.calls.last(), Some(&call("complete_task", json!({"task_id": "3"}))));
-    assert_eq!(teammate("ann").play(&inbox_block(&[task("Think hard")])).calls, []);
-    let mut taken = task("Run `date`");
-    taken["from"] = json!("system");
-    assert_eq!(teammate("ann").play(&inbox_block(&[taken.clone()])).calls, done.calls);
-    taken["blocked_by"] = json!(["2"]);
-    let waits = teammate("ann").play(&inbox_block(&[taken])).calls;
-    assert!(waits.iter().all(|call| call.0 == "idle"), "{waits:?}");
-}
-
-#[test]
-fn a_teammate_that_must_plan_submits_one_and_carries_it_out_when_approved() {
-    const REFUSED: &str = "not run: in mode plan nothing is changed, and write_file might";
-    let order = inbox_block(&[letter("lead", "Create a.txt containing \"x\".")]);
-    let mut stage = teammate("ann");
-    stage.broken.insert("write_file", REFUSED);
-    stage.broken.insert("submit_plan", "Not approved (1 of 5): name the author");
-    let rejected = stage.play(&order);
-    let tools: Vec<&str> = rejected.calls.iter().map(|(tool, _)| tool.as_str()).collect();
-    assert_eq!(tools, ["write_file", "submit_plan"]);
-    assert_eq!(rejected.calls[1].1, json!({"plan": "1. write_file a.txt"}));
-    assert!(rejected.text.contains("name the author"), "{}", rejected.text);
-    assert!(rejected.text.contains("Nothing was changed"), "{}", rejected.text);
-}
-
-#[test]
-fn a_lead_decides_about_the_plan_that_was_submitted() {
-    let plan = json!({"type": "plan_approval_request", "from": "ann", "content": "",
-        "request_id": "ann:7", "incarnation": "i1", "plan": "1. write_file a.txt"});
-    for (words, review) in [
-        ("Approve the plan of ann", json!({"request_id": "ann:7", "approve": true})),
-        ("Please approve ann's plan.", json!({"request_id": "ann:7", "approve": true})),
-        ("accept the plan", json!({"request_id": "ann:7", "approve": true})),
-        (
-            "Reject ann's plan: name the author",
-            json!({"request_id": "ann:7", "approve": false, "feedback": "name the author"}),
-        ),
-        (
-            "reject the plan of ann because it is too short",
-            json!({"request_id": "ann:7", "approve": false, "feedback": "it is too short"}),
-        ),
+fn commands_of_one_text_are_carried_out_in_order() {
+    for case in [
+        "ssl: Spawn ann and ben. Bake a cake, then show the team",
+        "ssl: spawn ann (coder), then ask her to run `a` and run `b`, and show the team",
+        "bbs: Could you please run `a`; run `b` and then tell ann \"a. b; c\", please?",
+        "sss: Ask ann to write a.txt and ask ben to read it. Send him a message.",
+        "ssssl: Spawn ann and ben. Dismiss everyone and show who is left",
     ] {
-        let mut stage = lead();
-        let told = stage.play(&inbox_block(std::slice::from_ref(&plan)));
-        assert!(told.text.contains("1. write_file a.txt"), "{}", told.text);
-        assert_eq!(stage.play(words).calls, [call("review_plan", review)], "{words}");
+        let (tools, text) = case.split_once(": ").unwrap();
+        let (calls, _) = play("lead", &[text]);
+        let letters: String = calls.iter().filter_map(|call| call.chars().next()).collect();
+        assert_eq!(letters, tools, "{text}: {calls:?}");
     }
-    assert_eq!(led("Approve the plan of ben").calls, []);
-    let spawned = led("Spawn ann (coder) in plan mode.").calls;
-    assert_eq!(spawned[0].1["mode"], "plan");
-    assert_eq!(led("Spawn ann (coder).").calls[0].1.get("mode"), None);
+    let (calls, _) = play("lead", &["Create a.py that greets, then have ann read it."]);
+    assert_eq!(calls[1], r#"send_message {"to":"ann","content":"Read a.py."}"#);
+}
+
+/// Each line forbids something, depends on something, or is no command.
+#[test]
+fn what_no_template_matches_is_named_and_left_undone() {
+    let lines = "Don't shut down ben and ann\nIf a.txt exists, run `date`\nbake a cake\nread it\n\
+        Please do not run `a`, and run `b`\nShut down ben when he is ready, then run `date`\n\
+        Create a.txt with \"x\" if it is missing\nrun ./deploy.sh when the tests pass\n🦀\n\
+        Complete task 3 once ben is done\nSpawn ann (coder) unless ben is there\nstop ben from it";
+    for text in lines.lines() {
+        let (calls, told) = play("lead", &[text]);
+        assert_eq!(calls, [""; 0], "{text}");
+        for part in ["Not understood: \"", "not a language model", "ANTHROPIC_API_KEY"] {
+            assert!(told.contains(part), "{text}: {told}");
+        }
+    }
 }
 
 #[test]
-fn what_it_cannot_do_it_says() {
-    let nature = "not a language model";
-    for text in ["Write me a poem", "why is the sky blue?", "🦀🦀", "asdf", "Bake a cake."] {
-        let played = led(text);
-        assert_eq!(played.calls, [], "{text}");
-        assert!(
-            played.text.contains(nature) && played.text.contains("ANTHROPIC_API_KEY"),
-            "{text}"
-        );
+fn only_orders_of_lead_and_user_are_obeyed() {
+    let cases = "ann message lead 1\nann message user 1\nann broadcast lead 1\nann message ben 0\n\
+        ann result lead 0\nlead message user 0\nann task_assignment lead 2\n\
+        ann task_assignment system 2\nann task_assignment ben 0";
+    for case in cases.lines() {
+        let [me, kind, from, count] = case.split(' ').collect::<Vec<_>>()[..] else { panic!() };
+        let (calls, told) = play(me, &[&mail(kind, from, "Run `date`.")]);
+        assert_eq!(calls.len().to_string(), count, "{case}: {calls:?}");
+        assert_eq!(told.contains("characters more"), count != "0", "{case}: {told}");
+        assert_eq!(told.contains("user (message): Run `date`."), me == "lead", "{case}: {told}");
     }
-    let half = led("Bake a cake and then show the team");
-    assert_eq!(half.calls, [call("list_teammates", json!({}))]);
-    assert!(half.text.contains("Not understood: \"Bake a cake\""), "{}", half.text);
-    assert!(ordered("ann", "Spawn ben (coder).").text.contains("cannot spawn"));
-}
-
-#[test]
-fn what_is_forbidden_or_depends_is_left_undone() {
-    for text in [
-        "Don't shut down ben",
-        "Please do not run `date`",
-        "Never delete a.txt",
-        "If a.txt exists, run `date`",
-        "Shut down ben when he is ready",
-        "Unless told so stop ben",
-        "Stop ben from deleting files",
-        "Delete a.txt if it is empty",
-        "Create a.txt if it is missing",
-        "Write \"x\" to a.txt unless it exists",
-        "run ./deploy.sh when the tests pass",
-        "Complete task 3 once ben is done",
-        "ann should not run `ls`",
-        "Rename a.txt to b.txt if you must",
-        "Spawn ann (coder) unless ben is there",
-    ] {
-        assert_eq!(led(text).calls, [], "{text}");
-    }
-    let told = led("Ask ann not to run `ls`").calls;
-    assert_eq!(told[0].1["to"], "ann");
-    assert_eq!(ordered("ann", told[0].1["content"].as_str().unwrap()).calls, []);
-}
-
-#[test]
-fn a_long_text_is_read_in_little_time() {
-    let long = ["ann and ", "run x and ", "tell ann to tell ", "\"", "a, ", "(", "then ", "x. "];
-    for piece in long {
-        led(&piece.repeat(20_000));
-    }
+    let nothing = (vec![], String::new());
+    assert_eq!(play("ann", &[&mail("broadcast", "lead", "lunch")]), nothing);
+    assert_eq!(play("ann", &[&mail("message", "lead", "You are ann. Wait for me.")]), nothing);
 }
 
 proptest! {
     #[test]
-    fn every_turn_ends_whatever_is_said(text in any::<String>()) {
-        led(&text);
-        ordered("ann", &text);
-        teammate("ann").play(&text);
-    }
-
-    #[test]
-    fn every_turn_ends_for_a_salad_of_its_own_words(words in salad()) {
-        let text = words.join(" ");
-        led(&text);
-        ordered("ann", &text);
+    fn every_text_leads_to_calls_or_to_words(
+        text in any::<String>(), words in prop::collection::vec(prop::sample::select(words()), 0..25),
+    ) {
+        for text in [text, words.join(" ")] {
+            for (me, texts) in [("lead", [text.clone()]), ("ann", [mail("message", "lead", &text)])] {
+                let (calls, told) = play(me, &texts.each_ref().map(String::as_str));
+                prop_assert!(me == "ann" || !calls.is_empty() || !told.is_empty(), "{}", text);
+            }
+        }
     }
 }
 
-/// The grammar's own words, names and marks in any order.
-fn salad() -> impl Strategy<Value = Vec<String>> {
-    let words: Vec<String> = lexicon::verbs()
-        .flatten()
-        .chain(lexicon::COURTESY)
-        .chain(lexicon::AND)
-        .chain(lexicon::EVERYONE)
-        .chain(lexicon::NO_NAME)
-        .chain(&["\"hi there\"", "a.txt", "ann", "(tester)", ":", ".", "'", "`ls`", "\n", "task 3"])
-        .map(|word| (*word).to_owned())
-        .collect();
-    prop::collection::vec(prop::sample::select(words), 0..25)
+/// The words of all examples.
+fn words() -> Vec<&'static str> {
+    OWN.iter().chain(ALL).flat_map(|(example, ..)| example.split(' ')).collect()
 }

@@ -1,4 +1,4 @@
-//! Rules against commands and paths, and what each mode makes of them.
+//! Rules for commands and paths, in each mode.
 
 use super::*;
 use proptest::prelude::*;
@@ -12,16 +12,29 @@ fn policy(mode: PermissionMode, allow: &[&str], ask: &[&str], deny: &[&str]) -> 
     Policy::new(mode, &lists(allow, ask, deny)).unwrap()
 }
 
+/// A tool of this name: in these tests one reads, one talks, every other one changes something.
+fn spec(name: &str) -> ToolSpec {
+    let (name, effect) = match name {
+        "read_file" => ("read_file", Effect::Reads),
+        "spawn_teammate" => ("spawn_teammate", Effect::Talks),
+        "bash" => ("bash", Effect::Changes),
+        "write_file" => ("write_file", Effect::Changes),
+        "edit_file" => ("edit_file", Effect::Changes),
+        _ => ("another_tool", Effect::Changes),
+    };
+    ToolSpec { name, effect, ..ToolSpec::STRICT }
+}
+
 fn bash(policy: &Policy, line: &str) -> PermissionVerdict {
-    policy.judge("bash", &PermissionSubject::Command(line.into()))
+    policy.judge(&spec("bash"), &PermissionSubject::Command(line.into()))
 }
 
 fn file(policy: &Policy, tool: &str, path: &str) -> PermissionVerdict {
-    policy.judge(tool, &PermissionSubject::Path(path.into()))
+    policy.judge(&spec(tool), &PermissionSubject::Path(path.into()))
 }
 
 #[test]
-fn an_allowed_prefix_is_not_fooled() {
+fn an_allowed_prefix_covers_no_other_command() {
     let policy =
         policy(PermissionMode::Default, &["bash(cargo test:*)", "bash(git status)"], &[], &[]);
     for line in [
@@ -89,16 +102,16 @@ fn deny_wins_then_ask_then_allow_then_the_mode() {
 }
 
 #[test]
-fn each_mode_has_its_own_idea_of_what_is_free() {
+fn each_mode_allows_its_own_calls_without_a_rule() {
     let verdicts = |mode: PermissionMode| {
         let policy = policy(mode, &[], &[], &[]);
         let read = file(&policy, "read_file", "a");
-        let spawn = policy.judge("spawn_teammate", &PermissionSubject::Nothing);
+        let spawn = policy.judge(&spec("spawn_teammate"), &PermissionSubject::Nothing);
         assert_eq!((read, spawn), (PermissionVerdict::Run, PermissionVerdict::Run), "{mode}");
         (
             file(&policy, "write_file", "a"),
             bash(&policy, "ls"),
-            policy.judge("mcp_x", &PermissionSubject::Nothing),
+            policy.judge(&spec("mcp_x"), &PermissionSubject::Nothing),
         )
     };
     assert_eq!(
@@ -120,7 +133,7 @@ fn each_mode_has_its_own_idea_of_what_is_free() {
 }
 
 #[test]
-fn in_plan_mode_no_rule_opens_the_gate() {
+fn no_rule_allows_work_in_plan_mode() {
     let policy =
         policy(PermissionMode::Plan, &["bash", "bash(*)", "write_file(**)", "edit_file"], &[], &[]);
     for tool in ["bash", "write_file", "edit_file", "anything_new"] {
@@ -130,7 +143,7 @@ fn in_plan_mode_no_rule_opens_the_gate() {
             PermissionSubject::Nothing,
         ] {
             assert!(
-                matches!(policy.judge(tool, &subject), PermissionVerdict::Refuse(_)),
+                matches!(policy.judge(&spec(tool), &subject), PermissionVerdict::Refuse(_)),
                 "{tool} {subject:?}"
             );
         }
@@ -138,7 +151,7 @@ fn in_plan_mode_no_rule_opens_the_gate() {
 }
 
 #[test]
-fn always_means_this_very_thing() {
+fn always_covers_only_the_same_subject() {
     for (tool, subject, other) in [
         (
             "bash",
@@ -159,16 +172,15 @@ fn always_means_this_very_thing() {
         let rules = rules_for(QuestionKind::Permission, tool, &subject);
         let [rule] = rules.as_slice() else { panic!("one rule: {rules:?}") };
         let policy = policy(PermissionMode::Default, &[rule], &[], &[]);
-        assert_eq!(policy.judge(tool, &subject), PermissionVerdict::Run, "{rule}");
-        assert_eq!(policy.judge(tool, &other), PermissionVerdict::Ask, "{rule}");
+        assert_eq!(policy.judge(&spec(tool), &subject), PermissionVerdict::Run, "{rule}");
+        assert_eq!(policy.judge(&spec(tool), &other), PermissionVerdict::Ask, "{rule}");
     }
 }
 
-/// Outside the workspace: asked about first, whatever else is allowed, and never by itself.
 #[test]
-fn the_workspace_is_left_only_when_somebody_says_so() {
+fn the_workspace_is_left_only_by_permission() {
     let out = |policy: &Policy, tool: &str| {
-        policy.judge(tool, &PermissionSubject::Outside("/srv/notes/a.txt".into()))
+        policy.judge(&spec(tool), &PermissionSubject::Outside("/srv/notes/a.txt".into()))
     };
     let refused = |verdict: PermissionVerdict| matches!(verdict, PermissionVerdict::Refuse(_));
     let all = ["read_file", "write_file(**)", "edit_file"];
@@ -197,12 +209,13 @@ fn the_workspace_is_left_only_when_somebody_says_so() {
     let always = policy(PermissionMode::Default, &[&rules[0], &rules[1]], &[], &[]);
     assert_eq!(out(&always, "write_file"), PermissionVerdict::Run, "{rules:?}");
     assert_eq!(out(&always, "edit_file"), PermissionVerdict::Ask);
-    let other = always.judge("write_file", &PermissionSubject::Outside("/srv/notes/b.txt".into()));
+    let other =
+        always.judge(&spec("write_file"), &PermissionSubject::Outside("/srv/notes/b.txt".into()));
     assert_eq!(other, PermissionVerdict::AskToLeave);
 }
 
 #[test]
-fn a_rule_that_is_none_is_named() {
+fn a_malformed_rule_is_refused_by_name() {
     for rule in ["", "bash(", "bash()", "bash( )", "two words", "(x)", "bash(x) y"] {
         let why = Policy::new(PermissionMode::Default, &lists(&[rule], &[], &[])).unwrap_err();
         assert!(why.to_string().contains(&format!("{rule:?}")), "{why}");
@@ -210,7 +223,7 @@ fn a_rule_that_is_none_is_named() {
 }
 
 proptest! {
-    /// Whatever stands behind an allowed command and a separator is looked at as well.
+    /// The text after an allowed command and a separator is checked as well.
     #[test]
     fn no_tail_rides_along(
         tail in "[a-z$`(){}<>;&| \"'\\\\#=!\n-]{1,40}",

@@ -7,7 +7,7 @@ use super::super::view::View;
 use super::paint::Paint;
 use super::panes::{self, Rows};
 use super::{Mode, Notice, PANES, Pane, Top, Verdict, help};
-use crate::view::Scene;
+use crate::view::Snapshot;
 use crate::wire::Timestamp;
 use crate::wire::money::Money;
 use ratatui::buffer::Buffer;
@@ -23,7 +23,7 @@ const WIDE: (u16, u16) = (110, 24);
 /// Draws everything; gives the place of the cursor while something is typed.
 pub(crate) fn draw(
     top: &mut Top,
-    scene: &Scene,
+    snapshot: &Snapshot,
     now: Timestamp,
     view: &View,
     buffer: &mut Buffer,
@@ -38,7 +38,7 @@ pub(crate) fn draw(
     }
     let rows = [Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)];
     let [head, body, foot] = area.layout(&Layout::vertical(rows));
-    line(buffer, head, &header(scene, head.width, paint));
+    line(buffer, head, &header(snapshot, head.width, paint));
     if top.mode == Mode::Help {
         let rows = help::ALL.iter().map(|(key, what)| {
             Line::from(vec![
@@ -48,11 +48,11 @@ pub(crate) fn draw(
         });
         fill(buffer, body, rows);
     } else {
-        for (pane, place) in arrange(top, scene, body) {
+        for (pane, place) in arrange(top, snapshot, body) {
             let [head, inside] =
                 place.layout(&Layout::vertical([Constraint::Length(1), Constraint::Min(0)]));
             let view = view.as_wide_as(usize::from(inside.width));
-            let rows = panes::rows(pane, top, scene, now, &view, usize::from(inside.height));
+            let rows = panes::rows(pane, top, snapshot, now, &view, usize::from(inside.height));
             line(buffer, head, &title(top, pane, &rows, head.width, paint));
             fill(buffer, inside, rows.lines.into_iter());
         }
@@ -61,14 +61,16 @@ pub(crate) fn draw(
 }
 
 /// The team in one line: what fits of it in `width` columns, and never half a word of it.
-fn header(scene: &Scene, width: u16, paint: Paint) -> Line<'static> {
-    let alive = scene.members.iter().filter(|member| member.alive).count();
-    let tokens: u64 = scene.members.iter().map(|member| member.usage.tokens()).sum();
-    let costs = scene.members.iter().filter_map(|member| member.usage.cost);
+fn header(snapshot: &Snapshot, width: u16, paint: Paint) -> Line<'static> {
+    let alive = snapshot.members.iter().filter(|member| member.alive).count();
+    let tokens: u64 = snapshot.members.iter().map(|member| member.usage.tokens()).sum();
+    let costs = snapshot.members.iter().filter_map(|member| member.usage.cost);
     let cost = costs.reduce(Money::plus).map(|cost| format!(" · cost {cost}"));
-    let mut text = format!("  {alive} of {} alive", scene.members.len());
-    let counts =
-        [format!(" · {} messages", scene.messages.len()), format!(" · {} tokens", short(tokens))];
+    let mut text = format!("  {alive} of {} alive", snapshot.members.len());
+    let counts = [
+        format!(" · {} messages", snapshot.messages.len()),
+        format!(" · {} tokens", short(tokens)),
+    ];
     for part in counts.into_iter().chain(cost) {
         if columns("team") + columns(&text) + columns(&part) > usize::from(width) {
             break;
@@ -76,18 +78,18 @@ fn header(scene: &Scene, width: u16, paint: Paint) -> Line<'static> {
         text.push_str(&part);
     }
     let mut spans = vec![Span::styled("team", paint.bold()), Span::styled(text, paint.dim())];
-    if let Some(trouble) = &scene.trouble {
+    if let Some(trouble) = &snapshot.trouble {
         spans.push(Span::styled(format!("  {}", one_line(trouble, 200)), paint.bad()));
     }
     Line::from(spans)
 }
 
 /// Who stands where.
-fn arrange(top: &Top, scene: &Scene, body: Rect) -> Vec<(Pane, Rect)> {
+fn arrange(top: &Top, snapshot: &Snapshot, body: Rect) -> Vec<(Pane, Rect)> {
     if body.width >= WIDE.0 && body.height + 2 >= WIDE.1 {
         let halves = [Constraint::Percentage(50), Constraint::Percentage(50)];
         let [left, right] = body.layout(&Layout::horizontal(halves).spacing(2));
-        let asked = u16::try_from(scene.requests.len()).unwrap_or(u16::MAX);
+        let asked = u16::try_from(snapshot.requests.len()).unwrap_or(u16::MAX);
         let quarter = left.height / 4;
         let rows = [
             Constraint::Min(0),
@@ -105,7 +107,7 @@ fn arrange(top: &Top, scene: &Scene, body: Rect) -> Vec<(Pane, Rect)> {
         ];
     }
     // Title and header of the table, and whoever is there, as long as enough is left for the other.
-    let wanted = u16::try_from(scene.members.len()).unwrap_or(u16::MAX).max(1).saturating_add(2);
+    let wanted = u16::try_from(snapshot.members.len()).unwrap_or(u16::MAX).max(1).saturating_add(2);
     let members = wanted.clamp(3, (body.height * 2 / 5).max(3));
     let rows = [Constraint::Length(members), Constraint::Min(0)];
     let [members, below] = body.layout(&Layout::vertical(rows));

@@ -1,7 +1,7 @@
 //! The full-screen live view: what is selected, scrolled and typed, and how keys change that.
 //!
 //! Pure: [`Top::press`] turns a key into at most one [`Action`], [`draw::draw`] turns the state and a
-//! [`Scene`] into a frame. Neither knows a file, a clock or a terminal; [`screen`] alone does the last.
+//! [`Snapshot`] into a frame. Neither knows a file, a clock or a terminal; [`screen`] alone does the last.
 
 pub(crate) mod draw;
 mod help;
@@ -15,7 +15,7 @@ mod tests;
 pub(crate) use keys::{Input, Key};
 
 use super::sanitize::clean;
-use crate::view::{MemberView, Scene};
+use crate::view::{MemberView, Snapshot};
 use std::collections::BTreeMap;
 
 /// The parts of the view.
@@ -143,25 +143,25 @@ impl Top {
         self.notice = Some(notice);
     }
 
-    /// Takes note of a changed scene: somebody is always selected, if anybody is there. A filter that
+    /// Takes note of a changed snapshot: somebody is always selected, if anybody is there. A filter that
     /// lets nobody through is for the other panes.
-    pub(crate) fn meet(&mut self, scene: &Scene) {
-        let members = self.members(scene);
+    pub(crate) fn update(&mut self, snapshot: &Snapshot) {
+        let members = self.members(snapshot);
         let is_shown = members.iter().any(|member| member.name == self.selected);
-        let is_there = members.is_empty() && scene.member(&self.selected).is_some();
+        let is_there = members.is_empty() && snapshot.member(&self.selected).is_some();
         if !is_shown && !is_there {
             self.selected = members.first().map(|member| member.name.clone()).unwrap_or_default();
         }
     }
 
     /// The agents that the filter lets through.
-    fn members<'a>(&self, scene: &'a Scene) -> Vec<&'a MemberView> {
+    fn members<'a>(&self, snapshot: &'a Snapshot) -> Vec<&'a MemberView> {
         let passes = |member: &&MemberView| {
             let activity = member.activity.as_deref().unwrap_or_default();
             let words = [&member.name, &member.role, &member.model, member.status.word(), activity];
             self.lets_through(&words)
         };
-        scene.members.iter().filter(passes).collect()
+        snapshot.members.iter().filter(passes).collect()
     }
 
     fn lets_through(&self, words: &[&str]) -> bool {
@@ -170,13 +170,13 @@ impl Top {
     }
 
     /// A key was pressed.
-    pub(crate) fn press(&mut self, key: Key, scene: &Scene) -> Option<Action> {
+    pub(crate) fn press(&mut self, key: Key, snapshot: &Snapshot) -> Option<Action> {
         self.notice = None;
         if key == Key::Interrupt {
             return Some(Action::Quit);
         }
         let action = match self.mode.clone() {
-            Mode::Browse => self.browse(key, scene),
+            Mode::Browse => self.browse(key, snapshot),
             Mode::Help => {
                 self.mode = Mode::Browse;
                 None
@@ -195,7 +195,7 @@ impl Top {
                 (key == Key::Char('y')).then_some(Action::Answer { id, verdict })
             }
         };
-        self.meet(scene);
+        self.update(snapshot);
         action
     }
 
@@ -209,15 +209,15 @@ impl Top {
         }
     }
 
-    fn browse(&mut self, key: Key, scene: &Scene) -> Option<Action> {
+    fn browse(&mut self, key: Key, snapshot: &Snapshot) -> Option<Action> {
         match key {
             Key::Char('q') => return Some(Action::Quit),
             Key::Char('?') => self.mode = Mode::Help,
             Key::Char('/') => self.mode = Mode::Filter { before: self.filter.clone() },
-            Key::Char('m') => self.begin_to_write(scene),
-            Key::Char('s') => self.ask_to_stop(scene),
-            Key::Char('a') => self.ask_to_decide(Verdict::Approve, scene),
-            Key::Char('d') => self.ask_to_decide(Verdict::Deny, scene),
+            Key::Char('m') => self.begin_to_write(snapshot),
+            Key::Char('s') => self.ask_to_stop(snapshot),
+            Key::Char('a') => self.ask_to_decide(Verdict::Approve, snapshot),
+            Key::Char('d') => self.ask_to_decide(Verdict::Deny, snapshot),
             Key::Tab => self.turn_to(1),
             Key::BackTab => self.turn_to(PANES.len() - 1),
             Key::Char(digit @ '1'..='5') => {
@@ -228,12 +228,12 @@ impl Top {
             Key::Enter if self.focus == Pane::Members => self.focus_on(Pane::Conversation),
             Key::Esc if self.filter.is_empty() => self.focus_on(Pane::Members),
             Key::Esc => self.filter.clear(),
-            Key::Up | Key::Char('k') => self.go(Step::Up(1), scene),
-            Key::Down | Key::Char('j') => self.go(Step::Down(1), scene),
-            Key::PageUp => self.go(Step::Up(PAGE), scene),
-            Key::PageDown => self.go(Step::Down(PAGE), scene),
-            Key::Home | Key::Char('g') => self.go(Step::Up(usize::MAX), scene),
-            Key::End | Key::Char('G') => self.go(Step::Down(usize::MAX), scene),
+            Key::Up | Key::Char('k') => self.go(Step::Up(1), snapshot),
+            Key::Down | Key::Char('j') => self.go(Step::Down(1), snapshot),
+            Key::PageUp => self.go(Step::Up(PAGE), snapshot),
+            Key::PageDown => self.go(Step::Down(PAGE), snapshot),
+            Key::Home | Key::Char('g') => self.go(Step::Up(usize::MAX), snapshot),
+            Key::End | Key::Char('G') => self.go(Step::Down(usize::MAX), snapshot),
             Key::Char(_) | Key::Enter | Key::Backspace | Key::EraseLine | Key::Interrupt => {}
         }
         None
@@ -252,9 +252,9 @@ impl Top {
         }
     }
 
-    fn go(&mut self, step: Step, scene: &Scene) {
+    fn go(&mut self, step: Step, snapshot: &Snapshot) {
         let step = match self.focus {
-            Pane::Members => return self.select(step, scene),
+            Pane::Members => return self.select(step, snapshot),
             Pane::Messages | Pane::Conversation => step.seen_from_the_end(),
             Pane::Tasks | Pane::Requests => step,
         };
@@ -262,8 +262,8 @@ impl Top {
         *at = step.from(*at);
     }
 
-    fn select(&mut self, step: Step, scene: &Scene) {
-        let members = self.members(scene);
+    fn select(&mut self, step: Step, snapshot: &Snapshot) {
+        let members = self.members(snapshot);
         let at = members.iter().position(|member| member.name == self.selected).unwrap_or_default();
         let at = step.from(at).min(members.len().saturating_sub(1));
         if let Some(member) = members.get(at).filter(|member| member.name != self.selected) {
@@ -279,8 +279,8 @@ impl Top {
         *at
     }
 
-    fn begin_to_write(&mut self, scene: &Scene) {
-        match scene.member(&self.selected) {
+    fn begin_to_write(&mut self, snapshot: &Snapshot) {
+        match snapshot.member(&self.selected) {
             Some(member) => {
                 self.mode = Mode::Write { to: member.name.clone(), text: String::new() };
             }
@@ -288,8 +288,8 @@ impl Top {
         }
     }
 
-    fn ask_to_stop(&mut self, scene: &Scene) {
-        match scene.member(&self.selected) {
+    fn ask_to_stop(&mut self, snapshot: &Snapshot) {
+        match snapshot.member(&self.selected) {
             None => self.tell(Notice::Failed("there is nobody to stop".into())),
             Some(member) if member.name == "lead" => {
                 let why = "the lead ends with its team: type /quit there, or team stop --all";
@@ -302,9 +302,9 @@ impl Top {
         }
     }
 
-    fn ask_to_decide(&mut self, verdict: Verdict, scene: &Scene) {
-        let at = self.clamp(Pane::Requests, scene.requests.len().saturating_sub(1));
-        match scene.requests.get(at) {
+    fn ask_to_decide(&mut self, verdict: Verdict, snapshot: &Snapshot) {
+        let at = self.clamp(Pane::Requests, snapshot.requests.len().saturating_sub(1));
+        match snapshot.requests.get(at) {
             None => self.tell(Notice::Failed("nothing waits for an answer".into())),
             // What is answered must have been seen.
             Some(_) if self.focus != Pane::Requests => self.focus_on(Pane::Requests),

@@ -8,7 +8,7 @@ use super::super::transcript;
 use super::super::view::View;
 use super::paint::Paint;
 use super::{Pane, Top};
-use crate::view::{MessageProgress, Scene, Stage};
+use crate::view::{MessageProgress, Snapshot, Stage};
 use crate::wire::Timestamp;
 use ratatui::text::{Line, Span};
 
@@ -22,28 +22,37 @@ pub(super) struct Rows {
 pub(super) fn rows(
     pane: Pane,
     top: &mut Top,
-    scene: &Scene,
+    snapshot: &Snapshot,
     now: Timestamp,
     view: &View,
     height: usize,
 ) -> Rows {
     match pane {
-        Pane::Members => members_pane(top, scene, now, view, height),
-        Pane::Messages => messages(top, scene, view, height),
-        Pane::Conversation => conversation(top, scene, view, height),
-        Pane::Tasks => tasks(top, scene, view, height),
-        Pane::Requests => requests(top, scene, view, height),
+        Pane::Members => members_pane(top, snapshot, now, view, height),
+        Pane::Messages => messages(top, snapshot, view, height),
+        Pane::Conversation => conversation(top, snapshot, view, height),
+        Pane::Tasks => tasks(top, snapshot, view, height),
+        Pane::Requests => requests(top, snapshot, view, height),
     }
 }
 
-fn members_pane(top: &Top, scene: &Scene, now: Timestamp, view: &View, height: usize) -> Rows {
+fn members_pane(
+    top: &Top,
+    snapshot: &Snapshot,
+    now: Timestamp,
+    view: &View,
+    height: usize,
+) -> Rows {
     let paint = Paint::of(view.palette);
-    let members = top.members(scene);
-    let title = count("members", members.len(), scene.members.len());
+    let members = top.members(snapshot);
+    let title = count("members", members.len(), snapshot.members.len());
     let rows: Vec<RosterRow> = members.iter().map(|member| RosterRow::of(member, now)).collect();
     if rows.is_empty() {
-        let text =
-            if scene.members.is_empty() { "nobody is on the team yet" } else { "nobody like this" };
+        let text = if snapshot.members.is_empty() {
+            "nobody is on the team yet"
+        } else {
+            "nobody like this"
+        };
         return Rows { title, lines: vec![Line::styled(text, paint.dim())] };
     }
     let width = view.width.unwrap_or(80).saturating_sub(2);
@@ -78,20 +87,20 @@ fn member(row: &RosterRow, text: &str, is_selected: bool, paint: Paint) -> Line<
     ])
 }
 
-fn messages(top: &mut Top, scene: &Scene, view: &View, height: usize) -> Rows {
+fn messages(top: &mut Top, snapshot: &Snapshot, view: &View, height: usize) -> Rows {
     let found: Vec<&MessageProgress> = if top.filter.is_empty() {
-        scene.messages.iter().collect()
+        snapshot.messages.iter().collect()
     } else {
         let passes = |progress: &&MessageProgress| {
             top.lets_through(&[&progress.from, &progress.to, &progress.kind, &progress.content])
         };
-        scene.messages.iter().filter(passes).collect()
+        snapshot.messages.iter().filter(passes).collect()
     };
-    let title = count("messages", found.len(), scene.messages.len());
+    let title = count("messages", found.len(), snapshot.messages.len());
     let back = top.clamp(Pane::Messages, found.len().saturating_sub(height));
     let end = found.len() - back;
     let seen = found.iter().take(end).skip(end.saturating_sub(height));
-    let mut lines: Vec<Line<'_>> = seen.map(|progress| message(progress, scene, view)).collect();
+    let mut lines: Vec<Line<'_>> = seen.map(|progress| message(progress, snapshot, view)).collect();
     if lines.is_empty() {
         lines.push(Line::styled("no messages", Paint::of(view.palette).dim()));
     }
@@ -99,7 +108,7 @@ fn messages(top: &mut Top, scene: &Scene, view: &View, height: usize) -> Rows {
 }
 
 /// One message on one line: how far it has come, when, from whom to whom, what.
-fn message(progress: &MessageProgress, scene: &Scene, view: &View) -> Line<'static> {
+fn message(progress: &MessageProgress, snapshot: &Snapshot, view: &View) -> Line<'static> {
     let paint = Paint::of(view.palette);
     let (mark, style) = match progress.stage {
         Stage::Sent => ("… ", paint.warn()),
@@ -107,7 +116,7 @@ fn message(progress: &MessageProgress, scene: &Scene, view: &View) -> Line<'stat
         Stage::Acknowledged | Stage::Answered => ("✓ ", paint.dim()),
     };
     let colored = |name: &str| {
-        let color = scene.member(name).map(|member| member.color.as_str()).unwrap_or_default();
+        let color = snapshot.member(name).map(|member| member.color.as_str()).unwrap_or_default();
         Span::styled(one_line(name, 32), paint.member(color))
     };
     let kind = match progress.kind.as_str() {
@@ -127,9 +136,9 @@ fn message(progress: &MessageProgress, scene: &Scene, view: &View) -> Line<'stat
     ])
 }
 
-fn conversation(top: &mut Top, scene: &Scene, view: &View, height: usize) -> Rows {
+fn conversation(top: &mut Top, snapshot: &Snapshot, view: &View, height: usize) -> Rows {
     let paint = Paint::of(view.palette);
-    let shown = &scene.conversation;
+    let shown = &snapshot.conversation;
     let name = if shown.name.is_empty() { "conversation".into() } else { shown.name.clone() };
     let title = format!("conversation of {name}");
     let back = top.scrolled.get(&Pane::Conversation).copied().unwrap_or_default();
@@ -165,15 +174,15 @@ fn entry(row: String, paint: Paint) -> Line<'static> {
     }
 }
 
-fn tasks(top: &mut Top, scene: &Scene, view: &View, height: usize) -> Rows {
+fn tasks(top: &mut Top, snapshot: &Snapshot, view: &View, height: usize) -> Rows {
     let paint = Paint::of(view.palette);
-    let rows = scene.tasks.iter().filter(|(task, _)| {
+    let rows = snapshot.tasks.iter().filter(|(task, _)| {
         let owner = task.owner.as_deref().unwrap_or_default();
         top.lets_through(&[&task.subject, owner, task.status.word()])
     });
     let rows = rows.map(|(task, waits_for)| TaskRow { task, waits_for: waits_for.clone() });
     let rows: Vec<TaskRow<'_>> = rows.collect();
-    let title = count("tasks", rows.len(), scene.tasks.len());
+    let title = count("tasks", rows.len(), snapshot.tasks.len());
     if rows.is_empty() {
         return Rows { title, lines: vec![Line::styled("no tasks", paint.dim())] };
     }
@@ -185,9 +194,9 @@ fn tasks(top: &mut Top, scene: &Scene, view: &View, height: usize) -> Rows {
     Rows { title, lines: lines.collect() }
 }
 
-fn requests(top: &mut Top, scene: &Scene, view: &View, height: usize) -> Rows {
+fn requests(top: &mut Top, snapshot: &Snapshot, view: &View, height: usize) -> Rows {
     let paint = Paint::of(view.palette);
-    let open = &scene.requests;
+    let open = &snapshot.requests;
     let title = count("requests", open.len(), open.len());
     let at = top.clamp(Pane::Requests, open.len().saturating_sub(1));
     let first = (at + 1).saturating_sub(height);

@@ -5,7 +5,8 @@ use super::*;
 use crate::ui::style::ColorChoice;
 use crate::ui::style::Palette;
 use crate::ui::view::View;
-use crate::view::{Asked, MessageProgress, Stage};
+use crate::view::change::Asked;
+use crate::view::{MessageProgress, Stage};
 use crate::wire::roster::{Status, UsageCount};
 use crate::wire::transcript::{Entry, Line};
 use ratatui::buffer::Buffer;
@@ -46,7 +47,7 @@ fn progress(to: &str, stage: Stage, message: &Value) -> MessageProgress {
 }
 
 /// A lead and two teammates who have said something.
-fn scene() -> Scene {
+fn snapshot() -> Snapshot {
     let mut lead = member("lead", Status::Idle);
     lead.color = String::new();
     lead.role = "lead".into();
@@ -55,7 +56,8 @@ fn scene() -> Scene {
     alice.unread = 1;
     let mut bob = member("bob", Status::Failed);
     bob.ended = Some("crash, signal 9".into());
-    let mut scene = Scene { members: vec![lead, alice, bob], ..Scene::default() };
+    let mut snapshot = Snapshot::default();
+    snapshot.members.extend([lead, alice, bob]);
     let said = [
         progress(
             "bob",
@@ -75,10 +77,10 @@ fn scene() -> Scene {
         ),
     ];
     for progress in said {
-        scene.messages.meet(progress);
+        snapshot.messages.add(progress);
     }
     let task = |value: Value| serde_json::from_value(value).unwrap();
-    scene.tasks = vec![
+    snapshot.tasks = vec![
         (
             task(
                 json!({"id": "1", "subject": "write the schema", "status": "completed", "owner": "alice"}),
@@ -90,24 +92,30 @@ fn scene() -> Scene {
     let question = serde_json::from_value(json!({"request_id": "r", "about": "permission",
         "tool_use_id": "t", "tool": "bash", "input": {}, "description": "rm -rf target"}));
     let (from, decider) = ("alice".into(), "lead".into());
-    scene.requests = vec![Asked { from, decider, deadline: NOW, question: question.unwrap() }];
-    scene.conversation.name = "lead".into();
+    snapshot.requests = vec![Asked { from, decider, deadline: NOW, question: question.unwrap() }];
+    snapshot.conversation.name = "lead".into();
     let user = Entry::User { content: "Ask alice for a schema.".into() };
     let note = Entry::Note { content: "You were restarted.".into() };
-    scene.conversation.lines = [user, note].map(|entry| Line { at: NOW - 60.0, entry }).into();
-    scene
+    snapshot.conversation.lines = [user, note].map(|entry| Line { at: NOW - 60.0, entry }).into();
+    snapshot
 }
 
-fn top(scene: &Scene) -> Top {
+fn top(snapshot: &Snapshot) -> Top {
     let mut top = Top::default();
-    top.meet(scene);
+    top.update(snapshot);
     top
 }
 
-fn frame_in(palette: Palette, top: &mut Top, scene: &Scene, width: u16, height: u16) -> Buffer {
+fn frame_in(
+    palette: Palette,
+    top: &mut Top,
+    snapshot: &Snapshot,
+    width: u16,
+    height: u16,
+) -> Buffer {
     let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
     let view = View::fixed_in(palette);
-    draw(top, scene, NOW, &view, &mut buffer);
+    draw(top, snapshot, NOW, &view, &mut buffer);
     buffer
 }
 
@@ -120,11 +128,11 @@ fn text(buffer: &Buffer) -> String {
     rows.collect()
 }
 
-fn frame(top: &mut Top, scene: &Scene, width: u16, height: u16) -> String {
-    text(&frame_in(Palette::plain(), top, scene, width, height))
+fn frame(top: &mut Top, snapshot: &Snapshot, width: u16, height: u16) -> String {
+    text(&frame_in(Palette::plain(), top, snapshot, width, height))
 }
 
-fn press(top: &mut Top, scene: &Scene, keys: &str) -> Option<Action> {
+fn press(top: &mut Top, snapshot: &Snapshot, keys: &str) -> Option<Action> {
     let key = |c| match c {
         '\r' => Key::Enter,
         '\x1b' => Key::Esc,
@@ -132,13 +140,13 @@ fn press(top: &mut Top, scene: &Scene, keys: &str) -> Option<Action> {
         '\x7f' => Key::Backspace,
         c => Key::Char(c),
     };
-    keys.chars().map(key).fold(None, |_, key| top.press(key, scene))
+    keys.chars().map(key).fold(None, |_, key| top.press(key, snapshot))
 }
 
 #[test]
 fn a_usual_terminal_shows_members_and_one_pane_more() {
-    let scene = scene();
-    insta::assert_snapshot!(frame(&mut top(&scene), &scene, 80, 24), @r#"
+    let snapshot = snapshot();
+    insta::assert_snapshot!(frame(&mut top(&snapshot), &snapshot, 80, 24), @r#"
     team  2 of 3 alive · 3 messages · 15.3k tokens
     ▸ 1 members (3) ────────────────────────────────────────────────────────────────
       NAME   STATUS     FOR  ROLE   ACTIVITY         MAIL  TOKENS  MODEL
@@ -168,8 +176,8 @@ fn a_usual_terminal_shows_members_and_one_pane_more() {
 
 #[test]
 fn a_large_terminal_shows_everything() {
-    let scene = scene();
-    insta::assert_snapshot!(frame(&mut top(&scene), &scene, 120, 26), @r#"
+    let snapshot = snapshot();
+    insta::assert_snapshot!(frame(&mut top(&snapshot), &snapshot, 120, 26), @r#"
     team  2 of 3 alive · 3 messages · 15.3k tokens
     ▸ 1 members (3) ───────────────────────────────────────────  ─ 2 messages (3) ──────────────────────────────────────────
       NAME   STATUS     FOR  ROLE   ACTIVITY    MAIL  MODEL      ✓ 01:54:30 alice → bob: the schema is ready
@@ -201,8 +209,8 @@ fn a_large_terminal_shows_everything() {
 
 #[test]
 fn a_small_terminal_shows_what_it_can_and_a_tiny_one_says_so() {
-    let scene = scene();
-    insta::assert_snapshot!(frame(&mut top(&scene), &scene, 44, 12), @r#"
+    let snapshot = snapshot();
+    insta::assert_snapshot!(frame(&mut top(&snapshot), &snapshot, 44, 12), @r#"
     team  2 of 3 alive · 3 messages
     ▸ 1 members (3) ────────────────────────────
       NAME   STATUS     FOR  MAIL  MODEL
@@ -216,21 +224,21 @@ fn a_small_terminal_shows_what_it_can_and_a_tiny_one_says_so() {
 
     q quit  ? help  tab pane  ↑↓ select  enter o
     "#);
-    let tiny = frame(&mut top(&scene), &scene, 30, 5);
+    let tiny = frame(&mut top(&snapshot), &snapshot, 30, 5);
     assert_eq!(tiny.trim(), "too small: 30x5, needs 40x10");
 }
 
 #[test]
 fn an_empty_team_and_any_size_can_be_drawn() {
-    let (empty, full) = (Scene::default(), scene());
-    for scene in [&empty, &full] {
+    let (empty, full) = (Snapshot::default(), snapshot());
+    for snapshot in [&empty, &full] {
         for (width, height) in
             [(1, 1), (40, 10), (41, 11), (110, 22), (109, 60), (300, 100), (500, 10)]
         {
             for keys in ["1", "2", "3", "4", "5", "?", "/x", "mhello", "sn"] {
-                let mut top = top(scene);
-                press(&mut top, scene, keys);
-                frame(&mut top, scene, width, height);
+                let mut top = top(snapshot);
+                press(&mut top, snapshot, keys);
+                frame(&mut top, snapshot, width, height);
             }
         }
     }
@@ -239,143 +247,143 @@ fn an_empty_team_and_any_size_can_be_drawn() {
 
 #[test]
 fn panes_are_reached_by_tab_and_by_number() {
-    let scene = scene();
-    let mut top = top(&scene);
-    press(&mut top, &scene, "\t\t");
-    assert!(frame(&mut top, &scene, 80, 24).contains("▸ 3 conversation of lead"));
-    press(&mut top, &scene, "4");
-    let tasks = frame(&mut top, &scene, 80, 24);
+    let snapshot = snapshot();
+    let mut top = top(&snapshot);
+    press(&mut top, &snapshot, "\t\t");
+    assert!(frame(&mut top, &snapshot, 80, 24).contains("▸ 3 conversation of lead"));
+    press(&mut top, &snapshot, "4");
+    let tasks = frame(&mut top, &snapshot, 80, 24);
     assert!(tasks.contains("▸ 4 tasks (2)") && tasks.contains("write the schema"), "{tasks}");
-    press(&mut top, &scene, "\t");
-    let requests = frame(&mut top, &scene, 80, 24);
+    press(&mut top, &snapshot, "\t");
+    let requests = frame(&mut top, &snapshot, 80, 24);
     assert!(requests.contains("› alice asks for bash: rm -rf target"), "{requests}");
-    press(&mut top, &scene, "\x1b");
-    assert!(frame(&mut top, &scene, 80, 24).contains("▸ 1 members"));
-    top.press(Key::BackTab, &scene);
-    assert!(frame(&mut top, &scene, 80, 24).contains("▸ 5 requests"));
+    press(&mut top, &snapshot, "\x1b");
+    assert!(frame(&mut top, &snapshot, 80, 24).contains("▸ 1 members"));
+    top.press(Key::BackTab, &snapshot);
+    assert!(frame(&mut top, &snapshot, 80, 24).contains("▸ 5 requests"));
 }
 
 #[test]
 fn a_message_goes_to_the_selected_one_and_esc_calls_it_off() {
-    let scene = scene();
-    let mut top = top(&scene);
-    let sent = press(&mut top, &scene, "jmhix\x7f there\r");
+    let snapshot = snapshot();
+    let mut top = top(&snapshot);
+    let sent = press(&mut top, &snapshot, "jmhix\x7f there\r");
     assert_eq!(sent, Some(Action::Send { to: "alice".into(), text: "hi there".into() }));
-    assert_eq!(press(&mut top, &scene, "mq\x1b"), None);
-    assert_eq!(press(&mut top, &scene, "m  \r"), None, "nothing to say");
-    press(&mut top, &scene, "m");
+    assert_eq!(press(&mut top, &snapshot, "mq\x1b"), None);
+    assert_eq!(press(&mut top, &snapshot, "m  \r"), None, "nothing to say");
+    press(&mut top, &snapshot, "m");
     top.paste("q\ny\x1b[2J");
-    let sent = top.press(Key::Enter, &scene);
+    let sent = top.press(Key::Enter, &snapshot);
     assert_eq!(sent, Some(Action::Send { to: "alice".into(), text: "q\ny".into() }));
     top.paste("q");
-    assert_eq!(press(&mut top, &scene, "q"), Some(Action::Quit));
+    assert_eq!(press(&mut top, &snapshot, "q"), Some(Action::Quit));
 }
 
 #[test]
 fn nobody_is_stopped_without_a_yes() {
-    let scene = scene();
-    let mut top = top(&scene);
-    assert_eq!(press(&mut top, &scene, "jsn"), None);
-    assert_eq!(press(&mut top, &scene, "s\r"), None);
-    assert_eq!(press(&mut top, &scene, "sy"), Some(Action::Stop { name: "alice".into() }));
-    press(&mut top, &scene, "js");
-    assert!(frame(&mut top, &scene, 80, 24).contains("bob does not run"));
-    press(&mut top, &scene, "ggs");
+    let snapshot = snapshot();
+    let mut top = top(&snapshot);
+    assert_eq!(press(&mut top, &snapshot, "jsn"), None);
+    assert_eq!(press(&mut top, &snapshot, "s\r"), None);
+    assert_eq!(press(&mut top, &snapshot, "sy"), Some(Action::Stop { name: "alice".into() }));
+    press(&mut top, &snapshot, "js");
+    assert!(frame(&mut top, &snapshot, 80, 24).contains("bob does not run"));
+    press(&mut top, &snapshot, "ggs");
     assert_eq!(top.selected(), "lead");
-    assert!(frame(&mut top, &scene, 80, 24).contains("team stop --all"));
-    assert_eq!(top.press(Key::Interrupt, &scene), Some(Action::Quit));
+    assert!(frame(&mut top, &snapshot, 80, 24).contains("team stop --all"));
+    assert_eq!(top.press(Key::Interrupt, &snapshot), Some(Action::Quit));
 }
 
 #[test]
 fn a_request_is_answered_when_it_was_seen_and_affirmed() {
-    let mut scene = scene();
-    let mut top = top(&scene);
-    assert_eq!(press(&mut top, &scene, "ay"), None, "first it is shown");
-    press(&mut top, &scene, "a");
-    let asked = frame(&mut top, &scene, 80, 24);
+    let mut snapshot = snapshot();
+    let mut top = top(&snapshot);
+    assert_eq!(press(&mut top, &snapshot, "ay"), None, "first it is shown");
+    press(&mut top, &snapshot, "a");
+    let asked = frame(&mut top, &snapshot, 80, 24);
     assert!(asked.contains("approve alice bash: rm -rf target? y"), "{asked}");
-    assert_eq!(press(&mut top, &scene, "n"), None);
+    assert_eq!(press(&mut top, &snapshot, "n"), None);
     let yes = Action::Answer { id: "r".into(), verdict: Verdict::Approve };
-    assert_eq!(press(&mut top, &scene, "ay"), Some(yes));
+    assert_eq!(press(&mut top, &snapshot, "ay"), Some(yes));
     let no = Action::Answer { id: "r".into(), verdict: Verdict::Deny };
-    assert_eq!(press(&mut top, &scene, "jdy"), Some(no));
-    scene.requests.clear();
-    assert_eq!(press(&mut top, &scene, "ay"), None);
+    assert_eq!(press(&mut top, &snapshot, "jdy"), Some(no));
+    snapshot.requests.clear();
+    assert_eq!(press(&mut top, &snapshot, "ay"), None);
 }
 
 #[test]
 fn the_filter_shows_only_what_fits_until_esc() {
-    let scene = scene();
-    let mut top = top(&scene);
-    press(&mut top, &scene, "/SCHEMA");
-    let shown = frame(&mut top, &scene, 80, 24);
+    let snapshot = snapshot();
+    let mut top = top(&snapshot);
+    press(&mut top, &snapshot, "/SCHEMA");
+    let shown = frame(&mut top, &snapshot, 80, 24);
     assert!(shown.contains("show only: SCHEMA") && shown.contains("messages (1 of 3)"), "{shown}");
     assert!(shown.contains("nobody like this"), "{shown}");
-    press(&mut top, &scene, "\x1b/bob\r");
+    press(&mut top, &snapshot, "\x1b/bob\r");
     assert_eq!(top.selected(), "bob", "who is not shown is not selected");
-    let shown = frame(&mut top, &scene, 80, 24);
+    let shown = frame(&mut top, &snapshot, 80, 24);
     assert!(shown.contains("members (1 of 3)") && shown.contains("only: bob"), "{shown}");
-    press(&mut top, &scene, "\x1b");
-    assert!(frame(&mut top, &scene, 80, 24).contains("members (3)"));
+    press(&mut top, &snapshot, "\x1b");
+    assert!(frame(&mut top, &snapshot, 80, 24).contains("members (3)"));
 }
 
 #[test]
 fn streams_follow_their_end_and_scroll_back_no_further_than_there_is() {
-    let mut scene = scene();
+    let mut snapshot = snapshot();
     for number in 0..100 {
         let said =
             json!({"from": "bob", "content": format!("n{number};"), "id": format!("x{number}")});
-        scene.messages.meet(progress("lead", Stage::Acknowledged, &said));
+        snapshot.messages.add(progress("lead", Stage::Acknowledged, &said));
     }
-    let mut top = top(&scene);
-    press(&mut top, &scene, "2");
-    assert!(frame(&mut top, &scene, 80, 24).contains("n99;"));
-    press(&mut top, &scene, "kk");
-    let back = frame(&mut top, &scene, 80, 24);
+    let mut top = top(&snapshot);
+    press(&mut top, &snapshot, "2");
+    assert!(frame(&mut top, &snapshot, 80, 24).contains("n99;"));
+    press(&mut top, &snapshot, "kk");
+    let back = frame(&mut top, &snapshot, 80, 24);
     assert!(
         back.contains("n97;") && !back.contains("n98;") && back.contains("2 rows back"),
         "{back}"
     );
-    press(&mut top, &scene, "g");
-    assert!(frame(&mut top, &scene, 80, 24).contains("the schema is ready"));
-    press(&mut top, &scene, "jG");
-    assert!(frame(&mut top, &scene, 80, 24).contains("n99;"));
+    press(&mut top, &snapshot, "g");
+    assert!(frame(&mut top, &snapshot, 80, 24).contains("the schema is ready"));
+    press(&mut top, &snapshot, "jG");
+    assert!(frame(&mut top, &snapshot, 80, 24).contains("n99;"));
 }
 
 #[test]
 fn the_selection_stays_in_sight() {
-    let mut scene = scene();
-    scene.members = (0..100).map(|number| member(&format!("m{number}"), Status::Idle)).collect();
-    let mut top = top(&scene);
-    press(&mut top, &scene, "G");
-    assert!(frame(&mut top, &scene, 80, 24).contains("› m99"));
-    scene.members.pop();
-    top.meet(&scene);
+    let mut snapshot = snapshot();
+    snapshot.members = (0..100).map(|number| member(&format!("m{number}"), Status::Idle)).collect();
+    let mut top = top(&snapshot);
+    press(&mut top, &snapshot, "G");
+    assert!(frame(&mut top, &snapshot, 80, 24).contains("› m99"));
+    snapshot.members.pop();
+    top.update(&snapshot);
     assert_eq!(top.selected(), "m0", "who has left is not selected");
 }
 
 #[test]
 fn nothing_hostile_reaches_the_screen() {
-    let mut scene = scene();
+    let mut snapshot = snapshot();
     let evil = "\u{1b}[2J\u{202e}evil\u{1b}]52;c;aGk=\u{7}\u{9b}31m";
     let mut eve = member("eve", Status::Working);
     eve.role = evil.into();
     eve.activity = Some(evil.into());
     eve.model = evil.into();
-    scene.members.push(eve);
-    scene.trouble = Some(evil.into());
+    snapshot.members.push(eve);
+    snapshot.trouble = Some(evil.into());
     let said = json!({"type": evil, "from": evil, "content": evil, "id": "e"});
-    scene.messages.meet(progress("alice", Stage::Appended, &said));
-    scene
+    snapshot.messages.add(progress("alice", Stage::Appended, &said));
+    snapshot
         .conversation
         .lines
         .push_back(Line { at: NOW, entry: Entry::Note { content: evil.into() } });
     for pane in ["2", "3", "4"] {
         for (width, height) in [(80, 24), (120, 30)] {
-            let mut top = top(&scene);
-            press(&mut top, &scene, pane);
+            let mut top = top(&snapshot);
+            press(&mut top, &snapshot, pane);
             top.tell(Notice::Failed(evil.into()));
-            let shown = frame(&mut top, &scene, width, height);
+            let shown = frame(&mut top, &snapshot, width, height);
             let is_harmless = |c: char| c == '\n' || (!c.is_control() && c != '\u{202e}');
             assert!(shown.chars().all(is_harmless), "{shown:?}");
             assert!(shown.contains("evil"), "{shown}");
@@ -385,10 +393,10 @@ fn nothing_hostile_reaches_the_screen() {
 
 #[test]
 fn without_colours_only_the_selection_is_set_off() {
-    let scene = scene();
+    let snapshot = snapshot();
     let painted = Palette::new(ColorChoice::Always, true);
     for (palette, is_colored) in [(Palette::plain(), false), (painted, true)] {
-        let buffer = frame_in(palette, &mut top(&scene), &scene, 80, 24);
+        let buffer = frame_in(palette, &mut top(&snapshot), &snapshot, 80, 24);
         let has_color = |cell: &ratatui::buffer::Cell| cell.fg != Color::Reset;
         assert_eq!(buffer.content.iter().any(has_color), is_colored);
         let reversed = buffer.content.iter().filter(|it| it.modifier.contains(Modifier::REVERSED));
@@ -398,11 +406,11 @@ fn without_colours_only_the_selection_is_set_off() {
 
 #[test]
 fn the_help_shows_every_key_and_any_key_closes_it() {
-    let scene = scene();
-    let mut top = top(&scene);
-    press(&mut top, &scene, "?");
-    let help = frame(&mut top, &scene, 80, 24);
+    let snapshot = snapshot();
+    let mut top = top(&snapshot);
+    press(&mut top, &snapshot, "?");
+    let help = frame(&mut top, &snapshot, 80, 24);
     assert!(help.contains("stop the selected teammate") && help.contains("shift-tab"), "{help}");
-    assert_eq!(press(&mut top, &scene, "q"), None);
-    assert!(frame(&mut top, &scene, 80, 24).contains("members (3)"));
+    assert_eq!(press(&mut top, &snapshot, "q"), None);
+    assert!(frame(&mut top, &snapshot, 80, 24).contains("members (3)"));
 }

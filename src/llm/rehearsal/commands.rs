@@ -1,0 +1,306 @@
+//! The table of commands: what may be said, and the tool calls that it leads to.
+//!
+//! *Invariant:* a command is carried out only when a template matches all of its words.
+
+use super::reply;
+use super::template::{GUARDS, Match, Scope, Token, TokenKind, source, tokens};
+use serde_json::{Value, json};
+
+/// Longer texts and sentences are no short commands.
+const MAX_TEXT_BYTES: usize = 16 * 1024;
+const MAX_SENTENCE_TOKENS: usize = 100;
+
+/// What stands between two commands of a sentence.
+const TIES: [&str; 5] = [",", "and", "then", "but", "also"];
+
+/// Words that add nothing before a command, and behind one.
+const PREFIXES: [&str; 12] =
+    ["please", "now", "then", "and", "also", "ok", ",", ":", "could", "can", "would", "you"];
+const SUFFIXES: [&str; 3] = ["please", ",", "now"];
+
+/// The command that looks whether a file exists; its path follows.
+pub(super) const LIST_FILE: &str = "ls -ld -- ";
+
+/// One thing to do in a turn.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Step {
+    Call(&'static str, Value),
+    /// The task that the call before created, by the first number of its result, gets an owner.
+    AssignCreated(String),
+    /// A sentence of the closing text.
+    Remark(String),
+    /// Words that no template matches.
+    Unclear(String),
+}
+
+/// A row of the table: an example, the templates with `; ` between, and what they lead to.
+pub(super) type Command = (&'static str, &'static str, fn(&Match<'_>) -> Vec<Step>);
+
+/// What a lead does itself: such a command ends an order to a teammate.
+pub(super) const OWN: &[Command] = &[
+    (
+        "Spawn dana (reviewer) and ed as a test engineer in plan mode.",
+        "spawn|start|hire {members}; spawn|start|hire {members} in {mode} mode",
+        |it| it.members().into_iter().map(|(name, role)| spawn(it, &name, &role)).collect(),
+    ),
+    (
+        "Have dana send ed a message, then ask her to run \"make\" and list the files.",
+        "ask|tell|get {names} to {order}; have {names} {order}",
+        |it| send(it, |_| handed_over(it)),
+    ),
+    (
+        "Shut down dana gracefully.",
+        "gracefully? shut down {leaving} gracefully?; shut {leaving} down; dismiss|stop {leaving}",
+        |it| each(it, "shutdown_teammate", |name| json!({ "name": name })),
+    ),
+    (
+        "Approve the plan of dana.",
+        "approve|accept the? plan of {name}; approve|accept {name} 's plan",
+        |it| review(it, true),
+    ),
+    (
+        "Reject ed's plan: name the author",
+        "reject the? plan of {name} :|because {text}; reject {name} 's plan :|because {text}",
+        |it| review(it, false),
+    ),
+    (
+        "Check your inbox for dana's result.",
+        "check|read|show|open me? the|my|your? lead? 's? inbox|mail for? any? new? messages|mail?; \
+         check|read|open the|my|your? inbox|mail for {name} 's result|answer|message|mail; \
+         check for any|new? messages|mail; any new? messages|mail; any mail from {name}",
+        |_| one("read_inbox", json!({})),
+    ),
+    (
+        "Show the team.",
+        "show|list|print me? the|all? team|roster|teammates|members; show? me? who is left",
+        |it| call(it, "list_teammates"),
+    ),
+];
+
+/// What every agent does.
+pub(super) const ALL: &[Command] = &[
+    (
+        "Wait for instructions.",
+        "wait; wait for|until|here {text}; stand by; are {text}; this is {text}; hello|hi|thanks; \
+         hello|hi|thanks {text}; thanks a lot; report back; let me know {text}",
+        |_| Vec::new(),
+    ),
+    ("What can you do?", "help; what can you do", |_| vec![Step::Remark(reply::help())]),
+    (
+        "Broadcast \"phase 1 is complete\" to all teammates.",
+        "broadcast :? {text} to all|everyone|everybody teammates?; broadcast :? {text}; \
+         tell|announce to? everyone|everybody|all that|:? {text}",
+        |it| one("broadcast", json!({ "content": it.text("text") })),
+    ),
+    ("Send dana a message.", "send|write the? {names} a message; say hi|hello to {names}", |it| {
+        send(it, |to| format!("Hello {to}, this is {}.", it.scope.me))
+    }),
+    (
+        "Tell dana that lunch is at noon. Send ed \"it is late\".",
+        "send the? {names} a|the message|note :|saying that? {text}; \
+         send|tell|message|ask the? {names} :? {quoted}; send|say {quoted} to the? {names}; \
+         tell|message the? {names} :|that {text}; let the? {names} know that? {text}",
+        |it| send(it, |_| it.text("text") + &it.text("quoted")),
+    ),
+    (
+        "Create a task \"Run make\" for dana after task 3.",
+        "create|add a? task called|:? {text} for {name} after task? {task_id}; \
+         create|add a? task called|:? {text} for {name}; \
+         create|add a? task called|:? {text} after task? {task_id}; create|add a? task called|:? {text}",
+        |it| {
+            let after = it.has("task_id").then(|| json!([it.text("task_id")]));
+            let input = with(json!({ "subject": it.text("text") }), "blocked_by", after);
+            let owner = it.names().pop().map(Step::AssignCreated);
+            std::iter::once(Step::Call("create_task", input)).chain(owner).collect()
+        },
+    ),
+    ("Claim task 4.", "claim|take task {task_id}", |it| call(it, "claim_task")),
+    ("Complete task 4.", "complete|finish task {task_id}", |it| call(it, "complete_task")),
+    ("List the tasks.", "show|list me? the|all? tasks", |it| call(it, "list_tasks")),
+    (
+        "Create a file called notes.txt containing \"remember the milk\".",
+        "create|make|write a|the? new? file? called|named? {path} with|containing|that {content}; \
+         create|make|write a|the? new? file? called|named? {path}; \
+         write|put|save {quoted} to|into|in|as the? file? {path}",
+        |it| {
+            let path = it.path();
+            let content = match it.tokens("content") {
+                [text] if text.kind == TokenKind::Quoted => text.text.into(),
+                _ if it.has("quoted") => it.text("quoted"),
+                _ => described(&path, &it.text("content")),
+            };
+            one("write_file", json!({ "path": path, "content": content }))
+        },
+    ),
+    (
+        "Check if notes.txt exists and list its contents.",
+        "check|see|verify if|whether|that the? file? {path} exists; does {path} exist",
+        |it| one("bash", json!({ "command": format!("{LIST_FILE}{}", shell(&it.path())) })),
+    ),
+    (
+        "Read notes.txt.",
+        "show|list|read|print me? the? contents|content? of? the? file? {path} contents|content?; \
+         what is in {path}",
+        |it| call(it, "read_file"),
+    ),
+    ("List the files.", "show|list me? the|all? files", |_| {
+        one("bash", json!({"command": "ls -la"}))
+    }),
+    ("Run \"make test\".", "run|execute the? shell? command? :? {command}", |it| call(it, "bash")),
+];
+
+/// A call whose arguments are the slots.
+fn call(it: &Match<'_>, tool: &'static str) -> Vec<Step> {
+    let text = |slot| if slot == "path" { it.path() } else { it.text(slot) };
+    let slots = it.slots.iter().map(|(slot, _)| ((*slot).to_owned(), text(slot).into()));
+    one(tool, Value::Object(slots.collect()))
+}
+
+fn one(tool: &'static str, input: Value) -> Vec<Step> {
+    vec![Step::Call(tool, input)]
+}
+
+/// The arguments with one more field, where it has a value.
+fn with(mut input: Value, field: &str, value: Option<impl Into<Value>>) -> Value {
+    if let (Some(fields), Some(value)) = (input.as_object_mut(), value) {
+        fields.insert(field.into(), value.into());
+    }
+    input
+}
+
+/// One call for each agent that is named.
+fn each(it: &Match<'_>, tool: &'static str, input: impl Fn(&str) -> Value) -> Vec<Step> {
+    it.names().iter().map(|name| Step::Call(tool, input(name))).collect()
+}
+
+fn send(it: &Match<'_>, text: impl Fn(&str) -> String) -> Vec<Step> {
+    each(it, "send_message", |to| json!({ "to": to, "content": text(to) }))
+}
+
+/// An order as its receiver reads it: a sentence, in which "it" is named where the order names no file.
+fn handed_over(it: &Match<'_>) -> String {
+    let is_file = |it: &Token<'_>| it.is_path() || it.kind == TokenKind::Quoted;
+    let file = it.scope.file.as_deref().filter(|_| !it.tokens("order").iter().any(is_file));
+    let named = |word| file.filter(|_| word == "it").unwrap_or(word);
+    let order = it.text("order").split(' ').map(named).collect::<Vec<_>>().join(" ");
+    let (first, rest) = order.split_at(order.chars().next().map_or(0, char::len_utf8));
+    format!("{}{rest}.", first.to_uppercase())
+}
+
+fn spawn(it: &Match<'_>, name: &str, role: &str) -> Step {
+    let role = if role.is_empty() { "teammate" } else { role };
+    let prompt = format!("You are {name}, the {role} of this team. Wait for instructions.");
+    let mode = it.has("mode").then(|| it.text("mode").to_lowercase());
+    let input = json!({ "name": name, "role": role, "prompt": prompt });
+    Step::Call("spawn_teammate", with(input, "mode", mode))
+}
+
+fn review(it: &Match<'_>, approve: bool) -> Vec<Step> {
+    let names = it.names();
+    let Some((_, id)) = it.scope.plans.iter().find(|(owner, _)| names.contains(owner)) else {
+        return vec![Step::Remark(format!("Not done: no plan of {} waits.", names.concat()))];
+    };
+    let feedback = it.has("text").then(|| it.text("text"));
+    let input = json!({ "request_id": id, "approve": approve });
+    one("review_plan", with(input, "feedback", feedback))
+}
+
+/// A word as the shell takes it literally.
+fn shell(word: &str) -> String {
+    let is_safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/');
+    let is_plain = !word.is_empty() && word.chars().all(is_safe);
+    if is_plain { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+}
+
+/// Content for a file of which only a description is known: it fits, and says what wrote it.
+fn described(path: &str, words: &str) -> String {
+    let (stem, end) = path.rsplit_once('.').unwrap_or((path, ""));
+    let words = if words.is_empty() { stem } else { words };
+    let mark = match end {
+        "sql" => "-- ",
+        "py" | "sh" | "rb" | "toml" | "yaml" | "yml" => "# ",
+        _ => "",
+    };
+    let comment = format!("{mark}{words} (written by the rehearsal model)\n");
+    let Some((before, _)) = words.split_once(" table").filter(|_| end == "sql") else {
+        return comment;
+    };
+    let table = before.split(' ').next_back().unwrap_or(before);
+    let mail = if table == "users" { "    email TEXT NOT NULL UNIQUE,\n" } else { "" };
+    format!(
+        "{comment}\nCREATE TABLE {table} (\n    id INTEGER PRIMARY KEY,\n    name TEXT NOT NULL,\n\
+         {mail}    created_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP\n);\n"
+    )
+}
+
+/// Everything that a text asks for, in order.
+pub(super) fn steps(text: &str, scope: &mut Scope) -> Vec<Step> {
+    if text.len() > MAX_TEXT_BYTES {
+        return vec![Step::Unclear(text.into())];
+    }
+    let mut found = Vec::new();
+    for sentence in tokens(text).split(|token| token.kind == TokenKind::SentenceEnd) {
+        let mut rest = sentence;
+        while !rest.is_empty() {
+            let (clause, ahead) = rest.split_at(first_command(text, rest, scope));
+            let clause = trimmed(clause);
+            if let Some(((.., steps), it)) = recognized(false, text, clause, scope) {
+                found.extend(steps(&it));
+                *scope = it.remembered();
+            } else if !clause.is_empty() {
+                found.push(Step::Unclear(source(text, clause).into()));
+            }
+            rest = ahead;
+        }
+    }
+    found
+}
+
+/// The row that matches all of a clause.
+fn recognized<'a>(
+    own_only: bool,
+    text: &'a str,
+    clause: &'a [Token<'a>],
+    scope: &'a Scope,
+) -> Option<(&'static Command, Match<'a>)> {
+    let all = ALL.iter().filter(|_| !own_only);
+    let rows = OWN.iter().chain(all).filter(|_| clause.len() <= MAX_SENTENCE_TOKENS);
+    let mut templates = rows.flat_map(|row| row.1.split("; ").map(move |it| (row, it)));
+    templates.find_map(|(row, template)| Some((row, Match::find(template, text, clause, scope)?)))
+}
+
+/// How many tokens the first command of a sentence has. An order to somebody else ends where a
+/// command of the table [`OWN`] begins; so does a text, or where "then" and any command follow.
+/// Nothing is cut behind a condition or a "not"; "check if" is no condition.
+fn first_command(text: &str, sentence: &[Token<'_>], scope: &Scope) -> usize {
+    let whole = recognized(false, text, trimmed(sentence), scope);
+    let has = |slot| whole.as_ref().is_some_and(|(_, it)| it.has(slot));
+    let scope = scope.with_pronouns();
+    for at in 1..sentence.len().min(MAX_SENTENCE_TOKENS) {
+        let (clause, rest) = sentence.split_at(at);
+        let mut last = clause.iter().rev();
+        if last.next().is_some_and(|it| it.is(&GUARDS))
+            && !last.next().is_some_and(|before| before.is(&["check", "see", "verify"]))
+        {
+            break;
+        }
+        let (tie, ahead) = rest.split_at(rest.iter().take_while(|it| it.is(&TIES)).count());
+        let is_then = tie.iter().any(|token| token.is(&["then"]));
+        let own_only = has("order") || has("text") && !is_then;
+        // A command begins here when one ends at the next tie, or at the end of the sentence.
+        let next = ahead.iter().position(|token| token.is(&TIES)).unwrap_or(ahead.len());
+        let begins = |words| recognized(own_only, text, trimmed(words), &scope).is_some();
+        if !tie.is_empty() && (begins(ahead.split_at(next).0) || begins(ahead)) {
+            return at;
+        }
+    }
+    sentence.len()
+}
+
+/// A clause without words that add nothing.
+fn trimmed<'a>(clause: &'a [Token<'a>]) -> &'a [Token<'a>] {
+    let first = clause.iter().take_while(|token| token.is(&PREFIXES)).count();
+    let (_, rest) = clause.split_at(first);
+    let last = rest.iter().rev().take_while(|token| token.is(&SUFFIXES)).count();
+    rest.split_at(rest.len() - last).0
+}

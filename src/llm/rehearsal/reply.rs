@@ -1,0 +1,127 @@
+//! Closing texts: facts about the calls of a turn, their results quoted and bounded, the mail that
+//! came, and the help text.
+
+use super::commands::{ALL, LIST_FILE, OWN};
+use super::conversation::{FinishedCall, Said, said_in};
+use crate::wire::message::{Body, Message};
+use serde_json::Value;
+
+/// Characters of a result that are quoted, and of a message that its sender repeats.
+const QUOTED_CHARS: usize = 4_000;
+const BRIEF_CHARS: usize = 200;
+
+const NATURE: &str =
+    "I am the rehearsal model, not a language model: I follow short commands only.";
+const CONFIGURE: &str =
+    "For anything else set ANTHROPIC_API_KEY, or start with `--model anthropic/NAME`.";
+
+/// What the rehearsal model is, and an example of every command.
+pub(super) fn help() -> String {
+    let examples = OWN.iter().chain(ALL).map(|(example, ..)| format!("- {example}\n"));
+    format!("{NATURE} For example:\n{}{CONFIGURE}", examples.collect::<String>())
+}
+
+/// The closing text: what was done, and the words that were not understood.
+pub(super) fn closing(mut told: Vec<String>, unclear: &[String], is_lead: bool) -> String {
+    let named = if is_lead { "Not understood" } else { "I found no command in" };
+    told.extend(unclear.iter().map(|words| format!("{named}: \"{}\"", brief(words))));
+    if !unclear.is_empty() {
+        told.push(if is_lead { help() } else { format!("({NATURE} {CONFIGURE})") });
+    } else if told.is_empty() {
+        return "Ready. Say \"help\" for what I understand.".into();
+    }
+    told.join("\n")
+}
+
+/// What a call did.
+pub(super) fn about(call: &FinishedCall) -> String {
+    let result = call.result.trim();
+    let field = |key: &str| call.input.get(key).and_then(Value::as_str).unwrap_or_default();
+    if call.failed && call.tool != "bash" {
+        let object = ["name", "to", "path", "task_id"].map(field).concat();
+        return format!("{} {object} failed: {}", call.tool, bounded(result));
+    }
+    let command = field("command");
+    match (call.tool.as_str(), command.strip_prefix(LIST_FILE)) {
+        ("bash", Some(path)) if result.contains("No such file") => {
+            format!("{path} does not exist.")
+        }
+        ("bash", Some(path)) if !call.failed && !result.contains("[exit code") => {
+            format!("{path} exists: {}", bounded(result))
+        }
+        ("bash", _) if call.failed => format!("`{command}` failed:\n{}", quoted(result)),
+        ("bash", _) if result.is_empty() => format!("`{command}` printed nothing."),
+        ("bash", _) => format!("`{command}` printed:\n{}", quoted(result)),
+        ("spawn_teammate", _) => format!("Spawned {} ({}).", field("name"), field("role")),
+        ("send_message", _) => format!("Sent {}: \"{}\"", field("to"), brief(field("content"))),
+        ("broadcast", _) => format!("Told everybody: \"{}\"", brief(field("content"))),
+        ("write_file", _) => format!("Wrote {} ({} bytes).", field("path"), field("content").len()),
+        ("read_file", _) => format!("{} contains:\n{}", field("path"), quoted(result)),
+        ("list_teammates", _) => format!("The team:\n{}", bounded(result)),
+        ("shutdown_teammate", _) => format!("Shutting down {}: {}", field("name"), bounded(result)),
+        ("read_inbox", _) => {
+            let told = all_mail(&said_in(result), &[]);
+            let told = if told.is_empty() { bounded(result) } else { told.join("\n") };
+            format!("In the inbox:\n{told}")
+        }
+        (tool, _) => format!("{tool}: {}", bounded(result)),
+    }
+}
+
+/// The mail among what was said that no call of the turn has shown already.
+pub(super) fn all_mail(said: &[Said], calls: &[FinishedCall]) -> Vec<String> {
+    let reads = calls.iter().filter(|call| call.tool == "read_inbox");
+    let shown: Vec<Said> = reads.flat_map(|call| said_in(&call.result)).collect();
+    let is_new = |it: &&Message| it.id.is_none() || mail(&shown).all(|seen| seen.id != it.id);
+    mail(said).filter(is_new).filter_map(about_mail).collect()
+}
+
+fn mail(said: &[Said]) -> impl Iterator<Item = &Message> {
+    said.iter().filter_map(|said| match said {
+        Said::Mail(message) => Some(message.as_ref()),
+        Said::Typed(_) => None,
+    })
+}
+
+/// A message as data; `None` for one that changes nothing.
+fn about_mail(message: &Message) -> Option<String> {
+    let from = &message.from;
+    let told = if let Body::IdleNotification { .. } = message.body {
+        return None;
+    } else if let Body::TeammateTerminated { name, cause, exit } = &message.body {
+        format!("{name} is gone: {cause} ({exit})")
+    } else if let Body::PlanApprovalRequest { plan, decider } = &message.body {
+        let how = match decider.as_deref() {
+            Some("user") => "the user decides".into(),
+            _ => format!("say \"approve the plan of {from}\" or \"reject {from}'s plan: WHY\""),
+        };
+        format!("{from} asks to carry out this plan ({how}):\n{plan}")
+    } else if let Body::ShutdownResponse { approve: true, .. } = message.body {
+        format!("{from} agrees to shut down")
+    } else if let Body::ShutdownResponse { reason, .. } = &message.body {
+        format!("{from} refuses to shut down: {}", reason.as_deref().unwrap_or("no reason given"))
+    } else {
+        format!("{from} ({}): {}", message.body.kind(), message.content)
+    };
+    Some(bounded(&told))
+}
+
+/// The first line of a text, shortened.
+pub(super) fn brief(text: &str) -> String {
+    let line: String = text.lines().next().unwrap_or_default().chars().take(BRIEF_CHARS).collect();
+    if line.len() < text.len() { format!("{line} …") } else { line }
+}
+
+fn quoted(text: &str) -> String {
+    format!("```\n{}\n```", bounded(text))
+}
+
+/// The first [`QUOTED_CHARS`] of a text, and how many more there are.
+fn bounded(text: &str) -> String {
+    let mut chars = text.chars();
+    let begin: String = chars.by_ref().take(QUOTED_CHARS).collect();
+    match chars.count() {
+        0 => begin,
+        left => format!("{begin}\n[… {left} characters more]"),
+    }
+}

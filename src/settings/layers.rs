@@ -1,0 +1,328 @@
+//! The layers that a setting is read from: flag, environment, the team folder's file, the user's own file.
+
+use super::environment::Environment;
+use super::spec::SettingSpec;
+use super::trust::Risks;
+use super::value::{SettingEntry, SettingValue};
+use crate::error::{Exit, Failure};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, ValueDeserializer};
+
+/// A value and the layer it came from.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Setting<T> {
+    /// The value in force.
+    pub(crate) value: T,
+    /// The nearest layer that sets it.
+    pub(crate) source: Source,
+}
+
+/// A settings table with free keys; each entry has a source of its own.
+pub(crate) type SettingMap<T> = BTreeMap<<T as SettingEntry>::Name, Setting<T>>;
+
+/// The layer that a value came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// A command-line flag.
+    Flag,
+    /// An environment variable.
+    Environment(String),
+    /// A settings file.
+    File(PathBuf),
+    /// No layer sets it.
+    Default,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag => out.write_str("flag"),
+            Self::Environment(name) => write!(out, "environment ({name})"),
+            Self::File(path) => write!(out, "{}", path.display()),
+            Self::Default => out.write_str("default"),
+        }
+    }
+}
+
+/// A setting as `team config` shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ConfigRow {
+    /// The dotted name.
+    pub(crate) key: String,
+    /// The value in force.
+    pub(crate) value: String,
+    /// The layer that it came from.
+    pub(crate) source: String,
+}
+
+/// Settings given as command-line flags: the flag's name and its text.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Flags(BTreeMap<&'static str, String>);
+
+impl Flags {
+    /// The flags that are given among these.
+    pub(crate) fn of<const N: usize>(flags: [(&'static str, Option<&str>); N]) -> Self {
+        let given = |(flag, text): (_, Option<&str>)| Some((flag, text?.to_owned()));
+        Self(flags.into_iter().filter_map(given).collect())
+    }
+}
+
+/// The text of a settings file; empty if there is none.
+///
+/// # Errors
+/// The file cannot be read.
+pub(super) fn read(file: &Path) -> Result<String, Failure> {
+    match std::fs::read_to_string(file) {
+        Ok(text) => Ok(text),
+        Err(why) if why.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
+        Err(why) => {
+            let what = format!("{} cannot be read", file.display());
+            let hint = "check the file's permissions";
+            Err(Failure::new(Exit::Failure, what, why.to_string(), hint))
+        }
+    }
+}
+
+/// A settings file: its values by dotted key.
+#[derive(Debug)]
+pub(super) struct SettingsFile<'t> {
+    path: &'t Path,
+    text: &'t str,
+    values: BTreeMap<String, Spanned<DeValue<'t>>>,
+}
+
+impl<'t> SettingsFile<'t> {
+    /// Parses the text of a file that may have these settings and no others.
+    ///
+    /// # Errors
+    /// The text is not TOML or has an unknown key; the failure names the line.
+    pub(super) fn parse(
+        path: &'t Path,
+        text: &'t str,
+        specs: &[&SettingSpec],
+    ) -> Result<Self, Failure> {
+        let mut file = Self { path, text, values: BTreeMap::new() };
+        let table = DeTable::parse(text).map_err(|why| file.unusable(&why))?;
+        file.flatten("", table.into_inner(), specs)?;
+        Ok(file)
+    }
+
+    fn flatten(
+        &mut self,
+        above: &str,
+        table: DeTable<'t>,
+        specs: &[&SettingSpec],
+    ) -> Result<(), Failure> {
+        for (name, value) in table {
+            let key = format!("{above}{}", name.get_ref());
+            let section = format!("{key}.");
+            let at = value.span().start;
+            // A quoted name with a dot is one name, not a path.
+            let is_path = !name.get_ref().contains('.');
+            if is_path && specs.iter().any(|spec| spec.key == key) {
+                self.values.insert(key, value);
+            } else if !(is_path && specs.iter().any(|spec| spec.key.starts_with(&section))) {
+                return Err(self.unusable_at(name.span().start, format!("unknown key `{key}`")));
+            } else if let DeValue::Table(table) = value.into_inner() {
+                self.flatten(&section, table, specs)?;
+            } else {
+                return Err(self.unusable_at(at, format!("`{key}` is a table")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The value of a key, if the file has it.
+    pub(super) fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, Failure> {
+        let Some(value) = self.values.get(key) else { return Ok(None) };
+        let value = T::deserialize(ValueDeserializer::from(value.clone()));
+        value.map(Some).map_err(|why| self.unusable(&why))
+    }
+
+    fn unusable(&self, why: &toml::de::Error) -> Failure {
+        self.unusable_at(why.span().map_or(0, |span| span.start), why.message().to_owned())
+    }
+
+    fn unusable_at(&self, offset: usize, why: String) -> Failure {
+        let line = self.text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1;
+        let what = format!("{} line {line} is not usable", self.path.display());
+        Failure::new(Exit::Usage, what, why, "correct the line; `team config` lists the keys")
+    }
+}
+
+/// All layers, and which of the folder's values must not act.
+pub(super) struct Layers<'t> {
+    flags: &'t Flags,
+    environment: &'t Environment,
+    /// The nearest first; the first one is the team folder's.
+    files: Vec<SettingsFile<'t>>,
+    /// Whether all values of the folder act.
+    pub(super) is_trusted: bool,
+    /// The values of the folder that need trust.
+    pub(super) risks: Risks,
+    /// The values of the folder that do not act.
+    pub(super) ignored: Risks,
+}
+
+impl<'t> Layers<'t> {
+    /// Layers with a trusted folder.
+    pub(super) fn new(
+        flags: &'t Flags,
+        environment: &'t Environment,
+        files: Vec<SettingsFile<'t>>,
+    ) -> Self {
+        let (risks, ignored) = (Risks::new(), Risks::new());
+        Self { flags, environment, files, is_trusted: true, risks, ignored }
+    }
+
+    /// What the layers say about a setting, the nearest first, without what must not act.
+    fn values<T: SettingValue>(&mut self, spec: &SettingSpec) -> Result<Vec<Setting<T>>, Failure> {
+        let flag = spec.flag.and_then(|flag| Some((flag.to_owned(), self.flags.0.get(flag)?)));
+        let mut found = Vec::new();
+        if let Some((flag, text)) = flag {
+            found.push(Setting { value: parse(&flag, text)?, source: Source::Flag });
+        }
+        if let Some(name) = spec.variable()
+            && let Some(text) = self.environment.get(&name)
+        {
+            found.push(Setting { value: parse(&name, text)?, source: Source::Environment(name) });
+        }
+        let mut of_folder = None;
+        for (at, file) in self.files.iter().enumerate() {
+            if let Some(value) = file.get(spec.key)?.filter(T::is_said) {
+                of_folder = of_folder.or_else(|| (at == 0).then_some(found.len()));
+                found.push(Setting { value, source: Source::File(file.path.to_path_buf()) });
+            }
+        }
+        if let Some(at) = of_folder.filter(|_| spec.needs_trust) {
+            let folders = found.remove(at);
+            if folders.value.is_risk() {
+                self.risks.insert(spec.trust_key().into(), json!(folders.value));
+            }
+            if self.is_trusted || folders.value.acts_untrusted(found.first().map(|it| &it.value)) {
+                found.insert(at, folders);
+            } else {
+                self.ignored.insert(spec.trust_key().into(), json!(folders.value));
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn parse<T: SettingValue>(place: &str, text: &str) -> Result<T, Failure> {
+    T::parse(text).map_err(|why| {
+        let hint = format!("give {place} another value, or leave it out");
+        Failure::new(Exit::Usage, format!("{place} is not usable"), why, hint)
+    })
+}
+
+/// A field of the settings: one value, or a table with free keys.
+pub(super) trait SettingField: Sized {
+    /// The default in the declaration.
+    type Default;
+
+    /// Reads it from all layers.
+    fn read(
+        spec: &SettingSpec,
+        default: Self::Default,
+        layers: &mut Layers<'_>,
+    ) -> Result<Self, Failure>;
+
+    /// The rows of `team config`.
+    fn rows(&self, spec: &SettingSpec) -> Vec<ConfigRow>;
+
+    /// The value as TOML, if it has one.
+    fn toml(&self) -> Option<String>;
+}
+
+impl<T: SettingValue> SettingField for Setting<T> {
+    type Default = T;
+
+    fn read(spec: &SettingSpec, default: T, layers: &mut Layers<'_>) -> Result<Self, Failure> {
+        let nearer_first = layers.values::<T>(spec)?.into_iter();
+        let combine =
+            |near: Self, far: Self| Self { value: near.value.with_farther(far.value), ..near };
+        let setting = nearer_first.reduce(combine);
+        let setting = setting.unwrap_or(Self { value: default, source: Source::Default });
+        if spec.is_positive && setting.value.is_zero() {
+            let (what, why) = (
+                format!("{} may not be 0", spec.key),
+                format!("it was set by: {}", setting.source),
+            );
+            let hint = "give it a positive number, or leave it out for the default";
+            return Err(Failure::new(Exit::Usage, what, why, hint));
+        }
+        Ok(setting)
+    }
+
+    fn rows(&self, spec: &SettingSpec) -> Vec<ConfigRow> {
+        let value = self.value.shown().unwrap_or_else(|| spec.unset.into());
+        vec![ConfigRow { key: spec.key.into(), value, source: self.source.to_string() }]
+    }
+
+    fn toml(&self) -> Option<String> {
+        // Numbers, words and lists of them are the same in JSON and in TOML.
+        let value = json!(self.value);
+        if let Value::Array(items) = &value {
+            let items: Vec<String> = items.iter().map(Value::to_string).collect();
+            return Some(format!("[{}]", items.join(", ")));
+        }
+        (!value.is_null()).then(|| value.to_string())
+    }
+}
+
+impl<T: SettingEntry> SettingField for SettingMap<T> {
+    type Default = ();
+
+    fn read(spec: &SettingSpec, (): (), layers: &mut Layers<'_>) -> Result<Self, Failure> {
+        let mut found = Self::new();
+        let mut ignored = BTreeMap::new();
+        // From the farthest to the nearest, which is the folder's.
+        for (at, file) in layers.files.iter().enumerate().rev() {
+            let entries: BTreeMap<T::Name, T> = file.get(spec.key)?.unwrap_or_default();
+            if at == 0 {
+                layers.risks.extend(entry_risks(spec, &entries));
+            }
+            for (name, value) in entries {
+                let own = found.get(&name).map(|own| &own.value);
+                if at > 0 || layers.is_trusted || value.acts_untrusted(own) {
+                    let source = Source::File(file.path.to_path_buf());
+                    found.insert(name, Setting { value, source });
+                } else {
+                    ignored.insert(name, value);
+                }
+            }
+        }
+        layers.ignored.extend(entry_risks(spec, &ignored));
+        Ok(found)
+    }
+
+    fn rows(&self, spec: &SettingSpec) -> Vec<ConfigRow> {
+        let row = |(name, setting): (&T::Name, &Setting<T>)| ConfigRow {
+            key: format!("{}.{name}", spec.key),
+            value: setting.value.shown(name),
+            source: setting.source.to_string(),
+        };
+        self.iter().map(row).collect()
+    }
+
+    fn toml(&self) -> Option<String> {
+        None
+    }
+}
+
+fn entry_risks<T: SettingEntry>(spec: &SettingSpec, entries: &BTreeMap<T::Name, T>) -> Risks {
+    let key = spec.trust_key();
+    if entries.is_empty() {
+        Risks::new()
+    } else if T::IS_TRUSTED_AS_A_WHOLE {
+        [(key.to_owned(), json!(entries))].into_iter().collect()
+    } else {
+        entries.iter().map(|(name, entry)| (format!("{key}.{name}"), json!(entry))).collect()
+    }
+}

@@ -1,0 +1,381 @@
+//! The table of all settings. A new setting is one row here: the layers it is read from, `team config`, the
+//! commented file, the manual's table and the hand-over to teammates all come from the row.
+//!
+//! A row is the description that files and manual show, then a field with its type and default, then the other
+//! fields of its [`SettingSpec`].
+
+use super::endpoints::{BaseUrl, HeaderValue, redacted};
+use super::environment::Environment;
+use super::layers::{
+    self, ConfigRow, Flags, Layers, Setting, SettingField, SettingMap, SettingsFile,
+};
+use super::spec::SettingSpec;
+use super::trust::{Risks, TrustList};
+use super::value::{Fsync, PromptProfile};
+use crate::error::Failure;
+use crate::wire::budget::{Budget, Budgets, RunBudget};
+use crate::wire::hook::Hook;
+use crate::wire::money::{Money, Price};
+use crate::wire::permission::{PermissionMode, Permissions, PlanApproval, RuleLists};
+use crate::wire::restart::RestartPolicy;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+macro_rules! settings {
+    (lead { $($lead:tt)* } team { $($team:tt)* }) => {
+        all_settings! { $($lead)* $($team)* }
+        handed_over! { $($team)* }
+    };
+}
+
+macro_rules! default {
+    () => {
+        Default::default()
+    };
+    ($default:expr) => {
+        $default
+    };
+}
+
+macro_rules! all_settings {
+    ($($(#[doc = $doc:literal])+ $name:ident: $type:ty $(= $default:expr)?
+        $(, $field:ident: $given:expr)*;)+) => {
+        /// All settings in force.
+        #[derive(Debug, Clone)]
+        pub(crate) struct Settings {
+            $($(#[doc = $doc])+ pub(crate) $name: $type,)+
+            /// What the folder's file sets and what does not act without trust, as a sentence.
+            pub(crate) ignored: Option<String>,
+        }
+
+        /// The declaration of each setting.
+        mod specs {
+            use crate::settings::spec::SettingSpec;
+            $(
+                #[expect(non_upper_case_globals, reason = "it is named as the field")]
+                pub(super) const $name: SettingSpec = SettingSpec {
+                    $($field: $given,)*
+                    ..SettingSpec::new(stringify!($name), concat!($($doc, "\n"),+))
+                };
+            )+
+
+            pub(super) const ALL: &[&SettingSpec] = &[$(&$name),+];
+        }
+
+        impl Settings {
+            fn read(layers: &mut Layers<'_>) -> Result<Self, Failure> {
+                $(let $name = SettingField::read(&specs::$name, default!($($default)?), layers)?;)+
+                Ok(Self { $($name,)+ ignored: None })
+            }
+
+            /// Every setting as `team config` shows it.
+            pub(crate) fn rows(&self) -> Vec<ConfigRow> {
+                [$(self.$name.rows(&specs::$name)),+].concat()
+            }
+
+            /// Every declaration with the value as TOML.
+            pub(super) fn declared(&self) -> Vec<(&'static SettingSpec, Option<String>)> {
+                vec![$((&specs::$name, self.$name.toml())),+]
+            }
+        }
+    };
+}
+
+macro_rules! handed_over {
+    ($($(#[doc = $doc:literal])+ $name:ident: Setting<$type:ty> $(= $default:expr)?
+        $(, $field:ident: $given:expr)*;)+) => {
+        /// The settings that a lead hands over to its teammates, so that the whole team keeps the same rules.
+        #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+        pub(crate) struct Rules {
+            $($(#[doc = $doc])+ pub(crate) $name: $type,)+
+            /// The budget of this run of the lead.
+            pub(crate) run: Option<RunBudget>,
+        }
+
+        impl Settings {
+            /// The part that teammates take over.
+            pub(crate) fn rules(&self) -> Rules {
+                Rules { $($name: self.$name.value,)+ run: None }
+            }
+
+            /// The names of the settings in [`Rules`].
+            #[cfg(test)]
+            pub(super) const HANDED_OVER: &[&'static str] = &[$(specs::$name.key),+];
+        }
+    };
+}
+
+settings! {
+    // For the lead, or for an agent that is started by hand.
+    lead {
+        /// The model: `anthropic/NAME`, `openai/NAME`, `local` or `local/NAME` (a server on this machine),
+        /// `rehearsal` (no key, no network), or `script:FILE`.
+        model: Setting<Option<String>>, flag: Some("--model"), example: Some("\"rehearsal\"");
+
+        /// Loopback ports on which a local model server is looked for.
+        local_ports: Setting<Vec<u16>> = vec![8080, 11434, 1234];
+
+        /// The most teammates alive at once; four times as many may be started in one run.
+        max_teammates: Setting<usize> = 16;
+
+        /// The ends of a teammate's process that are followed by a restart: `never`, `on-crash` (a crash, or
+        /// the kill of a hung process), `always` (every end that was not asked for).
+        restart: Setting<RestartPolicy> = RestartPolicy::OnCrash;
+
+        /// The permission mode: `plan`, `default`, `accept_edits` or `bypass`. A folder's looser mode takes
+        /// effect only after `team trust`.
+        permissions_mode: Setting<PermissionMode> = PermissionMode::Default,
+            key: "permissions.mode", flag: Some("--mode"), needs_trust: true;
+
+        /// Rules for calls that run without a question: `tool` or `tool(pattern)`, such as
+        /// `bash(cargo test:*)`, `write_file(src/**)`, `outside(/usr/include/**)`. `deny` wins, then `ask`,
+        /// then `allow`, then the mode; the rules of all files apply. A folder's `allow` takes effect only
+        /// after `team trust`.
+        permissions_allow: Setting<Vec<String>>,
+            key: "permissions.allow", is_file_only: true, needs_trust: true;
+
+        /// Rules for calls that ask in spite of an `allow`.
+        permissions_ask: Setting<Vec<String>>, key: "permissions.ask", is_file_only: true;
+
+        /// Rules for calls that never run.
+        permissions_deny: Setting<Vec<String>>, key: "permissions.deny", is_file_only: true;
+
+        /// The time until an unanswered question counts as denied, in seconds.
+        permissions_timeout: Setting<u64> = 300,
+            key: "permissions.timeout", is_file_only: true, is_positive: true;
+
+        /// The reviewer of plans: `lead` (its model) or `person`.
+        permissions_plan_approval: Setting<PlanApproval> = PlanApproval::Lead,
+            key: "permissions.plan_approval", is_file_only: true;
+
+        /// The address of the Messages API. A folder's takes effect only after `team trust`, since it sends
+        /// conversations elsewhere. Keys belong in the environment.
+        anthropic_base_url: Setting<Option<BaseUrl>>,
+            key: "anthropic.base_url", unset: "(its own)",
+            example: Some("\"https://api.anthropic.com\""), needs_trust: true;
+
+        /// The header `anthropic-version`.
+        anthropic_version: Setting<Option<String>>,
+            key: "anthropic.version", unset: "(current)", example: Some("\"2026-10-21\"");
+
+        /// Further headers. Those of all files are sent; those of `ANTHROPIC_CUSTOM_HEADERS` win. A folder's
+        /// take effect only after `team trust`. A value is shown only if the name begins with `anthropic-`.
+        anthropic_headers: SettingMap<HeaderValue>,
+            key: "anthropic.headers", is_file_only: true, example: Some("{ anthropic-beta = \"NAME\" }"),
+            needs_trust: true;
+
+        /// The address of the API for chat completions. A folder's takes effect only after `team trust`.
+        openai_base_url: Setting<Option<BaseUrl>>,
+            key: "openai.base_url", unset: "(its own)", example: Some("\"https://api.openai.com/v1\""),
+            needs_trust: true;
+
+        /// Further headers, as for `anthropic.headers`; those of `OPENAI_CUSTOM_HEADERS` win.
+        openai_headers: SettingMap<HeaderValue>,
+            key: "openai.headers", is_file_only: true, example: Some("{ X-Gateway = \"NAME\" }"),
+            needs_trust: true;
+
+        /// Your commands that run at an event: `teammate_idle`, `task_created`, `task_completed`,
+        /// `message_sent`, `teammate_exited`. The event is JSON on standard input; exit code 2 refuses it. A
+        /// folder's hooks run only after `team trust`.
+        hooks: Setting<Vec<Hook>>,
+            is_file_only: true, needs_trust: true,
+            block: Some("\
+[[hooks]]
+event = \"task_completed\"
+command = \"cargo test -q >&2 || exit 2\"
+timeout = 60                # seconds");
+
+        /// The price of a million tokens of a model. An untrusted folder cannot change a price of your own.
+        prices: SettingMap<Price>,
+            is_file_only: true, needs_trust: true,
+            block: Some("\
+[prices.\"anthropic/NAME\"]
+input = 3.0
+output = 15.0
+cache_read = 0.3            # as input, if left out
+cache_write = 3.75          # as input, if left out");
+    }
+
+    // For every agent: a lead hands these over to its teammates.
+    team {
+        /// The most model calls in one turn. A call that is repeated with the same result ends the turn at
+        /// the tenth time (`bash`: only if it fails); the model is told from the third time on.
+        max_rounds: Setting<u32> = 50, is_positive: true;
+
+        /// The longest text of one message, in bytes.
+        max_message_bytes: Setting<usize> = 262_144, is_positive: true;
+
+        /// The size of an inbox from which it refuses mail, in bytes.
+        inbox_bytes: Setting<u64> = 64 * 1024 * 1024, is_positive: true;
+
+        /// The context window of the model, in tokens: 200000 behind the Messages API, unknown for others until one refuses a
+        /// request as too long, which is then remembered.
+        context_tokens: Setting<Option<u64>>,
+            unset: "(by model)", is_positive: true, example: Some("200000");
+
+        /// The prompt that a model gets: `full`, `compact` (a short prompt and five tools with the arguments
+        /// they need), or `auto`: compact for a local model.
+        prompt_profile: Setting<PromptProfile> = PromptProfile::Auto;
+
+        /// `always`: a send that succeeded survives power loss. `never`: it survives `kill -9` only.
+        fsync: Setting<Fsync> = Fsync::Always;
+
+        /// The time without a heartbeat after which a teammate is killed as hung, in seconds; 0: never.
+        hung_after: Setting<u64> = 60;
+
+        /// The most turns that two agents may give each other without any work in between.
+        max_exchanges: Setting<u32> = 30, is_positive: true;
+
+        /// The most messages that one agent's model may send in a minute.
+        max_sends: Setting<usize> = 120, is_positive: true;
+
+        /// Whether idle teammates take the next task of the list by themselves.
+        auto_claim: Setting<bool> = false;
+
+        /// The tokens that the team may use, in and out, the lead's included. At 80 % of a limit there is a
+        /// warning, at 100 % work stops. An untrusted folder cannot raise a limit of your own; both hold for
+        /// all limits below.
+        budget_team_tokens: Setting<Option<u64>>,
+            key: "budget.team.tokens", is_positive: true, needs_trust: true, example: Some("2_000_000");
+
+        /// The money that the team may use, in the currency of `prices`.
+        budget_team_money: Setting<Option<Money>>,
+            key: "budget.team.money", needs_trust: true, example: Some("20.0");
+
+        /// The turns that the team may take.
+        budget_team_turns: Setting<Option<u64>>,
+            key: "budget.team.turns", is_positive: true, needs_trust: true, example: Some("400");
+
+        /// The minutes that a lead may run.
+        budget_team_minutes: Setting<Option<u64>>,
+            key: "budget.team.minutes", is_positive: true, needs_trust: true, example: Some("240");
+
+        /// The tokens that each teammate may use, in and out.
+        budget_member_tokens: Setting<Option<u64>>,
+            key: "budget.member.tokens", is_positive: true, needs_trust: true, example: Some("300_000");
+
+        /// The money that each teammate may use.
+        budget_member_money: Setting<Option<Money>>,
+            key: "budget.member.money", needs_trust: true, example: Some("3.0");
+
+        /// The turns that each teammate may take.
+        budget_member_turns: Setting<Option<u64>>,
+            key: "budget.member.turns", is_positive: true, needs_trust: true, example: Some("60");
+
+        /// The minutes that each teammate's processes may run.
+        budget_member_minutes: Setting<Option<u64>>,
+            key: "budget.member.minutes", is_positive: true, needs_trust: true, example: Some("60");
+    }
+}
+
+/// The shortest and the longest time between two heartbeats of a busy agent.
+const HEARTBEAT_INTERVALS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
+
+/// Heartbeats in the time after which an agent counts as hung.
+const HEARTBEATS_UNTIL_HUNG: u32 = 12;
+
+impl Settings {
+    /// Reads all layers. `folder_file` is the team folder's settings file.
+    ///
+    /// # Errors
+    /// A file, variable or flag has an unknown key or an unusable value; for a file, the failure names the
+    /// line.
+    pub(crate) fn load(
+        environment: &Environment,
+        folder_file: &Path,
+        flags: &Flags,
+    ) -> Result<Self, Failure> {
+        let user_file = environment.config_home().map(|home| home.join("team/settings.toml"));
+        let folder_text = layers::read(folder_file)?;
+        let user_text = user_file.as_deref().map(layers::read).transpose()?;
+        let mut files = vec![SettingsFile::parse(folder_file, &folder_text, specs::ALL)?];
+        if let (Some(file), Some(text)) = (&user_file, &user_text) {
+            files.push(SettingsFile::parse(file, text, specs::ALL)?);
+        }
+        let mut layers = Layers::new(flags, environment, files);
+        let settings = Self::read(&mut layers)?;
+        let list = TrustList::of(environment);
+        let is_listed = |folder: &Path| list.has(folder, &layers.risks);
+        if layers.risks.is_empty() || folder_file.parent().is_some_and(is_listed) {
+            return Ok(settings);
+        }
+        layers.is_trusted = false;
+        let settings = Self::read(&mut layers)?;
+        let ignored = (!layers.ignored.is_empty()).then(|| untrusted(folder_file, &layers.ignored));
+        Ok(Self { ignored, ..settings })
+    }
+
+    /// The settings in a team folder's file that need trust.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is not usable.
+    pub(crate) fn risks_in(folder_file: &Path) -> Result<Risks, Failure> {
+        let (text, environment, flags) =
+            (layers::read(folder_file)?, Environment::default(), Flags::default());
+        let file = SettingsFile::parse(folder_file, &text, specs::ALL)?;
+        let mut layers = Layers::new(&flags, &environment, vec![file]);
+        Self::read(&mut layers)?;
+        Ok(layers.risks)
+    }
+
+    /// The permissions as processes hand them over.
+    pub(crate) fn permissions(&self) -> Permissions {
+        Permissions {
+            mode: self.permissions_mode.value,
+            rules: RuleLists {
+                allow: self.permissions_allow.value.clone(),
+                ask: self.permissions_ask.value.clone(),
+                deny: self.permissions_deny.value.clone(),
+            },
+            timeout: self.permissions_timeout.value,
+            plan_approval: self.permissions_plan_approval.value,
+        }
+    }
+
+    /// The price of each model, by `provider/name`.
+    pub(crate) fn prices(&self) -> BTreeMap<String, Price> {
+        self.prices.iter().map(|(model, price)| (model.clone(), price.value)).collect()
+    }
+}
+
+/// The sentence that tells which settings of a folder do not act.
+fn untrusted(folder_file: &Path, ignored: &Risks) -> String {
+    let ignored = redacted(ignored);
+    let shown: Vec<String> =
+        ignored.iter().map(|(key, value)| format!("{key} = {value}")).collect();
+    format!(
+        "{}: not in force, since this folder is not trusted: {}. Look at the file; `team trust` puts it in \
+         force as it stands now.",
+        folder_file.display(),
+        shown.join(", ")
+    )
+}
+
+impl Rules {
+    /// The budgets of the team and of each teammate.
+    pub(crate) fn budgets(&self) -> Budgets {
+        Budgets {
+            team: Budget {
+                tokens: self.budget_team_tokens,
+                money: self.budget_team_money,
+                turns: self.budget_team_turns,
+                minutes: self.budget_team_minutes,
+            },
+            member: Budget {
+                tokens: self.budget_member_tokens,
+                money: self.budget_member_money,
+                turns: self.budget_member_turns,
+                minutes: self.budget_member_minutes,
+            },
+        }
+    }
+
+    /// The time between two heartbeats of a busy agent: short enough that a few may be missed.
+    pub(crate) fn heartbeat_interval(&self) -> Duration {
+        let [shortest, longest] = HEARTBEAT_INTERVALS;
+        let interval = Duration::from_secs(self.hung_after) / HEARTBEATS_UNTIL_HUNG;
+        if self.hung_after == 0 { longest } else { interval.clamp(shortest, longest) }
+    }
+}

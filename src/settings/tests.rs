@@ -1,0 +1,335 @@
+//! Tests of the settings as a whole: which layer wins, what needs trust, what is refused.
+
+use super::endpoints::HeaderName;
+use super::environment::Environment;
+use super::layers::{Setting, Source};
+use super::model::{Credentials, ModelChoice, price_of, resolve};
+use super::trust::TrustList;
+use super::{ConfigRow, Flags, Fsync, Settings};
+use crate::error::{Exit, Failure};
+use crate::wire::budget::{Budget, Budgets};
+use crate::wire::money::Money;
+use crate::wire::permission::PermissionMode;
+use crate::wire::restart::RestartPolicy;
+use std::path::Path;
+use std::time::Duration;
+
+/// What there is to read settings from.
+#[derive(Default)]
+struct Given<'t> {
+    variables: &'t [(&'t str, &'t str)],
+    folder: &'t str,
+    user: &'t str,
+    mode: Option<&'t str>,
+    is_trusted: bool,
+}
+
+impl Given<'_> {
+    fn load(&self) -> Result<(Settings, Environment), Failure> {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().display().to_string();
+        let environment = Environment::of(&[&[("HOME", path.as_str())], self.variables].concat());
+        let (folder, config) = (home.path().join("work/.team"), home.path().join(".config/team"));
+        for (folder, text) in [(&folder, self.folder), (&config, self.user)] {
+            std::fs::create_dir_all(folder).unwrap();
+            #[expect(clippy::disallowed_methods, reason = "a test fixture")]
+            std::fs::write(folder.join("settings.toml"), text).unwrap();
+        }
+        let file = folder.join("settings.toml");
+        if self.is_trusted {
+            let risks = Settings::risks_in(&file).unwrap();
+            TrustList::of(&environment).add(&folder, risks).unwrap();
+        }
+        let settings = Settings::load(&environment, &file, &Flags::of([("--mode", self.mode)]))?;
+        Ok((settings, environment))
+    }
+}
+
+fn load(variables: &[(&str, &str)], folder: &str) -> Result<Settings, Failure> {
+    Given { variables, folder, ..Given::default() }.load().map(|(settings, _)| settings)
+}
+
+fn money(number: f64) -> Option<Money> {
+    Money::try_from(number).ok()
+}
+
+fn row(settings: &Settings, key: &str) -> ConfigRow {
+    settings.rows().into_iter().find(|row| row.key == key).unwrap()
+}
+
+#[test]
+fn the_nearest_layer_wins_and_is_named() {
+    let variables = [("TEAM_MAX_ROUNDS", "7"), ("TEAM_RESTART", "always")];
+    let file = "max_rounds = 9\nfsync = \"never\"\nrestart = \"on-crash\"";
+    let settings = load(&variables, file).unwrap();
+    assert_eq!(settings.max_rounds.value, 7);
+    assert_eq!(row(&settings, "max_rounds").source, "environment (TEAM_MAX_ROUNDS)");
+    assert_eq!(settings.fsync.value, Fsync::Never);
+    assert_eq!(settings.restart.value, RestartPolicy::Always);
+    assert!(matches!(settings.fsync.source, Source::File(_)));
+    assert_eq!(settings.max_teammates, Setting { value: 16, source: Source::Default });
+}
+
+#[test]
+fn an_unusable_value_is_refused_and_names_file_and_line_or_variable() {
+    let failure = load(&[], "max_rounds = 9\nmax_rouns = 1\n").unwrap_err();
+    assert_eq!(failure.exit, Exit::Usage);
+    assert!(failure.what.contains("settings.toml line 2"), "{failure}");
+    assert!(failure.why.contains("max_rouns"), "{failure}");
+    for (text, line) in [
+        ("\n\n[permissions]\nmodes = 1", 4),
+        ("fsync = \"always\"\nrestart = \"on crash\"", 2),
+        ("permissions = 1", 1),
+        ("\"permissions.mode\" = \"bypass\"", 1),
+        ("max_rounds = 1\nmax_rounds = 2", 2),
+        ("\n[[hooks]]\nevent = \"task_created\"\ncommand = \" \"", 4),
+        ("[[hooks]]\nevent = \"task_created\"\ncommand = \"a\"\ntimeout = 3601", 4),
+        ("[[hooks]]\nevent = \"task_created\"\ncommand = \"a\"\ntimout = 1", 4),
+        ("[prices.m]\ninput = 1\noutput = 1\nprompt = 1", 4),
+        // No line of these may be copied into the message: it may be a secret.
+        ("[anthropic]\nheaders = { x = \"a\\r\\nX-Evil: canary\" }", 2),
+        ("[anthropic]\nheaders = { \"a b\" = \"canary\" }", 2),
+        ("[openai]\nversion = \"canary\"", 2),
+    ] {
+        let failure = load(&[], text).unwrap_err();
+        assert!(failure.what.contains(&format!("settings.toml line {line} ")), "{text}: {failure}");
+        assert!(!failure.why.contains("canary"), "{failure}");
+    }
+    for (name, text, why) in [
+        ("TEAM_FSYNC", "maybe", "expected `always` or `never`"),
+        ("TEAM_RESTART", "on crash", "`never`, `on-crash`, `always`"),
+        ("TEAM_AUTO_CLAIM", "maybe", "neither true nor false"),
+        ("TEAM_MODE", "Plan", "plan (nothing is changed until"),
+        ("TEAM_MAX_SENDS", "-1", "is not a whole number"),
+        ("TEAM_LOCAL_PORTS", "80a", "is neither a list of ports"),
+        ("TEAM_BUDGET_TEAM_MONEY", "much", "is not an amount of money"),
+    ] {
+        let failure = load(&[(name, text)], "").unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage, "{name}");
+        assert!(failure.what.contains(name) && failure.why.contains(why), "{failure}");
+    }
+    for text in [
+        "max_rounds = 0",
+        "[permissions]\ntimeout = 0",
+        "[budget]\ntokens = 5",
+        "[budget.team]\ntokens = -5",
+        "[budget.team]\nmoney = -0.5",
+        "[budget.member]\nturns = 0",
+        "[prices.\"m\"]\ninput = 3",
+    ] {
+        assert_eq!(load(&[], text).unwrap_err().exit, Exit::Usage, "{text}");
+    }
+    assert_eq!(load(&[("TEAM_LOCAL_PORTS", "none")], "").unwrap().local_ports.value, [0; 0]);
+    assert!(load(&[("TEAM_AUTO_CLAIM", "true")], "").unwrap().auto_claim.value);
+}
+
+const FOLDER: &str = "[permissions]\nmode = \"bypass\"\nallow = [\"bash(ls:*)\"]\n\
+    deny = [\"bash(rm:*)\"]\nask = [\"read_file(secrets/**)\"]\n";
+
+#[test]
+fn a_folder_loosens_nothing_before_it_is_trusted() {
+    let given = Given { folder: FOLDER, ..Given::default() };
+    let (settings, _) = given.load().unwrap();
+    let permissions = settings.permissions();
+    assert_eq!(permissions.mode, PermissionMode::Default);
+    assert!(permissions.rules.allow.is_empty());
+    assert_eq!(permissions.rules.deny, ["bash(rm:*)"]);
+    assert_eq!(permissions.rules.ask, ["read_file(secrets/**)"]);
+    let told = settings.ignored.unwrap();
+    assert!(told.contains("mode = \"bypass\"") && told.contains("bash(ls:*)"), "{told}");
+    assert!(told.contains("team trust"), "{told}");
+
+    let (settings, _) = Given { is_trusted: true, ..given }.load().unwrap();
+    assert_eq!(settings.permissions().mode, PermissionMode::Bypass);
+    assert_eq!(settings.permissions().rules.allow, ["bash(ls:*)"]);
+    assert_eq!(settings.ignored, None);
+}
+
+#[test]
+fn the_users_own_file_needs_no_trust_and_rules_add_up() {
+    let user = "[permissions]\nmode = \"accept_edits\"\nallow = [\"bash(cargo test:*)\"]\n";
+    let given = Given { folder: FOLDER, user, ..Given::default() };
+    let permissions = given.load().unwrap().0.permissions();
+    assert_eq!(permissions.mode, PermissionMode::AcceptEdits);
+    assert_eq!(permissions.rules.allow, ["bash(cargo test:*)"]);
+    let given = Given { is_trusted: true, mode: Some("plan"), ..given };
+    let permissions = given.load().unwrap().0.permissions();
+    assert_eq!(permissions.mode, PermissionMode::Plan);
+    assert_eq!(permissions.rules.allow, ["bash(ls:*)", "bash(cargo test:*)"]);
+}
+
+#[test]
+fn hooks_of_the_user_run_before_those_of_a_trusted_folder() {
+    let hook = |command| format!("[[hooks]]\nevent = \"task_created\"\ncommand = \"{command}\"\n");
+    let (folder, user) = (hook("folder"), hook("user"));
+    let given = Given { folder: &folder, user: &user, ..Given::default() };
+    let commands = |given: &Given<'_>| -> Vec<String> {
+        let hooks = given.load().unwrap().0.hooks.value;
+        hooks.into_iter().map(|hook| hook.command).collect()
+    };
+    assert_eq!(commands(&given), ["user"]);
+    assert_eq!(commands(&Given { is_trusted: true, ..given }), ["user", "folder"]);
+}
+
+#[test]
+fn each_limit_and_each_price_has_a_source_of_its_own() {
+    let file = "[budget.team]\ntokens = 1000\nmoney = 2.5\n\
+         [prices.\"anthropic/m\"]\ninput = 3\noutput = 15.0\ncache_read = 0.3\n";
+    let variables = [("TEAM_BUDGET_TEAM_TOKENS", "7"), ("TEAM_BUDGET_MEMBER_MONEY", "0.5")];
+    let settings = load(&variables, file).unwrap();
+    let Budgets { team, member } = settings.rules().budgets();
+    assert_eq!(team, Budget { tokens: Some(7), money: money(2.5), ..Budget::default() });
+    assert_eq!(member, Budget { money: money(0.5), ..Budget::default() });
+    assert_eq!(settings.prices()["anthropic/m"].cache_read, money(0.3));
+    let row = |key| row(&settings, key);
+    assert_eq!(row("budget.team.tokens").source, "environment (TEAM_BUDGET_TEAM_TOKENS)");
+    assert_eq!(row("budget.member.turns").value, "(none)");
+    assert_eq!(row("prices.anthropic/m").value, "3.00 in, 15.00 out");
+}
+
+/// A clone may bring a smaller budget along, and none that is larger than the user's.
+#[test]
+fn a_folder_raises_no_limit_before_it_is_trusted() {
+    let folder = "[budget.team]\ntokens = 9000\nturns = 5\n[budget.member]\nmoney = 8.0\n\
+         [prices.\"m\"]\ninput = 0.1\noutput = 0.1\n[prices.\"n\"]\ninput = 1\noutput = 1\n";
+    let user = "[budget.team]\ntokens = 1000\nturns = 50\n[budget.member]\nmoney = 0.5\n\
+         [prices.\"m\"]\ninput = 3\noutput = 15\n";
+    let given = Given { folder, user, ..Given::default() };
+    let (settings, _) = given.load().unwrap();
+    let Budgets { team, member } = settings.rules().budgets();
+    assert_eq!((team.tokens, team.turns, member.money), (Some(1000), Some(5), money(0.5)));
+    let prices = settings.prices();
+    assert_eq!((Some(prices["m"].input), Some(prices["n"].input)), (money(3.0), money(1.0)));
+    let told = settings.ignored.unwrap();
+    for raised in ["budget.team.tokens = 9000", "budget.member.money = 8.0", "prices.m = "] {
+        assert!(told.contains(raised), "{told}");
+    }
+    assert!(!told.contains("turns") && !told.contains("prices.n"), "{told}");
+
+    let (settings, _) = Given { is_trusted: true, ..given }.load().unwrap();
+    let Budgets { team, member } = settings.rules().budgets();
+    assert_eq!((team.tokens, team.turns, member.money), (Some(9000), Some(5), money(8.0)));
+    assert_eq!((Some(settings.prices()["m"].input), settings.ignored), (money(0.1), None));
+    let alone = load(&[], folder).unwrap();
+    assert_eq!((alone.rules().budgets().team.tokens, alone.ignored), (Some(9000), None));
+}
+
+const ENDPOINTS: &str = "[anthropic]\nbase_url = \"https://me:canary@gateway\"\n\
+    version = \"2023-06-01\"\nheaders = { X-House = \"canary\", Anthropic-Beta = \"fast\" }\n\
+    [openai]\nheaders = { X-Other = \"canary2\" }\n";
+
+#[test]
+fn the_environments_endpoints_and_headers_win_over_a_files() {
+    let given = Given { user: ENDPOINTS, ..Given::default() };
+    let (settings, environment) = given.load().unwrap();
+    let credentials = Credentials::of(&settings, &environment);
+    let access = |credentials: &Credentials, model: &str| {
+        credentials.access(&ModelChoice::parse(model).unwrap())
+    };
+    let anthropic = access(&credentials, "anthropic/m");
+    assert_eq!(anthropic.base_url.as_deref(), Some("https://me:canary@gateway"));
+    assert_eq!(anthropic.api_version.as_deref(), Some("2023-06-01"));
+    let lines = "anthropic-beta: fast\nx-house: canary";
+    assert_eq!(anthropic.custom_headers.as_deref(), Some(lines));
+    assert_eq!(
+        access(&credentials, "openai/m").custom_headers.as_deref(),
+        Some("x-other: canary2")
+    );
+    assert_eq!(credentials.secrets(), ["canary", "canary2"]);
+    assert!(!format!("{:?}", settings.anthropic_headers).contains("canary"));
+    assert!(settings.rows().iter().all(|row| !row.value.contains("canary")));
+    let shown = |key| row(&settings, key).value;
+    assert_eq!(shown("anthropic.base_url"), "gateway");
+    assert_eq!(shown("anthropic.headers.anthropic-beta"), "fast");
+    assert_eq!(shown("anthropic.headers.x-house"), "[redacted]");
+    assert_eq!(shown("openai.base_url"), "(its own)");
+
+    let variables =
+        [("ANTHROPIC_BASE_URL", "https://near"), ("ANTHROPIC_CUSTOM_HEADERS", "X-House: 2")];
+    let (settings, environment) = Given { variables: &variables, ..given }.load().unwrap();
+    let credentials = Credentials::of(&settings, &environment);
+    let anthropic = access(&credentials, "anthropic/m");
+    assert_eq!(anthropic.base_url.as_deref(), Some("https://near"));
+    let lines = "anthropic-beta: fast\nx-house: canary\nX-House: 2";
+    assert_eq!(anthropic.custom_headers.as_deref(), Some(lines));
+    assert_eq!(row(&settings, "anthropic.base_url").source, "environment (ANTHROPIC_BASE_URL)");
+}
+
+#[test]
+fn an_untrusted_folder_redirects_nothing() {
+    let settings = load(&[], ENDPOINTS).unwrap();
+    assert_eq!(settings.anthropic_base_url.value, None);
+    assert_eq!(settings.anthropic_version.value.as_deref(), Some("2023-06-01"));
+    assert!(settings.anthropic_headers.is_empty());
+    let ignored = settings.ignored.unwrap();
+    assert!(ignored.contains("anthropic.base_url") && ignored.contains("x-house"), "{ignored}");
+    let shown = ignored.replace("me:canary@", "");
+    assert!(!shown.contains("canary"), "{ignored}");
+    // The list of trusted settings has the headers in full, as one value.
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("settings.toml");
+    #[expect(clippy::disallowed_methods, reason = "a test fixture")]
+    std::fs::write(&file, ENDPOINTS).unwrap();
+    let risks = Settings::risks_in(&file).unwrap();
+    assert_eq!(risks["anthropic.headers"]["x-house"], "canary");
+    assert_eq!(risks.len(), 3, "{risks:?}");
+}
+
+#[test]
+fn a_header_is_set_by_the_nearest_file_that_names_it() {
+    let user = "[openai]\nheaders = { A = \"user\", B = \"user\" }";
+    let folder = "[openai]\nheaders = { b = \"folder\" }";
+    let given = Given { user, folder, is_trusted: true, ..Given::default() };
+    let (settings, _) = given.load().unwrap();
+    let source = |name: &str| {
+        let name = HeaderName::try_from(name.to_owned()).unwrap();
+        settings.openai_headers[&name].source.to_string()
+    };
+    assert!(source("a").contains(".config") && source("b").contains(".team"));
+}
+
+#[test]
+fn a_budget_in_money_needs_the_price_of_a_model_that_is_paid() {
+    let paid = ModelChoice::parse("anthropic/m").unwrap();
+    let budgets =
+        Budgets { member: Budget { money: money(1.0), ..Budget::default() }, ..Budgets::default() };
+    let failure = price_of(&paid, None, &budgets).unwrap_err();
+    assert!(failure.hint.contains("[prices.\"anthropic/m\"]"), "{failure}");
+    assert_eq!(price_of(&paid, None, &Budgets::default()), Ok(None));
+    assert_eq!(price_of(&ModelChoice::fallback(), None, &budgets), Ok(None));
+}
+
+#[test]
+fn heartbeats_come_often_enough_to_miss_a_few() {
+    let interval = |seconds: &str| {
+        load(&[("TEAM_HUNG_AFTER", seconds)], "").unwrap().rules().heartbeat_interval()
+    };
+    assert_eq!(interval("0"), Duration::from_secs(5));
+    assert_eq!(interval("1"), Duration::from_millis(100));
+    assert_eq!(interval("24"), Duration::from_secs(2));
+    assert_eq!(interval("3600"), Duration::from_secs(5));
+}
+
+#[test]
+fn a_key_alone_chooses_a_model_and_a_named_model_wins() {
+    let found = |variables: &[(&str, &str)]| {
+        let (settings, environment) = Given { variables, ..Given::default() }.load().unwrap();
+        resolve(&settings, &environment).unwrap().map(|model| model.value.to_string())
+    };
+    assert_eq!(found(&[]), None);
+    let key = ("ANTHROPIC_API_KEY", "k");
+    assert!(found(&[key]).unwrap().starts_with("anthropic/"));
+    assert_eq!(found(&[key, ("ANTHROPIC_MODEL", "m")]).unwrap(), "anthropic/m");
+    assert_eq!(found(&[key, ("TEAM_MODEL", "rehearsal")]).unwrap(), "rehearsal");
+    let other = ("OPENAI_API_KEY", "k");
+    assert_eq!(found(&[other]).unwrap(), "openai");
+    assert_eq!(found(&[other, ("OPENAI_MODEL", "m")]).unwrap(), "openai/m");
+    assert_eq!(found(&[other, key, ("ANTHROPIC_MODEL", "m")]).unwrap(), "anthropic/m");
+}
+
+#[test]
+fn a_settings_file_that_is_missing_says_nothing() {
+    let nowhere = Path::new("does-not-exist/settings.toml");
+    let settings = Settings::load(&Environment::default(), nowhere, &Flags::default()).unwrap();
+    assert!(settings.rows().iter().all(|row| row.source == "default"));
+}

@@ -1,0 +1,272 @@
+//! The types that a setting can have: how each is read from text, shown, and combined from several layers.
+
+use crate::wire::hook::Hook;
+use crate::wire::money::{Money, Price};
+use crate::wire::permission::{PermissionMode, PlanApproval};
+use crate::wire::restart::RestartPolicy;
+use serde::de::value::{Error as WordError, StrDeserializer};
+use serde::de::{DeserializeOwned, IntoDeserializer};
+use serde::{Deserialize, Serialize};
+use std::fmt::Display;
+
+/// What is made durable before a send is called successful.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Fsync {
+    /// Survives power loss.
+    Always,
+    /// Survives `kill -9`, not power loss.
+    Never,
+}
+
+/// The size of the prompt and of the tool list that a model gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum PromptProfile {
+    /// Compact for a local server, else full.
+    Auto,
+    /// The whole prompt and all tools.
+    Full,
+    /// A short prompt and five tools.
+    Compact,
+}
+
+/// A type that a setting with one value can have.
+pub(crate) trait SettingValue: Clone + Serialize + DeserializeOwned {
+    /// Reads the text of a flag or an environment variable.
+    ///
+    /// # Errors
+    /// The text is no such value; the error says why.
+    fn parse(_text: &str) -> Result<Self, String> {
+        Err("it is set in a settings file only".into())
+    }
+
+    /// The value as `team config` shows it; `None` if it is unset or empty.
+    fn shown(&self) -> Option<String>;
+
+    /// Whether the value is the number 0.
+    fn is_zero(&self) -> bool {
+        false
+    }
+
+    /// Whether a file with this value says anything; an empty list that adds to others does not.
+    fn is_said(&self) -> bool {
+        true
+    }
+
+    /// The value in force if a layer farther away has `farther`. By default the nearest layer wins.
+    #[must_use]
+    fn with_farther(self, _farther: Self) -> Self {
+        self
+    }
+
+    /// Whether it is listed among what `team trust` is asked for.
+    fn is_risk(&self) -> bool {
+        true
+    }
+
+    /// Whether a folder's value acts without trust, beside the value of the user's own layers.
+    fn acts_untrusted(&self, _own: Option<&Self>) -> bool {
+        false
+    }
+}
+
+/// A type that the entries of a settings table with free keys can have.
+pub(crate) trait SettingEntry: Clone + Serialize + DeserializeOwned {
+    /// The key of an entry.
+    type Name: Clone + Ord + Display + Serialize + DeserializeOwned;
+
+    /// Whether trust lists the table as one value, not each entry.
+    const IS_TRUSTED_AS_A_WHOLE: bool;
+
+    /// The entry as `team config` shows it.
+    fn shown(&self, name: &Self::Name) -> String;
+
+    /// Whether a folder's entry acts without trust, beside the user's own entry of that name.
+    fn acts_untrusted(&self, own: Option<&Self>) -> bool;
+}
+
+macro_rules! whole_number {
+    ($($number:ty),+) => {$(
+        impl SettingValue for $number {
+            fn parse(text: &str) -> Result<Self, String> {
+                text.trim().parse().map_err(|_| format!("{text:?} is not a whole number"))
+            }
+
+            fn shown(&self) -> Option<String> {
+                Some(self.to_string())
+            }
+
+            fn is_zero(&self) -> bool {
+                *self == 0
+            }
+
+            fn acts_untrusted(&self, own: Option<&Self>) -> bool {
+                own.is_none_or(|own| self <= own)
+            }
+        }
+    )+};
+}
+
+whole_number!(u32, u64, usize);
+
+macro_rules! word {
+    ($($word:ty),+) => {$(
+        impl SettingValue for $word {
+            fn parse(text: &str) -> Result<Self, String> {
+                parse_word(text)
+            }
+
+            fn shown(&self) -> Option<String> {
+                shown_word(self)
+            }
+        }
+    )+};
+}
+
+word!(Fsync, PromptProfile, RestartPolicy, PlanApproval);
+
+fn parse_word<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    let word: StrDeserializer<'_, WordError> = text.trim().into_deserializer();
+    T::deserialize(word).map_err(|why| why.to_string())
+}
+
+fn shown_word(word: &impl Serialize) -> Option<String> {
+    serde_json::to_value(word).ok()?.as_str().map(Into::into)
+}
+
+impl SettingValue for PermissionMode {
+    fn parse(text: &str) -> Result<Self, String> {
+        Self::parse(text).ok_or_else(|| {
+            let modes = Self::ALL.map(|mode| format!("{mode} ({})", mode.meaning()));
+            format!("{text:?} is not a permission mode; the modes are: {}", modes.join(", "))
+        })
+    }
+
+    fn shown(&self) -> Option<String> {
+        Some(self.word().into())
+    }
+
+    fn is_risk(&self) -> bool {
+        *self > Self::Plan
+    }
+
+    fn acts_untrusted(&self, own: Option<&Self>) -> bool {
+        *self <= own.copied().unwrap_or_default()
+    }
+}
+
+impl SettingValue for bool {
+    fn parse(text: &str) -> Result<Self, String> {
+        text.trim().parse().map_err(|_| format!("{text:?} is neither true nor false"))
+    }
+
+    fn shown(&self) -> Option<String> {
+        Some(self.to_string())
+    }
+}
+
+impl SettingValue for String {
+    fn parse(text: &str) -> Result<Self, String> {
+        Ok(text.into())
+    }
+
+    fn shown(&self) -> Option<String> {
+        Some(self.clone())
+    }
+}
+
+impl SettingValue for Money {
+    fn parse(text: &str) -> Result<Self, String> {
+        let number: Option<f64> = text.trim().parse().ok();
+        let money = number.and_then(|number| Self::try_from(number).ok());
+        money.ok_or_else(|| format!("{text:?} is not an amount of money such as 2.50"))
+    }
+
+    fn shown(&self) -> Option<String> {
+        Some(self.to_string())
+    }
+
+    fn acts_untrusted(&self, own: Option<&Self>) -> bool {
+        own.is_none_or(|own| self <= own)
+    }
+}
+
+impl<T: SettingValue> SettingValue for Option<T> {
+    fn parse(text: &str) -> Result<Self, String> {
+        T::parse(text).map(Some)
+    }
+
+    fn shown(&self) -> Option<String> {
+        self.as_ref().and_then(T::shown)
+    }
+
+    fn is_zero(&self) -> bool {
+        self.as_ref().is_some_and(T::is_zero)
+    }
+
+    fn acts_untrusted(&self, own: Option<&Self>) -> bool {
+        let own = own.and_then(Option::as_ref);
+        self.as_ref().is_none_or(|value| value.acts_untrusted(own))
+    }
+}
+
+/// Loopback ports.
+impl SettingValue for Vec<u16> {
+    fn parse(text: &str) -> Result<Self, String> {
+        let ports = text.split([',', ' ']).filter(|part| !part.is_empty() && *part != "none");
+        ports.map(str::parse).collect::<Result<_, _>>().map_err(|_| {
+            format!("{text:?} is neither a list of ports with commas between them nor \"none\"")
+        })
+    }
+
+    fn shown(&self) -> Option<String> {
+        Some(format!("{self:?}"))
+    }
+}
+
+/// Permission rules: those of all layers count.
+impl SettingValue for Vec<String> {
+    fn shown(&self) -> Option<String> {
+        (!self.is_empty()).then(|| self.join(", "))
+    }
+
+    fn is_said(&self) -> bool {
+        !self.is_empty()
+    }
+
+    fn with_farther(mut self, farther: Self) -> Self {
+        self.extend(farther);
+        self
+    }
+}
+
+/// Hooks: those of all layers run, the user's own before those of a folder.
+impl SettingValue for Vec<Hook> {
+    fn shown(&self) -> Option<String> {
+        let hooks = self.iter().map(|hook| format!("{}: {}", hook.event.word(), hook.command));
+        (!self.is_empty()).then(|| hooks.collect::<Vec<_>>().join("; "))
+    }
+
+    fn is_said(&self) -> bool {
+        !self.is_empty()
+    }
+
+    fn with_farther(self, mut farther: Self) -> Self {
+        farther.extend(self);
+        farther
+    }
+}
+
+impl SettingEntry for Price {
+    type Name = String;
+    const IS_TRUSTED_AS_A_WHOLE: bool = false;
+
+    fn shown(&self, _model: &String) -> String {
+        format!("{} in, {} out", self.input, self.output)
+    }
+
+    fn acts_untrusted(&self, own: Option<&Self>) -> bool {
+        own.is_none_or(|own| own == self)
+    }
+}

@@ -1,0 +1,219 @@
+//! Output of any length in bounded memory: its beginning, its end, and the number of characters between.
+//! [`StoredOutput`] stores the whole.
+
+use super::output_store::{OutputStore, StoredOutput};
+use std::collections::VecDeque;
+
+/// Characters kept of the beginning.
+const HEAD_CHARS: usize = 25_000;
+/// Characters kept of the end.
+const TAIL_CHARS: usize = 25_000;
+/// Characters of the end that the note about the cut replaces, so that the result has at most 50,000.
+const NOTE_CHARS: usize = 600;
+
+/// Collects output; [`CappedOutput::finish`] gives the part that a model sees.
+#[derive(Debug, Default)]
+pub(in crate::tools) struct CappedOutput {
+    head: String,
+    head_chars: usize,
+    tail: VecDeque<char>,
+    total: usize,
+    /// The first bytes of an incomplete character.
+    partial: Vec<u8>,
+    /// Stores the whole.
+    stored: Option<StoredOutput>,
+}
+
+impl CappedOutput {
+    /// Output that is stored as a whole if it is too long.
+    pub(super) fn stored_in(output_store: &OutputStore) -> Self {
+        Self { stored: Some(output_store.begin()), ..Self::default() }
+    }
+
+    /// The part of a text that a model sees.
+    pub(in crate::tools) fn cap(text: &str) -> String {
+        let mut output = Self::default();
+        output.push_text(text);
+        output.finish()
+    }
+
+    /// Appends bytes, which may end within a character; invalid UTF-8 is replaced.
+    pub(in crate::tools) fn push(&mut self, bytes: &[u8]) {
+        let mut partial = std::mem::take(&mut self.partial);
+        partial.extend_from_slice(bytes);
+        let mut rest = partial.as_slice();
+        while let Err(why) = std::str::from_utf8(rest) {
+            let (good, bad) = rest.split_at(why.valid_up_to());
+            self.push_text(&String::from_utf8_lossy(good));
+            let Some(length) = why.error_len() else {
+                self.partial = bad.to_vec();
+                return;
+            };
+            self.push_text("\u{fffd}");
+            rest = bad.split_at(length).1;
+        }
+        self.push_text(&String::from_utf8_lossy(rest));
+    }
+
+    /// Appends text.
+    pub(in crate::tools) fn push_text(&mut self, text: &str) {
+        let room = HEAD_CHARS - self.head_chars;
+        let split = text.char_indices().nth(room).map_or(text.len(), |(at, _)| at);
+        let (head, rest) = text.split_at(split);
+        let (head_length, rest_length) = (head.chars().count(), rest.chars().count());
+        self.store(text, head_length + rest_length);
+        self.head.push_str(head);
+        self.head_chars += head_length;
+        self.total += head_length + rest_length;
+        if rest_length >= TAIL_CHARS {
+            self.tail.clear();
+        }
+        self.tail.extend(rest.chars().skip(rest_length.saturating_sub(TAIL_CHARS)));
+        self.tail.drain(..self.tail.len().saturating_sub(TAIL_CHARS));
+    }
+
+    /// Stores text of `length` characters once the output is too long, and before it everything that came
+    /// earlier.
+    fn store(&mut self, text: &str, length: usize) {
+        let Some(stored) = &mut self.stored else { return };
+        if self.total + length <= HEAD_CHARS + TAIL_CHARS {
+            return;
+        }
+        if self.total <= HEAD_CHARS + TAIL_CHARS {
+            // Head and tail are still complete.
+            stored.push(&self.head);
+            stored.push(&self.tail.iter().collect::<String>());
+        }
+        stored.push(text);
+    }
+
+    /// The part that a model sees: at most 50,000 characters, with room for a line below it if a part was
+    /// cut.
+    pub(in crate::tools) fn finish(mut self) -> String {
+        if !self.partial.is_empty() {
+            self.partial.clear();
+            self.push_text("\u{fffd}");
+        }
+        let mut shown = self.head;
+        if self.total > HEAD_CHARS + TAIL_CHARS {
+            let cut = self.total - HEAD_CHARS - (TAIL_CHARS - NOTE_CHARS);
+            let advice = match self.stored.take() {
+                Some(stored) => stored.finish(),
+                None => "ask for less at a time".to_owned(),
+            };
+            let note = format!("\n[... {cut} characters cut here; {advice} ...]\n");
+            shown.push_str(&note);
+            self.tail.drain(..NOTE_CHARS);
+        }
+        shown.extend(self.tail);
+        shown
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::TeamDir;
+    use crate::wire::AgentName;
+    use proptest::prelude::*;
+
+    fn shown(pieces: &[&[u8]]) -> String {
+        let mut capped = CappedOutput::default();
+        for piece in pieces {
+            capped.push(piece);
+        }
+        capped.finish()
+    }
+
+    #[test]
+    fn output_within_the_limit_is_complete() {
+        let text = "ä".repeat(50_000);
+        assert_eq!(shown(&[text.as_bytes()]), text);
+    }
+
+    #[test]
+    fn output_over_the_limit_loses_its_middle() {
+        let text = format!("BEGIN{}END", "x".repeat(49_993));
+        let shown = shown(&[text.as_bytes()]);
+        assert!(shown.starts_with("BEGIN") && shown.ends_with("END"));
+        assert!(shown.contains("[... 601 characters cut here"), "{}", &shown[24_990..25_100]);
+        assert!(shown.chars().count() <= 50_000);
+    }
+
+    #[test]
+    fn invalid_utf8_is_replaced() {
+        assert_eq!(shown(&[b"a\xffb\xc3"]), "a\u{fffd}b\u{fffd}");
+    }
+
+    fn output_store(dir: &TeamDir) -> OutputStore {
+        let secret = "canary";
+        OutputStore::new(dir.clone(), AgentName::member("alice").unwrap(), move |text| {
+            let clean = text.replace(secret, "[redacted]");
+            let begun = (1..secret.len()).rev().find(|length| clean.ends_with(&secret[..*length]));
+            let held = clean.len() - begun.unwrap_or_default();
+            (clean[..held].to_owned(), clean[held..].to_owned())
+        })
+    }
+
+    #[test]
+    fn long_output_is_stored_without_secrets_and_its_path_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
+        let keep = |pieces: &[&str]| {
+            let mut capped = CappedOutput::stored_in(&output_store(&dir));
+            for piece in pieces {
+                capped.push(piece.as_bytes());
+            }
+            capped.finish()
+        };
+        let long = "xä".repeat(24_999);
+        assert_eq!(keep(&[&long, "ab"]), format!("{long}ab"));
+        let path = folder.path().join(".team/log/.out/alice-1.txt");
+        assert!(!path.exists(), "short output is not stored");
+        let shown = keep(&[&long, "1 cana", "ry 2", &long, "3 cana"]);
+        assert!(shown.chars().count() <= 50_000);
+        assert!(shown.contains(" in .team/log/.out/alice-1.txt (until 16 later ones)"), "{shown}");
+        let kept = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(kept, format!("{long}1 [redacted] 2{long}3 cana"));
+        let shown = keep(&[&long.repeat(300)]);
+        assert!(shown.contains("its first 8 MiB are in .team/log/.out/alice-2.txt"));
+    }
+
+    #[test]
+    fn output_that_cannot_be_stored_is_still_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
+        std::fs::remove_dir(folder.path().join(".team/log/.out")).unwrap();
+        let mut capped = CappedOutput::stored_in(&output_store(&dir));
+        capped.push("x".repeat(60_000).as_bytes());
+        let shown = capped.finish();
+        assert!(shown.contains("the whole could not be kept; ask for less"), "{shown}");
+        assert!(shown.chars().count() <= 50_000);
+    }
+
+    proptest! {
+        #[test]
+        fn the_result_does_not_depend_on_pieces(bytes in proptest::collection::vec(any::<u8>(), 0..200), cut in 0..200usize) {
+            let (one, two) = bytes.split_at(cut.min(bytes.len()));
+            let whole = String::from_utf8_lossy(&bytes).into_owned();
+            prop_assert_eq!(shown(&[one, two]), whole);
+        }
+
+        #[test]
+        fn cut_characters_are_counted_for_any_length(lengths in proptest::collection::vec(0..40_000usize, 0..6)) {
+            let mut capped = CappedOutput::default();
+            for (i, length) in lengths.iter().enumerate() {
+                capped.push(["a", "ö", "€"][i % 3].repeat(*length).as_bytes());
+            }
+            let total: usize = lengths.iter().sum();
+            let shown = capped.finish();
+            prop_assert!(shown.chars().count() <= 50_000);
+            if total > 50_000 {
+                let note = format!("[... {} characters cut here", total - 49_400);
+                prop_assert!(shown.contains(&note));
+            } else {
+                prop_assert_eq!(shown.chars().count(), total);
+            }
+        }
+    }
+}

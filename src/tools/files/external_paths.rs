@@ -1,0 +1,137 @@
+//! Files outside the workspace: those that a file tool may ask for, and those that are never opened.
+//!
+//! A guard against accidents: the person sees the path before approving it. Files that give access to more
+//! than themselves (keys, tokens, startup files of shells and git, another team's mail) are never asked for.
+
+use crate::os::safe_path::{SafePathError, Spot, anywhere};
+use std::path::{Component, Path};
+
+/// Names of files and folders with secrets or privileges, in any folder.
+const GUARDED: [&str; 10] = [
+    "shadow",
+    "shadow-",
+    "gshadow",
+    "gshadow-",
+    "sudoers",
+    "sudoers.d",
+    "ssh",
+    "credentials",
+    "credentials.json",
+    "secrets",
+];
+
+/// Extensions of key files.
+const KEYS: [&str; 7] = ["pem", "key", "p12", "pfx", "jks", "kdbx", "keystore"];
+
+/// Top-level folders that represent the system instead of files.
+const SYSTEM: [&str; 4] = ["proc", "sys", "dev", "run"];
+
+/// The user's own files of this program: settings and trusted folders.
+const OURS: [&str; 2] = ["team/settings.toml", "team/trust.json"];
+
+/// The file outside `workspace` that a path leads to.
+///
+/// # Errors
+/// The path leads through a link, back inside, or to a file that is never opened.
+pub(super) fn find(workspace: &Path, path: &Path) -> Result<Spot, SafePathError> {
+    // One error for every problem: the model must not learn which files exist outside.
+    let Ok(spot) = anywhere(&workspace.join(path)) else { return Err(SafePathError::Outside) };
+    let real = spot.path();
+    if real.starts_with(workspace) || is_guarded(&real) {
+        return Err(SafePathError::Outside);
+    }
+    Ok(spot)
+}
+
+/// Whether this file is never opened. Case is ignored, as some file systems do.
+fn is_guarded(path: &Path) -> bool {
+    let names: Vec<String> = path
+        .components()
+        .filter_map(|component| match component {
+            Component::Normal(name) => Some(name.to_string_lossy().to_lowercase()),
+            Component::Prefix(_)
+            | Component::RootDir
+            | Component::CurDir
+            | Component::ParentDir => None,
+        })
+        .collect();
+    let is_memory_disk = names.starts_with(&["dev".into(), "shm".into()]);
+    let is_system =
+        !is_memory_disk && names.first().is_some_and(|name| SYSTEM.contains(&name.as_str()));
+    let is_named = |name: &String| name.starts_with('.') || GUARDED.contains(&name.as_str());
+    let last = names.last().map(Path::new).and_then(Path::extension);
+    let is_key = last.is_some_and(|ending| KEYS.iter().any(|key| ending == *key));
+    let whole = names.join("/");
+    let is_ours = OURS.iter().any(|ours| Path::new(&whole).ends_with(ours));
+    is_system || is_key || is_ours || names.iter().any(is_named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    fn is_outside(found: &Result<Spot, SafePathError>) -> bool {
+        matches!(found, Err(SafePathError::Outside))
+    }
+
+    #[test]
+    fn a_plain_external_file_can_be_asked_for() {
+        let all = tempfile::Builder::new().prefix("plain").tempdir().unwrap();
+        let real = all.path().canonicalize().unwrap();
+        fs::create_dir_all(real.join("work")).unwrap();
+        fs::create_dir_all(real.join("beside")).unwrap();
+        let absolute = real.join("beside/notes.txt");
+        for path in ["../beside/notes.txt", absolute.to_str().unwrap()] {
+            let spot = find(&real.join("work"), Path::new(path)).unwrap();
+            assert_eq!(spot.path(), absolute, "{path}");
+        }
+        symlink("../beside", real.join("work/out")).unwrap();
+        symlink("beside", real.join("other")).unwrap();
+        for path in
+            ["out/notes.txt", "../other/notes.txt", "../work/a", "../work/.team/config.json"]
+        {
+            let found = find(&real.join("work"), Path::new(path));
+            assert!(is_outside(&found), "{path}: {found:?}");
+        }
+        let above = find(&real.join("work"), Path::new("../beside"));
+        assert!(is_outside(&above), "{above:?}");
+    }
+
+    #[test]
+    fn secrets_and_system_files_are_never_opened() {
+        for path in [
+            "/root/.ssh/id_ed25519",
+            "/home/me/.bashrc",
+            "/home/me/.aws/credentials",
+            "/home/me/project/.team/inbox/alice.jsonl",
+            "/home/me/project/.TEAM/config.json",
+            "/home/me/project/.git/hooks/pre-commit",
+            "/home/me/.netrc",
+            "/etc/shadow",
+            "/etc/sudoers.d/me",
+            "/etc/ssh/ssh_host_rsa_key",
+            "/srv/site/server.KEY",
+            "/srv/site/server.pem",
+            "/proc/self/environ",
+            "/proc/1/root/etc/hosts",
+            "/sys/kernel/x",
+            "/dev/fd/3",
+            "/run/secrets/token",
+            "/srv/state/team/trust.json",
+            "/srv/config/team/settings.toml",
+        ] {
+            assert!(is_guarded(Path::new(path)), "{path}");
+        }
+        for path in [
+            "/etc/hosts",
+            "/usr/include/stdio.h",
+            "/home/me/notes.txt",
+            "/srv/keys.txt",
+            "/dev/shm/notes",
+        ] {
+            assert!(!is_guarded(Path::new(path)), "{path}");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! The file tools in a real folder.
+
+use super::edit::EditFile;
+use super::read::ReadFile;
+use super::write::WriteFile;
+use super::*;
+use crate::protocol::permission::PermissionSubject;
+use crate::tools::call::{Call, Tool};
+use crate::tools::registry::Registry;
+use crate::wire::tool::Audience;
+use serde_json::{Value, json};
+use std::fs;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+struct Fixture {
+    folder: tempfile::TempDir,
+    tools: Registry,
+}
+
+fn fixture() -> Fixture {
+    let folder = tempfile::tempdir().unwrap();
+    let files = Rc::new(FileAccess::open(folder.path(), &folder.path().join(".team")).unwrap());
+    let tools: [(_, Box<dyn Tool>); 3] = [
+        (read::TOOL.spec, Box::new(ReadFile(Rc::clone(&files)))),
+        (write::TOOL.spec, Box::new(WriteFile(Rc::clone(&files)))),
+        (edit::TOOL.spec, Box::new(EditFile(files))),
+    ];
+    Fixture { folder, tools: Registry::of(tools, Audience::Teammate) }
+}
+
+impl Fixture {
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "another program changes a file")]
+    fn put(&self, name: &str, bytes: impl AsRef<[u8]>) {
+        fs::write(self.path(name), bytes).unwrap();
+    }
+
+    fn call(&self, name: &str, input: Value) -> Result<String, String> {
+        let call = Call { id: "1".into(), name: name.into(), input };
+        self.tools.inspect(&call).map_err(|why| why.to_string())?;
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(self.tools.call(&call)).map_err(|why| why.to_string())
+    }
+
+    fn read(&self, path: &str) -> Result<String, String> {
+        self.call("read_file", json!({"path": path}))
+    }
+
+    fn write(&self, path: &str, content: &str) -> Result<String, String> {
+        self.call("write_file", json!({"path": path, "content": content}))
+    }
+
+    fn edit(&self, path: &str, old: &str, new: &str) -> Result<String, String> {
+        self.call("edit_file", json!({"path": path, "old_text": old, "new_text": new}))
+    }
+}
+
+fn refused(result: Result<String, String>, says: &str) {
+    let why = result.unwrap_err();
+    assert!(why.contains(says), "{why}");
+}
+
+#[test]
+fn a_call_opens_only_the_judged_file() {
+    let fixture = fixture();
+    for folder in ["mine", "theirs"] {
+        fs::create_dir(fixture.path(folder)).unwrap();
+    }
+    let point_at = |target: &str| {
+        let _none_yet = fs::remove_file(fixture.path("link"));
+        std::os::unix::fs::symlink(target, fixture.path("link")).unwrap();
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    for (name, input) in [
+        ("write_file", json!({"path": "link/a", "content": "new"})),
+        ("read_file", json!({"path": "link/a"})),
+        ("edit_file", json!({"path": "link/a", "old_text": "old", "new_text": "new"})),
+    ] {
+        fixture.put("mine/a", "old");
+        fixture.put("theirs/a", "old");
+        point_at("mine");
+        let call = Call { id: name.into(), name: name.into(), input };
+        let (_, judged) = fixture.tools.inspect(&call).unwrap();
+        assert_eq!(judged, PermissionSubject::Path("mine/a".into()));
+        point_at("theirs");
+        let run = || runtime.block_on(fixture.tools.call(&call)).map_err(|why| why.to_string());
+        refused(run(), "leads to theirs/a");
+        let other = Call { id: "another".into(), ..call.clone() };
+        let other = runtime.block_on(fixture.tools.call(&other)).map_err(|why| why.to_string());
+        refused(other, "nobody has judged");
+        assert_eq!(fs::read_to_string(fixture.path("theirs/a")).unwrap(), "old", "{name}");
+    }
+}
+
+#[test]
+fn a_written_file_can_be_read_and_edited() {
+    let fixture = fixture();
+    assert_eq!(fixture.write("src/a.txt", "one\ntwo\n").unwrap(), "wrote 8 bytes to src/a.txt");
+    assert_eq!(fixture.edit("src/a.txt", "two", "2").unwrap(), "edited src/a.txt");
+    assert_eq!(fixture.edit("src/../src/a.txt", "one", "1").unwrap(), "edited src/../src/a.txt");
+    assert_eq!(fixture.read("src/a.txt").unwrap(), "1\n2\n");
+}
+
+#[test]
+fn an_edit_of_unread_or_changed_content_is_refused() {
+    let fixture = fixture();
+    fixture.put("a", "old");
+    refused(fixture.edit("a", "old", "new"), "read it first");
+    fixture.read("a").unwrap();
+    fixture.put("a", "odd");
+    refused(fixture.edit("a", "odd", "new"), "read it again");
+    refused(fixture.write("a", "new"), "read it again");
+    fixture.read("a").unwrap();
+    fixture.edit("a", "odd", "new").unwrap();
+    assert_eq!(fs::read_to_string(fixture.path("a")).unwrap(), "new");
+    refused(fixture.edit("gone", "x", "y"), "does not exist");
+}
+
+#[test]
+fn old_text_must_occur_exactly_once() {
+    let fixture = fixture();
+    fixture.write("a", "x y x\r\n").unwrap();
+    refused(fixture.edit("a", "x", "z"), "occurs 2 times");
+    refused(fixture.edit("a", "x\n", "z"), "give them so");
+    refused(fixture.edit("a", "q", "z"), "occurs 0 times");
+    refused(fixture.edit("a", "", "z"), "is empty");
+    refused(fixture.edit("a", "x", "x"), "the same");
+    assert_eq!(fs::read_to_string(fixture.path("a")).unwrap(), "x y x\r\n");
+}
+
+#[test]
+fn an_unread_file_may_be_overwritten() {
+    let fixture = fixture();
+    fixture.put("a", "old");
+    fixture.write("a", "new").unwrap();
+    fixture.write("a", "newer").unwrap();
+    assert_eq!(fs::read_to_string(fixture.path("a")).unwrap(), "newer");
+}
+
+#[test]
+fn a_partial_read_names_its_lines() {
+    let fixture = fixture();
+    fixture.put("a", "1\n2\n3\n4");
+    let part = |offset: u64, limit: u64| {
+        fixture.call("read_file", json!({"path": "a", "offset": offset, "limit": limit}))
+    };
+    assert_eq!(part(2, 2).unwrap(), "2\n3\n[lines 2 to 3 of 4]");
+    assert_eq!(part(4, 9).unwrap(), "4\n[lines 4 to 4 of 4]");
+    assert_eq!(part(0, 9).unwrap(), "1\n2\n3\n4");
+    refused(part(5, 1), "only 4 lines");
+    fixture.put("empty", "");
+    assert_eq!(fixture.read("empty").unwrap(), "(the file is empty)");
+}
+
+#[test]
+fn binary_and_large_files_are_not_shown_completely() {
+    let fixture = fixture();
+    fixture.put("binary", b"\x7fELF\0\0");
+    refused(fixture.read("binary"), "is binary (6 bytes)");
+    fixture.put("latin", b"caf\xe9");
+    assert_eq!(fixture.read("latin").unwrap(), "caf\u{fffd}");
+    refused(fixture.edit("latin", "caf", "tea"), "not UTF-8");
+    fixture.put("long", "line\n".repeat(20_000));
+    let shown = fixture.read("long").unwrap();
+    assert!(shown.contains("characters cut here") && shown.chars().count() <= 50_000);
+    fs::File::create(fixture.path("sparse")).unwrap().set_len(1 << 40).unwrap();
+    refused(fixture.read("sparse"), "1099511627776 bytes");
+}
+
+#[test]
+fn invalid_arguments_are_named() {
+    let fixture = fixture();
+    refused(fixture.call("read_file", json!({"file": "a"})), "file");
+    refused(fixture.call("write_file", json!({"path": "a"})), "content");
+    refused(fixture.write(".team/config.json", "{}"), "send_message");
+    refused(fixture.read("missing"), "does not exist");
+}

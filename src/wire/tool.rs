@@ -1,0 +1,352 @@
+//! Tool specifications: everything the program needs to know about a tool besides how it runs.
+//!
+//! The specs themselves stand next to the tools. Layers below `tools` get them as arguments and never
+//! compare names of tools.
+
+use super::chat::ToolDefinition;
+use serde_json::{Map, Value, json};
+
+/// A tool as the program sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ToolSpec {
+    /// The name by which models call it and rules mention it.
+    pub name: &'static str,
+    /// Names of the same tool in role files of other programs.
+    pub aliases: &'static [&'static str],
+    /// What it does and when to use it, for the model.
+    pub description: &'static str,
+    /// Its arguments.
+    pub parameters: &'static [Parameter],
+    /// The agents that have it.
+    pub audience: Audience,
+    /// The agents that have it in the compact prompt profile.
+    pub compact: Option<Audience>,
+    /// Its effect, by which permission modes judge a call.
+    pub effect: Effect,
+    /// The argument that permission rules match and that a question shows.
+    pub subject: SubjectArgument,
+    /// Whether a role's allow-list must name it.
+    pub role_access: RoleAccess,
+    /// Whether a turn that only calls such tools counts as talk.
+    pub purpose: Purpose,
+    /// Which repeated results end a turn.
+    pub repetition: Repetition,
+    /// How a call is answered that a crash interrupted.
+    pub after_crash: AfterCrash,
+    /// What a call tells the agent's loop.
+    pub signal: Signal,
+}
+
+/// Finds a tool by name.
+pub type ToolLookup = fn(&str) -> Option<&'static ToolSpec>;
+
+/// The agents that have a tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Audience {
+    /// The lead.
+    Lead,
+    /// Teammates.
+    Teammate,
+    /// Every agent.
+    Both,
+}
+
+impl Audience {
+    /// Whether `other` is part of this audience.
+    pub fn includes(self, other: Self) -> bool {
+        self == Self::Both || self == other
+    }
+}
+
+/// The effect of a tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// Changes nothing; runs in every permission mode.
+    Reads,
+    /// Changes the state of the team, not the workspace; runs in every permission mode.
+    Talks,
+    /// May change the workspace or the machine; the permission mode decides.
+    Changes,
+}
+
+/// The argument of a call that permission rules match.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SubjectArgument {
+    /// No argument: a rule covers every call of the tool.
+    None,
+    /// The shell command in this argument.
+    Command(&'static str),
+    /// The path in this argument; a call that changes anything changes only this file.
+    File(&'static str),
+}
+
+/// How a role limits a tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RoleAccess {
+    /// An allow-list must name it.
+    Named,
+    /// Part of every role that does not disallow it: mail.
+    Granted,
+    /// Part of every role: without it an agent could not end or rest.
+    Always,
+}
+
+/// What a call is good for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Work: it resets the count of `max_exchanges`.
+    Work,
+    /// Communication only.
+    Talk,
+}
+
+/// Which repeated results of the same call end a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repetition {
+    /// Successes and failures.
+    Any,
+    /// Failures: a repeated success may be polling for a change elsewhere.
+    Failures,
+}
+
+/// How a call is answered that a crash interrupted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AfterCrash {
+    /// Its state is unknown; the model decides.
+    Report,
+    /// It runs again: the same call id has the same effect once.
+    Repeat,
+}
+
+/// What a call tells the agent's loop, besides its result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    /// Nothing.
+    None,
+    /// A message: `content` for the agent in `to`.
+    SendsMessage,
+    /// The turn ends.
+    EndsTurn,
+    /// A shutdown request is answered: `approve`, perhaps with a `reason`.
+    AnswersShutdown,
+    /// A `plan` is submitted for approval.
+    SubmitsPlan,
+}
+
+/// An argument of a tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parameter {
+    /// Its name.
+    pub name: &'static str,
+    /// Its type.
+    pub kind: ParameterType,
+    /// What it means, for the model; may be empty.
+    pub description: &'static str,
+    /// Whether a call must have it.
+    pub is_required: bool,
+}
+
+/// The type of an argument.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ParameterType {
+    /// Text.
+    Text,
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// A list of texts.
+    TextList,
+    /// `true` or `false`.
+    Boolean,
+    /// A whole number of at least 1.
+    Count {
+        /// The largest one allowed.
+        most: Option<u64>,
+    },
+}
+
+impl Parameter {
+    /// An argument that a call must have.
+    pub const fn required(
+        name: &'static str,
+        kind: ParameterType,
+        description: &'static str,
+    ) -> Self {
+        Self { name, kind, description, is_required: true }
+    }
+
+    /// An argument that may be left out.
+    pub const fn optional(
+        name: &'static str,
+        kind: ParameterType,
+        description: &'static str,
+    ) -> Self {
+        Self { name, kind, description, is_required: false }
+    }
+
+    fn schema(&self) -> Map<String, Value> {
+        let mut schema = Map::new();
+        let mut put = |key: &str, value: Value| drop(schema.insert(key.into(), value));
+        match self.kind {
+            ParameterType::Text => put("type", "string".into()),
+            ParameterType::Word(words) => {
+                put("type", "string".into());
+                put("enum", json!(words));
+            }
+            ParameterType::TextList => {
+                put("type", "array".into());
+                put("items", json!({ "type": "string" }));
+            }
+            ParameterType::Boolean => put("type", "boolean".into()),
+            ParameterType::Count { most } => {
+                put("type", "integer".into());
+                put("minimum", 1.into());
+                if let Some(most) = most {
+                    put("maximum", most.into());
+                }
+            }
+        }
+        schema
+    }
+}
+
+impl ToolSpec {
+    /// The strictest value of every field. A tool states where it differs, so that a forgotten field
+    /// never permits anything.
+    pub const STRICT: Self = Self {
+        name: "",
+        aliases: &[],
+        description: "",
+        parameters: &[],
+        audience: Audience::Both,
+        compact: None,
+        effect: Effect::Changes,
+        subject: SubjectArgument::None,
+        role_access: RoleAccess::Named,
+        purpose: Purpose::Work,
+        repetition: Repetition::Any,
+        after_crash: AfterCrash::Report,
+        signal: Signal::None,
+    };
+
+    /// Whether this is its name or an alias.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.aliases.contains(&name)
+    }
+
+    /// The tool as it is announced to a model.
+    pub fn definition(&self) -> ToolDefinition {
+        let describe = |parameter: &Parameter| {
+            let mut schema = parameter.schema();
+            if !parameter.description.is_empty() {
+                schema.insert("description".into(), parameter.description.into());
+            }
+            schema
+        };
+        let mut schema = self.schema(self.parameters.iter(), describe);
+        schema.insert("additionalProperties".into(), false.into());
+        self.announce(schema)
+    }
+
+    /// The same in fewer words: only the arguments that a call must have, by name and type. Small models
+    /// fill in every argument they see.
+    pub fn compact_definition(&self) -> ToolDefinition {
+        let required = self.parameters.iter().filter(|parameter| parameter.is_required);
+        self.announce(self.schema(required, Parameter::schema))
+    }
+
+    fn announce(&self, schema: Map<String, Value>) -> ToolDefinition {
+        ToolDefinition {
+            name: self.name.into(),
+            description: self.description.into(),
+            input_schema: Value::Object(schema),
+        }
+    }
+
+    fn schema<'a>(
+        &self,
+        parameters: impl Iterator<Item = &'a Parameter>,
+        schema: impl Fn(&Parameter) -> Map<String, Value>,
+    ) -> Map<String, Value> {
+        let properties: Map<String, Value> = parameters
+            .map(|parameter| (parameter.name.to_owned(), Value::Object(schema(parameter))))
+            .collect();
+        let required = self.parameters.iter().filter(|parameter| parameter.is_required);
+        let required: Vec<&str> = required.map(|parameter| parameter.name).collect();
+        Map::from_iter([
+            ("type".into(), "object".into()),
+            ("properties".into(), properties.into()),
+            ("required".into(), required.into()),
+        ])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPEC: ToolSpec = ToolSpec {
+        name: "paint",
+        aliases: &["Paint"],
+        description: "Paints.",
+        parameters: &[
+            Parameter::required("color", ParameterType::Word(&["red", "blue"]), "which"),
+            Parameter::required("where", ParameterType::Text, ""),
+            Parameter::optional("coats", ParameterType::Count { most: Some(9) }, "how often"),
+            Parameter::optional("from", ParameterType::Count { most: None }, "first"),
+            Parameter::optional("tags", ParameterType::TextList, "words"),
+            Parameter::optional("dry", ParameterType::Boolean, "wait"),
+        ],
+        ..ToolSpec::STRICT
+    };
+
+    #[test]
+    fn a_definition_has_the_schema_of_every_argument() {
+        let definition = SPEC.definition();
+        assert_eq!((&*definition.name, &*definition.description), ("paint", "Paints."));
+        let expected = json!({
+            "type": "object",
+            "properties": {
+                "color": { "type": "string", "enum": ["red", "blue"], "description": "which" },
+                "where": { "type": "string" },
+                "coats": {
+                    "type": "integer", "minimum": 1, "maximum": 9, "description": "how often",
+                },
+                "from": { "type": "integer", "minimum": 1, "description": "first" },
+                "tags": {
+                    "type": "array", "items": { "type": "string" }, "description": "words",
+                },
+                "dry": { "type": "boolean", "description": "wait" },
+            },
+            "required": ["color", "where"],
+            "additionalProperties": false,
+        });
+        assert_eq!(definition.input_schema.to_string(), expected.to_string());
+    }
+
+    #[test]
+    fn a_compact_definition_has_the_required_arguments_without_descriptions() {
+        let expected = json!({
+            "type": "object",
+            "properties": {
+                "color": { "type": "string", "enum": ["red", "blue"] },
+                "where": { "type": "string" },
+            },
+            "required": ["color", "where"],
+        });
+        assert_eq!(SPEC.compact_definition().input_schema.to_string(), expected.to_string());
+    }
+
+    #[test]
+    fn an_audience_includes_itself_and_both_includes_all() {
+        assert!(Audience::Both.includes(Audience::Lead));
+        assert!(Audience::Both.includes(Audience::Teammate));
+        assert!(Audience::Lead.includes(Audience::Lead));
+        assert!(!Audience::Lead.includes(Audience::Teammate));
+        assert!(!Audience::Teammate.includes(Audience::Lead));
+    }
+
+    #[test]
+    fn a_tool_is_called_by_its_name_or_an_alias() {
+        assert!(SPEC.is_called("paint") && SPEC.is_called("Paint") && !SPEC.is_called("PAINT"));
+    }
+}
