@@ -51,7 +51,7 @@ pub const POINTS: [&str; 88] = [
     "recover.counted",
     "recover.cleared",
     "recover.lettered",
-    "recover.set_aside",
+    "recover.quarantine",
     "recover.gathered",
     "recover.archived",
     // The roster, and every file that is replaced whole.

@@ -303,17 +303,20 @@ fn views_only_look_tools_up() {
 
 #[test]
 fn every_test_file_is_listed() {
-    for program in ["tests/it", "tests/torture"] {
-        let folder = root().join(program);
-        let main = fs::read_to_string(folder.join("main.rs")).unwrap();
-        for entry in fs::read_dir(&folder).unwrap() {
+    let topics = ["mail", "lifecycle", "permission", "provider", "ui", "fault"];
+    let topics = topics.map(|topic| (format!("tests/it/{topic}"), "mod.rs"));
+    let programs = ["tests/it", "tests/torture"].map(|program| (program.to_owned(), "main.rs"));
+    let support = [("tests/support".to_owned(), "mod.rs")];
+    for (folder, list) in programs.into_iter().chain(support).chain(topics) {
+        let listed = fs::read_to_string(root().join(&folder).join(list)).unwrap();
+        for entry in fs::read_dir(root().join(&folder)).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_stem().unwrap().to_string_lossy().into_owned();
             let is_module =
                 path.extension().is_some_and(|end| end == "rs") || path.join("mod.rs").exists();
-            if is_module && name != "main" {
-                let is_listed = main.contains(&format!("mod {name};"));
-                assert!(is_listed, "{program}/{name} is not in its main.rs");
+            if is_module && name != list.trim_end_matches(".rs") {
+                let is_listed = listed.contains(&format!("mod {name};"));
+                assert!(is_listed, "{folder}/{name} is not in its {list}");
             }
         }
     }
