@@ -3,7 +3,8 @@
 use super::args::ModelArgs;
 use super::time_args::duration;
 use crate::app::context::Context;
-use crate::app::lead::run::{self, LeadRequest, RunLimits};
+use crate::app::lead::request::{LeadRequest, RunLimits};
+use crate::app::lead::run;
 use crate::error::{Exit, Failure, OrFail};
 use crate::ui::headless_output::Format;
 use std::io::Read;

@@ -2,7 +2,8 @@
 
 use super::args::ModelArgs;
 use crate::app::context::Context;
-use crate::app::teammate::run::{self, TeammateRequest};
+use crate::app::teammate::options::TeammateRequest;
+use crate::app::teammate::run;
 use crate::error::{Exit, Failure};
 
 #[derive(Debug, clap::Args)]

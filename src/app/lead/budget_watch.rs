@@ -1,7 +1,7 @@
 //! Whether a run or its team has used up what it was given. The counts are read from the roster.
 
 use super::ending::EndReason;
-use super::run::RunLimits;
+use super::request::RunLimits;
 use crate::agent::budget::{Once, Warnings};
 use crate::agent::progress::Progress;
 use crate::protocol::budget::{BudgetVerdict, LimitOwner, judge, limits};

@@ -3,7 +3,7 @@
 use super::budget_watch::BudgetWatch;
 use super::ending::AgentLoop;
 use super::options::{LeadOptions, approver};
-use super::run::RunLimits;
+use super::request::RunLimits;
 use super::runtime::LeadRuntime;
 use super::startup::{LeadPlace, Startup};
 use crate::agent::progress::Progress;

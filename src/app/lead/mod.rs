@@ -12,6 +12,7 @@ mod interactive;
 mod lead_app;
 mod options;
 mod quiescence;
+pub(crate) mod request;
 mod returning;
 pub(crate) mod run;
 mod runtime;

@@ -1,6 +1,6 @@
 //! What a lead is started with: its request, the settings, and the model that both lead to.
 
-use super::run::{LeadRequest, RunLimits};
+use super::request::{LeadRequest, RunLimits};
 use crate::agent::approval::Asks;
 use crate::app::context::Context;
 use crate::app::model_discovery;

@@ -4,7 +4,7 @@
 //! from the command line), the life lock, the roster entry, the mailbox, the agent, `Ready`, the end.
 
 mod lead_link;
-mod options;
+pub(crate) mod options;
 mod roster_entry;
 pub(crate) mod run;
 mod terminal;

@@ -1,8 +1,7 @@
 //! `team teammate` from its request to its exit code.
 
 use super::lead_link::{report_failure, report_ready};
-use super::options::TeammateOptions;
-pub(crate) use super::options::TeammateRequest;
+use super::options::{TeammateOptions, TeammateRequest};
 use super::roster_entry::join;
 use super::terminal::{OpenQuestion, progress_handler, read_answers};
 use crate::agent::approval::Asks;
