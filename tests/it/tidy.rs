@@ -11,7 +11,7 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("error", &[]),
     ("os", &["wire"]),
-    ("settings", &["wire", "error"]),
+    ("settings", &["wire", "error", "llm"]),
     ("protocol", &["wire"]),
     ("store", &["wire", "os", "protocol"]),
     ("llm", &["wire", "os"]),
@@ -26,6 +26,26 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("view", &["wire", "os", "protocol", "store", "tools"]),
     ("web", &["wire", "os", "store", "view"]),
     ("ui", &["wire", "os", "tools", "view", "agent"]),
+    (
+        "app",
+        &[
+            "wire",
+            "error",
+            "os",
+            "settings",
+            "protocol",
+            "store",
+            "llm",
+            "bus",
+            "tasks",
+            "tools",
+            "agent",
+            "supervise",
+            "view",
+            "web",
+            "ui",
+        ],
+    ),
 ];
 
 /// Lines that no source file may exceed.
