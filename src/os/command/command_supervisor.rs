@@ -26,7 +26,7 @@ use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// The hidden first argument that makes any of our programs a guard; then come the run_id, the command and,
+/// The hidden first argument that makes any of our programs a guard; then come the run id, the command and,
 /// if the command reads anything, the descriptor of that.
 pub(in crate::os) const ARGUMENT: &str = "__guard";
 
@@ -67,12 +67,12 @@ fn watch(run_id: &str, command: &OsStr, input: Option<&OwnedFd>) -> io::Result<E
     prctl::set_child_subreaper(true)?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
     process_limit::limit_threads()?;
-    // Nothing but SIGKILL ends a guard: a stray `kill $PPID` must not open the cage.
+    // Nothing but SIGKILL ends a guard: a stray `kill $PPID` must not open the containment.
     SigSet::all().thread_block()?;
     let child_ends = SigSet::from(Signal::SIGCHLD);
     let child_ends = SignalFd::with_flags(&child_ends, SfdFlags::SFD_CLOEXEC)?;
-    let mut crowd = ProcessLimit::watch();
-    let cage = Containment::start(run_id, command, input)?;
+    let mut process_limit = ProcessLimit::watch();
+    let containment = Containment::start(run_id, command, input)?;
 
     let lifeline = io::stdin();
     let pause = PollTimeout::try_from(process_limit::LOOK_EVERY).unwrap_or(PollTimeout::MAX);
@@ -88,20 +88,19 @@ fn watch(run_id: &str, command: &OsStr, input: Option<&OwnedFd>) -> io::Result<E
         let [child_ended, cut] = fds.map(|fd| fd.any().unwrap_or(false));
         if child_ended {
             child_ends.read_signal()?;
-            if let Some(end) = cage.reap() {
-                cage.end();
+            if let Some(end) = containment.reap() {
+                containment.end();
                 return Ok(end);
             }
         }
         if cut {
             process_tree::ask_adopted_to_end(GRACE);
-            cage.end();
+            containment.end();
             return Ok(ExitKind::Signal(libc::SIGTERM));
         }
-        if crowd.is_too_large() {
-            cage.end();
-            let why =
-                format!("[more than {} processes at once: all were ended]", COMMAND_PROCESSES);
+        if process_limit.is_too_large() {
+            containment.end();
+            let why = format!("[more than {COMMAND_PROCESSES} processes at once: all were ended]");
             writeln!(io::stdout(), "\n{why}").unwrap_or_default();
             return Ok(ExitKind::Signal(libc::SIGKILL));
         }

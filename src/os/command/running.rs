@@ -55,7 +55,7 @@ impl Default for SupervisorProgram {
 pub(crate) struct CommandSetup {
     /// The program that guards it.
     pub(crate) guard: SupervisorProgram,
-    /// Its whole environment, but for the run_id.
+    /// Its whole environment, but for the run id.
     pub(crate) env: Vec<(String, String)>,
     /// Tells whose command it is: all processes of it carry this in [`process_tree::RUN_ID_VARIABLE`].
     pub(crate) run_id: String,

@@ -33,7 +33,7 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    /// Whether a file may be among them; about one without a watch_id nothing is known.
+    /// Whether a file may be among them; about one without a watch id nothing is known.
     pub(crate) fn may_have(&self, watch_id: Option<WatchId>) -> bool {
         self.is_incomplete || watch_id.is_none_or(|watch_id| self.watch_ids.contains(&watch_id))
     }

@@ -2,7 +2,7 @@
 //! environment, their session or their parents, and ends them all at once.
 //!
 //! Where the machine lends us none (no cgroup v2, or not ours to write), commands do without. A group is
-//! found again by its name, which holds the run_id; limits are not set here.
+//! found again by its name, which holds the run id; limits are not set here.
 
 use std::fs::{self, File};
 use std::io;
@@ -20,7 +20,7 @@ pub(in crate::os) struct Cgroup {
 }
 
 impl Cgroup {
-    /// Makes one below our own, named after the run_id and this guard's pid; `None` where that is not
+    /// Makes one below our own, named after the run id and this guard's pid; `None` where that is not
     /// possible.
     pub(in crate::os) fn make(run_id: &str, guard: u32) -> Option<Self> {
         let group = Self { folder: folder(run_id, guard)? };
@@ -62,7 +62,7 @@ impl Cgroup {
     }
 }
 
-/// Ends all groups with this run_id, wherever on this machine they are.
+/// Ends all groups with this run id, wherever on this machine they are.
 pub(in crate::os) fn end_run(run_id: &str) {
     let (Some(prefix), Some((_, mounted))) = (prefix(run_id), mount()) else { return };
     let mut open = vec![mounted];

@@ -1,9 +1,9 @@
 //! What the commands of an agent leave behind, and its end.
 //!
 //! A command normally dies with its guard. What escapes the guard (because the command killed it) comes
-//! to the agent, which adopts orphans, carries a run_id in its environment as long as it did not wipe it,
+//! to the agent, which adopts orphans, carries a run id in its environment as long as it did not wipe it,
 //! and is in a control group where the machine lends us one; each is enough to find it. The one gap: on a
-//! machine without such groups, when guard and agent are killed at once, a command that wiped its run_id, or
+//! machine without such groups, when guard and agent are killed at once, a command that wiped its run id, or
 //! that forks and ends faster than the process table can be read.
 
 use super::pidfd::Pidfd;
@@ -56,7 +56,7 @@ pub(crate) fn become_subreaper() -> io::Result<()> {
     Ok(())
 }
 
-/// Ends every process that came to this one by adoption, and every one that carries the run_id, but
+/// Ends every process that came to this one by adoption, and every one that carries the run id, but
 /// nothing below children started on purpose. Returns those that could not be ended.
 pub(crate) fn end_strays(run_id: &str) -> Vec<i32> {
     end(|own, table| {
@@ -66,7 +66,7 @@ pub(crate) fn end_strays(run_id: &str) -> Vec<i32> {
     })
 }
 
-/// Ends the commands of an agent that is dead; for whoever cleans up after it: what carries the run_id, and
+/// Ends the commands of an agent that is dead; for whoever cleans up after it: what carries the run id, and
 /// what is in a control group named after it. Returns those that could not be ended.
 pub(crate) fn end_run(run_id: &str) -> Vec<i32> {
     if run_id.is_empty() {

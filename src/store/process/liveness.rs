@@ -223,7 +223,7 @@ pub fn last_record(dir: &TeamDir, name: &AgentName) -> Result<Option<LifeRecord>
     }
 }
 
-/// The living agent whose commands carry this run_id.
+/// The living agent whose commands carry this run id.
 ///
 /// # Errors
 /// The life locks cannot be listed.

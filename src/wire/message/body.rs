@@ -263,11 +263,11 @@ impl Body {
 
     /// Whether the message starts a turn of the recipient's model.
     pub fn wakes(&self) -> bool {
-        match self {
-            // The model cannot decide about a plan that a person reviews.
-            Self::PlanApprovalRequest { decider, .. } => decider.as_deref() != Some("user"),
-            body => matches!(body.handling(), Handling::Data | Handling::WakingControl),
+        // The model cannot decide about a plan that a person reviews.
+        if let Self::PlanApprovalRequest { decider, .. } = self {
+            return decider.as_deref() != Some("user");
         }
+        matches!(self.handling(), Handling::Data | Handling::WakingControl)
     }
 
     /// Whether the message steers a program. A full inbox has a reserve for control mail, and control
