@@ -5,17 +5,18 @@ use super::event::{Event, Events, MachineEvent};
 use super::member_host::{RETRY_AFTER, ROOM_AGAIN, disk_full};
 use super::progress::Progress;
 use crate::bus::Bus;
-use crate::store::{Drained, MailNotice, Mailbox, StoreError};
+use crate::store::asynchronous::{self, SharedMailbox};
+use crate::store::{Drained, MailNotice, StoreError};
 use crate::tools::team::TeamContext;
 use crate::wire::AgentName;
 use crate::wire::message::{Body, Message};
 use crate::wire::transcript::Entry;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 /// A member's incoming mail.
 pub(super) struct MailIntake {
-    mailbox: Arc<Mutex<Mailbox>>,
+    mailbox: SharedMailbox,
     bus: Arc<Bus>,
     me: AgentName,
     team_context: Rc<TeamContext>,
@@ -28,7 +29,7 @@ pub(super) struct MailIntake {
 impl MailIntake {
     /// Creates the intake of this mailbox.
     pub(super) fn new(
-        mailbox: Arc<Mutex<Mailbox>>,
+        mailbox: SharedMailbox,
         bus: Arc<Bus>,
         me: AgentName,
         team_context: Rc<TeamContext>,
@@ -104,19 +105,20 @@ impl MailIntake {
 }
 
 async fn drain_with_retry(
-    mailbox: Arc<Mutex<Mailbox>>,
+    mailbox: SharedMailbox,
     show: Rc<dyn Fn(&Progress)>,
     events: &Events,
 ) -> Result<Drained, MachineEvent> {
     let mut has_waited = false;
     loop {
-        let mailbox = Arc::clone(&mailbox);
-        let drained = tokio::task::spawn_blocking(move || {
-            mailbox.lock().unwrap_or_else(PoisonError::into_inner).drain()
-        });
-        match drained.await {
-            Err(why) => return Err(MachineEvent::DrainFailed(why.to_string())),
-            Ok(Err(why)) if why.is_full() => {
+        match asynchronous::drain(&mailbox).await {
+            Ok(drained) => {
+                if has_waited {
+                    show(&Progress::Note(ROOM_AGAIN.into()));
+                }
+                return Ok(drained);
+            }
+            Err(why) if why.is_full() => {
                 if !std::mem::replace(&mut has_waited, true) {
                     tracing::error!(%why, "the disk is full");
                     show(&Progress::Note(disk_full(&why)));
@@ -124,16 +126,10 @@ async fn drain_with_retry(
                 }
                 tokio::time::sleep(RETRY_AFTER).await;
             }
-            Ok(Err(why @ StoreError::Gone { .. })) => {
+            Err(why @ StoreError::Gone { .. }) => {
                 return Err(MachineEvent::TeamGone(why.to_string()));
             }
-            Ok(Err(why)) => return Err(MachineEvent::DrainFailed(why.to_string())),
-            Ok(Ok(drained)) => {
-                if has_waited {
-                    show(&Progress::Note(ROOM_AGAIN.into()));
-                }
-                return Ok(drained);
-            }
+            Err(why) => return Err(MachineEvent::DrainFailed(why.to_string())),
         }
     }
 }

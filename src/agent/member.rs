@@ -157,7 +157,7 @@ impl Member {
             };
             let events = events.clone();
             Conversation::new(
-                Journal::new(Arc::new(writer), Rc::clone(&clock)),
+                Journal::new(Rc::new(writer), Rc::clone(&clock)),
                 model,
                 ToolRunner::new(agent.tools),
                 move |id, result| {

@@ -1,19 +1,20 @@
 //! A member's transcript: that of its mailbox, to which a drain writes, too.
 
-use super::conversation::TranscriptWriter;
-use crate::store::{Fsync, Mailbox, StoreError};
+use super::conversation::{SyncFuture, TranscriptWriter};
+use crate::store::asynchronous::{SharedMailbox, sync_transcript};
+use crate::store::{Fsync, StoreError};
 use crate::wire::transcript::Line;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::PoisonError;
 
 /// The transcript of a mailbox.
 pub(super) struct MailboxTranscript {
-    mailbox: Arc<Mutex<Mailbox>>,
+    mailbox: SharedMailbox,
     fsync: Fsync,
 }
 
 impl MailboxTranscript {
     /// Wraps the mailbox; `fsync` says what a sync does.
-    pub(super) fn new(mailbox: Arc<Mutex<Mailbox>>, fsync: Fsync) -> Self {
+    pub(super) fn new(mailbox: SharedMailbox, fsync: Fsync) -> Self {
         Self { mailbox, fsync }
     }
 }
@@ -24,8 +25,7 @@ impl TranscriptWriter for MailboxTranscript {
         mailbox.transcript().append(line)
     }
 
-    fn sync(&self) -> Result<(), StoreError> {
-        let mut mailbox = self.mailbox.lock().unwrap_or_else(PoisonError::into_inner);
-        mailbox.transcript().sync(self.fsync)
+    fn sync(&self) -> SyncFuture<'_> {
+        Box::pin(sync_transcript(&self.mailbox, self.fsync))
     }
 }

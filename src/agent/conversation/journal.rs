@@ -7,17 +7,20 @@ use crate::os::Clock;
 use crate::os::failpoint::hit;
 use crate::store::StoreError;
 use crate::wire::transcript::{Entry, Line};
+use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 
 /// A transcript file, open for writing.
-pub(crate) trait TranscriptWriter: Send + Sync {
+pub(crate) trait TranscriptWriter {
     /// Appends one line, or nothing of it.
     fn append(&self, line: &Line) -> Result<(), StoreError>;
 
-    /// Makes the lines survive power loss, as far as the settings ask for that.
-    fn sync(&self) -> Result<(), StoreError>;
+    /// Makes the lines survive power loss, as far as the settings ask for that, beside the event loop.
+    fn sync(&self) -> SyncFuture<'_>;
 }
+
+/// The future of one sync.
+pub(crate) type SyncFuture<'a> = Pin<Box<dyn Future<Output = Result<(), StoreError>> + 'a>>;
 
 /// Waits while the disk is full, for a conversation that must record an entry.
 pub(crate) trait DiskFullHandler {
@@ -49,13 +52,13 @@ pub(crate) enum RecordError {
 /// A conversation's memory and its transcript.
 pub(crate) struct Journal {
     memory: Memory,
-    transcript: Arc<dyn TranscriptWriter>,
+    transcript: Rc<dyn TranscriptWriter>,
     clock: Rc<dyn Clock>,
 }
 
 impl Journal {
     /// Creates a journal with an empty memory.
-    pub(crate) fn new(transcript: Arc<dyn TranscriptWriter>, clock: Rc<dyn Clock>) -> Self {
+    pub(crate) fn new(transcript: Rc<dyn TranscriptWriter>, clock: Rc<dyn Clock>) -> Self {
         Self { memory: Memory::default(), transcript, clock }
     }
 
@@ -100,13 +103,9 @@ impl Journal {
         Ok(())
     }
 
-    /// Makes the transcript durable, beside the event loop.
+    /// Makes the transcript durable.
     pub(crate) async fn sync(&self) -> Result<(), RecordError> {
-        let transcript = Arc::clone(&self.transcript);
-        match tokio::task::spawn_blocking(move || transcript.sync()).await {
-            Ok(done) => done.map_err(|why| RecordError::Broken(why.to_string())),
-            Err(why) => Err(RecordError::Broken(why.to_string())),
-        }
+        self.transcript.sync().await.map_err(|why| RecordError::Broken(why.to_string()))
     }
 }
 

@@ -28,7 +28,9 @@ mod turn_transitions;
 mod work_set;
 
 pub(crate) use event::{CallVerdict, Effect, HostAction, TurnAction, TurnEvent, WorkResult};
-pub(crate) use journal::{DiskFullHandler, Journal, NextAttempt, RecordError, TranscriptWriter};
+pub(crate) use journal::{
+    DiskFullHandler, Journal, NextAttempt, RecordError, SyncFuture, TranscriptWriter,
+};
 pub(crate) use memory::Memory;
 pub(crate) use model_caller::ModelCaller;
 pub(crate) use resume::CutOff;

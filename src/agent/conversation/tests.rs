@@ -10,24 +10,24 @@ use crate::tools::file_tools;
 use crate::wire::message::Outcome;
 use crate::wire::transcript::Line;
 use serde_json::json;
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fs;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// A transcript file that no mailbox writes to.
-struct OwnTranscript(Mutex<Transcript>);
+struct OwnTranscript(RefCell<Transcript>);
 
 impl TranscriptWriter for OwnTranscript {
     fn append(&self, line: &Line) -> Result<(), StoreError> {
-        self.0.lock().unwrap().append(line)
+        self.0.borrow_mut().append(line)
     }
 
-    fn sync(&self) -> Result<(), StoreError> {
-        self.0.lock().unwrap().sync(Fsync::Always)
+    fn sync(&self) -> SyncFuture<'_> {
+        Box::pin(async { self.0.borrow_mut().sync(Fsync::Always) })
     }
 }
 
@@ -74,7 +74,7 @@ impl Place {
             show: Rc::new(|_: &Progress| {}),
         };
         let transcript = Transcript::at(self.path("transcript")).unwrap();
-        let writer = Arc::new(OwnTranscript(Mutex::new(transcript)));
+        let writer = Rc::new(OwnTranscript(RefCell::new(transcript)));
         let clock: Rc<dyn Clock> = Rc::new(SystemClock);
         let (report, results) = unbounded_channel();
         let conversation = Conversation::new(
