@@ -20,7 +20,7 @@ use crate::wire::permission::{
 };
 use crate::wire::tool::{Signal, ToolSpec};
 use crate::wire::transcript::Entry;
-use crate::wire::{AgentName, Timestamp};
+use crate::wire::{AgentName, WallTime};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -67,9 +67,9 @@ impl ApprovalGate {
     }
 
     /// Who decides, and until when, of what is asked now.
-    pub(super) fn terms(&self, now: Timestamp) -> (String, Timestamp) {
+    pub(super) fn terms(&self, now: WallTime) -> (String, WallTime) {
         let decider = if self.asks == Asks::Lead { "lead" } else { "user" };
-        (decider.into(), now + self.timeout.as_secs_f64())
+        (decider.into(), now + self.timeout)
     }
 
     fn judge(
@@ -180,7 +180,7 @@ impl Running {
             id: id.clone(),
             kind,
             owner: self.agent.me.name.to_string(),
-            decider: approval.terms(0.0).0,
+            decider: approval.terms(WallTime::default()).0,
             incarnation: self.agent.me.incarnation.clone(),
             deadline: Some(self.agent.clock.monotonic() + approval.timeout),
         });

@@ -9,7 +9,7 @@ use crate::store::{Drained, Mailbox, StoreError, Transcript};
 use crate::wire::activity::Activity;
 use crate::wire::roster::Status;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How long to wait before a full disk is tried again.
@@ -99,13 +99,8 @@ pub(super) async fn drain(
 ) -> Result<Drained, Event> {
     let mut waited = false;
     loop {
-        let mailbox = Arc::clone(&mailbox);
-        let drained = tokio::task::spawn_blocking(move || {
-            mailbox.lock().unwrap_or_else(PoisonError::into_inner).drain()
-        });
-        match drained.await {
-            Err(why) => return Err(Event::DrainFailed(why.to_string())),
-            Ok(Err(why)) if why.is_full() => {
+        match crate::store::asynchronous::drain(&mailbox).await {
+            Err(why) if why.is_full() => {
                 if !std::mem::replace(&mut waited, true) {
                     tracing::error!(%why, "the disk is full");
                     show(&Progress::Note(disk_full(&why)));
@@ -113,11 +108,11 @@ pub(super) async fn drain(
                 }
                 tokio::time::sleep(TRY_AGAIN).await;
             }
-            Ok(Err(why @ StoreError::Gone { .. })) => {
+            Err(why @ StoreError::Gone { .. }) => {
                 return Err(Event::TeamGone(why.to_string()));
             }
-            Ok(Err(why)) => return Err(Event::DrainFailed(why.to_string())),
-            Ok(Ok(drained)) => {
+            Err(why) => return Err(Event::DrainFailed(why.to_string())),
+            Ok(drained) => {
                 if waited {
                     show(&Progress::Note(ROOM_AGAIN.into()));
                 }

@@ -3,7 +3,7 @@
 use crate::os::{Clock, uptime};
 use crate::store::TeamDir;
 use crate::store::heartbeat::{Heartbeat, HeartbeatFile};
-use crate::wire::{AgentName, Timestamp};
+use crate::wire::{AgentName, WallTime};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ pub(crate) struct HeartbeatWriter {
     file: Option<HeartbeatFile>,
     count: u64,
     /// What it was last said to do, and since when.
-    doing: (String, Timestamp),
+    doing: (String, WallTime),
 }
 
 impl HeartbeatWriter {
@@ -28,7 +28,7 @@ impl HeartbeatWriter {
         clock: Rc<dyn Clock>,
         every: Duration,
     ) -> Self {
-        let doing = (String::new(), 0.0);
+        let doing = (String::new(), WallTime::default());
         // Made now: a disk that is full later still takes signs of life.
         let file = HeartbeatFile::open(dir, name);
         let file = file.inspect_err(|why| tracing::warn!(%why, "no sign of life")).ok();

@@ -54,7 +54,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinHandle;
 
 /// How long a running tool may go on after the lead's death (RELIABILITY 4).
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = crate::wire::limits::LEAD_LOSS_GRACE;
 
 /// How long a tool may take that is given no time limit, in seconds.
 const USUAL_TIME_LIMIT: u64 = 120;
@@ -330,14 +330,9 @@ impl Running {
     }
 
     async fn sync(&mut self) -> Result<(), Ending> {
-        let mailbox = Arc::clone(&self.agent.mailbox);
-        let fsync = self.agent.bus.fsync();
-        let sync =
-            move || mailbox.lock().unwrap_or_else(PoisonError::into_inner).transcript().sync(fsync);
-        match tokio::task::spawn_blocking(sync).await {
-            Ok(done) => done.map_err(|why| Ending::Broken(why.to_string())),
-            Err(why) => Err(Ending::Broken(why.to_string())),
-        }
+        let (mailbox, fsync) = (&self.agent.mailbox, self.agent.bus.fsync());
+        let synced = crate::store::asynchronous::sync_transcript(mailbox, fsync).await;
+        synced.map_err(|why| Ending::Broken(why.to_string()))
     }
 
     /// Takes mail in beside the loop; what comes is in the memory before the machine hears of it.

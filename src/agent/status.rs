@@ -232,7 +232,13 @@ impl StatusReporter {
 
 /// Writes the agent's entry. An entry that belongs to another life is left alone; the lifecycle's table
 /// decides what a report makes of the status that stands there.
-fn show(roster: &mut Roster, name: &AgentName, incarnation: &str, shown: &Shown, now: f64) {
+fn show(
+    roster: &mut Roster,
+    name: &AgentName,
+    incarnation: &str,
+    shown: &Shown,
+    now: crate::wire::WallTime,
+) {
     let told = if name.is_lead() {
         show_lead(roster, incarnation, shown, now)
     } else {
@@ -247,7 +253,7 @@ fn show_lead(
     roster: &mut Roster,
     incarnation: &str,
     shown: &Shown,
-    now: f64,
+    now: crate::wire::WallTime,
 ) -> Result<(), IllegalTransition> {
     let Some(lead) = roster.lead.as_mut().filter(|lead| lead.incarnation == incarnation) else {
         return Ok(());
@@ -273,7 +279,7 @@ fn show_member(
     name: &AgentName,
     incarnation: &str,
     shown: &Shown,
-    now: f64,
+    now: crate::wire::WallTime,
 ) -> Result<(), IllegalTransition> {
     let member = roster.member_mut(name.as_str());
     let Some(member) = member.filter(|member| member.incarnation == incarnation) else {

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
 
-/// How long a model's endpoint may take to answer.
+/// The time that a model's endpoint has to answer.
 const PROBE_LIMIT: Duration = Duration::from_secs(3);
 
 /// Descriptors that the lead of a full team needs.
@@ -94,12 +94,12 @@ impl Report {
         // Settings that cannot be read are reported by their own check.
         let risks = Settings::risks_in(&team.settings()).unwrap_or_default();
         if risks.is_empty() {
-            self.fine("trust", "the folder's settings run and loosen nothing");
+            self.fine("trust", "no setting of the folder needs trust");
         } else if TrustList::of(&context.environment).has(team.root(), &risks) {
-            self.fine("trust", "this folder is trusted: what its settings loosen is in force");
+            self.fine("trust", "this folder is trusted: all of its settings are in force");
         } else {
             let remedy = "read .team/settings.toml; `team trust` puts all of it in force";
-            let found = "not trusted: what its settings loosen is not in force";
+            let found = "not trusted: its looser settings are not in force";
             self.add("trust", State::Note, found, remedy);
         }
         match fs_probe::run(&team) {
@@ -237,7 +237,7 @@ impl Report {
         if chosen.value.spec().model_name == ModelName::File {
             let file = chosen.value.name().unwrap_or_default();
             if !Path::new(file).is_file() {
-                let found = format!("{file} is no file");
+                let found = format!("{file} is not a file");
                 self.add("model", State::Wrong, found, "name a script that exists");
             }
             return Ok(());

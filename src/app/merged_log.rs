@@ -6,7 +6,7 @@ use crate::store::{StoreError, TeamDir};
 use crate::ui;
 use crate::ui::view::View;
 use crate::wire::transcript::Line;
-use crate::wire::{AgentName, Timestamp};
+use crate::wire::{AgentName, WallTime};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -29,7 +29,7 @@ type Source = (AgentName, Kind);
 
 /// A line that is to be shown.
 pub(crate) struct Item {
-    at: Timestamp,
+    at: WallTime,
     kind: Kind,
     object: Map<String, Value>,
 }
@@ -39,7 +39,7 @@ pub(crate) struct Item {
 pub(crate) struct LogFilter {
     /// Only these agents; all if empty.
     pub(crate) names: Vec<AgentName>,
-    pub(crate) since: Option<Timestamp>,
+    pub(crate) since: Option<WallTime>,
     /// Only log lines of this level and above.
     pub(crate) level: Option<LogLevel>,
     /// Types of mail, or `log` for log lines; log lines alone if empty.
@@ -127,7 +127,7 @@ impl MergedLog {
 fn open(
     team: &TeamDir,
     (name, kind): &Source,
-    since: Option<Timestamp>,
+    since: Option<WallTime>,
 ) -> Result<Tail, StoreError> {
     let path = match kind {
         Kind::Log => team.log(name),
@@ -144,7 +144,9 @@ fn open(
 
 fn earliest<T, U>(streams: &[(Item, T, U)]) -> Option<usize> {
     let times = streams.iter().enumerate();
-    times.min_by(|(_, (a, ..)), (_, (b, ..))| a.at.total_cmp(&b.at)).map(|(at, _)| at)
+    times
+        .min_by(|(_, (a, ..)), (_, (b, ..))| a.at.as_secs().total_cmp(&b.at.as_secs()))
+        .map(|(at, _)| at)
 }
 
 /// The next line of a file that the filter lets through.
@@ -160,7 +162,7 @@ fn next(fresh: &mut Fresh<'_>, kind: Kind, filter: &LogFilter) -> Result<Option<
         }
         let at = match kind {
             Kind::Log => logged_at(&object),
-            Kind::Mail => object.get("at").and_then(Value::as_f64),
+            Kind::Mail => object.get("at").and_then(Value::as_f64).map(WallTime::from_secs),
         };
         let at = at.unwrap_or_default();
         let is_wanted = match kind {
@@ -178,10 +180,10 @@ fn next(fresh: &mut Fresh<'_>, kind: Kind, filter: &LogFilter) -> Result<Option<
 }
 
 /// Reads the time of a log line.
-fn logged_at(object: &Map<String, Value>) -> Option<Timestamp> {
+fn logged_at(object: &Map<String, Value>) -> Option<WallTime> {
     let at = object.get("timestamp")?;
     let read = |text: &str| Some(text.parse::<jiff::Timestamp>().ok()?.as_duration().as_secs_f64());
-    at.as_f64().or_else(|| read(at.as_str()?))
+    at.as_f64().or_else(|| read(at.as_str()?)).map(WallTime::from_secs)
 }
 
 /// A line without a level counts as an error.

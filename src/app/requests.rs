@@ -62,11 +62,11 @@ pub(crate) fn json(request: &OpenRequest) -> Value {
 /// Renders a request as a line.
 pub(crate) fn line(request: &OpenRequest) -> String {
     let question = &request.open.question;
-    let left = Duration::try_from_secs_f64(request.open.deadline - SystemClock.now());
+    let left = request.open.deadline.since(SystemClock.now());
     let state = match (request.life.is_alive(), request.open.decider.as_str()) {
         (false, _) => "not running; asks again when it is".to_owned(),
         (true, "user") if !request.owner.is_lead() => "on its own terminal".to_owned(),
-        (true, _) => format!("{} s left", left.unwrap_or_default().as_secs()),
+        (true, _) => format!("{} s left", left.as_secs()),
     };
     let what = one_line(&question.description, 100);
     let (id, tool) = (one_line(&question.request_id, 200), one_line(&question.tool, 40));

@@ -14,7 +14,7 @@ use crate::os::{Clock, SystemClock};
 use crate::protocol::ladder::Urgency;
 use crate::ui::top::draw::draw;
 use crate::ui::top::screen::Screen;
-use crate::ui::top::{Action, Input, Notice, Top, Verdict};
+use crate::ui::top::{Action, Input, Notice, RequestAnswer, Top};
 use crate::ui::view::View;
 use crate::view::Observer;
 use crate::wire::AgentName;
@@ -77,7 +77,7 @@ fn watch(
             top.update(observer.snapshot());
         }
         if let Some(notice) = actions.result() {
-            top.tell(notice);
+            top.notify(notice);
             is_news = true;
         }
         observer.follow(top.selected());
@@ -99,9 +99,9 @@ fn watch(
             match action {
                 None => {}
                 Some(Action::Quit) => return Ok(Exit::Ok),
-                Some(Action::Send { to, text }) => top.tell(actions.send(to, text)),
-                Some(Action::Stop { name }) => top.tell(actions.stop(name)),
-                Some(Action::Answer { id, verdict }) => top.tell(actions.answer(id, verdict)),
+                Some(Action::Send { to, text }) => top.notify(actions.send(to, text)),
+                Some(Action::Stop { name }) => top.notify(actions.stop(name)),
+                Some(Action::Answer { id, answer }) => top.notify(actions.answer(id, answer)),
             }
         }
     }
@@ -143,11 +143,11 @@ impl Actions {
         })
     }
 
-    fn answer(&mut self, id: String, verdict: Verdict) -> Notice {
+    fn answer(&mut self, id: String, answer: RequestAnswer) -> Notice {
         let bus = Arc::clone(&self.bus);
-        let answer = match verdict {
-            Verdict::Approve => Answer::Approve(Scope::Once),
-            Verdict::Deny => Answer::Deny,
+        let answer = match answer {
+            RequestAnswer::Approve => Answer::Approve(Scope::Once),
+            RequestAnswer::Deny => Answer::Deny,
         };
         let work = move || match block_on(requests::decide(&bus, &id, answer, None)).flatten() {
             Ok(outcome) => Notice::Fine(outcome.into()),

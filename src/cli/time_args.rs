@@ -1,7 +1,7 @@
 //! Times on the command line: `--since` and `--timeout`.
 
 use crate::os::{Clock, SystemClock};
-use crate::wire::Timestamp;
+use crate::wire::WallTime;
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp as Instant, Zoned};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Understands a time as typed: `90s`, `10m`, `2h`, `3d` ago; a time of day; a date, with or without a
 /// time; RFC 3339; seconds since 1970.
-pub(super) fn since(text: &str) -> Result<Timestamp, String> {
+pub(super) fn since(text: &str) -> Result<WallTime, String> {
     read(text.trim(), SystemClock.now()).ok_or_else(|| {
         "give how long ago (90s, 10m, 2h, 3d) or when (14:30, 2026-01-31, 2026-01-31T14:30, seconds \
          since 1970)"
@@ -17,19 +17,23 @@ pub(super) fn since(text: &str) -> Result<Timestamp, String> {
     })
 }
 
-fn read(text: &str, now: Timestamp) -> Option<Timestamp> {
+fn read(text: &str, now: WallTime) -> Option<WallTime> {
     let units = [("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86400.0)];
     let ago = |(unit, seconds): (&str, f64)| Some(amount(text.strip_suffix(unit)?)? * seconds);
     if let Some(ago) = units.into_iter().find_map(ago) {
-        return Some(now - ago);
+        return Some(WallTime::from_secs(now.as_secs() - ago));
     }
     if let Some(seconds) = amount(text) {
-        return Some(seconds);
+        return Some(WallTime::from_secs(seconds));
     }
     if let Ok(instant) = text.parse::<Instant>() {
-        return Some(instant.as_duration().as_secs_f64());
+        return Some(wall(instant));
     }
-    local(text, now).map(|instant| instant.as_duration().as_secs_f64())
+    local(text, now).map(wall)
+}
+
+fn wall(instant: Instant) -> WallTime {
+    WallTime::from_secs(instant.as_duration().as_secs_f64())
 }
 
 fn amount(text: &str) -> Option<f64> {
@@ -37,9 +41,9 @@ fn amount(text: &str) -> Option<f64> {
 }
 
 /// A time in the time zone of this machine.
-fn local(text: &str, now: Timestamp) -> Option<Instant> {
+fn local(text: &str, now: WallTime) -> Option<Instant> {
     let today = || -> Option<Zoned> {
-        let now = Duration::try_from_secs_f64(now).ok()?;
+        let now = Duration::try_from_secs_f64(now.as_secs()).ok()?;
         let now = Instant::from_second(i64::try_from(now.as_secs()).ok()?).ok()?;
         Some(now.to_zoned(TimeZone::system()))
     };
@@ -83,10 +87,10 @@ mod tests {
             ("2025-11-21T01:53:20Z", 1_763_690_000.0),
             ("2025-11-21T02:53:20.25+01:00", 1_763_690_000.25),
         ] {
-            assert_eq!(read(text, now), Some(wanted), "{text}");
+            assert_eq!(read(text, now.into()), Some(wanted.into()), "{text}");
         }
         for text in ["", "m", "-5m", "nan", "inf", "yesterday", "1e999d", "25:00"] {
-            assert_eq!(read(text, now), None, "{text}");
+            assert_eq!(read(text, now.into()), None, "{text}");
         }
     }
 
@@ -94,8 +98,9 @@ mod tests {
     fn a_time_of_day_is_todays_and_a_date_begins_at_midnight() {
         let now = SystemClock.now();
         let at = |text: &str| read(text, now).unwrap();
-        assert!((at("23:59:59") - at("00:00:00") - 86399.0).abs() < 7201.0);
-        assert!(at("00:00") <= now && now < at("00:00") + 90_000.0);
+        let day = at("23:59:59").since(at("00:00:00"));
+        assert!(day.abs_diff(Duration::from_secs(86_399)) < Duration::from_secs(7201));
+        assert!(at("00:00") <= now && now < at("00:00") + Duration::from_secs(90_000));
         assert_eq!(read("2025-11-21", now), read("2025-11-21T00:00", now));
     }
 

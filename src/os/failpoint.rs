@@ -6,7 +6,7 @@
 //! *Invariant:* without debug assertions or the feature `failpoints` no process ever dies here, and
 //! nothing here reads the environment.
 
-use super::kill_self::kill_self;
+use crate::os::process::kill_self::kill_self;
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
@@ -51,7 +51,7 @@ pub const POINTS: [&str; 88] = [
     "recover.counted",
     "recover.cleared",
     "recover.lettered",
-    "recover.quarantine",
+    "recover.quarantined",
     "recover.gathered",
     "recover.archived",
     // The roster, and every file that is replaced whole.

@@ -4,21 +4,22 @@
 //! is removed here is removed by its holder, and whoever waited at it notices ([`LifeLock::take`]); side
 //! locks stay where they are. It does not know which of the finds a person wants removed.
 //!
-//! [`LifeLock::take`]: super::liveness::LifeLock::take
+//! [`LifeLock::take`]: crate::store::process::liveness::LifeLock::take
 
-use super::claim::{Claim, Stage, list};
-use super::jsonl::{Lines, Piece};
-use super::liveness::{LifeRecord, is_named, read_record};
-use super::lock::{LOCK_LIMIT, exclusive, release, try_for};
+use super::file::jsonl::{Piece, each_piece};
+use super::file::lock::{exclusive, release, try_for};
+use super::mailbox::claim::{ClaimFile, list};
+use super::mailbox::dead;
+use super::process::liveness::{LifeRecord, is_named, read_record};
 use super::transcript::{all_archives, each_mail};
-use super::{StoreError, TeamDir, dead, output_spill, roster};
+use super::{StoreError, TeamDir, output_spill, roster};
 use crate::os::file::{Access, At, open, open_or_create};
 use crate::wire::AgentName;
-use crate::wire::message::MAX_LINE_BYTES;
+use crate::wire::limits::{LOCK_TIMEOUT, MAX_LINE_BYTES};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// How long others' glances at a free lock are waited for.
@@ -174,12 +175,10 @@ impl TeamAtRest {
             for path in [self.dir.beat(name), self.dir.fifo(name), self.dir.used(name)] {
                 add(&mut finds, LeftoverKind::State, name, path)?;
             }
-            for (batch_id, stage) in list(&self.dir, name)? {
-                let path = Claim::new(batch_id.clone(), stage).path(&self.dir, name);
-                let is_read = stage == Stage::InheritedTaken
-                    && is_all_recorded(&self.dir, name, &batch_id, &path)?;
+            for claim in list(&self.dir, name)? {
+                let is_read = claim.is_taken && is_all_recorded(&self.dir, &claim)?;
                 let kind = if is_read { LeftoverKind::TakenClaim } else { LeftoverKind::Mail };
-                add(&mut finds, kind, name, path)?;
+                add(&mut finds, kind, name, claim.path)?;
             }
             if fs::symlink_metadata(self.dir.inbox(name)).is_ok_and(|known| known.len() > 0) {
                 add(&mut finds, LeftoverKind::Mail, name, self.dir.inbox(name))?;
@@ -207,7 +206,7 @@ impl TeamAtRest {
     pub fn remove(&self, find: &Leftover) -> Result<(), StoreError> {
         let path = &find.path;
         if *path == self.dir.inbox(&find.name) {
-            let held = exclusive(&self.dir.inbox_lock(&find.name), LOCK_LIMIT)?;
+            let held = exclusive(&self.dir.inbox_lock(&find.name), LOCK_TIMEOUT)?;
             open(path, Access::Update)?.set_len(0).at(path)?;
             drop(held);
             return Ok(());
@@ -235,33 +234,27 @@ fn add(
 
 /// Whether every line of a claim stands in the transcript or among the dead letters: a late writer may
 /// have added one that nobody has seen.
-fn is_all_recorded(
-    dir: &TeamDir,
-    name: &AgentName,
-    batch_id: &str,
-    path: &Path,
-) -> Result<bool, StoreError> {
+fn is_all_recorded(dir: &TeamDir, claim: &ClaimFile) -> Result<bool, StoreError> {
+    let ClaimFile { owner: name, batch_id, path, .. } = claim;
     let mut highest: Option<u64> = None;
     let mut transcripts = all_archives(dir, name)?;
     transcripts.push(dir.transcript(name));
     for transcript in transcripts {
         each_mail(&transcript, |taken_in| {
-            if taken_in.batch_id == batch_id {
+            if taken_in.batch_id == *batch_id {
                 highest = highest.max(Some(taken_in.offset));
             }
         })?;
     }
     let letters = dead::read_all(dir, name)?.into_iter();
-    let letters = letters.filter(|letter| letter.batch_id == batch_id);
+    let letters = letters.filter(|letter| letter.batch_id == *batch_id);
     highest = letters.map(|letter| Some(letter.offset)).fold(highest, Option::max);
-    let mut lines = Lines::from(open(path, Access::Read)?, 0, MAX_LINE_BYTES).at(path)?;
-    while let Some(framed) = lines.next().at(path)? {
+    let mut is_all = true;
+    each_piece(path, MAX_LINE_BYTES, |framed| {
         let is_new = highest.is_none_or(|highest| framed.offset > highest);
-        if is_new && framed.piece != Piece::Chunk && !framed.bytes.trim_ascii().is_empty() {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+        is_all &= !is_new || framed.piece == Piece::Chunk || framed.bytes.trim_ascii().is_empty();
+    })?;
+    Ok(is_all)
 }
 
 #[cfg(test)]
@@ -269,6 +262,7 @@ mod tests {
     use super::*;
     use crate::store::{LifeLock, Liveness, liveness};
     use std::io::Write;
+    use std::path::Path;
 
     fn put(path: &Path, text: &str) {
         fs::File::create(path).unwrap().write_all(text.as_bytes()).unwrap();

@@ -3,11 +3,12 @@
 //! A file that cannot be read never blocks the others: it is named, and put beside by the next writer.
 //! Ids come from a counter that outlives the files. What may be written is decided elsewhere.
 
-use super::atomic::{Fsync, remove, replace, replaced_by};
-use super::lock::{LOCK_LIMIT, SideLock};
+use super::file::atomic::{Contents, Fsync, remove, replace, replaced_by};
+use super::file::lock::SideLock;
 use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, FileError, open, open_known, open_or_create};
 use crate::os::watch::{Watch, Written, touch};
+use crate::wire::limits::LOCK_TIMEOUT;
 use crate::wire::task::{Board, Task, TaskId};
 use crate::wire::{FORMAT_VERSION, WithUnknownFields};
 use serde_json::Value;
@@ -121,8 +122,8 @@ impl TaskList {
         lock: &mut SideLock,
         decide: impl FnOnce(&Board, TaskId) -> (Vec<WithUnknownFields<Task>>, R),
     ) -> Result<R, StoreError> {
-        let held = lock.acquire(LOCK_LIMIT)?;
-        super::failpoint::hit("tasks.locked");
+        let held = lock.acquire(LOCK_TIMEOUT)?;
+        crate::store::failpoint::hit("tasks.locked");
         for id in self.read_folder()? {
             self.quarantine(id)?;
         }
@@ -157,19 +158,18 @@ impl TaskList {
         if task.id == next {
             // First, so that an id is never given again, whatever becomes of the file.
             self.count(next)?;
-            super::failpoint::hit("tasks.counted");
+            crate::store::failpoint::hit("tasks.counted");
         }
-        let mut text = serde_json::to_vec_pretty(task).unwrap_or_default();
-        text.push(b'\n');
+        let text = Contents::pretty_json(task).at(&path)?.line();
         replace(&path, &text, self.fsync)?;
-        super::failpoint::hit("tasks.stored");
+        crate::store::failpoint::hit("tasks.stored");
         self.stamps.remove(&task.id);
         self.board.insert(task.id, task.clone());
         Ok(())
     }
 
     fn count(&self, id: TaskId) -> Result<(), FileError> {
-        replace(&self.dir.last_task(), format!("{id}\n").as_bytes(), self.fsync)
+        replace(&self.dir.last_task(), &Contents::text(format!("{id}\n")), self.fsync)
     }
 
     fn last_given(&self) -> Result<TaskId, FileError> {

@@ -1,10 +1,11 @@
 //! Where everything lies: finding, making and opening the team folder, and a method for every path.
 
 use super::StoreError;
-use super::atomic::{self, Fsync};
-use super::lock::{LOCK_LIMIT, exclusive};
+use super::file::atomic::{Contents, Fsync, replace};
+use super::file::lock::exclusive;
 use crate::os::file::{Access, At, FileError, check_owner, open_or_create};
 use crate::wire::AgentName;
+use crate::wire::limits::LOCK_TIMEOUT;
 use crate::wire::task::TaskId;
 use std::fs::{self, DirBuilder, File, Metadata, Permissions};
 use std::io;
@@ -119,7 +120,7 @@ impl TeamDir {
     fn ignore_run_time_files(&self) -> Result<(), StoreError> {
         let path = self.root.join(".gitignore");
         // Several programs may make the folder at once, and replacing needs a lock.
-        let held = exclusive(&self.config_lock(), LOCK_LIMIT)?;
+        let held = exclusive(&self.config_lock(), LOCK_TIMEOUT)?;
         let there = match fs::read_to_string(&path) {
             Err(why) if why.kind() == io::ErrorKind::NotFound => String::new(),
             other => other.at(&path)?,
@@ -131,7 +132,7 @@ impl TeamDir {
         // The last rule that matches wins, so ours hold behind whatever stood there.
         let separator = if there.is_empty() || there.ends_with('\n') { "" } else { "\n" };
         let text = format!("{there}{separator}{IGNORE}");
-        atomic::replace(&path, text.as_bytes(), Fsync::Never)?;
+        replace(&path, &Contents::text(text), Fsync::Never)?;
         drop(held);
         Ok(())
     }

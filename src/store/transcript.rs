@@ -3,14 +3,14 @@
 //! Only the owner of the name writes here. Readers skip what is torn or foreign, so a crash costs at
 //! most the line that was being written, and that line was never acknowledged.
 
-use super::atomic::{Fsync, sync_folder, sync_parent};
-use super::jsonl::{Lines, Log, Piece};
+use super::file::atomic::{Fsync, sync_folder, sync_parent};
+use super::file::jsonl::{Lines, Log, Piece, each_piece};
 use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, FileError, open};
 use crate::wire::chat::Block;
 use crate::wire::permission::{Decision, Question};
 use crate::wire::transcript::{Entry, Line};
-use crate::wire::{AgentName, Timestamp};
+use crate::wire::{AgentName, WallTime};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::fs;
@@ -31,7 +31,7 @@ pub struct OpenQuestion {
     /// Who is asked: `lead`, or `user` at the agent's own terminal.
     pub decider: String,
     /// When it counts as denied.
-    pub deadline: Timestamp,
+    pub deadline: WallTime,
 }
 
 /// An agent's conversation, open for writing.
@@ -290,17 +290,11 @@ pub(crate) fn mail_of(line: &[u8]) -> Option<Map<String, Value>> {
 }
 
 fn each_line(path: &Path, mut meet: impl FnMut(&[u8])) -> Result<(), FileError> {
-    let file = match open(path, Access::Read) {
-        Err(why) if why.is_missing() => return Ok(()),
-        other => other?,
-    };
-    let mut lines = Lines::from(file, 0, LONGEST).at(path)?;
-    while let Some(framed) = lines.next().at(path)? {
+    each_piece(path, LONGEST, |framed| {
         if framed.piece == Piece::Line {
             meet(framed.bytes);
         }
-    }
-    Ok(())
+    })
 }
 
 #[cfg(test)]
@@ -314,7 +308,7 @@ mod tests {
     }
 
     fn note(content: &str) -> Line {
-        Line { at: 1.0, entry: Entry::Note { content: content.into() } }
+        Line { at: 1.0.into(), entry: Entry::Note { content: content.into() } }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A small HTTP/1.1 client that sends exactly what a test specifies, for the page and for WebDriver.
+//! A small HTTP/1.1 client that sends exactly what a test specifies, for the page and for `WebDriver`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

@@ -9,8 +9,7 @@ use crate::tasks::Tasks;
 use crate::ui::roster::age;
 use crate::wire::roster::{Member, Roster, StartedBy, Status};
 use crate::wire::task::{TaskId, TaskStatus};
-use crate::wire::{AgentName, Timestamp};
-use std::time::Duration;
+use crate::wire::{AgentName, WallTime};
 
 /// One agent at the time of the check.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,8 +17,8 @@ struct AgentSnapshot {
     name: String,
     /// The status that counts: the roster's, corrected by the life lock.
     status: Status,
-    /// When the status was written, by the wall clock.
-    since: Timestamp,
+    /// When the status was written.
+    since: WallTime,
     /// The inbox, or a claim that was not acted on, holds mail. Only looked at for idle agents.
     has_mail: bool,
     /// The process has exited, and its lead has not yet decided what becomes of it.
@@ -96,12 +95,11 @@ pub(super) fn is_at_rest(runtime: &LeadRuntime) -> bool {
 }
 
 /// Lists the agents that are waited for, with the reason and for how long.
-pub(super) fn waiting_for(team: &TeamDir, now: Timestamp) -> String {
+pub(super) fn waiting_for(team: &TeamDir, now: WallTime) -> String {
     let Ok(roster) = roster::read(team) else { return String::new() };
     let words = snapshots(team, &roster).filter_map(|agent| {
         let wait = wait_for(&agent)?;
-        let since = Duration::try_from_secs_f64(now - agent.since).unwrap_or_default();
-        Some(format!("{} ({}, {})", agent.name, wait.word(), age(since)))
+        Some(format!("{} ({}, {})", agent.name, wait.word(), age(now.since(agent.since))))
     });
     words.collect::<Vec<_>>().join(", ")
 }
@@ -164,7 +162,13 @@ mod tests {
     ];
 
     fn agent(status: Status, has_mail: bool, is_unsettled: bool) -> AgentSnapshot {
-        AgentSnapshot { name: "alice".into(), status, since: 0.0, has_mail, is_unsettled }
+        AgentSnapshot {
+            name: "alice".into(),
+            status,
+            since: WallTime::default(),
+            has_mail,
+            is_unsettled,
+        }
     }
 
     /// Every status, with and without mail, of a process that the lead has and has not settled.

@@ -109,13 +109,19 @@ fn last_state(lines: &[Line]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::WallTime;
     use crate::wire::roster::{LastExit, Status};
 
     fn member(name: &str, status: Status, cause: Option<ExitCause>, by: StartedBy) -> Member {
         Member {
             name: name.into(),
             status,
-            last_exit: cause.map(|cause| LastExit { code: None, signal: None, cause, at: 0.0 }),
+            last_exit: cause.map(|cause| LastExit {
+                code: None,
+                signal: None,
+                cause,
+                at: WallTime::default(),
+            }),
             started_by: by,
             ..Member::default()
         }

@@ -1,6 +1,6 @@
 //! The kinds of messages: each with its word, how it is handled, and its own fields.
 
-use crate::wire::Timestamp;
+use crate::wire::WallTime;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -85,7 +85,7 @@ kinds! {
         reason: Option<String>,
         /// The time of the next rung of the shutdown ladder.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        deadline: Option<Timestamp>,
+        deadline: Option<WallTime>,
     }
     /// Answers a shutdown request.
     ShutdownResponse = "shutdown_response", Control {

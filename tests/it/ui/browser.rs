@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Keys in the encoding of WebDriver.
+/// Keys in the encoding of `WebDriver`.
 const TAB: &str = "\u{e004}";
 const ENTER: &str = "\u{e007}";
 

@@ -1,0 +1,13 @@
+//! Processes: starting, identifying, holding and ending them, and what this one says about itself.
+
+pub(super) mod cgroup;
+pub(crate) mod child;
+pub(crate) mod child_registry;
+pub(crate) mod identity;
+pub(crate) mod kill_self;
+pub(crate) mod limits;
+pub(crate) mod memory;
+pub(crate) mod pidfd;
+pub(crate) mod process_tree;
+pub(crate) mod processes;
+pub(crate) mod program;

@@ -1,0 +1,54 @@
+//! When a claim may go: nobody can write to it any more, and nothing in it is unread.
+//!
+//! Our senders write under the side lock and never to a claim. A shell that does `echo >>` may hold the
+//! file open, or have resolved its old name and open it only now; the latter is over after a second.
+
+use super::claim::Claim;
+use crate::os::lease::{OpenWriters, writers};
+use crate::wire::limits::{LATE_WRITER_DELAY, LATE_WRITER_DELAY_WITHOUT_LEASES};
+use std::fs::File;
+use std::io;
+use std::time::Duration;
+
+/// Whether late writers can still come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LateWriters {
+    /// Ask again after this time.
+    Wait(Duration),
+    /// One came.
+    Grown,
+    /// None can come; the file has this size for good.
+    Over(u64),
+}
+
+/// How long not to ask about a claim: an answer before the delay has passed would prove nothing.
+pub(crate) fn too_early(claim: &Claim) -> Option<Duration> {
+    LATE_WRITER_DELAY.checked_sub(claim.since.elapsed()).filter(|left| !left.is_zero())
+}
+
+/// Asks about a claim.
+pub(crate) fn late_writers(claim: &mut Claim, file: &File) -> io::Result<LateWriters> {
+    let pause = match writers(file) {
+        OpenWriters::Absent => Duration::ZERO,
+        OpenWriters::Present => next_pause(claim),
+        OpenWriters::Unknown => {
+            LATE_WRITER_DELAY_WITHOUT_LEASES.saturating_sub(claim.grown.elapsed())
+        }
+    };
+    // Only after the question: what the last writer wrote before it went must not be missed.
+    let size = file.metadata()?.len();
+    if size != claim.size {
+        Ok(LateWriters::Grown)
+    } else if pause.is_zero() {
+        Ok(LateWriters::Over(size))
+    } else {
+        Ok(LateWriters::Wait(pause))
+    }
+}
+
+/// 1, 10, 100 ms, then every second.
+fn next_pause(claim: &mut Claim) -> Duration {
+    let pause = claim.pause;
+    claim.pause = (pause * 10).min(Duration::from_secs(1));
+    pause
+}
