@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
 
-/// How long a model's endpoint may take to answer.
+/// The time that a model's endpoint has to answer.
 const PROBE_LIMIT: Duration = Duration::from_secs(3);
 
 /// Descriptors that the lead of a full team needs.

@@ -1,6 +1,7 @@
 //! The single-threaded event loop that an agent, or a command that waits, runs on.
 
 use crate::error::{Failure, OrFail};
+use crate::os::event_loop::EventLoopMark;
 use crate::os::{command, memory};
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ pub(crate) fn block_on<F: Future>(main: F) -> Result<F::Output, Failure> {
             "the event loop cannot be started",
             "close other programs, or raise the limit on open files",
         )?;
-    let mark = crate::os::event_loop::EventLoopMark::set();
+    let mark = EventLoopMark::set();
     let output = runtime.block_on(main);
     drop(mark);
     // The processes of a command that was cancelled a moment ago may still be exiting.

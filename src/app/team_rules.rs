@@ -6,6 +6,7 @@ use crate::os::SystemClock;
 use crate::protocol::permission::Policy;
 use crate::settings::{Fsync, Rules, Settings};
 use crate::store::TeamDir;
+use crate::wire::limits::LOCK_TIMEOUT;
 use crate::wire::permission::Permissions;
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ pub(super) fn open_bus(team: TeamDir, rules: Rules) -> Bus {
         max_message_bytes: rules.max_message_bytes,
         inbox_bytes: rules.inbox_bytes,
         fsync: durability(rules.fsync),
-        lock_limit: crate::wire::limits::LOCK_TIMEOUT,
+        lock_limit: LOCK_TIMEOUT,
     };
     Bus::new(team, limits, Arc::new(SystemClock))
 }

@@ -9,6 +9,7 @@ use crate::app::merged_log::{LogFilter, LogLevel, MergedLog};
 use crate::app::names::mailbox_name;
 use crate::app::output::print;
 use crate::error::{Exit, Failure};
+use crate::wire::WallTime;
 use std::time::Duration;
 
 /// Interval at which the files are read with `--follow`.
@@ -24,7 +25,7 @@ pub(super) struct Args {
     follow: bool,
     /// Only from then on: 10m, 2h, 3d (ago), 14:30, 2026-01-31T14:30, RFC 3339, seconds since 1970
     #[arg(long, value_name = "TIME", value_parser = since)]
-    since: Option<crate::wire::WallTime>,
+    since: Option<WallTime>,
     /// Only log lines of this level and above
     #[arg(long, value_enum, value_name = "LEVEL")]
     level: Option<LogLevel>,

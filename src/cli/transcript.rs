@@ -12,6 +12,7 @@ use crate::store::StoreError;
 use crate::store::tail::Tail;
 use crate::ui;
 use crate::ui::view::View;
+use crate::wire::WallTime;
 use crate::wire::transcript::Line;
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ pub(super) struct Args {
     follow: bool,
     /// Only from then on: 10m, 2h, 3d (ago), 14:30, 2026-01-31T14:30, RFC 3339, seconds since 1970
     #[arg(long, value_name = "TIME", value_parser = since)]
-    since: Option<crate::wire::WallTime>,
+    since: Option<WallTime>,
     #[command(flatten)]
     json: Json,
 }

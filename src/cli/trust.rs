@@ -1,4 +1,5 @@
-//! `team trust`: puts in force what this folder's settings run, loosen and send elsewhere, as they stand.
+//! `team trust`: the present settings of this folder that run code, loosen limits or send data elsewhere
+//! take effect.
 
 use super::args::Json;
 use crate::app::context::Context;
@@ -9,6 +10,7 @@ use crate::settings::endpoints::redacted;
 use crate::settings::trust::TrustList;
 use crate::store::lock::exclusive;
 use crate::store::{StoreError, TeamDir};
+use crate::wire::limits::LOCK_TIMEOUT;
 use serde_json::json;
 
 #[derive(Debug, clap::Args)]
@@ -25,9 +27,8 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let team = context.team()?;
     let list = TrustList::of(&context.environment);
     let folder = team.root().display().to_string();
-    // The list is read, changed and replaced under its lock, so that two commands lose nothing.
-    let lock = exclusive(&list.lock_file()?, crate::wire::limits::LOCK_TIMEOUT)
-        .map_err(StoreError::from)?;
+    // A concurrent `team trust` must not lose this change.
+    let lock = exclusive(&list.lock_file()?, LOCK_TIMEOUT).map_err(StoreError::from)?;
     let risks = Settings::risks_in(&TeamDir::settings_in(team.root()))?;
     let was_trusted = list.has(team.root(), &risks);
     if args.revoke {

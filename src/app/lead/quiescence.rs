@@ -17,7 +17,7 @@ struct AgentSnapshot {
     name: String,
     /// The status that counts: the roster's, corrected by the life lock.
     status: Status,
-    /// When the status was written, by the wall clock.
+    /// When the status was written.
     since: WallTime,
     /// The inbox, or a claim that was not acted on, holds mail. Only looked at for idle agents.
     has_mail: bool,
@@ -99,8 +99,7 @@ pub(super) fn waiting_for(team: &TeamDir, now: WallTime) -> String {
     let Ok(roster) = roster::read(team) else { return String::new() };
     let words = snapshots(team, &roster).filter_map(|agent| {
         let wait = wait_for(&agent)?;
-        let since = now.since(agent.since);
-        Some(format!("{} ({}, {})", agent.name, wait.word(), age(since)))
+        Some(format!("{} ({}, {})", agent.name, wait.word(), age(now.since(agent.since))))
     });
     words.collect::<Vec<_>>().join(", ")
 }

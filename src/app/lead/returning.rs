@@ -109,6 +109,7 @@ fn last_state(lines: &[Line]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::WallTime;
     use crate::wire::roster::{LastExit, Status};
 
     fn member(name: &str, status: Status, cause: Option<ExitCause>, by: StartedBy) -> Member {
@@ -119,7 +120,7 @@ mod tests {
                 code: None,
                 signal: None,
                 cause,
-                at: 0.0.into(),
+                at: WallTime::default(),
             }),
             started_by: by,
             ..Member::default()

@@ -18,8 +18,8 @@ use crate::protocol::lifecycle;
 use crate::store::{Fsync, Liveness, StoreError, TeamDir, liveness, roster, transcript};
 use crate::supervise::recover::{self, Before};
 use crate::supervise::stop::{StopPlan, StopResult};
-use crate::wire::AgentName;
 use crate::wire::roster::{ExitCause, Lead, Status, UsageCount};
+use crate::wire::{AgentName, WallTime};
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -172,7 +172,7 @@ fn write_entry(
     let pid = i32::try_from(std::process::id()).ok();
     let now = SystemClock.now();
     roster::update(team, Fsync::Always, |roster| {
-        if roster.created_at == crate::wire::WallTime::default() {
+        if roster.created_at == WallTime::default() {
             roster.created_at = now;
         }
         let earlier = roster.lead.as_ref().map(|lead| lead.status);

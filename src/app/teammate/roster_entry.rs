@@ -6,6 +6,7 @@ use crate::error::{Exit, Failure};
 use crate::os::{Clock, SystemClock};
 use crate::protocol::lifecycle;
 use crate::store::{Fsync, TeamDir, roster};
+use crate::wire::WallTime;
 use crate::wire::roster::{Member, Roster, StartedBy, UsageCount};
 
 /// Joins the team. Returns what the name has used in earlier incarnations.
@@ -38,7 +39,7 @@ fn write_entry(
 ) -> Result<UsageCount, Failure> {
     let now = SystemClock.now();
     let usage = roster::update(team, Fsync::Always, |roster| {
-        if roster.created_at == crate::wire::WallTime::default() {
+        if roster.created_at == WallTime::default() {
             roster.created_at = now;
         }
         let member = roster.enter(options.name.as_str(), now);
@@ -70,11 +71,11 @@ mod tests {
     fn a_spawned_teammate_joins_only_while_its_entry_stands() {
         let mut roster = Roster::default();
         assert_eq!(expected_entry(&roster, "alice", "one"), None);
-        let member = roster.enter("alice", 1.0);
+        let member = roster.enter("alice", WallTime::default());
         (member.incarnation, member.status) = ("one".into(), Status::Starting);
         assert!(expected_entry(&roster, "alice", "one").is_some());
         assert_eq!(expected_entry(&roster, "alice", "two"), None, "another incarnation");
-        roster.enter("alice", 1.0).status = Status::Shutdown;
+        roster.enter("alice", WallTime::default()).status = Status::Shutdown;
         assert_eq!(expected_entry(&roster, "alice", "one"), None, "stopped meanwhile");
     }
 }
