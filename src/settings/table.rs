@@ -211,8 +211,8 @@ cache_write = 3.75          # as input, if left out");
         /// The size of an inbox from which it refuses mail, in bytes.
         inbox_bytes: Setting<u64> = limits::DEFAULT_INBOX_BYTES, is_positive: true;
 
-        /// The context window of the model, in tokens: 200000 behind the Messages API, unknown for others until one refuses a
-        /// request as too long, which is then remembered.
+        /// The context window of the model, in tokens: 200000 behind the Messages API, unknown for others until
+        /// one refuses a request as too long, which is then remembered.
         context_tokens: Setting<Option<u64>>,
             unset: "(by model)", is_positive: true, example: Some("200000");
 

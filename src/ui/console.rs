@@ -1,8 +1,8 @@
 //! The interactive lead's terminal: typed lines become [`Input`] values, output appears above the line being
 //! typed.
 //!
-//! One thread reads and one prints, so that neither a pause at the prompt nor a slow terminal delays the agent.
-//! Without a terminal on both sides the same calls read plain lines and write plain text.
+//! One thread reads and one prints, so that neither a pause at the prompt nor a slow terminal delays the
+//! agent. Without a terminal on both sides the same calls read plain lines and write plain text.
 
 pub(crate) use super::editor::Input;
 
@@ -141,8 +141,8 @@ impl Console {
         }
     }
 
-    /// Prints what is left, removes the prompt and restores the terminal. Takes a few milliseconds, and at most
-    /// [`CLOSE_LIMIT`].
+    /// Prints what is left, removes the prompt and restores the terminal. Takes a few milliseconds, and at
+    /// most [`CLOSE_LIMIT`].
     pub(crate) fn close(self) {
         drop(self);
     }

@@ -283,8 +283,8 @@ impl Hinter for LineHelper {
 
 impl Helper for LineHelper {}
 
-/// The start of the last word, and its completions: a command at the start of the line, `@name` anywhere, a bare
-/// name after a command.
+/// The start of the last word, and its completions: a command at the start of the line, `@name` anywhere, a
+/// bare name after a command.
 fn complete(typed: &str, words: &[String]) -> (usize, Vec<String>) {
     let start = typed.rfind(char::is_whitespace).map_or(0, |at| at + 1);
     let word = typed.get(start..).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The headless lead's output: the answer on stdout, in one of three formats; the progress on stderr, if that is
-//! a terminal.
+//! The headless lead's output: the answer on stdout, in one of three formats; the progress on stderr, if that
+//! is a terminal.
 //!
 //! The JSON is a contract (SPEC 6): every field is named here, none is derived from an internal type.
 

@@ -1,7 +1,7 @@
 //! The live view of a running agent: [`Progress`] values become rows of text.
 //!
-//! A model's text comes in pieces; it is printed in whole rows, so that it can appear above a line that is being
-//! typed. Pure: neither a terminal nor a clock.
+//! A model's text comes in pieces; it is printed in whole rows, so that it can appear above a line that is
+//! being typed. Pure: neither a terminal nor a clock.
 
 use super::messages::{NAME_WIDTH, in_words};
 use super::question::{Asker, ask};

@@ -1,7 +1,8 @@
 //! Sanitizing of untrusted text: no byte of it can move the cursor, change the terminal or reorder the words.
 //!
-//! Only bytes without content are dropped. The payload of a string sequence (a window title, a link, a clipboard
-//! write) stays as plain text: a sender must not be able to hide from the person what the model reads.
+//! Only bytes without content are dropped. The payload of a string sequence (a window title, a link, a
+//! clipboard write) stays as plain text: a sender must not be able to hide from the person what the model
+//! reads.
 
 use super::text_width;
 use std::borrow::Cow;
@@ -71,8 +72,8 @@ fn skip_escape(rest: &mut Peekable<Chars<'_>>) {
     }
 }
 
-/// Skips the parameters and the final byte of a control sequence. A sequence that is too long for any terminal
-/// is text: it must not hide some.
+/// Skips the parameters and the final byte of a control sequence. A sequence that is too long for any
+/// terminal is text: it must not hide some.
 fn skip_parameters(rest: &mut Peekable<Chars<'_>>) {
     for _ in 0..64 {
         if rest.next_if(|c| matches!(c, ' '..='?')).is_none() {

@@ -1,5 +1,5 @@
-//! The state that a feed of changes adds up to: what `team top` draws, and what a new visitor of the page gets
-//! first.
+//! The state that a feed of changes adds up to: what `team top` draws, and what a new visitor of the page
+//! gets first.
 
 use super::change::{Asked, Change, Spent};
 use super::line_diff::LineDiff;

@@ -1,5 +1,5 @@
-//! The path of one message, from the files alone: the call that sent it, its place in inbox or transcript, the
-//! reply of its recipient, and answers to it; each step with the line that proves it.
+//! The path of one message, from the files alone: the call that sent it, its place in inbox or transcript,
+//! the reply of its recipient, and answers to it; each step with the line that proves it.
 //!
 //! *Invariant:* files are read line by line: a long conversation is never in memory.
 

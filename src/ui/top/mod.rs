@@ -99,8 +99,8 @@ pub(crate) struct Top {
     selected: String,
     filter: String,
     mode: Mode,
-    /// The scroll positions in rows: in [`Pane::Tasks`] from the top, in [`Pane::Requests`] the selected row, else
-    /// from the newest.
+    /// The scroll positions in rows: in [`Pane::Tasks`] from the top, in [`Pane::Requests`] the selected row,
+    /// else from the newest.
     scrolled: BTreeMap<Pane, usize>,
     /// The result of the last action, until the next key.
     notice: Option<Notice>,
