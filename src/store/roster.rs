@@ -1,7 +1,7 @@
-//! `config.json`: read by anybody, changed under its side lock, replaced whole.
+//! The roster, `config.json`: read without a lock, changed under its side lock, replaced whole.
 //!
-//! A roster that cannot be read never blocks a team: it is put beside and rebuilt from the last good
-//! copy, else from the life locks. What it means is decided elsewhere.
+//! A damaged roster never blocks a team: it is quarantined and rebuilt from the last good copy, else from
+//! the life locks.
 
 use super::file::atomic::{Contents, Fsync, replace, sync_data, sync_parent};
 use super::file::lock::exclusive;
@@ -19,7 +19,7 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Longer than any roster of ours: what has more is as good as damaged, and is not read every time.
+/// The size from which a roster counts as damaged, in bytes: far above that of any real roster.
 const MOST_BYTES: u64 = 16 * 1024 * 1024;
 
 /// What a member's status is, seen with its life and its lead's: who is dead has failed, whatever the
@@ -38,8 +38,8 @@ pub fn effective_status(member: &Member, life: &Liveness, lead: &Liveness) -> St
     }
 }
 
-/// The roster as it is; the default when there is none. A damaged one is read as it would be repaired,
-/// and left alone.
+/// Reads the roster; returns the default if there is none. A damaged roster is read as it would be
+/// repaired, and left unchanged.
 ///
 /// # Errors
 /// The file cannot be opened.
@@ -55,7 +55,7 @@ fn read_as<R: Reading>(dir: &TeamDir) -> Result<R, StoreError> {
     }
 }
 
-/// Whether the roster is there and cannot be understood.
+/// Whether the roster exists and cannot be parsed.
 ///
 /// # Errors
 /// The file cannot be opened, or was written by a later version.
@@ -63,11 +63,11 @@ pub fn is_damaged(dir: &TeamDir) -> Result<bool, StoreError> {
     Ok(matches!(load::<WithUnknownFields<Roster>>(&dir.config())?, Loaded::Damaged))
 }
 
-/// Changes the roster: `change` sees it as it is now, and what it makes of it is stored before this
-/// returns. If it changes nothing, nothing is written.
+/// Changes the roster under its lock: `change` receives the current roster, and its result is stored before
+/// this returns. An unchanged roster is not written.
 ///
 /// # Errors
-/// The file was written by a later version, or something refused; the roster is as it was.
+/// The file was written by a later version, or cannot be written. The roster stays as it was.
 pub fn update<R>(
     dir: &TeamDir,
     fsync: Fsync,
@@ -96,7 +96,7 @@ pub fn update<R>(
     let after = Contents::pretty_json(&roster).at(&path)?.line();
     if after.as_bytes() != before {
         if lives(&roster) != lives_before {
-            // Not synced: it is for damage by hand, and after a power cut the life locks will do.
+            // Not synced: the copy guards against manual damage; after a power cut the life locks suffice.
             replace(&copy(&path), &after, Fsync::Never)?;
         }
         crate::store::failpoint::hit("config.copied");
@@ -107,11 +107,11 @@ pub fn update<R>(
     Ok(answer)
 }
 
-/// Makes the roster as it is now survive power loss. Without its lock: whoever replaces it meanwhile
-/// writes what it read, so that nothing is missing from the later one.
+/// Makes the current roster durable. No lock is needed: a process that replaces it meanwhile writes
+/// everything that it read.
 ///
 /// # Errors
-/// It may not survive.
+/// The roster may not survive a power cut.
 pub fn sync(dir: &TeamDir, fsync: Fsync) -> Result<(), StoreError> {
     if fsync == Fsync::Always {
         let path = dir.config();
@@ -121,8 +121,8 @@ pub fn sync(dir: &TeamDir, fsync: Fsync) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Which lives the roster knows, and whether they are over: what its copy must not have missed. What
-/// somebody does at the moment is written far more often, and is soon out of date anyhow.
+/// Returns the incarnations in the roster and whether each has ended. The copy is rewritten when these
+/// change; activities change far more often and are soon out of date.
 fn lives(roster: &Roster) -> Vec<(String, String, bool)> {
     let lead = roster.lead.iter().map(|lead| (&lead.name, &lead.incarnation, lead.status));
     let members = roster.members.iter().map(|one| (&one.name, &one.incarnation, one.status));
@@ -130,7 +130,7 @@ fn lives(roster: &Roster) -> Vec<(String, String, bool)> {
     entries.map(|(name, life, status)| (name.clone(), life.clone(), status.is_over())).collect()
 }
 
-/// What is made of the roster's file.
+/// A type that the roster file is parsed into.
 pub(crate) trait Reading:
     Default + DeserializeOwned + From<WithUnknownFields<Roster>>
 {
@@ -138,7 +138,7 @@ pub(crate) trait Reading:
 
 impl<R: Default + DeserializeOwned + From<WithUnknownFields<Roster>>> Reading for R {}
 
-/// Who is on the roster and what they do: all that a sender asks, in a twentieth of the memory.
+/// The names and statuses of the members: all that a sender needs, in a twentieth of the memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct MemberStandings {
@@ -177,7 +177,7 @@ impl From<WithUnknownFields<Roster>> for MemberStandings {
     }
 }
 
-/// The roster for a process that looks often: read again only when the file is another one.
+/// A cached roster, parsed again only when the file has changed.
 #[derive(Debug)]
 pub(crate) struct Cached<R> {
     path: PathBuf,
@@ -185,7 +185,7 @@ pub(crate) struct Cached<R> {
     roster: R,
 }
 
-/// What changes when a file is replaced (its last name goes), edited, or gets another name.
+/// The attributes that change when a file is replaced, edited or linked: links, size, mtime, ctime.
 type Stamp = (u64, u64, i64, i64, i64, i64);
 
 impl<R: Reading> Cached<R> {
@@ -193,14 +193,14 @@ impl<R: Reading> Cached<R> {
         Self { path: dir.config(), file: None, roster: R::default() }
     }
 
-    /// The roster as it is now.
+    /// Returns the current roster.
     pub(crate) fn current(&mut self, dir: &TeamDir) -> Result<&R, StoreError> {
         let is_same = self.file.as_ref().is_some_and(|(file, then)| {
-            // A file with another name would keep a name when it is replaced.
+            // A second link would keep the link count when the file is replaced.
             then.0 == 1 && file.metadata().is_ok_and(|now| stamp(&now) == *then)
         });
         if !is_same {
-            // Opened before it is read: a change in between makes the next look read it again.
+            // Opened before it is read, so that a change in between is noticed by the next call.
             let opened = open_known(&self.path, Access::Read).ok();
             self.file = opened.map(|(file, known)| (file, stamp(&known)));
             self.roster = read_as(dir)?;
@@ -239,7 +239,7 @@ fn load<R: Reading>(path: &Path) -> Result<Loaded<R>, StoreError> {
     }
 }
 
-/// A later version may have changed more than it added: that is no damage.
+/// A later version is not damage: it may have changed more than it added.
 fn newer_version(text: &[u8]) -> Option<u64> {
     let value: Value = serde_json::from_slice(text).ok()?;
     value.get("version")?.as_u64().filter(|version| *version > u64::from(FORMAT_VERSION))
@@ -249,14 +249,14 @@ fn copy(path: &Path) -> PathBuf {
     path.with_extension("json.bak")
 }
 
-/// Moves a damaged roster to `config.json.bad-N`.
+/// Renames a damaged roster to `config.json.bad-N`.
 fn quarantine(path: &Path) -> Result<(), FileError> {
     let beside = |number: u32| path.with_extension(format!("json.bad-{number}"));
     let free = (1..=u32::MAX).map(beside).find(|beside| fs::symlink_metadata(beside).is_err());
     free.map_or(Ok(()), |beside| fs::rename(path, beside).at(path))
 }
 
-/// The last good copy, else who lives and who lived by the life locks.
+/// Returns the last good copy, else a roster made from the life locks.
 fn repaired(dir: &TeamDir) -> Result<WithUnknownFields<Roster>, StoreError> {
     if let Ok(Loaded::Good { roster, .. }) = load(&copy(&dir.config())) {
         return Ok(*roster);
@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sender_reads_of_the_roster_what_everybody_reads() {
+    fn the_reduced_roster_of_a_sender_agrees_with_the_whole() {
         let folder = tempfile::tempdir().unwrap();
         let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
         let (mut all, mut some) =

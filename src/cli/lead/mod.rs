@@ -506,7 +506,7 @@ pub(super) fn adopt_orphans() {
 /// A process that holds a key cannot be looked into by others of the same user.
 pub(super) fn keep_secrets(credentials: &Credentials) {
     if !credentials.secrets().is_empty()
-        && let Err(why) = program::forbid_looking_inside()
+        && let Err(why) = program::forbid_inspection()
     {
         tracing::warn!(%why, "other processes of this user can read this one's memory");
     }

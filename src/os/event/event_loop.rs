@@ -1,7 +1,7 @@
-//! Finds calls that block the thread of an event loop: while a file is synced or a lock is awaited there, no
-//! mail, signal or model answer is handled.
+//! Detects calls that block the thread of an event loop: during an fsync or a wait for a lock no mail,
+//! signal or model reply is handled.
 //!
-//! The check exists in debug builds only. A thread that runs offloaded work carries no mark.
+//! The check exists in debug builds only. Threads for offloaded work carry no mark.
 
 use std::cell::Cell;
 use std::panic::Location;
