@@ -1,4 +1,4 @@
-"""The official SDK talks to the tests' fake server; tests/it/sdk.rs programs the replies by model name."""
+"""The official SDK talks to the tests' fake server; tests/it/provider/sdk.rs programs the replies by model name."""
 
 import sys
 

@@ -1,4 +1,4 @@
-//! P5, P6, P8: much mail at once: behind a long queue, taken in together, and to many.
+//! P5, P6, P8: much mail at once: a send behind a long queue, a large drain, and a broadcast.
 
 use crate::crowd::locked_append;
 use crate::figure::{Figure, Size, Target, median};
@@ -13,7 +13,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::time::Instant;
 
-/// P5.
+/// Measures P5.
 pub(crate) fn behind_a_queue(size: &Size) -> Vec<Figure> {
     let [mut empty, mut behind] = [(); 2].map(|()| Vec::new());
     for _ in 0..size.rounds {
@@ -21,7 +21,7 @@ pub(crate) fn behind_a_queue(size: &Size) -> Vec<Figure> {
         queue(&places[1].dir, size.backlog);
         let _lives = places.each_ref().map(|place| live(&place.dir));
         let buses = places.each_ref().map(|place| bus(&place.dir, Fsync::Never));
-        // In turn, so that whatever else the machine does hits both.
+        // Alternately, so that other load affects both.
         for _ in 0..size.sends {
             for (bus, took) in buses.iter().zip([&mut empty, &mut behind]) {
                 took.push(microseconds(|| send(bus, &sender(), text(""))));
@@ -38,7 +38,7 @@ pub(crate) fn behind_a_queue(size: &Size) -> Vec<Figure> {
     }]
 }
 
-/// P6.
+/// Measures P6.
 pub(crate) fn taking_in(size: &Size) -> Vec<Figure> {
     let [mut raw, mut ours] = [(); 2].map(|()| Vec::new());
     for _ in 0..size.rounds {
@@ -66,7 +66,7 @@ pub(crate) fn taking_in(size: &Size) -> Vec<Figure> {
     }]
 }
 
-/// The least that taking mail in can be.
+/// The lower bound of a drain.
 fn copy_parsed(place: &Place) {
     let lines = BufReader::new(File::open(place.dir.inbox(&owner())).unwrap());
     let mut copy = Vec::new();
@@ -82,7 +82,7 @@ fn copy_parsed(place: &Place) {
     file.sync_data().unwrap();
 }
 
-/// P8.
+/// Measures P8.
 pub(crate) fn to_many(size: &Size) -> Vec<Figure> {
     let [mut raw, mut ours, mut raw_sync, mut ours_synced] = [(); 4].map(|()| Vec::new());
     let place = Place::new();
@@ -127,18 +127,18 @@ pub(crate) fn to_many(size: &Size) -> Vec<Figure> {
 
 fn broadcast(place: &Place, fsync: Fsync, many: usize) -> f64 {
     let bus = bus(&place.dir, fsync);
-    // The first one opens lock files.
+    // The first send opens the lock files.
     let receivers = || bus.broadcast(&sender(), &text(""), None).unwrap();
     drop(receivers());
     microseconds(|| {
         let sent = receivers();
-        // The lead gets it as well.
+        // The lead is a recipient, too.
         assert_eq!(sent.len(), many + 1);
         assert!(sent.iter().all(|(_, outcome)| outcome.is_ok()));
     })
 }
 
-/// Another member who lives in this process. [`OWNER`] is the first.
+/// Another member in this process. [`OWNER`] is the first.
 fn join(dir: &TeamDir, number: usize) -> LifeLock {
     if number == 0 {
         return live(dir);
@@ -154,7 +154,7 @@ fn join(dir: &TeamDir, number: usize) -> LifeLock {
     LifeLock::take(dir, &name, LifeRecord::of_this_process()).unwrap()
 }
 
-/// Puts messages into the inbox of [`OWNER`], as senders would have.
+/// Appends messages to the inbox of [`OWNER`], as senders do.
 fn queue(dir: &TeamDir, count: usize) {
     let mut lines = String::new();
     for number in 0..count {

@@ -1,8 +1,8 @@
-//! P12: what a call of a model costs above what the network and the endpoint take.
+//! P12: the overhead of a model call over network and endpoint.
 //!
-//! The endpoint is a thread of this program that streams the same answer to whoever asks. The reference is a
-//! bare HTTP client that posts the same bytes and reads the answer to its end, call by call in turn with
-//! ours, which builds the request from a conversation, decodes the events and puts the reply together.
+//! The endpoint is a thread of this program that streams the same answer to every client. The reference is a
+//! bare HTTP client that posts the same bytes and reads the answer to its end. Both alternate. Our client
+//! also builds the request from a conversation, decodes the events and assembles the reply.
 
 use crate::figure::{Figure, Size, Target, median, percentile};
 use agent_team::llm::{Anthropic, AnthropicConfig, Credentials, Provider};
@@ -14,10 +14,10 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Instant;
 
-/// Messages that the conversation has already, of a thousand bytes each.
+/// Messages in the conversation, of a thousand bytes each.
 const MESSAGES: usize = 101;
 
-/// Pieces in which the answer comes.
+/// The number of pieces of the answer.
 const PIECES: usize = 100;
 
 pub(crate) fn measure(size: &Size) -> Vec<Figure> {
@@ -25,7 +25,7 @@ pub(crate) fn measure(size: &Size) -> Vec<Figure> {
     let (base, bodies) = endpoint();
     let ours = Anthropic::new(AnthropicConfig::new(&base, Credentials::Nobody, "m")).unwrap();
     let request = conversation();
-    // The first call connects, and shows what the bare client is to post.
+    // The first call connects, and records the body for the bare client.
     runtime.block_on(call(&ours, &request));
     let body = bodies.recv().unwrap();
     let bare = reqwest::Client::builder().no_proxy().tls_certs_only([]).build().unwrap();
@@ -77,7 +77,7 @@ fn conversation() -> Request {
     }
 }
 
-/// Milliseconds that a call of ours takes.
+/// Duration of our call in milliseconds.
 async fn call(client: &Anthropic, request: &Request) -> f64 {
     let began = Instant::now();
     let mut shown = 0;
@@ -86,7 +86,7 @@ async fn call(client: &Anthropic, request: &Request) -> f64 {
     began.elapsed().as_secs_f64() * 1e3
 }
 
-/// Milliseconds that the bare exchange takes.
+/// Duration of the bare exchange in milliseconds.
 async fn post(client: &reqwest::Client, url: &str, body: &[u8]) -> f64 {
     let began = Instant::now();
     let request = client.post(url).header("content-type", "application/json");
@@ -99,7 +99,7 @@ async fn post(client: &reqwest::Client, url: &str, body: &[u8]) -> f64 {
     began.elapsed().as_secs_f64() * 1e3
 }
 
-/// Starts the endpoint, which ends with this process: its base URL, and the first body that it gets.
+/// Starts the endpoint, which ends with this process. Returns its base URL, and the first body that it gets.
 fn endpoint() -> (String, Receiver<Vec<u8>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
@@ -118,7 +118,7 @@ fn serve(mut stream: TcpStream, first: &Sender<Vec<u8>>) {
     let events = answer();
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     while let Some(body) = next_body(&mut reader) {
-        // Only the first one is waited for.
+        // Only the first body is used.
         let _unheard = first.send(body);
         let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
         stream.write_all(head.as_bytes()).unwrap();

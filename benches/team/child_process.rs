@@ -1,5 +1,5 @@
-//! Child processes: this program, started again with a job. They say that they are ready, wait for a
-//! word, and report in one line of JSON.
+//! Child processes: this program, started again with a job. A child reports that it is ready, waits for the
+//! start signal, and reports in one line of JSON.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -10,31 +10,31 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 /// Marks a child's command line.
 pub(crate) const FLAG: &str = "--job";
 
-/// What a child does.
+/// The job of a child.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Job {
-    /// Writes to the one inbox as fast as it can.
+    /// Sends to the inbox as fast as possible.
     Write { way: Way, number: usize, seconds: f64 },
-    /// Takes in what many write.
+    /// Drains the mail of many senders.
     Own { way: Way },
-    /// Takes in one message at a time, telling how long it was on its way.
+    /// Receives one message at a time and reports its latency.
     Wake { way: Way },
-    /// Idles on a single-threaded runtime until its lead, which is stdin, has gone.
+    /// Idles on a single-threaded runtime until stdin, its lead, is closed.
     Idle,
 }
 
-/// How a message is passed on.
+/// The transport of a message.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Way {
-    /// Ours, in the team folder.
+    /// Our mailbox.
     Team { dir: PathBuf, is_synced: bool },
-    /// A file that is only ever appended to, under a lock.
+    /// A file with appends under a lock.
     Raw { file: PathBuf },
-    /// The same with a sync before the lock is given back.
+    /// A file with appends and a sync under a lock.
     RawSynced { file: PathBuf },
 }
 
-/// A child tells its parent.
+/// Reports to the parent.
 pub(crate) fn say(words: &impl Serialize) {
     let mut line = serde_json::to_string(words).unwrap();
     line.push('\n');
@@ -43,20 +43,20 @@ pub(crate) fn say(words: &impl Serialize) {
     out.flush().unwrap();
 }
 
-/// A child waits for its parent's word; `None` when that has gone.
+/// Waits for a line of the parent. Returns `None` if it has exited.
 pub(crate) fn hear<T: DeserializeOwned>() -> Option<T> {
     let mut line = String::new();
     stdin().lock().read_line(&mut line).unwrap();
     (!line.is_empty()).then(|| serde_json::from_str(&line).unwrap())
 }
 
-/// A running child, ended when dropped.
+/// A running child, killed on drop.
 pub(crate) struct ChildProcess {
     child: Child,
     out: BufReader<ChildStdout>,
 }
 
-/// This program with a job.
+/// The command line of this program with a job.
 pub(crate) fn command(job: &Job) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([FLAG, &serde_json::to_string(job).unwrap()]);

@@ -1,4 +1,4 @@
-//! P13: commands as whole processes, against a program that does nothing.
+//! P13: complete commands, compared with a program that does nothing.
 
 use crate::figure::{Figure, Size, Target, median};
 use crate::place::{OWNER, Place, live};
@@ -51,7 +51,7 @@ fn team(place: &Place, words: &[&str]) -> Command {
     command
 }
 
-/// Milliseconds from the start to the end.
+/// Milliseconds from start to exit.
 fn run(command: &mut Command) -> f64 {
     command.stdin(Stdio::null()).stdout(Stdio::null());
     let start = Instant::now();

@@ -1,7 +1,7 @@
-//! P3, P4: many processes write to one inbox while its owner takes mail in.
+//! P3, P4: many processes send to one inbox while its owner drains it.
 //!
-//! The raw reference is the best that locked appends can do: nobody removes anything, and its reader
-//! only counts newlines' worth of text. Ours also parses, keeps a transcript and removes what it took.
+//! The raw reference is the best that locked appends can do: nothing is removed, and its reader only counts
+//! text. Our owner also parses, writes a transcript and removes claims.
 
 use crate::child_process::{ChildProcess, Job, Way, hear, say};
 use crate::figure::{Figure, Size, Target, median};
@@ -20,27 +20,27 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// How long an owner waits for a message that should be there.
+/// Time limit of an owner for a message that should arrive.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What one writer did.
+/// The result of a writer.
 #[derive(Debug, Serialize, Deserialize)]
 struct Written {
     sent: u64,
     longest_ms: f64,
 }
 
-/// What the owner got.
+/// The result of the owner.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Taken {
     total: u64,
-    /// Messages that came twice, or before an earlier one of the same writer.
+    /// Messages that arrived twice, or before an earlier one of the same writer.
     out_of_order: u64,
     #[serde(skip)]
     next: BTreeMap<usize, u64>,
 }
 
-/// One way, measured once.
+/// Measures one method once.
 #[derive(Debug, Default, Clone, Copy)]
 struct Run {
     per_second: f64,
@@ -162,7 +162,7 @@ fn count(messages: u64) -> f64 {
     messages as f64
 }
 
-/// Messages per second through a table of `SQLite` in WAL mode; nothing when python3 has no sqlite3.
+/// Messages per second through a `SQLite` table in WAL mode, or `None` if python3 has no sqlite3.
 fn sqlite_wal(size: &Size) -> Option<f64> {
     let place = Place::new();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/team/sqlite.py");
@@ -172,7 +172,7 @@ fn sqlite_wal(size: &Size) -> Option<f64> {
     String::from_utf8_lossy(&output.stdout).trim().parse().ok()
 }
 
-/// A writer's life.
+/// Runs a writer.
 pub(crate) fn write(way: &Way, number: usize, seconds: f64) {
     let mut write = writer(way, number);
     say(&"ready");
@@ -210,7 +210,7 @@ pub(crate) fn policy(is_synced: bool) -> Fsync {
     if is_synced { Fsync::Always } else { Fsync::Never }
 }
 
-/// Appends a line; the lock is held until the file is dropped.
+/// Appends a line. The lock is held until the file is dropped.
 pub(crate) fn locked_append(path: &Path, text: &str) -> File {
     let mut file = OpenOptions::new().append(true).open(path).unwrap();
     fs4::FileExt::lock(&file).unwrap();
@@ -218,7 +218,7 @@ pub(crate) fn locked_append(path: &Path, text: &str) -> File {
     file
 }
 
-/// An owner's life: takes in until its parent's number is reached.
+/// Runs an owner: drains until the number from its parent is reached.
 pub(crate) fn own(way: &Way) {
     let taken = match way {
         Way::Team { dir, is_synced } => {
@@ -269,20 +269,20 @@ fn own_raw(path: &Path) -> Taken {
     })
 }
 
-/// Raw file events of one file.
+/// inotify events of one file.
 pub(crate) fn watch(path: &Path) -> Inotify {
     let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).unwrap();
     inotify.add_watch(path, AddWatchFlags::IN_MODIFY).unwrap();
     inotify
 }
 
-/// Waits until a descriptor is readable; whether it is.
+/// Waits until a descriptor is readable. Returns whether it is.
 pub(crate) fn wait(descriptor: BorrowedFd<'_>, limit: Duration) -> bool {
     let mut descriptors = [PollFd::new(descriptor, PollFlags::POLLIN)];
     poll(&mut descriptors, PollTimeout::try_from(limit).unwrap()).unwrap() > 0
 }
 
-/// How many messages an owner is to get, once its parent knows.
+/// The number of messages for the owner, once its parent knows it.
 #[derive(Default)]
 struct Due(Option<u64>);
 
@@ -296,7 +296,7 @@ impl Due {
                 progress = (taken.total, Instant::now());
             }
             if self.0.is_none() && wait(stdin().as_fd(), Duration::ZERO) {
-                // A parent that has gone wants nothing more.
+                // The parent has exited.
                 self.0 = Some(hear().unwrap_or_default());
                 progress.1 = Instant::now();
             }
@@ -306,7 +306,7 @@ impl Due {
 }
 
 impl Taken {
-    /// A text that begins with its writer's number and its own.
+    /// A text that begins with the numbers of its writer and of itself.
     fn meet(&mut self, text: &str) {
         let mut numbers = text.split_whitespace();
         let mut number = || numbers.next().and_then(|word| word.parse::<u64>().ok()).unwrap();

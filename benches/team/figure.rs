@@ -1,25 +1,25 @@
-//! What is measured, how large, and how it is shown. It measures nothing itself.
+//! The figures: sizes, targets and output. It measures nothing itself.
 
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// How much is measured.
+/// The sizes of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Size {
-    /// Rounds of which the median counts.
+    /// Rounds. The median counts.
     pub(crate) rounds: usize,
     /// Sends per round from one process.
     pub(crate) sends: usize,
-    /// The same with a sync each.
+    /// Sends with a sync per round from one process.
     pub(crate) synced: usize,
-    /// Processes that write at once.
+    /// Processes that send at the same time.
     pub(crate) writers: usize,
-    /// How long they write.
+    /// How long they send.
     pub(crate) seconds: f64,
-    /// Wakes per round.
+    /// Notifications per round.
     pub(crate) wakes: usize,
-    /// Messages that wait.
+    /// Unread messages.
     pub(crate) backlog: usize,
     /// Teammates in a team.
     pub(crate) members: usize,
@@ -27,9 +27,9 @@ pub(crate) struct Size {
     pub(crate) many: usize,
     /// Teammates in a very large team.
     pub(crate) crowd: usize,
-    /// Messages that lie in the conversations of a large team.
+    /// Messages in the conversations of a large team.
     pub(crate) letters: usize,
-    /// Bytes of a long conversation.
+    /// Size of a long conversation in bytes.
     pub(crate) transcript: usize,
     /// Processes run per round.
     pub(crate) runs: usize,
@@ -68,33 +68,33 @@ pub(crate) const TINY: Size = Size {
 };
 
 impl Size {
-    /// As much of a full run's wait as belongs to this size.
+    /// Scales a wait of the full run to this size.
     pub(crate) fn lasting(&self, full: Duration) -> Duration {
         full.mul_f64(self.seconds / FULL.seconds)
     }
 }
 
-/// What is hoped for.
+/// The target of a figure.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Target {
-    /// Ours at most so many times the reference.
+    /// At most this many times the reference.
     TimesAtMost(f64),
-    /// Ours at least so many times the reference.
+    /// At least this many times the reference.
     TimesAtLeast(f64),
-    /// Ours below an absolute value.
+    /// Below an absolute value.
     Below(f64),
-    /// Ours at least an absolute value.
+    /// At least an absolute value.
     AtLeast(f64),
 }
 
 /// One line of the table.
 #[derive(Debug, Clone)]
 pub(crate) struct Figure {
-    /// Its number among the targets.
+    /// The number of the target.
     pub(crate) id: &'static str,
-    /// What it is, and what it is compared with.
+    /// The measure, and its reference.
     pub(crate) measure: String,
-    /// Of ours and the reference.
+    /// The unit of both values.
     pub(crate) unit: &'static str,
     pub(crate) ours: f64,
     pub(crate) reference: Option<f64>,
@@ -130,7 +130,7 @@ impl Figure {
     }
 }
 
-/// Three digits that count, or all of a whole number.
+/// Three significant digits, or all digits of a whole number.
 fn digits(value: f64) -> String {
     match value.abs() {
         large if large >= 100.0 => format!("{value:.0}"),
@@ -141,12 +141,12 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// The middle one.
+/// The median.
 pub(crate) fn median(values: &[f64]) -> f64 {
     percentile(values, 50.0)
 }
 
-/// The value that so many percent do not exceed.
+/// A percentile.
 pub(crate) fn percentile(values: &[f64], percent: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -160,7 +160,7 @@ pub(crate) fn percentile(values: &[f64], percent: f64) -> f64 {
     sorted.get(rank - 1).copied().unwrap_or(f64::NAN)
 }
 
-/// For people, and for the documentation.
+/// The table for the terminal and the documentation.
 pub(crate) fn table(figures: &[Figure]) -> String {
     let mut rows =
         vec![["", "measure", "ours", "reference", "ratio", "target", "met"].map(String::from)];
@@ -195,7 +195,7 @@ pub(crate) fn table(figures: &[Figure]) -> String {
     text.trim_end().into()
 }
 
-/// For programs.
+/// The figures as one JSON object.
 pub(crate) fn json(figures: &[Figure]) -> Value {
     let figures: Vec<Value> = figures
         .iter()
@@ -215,7 +215,7 @@ pub(crate) fn json(figures: &[Figure]) -> Value {
     json!({ "schema": 1, "version": env!("CARGO_PKG_VERSION"), "figures": figures })
 }
 
-/// Every figure came out as a number, is shown, and can be read by a program.
+/// Asserts that every figure is a number, is in the table, and is valid JSON.
 pub(crate) fn check(figures: &[Figure]) {
     let read: Value = serde_json::from_str(&json(figures).to_string()).unwrap();
     assert_eq!(read["figures"].as_array().unwrap().len(), figures.len());

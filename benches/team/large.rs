@@ -1,4 +1,4 @@
-//! P11, P14: a large team, and a long life.
+//! P11, P14: a large team, and a long conversation.
 
 use crate::figure::{Figure, Size, Target, median};
 use crate::members::mebibytes;
@@ -14,13 +14,13 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::time::{Duration, Instant};
 
-/// How long a teammate's result is waited for.
+/// Time limit for a teammate's result.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How often its inbox is looked at.
+/// The poll interval of the inbox.
 const GLANCE: Duration = Duration::from_micros(500);
 
-/// P11.
+/// Measures P11.
 pub(crate) fn team(size: &Size) -> Vec<Figure> {
     let [mut ready, mut round, mut memory] = [(); 3].map(|()| Vec::new());
     for _ in 0..size.rounds {
@@ -54,7 +54,7 @@ pub(crate) fn team(size: &Size) -> Vec<Figure> {
     ]
 }
 
-/// The lead's inbox, where the results of turns arrive. Nobody takes them in.
+/// The lead's inbox, to which the results of turns are sent. No process drains it.
 struct Results {
     inbox: BufReader<File>,
     line: String,
@@ -71,18 +71,18 @@ impl Results {
     fn pass_through(&mut self, dir: &TeamDir, number: usize) {
         let name = format!("member-{number}");
         let outgoing = Outgoing::text("How far are you?");
-        // As the lead: the rehearsal model takes orders from nobody else.
+        // Sent as the lead, because the rehearsal model follows no other sender.
         bus(dir, Fsync::Always).send(&AgentName::lead(), &name, outgoing).unwrap();
         let start = Instant::now();
         while !self.has_result_of(&name) {
             assert!(start.elapsed() < PATIENCE, "no result of {name}");
-            // The teammates have all file events of this user.
+            // The teammates use all inotify instances of this user.
             std::thread::park_timeout(GLANCE);
         }
     }
 
     fn has_result_of(&mut self, name: &str) -> bool {
-        // A line may come in pieces: what is there of it is kept.
+        // A line may be read in pieces, so an incomplete one is kept.
         while self.inbox.read_line(&mut self.line).unwrap() > 0 && self.line.ends_with('\n') {
             let message: Value = serde_json::from_str(&self.line).unwrap();
             self.line.clear();
@@ -94,7 +94,7 @@ impl Results {
     }
 }
 
-/// P14.
+/// Measures P14.
 pub(crate) fn long_life(size: &Size) -> Vec<Figure> {
     let mut took = Vec::new();
     for _ in 0..size.rounds {
@@ -112,7 +112,7 @@ pub(crate) fn long_life(size: &Size) -> Vec<Figure> {
     }]
 }
 
-/// Gives the first teammate a conversation of that many bytes: mail, answers, tools with long output.
+/// Gives the first teammate a conversation of this many bytes: mail, answers, tools with long output.
 fn live_long(dir: &TeamDir, bytes: usize) {
     let name = AgentName::member("member-0").unwrap();
     let mut transcript = Transcript::open(dir, &name).unwrap();

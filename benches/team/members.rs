@@ -1,4 +1,4 @@
-//! P9, P10: what it costs to have many teammates: starting them, and letting them wait.
+//! P9, P10: the cost of starting many teammates, and of idle ones.
 
 use crate::figure::{Figure, Size, Target, median};
 use crate::place::Place;
@@ -8,10 +8,10 @@ use std::io::{Write, stdin};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// After the start, until everybody rests: threads that helped with it have ended by then.
+/// The time after the start until all teammates are idle and helper threads have ended.
 const REST: Duration = Duration::from_secs(12);
 
-/// How long the processor time of idle processes is counted; each looks for mail every five seconds.
+/// How long the processor time of idle processes is counted. Each polls its mail every five seconds.
 const WATCHED: Duration = Duration::from_secs(10);
 
 pub(crate) fn measure(size: &Size) -> Vec<Figure> {
@@ -65,7 +65,7 @@ pub(crate) fn measure(size: &Size) -> Vec<Figure> {
     ]
 }
 
-/// What idle processes cost.
+/// The cost of idle processes.
 struct Idle {
     rss: f64,
     pss: f64,
@@ -95,14 +95,14 @@ pub(crate) fn mebibytes(pid: u32, field: &str) -> f64 {
     line.split_whitespace().next().and_then(|word| word.parse::<f64>().ok()).unwrap() / 1024.0
 }
 
-/// What all threads of a process have used, those that have ended too, to the nanosecond.
+/// Processor time of all threads of a process, including exited ones, in nanoseconds.
 pub(crate) fn processor_ms(pid: u32) -> f64 {
     let pid = nix::unistd::Pid::from_raw(i32::try_from(pid).unwrap());
     let used = nix::time::clock_getcpuclockid(pid).unwrap().now().unwrap();
     Duration::from(used).as_secs_f64() * 1e3
 }
 
-/// The reference's life: ready once its runtime is, and gone with its parent.
+/// The reference process: ready once its runtime is, and exits with its parent.
 pub(crate) fn idle() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

@@ -1,5 +1,4 @@
-//! A temporary team folder, one agent in it that lives in a process of ours, and the raw files that
-//! references use.
+//! A temporary team folder with one agent in this process, and raw files for references.
 
 use agent_team::bus::{Bus, Limits, Outgoing};
 use agent_team::store::liveness::{LifeLock, LifeRecord};
@@ -11,28 +10,28 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-/// Who is written to.
+/// The recipient.
 pub(crate) const OWNER: &str = "alice";
 
-/// Who writes.
+/// The sender.
 pub(crate) const SENDER: &str = "bob";
 
-/// Where team folders are made: on the disk of the build, unless said otherwise.
+/// The parent of team folders: the disk of the build by default.
 static PARENT: OnceLock<PathBuf> = OnceLock::new();
 
-/// Makes team folders elsewhere, such as on another file system.
+/// Creates team folders in another place, such as on another file system.
 pub(crate) fn make_in(folder: &str) {
     PARENT.set(folder.into()).unwrap();
 }
 
-/// A folder that goes with this.
+/// A folder that is removed on drop.
 pub(crate) struct Place {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) dir: TeamDir,
 }
 
 impl Place {
-    /// A team whose roster has [`OWNER`] on it, idle; the life lock is free.
+    /// A team with [`OWNER`] on its roster, idle, with a free life lock.
     pub(crate) fn new() -> Self {
         let parent = PARENT.get_or_init(|| env!("CARGO_TARGET_TMPDIR").into());
         std::fs::create_dir_all(parent).unwrap();
@@ -66,7 +65,7 @@ pub(crate) fn sender() -> AgentName {
     AgentName::member(SENDER).unwrap()
 }
 
-/// Makes this process [`OWNER`].
+/// Takes the life lock of [`OWNER`].
 pub(crate) fn live(dir: &TeamDir) -> LifeLock {
     LifeLock::take(dir, &owner(), LifeRecord::of_this_process()).unwrap()
 }
@@ -84,7 +83,7 @@ pub(crate) fn bus(dir: &TeamDir, fsync: Fsync) -> Bus {
     Bus::new(dir.clone(), limits, Arc::new(SystemClock))
 }
 
-/// A text of 200 bytes that begins with these words.
+/// A text of 200 bytes with this prefix.
 pub(crate) fn text(words: &str) -> String {
     format!("{words:<200}")
 }

@@ -1,5 +1,5 @@
-//! Many idle processes, each at the end of a socket: teammates as a lead starts them, or programs that
-//! are nothing but a single-threaded runtime.
+//! Many idle processes, each with a socket: teammates as a lead starts them, or programs with only a
+//! single-threaded runtime.
 
 use crate::child_process::{Job, command};
 use crate::place::Place;
@@ -19,14 +19,14 @@ use std::time::{Duration, Instant};
 /// Processes that are ready.
 pub(crate) struct Scripts {
     children: Vec<(Child, UnixStream)>,
-    /// From the first start until the last was ready.
+    /// The time from the first start until the last process was ready.
     pub(crate) took: Duration,
 }
 
 impl Scripts {
-    /// Teammates of the real program on the rehearsal model. What the lead does for each is part of it:
-    /// roster entry, process, hello, and meanwhile an inbox and a sync of both, before it says that the
-    /// teammate is there. They are started as by a lead that does not wait for one before it starts the next.
+    /// Teammates of the real program on the rehearsal model. The work of a lead for each is included: roster
+    /// entry, process, handshake, and the inbox and syncs before the spawn is reported. Starts overlap, as
+    /// with a lead that does not wait for one teammate before it starts the next.
     pub(crate) fn of_teammates(place: &Place, count: usize) -> Self {
         let start = Instant::now();
         let mut crew = std::thread::scope(|scope| {
@@ -42,7 +42,7 @@ impl Scripts {
         crew
     }
 
-    /// The reference.
+    /// The reference processes.
     pub(crate) fn of_runtimes(count: usize) -> Self {
         Self::start(count, |_| {
             let (ours, theirs) = pair();
@@ -87,7 +87,7 @@ fn incarnation(name: &AgentName) -> String {
     format!("life-of-{name}")
 }
 
-/// The lead's word that somebody is starting.
+/// The roster entry of a starting member.
 fn enter(place: &Place, name: &AgentName) {
     roster::update(&place.dir, Fsync::Never, |roster| {
         let member = Member {
@@ -101,7 +101,7 @@ fn enter(place: &Place, name: &AgentName) {
     .unwrap();
 }
 
-/// What the lead makes durable while the process starts.
+/// The syncs of the lead while the process starts.
 fn keep(place: &Place, name: &AgentName) {
     inbox::ensure(&place.dir, name).unwrap();
     roster::sync(&place.dir, Fsync::Always).unwrap();

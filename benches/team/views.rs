@@ -1,7 +1,6 @@
-//! V1-V5: what it costs to watch a large team, in the terminal and in the browser.
+//! V1-V5: the cost of watching a large team in the terminal and in the browser.
 //!
-//! Both programs run as a person runs them: the one in a pseudo-terminal, the other with one visitor who
-//! follows its events.
+//! Both programs run as in use: one in a pseudo-terminal, the other with one client that follows its events.
 
 use crate::figure::{Figure, Size, Target, median, percentile};
 use crate::members::processor_ms;
@@ -21,16 +20,16 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Until everybody rests.
+/// The time until all members are idle.
 const REST: Duration = Duration::from_secs(3);
 
-/// How long the processor time of a program that only watches is counted.
+/// How long the processor time of an untouched view is counted.
 const WATCHED: Duration = Duration::from_secs(10);
 
-/// What ends each frame: the cursor is hidden.
+/// The end of each frame: the cursor is hidden.
 const FRAME_END: &[u8] = b"\x1b[?25l";
 
-/// How long anything is waited for.
+/// Time limit of every wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn measure(size: &Size) -> Vec<Figure> {
@@ -84,7 +83,7 @@ pub(crate) fn measure(size: &Size) -> Vec<Figure> {
     ]
 }
 
-/// Gives a teammate a conversation with so many messages from its neighbour.
+/// Gives a teammate a conversation with this many messages from its neighbour.
 fn remember(place: &Place, number: usize, letters: usize) {
     let name = format!("member-{number}");
     let mut lines = String::new();
@@ -123,7 +122,7 @@ fn program(place: &Place, verb: &str) -> Command {
     command
 }
 
-/// A program that ends with this.
+/// A program that is killed on drop.
 struct Watcher(Child);
 
 impl Drop for Watcher {
@@ -134,7 +133,7 @@ impl Drop for Watcher {
 }
 
 impl Watcher {
-    /// Milliseconds of processor time in a second in which nobody touches it.
+    /// Processor time in milliseconds per second without input.
     fn idle(&self, size: &Size) -> f64 {
         let watched = size.lasting(WATCHED);
         let before = processor_ms(self.0.id());
@@ -143,7 +142,7 @@ impl Watcher {
     }
 }
 
-/// How long a frame takes after each key, and what waiting costs.
+/// The time from a key to its frame, and the cost of waiting.
 fn in_a_terminal(place: &Place, size: &Size) -> [Vec<f64>; 2] {
     let window = Winsize { ws_row: 50, ws_col: 160, ws_xpixel: 0, ws_ypixel: 0 };
     let pty = openpty(Some(&window), None).unwrap();
@@ -154,10 +153,10 @@ fn in_a_terminal(place: &Place, size: &Size) -> [Vec<f64>; 2] {
     drop((command, pty.slave));
     let mut terminal = File::from(pty.master);
     let mut screen = Frames { terminal: terminal.try_clone().unwrap(), printed: Vec::new() };
-    // The first frame has the team.
+    // The first frame shows the team.
     screen.next();
     std::thread::scope(|scope| {
-        // Frames that come by themselves must not fill the terminal while it is left alone.
+        // Frames without input must not fill the pseudo-terminal while it is not read.
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
         let idle = scope.spawn(|| {
             let idle = top.idle(size);
@@ -168,7 +167,7 @@ fn in_a_terminal(place: &Place, size: &Size) -> [Vec<f64>; 2] {
             screen.next();
         }
         let idle = idle.join().unwrap();
-        // Each key changes the frame: the help, the list in another order, another conversation.
+        // Each key changes the frame: help, sort order, another conversation.
         let frames = (0..size.wakes).map(|round| {
             let key = *[b'j', b'?', b' ', b'2', b'k', b'3', b'k', b'1'].get(round % 8).unwrap();
             let start = Instant::now();
@@ -180,7 +179,7 @@ fn in_a_terminal(place: &Place, size: &Size) -> [Vec<f64>; 2] {
     })
 }
 
-/// The frames that a program draws.
+/// The frames of a program.
 struct Frames {
     terminal: File,
     printed: Vec<u8>,
@@ -202,7 +201,7 @@ impl Frames {
     }
 }
 
-/// What the page costs.
+/// The cost of the page.
 struct Page {
     idle: f64,
     delays: Vec<f64>,
@@ -220,7 +219,7 @@ fn in_a_browser(place: &Place, size: &Size) -> Page {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     write!(stream, "GET /events{query} HTTP/1.1\r\nhost: {host}\r\n\r\n").unwrap();
     let mut events = BufReader::new(stream);
-    // What there is.
+    // The initial state.
     next_event(&mut events);
     std::thread::park_timeout(size.lasting(REST));
     let idle = web.idle(size);
@@ -249,7 +248,7 @@ fn in_a_browser(place: &Place, size: &Size) -> Page {
     Page { idle, delays, update: median(&updates) }
 }
 
-/// The next event, and how many bytes it took.
+/// The next event, and its length in bytes.
 fn next_event(events: &mut impl BufRead) -> (Value, usize) {
     let mut line = String::new();
     loop {

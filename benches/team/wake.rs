@@ -1,7 +1,7 @@
-//! P7: from a send to the waiting owner having the message.
+//! P7: the time from a send until the waiting owner has the message.
 //!
-//! The reference is a raw wake: an owner that waits for events of one file and reads what was appended
-//! under a lock. Ours is complete: claim, parse, transcript.
+//! The reference is an owner that waits for inotify events of one file and reads what was appended under a
+//! lock. Our owner claims, parses and writes the transcript.
 
 use crate::child_process::{ChildProcess, Job, Way, say};
 use crate::crowd::{locked_append, policy, wait, watch};
@@ -16,7 +16,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
-/// Between two messages: the owner is back at its wait by then.
+/// Pause between two messages, after which the owner waits again.
 const PAUSE: Duration = Duration::from_millis(3);
 
 pub(crate) fn measure(size: &Size) -> Vec<Figure> {
@@ -75,7 +75,7 @@ fn through_team(place: &Place, times: usize) -> Vec<f64> {
     each(owner, times, |text| send(&bus, &from, text.to_owned()))
 }
 
-/// Milliseconds on the way, as the owner says.
+/// Latency in milliseconds, measured by the owner.
 fn each(mut owner: ChildProcess, times: usize, send: impl Fn(&str)) -> Vec<f64> {
     let pass = |_| {
         std::thread::park_timeout(PAUSE);
@@ -85,7 +85,7 @@ fn each(mut owner: ChildProcess, times: usize, send: impl Fn(&str)) -> Vec<f64> 
     (0..times).map(pass).collect()
 }
 
-/// An owner's life: tells of each message how long it was on its way, until stdin ends.
+/// Runs an owner, which reports the latency of each message until stdin is closed.
 pub(crate) fn own(way: &Way) {
     match way {
         Way::Team { dir, is_synced } => own_mailbox(dir, policy(*is_synced)),
@@ -137,7 +137,7 @@ fn tell(sent_at: &str) {
     say(&(SystemClock.now().since(sent_at.into()).as_secs_f64() * 1e3));
 }
 
-/// The parent has gone.
+/// The parent has exited.
 fn is_over() -> bool {
     let mut stdin = stdin().lock();
     wait(stdin.as_fd(), Duration::ZERO) && stdin.read(&mut [0]).is_ok_and(|read| read == 0)

@@ -1,5 +1,5 @@
-//! The decoder of server-sent events, on any bytes in pieces of any size: it never panics, gives the same
-//! events however the stream is cut, and gives out no more than came in.
+//! Fuzzes the decoder of server-sent events with any bytes in pieces of any size: it must not panic, must
+//! return the same events for every split, and must not return more bytes than it got.
 
 #![no_main]
 
@@ -27,6 +27,6 @@ fuzz_target!(|input: &[u8]| {
     let pieces = stream.chunks(usize::from(*size).max(1));
     assert_eq!(decode(pieces), whole);
     let given: usize = whole.iter().map(|event| event.name.len() + event.data.len()).sum();
-    // A byte that is no UTF-8 becomes the three of the replacement character.
+    // An invalid UTF-8 byte becomes the three bytes of the replacement character.
     assert!(given <= 3 * stream.len());
 });

@@ -2,11 +2,11 @@
 //! again and again until there is room. Nothing is lost, and nobody has to start anything anew.
 
 use super::event::{Ending, Event, StopCause};
-use super::machine::DISK_FULL;
 use super::progress::Progress;
 use super::{Events, Running, note_error};
 use crate::bus::{Bus, BusError};
 use crate::store::{Drained, Mailbox, StoreError, Transcript};
+use crate::wire::activity::Activity;
 use crate::wire::roster::Status;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -35,7 +35,7 @@ impl Running {
                 Err(why) => {
                     if !std::mem::replace(&mut waited, true) {
                         self.tell(&disk_full(&why));
-                        let activity = Some(DISK_FULL.into());
+                        let activity = Some(Activity::DiskFull);
                         let said = self.agent.reporter.publish(Status::Waiting, activity).await;
                         note_error(said);
                     }
@@ -123,7 +123,7 @@ pub(super) async fn drain(
 }
 
 fn disk_full(why: &StoreError) -> String {
-    format!("{DISK_FULL}: {why}; waiting for room, nothing is lost")
+    format!("{}: {why}; waiting for room, nothing is lost", Activity::DiskFull)
 }
 
 const ROOM_AGAIN: &str = "there is room on the disk again: going on";

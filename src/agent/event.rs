@@ -5,6 +5,7 @@ use super::progress::Progress;
 use crate::llm::ModelError;
 use crate::protocol::budget::BudgetLimit;
 use crate::tools::{Call, ToolError};
+use crate::wire::activity::Activity;
 use crate::wire::chat::{Reply, Usage};
 use crate::wire::message::{IdleReason, Message, Outcome};
 use crate::wire::permission::{Decision, PermissionMode, Question, RuleLists};
@@ -117,7 +118,7 @@ pub(crate) enum Action {
     /// Send `PatienceOver` after the grace that a running tool gets when the lead is lost.
     StartPatience,
     /// Say in the roster what this agent does.
-    Publish(Status, Option<String>),
+    Publish(Status, Option<Activity>),
     /// Add to what this agent has used.
     Count(Usage),
     /// A turn is over: recorded, counted, durable, and its last text reported to the lead.

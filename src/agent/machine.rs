@@ -20,14 +20,13 @@ mod stop;
 mod turn;
 mod waiting;
 
-pub(super) use turn::DISK_FULL;
-
 use super::compact::Compacted;
 use super::event::{Action, Ending, Event, StopCause};
 use super::progress::Progress;
 use crate::llm::ModelError;
 use crate::tools::{Call, ToolError, signal};
 use crate::wire::AgentName;
+use crate::wire::activity::Activity;
 use crate::wire::chat::{Reply, StopReason};
 use crate::wire::message::{IdleReason, Message, Outcome};
 use crate::wire::roster::Status;
@@ -149,7 +148,7 @@ impl Machine {
             Event::DrainFailed(why) => self.on_drain_failed(&why, &mut todo),
             Event::DiskFull => {
                 self.published_idle = false;
-                todo.push(Action::Publish(Status::Waiting, Some(DISK_FULL.into())));
+                todo.push(Action::Publish(Status::Waiting, Some(Activity::DiskFull)));
             }
             Event::TeamGone(why) => self.on_team_gone(why, &mut todo),
             Event::Prompt(text) => self.on_prompt(text, &mut todo),
@@ -239,7 +238,7 @@ impl Machine {
         if matches!(self.phase, Phase::Idle) {
             self.phase = Phase::Claiming;
             self.published_idle = false;
-            todo.push(Action::Publish(Status::Working, Some("task".into())));
+            todo.push(Action::Publish(Status::Working, Some(Activity::Task)));
             todo.push(Action::TakeTask);
         }
     }
@@ -347,7 +346,7 @@ impl Machine {
 
     fn think(&mut self, mut turn: Turn, todo: &mut Vec<Action>) {
         self.published_idle = false;
-        todo.push(Action::Publish(Status::Working, Some("model".into())));
+        todo.push(Action::Publish(Status::Working, Some(Activity::Model)));
         todo.push(Action::MarkTaken);
         turn.use_extension();
         if let Some(end) = turn.winding_down.as_mut()
@@ -492,7 +491,7 @@ impl Machine {
         let (tool_use_id, name) = (call.id.clone(), call.name.clone());
         todo.push(Action::Record(Entry::ToolStart { tool_use_id, name: name.clone() }));
         todo.push(Action::Sync);
-        todo.push(Action::Publish(Status::Working, Some(name.clone())));
+        todo.push(Action::Publish(Status::Working, Some(Activity::Tool(name.clone()))));
         let summary = call.input.to_string();
         todo.push(Action::Show(Progress::ToolStarted { name, summary }));
         todo.push(Action::RunTool(call.clone()));

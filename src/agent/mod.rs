@@ -43,7 +43,7 @@ use heartbeat::HeartbeatWriter;
 use machine::{Identity, Machine};
 use memory::Memory;
 use progress::Progress;
-use status::StatusReporter;
+use status::{Doing, StatusReporter};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -293,11 +293,11 @@ impl Running {
         let doing = self.agent.reporter.doing();
         // Whoever drains is busy.
         let has_mail = self.agent.mailbox.try_lock().map_or(true, |mailbox| mailbox.has_unread());
-        if doing == Status::Idle.word() && !has_mail {
+        if doing == Doing::Status(Status::Idle) && !has_mail {
             return self.agent.heartbeat.rest();
         }
-        let limit = self.tool_limit.filter(|_| doing.starts_with("tool:"));
-        self.agent.heartbeat.beat(&doing, limit);
+        let limit = self.tool_limit.filter(|_| matches!(doing, Doing::Tool(_)));
+        self.agent.heartbeat.beat(&doing.to_string(), limit);
     }
 
     /// Says that mail is no longer unread; later, where the roster cannot be told yet that it is worked on.

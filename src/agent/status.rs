@@ -5,12 +5,15 @@
 //! roster's lock holds no agent up: what cannot be written soon is written beside the agent's work.
 
 use crate::os::Clock;
+use crate::protocol::lifecycle::{self, IllegalTransition, LifecycleEvent};
 use crate::store::{Fsync, StoreError, TeamDir, roster, usage};
 use crate::wire::AgentName;
+use crate::wire::activity::Activity;
 use crate::wire::chat::Usage;
 use crate::wire::money::Price;
 use crate::wire::permission::PermissionMode;
-use crate::wire::roster::{ExitCause, LastExit, Status, UsageCount};
+use crate::wire::roster::{ExitCause, LastExit, Roster, Status, UsageCount};
+use std::fmt;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
@@ -41,14 +44,35 @@ pub(crate) struct StatusReporter {
 
 #[derive(Debug, Clone, PartialEq)]
 struct Shown {
-    status: Status,
-    activity: Option<String>,
+    reported: Status,
+    activity: Option<Activity>,
     /// Why it would rather not end, while it is asked to.
     refusal: Option<String>,
     usage: UsageCount,
     /// The mode, once it is another than at the start.
     mode: Option<PermissionMode>,
     last_exit: Option<(Option<i32>, ExitCause)>,
+}
+
+/// What an agent is doing, as its heartbeat says it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Doing {
+    /// It waits for its model's reply.
+    Model,
+    /// It runs a tool, or is in another activity of its turn.
+    Tool(Activity),
+    /// Nothing that its status does not say.
+    Status(Status),
+}
+
+impl fmt::Display for Doing {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Model => out.write_str("llm"),
+            Self::Tool(activity) => write!(out, "tool:{activity}"),
+            Self::Status(status) => out.write_str(status.word()),
+        }
+    }
 }
 
 impl StatusReporter {
@@ -63,7 +87,7 @@ impl StatusReporter {
     ) -> Self {
         let began = (clock.monotonic(), usage.seconds);
         let (activity, refusal, mode, last_exit) = (None, None, None, None);
-        let shown = Shown { status: Status::Starting, activity, refusal, usage, mode, last_exit };
+        let shown = Shown { reported: Status::Starting, activity, refusal, usage, mode, last_exit };
         Self {
             dir,
             name,
@@ -78,12 +102,12 @@ impl StatusReporter {
         }
     }
 
-    /// What the agent does, in a word: `llm`, `tool:NAME`, else its status.
-    pub(super) fn doing(&self) -> String {
-        match (&self.shown.activity, self.shown.status) {
-            (Some(activity), Status::Working) if activity == "model" => "llm".into(),
-            (Some(tool), Status::Working) => format!("tool:{tool}"),
-            (_, status) => status.word().into(),
+    /// Returns what the agent is doing.
+    pub(super) fn doing(&self) -> Doing {
+        match (&self.shown.activity, self.shown.reported) {
+            (Some(Activity::Model), Status::Working) => Doing::Model,
+            (Some(activity), Status::Working) => Doing::Tool(activity.clone()),
+            (_, status) => Doing::Status(status),
         }
     }
 
@@ -113,11 +137,10 @@ impl StatusReporter {
     pub(crate) async fn publish(
         &mut self,
         status: Status,
-        activity: Option<String>,
+        activity: Option<Activity>,
     ) -> Result<(), StoreError> {
-        self.shown.status = status;
-        self.shown.activity = activity;
-        let new_status = self.written.as_ref().is_none_or(|written| written.status != status);
+        (self.shown.reported, self.shown.activity) = (status, activity);
+        let new_status = self.written.as_ref().is_none_or(|written| written.reported != status);
         if new_status { self.write().await } else { Ok(()) }
     }
 
@@ -141,8 +164,8 @@ impl StatusReporter {
         cause: ExitCause,
     ) -> Result<(), StoreError> {
         self.shown.last_exit = Some((Some(code), cause));
+        self.shown.reported = status;
         (self.shown.activity, self.shown.refusal) = (None, None);
-        self.shown.status = status;
         if let Some(writing) = self.writing.take() {
             let _older = writing.await;
         }
@@ -152,8 +175,8 @@ impl StatusReporter {
 
     /// Whether the roster says the status that this agent has.
     pub(super) fn is_told(&self) -> bool {
-        let written = self.written.as_ref().map(|written| written.status);
-        self.writing.is_none() && written == Some(self.shown.status)
+        let written = self.written.as_ref().map(|written| written.reported);
+        self.writing.is_none() && written == Some(self.shown.reported)
     }
 
     /// When unwritten changes are to be written.
@@ -207,43 +230,69 @@ impl StatusReporter {
     }
 }
 
-/// Writes an entry; one that a newer life of the same name owns is left alone.
+/// Writes the agent's entry. An entry that belongs to another life is left alone; the lifecycle's table
+/// decides what a report makes of the status that stands there.
 fn show(
-    roster: &mut crate::wire::roster::Roster,
+    roster: &mut Roster,
     name: &AgentName,
     incarnation: &str,
     shown: &Shown,
     now: crate::wire::WallTime,
 ) {
-    let usage = shown.usage;
-    if name.is_lead() {
-        let Some(lead) = roster.lead.as_mut() else { return };
-        if lead.incarnation == incarnation {
-            if lead.status != shown.status {
-                lead.since = now;
-            }
-            (lead.status, lead.usage) = (shown.status, usage);
-            lead.activity.clone_from(&shown.activity);
-            if let Some(mode) = shown.mode {
-                lead.mode = mode.word().into();
-            }
-        }
-        return;
+    let told = if name.is_lead() {
+        show_lead(roster, incarnation, shown, now)
+    } else {
+        show_member(roster, name, incarnation, shown, now)
+    };
+    if let Err(why) = told {
+        tracing::warn!(%name, %why, "the status was not reported");
     }
-    let Some(member) = roster.member_mut(name.as_str()) else { return };
-    if member.incarnation != incarnation {
-        return;
+}
+
+fn show_lead(
+    roster: &mut Roster,
+    incarnation: &str,
+    shown: &Shown,
+    now: crate::wire::WallTime,
+) -> Result<(), IllegalTransition> {
+    let Some(lead) = roster.lead.as_mut().filter(|lead| lead.incarnation == incarnation) else {
+        return Ok(());
+    };
+    lead.usage = shown.usage;
+    let before = lead.status;
+    if before == Status::Stopping {
+        lifecycle::apply(&mut lead.status, LifecycleEvent::StopOverridden)?;
     }
-    // Whoever takes a member down has said `stopping`; its last steps do not undo that.
-    let stopping = member.status == Status::Stopping && !shown.status.is_over();
-    let status = if stopping { Status::Stopping } else { shown.status };
-    if member.status != status {
+    lifecycle::apply(&mut lead.status, LifecycleEvent::Reported(shown.reported))?;
+    if lead.status != before {
+        lead.since = now;
+    }
+    lead.activity.clone_from(&shown.activity);
+    if let Some(mode) = shown.mode {
+        lead.mode = mode.word().into();
+    }
+    Ok(())
+}
+
+fn show_member(
+    roster: &mut Roster,
+    name: &AgentName,
+    incarnation: &str,
+    shown: &Shown,
+    now: crate::wire::WallTime,
+) -> Result<(), IllegalTransition> {
+    let member = roster.member_mut(name.as_str());
+    let Some(member) = member.filter(|member| member.incarnation == incarnation) else {
+        return Ok(());
+    };
+    member.usage = shown.usage;
+    let before = lifecycle::apply(&mut member.status, LifecycleEvent::Reported(shown.reported))?;
+    if member.status != before {
         member.since = now;
     }
-    // The first word of a life also says which process it is.
+    // The first report of a life also says which process it is.
     member.pid = i32::try_from(std::process::id()).ok();
-    (member.status, member.usage) = (status, usage);
-    let refused = shown.refusal.as_ref().map(|why| format!("refused: {why}"));
+    let refused = shown.refusal.clone().map(Activity::Refused);
     member.activity = refused.or_else(|| shown.activity.clone());
     if let Some(mode) = shown.mode {
         member.mode = mode.word().into();
@@ -251,6 +300,7 @@ fn show(
     if let Some((code, cause)) = shown.last_exit {
         member.last_exit = Some(LastExit { code, signal: None, cause, at: now });
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -279,23 +329,24 @@ mod tests {
             assert_eq!(shown().status, Status::Idle);
             let held = std::fs::File::open(dir.root().join("run/.state/config.lock")).unwrap();
             fs4::FileExt::lock(&held).unwrap();
-            for activity in ["model", "bash"] {
-                status.publish(Status::Working, Some(activity.into())).await.unwrap();
+            let bash = Activity::Tool("bash".into());
+            for activity in [Activity::Model, bash.clone()] {
+                status.publish(Status::Working, Some(activity)).await.unwrap();
             }
             assert_eq!(shown().status, Status::Idle);
             assert!(!status.is_told());
             status.publish(Status::Idle, None).await.unwrap();
             assert!(!status.is_told(), "what is being written says something else");
-            status.publish(Status::Working, Some("bash".into())).await.unwrap();
+            status.publish(Status::Working, Some(bash.clone())).await.unwrap();
             fs4::FileExt::unlock(&held).unwrap();
             while let Some(due) = status.due() {
                 tokio::time::sleep_until(due.into()).await;
                 status.write().await.unwrap();
             }
             assert!(status.is_told());
-            assert_eq!(shown().activity.as_deref(), Some("bash"));
+            assert_eq!(shown().activity, Some(bash));
             fs4::FileExt::lock(&held).unwrap();
-            status.publish(Status::Working, Some("model".into())).await.unwrap();
+            status.publish(Status::Working, Some(Activity::Model)).await.unwrap();
             status.write().await.unwrap();
             fs4::FileExt::unlock(&held).unwrap();
             status.publish_end(Status::Shutdown, 0, ExitCause::TeamStopped).await.unwrap();

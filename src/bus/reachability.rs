@@ -5,7 +5,7 @@ use crate::store::liveness::LifeState;
 use crate::store::roster::{Cached, MemberStandings};
 use crate::store::{StoreError, TeamDir};
 use crate::wire::AgentName;
-use crate::wire::roster::Status;
+use crate::wire::roster::{MailAccess, Status};
 use std::collections::BTreeMap;
 
 /// Whether an agent can get mail.
@@ -57,21 +57,23 @@ impl Reachability {
         let Some(status) = self.roster.current(&self.dir)?.status(to.as_str()) else {
             return Ok(RecipientState::Unreachable("is not on the roster".into()));
         };
-        let is_reachable = match status {
-            Status::Shutdown | Status::Failed => false,
-            Status::Stopping => priority == Priority::Control && self.is_alive(to)?,
-            Status::Starting => self.is_alive(to)? || self.is_alive(&AgentName::lead())?,
-            Status::Working | Status::Idle | Status::Waiting => self.is_alive(to)?,
-        };
-        Ok(match (is_reachable, status) {
-            (true, Status::Starting) => RecipientState::Starting,
-            (true, _) => RecipientState::Reachable,
-            (false, Status::Shutdown | Status::Failed | Status::Stopping) => {
-                RecipientState::Unreachable(format!("is {}", status.word()))
+        let is_reachable = match (status.mail(), status) {
+            (MailAccess::None, _) => false,
+            (MailAccess::ControlOnly, _) => priority == Priority::Control && self.is_alive(to)?,
+            (MailAccess::All, Status::Starting) => {
+                self.is_alive(to)? || self.is_alive(&AgentName::lead())?
             }
-            (false, Status::Starting | Status::Working | Status::Idle | Status::Waiting) => {
-                let word = status.word();
+            (MailAccess::All, _) => self.is_alive(to)?,
+        };
+        let word = status.word();
+        Ok(match (is_reachable, status.mail()) {
+            (true, _) if status == Status::Starting => RecipientState::Starting,
+            (true, _) => RecipientState::Reachable,
+            (false, MailAccess::All) => {
                 RecipientState::Unreachable(format!("is dead (the roster still says {word})"))
+            }
+            (false, MailAccess::ControlOnly | MailAccess::None) => {
+                RecipientState::Unreachable(format!("is {word}"))
             }
         })
     }

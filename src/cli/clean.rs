@@ -6,6 +6,7 @@ use super::out;
 use super::progress_line::ProgressLine;
 use crate::error::{Exit, Failure};
 use crate::os::process_tree;
+use crate::protocol::lifecycle::{self, LifecycleEvent};
 use crate::settings::Flags;
 use crate::store::TeamDir;
 use crate::store::clean::{CleanError, Leftover, TeamAtRest};
@@ -42,7 +43,8 @@ pub(super) fn run(context: &Context, args: &CleanArgs) -> Result<Exit, Failure> 
         });
         // What the lead has used is still to be known.
         if let Some(lead) = roster.lead.as_mut().filter(|lead| is_ghost(lead.status, "lead")) {
-            (lead.status, lead.activity, lead.pid) = (Status::Shutdown, None, None);
+            let _legal = lifecycle::apply(&mut lead.status, LifecycleEvent::StopConfirmed);
+            (lead.activity, lead.pid) = (None, None);
             ghosts.push("lead".into());
         }
         ghosts

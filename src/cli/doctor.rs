@@ -1,5 +1,5 @@
-//! `team doctor`: looks at everything a team stands on, and says what to do about what is wrong. It
-//! changes nothing, and shows no credential.
+//! `team doctor`: checks the folder, the machine, the settings and the model of a team, and shows remedies. It
+//! changes nothing and shows no credential.
 
 use super::args::Show;
 use super::build_agent::block_on;
@@ -17,22 +17,22 @@ use crate::store::{StoreError, TeamDir, fs_probe};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// How long a model's endpoint may take to answer.
+/// The time that a model's endpoint has to answer.
 const PROBE_LIMIT: Duration = Duration::from_secs(3);
 
-/// Descriptors that a lead of a full team needs at least.
+/// The fewest descriptors that a lead of a full team needs.
 const FEW_DESCRIPTORS: u64 = 256;
 
-/// How something is.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Fine,
-    /// Worth knowing.
+    /// Not a fault, but worth knowing.
     Note,
     Wrong,
 }
 
-/// What was looked at, and how it is.
+/// A check with its result.
 struct Finding {
     check: &'static str,
     state: State,
@@ -88,15 +88,15 @@ impl Report {
             Err(why) => return self.add("team folder", State::Wrong, why.to_string(), why.hint()),
         };
         self.fine("team folder", path);
-        // Settings that cannot be read are told of below.
+        // Settings that cannot be read are reported below.
         let risks = Settings::risks_in(&team.settings()).unwrap_or_default();
         if risks.is_empty() {
-            self.fine("trust", "the folder's settings run and loosen nothing");
+            self.fine("trust", "no setting of the folder needs trust");
         } else if TrustList::of(&context.environment).has(team.root(), &risks) {
-            self.fine("trust", "this folder is trusted: what its settings loosen is in force");
+            self.fine("trust", "this folder is trusted: all of its settings are in force");
         } else {
             let remedy = "read .team/settings.toml; `team trust` puts all of it in force";
-            let found = "not trusted: what its settings loosen is not in force";
+            let found = "not trusted: its looser settings are not in force";
             self.add("trust", State::Note, found, remedy);
         }
         match fs_probe::run(&team) {
@@ -233,7 +233,7 @@ impl Report {
         let credentials = Credentials::of(settings, &context.environment);
         if let ModelChoice::Script(file) = &chosen.value {
             if !file.is_file() {
-                let found = format!("{} is no file", file.display());
+                let found = format!("{} is not a file", file.display());
                 self.add("model", State::Wrong, found, "name a script that exists");
             }
             return Ok(());
@@ -280,7 +280,7 @@ impl Report {
             return Ok(());
         };
         let base_url = base_url(model, credentials).unwrap_or_default();
-        // What stands before an @ may be a password.
+        // The part before an @ may be a password.
         let shown = base_url.rsplit('@').next().unwrap_or_default();
         match said {
             Ok(Listing::Models(models)) => {

@@ -38,7 +38,7 @@ pub fn greet(
         hooks: settings.hooks.value,
         start_reason: StartReason::Spawned,
     };
-    handshake::say(socket, &hello).map_err(|why| {
+    handshake::send(socket, &hello).map_err(|why| {
         let hint = "look at what the teammate printed";
         Failure::new(Exit::Failure, "the teammate hears nothing", why.to_string(), hint)
     })

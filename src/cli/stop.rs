@@ -9,10 +9,11 @@ use crate::bus::Bus;
 use crate::error::{Exit, Failure};
 use crate::os::SystemClock;
 use crate::protocol::ladder::Urgency;
+use crate::protocol::lifecycle::{self, LifecycleEvent};
 use crate::store::{Liveness, TeamDir, liveness, roster};
-use crate::supervise::stop::{How, StopOutcome, StopPlan, take_down_all};
+use crate::supervise::stop::{StopOutcome, StopPlan, StopResult, stop_in_parallel};
 use crate::wire::AgentName;
-use crate::wire::roster::{ExitCause, Status};
+use crate::wire::roster::ExitCause;
 use serde_json::json;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ pub(super) fn run(context: &Context, args: &StopArgs) -> Result<Exit, Failure> {
             // A lead that knows it is being stopped starts nobody new meanwhile.
             let marked = roster::update(&team, fsync, |roster| {
                 if let Some(lead) = roster.lead.as_mut() {
-                    lead.status = Status::Stopping;
+                    let _refused = lifecycle::apply(&mut lead.status, LifecycleEvent::StopAsked);
                 }
             });
             marked.map_err(store_failure)?;
@@ -95,7 +96,7 @@ pub(super) async fn end_members(
         cause,
         urgency,
     };
-    take_down_all(&takedown, names).await
+    stop_in_parallel(&takedown, names).await
 }
 
 /// What became of a member.
@@ -104,7 +105,7 @@ pub(super) fn told(departure: &StopOutcome) -> String {
 }
 
 fn report(departures: &[StopOutcome], json: bool) -> Result<Exit, Failure> {
-    let stuck = departures.iter().any(|departure| departure.how == How::Stuck);
+    let stuck = departures.iter().any(|departure| departure.result == StopResult::Stuck);
     let printed = if json {
         let stopped: Vec<_> = departures
             .iter()

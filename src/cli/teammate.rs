@@ -20,10 +20,11 @@ use crate::os::async_fd::ReadableFd;
 use crate::os::failpoint::hit;
 use crate::os::signals::SignalEvent;
 use crate::os::{Clock, SystemClock, memory, program, terminal_size, uptime};
+use crate::protocol::lifecycle;
 use crate::settings::model::{self, Credentials, ModelChoice, price_of};
 use crate::settings::{Flags, Rules};
 use crate::store::{Fsync, LifeLock, LifeRecord, TeamDir, roster, transcript};
-use crate::supervise::handshake::{self, Answer, Hello};
+use crate::supervise::handshake::{self, HandshakeAnswer, Hello};
 use crate::tasks::Tasks;
 use crate::tools::{can_complete_tasks, find};
 use crate::ui::live::Live;
@@ -80,7 +81,7 @@ pub(super) fn run(context: &Context, args: TeammateArgs) -> Result<Exit, Failure
     // A lead that waits for readiness is told what went wrong in the words a person would read.
     if let (Err(failure), Some(Ok(socket))) = (&outcome, answer_to) {
         let why = format!("{}: {}", failure.what, failure.why);
-        let _lead_gone = handshake::say(File::from(socket), &Answer::Failed(why));
+        let _lead_gone = handshake::send(File::from(socket), &HandshakeAnswer::Failed(why));
     }
     outcome
 }
@@ -90,7 +91,7 @@ fn prepare(context: &Context, args: TeammateArgs, lead: Option<File>) -> Result<
     let (prompt, once) = (args.prompt, args.once);
     if let Some(socket) = lead {
         let heard: Option<Hello> =
-            handshake::hear(&socket).map_err(|why| no_hello(&why.to_string()))?;
+            handshake::receive(&socket).map_err(|why| no_hello(&why.to_string()))?;
         let hello = heard.ok_or_else(|| no_hello("the socket was closed"))?;
         let model = ModelChoice::parse(&hello.model)?;
         let Hello {
@@ -238,7 +239,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let ready = move || {
         hit("child.able");
         if let Some(socket) = lead {
-            let _lead_gone = handshake::say(&socket, &Answer::Ready);
+            let _lead_gone = handshake::send(&socket, &HandshakeAnswer::Ready);
             hit("child.ready");
             memory::forget_the_start();
             tokio::task::spawn_local(watch_lead(socket, watched, held));
@@ -291,7 +292,8 @@ fn enter(
 ) -> Result<UsageCount, Failure> {
     let entered = match started_by {
         // The lead has written the entry; what is still missing, this life says with its first word.
-        StartedBy::Lead => roster::read(team).map(|roster| expected(&roster, start)),
+        // Read under the lock: a stop that came before the life lock was taken is in the entry by then.
+        StartedBy::Lead => roster::update(team, Fsync::Never, |roster| expected(roster, start)),
         StartedBy::Hand => {
             let cwd = context.cwd.display().to_string();
             roster::update(team, Fsync::Always, |roster| {
@@ -305,7 +307,8 @@ fn enter(
                 (member.started_by, member.cwd) = (started_by, cwd);
                 member.incarnation.clone_from(&start.incarnation);
                 member.pid = i32::try_from(std::process::id()).ok();
-                (member.status, member.since) = (Status::Starting, now);
+                let _legal = lifecycle::apply_spawned(&mut member.status);
+                member.since = now;
                 Some(member.usage)
             })
         }

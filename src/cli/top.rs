@@ -11,7 +11,7 @@ use crate::os::{Clock, SystemClock};
 use crate::protocol::ladder::Urgency;
 use crate::ui::top::draw::draw;
 use crate::ui::top::screen::Screen;
-use crate::ui::top::{Action, Input, Notice, Top, Verdict};
+use crate::ui::top::{Action, Input, Notice, RequestAnswer, Top};
 use crate::ui::view::View;
 use crate::view::Observer;
 use crate::wire::AgentName;
@@ -75,7 +75,7 @@ fn watch(
             top.update(observer.snapshot());
         }
         if let Some(notice) = hands.done() {
-            top.tell(notice);
+            top.notify(notice);
             is_news = true;
         }
         observer.follow(top.selected());
@@ -97,9 +97,9 @@ fn watch(
             match action {
                 None => {}
                 Some(Action::Quit) => return Ok(Exit::Ok),
-                Some(Action::Send { to, text }) => top.tell(hands.send(to, text)),
-                Some(Action::Stop { name }) => top.tell(hands.stop(name)),
-                Some(Action::Answer { id, verdict }) => top.tell(hands.answer(id, verdict)),
+                Some(Action::Send { to, text }) => top.notify(hands.send(to, text)),
+                Some(Action::Stop { name }) => top.notify(hands.stop(name)),
+                Some(Action::Answer { id, answer }) => top.notify(hands.answer(id, answer)),
             }
         }
     }
@@ -141,11 +141,11 @@ impl Hands {
         })
     }
 
-    fn answer(&mut self, id: String, verdict: Verdict) -> Notice {
+    fn answer(&mut self, id: String, answer: RequestAnswer) -> Notice {
         let bus = Arc::clone(&self.bus);
-        let answer = match verdict {
-            Verdict::Approve => Answer::Approve(Scope::Once),
-            Verdict::Deny => Answer::Deny,
+        let answer = match answer {
+            RequestAnswer::Approve => Answer::Approve(Scope::Once),
+            RequestAnswer::Deny => Answer::Deny,
         };
         let work = move || match block_on(requests::decide(&bus, &id, answer, None)).flatten() {
             Ok(outcome) => Notice::Fine(outcome.into()),
@@ -201,7 +201,7 @@ fn stop_one(bus: Arc<Bus>, name: &str) -> Result<&'static str, Failure> {
     let name = member_name(name)?;
     let end = stop::end_members(bus, ExitCause::Stopped, Urgency::Polite, vec![name]);
     let departures = block_on(end)?;
-    Ok(departures.first().map_or("was not running", |departure| departure.how.words()))
+    Ok(departures.first().map_or("was not running", |departure| departure.result.words()))
 }
 
 fn lost(why: &io::Error) -> Failure {

@@ -1,4 +1,4 @@
-//! `team trust`: what this folder's settings run, loosen and send elsewhere is in force from now on, as it stands now.
+//! `team trust`: the present settings of this folder that run code, loosen limits or send data elsewhere take effect.
 
 use super::args::TrustArgs;
 use super::context::{Context, store_failure};
@@ -17,7 +17,7 @@ pub(super) fn run(context: &Context, args: &TrustArgs) -> Result<Exit, Failure> 
     let team = context.team()?;
     let list = TrustList::of(&context.environment);
     let folder = team.root().display().to_string();
-    // Two who trust at once: neither loses what the other has written.
+    // A concurrent `team trust` must not lose this change.
     let lock =
         exclusive(&list.lock_file()?, LOCK_TIMEOUT).map_err(|why| store_failure(why.into()))?;
     let risks = Settings::risks_in(&TeamDir::settings_in(team.root()))?;

@@ -1,33 +1,32 @@
-//! Whether somebody keeps within a budget: what is used and what may be used are arguments, the verdict
-//! is a value with the words for it.
+//! Budget checks: usage and limits are arguments, and the verdict is a value that describes itself.
 
 use crate::wire::budget::Budget;
 use crate::wire::money::Money;
 use crate::wire::roster::UsageCount;
 use std::fmt;
 
-/// Hundredths of a budget at which a warning is due.
+/// Percentage of a budget at which a warning is due.
 const NEARLY: u128 = 80;
 
-/// LimitOwner budget it is.
+/// The owner of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LimitOwner {
-    /// The team's, from the settings.
+    /// The team; set in the settings.
     Team,
-    /// One teammate's, from the settings.
+    /// One teammate; set in the settings.
     Member,
-    /// One run's, from the command line.
+    /// One run of the lead; set on the command line.
     Run,
 }
 
-/// How things stand.
+/// How much of a budget is left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BudgetVerdict {
-    /// There is enough left, or no limit.
+    /// Enough, or there is no limit.
     Fine,
-    /// Not much is left.
+    /// At most a fifth.
     Nearly(BudgetLimit),
-    /// Nothing is left.
+    /// Nothing.
     Spent(BudgetLimit),
 }
 
@@ -38,17 +37,18 @@ pub(crate) struct BudgetLimit {
     of: LimitedQuantity,
 }
 
-/// Used, and the most that may be.
+/// A limited quantity: used amount and limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LimitedQuantity {
     Tokens(u64, u64),
     Money(Money, Money),
     Turns(u64, u64),
+    /// Seconds used, and the limit in minutes.
     Minutes(u64, u64),
 }
 
 impl BudgetLimit {
-    fn hundredths(&self) -> u128 {
+    fn percentage(&self) -> u128 {
         let share = |used: u64, most: u64| {
             (u128::from(used) * 100).checked_div(u128::from(most)).unwrap_or(u128::MAX)
         };
@@ -56,7 +56,6 @@ impl BudgetLimit {
             LimitedQuantity::Tokens(used, most) | LimitedQuantity::Turns(used, most) => {
                 share(used, most)
             }
-            // Seconds are what is counted.
             LimitedQuantity::Minutes(seconds, most) => share(seconds, most.saturating_mul(60)),
             LimitedQuantity::Money(used, most) => share(used.billionths(), most.billionths()),
         }
@@ -81,17 +80,17 @@ impl fmt::Display for BudgetLimit {
     }
 }
 
-/// Judges what is used; the limit that is nearest counts.
+/// Judges the usage by the limit that is nearest to its end.
 pub(crate) fn judge(whose: LimitOwner, budget: &Budget, used: &UsageCount) -> BudgetVerdict {
-    let nearest = limits(whose, budget, used).max_by_key(BudgetLimit::hundredths);
+    let nearest = limits(whose, budget, used).max_by_key(BudgetLimit::percentage);
     match nearest {
-        Some(limit) if limit.hundredths() >= 100 => BudgetVerdict::Spent(limit),
-        Some(limit) if limit.hundredths() >= NEARLY => BudgetVerdict::Nearly(limit),
+        Some(limit) if limit.percentage() >= 100 => BudgetVerdict::Spent(limit),
+        Some(limit) if limit.percentage() >= NEARLY => BudgetVerdict::Nearly(limit),
         Some(_) | None => BudgetVerdict::Fine,
     }
 }
 
-/// Every limit of a budget with how much of it is used.
+/// Lists the limits of a budget with the amount used.
 pub(crate) fn limits(
     whose: LimitOwner,
     budget: &Budget,
@@ -120,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_warning_at_80_and_the_end_at_100() {
+    fn a_budget_warns_at_80_percent_and_ends_at_100() {
         let most = |tokens| Budget { tokens: Some(tokens), ..Budget::default() };
         let used = |input_tokens, output_tokens| UsageCount {
             input_tokens,
@@ -141,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_limit_counts() {
+    fn the_nearest_limit_decides() {
         let money = |number: f64| Money::try_from(number).ok();
         let budget =
             Budget { tokens: Some(1000), money: money(2.0), turns: Some(10), minutes: Some(10) };

@@ -1,37 +1,37 @@
-//! What Ctrl-C means at the lead's prompt (SPEC 6): the turn, then the team, then at once.
+//! The meaning of Ctrl-C at the lead's prompt (SPEC 6): interrupt the turn, stop the team, kill it.
 
 use std::time::{Duration, Instant};
 
-/// How soon a second Ctrl-C must follow to mean the team.
+/// Time within which a second Ctrl-C stops the team.
 const AGAIN_WITHIN: Duration = crate::wire::limits::SECOND_CTRL_C;
 
-/// What the lead is doing when Ctrl-C comes.
+/// The state of the lead when Ctrl-C is pressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LeadActivity {
-    /// Nothing.
+    /// It waits for input.
     Idle,
-    /// A turn.
+    /// It is in a turn.
     Turn,
-    /// The team is being stopped.
+    /// It is stopping the team.
     Stopping,
 }
 
-/// What to do about it.
+/// The effect of a Ctrl-C.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CtrlCAction {
-    /// End the turn, keep the team.
+    /// Interrupt the turn; the team goes on.
     InterruptTurn,
-    /// Stop the team, politely.
+    /// Stop the team, beginning with a request.
     StopTeam,
-    /// Skip the polite rung.
+    /// Go on to SIGTERM.
     StopNow,
-    /// Kill.
+    /// Go on to SIGKILL.
     StopAtOnce,
-    /// Say how to quit.
+    /// Show how to quit.
     SayHowToQuit,
 }
 
-/// Counts.
+/// Counts the presses.
 #[derive(Debug, Default)]
 pub(crate) struct CtrlC {
     interrupted_at: Option<Instant>,
@@ -39,7 +39,7 @@ pub(crate) struct CtrlC {
 }
 
 impl CtrlC {
-    /// Ctrl-C was pressed (or SIGINT came).
+    /// Handles Ctrl-C or SIGINT.
     pub(crate) fn pressed(&mut self, doing: LeadActivity, now: Instant) -> CtrlCAction {
         let again = self.interrupted_at.is_some_and(|at| now.duration_since(at) < AGAIN_WITHIN);
         match doing {
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_press_goes_one_step_further() {
+    fn each_press_escalates_by_one_step() {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
         let mut keys = CtrlC::default();
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn after_two_seconds_it_is_a_first_press_again() {
+    fn a_press_after_two_seconds_counts_as_the_first() {
         let start = Instant::now();
         let mut keys = CtrlC::default();
         keys.pressed(LeadActivity::Turn, start);
@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(
             keys.pressed(LeadActivity::Turn, soon),
             CtrlCAction::StopTeam,
-            "a turn began by mail"
+            "mail has started another turn"
         );
     }
 }

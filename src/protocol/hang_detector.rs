@@ -1,37 +1,37 @@
-//! Whether somebody who lives still moves (RELIABILITY 4): busy, hung, or just watched too seldom.
+//! Hang detection (RELIABILITY 4): tells a busy process from a hung one.
 //!
-//! Only signs of life that *change* count, never how old a file says it is, and only time in which the
-//! watcher itself was awake: neither a clock that jumps nor a machine that slept makes anybody hung.
+//! Only *changes* of a sign of life count, never a timestamp in a file, and only time in which the watcher
+//! itself was running. So neither a clock that jumps nor a machine that slept makes a process hung.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// What was seen of somebody at one look.
+/// What one check has seen of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// Changes whenever it moves: its last beat and what it says it does.
+    /// Changes with every heartbeat and every report of the process.
     pub(crate) sign: String,
-    /// What may be expected of it.
+    /// The signs that are due.
     pub(crate) owes: HeartbeatDuty,
 }
 
-/// What somebody owes who is watched.
+/// The signs of life that are due from a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HeartbeatDuty {
-    /// Nothing: it is idle and no mail waits, or it is on its way out.
+    /// None: it is idle without unread mail, or it is stopping.
     Nothing,
-    /// A sign of life at regular times.
+    /// One at regular intervals.
     Signs,
-    /// A sign of life, but it runs a tool that has a time limit of its own.
+    /// One after the time limit of the tool that it runs.
     SignsAfter(Duration),
 }
 
-/// Watches several.
+/// Watches several processes.
 #[derive(Debug)]
 pub(crate) struct HangDetector {
-    /// How long somebody may be quiet.
+    /// Time without a change after which a process is hung.
     patience: Duration,
-    /// The longest time between two looks that counts: for more of it, the watcher slept too.
+    /// Longest interval between two checks that counts: during a longer one, the watcher slept too.
     longest_gap: Duration,
     watched: BTreeMap<String, Watched>,
 }
@@ -44,13 +44,13 @@ struct Watched {
 }
 
 impl HangDetector {
-    /// Looks every `period`; who is quiet for `patience` is hung.
+    /// Creates a detector for one check every `period`.
     pub(crate) fn new(patience: Duration, period: Duration) -> Self {
         Self { patience, longest_gap: period.saturating_mul(2), watched: BTreeMap::new() }
     }
 
-    /// One look at one of them, whose life is `life`; tells whether it is hung.
-    pub(crate) fn look(&mut self, life: &str, seen: Seen, now: Instant) -> bool {
+    /// Takes one check of the process with this incarnation. Returns whether it is hung.
+    pub(crate) fn check(&mut self, life: &str, seen: Seen, now: Instant) -> bool {
         let Some(watched) = self.watched.get_mut(life) else {
             let watched = Watched { seen, quiet: Duration::ZERO, looked: now };
             self.watched.insert(life.to_owned(), watched);
@@ -72,7 +72,7 @@ impl HangDetector {
         limit.is_some_and(|limit| watched.quiet >= limit)
     }
 
-    /// Forgets all but these lives.
+    /// Forgets all other incarnations.
     pub(crate) fn keep(&mut self, lives: &[String]) {
         self.watched.retain(|life, _| lives.contains(life));
     }
@@ -88,17 +88,17 @@ mod tests {
         Seen { sign: sign.into(), owes }
     }
 
-    /// Looks each period at somebody who shows what `show` gives; when it is found hung, in seconds.
+    /// Checks a process that shows what `show` returns. Returns after how many seconds it is hung.
     fn hung_after(show: impl Fn(u64) -> Seen) -> Option<u64> {
         let mut hang_detector = HangDetector::new(Duration::from_secs(60), PERIOD);
         let start = Instant::now();
-        (0..100).map(|look| look * 2).find(|second| {
-            hang_detector.look("a", show(*second), start + Duration::from_secs(*second))
+        (0..100).map(|check| check * 2).find(|second| {
+            hang_detector.check("a", show(*second), start + Duration::from_secs(*second))
         })
     }
 
     #[test]
-    fn who_is_quiet_for_too_long_is_hung() {
+    fn a_process_without_a_change_is_hung_after_the_limit() {
         assert_eq!(hung_after(|_| seen("same", HeartbeatDuty::Signs)), Some(60));
         assert_eq!(
             hung_after(|second| seen(&(second / 50).to_string(), HeartbeatDuty::Signs)),
@@ -110,32 +110,36 @@ mod tests {
         let idle_then_mail = |second| {
             seen("same", if second < 100 { HeartbeatDuty::Nothing } else { HeartbeatDuty::Signs })
         };
-        assert_eq!(hung_after(idle_then_mail), Some(160), "quiet counts from the mail on");
-    }
-
-    #[test]
-    fn a_watcher_that_slept_does_not_blame_the_others() {
-        let mut hang_detector = HangDetector::new(Duration::from_secs(60), PERIOD);
-        let mut now = Instant::now();
-        hang_detector.look("a", seen("same", HeartbeatDuty::Signs), now);
-        for _ in 0..14 {
-            now += Duration::from_secs(3600);
-            assert!(!hang_detector.look("a", seen("same", HeartbeatDuty::Signs), now));
-        }
-        now += Duration::from_secs(3600);
-        assert!(
-            hang_detector.look("a", seen("same", HeartbeatDuty::Signs), now),
-            "15 looks of 4 s each"
+        assert_eq!(
+            hung_after(idle_then_mail),
+            Some(160),
+            "time counts from the arrival of the mail"
         );
     }
 
     #[test]
-    fn a_new_life_of_a_name_is_watched_anew() {
+    fn time_in_which_the_watcher_slept_does_not_count() {
+        let mut hang_detector = HangDetector::new(Duration::from_secs(60), PERIOD);
+        let mut now = Instant::now();
+        hang_detector.check("a", seen("same", HeartbeatDuty::Signs), now);
+        for _ in 0..14 {
+            now += Duration::from_secs(3600);
+            assert!(!hang_detector.check("a", seen("same", HeartbeatDuty::Signs), now));
+        }
+        now += Duration::from_secs(3600);
+        assert!(
+            hang_detector.check("a", seen("same", HeartbeatDuty::Signs), now),
+            "15 checks, each counts 4 s"
+        );
+    }
+
+    #[test]
+    fn a_new_incarnation_is_watched_from_zero() {
         let mut hang_detector = HangDetector::new(PERIOD, PERIOD);
         let now = Instant::now();
-        hang_detector.look("a1", seen("same", HeartbeatDuty::Signs), now);
+        hang_detector.check("a1", seen("same", HeartbeatDuty::Signs), now);
         hang_detector.keep(&["a2".into()]);
-        assert!(!hang_detector.look("a1", seen("same", HeartbeatDuty::Signs), now + 9 * PERIOD));
-        assert!(hang_detector.look("a1", seen("same", HeartbeatDuty::Signs), now + 10 * PERIOD));
+        assert!(!hang_detector.check("a1", seen("same", HeartbeatDuty::Signs), now + 9 * PERIOD));
+        assert!(hang_detector.check("a1", seen("same", HeartbeatDuty::Signs), now + 10 * PERIOD));
     }
 }

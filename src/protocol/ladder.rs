@@ -1,47 +1,47 @@
-//! The shutdown ladder (RELIABILITY 4): ask by message, SIGTERM, SIGKILL, give up. Each rung has a
-//! deadline and is taken only when the former failed.
+//! The shutdown ladder (RELIABILITY 4): request by message, SIGTERM, SIGKILL, give up. Each rung has a
+//! deadline and is taken only after the previous one has failed.
 
 use crate::wire::limits;
 use crate::wire::roster::Status;
 use std::time::{Duration, Instant};
 
-/// How much patience somebody has who wants a member gone.
+/// The urgency of a stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Urgency {
-    /// Ask first.
+    /// Begins with a request.
     Polite,
-    /// Begin with SIGTERM (`--now`, a second Ctrl-C).
+    /// Begins with SIGTERM (`--now`, a second Ctrl-C).
     Now,
-    /// Begin with SIGKILL (a third Ctrl-C).
+    /// Begins with SIGKILL (a third Ctrl-C).
     AtOnce,
 }
 
 /// The rungs, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rung {
-    /// A `shutdown_request` is in its inbox; a lead gets SIGTERM, for nobody may ask it by mail.
+    /// A `shutdown_request` is in its inbox. A lead gets SIGTERM, because no message can stop it.
     Ask,
     /// It got SIGTERM.
     Terminate,
     /// Its group got SIGKILL.
     Kill,
-    /// It does not even die of SIGKILL (a process stuck in the kernel): reported, not waited for.
+    /// It survives SIGKILL, because it is stuck in the kernel: reported, not waited for.
     GiveUp,
 }
 
-/// How long each rung is waited for.
+/// Time that each rung is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LadderDeadlines {
-    /// For the answer to the request.
+    /// To answer the request.
     pub(crate) ask: Duration,
-    /// For the end after SIGTERM.
+    /// To end after SIGTERM.
     pub(crate) terminate: Duration,
-    /// For the end after SIGKILL.
+    /// To end after SIGKILL.
     pub(crate) kill: Duration,
 }
 
 impl LadderDeadlines {
-    /// The contract's waits; an idle member needs less time to answer than one at work.
+    /// Returns the deadlines of the contract. An idle member needs less time to answer than a busy one.
     pub(crate) fn for_member(status: Status, urgency: Urgency) -> Self {
         let is_idle = status == Status::Idle;
         match urgency {
@@ -57,13 +57,13 @@ impl LadderDeadlines {
         }
     }
 
-    /// A lead sees its team out and puts its mail and the terminal away, however great the urgency.
+    /// Returns the deadlines for a lead, which stops its team and drains its mail at any urgency.
     pub(crate) fn for_lead() -> Self {
         Self { ask: limits::STOP_ASK, terminate: limits::STOP_TERMINATE, kill: limits::STOP_KILL }
     }
 }
 
-/// One member's way down.
+/// The stop of one member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ShutdownLadder {
     rung: Rung,
@@ -72,7 +72,7 @@ pub(crate) struct ShutdownLadder {
 }
 
 impl ShutdownLadder {
-    /// Stands on the first rung; perform [`ShutdownLadder::rung`]'s action at once.
+    /// Begins on the first rung. The caller performs [`ShutdownLadder::rung`] at once.
     pub(crate) fn begin(waits: LadderDeadlines, urgency: Urgency, now: Instant) -> Self {
         let (rung, wait) = match urgency {
             Urgency::Polite => (Rung::Ask, waits.ask),
@@ -82,17 +82,17 @@ impl ShutdownLadder {
         Self { rung, until: now + wait, waits }
     }
 
-    /// The rung it stands on.
+    /// Returns the current rung.
     pub(crate) fn rung(&self) -> Rung {
         self.rung
     }
 
-    /// When the next rung is due.
+    /// Returns when the next rung is due.
     pub(crate) fn until(&self) -> Instant {
         self.until
     }
 
-    /// Time has passed; the rung to perform now, if a new one was reached.
+    /// Advances if the deadline has passed. Returns the rung to perform now, if it is a new one.
     pub(crate) fn tick(&mut self, now: Instant) -> Option<Rung> {
         if now < self.until {
             return None;
@@ -100,7 +100,7 @@ impl ShutdownLadder {
         self.advance(now)
     }
 
-    /// Somebody lost patience: at least the rung of `urgency` is taken now.
+    /// Advances to the rung of `urgency` at least. Returns the rung to perform now, if it is a new one.
     pub(crate) fn hurry(&mut self, urgency: Urgency, now: Instant) -> Option<Rung> {
         let least = match urgency {
             Urgency::Polite => Rung::Ask,
@@ -135,7 +135,7 @@ impl ShutdownLadder {
 mod tests {
     use super::*;
 
-    /// Climbs down with nobody answering and lists when each rung was taken, in milliseconds.
+    /// Lists when each rung is taken if the member never answers, in milliseconds.
     fn walk(status: Status, urgency: Urgency) -> Vec<(u128, Rung)> {
         let start = Instant::now();
         let mut ladder =

@@ -1,12 +1,12 @@
-//! Who may do what next: pure state machines.
+//! The rules of the team as pure state machines.
 //!
-//! *Invariant:* no files, threads, processes or clocks here; `now` is an argument, and what should
-//! happen comes back as values.
+//! *Invariant:* no files, threads, processes or clocks here. `now` is an argument, and results are values.
 
 pub(crate) mod budget;
 pub(crate) mod ctrl_c;
 pub(crate) mod hang_detector;
 pub(crate) mod ladder;
+pub(crate) mod lifecycle;
 pub(crate) mod permission;
 pub(crate) mod rate_limiter;
 pub(crate) mod request;

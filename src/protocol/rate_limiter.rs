@@ -1,19 +1,19 @@
-//! How many messages an agent's model may send in a minute (fault 31): a loop of sends must not fill
-//! the inboxes of the others.
+//! Limits the messages that an agent's model may send in a minute (fault 31), so that a loop of sends
+//! cannot fill other inboxes.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Over which time messages are counted.
+/// Time over which messages are counted.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Counts one sender's messages.
+/// Counts the messages of one sender.
 #[derive(Debug)]
 pub(crate) struct RateLimiter {
     most: usize,
     sent: VecDeque<Instant>,
-    /// Somebody was told that it is too much, and it still is.
-    told: bool,
+    /// The limit has been reported, and still holds.
+    is_reported: bool,
 }
 
 /// Whether a message may be sent now.
@@ -21,33 +21,33 @@ pub(crate) struct RateLimiter {
 pub(crate) enum SendPermit {
     /// Send it.
     Granted,
-    /// Not before this has passed. `first` since the sender was last in time.
+    /// Wait first.
     Wait {
-        /// Until the next one may be sent.
+        /// Time until the next message may be sent.
         wait: Duration,
-        /// Nobody was told yet.
+        /// The limit has not been reported since the sender was last below it.
         first: bool,
     },
 }
 
 impl RateLimiter {
-    /// At most so many within a minute.
+    /// Creates a limiter for `most` messages a minute.
     pub(crate) fn new(most: usize) -> Self {
-        Self { most, sent: VecDeque::new(), told: false }
+        Self { most, sent: VecDeque::new(), is_reported: false }
     }
 
-    /// Asks to send so many messages at once. More than the limit can never be sent together, but alone.
+    /// Asks to send `count` messages at once. A batch above the limit is sent once no other message counts.
     pub(crate) fn ask(&mut self, count: usize, now: Instant) -> SendPermit {
         while self.sent.front().is_some_and(|at| now.saturating_duration_since(*at) >= WINDOW) {
             self.sent.pop_front();
         }
         let Some(oldest) = self.sent.front().filter(|_| self.sent.len() + count > self.most) else {
-            self.told = false;
+            self.is_reported = false;
             self.sent.extend(std::iter::repeat_n(now, count));
             return SendPermit::Granted;
         };
         let wait = WINDOW.saturating_sub(now.saturating_duration_since(*oldest));
-        SendPermit::Wait { wait, first: !std::mem::replace(&mut self.told, true) }
+        SendPermit::Wait { wait, first: !std::mem::replace(&mut self.is_reported, true) }
     }
 }
 
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_minute_holds_so_many_and_no_more() {
+    fn a_minute_holds_no_more_messages_than_the_limit() {
         let mut rate_limiter = RateLimiter::new(3);
         let start = Instant::now();
         let at = |second| start + Duration::from_secs(second);
@@ -70,8 +70,12 @@ mod tests {
         assert_eq!(
             rate_limiter.ask(1, at(60)),
             SendPermit::Wait { wait, first: true },
-            "told anew"
+            "reported again"
         );
-        assert_eq!(rate_limiter.ask(9, at(200)), SendPermit::Granted, "a broadcast to many, alone");
+        assert_eq!(
+            rate_limiter.ask(9, at(200)),
+            SendPermit::Granted,
+            "a broadcast above the limit, alone"
+        );
     }
 }

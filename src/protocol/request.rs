@@ -1,4 +1,4 @@
-//! Requests between agents: who may answer which, once, until when.
+//! Requests between agents: each is decided once, by the right agent, before its deadline.
 //!
 //! ```text
 //!                    ┌─ approved
@@ -8,17 +8,17 @@
 //!            withdraw└─ withdrawn
 //! ```
 //!
-//! The same ledger serves both sides: whoever asks keeps it to know which answer counts, whoever decides
-//! to know what there is to answer. It is not stored: it is rebuilt from what the transcripts say is
-//! open. What does not fit changes nothing and comes back as [`IgnoredAnswer`], to be logged.
+//! Both sides keep a ledger: the requester to know which answer counts, the decider to know the open
+//! requests. It is not stored; it is rebuilt from the open requests in the transcripts. An answer that does
+//! not fit changes nothing and is returned as [`IgnoredAnswer`], to be logged.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// What is asked for.
+/// The permission that a request is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestKind {
-    /// To end.
+    /// To shut the decider down.
     Shutdown,
     /// To carry out a plan.
     Plan,
@@ -31,36 +31,36 @@ pub(crate) enum RequestKind {
 /// A request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PendingRequest {
-    /// Its id, unique in the team.
+    /// Id, unique in the team.
     pub(crate) id: String,
-    /// What for.
+    /// Kind.
     pub(crate) kind: RequestKind,
-    /// Who asks.
+    /// The agent that asks.
     pub(crate) owner: String,
-    /// Who decides.
+    /// The agent that decides.
     pub(crate) decider: String,
-    /// The life that an answer must name.
+    /// Incarnation that an answer must name.
     pub(crate) incarnation: String,
-    /// When it expires.
+    /// Time at which it expires.
     pub(crate) deadline: Option<Instant>,
 }
 
-/// An answer as it came.
+/// An answer as it was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RequestAnswer<'a> {
     /// The request it names.
     pub(crate) id: Option<&'a str>,
-    /// What it is an answer to.
+    /// Kind of request that it answers.
     pub(crate) kind: RequestKind,
-    /// Who sent it.
+    /// Its sender.
     pub(crate) from: &'a str,
-    /// The life it names.
+    /// The incarnation that it names.
     pub(crate) incarnation: Option<&'a str>,
-    /// What it says.
+    /// The decision.
     pub(crate) verdict: RequestVerdict,
 }
 
-/// Yes or no.
+/// The decision about a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestVerdict {
     /// Yes.
@@ -70,55 +70,55 @@ pub(crate) enum RequestVerdict {
 }
 
 impl RequestVerdict {
-    /// As the `approve` field says it.
+    /// Converts the `approve` field of a message.
     pub(crate) fn of(approve: bool) -> Self {
         if approve { Self::Approve } else { Self::Reject }
     }
 }
 
-/// Where a request stands.
+/// The state of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestState {
-    /// Nobody has decided.
+    /// It waits for a decision.
     Pending,
-    /// Yes.
+    /// It was approved.
     Approved,
-    /// No.
+    /// It was rejected.
     Rejected,
-    /// Nobody decided in time.
+    /// Its deadline has passed.
     Expired,
-    /// Its owner no longer waits.
+    /// Its owner has withdrawn it.
     Withdrawn,
 }
 
-/// Why a line was not acted on.
+/// Why an answer or a request had no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum IgnoredAnswer {
-    /// It names no request, or one that nobody made.
+    /// It names no known request.
     #[error("nobody asked for it")]
     Unknown,
     /// The request is of another kind.
     #[error("that request is of another kind")]
     OtherKind,
-    /// It comes from somebody who may not say so.
+    /// Its sender is not the agent that decides, or that owns the request.
     #[error("it comes from the wrong agent")]
     Foreign,
-    /// It names another life of the agent, or none.
+    /// It names another incarnation, or none.
     #[error("it is not bound to this life of the agent")]
     OtherLife,
-    /// It is decided already.
+    /// The request is no longer open.
     #[error("the request is {0:?} already")]
     Closed(RequestState),
 }
 
-/// All requests that one agent knows of.
+/// The requests that one agent knows.
 #[derive(Debug, Default)]
 pub(crate) struct RequestLedger {
     requests: BTreeMap<String, (PendingRequest, RequestState)>,
 }
 
 impl RequestLedger {
-    /// Takes a request in. One that is asked again while it is open is the same request, bound anew.
+    /// Adds a request. An open one that is asked again is the same request, bound to the new incarnation.
     pub(crate) fn open(&mut self, request: PendingRequest) -> Result<(), IgnoredAnswer> {
         if let Some((known, state)) = self.requests.get(&request.id) {
             if known.owner != request.owner {
@@ -136,7 +136,7 @@ impl RequestLedger {
         Ok(())
     }
 
-    /// Takes an answer in; the first valid one decides.
+    /// Applies an answer. The first valid one decides.
     pub(crate) fn answer(
         &mut self,
         answer: &RequestAnswer<'_>,
@@ -167,12 +167,12 @@ impl RequestLedger {
         Ok(*state)
     }
 
-    /// The owner no longer waits. Whether it was open.
+    /// Withdraws a request. Returns whether it was open.
     pub(crate) fn withdraw(&mut self, id: &str) -> bool {
         self.close(id, RequestState::Withdrawn)
     }
 
-    /// Time has passed; what expired just now.
+    /// Closes requests whose deadline has passed. Returns their ids.
     pub(crate) fn tick(&mut self, now: Instant) -> Vec<String> {
         let late =
             |request: &PendingRequest| request.deadline.is_some_and(|deadline| now >= deadline);
@@ -187,18 +187,18 @@ impl RequestLedger {
         late
     }
 
-    /// When the next open request expires.
+    /// Returns when the next open request expires.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.pending().filter_map(|request| request.deadline).min()
     }
 
-    /// What is open.
+    /// Lists the open requests.
     pub(crate) fn pending(&self) -> impl Iterator<Item = &PendingRequest> {
         let open = self.requests.values().filter(|(_, state)| *state == RequestState::Pending);
         open.map(|(request, _)| request)
     }
 
-    /// The open request of that id.
+    /// Returns the open request of that id.
     pub(crate) fn pending_of(&self, id: &str) -> Option<&PendingRequest> {
         self.pending().find(|request| request.id == id)
     }
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_answer_that_was_asked_for_counts() {
+    fn only_an_answer_of_the_decider_to_this_incarnation_counts() {
         let now = Instant::now();
         let mut ledger = RequestLedger::default();
         ledger.open(request("r", "i1", None)).unwrap();
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_ends_it_and_a_late_answer_changes_nothing() {
+    fn a_late_answer_has_no_effect() {
         let now = Instant::now();
         let at = now + Duration::from_secs(5);
         let mut ledger = RequestLedger::default();
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn asking_again_in_a_new_life_binds_anew() {
+    fn a_request_repeated_by_a_new_incarnation_is_bound_to_it() {
         let now = Instant::now();
         let mut ledger = RequestLedger::default();
         ledger.open(request("r", "i1", None)).unwrap();
@@ -291,8 +291,8 @@ mod tests {
     }
 
     proptest! {
-        /// Any order of answers, good and bad, deadlines, and restarts that rebuild the ledger from what
-        /// was decided: each request is decided once, by an answer that was meant for it.
+        /// Any order of answers, good and bad, deadlines, and restarts that rebuild the ledger: each
+        /// request is decided once, by an answer that was meant for it.
         #[test]
         fn each_request_is_decided_once(
             steps in proptest::collection::vec((0usize..9, 0usize..4, 0u64..40), 1..80),
@@ -323,7 +323,7 @@ mod tests {
                         prop_assert_eq!(decided.insert(id, RequestState::Expired), None);
                     },
                     2 => {
-                        // A crash: what is open is asked again in the next life.
+                        // A crash: the next incarnation repeats the open requests.
                         life += 1;
                         ledger = RequestLedger::default();
                         for id in ids.into_iter().filter(|id| !decided.contains_key(id)) {

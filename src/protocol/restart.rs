@@ -1,45 +1,44 @@
-//! Whether and when a teammate that has ended is started again (RELIABILITY 4): back-off with jitter,
-//! and limits after which it is given up.
+//! Decides whether and when an ended teammate is restarted (RELIABILITY 4): backoff with jitter, and limits.
 //!
-//! Knows no processes: how one ended, how long it had lived and the time are arguments.
+//! The end of the process, its lifetime and the current time are arguments.
 
 use crate::wire::limits;
 use crate::wire::restart::RestartPolicy;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Exit codes that say "do not try this again": done, wrong use, a failed turn, no model or refused
-/// credentials, a name in use, a budget, and ends that a signal asked for.
+/// Exit codes after which a restart is useless: success, wrong usage, a failed turn, no model or refused
+/// credentials, a name in use, a budget, and ends by a signal.
 const FINAL: [i32; 8] = [0, 2, 3, 4, 5, 7, 130, 143];
 
-/// The exit codes of an end that a signal asked for.
+/// Exit codes of orderly ends by a signal.
 const SIGNALLED: [i32; 2] = [130, 143];
 
 /// The numbers of SIGHUP, SIGINT and SIGTERM.
 const ASKING: [i32; 3] = [1, 2, 15];
 
-/// How often, and within which time.
+/// A limit on restarts within a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Intensity {
-    /// So many restarts.
+    /// Number of restarts.
     pub(crate) times: usize,
-    /// In so much time.
+    /// Time that they are counted over.
     pub(crate) within: Duration,
 }
 
-/// The figures of the policy.
+/// Pauses and limits of restarts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RestartLimits {
-    /// The first pause; each further one is twice as long.
+    /// First pause. Each further one is twice as long.
     pub(crate) first: Duration,
-    /// The longest pause.
+    /// Longest pause.
     pub(crate) longest: Duration,
-    /// After this much life, the next pause is the first one again.
+    /// Lifetime after which the next pause is the first one again.
     pub(crate) healthy: Duration,
-    /// What one teammate may need.
+    /// Limit for one teammate.
     pub(crate) member: Intensity,
-    /// What all of them together may need.
+    /// Limit for all teammates together.
     pub(crate) team: Intensity,
 }
 
@@ -64,24 +63,24 @@ impl Default for RestartLimits {
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProcessEnd {
-    /// It exited.
+    /// It exited with this code.
     Code(i32),
-    /// A signal ended it.
+    /// It was killed by this signal.
     Signal(i32),
-    /// It no longer moved, and was ended for that.
+    /// It hung and was killed.
     Hung,
-    /// It could not even be started.
+    /// It could not be started.
     NotStarted,
 }
 
-/// What to do about an end.
+/// The decision about an ended process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RestartDecision {
-    /// It stays ended: the policy does not cover such an end.
+    /// No restart: the policy does not cover such an end.
     Leave,
-    /// Start it again after this pause.
+    /// Restart after this pause.
     After(Duration),
-    /// It would be started again, but for a limit.
+    /// No restart, because a limit is reached.
     GiveUp(RestartLimit),
 }
 
@@ -96,42 +95,41 @@ pub(crate) enum RestartLimit {
 
 impl fmt::Display for RestartLimit {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (who, Intensity { times, within }) = match self {
+        let (subject, Intensity { times, within }) = match self {
             Self::Member(intensity) => ("it was", intensity),
             Self::Team(intensity) => ("members of the team were", intensity),
         };
-        write!(out, "{who} started again {times} times within {} s", within.as_secs())
+        write!(out, "{subject} started again {times} times within {} s", within.as_secs())
     }
 }
 
-/// Remembers what was started again, and decides.
+/// Decides about restarts; counts those of the whole team.
 #[derive(Debug)]
 pub(crate) struct RestartTracker {
     policy: RestartPolicy,
     limits: RestartLimits,
     random: u64,
-    members: BTreeMap<String, History>,
     team: VecDeque<Instant>,
 }
 
+/// The restarts that one teammate has had since it was last spawned.
 #[derive(Debug, Default)]
-struct History {
-    /// RestartTracker since it was last healthy.
+pub(crate) struct RestartHistory {
+    /// Restarts since it was last healthy.
     step: u32,
     recent: VecDeque<Instant>,
 }
 
 impl RestartTracker {
-    /// Nothing has been started again yet. The jitter follows from `seed` alone.
+    /// Creates a tracker. The jitter depends only on `seed`.
     pub(crate) fn new(policy: RestartPolicy, limits: RestartLimits, seed: u64) -> Self {
-        let (members, team) = (BTreeMap::new(), VecDeque::new());
-        Self { policy, limits, random: seed.max(1), members, team }
+        Self { policy, limits, random: seed.max(1), team: VecDeque::new() }
     }
 
-    /// A teammate has ended after having lived for `lived`.
+    /// Decides about a teammate whose process has ended after `lived`.
     pub(crate) fn ended(
         &mut self,
-        name: &str,
+        history: &mut RestartHistory,
         end: ProcessEnd,
         lived: Duration,
         now: Instant,
@@ -140,7 +138,6 @@ impl RestartTracker {
             return RestartDecision::Leave;
         }
         let RestartLimits { first, longest, healthy, member, team } = self.limits;
-        let history = self.members.entry(name.to_owned()).or_default();
         if lived >= healthy {
             history.step = 0;
         }
@@ -158,11 +155,6 @@ impl RestartTracker {
         RestartDecision::After(pause.mul_f64(0.8 + 0.4 * self.next()))
     }
 
-    /// A person or the lead's model starts it anew: what was before does not count any more.
-    pub(crate) fn forget(&mut self, name: &str) {
-        self.members.remove(name);
-    }
-
     fn covers(&self, end: ProcessEnd) -> bool {
         let asked = match end {
             ProcessEnd::Code(code) => SIGNALLED.contains(&code),
@@ -178,7 +170,7 @@ impl RestartTracker {
         }
     }
 
-    /// The next of a sequence of numbers from 0 to 1 (xorshift).
+    /// Returns the next pseudo-random number from 0 to 1 (xorshift).
     fn next(&mut self) -> f64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -213,13 +205,15 @@ mod tests {
     }
 
     #[test]
-    fn the_policy_decides_which_ends_are_mended() {
+    fn the_policy_decides_which_ends_lead_to_a_restart() {
         let now = Instant::now();
-        let is_mended =
-            |policy, end| restarts(policy).ended("a", end, SECOND, now) != RestartDecision::Leave;
+        let is_restarted = |policy, end| {
+            restarts(policy).ended(&mut RestartHistory::default(), end, SECOND, now)
+                != RestartDecision::Leave
+        };
         for code in [0, 2, 3, 4, 5, 7] {
-            assert!(!is_mended(RestartPolicy::OnCrash, ProcessEnd::Code(code)), "{code}");
-            assert!(is_mended(RestartPolicy::Always, ProcessEnd::Code(code)), "{code}");
+            assert!(!is_restarted(RestartPolicy::OnCrash, ProcessEnd::Code(code)), "{code}");
+            assert!(is_restarted(RestartPolicy::Always, ProcessEnd::Code(code)), "{code}");
         }
         for end in [
             ProcessEnd::Code(130),
@@ -227,7 +221,7 @@ mod tests {
             ProcessEnd::Signal(15),
             ProcessEnd::Signal(2),
         ] {
-            assert!(!is_mended(RestartPolicy::Always, end), "{end:?} was asked for");
+            assert!(!is_restarted(RestartPolicy::Always, end), "{end:?} was asked for");
         }
         let crashes = [
             ProcessEnd::Code(1),
@@ -237,62 +231,62 @@ mod tests {
             ProcessEnd::NotStarted,
         ];
         for end in crashes {
-            assert!(!is_mended(RestartPolicy::Never, end), "{end:?}");
-            assert!(is_mended(RestartPolicy::OnCrash, end), "{end:?}");
-            assert!(is_mended(RestartPolicy::Always, end), "{end:?}");
+            assert!(!is_restarted(RestartPolicy::Never, end), "{end:?}");
+            assert!(is_restarted(RestartPolicy::OnCrash, end), "{end:?}");
+            assert!(is_restarted(RestartPolicy::Always, end), "{end:?}");
         }
     }
 
     #[test]
-    fn pauses_double_up_to_the_longest_and_begin_anew_after_health() {
+    fn pauses_double_up_to_the_longest_and_start_over_after_a_healthy_time() {
         let mut restarts = restarts(RestartPolicy::OnCrash);
-        let mut now = Instant::now();
+        let (mut now, mut history) = (Instant::now(), RestartHistory::default());
         let mut crash = |lived: u64| {
             now += Duration::from_secs(lived + 61);
-            pause(restarts.ended("a", ProcessEnd::Signal(9), Duration::from_secs(lived), now))
+            let lived = Duration::from_secs(lived);
+            pause(restarts.ended(&mut history, ProcessEnd::Signal(9), lived, now))
         };
         for wanted in [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0] {
             let got = crash(10);
             assert!(got >= wanted * 0.8 && got <= wanted * 1.2, "{got} for {wanted}");
         }
         assert!(crash(299) >= 48.0, "not healthy yet");
-        assert!(crash(300) <= 1.2, "it had been well for five minutes");
+        assert!(crash(300) <= 1.2, "it had been healthy for five minutes");
         assert!(crash(10) >= 1.6);
     }
 
     #[test]
-    fn who_crashes_all_the_time_is_given_up_alone() {
+    fn a_teammate_over_its_limit_is_given_up_alone() {
         let mut restarts = restarts(RestartPolicy::OnCrash);
-        let start = Instant::now();
+        let (start, mut history) = (Instant::now(), RestartHistory::default());
         for second in 0..5 {
-            let verdict = restarts.ended("a", ProcessEnd::Code(1), SECOND, start + second * SECOND);
+            let now = start + second * SECOND;
+            let verdict = restarts.ended(&mut history, ProcessEnd::Code(1), SECOND, now);
             assert!(matches!(verdict, RestartDecision::After(_)), "{second}: {verdict:?}");
         }
         let soon = start + 59 * SECOND;
-        let limit = match restarts.ended("a", ProcessEnd::Code(1), SECOND, soon) {
+        let limit = match restarts.ended(&mut history, ProcessEnd::Code(1), SECOND, soon) {
             RestartDecision::GiveUp(limit) => limit,
             other @ (RestartDecision::Leave | RestartDecision::After(_)) => panic!("{other:?}"),
         };
         assert_eq!(limit.to_string(), "it was started again 5 times within 60 s");
-        assert!(matches!(
-            restarts.ended("b", ProcessEnd::Code(1), SECOND, soon),
-            RestartDecision::After(_)
-        ));
-        restarts.forget("a");
-        assert!(pause(restarts.ended("a", ProcessEnd::Code(1), SECOND, soon)) <= 1.2);
+        let mut other = RestartHistory::default();
+        assert!(pause(restarts.ended(&mut other, ProcessEnd::Code(1), SECOND, soon)) <= 1.2);
     }
 
     #[test]
-    fn a_team_that_crashes_all_the_time_is_given_up() {
+    fn a_team_over_its_limit_is_given_up() {
         let mut restarts = restarts(RestartPolicy::OnCrash);
         let now = Instant::now();
+        let mut ended =
+            |now| restarts.ended(&mut RestartHistory::default(), ProcessEnd::Code(1), SECOND, now);
         for n in 0..20 {
-            let verdict = restarts.ended(&format!("m{n}"), ProcessEnd::Code(1), SECOND, now);
+            let verdict = ended(now);
             assert!(matches!(verdict, RestartDecision::After(_)), "{n}");
         }
-        let verdict = restarts.ended("m20", ProcessEnd::Code(1), SECOND, now + 299 * SECOND);
+        let verdict = ended(now + 299 * SECOND);
         assert!(matches!(verdict, RestartDecision::GiveUp(RestartLimit::Team(_))), "{verdict:?}");
-        let verdict = restarts.ended("m20", ProcessEnd::Code(1), SECOND, now + 300 * SECOND);
+        let verdict = ended(now + 300 * SECOND);
         assert!(matches!(verdict, RestartDecision::After(_)), "{verdict:?}");
     }
 
@@ -303,11 +297,12 @@ mod tests {
         ) {
             let limits = RestartLimits::default();
             let mut restarts = RestartTracker::new(RestartPolicy::Always, limits, seed);
-            let mut now = Instant::now();
+            let (mut now, mut history) = (Instant::now(), RestartHistory::default());
             let mut granted: Vec<Instant> = Vec::new();
             for gap in gaps {
                 now += Duration::from_secs(gap);
-                if let RestartDecision::After(pause) = restarts.ended("a", ProcessEnd::Code(1), SECOND, now) {
+                let decision = restarts.ended(&mut history, ProcessEnd::Code(1), SECOND, now);
+                if let RestartDecision::After(pause) = decision {
                     prop_assert!(pause <= limits.longest.mul_f64(1.2));
                     granted.push(now);
                 }

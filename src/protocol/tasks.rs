@@ -1,4 +1,4 @@
-//! The rules of the shared task list: who may do what with a task next, and what it is afterwards.
+//! The rules of the shared task list: which change of a task is legal for which agent.
 //!
 //! ```text
 //!            claim              complete
@@ -9,8 +9,8 @@
 //!    └──────────── reopen ───────────────┘
 //! ```
 //!
-//! A claim is a lease: it ends with the life of its owner (`user` needs none). The rules look at the
-//! whole board and give back the one task that changes; they know no file, clock or process.
+//! A claim is a lease: it ends with the life of its owner (`user` needs none). The rules read the whole
+//! board and return the one task that changes; they know no file, clock or process.
 
 mod refusal;
 #[cfg(test)]
@@ -22,28 +22,28 @@ use crate::wire::task::{Board, EventKind, HistoryEntry, Task, TaskId, TaskStatus
 use crate::wire::{AgentName, FORMAT_VERSION, WallTime, WithUnknownFields};
 use std::collections::BTreeMap;
 
-/// Characters of a subject.
+/// Longest subject, in characters.
 pub(crate) const SUBJECT_CHARS: usize = 200;
 
-/// Bytes of a description.
+/// Longest description, in bytes.
 pub(crate) const DESCRIPTION_BYTES: usize = 65_536;
 
-/// A task as it is after a change; nothing when it is so already.
+/// The task after a change; `None` if the change has no effect.
 pub(crate) type Ruling = Result<Option<WithUnknownFields<Task>>, TaskRefusal>;
 
-/// Who acts, and when.
+/// The agent or person that acts, and the time.
 #[derive(Debug, Clone)]
 pub(crate) struct Actor {
-    /// The agent, or the person.
+    /// Name of the agent; `user` for the person.
     pub(crate) name: AgentName,
-    /// This life of it; the person has none.
+    /// Incarnation of the agent; the person has none.
     pub(crate) life: Option<String>,
-    /// Now.
+    /// Current time.
     pub(crate) now: WallTime,
 }
 
 impl Actor {
-    /// The person and the lead may set everything right.
+    /// The person and the lead may change every task.
     fn steers(&self) -> bool {
         self.name.is_lead() || self.name.is_user()
     }
@@ -57,59 +57,59 @@ impl Actor {
     }
 }
 
-/// A task to be made.
+/// A task that is to be created.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NewTask {
-    /// What is to be done, in one line.
+    /// Subject, one line.
     pub(crate) subject: String,
-    /// The details.
+    /// Description.
     pub(crate) description: String,
-    /// What comes first.
+    /// Tasks that must be completed first.
     pub(crate) blocked_by: Vec<TaskId>,
-    /// Whose it is.
+    /// Owner.
     pub(crate) owner: Option<AgentName>,
-    /// Who may take it by itself.
+    /// Role whose members may claim it by themselves.
     pub(crate) role: Option<String>,
-    /// The tool call that makes it.
+    /// Id of the tool call that creates it.
     pub(crate) origin: Option<String>,
 }
 
-/// What is to be changed; what is absent stays.
+/// Changes of a task. Absent fields stay.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TaskEdit {
-    /// The line.
+    /// Subject.
     pub(crate) subject: Option<String>,
-    /// The details.
+    /// Description.
     pub(crate) description: Option<String>,
-    /// Who may take it by itself; empty: anybody.
+    /// Role whose members may claim it by themselves; empty for all.
     pub(crate) role: Option<String>,
-    /// What comes first.
+    /// Tasks that must be completed first.
     pub(crate) blocked_by: Option<Vec<TaskId>>,
-    /// Whose it is from now on.
+    /// New owner.
     pub(crate) owner: Option<NewOwner>,
-    /// How far it has come.
+    /// New status.
     pub(crate) status: Option<TaskStatus>,
-    /// Why, for the history.
+    /// Reason, for the history.
     pub(crate) note: Option<String>,
 }
 
-/// Whose a task is to be.
+/// The new owner of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NewOwner {
-    /// Whoever takes it.
+    /// None: any agent may claim it.
     Nobody,
-    /// This one.
+    /// This agent.
     Agent(AgentName),
 }
 
 /// How a task can end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TaskEnd {
-    /// Done.
+    /// It is done.
     Completed,
     /// It cannot be done.
     Failed,
-    /// No longer wanted.
+    /// It is no longer wanted.
     Cancelled,
 }
 
@@ -122,7 +122,7 @@ impl TaskEnd {
         }
     }
 
-    fn deed(self) -> EventKind {
+    fn event(self) -> EventKind {
         match self {
             Self::Completed => EventKind::Completed,
             Self::Failed => EventKind::Failed,
@@ -131,7 +131,7 @@ impl TaskEnd {
     }
 }
 
-/// The task `id`, as `new` describes it.
+/// Creates the task `id`.
 pub(crate) fn create(
     board: &Board,
     id: TaskId,
@@ -160,7 +160,7 @@ pub(crate) fn create(
     Ok(task)
 }
 
-/// Rules on one task; whatever comes out differs from what stood on the board, or there is nothing.
+/// Applies a change to one task. Returns `None` if the task is the same afterwards.
 fn rule(
     board: &Board,
     id: TaskId,
@@ -172,12 +172,12 @@ fn rule(
     Ok((task != *before).then_some(task))
 }
 
-/// The actor begins to work on it.
+/// Claims the task for the actor.
 pub(crate) fn claim(board: &Board, id: TaskId, by: &Actor) -> Ruling {
     rule(board, id, |task| claim_it(board, task, by))
 }
 
-/// The task ends. Completing one that nobody has claimed claims it on the way.
+/// Ends the task. Completing an unclaimed task claims it first.
 pub(crate) fn end(
     board: &Board,
     id: TaskId,
@@ -188,7 +188,7 @@ pub(crate) fn end(
     rule(board, id, |task| end_it(board, task, how, why, by))
 }
 
-/// Several changes at once: the words first, then the owner, then the status.
+/// Makes several changes at once: texts first, then the owner, then the status.
 pub(crate) fn update(board: &Board, id: TaskId, edit: TaskEdit, by: &Actor) -> Ruling {
     let TaskEdit { subject, description, role, blocked_by, owner, status, note: why } = edit;
     rule(board, id, |task| {
@@ -210,7 +210,7 @@ pub(crate) fn update(board: &Board, id: TaskId, edit: TaskEdit, by: &Actor) -> R
     })
 }
 
-/// Whether the life that worked on it is over, by what is known of the owner's life now.
+/// Whether the life that claimed the task is over.
 pub(crate) fn is_abandoned(task: &Task, life: &OwnerLife) -> bool {
     let is_leased = task.status == TaskStatus::InProgress && task.owner.as_deref() != Some("user");
     is_leased
@@ -221,18 +221,18 @@ pub(crate) fn is_abandoned(task: &Task, life: &OwnerLife) -> bool {
         }
 }
 
-/// What is known of an owner's life.
+/// What is known of the owner's life.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum OwnerLife {
-    /// Nobody lives under the name.
+    /// No process has the name.
     Over,
-    /// Somebody does, and has not said which life it is.
+    /// A process has the name; its incarnation is unknown.
     Untold,
-    /// This one.
+    /// The process with this incarnation has the name.
     Of(String),
 }
 
-/// The task after its owner's life is over.
+/// Makes a task of a dead owner pending again.
 pub(crate) fn release(task: &WithUnknownFields<Task>, by: &Actor) -> WithUnknownFields<Task> {
     let mut task = task.clone();
     let owner = task.owner.clone().unwrap_or_else(|| "its owner".into());
@@ -242,30 +242,31 @@ pub(crate) fn release(task: &WithUnknownFields<Task>, by: &Actor) -> WithUnknown
     task
 }
 
-/// Blockers that are not completed, with their status; none for one that does not exist.
+/// Lists the blockers that are not completed, with their status; `None` for a task that does not exist.
 pub(crate) fn blockers(board: &Board, task: &Task) -> Vec<(TaskId, Option<TaskStatus>)> {
     let status = |id: &TaskId| board.get(id).map(|blocker| blocker.status);
     let all = task.blocked_by.iter().map(|id| (*id, status(id)));
     all.filter(|(_, status)| *status != Some(TaskStatus::Completed)).collect()
 }
 
-/// Pending, with nothing left to wait for.
+/// Whether the task is pending and all its blockers are completed.
 pub(crate) fn is_ready(board: &Board, task: &Task) -> bool {
     task.status == TaskStatus::Pending && blockers(board, task).is_empty()
 }
 
-/// Ready, and nobody's.
+/// Whether the task is ready and has no owner.
 pub(crate) fn is_claimable(board: &Board, task: &Task) -> bool {
     task.owner.is_none() && is_ready(board, task)
 }
 
-/// Tasks that waited for `id` and now wait for nothing.
+/// Lists the tasks that became ready by the completion of `id`.
 pub(crate) fn freed_by(board: &Board, id: TaskId) -> Vec<WithUnknownFields<Task>> {
     let waited = board.values().filter(|task| task.blocked_by.contains(&id));
     waited.filter(|task| is_ready(board, task)).cloned().collect()
 }
 
-/// What somebody with that role takes next by itself: its own first, then what suits, oldest first.
+/// Returns the task that an agent with that role claims next by itself: its own first, then those for its
+/// role, the oldest first.
 pub(crate) fn next_for(board: &Board, name: &AgentName, role: &str) -> Option<TaskId> {
     let is_own = |task: &Task| task.owner.as_deref() == Some(name.as_str());
     let own = board.values().find(|task| is_own(task) && is_ready(board, task));
@@ -329,17 +330,17 @@ fn end_it(
     }
     task.status = how.status();
     task.lease = None;
-    note(task, by, how.deed(), why);
+    note(task, by, how.event(), why);
     Ok(())
 }
 
-/// Given back by its owner, or wanted after all.
+/// Makes a task pending again: its owner gives it back, or it is wanted after all.
 fn reopen_it(
     task: &mut WithUnknownFields<Task>,
     why: Option<String>,
     by: &Actor,
 ) -> Result<(), TaskRefusal> {
-    let deed = match task.status {
+    let event = match task.status {
         TaskStatus::Pending => return Ok(()),
         TaskStatus::Completed => return Err(TaskRefusal::over(task)),
         TaskStatus::InProgress => EventKind::Released,
@@ -349,7 +350,7 @@ fn reopen_it(
         return Err(TaskRefusal::not_yours(task));
     }
     task.status = TaskStatus::Pending;
-    note(task, by, deed, why);
+    note(task, by, event, why);
     (task.owner, task.lease) = (None, None);
     Ok(())
 }
@@ -372,14 +373,14 @@ fn assign_it(
     if task.owner.is_some() && !by.may_steer(task) {
         return Err(TaskRefusal::not_yours(task));
     }
-    let deed = if owner.is_some() { EventKind::Assigned } else { EventKind::Released };
+    let event = if owner.is_some() { EventKind::Assigned } else { EventKind::Released };
     task.status = TaskStatus::Pending;
     (task.owner, task.lease) = (owner, None);
-    note(task, by, deed, None);
+    note(task, by, event, None);
     Ok(())
 }
 
-/// What an edit says anew about the work itself.
+/// The text fields of an edit, and the blockers.
 #[derive(Default, PartialEq)]
 struct Words {
     subject: Option<String>,
@@ -431,7 +432,7 @@ fn unblocked(board: &Board, task: &Task) -> Result<(), TaskRefusal> {
     if open.is_empty() { Ok(()) } else { Err(TaskRefusal::Blocked { id: task.id, by: open }) }
 }
 
-/// What a task may wait for: tasks that exist and do not wait for it.
+/// Checks blockers: they must exist and not wait for the task.
 fn waits_for(
     board: &Board,
     id: TaskId,
@@ -450,7 +451,7 @@ fn waits_for(
     Ok(first)
 }
 
-/// How `from` comes to wait for `to`, if it does.
+/// Returns the chain by which `from` waits for `to`, if it does.
 fn way(board: &Board, from: TaskId, to: TaskId) -> Option<Vec<TaskId>> {
     let mut came_from: BTreeMap<TaskId, Option<TaskId>> = BTreeMap::from([(from, None)]);
     let mut open = vec![from];
@@ -475,7 +476,7 @@ fn way(board: &Board, from: TaskId, to: TaskId) -> Option<Vec<TaskId>> {
     None
 }
 
-/// One line, its white space folded.
+/// Folds white space into one line.
 fn subject_line(given: &str) -> Result<String, TaskRefusal> {
     let line = given.split_whitespace().collect::<Vec<_>>().join(" ");
     let count = line.chars().count();

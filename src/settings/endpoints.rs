@@ -1,7 +1,7 @@
 //! The types of `[anthropic]` and `[openai]`: the address of an API, and the headers that go there.
 //!
-//! Each header is looked for by itself, so that a user's file can name one gateway's and a folder's another;
-//! those of the environment are added last.
+//! Each header has a source of its own, so that a user's file can set one and a folder's file another; headers
+//! of the environment are added last.
 
 use super::layers::SettingMap;
 use super::trust::Risks;
@@ -86,7 +86,7 @@ impl SettingEntry for HeaderValue {
     }
 }
 
-/// Whether a header's value is no secret: the API's own headers name versions and features.
+/// Whether a header's value is public: the API's own headers name versions and features.
 pub(super) fn is_public(header: &str) -> bool {
     header.trim().to_ascii_lowercase().starts_with("anthropic-")
 }

@@ -1,4 +1,4 @@
-//! The process environment, read once; what of it commands and teammates may see.
+//! The process environment, read once, and the part of it that commands and teammates get.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,8 +9,8 @@ pub(crate) struct Environment {
     variables: BTreeMap<String, String>,
 }
 
-/// Variables that teammates and the commands of agents get; everything else, credentials above all,
-/// stays out.
+/// Variables that teammates and the commands of agents get. All others are left out: they may be
+/// credentials.
 const PASSED_ON: [&str; 14] = [
     "PATH",
     "HOME",
@@ -29,7 +29,7 @@ const PASSED_ON: [&str; 14] = [
 ];
 
 impl Environment {
-    /// This process's environment.
+    /// The environment of this process.
     pub(crate) fn read() -> Self {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
@@ -44,24 +44,24 @@ impl Environment {
         Self { variables: variables.iter().map(own).collect() }
     }
 
-    /// A variable that is set and not empty.
+    /// The value of a variable that is set and not empty.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// Where the user's configuration lives.
+    /// The folder of the user's configuration.
     pub(crate) fn config_home(&self) -> Option<PathBuf> {
         let home = || self.get("HOME").map(|home| PathBuf::from(home).join(".config"));
         self.get("XDG_CONFIG_HOME").map(PathBuf::from).or_else(home)
     }
 
-    /// Where the user's programs keep what they know.
+    /// The folder in which the user's programs keep their state.
     pub(crate) fn state_home(&self) -> Option<PathBuf> {
         let home = || self.get("HOME").map(|home| PathBuf::from(home).join(".local/state"));
         self.get("XDG_STATE_HOME").map(PathBuf::from).or_else(home)
     }
 
-    /// What teammates and commands get: the allow list and the locale.
+    /// The variables that teammates and commands get: the allow list and the locale.
     pub(crate) fn passed_on(&self) -> Vec<(String, String)> {
         let allowed = |name: &str| PASSED_ON.contains(&name) || name.starts_with("LC_");
         let pairs = self.variables.iter().filter(|(name, _)| allowed(name));

@@ -122,9 +122,11 @@ impl<'t> SettingsFile<'t> {
             let key = format!("{above}{}", name.get_ref());
             let section = format!("{key}.");
             let at = value.span().start;
-            if specs.iter().any(|spec| spec.key == key) {
+            // A quoted name with a dot is one name, not a path.
+            let is_path = !name.get_ref().contains('.');
+            if is_path && specs.iter().any(|spec| spec.key == key) {
                 self.values.insert(key, value);
-            } else if !specs.iter().any(|spec| spec.key.starts_with(&section)) {
+            } else if !(is_path && specs.iter().any(|spec| spec.key.starts_with(&section))) {
                 return Err(self.unusable_at(name.span().start, format!("unknown key `{key}`")));
             } else if let DeValue::Table(table) = value.into_inner() {
                 self.flatten(&section, table, specs)?;
@@ -155,17 +157,29 @@ impl<'t> SettingsFile<'t> {
 
 /// All layers, and which of the folder's values must not act.
 pub(super) struct Layers<'t> {
-    pub(super) flags: &'t Flags,
-    pub(super) environment: &'t Environment,
+    flags: &'t Flags,
+    environment: &'t Environment,
     /// The nearest first; the first one is the team folder's.
-    pub(super) files: Vec<SettingsFile<'t>>,
+    files: Vec<SettingsFile<'t>>,
     /// Whether all values of the folder act.
     pub(super) is_trusted: bool,
+    /// The values of the folder that need trust.
+    pub(super) risks: Risks,
     /// The values of the folder that do not act.
     pub(super) ignored: Risks,
 }
 
-impl Layers<'_> {
+impl<'t> Layers<'t> {
+    /// Layers with a trusted folder.
+    pub(super) fn new(
+        flags: &'t Flags,
+        environment: &'t Environment,
+        files: Vec<SettingsFile<'t>>,
+    ) -> Self {
+        let (risks, ignored) = (Risks::new(), Risks::new());
+        Self { flags, environment, files, is_trusted: true, risks, ignored }
+    }
+
     /// What the layers say about a setting, the nearest first, without what must not act.
     fn values<T: SettingValue>(&mut self, spec: &SettingSpec) -> Result<Vec<Setting<T>>, Failure> {
         let flag = spec.flag.and_then(|flag| Some((flag.to_owned(), self.flags.0.get(flag)?)));
@@ -185,12 +199,15 @@ impl Layers<'_> {
                 found.push(Setting { value, source: Source::File(file.path.to_path_buf()) });
             }
         }
-        if let Some(at) = of_folder.filter(|_| spec.needs_trust && !self.is_trusted) {
-            let Setting { value, source } = found.remove(at);
-            if value.acts_untrusted(found.first().map(|own| &own.value)) {
-                found.insert(at, Setting { value, source });
+        if let Some(at) = of_folder.filter(|_| spec.needs_trust) {
+            let folders = found.remove(at);
+            if folders.value.is_risk() {
+                self.risks.insert(spec.trust_key().into(), json!(folders.value));
+            }
+            if self.is_trusted || folders.value.acts_untrusted(found.first().map(|it| &it.value)) {
+                found.insert(at, folders);
             } else {
-                self.ignored.insert(spec.trust_key().into(), json!(value));
+                self.ignored.insert(spec.trust_key().into(), json!(folders.value));
             }
         }
         Ok(found)
@@ -215,9 +232,6 @@ pub(super) trait SettingField: Sized {
         default: Self::Default,
         layers: &mut Layers<'_>,
     ) -> Result<Self, Failure>;
-
-    /// What of a folder's file needs trust, by key.
-    fn risks(spec: &SettingSpec, file: &SettingsFile<'_>) -> Result<Risks, Failure>;
 
     /// The rows of `team config`.
     fn rows(&self, spec: &SettingSpec) -> Vec<ConfigRow>;
@@ -246,12 +260,6 @@ impl<T: SettingValue> SettingField for Setting<T> {
         Ok(setting)
     }
 
-    fn risks(spec: &SettingSpec, file: &SettingsFile<'_>) -> Result<Risks, Failure> {
-        let value: Option<T> = file.get(spec.key)?;
-        let value = value.filter(|value| value.is_said() && value.is_risk());
-        Ok(value.map(|value| (spec.trust_key().into(), json!(value))).into_iter().collect())
-    }
-
     fn rows(&self, spec: &SettingSpec) -> Vec<ConfigRow> {
         let value = self.value.shown().unwrap_or_else(|| spec.unset.into());
         vec![ConfigRow { key: spec.key.into(), value, source: self.source.to_string() }]
@@ -277,6 +285,9 @@ impl<T: SettingEntry> SettingField for SettingMap<T> {
         // From the farthest to the nearest, which is the folder's.
         for (at, file) in layers.files.iter().enumerate().rev() {
             let entries: BTreeMap<T::Name, T> = file.get(spec.key)?.unwrap_or_default();
+            if at == 0 {
+                layers.risks.extend(entry_risks(spec, &entries));
+            }
             for (name, value) in entries {
                 let own = found.get(&name).map(|own| &own.value);
                 if at > 0 || layers.is_trusted || value.acts_untrusted(own) {
@@ -289,11 +300,6 @@ impl<T: SettingEntry> SettingField for SettingMap<T> {
         }
         layers.ignored.extend(entry_risks(spec, &ignored));
         Ok(found)
-    }
-
-    fn risks(spec: &SettingSpec, file: &SettingsFile<'_>) -> Result<Risks, Failure> {
-        let entries: BTreeMap<T::Name, T> = file.get(spec.key)?.unwrap_or_default();
-        Ok(entry_risks(spec, &entries))
     }
 
     fn rows(&self, spec: &SettingSpec) -> Vec<ConfigRow> {

@@ -1,4 +1,4 @@
-//! Which model an agent runs on, and the credentials for it.
+//! The choice of a model, its credentials and its price.
 
 use super::endpoints::{BaseUrl, header_lines, is_public};
 use super::environment::Environment;
@@ -11,56 +11,48 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 
-/// The model used when only a key is configured.
+/// The model that is used if only a key is configured.
 const DEFAULT_ANTHROPIC_MODEL: &str = "claude-sonnet-5-5";
 
-/// A model by provider.
+/// A model and its provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ModelChoice {
     /// The embedded rehearsal model.
     Rehearsal,
-    /// Canned turns from a file.
+    /// Scripted replies from a file.
     Script(PathBuf),
     /// A model behind the Anthropic Messages API.
     Anthropic(String),
-    /// A model behind OpenAI-compatible chat completions; the first one that the endpoint lists when it
-    /// is not named.
+    /// A model behind OpenAI-compatible chat completions; without a name, the first one that the endpoint
+    /// lists.
     OpenAi(Option<String>),
-    /// A model of a server on this machine; the first one that is found when it is not named.
+    /// A model of a server on this machine; without a name, the first one that is found.
     Local(Option<String>),
 }
 
 impl ModelChoice {
-    /// Understands `rehearsal`, `script:FILE`, `anthropic/NAME`, `openai`, `openai/NAME`,
+    /// Parses `rehearsal`, `script:FILE`, `anthropic/NAME`, `openai`, `openai/NAME`,
     /// `local` and `local/NAME`.
     ///
     /// # Errors
-    /// The text names no provider of this version.
+    /// The text names no known provider.
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
-        if text == "rehearsal" {
-            return Ok(Self::Rehearsal);
-        }
-        if let Some(file) = text.strip_prefix("script:").filter(|file| !file.is_empty()) {
-            return Ok(Self::Script(PathBuf::from(file)));
-        }
-        if let Some(name) = text.strip_prefix("anthropic/").filter(|name| !name.is_empty()) {
-            return Ok(Self::Anthropic(name.to_owned()));
-        }
-        if text == "openai" {
-            return Ok(Self::OpenAi(None));
-        }
-        if text == "local" {
-            return Ok(Self::Local(None));
-        }
-        if let Some(name) = text.strip_prefix("local/").filter(|name| !name.is_empty()) {
-            return Ok(Self::Local(Some(name.to_owned())));
-        }
-        if let Some(name) = text.strip_prefix("openai/").filter(|name| !name.is_empty()) {
-            return Ok(Self::OpenAi(Some(name.to_owned())));
+        let (provider, name) = match text.strip_prefix("script:") {
+            Some(file) => ("script", Some(file)),
+            None => text.split_once('/').map_or((text, None), |(it, name)| (it, Some(name))),
+        };
+        match (provider, name) {
+            (_, Some("")) => {}
+            ("rehearsal", None) => return Ok(Self::Rehearsal),
+            ("script", Some(file)) => return Ok(Self::Script(file.into())),
+            ("anthropic", Some(name)) => return Ok(Self::Anthropic(name.into())),
+            ("openai", name) => return Ok(Self::OpenAi(name.map(Into::into))),
+            ("local", name) => return Ok(Self::Local(name.map(Into::into))),
+            _ => {}
         }
         Err(Failure::new(
             Exit::Usage,
-            format!("{text:?} is no model this version can use"),
+            format!("{text:?} is not a model that this version can use"),
             "a model is anthropic/NAME, openai/NAME, openai, local, local/NAME, rehearsal or script:FILE",
             format!("for example --model anthropic/{DEFAULT_ANTHROPIC_MODEL}"),
         ))
@@ -81,10 +73,10 @@ impl fmt::Display for ModelChoice {
     }
 }
 
-/// The model in force, resolved in the order of SPEC 8; `None` when nothing names one.
+/// The model in force, resolved in the order of SPEC 8; `None` if neither a setting nor a key names one.
 ///
 /// # Errors
-/// What names it is not understood.
+/// The name of the model is not understood.
 pub(crate) fn resolve(
     settings: &Settings,
     environment: &Environment,
@@ -130,19 +122,19 @@ pub(crate) fn price_of(
     Ok(price)
 }
 
-/// What reaches the models: handed to teammates over the control socket, never through arguments or
-/// environment. `Debug` shows no secret.
+/// The credentials and addresses of the models. Teammates get them over the control socket, never in arguments
+/// or in the environment. `Debug` shows no secret.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Credentials {
-    /// For the Messages API.
+    /// Access to the Messages API.
     pub(crate) anthropic: AnthropicAccess,
-    /// For chat completions.
+    /// Access to chat completions.
     pub(crate) openai: OpenAiAccess,
-    /// Where the local server is, once it is found.
+    /// The address of the local server, once it is found.
     pub(crate) local: Option<String>,
 }
 
-/// What reaches the Messages API.
+/// The credentials and the address of the Messages API.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct AnthropicAccess {
     /// `ANTHROPIC_API_KEY`.
@@ -157,7 +149,7 @@ pub(crate) struct AnthropicAccess {
     pub(crate) api_version: Option<String>,
 }
 
-/// What reaches chat completions.
+/// The credentials and the address of chat completions.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct OpenAiAccess {
     /// `OPENAI_API_KEY`.
@@ -169,7 +161,7 @@ pub(crate) struct OpenAiAccess {
 }
 
 impl Credentials {
-    /// Collects them: keys from the environment, the way to the endpoints from the settings too.
+    /// Collects keys from the environment, and addresses and headers from the settings.
     pub(crate) fn of(settings: &Settings, environment: &Environment) -> Self {
         let own = |name| environment.get(name).map(Into::into);
         let url = |url: &Setting<Option<BaseUrl>>| url.value.clone().map(|url| url.0);
@@ -191,7 +183,7 @@ impl Credentials {
         }
     }
 
-    /// The part that an agent on this model needs; it gets no other.
+    /// The only part that an agent on this model gets.
     pub(crate) fn only_for(&self, model: &ModelChoice) -> Self {
         match model {
             ModelChoice::Anthropic(_) => {
@@ -203,7 +195,7 @@ impl Credentials {
         }
     }
 
-    /// Whether there is anything to reach this model with: a key, or a server that may need none.
+    /// Whether this model can be reached: with a key, or at an address that may need none.
     pub(crate) fn reach(&self, model: &ModelChoice) -> bool {
         let Self { anthropic, openai, .. } = self;
         match model {
@@ -214,12 +206,12 @@ impl Credentials {
             ModelChoice::OpenAi(_) => {
                 openai.api_key.as_ref().or(openai.base_url.as_ref()).is_some()
             }
-            // A teammate looks for the server itself.
+            // Each process looks for the local server itself.
             ModelChoice::Local(_) | ModelChoice::Rehearsal | ModelChoice::Script(_) => true,
         }
     }
 
-    /// The secret strings, for redaction: every header but the API's own may hold a key.
+    /// The secret strings, for redaction. Every header except the API's own may hold a key.
     pub(crate) fn secrets(&self) -> Vec<String> {
         let Self { anthropic, openai, .. } = self;
         let headers = anthropic.custom_headers.iter().chain(&openai.custom_headers);
@@ -243,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn models_are_named_by_provider() {
+    fn a_model_is_parsed_and_shown_with_its_provider() {
         for text in [
             "rehearsal",
             "script:a/b.jsonl",

@@ -31,7 +31,7 @@ pub(crate) fn commented_file() -> Result<String, Failure> {
             lines.push(format!("# [{section}]"));
             open_section = section;
         }
-        lines.extend(spec.description().map(|line| format!("## {line}")));
+        lines.extend(spec.description_lines().map(|line| format!("## {line}")));
         let value = default.or(spec.example.map(Into::into)).unwrap_or_default();
         let shown = spec.block.map_or_else(|| format!("{name} = {value}"), Into::into);
         lines.extend(shown.lines().map(|line| format!("# {line}")));
@@ -64,7 +64,7 @@ mod tests {
             let default = shown.get(key).map_or(spec.unset, String::as_str);
             let variable = spec.variable().map_or("-".into(), |name| format!("`{name}`"));
             let readers = if Settings::HANDED_OVER.contains(&key) { "team" } else { "lead" };
-            let about: Vec<&str> = spec.description().collect();
+            let about: Vec<&str> = spec.description_lines().collect();
             let about = about.join(" ");
             rows.push(format!(
                 "| `{key}` | {default} | {variable} | {readers} | {} |",

@@ -5,9 +5,10 @@
 pub(crate) struct SettingSpec {
     /// The dotted name in a settings file, such as `permissions.mode`.
     pub(super) key: &'static str,
-    description: &'static str,
-    /// Whether an environment variable can set it.
-    has_variable: bool,
+    /// The lines of the documentation comment.
+    pub(super) description: &'static str,
+    /// Whether no environment variable sets it.
+    pub(super) is_file_only: bool,
     /// The command-line flag that sets it.
     pub(super) flag: Option<&'static str>,
     /// What `team config` shows while no value is set.
@@ -28,7 +29,7 @@ impl SettingSpec {
         Self {
             key: field,
             description,
-            has_variable: true,
+            is_file_only: false,
             flag: None,
             unset: "(none)",
             example: None,
@@ -38,51 +39,11 @@ impl SettingSpec {
         }
     }
 
-    /// The name in a settings file, where it is not the field's.
-    pub(super) const fn key(self, key: &'static str) -> Self {
-        Self { key, ..self }
-    }
-
-    /// Sets the command-line flag.
-    pub(super) const fn flag(self, flag: &'static str) -> Self {
-        Self { flag: Some(flag), ..self }
-    }
-
-    /// No environment variable sets it.
-    pub(super) const fn file_only(self) -> Self {
-        Self { has_variable: false, ..self }
-    }
-
-    /// Sets what `team config` shows while no value is set.
-    pub(super) const fn unset(self, unset: &'static str) -> Self {
-        Self { unset, ..self }
-    }
-
-    /// Sets the value that the commented file shows when there is no default, as TOML.
-    pub(super) const fn example(self, example: &'static str) -> Self {
-        Self { example: Some(example), ..self }
-    }
-
-    /// Sets the lines that the commented file shows instead of `key = value`: a table with its header.
-    pub(super) const fn block(self, block: &'static str) -> Self {
-        Self { block: Some(block), ..self }
-    }
-
-    /// Refuses 0.
-    pub(super) const fn positive(self) -> Self {
-        Self { is_positive: true, ..self }
-    }
-
-    /// In a team folder's file, it acts only after `team trust`.
-    pub(super) const fn needs_trust(self) -> Self {
-        Self { needs_trust: true, ..self }
-    }
-
     /// The environment variable that sets it, if any.
     pub(super) fn variable(&self) -> Option<String> {
         let name = self.trust_key().replace('.', "_").to_uppercase();
         let is_providers_own = name.starts_with("ANTHROPIC_") || name.starts_with("OPENAI_");
-        self.has_variable.then(|| if is_providers_own { name } else { format!("TEAM_{name}") })
+        (!self.is_file_only).then(|| if is_providers_own { name } else { format!("TEAM_{name}") })
     }
 
     /// The name in the list of trusted settings.
@@ -91,7 +52,7 @@ impl SettingSpec {
     }
 
     /// The lines of the description.
-    pub(super) fn description(&self) -> impl Iterator<Item = &'static str> {
+    pub(super) fn description_lines(&self) -> impl Iterator<Item = &'static str> {
         self.description.lines().map(str::trim)
     }
 }

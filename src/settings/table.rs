@@ -1,8 +1,8 @@
 //! The table of all settings. A new setting is one row here: the layers it is read from, `team config`, the
 //! commented file, the manual's table and the hand-over to teammates all come from the row.
 //!
-//! A row is a field with its type and default, the documentation that files and manual show, and after `=>`
-//! what else holds for it: see [`SettingSpec`].
+//! A row is the description that files and manual show, then a field with its type and default, then the other
+//! fields of its [`SettingSpec`].
 
 use super::endpoints::{BaseUrl, HeaderValue, redacted};
 use super::environment::Environment;
@@ -42,7 +42,7 @@ macro_rules! default {
 
 macro_rules! all_settings {
     ($($(#[doc = $doc:literal])+ $name:ident: $type:ty $(= $default:expr)?
-        $(=> $(.$how:ident($($arg:expr),*))+)?;)+) => {
+        $(, $field:ident: $given:expr)*;)+) => {
         /// All settings in force.
         #[derive(Debug, Clone)]
         pub(crate) struct Settings {
@@ -56,9 +56,10 @@ macro_rules! all_settings {
             use crate::settings::spec::SettingSpec;
             $(
                 #[expect(non_upper_case_globals, reason = "it is named as the field")]
-                pub(super) const $name: SettingSpec =
-                    SettingSpec::new(stringify!($name), concat!($($doc, "\n"),+))
-                        $($(.$how($($arg),*))+)?;
+                pub(super) const $name: SettingSpec = SettingSpec {
+                    $($field: $given,)*
+                    ..SettingSpec::new(stringify!($name), concat!($($doc, "\n"),+))
+                };
             )+
 
             pub(super) const ALL: &[&SettingSpec] = &[$(&$name),+];
@@ -68,15 +69,6 @@ macro_rules! all_settings {
             fn read(layers: &mut Layers<'_>) -> Result<Self, Failure> {
                 $(let $name = SettingField::read(&specs::$name, default!($($default)?), layers)?;)+
                 Ok(Self { $($name,)+ ignored: None })
-            }
-
-            /// What of a folder's file needs trust.
-            fn risks(file: &SettingsFile<'_>) -> Result<Risks, Failure> {
-                let mut risks = Risks::new();
-                $(if specs::$name.needs_trust {
-                    risks.extend(<$type as SettingField>::risks(&specs::$name, file)?);
-                })+
-                Ok(risks)
             }
 
             /// Every setting as `team config` shows it.
@@ -94,7 +86,7 @@ macro_rules! all_settings {
 
 macro_rules! handed_over {
     ($($(#[doc = $doc:literal])+ $name:ident: Setting<$type:ty> $(= $default:expr)?
-        $(=> $(.$how:ident($($arg:expr),*))+)?;)+) => {
+        $(, $field:ident: $given:expr)*;)+) => {
         /// The settings that a lead hands over to its teammates, so that the whole team keeps the same rules.
         #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
         pub(crate) struct Rules {
@@ -121,7 +113,7 @@ settings! {
     lead {
         /// The model: `anthropic/NAME`, `openai/NAME`, `local` or `local/NAME` (a server on this machine),
         /// `rehearsal` (no key, no network), or `script:FILE`.
-        model: Setting<Option<String>> => .flag("--model").example("\"rehearsal\"");
+        model: Setting<Option<String>>, flag: Some("--model"), example: Some("\"rehearsal\"");
 
         /// Loopback ports on which a local model server is looked for.
         local_ports: Setting<Vec<u16>> = vec![8080, 11434, 1234];
@@ -135,63 +127,71 @@ settings! {
 
         /// The permission mode: `plan`, `default`, `accept_edits` or `bypass`. A folder's looser mode takes
         /// effect only after `team trust`.
-        permissions_mode: Setting<PermissionMode> = PermissionMode::Default
-            => .key("permissions.mode").flag("--mode").needs_trust();
+        permissions_mode: Setting<PermissionMode> = PermissionMode::Default,
+            key: "permissions.mode", flag: Some("--mode"), needs_trust: true;
 
         /// Rules for calls that run without a question: `tool` or `tool(pattern)`, such as
         /// `bash(cargo test:*)`, `write_file(src/**)`, `outside(/usr/include/**)`. `deny` wins, then `ask`,
         /// then `allow`, then the mode; the rules of all files apply. A folder's `allow` takes effect only
         /// after `team trust`.
-        permissions_allow: Setting<Vec<String>> => .key("permissions.allow").file_only().needs_trust();
+        permissions_allow: Setting<Vec<String>>,
+            key: "permissions.allow", is_file_only: true, needs_trust: true;
 
         /// Rules for calls that ask in spite of an `allow`.
-        permissions_ask: Setting<Vec<String>> => .key("permissions.ask").file_only();
+        permissions_ask: Setting<Vec<String>>, key: "permissions.ask", is_file_only: true;
 
         /// Rules for calls that never run.
-        permissions_deny: Setting<Vec<String>> => .key("permissions.deny").file_only();
+        permissions_deny: Setting<Vec<String>>, key: "permissions.deny", is_file_only: true;
 
         /// The time until an unanswered question counts as denied, in seconds.
-        permissions_timeout: Setting<u64> = 300 => .key("permissions.timeout").file_only().positive();
+        permissions_timeout: Setting<u64> = 300,
+            key: "permissions.timeout", is_file_only: true, is_positive: true;
 
         /// The reviewer of plans: `lead` (its model) or `person`.
-        permissions_plan_approval: Setting<PlanApproval> = PlanApproval::Lead
-            => .key("permissions.plan_approval").file_only();
+        permissions_plan_approval: Setting<PlanApproval> = PlanApproval::Lead,
+            key: "permissions.plan_approval", is_file_only: true;
 
         /// The address of the Messages API. A folder's takes effect only after `team trust`, since it sends
         /// conversations elsewhere. Keys belong in the environment.
-        anthropic_base_url: Setting<Option<BaseUrl>>
-            => .key("anthropic.base_url").unset("(its own)").example("\"https://api.anthropic.com\"")
-                .needs_trust();
+        anthropic_base_url: Setting<Option<BaseUrl>>,
+            key: "anthropic.base_url", unset: "(its own)",
+            example: Some("\"https://api.anthropic.com\""), needs_trust: true;
 
         /// The header `anthropic-version`.
-        anthropic_version: Setting<Option<String>>
-            => .key("anthropic.version").unset("(current)").example("\"2026-10-21\"");
+        anthropic_version: Setting<Option<String>>,
+            key: "anthropic.version", unset: "(current)", example: Some("\"2026-10-21\"");
 
         /// Further headers. Those of all files are sent; those of `ANTHROPIC_CUSTOM_HEADERS` win. A folder's
         /// take effect only after `team trust`. A value is shown only if the name begins with `anthropic-`.
-        anthropic_headers: SettingMap<HeaderValue>
-            => .key("anthropic.headers").file_only().example("{ anthropic-beta = \"NAME\" }").needs_trust();
+        anthropic_headers: SettingMap<HeaderValue>,
+            key: "anthropic.headers", is_file_only: true, example: Some("{ anthropic-beta = \"NAME\" }"),
+            needs_trust: true;
 
         /// The address of the API for chat completions. A folder's takes effect only after `team trust`.
-        openai_base_url: Setting<Option<BaseUrl>>
-            => .key("openai.base_url").unset("(its own)").example("\"https://api.openai.com/v1\"")
-                .needs_trust();
+        openai_base_url: Setting<Option<BaseUrl>>,
+            key: "openai.base_url", unset: "(its own)", example: Some("\"https://api.openai.com/v1\""),
+            needs_trust: true;
 
         /// Further headers, as for `anthropic.headers`; those of `OPENAI_CUSTOM_HEADERS` win.
-        openai_headers: SettingMap<HeaderValue>
-            => .key("openai.headers").file_only().example("{ X-Gateway = \"NAME\" }").needs_trust();
+        openai_headers: SettingMap<HeaderValue>,
+            key: "openai.headers", is_file_only: true, example: Some("{ X-Gateway = \"NAME\" }"),
+            needs_trust: true;
 
         /// Your commands that run at an event: `teammate_idle`, `task_created`, `task_completed`,
         /// `message_sent`, `teammate_exited`. The event is JSON on standard input; exit code 2 refuses it. A
         /// folder's hooks run only after `team trust`.
-        hooks: Setting<Vec<Hook>> => .file_only().needs_trust().block("\
+        hooks: Setting<Vec<Hook>>,
+            is_file_only: true, needs_trust: true,
+            block: Some("\
 [[hooks]]
 event = \"task_completed\"
 command = \"cargo test -q >&2 || exit 2\"
 timeout = 60                # seconds");
 
         /// The price of a million tokens of a model. An untrusted folder cannot change a price of your own.
-        prices: SettingMap<Price> => .file_only().needs_trust().block("\
+        prices: SettingMap<Price>,
+            is_file_only: true, needs_trust: true,
+            block: Some("\
 [prices.\"anthropic/NAME\"]
 input = 3.0
 output = 15.0
@@ -203,17 +203,18 @@ cache_write = 3.75          # as input, if left out");
     team {
         /// The most model calls in one turn. A call that is repeated with the same result ends the turn at
         /// the tenth time (`bash`: only if it fails); the model is told from the third time on.
-        max_rounds: Setting<u32> = limits::DEFAULT_ROUNDS => .positive();
+        max_rounds: Setting<u32> = limits::DEFAULT_ROUNDS, is_positive: true;
 
         /// The longest text of one message, in bytes.
-        max_message_bytes: Setting<usize> = limits::DEFAULT_MESSAGE_BYTES => .positive();
+        max_message_bytes: Setting<usize> = limits::DEFAULT_MESSAGE_BYTES, is_positive: true;
 
         /// The size of an inbox from which it refuses mail, in bytes.
-        inbox_bytes: Setting<u64> = limits::DEFAULT_INBOX_BYTES => .positive();
+        inbox_bytes: Setting<u64> = limits::DEFAULT_INBOX_BYTES, is_positive: true;
 
         /// The context window of the model, in tokens: 200000 behind the Messages API, unknown for others until one refuses a
         /// request as too long, which is then remembered.
-        context_tokens: Setting<Option<u64>> => .unset("(by model)").positive().example("200000");
+        context_tokens: Setting<Option<u64>>,
+            unset: "(by model)", is_positive: true, example: Some("200000");
 
         /// The prompt that a model gets: `full`, `compact` (a short prompt and five tools with the arguments
         /// they need), or `auto`: compact for a local model.
@@ -226,10 +227,10 @@ cache_write = 3.75          # as input, if left out");
         hung_after: Setting<u64> = limits::DEFAULT_HUNG_AFTER.as_secs();
 
         /// The most turns that two agents may give each other without any work in between.
-        max_exchanges: Setting<u32> = 30 => .positive();
+        max_exchanges: Setting<u32> = 30, is_positive: true;
 
         /// The most messages that one agent's model may send in a minute.
-        max_sends: Setting<usize> = 120 => .positive();
+        max_sends: Setting<usize> = 120, is_positive: true;
 
         /// Whether idle teammates take the next task of the list by themselves.
         auto_claim: Setting<bool> = false;
@@ -237,36 +238,36 @@ cache_write = 3.75          # as input, if left out");
         /// The tokens that the team may use, in and out, the lead's included. At 80 % of a limit there is a
         /// warning, at 100 % work stops. An untrusted folder cannot raise a limit of your own; both hold for
         /// all limits below.
-        budget_team_tokens: Setting<Option<u64>>
-            => .key("budget.team.tokens").positive().needs_trust().example("2_000_000");
+        budget_team_tokens: Setting<Option<u64>>,
+            key: "budget.team.tokens", is_positive: true, needs_trust: true, example: Some("2_000_000");
 
         /// The money that the team may use, in the currency of `prices`.
-        budget_team_money: Setting<Option<Money>>
-            => .key("budget.team.money").needs_trust().example("20.0");
+        budget_team_money: Setting<Option<Money>>,
+            key: "budget.team.money", needs_trust: true, example: Some("20.0");
 
         /// The turns that the team may take.
-        budget_team_turns: Setting<Option<u64>>
-            => .key("budget.team.turns").positive().needs_trust().example("400");
+        budget_team_turns: Setting<Option<u64>>,
+            key: "budget.team.turns", is_positive: true, needs_trust: true, example: Some("400");
 
         /// The minutes that a lead may run.
-        budget_team_minutes: Setting<Option<u64>>
-            => .key("budget.team.minutes").positive().needs_trust().example("240");
+        budget_team_minutes: Setting<Option<u64>>,
+            key: "budget.team.minutes", is_positive: true, needs_trust: true, example: Some("240");
 
         /// The tokens that each teammate may use, in and out.
-        budget_member_tokens: Setting<Option<u64>>
-            => .key("budget.member.tokens").positive().needs_trust().example("300_000");
+        budget_member_tokens: Setting<Option<u64>>,
+            key: "budget.member.tokens", is_positive: true, needs_trust: true, example: Some("300_000");
 
         /// The money that each teammate may use.
-        budget_member_money: Setting<Option<Money>>
-            => .key("budget.member.money").needs_trust().example("3.0");
+        budget_member_money: Setting<Option<Money>>,
+            key: "budget.member.money", needs_trust: true, example: Some("3.0");
 
         /// The turns that each teammate may take.
-        budget_member_turns: Setting<Option<u64>>
-            => .key("budget.member.turns").positive().needs_trust().example("60");
+        budget_member_turns: Setting<Option<u64>>,
+            key: "budget.member.turns", is_positive: true, needs_trust: true, example: Some("60");
 
         /// The minutes that each teammate's processes may run.
-        budget_member_minutes: Setting<Option<u64>>
-            => .key("budget.member.minutes").positive().needs_trust().example("60");
+        budget_member_minutes: Setting<Option<u64>>,
+            key: "budget.member.minutes", is_positive: true, needs_trust: true, example: Some("60");
     }
 }
 
@@ -290,27 +291,34 @@ impl Settings {
         let user_file = environment.config_home().map(|home| home.join("team/settings.toml"));
         let folder_text = layers::read(folder_file)?;
         let user_text = user_file.as_deref().map(layers::read).transpose()?;
-        let of_folder = SettingsFile::parse(folder_file, &folder_text, specs::ALL)?;
-        let risks = Self::risks(&of_folder)?;
-        let is_listed = |folder: &Path| TrustList::of(environment).has(folder, &risks);
-        let is_trusted = risks.is_empty() || folder_file.parent().is_some_and(is_listed);
-        let mut files = vec![of_folder];
+        let mut files = vec![SettingsFile::parse(folder_file, &folder_text, specs::ALL)?];
         if let (Some(file), Some(text)) = (&user_file, &user_text) {
             files.push(SettingsFile::parse(file, text, specs::ALL)?);
         }
-        let mut layers = Layers { flags, environment, files, is_trusted, ignored: Risks::new() };
+        let mut layers = Layers::new(flags, environment, files);
+        let settings = Self::read(&mut layers)?;
+        let list = TrustList::of(environment);
+        let is_listed = |folder: &Path| list.has(folder, &layers.risks);
+        if layers.risks.is_empty() || folder_file.parent().is_some_and(is_listed) {
+            return Ok(settings);
+        }
+        layers.is_trusted = false;
         let settings = Self::read(&mut layers)?;
         let ignored = (!layers.ignored.is_empty()).then(|| untrusted(folder_file, &layers.ignored));
         Ok(Self { ignored, ..settings })
     }
 
-    /// What needs trust in the settings file of a team folder.
+    /// The settings in a team folder's file that need trust.
     ///
     /// # Errors
     /// The file cannot be read, or is not usable.
     pub(crate) fn risks_in(folder_file: &Path) -> Result<Risks, Failure> {
-        let text = layers::read(folder_file)?;
-        Self::risks(&SettingsFile::parse(folder_file, &text, specs::ALL)?)
+        let (text, environment, flags) =
+            (layers::read(folder_file)?, Environment::default(), Flags::default());
+        let file = SettingsFile::parse(folder_file, &text, specs::ALL)?;
+        let mut layers = Layers::new(&flags, &environment, vec![file]);
+        Self::read(&mut layers)?;
+        Ok(layers.risks)
     }
 
     /// The permissions as processes hand them over.

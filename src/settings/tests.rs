@@ -80,6 +80,7 @@ fn an_unusable_value_is_refused_and_names_file_and_line_or_variable() {
         ("\n\n[permissions]\nmodes = 1", 4),
         ("fsync = \"always\"\nrestart = \"on crash\"", 2),
         ("permissions = 1", 1),
+        ("\"permissions.mode\" = \"bypass\"", 1),
         ("max_rounds = 1\nmax_rounds = 2", 2),
         ("\n[[hooks]]\nevent = \"task_created\"\ncommand = \" \"", 4),
         ("[[hooks]]\nevent = \"task_created\"\ncommand = \"a\"\ntimeout = 3601", 4),

@@ -23,7 +23,7 @@ pub(crate) struct TrustList {
     file: Option<PathBuf>,
 }
 
-/// The list as it stands in its file.
+/// The content of the file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Known {
@@ -38,23 +38,23 @@ impl TrustList {
         Self { file }
     }
 
-    /// Whether just this of a team folder is trusted. A list that cannot be read trusts nothing.
+    /// Whether exactly these settings of a team folder are trusted; `false` if the list cannot be read.
     pub(crate) fn has(&self, folder: &Path, risks: &Risks) -> bool {
         let known = self.read().unwrap_or_default();
         key(folder).is_ok_and(|key| known.folders.get(&key) == Some(risks))
     }
 
-    /// The file that whoever changes the list locks meanwhile; its folder is there from now on.
+    /// The file to lock while the list is changed. Creates its folder.
     ///
     /// # Errors
-    /// There is no state folder, or it cannot be made or is no place for such a list.
+    /// There is no state folder, it cannot be created, or others can write to it.
     pub(crate) fn lock_file(&self) -> Result<PathBuf, Failure> {
         let file = self.file()?;
         make_folder(file).map_err(|why| unchanged(file, &why))?;
         Ok(file.with_extension("lock"))
     }
 
-    /// Trusts this of a team folder from now on, and nothing else of it.
+    /// Trusts exactly these settings of a team folder.
     ///
     /// # Errors
     /// There is no state folder, or it cannot be read or written.
@@ -62,7 +62,7 @@ impl TrustList {
         self.change(folder, Some(risks))
     }
 
-    /// Trusts nothing of a team folder any more.
+    /// Withdraws the trust in a team folder.
     ///
     /// # Errors
     /// There is no state folder, or it cannot be read or written.
@@ -102,7 +102,7 @@ impl TrustList {
     }
 }
 
-/// A folder as it stands in the list: its real path.
+/// The key of a folder in the list: its real path.
 fn key(folder: &Path) -> io::Result<String> {
     let real = fs::canonicalize(folder)?;
     real.to_str().map(ToOwned::to_owned).ok_or_else(|| io::ErrorKind::InvalidFilename.into())
@@ -117,7 +117,7 @@ fn unchanged(file: &Path, why: &io::Error) -> Failure {
 fn make_folder(file: &Path) -> io::Result<()> {
     if let Some(parent) = file.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
-        // What others may write cannot say whom this user trusts.
+        // A list that others can write cannot say what this user trusts.
         let known = fs::metadata(parent)?;
         if known.mode() & 0o022 != 0 {
             let why = format!("{} can be written by others", parent.display());
@@ -127,7 +127,7 @@ fn make_folder(file: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Replaces the file whole, so that a crash never leaves half a list.
+/// Replaces the file atomically, so that a crash never leaves half a list.
 fn replace(file: &Path, text: &str) -> io::Result<()> {
     make_folder(file)?;
     let draft = file.with_extension(format!("{}.draft", std::process::id()));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_trusted_by_its_real_path_for_just_what_was_seen() {
+    fn trust_holds_for_the_real_path_and_the_listed_settings_only() {
         let home = tempfile::tempdir().unwrap();
         let state = home.path().join("state").display().to_string();
         let list = TrustList::of(&Environment::of(&[("XDG_STATE_HOME", &state)]));
@@ -159,7 +159,7 @@ mod tests {
         assert!(!list.has(&one, &some(1)));
         list.add(&home.path().join("link"), some(1)).unwrap();
         assert!(list.has(&one, &some(1)));
-        assert!(!list.has(&one, &some(2)), "it was changed");
+        assert!(!list.has(&one, &some(2)), "a setting has changed");
         assert!(!list.has(&other, &some(1)) && !list.has(home.path(), &some(1)));
         let file = home.path().join("state/team/trust.json");
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);

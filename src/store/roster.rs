@@ -1,13 +1,14 @@
-//! The roster, `config.json`: read without a lock, changed under its side lock, replaced whole.
+//! `config.json`: read without a lock, changed under its side lock, replaced as a whole.
 //!
-//! A damaged roster never blocks a team: it is quarantined and rebuilt from the last good copy, else from
-//! the life locks.
+//! An unreadable roster never blocks a team: it is quarantined and rebuilt from the last good copy, or
+//! else from the life locks. `protocol::lifecycle` decides which statuses follow each other.
 
 use super::file::atomic::{Contents, Fsync, replace, sync_data, sync_parent};
 use super::file::lock::exclusive;
 use super::process::liveness::{Liveness, probe};
 use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, FileError, open, open_known};
+use crate::protocol::lifecycle::{self, LifecycleEvent};
 use crate::wire::limits::LOCK_TIMEOUT;
 use crate::wire::roster::{Member, Roster, Status};
 use crate::wire::{AgentName, FORMAT_VERSION, WithUnknownFields};
@@ -19,27 +20,22 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The size from which a roster counts as damaged, in bytes: far above that of any real roster.
+/// Maximum size of a roster. A larger file counts as damaged, so that no reader loads it again and again.
 const MOST_BYTES: u64 = 16 * 1024 * 1024;
 
-/// What a member's status is, seen with its life and its lead's: who is dead has failed, whatever the
-/// roster says, unless a live lead is just starting it, or it ended in order.
+/// Returns the status of a member as readers show it: that of [`LifecycleEvent::FoundDead`] if its life
+/// lock is free, unless a live lead is about to start it.
 pub fn effective_status(member: &Member, life: &Liveness, lead: &Liveness) -> Status {
-    match member.status {
-        Status::Shutdown => Status::Shutdown,
-        Status::Starting if lead.is_alive() => Status::Starting,
-        status if life.is_alive() => status,
-        Status::Starting
-        | Status::Working
-        | Status::Idle
-        | Status::Waiting
-        | Status::Stopping
-        | Status::Failed => Status::Failed,
+    let mut status = member.status;
+    let is_expected = status == Status::Starting && lead.is_alive();
+    if !life.is_alive() && !is_expected {
+        let _refused = lifecycle::apply(&mut status, LifecycleEvent::FoundDead);
     }
+    status
 }
 
-/// Reads the roster; returns the default if there is none. A damaged roster is read as it would be
-/// repaired, and left unchanged.
+/// Reads the roster. A missing file is read as the default, a damaged one as it would be repaired; neither
+/// is written.
 ///
 /// # Errors
 /// The file cannot be opened.
@@ -55,19 +51,19 @@ fn read_as<R: Reading>(dir: &TeamDir) -> Result<R, StoreError> {
     }
 }
 
-/// Whether the roster exists and cannot be parsed.
+/// Whether the file exists and cannot be parsed.
 ///
 /// # Errors
-/// The file cannot be opened, or was written by a later version.
+/// The file cannot be opened, or was written by a newer version.
 pub fn is_damaged(dir: &TeamDir) -> Result<bool, StoreError> {
     Ok(matches!(load::<WithUnknownFields<Roster>>(&dir.config())?, Loaded::Damaged))
 }
 
-/// Changes the roster under its lock: `change` receives the current roster, and its result is stored before
-/// this returns. An unchanged roster is not written.
+/// Applies `change` to the current roster under its lock, and stores the result before it returns. Writes
+/// nothing if `change` changes nothing.
 ///
 /// # Errors
-/// The file was written by a later version, or cannot be written. The roster stays as it was.
+/// The file was written by a newer version, or cannot be locked, read or replaced; the roster is unchanged.
 pub fn update<R>(
     dir: &TeamDir,
     fsync: Fsync,
@@ -96,7 +92,7 @@ pub fn update<R>(
     let after = Contents::pretty_json(&roster).at(&path)?.line();
     if after.as_bytes() != before {
         if lives(&roster) != lives_before {
-            // Not synced: the copy guards against manual damage; after a power cut the life locks suffice.
+            // Not synced: the copy repairs damage by hand. After a power cut the life locks suffice.
             replace(&copy(&path), &after, Fsync::Never)?;
         }
         crate::store::failpoint::hit("config.copied");
@@ -107,11 +103,11 @@ pub fn update<R>(
     Ok(answer)
 }
 
-/// Makes the current roster durable. No lock is needed: a process that replaces it meanwhile writes
-/// everything that it read.
+/// Makes the current roster survive power loss. Takes no lock: a process that replaces the file meanwhile
+/// has read this one, so that its file contains the same changes.
 ///
 /// # Errors
-/// The roster may not survive a power cut.
+/// The file or its folder cannot be synced.
 pub fn sync(dir: &TeamDir, fsync: Fsync) -> Result<(), StoreError> {
     if fsync == Fsync::Always {
         let path = dir.config();
@@ -121,8 +117,8 @@ pub fn sync(dir: &TeamDir, fsync: Fsync) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Returns the incarnations in the roster and whether each has ended. The copy is rewritten when these
-/// change; activities change far more often and are soon out of date.
+/// Lists the lives on the roster and whether they are over. The copy must have all of them; other changes
+/// are frequent, and are not worth a copy.
 fn lives(roster: &Roster) -> Vec<(String, String, bool)> {
     let lead = roster.lead.iter().map(|lead| (&lead.name, &lead.incarnation, lead.status));
     let members = roster.members.iter().map(|one| (&one.name, &one.incarnation, one.status));
@@ -130,7 +126,7 @@ fn lives(roster: &Roster) -> Vec<(String, String, bool)> {
     entries.map(|(name, life, status)| (name.clone(), life.clone(), status.is_over())).collect()
 }
 
-/// A type that the roster file is parsed into.
+/// A type that the roster's file can be read as.
 pub(crate) trait Reading:
     Default + DeserializeOwned + From<WithUnknownFields<Roster>>
 {
@@ -138,7 +134,7 @@ pub(crate) trait Reading:
 
 impl<R: Default + DeserializeOwned + From<WithUnknownFields<Roster>>> Reading for R {}
 
-/// The names and statuses of the members: all that a sender needs, in a twentieth of the memory.
+/// Names and statuses of the members: all that a sender needs, in a twentieth of the memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct MemberStandings {
@@ -149,11 +145,11 @@ pub(crate) struct MemberStandings {
 struct MemberStanding {
     #[serde(default)]
     name: String,
-    #[serde(default = "unsaid")]
+    #[serde(default = "default_status")]
     status: Status,
 }
 
-fn unsaid() -> Status {
+fn default_status() -> Status {
     Member::default().status
 }
 
@@ -177,7 +173,7 @@ impl From<WithUnknownFields<Roster>> for MemberStandings {
     }
 }
 
-/// A cached roster, parsed again only when the file has changed.
+/// The roster for a process that reads it often. The file is read again only after it was replaced or edited.
 #[derive(Debug)]
 pub(crate) struct Cached<R> {
     path: PathBuf,
@@ -185,7 +181,7 @@ pub(crate) struct Cached<R> {
     roster: R,
 }
 
-/// The attributes that change when a file is replaced, edited or linked: links, size, mtime, ctime.
+/// Metadata that changes when a file is replaced (its link count drops), edited, or linked again.
 type Stamp = (u64, u64, i64, i64, i64, i64);
 
 impl<R: Reading> Cached<R> {
@@ -196,11 +192,11 @@ impl<R: Reading> Cached<R> {
     /// Returns the current roster.
     pub(crate) fn current(&mut self, dir: &TeamDir) -> Result<&R, StoreError> {
         let is_same = self.file.as_ref().is_some_and(|(file, then)| {
-            // A second link would keep the link count when the file is replaced.
+            // The link count of a file with a second name does not drop to zero when it is replaced.
             then.0 == 1 && file.metadata().is_ok_and(|now| stamp(&now) == *then)
         });
         if !is_same {
-            // Opened before it is read, so that a change in between is noticed by the next call.
+            // Opened before it is read: after a change in between, the next call reads the file again.
             let opened = open_known(&self.path, Access::Read).ok();
             self.file = opened.map(|(file, known)| (file, stamp(&known)));
             self.roster = read_as(dir)?;
@@ -239,7 +235,7 @@ fn load<R: Reading>(path: &Path) -> Result<Loaded<R>, StoreError> {
     }
 }
 
-/// A later version is not damage: it may have changed more than it added.
+/// A newer version may have changed existing fields. That is no damage.
 fn newer_version(text: &[u8]) -> Option<u64> {
     let value: Value = serde_json::from_slice(text).ok()?;
     value.get("version")?.as_u64().filter(|version| *version > u64::from(FORMAT_VERSION))
@@ -249,14 +245,14 @@ fn copy(path: &Path) -> PathBuf {
     path.with_extension("json.bak")
 }
 
-/// Renames a damaged roster to `config.json.bad-N`.
+/// Moves a damaged roster to `config.json.bad-N`.
 fn quarantine(path: &Path) -> Result<(), FileError> {
     let beside = |number: u32| path.with_extension(format!("json.bad-{number}"));
     let free = (1..=u32::MAX).map(beside).find(|beside| fs::symlink_metadata(beside).is_err());
     free.map_or(Ok(()), |beside| fs::rename(path, beside).at(path))
 }
 
-/// Returns the last good copy, else a roster made from the life locks.
+/// Reads the last good copy, or else lists the names that have a life lock.
 fn repaired(dir: &TeamDir) -> Result<WithUnknownFields<Roster>, StoreError> {
     if let Ok(Loaded::Good { roster, .. }) = load(&copy(&dir.config())) {
         return Ok(*roster);
@@ -264,17 +260,19 @@ fn repaired(dir: &TeamDir) -> Result<WithUnknownFields<Roster>, StoreError> {
     let mut roster = Roster::default();
     for name in names_with_locks(dir)? {
         let mut member = Member { name: name.to_string(), ..Member::default() };
-        match probe(dir, &name)? {
+        let event = match probe(dir, &name)? {
             Liveness::Alive(record) => {
                 let record = record.unwrap_or_default();
-                member.status = Status::Idle;
                 member.pid = Some(record.pid).filter(|pid| *pid > 0);
                 member.incarnation = record.incarnation;
                 member.since = record.started_at;
+                LifecycleEvent::FoundAlive
             }
-            Liveness::Dead => member.status = Status::Failed,
+            Liveness::Dead => LifecycleEvent::FoundDead,
+        };
+        if let Ok(Some(status)) = lifecycle::next(None, event) {
+            roster.members.push(Member { status, ..member }.into());
         }
-        roster.members.push(member.into());
     }
     Ok(roster.into())
 }
@@ -296,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reduced_roster_of_a_sender_agrees_with_the_whole() {
+    fn the_senders_view_of_the_roster_equals_the_full_one() {
         let folder = tempfile::tempdir().unwrap();
         let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
         let (mut all, mut some) =

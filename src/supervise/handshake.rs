@@ -1,8 +1,8 @@
-//! What a lead and a teammate it spawned say to each other over the control socket.
+//! The handshake between a lead and a teammate that it spawns, over the control socket.
 //!
-//! The lead says hello with everything the teammate must know, credentials included (they never stand
-//! in arguments or environment). The teammate answers once: ready, or why not. After that nothing is
-//! said; end of file means that the lead is gone.
+//! The lead sends one hello with all that the teammate must know, including credentials, which never stand in
+//! arguments or environment. The teammate answers once: ready, or the reason for its failure. After that the
+//! socket carries no data; its end of file tells the teammate that the lead is gone.
 
 use crate::settings::Rules;
 use crate::settings::model::Credentials;
@@ -13,79 +13,77 @@ use crate::wire::roster::ExitCause;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
 
-/// Longest line either side accepts, in bytes.
-const LONGEST: u64 = 1024 * 1024;
+/// Longest line that either side accepts, in bytes.
+const MAX_LINE_BYTES: u64 = 1024 * 1024;
 
-/// The lead's words.
+/// The lead's message.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Hello {
-    /// Which life of the teammate this is.
+    /// Incarnation of the teammate.
     pub(crate) incarnation: String,
-    /// What it is for.
+    /// Role.
     pub(crate) role: String,
     /// `provider/name` of its model.
     pub(crate) model: String,
-    /// What reaches the model.
+    /// Credentials for the model.
     pub(crate) credentials: Credentials,
-    /// What its model costs, if somebody has said so.
+    /// Price of the model, if the settings have one.
     pub(crate) price: Option<Price>,
-    /// The lead's settings, so that the whole team keeps the same rules.
+    /// Settings that the whole team shares.
     pub(crate) rules: Rules,
-    /// What runs when something happens.
+    /// Hooks.
     pub(crate) hooks: Vec<Hook>,
-    /// How freely it may act.
+    /// Permissions.
     pub(crate) permissions: Permissions,
-    /// Why it is started.
+    /// Reason of the start.
     pub(crate) start_reason: StartReason,
 }
 
-/// Why a teammate's process is started.
+/// The reason for which a teammate's process is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum StartReason {
-    /// The lead's model wants it.
+    /// The lead's model has spawned it.
     Spawned,
-    /// Its last process ended in a way that is mended.
+    /// Its last process ended for this cause.
     Restarted(ExitCause),
-    /// The whole team goes on.
+    /// The team is resumed.
     Resumed,
 }
 
 impl StartReason {
-    /// What the model of a teammate with a past is told.
+    /// Returns what the model of a restarted teammate is told.
     pub(crate) fn words(self) -> Option<String> {
         match self {
             Self::Spawned => None,
-            Self::Restarted(ExitCause::Hung) => {
-                Some("your process no longer moved and was restarted".into())
-            }
+            Self::Restarted(ExitCause::Hung) => Some("your process hung and was restarted".into()),
             Self::Restarted(_) => Some("your process crashed and was restarted".into()),
             Self::Resumed => Some("the team had ended and goes on now".into()),
         }
     }
 }
 
-/// The teammate's words.
+/// The teammate's answer.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Answer {
-    /// It can take mail.
+pub(crate) enum HandshakeAnswer {
+    /// It accepts mail.
     Ready,
-    /// It cannot start; the text says why.
+    /// It cannot start, for this reason.
     Failed(String),
 }
 
 /// Writes one line.
-pub(crate) fn say(mut socket: impl Write, words: &impl Serialize) -> io::Result<()> {
-    let mut line = serde_json::to_string(words)?;
+pub(crate) fn send(mut socket: impl Write, message: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_string(message)?;
     line.push('\n');
     socket.write_all(line.as_bytes())
 }
 
-/// Reads one line; `None` when the other side has gone without a word.
-pub(crate) fn hear<T: for<'de> Deserialize<'de>>(socket: impl Read) -> io::Result<Option<T>> {
+/// Reads one line; `None` at end of file.
+pub(crate) fn receive<T: for<'de> Deserialize<'de>>(socket: impl Read) -> io::Result<Option<T>> {
     let mut line = String::new();
-    BufReader::new(socket.take(LONGEST)).read_line(&mut line)?;
+    BufReader::new(socket.take(MAX_LINE_BYTES)).read_line(&mut line)?;
     if !line.ends_with('\n') {
         return Ok(None);
     }

@@ -1,47 +1,48 @@
-//! A new lead looks at what an earlier one left behind (RELIABILITY 4), under its own life lock.
+//! Recovery by a new lead from what an earlier one left behind (RELIABILITY 4), under its own life lock.
 
-use super::stop::{StopOutcome, StopPlan, take_down_all};
+use super::roster_updates;
+use super::stop::{StopPlan, stop_in_parallel};
 use crate::bus::Bus;
 use crate::os::{Clock, process_tree, uptime};
 use crate::store::{LifeRecord, Liveness, StoreError, liveness, roster, unread};
 use crate::wire::AgentName;
-use crate::wire::roster::{ExitCause, LastExit, StartedBy, Status};
+use crate::wire::roster::{StartedBy, Status};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long members of a dead lead may take to leave by themselves.
-const LEAVING_WITHIN: Duration = crate::wire::limits::LEAD_LOSS_EXIT;
+/// How long members of a dead lead may take to exit by themselves.
+const EXIT_WITHIN: Duration = crate::wire::limits::LEAD_LOSS_EXIT;
 
-/// How the folder was before a new lead took its place in it.
+/// The state of the folder before the new lead wrote its entry.
 #[derive(Debug, Default)]
 pub(crate) struct Before {
-    /// How an earlier lead stood on the roster.
+    /// Status of an earlier lead on the roster.
     pub(crate) lead: Option<Status>,
-    /// What the commands of that lead carry in their environment.
+    /// Run id that the commands of that lead carry in their environment.
     pub(crate) run_id: Option<String>,
     /// The roster could not be read.
     pub(crate) was_damaged: bool,
 }
 
-/// What a new lead found.
+/// What a new lead has found.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     /// The roster could not be read and was rebuilt.
     pub(crate) was_damaged: bool,
-    /// The earlier lead died without seeing its team out.
+    /// The earlier lead died without stopping its team.
     pub(crate) lead_died: bool,
-    /// Members whose process was gone though the roster said otherwise.
+    /// Members without a process whose entry showed no end.
     pub(crate) ghosts: Vec<AgentName>,
-    /// Members of a dead lead that were waited for or ended.
+    /// Members of a dead lead that have exited or were stopped.
     pub(crate) left: Vec<AgentName>,
     /// Members started by hand, which stay.
     pub(crate) by_hand: Vec<AgentName>,
-    /// What waits for those that had died, to be taken in by their next life.
+    /// Unread messages of the members that had died, kept for their next life.
     pub(crate) undelivered: Vec<(AgentName, usize)>,
 }
 
 impl Found {
-    /// One line for the user; `None` when all was in order.
+    /// Describes the findings in one line for the user; `None` if there were none.
     pub(crate) fn summary(&self) -> Option<String> {
         let list = |names: &[AgentName]| {
             names.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
@@ -72,11 +73,11 @@ impl Found {
     }
 }
 
-/// Repairs the roster and sees members of a dead lead out.
+/// Repairs the roster, and waits for or stops the members of a dead lead.
 pub(crate) async fn recover(
     bus: &Arc<Bus>,
     clock: &dyn Clock,
-    takedown: &StopPlan,
+    stop: &StopPlan,
     before: Before,
 ) -> Result<Found, StoreError> {
     let dir = bus.dir();
@@ -98,15 +99,15 @@ pub(crate) async fn recover(
         }
     }
     mark_dead(bus, clock, &dead, &mut found).await?;
-    wait_exit(bus, clock, takedown, &leaving).await;
-    // One that was about to die when it was looked at has written no end of its own.
+    wait_exit(bus, clock, stop, &leaving).await;
+    // A member that was killed just after the probe has recorded no end of its own.
     mark_dead(bus, clock, &leaving, &mut found).await?;
     leaving.retain(|name| !found.ghosts.contains(name));
     found.left = leaving;
     Ok(found)
 }
 
-/// Ends the commands of the dead, and writes down what became of those that could not do so themselves.
+/// Kills the commands of dead members, and records the end of those that did not record it themselves.
 async fn mark_dead(
     bus: &Arc<Bus>,
     clock: &dyn Clock,
@@ -124,34 +125,31 @@ async fn mark_dead(
             let stuck = process_tree::end_run(&record.run_id);
             tracing::info!(%name, ?stuck, "looked for commands of a dead member");
         }
-        if roster.member(name.as_str()).is_none_or(|member| member.status.is_over()) {
-            continue;
-        }
+        let entry = roster.member(name.as_str()).filter(|member| !member.status.is_over());
+        let Some(entry) = entry else { continue };
         match unread::count(dir, name) {
             Ok(0) => {}
             Ok(count) => found.undelivered.push((name.clone(), count)),
-            // What stands in its inbox's place blocks nobody else.
+            // An unreadable inbox does not block the recovery of the others.
             Err(why) => tracing::warn!(%name, %why, "its mail cannot be counted"),
         }
-        ghosts.push(name.to_string());
+        ghosts.push((name.clone(), entry.incarnation.clone()));
         found.ghosts.push(name.clone());
     }
     if ghosts.is_empty() {
         return Ok(());
     }
     let now = clock.now();
-    super::write(bus, move |roster| {
-        for member in roster.members.iter_mut().filter(|m| ghosts.contains(&m.name)) {
-            let exit = LastExit { code: None, signal: None, cause: ExitCause::Crash, at: now };
-            (member.status, member.activity, member.pid) = (Status::Failed, None, None);
-            (member.since, member.last_exit) = (now, Some(exit));
+    roster_updates::write(bus, move |roster| {
+        for (name, incarnation) in &ghosts {
+            roster_updates::found_dead(roster, name, incarnation, now);
         }
     })
     .await
 }
 
-/// Members of a dead lead notice its end by themselves; those that do not are taken down.
-async fn wait_exit(bus: &Bus, clock: &dyn Clock, takedown: &StopPlan, leaving: &[AgentName]) {
+/// Waits for the members of a dead lead, which notice its end by themselves, and stops those that do not.
+async fn wait_exit(bus: &Bus, clock: &dyn Clock, stop: &StopPlan, leaving: &[AgentName]) {
     let began = clock.monotonic();
     let mut still = leaving.to_vec();
     loop {
@@ -159,7 +157,7 @@ async fn wait_exit(bus: &Bus, clock: &dyn Clock, takedown: &StopPlan, leaving: &
         let mut in_time = false;
         still.retain(|name| match liveness::probe(bus.dir(), name) {
             Ok(Liveness::Alive(record)) => {
-                in_time |= waited.max(since_lead_lost(record.as_ref())) < LEAVING_WITHIN;
+                in_time |= waited.max(since_lead_lost(record.as_ref())) < EXIT_WITHIN;
                 true
             }
             Ok(Liveness::Dead) | Err(_) => false,
@@ -169,14 +167,53 @@ async fn wait_exit(bus: &Bus, clock: &dyn Clock, takedown: &StopPlan, leaving: &
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let departures: Vec<StopOutcome> = take_down_all(takedown, still).await;
-    for departure in departures {
-        tracing::warn!(name = %departure.name, how = departure.words(), "left by force");
+    for outcome in stop_in_parallel(stop, still).await {
+        let words = outcome.words();
+        tracing::warn!(name = %outcome.name, outcome = words, "stopped after its lead's death");
     }
 }
 
-/// How long ago a member saw its lead gone; nothing when it has not noticed yet, as far as it says.
+/// Returns how long ago a member noticed the death of its lead; zero if it has not noticed it yet.
 fn since_lead_lost(record: Option<&LifeRecord>) -> Duration {
     let lost = record.and_then(|record| record.lead_lost);
     lost.map(|lost| uptime().since(lost)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_names_all_findings_in_one_line() {
+        assert_eq!(Found::default().summary(), None);
+        let name = |name| AgentName::member(name).unwrap();
+        let found = Found {
+            lead_died: true,
+            ghosts: vec![name("alice"), name("bob")],
+            by_hand: vec![name("carol")],
+            undelivered: vec![(name("bob"), 2)],
+            ..Found::default()
+        };
+        assert_eq!(
+            found.summary().unwrap(),
+            "An earlier team was here: its lead had died; alice, bob had died; carol (started by hand) \
+             stays; 2 undelivered for bob."
+        );
+    }
+
+    #[test]
+    fn a_member_that_has_not_noticed_its_leads_death_has_the_whole_time() {
+        assert_eq!(since_lead_lost(None), Duration::ZERO);
+        let noticed = |lead_lost| LifeRecord { lead_lost, ..LifeRecord::default() };
+        assert_eq!(since_lead_lost(Some(&noticed(None))), Duration::ZERO);
+        assert!(
+            since_lead_lost(Some(&noticed(Some(uptime() - Duration::from_secs(5)))))
+                >= Duration::from_secs(5)
+        );
+        // A record of an earlier boot names a later time.
+        assert_eq!(
+            since_lead_lost(Some(&noticed(Some(uptime() + Duration::from_secs(900))))),
+            Duration::ZERO
+        );
+    }
 }

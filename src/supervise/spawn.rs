@@ -1,11 +1,13 @@
-//! What the lead's model asks for: a new teammate, or a new prompt for one that is idle.
+//! Spawning for the lead's model: a new teammate, or a new prompt for one that is idle.
 
 use super::handshake::StartReason;
-use super::reap::Lived;
+use super::members::Child;
+use super::reap::StartedLife;
 use super::start::{self, SpawnSpec, StartError};
-use super::{Child, Supervisor};
+use super::supervisor::Supervisor;
 use crate::bus::{Bus, Outgoing};
 use crate::os::failpoint::hit;
+use crate::protocol::restart::RestartHistory;
 use crate::settings::model::ModelChoice;
 use crate::store::{Liveness, liveness, roster};
 use crate::tools::team::SpawnOrder;
@@ -15,27 +17,41 @@ use crate::wire::permission::PermissionMode;
 use crate::wire::roster::Status;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 const USE_OURS: &str = "leave model out to use the lead's";
+
+/// How long a spawn waits for the cleanup after the last process of the name.
+const REAPED_WITHIN: Duration = Duration::from_secs(5);
 
 impl Supervisor {
     pub(super) async fn spawn(self: &Rc<Self>, order: SpawnOrder) -> Result<String, ToolError> {
         let name = order.name.clone();
-        if self.closing.get() {
+        if self.is_closing.get() {
             return Err(ToolError::Reply(
                 "the team is being stopped; nobody can be spawned".into(),
             ));
         }
         self.check_terms(&order)?;
-        // Wanted now: it need not wait until its time to come back.
-        self.coming_back.borrow_mut().remove(&name);
-        self.wait_started(&name).await;
-        if let Liveness::Alive(_) = probe(&self.plan.bus, &name)? {
-            return self.give_new_prompt(order).await;
+        // A spawn does not wait for the pause before a restart.
+        self.members.cancel_restart(&name);
+        loop {
+            self.members.wait_started(&name).await;
+            if let Liveness::Alive(_) = probe(&self.config.bus, &name)? {
+                return self.give_new_prompt(order).await;
+            }
+            if !self.members.is_unreaped(&name) {
+                break;
+            }
+            let names = [name.clone()];
+            let reaped = tokio::time::timeout(REAPED_WITHIN, self.members.wait_reaped(&names));
+            reaped.await.map_err(|_| {
+                ToolError::Reply(format!("the last process of {name} is still ending; try again"))
+            })?;
         }
         self.check_caps()?;
         self.spawned.set(self.spawned.get() + 1);
-        self.restarts.borrow_mut().forget(name.as_str());
+        self.members.with_history(&name, |history| *history = RestartHistory::default());
         let (model, unused) = self.model_for(&order);
         let spec = SpawnSpec {
             name: name.clone(),
@@ -56,11 +72,11 @@ impl Supervisor {
         ))
     }
 
-    /// A live member: idle ones get the prompt, the others are left in peace.
+    /// Gives a living member the prompt if it is idle.
     async fn give_new_prompt(&self, order: SpawnOrder) -> Result<String, ToolError> {
         let name = order.name.clone();
         let roster =
-            roster::read(self.plan.bus.dir()).map_err(|why| ToolError::Reply(why.to_string()))?;
+            roster::read(self.config.bus.dir()).map_err(|why| ToolError::Reply(why.to_string()))?;
         let member = roster.member(name.as_str());
         let status = member.map(|member| member.status);
         let other_mode =
@@ -88,7 +104,7 @@ impl Supervisor {
         }
     }
 
-    /// What an idle member is for from now on. Its own program tells its model.
+    /// Changes the role of an idle member. Its own process tells its model.
     async fn note_role(&self, order: &SpawnOrder) -> Result<(), ToolError> {
         let (name, role) = (order.name.clone(), order.role.clone());
         let noted = self.write(move |roster| {
@@ -100,7 +116,7 @@ impl Supervisor {
     }
 
     async fn deliver_prompt(&self, order: SpawnOrder) -> Result<(), ToolError> {
-        let bus = Arc::clone(&self.plan.bus);
+        let bus = Arc::clone(&self.config.bus);
         let SpawnOrder { name, prompt, message_id, .. } = order;
         let send = move || {
             let outgoing = Outgoing { id: Some(message_id), ..Outgoing::text(prompt) };
@@ -112,27 +128,27 @@ impl Supervisor {
         }
     }
 
-    /// The mode that was ordered, else the role's as far as the lead's goes, else the lead's.
+    /// Returns the ordered mode, else the stricter of the role's and the lead's, else the lead's.
     fn mode_for(&self, order: &SpawnOrder) -> PermissionMode {
-        let ours = self.plan.permissions.borrow().mode;
-        let role =
-            || self.plan.bus.dir().role(&order.role, find_by_alias).and_then(|file| file.role.mode);
+        let ours = self.config.permissions.borrow().mode;
+        let role = || {
+            self.config.bus.dir().role(&order.role, find_by_alias).and_then(|file| file.role.mode)
+        };
         order.mode.or_else(|| role().map(|mode| mode.min(ours))).unwrap_or(ours)
     }
 
-    /// The model that was ordered, else the role's, else the lead's; and what is to be said when the
-    /// role's cannot be had.
+    /// Returns the ordered model, else the role's, else the lead's, and a note if the role's cannot be used.
     fn model_for(&self, order: &SpawnOrder) -> (String, String) {
-        let ours = || self.plan.model.clone();
+        let ours = || self.config.model.clone();
         if let Some(model) = &order.model {
             return (model.clone(), String::new());
         }
-        let role = self.plan.bus.dir().role(&order.role, find_by_alias);
+        let role = self.config.bus.dir().role(&order.role, find_by_alias);
         let Some(model) = role.and_then(|file| file.role.model) else {
             return (ours(), String::new());
         };
         let why = match ModelChoice::parse(&model) {
-            Ok(chosen) if self.plan.credentials.reach(&chosen) => return (model, String::new()),
+            Ok(chosen) if self.config.credentials.reach(&chosen) => return (model, String::new()),
             Ok(_) => "there are no credentials for it".into(),
             Err(why) => why.what,
         };
@@ -140,7 +156,7 @@ impl Supervisor {
     }
 
     fn check_terms(&self, order: &SpawnOrder) -> Result<(), ToolError> {
-        let mine = self.plan.permissions.borrow().mode;
+        let mine = self.config.permissions.borrow().mode;
         if let Some(mode) = order.mode.filter(|mode| *mode > mine) {
             return Err(ToolError::Reply(format!(
                 "mode {mode} is looser than the lead's ({mine}), which only the user can change; \
@@ -150,7 +166,7 @@ impl Supervisor {
         if let Some(model) = &order.model {
             let chosen = ModelChoice::parse(model)
                 .map_err(|why| ToolError::Reply(format!("{}; {USE_OURS}", why.what)))?;
-            if !self.plan.credentials.reach(&chosen) {
+            if !self.config.credentials.reach(&chosen) {
                 return Err(ToolError::Reply(format!(
                     "there are no credentials for {model}; {USE_OURS}"
                 )));
@@ -160,14 +176,14 @@ impl Supervisor {
     }
 
     fn check_caps(&self) -> Result<(), ToolError> {
-        let max = self.plan.max_teammates;
+        let max = self.config.max_teammates;
         let roster =
-            roster::read(self.plan.bus.dir()).map_err(|why| ToolError::Reply(why.to_string()))?;
+            roster::read(self.config.bus.dir()).map_err(|why| ToolError::Reply(why.to_string()))?;
         let living = roster
             .members
             .iter()
             .filter_map(|member| AgentName::member(&member.name).ok())
-            .filter(|name| matches!(probe(&self.plan.bus, name), Ok(Liveness::Alive(_))))
+            .filter(|name| matches!(probe(&self.config.bus, name), Ok(Liveness::Alive(_))))
             .count();
         if living >= max {
             return Err(ToolError::Reply(format!(
@@ -184,28 +200,26 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Starts a process, enters it among the children, and has its end waited for. Gives its pid.
+    /// Starts a process and the task that reaps it. Returns its pid.
     pub(super) async fn launch(self: &Rc<Self>, spec: &SpawnSpec) -> Result<i32, StartError> {
         let name = spec.name.clone();
-        self.starting.send_if_modified(|starting| starting.insert(name.clone()));
-        let started = start::start(&self.plan, spec).await;
-        let launched = started.map(|started| {
-            let child = Child {
-                incarnation: started.incarnation.clone(),
-                started: self.plan.clock.monotonic(),
-                _lifeline: started.lifeline,
-            };
-            let since = child.started;
-            self.children.send_modify(|children| drop(children.insert(name.clone(), child)));
-            hit("spawn.registered");
-            let lived = Lived { name: name.clone(), incarnation: started.incarnation, since };
-            let reaper = Rc::clone(self);
-            self.unheard.send_modify(|count| *count += 1);
-            tokio::task::spawn_local(async move { reaper.reap(lived, started.process).await });
-            started.pid
-        });
-        self.starting.send_if_modified(|starting| starting.remove(&name));
-        launched
+        self.members.begin_start(&name);
+        let started = match start::start(&self.config, spec).await {
+            Ok(started) => started,
+            Err(why) => {
+                self.members.start_failed(&name);
+                return Err(why);
+            }
+        };
+        let incarnation = started.incarnation;
+        let child = Child { incarnation: incarnation.clone(), _lifeline: started.lifeline };
+        self.members.started(&name, child);
+        hit("spawn.registered");
+        let life = StartedLife { name, incarnation, since: self.config.clock.monotonic() };
+        let supervisor = Rc::clone(self);
+        self.exit_hooks.send_modify(|count| *count += 1);
+        tokio::task::spawn_local(async move { supervisor.reap(life, started.process).await });
+        Ok(started.pid)
     }
 }
 
@@ -214,5 +228,5 @@ fn probe(bus: &Bus, name: &AgentName) -> Result<Liveness, ToolError> {
 }
 
 fn spawn_failed(name: &AgentName, why: &StartError) -> String {
-    format!("{name} could not be started: {why}; nothing of it is left, try again or go on without")
+    format!("{name} could not be started: {why}; try again or go on without it")
 }

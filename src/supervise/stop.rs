@@ -1,98 +1,88 @@
-//! Taking members down: the shutdown ladder performed on real processes, whoever started them.
+//! Stopping members: the shutdown ladder performed on real processes, whichever process started them.
 //!
-//! Used by the lead for its teammates and by `team stop` from outside. Who lives is decided by the
-//! life lock; a process is signalled only after its start time and boot id were compared.
+//! The lead uses it for its teammates, and `team stop` from outside. The life lock decides whether a
+//! member is alive.
 
-use super::roster_updates::{self, Gone};
+use super::process::{gone_after_kill, kill, open_checked, terminate, wait_gone};
+use super::roster_updates::{self, ConfirmedStop};
 use crate::bus::{Bus, new_id};
-use crate::os::async_fd::ReadableFd;
 use crate::os::failpoint::hit;
-use crate::os::identity;
 use crate::os::pidfd::Pidfd;
-use crate::os::{Clock, Signal, process_tree};
+use crate::os::{Clock, process_tree};
 use crate::protocol::ladder::{LadderDeadlines, Rung, ShutdownLadder, Urgency};
 use crate::store::{LifeRecord, Liveness, TeamDir, liveness, transcript};
 use crate::tools::team::refusal_reason;
-use crate::wire::AgentName;
 use crate::wire::message::{Body, Correlation};
 use crate::wire::roster::{ExitCause, Roster, Status};
-use std::io;
-use std::pin::{Pin, pin};
+use crate::wire::{AgentName, WithUnknownFields};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How long the roster is waited for before the ladder begins without it.
-const ROSTER_PATIENCE: Duration = Duration::from_millis(500);
+/// How long the ladder waits for the roster before it begins without it.
+const ROSTER_WITHIN: Duration = Duration::from_millis(500);
 
-/// How long the end of a killed process is waited for when no processor is free for it, and how often it
-/// is looked whether that is the reason.
-const BUSY: Duration = Duration::from_secs(10);
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-
-/// Looks in a row that find it waiting for the kernel: then it may never end.
-const STUCK_LOOKS: u32 = 5;
-
-/// Who wants somebody gone, and why.
+/// A stop of some members.
 #[derive(Clone)]
 pub(crate) struct StopPlan {
-    /// The team's mail.
+    /// Mail of the team.
     pub(crate) bus: Arc<Bus>,
-    /// Time.
+    /// Clock.
     pub(crate) clock: Rc<dyn Clock>,
-    /// In whose name the request is sent.
+    /// Sender of the shutdown requests.
     pub(crate) by: AgentName,
-    /// Told to the member.
+    /// Reason that the members are told.
     pub(crate) reason: String,
-    /// What stands in `last_exit`.
+    /// Cause that is recorded in `last_exit`.
     pub(crate) cause: ExitCause,
-    /// How much patience there is; may grow shorter meanwhile.
+    /// Urgency, which may be raised meanwhile.
     pub(crate) urgency: watch::Receiver<Urgency>,
 }
 
-/// How a member went.
+/// What became of one member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StopOutcome {
-    /// Who.
+    /// Its name.
     pub(crate) name: AgentName,
-    /// How.
-    pub(crate) how: How,
-    /// It was asked and said no: why.
+    /// The step of the ladder that ended it.
+    pub(crate) result: StopResult,
+    /// Its reason for refusing, if it refused.
     pub(crate) refusal: Option<String>,
 }
 
 impl StopOutcome {
-    /// In words.
+    /// Describes the outcome to a person.
     pub(crate) fn words(&self) -> String {
-        let Self { how, refusal, .. } = self;
-        match (how, refusal) {
-            (how, None) => how.words().into(),
-            (How::Agreed, Some(why)) => {
+        let Self { result, refusal, .. } = self;
+        match (result, refusal) {
+            (result, None) => result.words().into(),
+            (StopResult::Agreed, Some(why)) => {
                 format!("refused at first ({why}), then ended by itself before its deadline")
             }
-            (how, Some(why)) => format!("refused ({why}) and {}", how.words()),
+            (result, Some(why)) => format!("refused ({why}) and {}", result.words()),
         }
     }
 }
 
-/// The rung that did it.
+/// The step of the ladder that ended a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum How {
+pub(crate) enum StopResult {
     /// It was not running.
     WasGone,
-    /// It went when asked.
+    /// It ended when asked.
     Agreed,
-    /// It went on SIGTERM.
+    /// It ended on SIGTERM.
     Terminated,
-    /// It had to be killed.
+    /// It ended on SIGKILL.
     Killed,
     /// It is still there: stuck in the kernel, or not ours to signal.
     Stuck,
 }
 
-impl How {
-    /// In words.
+impl StopResult {
+    /// Describes the result to a person.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Self::WasGone => "was not running",
@@ -104,60 +94,93 @@ impl How {
     }
 }
 
-/// Who is being taken down.
+/// The member that is being stopped.
 #[derive(Clone, Copy)]
 struct Target<'a> {
     name: &'a AgentName,
     record: &'a LifeRecord,
     process: Option<&'a Pidfd>,
+    request_id: &'a str,
 }
 
-/// Takes several members down at once; bounded by one ladder.
-pub(crate) async fn take_down_all(takedown: &StopPlan, names: Vec<AgentName>) -> Vec<StopOutcome> {
+/// Stops several members in parallel; the deadlines of one ladder bound it.
+pub(crate) async fn stop_in_parallel(plan: &StopPlan, names: Vec<AgentName>) -> Vec<StopOutcome> {
     let tasks: Vec<_> = names
         .into_iter()
         .map(|name| {
-            let takedown = takedown.clone();
-            tokio::task::spawn_local(async move { takedown.take_down(name).await })
+            let plan = plan.clone();
+            tokio::task::spawn_local(async move { plan.stop(name).await })
         })
         .collect();
-    let mut departures = Vec::new();
+    let mut outcomes = Vec::new();
     for task in tasks {
-        departures.extend(task.await.ok());
+        outcomes.extend(task.await.ok());
     }
-    departures
+    outcomes
 }
 
 impl StopPlan {
-    /// Takes one member down; answers when it is gone or given up on.
-    pub(crate) async fn take_down(&self, name: AgentName) -> StopOutcome {
+    /// Stops one member. Returns when it has ended or is stuck.
+    pub(crate) async fn stop(&self, name: AgentName) -> StopOutcome {
         let dir = self.bus.dir();
-        let Ok(Liveness::Alive(Some(record))) = liveness::probe(dir, &name) else {
-            self.call_off(&name).await;
-            return StopOutcome { name, how: How::WasGone, refusal: None };
+        let record = loop {
+            if let Ok(Liveness::Alive(Some(record))) = liveness::probe(dir, &name) {
+                break record;
+            }
+            if self.cancel_start(&name).await {
+                return StopOutcome { name, result: StopResult::WasGone, refusal: None };
+            }
         };
         let process = open_checked(&record);
-        let status = self.say_stopping(&name, &record).await;
+        let status = self.mark_stopping(&name, &record).await;
         hit("stop.written");
-        let now = self.clock.monotonic();
+        let request_id = new_id(&self.by);
+        let target = Target {
+            name: &name,
+            record: &record,
+            process: process.as_ref(),
+            request_id: &request_id,
+        };
+        let result = self.climb_down(target, status).await;
+        // Commands live in sessions of their own; they carry the run id of this life.
+        let run_id = record.run_id.clone();
+        match tokio::task::spawn_blocking(move || process_tree::end_run(&run_id)).await {
+            Ok(stuck) if stuck.is_empty() => {}
+            stuck => tracing::warn!(%name, ?stuck, "commands could not be ended"),
+        }
+        if result != StopResult::Stuck {
+            hit("stop.gone");
+            let stop = ConfirmedStop {
+                name: name.clone(),
+                incarnation: record.incarnation.clone(),
+                was_killed: result == StopResult::Killed,
+                cause: self.cause,
+                now: self.clock.now(),
+            };
+            self.write(move |roster| roster_updates::stop_confirmed(roster, &stop)).await;
+            hit("stop.noted");
+        }
+        let refusal = self.refusal(&name, &request_id);
+        let outcome = StopOutcome { name, result, refusal };
+        tracing::info!(name = %outcome.name, outcome = outcome.words(), "member stopped");
+        outcome
+    }
+
+    /// Performs the ladder until the member has gone or is stuck.
+    async fn climb_down(&self, target: Target<'_>, status: Status) -> StopResult {
         let mut urgency = self.urgency.clone();
-        let hurry = *urgency.borrow_and_update();
-        let is_lead = name.is_lead();
-        let waits = if is_lead {
+        let first = *urgency.borrow_and_update();
+        let waits = if target.name.is_lead() {
             LadderDeadlines::for_lead()
         } else {
-            LadderDeadlines::for_member(status, hurry)
+            LadderDeadlines::for_member(status, first)
         };
-        let mut ladder = ShutdownLadder::begin(waits, hurry, now);
-        let request_id = new_id(&self.by);
-        let target = Target { name: &name, record: &record, process: process.as_ref() };
-        self.perform(&ladder, &target, &request_id);
-        let waited_for = name.clone();
-        let gone = wait_gone(dir, &waited_for, process.as_ref());
-        tokio::pin!(gone);
-        let how = loop {
+        let mut ladder = ShutdownLadder::begin(waits, first, self.clock.monotonic());
+        self.perform(&ladder, target);
+        let mut gone = pin!(wait_gone(self.bus.dir(), target.name, target.process));
+        loop {
             let next = tokio::select! {
-                () = &mut gone => break went(ladder.rung()),
+                () = &mut gone => return result_of(ladder.rung()),
                 () = tokio::time::sleep_until(ladder.until().into()) => {
                     ladder.tick(self.clock.monotonic())
                 }
@@ -167,33 +190,17 @@ impl StopPlan {
                 }
             };
             match next {
-                Some(Rung::GiveUp) => break outlast(process.as_ref(), gone.as_mut()).await,
-                Some(_) => self.perform(&ladder, &target, &request_id),
+                Some(Rung::GiveUp) => {
+                    return after_kill(gone_after_kill(target.process, gone.as_mut()).await);
+                }
+                Some(_) => self.perform(&ladder, target),
                 None => {}
             }
-        };
-        // Commands live in sessions of their own: what carries this life's run_id goes with it.
-        let run_id = record.run_id.clone();
-        match tokio::task::spawn_blocking(move || process_tree::end_run(&run_id)).await {
-            Ok(stuck) if stuck.is_empty() => {}
-            stuck => tracing::warn!(%name, ?stuck, "commands that could not be ended"),
         }
-        if how != How::Stuck {
-            let (name, incarnation) = (name.clone(), record.incarnation.clone());
-            let (cause, now) = (self.cause, self.clock.now());
-            let gone = Gone { name, incarnation, how, cause, now };
-            hit("stop.gone");
-            self.write(move |roster| roster_updates::gone(roster, &gone)).await;
-            hit("stop.noted");
-        }
-        let refusal = self.refusal(&name, &request_id);
-        let departure = StopOutcome { name, how, refusal };
-        tracing::info!(name = %departure.name, how = departure.words(), "member taken down");
-        departure
     }
 
-    /// What the member said against its end, as it stands in its own transcript: whoever takes the
-    /// answer in, and when, makes no difference.
+    /// Reads from the member's transcript why it refused. The transcript has the answer whether or not the
+    /// message was taken in.
     fn refusal(&self, name: &AgentName, request_id: &str) -> Option<String> {
         let refusal = transcript::find_call(self.bus.dir(), name, |tool, input| {
             refusal_reason(tool, input, request_id)
@@ -201,17 +208,26 @@ impl StopPlan {
         refusal.inspect_err(|why| tracing::warn!(%name, %why, "its answer is unknown")).ok()?
     }
 
-    /// Who is not running yet, or is about to be started again, stays ended.
-    async fn call_off(&self, name: &AgentName) {
+    /// Cancels a start or restart that has not begun. Returns `false` if the member is alive by now.
+    async fn cancel_start(&self, name: &AgentName) -> bool {
         let (name, cause, now) = (name.clone(), self.cause, self.clock.now());
-        let change =
-            move |roster: &mut Roster| roster_updates::called_off(roster, &name, cause, now);
-        let write = self.write(change);
-        let _in_time = tokio::time::timeout(ROSTER_PATIENCE, write).await;
+        let bus = Arc::clone(&self.bus);
+        let write = self.write(move |roster| {
+            // A starting process takes its life lock first and reads its entry under the roster's lock: it is
+            // seen here, or it sees the entry as it is written here.
+            let is_dead =
+                !matches!(liveness::probe(bus.dir(), &name), Ok(Liveness::Alive(Some(_))));
+            if is_dead {
+                roster_updates::start_cancelled(roster, &name, cause, now);
+            }
+            is_dead
+        });
+        let written = tokio::time::timeout(ROSTER_WITHIN, write).await;
+        written.ok().flatten().unwrap_or(true)
     }
 
-    fn perform(&self, ladder: &ShutdownLadder, target: &Target<'_>, request_id: &str) {
-        let Target { name, record, process } = *target;
+    fn perform(&self, ladder: &ShutdownLadder, target: Target<'_>) {
+        let Target { name, record, process, request_id } = target;
         let rung = ladder.rung();
         let within = ladder.until().saturating_duration_since(self.clock.monotonic());
         tracing::info!(%name, ?rung, pid = record.pid, "shutdown ladder");
@@ -236,8 +252,8 @@ impl StopPlan {
         }
     }
 
-    /// Writes the request beside the event loop: the inbox may be locked by the very process that is
-    /// to be taken down, and the ladder must go on.
+    /// Sends the request beside the event loop: the process that is to be stopped may itself hold the lock of
+    /// the inbox, and the ladder must go on.
     fn ask(&self, name: &AgentName, record: &LifeRecord, within: Duration, request_id: String) {
         let (bus, by, to) = (Arc::clone(&self.bus), self.by.clone(), name.clone());
         let body = Body::ShutdownRequest {
@@ -254,109 +270,74 @@ impl StopPlan {
         });
     }
 
-    /// The status the member had; it is `stopping` from now on, as soon as the roster can be written.
-    async fn say_stopping(&self, name: &AgentName, record: &LifeRecord) -> Status {
+    /// Writes `stopping` into the entry, now or as soon as the roster can be written. Returns the status that
+    /// the member had, or `working` if that is unknown.
+    async fn mark_stopping(&self, name: &AgentName, record: &LifeRecord) -> Status {
         let (name, incarnation) = (name.clone(), record.incarnation.clone());
         let now = self.clock.now();
         let write =
-            self.write(move |roster| roster_updates::stopping(roster, &name, &incarnation, now));
-        match tokio::time::timeout(ROSTER_PATIENCE, write).await {
-            Ok(Some(status)) => status,
-            Ok(None) | Err(_) => Status::Working,
-        }
+            self.write(move |roster| roster_updates::stop_asked(roster, &name, &incarnation, now));
+        let written = tokio::time::timeout(ROSTER_WITHIN, write).await;
+        written.ok().flatten().flatten().unwrap_or(Status::Working)
     }
 
-    /// Changes the roster beside the event loop, for the same reason as [`StopPlan::ask`].
     async fn write<R: Send + 'static>(
         &self,
-        change: impl FnOnce(&mut Roster) -> R + Send + 'static,
+        change: impl FnOnce(&mut WithUnknownFields<Roster>) -> R + Send + 'static,
     ) -> Option<R> {
-        let change = |roster: &mut crate::wire::WithUnknownFields<Roster>| change(roster);
-        let (dir, fsync) = (self.bus.dir(), self.bus.fsync());
-        let written = crate::store::asynchronous::update_roster(dir, fsync, change).await;
+        let written = roster_updates::write(&self.bus, change).await;
         written.inspect_err(|why| tracing::warn!(%why, "the roster could not be written")).ok()
     }
 }
 
-/// Ends a life that no longer moves: it is not asked, and the roster is left alone, so that mail to it
-/// waits for its next life.
-pub(super) async fn end_by_force(dir: &TeamDir, name: &AgentName, life: &str) -> How {
+/// Kills a process that hangs. It is not asked, and its roster entry stays, so that mail to it waits for its
+/// next life.
+pub(super) async fn kill_hung(dir: &TeamDir, name: &AgentName, life: &str) -> StopResult {
     let record = match liveness::probe(dir, name) {
         Ok(Liveness::Alive(Some(record))) if record.incarnation == life => record,
-        Ok(_) | Err(_) => return How::WasGone,
+        Ok(_) | Err(_) => return StopResult::WasGone,
     };
-    let Some(process) = open_checked(&record) else { return How::WasGone };
+    let Some(process) = open_checked(&record) else { return StopResult::WasGone };
     let waits = LadderDeadlines::for_member(Status::Working, Urgency::Polite);
     for (rung, wait) in [(Rung::Terminate, waits.terminate), (Rung::Kill, waits.kill)] {
         let sent = if rung == Rung::Kill { kill(&process) } else { terminate(&process) };
         if let Err(why) = sent {
-            tracing::warn!(%name, ?rung, %why, "it could not be signalled");
+            tracing::warn!(%name, ?rung, %why, "cannot signal the process");
         }
         if tokio::time::timeout(wait, wait_gone(dir, name, Some(&process))).await.is_ok() {
-            return went(rung);
+            return result_of(rung);
         }
     }
-    outlast(Some(&process), pin!(wait_gone(dir, name, Some(&process)))).await
+    let gone = pin!(wait_gone(dir, name, Some(&process)));
+    after_kill(gone_after_kill(Some(&process), gone).await)
 }
 
-/// There is nothing stronger than SIGKILL; but on a busy machine a process dies only when it is its turn.
-async fn outlast(process: Option<&Pidfd>, mut gone: Pin<&mut impl Future<Output = ()>>) -> How {
-    let mut stuck = 0;
-    for _ in 0..BUSY.as_millis() / LOOK_EVERY.as_millis() {
-        let is_in_kernel = process.is_none_or(|process| identity::is_in_kernel(process.pid()));
-        stuck = if is_in_kernel { stuck + 1 } else { 0 };
-        if stuck > STUCK_LOOKS {
-            break;
-        }
-        if tokio::time::timeout(LOOK_EVERY, gone.as_mut()).await.is_ok() {
-            return How::Killed;
-        }
-    }
-    How::Stuck
+fn after_kill(is_gone: bool) -> StopResult {
+    if is_gone { StopResult::Killed } else { StopResult::Stuck }
 }
 
-/// SIGTERM; a stopped process is woken to receive it.
-fn terminate(process: &Pidfd) -> io::Result<()> {
-    process.send_signal(Signal::SIGTERM)?;
-    process.send_signal(Signal::SIGCONT)
-}
-
-/// SIGKILL to the process, and to its group if it leads one: a member started by hand may be part of its
-/// shell's.
-pub(super) fn kill(process: &Pidfd) -> io::Result<()> {
-    process.signal_group(Signal::SIGKILL)
-}
-
-fn went(rung: Rung) -> How {
+fn result_of(rung: Rung) -> StopResult {
     match rung {
-        Rung::Ask => How::Agreed,
-        Rung::Terminate => How::Terminated,
-        Rung::Kill => How::Killed,
-        Rung::GiveUp => How::Stuck,
+        Rung::Ask => StopResult::Agreed,
+        Rung::Terminate => StopResult::Terminated,
+        Rung::Kill => StopResult::Killed,
+        Rung::GiveUp => StopResult::Stuck,
     }
 }
 
-/// The process of a life record, if it is still the one that wrote it.
-fn open_checked(record: &LifeRecord) -> Option<Pidfd> {
-    // WithUnknownFields first, compare then: a descriptor refers to one process for ever, a number does not.
-    let process = Pidfd::open(record.pid).ok()?;
-    record.process().is_running().then_some(process)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// LadderDeadlines until a process has ended.
-pub(super) async fn ended(process: &Pidfd) -> io::Result<()> {
-    ReadableFd::to_read(process)?.wait().await
-}
-
-/// LadderDeadlines until the process has ended and its life lock is free.
-async fn wait_gone(dir: &TeamDir, name: &AgentName, process: Option<&Pidfd>) {
-    if let Some(process) = process
-        && let Err(why) = ended(process).await
-    {
-        tracing::warn!(%name, %why, "the end of the process cannot be waited for");
-    }
-    // The lock goes with the process; where its end could not be watched, the lock is asked.
-    while matches!(liveness::probe(dir, name), Ok(Liveness::Alive(_))) {
-        tokio::time::sleep(Duration::from_millis(10)).await;
+    #[test]
+    fn an_outcome_tells_of_the_refusal_and_of_the_end() {
+        let words = |result, refusal: Option<&str>| {
+            let (name, refusal) = (AgentName::member("alice").unwrap(), refusal.map(Into::into));
+            StopOutcome { name, result, refusal }.words()
+        };
+        assert_eq!(words(StopResult::Terminated, None), "ended on SIGTERM");
+        let agreed = "refused at first (busy), then ended by itself before its deadline";
+        assert_eq!(words(StopResult::Agreed, Some("busy")), agreed);
+        assert_eq!(words(StopResult::Killed, Some("busy")), "refused (busy) and had to be killed");
     }
 }

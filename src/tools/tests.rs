@@ -11,9 +11,16 @@ fn specs() -> impl Iterator<Item = &'static ToolSpec> {
     registrations().map(|registration| registration.spec)
 }
 
-fn names(is_meant: impl Fn(&ToolSpec) -> bool) -> String {
-    let names: BTreeSet<&str> = specs().filter(|spec| is_meant(spec)).map(|it| it.name).collect();
-    names.into_iter().collect::<Vec<_>>().join(" ")
+/// The tools of the contract (SPEC 5). A tool that is added later needs no line here.
+const CONTRACT: &str = "bash broadcast claim_task complete_task create_task edit_file get_task idle \
+    list_tasks list_teammates read_file read_inbox review_plan send_message shutdown_response \
+    shutdown_teammate spawn_teammate submit_plan update_task write_file";
+
+/// The tools of the contract that have this property.
+fn names(has_property: impl Fn(&ToolSpec) -> bool) -> String {
+    let tools = CONTRACT.split_whitespace().map(|name| find(name).unwrap());
+    let names = tools.filter(|spec| has_property(spec)).map(|spec| spec.name);
+    names.collect::<Vec<_>>().join(" ")
 }
 
 #[test]
@@ -49,9 +56,9 @@ fn every_spec_describes_the_tool_and_its_arguments() {
     }
 }
 
-/// Each line is one decision that the program makes by the spec of a tool.
+/// Each assertion is one decision that the program makes by the spec of a tool.
 #[test]
-fn the_tools_are_what_they_are() {
+fn the_tools_of_the_contract_have_their_properties() {
     assert_eq!(
         names(|spec| spec.effect == Effect::Reads),
         "get_task idle list_tasks list_teammates read_file read_inbox"

@@ -1,4 +1,4 @@
-//! Looking again and again: each look gives what has changed since the last one.
+//! The changes of a team between one look at its files and the next.
 
 use super::change::{Asked, Change, Spent};
 use super::line_diff::LineDiff;
@@ -21,13 +21,14 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Read;
 
-/// How much of a conversation that is there already is read: a long one must not delay the view.
+/// The part of a conversation that is read at the first look, in bytes from its end: a long conversation must
+/// not delay the view.
 const LOOK_BACK: u64 = 4 * 1024 * 1024;
 
-/// Most of the roster file that is shown.
+/// The longest part of the roster file that is shown, in bytes.
 const CONFIG_BYTES: u64 = 1024 * 1024;
 
-/// A team that is looked at.
+/// Reads the files of a team and returns the changes.
 #[derive(Debug)]
 pub(crate) struct Feed {
     dir: TeamDir,
@@ -35,28 +36,29 @@ pub(crate) struct Feed {
     mail_tracker: MailTracker,
     tasks: TaskList,
     conversations: BTreeMap<AgentName, Conversation>,
-    /// What waits for an answer, by request id.
+    /// The open requests, by request id.
     requests: BTreeMap<String, Asked>,
-    /// What models cost, by `provider/name`.
+    /// The prices of models, by `provider/name`.
     prices: BTreeMap<String, Price>,
-    /// The lines of the roster file that were told.
+    /// The lines of the roster file at the last look.
     config: Vec<String>,
-    /// Who was told.
+    /// The agents at the last look.
     members: Option<Vec<MemberView>>,
-    /// What was told last of that which is told whole.
-    told: Vec<Change>,
+    /// The last task list and open requests: a change of these lists is sent as the whole list.
+    lists: Vec<Change>,
 }
 
 #[derive(Debug)]
 struct Conversation {
     tail: Tail,
-    /// The model that answers in it.
+    /// The model of the agent.
     model: String,
-    /// Taken in, and no answer of the model yet.
+    /// Messages that the model has received and not answered yet.
     unanswered: Vec<MessageProgress>,
 }
 
 impl Feed {
+    /// A feed whose first look returns the whole state.
     pub(crate) fn of(dir: &TeamDir) -> Self {
         Self {
             dir: dir.clone(),
@@ -68,19 +70,19 @@ impl Feed {
             prices: BTreeMap::new(),
             config: Vec::new(),
             members: None,
-            told: Vec::new(),
+            lists: Vec::new(),
         }
     }
 
-    /// Tells what was spent in money, too.
+    /// Adds the cost of model calls, by these prices.
     pub(crate) fn priced(self, prices: BTreeMap<String, Price>) -> Self {
         Self { prices, ..self }
     }
 
-    /// What has changed since the last look; on the first one, all there is.
+    /// The changes since the last look; at the first look, the whole state.
     ///
     /// # Errors
-    /// A file refused.
+    /// A file cannot be read.
     pub(crate) fn look(&mut self) -> Result<Vec<Change>, StoreError> {
         let roster = self.roster.current(&self.dir)?.clone();
         let lead = roster.lead.as_ref().map_or("", |lead| lead.model.as_str());
@@ -106,8 +108,8 @@ impl Feed {
         ];
         let mut changes: Vec<Change> = self.new_config().into_iter().collect();
         changes.extend(self.changed_members(members));
-        changes.extend(whole.iter().filter(|change| !self.told.contains(change)).cloned());
-        self.told = whole.into();
+        changes.extend(whole.iter().filter(|change| !self.lists.contains(change)).cloned());
+        self.lists = whole.into();
         changes.extend(spent.into_iter().map(Change::Usage));
         changes.extend(mail.into_iter().map(Change::Mail));
         Ok(changes)
@@ -125,8 +127,8 @@ impl Feed {
             members.iter().map(|member| member.name.clone()).collect::<Vec<_>>()
         };
         let change = match &self.members {
-            Some(told) if names(told) == names(&members) => {
-                let pairs = members.iter().zip(told);
+            Some(before) if names(before) == names(&members) => {
+                let pairs = members.iter().zip(before);
                 let changed = pairs.filter(|(new, old)| new != old).map(|(new, _)| new.clone());
                 Change::Members { members: changed.collect() }
             }
@@ -137,7 +139,7 @@ impl Feed {
         is_news.then_some(change)
     }
 
-    /// Reads on in somebody's conversation; `model` is what the roster says of it.
+    /// Reads on in the conversation of `name`; `model` is its model by the roster.
     fn listen(
         &mut self,
         name: &AgentName,
@@ -205,7 +207,7 @@ impl Feed {
     fn config_text(&self) -> String {
         let mut text = Vec::new();
         if let Ok(file) = open(&self.dir.config(), Access::Read) {
-            // A file that cannot be read to its end is shown as far as it can.
+            // A read error leaves the part of the file that was read.
             let _shown = file.take(CONFIG_BYTES).read_to_end(&mut text);
         }
         String::from_utf8_lossy(&text).into_owned()
@@ -220,7 +222,7 @@ fn tracked_progress(seen: &TrackedMail) -> Option<MessageProgress> {
     MessageProgress::read(seen.owner.as_str(), &seen.object, stage)
 }
 
-/// The message that a call sends, before it stands anywhere else.
+/// The message of a `send_message` call, which is not in any inbox yet.
 fn sent_by(name: &AgentName, block: &Block, at: crate::wire::WallTime) -> Option<MessageProgress> {
     let Block::ToolUse { id, name: tool, input } = block else { return None };
     let field = |key: &str| input.get(key).and_then(Value::as_str).map(str::to_owned);
@@ -268,13 +270,13 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_told_step_by_step() {
+    fn a_message_is_reported_at_each_stage() {
         let (_top, dir) = team();
         let alice = AgentName::member("alice").unwrap();
         let price = json!({"input": 2, "output": 10});
         let prices = [("p/m".to_owned(), serde_json::from_value(price).unwrap())];
         let mut feed = Feed::of(&dir).priced(prices.into());
-        assert_eq!(feed.look().unwrap().len(), 4, "what there is, once");
+        assert_eq!(feed.look().unwrap().len(), 4, "the whole state, once");
         assert!(feed.look().unwrap().is_empty());
         let message = json!({"type":"message","from":"user","content":"hi","id":"user:1"});
         append(&dir.inbox(&alice), &format!("{message}\n"));
@@ -321,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_large_team_only_what_changed_is_told() {
+    fn only_changed_members_are_reported() {
         let (_top, dir) = team();
         let mut feed = Feed::of(&dir);
         feed.look().unwrap();
@@ -338,7 +340,7 @@ mod tests {
         let changes = feed.look().unwrap();
         let both =
             |change: &Change| matches!(change, Change::Team { members } if members.len() == 2);
-        assert!(changes.iter().any(both), "somebody is new: {changes:?}");
+        assert!(changes.iter().any(both), "a member is new: {changes:?}");
         config("failed");
         let changes = feed.look().unwrap();
         let [Change::Config(splice), Change::Members { members }] = changes.as_slice() else {
@@ -349,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_open_until_it_is_answered() {
+    fn a_request_is_open_until_it_is_decided() {
         let (_top, dir) = team();
         let alice = AgentName::member("alice").unwrap();
         let mut feed = Feed::of(&dir);

@@ -1,20 +1,20 @@
-//! What has changed in a text, line by line: one stretch of lines that became another.
+//! The difference of two texts, as one range of lines that is replaced.
 
 use serde::Serialize;
 
-/// Lines that stand where others stood.
+/// The replacement of a range of lines.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub(crate) struct LineDiff {
-    /// The first line that is another one, counted from 0.
+    /// The index of the first replaced line, from 0.
     pub(crate) at: usize,
-    /// How many lines stood there.
+    /// The number of replaced lines.
     pub(crate) gone: usize,
-    /// What stands there now.
+    /// The new lines.
     pub(crate) lines: Vec<String>,
 }
 
 impl LineDiff {
-    /// What makes `after` of `before`; `None` when they are the same.
+    /// The difference from `before` to `after`; `None` if they are equal.
     pub(crate) fn between(before: &[String], after: &[String]) -> Option<Self> {
         let alike = |pairs: &mut dyn Iterator<Item = (&String, &String)>| {
             pairs.take_while(|(a, b)| a == b).count()
@@ -27,7 +27,7 @@ impl LineDiff {
         (gone > 0 || !lines.is_empty()).then_some(Self { at, gone, lines })
     }
 
-    /// Changes `lines` so.
+    /// Applies the difference to `lines`.
     pub(crate) fn apply(&self, lines: &mut Vec<String>) {
         let at = self.at.min(lines.len());
         let end = self.at.saturating_add(self.gone).min(lines.len());
@@ -45,10 +45,10 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_another_line_is_told() {
-        let splice = LineDiff::between(&lines("a\nb\nc\nd"), &lines("a\nx\ny\nd"));
+    fn only_the_changed_range_is_replaced() {
+        let diff = LineDiff::between(&lines("a\nb\nc\nd"), &lines("a\nx\ny\nd"));
         let wanted = LineDiff { at: 1, gone: 2, lines: lines("x\ny") };
-        assert_eq!(splice, Some(wanted));
+        assert_eq!(diff, Some(wanted));
         assert_eq!(LineDiff::between(&lines("a\nb"), &lines("a\nb")), None);
         let removed = LineDiff { at: 1, gone: 1, lines: Vec::new() };
         assert_eq!(LineDiff::between(&lines("a\na"), &lines("a")), Some(removed));
@@ -56,13 +56,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn who_applies_it_has_the_new_text(
+        fn applying_a_difference_gives_the_new_text(
             before in proptest::collection::vec("[ab]", 0..9),
             after in proptest::collection::vec("[ab]", 0..9),
         ) {
             let mut text = before.clone();
-            if let Some(splice) = LineDiff::between(&before, &after) {
-                splice.apply(&mut text);
+            if let Some(diff) = LineDiff::between(&before, &after) {
+                diff.apply(&mut text);
             }
             prop_assert_eq!(text, after);
         }

@@ -1,4 +1,4 @@
-//! Everybody who belongs to the team: the roster joined with what is really so.
+//! The agents of a team: the entries of the roster with the state of their life locks and heartbeats.
 
 use crate::os::uptime;
 use crate::store::heartbeat::{self, Heartbeat};
@@ -8,7 +8,7 @@ use crate::wire::{AgentName, WallTime};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// One agent, its roster entry joined with what is really so.
+/// One agent: its roster entry, corrected by its life lock and its heartbeat.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct MemberView {
     pub(crate) name: String,
@@ -22,27 +22,27 @@ pub(crate) struct MemberView {
     pub(crate) model: String,
     pub(crate) unread: usize,
     pub(crate) pid: Option<i32>,
-    /// Its last sign of life, while it owes one.
+    /// Its last heartbeat, while it is busy.
     #[serde(skip)]
     pub(crate) sign: Option<Sign>,
-    /// How its last process ended.
+    /// The end of its last process, for people.
     pub(crate) ended: Option<String>,
     #[serde(skip)]
     pub(crate) entry: Value,
 }
 
-/// What a busy agent last said about itself.
+/// The last heartbeat of a busy agent.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Sign {
-    /// What it does.
+    /// Its activity.
     pub(crate) state: String,
-    /// Since when.
+    /// The start of the activity.
     pub(crate) since: WallTime,
-    /// How many seconds ago it said so.
+    /// The age of the heartbeat, in seconds.
     pub(crate) silent_for: f64,
 }
 
-/// Everybody in the roster, the lead first; `unread` counts somebody's mail.
+/// All agents of the roster, the lead first; `unread` counts the mail of one.
 pub(crate) fn members(
     team: &TeamDir,
     roster: &Roster,
@@ -54,7 +54,7 @@ pub(crate) fn members(
         members.push(lead_view(team, lead, lead_life.is_alive()));
     }
     for member in &roster.members {
-        // An entry with a name that cannot exist was written by somebody else; it reaches no path.
+        // An invalid name was written by another program; it must not become part of a path.
         if let Ok(name) = AgentName::member(&member.name) {
             members.push(member_view(team, &name, member, &lead_life));
         }
@@ -66,7 +66,7 @@ pub(crate) fn members(
     members
 }
 
-/// The last sign of life of somebody who is busy.
+/// The last heartbeat of a busy agent.
 fn sign_of(team: &TeamDir, name: &AgentName, incarnation: &str, status: Status) -> Option<Sign> {
     let is_busy = matches!(status, Status::Working | Status::Waiting);
     let last = heartbeat::read(team, name).ok().flatten().filter(|_| is_busy)?;
@@ -88,7 +88,7 @@ fn lead_view(team: &TeamDir, lead: &Lead, alive: bool) -> MemberView {
         status,
         alive,
         since: lead.since,
-        activity: lead.activity.clone(),
+        activity: lead.activity.as_ref().map(ToString::to_string),
         usage: lead.usage,
         model: lead.model.clone(),
         unread: 0,
@@ -119,7 +119,7 @@ fn member_view(
         status,
         alive: life.is_alive(),
         since: member.since,
-        activity: member.activity.clone(),
+        activity: member.activity.as_ref().map(ToString::to_string),
         usage: member.usage,
         model: member.model.clone(),
         unread: 0,

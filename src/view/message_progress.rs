@@ -1,55 +1,56 @@
-//! A message on its way, and how far it has come.
+//! A message and the stage that it has reached.
 
 use crate::wire::WallTime;
 use crate::wire::message::Message;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// Characters of a content that a `MessageProgress` carries; the conversation has all of it.
+/// The longest content of a `MessageProgress`, in characters; the conversation has all of it.
 const CONTENT_CHARS: usize = 2000;
 
-/// The steps of a message, in order. Each one is a fact on disk.
+/// The stages of a message, in order. Each one shows in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Stage {
-    /// The call that sends it stands in the sender's transcript.
+    /// The call that sends it is in the sender's transcript.
     Sent,
-    /// Its line stands in the inbox.
+    /// Its line is in the recipient's inbox.
     Appended,
-    /// The owner renamed the inbox to a claim.
+    /// The recipient has renamed the inbox to a claim.
     Claimed,
-    /// Its line stands in the owner's transcript.
+    /// Its line is in the recipient's transcript.
     Acknowledged,
-    /// The owner's model has answered a request that contains it.
+    /// The recipient's model has answered a request that contains it.
     Answered,
 }
 
 /// A message as a view shows it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct MessageProgress {
-    /// Its id.
+    /// The message id.
     pub(crate) id: String,
-    /// `type`.
+    /// The word of its kind.
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    /// Who says it wrote it.
+    /// The sender, as the message says.
     pub(crate) from: String,
-    /// Whose inbox it went to.
+    /// The owner of the inbox.
     pub(crate) to: String,
-    /// The text, cut.
+    /// The content, truncated.
     pub(crate) content: String,
-    /// When it was written.
+    /// The time at which it was sent.
     pub(crate) timestamp: Option<WallTime>,
-    /// How far it has come.
+    /// The furthest stage so far.
     pub(crate) stage: Stage,
 }
 
 impl MessageProgress {
-    /// A message in `owner`'s mail; `None` for what is no message or has no id yet.
+    /// A message in the mail of `owner`; `None` if the object is not a message or has no id yet.
     pub(crate) fn read(owner: &str, object: &Map<String, Value>, stage: Stage) -> Option<Self> {
         let message = Message::read(object).ok()?;
         let kind = message.body.kind().to_owned();
-        let content = if message.content.is_empty() { said(object) } else { message.content };
+        let content =
+            if message.content.is_empty() { text_of_kind(object) } else { message.content };
         Some(Self {
             id: message.id?,
             kind,
@@ -62,11 +63,11 @@ impl MessageProgress {
     }
 }
 
-/// What a message without text says, from the fields of its kind.
-fn said(object: &Map<String, Value>) -> String {
+/// The text of a message without content, from the fields of its kind.
+fn text_of_kind(object: &Map<String, Value>) -> String {
     let field = |key: &str| object.get(key).and_then(Value::as_str);
-    let told = ["description", "plan", "reason", "feedback", "subject", "mode", "exit"];
-    told.into_iter().find_map(field).unwrap_or_default().to_owned()
+    let fields = ["description", "plan", "reason", "feedback", "subject", "mode", "exit"];
+    fields.into_iter().find_map(field).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
@@ -75,7 +76,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_message_without_text_tells_its_reason() {
+    fn a_message_without_content_shows_its_reason() {
         let object = json!({"type":"shutdown_request","id":"u:1","from":"user","reason":"done"});
         let progress =
             MessageProgress::read("alice", object.as_object().unwrap(), Stage::Appended).unwrap();
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_an_id_is_no_letter_yet() {
+    fn a_message_without_an_id_is_not_listed() {
         let object = json!({"from":"a","content":"x"});
         assert_eq!(MessageProgress::read("b", object.as_object().unwrap(), Stage::Appended), None);
     }

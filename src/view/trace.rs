@@ -1,7 +1,7 @@
-//! A message's whole life, from the files alone: who sent it and by which call, where it lies or was taken
-//! in, what its reader did then, and who answered; each step with the line that shows it.
+//! The path of one message, from the files alone: the call that sent it, its place in inbox or transcript, the
+//! reply of its recipient, and answers to it; each step with the line that proves it.
 //!
-//! *Invariant:* whatever is looked through is read line by line: a long conversation is never in memory.
+//! *Invariant:* files are read line by line: a long conversation is never in memory.
 
 use super::message_progress::Stage;
 use crate::store::mail_search::{SearchLocation, Spot, each_line};
@@ -15,48 +15,49 @@ use serde_json::{Map, Value};
 
 type Object = Map<String, Value>;
 
-/// Longest line that is told whole.
+/// The longest line that is shown in full, in characters.
 const LINE_CHARS: usize = 4000;
 
-/// What can happen to a message.
+/// The kind of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum What {
     /// A model called the tool that sends it.
     Called,
-    /// The program made it at the end of a turn.
+    /// The program sent it at the end of a turn.
     Reported,
     /// It was sent.
     Sent,
-    /// The sender's model was told how that went.
+    /// The sender's model got the result of the call.
     Told,
-    /// It lies in the inbox.
+    /// It is in the inbox.
     Waits,
-    /// It lies in a batch that its owner has taken.
+    /// It is in a batch that its recipient has claimed.
     Claimed,
-    /// It stands in a batch that was acted on.
-    Kept,
-    /// It was taken in.
+    /// It is in a batch that was claimed and processed.
+    #[serde(rename = "kept")]
+    Processed,
+    /// It is in the recipient's transcript.
     TakenIn,
-    /// Its reader's model has replied since.
+    /// The recipient's model has replied to it.
     Read,
-    /// The turn in which it was taken in is over.
+    /// The turn that it reached has ended.
     TurnEnded,
-    /// Somebody answered the request.
+    /// An answer to the request was sent.
     Answered,
     /// It could not be delivered.
     Dead,
-    /// A log tells of it.
+    /// A log line names it.
     Logged,
 }
 
 impl What {
-    /// Which step of its way this shows, if one.
+    /// The stage of the message that this step proves, if any.
     pub(crate) fn stage(self) -> Option<Stage> {
         match self {
             Self::Called | Self::Reported => Some(Stage::Sent),
             Self::Waits => Some(Stage::Appended),
-            Self::Claimed | Self::Kept => Some(Stage::Claimed),
+            Self::Claimed | Self::Processed => Some(Stage::Claimed),
             Self::TakenIn => Some(Stage::Acknowledged),
             Self::Read => Some(Stage::Answered),
             Self::Sent
@@ -69,47 +70,47 @@ impl What {
     }
 }
 
-/// One thing that happened to a message.
+/// One step of a message.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Step {
-    /// When; `None` for where it lies now.
+    /// The time; `None` for the place at which the message is now.
     pub(crate) at: Option<WallTime>,
-    /// Whose doing it was, or in whose files it stands.
+    /// The agent that acted, or whose files have the line.
     pub(crate) agent: String,
-    /// What.
+    /// The kind of the step.
     pub(crate) what: What,
-    /// More.
+    /// Details, for people.
     pub(crate) text: String,
-    /// The line that says so; `None` when the message itself does.
+    /// The line that proves the step; `None` if the message itself does.
     pub(crate) proof: Option<Proof>,
 }
 
-/// A line on disk that shows a step.
+/// A line on disk that proves a step.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Proof {
-    /// The file, from the team folder on.
+    /// The file, relative to the team folder.
     pub(crate) file: String,
-    /// Byte offset of the line.
+    /// The byte offset of the line.
     pub(crate) offset: u64,
-    /// Its number, counted from 1.
+    /// The number of the line, from 1.
     pub(crate) line: usize,
-    /// What stands there, cut.
+    /// The line, truncated.
     pub(crate) text: String,
-    /// In a transcript: the claim that the message came from, and its byte offset there.
+    /// For a line of a transcript: the claim that had the message, and the byte offset there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) claim: Option<(String, u64)>,
 }
 
-/// What is known of a message.
+/// The steps of a message.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
-    /// As it was received, if it lies anywhere.
+    /// The message as received, if it is in any file.
     pub(crate) message: Option<Object>,
-    /// By their times; where it lies now comes last.
+    /// The steps by time; the present place comes last.
     pub(crate) steps: Vec<Step>,
 }
 
-/// All that the files still tell of a message.
+/// Searches all files for a message.
 ///
 /// # Errors
 /// A file cannot be read.
@@ -132,25 +133,25 @@ pub(crate) fn of(team: &TeamDir, id: &str) -> Result<Trace, StoreError> {
     Ok(search.trace)
 }
 
-/// A message that is looked for.
+/// The search for a message.
 struct Search<'a> {
     id: &'a str,
-    /// The call that sent it, when its id tells.
+    /// The id of the call that sent it, if the message id contains it.
     call: Option<&'a str>,
     trace: Trace,
 }
 
-/// Somebody's files while they are read.
+/// The state of reading one agent's files.
 struct Reader<'a> {
     name: &'a AgentName,
-    /// The message was taken in, and the model has not answered since.
+    /// The agent has received the message, and its model has not replied since.
     unanswered: bool,
-    /// The message was taken in, and the turn goes on.
+    /// The agent has received the message, and the turn has not ended.
     in_turn: bool,
 }
 
 impl Search<'_> {
-    /// Looks through all that somebody has left.
+    /// Searches all files of an agent.
     fn look(&mut self, team: &TeamDir, name: &AgentName) -> Result<(), StoreError> {
         let mut reader = Reader { name, unanswered: false, in_turn: false };
         each_line(team, name, |spot, line| self.meet(&mut reader, spot, line))
@@ -159,9 +160,9 @@ impl Search<'_> {
     fn meet(&mut self, reader: &mut Reader<'_>, spot: &Spot, line: &[u8]) {
         let names = |word: &str| std::str::from_utf8(line).is_ok_and(|line| line.contains(word));
         let is_called = || self.call.is_some_and(|call| names(call_of(call)));
-        let is_story =
+        let is_context =
             || spot.place == SearchLocation::Transcript && (reader.in_turn || is_called());
-        if !names(self.id) && !is_story() {
+        if !names(self.id) && !is_context() {
             return;
         }
         let mut add = |at, what, text: String| {
@@ -179,7 +180,7 @@ impl Search<'_> {
                 } else if spot.place == SearchLocation::Claim {
                     What::Claimed
                 } else {
-                    What::Kept
+                    What::Processed
                 };
                 add(None, what, String::new());
                 self.found(object);
@@ -253,7 +254,7 @@ impl Search<'_> {
                     add(What::Called, tool, None);
                 }
                 if std::mem::take(&mut reader.unanswered) {
-                    add(What::Read, said(&blocks), None);
+                    add(What::Read, summary(&blocks), None);
                 }
             }
             Entry::ToolResult { tool_use_id, content, .. } if is_the_call(&tool_use_id) => {
@@ -285,7 +286,7 @@ impl Search<'_> {
         }
     }
 
-    /// The message itself: when it was sent stands in it.
+    /// Keeps the message, which has the time at which it was sent.
     fn found(&mut self, object: Object) {
         if self.trace.message.is_some() {
             return;
@@ -300,7 +301,7 @@ impl Search<'_> {
         self.trace.message = Some(object);
     }
 
-    /// Answers carry the request's id.
+    /// Searches for answers: they carry the request's id.
     fn look_for_answer(
         &mut self,
         team: &TeamDir,
@@ -328,7 +329,7 @@ impl Search<'_> {
     }
 }
 
-/// The call's own id: behind that of a broadcast stands to whom.
+/// The id of the call, without the recipient that a broadcast adds.
 fn call_of(call: &str) -> &str {
     call.split_once(':').map_or(call, |(call, _)| call)
 }
@@ -343,7 +344,7 @@ fn proof(spot: &Spot, line: &[u8]) -> Proof {
     }
 }
 
-/// The message that a transcript line acknowledges.
+/// The message of a transcript line of kind `mail`.
 fn mail_of(line: &[u8]) -> Option<Object> {
     let Entry::Mail { message, .. } = Line::read(line)?.entry else { return None };
     Some(message)
@@ -354,8 +355,8 @@ fn sent_at(message: &Object) -> Option<WallTime> {
     at.map(WallTime::from_secs)
 }
 
-/// What a reply does, in short.
-fn said(blocks: &[Block]) -> String {
+/// A summary of a reply.
+fn summary(blocks: &[Block]) -> String {
     let part = |block: &Block| match block {
         Block::Text { text } => Some(text.clone()),
         Block::ToolUse { name, .. } => Some(format!("calls {name}")),
@@ -378,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn each_step_is_shown_by_a_line() {
+    fn each_step_has_the_line_that_proves_it() {
         let top = tempfile::tempdir().unwrap();
         let dir = TeamDir::create(&top.path().join(".team")).unwrap();
         let lead = AgentName::lead();
@@ -406,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn each_copy_of_a_broadcast_leads_to_the_one_call() {
+    fn each_copy_of_a_broadcast_is_traced_to_the_call() {
         let top = tempfile::tempdir().unwrap();
         let dir = TeamDir::create(&top.path().join(".team")).unwrap();
         let call = Block::ToolUse {

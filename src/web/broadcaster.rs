@@ -1,5 +1,4 @@
-//! One look at the files for all visitors: changes are told to everybody who watches, and a late one is
-//! told what there is first.
+//! Reads the files once for all visitors of the page. A new visitor gets the present state, then every change.
 
 use super::reply::event;
 use crate::os::async_fd::ReadableFd;
@@ -14,19 +13,19 @@ use std::future::pending;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
-/// Looks come at most this often, however busy the team is.
+/// The shortest time between two looks at the files.
 const PAUSE: Duration = Duration::from_millis(40);
 
-/// What no file event tells (a life that ended) is seen after this time at the latest.
+/// The longest time between two looks: the end of a process causes no file event.
 const SLOWEST: Duration = Duration::from_secs(1);
 
-/// Events that may wait for one visitor. Who is slower is let go; browsers come back and are told anew.
+/// Events that may wait for one visitor. A slower visitor is disconnected; its browser reconnects.
 const BACKLOG: usize = 256;
 
-/// The messages that a new visitor is told.
+/// The most messages that a new visitor gets.
 const MESSAGES: usize = 500;
 
-/// What is known and who wants to know.
+/// The present state, and the visitors to tell about changes.
 pub(crate) struct Broadcaster {
     dir: TeamDir,
     prices: BTreeMap<String, Price>,
@@ -36,6 +35,7 @@ pub(crate) struct Broadcaster {
 }
 
 impl Broadcaster {
+    /// A broadcaster without visitors.
     pub(crate) fn of(dir: &TeamDir, prices: BTreeMap<String, Price>) -> Self {
         Self {
             dir: dir.clone(),
@@ -50,57 +50,57 @@ impl Broadcaster {
         &self.dir
     }
 
-    /// Changes with every look that something stirred.
+    /// A counter that changes with every look.
     pub(super) fn looks(&self) -> watch::Receiver<u64> {
         self.looks.subscribe()
     }
 
-    /// What there is, then what comes.
+    /// The present state, then every change.
     pub(super) fn subscribe(&self) -> mpsc::Receiver<Bytes> {
-        let (tell, told) = mpsc::channel(BACKLOG);
+        let (sender, events) = mpsc::channel(BACKLOG);
         let changes: Vec<Change> = self.snapshot.borrow().changes();
-        // There is room: the channel is new.
-        let _first = tell.try_send(event(&changes));
-        self.visitors.borrow_mut().push(tell);
-        told
+        // A new channel has room.
+        let _first = sender.try_send(event(&changes));
+        self.visitors.borrow_mut().push(sender);
+        events
     }
 
-    /// Looks at the files for as long as it is awaited.
+    /// Looks at the files until the future is dropped.
     pub(crate) async fn run(&self) {
-        let stirs = ChangeWatcher::listen(&self.dir).ok();
-        let ready = stirs.as_ref().and_then(|stirs| ReadableFd::to_read(stirs).ok());
+        let watcher = ChangeWatcher::listen(&self.dir).ok();
+        let ready = watcher.as_ref().and_then(|watcher| ReadableFd::to_read(watcher).ok());
         let mut feed = Feed::of(&self.dir).priced(self.prices.clone());
         loop {
-            if let Some(stirs) = &stirs
-                && let Err(why) = stirs.acknowledge()
+            if let Some(watcher) = &watcher
+                && let Err(why) = watcher.acknowledge()
             {
                 tracing::warn!(%why, "file events are lost");
             }
             match feed.look() {
-                Ok(changes) => self.tell(changes),
+                Ok(changes) => self.broadcast(changes),
                 Err(why) => tracing::warn!(%why, "the team cannot be read"),
             }
             self.looks.send_modify(|looks| *looks = looks.wrapping_add(1));
             tokio::time::sleep(PAUSE).await;
-            let stirred = async {
+            let changed = async {
                 match &ready {
                     Some(ready) => ready.woken().await.unwrap_or_default(),
                     None => pending().await,
                 }
             };
             tokio::select! {
-                () = stirred => {}
-                () = tokio::time::sleep(SLOWEST) => self.visitors.borrow_mut().retain(is_there),
+                () = changed => {}
+                () = tokio::time::sleep(SLOWEST) => self.visitors.borrow_mut().retain(is_connected),
             }
         }
     }
 
-    fn tell(&self, changes: Vec<Change>) {
+    fn broadcast(&self, changes: Vec<Change>) {
         if changes.is_empty() {
             return;
         }
-        let told = event(&changes);
-        self.visitors.borrow_mut().retain(|visitor| visitor.try_send(told.clone()).is_ok());
+        let event = event(&changes);
+        self.visitors.borrow_mut().retain(|visitor| visitor.try_send(event.clone()).is_ok());
         let mut snapshot = self.snapshot.borrow_mut();
         for change in changes {
             snapshot.apply(change);
@@ -108,6 +108,6 @@ impl Broadcaster {
     }
 }
 
-fn is_there(visitor: &mpsc::Sender<Bytes>) -> bool {
+fn is_connected(visitor: &mpsc::Sender<Bytes>) -> bool {
     !visitor.is_closed()
 }

@@ -1,58 +1,58 @@
-//! What a person may order from the page. How it is done is for whoever opens the page.
+//! The commands of the page: data, and the trait that carries them out.
 
 use serde::Deserialize;
 use std::pin::Pin;
 
-/// An order.
+/// A command from the page.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Order {
     /// Send a message from `user`.
     Send {
-        /// Whom; `all` for everybody.
+        /// The recipient; `all` for a broadcast.
         to: String,
         /// The text.
         text: String,
     },
-    /// End a member by the shutdown ladder.
+    /// Stop a member by the shutdown ladder.
     Stop {
-        /// Whom.
+        /// The member.
         name: String,
     },
-    /// Let an agent do what it asks for, this once.
+    /// Approve a request, once.
     Approve {
-        /// Which request.
+        /// The id of the request.
         id: String,
     },
-    /// Do not.
+    /// Deny a request.
     Deny {
-        /// Which request.
+        /// The id of the request.
         id: String,
     },
 }
 
-/// What became of an order.
+/// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// It was carried out.
     Done {
-        /// What there is to say about it.
+        /// A sentence for the person.
         said: String,
     },
-    /// It was not.
+    /// It failed.
     Failed {
-        /// What did not work.
+        /// The failure.
         what: String,
-        /// Why.
+        /// Its reason.
         why: String,
-        /// What to do now.
+        /// The advice.
         hint: String,
     },
 }
 
-/// Carries out orders.
+/// Carries out commands.
 pub(crate) trait Control {
-    /// Does what is ordered; takes as long as that takes.
+    /// Carries out a command and waits for its result.
     fn carry_out(&self, order: Order) -> Pin<Box<dyn Future<Output = Outcome>>>;
 }
 
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_known_orders_are_understood() {
+    fn an_unknown_order_is_refused() {
         let read = |text: &str| serde_json::from_str::<Order>(text).ok();
         let stop = Order::Stop { name: "alice".into() };
         assert_eq!(read(r#"{"do":"stop","name":"alice"}"#), Some(stop));

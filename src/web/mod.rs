@@ -1,9 +1,8 @@
-//! The page of `team web`: a small server on loopback that shows the team as its files tell it, and, if it
-//! may, passes on what a person orders.
+//! The page of `team web`: a small server on loopback that shows the team from its files and, with `--control`,
+//! passes on the person's commands.
 //!
 //! *Invariants:* it listens on loopback only; nothing is answered without the token, to a foreign `Host` or
-//! for a foreign `Origin`; no part of a request becomes a path. It does not know how an order is carried out:
-//! it asks [`Control`].
+//! for a foreign `Origin`; no part of a request becomes a path. [`Control`] carries out the commands.
 
 mod broadcaster;
 mod control;
@@ -36,55 +35,55 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-/// How much of a conversation is shown when one begins to look.
+/// The part of a conversation that is shown first, in bytes from its end.
 const LOOK_BACK: u64 = 512 * 1024;
 
-/// Longest order in bytes.
+/// The longest command, in bytes.
 const ORDER_BYTES: usize = 512 * 1024;
 
-/// Connections at a time: a person has a few windows, not hundreds.
+/// The most connections at once: a person has a few windows.
 const CONNECTIONS: usize = 64;
 
-/// How long a client may take to ask.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The time that a client has to send a request.
+const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 
-/// A page that is served.
+/// The server of the page.
 pub(crate) struct Site {
     listener: TcpListener,
-    door: RequestAuth,
-    hub: Rc<Broadcaster>,
+    auth: RequestAuth,
+    broadcaster: Rc<Broadcaster>,
     control: Option<Rc<dyn Control>>,
     connections: Cell<usize>,
 }
 
 impl Site {
-    /// Takes a port on loopback (0: any that is free).
+    /// Binds a port on loopback (0: any free one).
     ///
     /// # Errors
-    /// The port is not to be had.
+    /// The port cannot be bound.
     pub(crate) async fn open(
         port: u16,
         token: String,
-        hub: Rc<Broadcaster>,
+        broadcaster: Rc<Broadcaster>,
         control: Option<Rc<dyn Control>>,
     ) -> io::Result<Rc<Self>> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
         let port = listener.local_addr()?.port();
         let access = if control.is_some() { Access::Control } else { Access::Look };
-        let door = RequestAuth { port, token, access };
-        Ok(Rc::new(Self { listener, door, hub, control, connections: Cell::new(0) }))
+        let auth = RequestAuth { port, token, access };
+        Ok(Rc::new(Self { listener, auth, broadcaster, control, connections: Cell::new(0) }))
     }
 
-    /// Where it is found, token included.
+    /// The address of the page, with the token.
     pub(crate) fn url(&self) -> String {
-        format!("http://127.0.0.1:{}/?token={}", self.door.port, self.door.token)
+        format!("http://127.0.0.1:{}/?token={}", self.auth.port, self.auth.token)
     }
 
-    /// Serves until it is dropped.
+    /// Serves until the future is dropped.
     pub(crate) async fn serve(self: Rc<Self>) {
         loop {
             let Ok((stream, _)) = self.listener.accept().await else {
-                // No descriptor is left; a connection that ends gives one back.
+                // Out of descriptors: the end of a connection frees one.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
@@ -97,12 +96,12 @@ impl Site {
                 let service = service_fn(|request| site.answer(request));
                 let connection = hyper::server::conn::http1::Builder::new()
                     .timer(TokioTimer::new())
-                    .header_read_timeout(PATIENCE)
+                    .header_read_timeout(REQUEST_LIMIT)
                     .keep_alive(false)
                     .serve_connection(TokioIo::new(stream), service)
                     .await;
                 if let Err(why) = connection {
-                    tracing::debug!(%why, "a connection broke");
+                    tracing::debug!(%why, "a connection failed");
                 }
                 site.connections.set(site.connections.get().saturating_sub(1));
             });
@@ -114,10 +113,10 @@ impl Site {
         request: Request<Incoming>,
     ) -> Result<Response<ResponseBody>, Infallible> {
         let (head, body) = request.into_parts();
-        let route = self.door.admit(&head);
+        let route = self.auth.admit(&head);
         let reply = match route {
             Err(refusal) => reply::refused(&refusal),
-            Ok(Route::Page) => page::page(self.door.access),
+            Ok(Route::Page) => page::page(self.auth.access),
             Ok(Route::Events) => self.watch(),
             Ok(Route::Conversation(name)) => self.follow(&name),
             Ok(Route::Trace(id)) => self.trace(id).await,
@@ -126,10 +125,10 @@ impl Site {
         Ok(reply)
     }
 
-    /// The lines that show a message's steps, in the order of these.
+    /// The lines that prove a message's stages, in the order of the stages.
     async fn trace(&self, id: String) -> Response<ResponseBody> {
-        let dir = self.hub.dir().clone();
-        // Conversations may be long.
+        let dir = self.broadcaster.dir().clone();
+        // A search through long conversations must not block this thread.
         let found = tokio::task::spawn_blocking(move || trace::of(&dir, &id).map(|it| (id, it)));
         let (id, found) = match found.await {
             Ok(Ok(found)) => found,
@@ -143,16 +142,16 @@ impl Site {
         reply::json(StatusCode::OK, &json!({ "id": id, "steps": steps.collect::<Vec<_>>() }))
     }
 
-    /// The team as it is, then every change.
+    /// The present state of the team, then every change.
     fn watch(&self) -> Response<ResponseBody> {
-        reply::stream(self.hub.subscribe())
+        reply::stream(self.broadcaster.subscribe())
     }
 
-    /// Somebody's conversation as it grows.
+    /// The conversation of an agent, then every new line.
     fn follow(&self, name: &AgentName) -> Response<ResponseBody> {
-        let (tell, told) = mpsc::channel(64);
-        let mut tail = Tail::of_last(self.hub.dir().transcript(name), LOOK_BACK);
-        let mut looks = self.hub.looks();
+        let (sender, events) = mpsc::channel(64);
+        let mut tail = Tail::of_last(self.broadcaster.dir().transcript(name), LOOK_BACK);
+        let mut looks = self.broadcaster.looks();
         tokio::task::spawn_local(async move {
             loop {
                 let lines = tail.read_new().unwrap_or_default();
@@ -161,17 +160,18 @@ impl Site {
                     .filter(|line| Line::read(line).is_some())
                     .filter_map(|line| serde_json::from_slice(line).ok())
                     .collect();
-                if !lines.is_empty() && tell.send(event(&json!({ "lines": lines }))).await.is_err()
+                if !lines.is_empty()
+                    && sender.send(event(&json!({ "lines": lines }))).await.is_err()
                 {
                     return;
                 }
                 tokio::select! {
                     changed = looks.changed() => if changed.is_err() { return },
-                    () = tell.closed() => return,
+                    () = sender.closed() => return,
                 }
             }
         });
-        reply::stream(told)
+        reply::stream(events)
     }
 
     async fn order(&self, body: Incoming) -> Response<ResponseBody> {
@@ -179,7 +179,7 @@ impl Site {
             return reply::refused(&Refusal::ReadOnly);
         };
         let whole = Limited::new(body, ORDER_BYTES).collect();
-        let text = match tokio::time::timeout(PATIENCE, whole).await {
+        let text = match tokio::time::timeout(REQUEST_LIMIT, whole).await {
             Ok(Ok(text)) => text.to_bytes(),
             Ok(Err(_)) => return reply::refused(&Refusal::BadOrder("it is too long".into())),
             Err(_) => return reply::refused(&Refusal::BadOrder("it never ended".into())),
@@ -191,8 +191,8 @@ impl Site {
         match control.carry_out(order).await {
             Outcome::Done { said } => reply::json(StatusCode::OK, &json!({ "said": said })),
             Outcome::Failed { what, why, hint } => {
-                let told = json!({ "error": what, "why": why, "hint": hint });
-                reply::json(StatusCode::CONFLICT, &told)
+                let error = json!({ "error": what, "why": why, "hint": hint });
+                reply::json(StatusCode::CONFLICT, &error)
             }
         }
     }

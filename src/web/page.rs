@@ -1,6 +1,6 @@
-//! The page itself: one document with its style and script inside.
+//! The page: one document that contains its style and its script.
 //!
-//! The nonce is new in each answer, so that only this style and this script run, whatever a message says.
+//! Each response has a new nonce, so that only this style and this script run, whatever a message contains.
 
 use super::reply::{ResponseBody, text};
 use super::request_auth::Access;
@@ -17,14 +17,14 @@ const SCRIPT: [&str; 5] = [
     include_str!("page/main.js"),
 ];
 
-/// The page for those who may do this.
+/// The page for a visitor with this access.
 pub(super) fn page(access: Access) -> Response<ResponseBody> {
     let nonce = uuid::Uuid::new_v4().simple().to_string();
     let access = match access {
         Access::Look => "look",
         Access::Control => "control",
     };
-    // The style and the script last: what stands in them is not looked at again.
+    // Style and script last: no placeholder is replaced inside them.
     let document = PAGE
         .replace("{{nonce}}", &nonce)
         .replace("{{access}}", access)
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_needs_nothing_from_elsewhere_and_makes_no_markup_of_text() {
+    fn the_page_loads_nothing_from_other_hosts_and_creates_no_markup_from_text() {
         let script = SCRIPT.concat();
         for word in
             ["innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", "import("]
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn each_answer_has_a_nonce_of_its_own() {
+    fn each_response_has_a_new_nonce() {
         let policy = || {
             let response = page(Access::Look);
             response.headers()[header::CONTENT_SECURITY_POLICY].to_str().unwrap().to_owned()

@@ -1,8 +1,7 @@
-//! Who is let in, and what they may ask for. Pure: it sees the head of a request and nothing else.
+//! Admits or refuses a request by its head. Pure: it reads neither the body nor any state.
 //!
-//! A page of somebody else, open in the same browser, can send requests here. What keeps it out: it does not
-//! know the token; under a name of its own that points at loopback its `Host` is foreign; and whatever it
-//! sends carries its `Origin`.
+//! A foreign page, open in the same browser, can send requests here. Three checks keep it out: it does not know
+//! the token; a name of its own that resolves to loopback shows in `Host`; and its requests carry its `Origin`.
 
 use crate::wire::AgentName;
 use hyper::Method;
@@ -10,19 +9,19 @@ use hyper::header::{self, HeaderMap, HeaderName};
 use hyper::http::request::Parts;
 use subtle::ConstantTimeEq;
 
-/// Longest message id that is looked for.
+/// The longest message id that is searched for, in bytes.
 const LONGEST_ID: usize = 512;
 
-/// What visitors may do.
+/// The rights of a visitor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Look.
+    /// Look only.
     Look,
-    /// Send messages and stop members, too.
+    /// Also send messages, stop members and answer requests.
     Control,
 }
 
-/// The one way in.
+/// The checks of a request.
 #[derive(Debug)]
 pub(super) struct RequestAuth {
     pub(super) port: u16,
@@ -30,33 +29,33 @@ pub(super) struct RequestAuth {
     pub(super) access: Access,
 }
 
-/// What is asked for.
+/// The resource that a request names.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Route {
     /// The page.
     Page,
-    /// The team, as it changes.
+    /// The changes of the team.
     Events,
-    /// Somebody's conversation, as it grows.
+    /// The conversation of an agent.
     Conversation(AgentName),
-    /// The way of a message through the files.
+    /// The path of a message through the files.
     Trace(String),
-    /// An order.
+    /// A command.
     Order,
 }
 
-/// Why not.
+/// The reason of a refusal.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
     #[error("this address is not served here; open the one that `team web` printed")]
     ForeignHost,
-    #[error("another page asks; open the address that `team web` printed")]
+    #[error("the request comes from another page; open the address that `team web` printed")]
     ForeignOrigin,
     #[error("the token is missing or wrong; open the address that `team web` printed")]
     WrongToken,
-    #[error("there is nothing here of that name")]
+    #[error("nothing has that name")]
     Unknown,
-    #[error("that cannot be done here")]
+    #[error("this method is not allowed here")]
     WrongMethod,
     #[error("this page only shows; start `team web --control` to steer the team")]
     ReadOnly,
@@ -65,7 +64,7 @@ pub(super) enum Refusal {
 }
 
 impl RequestAuth {
-    /// Decides about a request by its head.
+    /// Admits a request, or refuses it with a reason.
     pub(super) fn admit(&self, head: &Parts) -> Result<Route, Refusal> {
         let hosts = [format!("127.0.0.1:{}", self.port), format!("localhost:{}", self.port)];
         let host = only(&head.headers, &header::HOST);
@@ -105,7 +104,7 @@ impl RequestAuth {
     }
 
     fn admit_order(&self, headers: &HeaderMap) -> Result<Route, Refusal> {
-        // What a form of another page can send without being asked is never JSON.
+        // A form of a foreign page cannot send JSON without a preflight request.
         let kind = only(headers, &header::CONTENT_TYPE);
         match self.access {
             Access::Look => Err(Refusal::ReadOnly),
@@ -117,14 +116,14 @@ impl RequestAuth {
     }
 }
 
-/// A header that is there once.
+/// The value of a header that occurs exactly once.
 fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?.to_str().ok()?;
     values.next().is_none().then_some(value)
 }
 
-/// A parameter of the query, decoded.
+/// The decoded value of a query parameter.
 fn parameter(query: &str, name: &str) -> Option<String> {
     let found = query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))?;
     let mut decoded = Vec::new();
@@ -169,7 +168,7 @@ mod tests {
     const JSON: (&str, &str) = ("content-type", "application/json");
 
     #[test]
-    fn only_our_own_name_is_answered() {
+    fn a_foreign_host_is_refused() {
         for host in ["evil.example", "127.0.0.1", "127.0.0.1:81", "127.0.0.1:80.evil.example", ""] {
             let refused = ask("GET", "/?token=secret", &[("host", host)]);
             assert_eq!(refused, Err(Refusal::ForeignHost), "{host}");
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn no_other_page_is_answered() {
+    fn a_foreign_origin_is_refused() {
         for origin in ["http://evil.example", "null", "https://127.0.0.1:80", "http://localhost:80"]
         {
             let refused = ask("GET", "/?token=secret", &[HOST, ("origin", origin)]);
@@ -194,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_answered_without_the_token() {
+    fn a_request_without_the_token_is_refused() {
         for query in ["", "?token=", "?token=secre", "?token=secrets", "?token=Secret", "?x=secret"]
         {
             let refused = ask("GET", &format!("/{query}"), &[HOST]);
@@ -204,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn no_part_of_a_request_becomes_a_path() {
+    fn a_path_in_a_request_is_refused() {
         for path in ["/../config.json", "/%2e%2e/config.json", "//etc/passwd", "/page.js"] {
             let refused = ask("GET", &format!("{path}?token=secret"), &[HOST]);
             assert_eq!(refused, Err(Refusal::Unknown), "{path}");
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_need_leave_and_json() {
+    fn an_order_needs_control_access_and_json() {
         let order = |access, headers: &[_]| ask_at(access, "POST", "/orders?token=secret", headers);
         assert_eq!(order(Access::Look, &[HOST, JSON]), Err(Refusal::ReadOnly));
         let form = ("content-type", "text/plain");

@@ -3,6 +3,7 @@
 //! *Invariant:* this layer does no I/O, reads no clock, starts no thread and logs nothing. Writers are strict and
 //! readers tolerant (SPEC 3.1): fields and kinds that this version does not know are kept, never dropped.
 
+pub mod activity;
 pub mod budget;
 pub mod chat;
 pub mod front_matter;

@@ -1,7 +1,8 @@
-//! `config.json`: who belongs to the team and what each one is doing, as far as the file knows.
+//! `config.json`: the members of the team and their statuses, as far as the file knows.
 //!
-//! The roster is a view. Whether somebody lives is decided by the life lock, not here.
+//! The roster is a view. Whether a member is alive is decided by its life lock, not here.
 
+use super::activity::Activity;
 use super::chat::Usage;
 use super::money::{Money, Price};
 use super::{FORMAT_VERSION, WallTime, WithUnknownFields};
@@ -11,15 +12,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Roster {
-    /// Format version of the file; a newer one may be read, not written.
+    /// Format version of the file. A file of a newer version may be read, not written.
     pub version: u32,
-    /// The team's name, for people.
+    /// Name of the team, for people.
     pub team_name: String,
     /// When the folder became a team.
     pub created_at: WallTime,
-    /// The lead, once there was one.
+    /// The lead; `None` until the first one has started.
     pub lead: Option<WithUnknownFields<Lead>>,
-    /// Everybody else, in the order they joined.
+    /// The other members, in the order they joined.
     pub members: Vec<WithUnknownFields<Member>>,
 }
 
@@ -36,18 +37,18 @@ impl Default for Roster {
 }
 
 impl Roster {
-    /// The member of that name.
+    /// Returns the member of that name.
     pub fn member(&self, name: &str) -> Option<&WithUnknownFields<Member>> {
         self.members.iter().find(|member| member.name == name)
     }
 
-    /// What the members have used since they joined.
+    /// Sums what the members have used since they joined.
     pub fn used_by_members(&self) -> UsageCount {
         let usages = self.members.iter().map(|member| member.usage);
         usages.fold(UsageCount::default(), |sum, usage| sum.plus(&usage))
     }
 
-    /// What everybody together has used since the lead's conversation began. The time is the lead's.
+    /// Sums what the team has used since the lead's conversation began. `seconds` are those of the lead.
     pub fn used(&self) -> UsageCount {
         let (lead, before) =
             self.lead.as_ref().map_or_else(Default::default, |lead| (lead.usage, lead.used_before));
@@ -55,7 +56,7 @@ impl Roster {
         UsageCount { seconds: lead.seconds, ..used }
     }
 
-    /// The entry of a name that joins: the one that is there, or a new one.
+    /// Returns the entry of a name that joins, and adds one if there is none.
     pub fn enter(
         &mut self,
         name: &str,
@@ -69,11 +70,11 @@ impl Roster {
             self.members.push(member.into());
             self.members.len() - 1
         });
-        #[expect(clippy::indexing_slicing, reason = "the place was just found or filled")]
+        #[expect(clippy::indexing_slicing, reason = "the index was just found or filled")]
         &mut self.members[at]
     }
 
-    /// The member of that name, to change it.
+    /// Returns the member of that name for changes.
     pub fn member_mut(&mut self, name: &str) -> Option<&mut WithUnknownFields<Member>> {
         self.members.iter_mut().find(|member| member.name == name)
     }
@@ -83,25 +84,25 @@ impl Roster {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Lead {
-    /// Always `lead`.
+    /// The word `lead`.
     pub name: String,
-    /// Its process.
+    /// Process id.
     pub pid: Option<i32>,
-    /// Which life of the lead this is.
+    /// Identifier of this run of the lead.
     pub incarnation: String,
-    /// What it does.
+    /// Status of the lead.
     pub status: Status,
-    /// Since when, seconds since 1970.
+    /// Time of the last change of `status`.
     pub since: WallTime,
     /// The tool or phase it is in, for people.
-    pub activity: Option<String>,
+    pub activity: Option<Activity>,
     /// `provider/name` of its model.
     pub model: String,
     /// Permission mode.
     pub mode: String,
-    /// What it has used.
+    /// What it has used since its conversation began.
     pub usage: UsageCount,
-    /// What its teammates had used before its conversation began: the team's sums count from there.
+    /// What its teammates had used before its conversation began. Sums of the team count from there.
     pub used_before: UsageCount,
 }
 
@@ -126,37 +127,37 @@ impl Default for Lead {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Member {
-    /// Its name.
+    /// Name of the member.
     pub name: String,
-    /// What it is for, free text.
+    /// Role, free text.
     pub role: String,
-    /// What it does.
+    /// Status of the member. Only `protocol::lifecycle` changes it.
     pub status: Status,
     /// The tool or phase it is in, for people.
-    pub activity: Option<String>,
-    /// Since when the status holds.
+    pub activity: Option<Activity>,
+    /// Time of the last change of `status`.
     pub since: WallTime,
-    /// Its process.
+    /// Process id.
     pub pid: Option<i32>,
-    /// Which life of this name: changes with every start.
+    /// Identifier of this life of the name. Every start has its own.
     pub incarnation: String,
     /// `provider/name` of its model.
     pub model: String,
     /// Permission mode.
     pub mode: String,
-    /// Colour its lines are shown in.
+    /// Colour word for its lines.
     pub color: String,
-    /// Where its commands run.
+    /// Working directory of its commands.
     pub cwd: String,
-    /// When the name first joined.
+    /// Time at which the name first joined.
     pub joined_at: WallTime,
-    /// How often it was restarted after a crash.
+    /// Number of restarts after crashes.
     pub restarts: u32,
-    /// What it has used.
+    /// What it has used since it joined.
     pub usage: UsageCount,
     /// How its last process ended.
     pub last_exit: Option<LastExit>,
-    /// Who started it: `lead` or `hand`. A lead stops only what it spawned.
+    /// `lead` or `hand`. A lead stops only the members that it spawned.
     pub started_by: StartedBy,
 }
 
@@ -183,7 +184,7 @@ impl Default for Member {
     }
 }
 
-/// The colour words that members are given, in the order they join.
+/// Colour words of members, in the order they join.
 pub const COLORS: [&str; 10] = [
     "blue",
     "green",
@@ -197,85 +198,145 @@ pub const COLORS: [&str; 10] = [
     "bright_cyan",
 ];
 
-/// Who started a member.
+/// The starter of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StartedBy {
-    /// A lead spawned it and ends it.
+    /// A lead spawned it and stops it.
     #[default]
     Lead,
     /// A person ran `team teammate NAME`.
     Hand,
 }
 
-/// What an agent is doing (SPEC 3.2).
+/// Status of an agent (SPEC 3.2). `protocol::lifecycle` says how statuses follow each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// Its process is being started.
+    /// Its process is being started, or is about to be restarted.
     Starting,
     /// In a turn.
     Working,
     /// Waiting for mail.
     Idle,
-    /// Waiting for an approval.
+    /// Waiting for an approval or for space on the disk.
     Waiting,
-    /// On its way out; only control mail reaches it.
+    /// Asked to stop. Only control mail reaches it.
     Stopping,
-    /// Ended in order.
+    /// Ended as asked.
     Shutdown,
-    /// Ended otherwise and not restarted.
+    /// Ended otherwise, and not restarted.
     Failed,
 }
 
+/// Mail that an agent with some status can be sent while its process is alive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MailAccess {
+    /// All mail.
+    All,
+    /// Control messages only.
+    ControlOnly,
+    /// None, alive or not.
+    None,
+}
+
+/// Whether an agent with some status must write heartbeats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HeartbeatPolicy {
+    /// It must.
+    Always,
+    /// Only while its inbox holds unread mail.
+    WithUnreadMail,
+    /// It need not.
+    Never,
+}
+
+/// The properties of a status.
+struct StatusRow {
+    word: &'static str,
+    mail: MailAccess,
+    heartbeat: HeartbeatPolicy,
+    is_over: bool,
+}
+
 impl Status {
-    /// The word that stands in the file.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Starting => "starting",
-            Self::Working => "working",
-            Self::Idle => "idle",
-            Self::Waiting => "waiting",
-            Self::Stopping => "stopping",
-            Self::Shutdown => "shutdown",
-            Self::Failed => "failed",
-        }
+    /// Every status.
+    pub const ALL: [Self; 7] = [
+        Self::Starting,
+        Self::Working,
+        Self::Idle,
+        Self::Waiting,
+        Self::Stopping,
+        Self::Shutdown,
+        Self::Failed,
+    ];
+
+    /// The table of statuses: the only place that lists their properties.
+    #[rustfmt::skip]
+    const fn row(self) -> StatusRow {
+        use HeartbeatPolicy::{Always, Never, WithUnreadMail};
+        use MailAccess::{All, ControlOnly, None};
+        let (word, mail, heartbeat, is_over) = match self {
+            Self::Starting => ("starting", All,         Always,         false),
+            Self::Working  => ("working",  All,         Always,         false),
+            Self::Idle     => ("idle",     All,         WithUnreadMail, false),
+            Self::Waiting  => ("waiting",  All,         Always,         false),
+            Self::Stopping => ("stopping", ControlOnly, Never,          false),
+            Self::Shutdown => ("shutdown", None,        Never,          true),
+            Self::Failed   => ("failed",   None,        Never,          true),
+        };
+        StatusRow { word, mail, heartbeat, is_over }
     }
 
-    /// The process has ended or is believed to have.
+    /// Returns the word that stands in the file.
+    pub fn word(self) -> &'static str {
+        self.row().word
+    }
+
+    /// Whether the process has ended, as far as the roster knows.
     pub fn is_over(self) -> bool {
-        matches!(self, Self::Shutdown | Self::Failed)
+        self.row().is_over
+    }
+
+    /// Returns the mail that reaches a living agent with this status.
+    pub(crate) fn mail(self) -> MailAccess {
+        self.row().mail
+    }
+
+    /// Returns whether heartbeats are due.
+    pub(crate) fn heartbeat(self) -> HeartbeatPolicy {
+        self.row().heartbeat
     }
 }
 
-/// What one agent has used since it joined, or a sum of that.
+/// What one agent has used, or a sum over several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UsageCount {
     /// Finished turns.
     pub turns: u64,
-    /// Tokens read, cached ones included.
+    /// Input tokens, cached ones included.
     pub input_tokens: u64,
-    /// Tokens written.
+    /// Output tokens.
     pub output_tokens: u64,
-    /// Of those read, the ones from the provider's cache.
+    /// Input tokens that came from the provider's cache.
     pub cache_read_tokens: u64,
-    /// Of those read, the ones stored in the provider's cache.
+    /// Input tokens that were stored in the provider's cache.
     pub cache_write_tokens: u64,
-    /// How long its processes ran.
+    /// Seconds that its processes ran.
     pub seconds: u64,
-    /// What it cost, as far as prices are set.
+    /// Cost, as far as prices are set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<Money>,
 }
 
 impl UsageCount {
-    /// Tokens read and written.
+    /// Sums input and output tokens.
     pub fn tokens(&self) -> u64 {
         self.input_tokens.saturating_add(self.output_tokens)
     }
 
-    /// Adds one model call.
+    /// Adds the tokens and the cost of one model call.
     pub fn add_call(&mut self, usage: Usage, price: Option<Price>) {
         let written = usage.output_tokens;
         let call = Self {
@@ -290,14 +351,14 @@ impl UsageCount {
         *self = self.plus(&call);
     }
 
-    /// Both together.
+    /// Adds both counts.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         let costs = [self.cost, other.cost].into_iter().flatten();
         Self { cost: costs.reduce(Money::plus), ..self.each(other, u64::saturating_add) }
     }
 
-    /// What was used since it was `before`.
+    /// Subtracts an earlier count.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let cost = self.cost.map(|cost| cost.minus(before.cost.unwrap_or_default()));
@@ -316,7 +377,7 @@ impl UsageCount {
         }
     }
 
-    /// Hundredths of what was read that came from the cache; nothing when none did.
+    /// Returns the percentage of input tokens that came from the cache; `None` if none did.
     pub fn cached_share(&self) -> Option<u64> {
         let share = self.cache_read_tokens.saturating_mul(100).checked_div(self.input_tokens)?;
         (self.cache_read_tokens > 0).then_some(share)
@@ -326,38 +387,38 @@ impl UsageCount {
 /// How a process ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LastExit {
-    /// Exit code, if it exited.
+    /// Exit code, if the process exited.
     pub code: Option<i32>,
-    /// Signal number, if a signal ended it.
+    /// Signal number, if a signal killed it.
     pub signal: Option<i32>,
-    /// Why.
+    /// Reason of the end.
     pub cause: ExitCause,
-    /// When.
+    /// Time of the end.
     pub at: WallTime,
 }
 
-/// Why a member's process ended (SPEC 3.2).
+/// Reason for which a member's process ended (SPEC 3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExitCause {
-    /// Somebody stopped it by name.
+    /// It was stopped by name.
     Stopped,
-    /// The whole team was stopped.
+    /// The team was stopped.
     TeamStopped,
-    /// Its lead died.
+    /// The process of its lead ended.
     LeadLost,
-    /// It died unexpectedly.
+    /// It ended unexpectedly.
     Crash,
-    /// It no longer moved and was killed.
+    /// It hung and was killed.
     Hung,
-    /// A limit was reached.
+    /// A budget was used up.
     Budget,
     /// It ended by itself with an error.
     Error,
 }
 
 impl ExitCause {
-    /// The word that stands in the file.
+    /// Returns the word that stands in the file.
     pub fn word(self) -> &'static str {
         match self {
             Self::Stopped => "stopped",
@@ -376,7 +437,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_team_has_used_what_came_since_the_lead_began() {
+    fn each_status_has_the_word_of_the_format() {
+        for status in Status::ALL {
+            assert_eq!(serde_json::to_value(status).unwrap(), status.word());
+        }
+    }
+
+    #[test]
+    fn usage_of_the_team_counts_from_the_start_of_the_leads_conversation() {
         let usage = |turns, input_tokens, cost: f64| UsageCount {
             turns,
             input_tokens,
@@ -395,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_counted_with_its_cached_tokens() {
+    fn cached_tokens_count_as_input() {
         let mut count = UsageCount::default();
         assert_eq!(count.cached_share(), None);
         let usage = Usage {
@@ -410,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rewrite_keeps_what_a_newer_version_added() {
+    fn a_rewrite_keeps_unknown_fields() {
         let text = r#"{"version":1,"team_name":"t","created_at":1.0,"future":true,
             "lead":{"name":"lead","pid":7,"mood":"good"},
             "members":[{"name":"alice","status":"idle","badge":{"n":1}}]}"#;

@@ -2,7 +2,7 @@
 """A second implementation of docs/format.md, written from that page alone.
 
 It shares no code with the program and knows nothing that the page does not say; standard library only. The tests
-in tests/it/format.rs let it exchange mail with the program, die, and take over from it. Where it cannot be written
+in tests/it/mail/second_implementation.rs let it exchange mail with the program, die, and take over from it. Where it cannot be written
 from the page, the page is what has to be mended.
 
     team_format.py TEAM send TO FROM          one message for each line of stdin; prints an id when it is durable

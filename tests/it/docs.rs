@@ -16,8 +16,8 @@
 //! - `prints nothing`: otherwise a command that succeeds must print something, unless it redirects.
 //! - `until Ctrl-C`: goes on until it is interrupted; mail for alice comes meanwhile.
 
-use crate::harness::{SYSTEM_PATH, Team};
-use crate::terminal::Terminal;
+use crate::support::harness::{SYSTEM_PATH, Team};
+use crate::support::terminal::Terminal;
 use crate::tidy::MAY_USE;
 use agent_team::store::{TeamDir, dead};
 use agent_team::wire::AgentName;
@@ -30,14 +30,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
 
-/// Programs that a machine may lack; their lines are then skipped, loudly.
+/// Programs that a machine may lack. Their lines are then skipped, with a notice.
 const OPTIONAL: [&str; 2] = ["jq", "flock"];
 
 /// Where the commands of a block are run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Live,
-    NoSharedBackoff,
+    Alone,
 }
 
 #[derive(Debug)]
@@ -46,7 +46,7 @@ struct Block {
     lines: Vec<Line>,
 }
 
-/// A command and how it must end.
+/// A command and its expected outcome.
 #[derive(Debug, PartialEq, Eq)]
 struct Line {
     command: String,
@@ -63,7 +63,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|why| panic!("{}: {why}", path.display()))
 }
 
-/// The documents a user or a contributor reads.
+/// The documents for users and contributors.
 fn documents() -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> =
         ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"].map(|name| root().join(name)).into();
@@ -94,7 +94,7 @@ fn blocks_to_run(text: &str) -> Vec<Block> {
     for (info, lines) in fenced(text) {
         let place = match info {
             "sh" => Place::Live,
-            "sh alone" => Place::NoSharedBackoff,
+            "sh alone" => Place::Alone,
             other => {
                 assert!(!other.starts_with("sh"), "a fence says {other:?}: see tests/it/docs.rs");
                 continue;
@@ -123,7 +123,7 @@ fn line_to_run(text: &str) -> Option<Line> {
     })
 }
 
-/// A live team with something to see.
+/// Starts a live team with some history.
 fn live() -> (Team, Terminal) {
     let team = Team::new();
     let mut lead = Terminal::start(
@@ -145,7 +145,7 @@ fn is_missing(program: &str) -> bool {
 }
 
 fn run_line(team: &Team, line: &Line, at: &str) {
-    // As a reader has it, who has set nothing.
+    // A reader has no settings.
     team.variable("TEAM_MODE", "");
     let missing = OPTIONAL
         .iter()
@@ -161,7 +161,7 @@ fn run_line(team: &Team, line: &Line, at: &str) {
     }
     let Output { status, stdout, stderr } = command.output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
-    let story = || format!("{at}: {}\n{out}{err}{}", line.command, team.picture());
+    let story = || format!("{at}: {}\n{out}{err}{}", line.command, team.describe());
     assert_eq!(status.code(), Some(line.exit), "{}", story());
     if line.prints && line.exit == 0 {
         assert!(!out.trim().is_empty(), "printed nothing: {}", story());
@@ -179,7 +179,8 @@ fn interrupt_when_it_prints(team: &Team, mut command: Command, at: &str) {
             let _heard = printed.send(count);
         }
     });
-    // Mail from before it began to look may not count, so mail is sent until something is printed.
+    // Mail that was sent before the command began to watch may not count, so mail is sent until something is
+    // printed.
     team.eventually(&format!("{at} prints something"), || {
         team.team(&["send", "alice", "Run echo hello"]).expect(0);
         first.try_recv().is_ok()
@@ -196,7 +197,7 @@ fn run_document(path: &str) {
     let blocks = blocks_to_run(&read(&root().join(path)));
     let mut shared: Option<(Team, Terminal)> = None;
     for block in &blocks {
-        let alone = (block.place == Place::NoSharedBackoff).then(Team::new);
+        let alone = (block.place == Place::Alone).then(Team::new);
         let team = match &alone {
             Some(team) => team,
             None => &shared.get_or_insert_with(live).0,
@@ -209,7 +210,7 @@ fn run_document(path: &str) {
         }
     }
     if let Some((team, mut lead)) = shared {
-        // A document may have stopped the whole team, which ends the lead by SIGTERM.
+        // A document may stop the whole team, which ends the lead by SIGTERM.
         let stopped = lead.child.try_wait().unwrap().is_some();
         if !stopped {
             lead.type_line("/quit");
@@ -221,28 +222,28 @@ fn run_document(path: &str) {
 }
 
 #[test]
-fn the_readme_is_so() {
+fn the_commands_of_the_readme_work() {
     run_document("README.md");
 }
 
 #[test]
-fn the_manual_is_so() {
+fn the_commands_of_the_manual_work() {
     run_document("docs/manual.md");
 }
 
 #[test]
-fn the_format_is_so() {
+fn the_commands_of_the_format_page_work() {
     run_document("docs/format.md");
 }
 
-/// Lines of a recorded session that come in every run, up to what depends on the width or the moment.
+/// Lines of a recorded session that every run prints, up to the part that depends on width or time.
 fn shown_always(line: &str) -> Option<&str> {
     let is_event = line.starts_with('⏺') || line.starts_with('✉');
     let begin = line.split('…').next().and_then(|begin| begin.split(" (").next());
     begin.filter(|_| is_event)
 }
 
-/// The recorded session of the README, played again.
+/// Replays the recorded session of the README.
 #[test]
 fn the_session_in_the_readme_happens() {
     let readme = read(&root().join("README.md"));
@@ -268,7 +269,7 @@ fn the_session_in_the_readme_happens() {
     team.wait_no_process();
 }
 
-/// The text of every block of all documents with that word behind the fence.
+/// Every block with this word behind the fence: name of the document, and text.
 fn all_blocks(word: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for path in documents() {
@@ -283,7 +284,7 @@ fn all_blocks(word: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn json_in_the_documents_is_what_it_is_said_to_be() {
+fn json_in_the_documents_is_valid() {
     let team = Team::new();
     team.team(&["init"]).expect(0);
     let blocks = all_blocks("json");
@@ -295,7 +296,7 @@ fn json_in_the_documents_is_what_it_is_said_to_be() {
             .collect();
         if name == "docs/script.md" {
             let script = team.workspace().join("script.jsonl");
-            crate::child_process::write(&script, &block);
+            crate::support::child_process::write(&script, &block);
             let model = format!("script:{}", script.display());
             team.team(&["lead", "-p", "begin", "--model", &model, "--mode", "bypass"]).expect(0);
             continue;
@@ -304,18 +305,24 @@ fn json_in_the_documents_is_what_it_is_said_to_be() {
         let value = &values[0];
         if value.get("subject").is_some() {
             let id = value["id"].as_str().unwrap();
-            crate::child_process::write(&team.path(&format!("tasks/{id}.json")), &block);
+            crate::support::child_process::write(&team.path(&format!("tasks/{id}.json")), &block);
             let shown = team.team(&["task", "show", id, "--json"]).expect(0).json();
             for (key, value) in value.as_object().unwrap() {
                 assert_eq!(&shown[key], value, "{key}");
             }
         } else if value.get("raw").is_some() {
-            crate::child_process::write(&team.path("dead/zoe.jsonl"), format!("{block}\n"));
+            crate::support::child_process::write(
+                &team.path("dead/zoe.jsonl"),
+                format!("{block}\n"),
+            );
             let zoe = AgentName::member("zoe").unwrap();
             let letters = dead::read_all(&TeamDir::create(&team.path("")).unwrap(), &zoe).unwrap();
             assert_eq!(serde_json::to_value(&letters[0]).unwrap(), *value);
         } else {
-            crate::child_process::write(&team.path("inbox/lead.jsonl"), format!("{block}\n"));
+            crate::support::child_process::write(
+                &team.path("inbox/lead.jsonl"),
+                format!("{block}\n"),
+            );
             let taken = team.team(&["inbox", "lead", "--drain", "--json"]).expect(0);
             let taken: Vec<Value> =
                 taken.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -331,7 +338,7 @@ fn settings_and_roles_in_the_documents_are_taken() {
     for (name, block) in blocks {
         let team = Team::new();
         team.team(&["init"]).expect(0);
-        crate::child_process::write(&team.path("settings.toml"), &block);
+        crate::support::child_process::write(&team.path("settings.toml"), &block);
         let ran = team.team(&["config", "--json"]).expect(0);
         let is_heard = ran.out.contains("settings.toml") || ran.err.contains("not trusted: ");
         assert!(is_heard, "{name} sets nothing: {block}\n{ran:?}");
@@ -341,7 +348,7 @@ fn settings_and_roles_in_the_documents_are_taken() {
     for (name, block) in roles {
         let team = Team::new();
         team.team(&["init"]).expect(0);
-        crate::child_process::write(&team.path("roles/shown.md"), &block);
+        crate::support::child_process::write(&team.path("roles/shown.md"), &block);
         let ran = team.team(&["roles", "--json"]).expect(0);
         let roles = ran.json()["roles"].as_array().cloned().unwrap_or_default();
         let given = block.lines().find_map(|line| line.strip_prefix("name: ")).unwrap();
@@ -351,9 +358,9 @@ fn settings_and_roles_in_the_documents_are_taken() {
     }
 }
 
-/// What there is cannot be missing in the manual: commands, settings, exit codes.
+/// Commands and settings cannot be missing in the manual.
 #[test]
-fn the_manual_knows_everything_there_is() {
+fn the_manual_has_every_command_and_setting() {
     let team = Team::new();
     let manual = read(&root().join("docs/manual.md"));
     let help = team.team(&["--help"]).expect(0).out;
@@ -375,7 +382,7 @@ fn the_manual_knows_everything_there_is() {
     }
 }
 
-/// A document with commands cannot be forgotten here.
+/// Every document with commands has a test in this file.
 #[test]
 fn every_document_with_commands_is_run() {
     let here = read(&root().join("tests/it/docs.rs"));
@@ -387,7 +394,7 @@ fn every_document_with_commands_is_run() {
     }
 }
 
-/// The two commands of the README are the ones that CI means, and the first one does what it says.
+/// The gate runs the README's test command, CI runs the gate, and the first command does what it says.
 #[test]
 fn the_two_commands_of_the_readme() {
     let readme = read(&root().join("README.md"));
@@ -398,10 +405,10 @@ fn the_two_commands_of_the_readme() {
         .filter(|line| line.starts_with("cargo ") && !line.starts_with("cargo install"))
         .collect();
     assert_eq!(cargo, ["cargo run --release -- lead", "cargo test"]);
-    for gate in [".ci/run", "scripts/check"] {
-        let tests = read(&root().join(gate)).lines().any(|line| line == "cargo test --locked");
-        assert!(tests, "{gate} does not run the README's test command");
-    }
+    let gate = read(&root().join("scripts/check"));
+    assert!(gate.lines().any(|line| line.trim() == "cargo test --locked"), "{gate}");
+    let ci = read(&root().join(".ci/run"));
+    assert!(ci.lines().any(|line| line == "exec scripts/check --all"), "{ci}");
     assert!(read(&root().join("Cargo.toml")).contains("default-run = \"team\""));
 
     let team = Team::new();
@@ -412,7 +419,7 @@ fn the_two_commands_of_the_readme() {
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
     team.wait_no_process();
-    // Started here, it finds the folder as it would write it: a clone stays clean.
+    // A lead that starts in a clone writes the same `.gitignore`, so the clone stays clean.
     assert_eq!(read(&team.path(".gitignore")), read(&root().join(".team/.gitignore")));
 }
 
@@ -427,7 +434,7 @@ fn the_layer_table_is_the_one_that_is_checked() {
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn links_have_targets() {
     for path in documents() {
         let text = read(&path);
         for (at, _) in text.match_indices("](") {
@@ -443,7 +450,7 @@ fn links_lead_somewhere() {
 }
 
 #[test]
-fn lines_say_how_they_end() {
+fn the_outcome_of_a_line_is_parsed() {
     let line = |command: &str, exit, prints, endless| {
         Some(Line { command: command.into(), exit, prints, endless })
     };
@@ -457,5 +464,5 @@ fn lines_say_how_they_end() {
     let text = "a\n```sh alone\nteam ls\n```\n```text\nteam no\n```\n";
     let blocks = blocks_to_run(text);
     assert_eq!(blocks.len(), 1);
-    assert_eq!((blocks[0].place, blocks[0].lines.len()), (Place::NoSharedBackoff, 1));
+    assert_eq!((blocks[0].place, blocks[0].lines.len()), (Place::Alone, 1));
 }

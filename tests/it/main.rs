@@ -1,93 +1,20 @@
-//! The one integration-test binary. `tidy` fails when a file of this folder is not listed here.
+//! The integration tests: one binary, one folder per topic.
+//!
+//! `cargo test` leaves out the long ones, which are marked `#[ignore]`; `scripts/check --all` runs them too.
 
 // For clippy: helpers of tests count as tests.
 #![cfg(test)]
 
-mod accessibility;
-mod agreement;
-mod asking;
-mod attach;
-mod awaiting;
-mod bad_files;
-mod bad_mail;
-mod browser;
-mod budgets;
-mod bus;
-mod by_hand;
-mod chaos;
-mod child_process;
-mod choice;
-mod clock_jumps;
-mod compaction;
-mod completions;
-mod deaths;
-mod demo;
-mod disk_full;
+#[path = "../support/mod.rs"]
+mod support;
+
 mod docs;
-mod escapes;
-mod events;
-mod exchange_limits;
-mod external_paths;
-mod failpoints;
-mod fake;
-mod fake_models;
-mod faults;
-mod format;
-mod golden;
-mod group;
-mod harness;
-mod headless;
-mod history;
-mod hooks;
-mod http;
-mod hung;
-mod idle;
+mod fault;
 mod import_graph;
-mod inheritance;
-mod inside;
-mod interrupted_requests;
-mod kept_results;
-mod killed_calls;
-mod lead_killed;
-mod leaving;
-mod limited;
-mod llmock;
-mod local;
-mod long_memory;
-mod looking;
-mod mailbox;
-mod many;
-mod mixed;
-mod names;
-mod nine_prompts;
-mod oom;
-mod outsiders;
-mod over_http;
-mod permissions;
-mod pid_reuse;
-mod plans;
+mod lifecycle;
+mod mail;
+mod permission;
 mod provider;
-mod races;
 mod reliability;
-mod restart;
-mod resume;
-mod roles;
-mod roster;
-mod scripts;
-mod sdk;
-mod secrets;
-mod slow_deaths;
-mod spawn_faults;
-mod spawning;
-mod stopping;
-mod storms;
-mod syscalls;
-mod task_work;
-mod tasks;
-mod terminal;
 mod tidy;
-mod top;
-mod upkeep;
-mod views;
-mod web;
-mod whole_team;
+mod ui;

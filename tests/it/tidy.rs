@@ -13,7 +13,7 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("os", &["wire"]),
     ("settings", &["wire", "error"]),
     ("protocol", &["wire"]),
-    ("store", &["wire", "os"]),
+    ("store", &["wire", "os", "protocol"]),
     ("llm", &["wire", "os"]),
     ("bus", &["wire", "os", "store"]),
     ("tasks", &["wire", "protocol", "store", "bus"]),
@@ -165,6 +165,59 @@ fn only_store_names_paths_of_the_team_folder() {
     }
 }
 
+/// Whether a line of code assigns, or lends for a change, the `status` of a roster entry.
+fn changes_a_status(line: &str) -> bool {
+    line.match_indices(".status").any(|(at, field)| {
+        let (before, after) = (&line[..at], line[at + field.len()..].trim_start());
+        let is_longer_name = after.starts_with(|c: char| c.is_alphanumeric() || "_(".contains(c));
+        let object_at = before.rfind(|c: char| !c.is_alphanumeric() && !"_.".contains(c));
+        let is_lent = before[..object_at.map_or(0, |at| at + 1)].trim_end().ends_with("&mut");
+        let is_assigned = after.starts_with('=') && !after.starts_with("==");
+        // `(member.status, member.since) = …`
+        let is_in_tuple = after.starts_with([',', ')'])
+            && line
+                .split_once(") = ")
+                .is_some_and(|(left, _)| at < left.len() && left.contains('('));
+        !is_longer_name && (is_assigned || is_in_tuple || is_lent)
+    })
+}
+
+#[test]
+fn only_the_lifecycle_changes_the_status_of_a_roster_entry() {
+    for bad in [
+        "lead.status = Status::Idle;",
+        "(member.status, member.since) = (status, now);",
+        "std::mem::replace(&mut member.status, Status::Stopping)",
+    ] {
+        assert!(changes_a_status(bad), "{bad}");
+    }
+    for fine in ["if member.status == Status::Idle {", "let status = member.status;", "x.status()"]
+    {
+        assert!(!changes_a_status(fine), "{fine}");
+    }
+    for file in rust_files(&root().join("src")) {
+        let path = file.strip_prefix(root()).unwrap().display().to_string();
+        // Tasks have a status, too, with rules of their own.
+        let is_of_tasks = path.contains("tasks");
+        let is_test = path.ends_with("tests.rs");
+        if is_of_tasks || is_test {
+            continue;
+        }
+        let text = fs::read_to_string(&file).unwrap();
+        for line in text.split("#[cfg(test)]").next().unwrap().lines() {
+            let is_table_applied =
+                line.contains("lifecycle::apply(") || line.contains("lifecycle::apply_spawned(");
+            let is_literal =
+                line.contains(" status: Status::") && !path.ends_with("wire/roster.rs");
+            let is_change = changes_a_status(line) && !is_table_applied;
+            assert!(
+                !is_change && !is_literal,
+                "{path} assigns a status: apply a LifecycleEvent\n{line}"
+            );
+        }
+    }
+}
+
 #[test]
 fn files_stay_small_and_say_what_they_are() {
     for file in rust_files(&root().join("src")) {
@@ -181,11 +234,8 @@ fn files_stay_small_and_say_what_they_are() {
 /// Tool names that other vocabularies use too, with the files that may quote them: a message kind, a status,
 /// a program.
 const OTHER_WORDS: &[(&str, &[&str])] = &[
-    (
-        "broadcast",
-        &["wire/message.rs", "wire/name.rs", "bus/", "cli/", "tools/mail/send_message.rs"],
-    ),
-    ("shutdown_response", &["wire/message.rs", "tools/mail/send_message.rs"]),
+    ("broadcast", &["wire/message", "wire/name.rs", "bus/", "cli/", "tools/mail/send_message.rs"]),
+    ("shutdown_response", &["wire/message", "tools/mail/send_message.rs"]),
     ("idle", &["wire/roster.rs", "ui/"]),
     ("bash", &["os/"]),
 ];
@@ -255,17 +305,20 @@ fn views_only_look_tools_up() {
 
 #[test]
 fn every_test_file_is_listed() {
-    for program in ["tests/it", "tests/torture"] {
-        let folder = root().join(program);
-        let main = fs::read_to_string(folder.join("main.rs")).unwrap();
-        for entry in fs::read_dir(&folder).unwrap() {
+    let topics = ["mail", "lifecycle", "permission", "provider", "ui", "fault"];
+    let topics = topics.map(|topic| (format!("tests/it/{topic}"), "mod.rs"));
+    let programs = ["tests/it", "tests/torture"].map(|program| (program.to_owned(), "main.rs"));
+    let support = [("tests/support".to_owned(), "mod.rs")];
+    for (folder, list) in programs.into_iter().chain(support).chain(topics) {
+        let listed = fs::read_to_string(root().join(&folder).join(list)).unwrap();
+        for entry in fs::read_dir(root().join(&folder)).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_stem().unwrap().to_string_lossy().into_owned();
             let is_module =
                 path.extension().is_some_and(|end| end == "rs") || path.join("mod.rs").exists();
-            if is_module && name != "main" {
-                let is_listed = main.contains(&format!("mod {name};"));
-                assert!(is_listed, "{program}/{name} is not in its main.rs");
+            if is_module && name != list.trim_end_matches(".rs") {
+                let is_listed = listed.contains(&format!("mod {name};"));
+                assert!(is_listed, "{folder}/{name} is not in its {list}");
             }
         }
     }

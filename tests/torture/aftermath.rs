@@ -1,7 +1,6 @@
-//! What a figure left behind: processes. Whoever loses its parent becomes a child of this program, so
-//! nobody escapes the count.
+//! Processes that a figure left behind. This program adopts every orphan of its children, so none is missed.
 
-use crate::harness::PATIENCE;
+use crate::support::harness::PATIENCE;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -9,12 +8,12 @@ use nix::unistd::Pid;
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// Orphans come here from now on.
+/// Makes this process adopt the orphans among its descendants.
 pub(crate) fn adopt_orphans() {
     nix::sys::prctl::set_child_subreaper(true).unwrap();
 }
 
-/// Reaps; then names, and ends, every process below this one that does not end by itself.
+/// Reaps zombies, then kills every descendant that does not exit by itself. Returns their names.
 pub(crate) fn left_behind() -> Vec<String> {
     let until = Instant::now() + PATIENCE / 4;
     while has_children() && Instant::now() < until {
@@ -32,7 +31,7 @@ pub(crate) fn left_behind() -> Vec<String> {
     left
 }
 
-/// Takes in the dead; whether somebody still lives.
+/// Reaps zombies. Returns whether a child is still alive.
 fn has_children() -> bool {
     loop {
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {

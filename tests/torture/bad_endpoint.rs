@@ -1,11 +1,11 @@
-//! R17: an endpoint of whose answers a fifth goes wrong, in every way that a network and a server know,
-//! and eight teammates that work with it.
+//! R17: eight teammates on an endpoint that fails a fifth of its answers, in every way of a network or a
+//! server.
 
 use crate::card::{Finding, Verdict};
-use crate::fake::{FAULTS, Fake, Reply, RequestView};
-use crate::fake_models::{LEAD, call, connect, conversation, who};
-use crate::harness::Team;
 use crate::rng::Rng;
+use crate::support::fake::{FAULTS, Fake, Reply, RequestView};
+use crate::support::fake_models::{LEAD, agent_of, call, connect, conversation};
+use crate::support::harness::Team;
 use crate::{Length, Run};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -16,19 +16,19 @@ use std::time::{Duration, Instant};
 
 const TEAMMATES: usize = 8;
 
-/// More tries for one answer than this are a storm.
+/// The most attempts for one answer. More are a retry storm.
 const TRIES: usize = 10;
 
 fn name(n: usize) -> String {
     format!("t{n}")
 }
 
-/// How long the teammates work.
+/// The amount of work of a teammate.
 #[derive(Debug, Clone, Copy)]
 enum Until {
-    /// So many commands of each.
+    /// This many commands.
     Commands(usize),
-    /// So much time; an answer takes a while then, and some never end.
+    /// This long. Answers are delayed then, and some never end.
     Time(Duration),
 }
 
@@ -41,23 +41,23 @@ impl Until {
     }
 }
 
-/// The time of an answer where time counts.
+/// The delay of an answer in a timed run.
 const PACE: Duration = Duration::from_millis(1500);
 
-/// One in so many faults is a silence, which only the client's own limit ends.
+/// One in this many faults is a stall, which only the client's own limit ends.
 const SILENT: u64 = 60;
 
-/// A teammate runs commands, one after the other, and reports.
+/// A teammate runs commands one by one and reports.
 fn teammate(view: &RequestView, until: Until, begun: Instant) -> Reply {
     let turn = view.turn();
     if until.is_over(turn, begun) {
-        return Reply::text(&format!("{} is done", who(view)));
+        return Reply::text(&format!("{} is done", agent_of(view)));
     }
-    let command = format!("echo {}-{turn} >> effects", who(view));
+    let command = format!("echo {}-{turn} >> effects", agent_of(view));
     call(view, "bash", &json!({ "command": command }))
 }
 
-/// The lead spawns all, and waits for their reports.
+/// The lead spawns all teammates and waits for their reports.
 fn lead(view: &RequestView) -> Reply {
     let past = conversation(view);
     if !past.contains("\"spawn_teammate\"") {
@@ -70,13 +70,13 @@ fn lead(view: &RequestView) -> Reply {
     Reply::text(if done { "All is done." } else { "I wait." })
 }
 
-/// What has been asked and answered.
+/// The requests and answers so far.
 struct Tally {
     rng: Rng,
     requests: usize,
     spoilt: usize,
     silent: usize,
-    /// How often the same was asked, by its hash.
+    /// The number of attempts of each request, by its hash.
     tries: BTreeMap<u64, usize>,
 }
 
@@ -84,11 +84,11 @@ impl Tally {
     fn count(&mut self, view: &RequestView) {
         self.requests += 1;
         let mut hasher = DefaultHasher::new();
-        (who(view), view.body.to_string()).hash(&mut hasher);
+        (agent_of(view), view.body.to_string()).hash(&mut hasher);
         *self.tries.entry(hasher.finish()).or_default() += 1;
     }
 
-    /// One in five goes wrong.
+    /// One in five answers fails.
     fn spoil(&mut self, reply: Reply, until: Until) -> Reply {
         if self.rng.below(5) > 0 {
             return reply;
@@ -125,13 +125,12 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
     vec![Finding::new(&measure, &target, &result, Verdict::of(most <= TRIES && spoilt > 0))]
 }
 
-/// One run.
 fn one(rng: Rng, until: Until) -> Tally {
     let tries = BTreeMap::new();
     let tally = Arc::new(Mutex::new(Tally { rng, requests: 0, spoilt: 0, silent: 0, tries }));
     let (mine, begun) = (Arc::clone(&tally), Instant::now());
     let fake = Fake::forgetful(move |view| {
-        let reply = match who(view).as_str() {
+        let reply = match agent_of(view).as_str() {
             "lead" => lead(view),
             _ => teammate(view, until, begun),
         };
@@ -146,14 +145,14 @@ fn one(rng: Rng, until: Until) -> Tally {
     let prompt = ["-p", "Let the eight work.", "--timeout", "3600"];
     let lead = team.start(&[&LEAD[..], &prompt].concat());
     let output = lead.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{output:?}\n{}", team.picture());
+    assert_eq!(output.status.code(), Some(0), "{output:?}\n{}", team.describe());
     team.wait_no_process();
     assert_worked(&team, until);
     drop(fake);
     Arc::into_inner(tally).unwrap().into_inner().unwrap()
 }
 
-/// Every command of everybody has run once, in order.
+/// Asserts that every command of every teammate ran once, in order.
 fn assert_worked(team: &Team, until: Until) {
     let effects = fs::read_to_string(team.workspace().join("effects")).unwrap();
     for n in 0..TEAMMATES {

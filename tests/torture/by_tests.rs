@@ -1,5 +1,5 @@
-//! R10, R13, R16, R24: figures that tests of tests/it measure. The short form of this program is run beside
-//! them; the long forms run them, as often as they say.
+//! R10, R13, R16, R24: figures that tests of tests/it measure. The short form leaves them to the test suite;
+//! the long forms run those tests repeatedly.
 
 use crate::card::{Finding, Verdict};
 use crate::{Length, Run};
@@ -7,31 +7,36 @@ use std::process::{Command, Stdio};
 
 pub(crate) fn of_system_calls(run: Run) -> Vec<Finding> {
     let measure = "errors of system calls, each call, its n-th time";
-    measured(run, measure, "no panic, 0 lost, the error says why", &["--test", "it", "syscalls::"])
+    measured(
+        run,
+        measure,
+        "no panic, 0 lost, the error says why",
+        &["--test", "it", "fault::syscalls::"],
+    )
 }
 
 pub(crate) fn of_escapes(run: Run) -> Vec<Finding> {
     let (measure, target) = ("commands that try to outlive their end", "0 survivors");
     let mut found = measured(run, measure, target, &["--lib", "tools::command::containment::"]);
-    found.extend(measured(run, measure, target, &["--test", "it", "escapes::"]));
+    found.extend(measured(run, measure, target, &["--test", "it", "fault::containment::"]));
     found
 }
 
 pub(crate) fn of_pids(run: Run) -> Vec<Finding> {
     let measure = "process numbers given to somebody else";
-    measured(run, measure, "0 wrong kills", &["--test", "it", "bystander::"])
+    measured(run, measure, "0 wrong kills", &["--test", "it", "fault::pid_reuse::"])
 }
 
-/// The suite does it with two hundred tasks.
+/// The test suite uses two hundred tasks.
 pub(crate) fn of_tasks(run: Run) -> Vec<Finding> {
     let count = run.of("200", "300", "1000");
     let measure = format!("{count} tasks that wait for each other, 8 processes, 20 kills");
-    let test = "task_work::eight_processes_do_all_tasks_in_order_while_members_die";
+    let test = "lifecycle::task_work::eight_processes_do_all_tasks_in_order_while_members_die";
     let suite = Suite { tests: &["--test", "it", test], variables: &[("TEAM_TEST_TASKS", count)] };
     suite.run(run, run.of(0, 1, 1), &measure, "each once, in order")
 }
 
-/// Tests and what they are told.
+/// Tests and their environment variables.
 struct Suite<'a> {
     tests: &'a [&'a str],
     variables: &'a [(&'a str, &'a str)],
@@ -42,14 +47,15 @@ fn measured(run: Run, measure: &str, target: &str, tests: &[&str]) -> Vec<Findin
 }
 
 impl Suite<'_> {
-    /// Runs the tests so many times. What they skip, they say, and so does the row.
+    /// Runs the tests this many times. The row reports the tests that were skipped.
     fn run(&self, run: Run, times: u32, measure: &str, target: &str) -> Vec<Finding> {
         let measure = format!("{measure} (`cargo test {}`)", self.tests.join(" "));
         if run.length == Length::Short {
             return vec![Finding::new(&measure, target, "run beside this", Verdict::Unjudged)];
         }
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["test", "--locked"]).args(self.tests).args(["--", "--nocapture"]);
+        cargo.args(["test", "--locked"]).args(self.tests);
+        cargo.args(["--", "--include-ignored", "--nocapture"]);
         cargo.envs(self.variables.iter().copied()).stdin(Stdio::null());
         let (mut passed, mut skipped) = (0, Vec::new());
         for _ in 0..times {

@@ -1,26 +1,26 @@
-//! The rows of the score card, and how they are shown. It measures nothing.
+//! The rows of the score card and their layout. It measures nothing.
 
 use crate::Run;
 use std::fmt::Write;
 
-/// What became of a target.
+/// Whether a target was met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Met,
     Missed,
-    /// This machine cannot do it; the result says why.
+    /// This machine does not support the figure. The result says why.
     Skipped,
-    /// Not a matter of right and wrong in this build or at this size.
+    /// Not judged in this build or at this size.
     Unjudged,
 }
 
 impl Verdict {
-    /// Of a target that is simply met or not.
+    /// The verdict on a target that does not depend on speed.
     pub(crate) fn of(is_met: bool) -> Self {
         if is_met { Self::Met } else { Self::Missed }
     }
 
-    /// Of how fast something was: a build without optimisation proves nothing.
+    /// The verdict on a speed: a build without optimisation proves nothing.
     pub(crate) fn of_speed(is_met: bool) -> Self {
         if cfg!(debug_assertions) { Self::Unjudged } else { Self::of(is_met) }
     }
@@ -35,7 +35,7 @@ impl Verdict {
     }
 }
 
-/// One thing that a figure found out.
+/// One result of a figure.
 #[derive(Debug, Clone)]
 pub(crate) struct Finding {
     pub(crate) measure: String,
@@ -50,14 +50,14 @@ impl Finding {
         Self { measure, target, result, verdict }
     }
 
-    /// Loudly: what a machine lacks must be seen.
+    /// Prints the reason, so that missing support is noticed.
     pub(crate) fn skipped(measure: &str, target: &str, why: &str) -> Self {
         eprintln!("SKIPPED, {why}: {measure}");
         Self::new(measure, target, why, Verdict::Skipped)
     }
 }
 
-/// A finding and what belongs to the whole figure.
+/// A finding with the data of its figure.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     pub(crate) id: &'static str,
@@ -69,7 +69,7 @@ pub(crate) struct Row {
 /// The cells of a line of the table.
 pub(crate) type Cells = [String; 8];
 
-/// What stands over them.
+/// The header of the table.
 pub(crate) const HEAD: [&str; 8] =
     ["", "measure", "target", "result", "met", "form", "seconds", "seed"];
 
@@ -89,7 +89,7 @@ impl Row {
         .map(|cell| cell.replace('|', "/"))
     }
 
-    /// For those who wait.
+    /// One line for the progress output.
     pub(crate) fn line(&self) -> String {
         let [id, measure, target, result, verdict, _, seconds, _] = self.cells();
         format!("{id}: {measure}: {result} (target {target}: {verdict}; {seconds} s)")
@@ -100,7 +100,7 @@ fn build() -> &'static str {
     if cfg!(debug_assertions) { "debug" } else { "release" }
 }
 
-/// For people, and for the documentation.
+/// The table for the terminal and the documentation.
 pub(crate) fn table(rows: &[Cells]) -> String {
     let cells: Vec<Cells> = [HEAD.map(String::from)].into_iter().chain(rows.to_vec()).collect();
     let mut widths = [0; 8];

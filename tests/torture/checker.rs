@@ -1,15 +1,15 @@
-//! R18: the judge of all histories, judged.
+//! R18: the history checker itself, on injected faults.
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
-use crate::history::{Planted, planted};
+use crate::support::history::{InjectedFault, injected_faults};
 
 pub(crate) fn measure(_: Run) -> Vec<Finding> {
-    let planted = planted();
+    let planted = injected_faults();
     let missed: Vec<String> = planted
         .iter()
         .filter(|planted| !planted.is_right)
-        .map(|Planted { name, found, .. }| format!("{name}: {found:?}"))
+        .map(|InjectedFault { name, found, .. }| format!("{name}: {found:?}"))
         .collect();
     let found = planted.len() - missed.len();
     let verdict = Verdict::of(missed.is_empty() && planted.len() == 8);

@@ -1,9 +1,9 @@
-//! R5: many writers, one owner. R6: shells that know nothing of our locks.
+//! R5: many senders, one owner. R6: shells that do not use our locks.
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
-use crate::child_process::{ChildProcess, Job, start, team};
-use crate::history::{Sent, finish, judge, taken_in};
+use crate::support::child_process::{ChildProcess, Job, start, team};
+use crate::support::history::{Sent, check_history, finish, taken_in};
 use agent_team::store::{TeamDir, inbox};
 use agent_team::wire::AgentName;
 use std::collections::BTreeMap;
@@ -15,13 +15,13 @@ fn owner(dir: &TeamDir) -> ChildProcess {
     start(dir, Job::Read { name: "alice".into(), settle: false })
 }
 
-/// Judges what alice has of senders that all came to their end.
+/// Checks alice's messages from senders that have all finished.
 fn finding(measure: &str, target: &str, dir: &TeamDir, names: &[String], each: u64) -> Finding {
     finish(dir);
     let done = |name: &String| (name.clone(), Sent { begun: each, acked: each });
     let sent: BTreeMap<String, Sent> = names.iter().map(done).collect();
     let taken = taken_in(dir, "alice");
-    let faults = judge(&sent, &taken);
+    let faults = check_history(&sent, &taken);
     let result = match faults.first() {
         None => format!("{} in, {} out", u64::try_from(names.len()).unwrap() * each, taken.len()),
         Some(first) => format!("{} faults, first {first:?}", faults.len()),
@@ -40,12 +40,12 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
     };
     let mut children: Vec<ChildProcess> = names.iter().map(begin).collect();
     for child in &mut children {
-        assert_eq!(child.hear(), "ready");
+        assert_eq!(child.read_line(), "ready");
     }
     let begun = Instant::now();
     children.iter_mut().for_each(ChildProcess::release);
     let longest =
-        children.iter_mut().map(|child| child.hear().parse::<u64>().unwrap()).max().unwrap();
+        children.iter_mut().map(|child| child.read_line().parse::<u64>().unwrap()).max().unwrap();
     for child in &mut children {
         assert!(child.wait().success());
     }

@@ -1,28 +1,27 @@
-//! R12: the ladder, whatever a member does. R14: `kill -9` of a lead with a team. R15: many starts for one
-//! place.
+//! R12: the shutdown ladder on members in every state. R14: `kill -9` of a lead with a team. R15: many
+//! processes for one name.
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
-use crate::harness::Team;
-use crate::races::{one_lead_of, one_teammate_of};
-use crate::scripts::{
-    assert_left_by_force, bash, calls, kill_9, last_exit, says, scripted_lead, spawn,
+use crate::support::contention::{one_lead_of, one_teammate_of};
+use crate::support::harness::Team;
+use crate::support::scripts::{
+    assert_left_by_force, bash, calls, kill_9, last_exit, says, scripted_lead, spawn, stop_process,
 };
-use crate::scripts::{headless, signal, wait_file};
-use nix::sys::signal::Signal;
+use crate::support::scripts::{headless, wait_file};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// All rungs of the ladder for a member that works, and a second.
+/// The whole ladder for a working member, plus a second.
 const LADDER: Duration = Duration::from_secs(20 + 5 + 2 + 1);
 
 /// The same after `--now`.
 const LADDER_NOW: Duration = Duration::from_millis(1_000 + 500 + 1_000);
 
-/// How long members may outlive their lead.
+/// The longest time that members may outlive their lead.
 const GRACE: Duration = Duration::from_secs(35);
 
-/// What members do that are to be stopped, and whether they stand still.
+/// The commands of the members to stop, and whether the member itself is stopped by SIGSTOP.
 const BEHAVIOURS: [(&str, &str); 6] = [
     ("idler", ""),
     ("sleeper", "touch sleeper.here; sleep 1000"),
@@ -32,7 +31,7 @@ const BEHAVIOURS: [(&str, &str); 6] = [
     ("frozen", "touch frozen.here; sleep 1000"),
 ];
 
-/// A member whose model thinks for ten minutes.
+/// A member whose model call takes ten minutes.
 const THINKER: &str = "thinker";
 
 pub(crate) fn measure(run: Run) -> Vec<Finding> {
@@ -66,7 +65,7 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
     vec![Finding::new(measure, "all within the ladder + 1 s, 0 processes left", &result, verdict)]
 }
 
-/// A team of all behaviours, stopped from outside; how long that took. Nothing may be left.
+/// Stops a team with every behaviour by a command. Returns the time it took. No process may be left.
 fn stop_all(args: &[&str]) -> Duration {
     let team = Team::new();
     let names = BEHAVIOURS.iter().map(|(name, _)| *name).chain([THINKER]);
@@ -89,7 +88,7 @@ fn stop_all(args: &[&str]) -> Duration {
         }
     }
     team.wait_status(THINKER, "working");
-    signal(team.pid_of("frozen"), Signal::SIGSTOP);
+    stop_process(&team, "frozen");
     let begun = Instant::now();
     team.team(args);
     let took = begun.elapsed();
@@ -116,7 +115,7 @@ pub(crate) fn of_leads(run: Run) -> Vec<Finding> {
     )]
 }
 
-/// Kills a lead; how long its team outlived it. The next lead must find a folder it can work in.
+/// Kills a lead. Returns how long its team outlived it. The next lead must be able to work in the folder.
 fn kill_lead(members: usize, busy: usize) -> Duration {
     let team = Team::new();
     let names: Vec<String> = (0..members).map(|n| format!("t{n}")).collect();
@@ -140,7 +139,7 @@ fn kill_lead(members: usize, busy: usize) -> Duration {
     team.wait_no_process();
     let took = begun.elapsed();
     for name in &names {
-        assert_eq!(last_exit(&team, name).0, "lead_lost", "{name}: {}", team.picture());
+        assert_eq!(last_exit(&team, name).0, "lead_lost", "{name}: {}", team.describe());
     }
     headless(&team, "rehearsal", "Check the lead inbox for any messages").expect(0);
     let shown = team.team(&["ls", "--json"]).expect(0).json();

@@ -1,11 +1,11 @@
-//! R11: a disk that is full for a while. Nobody is restarted; what was acknowledged is there, and mail and
-//! work go on as soon as there is room.
+//! R11: a disk that is full for a while. No process is restarted, acknowledged mail is kept, and mail and
+//! work continue when there is space.
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
-use crate::harness::Team;
 use crate::mount::Mounted;
-use crate::scripts::{bash, calls, says, script, wait_file};
+use crate::support::harness::Team;
+use crate::support::scripts::{bash, calls, says, script, wait_file};
 use nix::errno::Errno;
 use std::fs::{self, File};
 use std::io::Write;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 const TARGET: &str = "the same processes go on, 0 lost, no command twice";
 
-/// bob's last words.
+/// bob's last report.
 const DONE: &str = "bob has done it all";
 
 pub(crate) fn measure(run: Run) -> Vec<Finding> {
@@ -40,10 +40,10 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
 fn fill_and_free(team: &Team, time: Duration, measure: &str) -> Finding {
     let mut alice = member(team, "alice", "rehearsal", &[]);
     team.wait_status("alice", "idle");
-    // What tells bob's command to end must not need room.
+    // The signal for bob's command must not need disk space.
     let elsewhere = tempfile::tempdir().unwrap();
     let go = elsewhere.path().join("go");
-    // What it prints is more than fits into the last page of any file.
+    // The output exceeds the free part of the last page of any file.
     let wait = format!("echo >> ran; until [ -e {} ]; do sleep 0.1; done", go.display());
     let command = format!("{wait}; yes | head -c 20000");
     let model = script(team, &[calls("bob", &[bash(&command)]), says("bob", DONE)]);
@@ -102,7 +102,7 @@ fn fill_and_free(team: &Team, time: Duration, measure: &str) -> Finding {
     Finding::new(measure, TARGET, &result, Verdict::of(is_met))
 }
 
-/// Starts a member by hand.
+/// Starts a member without a lead.
 fn member(team: &Team, name: &str, model: &str, more: &[&str]) -> Child {
     let args = [&["teammate", name, "--model", model], more].concat();
     let mut member = team.command("team", &args);
@@ -110,12 +110,12 @@ fn member(team: &Team, name: &str, model: &str, more: &[&str]) -> Child {
     member.spawn().unwrap()
 }
 
-/// bob has come to his end.
+/// Whether bob has finished.
 fn has_said(team: &Team) -> bool {
     team.lines("transcript/bob.jsonl").iter().any(|line| line["blocks"][0]["text"] == DONE)
 }
 
-/// Takes what room there is.
+/// Fills the disk.
 fn fill(path: &Path) {
     let mut file = File::create(path).unwrap();
     let mut block = vec![0; 65_536];

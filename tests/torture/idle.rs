@@ -2,9 +2,9 @@
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
-use crate::harness::Team;
-use crate::many::live_together;
-use crate::scripts::{calls, says, scripted_lead, spawn};
+use crate::support::contention::run_together;
+use crate::support::harness::Team;
+use crate::support::scripts::{calls, says, scripted_lead, spawn};
 use serde_json::Value;
 use std::fs;
 use std::time::{Duration, Instant};
@@ -66,7 +66,7 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
 pub(crate) fn of_many(run: Run) -> Vec<Finding> {
     let count = run.of(20, 200, 200);
     let begun = Instant::now();
-    live_together(count);
+    run_together(count);
     let measure = format!("{count} teammates live at once, hear a broadcast, and are gone again");
     let result = format!("all of them, in {:.0} s", begun.elapsed().as_secs_f64());
     vec![Finding::new(&measure, "each answers, 0 left", &result, Verdict::Met)]

@@ -1,12 +1,12 @@
-//! R7: how long a send takes, with and without a sync, and taking in ten thousand messages. R8: how long
-//! until the model of an idle teammate sees what was sent.
+//! R7: the latency of a send with and without a sync, and of draining ten thousand messages. R8: the time
+//! until the model of an idle teammate is called after a send.
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
-use crate::child_process::{line, open, policy, team};
-use crate::fake::{Fake, Reply, RequestView};
-use crate::fake_models::{connect, who};
-use crate::harness::{PATIENCE, Team};
+use crate::support::child_process::{line, open, policy, team};
+use crate::support::fake::{Fake, Reply, RequestView};
+use crate::support::fake_models::{agent_of, connect};
+use crate::support::harness::{PATIENCE, Team};
 use agent_team::store::{Fsync, TeamDir, inbox};
 use agent_team::wire::AgentName;
 use nix::sys::signal::{Signal, kill};
@@ -21,7 +21,7 @@ fn micros(took: Duration) -> f64 {
     took.as_secs_f64() * 1e6
 }
 
-/// The value that so many of a thousand do not exceed.
+/// A quantile, in thousandths.
 fn permille(took: &mut [Duration], rank: usize) -> Duration {
     took.sort();
     took[(took.len() * rank / 1_000).min(took.len() - 1)]
@@ -47,7 +47,7 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
     let mut quick = timed(times, |n| send(n, Fsync::Never));
     let mut raw = File::create(folder.path().join("raw")).unwrap();
     let text = line("bob", 0, 200);
-    // In turn, so that both meet the same disk.
+    // Alternately, so that both use the same disk.
     let (mut safe, mut reference) = (Vec::new(), Vec::new());
     for n in times..times + synced {
         safe.extend(timed(1, |_| send(n, Fsync::Always)));
@@ -77,7 +77,7 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
             "send, `fsync = always`, us p50 / p99 / p99.9",
             "p50 < append + fdatasync + 10 %",
             &format!("{} ({over:.2} of the disk's {:.1})", all(&mut safe), micros(disk)),
-            // A memory file system has nothing to wait for.
+            // A memory file system syncs immediately.
             if disk < Duration::from_micros(20) {
                 Verdict::Unjudged
             } else {
@@ -93,7 +93,7 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
     ]
 }
 
-/// How teammates learn of mail.
+/// How teammates are notified of mail.
 #[derive(Clone, Copy, PartialEq)]
 enum Wake {
     Events,
@@ -126,7 +126,7 @@ pub(crate) fn of_wakes(run: Run) -> Vec<Finding> {
     findings
 }
 
-/// A shell in which programs are refused file events.
+/// A shell in which programs get no inotify instance.
 const NO_EVENTS: [&str; 5] = ["unshare", "--user", "--map-root-user", "sh", "-c"];
 
 fn can_do_without_events() -> bool {
@@ -135,11 +135,11 @@ fn can_do_without_events() -> bool {
     trial.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
-/// Writes to idle teammates in turn; how long until the endpoint is asked for each.
+/// Sends to idle teammates in turn. Returns the times until the endpoint is called.
 fn wakes(many: usize, times: u64, wake: Wake) -> Vec<Duration> {
     let (asked, heard) = mpsc::channel();
     let fake = Fake::start(move |view: &RequestView| {
-        let _nobody_waits = asked.send((Instant::now(), who(view), view.last_text()));
+        let _nobody_waits = asked.send((Instant::now(), agent_of(view), view.last_text()));
         Reply::text("Heard.")
     });
     let team = Team::new();
@@ -162,7 +162,7 @@ fn wakes(many: usize, times: u64, wake: Wake) -> Vec<Duration> {
             Wake::Events => {
                 inbox::append(&dir, &to, text.as_bytes(), &policy(Fsync::Always)).unwrap();
             }
-            Wake::Poll => crate::child_process::append(&dir.inbox(&to), &text),
+            Wake::Poll => crate::support::child_process::append(&dir.inbox(&to), &text),
         }
         took.push(loop {
             let (at, whose, said) = heard.recv_timeout(PATIENCE).unwrap();
@@ -195,7 +195,7 @@ fn begin(team: &Team, name: &str, wake: Wake) -> Child {
     command.spawn().unwrap()
 }
 
-/// Teammates started by hand.
+/// Manually started teammates.
 struct Scripts(Vec<Child>);
 
 impl Scripts {

@@ -1,40 +1,15 @@
 //! The score card of reliability (docs/reliability.md): figures R1 to R18, R23 and R24, each with its target.
 //!
-//! `scripts/torture` runs it in a chosen length; `cargo test` runs the short form, in which every figure
-//! has to meet its target at a small size. How fast something was is judged in release builds only.
+//! `scripts/torture` runs it in a chosen length; `scripts/check --all` runs the short form, in which every figure
+//! has to meet its target at a small size. To `cargo test` it is an ignored test. How fast something was is judged in release builds only.
 //! Whatever a figure starts must be gone when it ends.
 
 // For clippy: helpers of tests count as tests.
 #![cfg(test)]
 
-#[path = "../it/child_process.rs"]
-#[expect(dead_code, reason = "shared with tests/it, which uses the rest")]
-mod child_process;
-#[path = "../it/deaths.rs"]
-mod deaths;
-#[path = "../it/events.rs"]
-mod events;
-#[path = "../it/fake/mod.rs"]
-#[expect(dead_code, reason = "shared with tests/it, which uses the rest")]
-mod fake;
-#[path = "../it/fake_models.rs"]
-#[expect(dead_code, reason = "shared with tests/it, which uses the rest")]
-mod fake_models;
-#[path = "../it/harness.rs"]
-#[expect(dead_code, reason = "shared with tests/it, which uses the rest")]
-mod harness;
-#[path = "../it/history.rs"]
-mod history;
-#[path = "../it/many.rs"]
-mod many;
-#[path = "../it/races.rs"]
-mod races;
-#[path = "../it/scripts.rs"]
-#[expect(dead_code, reason = "shared with tests/it, which uses the rest")]
-mod scripts;
-#[path = "../it/terminal.rs"]
-#[expect(dead_code, reason = "shared with tests/it, which uses the rest")]
-mod terminal;
+#[path = "../support/mod.rs"]
+#[expect(dead_code, reason = "tests/it uses the rest")]
+mod support;
 
 mod aftermath;
 mod bad_endpoint;
@@ -55,14 +30,64 @@ mod power_cuts;
 mod publish;
 mod random_kills;
 mod rng;
-mod run;
 
 use card::{Cells, Finding, Row, Verdict};
-use options::{Options, Publish, Wish};
-use run::{Length, Run};
+use options::{Action, Options, Publish};
+use rng::Rng;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// The length of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Length {
+    /// Part of `scripts/check --all`.
+    Short,
+    /// About five minutes.
+    Ci,
+    /// Hours.
+    Full,
+}
+
+impl Length {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Short => "short",
+            Self::Ci => "ci",
+            Self::Full => "full",
+        }
+    }
+}
+
+/// One run of the score card.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Run {
+    pub(crate) length: Length,
+    pub(crate) seed: u64,
+    /// The time limit of figures that repeat themselves.
+    pub(crate) limit: Option<Duration>,
+}
+
+impl Run {
+    /// Selects the value for the length of this run.
+    pub(crate) fn of<T>(self, short: T, ci: T, full: T) -> T {
+        match self.length {
+            Length::Short => short,
+            Length::Ci => ci,
+            Length::Full => full,
+        }
+    }
+
+    /// The deadline of a figure that begins now.
+    pub(crate) fn until(self) -> Option<Instant> {
+        self.limit.map(|limit| Instant::now() + limit)
+    }
+
+    /// A generator from the run's seed, different for each purpose.
+    pub(crate) fn rng(self, purpose: u64) -> Rng {
+        Rng::new(self.seed.wrapping_add(purpose.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
+    }
+}
 
 type Measure = fn(Run) -> Vec<Finding>;
 
@@ -92,25 +117,26 @@ const FIGURES: &[(&str, Measure)] = &[
 ];
 
 fn main() -> ExitCode {
-    if child_process::work() {
+    if support::child_process::work() {
         return ExitCode::SUCCESS;
     }
-    match Options::read(std::env::args().skip(1), &is_figure) {
-        Ok(Wish::Run(options)) => run(&options),
-        Ok(Wish::List) => {
+    match Options::read(std::env::args().skip(1)) {
+        Ok(Action::Run(options)) => run(&options),
+        Ok(Action::List) => {
             println!("{}: test", options::NAME);
             ExitCode::SUCCESS
         }
-        Ok(Wish::Nothing) => ExitCode::SUCCESS,
+        Ok(Action::Ignored) => {
+            println!("test {} ... ignored, long: scripts/check --all runs it", options::NAME);
+            println!("test result: ok. 0 passed; 0 failed; 1 ignored");
+            ExitCode::SUCCESS
+        }
+        Ok(Action::Nothing) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("torture: {why}\n{}", options::USAGE);
             ExitCode::from(2)
         }
     }
-}
-
-fn is_figure(id: &str) -> bool {
-    FIGURES.iter().any(|(figure, _)| *figure == id)
 }
 
 fn run(options: &Options) -> ExitCode {
@@ -135,14 +161,16 @@ fn run(options: &Options) -> ExitCode {
     let missed = rows.iter().filter(|row| row.finding.verdict == Verdict::Missed).count();
     if missed == 0 {
         println!("test {} ... ok ({} figures)", options::NAME, rows.len());
+        println!("test result: ok. 1 passed; 0 failed; 0 ignored");
         ExitCode::SUCCESS
     } else {
         println!("test {} ... FAILED ({missed} missed, seed {})", options::NAME, options.run.seed);
+        println!("test result: FAILED. 0 passed; 1 failed; 0 ignored");
         ExitCode::FAILURE
     }
 }
 
-/// A figure that panics, or leaves something behind, has missed its target.
+/// Runs a figure. If it panics or leaves a process behind, it has missed its target.
 fn measured(id: &'static str, measure: Measure, run: Run) -> Vec<Row> {
     let begun = Instant::now();
     let mut findings = catch_unwind(AssertUnwindSafe(|| measure(run))).unwrap_or_else(|panic| {

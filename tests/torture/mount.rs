@@ -1,22 +1,22 @@
-//! File systems that are there for as long as a figure needs them.
+//! File systems that are mounted while a figure needs them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Mounted as long as this lives.
+/// A mounted file system, unmounted on drop.
 pub(crate) struct Mounted {
     pub(crate) at: PathBuf,
 }
 
 impl Mounted {
-    /// An image, at a folder that is made for it.
+    /// Mounts an image on a new folder.
     pub(crate) fn image(image: &Path, at: &Path, options: &str) -> Result<Self, String> {
         std::fs::create_dir_all(at).unwrap();
         Self::by(Command::new("mount").args(["-o", options]).args([image, at]), at)
     }
 
-    /// Whatever this command mounts there.
+    /// Mounts with this command.
     pub(crate) fn by(mount: &mut Command, at: &Path) -> Result<Self, String> {
         run(mount)?;
         Ok(Self { at: at.into() })
@@ -36,7 +36,7 @@ impl Drop for Mounted {
     }
 }
 
-/// Runs a command that must succeed, or says that it did not; why, on stderr, for it names places.
+/// Runs a command. Its error output goes to stderr, because it contains paths.
 pub(crate) fn run(command: &mut Command) -> Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let Ok(output) = command.output() else { return Err(format!("{name} cannot be run here")) };

@@ -1,19 +1,19 @@
-//! What is wished for: our own words, or those of the usual test harness, whose filters arrive here as well.
+//! Arguments: our own options, or those of the usual test harness, whose filters arrive here as well.
 
-use crate::run::{Length, Run};
+use crate::{Length, Run};
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// What the whole is called as a test.
+/// The name of the score card as a test.
 pub(crate) const NAME: &str = "scorecard";
 
 pub(crate) const USAGE: &str =
     "usage: scripts/torture [--ci|--full] [--minutes N] [--seed N] [--only R1,R5] [--publish]";
 
-/// The seed of the short form, so that it fails always or never.
+/// The seed of the short form, fixed to make failures reproducible.
 const SHORT_SEED: u64 = 20_251_121;
 
-/// Options of the usual harness that take a word of their own.
+/// Options of the usual harness that take a value.
 const WITH_VALUE: [&str; 6] =
     ["--test-threads", "--format", "--logfile", "--color", "--shuffle-seed", "-Z"];
 
@@ -25,37 +25,36 @@ pub(crate) struct Options {
     pub(crate) publish: Publish,
 }
 
-/// Whether the figures go into the documentation.
+/// Whether the figures are written into the documentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Publish {
     Yes,
     No,
 }
 
-/// What to do.
+/// What the arguments request.
 #[derive(Debug)]
-pub(crate) enum Wish {
+pub(crate) enum Action {
     Run(Options),
     /// Name the tests.
     List,
+    /// Say that the test is ignored.
+    Ignored,
     /// Another test is meant.
     Nothing,
 }
 
 impl Options {
-    pub(crate) fn read(
-        words: impl Iterator<Item = String>,
-        is_figure: &dyn Fn(&str) -> bool,
-    ) -> Result<Wish, String> {
+    pub(crate) fn read(words: impl Iterator<Item = String>) -> Result<Action, String> {
         let words: Vec<String> = words.collect();
         let ours = ["--ci", "--full", "--minutes", "--seed", "--only", "--publish"];
         if words.iter().any(|word| ours.contains(&word.as_str())) {
-            return Self::of_ours(&words, is_figure).map(Wish::Run);
+            return Self::of_ours(&words).map(Action::Run);
         }
         Ok(of_harness(&words))
     }
 
-    fn of_ours(words: &[String], is_figure: &dyn Fn(&str) -> bool) -> Result<Self, String> {
+    fn of_ours(words: &[String]) -> Result<Self, String> {
         let (mut length, mut seed, mut limit) = (Length::Short, None, None);
         let (mut only, mut publish) = (Vec::new(), Publish::No);
         let mut left = words.iter();
@@ -74,7 +73,8 @@ impl Options {
                 other => return Err(format!("{other:?} is no option")),
             }
         }
-        if let Some(id) = only.iter().find(|id: &&String| !is_figure(id)) {
+        let known = |id: &String| crate::FIGURES.iter().any(|(figure, _)| figure == id);
+        if let Some(id) = only.iter().find(|id| !known(id)) {
             return Err(format!("there is no figure {id:?}"));
         }
         let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(Duration::ZERO) >> 16);
@@ -86,16 +86,18 @@ impl Options {
     }
 }
 
-/// The words of `cargo test -- …`: options that we have no use for, and filters.
-fn of_harness(words: &[String]) -> Wish {
+/// Parses the arguments of `cargo test -- …`: options of the usual harness, and filters. To it the score card
+/// is an ignored test.
+fn of_harness(words: &[String]) -> Action {
     let (mut filters, mut skipped) = (Vec::new(), Vec::new());
-    let (mut is_list, mut is_exact, mut is_ignored) = (false, false, false);
+    let (mut is_list, mut is_exact, mut is_ignored, mut is_included) = (false, false, false, false);
     let mut left = words.iter().map(String::as_str);
     while let Some(word) = left.next() {
         match word {
             "--list" => is_list = true,
             "--exact" => is_exact = true,
             "--ignored" => is_ignored = true,
+            "--include-ignored" => is_included = true,
             "--skip" => skipped.extend(left.next()),
             value if WITH_VALUE.contains(&value) => drop(left.next()),
             flag if flag.starts_with('-') => skipped.extend(flag.strip_prefix("--skip=")),
@@ -103,15 +105,16 @@ fn of_harness(words: &[String]) -> Wish {
         }
     }
     let matches = |filter: &&str| if is_exact { *filter == NAME } else { NAME.contains(*filter) };
-    let is_meant = !is_ignored
-        && (filters.is_empty() || filters.iter().any(matches))
-        && !skipped.iter().any(matches);
+    let is_meant =
+        (filters.is_empty() || filters.iter().any(matches)) && !skipped.iter().any(matches);
     if !is_meant {
-        Wish::Nothing
+        Action::Nothing
     } else if is_list {
-        Wish::List
-    } else {
+        Action::List
+    } else if is_ignored || is_included {
         let run = Run { length: Length::Short, seed: SHORT_SEED, limit: None };
-        Wish::Run(Options { run, only: Vec::new(), publish: Publish::No })
+        Action::Run(Options { run, only: Vec::new(), publish: Publish::No })
+    } else {
+        Action::Ignored
     }
 }

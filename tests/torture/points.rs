@@ -1,15 +1,15 @@
-//! R2: every named place at which a process can be told to die, met by a whole team.
+//! R2: kills of a whole team at every failpoint.
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
-use crate::deaths::run_at;
+use crate::support::crash_rounds::run_at;
 use agent_team::store::failpoint::{ENABLED, POINTS};
 
 const TARGET: &str = "each reached, 0 lost, 0 twice, 0 out of order";
 
 pub(crate) fn measure(run: Run) -> Vec<Finding> {
     let kills: u64 = run.of(1, 1, 100);
-    // Beside the short form runs `failpoints`, which leaves these out.
+    // In the short form, the test `fault::failpoints` has the other failpoints.
     let is_left_out = |point: &&str| point.starts_with("recover.");
     let points: Vec<&str> =
         run.of(POINTS.into_iter().filter(is_left_out).collect(), POINTS.into(), POINTS.into());

@@ -1,15 +1,15 @@
-//! R3: power cuts. A file system in an image is written to; a copy of the image is what a disk would hold
-//! had the power gone at that moment: what the kernel has not written out is not in it.
+//! R3: power cuts. A file system in an image is written to. A copy of the image is the state of the disk
+//! after a power cut: data that the kernel has not written out is missing.
 //!
-//! The copy must be of one moment: all writers stand still, and the device must not have been written to
-//! meanwhile. A cut in the middle of a sync is therefore not among them; R4 has those.
+//! The copy must be consistent: all writers are stopped, and the device must not be written to meanwhile. A
+//! cut in the middle of a sync is therefore not covered here, but in R4.
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
-use crate::child_process::{ChildProcess, Job, start};
-use crate::history::{Fault, Sent, judge, sent, taken_in};
 use crate::mount::{Mounted, run};
 use crate::rng::Rng;
+use crate::support::child_process::{ChildProcess, Job, start};
+use crate::support::history::{Fault, Sent, check_history, sent, taken_in};
 use agent_team::store::{TeamDir, inbox};
 use agent_team::wire::AgentName;
 use nix::sys::signal::{Signal, kill};
@@ -26,16 +26,16 @@ const SYNCED: &str = "`fsync = always`: acknowledged messages lost";
 
 const TARGET: &str = "0";
 
-/// What each file system can be made of; little of it is ever written.
+/// The image size of each file system. Little of it is ever written.
 const MEGABYTES: u64 = 512;
 
-/// Then another disk is taken: who writes all the while fills it.
+/// Cuts after which a new disk is used, because the writers fill it.
 const CUTS_OF_A_DISK: u32 = 20;
 
 /// The programs that make a file system.
 const KINDS: [(&str, &[&str]); 3] = [("ext4", &["-q", "-F"]), ("xfs", &["-q"]), ("btrfs", &["-q"])];
 
-/// How the copy of a disk is mounted beside the disk; XFS has to be told that it is one.
+/// Options for mounting the copy beside the original. XFS has to be told that it is a copy.
 fn beside(kind: &str) -> &'static str {
     if kind == "xfs" { "loop,nouuid" } else { "loop" }
 }
@@ -66,7 +66,7 @@ pub(crate) fn measure(length: Run) -> Vec<Finding> {
     findings
 }
 
-/// Without syncs something must be missing, or the cuts prove nothing.
+/// Without syncs something must be lost, or the cuts prove nothing.
 fn bite(length: Run, kind: &'static str, options: &[&str]) -> Finding {
     let disk = Disk::new(kind, options).unwrap();
     let cuts = length.of(3, 5, 10);
@@ -86,11 +86,11 @@ enum Fsync {
     Never,
 }
 
-/// Writers at work, and the power cut again and again.
+/// Runs writers and cuts the power repeatedly.
 fn storm(disk: &Disk, rng: &mut Rng, cuts: u32, fsync: Fsync) -> Vec<Fault> {
     let dir = TeamDir::create(&disk.mount.join(".team")).unwrap();
     inbox::ensure(&dir, &AgentName::member("alice").unwrap()).unwrap();
-    // What belongs to the test itself has been there for long.
+    // The files of the test itself must be durable.
     nix::unistd::sync();
     let log = |from: &str| disk.folder.path().join(format!("{from}.log"));
     let mut children: Vec<ChildProcess> = SENDERS
@@ -102,7 +102,7 @@ fn storm(disk: &Disk, rng: &mut Rng, cuts: u32, fsync: Fsync) -> Vec<Fault> {
         })
         .collect();
     if fsync == Fsync::Always {
-        // An owner syncs what it takes in: where nothing is to be synced, there is none.
+        // An owner always syncs, so the run without syncs has none.
         children.push(start(&dir, Job::Read { name: "alice".into(), settle: false }));
     }
     let mut faults = Vec::new();
@@ -130,7 +130,7 @@ fn storm(disk: &Disk, rng: &mut Rng, cuts: u32, fsync: Fsync) -> Vec<Fault> {
     faults
 }
 
-/// Stops a process, and waits until it stands.
+/// Stops a process and waits until it is stopped.
 fn freeze(child: &ChildProcess) {
     kill(Pid::from_raw(child.pid()), Signal::SIGSTOP).unwrap();
     let stands = || {
@@ -142,11 +142,11 @@ fn freeze(child: &ChildProcess) {
     }
 }
 
-/// The machine is up again: alice takes in what is there.
+/// Recovery after the cut: alice drains her inbox.
 fn judge_copy(mount: &Path, known: &BTreeMap<String, Sent>) -> Vec<Fault> {
     let dir = TeamDir::open(&mount.join(".team")).unwrap();
     assert!(start(&dir, Job::Read { name: "alice".into(), settle: false }).wait().success());
-    judge(known, &taken_in(&dir, "alice"))
+    check_history(known, &taken_in(&dir, "alice"))
 }
 
 /// A file system in a file, mounted.
@@ -156,7 +156,7 @@ struct Disk {
     counters: PathBuf,
     mount: PathBuf,
     kind: &'static str,
-    // Unmounted before its folder goes.
+    // Unmounted before its folder is removed.
     _mounted: Mounted,
     folder: tempfile::TempDir,
 }
@@ -178,7 +178,7 @@ impl Disk {
         Ok(Self { kind, image, counters, mount, _mounted: mounted, folder })
     }
 
-    /// Copies the image; `false` if the device was written to meanwhile.
+    /// Copies the image. Returns `false` if the device was written to meanwhile.
     fn copy(&self, to: &Path) -> bool {
         let before = self.written();
         run(Command::new("cp").arg("--sparse=always").args([&self.image, &to.to_path_buf()]))
@@ -186,7 +186,7 @@ impl Disk {
         before.is_some() && before == self.written()
     }
 
-    /// How much was ever written; `None` while something is on its way.
+    /// Bytes written to the device so far, or `None` while a write is in progress.
     fn written(&self) -> Option<[u64; 2]> {
         let text = fs::read_to_string(&self.counters).unwrap();
         let counts: Vec<u64> = text.split_whitespace().map(|word| word.parse().unwrap()).collect();

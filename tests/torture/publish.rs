@@ -1,8 +1,8 @@
-//! Puts measured figures into the score card of docs/reliability.md, in the place of earlier ones of the
-//! same number, with what belongs to them: date, version, machine.
+//! Writes measured figures into the score card of docs/reliability.md in place of earlier ones of the same
+//! number, with date, version and machine.
 
 use crate::card::{Cells, table};
-use crate::child_process;
+use crate::support::child_process;
 use agent_team::store::{Clock, SystemClock};
 use nix::sys::utsname::uname;
 use std::fs;
@@ -26,7 +26,7 @@ pub(crate) fn write(measured: &[Cells]) {
     );
 }
 
-/// The rows that are there already.
+/// The existing rows.
 fn published(card: &str) -> Vec<Cells> {
     let rows = card.lines().filter(|line| line.starts_with("| R"));
     let cells = |row: &str| {
@@ -58,8 +58,8 @@ fn today() -> String {
     now.strftime("%Y-%m-%d").to_string()
 }
 
-/// Of the folder for temporary files, where the teams live; as it was mounted, for `stat` cannot tell ext2,
-/// ext3 and ext4 apart.
+/// The file system of the folder for temporary files, from the mount table, because `stat` cannot distinguish
+/// ext2, ext3 and ext4.
 fn file_system() -> String {
     let folder = tempfile::tempdir().unwrap();
     let here = fs::canonicalize(folder.path()).unwrap();

@@ -1,12 +1,14 @@
-//! R1: `kill -9` at any moment, of senders and their receiver, and of a lead that works.
+//! R1: `kill -9` at random times of senders and their receiver, and of a working lead.
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
-use crate::child_process::{ChildProcess, Job, line, policy, start_armed, team, was_killed};
-use crate::harness::Team;
-use crate::history::{Fault, Sent, Taken, finish, judge, sent, taken_in};
 use crate::rng::Rng;
-use crate::terminal::Terminal;
+use crate::support::child_process::{
+    ChildProcess, Job, line, policy, start_armed, team, was_killed,
+};
+use crate::support::harness::Team;
+use crate::support::history::{Fault, Sent, Taken, check_history, finish, sent, taken_in};
+use crate::support::terminal::Terminal;
 use agent_team::store::{Fsync, TeamDir, inbox};
 use agent_team::wire::AgentName;
 use nix::sys::signal::{Signal, kill};
@@ -15,16 +17,16 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
-/// After so many deaths everything is taken in and judged, and a new folder is begun: the judge reads
-/// whole transcripts.
+/// The number of kills after which all mail is drained and checked and a new folder is begun, because the
+/// checker reads whole transcripts.
 const STORM: u32 = 500;
 
-/// Folders in which it storms at the same time.
+/// Folders that run at the same time.
 const AT_ONCE: usize = 4;
 
 const NONE: &str = "0 lost, 0 twice, 0 out of order";
 
-/// Where processes of a storm also kill themselves, and with which chance at each pass.
+/// Failpoints at which processes also kill themselves, with the probability at each pass.
 const MAIL: [(&str, &str); 9] = [
     ("send.locked", "0.002"),
     ("send.written", "0.002"),
@@ -41,7 +43,7 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
     vec![of_mailbox(run), of_lead(run)]
 }
 
-/// How a history ended.
+/// The result of a history.
 #[derive(Debug, Default)]
 struct Tally {
     acked: u64,
@@ -77,8 +79,8 @@ fn of_mailbox(run: Run) -> Finding {
     all.finding(&format!("{kills} kills -9 of 3 senders and their receiver"))
 }
 
-/// Three senders and the owner, one of them killed every few milliseconds. Each comes back and goes on as
-/// a resumed agent would.
+/// Three senders and the owner, one of which is killed every few milliseconds. It is restarted and continues
+/// as a resumed agent does.
 fn storm(rng: &mut Rng) -> Tally {
     let (folder, dir) = team();
     let log = |from: &str| folder.path().join(format!("{from}.log"));
@@ -93,7 +95,7 @@ fn storm(rng: &mut Rng) -> Tally {
         },
         None => Job::Read { name: "alice".into(), settle: false },
     };
-    // They may also kill themselves.
+    // They may also be killed by a failpoint.
     let points = MAIL.map(|(point, chance)| format!("{point}:{chance}")).join(",");
     let begin = |rng: &mut Rng, at| start_armed(&dir, job(at), Some((&points, rng.next())));
     let mut children: Vec<ChildProcess> = (0..=senders.len()).map(|at| begin(rng, at)).collect();
@@ -118,11 +120,11 @@ fn storm(rng: &mut Rng) -> Tally {
     let sent: BTreeMap<String, Sent> =
         senders.iter().map(|from| ((*from).to_owned(), sent(&log(from)))).collect();
     let acked = sent.values().map(|sent| sent.acked).sum();
-    Tally { acked, faults: judge(&sent, &taken_in(&dir, "alice")) }
+    Tally { acked, faults: check_history(&sent, &taken_in(&dir, "alice")) }
 }
 
-/// A lead at its terminal that is written to all the time, and killed in the middle of whatever it does.
-/// Each next one begins a new conversation; all of them together have the mail.
+/// A lead at its terminal that gets mail all the time and is killed at random moments. Each next lead begins
+/// a new conversation. All conversations together contain the mail.
 fn of_lead(run: Run) -> Finding {
     let kills = run.of(8, 40, 200);
     let mut rng = run.rng(2);
@@ -146,7 +148,7 @@ fn of_lead(run: Run) -> Finding {
         kill(Pid::from_raw(i32::try_from(lead.child.id()).unwrap()), Signal::SIGKILL).unwrap();
         lead.wait();
         lead = start();
-        // Some are killed while they start.
+        // Some leads are killed while they start.
         if rng.below(4) > 0 {
             lead.expect("/quit ends the team");
         }
@@ -161,7 +163,7 @@ fn of_lead(run: Run) -> Finding {
     lead.wait();
     team.wait_no_process();
     let sent = BTreeMap::from([("bob".to_owned(), Sent { begun: acked, acked })]);
-    let faults = judge(&sent, &everything_taken(&team, &dir));
+    let faults = check_history(&sent, &everything_taken(&team, &dir));
     Tally { acked, faults }.finding(&format!("{kills} kills -9 of a lead that is written to"))
 }
 
@@ -176,7 +178,7 @@ fn everything_taken(team: &Team, dir: &TeamDir) -> Vec<Taken> {
     old.sort();
     let mut taken = Vec::new();
     for name in old {
-        // As a transcript of nobody else: `taken_in` reads the current one of a name.
+        // Under another name: `taken_in` reads the current transcript of a name.
         let lines = team.lines(&format!("transcript/archive/{name}"));
         let mail = lines.iter().filter(|line| line["kind"] == "mail").map(|line| &line["message"]);
         taken.extend(mail.filter_map(|mail| {

@@ -1,8 +1,8 @@
-//! Numbers that look random and come again with the same seed.
+//! Reproducible pseudo-random numbers.
 
 use std::time::Duration;
 
-/// Thrown again and again (xorshift).
+/// A xorshift generator.
 #[derive(Debug, Clone)]
 pub(crate) struct Rng(u64);
 
@@ -24,12 +24,12 @@ impl Rng {
         self.next() % limit
     }
 
-    /// A place in a list of this length.
+    /// An index into a list of this length.
     pub(crate) fn index(&mut self, length: usize) -> usize {
         usize::try_from(self.below(u64::try_from(length).unwrap())).unwrap()
     }
 
-    /// Waits for up to this time.
+    /// Sleeps for at most this time.
     pub(crate) fn pause(&mut self, limit: Duration) {
         let micros = self.below(u64::try_from(limit.as_micros()).unwrap().max(1));
         std::thread::park_timeout(Duration::from_micros(micros));

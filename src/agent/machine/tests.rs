@@ -70,7 +70,7 @@ fn a_message_wakes_an_idle_agent_and_an_idle_notice_does_not() {
     step(&mut alice, Event::Mail);
     let woken = step(&mut alice, Event::Drained(vec![mail("message", "bob")]));
     assert_eq!(woken.last(), Some(&Action::CallModel));
-    let published = Action::Publish(Status::Working, Some("model".into()));
+    let published = Action::Publish(Status::Working, Some(Activity::Model));
     let (at, taken) = (
         woken.iter().position(|action| *action == published),
         woken.iter().position(|action| *action == Action::MarkTaken),
@@ -473,7 +473,7 @@ fn taker() -> Machine {
 #[test]
 fn an_idle_agent_that_takes_tasks_works_before_it_claims() {
     let mut alice = taker();
-    let working = Action::Publish(Status::Working, Some("task".into()));
+    let working = Action::Publish(Status::Working, Some(Activity::Task));
     assert_eq!(step(&mut alice, Event::TaskInSight), [working, Action::TakeTask]);
     assert_eq!(step(&mut alice, Event::TaskInSight), []);
     assert_eq!(step(&mut alice, Event::Mail), []);

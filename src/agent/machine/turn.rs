@@ -149,8 +149,6 @@ impl Turn {
     }
 }
 
-/// What an agent does that waits for room.
-pub(in crate::agent) const DISK_FULL: &str = "disk full";
 pub(super) const WINDING_DOWN: &str =
     "not run: you are being shut down; finish with a short report";
 const EXTENSION_OVER: &str = "the time you asked for is over and the shutdown stands: answer with a \

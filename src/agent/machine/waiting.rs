@@ -5,6 +5,7 @@ use super::turn::{Turn, WINDING_DOWN, WindDown, answer, show_mail};
 use super::{Machine, Phase};
 use crate::agent::event::{Action, CallVerdict};
 use crate::tools::Call;
+use crate::wire::activity::Activity;
 use crate::wire::message::{Message, Outcome};
 use crate::wire::permission::{self, Decision, Question, QuestionKind};
 use crate::wire::roster::Status;
@@ -65,9 +66,9 @@ impl Machine {
             }
             CallVerdict::Ask(question) => {
                 let activity = match question.about {
-                    QuestionKind::Permission => format!("permission {}", question.tool),
-                    QuestionKind::Plan => "plan".into(),
-                    QuestionKind::Sandbox => format!("sandbox {}", question.tool),
+                    QuestionKind::Permission => Activity::Permission(question.tool.clone()),
+                    QuestionKind::Plan => Activity::Plan,
+                    QuestionKind::Sandbox => Activity::Sandbox(question.tool.clone()),
                 };
                 self.published_idle = false;
                 todo.push(Action::Publish(Status::Waiting, Some(activity)));

@@ -17,7 +17,7 @@ use crate::os::{Clock, SystemClock};
 use crate::protocol::ladder::Urgency;
 use crate::settings::model::ModelChoice;
 use crate::store::{TeamDir, roster};
-use crate::supervise::Supervisor;
+use crate::supervise::supervisor::Supervisor;
 use crate::ui::headless_output::{Format, Headless, MemberSummary, Summary};
 use crate::wire::AgentName;
 use crate::wire::message::Outcome;

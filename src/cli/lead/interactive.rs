@@ -16,13 +16,14 @@ use crate::protocol::ctrl_c::{CtrlC, CtrlCAction, LeadActivity};
 use crate::protocol::ladder::Urgency;
 use crate::settings::model::ModelChoice;
 use crate::store::{TeamDir, roster};
-use crate::supervise::Supervisor;
 use crate::supervise::stop::StopOutcome;
+use crate::supervise::supervisor::Supervisor;
 use crate::tasks::Tasks;
 use crate::ui::console::{Console, ConsoleOptions, Input, MemberLabel};
 use crate::ui::help;
 use crate::ui::view::View;
 use crate::wire::AgentName;
+use crate::wire::activity::Activity;
 use crate::wire::roster::{Member, Status};
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -55,7 +56,7 @@ struct Session {
     /// How members went that the person stopped.
     departures: UnboundedSender<StopOutcome>,
     /// What the roster said when it was last shown.
-    seen: BTreeMap<String, (Status, Option<String>)>,
+    seen: BTreeMap<String, (Status, Option<Activity>)>,
 }
 
 pub(super) async fn run(
@@ -431,16 +432,18 @@ impl Session {
 }
 
 /// A change worth a line; steps between two model calls are not.
-fn change(member: &Member, before: Option<&(Status, Option<String>)>) -> Option<String> {
+fn change(member: &Member, before: Option<&(Status, Option<Activity>)>) -> Option<String> {
     let same_status = before.is_some_and(|(status, _)| *status == member.status);
     match (&member.activity, member.status) {
-        (Some(tool), Status::Working) if tool != "model" => Some(format!("working: {tool}")),
+        (Some(activity), Status::Working) if *activity != Activity::Model => {
+            Some(format!("working: {activity}"))
+        }
         _ if same_status && !member.status.is_over() => None,
         (Some(activity), Status::Starting) => {
             let exit = member.last_exit.as_ref().map(|exit| exit.cause.word());
             Some(format!("{activity} ({})", exit.unwrap_or("unknown")))
         }
-        (_, Status::Shutdown | Status::Failed) => {
+        (_, status) if status.is_over() => {
             let exit = member.last_exit.as_ref().map(|exit| exit.cause.word());
             Some(format!("{} ({})", member.status.word(), exit.unwrap_or("unknown")))
         }

@@ -36,8 +36,9 @@ use crate::settings::Settings;
 use crate::settings::model::{self, Credentials, ModelChoice, price_of};
 use crate::store::liveness::LifeError;
 use crate::store::{LifeRecord, Mailbox, TeamDir, roster};
+use crate::supervise::config::{RestartConfig, SupervisorConfig};
 use crate::supervise::stop::StopOutcome;
-use crate::supervise::{Plan, RestartConfig, Supervisor};
+use crate::supervise::supervisor::Supervisor;
 use crate::tasks::Tasks;
 use crate::tools::approval_queue::ApprovalQueue;
 use crate::tools::can_complete_tasks;
@@ -290,7 +291,7 @@ async fn live(context: &Context, team: &TeamDir, start: Start) -> Result<Exit, F
     let conversation = startup.conversation.as_deref().unwrap_or(&incarnation);
     let own = Life { incarnation: &incarnation, conversation };
     let provider = provider_for(&start.model, &start.credentials, &me, own, team)?;
-    let supervisor = Supervisor::new(Plan {
+    let supervisor = Supervisor::new(SupervisorConfig {
         bus: Arc::clone(&bus),
         tasks: Arc::clone(&tasks),
         clock: Rc::new(SystemClock),

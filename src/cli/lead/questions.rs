@@ -8,7 +8,7 @@ use crate::agent::event::Event;
 use crate::protocol::permission::{PermissionSubject, Policy, rules_for};
 use crate::protocol::request::RequestVerdict;
 use crate::store::{Liveness, TeamDir, liveness, roster, transcript, unread};
-use crate::supervise::Supervisor;
+use crate::supervise::supervisor::Supervisor;
 use crate::tools::approval_queue::{ApprovalDecision, ApprovalQueue, Decider, QueuedRequest};
 use crate::tools::find;
 use crate::ui::question::{Asker, Said, ask, understand, whole};

@@ -10,9 +10,10 @@ use crate::error::{Exit, Failure};
 use crate::os::failpoint::hit;
 use crate::os::{Clock, SystemClock};
 use crate::protocol::ladder::Urgency;
+use crate::protocol::lifecycle;
 use crate::store::{Fsync, Liveness, StoreError, TeamDir, liveness, roster, transcript};
 use crate::supervise::recover::{self, Before};
-use crate::supervise::stop::{How, StopPlan};
+use crate::supervise::stop::{StopPlan, StopResult};
 use crate::wire::AgentName;
 use crate::wire::chat::Block;
 use crate::wire::message::Outcome;
@@ -63,15 +64,15 @@ pub(super) async fn take_over(bus: &Arc<Bus>) -> Result<(), Failure> {
     };
     let takedown =
         takedown(bus, AgentName::user(), Urgency::Polite, "another lead takes this startup");
-    let work = takedown.take_down(lead.clone());
+    let work = takedown.stop(lead.clone());
     let waiting = ProgressLine::begin("stopping");
     let departure =
         waiting.during(work, || still_there(bus.dir(), std::slice::from_ref(&lead))).await;
-    if departure.how == How::Stuck {
+    if departure.result == StopResult::Stuck {
         return Err(Failure::new(
             Exit::InUse,
             "the lead that runs here cannot be ended",
-            format!("pid {} {}", first.pid, How::Stuck.words()),
+            format!("pid {} {}", first.pid, StopResult::Stuck.words()),
             "look at it with `ps`; a process in state D waits for the kernel",
         ));
     }
@@ -224,7 +225,8 @@ fn write_entry(
         let lead = roster.lead.get_or_insert_with(|| Lead::default().into());
         lead.pid = pid;
         lead.incarnation = incarnation.into();
-        (lead.status, lead.since, lead.activity) = (Status::Starting, now, None);
+        let _legal = lifecycle::apply_spawned(&mut lead.status);
+        (lead.since, lead.activity) = (now, None);
         lead.model = start.model.to_string();
         lead.mode = start.permissions.mode.word().into();
         let usage = lead.usage;

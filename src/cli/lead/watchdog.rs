@@ -221,11 +221,10 @@ fn is_busy(team: &TeamDir, member: &Member) -> Option<&'static str> {
     if is_unsettled && member.started_by == StartedBy::Lead {
         return Some("has died");
     }
-    match roster::effective_status(member, &life, &Liveness::Alive(None)) {
-        Status::Idle => has_unread(team, &name).then_some(UNREAD),
-        Status::Shutdown | Status::Failed => None,
-        status @ (Status::Starting | Status::Working | Status::Waiting | Status::Stopping) => {
-            Some(status.word())
-        }
+    let status = roster::effective_status(member, &life, &Liveness::Alive(None));
+    if status == Status::Idle {
+        has_unread(team, &name).then_some(UNREAD)
+    } else {
+        (!status.is_over()).then(|| status.word())
     }
 }

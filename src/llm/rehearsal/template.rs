@@ -98,23 +98,21 @@ pub(super) fn tokens(text: &str) -> Vec<Token<'_>> {
     while let Some(first) = text.get(start..).and_then(|rest| rest.chars().next()) {
         let rest = text.get(start..).unwrap_or_default();
         let letter = first.len_utf8();
-        let chunk = rest.split(char::is_whitespace).next().unwrap_or_default();
-        let bare = chunk.trim_end_matches(['.', ',', ';', ':', '!', '?', ')']);
-        let owner = bare.strip_suffix("'s").or_else(|| bare.strip_suffix("’s"));
-        let word = owner.unwrap_or(bare).len();
         let (kind, quote, length) = if first.is_whitespace() && first != '\n' {
             start += letter;
             continue;
-        } else if owner == Some("") {
-            (TokenKind::Mark, 0, bare.len())
         } else if let Some(length) = quoted_length(rest) {
             (TokenKind::Quoted, letter, length)
-        } else if first == '(' || word == 0 && matches!(first, ',' | ':' | ')') {
-            (TokenKind::Mark, 0, 1)
-        } else if word == 0 {
-            (TokenKind::SentenceEnd, 0, letter)
+        } else if matches!(first, '(' | ')' | ',' | ':') {
+            (TokenKind::Mark, 0, letter)
         } else {
-            (TokenKind::Word, 0, word)
+            let chunk = rest.split(char::is_whitespace).next().unwrap_or_default();
+            let bare = chunk.trim_end_matches(['.', ',', ';', ':', '!', '?', ')']);
+            match bare.strip_suffix("'s").or_else(|| bare.strip_suffix("’s")) {
+                Some("") => (TokenKind::Mark, 0, bare.len()),
+                None if bare.is_empty() => (TokenKind::SentenceEnd, 0, chunk.len().max(letter)),
+                owner => (TokenKind::Word, 0, owner.unwrap_or(bare).len()),
+            }
         };
         let text = rest.get(quote..quote + length).unwrap_or_default();
         let end = start + length + 2 * quote;

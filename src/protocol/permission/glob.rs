@@ -1,14 +1,14 @@
-//! Patterns of paths: `*` within a name, `**` across folders, `?` one character, `\` takes the next
-//! character as it is.
+//! Path patterns: `*` matches within a name, `**` across folders, `?` one character; `\` escapes the next
+//! character.
 
-/// Whether the whole path fits.
+/// Whether the pattern matches the whole path.
 pub(super) fn matches(pattern: &str, path: &str) -> bool {
     let pattern: Vec<char> = pattern.trim().chars().collect();
     let path: Vec<char> = path.chars().collect();
     fits(&pattern, &path)
 }
 
-/// A pattern that fits this path alone.
+/// Returns the pattern that matches only this path.
 pub(super) fn literal(path: &str) -> String {
     let mut pattern = String::new();
     for c in path.chars() {
@@ -23,7 +23,7 @@ pub(super) fn literal(path: &str) -> String {
 fn fits(pattern: &[char], path: &[char]) -> bool {
     match pattern {
         [] => path.is_empty(),
-        // `**/x` fits `x` as well.
+        // `**/x` matches `x` as well.
         ['*', '*', '/', rest @ ..] => {
             fits(rest, path) || tails(path, |c| c == '/').any(|tail| fits(rest, tail))
         }
@@ -43,7 +43,7 @@ fn fits(pattern: &[char], path: &[char]) -> bool {
     }
 }
 
-/// What stands behind each character of that kind.
+/// Returns the rest behind each character of that kind.
 fn tails(path: &[char], is: impl Fn(char) -> bool) -> impl Iterator<Item = &[char]> {
     let behind = path.iter().enumerate().filter(move |(_, c)| is(**c)).map(|(at, _)| at + 1);
     behind.filter_map(|from| path.get(from..))
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_fit_whole_paths() {
+    fn patterns_match_whole_paths() {
         for (pattern, path, fit) in [
             ("src/**", "src/a", true),
             ("src/**", "src/a/b.rs", true),
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_literal_fits_itself_alone() {
+    fn a_literal_matches_only_itself() {
         for path in ["a*b", "what?", r"back\slash", "plain/path"] {
             assert!(matches(&literal(path), path), "{path}");
         }

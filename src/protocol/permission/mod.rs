@@ -1,9 +1,9 @@
-//! Whether a tool call may run: modes and rules (SPEC 7).
+//! Decides whether a tool call may run: modes and rules (SPEC 7).
 //!
-//! Order: `deny` wins, then the gate of mode `plan`, then whether the workspace may be left, then `ask`,
-//! then `allow`, then what the mode says. Paths come in as the real ones, workspace-relative if inside. Rules that forbid commands guard against
-//! accidents: what a shell does in the end cannot be told from its line. A rule that allows one is
-//! exact: see [`shell`].
+//! Order: `deny` wins, then the gate of mode `plan`, then the check for paths outside the workspace, then
+//! `ask`, then `allow`, then the mode. Paths are real ones, relative to the workspace if inside. Rules that
+//! forbid commands guard against accidents only: a command line does not show all that a shell will do. A
+//! rule that allows a command is exact: see [`shell`].
 
 mod glob;
 mod shell;
@@ -11,36 +11,36 @@ mod shell;
 use crate::wire::permission::{PermissionMode, QuestionKind, RuleLists};
 use crate::wire::tool::{Effect, ToolSpec};
 
-/// What a rule about places outside the workspace names instead of a tool.
+/// Word that replaces the tool in rules about paths outside the workspace.
 const OUTSIDE: &str = "outside";
 
-/// What a call is about, as far as rules look at it.
+/// The subject of a call, as rules see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PermissionSubject {
-    /// Nothing that a pattern could name.
+    /// None that a pattern could match.
     Nothing,
-    /// A line for the shell.
+    /// A command line for the shell.
     Command(String),
-    /// A file: its real path in the workspace.
+    /// A file in the workspace: its real path.
     Path(String),
-    /// A file elsewhere: its real, absolute path.
+    /// A file outside the workspace: its real, absolute path.
     Outside(String),
 }
 
-/// What is to be done with a call.
+/// The verdict on a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PermissionVerdict {
     /// Run it.
     Run,
-    /// Ask.
+    /// Ask for permission.
     Ask,
-    /// Ask whether it may leave the workspace.
+    /// Ask for permission to leave the workspace.
     AskToLeave,
-    /// Refuse it; says why and what to do instead.
+    /// Refuse it, with the reason and advice.
     Refuse(String),
 }
 
-/// Why a rule is none.
+/// A rule that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{rule:?} is no rule: {why}")]
 pub(crate) struct BadRule {
@@ -78,7 +78,7 @@ impl Rule {
         Ok(Self { text: trimmed.into(), tool: tool.into(), pattern })
     }
 
-    /// Whether it covers the whole of a call.
+    /// Whether it covers the whole call.
     fn covers(&self, tool: &str, subject: &PermissionSubject) -> bool {
         self.tool == tool
             && match (&self.pattern, subject) {
@@ -92,7 +92,7 @@ impl Rule {
             }
     }
 
-    /// Whether it touches any part of a call.
+    /// Whether it covers any part of the call.
     fn touches(&self, tool: &str, subject: &PermissionSubject) -> bool {
         let part = |line: &String| {
             let parts = shell::guessed(line);
@@ -103,7 +103,8 @@ impl Rule {
                 && matches!(subject, PermissionSubject::Command(line) if part(line))
     }
 
-    /// Whether it covers one simple command: `cargo test:*` whatever begins so, `cargo test` itself.
+    /// Whether it covers one simple command: `cargo test:*` covers every command that begins so, `cargo
+    /// test` only itself.
     fn covers_command(&self, words: &[String]) -> bool {
         let Some(pattern) = self.pattern.as_deref() else { return true };
         if pattern.trim() == "*" {
@@ -122,7 +123,7 @@ impl Rule {
     }
 }
 
-/// What an agent may do.
+/// The permissions of an agent.
 #[derive(Debug, Clone)]
 pub(crate) struct Policy {
     mode: PermissionMode,
@@ -132,7 +133,7 @@ pub(crate) struct Policy {
 }
 
 impl Policy {
-    /// Understands the rules.
+    /// Parses the rules.
     pub(crate) fn new(mode: PermissionMode, lists: &RuleLists) -> Result<Self, BadRule> {
         let parse = |list: &[String]| {
             list.iter().map(|rule| Rule::parse(rule)).collect::<Result<Vec<_>, _>>()
@@ -145,17 +146,17 @@ impl Policy {
         })
     }
 
-    /// The mode.
+    /// Returns the mode.
     pub(crate) fn mode(&self) -> PermissionMode {
         self.mode
     }
 
-    /// Goes on in another mode.
+    /// Changes the mode.
     pub(crate) fn set_mode(&mut self, mode: PermissionMode) {
         self.mode = mode;
     }
 
-    /// Takes further rules in.
+    /// Adds rules.
     pub(crate) fn add(&mut self, lists: &RuleLists) -> Result<(), BadRule> {
         let more = Self::new(self.mode, lists)?;
         self.allow.extend(more.allow);
@@ -164,7 +165,7 @@ impl Policy {
         Ok(())
     }
 
-    /// What is to be done with a call.
+    /// Judges a call.
     pub(crate) fn judge(&self, spec: &ToolSpec, subject: &PermissionSubject) -> PermissionVerdict {
         let tool = spec.name;
         let outside = matches!(subject, PermissionSubject::Outside(_));
@@ -210,13 +211,13 @@ impl Policy {
         PermissionVerdict::Ask
     }
 
-    /// Whether the rules let a call leave the workspace for this place.
+    /// Whether the rules let a call leave the workspace for this path.
     fn opens(&self, subject: &PermissionSubject) -> bool {
         let any = |rules: &[Rule]| rules.iter().any(|rule| rule.covers(OUTSIDE, subject));
         any(&self.allow) && (self.mode == PermissionMode::Bypass || !any(&self.ask))
     }
 
-    /// Every part of a command line must be allowed, by whichever rule.
+    /// Whether every part of a command line is allowed by some rule.
     fn allows(&self, tool: &str, subject: &PermissionSubject) -> bool {
         if self.allow.iter().any(|rule| rule.covers(tool, subject)) {
             return true;
@@ -229,7 +230,7 @@ impl Policy {
     }
 }
 
-/// The rules that an "always" makes: this very command, this very file, or the tool.
+/// Returns the rules that the answer "always" adds: exactly this command, this file, or the tool.
 pub(crate) fn rules_for(
     about: QuestionKind,
     tool: &str,

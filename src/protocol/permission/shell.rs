@@ -1,16 +1,16 @@
-//! What a command line runs, as far as that can be told without running it.
+//! The commands of a command line, as far as its text shows them.
 //!
-//! Two readings, each wrong on the safe side. *Plain*: a rule that allows must cover every command of
-//! the line, so whatever is not plain words and separators makes the line unreadable. *Guessed*: a rule
-//! that forbids looks into everything that might be a command.
+//! Two readings, each conservative. *Plain*: a rule that allows must cover every command of the line, so
+//! anything except plain words and separators makes the line unreadable. *Guessed*: a rule that forbids is
+//! checked against every piece of the line that might be a command.
 
-/// Words that run the command behind them.
+/// Words that run the command that follows them.
 const WRAPPERS: [&str; 18] = [
     "sudo", "doas", "env", "exec", "command", "builtin", "nohup", "time", "nice", "setsid",
     "xargs", "if", "then", "else", "elif", "do", "while", "!",
 ];
 
-/// The simple commands of a line, each as its words without quotes. `None` when the line holds a
+/// Splits a line into its simple commands, each as its words without quotes. `None` if the line contains a
 /// substitution, a redirection, a group, an assignment before a command, or anything else whose effect
 /// its words do not show.
 pub(super) fn plain(line: &str) -> Option<Vec<Vec<String>>> {
@@ -82,7 +82,7 @@ impl Reader {
     }
 }
 
-/// Everything in a line that might be a command, each as its words.
+/// Lists the pieces of a line that might be commands, each as its words.
 pub(super) fn guessed(line: &str) -> Vec<Vec<String>> {
     let unquoted: String =
         line.replace("\\\n", "").chars().filter(|c| !"'\"\\".contains(*c)).collect();
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_lines_fall_into_their_commands() {
+    fn plain_lines_are_split_into_their_commands() {
         for (line, wanted) in [
             ("cargo test", vec!["cargo·test"]),
             ("cargo  test -- 'a b' \"c d\"", vec!["cargo·test·--·a b·c d"]),
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_its_words_do_not_show_is_not_plain() {
+    fn a_line_with_hidden_effects_is_not_plain() {
         for line in [
             "",
             " ;; ",
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guess_looks_into_everything() {
+    fn a_guess_finds_nested_commands() {
         for line in [
             "rm x",
             "a; rm x",

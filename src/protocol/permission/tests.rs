@@ -1,4 +1,4 @@
-//! Rules against commands and paths, and what each mode makes of them.
+//! Rules for commands and paths, in each mode.
 
 use super::*;
 use proptest::prelude::*;
@@ -34,7 +34,7 @@ fn file(policy: &Policy, tool: &str, path: &str) -> PermissionVerdict {
 }
 
 #[test]
-fn an_allowed_prefix_is_not_fooled() {
+fn an_allowed_prefix_covers_no_other_command() {
     let policy =
         policy(PermissionMode::Default, &["bash(cargo test:*)", "bash(git status)"], &[], &[]);
     for line in [
@@ -102,7 +102,7 @@ fn deny_wins_then_ask_then_allow_then_the_mode() {
 }
 
 #[test]
-fn each_mode_has_its_own_idea_of_what_is_free() {
+fn each_mode_allows_its_own_calls_without_a_rule() {
     let verdicts = |mode: PermissionMode| {
         let policy = policy(mode, &[], &[], &[]);
         let read = file(&policy, "read_file", "a");
@@ -133,7 +133,7 @@ fn each_mode_has_its_own_idea_of_what_is_free() {
 }
 
 #[test]
-fn in_plan_mode_no_rule_opens_the_gate() {
+fn no_rule_allows_work_in_plan_mode() {
     let policy =
         policy(PermissionMode::Plan, &["bash", "bash(*)", "write_file(**)", "edit_file"], &[], &[]);
     for tool in ["bash", "write_file", "edit_file", "anything_new"] {
@@ -151,7 +151,7 @@ fn in_plan_mode_no_rule_opens_the_gate() {
 }
 
 #[test]
-fn always_means_this_very_thing() {
+fn always_covers_only_the_same_subject() {
     for (tool, subject, other) in [
         (
             "bash",
@@ -177,9 +177,8 @@ fn always_means_this_very_thing() {
     }
 }
 
-/// Outside the workspace: asked about first, whatever else is allowed, and never by itself.
 #[test]
-fn the_workspace_is_left_only_when_somebody_says_so() {
+fn the_workspace_is_left_only_by_permission() {
     let out = |policy: &Policy, tool: &str| {
         policy.judge(&spec(tool), &PermissionSubject::Outside("/srv/notes/a.txt".into()))
     };
@@ -216,7 +215,7 @@ fn the_workspace_is_left_only_when_somebody_says_so() {
 }
 
 #[test]
-fn a_rule_that_is_none_is_named() {
+fn a_malformed_rule_is_refused_by_name() {
     for rule in ["", "bash(", "bash()", "bash( )", "two words", "(x)", "bash(x) y"] {
         let why = Policy::new(PermissionMode::Default, &lists(&[rule], &[], &[])).unwrap_err();
         assert!(why.to_string().contains(&format!("{rule:?}")), "{why}");
@@ -224,7 +223,7 @@ fn a_rule_that_is_none_is_named() {
 }
 
 proptest! {
-    /// Whatever stands behind an allowed command and a separator is looked at as well.
+    /// The text after an allowed command and a separator is checked as well.
     #[test]
     fn no_tail_rides_along(
         tail in "[a-z$`(){}<>;&| \"'\\\\#=!\n-]{1,40}",

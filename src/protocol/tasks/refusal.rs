@@ -1,34 +1,34 @@
-//! Why a change of a task is refused, and what to do instead.
+//! Refusals of task changes, each with a hint.
 
 use crate::wire::task::{Board, Task, TaskId, TaskStatus};
 
-/// Why a task stays as it is.
+/// Why a change is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TaskRefusal {
     /// There is no such task.
     #[error("there is no task {id}; {}", listed(known))]
     Unknown {
-        /// The id.
+        /// Requested id.
         id: TaskId,
-        /// Those there are.
+        /// Existing ids.
         known: Vec<TaskId>,
     },
-    /// It waits for others.
+    /// It waits for other tasks.
     #[error("task {id} waits for {}", waited_for(by))]
     Blocked {
         /// The task.
         id: TaskId,
-        /// What for, and how far that is; no status: it does not exist.
+        /// Its blockers with their status; `None` for a task that does not exist.
         by: Vec<(TaskId, Option<TaskStatus>)>,
     },
-    /// It is somebody else's.
+    /// Another agent owns it.
     #[error("task {id} is {owner}'s ({})", status.word())]
     Taken {
         /// The task.
         id: TaskId,
-        /// Whose.
+        /// Its owner.
         owner: String,
-        /// How far it has come.
+        /// Its status.
         status: TaskStatus,
     },
     /// It has ended.
@@ -36,17 +36,17 @@ pub(crate) enum TaskRefusal {
     Over {
         /// The task.
         id: TaskId,
-        /// How.
+        /// Its status.
         status: TaskStatus,
-        /// By whom.
+        /// The agent that ended it.
         by: Option<String>,
     },
-    /// Only its owner, its maker, the lead and the person may do that.
+    /// Only its owner, its creator, the lead and the person may do that.
     #[error("task {id} is not yours to change: it is {whose}")]
     NotYours {
         /// The task.
         id: TaskId,
-        /// Whose.
+        /// Description of its owner.
         whose: String,
     },
     /// Tasks would wait for each other.
@@ -54,29 +54,29 @@ pub(crate) enum TaskRefusal {
     Cycle {
         /// The task.
         id: TaskId,
-        /// From the new blocker back to the task.
+        /// Chain from the new blocker back to the task.
         way: Vec<TaskId>,
     },
-    /// There is nothing to do.
+    /// The subject is empty.
     #[error("a task needs a subject")]
     NoSubject,
-    /// Too much text.
+    /// A text is too long.
     #[error("the {what} is too long: {count}, at most {most}")]
     TooLong {
-        /// Which.
+        /// Field.
         what: &'static str,
-        /// How long.
+        /// Its length.
         count: usize,
         /// The limit.
         most: usize,
     },
 }
 
-/// Ids that a message lists.
+/// Maximum number of ids in a message.
 const LISTED: usize = 20;
 
 impl TaskRefusal {
-    /// No task of that id.
+    /// Creates the refusal for an id that is not on the board.
     pub(crate) fn unknown(board: &Board, id: TaskId) -> Self {
         Self::Unknown { id, known: board.keys().copied().collect() }
     }
@@ -99,7 +99,7 @@ impl TaskRefusal {
         Self::NotYours { id: task.id, whose }
     }
 
-    /// What to do now, for people and models alike.
+    /// Returns advice for people and models.
     pub(crate) fn hint(&self) -> String {
         match self {
             Self::Unknown { .. } => "look at the task list for its id".into(),

@@ -1,4 +1,4 @@
-//! The rules by example, then driven at random against what must always hold.
+//! Examples of the rules, and a property test of the invariants.
 
 use super::*;
 use proptest::prelude::*;
@@ -39,12 +39,12 @@ fn assigned(board: &Board, task: TaskId, to: &str, by: &str) -> Ruling {
     update(board, task, TaskEdit { owner, ..TaskEdit::default() }, &actor(by))
 }
 
-fn deeds(task: &Task) -> Vec<&EventKind> {
+fn events(task: &Task) -> Vec<&EventKind> {
     task.history.iter().map(|event| &event.what).collect()
 }
 
 #[test]
-fn one_gets_it_and_the_order_is_kept() {
+fn a_task_is_claimed_once_and_after_its_blockers() {
     let mut board = Board::new();
     let (first, second) = (add(&mut board, &[], "lead"), add(&mut board, &[1], "lead"));
     assert!(matches!(claim(&board, second, &actor("bob")), Err(TaskRefusal::Blocked { .. })));
@@ -69,11 +69,11 @@ fn one_gets_it_and_the_order_is_kept() {
     assert_eq!(freed_by(&board, first).len(), 1);
     assert!(is_claimable(&board, &board[&second]));
     assert_eq!(
-        deeds(&board[&first]),
+        events(&board[&first]),
         [&EventKind::Created, &EventKind::Claimed, &EventKind::Completed]
     );
     let lost = reopen_of(&board, first, "lead");
-    assert!(matches!(lost, Err(TaskRefusal::Over { .. })), "completed is for good");
+    assert!(matches!(lost, Err(TaskRefusal::Over { .. })), "completed is final");
 }
 
 fn reopen_of(board: &Board, task: TaskId, by: &str) -> Ruling {
@@ -82,7 +82,7 @@ fn reopen_of(board: &Board, task: TaskId, by: &str) -> Ruling {
 }
 
 #[test]
-fn what_failed_blocks_until_it_is_reopened() {
+fn a_failed_task_blocks_until_it_is_reopened() {
     let mut board = Board::new();
     let (first, second) = (add(&mut board, &[], "user"), add(&mut board, &[1], "user"));
     let failed = end(&board, first, TaskEnd::Failed, Some("no disk".into()), &actor("alice"));
@@ -99,7 +99,7 @@ fn what_failed_blocks_until_it_is_reopened() {
 }
 
 #[test]
-fn an_owner_is_set_by_whoever_may() {
+fn only_permitted_agents_change_the_owner() {
     let mut board = Board::new();
     let task = add(&mut board, &[], "lead");
     let given = assigned(&board, task, "alice", "bob");
@@ -117,11 +117,11 @@ fn an_owner_is_set_by_whoever_may() {
 }
 
 #[test]
-fn a_lease_ends_with_the_life_it_was_given_to() {
+fn a_lease_ends_with_the_incarnation_that_claimed() {
     let mut board = Board::new();
     let task = add(&mut board, &[], "lead");
     let life = |life: &str| OwnerLife::Of(life.into());
-    assert!(!is_abandoned(&board[&task], &OwnerLife::Over), "nobody works on it");
+    assert!(!is_abandoned(&board[&task], &OwnerLife::Over), "it is not claimed");
     let begun = claim(&board, task, &actor("alice"));
     put(&mut board, begun);
     let held = &board[&task];
@@ -139,7 +139,7 @@ fn a_lease_ends_with_the_life_it_was_given_to() {
 }
 
 #[test]
-fn a_cycle_is_named() {
+fn a_cycle_is_refused_and_described() {
     let mut board = Board::new();
     for after in [vec![], vec![1], vec![2], vec![2, 3]] {
         add(&mut board, &after, "lead");
@@ -159,7 +159,7 @@ fn a_cycle_is_named() {
 }
 
 #[test]
-fn the_next_task_is_ones_own_or_suits_the_role() {
+fn the_next_task_is_an_own_one_or_one_for_the_role() {
     let mut board = Board::new();
     let task = add(&mut board, &[], "lead");
     let tester = TaskEdit { role: Some(" Tester ".into()), ..TaskEdit::default() };
@@ -176,7 +176,7 @@ fn the_next_task_is_ones_own_or_suits_the_role() {
 }
 
 #[test]
-fn words_have_limits() {
+fn texts_have_limits() {
     let new = |subject: &str, description: String| {
         let new = NewTask { subject: subject.into(), description, ..NewTask::default() };
         create(&Board::new(), id(1), new, &actor("lead"))
@@ -188,7 +188,7 @@ fn words_have_limits() {
 }
 
 #[derive(Debug, Clone)]
-enum Try {
+enum Change {
     Add(Vec<u64>),
     Claim(u64),
     End(u64, TaskEnd),
@@ -198,46 +198,46 @@ enum Try {
     Die,
 }
 
-fn tries() -> impl Strategy<Value = Try> {
+fn changes() -> impl Strategy<Value = Change> {
     let task = 1..8_u64;
     let tasks = proptest::collection::vec(1..8_u64, 0..3);
     let ends =
         prop_oneof![Just(TaskEnd::Completed), Just(TaskEnd::Failed), Just(TaskEnd::Cancelled)];
     let owners = prop_oneof![Just(None), Just(Some("alice")), Just(Some("bob"))];
     prop_oneof![
-        tasks.clone().prop_map(Try::Add),
-        task.clone().prop_map(Try::Claim),
-        (task.clone(), ends).prop_map(|(task, how)| Try::End(task, how)),
-        (task.clone(), owners).prop_map(|(task, to)| Try::Assign(task, to)),
-        (task.clone(), tasks).prop_map(|(task, after)| Try::Wait(task, after)),
-        task.prop_map(Try::Reopen),
-        Just(Try::Die),
+        tasks.clone().prop_map(Change::Add),
+        task.clone().prop_map(Change::Claim),
+        (task.clone(), ends).prop_map(|(task, how)| Change::End(task, how)),
+        (task.clone(), owners).prop_map(|(task, to)| Change::Assign(task, to)),
+        (task.clone(), tasks).prop_map(|(task, after)| Change::Wait(task, after)),
+        task.prop_map(Change::Reopen),
+        Just(Change::Die),
     ]
 }
 
-fn attempt(board: &Board, what: Try, by: &Actor) -> Vec<WithUnknownFields<Task>> {
+fn attempt(board: &Board, what: Change, by: &Actor) -> Vec<WithUnknownFields<Task>> {
     let edit = |task, edit| update(board, id(task), edit, by);
     let ruled = match what {
-        Try::Add(after) => {
+        Change::Add(after) => {
             let next = board.keys().last().copied().unwrap_or_default().next();
             let blocked_by = after.into_iter().map(id).collect();
             let new = NewTask { subject: "x".into(), blocked_by, ..NewTask::default() };
             create(board, next, new, by).map(Some)
         }
-        Try::Claim(task) => claim(board, id(task), by),
-        Try::End(task, how) => end(board, id(task), how, None, by),
-        Try::Assign(task, to) => {
+        Change::Claim(task) => claim(board, id(task), by),
+        Change::End(task, how) => end(board, id(task), how, None, by),
+        Change::Assign(task, to) => {
             let to = to.map_or(NewOwner::Nobody, |to| NewOwner::Agent(name(to)));
             edit(task, TaskEdit { owner: Some(to), ..TaskEdit::default() })
         }
-        Try::Wait(task, after) => {
+        Change::Wait(task, after) => {
             let after = Some(after.into_iter().map(id).collect());
             edit(task, TaskEdit { blocked_by: after, ..TaskEdit::default() })
         }
-        Try::Reopen(task) => {
+        Change::Reopen(task) => {
             edit(task, TaskEdit { status: Some(TaskStatus::Pending), ..TaskEdit::default() })
         }
-        Try::Die => {
+        Change::Die => {
             let its = board.values().filter(|task| by.owns(task));
             let its = its.filter(|task| is_abandoned(task, &OwnerLife::Over));
             return its.map(|task| release(task, &actor("system"))).collect();
@@ -247,12 +247,12 @@ fn attempt(board: &Board, what: Try, by: &Actor) -> Vec<WithUnknownFields<Task>>
 }
 
 proptest! {
-    /// Whatever is tried by whomever: no cycles, nothing worked on or done before what it waits for,
-    /// nothing done twice, histories only grow, and the owner is who claimed.
+    /// After any changes by any agents: no cycles, no task in progress or completed before its blockers, none
+    /// completed twice, histories only grow, and the owner is the agent that claimed.
     #[test]
-    fn the_board_stays_sound(
+    fn any_order_of_changes_keeps_the_invariants(
         steps in proptest::collection::vec(
-            (prop_oneof![Just("alice"), Just("bob"), Just("lead"), Just("user")], tries()),
+            (prop_oneof![Just("alice"), Just("bob"), Just("lead"), Just("user")], changes()),
             1..80,
         ),
     ) {

@@ -244,7 +244,7 @@ fn nothing_outlives_the_shell() {
         let began = Instant::now();
         assert_eq!(run(fixture, &escape(fixture, way, "echo done"), 60), "done\n", "{way}");
         assert_eq!(fixture.survivors(), 0, "{way}");
-        assert!(began.elapsed() < Duration::from_secs(20), "{way} took {:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(60), "{way} took {:?}", began.elapsed());
     });
 }
 
@@ -334,7 +334,7 @@ fn cleanup_waits_for_the_supervisor() {
         });
         agent.kill().unwrap();
         agent.wait().unwrap();
-        assert!(process_tree::end_run(&fixture.run_id).is_empty());
+        wait_until("the run has ended", || process_tree::end_run(&fixture.run_id).is_empty());
         assert_eq!(fixture.survivors(), 0, "{way}");
     });
 }
@@ -359,7 +359,7 @@ fn killed_with_its_supervisor(fixture: &Fixture, way: &str) {
     });
     kill_with_supervisor(&mut agent);
     assert!(fixture.survivors() > 0, "{way} exited by itself");
-    assert!(process_tree::end_run(&fixture.run_id).is_empty());
+    wait_until("the run has ended", || process_tree::end_run(&fixture.run_id).is_empty());
     assert_eq!(fixture.survivors(), 0, "{way}");
 }
 

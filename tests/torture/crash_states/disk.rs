@@ -7,15 +7,15 @@
 //!   independently of the others. A move happens or does not; a sync of either folder keeps it.
 //! - A sync of a file keeps its content, not its name; a sync of a folder keeps its names.
 
-use crate::child_process;
+use crate::support::child_process;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// A file, whatever its names are.
+/// A file, independent of its names.
 pub(crate) type FileId = usize;
 
-/// What a process did, as far as the disk or the judge cares. Paths are relative to the team folder.
+/// An operation of a process on the disk, or an event for the checker. Paths are relative to the team folder.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Op {
     Write {
@@ -27,7 +27,7 @@ pub(crate) enum Op {
         file: FileId,
         length: usize,
     },
-    /// A new name, of a new file or of one that has others.
+    /// A new name for a new or an existing file.
     Name {
         path: String,
         file: FileId,
@@ -40,7 +40,7 @@ pub(crate) enum Op {
     Remove {
         path: String,
     },
-    /// The path it had when it was opened is for those who read this.
+    /// `path` is the path at the time of the open, for debugging only.
     SyncFile {
         file: FileId,
         path: String,
@@ -48,14 +48,14 @@ pub(crate) enum Op {
     SyncFolder {
         path: String,
     },
-    /// A message was begun.
+    /// A send began.
     Begun,
-    /// Somebody was told that it is stored.
+    /// A send was acknowledged.
     Acknowledged,
 }
 
 impl Op {
-    /// Whether it syncs what this path names.
+    /// Whether the operation syncs this path.
     pub(crate) fn syncs(&self, place: &str) -> bool {
         matches!(self, Self::SyncFile { path, .. } | Self::SyncFolder { path } if path == place)
     }
@@ -83,7 +83,7 @@ fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(parent, _)| parent)
 }
 
-/// What is on a disk.
+/// The content of a disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Tree {
     pub(crate) names: BTreeMap<String, FileId>,
@@ -113,7 +113,7 @@ impl Tree {
     }
 }
 
-/// One state of the disk, and what its users had been told.
+/// A state of the disk, with the sends that were acknowledged before.
 #[derive(Debug)]
 pub(crate) struct State {
     tree: Tree,
@@ -122,7 +122,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Equal for states between which nobody can tell.
+    /// Equal for states that are indistinguishable.
     pub(crate) fn fingerprint(&self) -> (Tree, u64, u64) {
         let named: BTreeSet<&FileId> = self.tree.names.values().collect();
         let mut tree = self.tree.clone();
@@ -130,7 +130,7 @@ impl State {
         (tree, self.begun, self.acked)
     }
 
-    /// Makes the files of this state in a team folder.
+    /// Creates the files of this state in a team folder.
     pub(crate) fn lay_out(&self, root: &Path) {
         let mut made: BTreeMap<FileId, &str> = BTreeMap::new();
         for (path, file) in &self.tree.names {
@@ -149,7 +149,7 @@ impl State {
     }
 }
 
-/// Every state in which the disk may be when the power goes after these operations.
+/// Every state in which the disk may be after these operations and a power cut.
 pub(crate) fn states_after(before: &Tree, ops: &[Op]) -> Vec<State> {
     let count = |wanted: &Op| u64::try_from(ops.iter().filter(|op| *op == wanted).count()).unwrap();
     let (begun, acked) = (count(&Op::Begun), count(&Op::Acknowledged));
@@ -188,7 +188,7 @@ fn files_of(ops: &[Op]) -> BTreeSet<FileId> {
     files
 }
 
-/// The operations, by their place, of which no sync has made sure.
+/// The indices of the operations that no sync has made durable.
 struct Pending(Vec<usize>);
 
 impl Pending {
@@ -209,7 +209,7 @@ impl Pending {
         Self(pending)
     }
 
-    /// What the file may hold.
+    /// The possible contents of the file.
     fn contents(&self, before: &Tree, ops: &[Op], file: FileId) -> Vec<Vec<u8>> {
         let all: Vec<usize> = (0..ops.len()).filter(|at| ops[*at].changes(file)).collect();
         let open: Vec<usize> = all.iter().copied().filter(|at| self.0.contains(at)).collect();
@@ -239,7 +239,7 @@ impl Pending {
         found.into_iter().collect()
     }
 
-    /// Which names there may be.
+    /// The possible sets of names.
     fn names(&self, before: &Tree, ops: &[Op]) -> BTreeSet<BTreeMap<String, FileId>> {
         let is_name = |op: &Op| matches!(op, Op::Name { .. } | Op::Move { .. } | Op::Remove { .. });
         let open: Vec<usize> = self.0.iter().copied().filter(|at| is_name(&ops[*at])).collect();

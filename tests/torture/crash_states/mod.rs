@@ -1,18 +1,18 @@
-//! R4: every state in which a power cut can leave the mail folders, one by one.
+//! R4: recovery from every state in which a power cut can leave the mail folders.
 //!
-//! A process sends and takes in mail below strace ([`record`]); from its system calls follows which states
-//! the disk may be in after a cut at any moment ([`disk`]); each is laid out in a folder, and the real
-//! recovery is let loose on it. What was told to anybody before the cut must be there, once, whole, in
-//! order; and mail must go on. To prove that this would be noticed, the same is done with each kind of
-//! sync taken out of the record: then something must be missing.
+//! A process sends and drains under strace ([`record`]). The possible states of the disk after a cut at any
+//! moment follow from its system calls ([`disk`]). Each state is created in a folder and recovered by the
+//! real code: every acknowledged message must be there, once, complete and in order, and new mail must be
+//! delivered. To prove that a loss would be noticed, each kind of sync is removed from the record: then
+//! something must be missing.
 
 mod disk;
 mod record;
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
-use crate::child_process::{line, open, policy};
-use crate::history::{Fault, Sent, judge, taken_in};
+use crate::support::child_process::{line, open, policy};
+use crate::support::history::{Fault, Sent, check_history, taken_in};
 use agent_team::store::{Fsync, TeamDir, inbox};
 use agent_team::wire::AgentName;
 use disk::{Op, State};
@@ -21,13 +21,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What is done: `m`, at the beginning: the inbox is missing and the owner makes it; `s` sends a message,
-/// `d` takes mail in, `x` lets go of what was taken in.
+/// The steps of a scenario. `m`, only as the first: the inbox is missing and the owner creates it. `s` sends
+/// a message, `d` drains, `x` settles the claims.
 const SHORT: [&str; 3] = ["sdx", "sdsx", "ms"];
 const LONG: [&str; 10] =
     ["sdx", "sdsx", "ssdx", "sdsdx", "ssdsdx", "sdssdx", "sdsdsdx", "sdxsdxsd", "sssdx", "mssdsx"];
 
-/// Without one of these syncs mail must be lost: its place, and the steps in which that shows.
+/// Syncs without which mail must be lost: the path, and the scenario that shows it.
 const NEEDED: [(&str, &str); 5] = [
     ("inbox/alice.jsonl", "sdsx"),
     ("inbox/.claim", "sdsx"),
@@ -38,7 +38,7 @@ const NEEDED: [(&str, &str); 5] = [
 
 const TARGET: &str = "0 violations";
 
-/// Recoveries at once: each waits for the kernel most of the time, which takes its watches down slowly.
+/// Recoveries that run at the same time. Each mostly waits for the kernel to remove its inotify watches.
 const WORKERS: usize = 8;
 
 pub(crate) fn measure(run: Run) -> Vec<Finding> {
@@ -64,7 +64,7 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
     vec![Finding::new(measure, TARGET, &result, verdict), without_syncs()]
 }
 
-/// Takes each needed sync out of the record of a correct run.
+/// Removes each required sync from the record of a correct run.
 fn without_syncs() -> Finding {
     let mut unnoticed = Vec::new();
     for (place, steps) in NEEDED {
@@ -82,7 +82,7 @@ fn without_syncs() -> Finding {
     Finding::new(measure, "5/5 noticed", result.trim(), Verdict::of(unnoticed.is_empty()))
 }
 
-/// Recovers from every state that these operations can leave; how many there are, and what went wrong.
+/// Recovers from every state that these operations can leave. Returns their number and the faults.
 fn try_all(record: &Record, ops: &[Op]) -> (usize, Vec<String>) {
     let mut met = BTreeSet::new();
     let mut states = Vec::new();
@@ -109,7 +109,7 @@ fn try_all(record: &Record, ops: &[Op]) -> (usize, Vec<String>) {
     (states.len(), violations)
 }
 
-/// Lays the state out, takes in what is there, and one message more.
+/// Creates the state, drains it, and delivers one more message.
 fn recover(state: &State) -> Vec<Fault> {
     let folder = quick_folder();
     let root = folder.path().join(".team");
@@ -122,18 +122,18 @@ fn recover(state: &State) -> Vec<Fault> {
     inbox::append(&dir, &alice, line("bob", next, 20).as_bytes(), &policy(Fsync::Never)).unwrap();
     drop(owner.drain().unwrap());
     let mut taken = taken_in(&dir, "alice");
-    // It comes last and once; what was begun and not acknowledged need not come at all.
+    // It arrives last and once. A send that was not acknowledged need not arrive.
     let last = taken.pop().filter(|last| last.n == next);
     let sent =
         BTreeMap::from([("bob".to_owned(), Sent { begun: state.begun, acked: state.acked })]);
-    let mut faults = judge(&sent, &taken);
+    let mut faults = check_history(&sent, &taken);
     if last.is_none() {
         faults.push(Fault::Lost { from: "bob".into(), n: next });
     }
     faults
 }
 
-/// In memory where that is to be had: a sync of the recovery proves nothing here.
+/// In a memory file system where there is one: the syncs of the recovery prove nothing here.
 fn quick_folder() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     let builder = tempfile::Builder::new();

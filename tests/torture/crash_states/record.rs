@@ -1,7 +1,7 @@
-//! The system calls of a process that sends and takes in mail, as operations on the mail folders.
+//! Records the system calls of a process that sends and drains, as operations on the mail folders.
 
 use super::disk::{FileId, Op, Tree};
-use crate::child_process::{self, ChildProcess, Job, team};
+use crate::support::child_process::{self, ChildProcess, Job, team};
 use agent_team::store::inbox;
 use agent_team::wire::AgentName;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Folders whose content matters to the mail. What else lies in a team folder is for information.
+/// The folders whose content matters for mail.
 const FOLDERS: [&str; 7] = [
     "inbox",
     "inbox/.claim",
@@ -21,13 +21,13 @@ const FOLDERS: [&str; 7] = [
     "run/.state",
 ];
 
-/// Calls that change something below a folder, and those that say what a descriptor is.
+/// Calls that change a folder, and calls that define a descriptor.
 const CALLS: &str = "openat,openat2,creat,open,close,dup,dup2,dup3,lseek,\
     write,pwrite64,writev,pwritev,pwritev2,sendfile,copy_file_range,fallocate,truncate,ftruncate,\
     link,linkat,symlink,symlinkat,rename,renameat,renameat2,unlink,unlinkat,mkdir,mkdirat,rmdir,\
     fsync,fdatasync,sync,syncfs,sync_file_range";
 
-/// What was there, and what was done to it.
+/// The initial content and the operations.
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) before: Tree,
@@ -41,7 +41,7 @@ pub(crate) fn is_possible() -> bool {
     strace.status().is_ok_and(|status| status.success())
 }
 
-/// Lets a process go these steps in a new team folder.
+/// Runs these steps in a new team folder.
 pub(crate) fn record(steps: &str) -> Record {
     let (folder, dir) = team();
     if !steps.starts_with('m') {
@@ -66,7 +66,7 @@ pub(crate) fn record(steps: &str) -> Record {
 }
 
 impl Tree {
-    /// What lies in the mail folders of a team.
+    /// The content of the mail folders of a team.
     fn of(root: &Path, ids: &mut BTreeMap<u64, FileId>) -> Self {
         let mut tree = Self::default();
         for folder in FOLDERS {
@@ -83,7 +83,7 @@ impl Tree {
         tree
     }
 
-    /// What each name stands for.
+    /// The target of each name.
     fn shape(&self) -> BTreeMap<&str, &[u8]> {
         let content = |file| self.files.get(file).map_or(&[][..], Vec::as_slice);
         self.names.iter().map(|(name, file)| (name.as_str(), content(file))).collect()
@@ -124,14 +124,14 @@ impl Call {
     }
 }
 
-/// What a descriptor stands for.
+/// The target of a descriptor.
 #[derive(Debug, Clone)]
 enum Open {
     File { file: FileId, path: String, at: usize, appends: bool },
     Folder { path: String },
 }
 
-/// Follows a process through its calls.
+/// Replays the calls of a process.
 struct Writer {
     root: PathBuf,
     now: Tree,
@@ -145,14 +145,14 @@ impl Writer {
     fn new(root: PathBuf) -> Self {
         let mut ids = BTreeMap::new();
         let now = Tree::of(&root, &mut ids);
-        // Far from those that were there before.
+        // Distinct from the ids of existing files.
         Self { root, now, open: BTreeMap::new(), ids, new_files: 1_000, ops: Vec::new() }
     }
 
-    /// The path below the team folder, if what it names matters.
+    /// The path inside the team folder, if it matters for mail.
     fn inside(&self, path: &Path) -> Option<String> {
         let inside = path.strip_prefix(&self.root).ok()?.to_str()?.to_owned();
-        // A pipe, for an owner without file events: nothing of it is on the disk.
+        // A FIFO, which has no content on disk.
         if path.extension().is_some_and(|kind| kind == "bell") {
             return None;
         }
@@ -197,7 +197,7 @@ impl Writer {
                 Some(Open::Folder { path }) => self.act(Op::SyncFolder { path }),
                 None => {}
             },
-            // Of anything else it is enough to know that it does not concern the mail.
+            // Other descriptors do not concern mail.
             _ => {
                 let known =
                     |arg: &String| arg.parse().is_ok_and(|fd: i64| self.open.contains_key(&fd));

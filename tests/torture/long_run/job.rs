@@ -1,19 +1,19 @@
 //! The job of the long run: a copy of this project's own source tree, in which every Rust file of `src/`
 //! gets a licence line and an entry in an index, and the tests that say whether that is done.
 
-use crate::child_process::write;
+use crate::support::child_process::write;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What every file is to begin with.
+/// The line with which every file must begin.
 pub(super) const LICENCE: &str = "// SPDX-License-Identifier: MIT OR Apache-2.0";
 
-/// Of the tree, what is made by itself.
+/// Generated parts of the tree.
 const MADE: &str = "target";
 
-/// The tests of the job: of the files named, or of everything.
+/// The tests of the job, for the named files or for all.
 const TESTS: &str = r#"#!/bin/sh
 # check.sh FILE...: each begins with the licence, and nothing else of it has changed.
 # check.sh: so do all of src, each is in the index once with its lines, and rustfmt can read them.
@@ -39,14 +39,14 @@ fi
 echo "all $(grep -c '' .all) green"
 "#;
 
-/// The files that each member takes care of, and where.
+/// The files of each member, and their folder.
 #[derive(Debug)]
 pub(super) struct Job {
     folder: PathBuf,
     shares: Vec<Vec<String>>,
 }
 
-/// What is to be done next with a file.
+/// The next step for a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
     License,
@@ -55,7 +55,7 @@ pub(super) enum Step {
 }
 
 impl Job {
-    /// Lays a tree of at most so many files of each member out.
+    /// Creates a tree with at most this many files for each member.
     pub(super) fn lay_out(folder: &Path, members: usize, each: usize) -> Self {
         let source = Path::new(env!("CARGO_MANIFEST_DIR"));
         copy(source, folder);
@@ -77,7 +77,7 @@ impl Job {
         Self { folder: folder.to_path_buf(), shares: (0..members).map(share).collect() }
     }
 
-    /// How many files there are.
+    /// The number of files.
     pub(super) fn files(&self) -> usize {
         self.shares.iter().map(Vec::len).sum()
     }
@@ -91,19 +91,19 @@ impl Job {
         fs::read_to_string(self.folder.join(inside)).unwrap_or_default()
     }
 
-    /// What a member's commands have done, each a line, each with what it was done to.
+    /// The effects of a member's commands, one per line, each with its file.
     pub(super) fn effects(&self, member: usize) -> Vec<String> {
         self.text(&format!("done/t{member}")).lines().map(str::to_owned).collect()
     }
 
-    /// How many files are through.
+    /// The number of completed files.
     pub(super) fn checked(&self) -> usize {
         let of =
             |member| self.effects(member).iter().filter(|it| it.starts_with("checked ")).count();
         (0..self.shares.len()).map(of).sum()
     }
 
-    /// What is next for a member: which of its files, and what with it.
+    /// The next step of a member: file and action.
     pub(super) fn next(&self, member: usize) -> Option<(usize, Step)> {
         let effects = self.effects(member);
         let has = |what: &str, file: &str| effects.contains(&format!("{what} {file}"));
@@ -123,7 +123,7 @@ impl Job {
         open.next()
     }
 
-    /// The shortest beginning of a file that stands in it once.
+    /// The shortest prefix of a file that occurs in it once.
     pub(super) fn beginning(&self, file: &str) -> String {
         let text = self.text(file);
         let mut beginning = String::new();
@@ -136,7 +136,7 @@ impl Job {
         beginning
     }
 
-    /// The commands that ran twice.
+    /// The commands that ran more than once.
     pub(super) fn twice(&self) -> String {
         let mut found = String::new();
         for member in 0..self.shares.len() {
@@ -154,7 +154,7 @@ impl Job {
 fn copy(from: &Path, to: &Path) {
     for entry in fs::read_dir(from).unwrap().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        // Hidden: the repository, a team; of the tools' settings only what the tests of the job need.
+        // Hidden files are skipped, except for the tool settings that the tests of the job need.
         if name == MADE || name.starts_with('.') && name != ".rustfmt.toml" {
             continue;
         }

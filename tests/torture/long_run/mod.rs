@@ -1,23 +1,23 @@
-//! R23: a long life. Four teammates and their lead work through a copy of this project's own source tree
-//! with real tools, in a context that is too small for it, under a cap of tokens. In the middle everything
-//! is killed; one `--resume` later it goes on, and the job's own tests are green at the end.
+//! R23: a long run. Four teammates and their lead work through a copy of this project's source tree with real
+//! tools, with a context that is too small for it and a token limit. Halfway all processes are killed. After
+//! one `--resume` the work continues, and the job's own tests pass at the end.
 //!
-//! The models are played by the strict fake: what is shown is that the program endures, not that a model
-//! is clever.
+//! The strict fake replaces the models: the figure shows that the program endures, not that a model is
+//! capable.
 
 mod job;
 mod play;
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
-use crate::child_process::write;
-use crate::fake::Fake;
-use crate::fake_models::{LEAD, connect};
-use crate::harness::Team;
+use crate::support::child_process::write;
+use crate::support::fake::Fake;
+use crate::support::fake_models::{LEAD, connect};
+use crate::support::harness::Team;
 use job::Job;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use play::{MEMBERS, Play, name};
+use play::Play;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -25,33 +25,40 @@ use std::process::Child;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What fits the played models, in tokens: so little that also a short life is longer than that.
+const MEMBERS: usize = 4;
+
+/// Context of the fake models in tokens, so small that even a short run exceeds it.
 const CONTEXT: u64 = 32_000;
 const SHORT_CONTEXT: u64 = 16_000;
 
-/// A life is short below this.
+/// Shorter runs count as short.
 const SHORT: Duration = Duration::from_secs(5 * 60);
 
-/// Calls that ten files take a member, messages and summaries among them.
+/// Model calls of a member for ten files, including messages and summaries.
 const CALLS_OF_TEN: u32 = 44;
 
-/// An answer takes at least this long.
+/// The shortest delay of an answer.
 const FASTEST: Duration = Duration::from_millis(400);
 
-/// Files of each member when there is time enough.
+/// Files of each member in an untimed run.
 const ALL: usize = 1_000;
 
-/// Resident memory that no member may pass, in KiB.
+/// Limit of a member's resident memory, in KiB.
 const MOST_RESIDENT: u64 = 64 * 1024;
+
+/// The name of a member.
+fn name(member: usize) -> String {
+    format!("t{member}")
+}
 
 pub(crate) fn measure(run: Run) -> Vec<Finding> {
     let time = run.limit.unwrap_or_else(|| Duration::from_secs(run.of(25, 120, 3600)));
-    // Half of a short life goes into the tools, the start and the end.
+    // In a short run, tools, start and end take half of the time.
     let each = (time / 2).as_millis() / (FASTEST * CALLS_OF_TEN / 10).as_millis();
     Story::begin(run, time, usize::try_from(each).unwrap().clamp(3, ALL)).tell()
 }
 
-/// The team and what is known of it.
+/// The team and its measurements.
 struct Story {
     team: Team,
     fake: Fake,
@@ -80,7 +87,7 @@ impl Story {
         {
             team.variable(variable, &value);
         }
-        // The tools of the job are those of whoever runs this; its settings of rustup stay with it.
+        // The job uses the installed tools of the user, with the rustup settings.
         let mine: BTreeMap<String, String> = std::env::vars().collect();
         let home = mine.get("HOME").map(|home| format!("{home}/.rustup"));
         let rustup = mine.get("RUSTUP_HOME").cloned().or(home);
@@ -98,7 +105,7 @@ impl Story {
         write(&self.team.path("settings.toml"), format!("[budget.team]\ntokens = {tokens}\n"));
     }
 
-    /// A headless lead that says where it says what.
+    /// A headless lead whose output goes to a file.
     fn lead(&self, further: &[&str]) -> Child {
         let limit = (self.time * 3).as_secs().to_string();
         let words = [&LEAD[..], &["--timeout", &limit, "--output", "json"], further].concat();
@@ -117,11 +124,11 @@ impl Story {
         command.spawn().unwrap()
     }
 
-    /// Looks at everybody's memory until the time has come.
+    /// Samples the memory of every process until a condition holds.
     fn watch_until(&mut self, mut is_so: impl FnMut(&mut Self) -> bool) {
         let limit = Instant::now() + self.time * 3;
         while !is_so(self) {
-            assert!(Instant::now() < limit, "it takes too long\n{}", self.team.picture());
+            assert!(Instant::now() < limit, "it takes too long\n{}", self.team.describe());
             for agent in (0..MEMBERS).map(name).chain(["lead".to_owned()]) {
                 let most = peak(&self.team, &agent);
                 let known = self.resident.entry(agent).or_default();
@@ -135,7 +142,7 @@ impl Story {
         let mut first = self.lead(&["-p", "Let the four work."]);
         let half = self.play.job.files() / 2;
         self.watch_until(|story| {
-            assert!(first.try_wait().unwrap().is_none(), "it ended\n{}", story.team.picture());
+            assert!(first.try_wait().unwrap().is_none(), "it ended\n{}", story.team.describe());
             story.play.job.checked() >= half
         });
         let (killed, at) = (self.kill_everything(), self.begun.elapsed());
@@ -153,14 +160,14 @@ impl Story {
         self.team.wait_no_process();
         let took = self.begun.elapsed();
         let green = self.play.told().verdict.clone();
-        assert_eq!(code, Some(0), "{green}\n{}", self.team.picture());
+        assert_eq!(code, Some(0), "{green}\n{}", self.team.describe());
         let uncounted = dealt_before.saturating_sub(before);
         let accounted = self.dealt() - self.counted();
         let facts = Facts { killed, at, took, green, uncounted, accounted };
         self.judged(&facts)
     }
 
-    /// Every process of the team, in no order; how many there were.
+    /// Kills every process of the team, in no order. Returns their number.
     fn kill_everything(&self) -> usize {
         let mut killed = BTreeSet::new();
         loop {
@@ -175,7 +182,7 @@ impl Story {
         }
     }
 
-    /// Tokens that the fake has dealt out.
+    /// Tokens that the fake has reported.
     fn dealt(&self) -> u64 {
         self.play.told().of.values().map(|[_, read, written]| read + written).sum()
     }
@@ -239,7 +246,7 @@ impl Story {
         let cap = self.cap;
         drop(told);
         let (dealt, counted) = (self.dealt(), self.counted());
-        // A call that dies on its way was dealt, and nobody can count it.
+        // Tokens of a call that a kill cut off are reported by the fake and counted by no agent.
         let most = (MEMBERS as u64 + 1) * 2 * self.play.context;
         Finding::new(
             "the same: tokens counted, of those dealt out, under the cap",
@@ -254,7 +261,7 @@ impl Story {
         )
     }
 
-    /// How often everybody began anew with a summary.
+    /// The number of summaries of each agent.
     fn contexts(&self) -> Finding {
         let agents = (0..MEMBERS).map(name);
         let summaries: Vec<usize> =
@@ -270,7 +277,7 @@ impl Story {
         )
     }
 
-    /// Messages among members that were taken in twice.
+    /// Messages between members that were received twice.
     fn mail_twice(&self) -> usize {
         let mut twice = 0;
         for agent in (0..MEMBERS).map(name) {
@@ -283,7 +290,7 @@ impl Story {
         twice
     }
 
-    /// With a cap at what is used, the team may be resumed, but asks no model any more.
+    /// With a limit equal to its usage, the team can be resumed but calls no model.
     fn at_the_cap(&mut self) -> Finding {
         self.cap_at(self.counted());
         let calls = |story: &Self| story.play.told().of.values().map(|[n, _, _]| n).sum::<u64>();
@@ -301,18 +308,18 @@ impl Story {
     }
 }
 
-/// What happened.
+/// The results of the run.
 struct Facts {
     killed: usize,
     at: Duration,
     took: Duration,
     green: String,
-    /// Tokens dealt out that the team did not know of when it was killed, and at the end.
+    /// Reported tokens that the team had not counted when it was killed, and at the end.
     uncounted: u64,
     accounted: u64,
 }
 
-/// The end of what a check has said, on one line.
+/// The end of a check's output, on one line.
 fn last_lines(text: &str) -> String {
     text.lines().rev().take(2).collect::<Vec<_>>().join("; ")
 }
@@ -322,7 +329,7 @@ fn mebibytes(kibibytes: u64) -> f64 {
     kibibytes as f64 / 1024.0
 }
 
-/// The most memory that an agent's process has had, in KiB; nothing of one that is not there.
+/// The peak memory of an agent's process in KiB, or 0 if it is gone.
 fn peak(team: &Team, agent: &str) -> u64 {
     let record = fs::read_to_string(team.path(&format!("run/{agent}.lock"))).unwrap_or_default();
     let record: Value = serde_json::from_str(&record).unwrap_or_default();

@@ -1,53 +1,47 @@
-//! What the models of the long run say. They are played, and say so; the tools that they call are real.
-//! They go by what stands on the disk, never by what they remember: after a summary or a restart they go
-//! on as a model does that looks before it acts.
+//! Replies of the models of the long run. The models are scripted, and say so; the tools that they call are
+//! real. The replies depend on the files and not on the conversation: after a summary or a restart they
+//! continue as a model does that looks before it acts.
 
 use super::job::{Job, LICENCE, Step};
-use crate::fake::{Reply, RequestView};
-use crate::fake_models::{call, conversation, results, who};
+use super::{MEMBERS, name};
 use crate::rng::Rng;
+use crate::support::fake::{Reply, RequestView};
+use crate::support::fake_models::{agent_of, call, conversation, results};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-pub(super) const MEMBERS: usize = 4;
-
-/// The name of a member.
-pub(super) fn name(member: usize) -> String {
-    format!("t{member}")
-}
-
-/// Every so many files a member writes to the next one.
+/// The number of files after which a member sends to the next one.
 const WRITES_EVERY: usize = 8;
 
-/// The cast, and what it has been asked for.
+/// The scripted models and their requests.
 pub(super) struct Play {
     pub(super) job: Job,
-    /// What fits the models, in tokens.
+    /// The context of the models in tokens.
     pub(super) context: u64,
-    /// The time of an answer, on average.
+    /// The average delay of an answer.
     pub(super) pace: Duration,
     told: Mutex<Told>,
 }
 
-/// What has been said, and what it has cost.
+/// The replies so far and their usage.
 #[derive(Default)]
 pub(super) struct Told {
     rng: Option<Rng>,
-    /// Requests, summaries among them, and tokens in and out, of each agent.
+    /// Requests, summaries, input tokens and output tokens of each agent.
     pub(super) of: BTreeMap<String, [u64; 3]>,
     pub(super) longest: u64,
     spawned: bool,
-    /// Who has been asked to read what, in its present life.
+    /// The files that each agent has read since its start.
     read: BTreeSet<(String, usize)>,
     written: BTreeSet<(usize, usize)>,
-    /// What the lead's check has said.
+    /// The output of the lead's check.
     pub(super) verdict: String,
     check: Phase,
 }
 
-/// The check that the lead makes at the end.
+/// The lead's check at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Phase {
     #[default]
@@ -70,7 +64,7 @@ impl Play {
         self.told.lock().unwrap()
     }
 
-    /// Everybody is dead: whoever lives next has read nothing.
+    /// After a kill of all processes, the next ones have read nothing.
     pub(super) fn all_died(&self) {
         let mut told = self.told();
         told.read.clear();
@@ -164,9 +158,9 @@ fn bash(view: &RequestView, command: &str) -> Reply {
     call(view, "bash", &json!({ "command": command }))
 }
 
-/// Whose model is asked; a summary is asked for without a name, and the conversation in it tells it.
+/// The agent that sent the request. A request for a summary has no name, so the conversation in it decides.
 fn who_asks(view: &RequestView) -> String {
-    if view.body["tools"].is_null() { summarized(view) } else { who(view) }
+    if view.body["tools"].is_null() { summarized(view) } else { agent_of(view) }
 }
 
 fn summarized(view: &RequestView) -> String {

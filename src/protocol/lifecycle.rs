@@ -1,0 +1,352 @@
+//! The lifecycle of a team member: one table of (status, event) -> status.
+//!
+//! Every change of a status on the roster goes through [`apply`]; `tests/it/tidy.rs` checks that no
+//! other code assigns one. ARCHITECTURE.md draws the same table, and a test compares both.
+//!
+//! A process reports its status, not its steps: reports are written late and several may be merged into
+//! one. Therefore a report is legal from every live status.
+
+use crate::wire::roster::Status;
+use std::fmt;
+
+/// A state of the table: a status on the roster, or `None` for a name that is not on it.
+type State = Option<Status>;
+
+/// An event in the life of a member, as its writer on the roster observes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LifecycleEvent {
+    /// A process is about to be started under the name, or has just taken it.
+    Spawned,
+    /// A lead that resumes a team will start the member.
+    Resumed,
+    /// A spawned process never became ready and was killed.
+    SpawnFailed,
+    /// The process reports its status.
+    Reported(Status),
+    /// A stop of the process has begun.
+    StopAsked,
+    /// A lead goes on although it was asked to stop: only a signal stops a lead.
+    StopOverridden,
+    /// The process has ended in a stop.
+    StopConfirmed,
+    /// A stop came before the process was started.
+    StartCancelled,
+    /// The process has ended without a stop by this lead, and is not restarted.
+    Exited,
+    /// The process hung, was killed, and is not restarted.
+    KilledAsHung,
+    /// The process has ended and will be restarted.
+    RestartPlanned,
+    /// The life lock is held, seen while a lost roster is rebuilt.
+    FoundAlive,
+    /// The life lock is free although the roster shows no end.
+    FoundDead,
+    /// The entry is removed.
+    Removed,
+}
+
+impl fmt::Display for LifecycleEvent {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Spawned => "spawned",
+            Self::Resumed => "resumed",
+            Self::SpawnFailed => "spawn failed",
+            Self::Reported(status) => return write!(out, "reports {}", status.word()),
+            Self::StopAsked => "stop asked",
+            Self::StopOverridden => "stop overridden",
+            Self::StopConfirmed => "stop confirmed",
+            Self::StartCancelled => "start cancelled",
+            Self::Exited => "exited",
+            Self::KilledAsHung => "killed as hung",
+            Self::RestartPlanned => "restart planned",
+            Self::FoundAlive => "found alive",
+            Self::FoundDead => "found dead",
+            Self::Removed => "removed",
+        })
+    }
+}
+
+/// The state after an event; `None` if the table refuses the pair.
+type Cell = Option<State>;
+
+/// The columns of [`TABLE`].
+const STATES: [State; 8] = [
+    None,
+    Some(Status::Starting),
+    Some(Status::Working),
+    Some(Status::Idle),
+    Some(Status::Waiting),
+    Some(Status::Stopping),
+    Some(Status::Shutdown),
+    Some(Status::Failed),
+];
+
+/// The table: one row per event, one cell per state of [`STATES`].
+#[rustfmt::skip]
+const TABLE: [(LifecycleEvent, [Cell; 8]); 20] = {
+    use LifecycleEvent::{
+        Exited, FoundAlive, FoundDead, KilledAsHung, Removed, Reported, RestartPlanned, Resumed, SpawnFailed,
+        Spawned, StartCancelled, StopAsked, StopConfirmed, StopOverridden,
+    };
+    use Status::{Failed, Idle, Shutdown, Starting, Stopping, Waiting, Working};
+    const ________: Cell = None;
+    const ABSENT__: Cell = Some(None);
+    const STARTING: Cell = Some(Some(Starting));
+    const WORKING_: Cell = Some(Some(Working));
+    const IDLE____: Cell = Some(Some(Idle));
+    const WAITING_: Cell = Some(Some(Waiting));
+    const STOPPING: Cell = Some(Some(Stopping));
+    const SHUTDOWN: Cell = Some(Some(Shutdown));
+    const FAILED__: Cell = Some(Some(Failed));
+    [
+        // from             absent    starting  working   idle      waiting   stopping  shutdown  failed
+        (Spawned,            [STARTING, STARTING, ________, ________, ________, ________, STARTING, STARTING]),
+        (Resumed,            [________, ________, ________, ________, ________, ________, STARTING, STARTING]),
+        (SpawnFailed,        [________, FAILED__, FAILED__, FAILED__, FAILED__, FAILED__, ________, FAILED__]),
+        (Reported(Starting), [________, STARTING, ________, ________, ________, STOPPING, ________, ________]),
+        (Reported(Working),  [________, WORKING_, WORKING_, WORKING_, WORKING_, STOPPING, ________, ________]),
+        (Reported(Idle),     [________, IDLE____, IDLE____, IDLE____, IDLE____, STOPPING, ________, ________]),
+        (Reported(Waiting),  [________, WAITING_, WAITING_, WAITING_, WAITING_, STOPPING, ________, ________]),
+        (Reported(Stopping), [________, STOPPING, STOPPING, STOPPING, STOPPING, STOPPING, ________, ________]),
+        (Reported(Shutdown), [________, SHUTDOWN, SHUTDOWN, SHUTDOWN, SHUTDOWN, SHUTDOWN, SHUTDOWN, SHUTDOWN]),
+        (Reported(Failed),   [________, FAILED__, FAILED__, FAILED__, FAILED__, FAILED__, FAILED__, FAILED__]),
+        (StopAsked,          [________, STOPPING, STOPPING, STOPPING, STOPPING, STOPPING, ________, ________]),
+        (StopOverridden,     [________, ________, ________, ________, ________, WORKING_, ________, ________]),
+        (StopConfirmed,      [________, SHUTDOWN, SHUTDOWN, SHUTDOWN, SHUTDOWN, SHUTDOWN, SHUTDOWN, SHUTDOWN]),
+        (StartCancelled,     [________, SHUTDOWN, ________, ________, ________, ________, ________, ________]),
+        (Exited,             [________, FAILED__, FAILED__, FAILED__, FAILED__, SHUTDOWN, SHUTDOWN, FAILED__]),
+        (KilledAsHung,       [________, FAILED__, FAILED__, FAILED__, FAILED__, SHUTDOWN, FAILED__, FAILED__]),
+        (RestartPlanned,     [________, STARTING, STARTING, STARTING, STARTING, STARTING, STARTING, STARTING]),
+        (FoundAlive,         [IDLE____, ________, ________, ________, ________, ________, ________, ________]),
+        (FoundDead,          [FAILED__, FAILED__, FAILED__, FAILED__, FAILED__, FAILED__, SHUTDOWN, FAILED__]),
+        (Removed,            [________, ABSENT__, ABSENT__, ABSENT__, ABSENT__, ABSENT__, ________, ABSENT__]),
+    ]
+};
+
+/// A pair that the table refuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the event \"{event}\" is illegal for a member that is {}", word(*.state))]
+pub(crate) struct IllegalTransition {
+    state: State,
+    event: LifecycleEvent,
+}
+
+fn word(state: State) -> &'static str {
+    state.map_or("not on the roster", Status::word)
+}
+
+/// Looks up the state that follows `state` after `event`.
+///
+/// # Errors
+/// The table refuses the pair.
+pub(crate) fn next(state: State, event: LifecycleEvent) -> Result<State, IllegalTransition> {
+    let row = TABLE.iter().find(|(of, _)| *of == event);
+    let cell = row.and_then(|(_, cells)| {
+        STATES.iter().zip(cells).find(|(from, _)| **from == state).and_then(|(_, cell)| *cell)
+    });
+    cell.ok_or(IllegalTransition { state, event })
+}
+
+/// Applies an event to the status of an entry on the roster. Returns the status it had.
+///
+/// # Errors
+/// The table refuses the pair, or the event removes the entry; the status is unchanged.
+pub(crate) fn apply(
+    status: &mut Status,
+    event: LifecycleEvent,
+) -> Result<Status, IllegalTransition> {
+    let state = Some(*status);
+    let after = next(state, event)?.ok_or(IllegalTransition { state, event })?;
+    Ok(std::mem::replace(status, after))
+}
+
+/// Applies [`LifecycleEvent::Spawned`] for a caller that has seen that no process holds the life lock, or
+/// that holds it: an entry that shows a live status is then that of a dead process.
+///
+/// # Errors
+/// The table refuses the pair.
+pub(crate) fn apply_spawned(status: &mut Status) -> Result<(), IllegalTransition> {
+    if !status.is_over() && *status != Status::Starting {
+        apply(status, LifecycleEvent::FoundDead)?;
+    }
+    apply(status, LifecycleEvent::Spawned).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+    use std::fmt::Write;
+
+    const ENDED: [State; 2] = [Some(Status::Shutdown), Some(Status::Failed)];
+
+    fn is_live(state: State) -> bool {
+        state.is_some_and(|status| !status.is_over())
+    }
+
+    fn events() -> impl Iterator<Item = LifecycleEvent> {
+        TABLE.iter().map(|(event, _)| *event)
+    }
+
+    /// Every pair of the table with its result.
+    fn pairs() -> impl Iterator<Item = (State, LifecycleEvent, Result<State, IllegalTransition>)> {
+        events().flat_map(|event| STATES.map(|state| (state, event, next(state, event))))
+    }
+
+    #[test]
+    fn every_state_has_one_column_and_every_event_one_row() {
+        let states: Vec<State> = std::iter::once(None).chain(Status::ALL.map(Some)).collect();
+        assert_eq!(STATES.to_vec(), states);
+        for event in events() {
+            assert_eq!(events().filter(|other| *other == event).count(), 1, "{event}");
+        }
+        for status in Status::ALL {
+            assert!(events().any(|event| event == LifecycleEvent::Reported(status)), "{status:?}");
+        }
+    }
+
+    #[test]
+    fn every_refusal_names_the_state_and_the_event() {
+        for (state, event, result) in pairs() {
+            let Err(refusal) = result else { continue };
+            assert_eq!(refusal, IllegalTransition { state, event });
+            let text = refusal.to_string();
+            assert!(text.contains(word(state)) && text.contains(&event.to_string()), "{text}");
+        }
+        let refusal = next(None, LifecycleEvent::StopAsked).unwrap_err().to_string();
+        assert_eq!(
+            refusal,
+            "the event \"stop asked\" is illegal for a member that is not on the roster"
+        );
+    }
+
+    #[test]
+    fn apply_follows_the_table_for_every_pair() {
+        for (state, event, result) in pairs() {
+            let Some(before) = state else { continue };
+            let mut status = before;
+            match (apply(&mut status, event), result) {
+                (Ok(was), Ok(Some(after))) => assert_eq!((was, status), (before, after)),
+                (Err(_), Ok(None) | Err(_)) => assert_eq!(status, before),
+                other => panic!("{before:?} {event}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn only_a_start_leads_out_of_an_ended_state() {
+        use LifecycleEvent::{RestartPlanned, Resumed, Spawned};
+        for (state, event, result) in pairs().filter(|(state, ..)| ENDED.contains(state)) {
+            let revives = result.is_ok_and(is_live);
+            assert_eq!(
+                revives,
+                [Spawned, Resumed, RestartPlanned].contains(&event),
+                "{state:?} {event}"
+            );
+        }
+    }
+
+    #[test]
+    fn no_report_revokes_a_stop() {
+        for status in Status::ALL {
+            let after = next(Some(Status::Stopping), LifecycleEvent::Reported(status)).unwrap();
+            let kept = if status.is_over() { status } else { Status::Stopping };
+            assert_eq!(after, Some(kept), "reports {status:?}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_is_gone_leaves_no_live_status() {
+        use LifecycleEvent::{Exited, FoundDead, KilledAsHung, StopConfirmed};
+        for (state, event, result) in pairs() {
+            if [Exited, FoundDead, KilledAsHung, StopConfirmed].contains(&event) && state.is_some()
+            {
+                assert!(ENDED.contains(&result.unwrap()), "{state:?} {event}");
+            }
+        }
+    }
+
+    fn reachable(from: State) -> BTreeSet<State> {
+        let mut found = BTreeSet::from([from]);
+        loop {
+            let next: BTreeSet<State> = pairs()
+                .filter(|(state, ..)| found.contains(state))
+                .filter_map(|(_, _, result)| result.ok())
+                .collect();
+            let known = found.len();
+            found.extend(next);
+            if found.len() == known {
+                return found;
+            }
+        }
+    }
+
+    #[test]
+    fn every_state_is_reachable_from_every_state() {
+        for state in STATES {
+            assert_eq!(reachable(state), BTreeSet::from(STATES), "{state:?}");
+        }
+    }
+
+    #[test]
+    fn a_spawn_over_the_entry_of_a_dead_process_is_legal_in_every_status() {
+        for before in Status::ALL {
+            let mut status = before;
+            apply_spawned(&mut status).unwrap();
+            assert_eq!(status, Status::Starting, "{before:?}");
+        }
+    }
+
+    /// The table as ARCHITECTURE.md shows it.
+    fn drawn() -> String {
+        let mut text = String::from("| event |");
+        for state in STATES {
+            write!(text, " {} |", word(state)).unwrap();
+        }
+        write!(text, "\n|{}\n", "---|".repeat(STATES.len() + 1)).unwrap();
+        for (event, _) in TABLE {
+            write!(text, "| {event} |").unwrap();
+            for state in STATES {
+                let cell =
+                    next(state, event).map_or("-", |after| after.map_or("(removed)", Status::word));
+                write!(text, " {cell} |").unwrap();
+            }
+            text.push('\n');
+        }
+        text
+    }
+
+    #[test]
+    fn architecture_md_draws_this_table() {
+        let page = include_str!("../../ARCHITECTURE.md");
+        assert!(
+            page.contains(&drawn()),
+            "replace the table in ARCHITECTURE.md by this one:\n{}",
+            drawn()
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_order_of_events_keeps_the_rules(order in proptest::collection::vec(0..TABLE.len(), 0..200)) {
+            let mut state = None;
+            // A stop that was asked for and not yet settled.
+            let mut is_stopping = false;
+            for event in order.into_iter().map(|at| TABLE[at].0) {
+                let Ok(after) = next(state, event) else { continue };
+                let asks = [LifecycleEvent::StopAsked, LifecycleEvent::Reported(Status::Stopping)];
+                let is_report = matches!(event, LifecycleEvent::Reported(status) if !status.is_over());
+                is_stopping = asks.contains(&event) || (is_stopping && is_report);
+                prop_assert_eq!(after == Some(Status::Stopping), is_stopping);
+                if ENDED.contains(&state) && is_live(after) {
+                    prop_assert_eq!(after, Some(Status::Starting));
+                }
+                if state.is_none() {
+                    prop_assert!(after.is_some(), "an event without effect is refused");
+                }
+                state = after;
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What an agent is busy with, as the roster's `activity` says it: one word or a short phrase.
+//!
+//! The words belong to the format. A phrase of another version is read as the name of a tool and
+//! written back unchanged.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+const PERMISSION: &str = "permission ";
+const SANDBOX: &str = "sandbox ";
+const REFUSED: &str = "refused: ";
+
+/// The tool or phase that an agent is in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum Activity {
+    /// It waits for its model's reply.
+    Model,
+    /// It runs the tool of this name.
+    Tool(String),
+    /// It is about to claim a task.
+    Task,
+    /// It waits for permission to use this tool.
+    Permission(String),
+    /// It waits for a review of its plan.
+    Plan,
+    /// It waits for permission to use this tool outside the workspace.
+    Sandbox(String),
+    /// It waits for free space on the disk.
+    DiskFull,
+    /// It refused to shut down, for this reason.
+    Refused(String),
+    /// Its process has ended, and the lead is about to start it again.
+    Restarting,
+}
+
+impl fmt::Display for Activity {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (prefix, rest) = match self {
+            Self::Model => ("model", ""),
+            Self::Tool(name) => ("", name.as_str()),
+            Self::Task => ("task", ""),
+            Self::Permission(tool) => (PERMISSION, tool.as_str()),
+            Self::Plan => ("plan", ""),
+            Self::Sandbox(tool) => (SANDBOX, tool.as_str()),
+            Self::DiskFull => ("disk full", ""),
+            Self::Refused(reason) => (REFUSED, reason.as_str()),
+            Self::Restarting => ("restarting", ""),
+        };
+        write!(out, "{prefix}{rest}")
+    }
+}
+
+impl From<String> for Activity {
+    fn from(phrase: String) -> Self {
+        match phrase.as_str() {
+            "model" => Self::Model,
+            "task" => Self::Task,
+            "plan" => Self::Plan,
+            "disk full" => Self::DiskFull,
+            "restarting" => Self::Restarting,
+            other => {
+                let after = |prefix| other.strip_prefix(prefix).map(str::to_owned);
+                let permission = after(PERMISSION).map(Self::Permission);
+                let sandbox = || after(SANDBOX).map(Self::Sandbox);
+                let refused = || after(REFUSED).map(Self::Refused);
+                permission.or_else(sandbox).or_else(refused).unwrap_or(Self::Tool(phrase))
+            }
+        }
+    }
+}
+
+impl From<Activity> for String {
+    fn from(activity: Activity) -> Self {
+        activity.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn each_phrase_of_the_format_has_its_variant() {
+        let cases = [
+            ("model", Activity::Model),
+            ("bash", Activity::Tool("bash".into())),
+            ("task", Activity::Task),
+            ("permission bash", Activity::Permission("bash".into())),
+            ("plan", Activity::Plan),
+            ("sandbox read_file", Activity::Sandbox("read_file".into())),
+            ("disk full", Activity::DiskFull),
+            ("refused: not yet", Activity::Refused("not yet".into())),
+            ("restarting", Activity::Restarting),
+        ];
+        for (phrase, activity) in cases {
+            assert_eq!(Activity::from(phrase.to_owned()), activity);
+            assert_eq!(activity.to_string(), phrase);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_phrase_survives_reading_and_writing(phrase: String, prefix in 0_usize..4) {
+            let phrase = ["", PERMISSION, SANDBOX, REFUSED][prefix].to_owned() + &phrase;
+            let json = serde_json::to_string(&phrase).unwrap();
+            let activity: Activity = serde_json::from_str(&json).unwrap();
+            prop_assert_eq!(serde_json::to_string(&activity).unwrap(), json);
+        }
+    }
+}

@@ -1,0 +1,394 @@
+//! A disk that is full, out of inodes or read-only, and a process without descriptors: agents wait, report
+//! it, and continue by themselves, and nothing is lost.
+
+use crate::support::child_process::{content, line};
+use crate::support::events::{EventKind, History, send};
+use crate::support::harness::Team;
+use crate::support::scripts::{
+    assert_left_by_force, bash, calls, says, script, spawn, wait, wait_file,
+};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::json;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+/// A small file system under a team's workspace, unmounted with the test.
+struct Disk {
+    at: PathBuf,
+}
+
+impl Disk {
+    /// Mounts the file system, or returns `None` with a notice if this user may not.
+    fn under(team: &Team, options: &str) -> Option<Self> {
+        let at = team.workspace().to_path_buf();
+        let words = ["-t", "tmpfs", "-o", options, "tmpfs"];
+        let mounted = Command::new("mount").args(words).arg(&at).output();
+        if !mounted.is_ok_and(|output| output.status.success()) {
+            eprintln!("SKIPPED: a small disk cannot be mounted here (needs root)");
+            return None;
+        }
+        Some(Self { at })
+    }
+
+    fn remount(&self, options: &str) {
+        let options = format!("remount,{options}");
+        let done = Command::new("mount").args(["-o", &options]).arg(&self.at).status().unwrap();
+        assert!(done.success());
+    }
+
+    /// Fills the disk, and frees it when dropped.
+    fn fill(&self) -> Filler {
+        let path = self.at.join("filler");
+        let mut file = fs::File::create(&path).unwrap();
+        while file.write_all(&[7; 4096]).is_ok() {}
+        Filler(vec![path])
+    }
+
+    /// Uses all inodes.
+    fn fill_inodes(&self) -> Filler {
+        let path = |n: u32| self.at.join(format!("filler-{n}"));
+        let made = (0..).map(path).take_while(|path| fs::File::create(path).is_ok());
+        Filler(made.collect())
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // Lazily, because a failing test may leave a process in there.
+        drop(Command::new("umount").arg("-l").arg(&self.at).status());
+    }
+}
+
+struct Filler(Vec<PathBuf>);
+
+impl Drop for Filler {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            drop(fs::remove_file(path));
+        }
+    }
+}
+
+/// A manually started member with its output.
+struct Member {
+    child: Child,
+    said: Arc<Mutex<String>>,
+}
+
+impl Member {
+    fn start(mut command: Command) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let said = Arc::<Mutex<String>>::default();
+        let heard = Arc::clone(&said);
+        std::thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                writeln!(heard.lock().unwrap(), "{line}").unwrap();
+            }
+        });
+        Self { child, said }
+    }
+
+    fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).unwrap()
+    }
+
+    #[track_caller]
+    fn wait_says(&self, team: &Team, words: &str) {
+        team.eventually(&format!("it says {words:?}"), || {
+            self.said.lock().unwrap().contains(words)
+        });
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.pid()), signal).unwrap();
+    }
+
+    /// Sets limits of the running process.
+    fn limit(&self, limit: &str) -> bool {
+        let pid = self.pid().to_string();
+        let done = Command::new("prlimit").args(["--pid", &pid, limit]).status();
+        done.is_ok_and(|status| status.success())
+    }
+}
+
+fn bob(team: &Team, model: &str) -> Member {
+    Member::start(team.command("team", &["teammate", "bob", "--model", model]))
+}
+
+fn can_limit() -> bool {
+    let can = Command::new("prlimit").args(["--pid", "1"]).output().is_ok();
+    if !can {
+        eprintln!("SKIPPED: no prlimit: limits of a running process cannot be changed");
+    }
+    can
+}
+
+/// No file may grow: mail stays in the inbox, and its owner waits for space, keeps running, and shows it in
+/// the roster. Then it receives all mail in order.
+#[test]
+fn an_agent_waits_for_space_and_continues_by_itself() {
+    if !can_limit() {
+        return;
+    }
+    let team = Team::new();
+    let model = script(&team, &[says("bob", "one"), says("bob", "two")]);
+    let line = format!("trap '' XFSZ; ulimit -S -f 16; exec team teammate bob --model {model}");
+    let mut member = Member::start(team.shell(&line));
+    team.wait_status("bob", "idle");
+    for n in 0..4 {
+        team.team(&["send", "bob", &content("user", n, 9_000)]).expect(0);
+    }
+    member.wait_says(&team, "disk full");
+    team.eventually("the roster says so", || {
+        team.status("bob") == "waiting" && team.member("bob")["activity"] == "disk full"
+    });
+    assert!(team.team(&["ls"]).expect(0).out.contains("disk full"));
+    assert!(member.child.try_wait().unwrap().is_none(), "it lives");
+    assert!(team.mail_of("bob").len() < 4);
+    assert!(member.limit("--fsize=unlimited"));
+    member.wait_says(&team, "there is room on the disk again");
+    team.eventually("all mail is taken in", || team.mail_of("bob").len() == 4);
+    let taken: Vec<_> = team.mail_of("bob").iter().map(|mail| mail["content"].clone()).collect();
+    let expected: Vec<_> = (0..4).map(|n| json!(content("user", n, 9_000))).collect();
+    assert_eq!(taken, expected);
+    team.wait_status("bob", "idle");
+    team.team(&["stop", "bob"]).expect(0);
+    assert_eq!(wait(&team, &mut member.child), Some(0));
+    assert!(team.lines("dead/bob.jsonl").is_empty());
+}
+
+/// The number of messages that each member sends to the other.
+const MESSAGES: u64 = 20;
+
+/// The disk becomes full while all members work: all wait, and finish when there is space.
+#[test]
+fn a_whole_team_on_a_full_disk_continues_when_there_is_space() {
+    let team = Team::new();
+    let Some(disk) = Disk::under(&team, "size=4m,mode=0700") else { return };
+    let mut lines = vec![
+        calls("lead", &[spawn("alice"), spawn("bob")]),
+        calls("lead", &[bash("until test -e started.alice -a -e started.bob; do sleep 0.1; done")]),
+        says("lead", "the lead waits"),
+    ];
+    for (me, other) in [("alice", "bob"), ("bob", "alice")] {
+        lines.push(calls(me, &[bash(&format!("touch started.{me}"))]));
+        for n in 0..MESSAGES {
+            let mut step =
+                calls(me, &[send(me, other, n), bash("head -c 3000 /dev/zero | tr '\\0' x")]);
+            step["delay_ms"] = json!(40);
+            lines.push(step);
+        }
+        lines.push(says(me, "done it all"));
+    }
+    let model = script(&team, &lines);
+    let mut lead = team.start(&["lead", "-p", "begin", "--model", &model, "--timeout", "100"]);
+    wait_file(&team, "started.alice");
+    wait_file(&team, "started.bob");
+    let filler = disk.fill();
+    let mut refused = 0;
+    team.eventually("sends are refused again and again", || {
+        let ran = team.team(&["send", "lead", &"x".repeat(10_000)]);
+        if ran.code == Some(1) {
+            assert!(ran.err.contains("No space left"), "{ran:?}");
+            refused += 1;
+        }
+        refused == 20
+    });
+    assert!(lead.try_wait().unwrap().is_none(), "{}", team.describe());
+    assert_eq!(team.processes().len(), 3, "{:?}", team.processes());
+    drop(filler);
+    assert_eq!(wait(&team, &mut lead), Some(0), "{}", team.describe());
+    team.wait_no_process();
+    let history = History::of(&team, &["lead", "alice", "bob"]);
+    assert_eq!(history.check(), [], "{}", history.text());
+    assert_eq!(history.count(EventKind::Sent), 2 * usize::try_from(MESSAGES).unwrap());
+    assert!(team.has_mail("lead", "alice", "done it all"));
+    assert!(team.has_mail("lead", "bob", "done it all"));
+}
+
+/// An agent that waits for space is stopped: it uses the reserve for its last lines.
+#[test]
+fn the_reserve_lets_an_agent_end_in_order_on_a_full_disk() {
+    let team = Team::new();
+    let Some(disk) = Disk::under(&team, "size=4m,mode=0700") else { return };
+    let go = tempfile::tempdir().unwrap();
+    let gate = go.path().join("go");
+    let noise = "head -c 20000 /dev/zero | tr '\\0' x";
+    let wait_then_talk =
+        format!("touch here; until test -e {}; do sleep 0.05; done; {noise}", gate.display());
+    let model = script(&team, &[calls("bob", &[bash(&wait_then_talk)])]);
+    let mut member = bob(&team, &model);
+    team.wait_status("bob", "idle");
+    team.team(&["send", "bob", "begin"]).expect(0);
+    wait_file(&team, "here");
+    assert!(team.path("run/.state/reserve").exists());
+    let filler = disk.fill();
+    fs::File::create(&gate).unwrap();
+    member.wait_says(&team, "disk full");
+    member.signal(Signal::SIGTERM);
+    assert_eq!(wait(&team, &mut member.child), Some(143), "{}", team.describe());
+    assert!(!team.path("run/.state/reserve").exists());
+    let lines = team.lines("transcript/bob.jsonl");
+    let kinds: Vec<_> = lines.iter().map(|line| line["kind"].as_str().unwrap()).collect();
+    assert!(kinds.contains(&"tool_result") && kinds.last() == Some(&"turn_end"), "{kinds:?}");
+    drop(filler);
+    assert_left_by_force(&team, &["bob"]);
+}
+
+/// No inode is left: mail can be sent, and is delivered once there is an inode.
+#[test]
+fn a_disk_without_inodes_loses_nothing() {
+    let team = Team::new();
+    let Some(disk) = Disk::under(&team, "size=8m,nr_inodes=120,mode=0700") else { return };
+    let model = script(&team, &[says("bob", "one"), says("bob", "two")]);
+    let mut member = bob(&team, &model);
+    team.wait_status("bob", "idle");
+    let filler = disk.fill_inodes();
+    team.team(&["send", "bob", &content("user", 0, 30)]).expect(0);
+    member.wait_says(&team, "disk full");
+    team.team(&["send", "bob", &content("user", 1, 30)]).expect(0);
+    drop(filler);
+    team.eventually("both are taken in", || team.mail_of("bob").len() == 2);
+    team.team(&["stop", "bob"]).expect(0);
+    assert_eq!(wait(&team, &mut member.child), Some(0));
+    crate::support::scripts::assert_left_in_order(&team);
+}
+
+/// Every command that writes fails with one clear error. Views work.
+#[test]
+fn a_read_only_folder_is_one_clear_error() {
+    let team = Team::new();
+    let (disk, why) = if nix::unistd::geteuid().is_root() {
+        (Disk::under(&team, "size=4m,mode=0700"), "Read-only file system")
+    } else {
+        (None, "Permission denied")
+    };
+    if disk.is_none() && nix::unistd::geteuid().is_root() {
+        return;
+    }
+    team.team(&["init"]).expect(0);
+    team.team(&["send", "lead", "hello"]).expect(0);
+    let folders = || {
+        let inside =
+            ["", "inbox", "inbox/.lock", "inbox/.claim", "transcript", "run", "run/.state"];
+        inside.map(|folder| team.path(folder))
+    };
+    // Files in a read-only folder may still be writable.
+    let set_mode = |mode: u32| {
+        for path in folders().into_iter().chain([team.path("inbox/lead.jsonl")]) {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+            fs::set_permissions(path, mode).unwrap();
+        }
+    };
+    match &disk {
+        Some(disk) => disk.remount("ro"),
+        None => set_mode(0o500),
+    }
+    for args in [
+        &["send", "lead", "again"][..],
+        &["inbox", "lead", "--drain"],
+        &["teammate", "bob", "--once", "--model", "rehearsal"],
+        &["lead", "-p", "hello", "--model", "rehearsal"],
+    ] {
+        let ran = team.team(args).expect(1);
+        assert!(ran.err.contains(why) && ran.err.contains(".team"), "{ran:?}");
+        assert_eq!(ran.err.matches("error:").count(), 1, "{ran:?}");
+        assert!(ran.err.lines().count() <= 5, "{ran:?}");
+    }
+    team.team(&["ls"]).expect(0);
+    match &disk {
+        Some(disk) => disk.remount("rw"),
+        None => set_mode(0o700),
+    }
+    team.team(&["inbox", "lead", "--drain"]).expect(0);
+    assert!(team.has_mail("lead", "user", "hello"));
+}
+
+/// No descriptor is left in a running agent: mail waits, and is delivered when there is one.
+#[test]
+fn an_agent_out_of_descriptors_recovers() {
+    if !can_limit() {
+        return;
+    }
+    let team = Team::new();
+    let model = script(&team, &[says("bob", "one")]);
+    let mut member = bob(&team, &model);
+    team.wait_status("bob", "idle");
+    let open = fs::read_dir(format!("/proc/{}/fd", member.pid())).unwrap().count();
+    assert!(member.limit(&format!("--nofile={}:", open.saturating_sub(4))));
+    team.team(&["send", "bob", &content("user", 0, 30)]).expect(0);
+    member.wait_says(&team, "mail could not be taken in");
+    assert!(member.child.try_wait().unwrap().is_none());
+    assert!(member.limit("--nofile=1024:"));
+    team.eventually("the mail is taken in", || team.mail_of("bob").len() == 1);
+    team.team(&["stop", "bob"]).expect(0);
+    assert_eq!(wait(&team, &mut member.child), Some(0));
+    crate::support::scripts::assert_left_in_order(&team);
+}
+
+/// The team folder is removed under a running team: every process exits with an error, and none creates it
+/// again.
+#[test]
+fn a_removed_team_folder_ends_the_team() {
+    let team = Team::new();
+    let model = script(&team, &[calls("lead", &[spawn("alice")]), says("alice", "ready")]);
+    let mut lead = crate::support::scripts::lead(&team, &model);
+    lead.type_line("begin");
+    team.wait_status("alice", "idle");
+    let mut member = bob(&team, "rehearsal");
+    team.wait_status("bob", "idle");
+    // A process may write into it at this moment, which `rm -rf` meets as well.
+    team.eventually("the folder is removed", || fs::remove_dir_all(team.path("")).is_ok());
+    assert_eq!(wait(&team, &mut member.child), Some(1));
+    assert_eq!(lead.wait().code(), Some(1), "{}", lead.screen());
+    assert!(lead.printed().contains("was removed or replaced"), "{}", lead.printed());
+    team.wait_no_process();
+    assert!(!team.path("").exists(), "it was made anew");
+}
+
+/// Empty folders are removed under a running agent: it creates them again and continues.
+#[test]
+fn removed_folders_of_the_mailbox_are_created_again() {
+    let team = Team::new();
+    let mut member = bob(&team, "rehearsal");
+    team.wait_status("bob", "idle");
+    for (n, folders) in
+        [&["inbox/.claim"][..], &["inbox/.lock"], &["inbox", "dead"]].iter().enumerate()
+    {
+        for folder in *folders {
+            // Immediately, before the member creates a file in the removed folder.
+            let gone = team.workspace().join("gone");
+            fs::rename(team.path(folder), &gone).unwrap();
+            fs::remove_dir_all(gone).unwrap();
+        }
+        let text = format!("after {folders:?} {n}");
+        team.team(&["send", "bob", &text]).expect(0);
+        team.eventually("the mail is taken in", || team.has_mail("bob", "user", &text));
+    }
+    team.team(&["stop", "bob"]).expect(0);
+    assert_eq!(wait(&team, &mut member.child), Some(0));
+    crate::support::scripts::assert_left_in_order(&team);
+}
+
+/// Another folder takes its place: it belongs to another team, and is not changed.
+#[test]
+fn a_replaced_team_folder_is_not_touched() {
+    let team = Team::new();
+    let mut member = bob(&team, "rehearsal");
+    team.wait_status("bob", "idle");
+    fs::rename(team.path(""), team.workspace().join("old")).unwrap();
+    team.team(&["init"]).expect(0);
+    let mut inbox = fs::File::create(team.path("inbox/bob.jsonl")).unwrap();
+    inbox.write_all(line("user", 0, 9).as_bytes()).unwrap();
+    assert_eq!(wait(&team, &mut member.child), Some(1));
+    let text = fs::read_to_string(team.path("inbox/bob.jsonl")).unwrap();
+    assert_eq!(text, line("user", 0, 9));
+    assert!(!team.path("transcript/bob.jsonl").exists() && !team.path("config.json").exists());
+}

@@ -1,0 +1,108 @@
+//! Spawns that the machine refuses, and programs that are replaced while a team runs.
+
+use crate::support::child_process::write;
+use crate::support::harness::{Team, program};
+use crate::support::scripts::{bash, calls, script, spawn, tool_results};
+use crate::support::terminal::Terminal;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Output};
+
+/// A headless lead under a shell that sets limits first.
+fn lead_below(team: &Team, limits: &str, model: &str) -> Command {
+    let team_program = program("team");
+    let lead = format!("{} lead -p begin --model {model} --timeout 50", team_program.display());
+    team.shell(&format!("{limits}; exec {lead}"))
+}
+
+/// The roster has no member that did not start.
+#[track_caller]
+fn assert_no_ghosts(team: &Team, output: &Output) {
+    let results = tool_results(team, "lead");
+    assert!(results.iter().any(|(_, _, error)| *error), "{output:?} {results:?}");
+    for (i, (_, text, error)) in results.iter().enumerate() {
+        let name = format!("a{i}");
+        if *error {
+            assert!(text.contains("could not be started"), "{text}");
+            assert_eq!(team.status(&name), "absent", "{text}");
+            assert!(!team.path(&format!("inbox/{name}.jsonl")).exists());
+        } else {
+            assert_eq!(team.status(&name), "shutdown");
+        }
+    }
+    team.wait_no_process();
+}
+
+fn six(team: &Team) -> String {
+    let names: Vec<String> = (0..6).map(|i| format!("a{i}")).collect();
+    let calls_of_six: Vec<_> = names.iter().map(|name| spawn(name)).collect();
+    script(team, &[calls("lead", &calls_of_six)])
+}
+
+#[test]
+fn a_spawn_without_descriptors_is_an_error_and_leaves_no_member() {
+    let team = Team::new();
+    let model = six(&team);
+    let mut lead = lead_below(&team, "ulimit -n 30", &model);
+    let output = lead.output().unwrap();
+    assert_no_ghosts(&team, &output);
+}
+
+#[test]
+fn a_spawn_without_processes_is_an_error_and_leaves_no_member() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("SKIPPED: only root can become a user who runs nothing else");
+        return;
+    }
+    let team = Team::new();
+    let model = six(&team);
+    let user = 60_000 + std::process::id() % 5000;
+    chown(team.workspace(), Some(user), Some(user)).unwrap();
+    let mut lead = lead_below(&team, "ulimit -u 14", &model);
+    let output = lead.uid(user).gid(user).output().unwrap();
+    assert_no_ghosts(&team, &output);
+}
+
+#[test]
+fn a_missing_teammate_program_is_a_clear_error() {
+    let team = Team::new();
+    let folder = team.workspace().join("bin");
+    fs::create_dir(&folder).unwrap();
+    fs::copy(program("team"), folder.join("team")).unwrap();
+    let mut lead = team.shell(&format!("{}/team lead -p hi --model rehearsal", folder.display()));
+    let output = lead.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(said.contains("bin/teammate"), "{said}");
+}
+
+/// The running team continues with the programs it was started from.
+#[test]
+fn programs_may_be_replaced_or_removed_while_a_team_runs() {
+    let team = Team::of_copies();
+    let folder = team.programs().to_path_buf();
+    let model = script(
+        &team,
+        &[
+            calls("lead", &[bash("until [ -e go ]; do sleep 0.05; done"), spawn("bob")]),
+            calls("bob", &[bash("echo done > bob.txt")]),
+        ],
+    );
+    let mut lead = Terminal::start(team.command("team", &["lead", "--model", &model]));
+    lead.expect("/quit ends the team");
+    lead.type_line("begin");
+    crate::support::scripts::wait_tool(&team, "lead", "bash");
+    // First an upgrade, which replaces the file, then a removal.
+    let new = folder.join("new");
+    write(&new, "#!/bin/sh\nexit 66\n");
+    fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::rename(&new, folder.join("teammate")).unwrap();
+    fs::remove_file(folder.join("team")).unwrap();
+    write(&team.workspace().join("go"), "");
+    crate::support::scripts::wait_file(&team, "bob.txt");
+    team.wait_status("bob", "idle");
+    lead.type_line("/quit");
+    assert_eq!(lead.wait().code(), Some(0));
+    crate::support::scripts::assert_left_in_order(&team);
+}

@@ -1,0 +1,205 @@
+//! Costs and budgets: usage with cached tokens and money; budgets of the team and of one teammate, which warn
+//! once, end work, and hold across resumes.
+
+use crate::support::harness::{CommandResult, Team};
+use crate::support::scripts::{assert_left_in_order, calls, last_exit, says, script, spawn};
+use serde_json::{Value, json};
+use std::fs;
+
+/// The usage of every scripted reply: 1000 tokens, 700 of them from the cache.
+fn costly(agent: &str, text: &str) -> Value {
+    json!({ "agent": agent, "text": text, "usage": usage() })
+}
+
+fn usage() -> Value {
+    json!({ "input_tokens": 100, "output_tokens": 100,
+        "cache_read_input_tokens": 700, "cache_creation_input_tokens": 100 })
+}
+
+/// A reply with a harmless call, of the same usage.
+fn busy(agent: &str) -> Value {
+    json!({ "agent": agent, "tools": [{ "name": "bash", "input": { "command": "echo x >> effects" } }],
+        "usage": usage() })
+}
+
+fn effects(team: &Team) -> usize {
+    fs::read_to_string(team.workspace().join("effects")).unwrap_or_default().lines().count()
+}
+
+fn settings(team: &Team, text: &str) {
+    team.team(&["init"]).expect(0);
+    crate::support::child_process::write(&team.path("settings.toml"), text);
+}
+
+fn lead(team: &Team, model: &str, further: &[&str]) -> CommandResult {
+    let words = ["lead", "-p", "begin", "--model", model, "--output", "json", "--timeout", "50"];
+    team.team(&[&words[..], further].concat())
+}
+
+fn notes(team: &Team, name: &str, text: &str) -> usize {
+    let lines = team.lines(&format!("transcript/{name}.jsonl"));
+    let said = |line: &&Value| line["content"].as_str().is_some_and(|said| said.contains(text));
+    lines.iter().filter(|line| line["kind"] == "note").filter(said).count()
+}
+
+#[test]
+fn usage_tells_of_the_cache_and_of_money() {
+    let team = Team::new();
+    let lines = [
+        calls("lead", &[spawn("alice")]),
+        costly("lead", "one"),
+        costly("alice", "hers"),
+        costly("lead", "two"),
+    ];
+    let model = script(&team, &lines);
+    let prices = format!(
+        "[prices.\"{model}\"]\ninput = 3\noutput = 15\ncache_read = 0.3\ncache_write = 3.75\n"
+    );
+    settings(&team, &prices);
+    let result = lead(&team, &model, &[]).expect(0).json();
+    // One call: 100 * 3 + 100 * 15 + 700 * 0.3 + 100 * 3.75, in millionths.
+    let one = json!({ "turns": 1, "input_tokens": 900, "output_tokens": 100,
+        "cache_read_tokens": 700, "cache_write_tokens": 100, "cost": 0.002_385 });
+    let mut hers = team.member("alice")["usage"].clone();
+    hers.as_object_mut().unwrap().remove("seconds");
+    assert_eq!(hers, one);
+    assert_eq!(result["usage"]["cache_read_tokens"], 2100);
+    assert_eq!(result["usage"]["cost"], 0.007_155);
+    let shown = team.team(&["ls"]).expect(0).out;
+    assert!(
+        shown.contains("CACHED") && shown.contains("77%") && shown.contains("0.0024"),
+        "{shown}"
+    );
+    let used = team.team(&["ls", "--json"]).expect(0).json()["used"].clone();
+    assert_eq!((&used["input_tokens"], &used["cost"]), (&json!(2700), &json!(0.007_155)));
+    let log = team.lines("log/alice.jsonl");
+    let logged =
+        |message: &str| log.iter().find(|line| line["message"] == message).unwrap().clone();
+    assert_eq!(logged("model call")["cache_read"], 700);
+    assert_eq!(logged("turn ended")["cost"], 0.002_385);
+
+    // A resumed conversation keeps its usage, a new one starts at zero.
+    let resumed = lead(&team, &model, &["--resume"]).expect(0).json();
+    assert_eq!(
+        resumed["usage"]["cache_read_tokens"], 0,
+        "this run used nothing: the script is over"
+    );
+    let used =
+        || team.team(&["ls", "--json"]).expect(0).json()["used"]["cache_read_tokens"].clone();
+    assert_eq!(used(), 2100);
+    let other = script(&team, &[costly("lead", "anew")]);
+    lead(&team, &other, &[]).expect(0);
+    assert_eq!(used(), 700);
+}
+
+/// Alice never ends her turn. She is warned once, the lead is informed once, and she is stopped at the end of
+/// her budget and not restarted. The team continues without her.
+#[test]
+fn a_teammate_is_stopped_at_the_end_of_its_budget() {
+    let team = Team::new();
+    let mut lines = vec![calls("lead", &[spawn("alice")]), says("lead", "I wait.")];
+    lines.extend((0..20).map(|_| busy("alice")));
+    lines.extend((0..5).map(|_| says("lead", "I see.")));
+    let model = script(&team, &lines);
+    settings(&team, "restart = \"always\"\n[budget.member]\ntokens = 5000\n");
+    lead(&team, &model, &[]).expect(0);
+    assert_eq!(effects(&team), 5, "{}", team.describe());
+    assert_eq!(last_exit(&team, "alice"), ("budget".into(), Some(7), None));
+    assert_eq!(team.member("alice")["restarts"], 0);
+    let warning = "4000 of 5000 tokens of the budget of this teammate";
+    assert_eq!(notes(&team, "alice", warning), 1);
+    let mail = team.mail_of("lead");
+    let told = |text: &str| {
+        let said = |mail: &&Value| mail["content"].as_str().is_some_and(|said| said.contains(text));
+        mail.iter().filter(said).count()
+    };
+    assert_eq!(told(warning), 1, "{mail:#?}");
+    assert_eq!(told("Stopped: 5000 of 5000 tokens of the budget of this teammate"), 1);
+    assert_eq!(told("alice is gone (budget, exit 7)"), 1);
+    assert_left_in_order(&team);
+}
+
+/// The team's budget ends the run with 7. The next resumed run ends immediately, and a larger budget lets it
+/// continue.
+#[test]
+fn the_budget_of_the_team_holds_through_resumes() {
+    let team = Team::new();
+    let mut lines: Vec<Value> = (0..14).map(|_| busy("lead")).collect();
+    lines.push(says("lead", "all is done"));
+    let model = script(&team, &lines);
+    for (limit, warned, spent) in [
+        ("tokens = 10000", "8000 of 10000 tokens", "10000 of 10000 tokens"),
+        ("money = 0.02385", "0.0191 of 0.0238 in money", "0.0238 of 0.0238 in money"),
+    ] {
+        let team_settings = |limit: &str| {
+            let prices = format!(
+                "[prices.\"{model}\"]\ninput = 3\noutput = 15\ncache_read = 0.3\ncache_write = 3.75\n"
+            );
+            settings(&team, &format!("[budget.team]\n{limit}\n{prices}"));
+        };
+        let _fresh = fs::remove_file(team.workspace().join("effects"));
+        team_settings(limit);
+        let ran = lead(&team, &model, &[]).expect(7);
+        assert_eq!(effects(&team), 10, "{ran:#?}");
+        assert!(
+            ran.err.contains(&format!("{spent} of the budget of the team are used")),
+            "{ran:#?}"
+        );
+        let result = ran.json();
+        assert_eq!((&result["outcome"], &result["exit_code"]), (&json!("budget"), &json!(7)));
+        assert!(ran.err.contains(warned), "{ran:#?}");
+        assert_eq!(notes(&team, "lead", warned), 1, "{}", team.describe());
+        let again = lead(&team, &model, &["--resume"]).expect(7);
+        assert_eq!(effects(&team), 10, "{again:#?}");
+        team_settings("tokens = 100000");
+        let result = lead(&team, &model, &["--resume"]).expect(0).json();
+        assert_eq!((effects(&team), &result["result"]), (14, &json!("all is done")));
+    }
+    assert_left_in_order(&team);
+}
+
+#[test]
+fn turns_and_minutes_are_limits_too() {
+    let team = Team::new();
+    let model = script(
+        &team,
+        &[
+            calls("lead", &[spawn("alice")]),
+            says("lead", "first"),
+            says("alice", "hers"),
+            says("lead", "second"),
+        ],
+    );
+    settings(&team, "[budget.team]\nturns = 2\n");
+    let ran = lead(&team, &model, &[]).expect(7);
+    assert!(ran.err.contains("2 of 2 turns of the budget of the team"), "{ran:#?}");
+    assert!(ran.json()["result"].as_str().unwrap().starts_with("Stopped: "), "{ran:#?}");
+
+    let late = Team::new();
+    let model = script(&late, &[calls("lead", &[crate::support::scripts::bash("sleep 1000")])]);
+    settings(&late, "[budget.team]\nminutes = 1\n");
+    // A conversation of nearly a minute.
+    lead(&late, &script(&late, &[says("lead", "hi")]), &[]).expect(0);
+    let mut roster: Value =
+        serde_json::from_slice(&fs::read(late.path("config.json")).unwrap()).unwrap();
+    roster["lead"]["usage"]["seconds"] = 58.into();
+    crate::support::child_process::write(&late.path("config.json"), roster.to_string());
+    script(
+        &late,
+        &[says("lead", "hi"), calls("lead", &[crate::support::scripts::bash("sleep 1000")])],
+    );
+    let ran = lead(&late, &model, &["--resume"]).expect(7);
+    assert!(ran.err.contains("1 of 1 minutes of the budget of the team"), "{ran:#?}");
+    assert_left_in_order(&late);
+}
+
+#[test]
+fn a_budget_in_money_wants_prices() {
+    let team = Team::new();
+    settings(&team, "[budget.team]\nmoney = 5\n");
+    let ran =
+        team.team(&["lead", "-p", "hi", "--model", "anthropic/x", "--mode", "bypass"]).expect(2);
+    assert!(ran.err.contains("[prices.\"anthropic/x\"]"), "{ran:#?}");
+    let shown = team.team(&["config"]).expect(0).out;
+    assert!(shown.contains("budget.team.money"), "{shown}");
+}

@@ -1,0 +1,182 @@
+//! The ways to end an interactive lead: each stops the team, restores the terminal, and has its exit code.
+
+use crate::support::harness::{ASK_DEADLINE, Team};
+use crate::support::scripts::{
+    assert_left_by_force, assert_left_in_order, bash, calls, last_exit, lead, says, script,
+    scripted_lead, signal, spawn, tool_results, wait_file,
+};
+use crate::support::terminal::Terminal;
+use nix::sys::signal::Signal;
+use std::time::{Duration, Instant};
+
+const CTRL_C: &str = "\u{3}";
+const CTRL_D: &str = "\u{4}";
+
+/// Ends a lead with one idle teammate in this way. The terminal must be restored.
+fn leave(way: impl FnOnce(&mut Terminal), code: i32) {
+    let team = Team::new();
+    let model = script(&team, &[calls("lead", &[spawn("alice")]), says("alice", "ready")]);
+    let mut lead = Terminal::start(team.command("team", &["lead", "--model", &model]));
+    let before = lead.settings();
+    lead.expect("/quit ends the team");
+    assert_ne!(lead.settings(), before, "while a line is typed, keys come one by one");
+    lead.type_line("begin");
+    team.wait_status("alice", "idle");
+    team.wait_status("lead", "idle");
+    way(&mut lead);
+    assert_eq!(lead.wait().code(), Some(code), "{}", lead.screen());
+    if let Some(after) = lead.settings_if_open() {
+        assert_eq!(after, before, "the terminal was not given back");
+    }
+    assert_left_in_order(&team);
+    assert_eq!(team.status("lead"), "shutdown");
+    assert_eq!(team.status("alice"), "shutdown");
+    assert_eq!(last_exit(&team, "alice"), ("team_stopped".into(), Some(0), None));
+}
+
+fn send(to: Signal) -> impl FnOnce(&mut Terminal) {
+    move |lead| signal(i32::try_from(lead.child.id()).unwrap(), to)
+}
+
+#[test]
+fn quit_leaves_in_order() {
+    leave(|lead| lead.type_line("/quit"), 0);
+}
+
+#[test]
+fn ctrl_d_leaves_in_order() {
+    leave(|lead| lead.press(CTRL_D), 0);
+}
+
+#[test]
+fn sigterm_leaves_with_143() {
+    leave(send(Signal::SIGTERM), 143);
+}
+
+#[test]
+fn sighup_leaves_with_143() {
+    leave(send(Signal::SIGHUP), 143);
+}
+
+#[test]
+fn a_closed_terminal_leaves_with_143() {
+    leave(Terminal::hang_up, 143);
+}
+
+#[test]
+fn a_storm_of_signals_is_one_signal() {
+    leave(
+        |lead| {
+            let pid = nix::unistd::Pid::from_raw(i32::try_from(lead.child.id()).unwrap());
+            for _ in 0..1000 {
+                nix::sys::signal::kill(pid, Signal::SIGTERM).unwrap();
+            }
+        },
+        143,
+    );
+}
+
+/// Ctrl-C clears typed text, and an idle lead says how to quit. The key and the signal do the same.
+#[test]
+fn ctrl_c_at_an_idle_lead_ends_nothing() {
+    let team = Team::new();
+    let mut lead = lead(&team, "rehearsal");
+    lead.press("some half-typed words");
+    lead.expect("half-typed words");
+    lead.press(CTRL_C);
+    lead.type_line("/mode");
+    lead.expect("mode bypass: tools run without asking");
+    assert!(!lead.printed().contains("to quit:"), "the first only cleared the line");
+    lead.press(CTRL_C);
+    lead.expect("to quit: /quit");
+    let times = lead.printed().matches("to quit: /quit").count();
+    signal(team.pid_of("lead"), Signal::SIGINT);
+    team.eventually("the signal means the same", || {
+        lead.printed().matches("to quit: /quit").count() > times
+    });
+    lead.press(CTRL_C);
+    lead.press(CTRL_C);
+    assert_eq!(team.status("lead"), "idle");
+    lead.type_line("/quit");
+    assert_eq!(lead.wait().code(), Some(0));
+    assert_left_in_order(&team);
+}
+
+#[test]
+fn ctrl_c_interrupts_a_turn_and_the_team_stays() {
+    let team = Team::new();
+    let mut lead = scripted_lead(
+        &team,
+        &[
+            calls(
+                "lead",
+                &[spawn("alice"), bash("setsid sleep 1000 & touch lead.here; sleep 1000")],
+            ),
+            says("alice", "ready"),
+            says("lead", "another turn"),
+            calls("lead", &[bash("touch lead.again; sleep 1000")]),
+            says("lead", "over"),
+        ],
+    );
+    wait_file(&team, "lead.here");
+    team.wait_status("alice", "idle");
+    let alice = team.pid_of("alice");
+    lead.press(CTRL_C);
+    lead.expect("interrupted; Ctrl-C again within 2 s stops the team");
+    team.eventually("the command is gone", || {
+        !team.processes().iter().any(|(_, line)| line.contains("sleep"))
+    });
+    let results = tool_results(&team, "lead");
+    assert!(
+        results
+            .iter()
+            .any(|(tool, text, error)| tool == "bash" && *error && text.contains("interrupted"))
+    );
+    team.wait_status("lead", "idle");
+    assert_eq!((team.status("alice"), team.pid_of("alice")), ("idle".into(), alice));
+    // After two seconds the next Ctrl-C counts as a first one.
+    let pressed = Instant::now();
+    team.eventually("two seconds have passed", || pressed.elapsed() > Duration::from_secs(2));
+    lead.press(CTRL_C);
+    lead.expect("to quit: /quit");
+    lead.type_line("/quit");
+    assert_eq!(lead.wait().code(), Some(0));
+    assert_left_in_order(&team);
+}
+
+/// Two presses stop the team politely, a third one sends SIGTERM. Another one has no effect.
+#[test]
+fn each_further_ctrl_c_takes_the_next_rung() {
+    let team = Team::new();
+    let mut lead = scripted_lead(
+        &team,
+        &[
+            calls("lead", &[spawn("bob"), spawn("carol"), bash("touch lead.here; sleep 1000")]),
+            calls("bob", &[bash("setsid sleep 1000 & touch bob.here; sleep 1000")]),
+            calls("carol", &[bash("setsid sleep 1000 & touch carol.here; sleep 1000")]),
+        ],
+    );
+    for file in ["lead.here", "bob.here", "carol.here"] {
+        wait_file(&team, file);
+    }
+    let before = Instant::now();
+    lead.press(CTRL_C);
+    lead.expect("interrupted; Ctrl-C again");
+    lead.press(CTRL_C);
+    lead.expect("stopping the team");
+    team.wait_status("bob", "stopping");
+    team.wait_status("carol", "stopping");
+    assert_eq!(lead.child.try_wait().unwrap(), None, "members at work have time");
+    let bob = team.pid_of("bob");
+    lead.press(CTRL_C);
+    team.eventually("bob is gone", || team.processes().iter().all(|(pid, _)| *pid != bob));
+    lead.press(CTRL_C);
+    assert_eq!(lead.wait().code(), Some(130), "{}", lead.screen());
+    assert!(before.elapsed() < ASK_DEADLINE, "{:?}", before.elapsed());
+    lead.expect("bob ended on SIGTERM");
+    for name in ["bob", "carol"] {
+        assert_eq!(team.status(name), "shutdown", "{name}");
+        assert_eq!(last_exit(&team, name).0, "team_stopped", "{name}");
+    }
+    assert_left_by_force(&team, &["bob", "carol"]);
+}

@@ -1,0 +1,22 @@
+//! Lifecycle: spawning, running, stopping, restarting and resuming members and whole teams.
+
+mod budgets;
+mod contention;
+mod hang_detection;
+mod headless;
+mod inheritance;
+mod lead_killed;
+mod leaving;
+mod long_transcripts;
+mod manual_teammates;
+mod nine_prompts;
+mod output_spill;
+mod restart;
+mod resume;
+mod resume_and_takeover;
+mod roster;
+mod shutdown_requests;
+mod spawning;
+mod stopping;
+mod task_work;
+mod tasks;

@@ -1,0 +1,277 @@
+//! `team lead --resume` and `--takeover`: a whole team is resumed, or gets another lead.
+
+use crate::support::child_process::write;
+use crate::support::harness::{PATIENCE, Team};
+use crate::support::scripts::{
+    assert_left_by_force, assert_left_in_order, bash, calls, headless, kill_9, last_exit, lead,
+    says, script, scripted_lead, signal, spawn, tool_results, wait, wait_file,
+};
+use crate::support::terminal::Terminal;
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use std::fs;
+use std::time::Instant;
+
+/// An interactive lead that resumes the last team.
+fn resumed(team: &Team, model: &str) -> Terminal {
+    let lead = Terminal::start(team.command("team", &["lead", "--resume", "--model", model]));
+    lead.expect("/quit ends the team");
+    lead
+}
+
+fn notes(team: &Team, name: &str) -> String {
+    let lines = team.lines(&format!("transcript/{name}.jsonl"));
+    let notes = lines.iter().filter(|line| line["kind"] == "note");
+    notes.filter_map(|note| note["content"].as_str()).collect::<Vec<_>>().join("\n")
+}
+
+/// The kernel removes a killed process in steps: a new lead may still see it alive.
+#[test]
+fn a_member_that_exits_during_recovery_is_restarted() {
+    let team = Team::new();
+    let lines = [
+        calls("lead", &[spawn("bob")]),
+        says("lead", "bob is at work"),
+        calls("bob", &[bash("touch bob.here; sleep 1000")]),
+        says("bob", "bob went on"),
+        says("lead", "noted"),
+        says("lead", "noted"),
+    ];
+    let mut first = scripted_lead(&team, &lines);
+    wait_file(&team, "bob.here");
+    team.wait_status("lead", "idle");
+    for name in ["lead", "bob"] {
+        signal(team.pid_of(name), Signal::SIGSTOP);
+    }
+    for name in ["bob", "lead"] {
+        kill_9(&team, name);
+    }
+    first.wait();
+    let life = fs::File::open(team.path("run/bob.lock")).unwrap();
+    fs4::FileExt::lock(&life).unwrap();
+    let model = format!("script:{}", team.workspace().join("script.jsonl").display());
+    let mut next = team.start(&["lead", "--resume", "-p", "--model", &model]);
+    let log = team.path("log/lead.jsonl");
+    team.eventually("the next lead has looked", || {
+        fs::read_to_string(&log).unwrap().contains("looked for commands of a dead lead")
+    });
+    // Next the lead polls the members every 50 ms while one is alive.
+    std::thread::park_timeout(std::time::Duration::from_millis(300));
+    drop(life);
+    assert_eq!(wait(&team, &mut next), Some(0), "{}", team.describe());
+    assert!(team.has_mail("lead", "bob", "bob went on"), "{}", team.describe());
+    assert_left_in_order(&team);
+}
+
+#[test]
+fn a_team_killed_at_once_is_resumed() {
+    let team = Team::new();
+    let lines = [
+        calls("lead", &["alice", "bob", "carol"].map(spawn)),
+        calls("lead", &[("shutdown_teammate", serde_json::json!({ "name": "carol" }))]),
+        says("lead", "all at work"),
+        says("carol", "ready"),
+        says("alice", "alice's first"),
+        calls("bob", &[bash("touch bob.here; sleep 1000")]),
+        says("bob", "bob went on"),
+        says("lead", "noted"),
+        says("lead", "noted"),
+        says("lead", "noted"),
+        says("lead", "noted"),
+    ];
+    let mut first = scripted_lead(&team, &lines);
+    wait_file(&team, "bob.here");
+    team.wait_status("carol", "shutdown");
+    team.wait_status("alice", "idle");
+    team.eventually("alice has reported", || team.has_mail("lead", "alice", "alice's first"));
+    team.wait_status("lead", "idle");
+    team.team(&["send", "bob", "before the storm"]).expect(0);
+    let turns = team.roster()["lead"]["usage"]["turns"].as_u64().unwrap();
+    let memory = fs::read_to_string(team.path("transcript/lead.jsonl")).unwrap();
+    for name in ["lead", "alice", "bob"] {
+        signal(team.pid_of(name), Signal::SIGSTOP);
+    }
+    for name in ["alice", "bob", "lead"] {
+        kill_9(&team, name);
+    }
+    first.wait();
+
+    // Without a prompt the interrupted turns continue until all members are idle.
+    let model = format!("script:{}", team.workspace().join("script.jsonl").display());
+    let ran = team.team(&["lead", "--resume", "-p", "--model", &model]).expect(0);
+    assert!(ran.err.contains("alice, bob had died"), "{ran:#?}");
+    assert!(ran.err.contains("bob (in the middle of a turn, during bash)"), "{ran:#?}");
+    assert!(ran.err.contains("not back, for they were stopped: carol"), "{ran:#?}");
+    assert!(team.has_mail("lead", "bob", "bob went on"), "{}", team.describe());
+    assert!(team.has_mail("bob", "user", "before the storm"), "{}", team.describe());
+    for name in ["alice", "bob"] {
+        assert_eq!(last_exit(&team, name), ("team_stopped".into(), Some(0), None), "{name}");
+        assert!(notes(&team, name).contains("the team had ended and goes on now"), "{name}");
+        assert_eq!(team.member(name)["restarts"], 0, "{name}");
+    }
+    assert_eq!(last_exit(&team, "carol").0, "stopped");
+    assert!(notes(&team, "lead").contains("the user goes on with the team. Back: alice"));
+    let now = fs::read_to_string(team.path("transcript/lead.jsonl")).unwrap();
+    assert!(now.starts_with(&memory), "the lead's conversation goes on");
+    assert!(team.roster()["lead"]["usage"]["turns"].as_u64().unwrap() > turns, "and its count");
+    assert!(tool_results(&team, "bob")[0].1.contains("state unknown"));
+    assert_left_in_order(&team);
+}
+
+/// First after `/quit`, then after a kill of the lead alone, while members may still be shutting down.
+#[test]
+fn a_team_is_resumed_after_a_quit_and_after_a_kill_of_its_lead() {
+    let team = Team::new();
+    let mut first = lead(&team, "rehearsal");
+    first.type_line("Spawn alice (coder) and bob (tester).");
+    for name in ["alice", "bob"] {
+        team.wait_status(name, "idle");
+    }
+    team.wait_status("lead", "idle");
+    first.type_line("/quit");
+    assert_eq!(first.wait().code(), Some(0));
+    assert_eq!(last_exit(&team, "alice").0, "team_stopped");
+
+    let mut second = resumed(&team, "rehearsal");
+    second.expect("Back: alice (it was idle), bob (it was idle).");
+    for name in ["alice", "bob"] {
+        team.wait_status(name, "idle");
+    }
+    assert_eq!(team.member("alice")["role"], "coder");
+    team.team(&["send", "alice", "Run the command `touch alice.here; sleep 5; touch alice.done`"])
+        .expect(0);
+    wait_file(&team, "alice.here");
+    kill_9(&team, "lead");
+    second.wait();
+    let mut third = resumed(&team, "rehearsal");
+    third.expect("alice of an earlier lead ended");
+    assert!(team.workspace().join("alice.done").exists(), "a running tool may finish");
+    for name in ["alice", "bob"] {
+        team.wait_status(name, "idle");
+    }
+    third.type_line("/stop alice");
+    third.expect("alice ended when asked");
+    third.type_line("/quit");
+    assert_eq!(third.wait().code(), Some(0));
+
+    let mut fourth = resumed(&team, "rehearsal");
+    fourth.expect("Back: bob (it was idle); not back, for they were stopped: alice.");
+    team.wait_status("bob", "idle");
+    assert_eq!(team.status("alice"), "shutdown");
+    fourth.type_line("/quit");
+    assert_eq!(fourth.wait().code(), Some(0));
+    assert_left_in_order(&team);
+}
+
+#[test]
+fn a_resumed_team_keeps_its_model() {
+    let team = Team::new();
+    team.team(&["lead", "-p", "Run echo one", "--model", "rehearsal"]).expect(0);
+    team.team(&["lead", "-p", "Run echo two"]).expect(4);
+    let ran = team.team(&["lead", "--resume", "-p", "Run echo three"]).expect(0);
+    assert!(ran.out.contains("three"), "{ran:?}");
+    assert_left_in_order(&team);
+}
+
+#[test]
+fn without_a_team_resume_and_takeover_are_refused() {
+    let team = Team::new();
+    let ran = team.team(&["lead", "--resume", "-p", "--model", "rehearsal"]).expect(0);
+    assert!(ran.err.contains("nothing was left to do"), "{ran:?}");
+    assert_left_in_order(&team);
+}
+
+/// Scripted calls have the same ids in every run: two runs in one folder must not be confused.
+#[test]
+fn a_second_run_of_a_script_is_not_mistaken_for_the_first() {
+    let team = Team::new();
+    let letter = ("send_message", serde_json::json!({ "to": "bob", "content": "good morning" }));
+    let lines = [
+        calls("lead", &[spawn("bob"), letter]),
+        says("lead", "sent"),
+        says("bob", "read"),
+        says("bob", "read again"),
+        says("bob", "read once more"),
+    ];
+    let model = script(&team, &lines);
+    for run in 1..=2 {
+        headless(&team, &model, "begin").expect(0);
+        let letters = team.mail_of("bob");
+        let of = |text: &str| letters.iter().filter(|mail| mail["content"] == text).count();
+        assert_eq!((of("begin"), of("good morning")), (run, run), "{}", team.describe());
+    }
+    let dead = team.lines("dead/bob.jsonl");
+    assert!(dead.is_empty(), "{dead:?}");
+    assert_left_in_order(&team);
+}
+
+#[test]
+fn a_takeover_stops_the_old_lead_and_its_team() {
+    let team = Team::new();
+    let mut first = lead(&team, "rehearsal");
+    first.type_line("Spawn alice (coder).");
+    team.wait_status("alice", "idle");
+    let pid = team.pid_of("lead");
+    let refused = team.team(&["lead", "-p", "hello", "--model", "rehearsal"]).expect(5);
+    assert!(refused.err.contains(&format!("pid {pid}, since ")), "{refused:?}");
+    assert!(refused.err.contains("--takeover"), "{refused:?}");
+
+    let args = ["lead", "--takeover", "--resume", "--model", "rehearsal"];
+    let mut second = Terminal::start(team.command("team", &args));
+    assert_eq!(first.wait().code(), Some(143));
+    second.expect("Back: alice");
+    team.wait_status("alice", "idle");
+    assert_ne!(team.pid_of("lead"), pid);
+    second.type_line("/quit");
+    assert_eq!(second.wait().code(), Some(0));
+    assert_left_in_order(&team);
+}
+
+/// Rosters that would take every program of the team a minute or longer to read.
+#[test]
+fn a_roster_too_long_or_too_deep_is_quarantined() {
+    let many = |n: usize| format!(r#"{{"version":1,"members":[{}]}}"#, member_lines(n));
+    for hostile in [many(1_000_000), format!(r#"{{"version":1,"x":{}"#, "[".repeat(100_000))] {
+        let team = Team::new();
+        headless(&team, "rehearsal", "Spawn alice (coder).").expect(0);
+        let good = team.roster();
+        write(&team.path("config.json"), &hostile);
+        let begun = Instant::now();
+        let shown = team.team(&["ls", "--json"]).expect(0).json();
+        assert_eq!(shown["members"].as_array().unwrap().len(), 1, "as the copy says: {shown}");
+        let ran = headless(&team, "rehearsal", "Check the lead inbox for any messages").expect(0);
+        assert!(ran.err.contains("its roster was damaged and was rebuilt"), "{ran:#?}");
+        assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
+        assert_eq!(team.member("alice")["name"], good["members"][0]["name"]);
+        let beside = fs::read(team.path("config.json.bad-1")).unwrap();
+        assert!(beside == hostile.as_bytes(), "kept as it was");
+        fs::remove_file(team.path("config.json.bad-1")).unwrap();
+        assert_left_by_force(&team, &[]);
+    }
+}
+
+fn member_lines(count: usize) -> String {
+    let lines: Vec<String> =
+        (0..count).map(|n| format!(r#"{{"name":"m{n}","status":"working"}}"#)).collect();
+    lines.join(",")
+}
+
+#[test]
+fn a_damaged_roster_is_rebuilt_and_reported() {
+    let team = Team::new();
+    let mut first = lead(&team, "rehearsal");
+    first.type_line("Spawn alice (coder).");
+    team.wait_status("alice", "idle");
+    first.type_line("/quit");
+    assert_eq!(first.wait().code(), Some(0));
+    for file in ["config.json", "config.json.bak"] {
+        write(&team.path(file), "{ torn");
+    }
+    let ran = headless(&team, "rehearsal", "Check the lead inbox for any messages").expect(0);
+    assert!(ran.err.contains("its roster was damaged and was rebuilt"), "{ran:#?}");
+    assert!(team.path("config.json.bad-1").exists());
+    let alice: Value = team.member("alice");
+    assert_eq!(alice["status"], "failed", "known by her life lock: {alice}");
+    fs::remove_file(team.path("config.json.bad-1")).unwrap();
+    assert_left_by_force(&team, &[]);
+}

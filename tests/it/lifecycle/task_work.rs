@@ -1,0 +1,257 @@
+//! Agents and the task list: tools, assignments, idle teammates that claim tasks, members that are killed at
+//! work, and the end of a headless run.
+
+use crate::support::child_process::write;
+use crate::support::harness::Team;
+use crate::support::scripts::{
+    assert_left_in_order, calls, headless, kill_9, lead, says, script, spawn, tool_results, wait,
+};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::{Child, Stdio};
+
+fn task(team: &Team, id: usize) -> Value {
+    let text = fs::read_to_string(team.path(&format!("tasks/{id}.json"))).unwrap_or_default();
+    serde_json::from_str(&text).unwrap_or(Value::Null)
+}
+
+fn status(team: &Team, id: usize) -> String {
+    task(team, id)["status"].as_str().unwrap_or("absent").to_owned()
+}
+
+fn deeds(task: &Value) -> Vec<&str> {
+    task["history"].as_array().unwrap().iter().map(|e| e["what"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn the_lead_hands_out_tasks_and_teammates_do_them() {
+    let team = Team::new();
+    let mut lead = lead(&team, "rehearsal");
+    lead.type_line("Spawn alice (coder). Create a task \"Run `echo one >> out.txt`\" for alice.");
+    team.eventually("alice has done it", || status(&team, 1) == "completed");
+    let done = task(&team, 1);
+    assert_eq!(deeds(&done), ["created", "assigned", "claimed", "completed"], "{done}");
+    assert_eq!((&done["created_by"], &done["owner"]), (&json!("lead"), &json!("alice")));
+    let mail = team.mail_of("alice");
+    let told = mail.iter().find(|mail| mail["type"] == "task_assignment").unwrap();
+    assert_eq!(
+        (&told["task_id"], &told["subject"], &told["assigned_by"], &told["from"]),
+        (&json!("1"), &json!("Run `echo one >> out.txt`"), &json!("lead"), &json!("lead"))
+    );
+    lead.type_line("/tasks");
+    lead.expect("echo one");
+    lead.type_line("Ask alice to list the tasks.");
+    team.eventually("alice has looked", || {
+        tool_results(&team, "alice").iter().any(|(tool, ..)| tool == "list_tasks")
+    });
+    lead.type_line("/quit");
+    assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
+    assert_left_in_order(&team);
+    assert_eq!(fs::read_to_string(team.workspace().join("out.txt")).unwrap(), "one\n");
+}
+
+/// Every misuse by a model is answered with the correct use. A task that becomes ready again is assigned
+/// again.
+#[test]
+fn refused_tool_calls_name_the_next_step() {
+    let team = Team::new();
+    let create = |subject: &str| ("create_task", json!({ "subject": subject }));
+    let update = |fields: Value| ("update_task", fields);
+    let model = script(
+        &team,
+        &[
+            calls("lead", &[spawn("bob")]),
+            calls("lead", &[create("first"), create("second"), ("list_tasks", json!({}))]),
+            calls("lead", &[update(json!({"task_id": "1", "blocked_by": ["2"]}))]),
+            calls("lead", &[update(json!({"task_id": 2, "blocked_by": [1]}))]),
+            calls("lead", &[("claim_task", json!({"task_id": "1"}))]),
+            calls("lead", &[update(json!({"task_id": "1", "owner": "bob"}))]),
+            calls("lead", &[update(json!({"task_id": "2", "owner": "zoe"}))]),
+            calls("lead", &[("get_task", json!({"task_id": "9"}))]),
+            calls("lead", &[("claim_task", json!({"task_id": "2"}))]),
+            calls("lead", &[("complete_task", json!({"task_id": "2"}))]),
+            says("lead", "done"),
+            says("bob", "waiting"),
+            says("bob", "waiting"),
+            says("bob", "waiting"),
+        ],
+    );
+    headless(&team, &model, "begin").expect(0);
+    let results = tool_results(&team, "lead");
+    let told: Vec<(&str, bool)> =
+        results.iter().skip(1).map(|(_, text, failed)| (text.as_str(), *failed)).collect();
+    let expected = [
+        ("Created task 1.", false),
+        ("Created task 2.", false),
+        (r#""claimable":true"#, false),
+        ("Task 1 is pending", false),
+        ("2 waits for 1 waits for 2; leave out", true),
+        ("task 1 waits for 2 (pending); take another", true),
+        ("its owner is bob", false),
+        ("zoe cannot own a task now", true),
+        ("there is no task 9; there are 1, 2", true),
+        ("Task 2 is yours", false),
+        ("Task 1 can begin now (bob's, who was told)", false),
+    ];
+    assert_eq!(told.len(), expected.len(), "{told:#?}");
+    for ((text, failed), (part, wrong)) in told.into_iter().zip(expected) {
+        assert!(text.contains(part) && failed == wrong, "{part}: {text}");
+    }
+    let mail = team.mail_of("bob");
+    let told: Vec<&Value> = mail
+        .iter()
+        .filter(|mail| mail["type"] == "task_assignment")
+        .map(|m| &m["blocked_by"])
+        .collect();
+    assert_eq!(told, [&json!(["2"]), &Value::Null]);
+    assert_left_in_order(&team);
+}
+
+#[test]
+fn a_failed_task_ends_a_headless_run_with_3() {
+    let team = Team::new();
+    let model = script(
+        &team,
+        &[
+            calls("lead", &[("create_task", json!({"subject": "try"}))]),
+            calls("lead", &[("update_task", json!({"task_id": "1", "status": "failed"}))]),
+            says("lead", "it cannot be done"),
+            says("lead", "nothing new"),
+        ],
+    );
+    let ran = headless(&team, &model, "begin").expect(3);
+    assert!(ran.err.contains("task 1 failed") && ran.out.contains("it cannot be done"), "{ran:#?}");
+    headless(&team, "rehearsal", "Run echo hello").expect(0);
+}
+
+/// One prompt: the team completes the list in order and by role, and the run ends when all is done.
+#[test]
+fn idle_teammates_claim_suitable_tasks_until_none_is_left() {
+    let team = Team::new();
+    team.variable("TEAM_AUTO_CLAIM", "true");
+    let task = |subject: &str, role: &str, after: &[usize]| {
+        json!({"subject": format!("Run `echo {subject} >> out.txt`"), "role": role,
+            "blocked_by": after})
+    };
+    team.team(&["init"]).expect(0);
+    for (at, text) in [
+        (1, task("one", "coder", &[])),
+        (2, task("two", "tester", &[1])),
+        (3, task("three", "coder", &[2])),
+        (4, task("nobody", "painter", &[])),
+    ] {
+        write(&team.path(&format!("tasks/{at}.json")), text.to_string());
+    }
+    headless(&team, "rehearsal", "Spawn alice (coder) and bob (tester).").expect(0);
+    let text = fs::read_to_string(team.workspace().join("out.txt")).unwrap();
+    assert_eq!(text, "one\ntwo\nthree\n", "{}", team.describe());
+    let owners = [1, 2, 3].map(|id| self::task(&team, id)["owner"].clone());
+    assert_eq!(owners, ["alice", "bob", "alice"]);
+    assert_eq!(status(&team, 4), "absent", "no painter is there, so nobody touched the file");
+    let mail = team.mail_of("alice");
+    assert!(mail.iter().any(|mail| mail["from"] == "system" && mail["task_id"] == "3"));
+    assert_left_in_order(&team);
+}
+
+#[test]
+fn the_task_of_an_exited_member_is_released_and_reported() {
+    let team = Team::new();
+    team.variable("TEAM_RESTART", "never");
+    let mut lead = lead(&team, "rehearsal");
+    team.team(&["task", "add", "Run `sleep 600`"]).expect(0);
+    lead.type_line("Spawn alice (coder). Ask alice to claim task 1.");
+    team.eventually("alice has it", || status(&team, 1) == "in_progress");
+    team.wait_status("alice", "idle");
+    let shown = team.team(&["ls"]).expect(0).out;
+    assert!(shown.lines().any(|line| line.contains("alice") && line.contains("task 1")), "{shown}");
+    let listed = team.team(&["ls", "--json"]).expect(0).json();
+    assert_eq!(listed["members"][0]["tasks"], json!(["1"]));
+    lead.type_line("/team");
+    lead.expect("task 1");
+    kill_9(&team, "alice");
+    team.eventually("nobody has it", || status(&team, 1) == "pending");
+    team.eventually("the lead knows", || team.has_mail("lead", "system", "Pending again: task 1"));
+    lead.type_line("/quit");
+    lead.wait();
+}
+
+/// The number of tasks of the large run. The figure of SPEC is 1,000.
+fn how_many() -> usize {
+    let asked = std::env::vars().find(|(key, _)| key == "TEAM_TEST_TASKS");
+    asked.map_or(200, |(_, count)| count.parse().unwrap())
+}
+
+const WORKERS: usize = 8;
+
+/// A manually started teammate whose output is discarded.
+fn worker(team: &Team, name: &str) -> Child {
+    let words = ["teammate", name, "--role", "coder", "--model", "rehearsal"];
+    let mut command = team.command("team", &words);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().unwrap()
+}
+
+/// Eight processes complete tasks that depend on each other, while one after the other is killed and
+/// restarted. Each task is completed once, and none begins before its dependencies are completed.
+#[test]
+fn eight_processes_do_all_tasks_in_order_while_members_die() {
+    let count = how_many();
+    let team = Team::new();
+    team.variable("TEAM_AUTO_CLAIM", "true");
+    team.variable("TEAM_FSYNC", "never");
+    team.team(&["init"]).expect(0);
+    for id in 1..=count {
+        // A task depends on two of the forty before it: wide enough for eight processes, deep enough for an
+        // order.
+        let mut after: Vec<usize> = [id * 7 % 31 + 1, id * 13 % 37 + 1]
+            .iter()
+            .filter_map(|back| id.checked_sub(*back).filter(|at| *at > 0))
+            .collect();
+        after.sort_unstable();
+        after.dedup();
+        let text = json!({"subject": format!("Run `echo {id} >> done.txt`"), "blocked_by": after});
+        write(&team.path(&format!("tasks/{id}.json")), text.to_string());
+    }
+    let names: Vec<String> = (0..WORKERS).map(|n| format!("w{n}")).collect();
+    let mut workers: Vec<Child> = names.iter().map(|name| worker(&team, name)).collect();
+    let done = || -> usize { (1..=count).filter(|id| status(&team, *id) == "completed").count() };
+    let mut killed = 0;
+    while killed * count / 20 < count {
+        let mark = killed * count / 20;
+        team.eventually("the team goes on", || done() > mark.saturating_sub(1));
+        let at = killed % WORKERS;
+        workers[at].kill().unwrap();
+        workers[at].wait().unwrap();
+        workers[at] = worker(&team, &names[at]);
+        killed += 1;
+    }
+    let mut before = done();
+    while before < count {
+        team.eventually("one more is done", || done() > before);
+        before = done();
+    }
+    team.team(&["stop", "--all"]).expect(0);
+    for worker in &mut workers {
+        wait(&team, worker);
+    }
+    let tasks: BTreeMap<usize, Value> = (1..=count).map(|id| (id, task(&team, id))).collect();
+    let at = |id: usize, what: &str| -> Vec<f64> {
+        let history = tasks[&id]["history"].as_array().unwrap().iter();
+        history.filter(|e| e["what"] == what).map(|e| e["at"].as_f64().unwrap()).collect()
+    };
+    for (id, task) in &tasks {
+        assert_eq!(at(*id, "completed").len(), 1, "{task:#}");
+        assert_eq!(at(*id, "claimed").len(), at(*id, "released").len() + 1, "{task:#}");
+        for first in task["blocked_by"].as_array().unwrap() {
+            let first: usize = first.as_str().unwrap().parse().unwrap();
+            assert!(at(first, "completed")[0] <= at(*id, "claimed")[0], "{first} before {id}");
+        }
+    }
+    let released: usize = tasks.keys().map(|id| at(*id, "released").len()).sum();
+    eprintln!("{count} tasks, {killed} kills, {released} claims released");
+    let echoed = fs::read_to_string(team.workspace().join("done.txt")).unwrap();
+    for id in 1..=count {
+        assert!(echoed.lines().any(|line| line == id.to_string()), "{id} was never worked on");
+    }
+}

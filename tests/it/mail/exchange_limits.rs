@@ -1,0 +1,97 @@
+//! Limits of the exchange between agents: talk without work is bounded, floods are slowed down, and a new
+//! role is announced.
+
+use crate::support::child_process::write;
+use crate::support::harness::Team;
+use crate::support::scripts::{
+    assert_left_in_order, calls, headless, says, script, spawn, tool_results,
+};
+use serde_json::{Value, json};
+use std::fs;
+
+fn notices(team: &Team, text: &str) -> usize {
+    let mail = team.mail_of("lead");
+    let said = |mail: &&Value| mail["content"].as_str().is_some_and(|it| it.contains(text));
+    mail.iter().filter(|mail| mail["from"] == "system").filter(said).count()
+}
+
+#[test]
+fn an_exchange_of_thanks_ends() {
+    let team = Team::new();
+    team.variable("TEAM_MAX_EXCHANGES", "3");
+    // In one reply: mail that arrives between two replies would be read and not answered.
+    let thanks = |from: &str, to: &str| {
+        let send = ("send_message", json!({ "to": to, "content": "thank you" }));
+        calls(from, &[send, ("idle", json!({}))])
+    };
+    let order = |name: &str| {
+        ("spawn_teammate", json!({ "name": name, "role": "w", "prompt": "be polite" }))
+    };
+    let mut lines = vec![calls("lead", &[order("alice"), order("bob")]), says("lead", "spawned")];
+    for _ in 0..30 {
+        for (from, to) in [("alice", "bob"), ("bob", "alice")] {
+            lines.push(thanks(from, to));
+        }
+    }
+    headless(&team, &script(&team, &lines), "begin").expect(0);
+    let turns = |name: &str| team.member(name)["usage"]["turns"].as_u64().unwrap();
+    assert!((3..=8).contains(&turns("alice")), "{}", team.describe());
+    assert!((3..=8).contains(&turns("bob")), "{}", team.describe());
+    assert!((1..=2).contains(&notices(&team, "max_exchanges")), "{}", team.describe());
+    assert_left_in_order(&team);
+}
+
+#[test]
+fn a_flooding_sender_is_slowed_down_and_reported_once() {
+    let team = Team::new();
+    team.variable("TEAM_MAX_SENDS", "2");
+    let letter =
+        |n: u32| ("send_message", json!({ "to": "lead", "content": format!("letter {n}") }));
+    let all: Vec<(&str, Value)> = (0..5).map(letter).collect();
+    let lines = [
+        calls("lead", &[spawn("bob")]),
+        says("lead", "spawned"),
+        calls("bob", &all),
+        says("bob", "that was all"),
+    ];
+    headless(&team, &script(&team, &lines), "begin").expect(0);
+    let results = tool_results(&team, "bob");
+    let refused: Vec<bool> = results.iter().map(|(_, _, error)| *error).collect();
+    assert_eq!(refused, [false, false, true, true, true], "{results:?}");
+    assert!(results[2].1.contains("nothing was sent"), "{results:?}");
+    assert!(team.has_mail("lead", "bob", "letter 1") && !team.has_mail("lead", "bob", "letter 2"));
+    assert_eq!(notices(&team, "max_sends"), 1, "{}", team.describe());
+    assert!(team.has_mail("lead", "bob", "that was all"), "a report is the program's");
+    assert_left_in_order(&team);
+}
+
+#[test]
+fn an_idle_teammate_is_informed_of_a_new_role() {
+    let team = Team::new();
+    fs::create_dir_all(team.path("roles")).unwrap();
+    write(&team.path("roles/reviewer.md"), "---\nname: reviewer\n---\nLook for races first.\n");
+    let order =
+        |role: &str| ("spawn_teammate", json!({ "name": "bob", "role": role, "prompt": "go" }));
+    let lines = [
+        calls("lead", &[order("coder")]),
+        says("lead", "spawned"),
+        says("bob", "coded"),
+        calls("lead", &[order("reviewer")]),
+        says("lead", "again"),
+        says("bob", "reviewed"),
+    ];
+    headless(&team, &script(&team, &lines), "begin").expect(0);
+    let bob = team.lines("transcript/bob.jsonl");
+    assert_eq!(bob.iter().filter(|line| line["kind"] == "session").count(), 1, "one process");
+    let at = |what: &dyn Fn(&Value) -> bool| bob.iter().position(what).unwrap();
+    let told = at(&|line| {
+        line["content"].as_str().is_some_and(|note| {
+            note.contains("your role is reviewer from now on, not coder")
+                && note.contains("Look for races first.")
+        })
+    });
+    let answered = at(&|line| line.to_string().contains("reviewed"));
+    assert!(told < answered, "{bob:#?}");
+    assert!(team.has_mail("lead", "bob", "reviewed"));
+    assert_left_in_order(&team);
+}

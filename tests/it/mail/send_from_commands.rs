@@ -1,0 +1,57 @@
+//! Our own commands inside an agent's shell command: `send` sends as the agent, the others refuse.
+
+use crate::support::harness::{Team, program};
+use crate::support::scripts::{assert_left_in_order, bash, calls, headless, script, spawn};
+use serde_json::json;
+use std::fs;
+
+#[test]
+fn an_agents_command_sends_as_the_agent_and_steers_nothing() {
+    let team = Team::new();
+    let bin = program("team");
+    let bin = bin.display();
+    let tries = [
+        ("stop", format!("{bin} stop bob")),
+        ("stop-all", format!("{bin} stop --all --now")),
+        ("lead", format!("{bin} lead -p hi --model rehearsal")),
+        ("teammate", format!("{bin} teammate eve --model rehearsal")),
+        ("broadcast", format!("{bin} broadcast hello")),
+        ("task-add", format!("{bin} task add x")),
+        ("task-claim", format!("{bin} task claim 1 --as bob")),
+        ("task-done", format!("{bin} task done 1")),
+        ("task-fail", format!("{bin} task fail 1")),
+        ("task-cancel", format!("{bin} task cancel 1")),
+        ("drain", format!("{bin} inbox lead --drain")),
+    ];
+    let mut lines: Vec<String> = tries
+        .iter()
+        .map(|(name, command)| {
+            format!("{command} > {name}.out 2> {name}.err; echo $? > {name}.code")
+        })
+        .collect();
+    lines.push(format!(
+        "{bin} send lead 'from a shell' --from user > send.out 2> send.err; echo $? > send.code"
+    ));
+    lines.push(format!("{bin} ls --json > ls.json"));
+    lines.push(format!("{bin} task ls --json > tasks.json"));
+    let model =
+        script(&team, &[calls("lead", &[spawn("bob")]), calls("bob", &[bash(&lines.join("\n"))])]);
+    headless(&team, &model, "begin").expect(0);
+    let file = |name: &str| fs::read_to_string(team.workspace().join(name)).unwrap();
+    for (name, _) in &tries {
+        assert_eq!(
+            (file(&format!("{name}.code")).trim(), file(&format!("{name}.out")).as_str()),
+            ("1", "")
+        );
+        let said = file(&format!("{name}.err"));
+        assert!(said.contains("TEAM_RUN") && said.contains("tools"), "{name}: {said}");
+    }
+    assert_eq!(file("send.code").trim(), "0", "{}", file("send.err"));
+    assert!(team.has_mail("lead", "bob", "from a shell"), "{}", team.describe());
+    let seen: serde_json::Value = serde_json::from_str(&file("ls.json")).unwrap();
+    assert_eq!(seen["schema"], json!(1), "looking is allowed");
+    let seen: serde_json::Value = serde_json::from_str(&file("tasks.json")).unwrap();
+    assert_eq!(seen["tasks"], json!([]), "no task was made");
+    assert!(team.member("eve").is_null());
+    assert_left_in_order(&team);
+}

@@ -1,0 +1,249 @@
+//! Roles from files: the tools and the model of a member, the description of the workspace, and the errors of
+//! `team roles`.
+
+use crate::support::approvals::wait_asked;
+use crate::support::child_process::write;
+use crate::support::fake::Reply;
+use crate::support::fake_models::{self, agent_of, call, team_with_fake};
+use crate::support::harness::Team;
+use crate::support::scripts::{
+    assert_left_in_order, calls, headless, says, script, scripted_lead, tool_results,
+};
+use serde_json::{Value, json};
+use std::fs;
+
+const AUDITOR: &str = "---\nname: auditor\ndescription: Looks, and touches nothing.\ntools: Read, Grep\n\
+    disallowedTools: broadcast\nmaxTurns: 4\nwhim: yes\n---\nYou only look.\n";
+
+/// Writes files of the workspace.
+fn put(team: &Team, files: &[(&str, &str)]) {
+    for (path, text) in files {
+        let path = team.workspace().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        write(&path, text);
+    }
+}
+
+fn order(name: &str, role: &str) -> (&'static str, Value) {
+    ("spawn_teammate", json!({ "name": name, "role": role, "prompt": "begin" }))
+}
+
+#[test]
+fn roles_are_listed_with_their_source_and_errors() {
+    let team = Team::new();
+    team.team(&["init"]).expect(0);
+    put(&team, &[(".claude/agents/audit.md", AUDITOR)]);
+    let ran = team.team(&["roles"]).expect(0);
+    for words in
+        ["auditor", ".claude/agents/audit.md", ".team/roles/coder.md", "read_file but broad"]
+    {
+        assert!(ran.out.contains(words), "{words}: {}", ran.out);
+    }
+    let problems: Vec<&str> = ran.err.lines().collect();
+    assert_eq!(problems.len(), 2, "{}", ran.err);
+    assert!(problems[0].starts_with(".claude/agents/audit.md:4: ") && problems[0].contains("Grep"));
+    assert!(problems[1].starts_with(".claude/agents/audit.md:7: ") && problems[1].contains("whim"));
+    let listed = team.team(&["roles", "--json"]).expect(0).json();
+    assert_eq!(listed["schema"], 1);
+    let roles = listed["roles"].as_array().unwrap();
+    let names: Vec<&Value> = roles.iter().map(|role| &role["name"]).collect();
+    assert_eq!(names, ["auditor", "coder", "reviewer", "tester"]);
+    let expected = json!({
+        "name": "auditor", "description": "Looks, and touches nothing.",
+        "file": ".claude/agents/audit.md", "tools": ["read_file"],
+        "disallowed_tools": ["broadcast"], "model": null, "mode": null, "max_turns": 4,
+        "problems": roles[0]["problems"],
+    });
+    assert_eq!((&roles[0], roles[0]["problems"].as_array().unwrap().len()), (&expected, 2));
+}
+
+#[test]
+fn a_role_limits_tools_and_turns_and_names_a_model() {
+    let team = Team::new();
+    put(
+        &team,
+        &[
+            (".claude/agents/audit.md", AUDITOR),
+            (".team/roles/actor.md", "---\nname: actor\nmodel: rehearsal\n---\n"),
+            (".team/roles/star.md", "---\nmodel: claude-star\n---\n"),
+            ("notes.txt", "seen"),
+        ],
+    );
+    let bash = ("bash", json!({ "command": "touch made" }));
+    let model = script(
+        &team,
+        &[
+            calls("lead", &[order("a", "auditor"), order("b", "actor"), order("c", "star")]),
+            says("lead", "all begun"),
+            calls("a", &[bash, ("broadcast", json!({ "content": "x" }))]),
+            calls("a", &[("read_file", json!({ "path": "notes.txt" }))]),
+            calls("a", &[("list_teammates", json!({}))]),
+            calls("a", &[("list_tasks", json!({}))]),
+            says("a", "never said: that would be the fifth call"),
+            says("c", "done"),
+        ],
+    );
+    headless(&team, &model, "begin").expect(0);
+    let spawned = tool_results(&team, "lead");
+    assert!(spawned[1].1.contains("on rehearsal"), "{spawned:?}");
+    assert!(spawned[2].1.contains("anthropic/claude-star, which is not used"), "{spawned:?}");
+    assert_eq!(team.member("b")["model"], "rehearsal");
+    let done = tool_results(&team, "a");
+    for refused in &done[..2] {
+        assert!(refused.2 && refused.1.contains("your role (auditor) does not have"), "{done:?}");
+        assert!(refused.1.contains("read_file") && !refused.1.contains("edit_file"), "{done:?}");
+    }
+    assert_eq!(done[2], ("read_file".into(), done[2].1.clone(), false), "{done:?}");
+    assert_eq!(done[3], ("list_teammates".into(), done[3].1.clone(), false), "mail: {done:?}");
+    assert!(
+        done[4].2 && done[4].1.contains("does not have"),
+        "a role names its task tools: {done:?}"
+    );
+    assert!(!team.workspace().join("made").exists());
+    assert!(team.has_mail("lead", "a", "4 model calls in one turn"), "{}", team.describe());
+    let warned = team.lines("log/a.jsonl");
+    let of_whim = |line: &&Value| line["line"] == 7 && line["level"] == "WARN";
+    assert_eq!(
+        warned.iter().filter(of_whim).count(),
+        1,
+        "an unknown key is named once: {warned:?}"
+    );
+    assert_left_in_order(&team);
+}
+
+/// The rules of a role hold against settings, the mode, and an "always" that the person gave another member.
+#[test]
+fn no_rule_and_no_answer_allows_what_a_role_denies() {
+    let team = Team::new();
+    team.variable("TEAM_MODE", "default");
+    let careful = "---\nname: careful\ndisallowedTools: Bash(rm:*), Write(keep/**)\n---\n";
+    put(
+        &team,
+        &[
+            (".team/roles/careful.md", careful),
+            (
+                ".config/team/settings.toml",
+                "[permissions]\nallow = [\"bash(rm:*)\", \"write_file\"]\n",
+            ),
+            ("a.txt", ""),
+            ("b.txt", ""),
+        ],
+    );
+    let bash = |command: &str| ("bash", json!({ "command": command }));
+    let keep = ("write_file", json!({ "path": "keep/x", "content": "" }));
+    let free = ("write_file", json!({ "path": "free", "content": "" }));
+    let once_more = "until [ -e go ]; do sleep 0.05; done; rm -v b.txt";
+    let mut lead = scripted_lead(
+        &team,
+        &[
+            calls("lead", &[order("bob", "worker")]),
+            says("lead", "begun"),
+            calls("bob", &[bash(once_more)]),
+            says("bob", "bob is done"),
+            calls("lead", &[order("alice", "careful")]),
+            says("lead", "both begun"),
+            calls("alice", &[bash("rm a.txt"), bash("echo x; rm a.txt"), keep, free]),
+            calls("alice", &[bash(once_more)]),
+            says("alice", "alice is done"),
+        ],
+    );
+    let asked = wait_asked(&team, "bob");
+    write(&team.workspace().join("go"), "");
+    team.team(&["approve", &asked, "--always"]).expect(0);
+    team.eventually("alice is done", || team.has_mail("lead", "alice", "alice is done"));
+    let done = tool_results(&team, "alice");
+    let refused: Vec<bool> = done.iter().map(|(.., is_error)| *is_error).collect();
+    assert_eq!(refused, [true, true, true, false, true], "{done:#?}");
+    for at in [0, 1, 2, 4] {
+        assert!(done[at].1.contains("denied by the rule"), "{done:#?}");
+    }
+    assert!(team.workspace().join("a.txt").exists() && !team.workspace().join("b.txt").exists());
+    let asked = team.lines("transcript/alice.jsonl");
+    assert!(asked.iter().all(|line| line["kind"] != "request"), "nobody is asked what is denied");
+    lead.type_line("/quit");
+    assert_eq!(lead.wait().code(), Some(0));
+    assert_left_in_order(&team);
+}
+
+#[test]
+fn a_role_may_be_stricter_than_the_lead_and_never_looser() {
+    let team = Team::new();
+    put(
+        &team,
+        &[
+            (".team/roles/planner.md", "---\npermissionMode: plan\n---\n"),
+            (".claude/agents/free.md", "---\nname: free\npermissionMode: bypassPermissions\n---\n"),
+        ],
+    );
+    let touch = |name: &str| ("write_file", json!({ "path": name, "content": "" }));
+    let bash = ("bash", json!({ "command": "touch ran" }));
+    let model = script(
+        &team,
+        &[
+            calls("lead", &[order("p", "planner"), order("f", "free")]),
+            says("lead", "begun"),
+            calls("p", &[touch("planned")]),
+            says("p", "p is done"),
+            calls("f", &[touch("edited"), bash]),
+            says("f", "f is done"),
+        ],
+    );
+    let words = ["lead", "-p", "begin", "--model", &model, "--mode", "accept_edits"];
+    team.team(&words).expect(0);
+    let modes = ["p", "f"].map(|name| team.member(name)["mode"].clone());
+    assert_eq!(modes, ["plan", "accept_edits"]);
+    let made = ["planned", "edited", "ran"].map(|file| team.workspace().join(file).exists());
+    assert_eq!(made, [false, true, false], "{}", team.describe());
+    assert_left_in_order(&team);
+}
+
+/// The system prompt and tools of a request. An idle agent that gets another role has the tools of that role.
+#[test]
+fn the_prompt_has_the_workspace_and_the_tools_of_the_role() {
+    let (team, fake) = team_with_fake(|view| match (agent_of(view).as_str(), view.turn()) {
+        ("lead", 0) => call(view, "spawn_teammate", &order("alice", "auditor").1),
+        ("lead", _) if view.last_text().contains("looked once") => {
+            call(view, "spawn_teammate", &order("alice", "coder").1)
+        }
+        ("lead", _) => Reply::text("Fine."),
+        (_, 0) => Reply::text("I looked once."),
+        (_, _) => Reply::text("I looked twice."),
+    });
+    put(
+        &team,
+        &[
+            (".claude/agents/audit.md", AUDITOR),
+            ("AGENTS.md", "Say please.\n"),
+            ("CLAUDE.md", &"x".repeat(40_000)),
+        ],
+    );
+    fake_models::headless(&team, "begin", &[]).expect(0);
+    let asked = fake.requests();
+    let of_alice: Vec<_> = asked.iter().filter(|view| agent_of(view) == "alice").collect();
+    let tools = |at: usize| -> Vec<&str> {
+        let tools = of_alice[at].body["tools"].as_array().unwrap();
+        tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect()
+    };
+    assert!(of_alice.len() >= 2, "{}", team.describe());
+    let of_auditor = [
+        "idle",
+        "list_teammates",
+        "read_file",
+        "read_inbox",
+        "send_message",
+        "shutdown_response",
+        "submit_plan",
+    ];
+    assert_eq!(tools(0), of_auditor, "the named tool and mail, but no broadcast");
+    assert!(tools(of_alice.len() - 1).contains(&"bash"), "the new role has it");
+    for view in &asked {
+        let system = view.system();
+        assert!(system.contains("[AGENTS.md]\nSay please.\n[CLAUDE.md]\nxx"));
+        assert!(system.len() < 40_000, "cut");
+        assert_eq!(system.contains("You only look."), agent_of(view) == "alice");
+    }
+    let logged = team.lines("log/lead.jsonl");
+    let is_cut =
+        |line: &Value| line["problem"].as_str().is_some_and(|it| it.contains("CLAUDE.md is cut"));
+    assert!(logged.iter().any(is_cut), "{logged:?}");
+}

@@ -1,0 +1,189 @@
+//! Conversations far longer than the model's context: summarized in time, after a refusal, and across `kill
+//! -9`. The fake refuses requests beyond its context, as the real APIs do.
+
+use crate::support::child_process::append;
+use crate::support::fake::{Api, Fake, Reply, RequestView};
+use crate::support::fake_models::{KEY, agent_of, call, connect, conversation};
+use crate::support::harness::Team;
+use serde_json::{Value, json};
+use std::fs;
+use std::sync::{Arc, Mutex};
+
+/// Context of the fake model in tokens.
+const CONTEXT: u64 = 12_000;
+
+/// Rounds in the long turn, each with an output of `PIECE` bytes.
+const ROUNDS: usize = 75;
+const PIECE: usize = 8_000;
+
+fn tokens(view: &RequestView) -> u64 {
+    view.body.to_string().len() as u64 / 4
+}
+
+fn is_summary(view: &RequestView) -> bool {
+    view.body["tools"].is_null()
+}
+
+/// How many commands have run, by their effects and not by the conversation.
+fn done(team_effects: &std::path::Path) -> usize {
+    fs::read_to_string(team_effects).unwrap_or_default().lines().count()
+}
+
+/// The mail that arrives during the turn, and the open task.
+const MAIL: &str = "the colour is teal";
+const TASK: &str = "polish the brass";
+
+/// An agent in an endless turn whose context is always too small.
+fn worker(effects: std::path::PathBuf) -> impl Fn(&RequestView) -> Reply + Send + Sync {
+    move |view| {
+        let used = tokens(view);
+        if used > CONTEXT {
+            let message = format!("prompt is too long: {used} tokens > {CONTEXT} maximum");
+            return Reply::error(400, "invalid_request_error", &message);
+        }
+        if is_summary(view) {
+            let notes = format!("NOTES: {} pieces are done.", done(&effects));
+            return Reply::text(&notes).usage(used, 20);
+        }
+        if done(&effects) >= ROUNDS {
+            return Reply::text("All pieces are done.").usage(used, 20);
+        }
+        let command = format!("echo x >> effects; head -c {PIECE} /dev/zero | tr '\\0' x");
+        call(view, "bash", &json!({"command": command})).usage(used, 20)
+    }
+}
+
+fn lead(team: &Team, model: &str) -> crate::support::harness::CommandResult {
+    let prompt = "Do the pieces, all of them; the word is marmalade.";
+    team.team(&["lead", "-p", prompt, "--model", model, "--mode", "bypass", "--timeout", "100"])
+}
+
+fn compacted(team: &Team) -> Vec<Value> {
+    let lines = team.lines("transcript/lead.jsonl");
+    lines.into_iter().filter(|line| line["kind"] == "compacted").collect()
+}
+
+/// Asserts the properties of a conversation of more than ten contexts.
+fn assert_endured(team: &Team, fake: &Fake) {
+    assert_eq!(done(&team.workspace().join("effects")), ROUNDS, "every command ran once");
+    assert!((ROUNDS * PIECE / 4) as u64 > 10 * CONTEXT);
+    let seen = fake.requests();
+    for (at, view) in seen.iter().enumerate() {
+        let said = conversation(view);
+        if is_summary(view) {
+            let next = &seen[at + 1..];
+            let after = next.iter().find(|view| !is_summary(view) && tokens(view) <= CONTEXT);
+            let after = after.unwrap();
+            let told = conversation(after);
+            assert!(told.contains("NOTES: ") || said.len() as u64 / 4 > CONTEXT, "{told}");
+            assert!(after.system().starts_with("Your name is lead."), "{}", after.system());
+            assert!(!told.contains("tool_result") && !told.contains("\"tool\""), "{told}");
+        } else {
+            assert!(said.contains("marmalade"), "what was asked is forgotten: {said}");
+        }
+    }
+    for entry in compacted(team) {
+        assert!(entry["situation"].as_str().unwrap().contains("You are lead"), "{entry}");
+    }
+}
+
+/// Mail arrives early in a turn that is longer than ten contexts, and a task is open all the time. After each
+/// summary the prompt contains both, the agent's name, and its team.
+#[test]
+fn a_conversation_of_ten_contexts_is_summarized_in_time() {
+    let team = Team::new();
+    let effects = team.workspace().join("effects");
+    let (play, inbox) = (worker(effects.clone()), team.path("inbox/lead.jsonl"));
+    let mailed = Mutex::new(false);
+    let fake = Fake::start(move |view| {
+        if done(&effects) == 5 && !std::mem::replace(&mut *mailed.lock().unwrap(), true) {
+            append(&inbox, format!("{}\n", json!({"from": "user", "content": MAIL})));
+        }
+        play(view)
+    });
+    team.team(&["init"]).expect(0);
+    team.team(&["task", "add", TASK, "--owner", "user"]).expect(0);
+    connect(&team, &fake);
+    team.variable("TEAM_CONTEXT_TOKENS", &CONTEXT.to_string());
+    team.variable("TEAM_MAX_ROUNDS", "200");
+    let ran = lead(&team, "anthropic/fake").expect(0);
+    assert_eq!(ran.out.trim(), "All pieces are done.", "{}", team.describe());
+    let longest = fake.requests().iter().map(tokens).max().unwrap();
+    assert!(longest <= CONTEXT, "a request of {longest} tokens was sent");
+    assert!(compacted(&team).len() >= 10, "{} times", compacted(&team).len());
+    for entry in compacted(&team) {
+        let told = entry["situation"].as_str().unwrap();
+        assert!(told.contains(TASK) && told.contains("The team now: lead"), "{told}");
+    }
+    let seen = fake.requests();
+    let work: Vec<String> =
+        seen.iter().filter(|view| !is_summary(view)).map(conversation).collect();
+    let first = work.iter().position(|said| said.contains(MAIL)).unwrap();
+    assert!(first < 10, "the mail was taken in late");
+    assert!(work[first..].iter().all(|said| said.contains(MAIL)), "the mail is forgotten");
+    assert_endured(&team, &fake);
+}
+
+/// The context of a local model is unknown. Its first refusal shows the limit, and from then on the
+/// conversation is summarized in time.
+#[test]
+fn an_unknown_context_is_learned_from_its_first_refusal() {
+    let team = Team::new();
+    let fake = Fake::start(worker(team.workspace().join("effects")));
+    team.variable("OPENAI_API_KEY", KEY);
+    team.variable("OPENAI_BASE_URL", &fake.base_url());
+    team.variable("TEAM_MAX_ROUNDS", "200");
+    lead(&team, "openai/fake").expect(0);
+    let seen = fake.requests();
+    assert!(seen.iter().all(|view| view.api == Api::Completions));
+    let refused = seen.iter().filter(|view| !is_summary(view) && tokens(view) > CONTEXT).count();
+    assert_eq!(refused, 1, "it was refused more than once");
+    assert_endured(&team, &fake);
+}
+
+/// The process is killed while the summary is written. The transcript has no part of it, the resumed agent
+/// requests it again, and no command runs twice.
+#[test]
+fn a_kill_during_the_summary_loses_nothing() {
+    let team = Team::new();
+    let effects = team.workspace().join("effects");
+    let play = worker(effects.clone());
+    let stalls = Arc::new(Mutex::new(1));
+    let left = Arc::clone(&stalls);
+    let fake = Fake::start(move |view| {
+        let mut left = left.lock().unwrap();
+        if is_summary(view) && *left > 0 {
+            *left -= 1;
+            return Reply::text("NOTES: never heard").stall_after(60);
+        }
+        play(view)
+    });
+    connect(&team, &fake);
+    team.variable("TEAM_CONTEXT_TOKENS", &CONTEXT.to_string());
+    team.variable("TEAM_MAX_ROUNDS", "200");
+    let args =
+        ["teammate", "alice", "--role", "worker", "--model", "anthropic/fake", "--mode", "bypass"];
+    let prompted = [&args[..], &["--prompt", "Do the pieces; the word is marmalade."]].concat();
+    let mut alice = team.start(&prompted);
+    team.eventually("the summary is asked for", || *stalls.lock().unwrap() == 0);
+    let before = done(&effects);
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(alice.id()).unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+    alice.wait().unwrap();
+    let kinds = |kind: &str| {
+        let lines = team.lines("transcript/alice.jsonl");
+        lines.iter().filter(|line| line["kind"] == kind).count()
+    };
+    assert_eq!((kinds("compacted"), kinds("tool_start")), (0, before));
+    let mut alice = team.start(&args);
+    team.eventually("all is done", || kinds("turn_end") == 1);
+    assert_eq!(done(&effects), ROUNDS, "{}", team.describe());
+    assert!(kinds("compacted") > 5);
+    let seen = fake.requests();
+    let work = seen.iter().filter(|view| !is_summary(view));
+    assert!(work.clone().all(|view| conversation(view).contains("marmalade")));
+    assert!(work.clone().all(|view| agent_of(view) == "alice"));
+    team.team(&["stop", "alice"]).expect(0);
+    alice.wait().unwrap();
+    team.wait_no_process();
+}

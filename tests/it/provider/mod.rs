@@ -1,0 +1,14 @@
+//! Providers: the clients of the model APIs, and teams that run on them.
+
+mod chat_completions;
+mod compaction;
+mod endpoint_faults;
+mod killed_model_calls;
+mod llmock;
+mod local_servers;
+mod messages_api;
+mod messages_api_team;
+mod mixed_providers;
+mod model_selection;
+mod sdk;
+mod shared_backoff;

@@ -1,0 +1,69 @@
+//! The accessibility checker axe-core for the page in a browser, installed once by npm in `target/`. Without
+//! npm or its registry the check is skipped with a notice.
+
+use crate::ui::browser::Browser;
+use serde_json::{Value, json};
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Package and version.
+const PACKAGE: &str = "axe-core@4.10.3";
+
+/// The rules: WCAG 2.2, levels A and AA, and best practices.
+const ASK: &str = "
+  return axe.run(document, { preload: false, runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa',
+    'wcag22aa', 'best-practice'] }).then((told) => ({
+      passed: told.passes.length,
+      faults: told.violations.flatMap((fault) => fault.nodes.map((node) =>
+        `${fault.id}: ${node.target.join(' ')}: ${node.failureSummary}`)),
+    }));
+";
+
+/// The checker's script.
+fn source() -> Option<String> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("axe");
+    let script = folder.join("node_modules/axe-core/axe.min.js");
+    if !script.exists() {
+        fs::create_dir_all(&folder).unwrap();
+        let mut npm = Command::new("npm");
+        npm.args(["install", "--no-save", "--ignore-scripts", "--no-audit", "--no-fund", PACKAGE]);
+        npm.args(["--fetch-timeout=20000", "--fetch-retries=0", "--prefix"]).arg(&folder);
+        npm.stdin(Stdio::null());
+        let ran = npm.output();
+        if !ran.as_ref().is_ok_and(|ran| ran.status.success()) {
+            eprintln!("SKIPPED, npm cannot fetch {PACKAGE}: {ran:?}");
+            return None;
+        }
+    }
+    Some(fs::read_to_string(script).unwrap())
+}
+
+/// Loads the checker into the page. Returns whether there is one.
+pub(crate) fn load(browser: &Browser) -> bool {
+    let Some(source) = source() else { return false };
+    browser.run(&format!("{source}; return typeof axe;"));
+    true
+}
+
+/// The violations in the current page.
+#[track_caller]
+pub(crate) fn assert_no_fault(browser: &Browser, where_: &str) {
+    let told = browser.run(ASK);
+    assert_eq!(told["faults"], json!([]), "{where_}");
+    assert!(told["passed"].as_u64().unwrap() > 10, "{where_}: hardly anything was checked");
+}
+
+/// Asserts that the checker finds an injected violation.
+pub(crate) fn assert_it_sees(browser: &Browser) {
+    browser.run(
+        "document.querySelector('#mail').removeAttribute('aria-label');
+        document.querySelector('#theme').textContent = '';",
+    );
+    let told: Value = browser.run(ASK);
+    assert!(told["faults"].to_string().contains("button-name"), "{told:#}");
+    browser.run(
+        "document.querySelector('#mail').setAttribute('aria-label', 'The last messages');
+        nameTheme();",
+    );
+}

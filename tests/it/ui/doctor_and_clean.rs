@@ -1,0 +1,228 @@
+//! `team doctor` and `team clean`: the findings of the one, and what the other removes and keeps.
+
+use crate::support::child_process::write;
+use crate::support::fake::{Fake, LOCAL_MODELS};
+use crate::support::harness::Team;
+use crate::support::scripts::{
+    assert_left_in_order, calls, headless, kill_9, lead, says, script, scripted_lead, spawn, wait,
+};
+use crate::support::terminal::Terminal;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+fn finding(report: &Value, check: &str) -> Vec<(String, String)> {
+    let word = |finding: &Value, key: &str| finding[key].as_str().unwrap_or_default().to_owned();
+    let findings = report["findings"].as_array().unwrap();
+    let of = findings.iter().filter(|finding| finding["check"] == check);
+    of.map(|finding| (word(finding, "state"), word(finding, "found"))).collect()
+}
+
+/// Every file in `.team` with its content.
+fn contents(team: &Team) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![team.path("")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                found.insert(path.clone(), fs::read(&path).unwrap());
+            }
+        }
+    }
+    found
+}
+
+fn a_run(team: &Team) {
+    let lines =
+        [calls("lead", &[spawn("bob")]), says("lead", "x"), says("bob", "y"), says("lead", "z")];
+    headless(team, &script(team, &lines), "begin").expect(0);
+    assert_left_in_order(team);
+}
+
+#[test]
+fn the_doctor_of_a_healthy_team_finds_and_changes_nothing() {
+    let team = Team::new();
+    let report = team.team(&["doctor", "--json"]).expect(0).json();
+    assert_eq!((&report["schema"], &report["ok"]), (&json!(1), &json!(true)), "{report:#}");
+    assert_eq!(finding(&report, "team folder")[0].0, "note");
+    assert!(!team.path("").exists(), "no folder is made");
+    a_run(&team);
+    let before = contents(&team);
+    let report = team.team(&["doctor", "--json"]).expect(0).json();
+    // The number of free inotify instances depends on the machine. Without one, agents are slower, but still
+    // notified.
+    assert_ne!(finding(&report, "file events")[0].0, "wrong", "{report:#}");
+    for check in ["team folder", "file system", "state", "descriptors", "settings"] {
+        assert_eq!(finding(&report, check)[0].0, "ok", "{check}: {report:#}");
+    }
+    assert!(finding(&report, "model")[0].1.contains("rehearsal"), "{report:#}");
+    assert_eq!(contents(&team), before);
+    let text = team.team(&["doctor"]).expect(0).out;
+    assert!(text.contains("ok     file system") && text.contains("1. model: "), "{text}");
+}
+
+#[test]
+fn the_doctor_names_defects_and_remedies() {
+    let team = Team::new();
+    let mut lead = lead(&team, "rehearsal");
+    lead.type_line("Spawn alice (coder).");
+    team.wait_status("alice", "idle");
+    kill_9(&team, "lead");
+    lead.wait();
+    team.wait_no_process();
+    let record = fs::read_to_string(team.path("run/lead.lock")).unwrap();
+    let mut record: Value = serde_json::from_str(&record).unwrap();
+    record["boot_id"] = "another".into();
+    write(&team.path("run/lead.lock"), format!("{record}\n"));
+    fs::set_permissions(team.path("log"), fs::Permissions::from_mode(0o755)).unwrap();
+    write(&team.path("tasks/9.json"), "not a task");
+    write(
+        &team.path("dead/alice.jsonl"),
+        "{\"gen\":\"g\",\"offset\":0,\"reason\":\"r\",\"at\":1,\"raw\":\"x\"}\n",
+    );
+    std::os::unix::fs::symlink("/etc/passwd", team.path("inbox/eve.jsonl")).unwrap();
+    let before = contents(&team);
+    let ran = team.team(&["doctor", "--json"]).expect(1);
+    let report = ran.json();
+    assert_eq!(report["ok"], false);
+    let has = |check: &str, state: &str, text: &str| {
+        let found = finding(&report, check);
+        let is_there = found.iter().any(|(is, found)| is == state && found.contains(text));
+        assert!(is_there, "{check} {state} {text}: {report:#}");
+    };
+    has("roster", "wrong", "lead stands there as living and is dead, since before this boot");
+    has("modes", "wrong", "log");
+    has("tasks", "wrong", "9.json");
+    has("mail", "note", "1 dead letter of alice");
+    has("owner", "wrong", "eve.jsonl is a symbolic link");
+    assert_eq!(contents(&team), before);
+    let text = team.team(&["doctor"]).expect(1).out;
+    assert!(text.contains("what to do:\n1. ") && text.contains("\n2. "), "{text}");
+    write(&team.path("config.json"), "{ torn");
+    let report = team.team(&["doctor", "--json"]).expect(1).json();
+    assert!(finding(&report, "roster")[0].1.contains("config.json"), "{report:#}");
+    write(&team.path("settings.toml"), "max_rouns = 1\n");
+    let report = team.team(&["doctor", "--json"]).expect(1).json();
+    assert!(finding(&report, "settings")[0].1.contains("line 1"), "{report:#}");
+
+    for file in ["settings.toml", "tasks/9.json", "inbox/eve.jsonl"] {
+        fs::remove_file(team.path(file)).unwrap();
+    }
+    team.team(&["clean", "--purge", "--yes"]).expect(0);
+    let report = team.team(&["doctor", "--json"]).expect(0).json();
+    assert_eq!(finding(&report, "state")[0].0, "ok", "{report:#}");
+}
+
+#[test]
+fn the_doctor_asks_the_endpoint_and_shows_no_key() {
+    let team = Team::new();
+    let fake = Fake::queue([]);
+    team.variable("ANTHROPIC_API_KEY", "sk-canary-1");
+    team.variable("ANTHROPIC_BASE_URL", &fake.base_url());
+    let asked = |code| {
+        let ran = team.team(&["doctor", "--json"]).expect(code);
+        assert!(!ran.out.contains("canary") && !ran.err.contains("canary"), "{ran:#?}");
+        ran.json()
+    };
+    let report = asked(0);
+    assert_eq!(finding(&report, "endpoint")[0].0, "ok", "{report:#}");
+    assert!(finding(&report, "credentials")[0].1.contains("ANTHROPIC_API_KEY"));
+    // No model of the list is the default one.
+    assert_eq!(finding(&report, "models")[0].0, "note", "{report:#}");
+    team.variable("TEAM_MODEL", &format!("openai/{}", LOCAL_MODELS[1]));
+    team.variable("OPENAI_API_KEY", "sk-canary-2");
+    team.variable("OPENAI_BASE_URL", &format!("{}/v1", fake.base_url()));
+    let report = asked(0);
+    let [(state, listed)] = finding(&report, "models").try_into().unwrap();
+    assert_eq!((state.as_str(), listed.as_str()), ("ok", "small:1b, small:7b"));
+    // A server that requires a key and gets none.
+    team.variable("OPENAI_API_KEY", "");
+    let report = asked(1);
+    let refused = finding(&report, "credentials").into_iter().find(|(state, _)| state == "wrong");
+    assert!(refused.unwrap().1.contains("refuses them"), "{report:#}");
+    drop(fake);
+    let report = asked(1);
+    assert_eq!(finding(&report, "endpoint")[0].0, "wrong", "{report:#}");
+}
+
+#[test]
+fn clean_keeps_live_members_and_the_transcripts_of_others() {
+    let team = Team::new();
+    let mut running = scripted_lead(
+        &team,
+        &[calls("lead", &[spawn("bob")]), says("lead", "x"), says("bob", "y")],
+    );
+    team.wait_status("bob", "idle");
+    let ran = team.team(&["clean", "--purge", "--yes"]).expect(5);
+    assert!(ran.err.contains("lives") && ran.err.contains("team stop --all"), "{ran:#?}");
+    kill_9(&team, "bob");
+    kill_9(&team, "lead");
+    running.wait();
+    team.wait_no_process();
+    write(&team.path("inbox/bob.jsonl"), "{\"from\":\"user\",\"content\":\"unread\"}\n");
+    let said = fs::read(team.path("transcript/bob.jsonl")).unwrap();
+    let cleaned = team.team(&["clean", "--json"]).expect(0).json();
+    let removed = cleaned["removed"].as_array().unwrap();
+    let has = |kind: &str, key: &str, what: &str| {
+        removed.iter().any(|one| one["kind"] == kind && one[key] == what)
+    };
+    assert!(
+        has("lock", "file", "run/bob.lock") && has("lock", "file", "run/lead.lock"),
+        "{cleaned:#}"
+    );
+    assert!(has("ghost", "name", "lead"), "{cleaned:#}");
+    assert!(team.member("bob").is_null() || team.status("bob") == "failed", "{}", team.describe());
+    assert!(!team.path("run/bob.lock").exists() && !team.path("run/lead.lock").exists());
+    assert_eq!(fs::read(team.path("transcript/bob.jsonl")).unwrap(), said);
+    assert!(fs::read_to_string(team.path("inbox/bob.jsonl")).unwrap().contains("unread"));
+    let kept = cleaned["kept"].as_array().unwrap();
+    assert!(kept.iter().any(|one| one["file"] == "inbox/bob.jsonl"), "{cleaned:#}");
+    team.team(&["doctor"]).expect(0);
+    let again = team.team(&["clean"]).expect(0).out;
+    assert!(again.starts_with("nothing to clean\nkept, for --purge only:"), "{again}");
+
+    let before = contents(&team);
+    let ran = team.team(&["clean", "--purge"]).expect(2);
+    assert!(ran.err.contains("transcript/bob.jsonl") && ran.err.contains("--yes"), "{ran:#?}");
+    assert_eq!(contents(&team), before, "without an answer nothing is removed");
+    team.team(&["clean", "--purge", "--yes"]).expect(0);
+    assert!(!team.path("transcript/bob.jsonl").exists());
+    assert_eq!(fs::read_to_string(team.path("inbox/bob.jsonl")).unwrap(), "");
+    a_run(&team);
+}
+
+#[test]
+fn a_person_is_asked_before_the_purge() {
+    let team = Team::new();
+    a_run(&team);
+    for (answer, stays) in [("n", true), ("y", false)] {
+        let mut terminal = Terminal::start(team.command("team", &["clean", "--purge"]));
+        terminal.expect("Remove all this? [y/N]");
+        assert!(terminal.printed().contains("transcript/bob.jsonl"));
+        terminal.type_line(answer);
+        assert_eq!(terminal.wait().code(), Some(0));
+        assert_eq!(team.path("transcript/bob.jsonl").exists(), stays);
+    }
+}
+
+#[test]
+fn the_progress_line_of_a_stop_disappears() {
+    let team = Team::new();
+    let model = script(
+        &team,
+        &[calls("bob", &[crate::support::scripts::bash("sleep 3")]), says("bob", "y")],
+    );
+    let mut bob = team.start(&["teammate", "bob", "--model", &model, "--prompt", "begin"]);
+    team.eventually("bob runs the command", || team.member("bob")["activity"] == "bash");
+    let mut terminal = Terminal::start(team.command("team", &["stop", "bob"]));
+    terminal.expect("stopping bob (");
+    assert_eq!(terminal.wait().code(), Some(0));
+    assert!(!terminal.screen().contains("stopping bob ("), "{}", terminal.screen());
+    assert!(terminal.screen().contains("bob ended when asked"), "{}", terminal.screen());
+    wait(&team, &mut bob);
+}

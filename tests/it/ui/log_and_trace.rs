@@ -1,0 +1,226 @@
+//! Views beside a running team: log, transcript, the path of a message. They change nothing, and stay fast
+//! and small for a long conversation.
+
+use crate::support::child_process::write;
+use crate::support::harness::{PATIENCE, Team};
+use crate::support::scripts::{assert_left_in_order, calls, headless, says, script, spawn};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::Instant;
+
+/// The metadata of every file in a folder that a view must not change.
+pub(crate) fn snapshot(folder: &Path) -> BTreeMap<PathBuf, [i64; 7]> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        let known = std::fs::symlink_metadata(&folder).unwrap();
+        let [inode, size] =
+            [known.ino(), known.size()].map(|number| i64::try_from(number).unwrap());
+        let times = [known.mtime(), known.mtime_nsec(), known.ctime(), known.ctime_nsec()];
+        let [modified, part, changed, its_part] = times;
+        let stamp = [known.mode().into(), inode, size, modified, part, changed, its_part];
+        found.insert(folder.clone(), stamp);
+        if known.is_dir() {
+            folders.extend(std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()));
+        }
+    }
+    found
+}
+
+fn json_lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+pub(crate) fn run_of_two() -> Team {
+    let team = Team::new();
+    let to_bob = ("send_message", json!({ "to": "lead", "content": "a letter" }));
+    let lines = [
+        calls("lead", &[spawn("bob")]),
+        says("lead", "spawned"),
+        calls("bob", &[to_bob]),
+        says("bob", "written"),
+        says("lead", "I have read it"),
+        says("lead", "and that"),
+    ];
+    headless(&team, &script(&team, &lines), "begin").expect(0);
+    assert_left_in_order(&team);
+    team
+}
+
+#[test]
+fn the_log_is_merged_by_time_and_filtered() {
+    let team = run_of_two();
+    let all = json_lines(&team.team(&["log", "--json"]).expect(0).out);
+    let times: Vec<&str> = all.iter().map(|line| line["timestamp"].as_str().unwrap()).collect();
+    assert!(times.is_sorted() && times.len() > 4, "{times:?}");
+    for name in ["lead", "bob"] {
+        assert!(all.iter().any(|line| line["agent"] == name), "{name}");
+    }
+    let bobs = json_lines(&team.team(&["log", "bob", "--json"]).expect(0).out);
+    assert!(!bobs.is_empty() && bobs.iter().all(|line| line["agent"] == "bob"));
+    let middle = times[times.len() / 2];
+    let later = json_lines(&team.team(&["log", "--json", "--since", middle]).expect(0).out);
+    let wanted: Vec<&Value> =
+        all.iter().filter(|line| line["timestamp"].as_str().unwrap() >= middle).collect();
+    assert_eq!(later.iter().collect::<Vec<_>>(), wanted);
+    assert_eq!(
+        team.team(&["log", "--since", "2001-01-01"]).expect(0).out.lines().count(),
+        all.len()
+    );
+    assert_eq!(team.team(&["log", "--since", "0s"]).expect(0).out, "");
+    let errors = team.team(&["log", "--level", "error", "--json"]).expect(0);
+    assert!(json_lines(&errors.out).iter().all(|line| line["level"] == "ERROR"), "{errors:?}");
+    write(
+        &team.path("log/zoe.jsonl"),
+        "{\"timestamp\":\"2020-01-01T00:00:00Z\",\"level\":\"ERROR\",\"message\":\"of old\"}\ntorn",
+    );
+    let first = team.team(&["log", "--level", "warn"]).expect(0).out;
+    assert!(first.lines().next().unwrap().ends_with("zoe of old"), "{first}");
+    let letters = json_lines(&team.team(&["log", "--type", "message", "--json"]).expect(0).out);
+    let texts: Vec<&Value> = letters.iter().map(|line| &line["message"]["content"]).collect();
+    assert_eq!(texts, ["begin", "a letter"], "{letters:?}");
+    assert_eq!(letters[1]["agent"], "lead");
+    let mixed = json_lines(&team.team(&["log", "--type", "log,mail", "--json"]).expect(0).out);
+    assert!(mixed.len() > all.len() + 1, "{mixed:?}");
+    team.team(&["log", "nobody"]).expect(1);
+    let why = team.team(&["log", "--since", "yesterday"]).expect(2);
+    assert!(why.err.contains("10m"), "{why:?}");
+}
+
+#[test]
+fn trace_shows_the_path_of_a_message() {
+    let team = run_of_two();
+    let letter = team.mail_of("lead").into_iter().find(|mail| mail["content"] == "a letter");
+    let id = letter.unwrap()["id"].as_str().unwrap().to_owned();
+    let told = team.team(&["trace", &id, "--json"]).expect(0).json();
+    assert_eq!((&told["schema"], &told["id"]), (&json!(1), &json!(id)));
+    assert_eq!(told["message"]["content"], "a letter");
+    let events = told["events"].as_array().unwrap();
+    let of = |event: &str| {
+        let found: Vec<&Value> = events.iter().filter(|it| it["event"] == event).collect();
+        assert_eq!(found.len(), 1, "{event}: {told:#}");
+        found[0].clone()
+    };
+    assert_eq!(
+        (&of("called")["agent"], &of("called")["text"]),
+        (&json!("bob"), &json!("send_message"))
+    );
+    assert_eq!((&of("sent")["agent"], &of("sent")["text"]), (&json!("bob"), &json!("lead")));
+    assert_eq!(of("told")["agent"], "bob");
+    assert_eq!(of("taken_in")["file"], "transcript/lead.jsonl");
+    assert_eq!(
+        (&of("read")["agent"], &of("read")["text"]),
+        (&json!("lead"), &json!("I have read it"))
+    );
+    assert!(of("turn_ended")["text"].as_str().unwrap().starts_with("done"));
+    let at = usize::try_from(of("taken_in")["offset"].as_u64().unwrap()).unwrap();
+    let text = std::fs::read_to_string(team.path("transcript/lead.jsonl")).unwrap();
+    assert!(text[at..].lines().next().unwrap().contains(&id), "the place is the place");
+    let shown = team.team(&["trace", &id]).expect(0).out;
+    assert!(shown.contains("takes it in") && shown.contains("a letter"), "{shown}");
+
+    let waits = team.team(&["send", "lead", "later"]).expect(0).out;
+    let told = team.team(&["trace", waits.trim(), "--json"]).expect(0).json();
+    let last = told["events"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!((&last["event"], &last["file"]), (&json!("waits"), &json!("inbox/lead.jsonl")));
+
+    let mut inbox =
+        std::fs::OpenOptions::new().append(true).open(team.path("inbox/lead.jsonl")).unwrap();
+    writeln!(inbox, r#"{{"id":"x:dead","type":"message","from":"user"}}"#).unwrap();
+    let ask = json!({"id":"q:1","type":"plan_approval_request","from":"bob","content":"p","request_id":"r1","plan":"p","timestamp":5.0});
+    let answer = json!({"id":"q:2","type":"plan_approval_response","from":"lead","content":"yes","request_id":"r1","approve":true,"timestamp":6.0});
+    writeln!(inbox, "{ask}").unwrap();
+    write(&team.path("inbox/bob.jsonl"), format!("{answer}\n"));
+    team.team(&["inbox", "lead", "--drain"]).expect(0);
+    let dead = team.team(&["trace", "x:dead", "--json"]).expect(0).json();
+    let dead = dead["events"].as_array().unwrap();
+    assert!(dead.iter().any(|event| event["event"] == "dead" && event["text"] != ""), "{dead:?}");
+    let asked = team.team(&["trace", "q:1", "--json"]).expect(0).json();
+    let answered = asked["events"].as_array().unwrap().iter().find(|it| it["event"] == "answered");
+    assert_eq!(answered.unwrap()["agent"], "lead", "{asked:#}");
+    let unknown = team.team(&["trace", "no:such"]).expect(1);
+    assert!(unknown.err.contains("no message"), "{unknown:?}");
+}
+
+/// A line of a transcript at second `at`.
+fn line(at: u32, padding: &str) -> String {
+    format!("{{\"kind\":\"note\",\"at\":{at},\"content\":\"note {at} {padding}\"}}\n")
+}
+
+#[test]
+fn a_transcript_of_100_mb_is_shown_fast_in_little_memory_and_followed() {
+    let team = Team::new();
+    team.team(&["init"]).expect(0);
+    team.team(&["send", "lead", "hello"]).expect(0);
+    let path = team.path("transcript/lead.jsonl");
+    let mut file = std::io::BufWriter::new(std::fs::File::create(&path).unwrap());
+    let padding = "x".repeat(10_000);
+    for at in 0..10_500 {
+        file.write_all(line(at, &padding).as_bytes()).unwrap();
+    }
+    drop(file);
+    assert!(std::fs::metadata(&path).unwrap().size() > 100 << 20);
+    // 64 MiB of private memory must be sufficient.
+    let run = |line: &str| {
+        let output = team.shell(&format!("ulimit -d 65536; {line}")).output().unwrap();
+        assert!(output.status.success(), "{line}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let begin = Instant::now();
+    assert_eq!(run("team transcript lead --json | wc -l").trim(), "10500");
+    let whole = begin.elapsed();
+    let begin = Instant::now();
+    let late = run("team transcript lead --since 10498 --json");
+    let took = begin.elapsed();
+    assert_eq!(json_lines(&late).len(), 2);
+    assert!(took < whole / 4, "the last lines took {took:?}, all of them {whole:?}");
+
+    let mut following = team.start(&["transcript", "lead", "--since", "10499", "--json", "-f"]);
+    let mut lines = BufReader::new(following.stdout.take().unwrap()).lines();
+    let mut next = || serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap();
+    assert_eq!(next()["at"], 10_499);
+    let mut file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+    file.write_all(line(10_500, "").as_bytes()).unwrap();
+    assert_eq!(next()["at"], 10_500);
+    end(&mut following);
+    let gone = team.team(&["transcript", "bob", "-f"]).expect(1);
+    assert!(gone.err.contains("no conversation"), "{gone:?}");
+}
+
+/// Ends a view that follows its input.
+fn end(child: &mut Child) {
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap()),
+        nix::sys::signal::Signal::SIGTERM,
+    )
+    .unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_followed_log_includes_later_members() {
+    let team = Team::new();
+    team.team(&["init"]).expect(0);
+    let mut command = team.command("team", &["log", "-f", "--json"]);
+    let mut following = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut out = following.stdout.take().unwrap();
+    let (seen, lines) = std::sync::mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        while let Ok(count @ 1..) = out.read(&mut bytes) {
+            seen.send(String::from_utf8_lossy(&bytes[..count]).into_owned()).unwrap();
+        }
+    });
+    write(
+        &team.path("log/alice.jsonl"),
+        "{\"timestamp\":\"2020-01-01T00:00:00Z\",\"level\":\"INFO\",\"message\":\"born\"}\n",
+    );
+    let line = lines.recv_timeout(PATIENCE).unwrap();
+    assert!(line.contains("\"agent\":\"alice\"") && line.contains("born"), "{line}");
+    end(&mut following);
+    reader.join().unwrap();
+}

@@ -1,0 +1,11 @@
+//! User interfaces: terminal views, the page, commands for people, the demonstration.
+
+mod accessibility;
+mod attach;
+mod browser;
+mod demo;
+mod doctor_and_clean;
+mod log_and_trace;
+mod top;
+mod views;
+mod web;

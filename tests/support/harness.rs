@@ -1,0 +1,328 @@
+//! Runs a team in a temporary folder: real processes, a real terminal, real files.
+
+use serde_json::Value;
+use std::cell::RefCell;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// The time limit of a single expectation. It is far above normal times, so that only a hang fails on a
+/// loaded machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The time that `team stop` gives a working member (RELIABILITY 4). A stop that took less did not wait for
+/// it.
+pub(crate) const ASK_DEADLINE: Duration = Duration::from_secs(20);
+
+/// The PATH for programs that are not ours.
+pub(crate) const SYSTEM_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// A workspace for a team. The drop fails the test if a process of the team is left.
+pub(crate) struct Team {
+    folder: tempfile::TempDir,
+    extra: RefCell<Vec<(String, String)>>,
+    /// Copies of the programs, for runs during which the built ones may be replaced.
+    copies: Option<tempfile::TempDir>,
+}
+
+/// The path of a built program.
+pub(crate) fn program(name: &str) -> PathBuf {
+    built_programs().join(name)
+}
+
+fn built_programs() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_team")).parent().unwrap()
+}
+
+/// Runs a test for every case in parallel. A panic in one case fails the test.
+pub(crate) fn in_parallel<T: Send>(cases: impl IntoIterator<Item = T>, test: impl Fn(T) + Sync) {
+    std::thread::scope(|threads| {
+        for case in cases {
+            threads.spawn(|| test(case));
+        }
+    });
+}
+
+impl Team {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::Builder::new().prefix("team-it-").tempdir().unwrap();
+        Self { folder, extra: RefCell::default(), copies: None }
+    }
+
+    /// Creates a team on copies of the programs, for runs during which the built ones may be replaced.
+    pub(crate) fn of_copies() -> Self {
+        let copies = tempfile::Builder::new().prefix("team-it-").tempdir().unwrap();
+        for name in ["team", "lead", "teammate"] {
+            fs::copy(program(name), copies.path().join(name)).unwrap();
+        }
+        let mut team = Self::new();
+        team.copies = Some(copies);
+        team
+    }
+
+    /// The folder of its programs.
+    pub(crate) fn programs(&self) -> &Path {
+        self.copies.as_ref().map_or_else(|| built_programs(), |copies| copies.path())
+    }
+
+    /// Sets a variable for every program started from now on.
+    pub(crate) fn variable(&self, name: &str, value: &str) {
+        self.extra.borrow_mut().push((name.into(), value.into()));
+    }
+
+    pub(crate) fn workspace(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A path inside `.team`.
+    pub(crate) fn path(&self, inside: &str) -> PathBuf {
+        self.workspace().join(".team").join(inside)
+    }
+
+    /// A command for one of our programs in this workspace, with a clean environment.
+    pub(crate) fn command(&self, program_name: &str, args: &[&str]) -> Command {
+        let mut command = self.foreign(&self.programs().join(program_name));
+        // For a process that holds a key, users other than root see only this argument.
+        command.arg0(self.workspace().join(program_name)).args(args);
+        command
+    }
+
+    /// A command for a shell line with our programs on its PATH.
+    pub(crate) fn shell(&self, line: &str) -> Command {
+        let ours = self.programs().display().to_string();
+        let mut command = self.foreign(Path::new("bash"));
+        command.args(["-c", line]).env("PATH", format!("{ours}:{SYSTEM_PATH}"));
+        command
+    }
+
+    /// A command for any program in this workspace, with a clean environment.
+    fn foreign(&self, path: &Path) -> Command {
+        let mut command = Command::new(path);
+        command.current_dir(self.workspace()).env_clear();
+        command.env("PATH", SYSTEM_PATH).env("TERM", "xterm-256color");
+        // Most tests are not about permissions, so nothing asks.
+        command.env("TEAM_MODE", "bypass");
+        command.env("HOME", self.workspace()).env("LANG", "C.UTF-8");
+        // Local model servers on this machine must not affect a test.
+        command.env("TEAM_LOCAL_PORTS", "none");
+        for (name, value) in self.extra.borrow().iter() {
+            command.env(name, value);
+        }
+        command
+    }
+
+    /// Runs `team ARGS` to its end.
+    pub(crate) fn team(&self, args: &[&str]) -> CommandResult {
+        self.team_with_input(args, "")
+    }
+
+    /// Runs `team ARGS` with something on stdin.
+    pub(crate) fn team_with_input(&self, args: &[&str], input: &str) -> CommandResult {
+        let mut command = self.command("team", args);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let input = input.to_owned();
+        // A command that does not read its input closes the pipe early.
+        let feed = std::thread::spawn(move || drop(stdin.write_all(input.as_bytes())));
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
+        let (ended, end) = std::sync::mpsc::channel::<()>();
+        // A command that hangs fails its test instead of blocking the run.
+        let watchdog = std::thread::spawn(move || {
+            if end.recv_timeout(2 * PATIENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap_or_default();
+            }
+        });
+        let output = child.wait_with_output().unwrap();
+        drop(ended);
+        watchdog.join().unwrap();
+        feed.join().unwrap();
+        CommandResult::of(args, &output)
+    }
+
+    /// Starts `team ARGS` without waiting.
+    pub(crate) fn start(&self, args: &[&str]) -> Child {
+        let mut command = self.command("team", args);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    }
+
+    pub(crate) fn roster(&self) -> Value {
+        let text = fs::read_to_string(self.path("config.json")).unwrap_or_default();
+        serde_json::from_str(&text).unwrap_or(Value::Null)
+    }
+
+    /// A member's entry, `null` when there is none.
+    pub(crate) fn member(&self, name: &str) -> Value {
+        let roster = self.roster();
+        let members = roster["members"].as_array().cloned().unwrap_or_default();
+        members.into_iter().find(|member| member["name"] == name).unwrap_or(Value::Null)
+    }
+
+    pub(crate) fn status(&self, name: &str) -> String {
+        let entry = if name == "lead" { self.roster()["lead"].clone() } else { self.member(name) };
+        entry["status"].as_str().unwrap_or("absent").to_owned()
+    }
+
+    /// All valid lines of a JSONL file.
+    pub(crate) fn lines(&self, inside: &str) -> Vec<Value> {
+        let text = fs::read_to_string(self.path(inside)).unwrap_or_default();
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    /// The messages that an agent has received.
+    pub(crate) fn mail_of(&self, name: &str) -> Vec<Value> {
+        let lines = self.lines(&format!("transcript/{name}.jsonl"));
+        let mail = lines.into_iter().filter(|line| line["kind"] == "mail");
+        mail.map(|line| line["message"].clone()).collect()
+    }
+
+    /// Whether an agent has received a message from that sender that contains the text.
+    pub(crate) fn has_mail(&self, owner: &str, from: &str, text: &str) -> bool {
+        self.mail_of(owner).iter().any(|mail| {
+            mail["from"] == from && mail["content"].as_str().is_some_and(|it| it.contains(text))
+        })
+    }
+
+    /// Waits until a condition holds.
+    pub(crate) fn eventually(&self, what: &str, mut is_so: impl FnMut() -> bool) {
+        let until = Instant::now() + PATIENCE;
+        while !is_so() {
+            assert!(Instant::now() < until, "never: {what}\n{}", self.describe());
+            std::thread::park_timeout(Duration::from_millis(15));
+        }
+    }
+
+    /// Waits until a member has a status.
+    pub(crate) fn wait_status(&self, name: &str, status: &str) {
+        self.eventually(&format!("{name} is {status}"), || self.status(name) == status);
+    }
+
+    /// Processes whose command line, environment or working directory contains this team's folder.
+    pub(crate) fn processes(&self) -> Vec<(i32, String)> {
+        let here = self.workspace().to_string_lossy().into_owned();
+        let mut found = Vec::new();
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else { continue };
+            let proc = entry.path();
+            let stat = fs::read_to_string(proc.join("stat")).unwrap_or_default();
+            let zombie = stat.rsplit(')').next().is_some_and(|rest| rest.trim().starts_with('Z'));
+            let cmdline = fs::read(proc.join("cmdline")).unwrap_or_default();
+            let cmdline = String::from_utf8_lossy(&cmdline).replace('\0', " ");
+            let cwd = fs::read_link(proc.join("cwd")).unwrap_or_default();
+            let environ = fs::read(proc.join("environ")).unwrap_or_default();
+            let ours = cmdline.contains(&here)
+                || cwd.starts_with(self.workspace())
+                || String::from_utf8_lossy(&environ).contains(&here);
+            if ours && !zombie && pid != i32::try_from(std::process::id()).unwrap() {
+                found.push((pid, cmdline));
+            }
+        }
+        found
+    }
+
+    /// The pid in a member's life lock.
+    pub(crate) fn pid_of(&self, name: &str) -> i32 {
+        let text = fs::read_to_string(self.path(&format!("run/{name}.lock"))).unwrap();
+        let record: Value = serde_json::from_str(&text).unwrap();
+        i32::try_from(record["pid"].as_i64().unwrap()).unwrap()
+    }
+
+    /// Waits until no process of this team is left.
+    pub(crate) fn wait_no_process(&self) {
+        self.eventually("no process is left", || self.processes().is_empty());
+    }
+
+    /// Locks that a process holds.
+    fn held_locks(&self) -> Vec<PathBuf> {
+        let in_folder = |inside: &str| fs::read_dir(self.path(inside)).into_iter().flatten();
+        let locks = in_folder("run").chain(in_folder("inbox/.lock")).flatten();
+        let locks = locks.map(|entry| entry.path()).filter(|path| path.is_file());
+        let is_held = |path: &PathBuf| {
+            let file = fs::File::open(path).unwrap();
+            nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockExclusiveNonblock).is_err()
+        };
+        locks.filter(is_held).collect()
+    }
+
+    /// Claims whose mail is not in a transcript.
+    fn open_claims(&self) -> Vec<String> {
+        let claims = fs::read_dir(self.path("inbox/.claim")).into_iter().flatten().flatten();
+        let names = claims.map(|claim| claim.file_name().to_string_lossy().into_owned());
+        let is_open = |name: &String| !matches!(name.rsplit('.').next(), Some("taken" | "new"));
+        names.filter(is_open).collect()
+    }
+
+    /// Roster, processes and the ends of all files, for failure messages.
+    pub(crate) fn describe(&self) -> String {
+        let mut text = format!("roster: {:#}\nprocesses: {:?}\n", self.roster(), self.processes());
+        for folder in ["log", "log/.err", "inbox", "transcript"] {
+            let Ok(entries) = fs::read_dir(self.path(folder)) else { continue };
+            for entry in entries.flatten().filter(|entry| entry.path().is_file()) {
+                let content = fs::read_to_string(entry.path()).unwrap_or_default();
+                let tail: Vec<&str> = content.lines().rev().take(25).collect();
+                let tail: Vec<&str> = tail.into_iter().rev().collect();
+                let _infallible =
+                    writeln!(text, "--- {folder}/{:?}\n{}", entry.file_name(), tail.join("\n"));
+            }
+        }
+        text
+    }
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        // A failing test reports its own cause. A passing test must have cleaned up.
+        let left = self.processes();
+        for (pid, _) in &left {
+            let _gone = nix::sys::signal::kill(
+                nix::unistd::Pid::from_raw(*pid),
+                nix::sys::signal::Signal::SIGKILL,
+            );
+        }
+        if !std::thread::panicking() {
+            assert!(left.is_empty(), "processes left behind: {left:?}");
+            let held = self.held_locks();
+            assert!(held.is_empty(), "locks left behind: {held:?}");
+            let claims = self.open_claims();
+            assert!(claims.is_empty(), "claims left behind: {claims:?}");
+        }
+    }
+}
+
+/// Exit code and output of a command.
+#[derive(Debug, Clone)]
+pub(crate) struct CommandResult {
+    pub(crate) args: String,
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl CommandResult {
+    fn of(args: &[&str], output: &Output) -> Self {
+        Self {
+            args: args.join(" "),
+            code: output.status.code(),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// Asserts the exit code.
+    #[track_caller]
+    pub(crate) fn expect(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "team {}: {self:#?}", self.args);
+        self
+    }
+
+    /// Stdout as one JSON value.
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|why| panic!("{why}: {self:#?}"))
+    }
+}

@@ -1,0 +1,15 @@
+//! Helpers that the integration tests and the score card share.
+
+pub(crate) mod approvals;
+pub(crate) mod cgroup;
+pub(crate) mod child_process;
+pub(crate) mod contention;
+pub(crate) mod crash_rounds;
+pub(crate) mod events;
+pub(crate) mod fake;
+pub(crate) mod fake_models;
+pub(crate) mod harness;
+pub(crate) mod history;
+pub(crate) mod http;
+pub(crate) mod scripts;
+pub(crate) mod terminal;

@@ -1,0 +1,228 @@
+//! A pseudo-terminal with a program in it: its screen, and keys for it.
+
+use nix::fcntl::OFlag;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::pty::{Winsize, openpty};
+use nix::sys::termios::{Termios, tcgetattr};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::support::harness::PATIENCE;
+
+const ROWS: u16 = 40;
+const COLUMNS: u16 = 120;
+
+/// How long to wait for the end of the output after the program has exited. It takes that long only if a
+/// process that the program started keeps the terminal open.
+const LEFT_OPEN: Duration = Duration::from_secs(5);
+
+/// A running program and its screen.
+pub(crate) struct Terminal {
+    pub(crate) child: Child,
+    keys: Option<File>,
+    screen: Arc<Mutex<Screen>>,
+    /// The thread that reads the output, and the pipe whose close ends it.
+    reader: Option<(JoinHandle<()>, OwnedFd)>,
+}
+
+struct Screen {
+    parser: vt100::Parser,
+    /// All output so far, without escape sequences.
+    printed: String,
+}
+
+impl Terminal {
+    /// Starts a program with this terminal as its controlling terminal.
+    pub(crate) fn start(command: Command) -> Self {
+        Self::of_size(command, ROWS, COLUMNS)
+    }
+
+    /// Starts a program in a terminal of this size.
+    pub(crate) fn of_size(mut command: Command, rows: u16, columns: u16) -> Self {
+        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        let pty = openpty(Some(&size), None).unwrap();
+        let (master, slave): (OwnedFd, OwnedFd) = (pty.master, pty.slave);
+        for end in [&master, &slave] {
+            let flags = nix::fcntl::FdFlag::FD_CLOEXEC;
+            nix::fcntl::fcntl(end, nix::fcntl::FcntlArg::F_SETFD(flags)).unwrap();
+        }
+        command.stdin(Stdio::from(slave.try_clone().unwrap()));
+        command.stdout(Stdio::from(slave.try_clone().unwrap()));
+        command.stderr(Stdio::from(slave.try_clone().unwrap()));
+        let terminal = slave.as_raw_fd();
+        #[expect(unsafe_code, reason = "a controlling terminal can only be taken after the fork")]
+        // SAFETY: setsid and ioctl are async-signal-safe, and nothing else is called.
+        unsafe {
+            command.pre_exec(move || {
+                nix::unistd::setsid()?;
+                nix::errno::Errno::result(nix::libc::ioctl(terminal, nix::libc::TIOCSCTTY, 0))?;
+                Ok(())
+            });
+        }
+        let child = command.spawn().unwrap();
+        drop(slave);
+        let keys = File::from(master.try_clone().unwrap());
+        let screen = Arc::new(Mutex::new(Screen {
+            parser: vt100::Parser::new(rows, columns, 0),
+            printed: String::new(),
+        }));
+        let shared = Arc::clone(&screen);
+        let (over, closing) = nix::unistd::pipe2(OFlag::O_CLOEXEC).unwrap();
+        let thread = std::thread::spawn(move || read_screen(File::from(master), &over, &shared));
+        Self { child, keys: Some(keys), screen, reader: Some((thread, closing)) }
+    }
+
+    /// Presses keys.
+    pub(crate) fn press(&mut self, keys: &str) {
+        self.keys.as_mut().unwrap().write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Types a line and presses Enter.
+    pub(crate) fn type_line(&mut self, line: &str) {
+        self.press(line);
+        self.press("\r");
+    }
+
+    /// The current content of the screen.
+    pub(crate) fn screen(&self) -> String {
+        self.screen.lock().unwrap().parser.screen().contents()
+    }
+
+    /// Waits until the screen contains the text.
+    #[track_caller]
+    pub(crate) fn expect_screen(&self, text: &str) {
+        let until = Instant::now() + PATIENCE;
+        while !self.screen().contains(text) {
+            assert!(Instant::now() < until, "never showed {text:?}; screen:\n{}", self.screen());
+            std::thread::park_timeout(Duration::from_millis(15));
+        }
+    }
+
+    /// Resizes the terminal.
+    pub(crate) fn resize(&self, rows: u16, columns: u16) {
+        self.screen.lock().unwrap().parser.screen_mut().set_size(rows, columns);
+        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        let terminal = self.keys.as_ref().unwrap().as_raw_fd();
+        #[expect(unsafe_code, reason = "neither std nor nix has a safe call for the window size")]
+        // SAFETY: the request reads one `winsize`.
+        let answer = unsafe { nix::libc::ioctl(terminal, nix::libc::TIOCSWINSZ, &raw const size) };
+        assert_eq!(answer, 0);
+    }
+
+    /// Whether the program uses the alternate screen.
+    pub(crate) fn is_on_another_screen(&self) -> bool {
+        self.screen.lock().unwrap().parser.screen().alternate_screen()
+    }
+
+    /// Whether any cell of the screen has a colour.
+    pub(crate) fn has_colors(&self) -> bool {
+        let screen = self.screen.lock().unwrap();
+        let screen = screen.parser.screen();
+        let (rows, columns) = screen.size();
+        let mut cells = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
+        cells.any(|(row, column)| {
+            let cell = screen.cell(row, column);
+            cell.is_some_and(|cell| cell.fgcolor() != vt100::Color::Default)
+        })
+    }
+
+    /// All output so far, without escape sequences.
+    pub(crate) fn printed(&self) -> String {
+        self.screen.lock().unwrap().printed.clone()
+    }
+
+    /// Waits until the output contains the text.
+    #[track_caller]
+    pub(crate) fn expect(&self, text: &str) {
+        let until = Instant::now() + PATIENCE;
+        while !self.printed().contains(text) {
+            assert!(Instant::now() < until, "never printed {text:?}; screen:\n{}", self.screen());
+            std::thread::park_timeout(Duration::from_millis(15));
+        }
+    }
+
+    /// The current settings of the terminal.
+    pub(crate) fn settings(&self) -> Termios {
+        self.settings_if_open().unwrap()
+    }
+
+    /// The current settings, or `None` if the terminal was closed.
+    pub(crate) fn settings_if_open(&self) -> Option<Termios> {
+        self.keys.as_ref().map(|keys| tcgetattr(keys).unwrap())
+    }
+
+    /// Closes the terminal as closing its window does: the kernel sends SIGHUP to the session.
+    pub(crate) fn hang_up(&mut self) {
+        self.keys = None;
+        let (thread, closing) = self.reader.take().unwrap();
+        drop(closing);
+        thread.join().unwrap();
+    }
+
+    /// Waits until the program has exited and all its output is on the screen.
+    #[track_caller]
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                self.wait_for_output();
+                return status;
+            }
+            assert!(Instant::now() < until, "does not end; screen:\n{}", self.screen());
+            std::thread::park_timeout(Duration::from_millis(15));
+        }
+    }
+
+    /// Waits until the reader thread has reached the end of the output.
+    fn wait_for_output(&self) {
+        let until = Instant::now() + LEFT_OPEN;
+        let reads = || self.reader.as_ref().is_some_and(|(thread, _)| !thread.is_finished());
+        while reads() && Instant::now() < until {
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Reads until the program's side is closed, or until `over` is closed.
+fn read_screen(mut output: File, over: &OwnedFd, screen: &Mutex<Screen>) {
+    let mut bytes = [0; 4096];
+    loop {
+        let mut ready = [output.as_fd(), over.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        poll(&mut ready, PollTimeout::NONE).unwrap();
+        if ready[1].any() == Some(true) {
+            return;
+        }
+        let Ok(count @ 1..) = output.read(&mut bytes) else { return };
+        let mut screen = screen.lock().unwrap();
+        screen.parser.process(&bytes[..count]);
+        let text = strip_escapes(&String::from_utf8_lossy(&bytes[..count]));
+        screen.printed.push_str(&text);
+    }
+}
+
+fn strip_escapes(text: &str) -> String {
+    let mut out = String::new();
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        if c != '\u{1b}' {
+            out.push(c);
+            continue;
+        }
+        if chars.next_if_eq(&'[').is_some() {
+            for c in chars.by_ref() {
+                if ('@'..='~').contains(&c) {
+                    break;
+                }
+            }
+        } else {
+            chars.next();
+        }
+    }
+    out
+}
