@@ -100,8 +100,7 @@ fn watch(run_id: &str, command: &OsStr, input: Option<&OwnedFd>) -> io::Result<E
         }
         if process_limit.is_exceeded() {
             containment.end();
-            let why =
-                format!("[more than {} processes at once: all were ended]", COMMAND_PROCESSES);
+            let why = format!("[more than {COMMAND_PROCESSES} processes at once: all were ended]");
             writeln!(io::stdout(), "\n{why}").unwrap_or_default();
             return Ok(ExitKind::Signal(libc::SIGKILL));
         }

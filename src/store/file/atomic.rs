@@ -31,12 +31,12 @@ impl Contents {
 
     /// Serializes a value without spaces.
     pub(crate) fn json(value: &impl Serialize) -> io::Result<Self> {
-        serde_json::to_vec(value).map(Self).map_err(cannot_serialize)
+        serde_json::to_vec(value).map(Self).map_err(|why| cannot_serialize(&why))
     }
 
     /// Serializes a value for people to read.
     pub(crate) fn pretty_json(value: &impl Serialize) -> io::Result<Self> {
-        serde_json::to_vec_pretty(value).map(Self).map_err(cannot_serialize)
+        serde_json::to_vec_pretty(value).map(Self).map_err(|why| cannot_serialize(&why))
     }
 
     /// Adds a newline.
@@ -51,7 +51,7 @@ impl Contents {
     }
 }
 
-fn cannot_serialize(why: serde_json::Error) -> io::Error {
+fn cannot_serialize(why: &serde_json::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("cannot be serialized: {why}"))
 }
 
