@@ -85,7 +85,7 @@ fn adopt_orphans() {
 /// Forbids other processes of the same user to read the memory of a process that holds a key.
 fn protect_memory(credentials: &Credentials) {
     if !credentials.secrets().is_empty()
-        && let Err(why) = program::forbid_looking_inside()
+        && let Err(why) = program::forbid_inspection()
     {
         tracing::warn!(%why, "other processes of this user can read this one's memory");
     }

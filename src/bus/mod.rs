@@ -318,7 +318,7 @@ impl Bus {
         };
         let inbox = self.inbox(from, to, priority)?;
         let policy = SendPolicy {
-            lane: priority,
+            priority,
             fsync: self.limits.fsync,
             capacity: self.limits.inbox_bytes,
             lock_limit: self.limits.lock_limit,

@@ -1,15 +1,15 @@
-//! The clocks of the machine. Wall-clock time is for people and files; every deadline uses a monotonic clock.
+//! The clocks of the machine: wall-clock time for people and files, monotonic time for deadlines.
 
 use crate::wire::{MachineTime, WallTime};
 use nix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The machine's monotonic clock: the same for all processes, whatever is done to the time of day.
+/// Returns the time of the monotonic clock, which all processes share.
 pub(crate) fn uptime() -> MachineTime {
     clock_time(ClockId::CLOCK_MONOTONIC)
 }
 
-/// As [`uptime`], with the time in which the machine slept.
+/// As [`uptime`], including the time in which the machine slept.
 pub(crate) fn uptime_with_sleep() -> MachineTime {
     clock_time(ClockId::CLOCK_BOOTTIME)
 }
@@ -19,16 +19,16 @@ fn clock_time(clock: ClockId) -> MachineTime {
     MachineTime::from_secs(now.unwrap_or_default())
 }
 
-/// The source of time. Deadlines use [`Clock::monotonic`].
+/// A source of time. Deadlines use [`Clock::monotonic`].
 pub trait Clock {
-    /// The time of the wall clock.
+    /// Returns the time of the wall clock.
     fn now(&self) -> WallTime;
 
-    /// The time of a clock that is never set.
+    /// Returns the time of a clock that is never set.
     fn monotonic(&self) -> Instant;
 }
 
-/// The machine's clocks.
+/// The clocks of the machine.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
@@ -36,7 +36,7 @@ impl Clock for SystemClock {
     #[expect(clippy::disallowed_methods, reason = "this is the clock that all other code asks")]
     fn now(&self) -> WallTime {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        // Microseconds: what a double can hold without noise in its printed form.
+        // A double holds microseconds without noise in its printed form.
         WallTime::from_secs((since.as_secs_f64() * 1e6).round() / 1e6)
     }
 

@@ -1,12 +1,11 @@
-//! The store for event loops: work that waits for a lock or for the disk runs on a thread of its own, so that
-//! the loop goes on meanwhile.
+//! Store operations for event loops: work that waits for a lock or the disk runs on a thread of its own.
 
 use super::{Drained, Fsync, Mailbox, StoreError, TeamDir, roster};
 use crate::wire::WithUnknownFields;
 use crate::wire::roster::Roster;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A mailbox whose owner lets threads work with it.
+/// A mailbox that threads share with its owner.
 pub type SharedMailbox = Arc<Mutex<Mailbox>>;
 
 /// Runs blocking work on a thread of its own and returns its result. Dropping the future abandons the result,

@@ -1,73 +1,73 @@
-//! Why the store could not read or write something, and the advice that goes with it.
+//! The errors of the store, and the advice that goes with each.
 
 use super::file::lock::LockError;
 use crate::os::file::FileError;
 use std::io;
 use std::path::PathBuf;
 
-/// Why something could not be stored or found.
+/// Why the store could not read or write something.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// A file refused.
+    /// A file operation failed.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A lock could not be had.
+    /// A lock was not acquired.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// There is no team folder.
+    /// The team folder does not exist.
     #[error("there is no team folder at {}", path.display())]
     NoTeam {
-        /// Where one was looked for.
+        /// The path where it was expected.
         path: PathBuf,
     },
-    /// The inbox has names it should not have.
+    /// The inbox has more than one hard link.
     #[error("{} has {links} names (hard links): it cannot be told whose mail it is", path.display())]
     Linked {
-        /// The inbox.
+        /// The path of the inbox.
         path: PathBuf,
-        /// Its link count.
+        /// The number of links.
         links: u64,
     },
     /// The file was written by a later version of this program.
     #[error("{} has format version {found}, this program writes {known}: it is left as it is", path.display())]
     Newer {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Its version.
+        /// The format version of the file.
         found: u64,
-        /// Ours.
+        /// The format version that this program writes.
         known: u32,
     },
-    /// A sync failed earlier. What was written since may not be on the disk, and asking again would
-    /// not tell (the system reports it once).
+    /// An earlier sync of the file failed. The system reports that only once, so no later sync can be
+    /// trusted.
     #[error("{}: an earlier sync failed, so nothing more is acknowledged", path.display())]
     Degraded {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
     },
-    /// Somebody removed or replaced what this process works in. What it writes would reach nobody.
+    /// The folder in which this process works was removed or replaced.
     #[error("{} was removed or replaced while it was in use", path.display())]
     Gone {
-        /// The folder or file.
+        /// The path of the folder or file.
         path: PathBuf,
     },
-    /// The file system lacks something the store is built on.
+    /// The file system lacks a feature that the store needs.
     #[error("{} cannot hold a team: {why}", path.display())]
     Unfit {
-        /// The folder.
+        /// The path of the folder.
         path: PathBuf,
-        /// What it lacks.
+        /// The missing feature.
         why: String,
     },
 }
 
 impl StoreError {
-    /// Somebody held a lock for too long.
+    /// Whether a lock was not acquired in time.
     pub fn is_lock_timeout(&self) -> bool {
         matches!(self, Self::Lock(LockError::TimedOut { .. }))
     }
 
-    /// The folder itself is gone, not only a file in it.
+    /// Whether the team folder itself is missing, not only a file in it.
     pub fn is_without_team(&self) -> bool {
         match self {
             Self::NoTeam { .. } | Self::Gone { .. } => true,
@@ -80,7 +80,7 @@ impl StoreError {
         }
     }
 
-    /// There is no room, or nothing may be written for now: trying again later may help.
+    /// Whether the disk is full or read-only at present, so that a later attempt may succeed.
     pub fn is_full(&self) -> bool {
         let (Self::File(FileError::Io { source, .. })
         | Self::Lock(LockError::File(FileError::Io { source, .. }))) = self
@@ -96,7 +96,7 @@ impl StoreError {
         )
     }
 
-    /// What to do now.
+    /// Returns the advice for a person.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::File(FileError::ForeignOwner { .. }) => {

@@ -17,7 +17,7 @@ pub(crate) type Imports = BTreeMap<PathBuf, BTreeSet<PathBuf>>;
 /// The imports between the files of the crate whose root file is `root`.
 pub(crate) fn imports(root: &Path) -> Imports {
     let mut modules = BTreeMap::new();
-    load(root, root.parent().unwrap(), Vec::new(), &mut modules);
+    load(root, root.parent().unwrap(), &[], &mut modules);
     let mut imports = Imports::new();
     for (place, module) in &modules {
         let found = imports.entry(module.file.clone()).or_default();
@@ -93,9 +93,9 @@ impl Binding {
 type Modules = BTreeMap<Names, Module>;
 
 /// Reads a file and the files of its modules, which lie in `folder`.
-fn load(file: &Path, folder: &Path, place: Names, modules: &mut Modules) {
+fn load(file: &Path, folder: &Path, place: &[String], modules: &mut Modules) {
     let tokens = without_tests(&tokens(&fs::read_to_string(file).unwrap()));
-    for (inner, tokens) in split_inline(&tokens, &place) {
+    for (inner, tokens) in split_inline(&tokens, place) {
         let folder = inner.iter().skip(place.len()).fold(folder.to_path_buf(), |f, n| f.join(n));
         let module = read_module(file, &tokens, &inner);
         for child in module.children.clone() {
@@ -104,7 +104,7 @@ fn load(file: &Path, folder: &Path, place: Names, modules: &mut Modules) {
             let mut below = inner.clone();
             below.push(child.clone());
             if leaf.exists() {
-                load(&leaf, &folder.join(&child), below, modules);
+                load(&leaf, &folder.join(&child), &below, modules);
             }
         }
         modules.insert(inner, module);

@@ -242,7 +242,7 @@ pub(crate) fn work() -> bool {
 }
 
 pub(crate) fn policy(fsync: Fsync) -> SendPolicy {
-    SendPolicy { lane: Priority::Data, fsync, capacity: 64 << 20, lock_limit: LOCK_TIMEOUT }
+    SendPolicy { priority: Priority::Data, fsync, capacity: 64 << 20, lock_limit: LOCK_TIMEOUT }
 }
 
 /// Message `n` of a sender as a line. Its content follows from its id.

@@ -1,14 +1,14 @@
-//! The guard of one shell command: a small process between an agent and the command, which outlives
+//! The supervisor of one shell command: a small process between an agent and the command that outlives
 //! neither.
 //!
-//! It is this program started once more with [`ARGUMENT`]. It has a session of its own, adopts whatever
-//! the command orphans, and when the shell ends, there are too many processes, or its standard input (the
-//! *lifeline*, whose other end only the agent holds) reports end of file, it ends everything below it and
-//! then exits as the shell did. It knows nothing of agents: no settings, no log, no runtime.
+//! It is this program, started again with [`ARGUMENT`]. It has its own session and adopts every process
+//! that the command orphans. When the shell exits, there are too many processes, or its standard input (the
+//! *lifeline*, whose other end only the agent holds) reports end of file, it kills every process below it
+//! and exits as the shell did. It has no settings, no log and no runtime.
 
 use super::containment::Containment;
 use super::process_limit::{self, ProcessLimit};
-use crate::os::process::child::fresh_signals;
+use crate::os::process::child::reset_signals;
 use crate::os::process::pidfd::ExitKind;
 use crate::os::process::process_tree;
 use crate::os::process::program::{COMMAND_SUPERVISOR_NAME, adopt_control};
@@ -26,14 +26,14 @@ use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// The hidden first argument that makes any of our programs a guard; then come the run id, the command and,
-/// if the command reads anything, the descriptor of that.
+/// The hidden first argument that makes a program of the team a supervisor. The `run_id`, the command and,
+/// if the command reads input, its descriptor follow.
 pub(in crate::os) const ARGUMENT: &str = "__guard";
 
-/// How long what a cancelled command started may tidy up after SIGTERM.
+/// The time that the processes of a cancelled command have after SIGTERM.
 pub(in crate::os) const GRACE: Duration = Duration::from_millis(500);
 
-/// Becomes the guard of a shell command if this process was started as one.
+/// Becomes the supervisor of a shell command if this process was started as one.
 pub fn intercept() -> Option<ExitCode> {
     let mut args = std::env::args_os().skip(1);
     if args.next()? != ARGUMENT {
@@ -43,19 +43,19 @@ pub fn intercept() -> Option<ExitCode> {
     let input = input.map(|number| number.to_string_lossy().parse());
     Some(match (run_id, command, input.transpose(), args.next()) {
         (Some(run_id), Some(command), Ok(input), None) => {
-            guard(&run_id.to_string_lossy(), &command, input)
+            supervise(&run_id.to_string_lossy(), &command, input)
         }
         _ => ExitCode::from(2),
     })
 }
 
-fn guard(run_id: &str, command: &OsStr, input: Option<RawFd>) -> ExitCode {
+fn supervise(run_id: &str, command: &OsStr, input: Option<RawFd>) -> ExitCode {
     let input = input.map(adopt_control).transpose();
     match input.and_then(|input| watch(run_id, command, input.as_ref())) {
         Ok(ExitKind::Code(code)) => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),
-        Ok(ExitKind::Signal(number)) => end_by(number),
+        Ok(ExitKind::Signal(number)) => exit_by_signal(number),
         Err(why) => {
-            // Standard output is the command's; if even that is closed, the code must do.
+            // Standard output is the command's; if it is closed, the exit code must suffice.
             writeln!(io::stdout(), "the command could not be started: {why}").unwrap_or_default();
             ExitCode::from(126)
         }
@@ -67,7 +67,7 @@ fn watch(run_id: &str, command: &OsStr, input: Option<&OwnedFd>) -> io::Result<E
     prctl::set_child_subreaper(true)?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
     process_limit::limit_threads()?;
-    // Nothing but SIGKILL ends a guard: a stray `kill $PPID` must not open the containment.
+    // Only SIGKILL ends a supervisor: a `kill $PPID` must not release the command.
     SigSet::all().thread_block()?;
     let child_ends = SigSet::from(Signal::SIGCHLD);
     let child_ends = SignalFd::with_flags(&child_ends, SfdFlags::SFD_CLOEXEC)?;
@@ -98,7 +98,7 @@ fn watch(run_id: &str, command: &OsStr, input: Option<&OwnedFd>) -> io::Result<E
             containment.end();
             return Ok(ExitKind::Signal(libc::SIGTERM));
         }
-        if process_limit.is_too_large() {
+        if process_limit.is_exceeded() {
             containment.end();
             let why = format!("[more than {COMMAND_PROCESSES} processes at once: all were ended]");
             writeln!(io::stdout(), "\n{why}").unwrap_or_default();
@@ -107,9 +107,9 @@ fn watch(run_id: &str, command: &OsStr, input: Option<&OwnedFd>) -> io::Result<E
     }
 }
 
-/// Ends this process by a signal, as the shell was.
-fn end_by(number: i32) -> ExitCode {
-    fresh_signals();
+/// Ends this process by the signal that ended the shell.
+fn exit_by_signal(number: i32) -> ExitCode {
+    reset_signals();
     if let Ok(signal) = Signal::try_from(number) {
         nix::sys::signal::raise(signal).unwrap_or_default();
     }

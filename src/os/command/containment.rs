@@ -1,10 +1,10 @@
-//! The shell of one command and all that it starts, as its guard holds them.
+//! The shell of one command and all processes that it starts, as its supervisor holds them.
 //!
-//! Three nets, each of which catches what slips through another: the control group (where there is one)
-//! knows everybody, the process group cannot be outrun by forking, and adoption finds who left both.
+//! Three mechanisms complement each other: the control group (where available) has every member, the
+//! process group cannot be outrun by forking, and adoption finds processes that left both.
 
 use crate::os::process::cgroup::Cgroup;
-use crate::os::process::child::{fresh_signals, offer_to_oom_killer};
+use crate::os::process::child::{reset_signals, set_oom_score};
 use crate::os::process::pidfd::ExitKind;
 use crate::os::process::process_tree;
 use nix::errno::Errno;
@@ -18,18 +18,18 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-/// Commands go first when memory runs out.
+/// The OOM score of commands: they are killed first when memory runs out.
 const OOM_SCORE: &[u8] = b"500";
 
-/// Looks at a child that has ended without reaping it.
+/// Inspects an exited child without reaping it.
 const PEEK: WaitPidFlag =
     WaitPidFlag::WEXITED.union(WaitPidFlag::WNOHANG).union(WaitPidFlag::WNOWAIT);
 
-/// A command and what it started.
+/// A command and its processes.
 #[derive(Debug)]
 pub(in crate::os) struct Containment {
     group: Option<Cgroup>,
-    /// Leads its process group, and is reaped last, so that the group's number stays its own.
+    /// The leader of the process group. It is reaped last, so that the number of the group is not reused.
     shell: Pid,
 }
 
@@ -51,7 +51,7 @@ impl Containment {
         }
     }
 
-    /// Reaps whoever has ended; says how the shell did.
+    /// Reaps exited children; returns how the shell exited.
     pub(in crate::os) fn reap(&self) -> Option<ExitKind> {
         loop {
             match waitid(Id::All, PEEK) {
@@ -70,12 +70,12 @@ impl Containment {
         }
     }
 
-    /// Ends all that is left.
+    /// Kills all remaining processes.
     pub(in crate::os) fn end(self) {
         if let Some(group) = &self.group {
             group.kill();
         }
-        // While the shell is not reaped, nobody else can have its number.
+        // While the shell is not reaped, its number is not reused.
         if waitid(Id::Pid(self.shell), PEEK) != Err(Errno::ECHILD) {
             killpg(self.shell, Signal::SIGKILL).unwrap_or_default();
         }
@@ -108,9 +108,9 @@ fn shell(program: &str, command: &OsStr, entrance: Option<&File>) -> io::Result<
     shell.process_group(0);
     let entrance = entrance.map(File::try_clone).transpose()?;
     let prepare = move || {
-        fresh_signals();
-        offer_to_oom_killer(OOM_SCORE);
-        // One that may not enter is still in the other nets.
+        reset_signals();
+        set_oom_score(OOM_SCORE);
+        // A process that may not enter the group is still found by the other mechanisms.
         entrance.as_ref().map(|entrance| write(entrance, b"0")).map(drop).unwrap_or_default();
         Ok(())
     };

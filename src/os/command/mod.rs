@@ -1,4 +1,4 @@
-//! Shell commands: each runs below a supervisor process of its own, which ends everything that it started.
+//! Shell commands: each runs below its own supervisor process, which ends every process that it started.
 
 pub(crate) mod command_supervisor;
 mod containment;

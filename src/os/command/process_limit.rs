@@ -1,7 +1,7 @@
-//! How many processes a command may have at once: an end for a fork bomb that needs no privilege.
+//! The limit of processes of one command, which stops a fork bomb without privileges.
 //!
-//! The kernel's own limit (`RLIMIT_NPROC`) counts everything that the user runs and does not hold root,
-//! so it only stands far behind this one.
+//! The limit of the kernel (`RLIMIT_NPROC`) counts all processes of the user and does not bind root, so it
+//! is only the second line of defence.
 
 use crate::os::process::processes;
 use crate::wire::limits::COMMAND_PROCESSES;
@@ -10,41 +10,42 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// How often somebody looks whether they may be too many.
+/// The period of the cheap check.
 pub(in crate::os) const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// How often they are counted anyway: others may have ended while these grew.
+/// The period of the exact count: other processes may have exited while these grew.
 const COUNT_EVERY: Duration = Duration::from_secs(2);
 
-/// How many more threads a command may start than the machine runs already.
+/// The number of threads that a command may start beyond those of the machine.
 const THREADS: u64 = 2048;
 
-/// The processes below this one, counted now and then.
+/// Counts the processes below this one now and then.
 #[derive(Debug)]
 pub(in crate::os) struct ProcessLimit {
-    /// The fewest threads the machine has had since the command began.
-    calm: u64,
-    looked: Instant,
+    /// The fewest threads of the machine since the command began.
+    fewest_threads: u64,
+    checked: Instant,
     counted: Instant,
 }
 
 impl ProcessLimit {
-    /// Begins to watch.
+    /// Starts to count.
     pub(in crate::os) fn watch() -> Self {
         let now = Instant::now();
-        Self { calm: threads_of_machine(), looked: now, counted: now }
+        Self { fewest_threads: threads_of_machine(), checked: now, counted: now }
     }
 
-    /// Whether there are more than [`COMMAND_PROCESSES`] now. They are counted seldom as long as the machine as a whole
-    /// has not grown by so many, which costs next to nothing to know.
-    pub(in crate::os) fn is_too_large(&mut self) -> bool {
-        if self.looked.elapsed() < LOOK_EVERY {
+    /// Whether there are more than [`COMMAND_PROCESSES`]. They are counted rarely until the machine as a
+    /// whole has grown by that number, which is cheap to know.
+    pub(in crate::os) fn is_exceeded(&mut self) -> bool {
+        if self.checked.elapsed() < LOOK_EVERY {
             return false;
         }
-        self.looked = Instant::now();
+        self.checked = Instant::now();
         let now = threads_of_machine();
-        self.calm = self.calm.min(now);
-        let has_grown = usize::try_from(now - self.calm).unwrap_or(usize::MAX) > COMMAND_PROCESSES;
+        self.fewest_threads = self.fewest_threads.min(now);
+        let has_grown =
+            usize::try_from(now - self.fewest_threads).unwrap_or(usize::MAX) > COMMAND_PROCESSES;
         if !has_grown && self.counted.elapsed() < COUNT_EVERY {
             return false;
         }
@@ -65,7 +66,7 @@ fn threads_of_machine() -> u64 {
     threads.unwrap_or_default()
 }
 
-/// A second end for a bomb that grows faster than it is counted.
+/// Sets the kernel's limit, for a bomb that grows faster than it is counted.
 pub(in crate::os) fn limit_threads() -> nix::Result<()> {
     let running: u64 = processes::all().iter().map(|process| process.threads).sum();
     let (_, hard) = getrlimit(Resource::RLIMIT_NPROC)?;

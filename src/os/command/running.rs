@@ -1,12 +1,13 @@
-//! One shell command under its guard: how it is started, cancelled, and made sure to be gone.
+//! One shell command below its supervisor: starts it, cancels it, and ensures that all of its processes are
+//! gone.
 //!
-//! Dropping a [`RunningCommand`] cancels the command and returns at once; [`settle`] waits until all cancelled
-//! ones are gone, which an agent does before it exits.
+//! Dropping a [`RunningCommand`] cancels the command and returns at once; [`settle`] waits until all
+//! cancelled commands are gone, which an agent does before it exits.
 
 use super::command_supervisor;
 use crate::os::Signal;
 use crate::os::process::cgroup::Cgroup;
-use crate::os::process::child::{self, close_others_on_exec, fresh_signals, inherit};
+use crate::os::process::child::{self, close_others_on_exec, inherit, reset_signals};
 use crate::os::process::pidfd::{ExitKind, Pidfd};
 use crate::os::process::{limits, process_tree};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -23,24 +24,24 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a guard may take to clean up before it is killed itself and its work done by us.
+/// The time that a supervisor has to clean up before it is killed and its work is done by this process.
 const GUARD_PATIENCE: Duration = Duration::from_secs(4);
 
-/// How long a guard may take to die; one that does not is stuck in the kernel.
+/// The time that a killed supervisor has to exit; one that does not is stuck in the kernel.
 const KILL_PATIENCE: Duration = Duration::from_secs(1);
 
-/// The program that becomes the guard: one that calls [`command_supervisor::intercept`] first of all.
+/// The program that becomes the supervisor: one that calls [`command_supervisor::intercept`] first.
 #[derive(Debug, Clone)]
 pub(crate) struct SupervisorProgram(PathBuf);
 
 impl Default for SupervisorProgram {
-    /// This very program, also after its file has been replaced.
+    /// This program, even after its file was replaced.
     #[cfg(not(test))]
     fn default() -> Self {
         Self("/proc/self/exe".into())
     }
 
-    /// A test binary is no guard; the programs that `cargo test` builds beside it are.
+    /// A test binary is no supervisor; `cargo test` builds the programs beside it.
     #[cfg(test)]
     fn default() -> Self {
         let tests = std::env::current_exe().unwrap();
@@ -50,26 +51,26 @@ impl Default for SupervisorProgram {
     }
 }
 
-/// What a command runs with.
+/// The environment of a command.
 #[derive(Debug, Clone)]
 pub(crate) struct CommandSetup {
-    /// The program that guards it.
+    /// The program of its supervisor.
     pub(crate) guard: SupervisorProgram,
-    /// Its whole environment, but for the run id.
+    /// Its environment variables, without the run id.
     pub(crate) env: Vec<(String, String)>,
-    /// Tells whose command it is: all processes of it carry this in [`process_tree::RUN_ID_VARIABLE`].
+    /// The id that all of its processes carry in [`process_tree::RUN_ID_VARIABLE`].
     pub(crate) run_id: String,
 }
 
-/// A command on its way, with everything it starts.
+/// A running command with all of its processes.
 #[derive(Debug)]
 pub(crate) struct RunningCommand {
     guard: Arc<Pidfd>,
-    /// Taken by whoever sees to the end.
+    /// Taken by the first caller that ends the command.
     cleanup: Option<Cleanup>,
 }
 
-/// What it takes to end a command for good.
+/// The resources for ending a command.
 #[derive(Debug)]
 struct Cleanup {
     guard: Arc<Pidfd>,
@@ -78,11 +79,11 @@ struct Cleanup {
     unsettled: CleanupsPending,
 }
 
-/// Starts a shell command. What it writes, errors included, comes out of the pipe, which does not block;
-/// what it reads is `input`, or nothing.
+/// Starts a shell command. Its output, errors included, comes from the pipe, which does not block. Its
+/// input is `input` or nothing.
 ///
 /// # Errors
-/// The guard cannot be started, or the command is too long for the system or contains NUL.
+/// The supervisor cannot be started, or the command is too long for the system or contains NUL.
 pub(crate) fn start(
     command: &OsStr,
     folder: &Path,
@@ -105,9 +106,9 @@ pub(crate) fn start(
     program.env(process_tree::RUN_ID_VARIABLE, &setting.run_id);
     program.stdin(lifeline_end).stdout(output_end.try_clone()?).stderr(output_end);
     let prepare = move || {
-        fresh_signals();
+        reset_signals();
         setsid()?;
-        limits::as_given();
+        limits::restore();
         close_others_on_exec()?;
         input_number.map_or(Ok(()), inherit)
     };
@@ -123,7 +124,7 @@ pub(crate) fn start(
     Ok((RunningCommand { guard, cleanup }, output))
 }
 
-/// Something for a command to read, which stands in no file and in no argument.
+/// Creates input for a command that appears in no file and in no argument.
 ///
 /// # Errors
 /// There is no memory or no descriptor left.
@@ -135,16 +136,16 @@ pub(crate) fn input(text: &str) -> io::Result<File> {
 }
 
 impl RunningCommand {
-    /// The guard, which ends when the command and all that it started have ended.
+    /// Returns the supervisor, which exits when the command and all of its processes have.
     pub(crate) fn guard(&self) -> &Pidfd {
         &self.guard
     }
 
-    /// Ends the command if it has not ended by itself, and whatever got away from its guard; says how
-    /// the shell ended. Blocks for as long as that takes, a few seconds at most.
+    /// Ends the command and every process that escaped its supervisor; returns how the shell exited. Blocks
+    /// for a few seconds at most.
     ///
     /// # Errors
-    /// The guard is stuck in the kernel.
+    /// The supervisor is stuck in the kernel.
     pub(crate) fn end(mut self) -> io::Result<ExitKind> {
         self.cleanup.take().map_or_else(|| Err(io::ErrorKind::NotFound.into()), Cleanup::run)
     }
@@ -153,8 +154,8 @@ impl RunningCommand {
 impl Drop for RunningCommand {
     fn drop(&mut self) {
         if let Some(cleanup) = self.cleanup.take() {
-            // A thread, because neither the caller nor its event loop must wait.
-            // Without one the cut lifeline must do: the guard sees it and ends the command.
+            // A thread, because the caller's event loop must not wait. If none can be started, closing the
+            // lifeline suffices: the supervisor ends the command.
             let thread = thread::Builder::new().name("cleanup".into());
             thread.spawn(move || cleanup.run()).map(drop).unwrap_or_default();
         }
@@ -170,7 +171,7 @@ impl Cleanup {
             ended = self.guard.ends_within(KILL_PATIENCE);
         }
         let end = if ended { self.guard.wait() } else { Err(io::ErrorKind::TimedOut.into()) };
-        // What a guard that was killed has left.
+        // The remains of a killed supervisor.
         let group = u32::try_from(self.guard.pid()).ok();
         let group = group.and_then(|guard| Cgroup::of_guard(&self.run_id, guard));
         group.map(Cgroup::end).unwrap_or_default();
@@ -183,7 +184,7 @@ impl Cleanup {
 static UNSETTLED: Mutex<usize> = Mutex::new(0);
 static SETTLED: Condvar = Condvar::new();
 
-/// One command that is not yet known to be gone.
+/// A command that may still have processes.
 #[derive(Debug)]
 struct CleanupsPending;
 
@@ -205,7 +206,7 @@ fn unsettled() -> MutexGuard<'static, usize> {
     UNSETTLED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits until every command of this process is gone, `limit` at most; says whether they are.
+/// Waits at most `limit` until every command of this process is gone; returns whether they are.
 pub(crate) fn settle(limit: Duration) -> bool {
     let deadline = Instant::now() + limit;
     let mut left = unsettled();

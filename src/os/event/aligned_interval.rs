@@ -1,5 +1,5 @@
-//! A slow, regular wake. All processes have it at the same instants: what the first one brings into the
-//! processor's caches serves the others, which makes each wake several times cheaper than alone.
+//! A slow timer that fires in all processes at the same instants: the first wake fills the processor's
+//! caches for the others, which makes each wake several times cheaper.
 
 use super::async_fd::ReadableFd;
 use nix::errno::Errno;
@@ -8,7 +8,7 @@ use nix::time::clock_gettime;
 use std::io;
 use std::time::Duration;
 
-/// Comes whenever the machine's monotonic clock shows a multiple of a period.
+/// Fires when the machine's monotonic clock is at a multiple of a period.
 #[derive(Debug)]
 pub(crate) struct AlignedInterval {
     timer: TimerFd,
@@ -16,7 +16,7 @@ pub(crate) struct AlignedInterval {
 }
 
 impl AlignedInterval {
-    /// Begins with the next multiple.
+    /// Starts at the next multiple.
     ///
     /// # Errors
     /// No descriptor is left.
@@ -31,10 +31,10 @@ impl AlignedInterval {
         Ok(Self { ready: ReadableFd::to_read(&timer)?, timer })
     }
 
-    /// Waits for the next one. Those that came meanwhile count as one.
+    /// Waits for the next multiple. Missed ones count as one.
     pub(crate) async fn next(&self) -> io::Result<()> {
         loop {
-            // Not asked a second time in vain: who has read waits for the next event.
+            // Readiness is cleared before the read, which saves a second read.
             self.ready.woken().await?;
             match self.timer.wait() {
                 Err(Errno::EAGAIN) => {}

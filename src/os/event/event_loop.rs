@@ -1,13 +1,10 @@
-//! Finds calls that block the thread of an event loop: while a file is synced or a lock is awaited there, no
-//! mail, signal or model answer is handled.
+//! Detects calls that block the thread of an event loop: during an fsync or a wait for a lock no mail,
+//! signal or model reply is handled.
 //!
-//! The check exists in debug builds only. A thread that runs offloaded work carries no mark.
+//! The check exists in debug builds only. Threads for offloaded work carry no mark.
 
 use std::cell::Cell;
 use std::panic::Location;
-
-/// Whether a violation panics; otherwise it is logged.
-const VIOLATIONS_PANIC: bool = false;
 
 thread_local! {
     static RUNS_EVENT_LOOP: Cell<bool> = const { Cell::new(false) };
@@ -35,16 +32,13 @@ impl Drop for EventLoopMark {
 }
 
 /// Reports a call that may block, if an event loop runs on this thread.
-///
-/// # Panics
-/// On such a call, in debug builds, if `VIOLATIONS_PANIC` is set.
 #[track_caller]
 pub(crate) fn check_blocking(call: &'static str) {
     if cfg!(debug_assertions) && RUNS_EVENT_LOOP.get() {
         let site = Location::caller();
         VIOLATIONS.set(VIOLATIONS.get() + 1);
         tracing::warn!(call, %site, "a call blocks the event loop");
-        debug_assert!(!VIOLATIONS_PANIC, "{site}: a {call} on the thread of an event loop");
+        assert!(!VIOLATIONS_PANIC, "{site}: {call} on the thread of an event loop");
     }
 }
 

@@ -1,4 +1,4 @@
-//! What wakes a thread: descriptors in the event loop, timers, signals.
+//! Sources of wakes: descriptors in the event loop, timers, signals.
 
 pub(crate) mod aligned_interval;
 pub(crate) mod async_fd;

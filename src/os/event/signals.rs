@@ -1,6 +1,6 @@
-//! The signals that ask a program to stop, as values that can be read from a descriptor.
+//! The signals that ask a program to stop, as values that are read from a descriptor.
 //!
-//! SIGPIPE needs nothing here: it is ignored from the start, and commands get it back to default.
+//! SIGPIPE is ignored from the start, and commands get its default disposition back.
 
 use nix::sys::socket::{MsgFlags, send};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -8,7 +8,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
-/// What somebody outside wants of this process.
+/// A signal that asks this process to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SignalEvent {
     /// SIGINT: Ctrl-C.
@@ -25,15 +25,15 @@ const EVENTS: [(i32, u8, SignalEvent); 3] = [
     (SIGHUP, b'h', SignalEvent::Hangup),
 ];
 
-/// The signals that have arrived since the last look. Readable when there is one.
+/// The pending signals; the descriptor is readable if there is one.
 #[derive(Debug)]
 pub(crate) struct Signals {
     arrived: UnixStream,
 }
 
 impl Signals {
-    /// Begins to listen; from now on these signals no longer end the process. They stay with the first
-    /// listener for the life of the process.
+    /// Starts to listen: these signals no longer end the process. The first listener keeps them until the
+    /// process exits.
     ///
     /// # Errors
     /// No descriptor is left.
@@ -43,7 +43,7 @@ impl Signals {
         for (number, letter, _) in EVENTS {
             let arriving = arriving.try_clone()?;
             let pass_on = move || {
-                // In a storm the buffer is full; who reads it knows enough.
+                // A full buffer holds enough signals.
                 send(arriving.as_raw_fd(), &[letter], MsgFlags::MSG_DONTWAIT)
                     .map(drop)
                     .unwrap_or_default();
@@ -57,7 +57,7 @@ impl Signals {
         Ok(Self { arrived })
     }
 
-    /// The next signal, if one has arrived.
+    /// Returns the next pending signal.
     pub(crate) fn take(&self) -> Option<SignalEvent> {
         let mut letter = [0];
         let count = (&self.arrived).read(&mut letter).ok()?;

@@ -1,7 +1,6 @@
-//! A limit to a system call that would block for ever: a signal to the calling thread, which interrupts
-//! it.
+//! A timeout for a blocking system call: a signal to the calling thread interrupts the call.
 //!
-//! *Invariant:* the signal is one that is ignored by default, so that a late one harms nobody.
+//! *Invariant:* the signal is ignored by default, so that a late one is harmless.
 
 use nix::sys::signal::{
     SaFlags, SigAction, SigEvent, SigHandler, SigSet, SigevNotify, Signal, sigaction,
@@ -13,29 +12,29 @@ use std::io;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Nobody else uses it: it tells of urgent data on sockets.
+/// No other code uses it: it reports urgent data on sockets.
 const SIGNAL: Signal = Signal::SIGURG;
 
-/// A call that is entered only after the first signal would miss it: they go on coming.
+/// The period of repeated signals, for a call that begins after the first signal.
 const AGAIN: Duration = Duration::from_millis(20);
 
 thread_local! {
-    /// Making one takes several system calls, and who waits for locks waits often.
+    /// The timer is kept, because its creation takes several system calls.
     static TIMER: RefCell<Option<Timer>> = const { RefCell::new(None) };
 }
 
-/// Interrupts the thread that made it, from some time on until this is dropped.
+/// Interrupts the thread that created it, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct SyscallTimeout {
     timer: Option<Timer>,
 }
 
 impl SyscallTimeout {
-    /// Blocking calls of this thread fail with `Interrupted` after `limit`.
+    /// Makes blocking calls of this thread fail with `Interrupted` after `limit`.
     pub(crate) fn after(limit: Duration) -> io::Result<Self> {
         let kept = TIMER.with_borrow_mut(Option::take);
         let mut timer = kept.map_or_else(timer_of_this_thread, Ok)?;
-        // A delay of nothing would switch the timer off.
+        // A delay of zero would stop the timer.
         let first = limit.max(Duration::from_nanos(1));
         let expiration = Expiration::IntervalDelayed(first.into(), AGAIN.into());
         timer.set(expiration, TimerSetTimeFlags::empty())?;
@@ -44,7 +43,7 @@ impl SyscallTimeout {
 }
 
 impl Drop for SyscallTimeout {
-    /// Switched off, it is kept for the next one.
+    /// Stops the timer and keeps it for the next use.
     fn drop(&mut self) {
         let Some(mut timer) = self.timer.take() else { return };
         let never = Expiration::OneShot(Duration::ZERO.into());
@@ -64,12 +63,12 @@ fn timer_of_this_thread() -> io::Result<Timer> {
     Ok(Timer::new(ClockId::CLOCK_MONOTONIC, SigEvent::new(notify))?)
 }
 
-/// Installs a handler that does nothing, and lets this thread have the signal.
+/// Installs a handler that does nothing, and unblocks the signal for this thread.
 fn listen() -> io::Result<()> {
     extern "C" fn nothing(_signal: i32) {}
     static INSTALLED: OnceLock<nix::Result<()>> = OnceLock::new();
     let installed = INSTALLED.get_or_init(|| {
-        // Without SA_RESTART, or the interrupted call would go on waiting.
+        // Without SA_RESTART, which would continue the interrupted call.
         let action =
             SigAction::new(SigHandler::Handler(nothing), SaFlags::empty(), SigSet::empty());
         // SAFETY: the handler does nothing.

@@ -1,27 +1,27 @@
-//! Does anybody have this file open for writing? Asked with a read lease, which Linux grants only when
-//! nobody has.
+//! Detects writers of a file by a read lease, which Linux grants only if no process has the file open for
+//! writing.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::sync::Once;
 
-/// The answer.
+/// The result of the check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OpenWriters {
-    /// Nobody.
+    /// No process has the file open for writing.
     Absent,
-    /// Somebody, perhaps this very process.
+    /// A process, perhaps this one, has the file open for writing.
     Present,
-    /// This file system cannot tell.
+    /// The file system does not support leases.
     Unknown,
 }
 
-/// Asks about a file that is open read-only. The lease is given back at once.
+/// Checks a file that is open for reading only. The lease is released at once.
 pub(crate) fn writers(file: &File) -> OpenWriters {
     quiet_sigio();
     match set_lease(file, nix::libc::F_RDLCK) {
         Ok(()) => {
-            // Should that fail, closing the file gives it back.
+            // If this fails, closing the file releases the lease.
             let _given_back = set_lease(file, nix::libc::F_UNLCK);
             OpenWriters::Absent
         }
@@ -37,8 +37,8 @@ fn set_lease(file: &File, lease: i32) -> nix::Result<()> {
     nix::errno::Errno::result(answer).map(drop)
 }
 
-/// Somebody who opens the file in the instant of the lease makes the kernel send SIGIO, which would end
-/// the process. A handler, because an ignored signal would be inherited by every command.
+/// Ignores SIGIO, which the kernel sends if a writer opens the file during the lease, and which would kill
+/// this process. A handler is used because commands would inherit an ignored signal.
 fn quiet_sigio() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

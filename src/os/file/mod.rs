@@ -1,4 +1,4 @@
-//! Files: opening them safely, watching them, and finding a path below a folder.
+//! Files: opens them safely, watches them, and resolves paths below a folder.
 
 pub(crate) mod lease;
 mod regular;

@@ -1,7 +1,4 @@
-//! Opening files so that nothing planted under their name can do harm: no link is followed, nothing
-//! blocks, and what was opened is a regular file of this user.
-//!
-//! *Invariant:* it knows no path of its own; who opens what is decided elsewhere.
+//! Opens files safely: no link is followed, no open blocks, and the result is a regular file of this user.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
@@ -9,45 +6,45 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// What went wrong with a file.
+/// A failed file operation.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The system refused.
+    /// The system call failed.
     #[error("{}: {source}", path.display())]
     Io {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// Something else stands where a file should be.
+    /// The path is not a regular file.
     #[error("{} is {kind}, not a regular file", path.display())]
     NotRegular {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// What it is.
+        /// The kind of object at the path.
         kind: &'static str,
     },
-    /// The file is somebody else's.
+    /// The file belongs to another user.
     #[error("{} belongs to user {owner}, not to you", path.display())]
     ForeignOwner {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The user id it belongs to.
+        /// The user id of its owner.
         owner: u32,
     },
 }
 
 impl FileError {
-    /// The file does not exist.
+    /// Whether the file does not exist.
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 }
 
-/// Names the file an `io::Error` is about.
+/// Adds the path to an `io::Error`.
 pub(crate) trait At<T> {
-    /// The same result, its error knowing `path`.
+    /// Returns the same result with the path in its error.
     fn at(self, path: &Path) -> Result<T, FileError>;
 }
 
@@ -57,7 +54,7 @@ impl<T> At<T> for io::Result<T> {
     }
 }
 
-/// What a file is opened for.
+/// The access that a file is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Reading.
@@ -68,7 +65,7 @@ pub(crate) enum Access {
     Append,
 }
 
-/// What happens when the file is missing or there.
+/// Whether the file must exist, may exist, or must not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Existence {
     Required,
@@ -76,28 +73,28 @@ enum Existence {
     Forbidden,
 }
 
-/// Opens a file that exists.
+/// Opens an existing file.
 pub(crate) fn open(path: &Path, access: Access) -> Result<File, FileError> {
     open_with(path, access, Existence::Required).map(|(file, _)| file)
 }
 
-/// Like [`open`], with what is known about the file at that moment.
+/// As [`open`], with the metadata of the file.
 pub(crate) fn open_known(path: &Path, access: Access) -> Result<(File, Metadata), FileError> {
     open_with(path, access, Existence::Required)
 }
 
-/// Opens a file, making it when it is missing.
+/// Opens a file, or creates it.
 pub(crate) fn open_or_create(path: &Path, access: Access) -> Result<File, FileError> {
     open_with(path, access, Existence::Optional).map(|(file, _)| file)
 }
 
-/// Makes a file that must not exist yet.
+/// Creates a file that must not exist.
 pub(crate) fn create_new(path: &Path, access: Access) -> Result<File, FileError> {
     open_with(path, access, Existence::Forbidden).map(|(file, _)| file)
 }
 
-/// No link is followed, nothing blocks; and a look at the end of a file does not dirty its inode (access
-/// times), which would cost more than the look.
+/// No link is followed and no open blocks. The access time is not updated, since that would cost more than
+/// the read.
 const OPEN_FLAGS: i32 = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK | nix::libc::O_NOATIME;
 
 fn open_with(
@@ -123,13 +120,13 @@ fn open_with(
     Ok((file, known))
 }
 
-/// Gives a file that much room on the disk.
+/// Allocates disk space for a file.
 pub(crate) fn allocate(file: &File, bytes: u64) -> io::Result<()> {
     let length = i64::try_from(bytes).map_err(io::Error::other)?;
     Ok(nix::fcntl::posix_fallocate(file, 0, length)?)
 }
 
-/// Refuses what is no regular file of this user.
+/// Refuses a file that is not regular or belongs to another user.
 pub(crate) fn check(path: &Path, known: &Metadata) -> Result<(), FileError> {
     if let Some(kind) = odd_kind(known) {
         return Err(FileError::NotRegular { path: path.into(), kind });
@@ -137,7 +134,7 @@ pub(crate) fn check(path: &Path, known: &Metadata) -> Result<(), FileError> {
     check_owner(path, known)
 }
 
-/// Refuses what belongs to another user.
+/// Refuses a file of another user.
 pub(crate) fn check_owner(path: &Path, known: &Metadata) -> Result<(), FileError> {
     let owner = known.uid();
     if owner != user() {
@@ -146,13 +143,13 @@ pub(crate) fn check_owner(path: &Path, known: &Metadata) -> Result<(), FileError
     Ok(())
 }
 
-/// Who we are. Asked once: these programs never change it.
+/// Returns the effective user id, which these programs never change.
 fn user() -> u32 {
     static USER: OnceLock<u32> = OnceLock::new();
     *USER.get_or_init(|| nix::unistd::geteuid().as_raw())
 }
 
-/// Opening what is no file of ours fails with codes that explain nothing: say what stands there.
+/// Replaces the system's error for an object that is no file of this user by one that names it.
 fn explain(path: &Path, source: io::Error) -> FileError {
     let odd = fs::symlink_metadata(path).ok().and_then(|known| check(path, &known).err());
     odd.unwrap_or_else(|| FileError::Io { path: path.into(), source })

@@ -1,12 +1,10 @@
-//! Finding a file beneath a folder, whatever links, dots or races stand in the way.
+//! Finds a file below a folder, whatever links, dots or races are in the way.
 //!
-//! A path is walked one name at a time; each folder on the way is held by descriptor and each link is
-//! read and walked in turn, so nothing is looked at and then opened anew under the same name. What
-//! `openat2` with `RESOLVE_BENEATH` would do, and three things more: it tells the name a file really
-//! has, which rules about names need; links that name the folder itself by an absolute path are
-//! followed; every kernel can do it. Links of `/proc` that point at objects rather than names lead
-//! nowhere, for only their text counts. Where there is no folder to stay in ([`anywhere`]), no link is
-//! followed at all: what is named is what is meant.
+//! A path is walked name by name; each folder is held by descriptor and each link is read and walked in
+//! turn, so no name is resolved twice. This does what `openat2` with `RESOLVE_BENEATH` does and more: it
+//! returns the real name of a file, follows links that name the folder itself by an absolute path, and
+//! works on every kernel. Links of `/proc` to objects are followed by their text only. Without a root
+//! folder ([`anywhere`]) no link is followed at all.
 
 use crate::os::event::event_loop::check_blocking;
 use nix::errno::Errno;
@@ -19,31 +17,31 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-/// Links followed before a path counts as a ring, as in the kernel.
+/// The number of links after which a path counts as a loop, as in the kernel.
 const MOST_LINKS: usize = 40;
 
-/// Names in one path; each folder on the way takes a descriptor.
+/// The number of names in a path; each folder on the way takes a descriptor.
 const MOST_NAMES: usize = 256;
 
-/// Why there is no such place.
+/// Why a path was refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SafePathError {
     /// The path leads out of the folder.
     #[error("leads out of the folder")]
     Outside,
-    /// A name on the way is a link, where none is followed.
+    /// A name is a link where none is followed.
     #[error("leads through a link")]
     Link,
-    /// It names a folder where a file is meant.
+    /// The path names a folder instead of a file.
     #[error("is a folder")]
     Folder,
-    /// It names a pipe, a socket or a device.
+    /// The path names a pipe, a socket or a device.
     #[error("is {0}, not a regular file")]
     Special(&'static str),
-    /// It climbs out of a folder that does not exist.
+    /// The path leads upward from a folder that does not exist.
     #[error("leads through a folder that does not exist")]
     Nowhere,
-    /// The system says no.
+    /// A system call failed.
     #[error("{0}")]
     Io(#[from] io::Error),
 }
@@ -54,15 +52,16 @@ impl From<Errno> for SafePathError {
     }
 }
 
-/// A folder that is never left.
+/// A folder that no path leaves.
 #[derive(Debug)]
 pub(crate) struct SafeRoot {
     folder: OwnedFd,
-    /// The absolute names it goes by: as given and without links.
+    /// Its absolute names: as given, and without links.
     names: Vec<PathBuf>,
 }
 
-/// Where a file is or would be: a name in a folder that is held, perhaps below folders yet to be made.
+/// The place of a file that exists or can be created: a name in a held folder, perhaps below missing
+/// folders.
 #[derive(Debug)]
 pub(crate) struct Spot {
     folder: OwnedFd,
@@ -72,7 +71,7 @@ pub(crate) struct Spot {
 }
 
 impl SafeRoot {
-    /// Takes hold of a folder.
+    /// Opens a folder.
     ///
     /// # Errors
     /// It does not exist or may not be entered.
@@ -83,40 +82,41 @@ impl SafeRoot {
         Ok(Self { folder, names: vec![path.to_owned(), real] })
     }
 
-    /// The folder's name without links.
+    /// Returns the name of the folder without links.
     pub(crate) fn path(&self) -> &Path {
         self.names.last().map_or(Path::new("/"), PathBuf::as_path)
     }
 
-    /// Finds the place that a path means: relative to this folder, or absolute and inside it.
+    /// Finds the place of a path that is relative to this folder, or absolute and inside it.
     ///
     /// # Errors
-    /// It lies outside, is a folder, or cannot be reached.
+    /// The place is outside, is a folder, or cannot be reached.
     pub(crate) fn find(&self, path: &Path) -> Result<Spot, SafePathError> {
         Walk::of(self, MOST_LINKS).run(path)
     }
 }
 
-/// Finds the place of an absolute path in which no name is a link. The spot's path is absolute, too.
+/// Finds the place of an absolute path in which no name is a link. The path of the result is absolute as
+/// well.
 ///
 /// # Errors
-/// It leads through a link, is a folder, or cannot be reached.
+/// The path leads through a link, is a folder, or cannot be reached.
 pub(crate) fn anywhere(path: &Path) -> Result<Spot, SafePathError> {
     let top = SafeRoot::open(Path::new("/"))?;
     let spot = Walk::of(&top, 0).run(path)?;
     Ok(Spot { below_root: Path::new("/").join(&spot.below_root), ..spot })
 }
 
-/// A path on its way to becoming a spot.
+/// The walk along a path.
 struct Walk<'a> {
     root: &'a SafeRoot,
-    /// The folders entered, outermost first, with their names.
+    /// The entered folders with their names, outermost first.
     held: Vec<(OsString, OwnedFd)>,
-    /// Names below them that do not exist.
+    /// The names below them that do not exist.
     missing: Vec<OsString>,
-    /// What is left to walk, last first.
+    /// The remaining steps, last first.
     ahead: Vec<Step>,
-    /// Links that may be followed; with none, there may be none.
+    /// The number of links that may be followed.
     most_links: usize,
 }
 
@@ -130,7 +130,7 @@ impl<'a> Walk<'a> {
         Self { root, held: Vec::new(), missing: Vec::new(), ahead: Vec::new(), most_links }
     }
 
-    /// Puts a path in front of what is left to walk; an absolute one begins again at the root.
+    /// Prepends a path to the remaining steps; an absolute path starts again at the root.
     fn plan(&mut self, path: &Path) -> Result<(), SafePathError> {
         let inside = if path.is_absolute() {
             self.held.clear();
@@ -174,7 +174,7 @@ impl<'a> Walk<'a> {
                 },
             }
         }
-        // The last name is a file or nothing; had it been a folder, it would be among those held.
+        // The last name is a file or missing: a folder would be among the held ones.
         let name = self.missing.pop().ok_or(SafePathError::Folder)?;
         let below_root = self.held.iter().map(|(name, _)| name).collect();
         let folder = match self.held.pop() {
@@ -211,15 +211,15 @@ fn kind(stat: &FileStat) -> SFlag {
 }
 
 impl Spot {
-    /// Its path below the root, free of links and dots.
+    /// Returns the path below the root, without links and dots.
     pub(crate) fn path(&self) -> PathBuf {
         self.missing.iter().chain([&self.name]).fold(self.below_root.clone(), |p, n| p.join(n))
     }
 
-    /// Opens the regular file that is here; `None` if there is nothing.
+    /// Opens the regular file; `None` if there is none.
     ///
     /// # Errors
-    /// It is no regular file, or may not be read.
+    /// The object is not a regular file, or may not be read.
     pub(crate) fn open(&self) -> Result<Option<File>, SafePathError> {
         if !self.missing.is_empty() {
             return Ok(None);
@@ -228,7 +228,7 @@ impl Spot {
             Err(Errno::ENOENT) => return Ok(None),
             stat => regular(&stat?)?,
         }
-        // Something else may stand here by now: a pipe must not block the open, a link not lead away.
+        // The object may have been replaced: a pipe must not block the open, and no link is followed.
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         let flags = flags | OFlag::O_CLOEXEC;
         let file = openat(&self.folder, self.name.as_os_str(), flags, Mode::empty())?;
@@ -236,11 +236,11 @@ impl Spot {
         Ok(Some(file.into()))
     }
 
-    /// Puts a file with these bytes here, in one step: readers see the old one or the new one. A file
-    /// that was here keeps its mode; folders on the way are made.
+    /// Replaces or creates the file in one step: readers see the old contents or the new. An existing file
+    /// keeps its mode; missing folders are created.
     ///
     /// # Errors
-    /// It cannot be written; then what was here still is.
+    /// The file cannot be written, and stays as it was.
     pub(crate) fn replace(&self, bytes: &[u8]) -> Result<(), SafePathError> {
         let folder = self.make_folders()?;
         let old = match self.stat_in(folder.as_fd()) {
@@ -248,7 +248,7 @@ impl Spot {
             stat => {
                 let stat = stat?;
                 regular(&stat)?;
-                // A rename asks nobody; who has made a file read-only meant it.
+                // A rename ignores the mode of the file, so check that it is writable.
                 faccessat(&folder, self.name.as_os_str(), AccessFlags::W_OK, AtFlags::AT_EACCESS)?;
                 Some(stat)
             }
@@ -256,7 +256,7 @@ impl Spot {
         let draft = OsString::from(format!(".{}.draft", uuid::Uuid::now_v7().simple()));
         let written = self.write(folder.as_fd(), &draft, old.as_ref(), bytes);
         if written.is_err() {
-            // The error that counts is the one we have.
+            // The first error is the one to report.
             unlinkat(&folder, draft.as_os_str(), UnlinkatFlags::NoRemoveDir).unwrap_or_default();
         }
         written
@@ -291,7 +291,7 @@ impl Spot {
         let mut file = File::from(file);
         file.write_all(bytes)?;
         if let Some(old) = old {
-            // Only root may give files away; for others the file becomes theirs, as with any editor.
+            // Only root may change the owner; otherwise the file changes owner, as with an editor.
             let (user, group) = (Uid::from_raw(old.st_uid), Gid::from_raw(old.st_gid));
             fchown(&file, Some(user), Some(group)).unwrap_or_default();
             fchmod(&file, Mode::from_bits_truncate(old.st_mode))?;
@@ -419,8 +419,8 @@ mod tests {
         }
     }
 
-    /// Somebody swaps a folder for a link to the outside and back, as fast as they can, while files are
-    /// read and written through its name. A walk that looked first and opened later would be led out.
+    /// A thread swaps a folder for a link to the outside and back while files are read and written through
+    /// its name. A check before the open would be led outside.
     #[test]
     fn a_race_cannot_be_won() {
         let (folder, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

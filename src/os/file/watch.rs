@@ -1,7 +1,7 @@
-//! Waking on a change of a file without polling: inotify on single files, or a pipe that writers poke
-//! where the user has no inotify instance left.
+//! Wakes on changes of files without polling: by inotify, or by a fifo that writers notify if the user has
+//! no inotify instance left.
 //!
-//! *Invariant:* a descriptor here never blocks; who waits on it, and with whom, is decided elsewhere.
+//! *Invariant:* no descriptor here blocks.
 
 use super::regular::{At, FileError};
 use nix::errno::Errno;
@@ -20,44 +20,44 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-/// A file that is watched, whatever it is called now.
+/// A watched file, whatever its current name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WatchId(WatchDescriptor);
 
-/// Which files were written to.
+/// The files that were written to.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
     watch_ids: BTreeSet<WatchId>,
-    /// There were more events than the queue holds.
+    /// The queue has overflowed.
     is_incomplete: bool,
 }
 
 impl Written {
-    /// Whether a file may be among them; about one without a watch id nothing is known.
+    /// Whether a file may be among them; always for a file without a watch.
     pub(crate) fn may_have(&self, watch_id: Option<WatchId>) -> bool {
         self.is_incomplete || watch_id.is_none_or(|watch_id| self.watch_ids.contains(&watch_id))
     }
 }
 
-/// Whether this user can have another queue with a file in it now.
+/// Whether this user can create another inotify instance now.
 pub(crate) fn is_to_be_had() -> bool {
     Watch::new().and_then(|watch| watch.add_folder(Path::new("/"))).is_ok()
 }
 
-/// File events of single files. Watches follow the inode through renames and end with it.
+/// File events of single files. A watch follows the inode through renames and ends with it.
 #[derive(Debug)]
 pub(crate) struct Watch {
     inotify: Inotify,
 }
 
 impl Watch {
-    /// An inotify instance; a user has only 128 of them.
+    /// Creates an inotify instance; a user has only 128 of them.
     pub(crate) fn new() -> io::Result<Self> {
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
         Ok(Self { inotify })
     }
 
-    /// Watches the file that stands at `path` now. Opening and reading it is no event.
+    /// Watches the file that is at `path` now. Opening and reading it is no event.
     pub(crate) fn add(&self, path: &Path) -> io::Result<WatchId> {
         let changes = AddWatchFlags::IN_MODIFY
             | AddWatchFlags::IN_ATTRIB
@@ -67,7 +67,7 @@ impl Watch {
         Ok(WatchId(self.inotify.add_watch(path, changes)?))
     }
 
-    /// Watches a folder: files that come, go or grow in it.
+    /// Watches a folder for files that are created, removed or written.
     pub(crate) fn add_folder(&self, path: &Path) -> io::Result<()> {
         let changes = AddWatchFlags::IN_MODIFY
             | AddWatchFlags::IN_CREATE
@@ -80,7 +80,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Watches where a folder stands: that it is moved away or removed.
+    /// Watches whether a folder is moved or removed.
     pub(crate) fn add_place(&self, path: &Path) -> io::Result<()> {
         let changes = AddWatchFlags::IN_MOVE_SELF
             | AddWatchFlags::IN_DELETE_SELF
@@ -90,7 +90,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Takes the events that have come, noting which files were written to.
+    /// Consumes the pending events; records which files were written to.
     pub(crate) fn acknowledge(&self, written: &mut Written) -> io::Result<()> {
         loop {
             match self.inotify.read_events() {
@@ -110,8 +110,7 @@ impl Watch {
     }
 }
 
-/// File systems that nobody changes but by calls to this kernel, which makes an event of each: no other
-/// machine writes there.
+/// File systems that change only by calls to this kernel, which creates an event for each.
 const LOCAL: [FsType; 6] = [
     EXT4_SUPER_MAGIC,
     XFS_SUPER_MAGIC,
@@ -121,17 +120,17 @@ const LOCAL: [FsType; 6] = [
     FsType(0xf2f5_2010), // F2FS
 ];
 
-/// Whether whatever happens to a file makes an event, because it lies on a local disk.
+/// Whether every change of a file creates an event, because the file is on a local disk.
 pub(crate) fn is_local(file: &File) -> bool {
     fstatfs(file).is_ok_and(|known| LOCAL.contains(&known.filesystem_type()))
 }
 
-/// Makes an event of a watched file that changes nothing.
+/// Creates an event of a watched file without a change.
 pub(crate) fn touch(file: &File) -> io::Result<()> {
     Ok(fchmod(file, Mode::from_bits_truncate(0o600))?)
 }
 
-/// Whether nothing waits at a descriptor.
+/// Whether nothing is pending at a descriptor.
 pub(crate) fn is_quiet(descriptor: BorrowedFd<'_>) -> bool {
     let mut descriptors = [PollFd::new(descriptor, PollFlags::POLLIN)];
     poll(&mut descriptors, PollTimeout::ZERO) == Ok(0)
@@ -143,29 +142,29 @@ impl AsFd for Watch {
     }
 }
 
-/// A pipe with a name, readable once somebody rang.
+/// A fifo, readable after a notification.
 #[derive(Debug)]
 pub(crate) struct Fifo {
     pipe: File,
 }
 
 impl Fifo {
-    /// Hangs the fifo at `path`, which must be free or a pipe.
+    /// Creates and opens the fifo at `path`, which must be free or a fifo.
     pub(crate) fn open(path: &Path) -> Result<Self, FileError> {
         match nix::unistd::mkfifo(path, Mode::from_bits_truncate(0o600)) {
             Ok(()) | Err(Errno::EEXIST) => {}
             Err(why) => return Err(io::Error::from(why)).at(path),
         }
-        // Also open for writing: a pipe without writers is at its end for ever.
+        // Also open for writing: a fifo without writers reports end of file.
         let pipe = open_pipe(path, OpenOptions::new().read(true).write(true)).at(path)?;
         Ok(Self { pipe })
     }
 
-    /// Takes the rings that have come.
+    /// Consumes the notifications.
     pub(crate) fn acknowledge(&self) -> io::Result<()> {
-        let mut rings = [0; 512];
+        let mut notifications = [0; 512];
         loop {
-            match (&self.pipe).read(&mut rings) {
+            match (&self.pipe).read(&mut notifications) {
                 Ok(_) => {}
                 Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
                 Err(why) if why.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -181,10 +180,10 @@ impl AsFd for Fifo {
     }
 }
 
-/// Rings a fifo, if one hangs there and its owner listens; otherwise its owner polls. Whether one does.
+/// Notifies the owner of a fifo, if there is one; returns whether there is.
 pub(crate) fn notify(path: &Path) -> bool {
     let Ok(mut pipe) = open_pipe(path, OpenOptions::new().write(true)) else { return false };
-    // One that is full has been rung.
+    // A full fifo holds a notification already.
     drop(pipe.write(b"!"));
     true
 }
@@ -199,8 +198,8 @@ fn open_pipe(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     }
 }
 
-/// Removes a fifo that nobody will answer any more.
-pub(crate) fn take_down(path: &Path) {
+/// Removes a fifo that has no reader any more.
+pub(crate) fn remove_fifo(path: &Path) {
     if fs::symlink_metadata(path).is_ok_and(|known| known.file_type().is_fifo()) {
         drop(fs::remove_file(path));
     }
@@ -249,7 +248,7 @@ mod tests {
             (file, watch.add(&path).unwrap())
         });
         let kept = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
-        // Equal events in a row are one, hence two files in turn.
+        // Equal events in a row are merged, so two files take turns.
         for _ in 0..=kept.trim().parse::<u32>().unwrap() / 2 {
             a.write_all(b"x").unwrap();
             b.write_all(b"x").unwrap();
@@ -322,7 +321,7 @@ mod tests {
         assert!(!is_ready(&fifo));
         drop(fifo);
         assert!(!notify(&path));
-        take_down(&path);
+        remove_fifo(&path);
         assert!(!path.exists());
     }
 
@@ -333,7 +332,7 @@ mod tests {
         File::create(&path).unwrap();
         assert!(!notify(&path));
         assert!(Fifo::open(&path).is_err());
-        take_down(&path);
+        remove_fifo(&path);
         assert_eq!(fs::read(&path).unwrap(), b"");
     }
 }

@@ -1,8 +1,8 @@
-//! A control group for one command: the kernel knows everybody in it, whatever they did to their
-//! environment, their session or their parents, and ends them all at once.
+//! A control group for one command: the kernel knows every member, whatever it did to its environment,
+//! session or parent, and kills all of them at once.
 //!
-//! Where the machine lends us none (no cgroup v2, or not ours to write), commands do without. A group is
-//! found again by its name, which holds the run id; limits are not set here.
+//! Without a writable cgroup v2, commands have no group. A group is found again by its name, which contains
+//! the `run_id`. Limits are not set here.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,22 +10,22 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long the members of a group may take to die; those that do not are stuck in the kernel.
+/// The time that killed members have to exit; those that do not are stuck in the kernel.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A group, for whoever may end it.
+/// A group, for a process that may kill it.
 #[derive(Debug)]
 pub(in crate::os) struct Cgroup {
     folder: PathBuf,
 }
 
 impl Cgroup {
-    /// Makes one below our own, named after the run id and this guard's pid; `None` where that is not
-    /// possible.
-    pub(in crate::os) fn make(run_id: &str, guard: u32) -> Option<Self> {
-        let group = Self { folder: folder(run_id, guard)? };
+    /// Creates a group below that of this process, named after the `run_id` and the pid of the supervisor;
+    /// `None` where that is not possible.
+    pub(in crate::os) fn make(run_id: &str, supervisor: u32) -> Option<Self> {
+        let group = Self { folder: folder(run_id, supervisor)? };
         fs::create_dir(&group.folder).ok()?;
-        // Kernels before 5.14 cannot end a group at once.
+        // Kernels before 5.14 cannot kill a group at once.
         if group.folder.join("cgroup.kill").exists() {
             return Some(group);
         }
@@ -33,13 +33,13 @@ impl Cgroup {
         None
     }
 
-    /// The group that a guard below us made, if it has not removed it.
-    pub(in crate::os) fn of_guard(run_id: &str, guard: u32) -> Option<Self> {
-        let folder = folder(run_id, guard)?;
+    /// Returns the group of a supervisor below this process, if it still exists.
+    pub(in crate::os) fn of_guard(run_id: &str, supervisor: u32) -> Option<Self> {
+        let folder = folder(run_id, supervisor)?;
         folder.is_dir().then_some(Self { folder })
     }
 
-    /// Who writes `0` into this file is a member, with all that it starts.
+    /// Opens the file into which a process writes `0` to join the group with all that it starts.
     pub(in crate::os) fn entrance(&self) -> io::Result<File> {
         File::options().write(true).open(self.folder.join("cgroup.procs"))
     }
@@ -62,7 +62,7 @@ impl Cgroup {
     }
 }
 
-/// Ends all groups with this run id, wherever on this machine they are.
+/// Removes all groups with this `run_id` on the machine.
 pub(in crate::os) fn end_run(run_id: &str) {
     let (Some(prefix), Some((_, mounted))) = (prefix(run_id), mount()) else { return };
     let mut open = vec![mounted];
@@ -78,7 +78,7 @@ pub(in crate::os) fn end_run(run_id: &str) {
     }
 }
 
-/// A group goes when the groups that its members made in it have gone.
+/// Removes a group after the groups that its members created in it.
 fn remove(folder: &Path) -> io::Result<()> {
     for below in folders_in(folder) {
         remove(&below)?;
@@ -92,17 +92,17 @@ fn folders_in(folder: &Path) -> Vec<PathBuf> {
     folders.map(|entry| entry.path()).collect()
 }
 
-fn folder(run_id: &str, guard: u32) -> Option<PathBuf> {
-    Some(own()?.join(format!("{}{guard}", prefix(run_id)?)))
+fn folder(run_id: &str, supervisor: u32) -> Option<PathBuf> {
+    Some(own()?.join(format!("{}{supervisor}", prefix(run_id)?)))
 }
 
-/// The beginning of a group's name; only marks that our programs give themselves have groups.
+/// Returns the prefix of a group's name; only a `run_id` of the programs of a team has groups.
 fn prefix(run_id: &str) -> Option<String> {
     let is_ours = !run_id.is_empty() && run_id.bytes().all(|byte| byte.is_ascii_alphanumeric());
     is_ours.then(|| format!("team-{run_id}."))
 }
 
-/// The folder of the group that this process is in.
+/// Returns the folder of this process's group.
 fn own() -> Option<PathBuf> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
@@ -111,7 +111,7 @@ fn own() -> Option<PathBuf> {
     Some(mounted.join(inside))
 }
 
-/// What of the tree of groups is mounted, and where.
+/// Returns the mounted part of the tree of groups, and its mount point.
 fn mount() -> Option<(PathBuf, PathBuf)> {
     mount_in(&fs::read_to_string("/proc/self/mountinfo").ok()?)
 }

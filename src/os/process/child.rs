@@ -1,5 +1,5 @@
-//! Starting a process that lives a life of its own, such as a teammate: its own process group, a clean
-//! environment, one control socket, nothing else of ours.
+//! Starts a process that is independent of this one, such as a teammate: its own process group, a clean
+//! environment, and one control socket.
 
 use super::child_registry;
 use super::limits;
@@ -18,40 +18,40 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// When memory runs out, commands (500) go first, then teammates, the lead last.
+/// When memory runs out, commands (500) are killed first, then teammates, the lead last.
 const OOM_SCORE: &[u8] = b"300";
 
-/// What to start, and with what.
+/// The program to start.
 #[derive(Debug)]
 pub(crate) struct Program {
-    /// The executable; `/proc/self/exe` stays the same program when the file is replaced.
+    /// The executable; `/proc/self/exe` remains the same program when the file is replaced.
     pub(crate) path: PathBuf,
-    /// The name it shows in `ps`.
+    /// The name in `ps`.
     pub(crate) arg0: OsString,
-    /// Its arguments; the control descriptor has the same number in the child.
+    /// The arguments; the control descriptor has the same number in the child.
     pub(crate) args: Vec<OsString>,
-    /// Its whole environment.
+    /// The whole environment.
     pub(crate) env: Vec<(OsString, OsString)>,
-    /// Where it runs.
+    /// The working directory.
     pub(crate) cwd: PathBuf,
-    /// What it writes goes here.
+    /// The file for its output.
     pub(crate) stdout_err: File,
 }
 
-/// A process that has been started.
+/// A started process.
 #[derive(Debug)]
 pub(crate) struct Spawned {
     /// Its pid, which is also its process group.
     pub(crate) pid: i32,
-    /// The process itself.
+    /// The handle of the process.
     pub(crate) pidfd: Pidfd,
 }
 
-/// Starts a process group of its own that inherits `control` and no other descriptor; our copy of it is
-/// closed on return. Reap it by [`Pidfd::wait`].
+/// Starts a process group that inherits `control` and no other descriptor; this process closes its copy.
+/// Reap it by [`Pidfd::wait`].
 ///
 /// # Errors
-/// It cannot be started; also when the program itself cannot be executed.
+/// The program cannot be started or executed.
 pub(crate) fn spawn_detached(program: Program, control: OwnedFd) -> io::Result<Spawned> {
     let mut command = Command::new(program.path);
     command.arg0(program.arg0).args(program.args).env_clear().envs(program.env);
@@ -59,9 +59,9 @@ pub(crate) fn spawn_detached(program: Program, control: OwnedFd) -> io::Result<S
     command.stdout(program.stdout_err.try_clone()?).stderr(program.stdout_err);
     let control_number = control.as_raw_fd();
     let prepare = move || {
-        fresh_signals();
-        offer_to_oom_killer(OOM_SCORE);
-        limits::as_given();
+        reset_signals();
+        set_oom_score(OOM_SCORE);
+        limits::restore();
         close_others_on_exec()?;
         inherit(control_number)
     };
@@ -71,12 +71,12 @@ pub(crate) fn spawn_detached(program: Program, control: OwnedFd) -> io::Result<S
         command.pre_exec(prepare);
     }
     let pidfd = spawn(&mut command)?;
-    // Ours must go, or the child would never see the end of file of the other end.
+    // Otherwise the child would never see end of file from the other end.
     drop(control);
     Ok(Spawned { pid: pidfd.pid(), pidfd })
 }
 
-/// Starts a child and registers it, so that it never counts as a stray.
+/// Starts a child and registers it, so that it does not count as a stray.
 ///
 /// # Errors
 /// The program cannot be started, or no descriptor is left to hold it.
@@ -97,7 +97,7 @@ pub(crate) fn spawn(command: &mut Command) -> io::Result<Pidfd> {
     }
 }
 
-/// A pair of connected stream sockets that no child inherits by accident.
+/// Creates a pair of connected stream sockets that no child inherits by accident.
 ///
 /// # Errors
 /// No descriptor is left.
@@ -106,20 +106,20 @@ pub(crate) fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(pair?)
 }
 
-/// Raises the score by which the kernel chooses whom to end when memory runs out; where that may not be
-/// said, it is not. Only system calls, so that it may run between fork and exec.
-pub(in crate::os) fn offer_to_oom_killer(score: &[u8]) {
+/// Raises the score by which the kernel chooses a process to kill when memory runs out, where that is
+/// allowed. Makes only system calls, so that it may run between fork and exec.
+pub(in crate::os) fn set_oom_score(score: &[u8]) {
     let file = open(c"/proc/self/oom_score_adj", OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty());
     if let Ok(file) = file {
         write(file, score).map(drop).unwrap_or_default();
     }
 }
 
-/// Default dispositions and an empty mask: an ignored or blocked signal would be inherited for ever.
-/// Only system calls, so that it may run between fork and exec.
-pub(in crate::os) fn fresh_signals() {
-    // A zeroed kernel `sigaction` means default; libc's own call would refuse the signals it keeps for
-    // itself, which may have been inherited as ignored all the same.
+/// Restores default dispositions and an empty mask, because ignored and blocked signals are inherited.
+/// Makes only system calls, so that it may run between fork and exec.
+pub(in crate::os) fn reset_signals() {
+    // A zeroed kernel `sigaction` means default. The call of libc refuses the signals that libc reserves,
+    // which may have been inherited as ignored.
     let default = [0_u64; 4];
     // SAFETY: the kernel reads one `sigaction`, never more than 32 bytes, and a set of 8; no handler of
     // ours is installed.
@@ -135,8 +135,8 @@ pub(in crate::os) fn fresh_signals() {
     }
 }
 
-/// Marks every descriptor from 3 on as close-on-exec, except one. Closing them at once would also close
-/// the pipe on which std reports that the exec failed.
+/// Marks every descriptor from 3 on as close-on-exec. Closing them would also close the pipe on which std
+/// reports a failed exec.
 pub(in crate::os) fn close_others_on_exec() -> io::Result<()> {
     // SAFETY: close_range takes three integers; descriptors are marked, none is closed.
     #[expect(unsafe_code, reason = "nix has no close_range")]
@@ -145,7 +145,7 @@ pub(in crate::os) fn close_others_on_exec() -> io::Result<()> {
     Ok(Errno::result(marked).map(drop)?)
 }
 
-/// Lets a descriptor survive the exec. Only system calls, so that it may run between fork and exec.
+/// Lets a descriptor survive the exec. Makes only system calls, so that it may run between fork and exec.
 pub(in crate::os) fn inherit(descriptor: RawFd) -> io::Result<()> {
     // SAFETY: the parent keeps it open until spawn returns, and the fork has a copy.
     #[expect(unsafe_code, reason = "an owned descriptor cannot be moved into a pre_exec closure")]
@@ -203,12 +203,12 @@ mod tests {
         open.retain(|fd| *fd != 255); // bash's own
         open.sort_unstable();
         assert_eq!(open, [0, 1, 2, control_number]);
-        // What it was given, and PWD, SHLVL, _ of bash.
+        // The given environment, and PWD, SHLVL and _ of bash.
         assert_eq!(lines[2], "5");
     }
 
     #[test]
-    fn the_child_begins_with_fresh_signals_in_its_own_group() {
+    fn the_child_begins_with_reset_signals_in_its_own_group() {
         let script =
             "grep -E '^Sig(Blk|Ign)' /proc/self/status; cut -d' ' -f5 /proc/$$/stat; echo $$";
         let (_, text, _) = run(|_| script.into());

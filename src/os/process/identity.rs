@@ -1,29 +1,30 @@
-//! Which process is meant: a pid alone may have been given to somebody else since.
+//! Identifies a process: a pid alone may have been reused.
 //!
 //! Linux only: it reads `/proc`.
 
 use serde::{Deserialize, Serialize};
 use std::fs;
 
-/// A process, told apart from every other that has or had its pid.
+/// The identity of a process, which differs from that of every other process with the same pid.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessIdentity {
-    /// Its pid.
+    /// The pid.
     pub pid: i32,
-    /// When it started, in clock ticks since boot.
+    /// The start time in clock ticks since boot.
     pub start_time: u64,
-    /// Which boot of the machine.
+    /// The boot of the machine.
     pub boot_id: String,
 }
 
 impl ProcessIdentity {
-    /// This process.
+    /// Returns the identity of this process.
     pub fn current() -> Self {
         let pid = nix::unistd::getpid().as_raw();
         Self::of(pid).unwrap_or(Self { pid, start_time: 0, boot_id: String::new() })
     }
 
-    /// The process that has `pid` now; `None` when nobody has, or it is dead and not yet reaped.
+    /// Returns the identity of the process with `pid`; `None` if there is none, or it is dead and not
+    /// reaped.
     pub fn of(pid: i32) -> Option<Self> {
         if pid <= 0 {
             return None;
@@ -33,14 +34,14 @@ impl ProcessIdentity {
         Some(Self { pid, start_time, boot_id: boot_id() })
     }
 
-    /// Whether exactly this process still runs.
+    /// Whether exactly this process is running.
     pub fn is_running(&self) -> bool {
         Self::of(self.pid).as_ref() == Some(self)
     }
 }
 
-/// Field 22 of `/proc/PID/stat`; `None` for a zombie. The command stands in parentheses and may
-/// contain anything, so fields are counted from the last one.
+/// Returns field 22 of `/proc/PID/stat`; `None` for a zombie. The command is in parentheses and may contain
+/// anything, so fields are counted from the last one.
 fn start_time(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
@@ -50,7 +51,7 @@ fn start_time(stat: &str) -> Option<u64> {
     fields.nth(18)?.parse().ok()
 }
 
-/// Whether a thread of the process waits for the kernel and cannot be ended before that is over (state D).
+/// Whether a thread of the process waits in the kernel uninterruptibly (state D).
 pub(crate) fn is_in_kernel(pid: i32) -> bool {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     threads.into_iter().any(|thread| {
@@ -59,19 +60,19 @@ pub(crate) fn is_in_kernel(pid: i32) -> bool {
     })
 }
 
-/// Which boot of the machine this is; empty where the system does not say.
+/// Returns the id of this boot of the machine; empty if the system does not tell.
 pub(crate) fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-/// Who holds a lock.
+/// The holder of a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LockHolder {
     pub(crate) pid: i32,
     pub(crate) command: String,
 }
 
-/// The process that holds a `flock` on the inode, as `/proc/locks` tells.
+/// Finds the process that holds a `flock` on the inode in `/proc/locks`.
 pub(crate) fn lock_holder(inode: u64) -> Option<LockHolder> {
     let locks = fs::read_to_string("/proc/locks").ok()?;
     let pid = locks.lines().find_map(|line| holder_in(line, inode))?;
@@ -79,7 +80,7 @@ pub(crate) fn lock_holder(inode: u64) -> Option<LockHolder> {
     Some(LockHolder { pid, command: command.trim().to_owned() })
 }
 
-/// `1: FLOCK  ADVISORY  WRITE 4711 fe:00:123456 0 EOF`; waiters have `->` behind the number.
+/// `1: FLOCK  ADVISORY  WRITE 4711 fe:00:123456 0 EOF`; waiters have `->` after the number.
 fn holder_in(line: &str, inode: u64) -> Option<i32> {
     let mut words = line.split_whitespace().skip(1);
     if words.next()? != "FLOCK" {

@@ -1,18 +1,18 @@
-//! Giving memory back that was needed for a moment only: at the start of a program, or in a turn.
+//! Returns memory to the system that was needed only at the start of a program or during a turn.
 
 use nix::libc::c_void;
 use nix::sys::mman::{MmapAdvise, madvise};
 use std::ptr::NonNull;
 
-// Set by the linker: the program's read-only data and code lie between them, nothing that is written to.
+// The linker sets these: between them are only read-only data and code.
 #[expect(unsafe_code, reason = "symbols of the linker")]
 unsafe extern "C" {
     static __executable_start: u8;
     static etext: u8;
 }
 
-/// One heap for all threads: each other one would keep what its thread once needed. To be said before there
-/// are threads.
+/// Uses one heap for all threads, because each further heap keeps the memory that its thread once used. To
+/// be called before there are threads.
 pub(crate) fn use_one_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it sets a number that the allocator reads when it would make another heap.
@@ -22,7 +22,7 @@ pub(crate) fn use_one_heap() {
     }
 }
 
-/// Gives the heap's free pages back: a turn needs many for a moment, such as for the roster of a large team.
+/// Returns free pages of the heap; a turn needs many for a moment, such as for the roster of a large team.
 pub(crate) fn give_back() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it takes the heap's own locks and moves nothing that is in use.
@@ -32,8 +32,8 @@ pub(crate) fn give_back() {
     }
 }
 
-/// Gives the heap's free pages back, and maps the program's code anew, as it is used: parsing a command line,
-/// settings and a roster is most of what was, and an agent that waits does none of it.
+/// Returns free pages of the heap, and unmaps the code of the program until it is used again: most of it
+/// parsed arguments, settings and the roster, which an idle agent does not do.
 pub(crate) fn forget_the_start() {
     give_back();
     let start = &raw const __executable_start;
@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn what_was_freed_is_given_back() {
         super::use_one_heap();
-        // What comes last keeps the end of the heap from being given back by itself.
+        // The last allocation keeps the end of the heap from being returned by itself.
         let many: Vec<Vec<u8>> = (0..4000).map(|_| vec![1; 4000]).collect();
         let last = std::hint::black_box(vec![1_u8; 4000]);
         let full = resident();
@@ -63,7 +63,7 @@ mod tests {
         drop(last);
     }
 
-    /// Bytes of this process that are in memory.
+    /// Returns the resident memory of this process in bytes.
     fn resident() -> usize {
         let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
         pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096

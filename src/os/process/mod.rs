@@ -1,4 +1,4 @@
-//! Processes: starting, identifying, holding and ending them, and what this one says about itself.
+//! Processes: starts, identifies, holds and ends them, and configures this one.
 
 pub(super) mod cgroup;
 pub(crate) mod child;

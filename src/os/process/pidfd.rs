@@ -1,5 +1,4 @@
-//! A process held by descriptor: signalled and awaited without the danger that its pid has meanwhile
-//! become somebody else's.
+//! A process that is held by descriptor: signals and waits cannot hit another process with a reused pid.
 
 use super::child_registry;
 use crate::os::Signal;
@@ -17,13 +16,13 @@ const SIGNAL_PROCESS_GROUP: u32 = 1 << 2;
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExitKind {
-    /// It exited with this code.
+    /// By an exit with this code.
     Code(i32),
-    /// It was ended by this signal.
+    /// By this signal.
     Signal(i32),
 }
 
-/// A process, whatever becomes of its pid. The descriptor is readable once the process has ended.
+/// A held process. The descriptor is readable once the process has exited.
 #[derive(Debug)]
 pub(crate) struct Pidfd {
     fd: OwnedFd,
@@ -31,7 +30,7 @@ pub(crate) struct Pidfd {
 }
 
 impl Pidfd {
-    /// Holds the process that has this pid now.
+    /// Opens the process with `pid`.
     ///
     /// # Errors
     /// There is none, or no descriptor is left.
@@ -46,7 +45,7 @@ impl Pidfd {
         Ok(Self { fd, pid })
     }
 
-    /// The pid it had when it was opened.
+    /// Returns the pid at the time of the open.
     pub(crate) fn pid(&self) -> i32 {
         self.pid
     }
@@ -54,18 +53,17 @@ impl Pidfd {
     /// Sends a signal.
     ///
     /// # Errors
-    /// The process has been reaped, or is not ours to signal.
+    /// The process was reaped, or may not be signalled.
     pub(crate) fn send_signal(&self, signal: Signal) -> io::Result<()> {
         Ok(self.send(signal, 0)?)
     }
 
-    /// Sends a signal to the process group that this process leads, if it does, and to the process.
+    /// Sends a signal to the process and to the process group that it leads, if any.
     ///
     /// # Errors
     /// As of [`Pidfd::send_signal`].
     pub(crate) fn signal_group(&self, signal: Signal) -> io::Result<()> {
-        // Refused by kernels before 6.9: there the number alone would have to do, and it may by now be
-        // another group's.
+        // Kernels before 6.9 refuse this. There the number alone would be used, which may have been reused.
         self.send(signal, SIGNAL_PROCESS_GROUP).unwrap_or_default();
         self.send_signal(signal)
     }
@@ -79,7 +77,7 @@ impl Pidfd {
         Errno::result(sent).map(drop)
     }
 
-    /// Waits until the process has ended, `limit` at most; says whether it has.
+    /// Waits at most `limit` for the exit; returns whether the process has exited.
     pub(crate) fn ends_within(&self, limit: Duration) -> bool {
         let limit = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
         let mut fds = [PollFd::new(self.fd.as_fd(), PollFlags::POLLIN)];
@@ -91,10 +89,10 @@ impl Pidfd {
         }
     }
 
-    /// Waits for the end of an own child and reaps it.
+    /// Waits for the exit of a child and reaps it.
     ///
     /// # Errors
-    /// It is not a child of this process, or has been reaped before.
+    /// The process is not a child of this one, or was reaped.
     pub(crate) fn wait(&self) -> io::Result<ExitKind> {
         loop {
             match waitid(Id::PIDFd(self.fd.as_fd()), WaitPidFlag::WEXITED) {

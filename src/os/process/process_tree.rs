@@ -1,10 +1,10 @@
-//! What the commands of an agent leave behind, and its end.
+//! The processes that commands of an agent leave behind, and their end.
 //!
-//! A command normally dies with its guard. What escapes the guard (because the command killed it) comes
-//! to the agent, which adopts orphans, carries a run id in its environment as long as it did not wipe it,
-//! and is in a control group where the machine lends us one; each is enough to find it. The one gap: on a
-//! machine without such groups, when guard and agent are killed at once, a command that wiped its run id, or
-//! that forks and ends faster than the process table can be read.
+//! A command normally ends with its supervisor. A process that escapes (because the command killed its
+//! supervisor) is found in three ways, each of which suffices: the agent adopts it, it carries a `run_id`
+//! in its environment unless it removed that, and it is in a control group where available. One gap remains
+//! on machines without such groups: if supervisor and agent are killed at once, a process that removed its
+//! `run_id`, or one that forks and exits faster than the process table can be read.
 
 use super::pidfd::Pidfd;
 use super::processes::{self, Process};
@@ -20,34 +20,34 @@ use std::collections::BTreeSet;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// The variable of a command's environment whose value tells whose command it is.
+/// The environment variable that contains the `run_id` of a command.
 pub(crate) const RUN_ID_VARIABLE: &str = "TEAM_RUN";
 
-/// How long a sweep may find only whom it has killed before, until they are given up: they are stuck in the
-/// kernel, or run as somebody whom we may not signal.
+/// The time for which a sweep may find only processes that it has killed before. Then they are given up:
+/// they are stuck in the kernel or belong to another user.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long those that fork faster than they are killed are chased on a machine that is short of time.
-const CHASE: Duration = Duration::from_secs(10);
+/// The time for which processes that fork faster than they are killed are pursued on a busy machine.
+const PURSUIT: Duration = Duration::from_secs(10);
 
-/// How long the guards of a dead agent may take to end its commands.
-const GUARDS_WORK: Duration = Duration::from_secs(2);
+/// The time that the supervisors of a dead agent have to end its commands.
+const SUPERVISORS_WORK: Duration = Duration::from_secs(2);
 
-/// How many times in a row nobody must be found after somebody was.
-const LOOKS: usize = 3;
+/// The number of empty scans in a row after a process was found.
+const EMPTY_SCANS: usize = 3;
 
-/// How long one sweep waits for those it has killed.
+/// The time for which one sweep waits for the processes that it has killed.
 const SWEEP: Duration = Duration::from_millis(200);
 
-/// Makes this process the parent of orphans below it. Children that it has already (an `exec` hands them
-/// down) are none of our business and stay.
+/// Makes this process the parent of orphans below it. Children that it has already, from before an `exec`,
+/// are left alone.
 ///
 /// # Errors
-/// The kernel has no sub-reapers.
+/// The kernel does not support subreapers.
 pub(crate) fn become_subreaper() -> io::Result<()> {
     let me = Pid::this().as_raw();
     let mut own = child_registry::own();
-    // The whole process table is read only by those few that have children.
+    // The process table is read only if there are children.
     let any = waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT);
     if any != Err(Errno::ECHILD) {
         own.extend(processes::all().iter().filter(|process| process.parent == me).map(|p| p.pid));
@@ -56,8 +56,8 @@ pub(crate) fn become_subreaper() -> io::Result<()> {
     Ok(())
 }
 
-/// Ends every process that came to this one by adoption, and every one that carries the run id, but
-/// nothing below children started on purpose. Returns those that could not be ended.
+/// Kills every adopted process and every process that carries the `run_id`, but nothing below registered
+/// children. Returns the processes that survived.
 pub(crate) fn end_strays(run_id: &str) -> Vec<i32> {
     end(|own, table| {
         let mut strays = adopted(own, table);
@@ -66,17 +66,17 @@ pub(crate) fn end_strays(run_id: &str) -> Vec<i32> {
     })
 }
 
-/// Ends the commands of an agent that is dead; for whoever cleans up after it: what carries the run id, and
-/// what is in a control group named after it. Returns those that could not be ended.
+/// Kills the commands of a dead agent: processes that carry the `run_id`, and those in a control group
+/// named after it. Returns the processes that survived.
 pub(crate) fn end_run(run_id: &str) -> Vec<i32> {
     if run_id.is_empty() {
         return Vec::new();
     }
     let found = carrying(run_id, &child_registry::own(), &processes::all());
-    // A guard knows its own better than the run_id does, and is at it already.
-    let guards: Vec<Process> =
+    // Supervisors know their processes best, and are already ending them.
+    let supervisors: Vec<Process> =
         found.iter().filter(|process| process.is_named(COMMAND_SUPERVISOR_NAME)).copied().collect();
-    wait_for(&guards, GUARDS_WORK);
+    wait_for(&supervisors, SUPERVISORS_WORK);
     cgroup::end_run(run_id);
     if found.is_empty() {
         return Vec::new();
@@ -84,13 +84,12 @@ pub(crate) fn end_run(run_id: &str) -> Vec<i32> {
     end(|own, table| carrying(run_id, own, table))
 }
 
-/// Whether a process has come to this one by adoption: a glance at its own children, without the whole
-/// process table.
+/// Whether this process has adopted one. Reads only its own children, not the process table.
 pub(crate) fn has_adopted() -> bool {
     let own = child_registry::own();
     let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return false };
     threads.flatten().any(|thread| {
-        // A kernel without this list: only a look at the whole table would tell.
+        // Without this list only the whole process table would tell.
         let Ok(children) = std::fs::read_to_string(thread.path().join("children")) else {
             return true;
         };
@@ -98,12 +97,12 @@ pub(crate) fn has_adopted() -> bool {
     })
 }
 
-/// Ends all adopted processes. Returns those that could not be ended.
+/// Kills all adopted processes. Returns those that survived.
 pub(crate) fn end_adopted() -> Vec<i32> {
     end(adopted)
 }
 
-/// Asks all adopted processes to end, and gives them this long.
+/// Sends SIGTERM to all adopted processes and waits for `grace`.
 pub(in crate::os) fn ask_adopted_to_end(grace: Duration) {
     let asked = adopted(&child_registry::own(), &processes::all());
     for process in &asked {
@@ -113,16 +112,16 @@ pub(in crate::os) fn ask_adopted_to_end(grace: Duration) {
     wait_for(&asked, grace);
 }
 
-/// Kills until nobody is found any more. Who always forks and ends can slip through one look at the table,
-/// hence several once there was somebody.
+/// Kills until no process is found. A process that forks and exits in a loop can be missed by one scan of
+/// the process table, so the scan is repeated until several in a row find nothing.
 fn end(strays: impl Fn(&BTreeSet<i32>, &[Process]) -> Vec<Process>) -> Vec<i32> {
-    let chase_ends = Instant::now() + CHASE;
+    let chase_ends = Instant::now() + PURSUIT;
     let mut deadline = Instant::now() + PATIENCE;
     let mut known: BTreeSet<(i32, u64)> = BTreeSet::new();
-    let mut looks_left = 1_usize;
+    let mut scans_left = 1_usize;
     loop {
         let found = {
-            // Held throughout: nobody is started between the look at the table and the kill.
+            // Held throughout: no child is started between the scan and the kill.
             let own = child_registry::own();
             let found = strays(&own, &processes::all());
             for stray in &found {
@@ -130,26 +129,26 @@ fn end(strays: impl Fn(&BTreeSet<i32>, &[Process]) -> Vec<Process>) -> Vec<i32> 
             }
             found
         };
-        looks_left = if found.is_empty() { looks_left.saturating_sub(1) } else { LOOKS };
+        scans_left = if found.is_empty() { scans_left.saturating_sub(1) } else { EMPTY_SCANS };
         let new = found.iter().filter(|stray| known.insert((stray.pid, stray.start))).count();
         if new > 0 {
             deadline = chase_ends.min(Instant::now() + PATIENCE);
         }
-        if looks_left == 0 || Instant::now() > deadline {
+        if scans_left == 0 || Instant::now() > deadline {
             return found.iter().filter(|stray| stray.lives()).map(|stray| stray.pid).collect();
         }
         wait_for(&found, SWEEP);
     }
 }
 
-/// Who is no sub-reaper has adopted nobody: its unknown children are somebody else's work.
-fn adopts() -> bool {
+/// Whether this process is a subreaper; otherwise its unknown children were started by other code.
+fn is_subreaper() -> bool {
     prctl::get_child_subreaper().unwrap_or(false)
 }
 
-/// Children that were not started on purpose, and all below them.
+/// Returns children that were not registered, and all processes below them.
 fn adopted(own: &BTreeSet<i32>, table: &[Process]) -> Vec<Process> {
-    if !adopts() {
+    if !is_subreaper() {
         return Vec::new();
     }
     let me = Pid::this().as_raw();
@@ -168,7 +167,7 @@ fn carrying(run_id: &str, own: &BTreeSet<i32>, table: &[Process]) -> Vec<Process
     others.filter(|process| process.carries(&entry)).copied().collect()
 }
 
-/// Waits for the end of these processes and reaps those that are children.
+/// Waits for the exit of the processes and reaps those that are children.
 fn wait_for(processes: &[Process], limit: Duration) {
     let deadline = Instant::now() + limit;
     for process in processes {
@@ -183,10 +182,10 @@ fn wait_for(processes: &[Process], limit: Duration) {
     }
 }
 
-/// Reaps an adopted child, if it has ended and is not reaped yet. Before that it kills the rest of its
-/// process group: who always forks and ends can outrun a look at the table, but not a signal to its group.
+/// Reaps an adopted child that has exited, and first kills the rest of its process group: a process that
+/// forks and exits in a loop can escape a scan, but not a signal to its group.
 fn reap(stray: &Process) {
-    // Locked, so that nobody else reaps it meanwhile: until then the group's number is the group's.
+    // Locked, so that no other thread reaps it: until then the number of the group is not reused.
     let own = child_registry::own();
     let Some(now) = Process::read(stray.pid).filter(|now| now.start == stray.start) else { return };
     let group = Pid::from_raw(now.group);
@@ -194,7 +193,7 @@ fn reap(stray: &Process) {
     if is_stray && now.parent == Pid::this().as_raw() && !now.lives() {
         killpg(group, Signal::SIGKILL).unwrap_or_default();
     }
-    // Not dead yet, or reaped already: both are fine.
+    // The child may still run, or may have been reaped.
     let end = waitpid(Pid::from_raw(stray.pid), Some(WaitPidFlag::WNOHANG));
     end.map(drop).unwrap_or_default();
 }
@@ -216,7 +215,7 @@ mod tests {
         let mut foreign = sleeper(&other);
         let own =
             child::spawn(Command::new("sleep").arg("300").env(RUN_ID_VARIABLE, &run_id)).unwrap();
-        // Until the exec it has our environment.
+        // Before the exec it has the environment of this process.
         while !Process::read(i32::try_from(stray.id()).unwrap())
             .is_some_and(|stray| stray.carries(&format!("{RUN_ID_VARIABLE}={run_id}")))
         {
@@ -225,7 +224,7 @@ mod tests {
 
         assert!(end_run(&run_id).is_empty());
 
-        // Reaped as well, so there is nothing left to wait for.
+        // It was reaped as well.
         assert!(stray.wait().is_err());
         assert!(foreign.try_wait().unwrap().is_none());
         assert!(!own.ends_within(Duration::ZERO));

@@ -1,4 +1,4 @@
-//! The process table as `/proc` shows it: who is whose child, who still lives, who carries a mark.
+//! The process table of `/proc`: parents, groups, states and environments.
 
 use super::pidfd::Pidfd;
 use crate::os::Signal;
@@ -8,29 +8,29 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 
-/// More than a line of `/proc/PID/stat` can have.
+/// The longest line of `/proc/PID/stat` in bytes.
 const LONGEST_LINE: usize = 2048;
 
-/// One row of the process table.
+/// A row of the process table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Process {
-    /// Its pid; names it only together with `start`.
+    /// The pid, which identifies the process only together with `start`.
     pub(crate) pid: i32,
-    /// Its parent's pid.
+    /// The pid of the parent.
     pub(crate) parent: i32,
-    /// Its process group.
+    /// The process group.
     pub(crate) group: i32,
-    /// When it started, in clock ticks since boot.
+    /// The start time in clock ticks since boot.
     pub(crate) start: u64,
-    /// How many threads it has.
+    /// The number of threads.
     pub(crate) threads: u64,
     state: u8,
 }
 
 impl Process {
-    /// The process that has this pid now.
+    /// Reads the process with `pid`.
     pub(crate) fn read(pid: i32) -> Option<Self> {
-        // The kernel gives the whole line to one read that has room for it.
+        // One read that has room returns the whole line.
         let mut line = [0; LONGEST_LINE];
         let read =
             File::open(format!("/proc/{pid}/stat")).and_then(|mut stat| stat.read(&mut line));
@@ -38,7 +38,7 @@ impl Process {
     }
 
     fn parse(pid: i32, stat: &[u8]) -> Option<Self> {
-        // The name stands in parentheses and may hold anything, also parentheses.
+        // The name is in parentheses and may contain anything, parentheses included.
         let after_name = stat.iter().rposition(|byte| *byte == b')')? + 1;
         let fields = std::str::from_utf8(stat.get(after_name..)?).ok()?;
         let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
@@ -52,13 +52,13 @@ impl Process {
         })
     }
 
-    /// It can still run code. A process whose first thread has ended looks like a zombie but has
-    /// other threads.
+    /// Whether the process can run code. A process whose first thread has exited looks like a zombie and
+    /// has other threads.
     pub(crate) fn lives(&self) -> bool {
         !matches!(self.state, b'Z' | b'X') || self.threads > 1
     }
 
-    /// Signals it if the pid is still its own; a process that is gone needs no signal.
+    /// Signals the process if the pid is still its own.
     pub(crate) fn signal(&self, signal: Signal) {
         let Ok(held) = Pidfd::open(self.pid) else { return };
         if Self::read(self.pid).is_some_and(|now| now.start == self.start) {
@@ -66,13 +66,13 @@ impl Process {
         }
     }
 
-    /// It shows this name.
+    /// Whether the process has this name in `ps`.
     pub(crate) fn is_named(&self, name: &CStr) -> bool {
         let shown = std::fs::read(format!("/proc/{}/comm", self.pid)).unwrap_or_default();
         shown.strip_suffix(b"\n") == Some(name.to_bytes())
     }
 
-    /// Its environment holds this entry (`NAME=value`), as far as we may look.
+    /// Whether its environment contains an entry (`NAME=value`), as far as it may be read.
     pub(crate) fn carries(&self, entry: &str) -> bool {
         std::fs::read(format!("/proc/{}/environ", self.pid)).is_ok_and(|environment| {
             environment.split(|byte| *byte == 0).any(|var| var == entry.as_bytes())
@@ -80,7 +80,7 @@ impl Process {
     }
 }
 
-/// All processes that we may see, zombies included.
+/// Reads all visible processes, zombies included.
 pub(crate) fn all() -> Vec<Process> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     let names = entries.flatten().map(|entry| entry.file_name());
@@ -88,7 +88,7 @@ pub(crate) fn all() -> Vec<Process> {
     pids.filter_map(Process::read).collect()
 }
 
-/// The pids of everything below these ancestors, themselves not included.
+/// Returns the pids of all processes below the ancestors.
 pub(crate) fn below(ancestors: &BTreeSet<i32>, table: &[Process]) -> BTreeSet<i32> {
     let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
     for process in table {

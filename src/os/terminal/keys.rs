@@ -1,4 +1,4 @@
-//! Reading keys from the terminal, and leaving it as it was.
+//! Reads keys from the terminal, and restores its settings.
 
 use nix::errno::Errno;
 use nix::libc;
@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::panic;
 use std::time::Duration;
 
-/// The bytes of the keys that were pressed, waited for at most `patience`, or until `other` can be read.
+/// Returns the bytes of pressed keys. Waits at most `patience`, or until `other` is readable.
 ///
 /// # Errors
 /// The terminal on standard input is gone.
@@ -37,20 +37,20 @@ pub(crate) fn typed(other: &impl AsFd, patience: Duration) -> io::Result<Vec<u8>
     }
 }
 
-/// Puts the settings of the terminal on standard input back when dropped, and when any thread panics.
+/// Restores the settings of the terminal on standard input when it is dropped, and when any thread panics.
 #[derive(Debug)]
 pub(crate) struct TerminalGuard {
     saved: Termios,
 }
 
 impl TerminalGuard {
-    /// Remembers the settings; `None` if standard input is no terminal.
+    /// Saves the settings; `None` if standard input is no terminal.
     pub(crate) fn save() -> Option<Self> {
         let saved = tcgetattr(io::stdin()).ok()?;
         let at_panic = libc::termios::from(saved.clone());
         let report = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
-            // Before the report: in raw mode its lines would run down the screen like stairs.
+            // Before the report: raw mode does not return the carriage at a newline.
             restore(&Termios::from(at_panic));
             report(info);
         }));
@@ -76,7 +76,7 @@ mod tests {
     use nix::sys::termios::{LocalFlags, cfmakeraw};
     use std::process::{Command, Stdio};
 
-    /// What the second copy of this test binary does with the terminal it is given.
+    /// The job of the second copy of this test binary at its terminal.
     const TASK: &str = "TEAM_TEST_TERMINAL";
 
     #[test]
@@ -89,7 +89,7 @@ mod tests {
         if task == "panic" {
             let thread = std::thread::spawn(|| panic!("the terminal is put back before this"));
             assert!(thread.join().is_err());
-            // No destructor: what the hook did must stand alone.
+            // No destructor runs, so the hook alone must restore.
             std::mem::forget(guard);
         }
     }

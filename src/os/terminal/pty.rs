@@ -1,5 +1,5 @@
-//! A pseudo-terminal for tests: a program runs on the inner side, the test types and reads on the
-//! outer one.
+//! A pseudo-terminal for tests: a program runs on the inner side, and the test types and reads on the outer
+//! side.
 
 use nix::fcntl::OFlag;
 use nix::libc;
@@ -22,8 +22,8 @@ pub(crate) struct Pty {
 }
 
 impl Pty {
-    /// A pseudo-terminal of that size. Neither side is inherited by programs of other tests, which
-    /// would keep it open (openpty gives no choice).
+    /// Opens a pseudo-terminal of a size. Programs of other tests inherit neither side, which would keep it
+    /// open; openpty cannot do that.
     pub(crate) fn open(rows: u16, columns: u16) -> io::Result<Self> {
         let outer = posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC)?;
         grantpt(&outer)?;
@@ -40,8 +40,8 @@ impl Pty {
         }
     }
 
-    /// Starts a program whose controlling terminal, stdin and stdout are this one. Gives up the inner
-    /// side, so that the outer one sees the end.
+    /// Starts a program with this as its controlling terminal, stdin and stdout. Closes the inner side, so
+    /// that the outer one sees the end.
     pub(crate) fn spawn(self, command: &mut Command) -> io::Result<(Child, File)> {
         command.stdin(self.inner.try_clone()?).stdout(self.inner);
         let lead_the_session = || {
@@ -57,14 +57,14 @@ impl Pty {
         // SAFETY: between fork and exec only two system calls run, both async-signal-safe.
         let command = unsafe { command.pre_exec(lead_the_session) };
         let child = command.spawn()?;
-        // The command holds copies of the inner side: as long as it does, nobody sees an end.
+        // The command holds copies of the inner side, which would prevent the end of file.
         command.stdin(Stdio::null()).stdout(Stdio::null());
         Ok((child, self.outer))
     }
 }
 
-/// What the program has written since the last call, waiting for it at most `patience`; `None` when
-/// nothing came, an error when the program has ended.
+/// Returns the output since the last call. Waits at most `patience`; `None` if there is none, an error if
+/// the program has ended.
 pub(crate) fn read(outer: &mut File, patience: Duration) -> io::Result<Option<Vec<u8>>> {
     let timeout = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
     if poll(&mut [PollFd::new(outer.as_fd(), PollFlags::POLLIN)], timeout)? == 0 {
@@ -76,7 +76,7 @@ pub(crate) fn read(outer: &mut File, patience: Duration) -> io::Result<Option<Ve
     Ok(Some(bytes))
 }
 
-/// Whether the terminal takes whole lines and echoes them, as a shell wants it.
+/// Whether the terminal is in canonical mode with echo, as a shell expects.
 pub(crate) fn is_cooked(outer: &File) -> io::Result<bool> {
     let flags = LocalFlags::ICANON | LocalFlags::ECHO | LocalFlags::ISIG;
     Ok(tcgetattr(outer)?.local_flags.contains(flags))

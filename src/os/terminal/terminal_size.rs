@@ -1,13 +1,13 @@
-//! How large the terminal is.
+//! The size of the terminal.
 
 use nix::libc;
 
-/// Columns of the terminal that stdout is; `None` when it is none, or does not know.
+/// Returns the columns of the terminal on stdout; `None` if there is none or its size is unknown.
 pub(crate) fn columns() -> Option<usize> {
     size().map(|(columns, _)| usize::from(columns))
 }
 
-/// Columns and rows of the terminal that stdout is; `None` when it is none, or does not know.
+/// Returns the columns and rows of the terminal on stdout; `None` if there is none or its size is unknown.
 pub(crate) fn size() -> Option<(u16, u16)> {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
     #[expect(unsafe_code, reason = "neither std nor nix has a safe call for the window size")]

@@ -1,5 +1,5 @@
-//! Can this file system hold a team? Asked once at the start, so that a missing feature is a clear line
-//! and not lost mail.
+//! Probes whether a file system can hold a team, once at the start: a missing feature is reported instead
+//! of losing mail.
 
 use super::atomic::remove;
 use super::lock::{release, try_exclusive};
@@ -9,10 +9,10 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Tries writing, locking between two openings of a file, second names, and replacing by rename.
+/// Probes writing, syncing, locking and renaming. Hard links are not required.
 ///
 /// # Errors
-/// The first that does not work, with the reason. Second names (hard links) are not required.
+/// The first operation that fails, with the reason.
 pub fn run(dir: &TeamDir) -> Result<(), StoreError> {
     let probe = dir.state(&format!("selftest-{}", std::process::id()));
     let renamed = probe.with_extension("renamed");
@@ -25,7 +25,7 @@ pub fn run(dir: &TeamDir) -> Result<(), StoreError> {
     outcome.map_err(|why| StoreError::Unfit { path: dir.root().into(), why })
 }
 
-/// Whether a file can have a second name here. Where none is allowed, mail is claimed by renaming alone.
+/// Whether a file can have a second hard link. Without links, mail is claimed by a rename alone.
 ///
 /// # Errors
 /// The folder cannot be written.
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_ordinary_folder_is_fit_and_nothing_is_left_in_it() {
+    fn an_ordinary_folder_passes_and_no_file_is_left_in_it() {
         let folder = tempfile::tempdir().unwrap();
         let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
         let before = fs::read_dir(dir.state("")).unwrap().count();

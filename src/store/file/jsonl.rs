@@ -1,7 +1,5 @@
-//! Framing of files that have one JSON object a line: splitting with offsets and bounded memory, and
-//! appending so that a line torn by a crash or a full disk never touches the next one.
-//!
-//! It does not know what the lines mean.
+//! Framing of JSON Lines files: reading with offsets and bounded memory, and appending so that a line torn
+//! by a crash or a full disk never joins the next one. The meaning of the lines is not known here.
 
 use super::atomic::{Fsync, sync_data, sync_parent};
 use crate::os::file::{Access, At, FileError, create_new, open};
@@ -11,31 +9,31 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// How many bytes are read at once: as many as there are, since most batches of mail are small.
+/// The limits of the read buffer in bytes: it fits the file, since most batches of mail are small.
 const LEAST_AT_ONCE: usize = 512;
 const MOST_AT_ONCE: usize = 64 * 1024;
 
-/// What a piece of a file is.
+/// The kind of a piece of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Piece {
     /// A whole line.
     Line,
     /// A part of a line that is longer than the limit.
     Chunk,
-    /// The end of the file, without a newline: the line is being written, or its writer is dead.
+    /// The end of a file without a newline: the writer is at work or dead.
     Fragment,
 }
 
-/// A piece of a file and where it stands.
+/// A piece of a file with its offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Framed<'a> {
     pub(crate) piece: Piece,
     pub(crate) offset: u64,
-    /// Without the newline.
+    /// The bytes without the newline.
     pub(crate) bytes: &'a [u8],
 }
 
-/// The lines of a file from an offset on, one at a time.
+/// The lines of a file from an offset on, read one at a time.
 #[derive(Debug)]
 pub(crate) struct Lines {
     reader: BufReader<File>,
@@ -46,7 +44,7 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// Begins at `offset`; no line may have more than `limit` bytes, its newline included.
+    /// Starts at `offset`. A line has at most `limit` bytes with its newline; longer lines come in chunks.
     pub(crate) fn from(mut file: File, offset: u64, limit: usize) -> io::Result<Self> {
         file.seek(SeekFrom::Start(offset))?;
         let left = file.metadata()?.len().saturating_sub(offset);
@@ -55,7 +53,7 @@ impl Lines {
         Ok(Self { reader, limit, offset, inside_long_line: false, buffer: Vec::new() })
     }
 
-    /// The next piece. A fragment is the last one: what follows it later belongs to the same line.
+    /// Reads the next piece. A fragment is the last piece: later bytes belong to the same line.
     pub(crate) fn next(&mut self) -> io::Result<Option<Framed<'_>>> {
         self.buffer.clear();
         let limit = u64::try_from(self.limit).unwrap_or(u64::MAX);
@@ -75,19 +73,19 @@ impl Lines {
         Ok(Some(Framed { piece, offset, bytes }))
     }
 
-    /// The piece that was read last, without its newline.
+    /// Returns the last piece without its newline.
     pub(crate) fn line(&self) -> &[u8] {
         self.buffer.strip_suffix(b"\n").unwrap_or(&self.buffer)
     }
 
-    /// Where the next piece begins.
+    /// Returns the offset of the next piece.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
 }
 
-/// Passes every piece of a file to `meet`, up to the length that it has now: its writers may be faster. A
-/// missing file has none.
+/// Passes every piece of a file to `meet`, up to the current length, since writers may be faster than the
+/// reader. A missing file has no pieces.
 pub(crate) fn each_piece(
     path: &Path,
     limit: usize,
@@ -99,7 +97,7 @@ pub(crate) fn each_piece(
     }
 }
 
-/// As [`each_piece`], of a file that is open.
+/// As [`each_piece`], for an open file.
 pub(crate) fn pieces_of(
     file: File,
     path: &Path,
@@ -116,7 +114,7 @@ pub(crate) fn pieces_of(
     Ok(())
 }
 
-/// Whether the file ends in the middle of a line.
+/// Whether the file ends within a line.
 pub(crate) fn is_torn(file: &File, size: u64) -> io::Result<bool> {
     let Some(last) = size.checked_sub(1) else {
         return Ok(false);
@@ -126,7 +124,7 @@ pub(crate) fn is_torn(file: &File, size: u64) -> io::Result<bool> {
     Ok(byte != *b"\n")
 }
 
-/// A file of lines that only this process appends to.
+/// A JSON Lines file that only this process appends to.
 #[derive(Debug)]
 pub(crate) struct Log {
     path: PathBuf,
@@ -136,7 +134,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Opens or makes the file, and seals a torn tail.
+    /// Opens or creates the file, and seals a torn tail.
     pub(crate) fn open(path: PathBuf) -> Result<Self, StoreError> {
         let (file, is_named) = match open(&path, Access::Append) {
             Err(why) if why.is_missing() => (create_new(&path, Access::Append)?, false),
@@ -151,7 +149,7 @@ impl Log {
         &self.path
     }
 
-    /// Gives the size afterwards.
+    /// Seals a torn tail; returns the size afterwards.
     fn seal(&self) -> Result<u64, StoreError> {
         let known = self.file.metadata().at(&self.path)?;
         if known.nlink() == 0 {
@@ -165,18 +163,18 @@ impl Log {
         Ok(size)
     }
 
-    /// Appends whole lines: all of them, or on an error none.
+    /// Appends whole lines: all of them, or none on an error.
     pub(crate) fn append(&self, lines: &[u8]) -> Result<(), StoreError> {
         let size = self.seal()?;
         let written = (&self.file).write_all(lines).at(&self.path).inspect_err(|_| {
-            // If even this fails, the next append seals what was written.
+            // If this fails too, the next append seals the rest.
             drop(self.file.set_len(size));
         });
         Ok(written?)
     }
 
-    /// Makes what was appended survive power loss, once and for all: the system reports a failed sync
-    /// to one caller only, so after a failure every further call fails.
+    /// Makes the appended lines durable. The system reports a failed sync only once, so every call after a
+    /// failure fails.
     pub(crate) fn sync(&mut self, fsync: Fsync) -> Result<(), StoreError> {
         if self.is_degraded {
             return Err(StoreError::Degraded { path: self.path.clone() });
@@ -225,7 +223,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_byte_is_lost_whatever_the_limit(
+        fn every_byte_is_read_at_any_limit(
             bytes in proptest::collection::vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..200),
             limit in 1_usize..20,
         ) {
@@ -242,7 +240,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_appended_after_a_tear_stands_on_lines_of_its_own(torn in "[a-z\n]{0,20}") {
+        fn lines_appended_after_a_torn_tail_are_whole(torn in "[a-z\n]{0,20}") {
             let file = file_with(torn.as_bytes());
             let log = Log::open(file.path().into()).unwrap();
             log.append(b"first\n").unwrap();

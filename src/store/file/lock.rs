@@ -1,8 +1,8 @@
-//! Exclusive locks on files, with a limit to the waiting and a name for whoever made us wait.
+//! Exclusive file locks with a timeout that names the holder.
 //!
-//! `flock` belongs to the open file and goes with its holder, however that ends: there are no stale
-//! locks. fs4's methods are called by full path, because the standard library has methods of the same
-//! name that would be taken instead.
+//! `flock` belongs to the open file and ends with its holder, so there are no stale locks. The methods of
+//! fs4 are called by their full path, because the standard library has methods of the same names that would
+//! win.
 
 use crate::os::event_loop::check_blocking;
 use crate::os::file::{Access, At, FileError, open_or_create};
@@ -16,26 +16,26 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often in a row a lock that was free is taken before others are let to run. Who is woken to take it
-/// comes too late as long as somebody who runs already takes it again and again. In a model with 32 writers:
-/// with 8 a quarter of the throughput is lost, with 64 the slowest writer sends a fifth to a half of what the
-/// fastest does.
-const AT_ONCE_IN_A_ROW: u8 = 32;
+/// The number of uncontended acquisitions in a row after which the thread yields. A woken waiter comes too
+/// late while a running thread reacquires the lock again and again. Modelled with 32 writers: 8 costs a
+/// quarter of the throughput; with 64 the slowest writer sends at a half to a fifth of the rate of the
+/// fastest.
+const UNCONTENDED_IN_A_ROW: u8 = 32;
 
-/// Why a lock could not be had.
+/// Why a lock was not acquired.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// The file refused.
+    /// The lock file cannot be opened or locked.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Somebody held it all the time.
+    /// Another process held the lock all the time.
     #[error("{} is locked since more than {} ms by {holder}", path.display(), limit.as_millis())]
     TimedOut {
-        /// The lock file.
+        /// The path of the lock file.
         path: PathBuf,
-        /// How long was waited.
+        /// The time that was waited.
         limit: Duration,
-        /// Who, as far as the system tells.
+        /// The holder, as far as the system tells.
         holder: String,
     },
 }
@@ -44,39 +44,38 @@ pub enum LockError {
 #[derive(Debug)]
 #[must_use]
 pub struct Held<'a> {
-    file: Lent<'a>,
-    manners: LockPolicy,
+    file: LockFile<'a>,
+    after_release: AfterRelease,
 }
 
-/// How it was when a lock was taken.
+/// Whether an acquisition had to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Turn {
-    /// It was free.
-    AtOnce,
-    /// There was a line, so that there may be one behind us.
-    InLine,
+enum Acquisition {
+    /// The lock was free.
+    Free,
+    /// Other processes waited as well, and may still wait.
+    Waited,
 }
 
-/// What its holder does after giving a lock back.
+/// What the holder does after it releases the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum LockPolicy {
-    GoOn,
-    /// Lets others run, or it would take the lock again before the next in line, just woken, gets a
-    /// processor.
-    MakeWay,
+enum AfterRelease {
+    Continue,
+    /// Yields the processor; otherwise the holder would reacquire the lock before a woken waiter runs.
+    Yield,
 }
 
-impl From<Turn> for LockPolicy {
-    fn from(turn: Turn) -> Self {
+impl From<Acquisition> for AfterRelease {
+    fn from(turn: Acquisition) -> Self {
         match turn {
-            Turn::AtOnce => Self::GoOn,
-            Turn::InLine => Self::MakeWay,
+            Acquisition::Free => Self::Continue,
+            Acquisition::Waited => Self::Yield,
         }
     }
 }
 
 #[derive(Debug)]
-enum Lent<'a> {
+enum LockFile<'a> {
     Cached(&'a File),
     Own(File),
 }
@@ -84,38 +83,38 @@ enum Lent<'a> {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         match &self.file {
-            Lent::Cached(file) => release(file),
-            Lent::Own(file) => release(file),
+            LockFile::Cached(file) => release(file),
+            LockFile::Own(file) => release(file),
         }
-        if self.manners == LockPolicy::MakeWay {
+        if self.after_release == AfterRelease::Yield {
             thread::yield_now();
         }
     }
 }
 
-/// Takes the lock of the file at `path`, which is made when missing.
+/// Acquires the lock of the file at `path`, which is created if missing.
 ///
 /// # Errors
-/// The file cannot be opened, or `limit` passed; then the error names the holder.
+/// The file cannot be opened, or `limit` has passed; that error names the holder.
 #[track_caller]
 pub fn exclusive(path: &Path, limit: Duration) -> Result<Held<'static>, LockError> {
     let file = open_or_create(path, Access::Update)?;
     let turn = acquire(&file, path, limit)?;
-    Ok(Held { file: Lent::Own(file), manners: turn.into() })
+    Ok(Held { file: LockFile::Own(file), after_release: turn.into() })
 }
 
-/// A lock file kept open for its next use.
+/// A lock file that stays open for its next use.
 #[derive(Debug)]
 pub(crate) struct SideLock {
     path: PathBuf,
     file: Option<File>,
-    /// How often in a row it was free.
-    at_once: u8,
+    /// The number of uncontended acquisitions in a row.
+    uncontended: u8,
 }
 
 impl SideLock {
     pub(crate) fn new(path: PathBuf) -> Self {
-        Self { path, file: None, at_once: 0 }
+        Self { path, file: None, uncontended: 0 }
     }
 
     /// As [`exclusive`].
@@ -129,31 +128,30 @@ impl SideLock {
         };
         let file = self.file.insert(file);
         let turn = acquire(file, &self.path, limit)?;
-        let manners = after_turn(turn, &mut self.at_once);
-        Ok(Held { file: Lent::Cached(file), manners })
+        let after_release = after_acquisition(turn, &mut self.uncontended);
+        Ok(Held { file: LockFile::Cached(file), after_release })
     }
 }
 
-/// Whoever may have taken it before others that were in line makes way now and then as well.
-fn after_turn(turn: Turn, at_once: &mut u8) -> LockPolicy {
-    *at_once = at_once.saturating_add(1);
-    if turn == Turn::AtOnce && *at_once < AT_ONCE_IN_A_ROW {
-        return LockPolicy::GoOn;
+/// A holder that may have overtaken waiters yields now and then as well.
+fn after_acquisition(turn: Acquisition, uncontended: &mut u8) -> AfterRelease {
+    *uncontended = uncontended.saturating_add(1);
+    if turn == Acquisition::Free && *uncontended < UNCONTENDED_IN_A_ROW {
+        return AfterRelease::Continue;
     }
-    *at_once = 0;
-    LockPolicy::MakeWay
+    *uncontended = 0;
+    AfterRelease::Yield
 }
 
-/// Waits in line, if need be: the kernel wakes blocked waiters, where sleeping and trying again would
-/// come too late for ever.
+/// Blocks if the lock is held: the kernel wakes blocked waiters in order, whereas polling can starve.
 #[track_caller]
-fn acquire(file: &File, path: &Path, limit: Duration) -> Result<Turn, LockError> {
+fn acquire(file: &File, path: &Path, limit: Duration) -> Result<Acquisition, LockError> {
     check_blocking("lock");
     if try_exclusive(file).at(path)? {
-        return Ok(Turn::AtOnce);
+        return Ok(Acquisition::Free);
     }
     let start = Instant::now();
-    let alarm = SyscallTimeout::after(limit).at(path)?;
+    let timeout = SyscallTimeout::after(limit).at(path)?;
     loop {
         match FileExt::lock(file) {
             Ok(()) => break,
@@ -165,23 +163,23 @@ fn acquire(file: &File, path: &Path, limit: Duration) -> Result<Turn, LockError>
             }
         }
     }
-    drop(alarm);
-    Ok(Turn::InLine)
+    drop(timeout);
+    Ok(Acquisition::Waited)
 }
 
 fn holder(inode: u64) -> String {
     match lock_holder(inode) {
         Some(holder) => format!("pid {} ({})", holder.pid, holder.command),
-        None => "somebody the system does not name".into(),
+        None => "a process that the system does not name".into(),
     }
 }
 
-/// Takes the exclusive lock if it is free.
+/// Acquires the exclusive lock if it is free.
 pub(crate) fn try_exclusive(file: &File) -> io::Result<bool> {
     attempt(|| FileExt::try_lock(file))
 }
 
-/// Takes a shared lock unless somebody has the exclusive one.
+/// Acquires a shared lock if no exclusive one is held.
 pub(crate) fn try_shared(file: &File) -> io::Result<bool> {
     attempt(|| FileExt::try_lock_shared(file))
 }
@@ -197,13 +195,13 @@ fn attempt(take: impl Fn() -> Result<(), TryLockError>) -> io::Result<bool> {
     }
 }
 
-/// Gives a lock back. Closing the file would, too: a failure leaves nothing to do.
+/// Releases a lock. A failure is ignored, since closing the file releases it as well.
 pub(crate) fn release(file: &File) {
     drop(FileExt::unlock(file));
 }
 
-/// Tries for the exclusive lock until `limit` has passed, pausing longer and longer. Neither fair nor
-/// prompt: for locks that are a courtesy.
+/// Polls for the exclusive lock until `limit` has passed, with growing pauses. Neither fair nor prompt: for
+/// courtesy locks and probes.
 #[track_caller]
 pub(crate) fn try_for(file: &File, limit: Duration) -> io::Result<bool> {
     check_blocking("lock");
@@ -226,7 +224,7 @@ mod tests {
     use crate::wire::limits::LOCK_TIMEOUT;
 
     #[test]
-    fn threads_that_read_and_write_under_the_lock_lose_nothing() {
+    fn threads_under_the_lock_lose_no_update() {
         let folder = tempfile::tempdir().unwrap();
         let (lock, counter) = (folder.path().join("lock"), folder.path().join("counter"));
         std::os::unix::fs::symlink("0", &counter).unwrap();
@@ -255,17 +253,17 @@ mod tests {
     }
 
     #[test]
-    fn way_is_made_after_a_line_and_after_many_locks_that_were_free() {
-        let mut at_once = 0;
-        let mut after = |turn| after_turn(turn, &mut at_once);
-        assert_eq!(after(Turn::InLine), LockPolicy::MakeWay);
+    fn a_holder_yields_after_waiting_and_after_many_free_locks() {
+        let mut uncontended = 0;
+        let mut after = |turn| after_acquisition(turn, &mut uncontended);
+        assert_eq!(after(Acquisition::Waited), AfterRelease::Yield);
         for _ in 0..2 {
-            for _ in 1..AT_ONCE_IN_A_ROW {
-                assert_eq!(after(Turn::AtOnce), LockPolicy::GoOn);
+            for _ in 1..UNCONTENDED_IN_A_ROW {
+                assert_eq!(after(Acquisition::Free), AfterRelease::Continue);
             }
-            assert_eq!(after(Turn::AtOnce), LockPolicy::MakeWay);
+            assert_eq!(after(Acquisition::Free), AfterRelease::Yield);
         }
-        assert_eq!(LockPolicy::from(Turn::InLine), LockPolicy::MakeWay);
+        assert_eq!(AfterRelease::from(Acquisition::Waited), AfterRelease::Yield);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The two ways in which the store writes, append and replace, and the locks that order writers. Nothing here
-//! knows what a file is for.
+//! The file operations of the store: append, replace, and the locks that order writers. The purpose of a
+//! file is not known here.
 
 pub(crate) mod atomic;
 pub mod fs_probe;

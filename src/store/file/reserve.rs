@@ -1,19 +1,19 @@
-//! Room kept for the end: a file of one mebibyte that is given up when a full disk would keep an agent
-//! from writing its last words.
+//! The disk reserve: a file of one mebibyte that is removed when a full disk would keep an agent from its
+//! last writes.
 
 use super::atomic::remove;
 use crate::os::file::{Access, At, allocate, create_new};
 use crate::store::{StoreError, TeamDir};
 use std::fs;
 
-/// How much is kept.
+/// The size of the reserve.
 const BYTES: u64 = 1024 * 1024;
 
 impl TeamDir {
-    /// Keeps the reserve, if it is not kept already.
+    /// Creates the reserve unless it exists.
     ///
     /// # Errors
-    /// There is no room for it. A team works without one.
+    /// The disk is full. A team works without a reserve.
     pub fn keep_reserve(&self) -> Result<(), StoreError> {
         let path = self.state("reserve");
         if fs::symlink_metadata(&path).is_ok_and(|known| known.len() == BYTES) {
@@ -23,16 +23,16 @@ impl TeamDir {
         let file = create_new(&path, Access::Update)?;
         let kept = allocate(&file, BYTES).at(&path);
         if kept.is_err() {
-            // A part of it would be missing elsewhere and not be enough here.
+            // A part of a reserve would take room without being enough.
             remove(&path)?;
         }
         Ok(kept?)
     }
 
-    /// Gives the reserve to whoever writes next.
+    /// Removes the reserve, so that the next write has room.
     ///
     /// # Errors
-    /// It is there and cannot be removed.
+    /// The file cannot be removed.
     pub fn give_up_reserve(&self) -> Result<(), StoreError> {
         Ok(remove(&self.state("reserve"))?)
     }
@@ -44,7 +44,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     #[test]
-    fn the_reserve_takes_real_room_and_gives_it_back() {
+    fn the_reserve_allocates_blocks_and_frees_them() {
         let folder = tempfile::tempdir().unwrap();
         let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
         for _ in 0..2 {

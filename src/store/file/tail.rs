@@ -1,6 +1,5 @@
-//! Reading a growing file of lines from where one stopped the last time, one line in memory at a time.
-//!
-//! It does not know what the lines say: whoever wants to begin at a time says how to read it.
+//! Reads a growing file of lines from the last position on, one line in memory at a time. The caller parses
+//! the lines, and supplies the time of a line for [`Tail::since`].
 
 use super::jsonl::{Lines, Piece};
 use crate::os::file::{Access, At, FileError, open_known};
@@ -11,56 +10,56 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 
-/// Longest line that is shown; longer ones are left out.
+/// The longest line that is returned, in bytes; longer ones are skipped.
 const LONGEST: usize = 64 * 1024 * 1024;
 
-/// A place is searched for until so few bytes are left, which are then read.
+/// The number of bytes at which the binary search for a time ends.
 const NEAR: u64 = 64 * 1024;
 
-/// A place in a growing file.
+/// A position in a growing file.
 #[derive(Debug)]
 pub struct Tail {
     path: PathBuf,
-    /// The file that was read, and how far.
+    /// The inode of the file that was read, and the offset.
     place: Option<(u64, u64)>,
 }
 
-/// The lines that came since the last read, one after the other.
+/// The lines that were appended since the last read.
 #[derive(Debug)]
 pub struct Fresh<'a> {
     tail: &'a mut Tail,
-    /// `None` where there is no file, or nothing more in it.
+    /// `None` if there is no file, or no further line.
     lines: Option<(Lines, u64)>,
 }
 
 impl Tail {
-    /// From the beginning of the file, which need not exist yet.
+    /// Starts at the beginning of a file, which need not exist yet.
     pub fn new(path: PathBuf) -> Self {
         Self { path, place: None }
     }
 
-    /// Where the next read begins.
+    /// Returns the offset of the next read.
     pub(crate) fn offset(&self) -> u64 {
         self.place.map_or(0, |(_, offset)| offset)
     }
 
-    /// From a known place of the file that is there now; from its beginning when it is shorter.
+    /// Starts at an offset of the current file, or at its beginning if the file is shorter.
     pub(crate) fn at(path: PathBuf, offset: u64) -> Self {
         let known = std::fs::symlink_metadata(&path).ok().filter(|known| known.len() >= offset);
         Self { path, place: known.map(|known| (known.ino(), offset)) }
     }
 
-    /// From the last `bytes` of the file on; the first line may then be a piece of one.
+    /// Starts `bytes` before the end of the file; the first line may be a part of one.
     pub(crate) fn of_last(path: PathBuf, bytes: u64) -> Self {
         let length = std::fs::symlink_metadata(&path).map_or(0, |known| known.len());
         Self::at(path, length.saturating_sub(bytes))
     }
 
-    /// From about the first line of the time `since` or later, found by halving: the file is not read.
-    /// A few earlier lines may come, too.
+    /// Starts near the first line that is not older than `since`, found by binary search: the file is not
+    /// read. A few earlier lines may come as well.
     ///
     /// # Errors
-    /// The file is there and cannot be read.
+    /// The file exists and cannot be read.
     pub fn since(
         path: PathBuf,
         since: WallTime,
@@ -70,7 +69,7 @@ impl Tail {
             Err(why) if why.is_missing() => return Ok(Self::new(path)),
             other => other?,
         };
-        // The line that begins behind `early` is too early, unless `early` is the beginning.
+        // The line after `early` is too early, unless `early` is the beginning.
         let (mut early, mut late) = (0, known.len());
         while late - early > NEAR {
             let middle = early + (late - early) / 2;
@@ -85,10 +84,10 @@ impl Tail {
         Ok(Self { path, place: Some((known.ino(), begin)) })
     }
 
-    /// From the last `count` lines on.
+    /// Starts at the last `count` lines.
     ///
     /// # Errors
-    /// The file is there and cannot be read.
+    /// The file exists and cannot be read.
     pub fn last(path: PathBuf, count: usize) -> Result<Self, StoreError> {
         let (file, known) = match open_known(&path, Access::Read) {
             Err(why) if why.is_missing() => return Ok(Self::new(path)),
@@ -96,7 +95,7 @@ impl Tail {
         };
         let mut block = vec![0; 64 * 1024];
         let mut end = known.len();
-        // The newline that ends the line before them.
+        // One more newline: it ends the line before them.
         let mut wanted = count + 1;
         while end > 0 {
             let size = block.len().min(usize::try_from(end).unwrap_or(usize::MAX));
@@ -115,15 +114,15 @@ impl Tail {
         Ok(Self { path, place: Some((known.ino(), 0)) })
     }
 
-    /// Which file was read; another number means that it was read from its beginning.
+    /// Returns the inode of the file; a change means that a new file was read from its beginning.
     pub(crate) fn file(&self) -> Option<u64> {
         self.place.map(|(inode, _)| inode)
     }
 
-    /// The whole lines that came since. A file that was replaced is read from its beginning.
+    /// Returns the whole lines that were appended since. A replaced file is read from its beginning.
     ///
     /// # Errors
-    /// The file is there and cannot be read.
+    /// The file exists and cannot be read.
     pub fn fresh(&mut self) -> Result<Fresh<'_>, StoreError> {
         let (file, known) = match open_known(&self.path, Access::Read) {
             Err(why) if why.is_missing() => return Ok(Fresh { tail: self, lines: None }),
@@ -138,10 +137,10 @@ impl Tail {
         Ok(Fresh { tail: self, lines: Some((lines, known.ino())) })
     }
 
-    /// The same, all at once.
+    /// Returns the same lines at once.
     ///
     /// # Errors
-    /// The file is there and cannot be read.
+    /// The file exists and cannot be read.
     pub fn read_new(&mut self) -> Result<Vec<Vec<u8>>, StoreError> {
         let mut found = Vec::new();
         let mut fresh = self.fresh()?;
@@ -153,7 +152,7 @@ impl Tail {
 }
 
 impl Fresh<'_> {
-    /// The next line.
+    /// Reads the next line.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -178,7 +177,7 @@ impl Fresh<'_> {
     }
 }
 
-/// The time of the first line behind `offset` and before `end` that has one.
+/// Returns the time of the first line between `offset` and `end` that has one.
 fn first_time(
     file: &File,
     offset: u64,
@@ -199,7 +198,7 @@ fn first_time(
     Ok(None)
 }
 
-/// Where the line behind `offset` begins.
+/// Returns the offset of the line after `offset`.
 fn next_line(file: &File, offset: u64) -> io::Result<u64> {
     let mut lines = Lines::from(file.try_clone()?, offset, LONGEST)?;
     lines.next()?;
@@ -238,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn it_begins_at_a_time_or_with_the_last_lines_without_reading_the_rest() {
+    fn a_tail_starts_at_a_time_or_at_the_last_lines() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let long = "x".repeat(3000);

@@ -1,7 +1,5 @@
-//! How often the delivery of a claim was begun and not ended: mail that kills its reader must not do
-//! so for ever.
-//!
-//! Time is the seconds since boot, which nobody sets; a new boot begins to count anew.
+//! Counts deliveries of a claim that ended in a crash: mail that crashes its reader must not do so forever.
+//! Times are seconds since boot; a new boot starts a new count.
 
 use crate::os::file::{Access, At, open};
 use crate::os::identity::boot_id;
@@ -22,7 +20,7 @@ struct Record {
     at: Vec<MachineTime>,
 }
 
-/// The record of one mailbox, `run/.state/NAME.attempts`.
+/// The counter of one mailbox, `run/.state/NAME.attempts`.
 #[derive(Debug)]
 pub(crate) struct Attempts {
     path: PathBuf,
@@ -33,8 +31,8 @@ impl Attempts {
         Self { path: dir.state(&format!("{name}.attempts")) }
     }
 
-    /// Notes that the delivery of a claim left by a dead owner begins. `true` when it has ended in a
-    /// crash too often: the claim is then not to be touched again.
+    /// Records that the delivery of an inherited claim begins. Returns `true` if too many deliveries of it
+    /// ended in a crash; it must then be quarantined.
     pub(crate) fn is_poison(&self, batch_id: &str) -> Result<bool, StoreError> {
         let now = uptime_with_sleep();
         let mut record = self.read();
@@ -42,7 +40,7 @@ impl Attempts {
             record = Record { batch_id: batch_id.into(), boot_id: boot_id(), at: Vec::new() };
         }
         record.at.retain(|at| now.since(*at) < POISON_WINDOW);
-        // The life that made the claim crashed on it as well, before anything was noted.
+        // The process that made the claim crashed on it as well, unrecorded.
         if record.at.len() + 1 >= POISON_CRASHES {
             return Ok(true);
         }
@@ -53,14 +51,14 @@ impl Attempts {
         Ok(false)
     }
 
-    /// The delivery ended.
+    /// Records that the delivery ended.
     pub(crate) fn clear(&self) -> Result<(), StoreError> {
         remove(&self.path)?;
         failpoint::hit("recover.cleared");
         Ok(())
     }
 
-    /// An unreadable record counts as none: it only guards against crashes.
+    /// An unreadable record counts as empty: it only guards against crashes.
     fn read(&self) -> Record {
         let mut text = Vec::new();
         open(&self.path, Access::Read)
@@ -83,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fifth_crash_is_one_too_many_unless_a_delivery_ended_in_between() {
+    fn the_fifth_crash_in_a_row_makes_a_claim_poison() {
         let (_folder, attempts) = attempts();
         for _ in 0..4 {
             assert!(!attempts.is_poison("a").unwrap());
@@ -97,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn old_crashes_and_those_of_another_boot_do_not_count() {
+    fn crashes_outside_the_window_or_of_another_boot_do_not_count() {
         let (_folder, attempts) = attempts();
         let old = uptime_with_sleep() - POISON_WINDOW - Duration::from_secs(1);
         for (boot_id, at) in [(boot_id(), old), ("another".into(), uptime_with_sleep())] {

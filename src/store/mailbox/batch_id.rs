@@ -1,4 +1,4 @@
-//! Names of claims that sort by age and never come twice.
+//! Batch ids: the names of claims, which sort by age and never repeat.
 
 use crate::os::file::{Access, At, FileError, open_or_create};
 use crate::store::TeamDir;
@@ -8,10 +8,10 @@ use std::hash::{BuildHasher, RandomState};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-/// Digits of the counter.
+/// The digits of the counter.
 const DIGITS: usize = 12;
 
-/// The counter of one mailbox; on disk as a fixed number of digits, so that it is rewritten in place.
+/// The counter of one mailbox. On disk it has a fixed number of digits, so that it is rewritten in place.
 #[derive(Debug)]
 pub(crate) struct BatchIds {
     path: PathBuf,
@@ -21,7 +21,7 @@ pub(crate) struct BatchIds {
 }
 
 impl BatchIds {
-    /// Goes on behind the stored value and behind every claim that is known otherwise.
+    /// Continues after the stored value and after every `known` batch id.
     pub(crate) fn open<'a>(
         dir: &TeamDir,
         name: &AgentName,
@@ -37,18 +37,18 @@ impl BatchIds {
         Ok(Self { path, file, last, keys: RandomState::new() })
     }
 
-    /// The name of the next claim.
+    /// Returns the next batch id.
     pub(crate) fn next(&mut self) -> Result<String, FileError> {
         self.last += 1;
         let digits = format!("{:0DIGITS$}", self.last);
         self.file.write_all_at(digits.as_bytes(), 0).at(&self.path)?;
-        // Random by its keys, which only this process has; asking the system each time takes longer.
+        // The keys are random and of this process; a system call for each id takes longer.
         let random = self.keys.hash_one(self.last) & u64::from(u32::MAX);
         Ok(format!("{digits}-{random:08x}"))
     }
 }
 
-/// The counter in a claim's name; `None` for what is none.
+/// Returns the counter of a batch id, or `None` if the text is not one.
 pub(crate) fn counter(batch_id: &str) -> Option<u64> {
     let (digits, random) = batch_id.split_once('-')?;
     let is_name = digits.len() == DIGITS
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_grow_over_restarts_and_behind_everything_known() {
+    fn batch_ids_grow_across_restarts_and_known_claims() {
         let folder = tempfile::tempdir().unwrap();
         let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
         let alice = AgentName::member("alice").unwrap();

@@ -1,4 +1,4 @@
-//! Claims on disk: batches of mail that their owner took from the inbox and has not let go of.
+//! Claims on disk: batches of mail that their owner took from the inbox and still keeps.
 
 use super::batch_id::counter;
 use crate::os::file::{At, FileError};
@@ -11,47 +11,47 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Ends the file name of a claim whose mail was acted on.
+/// The suffix of a claim whose mail was acted on.
 const TAKEN: &str = ".taken";
 
-/// One claim, as its owner knows it.
+/// A claim, as its owner tracks it.
 #[derive(Debug)]
 pub(crate) struct Claim {
     pub(crate) batch_id: String,
     pub(crate) stage: Stage,
-    /// Its events; without a mark nothing is known of late writers but what a look at the file tells.
-    pub(crate) mark: Option<WatchId>,
-    /// Everything before this offset is in the transcript or among the dead letters.
+    /// The watch on its file; without one, only the size of the file tells of late writers.
+    pub(crate) watch_id: Option<WatchId>,
+    /// Every byte before this offset is in the transcript or the dead letters.
     pub(crate) read_to: u64,
-    /// How long the file was when it was read.
+    /// The size of the file when it was read.
     pub(crate) size: u64,
-    /// The last places that earlier lives recorded.
+    /// The last offsets that earlier processes recorded.
     pub(crate) recorded: Recorded,
-    /// When this process first saw it.
+    /// The time at which this process first saw the claim.
     pub(crate) since: Instant,
-    /// When it was last seen to grow.
+    /// The time at which it was last seen to grow.
     pub(crate) grown: Instant,
-    /// How long to wait for its late writers before looking again.
+    /// The pause before the next check for late writers.
     pub(crate) pause: Duration,
 }
 
-/// How far a claim has come.
+/// The progress of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// Made by this process.
     Fresh,
-    /// Left by an earlier life, which did not act on it.
+    /// Left by an earlier process that did not act on it.
     Inherited,
-    /// Left by an earlier life, which did.
+    /// Left by an earlier process that acted on it.
     InheritedTaken,
-    /// Its mail is acknowledged, not yet acted on.
+    /// Its mail is acknowledged and not yet acted on.
     Acknowledged,
-    /// Its mail was acted on; it is kept for late writers only.
+    /// Its mail was acted on; the file is kept for late writers.
     Taken,
 }
 
-/// Highest offsets of one claim that stand in the owner's files. The two files are written one after
-/// the other, so neither tells about the other.
+/// The highest offsets of one claim in the owner's files. The files are written one after the other, so
+/// neither tells about the other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Recorded {
     pub(crate) mail: Option<u64>,
@@ -64,7 +64,7 @@ impl Claim {
         Self {
             batch_id,
             stage,
-            mark: None,
+            watch_id: None,
             read_to: 0,
             size: 0,
             recorded: Recorded::default(),
@@ -74,13 +74,13 @@ impl Claim {
         }
     }
 
-    /// A claim that an earlier process left.
+    /// Tracks a claim that an earlier process left.
     pub(crate) fn inherited(file: ClaimFile) -> Self {
         let stage = if file.is_taken { Stage::InheritedTaken } else { Stage::Inherited };
         Self::new(file.batch_id, stage)
     }
 
-    /// Where it lies now.
+    /// Returns the current path.
     pub(crate) fn path(&self, dir: &TeamDir, name: &AgentName) -> PathBuf {
         let end = match self.stage {
             Stage::Taken | Stage::InheritedTaken => TAKEN,
@@ -89,18 +89,18 @@ impl Claim {
         dir.claims().join(format!("{name}.{}{end}", self.batch_id))
     }
 
-    /// Whether all that was known of it is acknowledged.
+    /// Whether all of its known mail is acknowledged.
     pub(crate) fn is_read(&self) -> bool {
         matches!(self.stage, Stage::Acknowledged | Stage::Taken)
     }
 
-    /// Whether its file is longer than when it was read.
+    /// Whether the file is longer than when it was read.
     pub(crate) fn has_grown(&self, dir: &TeamDir, name: &AgentName) -> bool {
         fs::symlink_metadata(self.path(dir, name)).is_ok_and(|known| known.len() != self.size)
     }
 
-    /// Moves it to another stage, and its file to the name of that stage. A file that somebody removed needs
-    /// no name: nothing of it is to be acted on again.
+    /// Enters a stage and renames the file accordingly. A removed file needs no name, since its mail is not
+    /// acted on again.
     pub(crate) fn enter(
         &mut self,
         stage: Stage,
@@ -120,7 +120,7 @@ impl Claim {
     }
 }
 
-/// A claim as another process sees it: the file alone.
+/// A claim as another process sees it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ClaimFile {
     pub(crate) owner: AgentName,
@@ -130,12 +130,12 @@ pub(crate) struct ClaimFile {
     pub(crate) path: PathBuf,
 }
 
-/// The claims of one mailbox, oldest first.
+/// Lists the claims of one mailbox, oldest first.
 pub(crate) fn list(dir: &TeamDir, name: &AgentName) -> Result<Vec<ClaimFile>, FileError> {
     list_where(dir, |owner| owner == name.as_str())
 }
 
-/// The claims of all mailboxes, by owner and age.
+/// Lists the claims of all mailboxes, by owner and age.
 pub(crate) fn list_all(dir: &TeamDir) -> Result<Vec<ClaimFile>, FileError> {
     list_where(dir, |_| true)
 }
@@ -167,8 +167,8 @@ fn list_where(
     Ok(found)
 }
 
-/// Removes the second name of an inbox: its claimant was killed between giving it that name and putting
-/// a fresh file in its place. The caller holds the side lock, so nobody is in between now.
+/// Removes the second link of an inbox, whose claimant was killed between the link and the rename. The
+/// caller holds the side lock, so no claimant is alive in between.
 pub(crate) fn undo_half_claim(
     dir: &TeamDir,
     name: &AgentName,

@@ -1,8 +1,8 @@
-//! Dead letters: what could not be delivered, whole, with the reason.
+//! Dead letters: lines that could not be delivered, whole, with the reason.
 //!
-//! A line beyond the length limit lies here in several letters, one for each part, offsets ascending:
-//! their `raw` joined is the line. Bytes that are no UTF-8 stand in `raw_hex`. A claim that could not be
-//! read at all is moved to a file, which the letter names.
+//! A line beyond the length limit is stored as several letters with ascending offsets; their `raw` joined
+//! is the line. Bytes that are not UTF-8 are stored in `raw_hex`. A claim that cannot be read is moved to a
+//! file that the letter names.
 
 use crate::os::file::At;
 use crate::store::file::atomic::{Contents, Fsync};
@@ -12,40 +12,40 @@ use crate::wire::{AgentName, WallTime};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// Longest line that is read back: every byte of the longest raw piece escaped.
+/// The longest line that is read back, in bytes: every byte of the longest raw piece may be escaped.
 const LONGEST: usize = 16 * 1024 * 1024;
 
 /// One line of `dead/NAME.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DeadLetter {
-    /// The claim it stood in.
+    /// The batch id of the claim.
     #[serde(rename = "gen")]
     pub batch_id: String,
-    /// Where.
+    /// The offset in the claim.
     pub offset: u64,
-    /// Why it is no message.
+    /// The reason of the rejection.
     pub reason: String,
-    /// When it was found.
+    /// The time of the rejection.
     pub at: WallTime,
     /// The line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw: Option<String>,
-    /// The line in hexadecimal digits, when it is no UTF-8.
+    /// The line in hexadecimal digits, if it is not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw_hex: Option<String>,
-    /// The file that holds it.
+    /// The file that holds the claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
 }
 
 impl DeadLetter {
-    /// A letter about a place in a claim; what stood there is still to be added.
+    /// Creates a letter about an offset of a claim, without the line.
     pub(crate) fn new(batch_id: &str, offset: u64, reason: String, at: WallTime) -> Self {
         let batch_id = batch_id.into();
         Self { batch_id, offset, reason, at, raw: None, raw_hex: None, file: None }
     }
 
-    /// With the bytes that stood there.
+    /// Adds the bytes of the line.
     pub(crate) fn holding(mut self, bytes: &[u8]) -> Self {
         match std::str::from_utf8(bytes) {
             Ok(text) => self.raw = Some(text.into()),
@@ -60,7 +60,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-/// The dead letters of one mailbox, for its owner. The file is made with the first letter.
+/// The dead letters of one mailbox, for its owner. The file is created with the first letter.
 #[derive(Debug)]
 pub(crate) struct DeadLetters {
     path: PathBuf,
@@ -87,16 +87,16 @@ impl DeadLetters {
         self.log.insert(log).append(&text)
     }
 
-    /// Makes the letters written since the last call survive power loss.
+    /// Makes the appended letters durable.
     pub(crate) fn sync(&mut self, fsync: Fsync) -> Result<(), StoreError> {
         self.log.as_mut().map_or(Ok(()), |log| log.sync(fsync))
     }
 }
 
-/// All dead letters of somebody; torn and foreign lines are skipped.
+/// Returns all dead letters of `name`; torn and foreign lines are skipped.
 ///
 /// # Errors
-/// The file is there and cannot be read.
+/// The file exists and cannot be read.
 pub fn read_all(dir: &TeamDir, name: &AgentName) -> Result<Vec<DeadLetter>, StoreError> {
     let mut letters = Vec::new();
     each_piece(&dir.dead(name), LONGEST, |framed| {
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_comes_back() {
+    fn a_dead_letter_holds_every_byte_of_its_line() {
         let folder = tempfile::tempdir().unwrap();
         let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
         let name = AgentName::lead();

@@ -1,4 +1,4 @@
-//! Which messages were taken in lately: catches a send that was repeated after a crash.
+//! Remembers the messages that were delivered lately, to recognize a send that was repeated after a crash.
 
 use crate::wire::limits::DEDUP_MESSAGES;
 use crate::wire::message::Message;
@@ -6,14 +6,14 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::io;
 
-/// What is known about a message's id.
+/// The result of looking up a message id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Known {
-    /// Never seen: it is now remembered.
+    /// The id is new, and remembered now.
     New,
-    /// Seen with the same content.
+    /// The id is known with the same content.
     Same,
-    /// Seen with other content.
+    /// The id is known with other content.
     Other,
 }
 
@@ -23,8 +23,8 @@ pub(crate) enum Known {
 )]
 type Contents = std::collections::HashMap<u64, u64>;
 
-/// Ids with fingerprints of what they stood for. Only hashes are kept, with keys of this process, so
-/// that nobody can make two ids that look alike.
+/// Ids with fingerprints of their messages. Only hashes are kept, with keys of this process, so that no
+/// sender can construct a collision.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     keys: RandomState,
@@ -34,8 +34,8 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Looks the message up and remembers it, for good only after [`Seen::keep`].
-    pub(crate) fn meet(&mut self, id: &str, message: &Message) -> Known {
+    /// Looks up a message and remembers it; permanent only after [`Seen::keep`].
+    pub(crate) fn look_up(&mut self, id: &str, message: &Message) -> Known {
         let id = self.keys.hash_one(id);
         let content = self.fingerprint(message);
         match self.contents.get(&id) {
@@ -49,7 +49,7 @@ impl Seen {
         }
     }
 
-    /// What was met stays remembered: it is in the transcript.
+    /// Keeps what was looked up: it is in the transcript.
     pub(crate) fn keep(&mut self) {
         while self.order.len() > DEDUP_MESSAGES
             && let Some(oldest) = self.order.pop_front()
@@ -59,21 +59,21 @@ impl Seen {
         self.kept = self.order.len();
     }
 
-    /// What was met since the last [`Seen::keep`] is forgotten: it did not reach the transcript.
+    /// Forgets what was looked up since the last [`Seen::keep`]: it did not reach the transcript.
     pub(crate) fn forget(&mut self) {
         for id in self.order.drain(self.kept..) {
             self.contents.remove(&id);
         }
     }
 
-    /// Everything but the timestamp: a repeated send has another one.
+    /// Hashes everything but the timestamp, which a repeated send does not share.
     fn fingerprint(&self, message: &Message) -> u64 {
         let mut hasher = self.keys.build_hasher();
         let Message { id: _, timestamp: _, from, to, content, request_id, incarnation, body } =
             message;
         (from, to, content, request_id, incarnation, body.kind()).hash(&mut hasher);
         let mut sink = Sink(hasher);
-        // Writing into a hasher does not fail, and a body that cannot be written has no more to say.
+        // A hasher accepts every write; a body that cannot be serialized has no further content.
         drop(serde_json::to_writer(&mut sink, body));
         sink.0.finish()
     }
@@ -102,33 +102,33 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_send_is_the_same_at_another_time_and_other_with_other_content() {
+    fn a_repeated_send_is_recognized_by_id_and_content() {
         let mut seen = Seen::default();
-        assert_eq!(seen.meet("1", &message("x", 1.0)), Known::New);
-        assert_eq!(seen.meet("1", &message("x", 2.0)), Known::Same);
-        assert_eq!(seen.meet("1", &message("y", 1.0)), Known::Other);
-        assert_eq!(seen.meet("2", &message("x", 1.0)), Known::New);
+        assert_eq!(seen.look_up("1", &message("x", 1.0)), Known::New);
+        assert_eq!(seen.look_up("1", &message("x", 2.0)), Known::Same);
+        assert_eq!(seen.look_up("1", &message("y", 1.0)), Known::Other);
+        assert_eq!(seen.look_up("2", &message("x", 1.0)), Known::New);
     }
 
     #[test]
-    fn what_was_not_written_is_met_anew() {
+    fn a_message_that_was_not_written_is_new_again() {
         let mut seen = Seen::default();
-        seen.meet("kept", &message("x", 1.0));
+        seen.look_up("kept", &message("x", 1.0));
         seen.keep();
-        seen.meet("lost", &message("x", 1.0));
+        seen.look_up("lost", &message("x", 1.0));
         seen.forget();
-        assert_eq!(seen.meet("lost", &message("x", 1.0)), Known::New);
-        assert_eq!(seen.meet("kept", &message("x", 1.0)), Known::Same);
+        assert_eq!(seen.look_up("lost", &message("x", 1.0)), Known::New);
+        assert_eq!(seen.look_up("kept", &message("x", 1.0)), Known::Same);
     }
 
     #[test]
-    fn the_oldest_are_forgotten_first() {
+    fn the_oldest_messages_are_forgotten_first() {
         let mut seen = Seen::default();
         for n in 0..=DEDUP_MESSAGES {
-            seen.meet(&n.to_string(), &message("x", 1.0));
+            seen.look_up(&n.to_string(), &message("x", 1.0));
             seen.keep();
         }
-        assert_eq!(seen.meet("1", &message("x", 1.0)), Known::Same);
-        assert_eq!(seen.meet("0", &message("x", 1.0)), Known::New);
+        assert_eq!(seen.look_up("1", &message("x", 1.0)), Known::Same);
+        assert_eq!(seen.look_up("0", &message("x", 1.0)), Known::New);
     }
 }

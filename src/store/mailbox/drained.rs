@@ -1,72 +1,72 @@
-//! What a drain hands to the owner of a mailbox, and the policy it follows.
+//! The result of a drain, and the policy that a drain follows.
 
 use crate::store::Fsync;
 use crate::wire::message::Message;
 use serde_json::{Map, Value};
 use std::time::Duration;
 
-/// How an owner takes in mail.
+/// The policy for incoming mail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MailPolicy {
     /// What an acknowledged message survives.
     pub fsync: Fsync,
-    /// Longest content in bytes; longer ones become dead letters.
+    /// The longest content in bytes; longer ones become dead letters.
     pub max_content: usize,
 }
 
-/// A message taken in.
+/// A delivered message.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mail {
-    /// What it says. In a place of its own: much mail is moved several times on its way.
+    /// The message; boxed, because mail is moved several times on its way.
     pub message: Box<Message>,
     /// The line as it was received, with its id: one JSON object.
     pub text: String,
-    /// The claim it came from.
+    /// The batch id of its claim.
     pub batch_id: String,
-    /// Where in the claim.
+    /// The offset in the claim.
     pub offset: u64,
 }
 
 impl Mail {
-    /// The message as an object, also with the fields that this version does not know.
+    /// Returns the message as an object, with the fields that this version does not know.
     pub fn object(&self) -> Map<String, Value> {
         serde_json::from_str(&self.text).unwrap_or_default()
     }
 }
 
-/// Something to log, and to tell the lead.
+/// An event to log and to report to the lead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MailNotice {
     /// A line became a dead letter.
     Dead {
-        /// Why.
+        /// The reason.
         reason: String,
-        /// The claim it stood in.
+        /// The batch id of its claim.
         batch_id: String,
-        /// Where.
+        /// The offset in the claim.
         offset: u64,
     },
-    /// A message came again and was dropped.
+    /// A repeated message was dropped.
     Repeated {
-        /// Its id.
+        /// The id of the message.
         id: String,
-        /// Who says it wrote it.
+        /// The sender that the message names.
         from: String,
     },
 }
 
-/// What one drain brought.
+/// The result of one drain.
 #[derive(Debug, Default, PartialEq)]
 #[must_use]
 pub struct Drained {
-    /// The messages, in order. Their transcript lines are on the disk.
+    /// The messages in order. Their transcript lines are on disk.
     pub mail: Vec<Mail>,
-    /// What else happened.
+    /// The other events.
     pub notices: Vec<MailNotice>,
 }
 
 impl Drained {
-    /// Nothing came.
+    /// Whether the drain brought nothing.
     pub fn is_empty(&self) -> bool {
         self.mail.is_empty() && self.notices.is_empty()
     }
@@ -77,22 +77,22 @@ impl Drained {
     }
 }
 
-/// What is left of the claims that were acted on.
+/// What remains of the claims that were acted on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SettleResult {
-    /// Nothing.
+    /// Nothing remains.
     Done,
-    /// Late writers may still come: ask again.
+    /// Late writers may still come: settle again.
     Again {
-        /// When.
+        /// The pause before that.
         after: Duration,
     },
-    /// A late writer came: drain.
+    /// A late writer came: drain again.
     Grown,
 }
 
 impl SettleResult {
-    /// What is to be done next when two claims need something.
+    /// Returns the more urgent of two results.
     pub(super) fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Grown, _) | (_, Self::Grown) => Self::Grown,

@@ -1,7 +1,7 @@
-//! The senders' end of a mailbox: append a line to somebody's inbox (RELIABILITY 3.4).
+//! The senders' end of a mailbox: append a line to an inbox (RELIABILITY 3.4).
 //!
-//! *Invariant:* an inbox is opened only under its side lock and closed before the sender comes again, so
-//! nobody of ours ever writes to a file that was claimed.
+//! *Invariant:* an inbox is opened only under its side lock and closed before the lock is acquired again,
+//! so no program of the team ever writes to a claimed file.
 
 use super::claim::undo_half_claim;
 use crate::os::file::{Access, At, FileError, create_new, open_known};
@@ -21,10 +21,10 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Which rule for full inboxes a line is under.
+/// The rule for full inboxes that applies to a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Priority {
-    /// Refused when the inbox is full.
+    /// Refused if the inbox is full.
     Data,
     /// May use the reserve.
     Control,
@@ -33,44 +33,44 @@ pub enum Priority {
 /// How a line is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SendPolicy {
-    /// Which rule for full inboxes holds.
-    pub lane: Priority,
+    /// The rule for full inboxes.
+    pub priority: Priority,
     /// What an acknowledged send survives.
     pub fsync: Fsync,
-    /// Most bytes an inbox may have.
+    /// The largest inbox in bytes.
     pub capacity: u64,
-    /// How long to wait for the lock.
+    /// The wait for the lock.
     pub lock_limit: Duration,
 }
 
-/// Why a line was not stored, or perhaps not.
+/// Why a line was not stored, or may not be durable.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
-    /// Nothing was stored: a lock, a file, a folder.
+    /// The line was not stored: a lock or a file operation failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Nothing was stored.
+    /// The line was not stored.
     #[error("the inbox of {name} is full ({size} of {capacity} bytes)")]
     Full {
-        /// Whose.
+        /// The owner of the inbox.
         name: AgentName,
-        /// Its size.
+        /// The size of the inbox in bytes.
         size: u64,
-        /// Its limit.
+        /// Its limit in bytes.
         capacity: u64,
     },
-    /// Nothing was stored.
+    /// The line was not stored.
     #[error("the line has {size} bytes, more than {MAX_LINE_BYTES}")]
     TooLong {
-        /// Its length.
+        /// The length of the line in bytes.
         size: usize,
     },
-    /// The line was written, but the sync failed. Sending it again with the same id is harmless.
+    /// The line was written and the sync failed. A repeated send with the same id is harmless.
     #[error("{path}: written, but it may not survive a power cut: {source}", path = path.display())]
     NotDurable {
-        /// The inbox.
+        /// The path of the inbox.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: Box<FileError>,
     },
 }
@@ -87,10 +87,10 @@ impl From<LockError> for SendError {
     }
 }
 
-/// Makes the inbox of a name that becomes known, empty.
+/// Creates an empty inbox for a new name.
 ///
 /// # Errors
-/// Something else stands there.
+/// The file cannot be created.
 pub fn ensure(dir: &TeamDir, name: &AgentName) -> Result<(), SendError> {
     let Inbox { target, mut side } = Inbox::of(dir, name);
     let held = side.acquire(LOCK_TIMEOUT)?;
@@ -99,10 +99,10 @@ pub fn ensure(dir: &TeamDir, name: &AgentName) -> Result<(), SendError> {
     Ok(())
 }
 
-/// Removes the inbox of a name that never lived; one with mail in it stays.
+/// Removes the inbox of a name that never started, unless it holds mail.
 ///
 /// # Errors
-/// The inbox cannot be looked at or removed.
+/// The inbox cannot be inspected or removed.
 pub fn forget(dir: &TeamDir, name: &AgentName) -> Result<(), SendError> {
     let mut inbox = Inbox::of(dir, name);
     let held = inbox.side.acquire(LOCK_TIMEOUT)?;
@@ -130,14 +130,14 @@ pub fn append(
     Inbox::of(dir, name).append(line, policy, || Ok::<_, SendError>(()))?.sync()
 }
 
-/// Somebody's inbox, for a process that sends often.
+/// An inbox, for a process that sends often.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     target: Target,
     side: SideLock,
 }
 
-/// Where a line goes.
+/// The destination of a line.
 #[derive(Debug)]
 struct Target {
     dir: TeamDir,
@@ -150,12 +150,12 @@ struct Target {
 #[derive(Debug)]
 #[must_use = "written is not yet durable: sync it"]
 pub(crate) struct Stored {
-    /// What is still to be synced.
+    /// The file to sync.
     unsynced: Option<(File, PathBuf)>,
 }
 
 impl Stored {
-    /// Makes it survive power loss. Never asked twice: a second answer would prove nothing.
+    /// Makes the line durable. A failed sync is not repeated, since a second result would prove nothing.
     pub(crate) fn sync(self) -> Result<(), SendError> {
         let Some((file, path)) = self.unsynced else { return Ok(()) };
         sync_data(&file, &path, Fsync::Always)
@@ -173,11 +173,11 @@ impl Inbox {
         Self { target: Target { dir, name, path, fifo }, side }
     }
 
-    /// Writes a line. `permit` is asked while the lock is held, before anything is touched.
+    /// Writes a line. `permit` is called under the lock, before any file is touched.
     ///
-    /// The sync is left to the caller, without the lock: writers that sync share the disk's time. It is
-    /// right even when the file was claimed meanwhile, for a claim goes only after the transcript that
-    /// has its mail is synced.
+    /// The caller syncs without the lock, so that concurrent senders share the time of the disk. The sync
+    /// is correct even if the file is claimed meanwhile: a claim is removed only after the transcript with
+    /// its mail is synced.
     pub(crate) fn append<E: From<SendError>>(
         &mut self,
         line: &[u8],
@@ -194,7 +194,7 @@ impl Inbox {
         drop(held);
         failpoint::hit("send.unlocked");
         if size == 0 {
-            // Who wrote before rang before.
+            // A sender that found the inbox empty has notified the owner.
             notify(&target.fifo);
             failpoint::hit("send.notified");
         }
@@ -203,15 +203,15 @@ impl Inbox {
 }
 
 impl Target {
-    /// Writes a line, and says how long the inbox was before. The caller holds the side lock.
+    /// Writes a line; returns the previous size of the inbox. The caller holds the side lock.
     fn write(&self, line: &[u8], policy: &SendPolicy) -> Result<(Stored, u64), SendError> {
         if line.len() > MAX_LINE_BYTES {
             return Err(SendError::TooLong { size: line.len() });
         }
         let (file, size) = self.open(policy.fsync)?;
-        // An outsider who keeps the lock for longer is not waited for: appending is right without it.
+        // After the timeout the line is appended all the same: that is correct without this lock.
         try_for(&file, COURTESY_LOCK_TIMEOUT).at(&self.path)?;
-        let capacity = match policy.lane {
+        let capacity = match policy.priority {
             Priority::Data => policy.capacity,
             Priority::Control => policy.capacity.saturating_add(INBOX_RESERVE_BYTES),
         };
@@ -225,13 +225,13 @@ impl Target {
                 release(&file);
                 Some((file, self.path.clone()))
             }
-            // Closing it gives the lock back as well.
+            // Closing the file releases the lock.
             Fsync::Never => None,
         };
         Ok((Stored { unsynced }, size))
     }
 
-    /// Opens the inbox, or makes it. The caller holds the side lock.
+    /// Opens or creates the inbox. The caller holds the side lock.
     fn open(&self, fsync: Fsync) -> Result<(File, u64), SendError> {
         let Self { dir, name, path, .. } = self;
         let (file, known) = match open_known(path, Access::Append) {
@@ -254,8 +254,8 @@ impl Target {
     }
 }
 
-/// Writes the line so that it stands on a line of its own, whatever outsiders write at the same time. On
-/// an error the file is as it was, or, if somebody else wrote meanwhile, our rest is sealed off.
+/// Writes a line so that it is whole, whatever outsiders write at the same time. On an error the file is
+/// restored, or, if an outsider wrote meanwhile, the written part is sealed.
 fn append_line(file: &File, size: u64, line: &[u8]) -> io::Result<()> {
     let sealed = || Cow::Owned([b"\n", line].concat());
     let first = if is_torn(file, size)? { sealed() } else { Cow::Borrowed(line) };
@@ -268,7 +268,7 @@ fn append_line(file: &File, size: u64, line: &[u8]) -> io::Result<()> {
     written.inspect_err(|_| drop(roll_back(file, size, &first)))
 }
 
-/// Where a write went.
+/// The result of a write.
 struct Place {
     start: u64,
     is_whole: bool,
@@ -294,8 +294,8 @@ fn put(file: &File, bytes: &[u8]) -> io::Result<Place> {
     Ok(Place { start, is_whole: file.stream_position()? == start + length, is_sealed })
 }
 
-/// Our line is in one piece, and begins a line: an outsider's unfinished one may have slipped in between
-/// the look at the end of the file and the write.
+/// Whether the line is whole and begins a line. An outsider's unfinished line may have come between the
+/// check of the tail and the write.
 fn stands_alone(file: &File, place: &Place, size: u64) -> io::Result<bool> {
     let slipped_in = place.start != size && !place.is_sealed;
     Ok(place.is_whole && !(slipped_in && is_torn(file, place.start)?))

@@ -1,10 +1,10 @@
-//! From a claim into the transcript: every line once, in order, and acknowledged only when it is on the
-//! disk.
+//! Delivers a claim into the transcript: every line once, in order, and acknowledged only when it is
+//! durable.
 
 use super::claim::{Claim, Recorded};
 use super::dead::{DeadLetter, DeadLetters};
 use super::dedup::{Known, Seen};
-use super::parse_line::{Good, ParsedLine, judge};
+use super::parse_line::{ParsedLine, ValidLine, parse};
 use super::{Drained, Mail, MailNotice, MailPolicy};
 use crate::os::file::At;
 use crate::store::file::jsonl::{Framed, Lines};
@@ -14,10 +14,10 @@ use crate::wire::limits::MAX_LINE_BYTES;
 use std::fs::File;
 use std::path::Path;
 
-/// The transcript is written in pieces of about this size.
+/// The size of a transcript write, in bytes, from which it is flushed.
 const BATCH_BYTES: usize = 1024 * 1024;
 
-/// Where the mail of one mailbox goes.
+/// The destinations of the mail of one mailbox.
 pub(crate) struct Ingest {
     pub(crate) transcript: Transcript,
     pub(crate) dead: DeadLetters,
@@ -26,11 +26,11 @@ pub(crate) struct Ingest {
     pub(crate) clock: SharedClock,
 }
 
-/// What was read and is not yet written.
+/// Mail that was read and is not yet written.
 #[derive(Default)]
 struct Batch {
     lines: Vec<u8>,
-    /// How each line begins; the same for all of a claim, once there is one.
+    /// The common beginning of the transcript lines of a claim.
     head: String,
     letters: Vec<DeadLetter>,
     drained: Drained,
@@ -38,9 +38,9 @@ struct Batch {
 }
 
 impl Ingest {
-    /// Takes in what a claim has that was not taken in yet. What is in `drained` afterwards is in the
-    /// transcript, also when an error came later.
-    pub(crate) fn take_in(
+    /// Delivers the new lines of a claim. The mail in `drained` is in the transcript, even if an error
+    /// follows.
+    pub(crate) fn deliver(
         &mut self,
         claim: &mut Claim,
         file: File,
@@ -72,11 +72,11 @@ impl Ingest {
         let mut batch = Batch::default();
         let mut read_to = claim.read_to;
         while let Some(framed) = lines.next().at(path)? {
-            match judge(&framed, &claim.batch_id, self.policy.max_content) {
+            match parse(&framed, &claim.batch_id, self.policy.max_content) {
                 ParsedLine::Blank => {}
                 ParsedLine::Unfinished => break,
-                ParsedLine::Bad(reason) => reject(&framed, reason, claim, now, &mut batch),
-                ParsedLine::Good(good) => self.admit(&framed, good, claim, now, &mut batch),
+                ParsedLine::Invalid(reason) => reject(&framed, reason, claim, now, &mut batch),
+                ParsedLine::Valid(valid) => self.admit(&framed, valid, claim, now, &mut batch),
             }
             read_to = lines.offset();
             if batch.lines.len() >= BATCH_BYTES {
@@ -93,7 +93,7 @@ impl Ingest {
     fn admit(
         &mut self,
         framed: &Framed<'_>,
-        good: Good<'_>,
+        valid: ValidLine<'_>,
         claim: &Claim,
         now: WallTime,
         batch: &mut Batch,
@@ -102,10 +102,10 @@ impl Ingest {
         if claim.recorded.mail.is_some_and(|last| offset <= last) {
             return;
         }
-        let Good { message, text } = good;
+        let ValidLine { message, text } = valid;
         let id = message.id.as_deref().unwrap_or_default();
         let batch_id = &claim.batch_id;
-        match self.seen.meet(id, &message) {
+        match self.seen.look_up(id, &message) {
             Known::New => {
                 if batch.head.is_empty() {
                     let head =
@@ -146,13 +146,13 @@ impl Ingest {
         claim.recorded.mail = claim.recorded.mail.max(reached.mail);
         self.seen.keep();
         drained.append(brought);
-        // The next piece is as long, and begins its lines in the same way.
+        // The next write reuses the buffer and the beginning of its lines.
         lines.clear();
         (batch.lines, batch.head) = (lines, head);
         Ok(())
     }
 
-    /// Keeps a line that will never be finished.
+    /// Rejects a line that will never be completed.
     pub(crate) fn reject_fragment(
         &mut self,
         claim: &mut Claim,

@@ -1,7 +1,8 @@
-//! When a claim may go: nobody can write to it any more, and nothing in it is unread.
+//! Decides when a claim may be removed: no process can write to it any more, and all of it was read.
 //!
-//! Our senders write under the side lock and never to a claim. A shell that does `echo >>` may hold the
-//! file open, or have resolved its old name and open it only now; the latter is over after a second.
+//! The programs of a team write under the side lock and never to a claim. A shell that runs `echo >>` may
+//! hold the file open, or may have resolved its old name and open it only now; the latter is impossible
+//! after a second.
 
 use super::claim::Claim;
 use crate::os::lease::{OpenWriters, writers};
@@ -15,18 +16,18 @@ use std::time::Duration;
 pub(crate) enum LateWriters {
     /// Ask again after this time.
     Wait(Duration),
-    /// One came.
+    /// A late writer came.
     Grown,
-    /// None can come; the file has this size for good.
+    /// No writer can come; the size in bytes is final.
     Over(u64),
 }
 
-/// How long not to ask about a claim: an answer before the delay has passed would prove nothing.
+/// Returns the time that is left of the delay before which an answer would prove nothing.
 pub(crate) fn too_early(claim: &Claim) -> Option<Duration> {
     LATE_WRITER_DELAY.checked_sub(claim.since.elapsed()).filter(|left| !left.is_zero())
 }
 
-/// Asks about a claim.
+/// Checks a claim for late writers.
 pub(crate) fn late_writers(claim: &mut Claim, file: &File) -> io::Result<LateWriters> {
     let pause = match writers(file) {
         OpenWriters::Absent => Duration::ZERO,
@@ -35,7 +36,7 @@ pub(crate) fn late_writers(claim: &mut Claim, file: &File) -> io::Result<LateWri
             LATE_WRITER_DELAY_WITHOUT_LEASES.saturating_sub(claim.grown.elapsed())
         }
     };
-    // Only after the question: what the last writer wrote before it went must not be missed.
+    // The size comes after the check: bytes of the last writer must not be missed.
     let size = file.metadata()?.len();
     if size != claim.size {
         Ok(LateWriters::Grown)

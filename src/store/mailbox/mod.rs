@@ -1,5 +1,5 @@
-//! Mailboxes: senders append to an inbox ([`inbox`]), the owner claims the file, delivers its lines into the
-//! transcript and acknowledges them ([`Mailbox`]). RELIABILITY.md 3 is the specification.
+//! Mailboxes: senders append to an inbox ([`inbox`]); the owner claims the file, delivers its lines into
+//! the transcript and acknowledges them ([`Mailbox`]). RELIABILITY.md 3 is the specification.
 
 mod attempts;
 mod batch_id;

@@ -1,10 +1,10 @@
 //! The owner's end of a mailbox: claim, deliver, acknowledge (RELIABILITY 3.5).
 //!
-//! A message is taken in when its line stands in the transcript and the transcript is synced. A claim
-//! outlives that for the sake of writers that do not know our locks: until nobody can write to it any
-//! more, whatever still arrives in it is delivered.
+//! A message is acknowledged when its line is in the transcript and the transcript is synced. The claim is
+//! kept longer for writers that do not know the side lock: lines that arrive late are delivered until no
+//! process can write to the file.
 //!
-//! *Invariant:* only the holder of the life lock has one of these, so there is one reader per inbox.
+//! *Invariant:* only the holder of the life lock has a mailbox, so an inbox has one reader.
 
 use super::attempts::Attempts;
 use super::batch_id::BatchIds;
@@ -30,27 +30,28 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::{Duration, Instant};
 
-/// A file of that size with holes in it was not written by any sender of mail.
+/// The size from which a file with holes was not written by a sender of mail, in bytes.
 const SPARSE_BYTES: u64 = 1 << 30;
 
 /// An open mailbox.
 pub struct Mailbox {
     dir: TeamDir,
     name: AgentName,
-    inlet: InboxRotation,
+    rotation: InboxRotation,
     batch_ids: BatchIds,
     attempts: Attempts,
-    delivery: Ingest,
+    ingest: Ingest,
     claims: VecDeque<Claim>,
-    /// Taken in, but not brought yet: the drain failed afterwards.
+    /// Mail that was acknowledged and not yet returned, because the drain failed afterwards.
     held_back: Drained,
 }
 
 impl Mailbox {
-    /// Opens the mailbox of the life's name. What an earlier life left comes with the first drain.
+    /// Opens the mailbox of the life lock's name. Mail that an earlier process left comes with the first
+    /// drain.
     ///
     /// # Errors
-    /// A file refused.
+    /// A file cannot be read or written.
     pub fn open(
         dir: &TeamDir,
         life: &LifeLock,
@@ -59,7 +60,7 @@ impl Mailbox {
         clock: SharedClock,
     ) -> Result<Self, StoreError> {
         let name = life.name().clone();
-        let (inlet, mut claims) = InboxRotation::open(dir, &name, policy.fsync)?;
+        let (rotation, mut claims) = InboxRotation::open(dir, &name, policy.fsync)?;
         let mut seen = Seen::default();
         let mut newest = String::new();
         let oldest = claims.first().map(|claim| claim.batch_id.as_str());
@@ -67,20 +68,20 @@ impl Mailbox {
         conversations.push(dir.transcript(&name));
         for conversation in conversations {
             each_mail(&conversation, |taken_in| {
-                recall(&taken_in, &mut claims, &mut seen);
+                record_mail(&taken_in, &mut claims, &mut seen);
                 newest = taken_in.batch_id;
             })?;
         }
-        recall_dead(dir, &name, &mut claims)?;
+        record_dead_letters(dir, &name, &mut claims)?;
         let known = claims.iter().map(|claim| claim.batch_id.as_str()).chain([newest.as_str()]);
         let batch_ids = BatchIds::open(dir, &name, known)?;
         let dead = DeadLetters::of(dir, &name);
         failpoint::hit("recover.known");
         Ok(Self {
-            inlet,
+            rotation,
             batch_ids,
             attempts: Attempts::of(dir, &name),
-            delivery: Ingest { transcript, dead, seen, policy, clock },
+            ingest: Ingest { transcript, dead, seen, policy, clock },
             claims: claims.into(),
             held_back: Drained::default(),
             dir: dir.clone(),
@@ -88,14 +89,14 @@ impl Mailbox {
         })
     }
 
-    /// Takes in everything that is there. Returns when it is acknowledged: in the transcript, on disk.
+    /// Delivers all waiting mail. When this returns, the mail is acknowledged: in the transcript, on disk.
     ///
     /// # Errors
-    /// What was not acknowledged stays where it is, and comes with a later drain.
+    /// Mail that was not acknowledged stays in its file and comes with a later drain.
     pub fn drain(&mut self) -> Result<Drained, StoreError> {
         self.dir.is_still_there()?;
         match self.drain_what_is_there() {
-            // Somebody tidied a folder away that seemed to be empty.
+            // An outsider removed a folder that was empty.
             Err(why) if why.is_without_team() => {
                 self.dir.complete()?;
                 self.drain_what_is_there()
@@ -105,53 +106,53 @@ impl Mailbox {
     }
 
     fn drain_what_is_there(&mut self) -> Result<Drained, StoreError> {
-        let fsync = self.delivery.policy.fsync;
-        let claimed = self.inlet.claim(&mut self.batch_ids, fsync);
+        let fsync = self.ingest.policy.fsync;
+        let claimed = self.rotation.claim(&mut self.batch_ids, fsync);
         let claimed = claimed.map(|claim| self.claims.extend(claim));
-        // After the claim: a late line that its writer wrote before one in this claim is known by now.
-        self.inlet.catch_up()?;
-        // Older claims first: what a late writer added there is older than what came with this claim.
-        self.take_in_claims()?;
+        // After the claim: a late line that is older than a line of this claim is known by now.
+        self.rotation.catch_up()?;
+        // Older claims first: a late line in them is older than this claim.
+        self.deliver_claims()?;
         match claimed {
             Err(why) if self.held_back.is_empty() => Err(why),
-            // A broken inbox must not hold up what was claimed before; the next drain reports it.
+            // A broken inbox must not hold up earlier claims; the next drain reports it.
             Ok(()) | Err(_) => Ok(std::mem::take(&mut self.held_back)),
         }
     }
 
-    /// Puts the conversation away and begins a new one. What an earlier life had claimed belongs to the
-    /// old conversation and is returned.
+    /// Archives the conversation and starts a new one. Claims of an earlier process belong to the old
+    /// conversation; their mail is returned.
     ///
     /// # Errors
-    /// The old conversation goes on.
+    /// The old conversation continues.
     pub fn start_anew(&mut self) -> Result<Drained, StoreError> {
-        self.take_in_claims()?;
+        self.deliver_claims()?;
         failpoint::hit("recover.gathered");
-        archive(&self.dir, &self.name, self.delivery.policy.fsync)?;
+        archive(&self.dir, &self.name, self.ingest.policy.fsync)?;
         failpoint::hit("recover.archived");
-        self.delivery.transcript = Transcript::open(&self.dir, &self.name)?;
+        self.ingest.transcript = Transcript::open(&self.dir, &self.name)?;
         Ok(std::mem::take(&mut self.held_back))
     }
 
-    fn take_in_claims(&mut self) -> Result<(), StoreError> {
+    fn deliver_claims(&mut self) -> Result<(), StoreError> {
         for at in 0..self.claims.len() {
-            self.take_in(at)?;
+            self.deliver(at)?;
         }
-        self.inlet.waker.forget_written();
+        self.rotation.waker.forget_written();
         Ok(())
     }
 
-    fn take_in(&mut self, at: usize) -> Result<(), StoreError> {
+    fn deliver(&mut self, at: usize) -> Result<(), StoreError> {
         let Some(claim) = self.claims.get_mut(at) else { return Ok(()) };
-        let is_watched = self.inlet.waker.mode() == WakeMode::Events;
-        if claim.is_read() && is_watched && !self.inlet.waker.may_be_written(claim.mark) {
+        let is_watched = self.rotation.waker.mode() == WakeMode::Events;
+        if claim.is_read() && is_watched && !self.rotation.waker.may_be_written(claim.watch_id) {
             return Ok(());
         }
         let path = claim.path(&self.dir, &self.name);
         let (file, known) = match open_known(&path, Access::Read) {
             Ok(opened) => opened,
             Err(why) if why.is_missing() => {
-                // Somebody removed it: nothing can be read there any more.
+                // An outsider removed the claim.
                 claim.stage = Stage::Taken;
                 return Ok(());
             }
@@ -171,14 +172,14 @@ impl Mailbox {
             return self.quarantine(at, "poison: its delivery crashed again and again".into());
         }
         let before = self.held_back.mail.len();
-        self.delivery.take_in(claim, file, &path, &mut self.held_back)?;
+        self.ingest.deliver(claim, file, &path, &mut self.held_back)?;
         if is_inherited {
             self.attempts.clear()?;
         }
         claim.size = known.len();
         claim.grown = Instant::now();
         let stage = match claim.stage {
-            // Nobody has to act on it.
+            // There is no mail to act on.
             Stage::Fresh | Stage::Taken | Stage::InheritedTaken
                 if self.held_back.mail.len() == before =>
             {
@@ -193,12 +194,12 @@ impl Mailbox {
         Ok(claim.enter(stage, &self.dir, &self.name)?)
     }
 
-    /// Moves a claim away that cannot be read, whole.
+    /// Moves a claim that cannot be read to the dead letters, whole.
     fn quarantine(&mut self, at: usize, reason: String) -> Result<(), StoreError> {
         let Some(claim) = self.claims.get(at) else { return Ok(()) };
         let path = claim.path(&self.dir, &self.name);
         let kept = self.dir.dead_claim(&self.name, &claim.batch_id);
-        let Ingest { dead, clock, policy, .. } = &mut self.delivery;
+        let Ingest { dead, clock, policy, .. } = &mut self.ingest;
         let mut letter = DeadLetter::new(&claim.batch_id, 0, reason.clone(), clock.now());
         letter.file = Some(kept.clone());
         dead.append(&[letter])?;
@@ -215,10 +216,10 @@ impl Mailbox {
         Ok(())
     }
 
-    /// The owner has acted on everything it drained: whoever looks sees no unread mail any more.
+    /// Marks all drained mail as acted on, so that it no longer counts as unread.
     ///
     /// # Errors
-    /// The mail still looks unread.
+    /// The mail still counts as unread.
     pub fn mark_taken(&mut self) -> Result<(), StoreError> {
         for claim in &mut self.claims {
             if claim.stage == Stage::Acknowledged {
@@ -230,16 +231,16 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Lets go of the claims that nobody can write to any more, and does what else a drain left for later.
+    /// Removes the claims that no process can write to any more, and prepares the next inbox.
     ///
     /// # Errors
     /// The claims stay, which is harmless.
     pub fn settle(&mut self) -> Result<SettleResult, StoreError> {
-        self.inlet.get_ready();
+        self.rotation.prepare_next();
         let mut settled = SettleResult::Done;
         let mut kept = VecDeque::new();
         while let Some(mut claim) = self.claims.pop_front() {
-            let answer = self.let_go(&mut claim);
+            let answer = self.settle_claim(&mut claim);
             if answer.is_err() || answer.as_ref().is_ok_and(|answer| *answer != SettleResult::Done)
             {
                 kept.push_back(claim);
@@ -257,7 +258,7 @@ impl Mailbox {
         Ok(settled)
     }
 
-    fn let_go(&mut self, claim: &mut Claim) -> Result<SettleResult, StoreError> {
+    fn settle_claim(&mut self, claim: &mut Claim) -> Result<SettleResult, StoreError> {
         if claim.stage != Stage::Taken {
             return Ok(SettleResult::Again { after: LATE_WRITER_DELAY });
         }
@@ -272,15 +273,15 @@ impl Mailbox {
         let size = match late_writers(claim, &file).at(&path)? {
             LateWriters::Wait(after) => return Ok(SettleResult::Again { after }),
             LateWriters::Grown => {
-                // Should its event be missing: look at it in any case.
-                claim.mark = None;
+                // Its event may be missing, so the next drain reads it in any case.
+                claim.watch_id = None;
                 return Ok(SettleResult::Grown);
             }
             LateWriters::Over(size) => size,
         };
         if claim.read_to < size {
             let bytes = read_tail(&file, claim.read_to, size).at(&path)?;
-            let notice = self.delivery.reject_fragment(claim, &bytes)?;
+            let notice = self.ingest.reject_fragment(claim, &bytes)?;
             self.held_back.notices.push(notice);
         }
         failpoint::hit("drain.before_unlink");
@@ -289,53 +290,54 @@ impl Mailbox {
         Ok(SettleResult::Done)
     }
 
-    /// Whether a drain would bring something. Cheap: for the slow poll and after every wake.
+    /// Whether a drain would bring mail. Cheap: called after every wake and by the slow poll.
     pub fn has_unread(&self) -> bool {
-        let inlet = &self.inlet;
-        let is_blind = !self.claims.is_empty() && inlet.waker.is_blind();
+        let rotation = &self.rotation;
+        let is_blind = !self.claims.is_empty() && rotation.waker.is_blind();
         !self.held_back.is_empty()
-            || inlet.has_mail()
+            || rotation.has_mail()
             || self.claims.iter().any(|claim| {
-                // A late writer of one that was acted on is also found when it is let go of.
+                // A late writer to a taken claim is also found when the claim is settled.
                 let may_have_grown = is_blind
                     || claim.stage != Stage::Taken
-                    || inlet.waker.may_be_written(claim.mark);
+                    || rotation.waker.may_be_written(claim.watch_id);
                 !claim.is_read() || (may_have_grown && claim.has_grown(&self.dir, &self.name))
             })
     }
 
-    /// Readable when mail may have come. Drain after opening and before waiting on it.
+    /// Returns a descriptor that is readable when mail may have come. Drain after opening, and before
+    /// waiting on it.
     pub fn watch_fd(&self) -> BorrowedFd<'_> {
-        self.inlet.waker.as_fd()
+        self.rotation.waker.as_fd()
     }
 
-    /// Quiets the descriptor; then ask [`Mailbox::has_unread`]. Not every wake brings mail: our own
-    /// claims wake as well.
+    /// Consumes the pending events; call [`Mailbox::has_unread`] afterwards. Claims of this process wake it
+    /// as well.
     ///
     /// # Errors
-    /// Neither file events nor a fifo are to be had.
+    /// Neither file events nor a fifo are available.
     pub fn acknowledge_events(&mut self) -> Result<(), StoreError> {
-        self.inlet.waker.acknowledge()
+        self.rotation.waker.acknowledge()
     }
 
-    /// How mail wakes this owner.
+    /// Returns how mail wakes this owner.
     pub fn wake_mode(&self) -> WakeMode {
-        self.inlet.waker.mode()
+        self.rotation.waker.mode()
     }
 
-    /// How often to ask [`Mailbox::has_unread`] all the same.
+    /// Returns the period in which to call [`Mailbox::has_unread`] without an event.
     pub fn poll(&self) -> Duration {
-        self.inlet.waker.poll()
+        self.rotation.waker.poll()
     }
 
-    /// The conversation.
+    /// Returns the conversation.
     pub fn transcript(&mut self) -> &mut Transcript {
-        &mut self.delivery.transcript
+        &mut self.ingest.transcript
     }
 }
 
-/// What the transcript tells about the claims that are still there.
-fn recall(taken_in: &TakenIn, claims: &mut [Claim], seen: &mut Seen) {
+/// Records what the transcript says about the existing claims.
+fn record_mail(taken_in: &TakenIn, claims: &mut [Claim], seen: &mut Seen) {
     let TakenIn { batch_id, offset, message: object, .. } = taken_in;
     if let Some(claim) = claims.iter_mut().find(|claim| claim.batch_id == *batch_id) {
         claim.recorded.mail = claim.recorded.mail.max(Some(*offset));
@@ -343,13 +345,17 @@ fn recall(taken_in: &TakenIn, claims: &mut [Claim], seen: &mut Seen) {
     if let Ok(message) = Message::read(object)
         && let Some(id) = &message.id
     {
-        seen.meet(id, &message);
+        seen.look_up(id, &message);
         seen.keep();
     }
 }
 
-/// What the dead letters tell about them.
-fn recall_dead(dir: &TeamDir, name: &AgentName, claims: &mut [Claim]) -> Result<(), StoreError> {
+/// Records what the dead letters say about them.
+fn record_dead_letters(
+    dir: &TeamDir,
+    name: &AgentName,
+    claims: &mut [Claim],
+) -> Result<(), StoreError> {
     if claims.is_empty() {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! Is this line a message? Pure: no file, no clock.
+//! Parses a line of an inbox. Pure: no file, no clock.
 
 use crate::store::file::jsonl::{Framed, Piece};
 use crate::wire::limits::MAX_LINE_BYTES;
@@ -6,33 +6,33 @@ use crate::wire::message::Message;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
-/// What a line turned out to be.
+/// The result of parsing a line.
 #[derive(Debug)]
 pub(crate) enum ParsedLine<'a> {
-    /// Nothing.
+    /// The line is blank.
     Blank,
-    /// A message.
-    Good(Good<'a>),
-    /// Not a message, and why.
-    Bad(String),
-    /// The beginning of a line whose writer has not finished.
+    /// The line is a message.
+    Valid(ValidLine<'a>),
+    /// The line is not a message, for this reason.
+    Invalid(String),
+    /// The line is incomplete, and its writer may go on.
     Unfinished,
 }
 
 /// A message that can be delivered.
 #[derive(Debug)]
-pub(crate) struct Good<'a> {
-    /// What it says. Its id is its own, or one made from its place.
+pub(crate) struct ValidLine<'a> {
+    /// The message. Its id is its own, or made from its offset.
     pub(crate) message: Box<Message>,
-    /// As it was received, with its id; the sender's own text wherever possible.
+    /// The line as it was received, with its id; the sender's own text wherever possible.
     pub(crate) text: Cow<'a, str>,
 }
 
-/// Judges a piece of a claim; `max_content` is the longest content in bytes.
-pub(crate) fn judge<'a>(framed: &Framed<'a>, batch_id: &str, max_content: usize) -> ParsedLine<'a> {
+/// Parses a piece of a claim; `max_content` is the longest content in bytes.
+pub(crate) fn parse<'a>(framed: &Framed<'a>, batch_id: &str, max_content: usize) -> ParsedLine<'a> {
     if framed.piece == Piece::Chunk {
         let limit = MAX_LINE_BYTES;
-        return ParsedLine::Bad(format!("part of a line of more than {limit} bytes"));
+        return ParsedLine::Invalid(format!("part of a line of more than {limit} bytes"));
     }
     let bytes = framed.bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(framed.bytes);
     let bytes = bytes.trim_ascii();
@@ -40,9 +40,9 @@ pub(crate) fn judge<'a>(framed: &Framed<'a>, batch_id: &str, max_content: usize)
         return ParsedLine::Blank;
     }
     match read(bytes, batch_id, framed.offset, max_content) {
-        Ok(good) => ParsedLine::Good(good),
+        Ok(good) => ParsedLine::Valid(good),
         Err(_) if framed.piece == Piece::Fragment => ParsedLine::Unfinished,
-        Err(reason) => ParsedLine::Bad(reason),
+        Err(reason) => ParsedLine::Invalid(reason),
     }
 }
 
@@ -51,14 +51,14 @@ fn read<'a>(
     batch_id: &str,
     offset: u64,
     max_content: usize,
-) -> Result<Good<'a>, String> {
+) -> Result<ValidLine<'a>, String> {
     let text = std::str::from_utf8(bytes).map_err(|why| format!("not UTF-8: {why}"))?;
     let has_id = |message: &Message| message.id.as_ref().is_some_and(|id| !id.is_empty());
     if let Some(message) = Message::read_plain(text).map(Box::new)
         && has_id(&message)
     {
         check_length(&message, max_content)?;
-        return Ok(Good { message, text: Cow::Borrowed(text) });
+        return Ok(ValidLine { message, text: Cow::Borrowed(text) });
     }
     let mut object: Map<String, Value> =
         serde_json::from_str(text).map_err(|why| format!("not a JSON object: {why}"))?;
@@ -66,7 +66,7 @@ fn read<'a>(
     let mut message = Box::new(message);
     check_length(&message, max_content)?;
     if has_id(&message) {
-        return Ok(Good { message, text: Cow::Borrowed(text) });
+        return Ok(ValidLine { message, text: Cow::Borrowed(text) });
     }
     let id = format!("raw-{batch_id}-{offset}");
     message.id = Some(id.clone());
@@ -77,7 +77,7 @@ fn read<'a>(
             Value::Object(object).to_string()
         }
     };
-    Ok(Good { message, text: Cow::Owned(text) })
+    Ok(ValidLine { message, text: Cow::Owned(text) })
 }
 
 fn check_length(message: &Message, max_content: usize) -> Result<(), String> {
@@ -93,12 +93,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn judged(bytes: &[u8], piece: Piece) -> ParsedLine<'_> {
-        judge(&Framed { piece, offset: 7, bytes }, "g", 10)
+    fn parsed(bytes: &[u8], piece: Piece) -> ParsedLine<'_> {
+        parse(&Framed { piece, offset: 7, bytes }, "g", 10)
     }
 
     #[test]
-    fn what_is_no_message_says_why() {
+    fn a_line_that_is_no_message_has_a_reason() {
         let deep = "[".repeat(100_000);
         let cases: [(&[u8], &str); 12] = [
             (b"hello", "not a JSON object"),
@@ -115,14 +115,14 @@ mod tests {
             (br#"{"content":"12345678901"}"#, "11 bytes is longer than 10"),
         ];
         for (bytes, reason) in cases {
-            let verdict = judged(bytes, Piece::Line);
-            let ParsedLine::Bad(why) = verdict else { panic!("{verdict:?}, not {reason:?}") };
+            let verdict = parsed(bytes, Piece::Line);
+            let ParsedLine::Invalid(why) = verdict else { panic!("{verdict:?}, not {reason:?}") };
             assert!(why.contains(reason), "{why}");
         }
     }
 
     #[test]
-    fn hand_written_lines_get_an_id_from_their_place_and_keep_their_text() {
+    fn a_line_without_an_id_gets_one_from_its_offset() {
         for (line, text) in [
             (r#"{"content":"x"}"#, r#"{"id":"raw-g-7","content":"x"}"#),
             ("\u{feff}{ \"content\" : \"x\" }\r", r#"{"id":"raw-g-7", "content" : "x" }"#),
@@ -130,23 +130,23 @@ mod tests {
             (r#"{"content":"x","id":""}"#, r#"{"id":"raw-g-7","content":"x"}"#),
             (r#"{"content":"x","id":5}"#, r#"{"content":"x","id":5}"#),
         ] {
-            let verdict = judged(line.as_bytes(), Piece::Line);
-            let ParsedLine::Good(good) = verdict else { panic!("{verdict:?} for {line:?}") };
+            let verdict = parsed(line.as_bytes(), Piece::Line);
+            let ParsedLine::Valid(good) = verdict else { panic!("{verdict:?} for {line:?}") };
             assert_eq!(good.text, text);
         }
     }
 
     #[test]
     fn a_fragment_is_a_message_once_it_is_complete() {
-        assert!(matches!(judged(br#"{"content":"x"#, Piece::Fragment), ParsedLine::Unfinished));
-        assert!(matches!(judged(br#"{"content":"x"}"#, Piece::Fragment), ParsedLine::Good(_)));
-        assert!(matches!(judged(b"", Piece::Line), ParsedLine::Blank));
-        assert!(matches!(judged(br#"{"content":"x"}"#, Piece::Chunk), ParsedLine::Bad(_)));
+        assert!(matches!(parsed(br#"{"content":"x"#, Piece::Fragment), ParsedLine::Unfinished));
+        assert!(matches!(parsed(br#"{"content":"x"}"#, Piece::Fragment), ParsedLine::Valid(_)));
+        assert!(matches!(parsed(b"", Piece::Line), ParsedLine::Blank));
+        assert!(matches!(parsed(br#"{"content":"x"}"#, Piece::Chunk), ParsedLine::Invalid(_)));
     }
 
     proptest! {
         #[test]
-        fn the_text_is_one_line_that_says_what_was_understood(
+        fn the_text_of_a_message_parses_to_the_same_message(
             content in "\\PC{0,8}", id in proptest::option::of("[a-z]{0,3}"), key in "[a-z]{1,4}",
         ) {
             let mut line = serde_json::json!({"content": content, key: [1]});
@@ -156,7 +156,7 @@ mod tests {
             let original = line.clone();
             let line = line.to_string();
             let framed = Framed { piece: Piece::Line, offset: 7, bytes: line.as_bytes() };
-            if let ParsedLine::Good(good) = judge(&framed, "g", 1000) {
+            if let ParsedLine::Valid(good) = parse(&framed, "g", 1000) {
                 let again: Map<String, Value> = serde_json::from_str(&good.text).unwrap();
                 prop_assert!(!good.text.contains('\n'));
                 prop_assert_eq!(&Message::read(&again).unwrap(), &*good.message);

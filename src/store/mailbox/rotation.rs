@@ -1,7 +1,7 @@
-//! The owner's hold on its inbox file: watched, and swapped for a fresh one when it has mail.
+//! The rotation of an inbox: the owner watches the file, and swaps it for an empty one when it has mail.
 //!
-//! It does not read mail. *Invariant:* the swap happens under the side lock, and at its end the old file
-//! is a claim, the new one is the inbox, and both are watched.
+//! *Invariant:* the swap happens under the side lock. Afterwards the old file is a claim, the new one is
+//! the inbox, and both are watched.
 
 use super::batch_id::BatchIds;
 use super::claim::{Claim, Stage, list, undo_half_claim};
@@ -19,7 +19,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// One inbox, in its owner's hands.
+/// One inbox, as its owner holds it.
 #[derive(Debug)]
 pub(crate) struct InboxRotation {
     dir: TeamDir,
@@ -27,25 +27,25 @@ pub(crate) struct InboxRotation {
     side: SideLock,
     pub(crate) waker: Waker,
     inbox: Inbox,
-    /// The next inbox, once it is there.
+    /// The next inbox, once it is prepared.
     next: Option<Inbox>,
 }
 
-/// The file that is the inbox, as far as we know; watched. Kept open, for reading only, so that its
-/// number is not given to another file when somebody removes it.
+/// The file that was last seen as the inbox. It stays open for reading, so that its inode is not reused if
+/// an outsider removes it.
 #[derive(Debug)]
 struct Inbox {
     file: File,
     inode: u64,
-    mark: Option<WatchId>,
+    watch_id: Option<WatchId>,
 }
 
 impl Inbox {
-    fn new((file, known): (File, Metadata), mark: Option<WatchId>) -> Self {
-        Self { file, inode: known.ino(), mark }
+    fn new((file, known): (File, Metadata), watch_id: Option<WatchId>) -> Self {
+        Self { file, inode: known.ino(), watch_id }
     }
 
-    /// It stands at `path` and nowhere else.
+    /// Whether the file is at `path` and has no other link.
     fn stands_at(&self, path: &Path) -> bool {
         fs::symlink_metadata(path)
             .is_ok_and(|known| known.ino() == self.inode && known.nlink() == 1)
@@ -53,7 +53,7 @@ impl Inbox {
 }
 
 impl InboxRotation {
-    /// Takes hold of the inbox, which is made when missing, and lists the claims that earlier lives left.
+    /// Opens the inbox, which is created if missing, and lists the claims of earlier processes.
     pub(crate) fn open(
         dir: &TeamDir,
         name: &AgentName,
@@ -67,39 +67,38 @@ impl InboxRotation {
         drop(held);
         failpoint::hit("recover.listed");
         let mut waker = Waker::open(&dir, &name)?;
-        inbox.mark = waker.watch(&dir.inbox(&name))?;
-        waker.prove(&dir, &inbox.file)?;
+        inbox.watch_id = waker.watch(&dir.inbox(&name))?;
+        waker.test_events(&dir, &inbox.file)?;
         for claim in &mut claims {
-            claim.mark = waker.watch(&claim.path(&dir, &name))?;
+            claim.watch_id = waker.watch(&claim.path(&dir, &name))?;
         }
-        let mut inlet = Self { dir, name, side, waker, inbox, next: None };
-        inlet.get_ready();
-        Ok((inlet, claims))
+        let mut rotation = Self { dir, name, side, waker, inbox, next: None };
+        rotation.prepare_next();
+        Ok((rotation, claims))
     }
 
-    /// Takes the events that have come until now, without anybody missing a wake: mail that came into
-    /// the inbox meanwhile wakes once more.
+    /// Consumes the pending events. Mail that came into the inbox meanwhile wakes the owner once more.
     pub(crate) fn catch_up(&mut self) -> Result<(), StoreError> {
-        let was_known = self.waker.may_be_written(self.inbox.mark);
+        let was_known = self.waker.may_be_written(self.inbox.watch_id);
         self.waker.acknowledge()?;
-        if !was_known && self.waker.may_be_written(self.inbox.mark) {
-            // Not stirred, the mail is found by the poll.
+        if !was_known && self.waker.may_be_written(self.inbox.watch_id) {
+            // If this fails, the poll finds the mail.
             drop(touch(&self.inbox.file));
         }
         Ok(())
     }
 
-    /// Whether the inbox has mail, or is no longer the file it was.
+    /// Whether the inbox has mail, or is another file than before.
     pub(crate) fn has_mail(&self) -> bool {
         fs::symlink_metadata(self.dir.inbox(&self.name))
             .map_or(true, |known| known.len() > 0 || known.ino() != self.inbox.inode)
     }
 
-    /// Makes what is in the inbox a claim; `None` when it is empty.
+    /// Makes the inbox a claim; returns `None` if it is empty.
     ///
-    /// The rename is the claim: the path is never missing, nothing is copied, and senders go on in the
-    /// fresh file. All syncs come before the unlock, or a sender would be told "stored" of a file that
-    /// power loss takes back.
+    /// The rename is the claim: the path is never missing, no data is copied, and senders continue in the
+    /// new file. All syncs come before the unlock; otherwise a sender would be acknowledged for a file that
+    /// a power cut takes back.
     pub(crate) fn claim(
         &mut self,
         batch_ids: &mut BatchIds,
@@ -110,8 +109,8 @@ impl InboxRotation {
         let held = side.acquire(LOCK_TIMEOUT)?;
         let (file, known) = find_inbox(dir, name, fsync)?;
         if known.ino() != inbox.inode {
-            let mark = waker.watch(&path)?;
-            *inbox = Inbox::new((file, known.clone()), mark);
+            let watch_id = waker.watch(&path)?;
+            *inbox = Inbox::new((file, known.clone()), watch_id);
         }
         if known.len() == 0 {
             return Ok(None);
@@ -123,7 +122,7 @@ impl InboxRotation {
         };
         failpoint::hit("drain.prepared");
         let mut claim = Claim::new(batch_ids.next()?, Stage::Fresh);
-        claim.mark = inbox.mark;
+        claim.watch_id = inbox.watch_id;
         let claimed = claim.path(dir, name);
         failpoint::hit("drain.before_link");
         match fs::hard_link(&path, &claimed) {
@@ -136,7 +135,7 @@ impl InboxRotation {
             Err(why) if has_no_links(&why) => {
                 fs::rename(&path, &claimed).at(&path)?;
                 sync_folder(&dir.claims(), fsync)?;
-                // Not the prepared file: somebody may have made one since, which must not be lost.
+                // Not the prepared file: a sender may have created an inbox since, with mail.
                 let found = find_inbox(dir, name, fsync)?;
                 *inbox = Inbox::new(found, waker.watch(&path)?);
             }
@@ -149,9 +148,9 @@ impl InboxRotation {
         Ok(Some(claim))
     }
 
-    /// Keeps the next inbox ready: making it takes longer than all else about a claim, and a full disk may
-    /// have no room for it when it is needed. Where it cannot be made now, the claim tries again.
-    pub(crate) fn get_ready(&mut self) {
+    /// Prepares the next inbox: creating it takes longer than the rest of a claim, and a full disk may have
+    /// no room later. If this fails, the claim tries again.
+    pub(crate) fn prepare_next(&mut self) {
         if self.next.is_none() {
             let next = self.dir.next_inbox(&self.name);
             self.next = prepare(&next, &mut self.waker).ok();
@@ -159,8 +158,8 @@ impl InboxRotation {
     }
 }
 
-/// Finds the inbox fit to be claimed, or makes it when somebody removed it. The caller holds the lock, and
-/// a new name is synced before it goes: senders that find the file sync what it holds, not its name.
+/// Finds or creates an inbox that can be claimed. The caller holds the lock; a new name is synced before
+/// the lock is released, because senders sync only the contents.
 fn find_inbox(
     dir: &TeamDir,
     name: &AgentName,
@@ -185,8 +184,7 @@ fn find_inbox(
     Ok((file, known))
 }
 
-/// The file that becomes the inbox, watched before it does. One that is there already is used, whatever
-/// it contains: that is delivered with the next claim.
+/// Prepares and watches the next inbox. An existing file is reused; its contents come with the next claim.
 fn prepare(path: &Path, waker: &mut Waker) -> Result<Inbox, StoreError> {
     let found = match open_known(path, Access::Read) {
         Ok((_, known)) if known.nlink() > 1 => None,
@@ -205,7 +203,7 @@ fn prepare(path: &Path, waker: &mut Waker) -> Result<Inbox, StoreError> {
     Ok(Inbox::new(found, waker.watch(path)?))
 }
 
-/// This file system knows no second names.
+/// Whether the file system has no hard links.
 fn has_no_links(why: &io::Error) -> bool {
     matches!(why.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported)
 }

@@ -1,9 +1,9 @@
-//! What an owner waits on until mail comes.
+//! Wakes the owner of a mailbox when mail comes.
 //!
-//! Watches follow files through renames: the next inbox is watched before it becomes the inbox, and a
-//! claim stays watched until it is gone. Nothing here reads mail.
+//! Watches follow files through renames: the next inbox is watched before it becomes the inbox, and a claim
+//! is watched until it is removed. Nothing here reads mail.
 
-use crate::os::watch::{Fifo, Watch, WatchId, Written, is_local, is_quiet, take_down, touch};
+use crate::os::watch::{Fifo, Watch, WatchId, Written, is_local, is_quiet, remove_fifo, touch};
 use crate::store::{StoreError, TeamDir};
 use crate::wire::AgentName;
 use crate::wire::limits::{MAIL_POLL, MAIL_POLL_WITHOUT_EVENTS};
@@ -15,16 +15,16 @@ use std::time::Duration;
 /// How an owner learns of new mail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WakeMode {
-    /// File events: also those of a plain `echo >>`.
+    /// By file events, also of a plain `echo >>`.
     Events,
-    /// Our own senders ring a fifo; everybody else's mail is found by the poll.
+    /// By a fifo that the programs of the team write to; other mail is found by the poll.
     Fifo,
 }
 
-/// The poll of a mailbox on a local disk whose file events were seen to come.
-const POLL_OF_PROVEN: Duration = Duration::from_secs(5);
+/// The poll of a mailbox on a local disk whose file events were tested.
+const POLL_WITH_TESTED_EVENTS: Duration = Duration::from_secs(5);
 
-/// The waiting end of one mailbox.
+/// The waiting end of a mailbox.
 #[derive(Debug)]
 pub(crate) struct Waker {
     fifo: PathBuf,
@@ -39,12 +39,12 @@ enum Source {
 }
 
 impl Waker {
-    /// File events, or the fifo when the user has none left.
+    /// Opens file events, or a fifo if the user has none left.
     pub(crate) fn open(dir: &TeamDir, name: &AgentName) -> Result<Self, StoreError> {
         let fifo = dir.fifo(name);
         let source = match Watch::new() {
             Ok(watch) => {
-                take_down(&fifo);
+                remove_fifo(&fifo);
                 Source::Events { watch, poll: MAIL_POLL }
             }
             Err(_) => Source::Fifo(Fifo::open(&fifo)?),
@@ -52,7 +52,7 @@ impl Waker {
         Ok(Self { fifo, source, written: Written::default() })
     }
 
-    /// Watches the file that stands at `path` now.
+    /// Watches the file that is at `path` now.
     pub(crate) fn watch(&mut self, path: &Path) -> Result<Option<WatchId>, StoreError> {
         let Source::Events { watch, .. } = &self.source else { return Ok(None) };
         match watch.add(path) {
@@ -64,21 +64,21 @@ impl Waker {
         }
     }
 
-    /// Tries the events on a watched file. Where they come, and nobody writes past this kernel, the poll is
-    /// rare from now on. What wakes meanwhile is for a drain to find.
-    pub(crate) fn prove(&mut self, dir: &TeamDir, file: &File) -> Result<(), StoreError> {
+    /// Tests the events of a watched file. If they come, and no other machine can write to the file system,
+    /// the poll becomes rare.
+    pub(crate) fn test_events(&mut self, dir: &TeamDir, file: &File) -> Result<(), StoreError> {
         let Source::Events { watch, poll } = &mut self.source else { return Ok(()) };
-        let is_proven = is_local(file)
+        let is_tested = is_local(file)
             && watch.add_place(dir.root()).is_ok()
             && touch(file).is_ok()
             && !is_quiet(watch.as_fd());
-        if is_proven {
-            *poll = POLL_OF_PROVEN;
+        if is_tested {
+            *poll = POLL_WITH_TESTED_EVENTS;
         }
         self.acknowledge()
     }
 
-    /// How often to look all the same.
+    /// Returns the period of the poll.
     pub(crate) fn poll(&self) -> Duration {
         match &self.source {
             Source::Events { poll, .. } => *poll,
@@ -86,7 +86,7 @@ impl Waker {
         }
     }
 
-    /// Takes what has come; the descriptor is quiet afterwards.
+    /// Consumes the pending events.
     pub(crate) fn acknowledge(&mut self) -> Result<(), StoreError> {
         let answer = match &self.source {
             Source::Events { watch, .. } => watch.acknowledge(&mut self.written),
@@ -98,7 +98,7 @@ impl Waker {
         Ok(())
     }
 
-    /// Whether events are still to be acknowledged, or there are none to go by.
+    /// Whether events are pending, or there are no events at all.
     pub(crate) fn is_blind(&self) -> bool {
         match &self.source {
             Source::Events { watch, .. } => !is_quiet(watch.as_fd()),
@@ -106,12 +106,12 @@ impl Waker {
         }
     }
 
-    /// Whether a watched file may have been written to, as far as events were acknowledged.
+    /// Whether a watched file may have been written to, as of the consumed events.
     pub(crate) fn may_be_written(&self, watch_id: Option<WatchId>) -> bool {
         self.written.may_have(watch_id)
     }
 
-    /// Everything that was written is known now.
+    /// Forgets the consumed events.
     pub(crate) fn forget_written(&mut self) {
         self.written = Written::default();
     }
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn proven_events_make_the_poll_rare_and_a_team_that_is_moved_away_wakes() {
+    fn tested_events_make_the_poll_rare_and_a_moved_team_folder_wakes() {
         let top = tempfile::tempdir().unwrap();
         let dir = TeamDir::create(&top.path().join(".team")).unwrap();
         let alice = AgentName::member("alice").unwrap();
@@ -149,17 +149,17 @@ mod tests {
             return;
         }
         assert_eq!(waker.poll(), MAIL_POLL);
-        waker.prove(&dir, &file).unwrap();
+        waker.test_events(&dir, &file).unwrap();
         assert_eq!(waker.poll(), MAIL_POLL, "no event of the file can come yet");
         waker.watch(&dir.inbox(&alice)).unwrap();
-        waker.prove(&dir, &file).unwrap();
+        waker.test_events(&dir, &file).unwrap();
         if is_local(&file) {
-            assert_eq!(waker.poll(), POLL_OF_PROVEN);
+            assert_eq!(waker.poll(), POLL_WITH_TESTED_EVENTS);
         } else {
             eprintln!("SKIPPED: the folder of temporary files is not on a local disk");
             assert_eq!(waker.poll(), MAIL_POLL);
         }
-        assert!(!waker.is_blind(), "the proof itself wakes nobody");
+        assert!(!waker.is_blind(), "the test itself does not wake the owner");
         std::fs::rename(dir.root(), top.path().join("moved")).unwrap();
         assert!(waker.is_blind() || !is_local(&file), "moving the folder wakes");
         waker.watch(&dir.inbox(&alice)).unwrap_err();

@@ -1,16 +1,16 @@
-//! Tells a spectator that something below `.team/` has changed; what, it must look for itself.
+//! Tells a viewer that something below `.team/` has changed; the viewer finds out what.
 
 use crate::os::watch::{Watch, Written};
 use crate::store::TeamDir;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// File events of the folders in which a team's life shows.
+/// File events of the folders that a view shows.
 #[derive(Debug)]
 pub(crate) struct ChangeWatcher(Watch);
 
 impl ChangeWatcher {
-    /// Listens from now on.
+    /// Starts to watch.
     ///
     /// # Errors
     /// The user has no file events left.
@@ -23,10 +23,10 @@ impl ChangeWatcher {
         Ok(Self(watch))
     }
 
-    /// Takes the events that have come.
+    /// Consumes the pending events.
     ///
     /// # Errors
-    /// The descriptor is broken.
+    /// The events cannot be read.
     pub(crate) fn acknowledge(&self) -> io::Result<()> {
         self.0.acknowledge(&mut Written::default())
     }

@@ -1,4 +1,4 @@
-//! Looking for what is wrong with a team folder, without touching it.
+//! Diagnoses a team folder without changing it.
 
 use crate::os::file::{At, check_owner};
 use crate::os::identity::boot_id;
@@ -12,44 +12,44 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// What is wrong, or worth knowing.
+/// A problem, or a fact worth knowing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Diagnosis {
-    /// Others may look into it.
+    /// Other users may read or write this path.
     Open(PathBuf),
-    /// It is a link, or somebody else's.
+    /// The path is a link, or belongs to another user.
     Foreign(String),
-    /// The roster cannot be understood.
+    /// The roster cannot be parsed.
     DamagedRoster,
-    /// A file of the task list is no task.
+    /// A file of the task list is not a task.
     DamagedTask(String),
-    /// The roster says that somebody lives who is dead; since a boot before this one or not.
+    /// The roster names a member as alive that is dead.
     Ghost {
-        /// Who.
+        /// The name of the member.
         name: String,
-        /// The machine was started anew since.
+        /// The machine was restarted since.
         is_of_another_boot: bool,
     },
-    /// Batches of mail that a dead owner has not acted on.
+    /// Claims that a dead owner has not acted on.
     Claims {
-        /// Whose.
+        /// The owner.
         name: AgentName,
-        /// How many.
+        /// The number of claims.
         count: usize,
     },
-    /// Mail that could not be delivered.
+    /// Lines that could not be delivered.
     DeadLetters {
-        /// Whose.
+        /// The owner.
         name: AgentName,
-        /// How many lines.
+        /// The number of lines.
         count: usize,
     },
 }
 
-/// Everything that is found.
+/// Returns all problems.
 ///
 /// # Errors
-/// A file or folder cannot be looked at.
+/// A file or folder cannot be inspected.
 pub fn flaws(dir: &TeamDir) -> Result<Vec<Diagnosis>, StoreError> {
     let mut flaws = Vec::new();
     modes(dir.root(), &mut flaws)?;
@@ -85,7 +85,7 @@ pub fn flaws(dir: &TeamDir) -> Result<Vec<Diagnosis>, StoreError> {
     Ok(flaws)
 }
 
-/// The committed part is as open as its owner wants it.
+/// Checks modes and owners. The committed part may be as open as its owner wants it.
 fn modes(folder: &Path, flaws: &mut Vec<Diagnosis>) -> Result<(), StoreError> {
     let known = fs::symlink_metadata(folder).at(folder)?;
     if known.permissions().mode() & 0o077 != 0 {
@@ -96,7 +96,7 @@ fn modes(folder: &Path, flaws: &mut Vec<Diagnosis>) -> Result<(), StoreError> {
         let is_committed = ["settings.toml", "roles", ".gitignore"]
             .iter()
             .any(|committed| path.file_name().is_some_and(|name| name == *committed));
-        // What goes away meanwhile has no flaw.
+        // A file that was removed meanwhile is no problem.
         let Ok(known) = fs::symlink_metadata(&path) else { continue };
         if is_committed {
             continue;

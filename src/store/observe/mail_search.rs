@@ -1,5 +1,4 @@
-//! Every line that tells of somebody's mail, wherever it lies now: what `grep` over the folder would
-//! find, with the place. It reads, and changes nothing.
+//! Finds every line about the mail of an agent in all of its files, as `grep` would, with file and offset.
 
 use crate::store::file::jsonl::{Piece, each_piece};
 use crate::store::mailbox::claim::list;
@@ -8,41 +7,41 @@ use crate::store::{StoreError, TeamDir};
 use crate::wire::AgentName;
 use std::path::PathBuf;
 
-/// Longest line that is looked at.
+/// The longest line that is read, in bytes.
 const LONGEST: usize = 64 * 1024 * 1024;
 
-/// What a line stands in.
+/// The kind of file that holds a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SearchLocation {
     /// The inbox.
     Inbox,
-    /// A batch that its owner has taken, not yet acted on.
+    /// A claim that its owner has not acted on.
     Claim,
-    /// A batch that was acted on, kept for late writers.
+    /// A claim that was acted on, kept for late writers.
     TakenClaim,
     /// The dead letters.
     Dead,
-    /// The conversation, or an earlier one.
+    /// The conversation, current or archived.
     Transcript,
     /// The structured log.
     Log,
 }
 
-/// Where a line stands.
+/// The position of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spot {
-    /// What it stands in.
+    /// The kind of file.
     pub place: SearchLocation,
-    /// The file, from the team folder on.
+    /// The file, relative to the team folder.
     pub file: PathBuf,
-    /// Byte offset of the line.
+    /// The byte offset of the line.
     pub offset: u64,
-    /// Its number, counted from 1.
+    /// The line number, counted from 1.
     pub line: usize,
 }
 
-/// Meets every whole line of somebody's files: mail moves from the inbox into a claim and on into the
-/// transcript, and is looked for in this order, so that it is seen at least once.
+/// Passes every whole line of an agent's files to `meet`. Mail moves from the inbox into a claim and into
+/// the transcript; the files are read in this order, so that a message is seen at least once.
 ///
 /// # Errors
 /// A file cannot be read.

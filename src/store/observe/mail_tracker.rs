@@ -1,8 +1,7 @@
-//! Mail on its way, seen from outside: each line once when it stands in an inbox, once more when its owner
-//! has claimed it. Nothing is locked, taken or changed.
+//! Tracks mail from outside: each line is reported once in the inbox and once more when its owner has
+//! claimed it.
 //!
-//! A file is known by its inode: a claim is the inbox renamed. Only what was appended since the last look is
-//! read.
+//! A file is identified by its inode, since a claim is the renamed inbox. Only appended lines are read.
 
 use crate::os::file::{Access, At, open_known};
 use crate::store::file::jsonl::{Lines, Piece};
@@ -16,26 +15,26 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-/// How far a line has come.
+/// The progress of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum MailLocation {
     /// It was appended and waits.
     Inbox,
-    /// Its owner has claimed it and is reading.
+    /// Its owner has claimed it.
     Claim,
 }
 
-/// A line that was seen at a place for the first time.
+/// A line that was seen at a location for the first time.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TrackedMail {
-    /// Whose mail it is.
+    /// The owner of the mailbox.
     pub(crate) owner: AgentName,
     pub(crate) place: MailLocation,
-    /// The file that holds it.
+    /// The file that holds the line.
     pub(crate) file: PathBuf,
-    /// Its line there, counted from 1.
+    /// The line number, counted from 1.
     pub(crate) line: usize,
-    /// What it says.
+    /// The parsed line.
     pub(crate) object: Rc<Map<String, Value>>,
 }
 
@@ -59,12 +58,12 @@ impl MailTracker {
         Self { dir: dir.clone(), files: BTreeMap::new() }
     }
 
-    /// What came into sight since the last look.
+    /// Returns the lines that are new since the last call.
     ///
     /// # Errors
-    /// A file refused.
+    /// A file cannot be read.
     pub(crate) fn look(&mut self, owners: &[AgentName]) -> Result<Vec<TrackedMail>, StoreError> {
-        // Inboxes first: what is claimed in between is seen once more, not missed.
+        // Inboxes first: a line that is claimed in between is seen twice, not missed.
         let inboxes =
             owners.iter().map(|owner| (owner.clone(), MailLocation::Inbox, self.dir.inbox(owner)));
         let mut files: Vec<(AgentName, MailLocation, PathBuf)> = inboxes.collect();
@@ -82,7 +81,7 @@ impl MailTracker {
             let mut state = before
                 .filter(|state| state.place <= place && state.offset <= known.len())
                 .unwrap_or(Known { place, offset: 0, lines: 0, objects: Vec::new() });
-            let sighted = |line, object: &Rc<_>| TrackedMail {
+            let tracked = |line, object: &Rc<_>| TrackedMail {
                 owner: owner.clone(),
                 place,
                 file: path.clone(),
@@ -90,7 +89,7 @@ impl MailTracker {
                 object: Rc::clone(object),
             };
             if state.place != place {
-                found.extend(state.objects.iter().map(|(line, object)| sighted(*line, object)));
+                found.extend(state.objects.iter().map(|(line, object)| tracked(*line, object)));
                 state.place = place;
             }
             let mut lines = Lines::from(file, state.offset, MAX_LINE_BYTES).at(&path)?;
@@ -101,7 +100,7 @@ impl MailTracker {
                 state.lines += 1;
                 if let Ok(object) = serde_json::from_slice(framed.bytes) {
                     let object = Rc::new(object);
-                    found.push(sighted(state.lines, &object));
+                    found.push(tracked(state.lines, &object));
                     state.objects.push((state.lines, object));
                 }
                 state.offset = lines.offset();
@@ -112,7 +111,7 @@ impl MailTracker {
         Ok(found)
     }
 
-    /// How many lines of `owner` waited at the last look.
+    /// Returns the number of waiting lines of `owner`, as of the last [`MailTracker::look`].
     pub(crate) fn unread(&self, owner: &AgentName) -> usize {
         let first = (owner.clone(), u64::MIN);
         let last = (owner.clone(), u64::MAX);
@@ -127,7 +126,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn a_line_is_seen_in_the_inbox_and_again_when_it_is_claimed() {
+    fn a_line_is_reported_in_the_inbox_and_again_in_the_claim() {
         let top = tempfile::tempdir().unwrap();
         let dir = TeamDir::create(&top.path().join(".team")).unwrap();
         let alice = AgentName::member("alice").unwrap();
@@ -136,24 +135,24 @@ mod tests {
                 fs::OpenOptions::new().create(true).append(true).open(dir.inbox(&alice)).unwrap();
             file.write_all(text.as_bytes()).unwrap();
         };
-        let mut sight = MailTracker::of(&dir);
+        let mut tracker = MailTracker::of(&dir);
         let owners = [alice.clone()];
-        assert!(sight.look(&owners).unwrap().is_empty());
+        assert!(tracker.look(&owners).unwrap().is_empty());
         append("{\"id\":\"1\"}\nnot mail\n{\"id\":\"2\"");
-        let seen = sight.look(&owners).unwrap();
+        let seen = tracker.look(&owners).unwrap();
         assert_eq!(seen.len(), 1);
         assert_eq!((seen[0].place, seen[0].line), (MailLocation::Inbox, 1));
-        assert_eq!(sight.unread(&alice), 2);
+        assert_eq!(tracker.unread(&alice), 2);
         append("}\n");
-        let seen = sight.look(&owners).unwrap();
+        let seen = tracker.look(&owners).unwrap();
         assert_eq!((seen.len(), seen[0].line), (1, 3));
         let claim = dir.claims().join("alice.000000000001-0123abcd");
         fs::rename(dir.inbox(&alice), &claim).unwrap();
-        let seen = sight.look(&owners).unwrap();
+        let seen = tracker.look(&owners).unwrap();
         let lines: Vec<_> = seen.iter().map(|seen| (seen.place, seen.line)).collect();
         assert_eq!(lines, [(MailLocation::Claim, 1), (MailLocation::Claim, 3)]);
         fs::rename(&claim, claim.with_extension("000000000001-0123abcd.taken")).unwrap();
-        assert!(sight.look(&owners).unwrap().is_empty());
-        assert_eq!(sight.unread(&alice), 0);
+        assert!(tracker.look(&owners).unwrap().is_empty());
+        assert_eq!(tracker.unread(&alice), 0);
     }
 }

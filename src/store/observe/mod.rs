@@ -1,4 +1,4 @@
-//! Reading the team folder from outside: nothing here locks, takes or changes mail.
+//! Reads the team folder from outside: nothing here locks, takes or changes mail.
 
 pub(crate) mod change_watcher;
 pub mod diagnose;

@@ -1,5 +1,5 @@
-//! What a person has already looked at: mail is taken in before every model call, so a look at the
-//! inbox alone would show next to nothing.
+//! The read cursor of a person: mail is drained before every model call, so the inbox alone would show next
+//! to nothing.
 
 use crate::store::file::atomic::{Contents, Fsync, replace};
 use crate::store::file::tail::Tail;
@@ -9,10 +9,10 @@ use crate::wire::AgentName;
 use serde_json::{Map, Value};
 use std::fs;
 
-/// Mail that was taken in since the last call of this function.
+/// Returns the mail that was drained since the last call.
 ///
 /// # Errors
-/// A file refused.
+/// A file cannot be read or written.
 pub fn since_last_look(
     dir: &TeamDir,
     name: &AgentName,
@@ -29,7 +29,7 @@ pub fn since_last_look(
     Ok(mail)
 }
 
-/// Mail that will be taken in from now on.
+/// Starts to follow the mail that is drained from now on.
 ///
 /// # Errors
 /// The transcript cannot be read.
@@ -39,14 +39,14 @@ pub fn mail_from_now_on(dir: &TeamDir, name: &AgentName) -> Result<NewlyRead, St
     Ok(taken)
 }
 
-/// A place in a transcript from which mail is read.
+/// A position in a transcript from which mail is read.
 #[derive(Debug)]
 pub struct NewlyRead {
     tail: Tail,
 }
 
 impl NewlyRead {
-    /// The mail that was taken in since.
+    /// Returns the mail that was drained since the last call.
     ///
     /// # Errors
     /// The transcript cannot be read.

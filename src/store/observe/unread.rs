@@ -1,7 +1,7 @@
-//! Looking at somebody's unread mail without taking it.
+//! Reads the unread mail of an agent without taking it.
 //!
-//! Mail moves from the inbox into a claim while we look. Whoever looks at the inbox first and at the
-//! claims second sees it at least once.
+//! Mail moves from the inbox into a claim meanwhile. The inbox is opened before the claims are listed, so
+//! that every line is seen at least once.
 
 use crate::os::file::{Access, FileError, open};
 use crate::store::file::jsonl::{Framed, pieces_of};
@@ -15,12 +15,12 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A line that waits.
+/// A waiting line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Waiting {
-    /// The line.
+    /// The bytes of the line.
     pub raw: Vec<u8>,
-    /// What it says; `None` when it will become a dead letter.
+    /// The message, or `None` if the line will become a dead letter.
     pub message: Option<Message>,
     /// The line as an object, if it is one.
     pub object: Option<Map<String, Value>>,
@@ -35,7 +35,7 @@ pub fn is_unread(dir: &TeamDir, name: &AgentName) -> Result<bool, StoreError> {
     Ok(inbox.is_ok_and(|known| known.len() > 0) || !unread_claims(dir, name)?.is_empty())
 }
 
-/// How many lines wait.
+/// Returns the number of waiting lines.
 ///
 /// # Errors
 /// A file cannot be read.
@@ -45,7 +45,7 @@ pub fn count(dir: &TeamDir, name: &AgentName) -> Result<usize, StoreError> {
     Ok(count)
 }
 
-/// The lines that wait, oldest first.
+/// Returns the waiting lines, oldest first.
 ///
 /// # Errors
 /// A file cannot be read.
@@ -72,7 +72,7 @@ fn each_line(
     let number = |file: &File| file.metadata().map(|known| known.ino()).ok();
     let in_inbox = inbox.as_ref().and_then(number);
     for claim in unread_claims(dir, name)? {
-        // What was claimed since the inbox was opened comes with the inbox.
+        // A claim made since the inbox was opened is that inbox.
         if let Some(file) = open_if_there(&claim)?
             && number(&file) != in_inbox
         {

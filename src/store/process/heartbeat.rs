@@ -1,7 +1,7 @@
-//! Signs of life of busy agents: what one does, written over and over in its `run/.state/NAME.beat`.
+//! Heartbeats of busy agents: the current state, rewritten in place in `run/.state/NAME.beat`.
 //!
-//! *Invariant:* nobody is ended because of what stands here. Whether a beat is late is decided by
-//! whoever watches, from changes it saw itself.
+//! *Invariant:* the contents kill no process. The watcher decides whether a heartbeat is late, by changes
+//! that it saw itself.
 
 use crate::os::file::{Access, At, open, open_or_create};
 use crate::store::file::atomic::Contents;
@@ -14,27 +14,27 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
 
-/// Longest line.
+/// The longest heartbeat in bytes.
 const LONGEST: u64 = 4096;
 
-/// What an agent says while it is busy.
+/// The state of a busy agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Heartbeat {
-    /// Which life of the name.
+    /// The incarnation of the agent.
     pub incarnation: String,
-    /// Counts up, so that no two are alike.
+    /// A counter, so that no two heartbeats are equal.
     pub count: u64,
     /// `llm`, `tool:NAME`, or the status.
     pub state: String,
-    /// Since when, for people.
+    /// The begin of the state, for people.
     pub since: WallTime,
-    /// How long the running tool may take by its own rules, in seconds.
+    /// The time limit of the running tool, in seconds.
     pub limit: Option<u64>,
-    /// Seconds on the machine's monotonic clock, which all processes share.
+    /// The time of the heartbeat.
     pub uptime: MachineTime,
 }
 
-/// An agent's own end.
+/// The heartbeat file of the agent itself.
 #[derive(Debug)]
 pub struct HeartbeatFile {
     path: PathBuf,
@@ -42,45 +42,46 @@ pub struct HeartbeatFile {
 }
 
 impl HeartbeatFile {
-    /// Opens it.
+    /// Opens the file.
     ///
     /// # Errors
-    /// The file refused.
+    /// The file cannot be opened or written.
     pub fn open(dir: &TeamDir, name: &AgentName) -> Result<Self, StoreError> {
         let path = dir.beat(name);
         let file = open_or_create(&path, Access::Update)?;
         Ok(Self { path, file })
     }
 
-    /// Writes over what stood there. Readers take the first line.
+    /// Writes over the last heartbeat. Readers parse the first line.
     ///
     /// # Errors
-    /// The file refused.
+    /// The file cannot be opened or written.
     pub fn write(&self, beat: &Heartbeat) -> Result<(), StoreError> {
         let line = Contents::json(beat).at(&self.path)?.line();
         Ok(self.file.write_all_at(line.as_bytes(), 0).at(&self.path)?)
     }
 
-    /// A sign of life where not even that can be written: a full disk still takes this.
+    /// Gives a sign of life where the file cannot be written: a full disk still accepts a new modification
+    /// time.
     ///
     /// # Errors
-    /// The file refused.
+    /// The file cannot be opened or written.
     pub fn touch(&self, now: WallTime) -> Result<(), StoreError> {
         let now = UNIX_EPOCH + now.since(WallTime::default());
         Ok(self.file.set_modified(now).at(&self.path)?)
     }
 }
 
-/// What changes with every sign of life, also where none can be written.
+/// Returns the modification time, which every sign of life changes.
 pub(crate) fn stamp(dir: &TeamDir, name: &AgentName) -> Option<(i64, i64)> {
     let known = std::fs::symlink_metadata(dir.beat(name)).ok()?;
     Some((known.mtime(), known.mtime_nsec()))
 }
 
-/// The last sign of life of `name`; `None` when it never gave one.
+/// Reads the last heartbeat of `name`; `None` if there is none.
 ///
 /// # Errors
-/// The file is there and refused.
+/// The file exists and cannot be read.
 pub fn read(dir: &TeamDir, name: &AgentName) -> Result<Option<Heartbeat>, StoreError> {
     let path = dir.beat(name);
     let file = match open(&path, Access::Read) {
@@ -98,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_beat_is_read_also_after_a_longer_one() {
+    fn a_short_heartbeat_after_a_long_one_is_read() {
         let folder = tempfile::tempdir().unwrap();
         let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
         let alice = AgentName::member("alice").unwrap();

@@ -1,7 +1,8 @@
-//! Liveness locks: a name belongs to whoever holds the lock of `run/NAME.lock`, from start to death.
+//! Liveness locks: a name belongs to the process that holds the lock of `run/NAME.lock`, from start to
+//! death.
 //!
-//! The kernel lets go of it with the process, so it is the truth about who lives; what stands in the
-//! file is information. Only `clean` removes a lock file, and only while it holds it.
+//! The kernel releases the lock with its holder, so the lock is the truth about liveness; the contents of
+//! the file are information. Only `clean` removes a lock file, and only while it holds the lock.
 
 use crate::os::event_loop::check_blocking;
 use crate::os::file::{Access, At, FileError, open, open_or_create};
@@ -17,37 +18,37 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Version of what two live processes of a team say to each other.
+/// The version of the protocol between the processes of a team.
 pub const PROTOCOL_VERSION: u32 = 1;
 
-/// How long others' glances at a free lock may keep us from taking it.
+/// The time for which probes by others may delay an acquisition.
 const PROBE_LIMIT: Duration = Duration::from_secs(1);
 
-/// Longest record.
+/// The longest record in bytes.
 const RECORD_BYTES: usize = 4096;
 
-/// Who holds a life lock.
+/// The holder of a life lock.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LifeRecord {
-    /// Its process.
+    /// The pid of its process.
     pub pid: i32,
-    /// When that started, in clock ticks since boot.
+    /// The start time of the process, in clock ticks since boot.
     pub start_time: u64,
-    /// Which boot of the machine.
+    /// The boot of the machine.
     pub boot_id: String,
-    /// Which life of the name: changes with every start.
+    /// The incarnation, which changes with every start.
     pub incarnation: String,
-    /// [`PROTOCOL_VERSION`] of its program.
+    /// The [`PROTOCOL_VERSION`] of its program.
     pub protocol: u32,
-    /// What its commands carry in their environment, to be found by.
+    /// The id by which its commands are found in their environment.
     #[serde(rename = "marker")]
     pub run_id: String,
-    /// When it took the lock, for people.
+    /// The time of the acquisition, for people.
     pub started_at: WallTime,
-    /// Who started it: a name, or `hand`.
+    /// The name of the process that started it, or `hand`.
     pub started_by: String,
-    /// When it saw its lead gone, in seconds on the machine's monotonic clock.
+    /// The time at which it noticed the death of its lead.
     pub lead_lost: Option<MachineTime>,
 }
 
@@ -68,47 +69,47 @@ impl Default for LifeRecord {
 }
 
 impl LifeRecord {
-    /// A record of this process.
+    /// Creates a record of this process.
     pub fn of_this_process() -> Self {
         let ProcessIdentity { pid, start_time, boot_id } = ProcessIdentity::current();
         Self { pid, start_time, boot_id, ..Self::default() }
     }
 
-    /// The process that wrote it.
+    /// Returns the process that wrote the record.
     pub fn process(&self) -> ProcessIdentity {
         let boot_id = self.boot_id.clone();
         ProcessIdentity { pid: self.pid, start_time: self.start_time, boot_id }
     }
 }
 
-/// Whether somebody lives under a name.
+/// Whether a process holds a name.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Liveness {
-    /// The lock is held; the record is missing while its holder is writing it.
+    /// The lock is held. The record is missing while its holder writes it.
     Alive(Option<LifeRecord>),
     /// The lock is free, or was never taken.
     Dead,
 }
 
 impl Liveness {
-    /// The lock is held.
+    /// Whether the lock is held.
     pub fn is_alive(&self) -> bool {
         matches!(self, Self::Alive(_))
     }
 }
 
-/// Why a name could not be taken.
+/// Why a name was not acquired.
 #[derive(Debug, thiserror::Error)]
 pub enum LifeError {
-    /// Somebody lives under it.
+    /// Another process holds the name.
     #[error("the name {name} is in use{}", holder(record.as_deref()))]
     InUse {
         /// The name.
         name: AgentName,
-        /// Who, if it can be told.
+        /// The record of the holder, if it can be read.
         record: Option<Box<LifeRecord>>,
     },
-    /// The file refused.
+    /// The file cannot be opened or written.
     #[error(transparent)]
     File(#[from] FileError),
 }
@@ -117,7 +118,7 @@ fn holder(record: Option<&LifeRecord>) -> String {
     record.map_or_else(String::new, |record| format!(" by pid {}", record.pid))
 }
 
-/// A name that is ours until this is dropped.
+/// A name that this process holds until this is dropped.
 #[derive(Debug)]
 pub struct LifeLock {
     name: AgentName,
@@ -127,10 +128,10 @@ pub struct LifeLock {
 }
 
 impl LifeLock {
-    /// Takes the name.
+    /// Acquires a name.
     ///
     /// # Errors
-    /// Somebody lives under it, or the file refused.
+    /// Another process holds it, or the file cannot be opened or written.
     pub fn take(dir: &TeamDir, name: &AgentName, record: LifeRecord) -> Result<Self, LifeError> {
         let path = dir.life(name);
         let start = Instant::now();
@@ -142,7 +143,7 @@ impl LifeLock {
                 }
                 continue;
             }
-            // A shared lock beside ours means that only glances are in the way (see `probe`).
+            // If a shared lock is available, only probes hold the file.
             let is_held = !try_shared(&file).at(&path)?;
             if is_held || start.elapsed() > PROBE_LIMIT {
                 let record = read_record(&file).map(Box::new);
@@ -159,20 +160,20 @@ impl LifeLock {
         Ok(lock)
     }
 
-    /// Whose life it is.
+    /// Returns the name.
     pub fn name(&self) -> &AgentName {
         &self.name
     }
 
-    /// What stands in the file.
+    /// Returns the record in the file.
     pub fn record(&self) -> &LifeRecord {
         &self.record
     }
 
-    /// Changes what stands in the file.
+    /// Rewrites the record.
     ///
     /// # Errors
-    /// The file refused.
+    /// The file cannot be opened or written.
     pub fn update(&mut self, record: LifeRecord) -> Result<(), FileError> {
         self.record = record;
         self.write()
@@ -187,21 +188,21 @@ impl LifeLock {
 }
 
 impl Drop for LifeLock {
-    /// Closing alone would not do: a child that was forked and has not reached its exec has a copy.
+    /// Unlocks explicitly: a forked child that has not reached its exec still has a copy of the descriptor.
     fn drop(&mut self) {
         release(&self.file);
     }
 }
 
-/// Whether a lock that was taken still counts: `clean` removes the locks of the dead, holding them.
+/// Whether the lock file still has a name: `clean` removes the locks of the dead while it holds them.
 pub(crate) fn is_named(file: &File) -> bool {
     file.metadata().is_ok_and(|known| known.nlink() > 0)
 }
 
-/// Whether somebody lives under `name`. Makes no file. Several glances do not hinder each other.
+/// Probes whether `name` is alive. Creates no file; concurrent probes do not disturb each other.
 ///
 /// # Errors
-/// The file is there and refused.
+/// The file exists and cannot be read.
 pub fn probe(dir: &TeamDir, name: &AgentName) -> Result<Liveness, FileError> {
     match open(&dir.life(name), Access::Read) {
         Err(why) if why.is_missing() => Ok(Liveness::Dead),
@@ -211,10 +212,10 @@ pub fn probe(dir: &TeamDir, name: &AgentName) -> Result<Liveness, FileError> {
     }
 }
 
-/// What the last holder of a name wrote, living or dead.
+/// Reads the record of the last holder of a name, dead or alive.
 ///
 /// # Errors
-/// The file is there and refused.
+/// The file exists and cannot be read.
 pub fn last_record(dir: &TeamDir, name: &AgentName) -> Result<Option<LifeRecord>, FileError> {
     match open(&dir.life(name), Access::Read) {
         Err(why) if why.is_missing() => Ok(None),
@@ -223,7 +224,7 @@ pub fn last_record(dir: &TeamDir, name: &AgentName) -> Result<Option<LifeRecord>
     }
 }
 
-/// The living agent whose commands carry this run id.
+/// Returns the living agent whose commands carry `run_id`.
 ///
 /// # Errors
 /// The life locks cannot be listed.
@@ -250,7 +251,7 @@ fn is_held(file: &File, path: &Path) -> Result<bool, FileError> {
     Ok(!is_free)
 }
 
-/// A life that is asked for often: keeps the file open.
+/// A name that is probed often; its lock file stays open.
 #[derive(Debug)]
 pub(crate) struct LifeState {
     path: PathBuf,
@@ -269,7 +270,7 @@ impl LifeState {
         {
             return Ok(true);
         }
-        // Free, or a file that was removed with its team: look at what is there now.
+        // Free, or a file that was removed with its team: open the current file.
         let file = match open(&self.path, Access::Read) {
             Err(why) if why.is_missing() => return Ok(false),
             other => other?,
@@ -302,13 +303,13 @@ mod tests {
         let (_folder, dir, alice) = team();
         assert_eq!(probe(&dir, &alice).unwrap(), Liveness::Dead);
         assert!(!dir.life(&alice).exists());
-        let mut pulse = LifeState::of(&dir, &alice);
-        assert!(!pulse.is_alive().unwrap());
+        let mut state = LifeState::of(&dir, &alice);
+        assert!(!state.is_alive().unwrap());
 
         let record = LifeRecord { run_id: "m".repeat(200), ..LifeRecord::of_this_process() };
         let mut lock = LifeLock::take(&dir, &alice, record.clone()).unwrap();
         assert_eq!(probe(&dir, &alice).unwrap(), Liveness::Alive(Some(record.clone())));
-        assert!(pulse.is_alive().unwrap() && pulse.is_alive().unwrap());
+        assert!(state.is_alive().unwrap() && state.is_alive().unwrap());
         assert!(record.process().is_running());
         match LifeLock::take(&dir, &alice, record.clone()) {
             Err(LifeError::InUse { record: Some(holder), .. }) => assert_eq!(*holder, record),
@@ -320,13 +321,13 @@ mod tests {
         assert_eq!(probe(&dir, &alice).unwrap(), Liveness::Alive(Some(shorter)));
         drop(lock);
         assert_eq!(probe(&dir, &alice).unwrap(), Liveness::Dead);
-        assert!(!pulse.is_alive().unwrap());
+        assert!(!state.is_alive().unwrap());
         std::fs::remove_file(dir.life(&alice)).unwrap();
-        assert!(!pulse.is_alive().unwrap());
+        assert!(!state.is_alive().unwrap());
     }
 
     #[test]
-    fn glances_do_not_keep_anybody_from_a_free_name() {
+    fn probes_do_not_prevent_the_acquisition_of_a_free_name() {
         let (_folder, dir, alice) = team();
         drop(LifeLock::take(&dir, &alice, LifeRecord::default()).unwrap());
         let done = std::sync::atomic::AtomicBool::new(false);

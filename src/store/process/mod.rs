@@ -1,5 +1,4 @@
-//! What a process tells the others of itself: that it is alive, what it does, what it has used, and when an
-//! endpoint may be called again.
+//! The state that a process publishes for others: liveness, heartbeat, usage, and the shared back-off.
 
 pub mod heartbeat;
 pub mod liveness;

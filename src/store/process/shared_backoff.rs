@@ -1,8 +1,8 @@
-//! Until when nobody of the team should call an endpoint: one small file for each endpoint, which any
-//! member writes and all read.
+//! The shared back-off of a team: one small file for each endpoint says until when no member should call
+//! it.
 //!
-//! *Invariant:* only a wish. A file that is torn, lost, or from a clock that was set back makes somebody
-//! call too early, once; it never makes anybody wait longer than was asked for.
+//! *Invariant:* the file is only advice. A file that is torn, lost, or from a clock that was set back
+//! causes one early call; it never makes a member wait longer than was asked for.
 
 use crate::os::file::At;
 use crate::store::file::atomic::{Contents, Fsync, replace};
@@ -13,7 +13,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What the file says; seconds, the first since 1970.
+/// The contents of the file; `wait` is in seconds.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct BackoffRecord {
     until: WallTime,
@@ -27,14 +27,14 @@ pub struct SharedBackoff {
 }
 
 impl SharedBackoff {
-    /// The wait for an endpoint, named by host and port or any other word.
+    /// Returns the wait for an endpoint, named by host and port or by any other word.
     pub fn of(dir: &TeamDir, endpoint: &str) -> Self {
         let fits = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
         let word: String = endpoint.chars().map(fits).take(100).collect();
         Self { path: dir.state(&format!("{word}.hold")) }
     }
 
-    /// How long nobody should call yet.
+    /// Returns the remaining wait.
     pub fn pending(&self, now: WallTime) -> Duration {
         let Some(BackoffRecord { until, wait }) = self.read() else { return Duration::ZERO };
         let left = until.since(now);
@@ -42,7 +42,7 @@ impl SharedBackoff {
         if left.as_secs_f64() > wait { Duration::ZERO } else { left }
     }
 
-    /// Nobody should call for that long; a longer wait that stands already stays.
+    /// Asks all members to wait. A longer wait that is in force stays.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_stands_in_the_file_nobody_waits_for_ever() {
+    fn a_damaged_file_causes_no_wait() {
         let folder = tempfile::tempdir().unwrap();
         let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
         let hold = SharedBackoff::of(&dir, "../x");

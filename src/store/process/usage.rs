@@ -1,8 +1,8 @@
-//! What each agent has used, as of its last model call or turn: `run/.state/NAME.used`, written by that agent alone.
+//! The usage of each agent as of its last model call, in `run/.state/NAME.used`; only that agent writes it.
 //!
-//! The roster says the same, but at most once a second. Where a team shares a budget, that is many calls too
-//! late: the next one is made only after the counts of all have been read from here. *Invariant:* a count
-//! of another life than the roster's is not looked at, and none ever makes an account smaller.
+//! The roster has the same counts, at most once a second. For a shared budget that is many calls too late,
+//! so the counts of all are read from here before the next call. *Invariant:* a count of another
+//! incarnation is ignored, and no count decreases an account.
 
 use crate::os::file::{Access, At, open};
 use crate::store::file::atomic::{Contents, replace};
@@ -13,18 +13,18 @@ use crate::wire::unknown_fields::WithUnknownFields;
 use serde::{Deserialize, Serialize};
 use std::io::Read;
 
-/// Longest file.
+/// The longest file in bytes.
 const LONGEST: u64 = 4096;
 
-/// What stands in the file.
+/// The contents of the file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Count {
-    /// Which life of the name has counted.
+    /// The incarnation that has counted.
     incarnation: String,
     usage: UsageCount,
 }
 
-/// Says what an agent has used until now.
+/// Writes the usage of an agent.
 ///
 /// # Errors
 /// The old count stays.
@@ -37,29 +37,29 @@ pub fn write(
     let count = Count { incarnation: incarnation.into(), usage };
     let path = dir.used(name);
     let contents = Contents::json(&count).at(&path)?;
-    // After a power cut nobody makes calls any more, and the roster is what is gone by.
+    // Not synced: after a power cut no agent makes calls, and the roster is used.
     Ok(replace(&path, &contents, Fsync::Never)?)
 }
 
-/// The roster, with what everybody has used until now.
+/// Reads the roster with the current usage of every agent.
 ///
 /// # Errors
 /// The roster cannot be read.
 pub fn roster_of_now(dir: &TeamDir) -> Result<WithUnknownFields<Roster>, StoreError> {
     let mut roster = roster::read(dir)?;
     if let Some(lead) = roster.lead.as_mut() {
-        bring_up(dir, &AgentName::lead(), &lead.incarnation.clone(), &mut lead.usage);
+        update_usage(dir, &AgentName::lead(), &lead.incarnation.clone(), &mut lead.usage);
     }
     for member in &mut roster.members {
         if let Ok(name) = AgentName::member(&member.name) {
-            bring_up(dir, &name, &member.incarnation.clone(), &mut member.usage);
+            update_usage(dir, &name, &member.incarnation.clone(), &mut member.usage);
         }
     }
     Ok(roster)
 }
 
-/// What cannot be read counts as the roster has it.
-fn bring_up(dir: &TeamDir, name: &AgentName, incarnation: &str, usage: &mut UsageCount) {
+/// An unreadable count leaves the one of the roster.
+fn update_usage(dir: &TeamDir, name: &AgentName, incarnation: &str, usage: &mut UsageCount) {
     let count = read(dir, name).ok().flatten().filter(|count| count.incarnation == incarnation);
     let is_newer =
         |count: &Count| count.usage.tokens() > usage.tokens() || count.usage.turns > usage.turns;
@@ -85,7 +85,7 @@ mod tests {
     use crate::wire::roster::Lead;
 
     #[test]
-    fn the_newer_count_of_the_same_life_counts() {
+    fn the_newer_count_of_the_same_incarnation_is_used() {
         let folder = tempfile::tempdir().unwrap();
         let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
         let [lead, alice] = [AgentName::lead(), AgentName::member("alice").unwrap()];
@@ -108,6 +108,6 @@ mod tests {
         write(&dir, &alice, "a1", turn).unwrap();
         assert_eq!(roster_of_now(&dir).unwrap().used().turns, 1);
         write(&dir, &alice, "a0", tokens(5000)).unwrap();
-        assert_eq!(used(), 120, "that was another life");
+        assert_eq!(used(), 120, "that was another incarnation");
     }
 }

@@ -304,7 +304,7 @@ fn a_full_inbox_refuses_mail_and_keeps_room_for_control() {
     let mut outcomes = (0..100).map(|n| inbox::append(&dir, &alice(), bob(n).as_bytes(), &small));
     let refused = outcomes.find_map(Result::err).unwrap();
     assert!(matches!(refused, SendError::Full { size, .. } if size <= 1000), "{refused}");
-    let control = SendPolicy { lane: Priority::Control, ..small };
+    let control = SendPolicy { priority: Priority::Control, ..small };
     inbox::append(&dir, &alice(), bob(100).as_bytes(), &control).unwrap();
     let long = line("bob", 101, 3 << 20);
     let refused = inbox::append(&dir, &alice(), long.as_bytes(), &policy(Fsync::Never));
