@@ -38,7 +38,6 @@ pub(crate) fn check_blocking(call: &'static str) {
         let site = Location::caller();
         VIOLATIONS.set(VIOLATIONS.get() + 1);
         tracing::warn!(call, %site, "a call blocks the event loop");
-        assert!(!VIOLATIONS_PANIC, "{site}: {call} on the thread of an event loop");
     }
 }
 
