@@ -1,23 +1,23 @@
-//! Exit codes, and the failure a person is shown: what happened, why, and what to do now.
+//! Exit codes, and a failure as a person reads it: what happened, why, and what to do now.
 
 use std::fmt;
 
 /// The documented exit codes (SPEC 6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// All went well.
+    /// The command succeeded.
     Ok = 0,
     /// Something failed.
     Failure = 1,
-    /// The command was not understood.
+    /// The command line or a setting was not understood.
     Usage = 2,
     /// Headless: the lead's last turn ended in an error, or a task failed.
     TurnFailed = 3,
     /// No model is configured, or its credentials were refused.
     NoModel = 4,
-    /// Name in use, lead already running, or a lock could not be had in time.
+    /// A name is in use, a lead is already running, or a lock was not obtained in time.
     InUse = 5,
-    /// The model endpoint is unavailable after retries, or the account's spend cap is reached.
+    /// The model endpoint stayed unavailable through all retries, or the account's spend cap is reached.
     ModelUnavailable = 6,
     /// A budget was reached.
     Budget = 7,
@@ -38,18 +38,18 @@ impl From<Exit> for std::process::ExitCode {
 /// A failure as a person reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// The exit code it ends the command with.
+    /// The exit code of the command.
     pub exit: Exit,
-    /// What did not work.
+    /// The operation that failed.
     pub what: String,
-    /// Why.
+    /// The reason.
     pub why: String,
     /// What to do now.
     pub hint: String,
 }
 
 impl Failure {
-    /// A failure of the three parts.
+    /// Makes a failure of its parts.
     pub fn new(
         exit: Exit,
         what: impl Into<String>,
@@ -74,3 +74,32 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+/// Turns the error of a lower layer into a [`Failure`], with the error as its reason.
+pub(crate) trait OrFail<T> {
+    /// Fails with exit code 1.
+    fn or_fail(self, what: impl Into<String>, hint: impl Into<String>) -> Result<T, Failure>;
+
+    /// Fails with the given exit code.
+    fn or_exit(
+        self,
+        exit: Exit,
+        what: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Result<T, Failure>;
+}
+
+impl<T, E: fmt::Display> OrFail<T> for Result<T, E> {
+    fn or_fail(self, what: impl Into<String>, hint: impl Into<String>) -> Result<T, Failure> {
+        self.or_exit(Exit::Failure, what, hint)
+    }
+
+    fn or_exit(
+        self,
+        exit: Exit,
+        what: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Result<T, Failure> {
+        self.map_err(|why| Failure::new(exit, what, why.to_string(), hint))
+    }
+}

@@ -1,22 +1,24 @@
 //! A team of LLM agents on one computer, made of plain processes and plain files.
 //!
 //! ```text
-//!   bin/{team,lead,teammate}            parse, trace, run, exit code
-//!            cli                        one file per verb; knows everything below
-//!      ui          supervise            the terminal      | the lead's processes
-//!            agent                      one running agent: events -> step -> actions
-//!   llm       tools        protocol     a model | what an agent can do | who may say what next
-//!            tasks                      the shared task list at work
-//!             bus                       send, broadcast, who can be reached
+//!   bin/{team,lead,teammate}            the three programs
+//!            cli                        the command line: one file per verb
+//!            app                        what the verbs do: the programs of the lead and of a teammate
+//!      ui          supervise            the terminal | the lead's processes
+//!            agent                      one running agent: events -> machine -> actions
+//!            tools        settings      what an agent can do | flags, environment, files
+//!            tasks        llm           the shared task list | model providers
+//!             bus         protocol      sending and broadcasting | decisions without I/O
 //!   web       view                      the page on loopback | the team as its files tell it
-//!             store                     the disk: the only place that knows .team/
-//!   settings  os           error        the machine; flags, environment, files; exit codes
+//!             store                     the disk: the only layer that knows .team/
+//!             os          error         the machine | exit codes and failures
 //!             wire                      what crosses a process boundary: data, no I/O
 //! ```
 //!
-//! Imports point down; `tests/it/tidy.rs` holds the table. ARCHITECTURE.md tells the rest.
+//! Imports point down; `tests/it/tidy.rs` checks them. ARCHITECTURE.md describes the layers.
 
 mod agent;
+mod app;
 pub mod bus;
 pub mod cli;
 pub mod error;
@@ -33,6 +35,6 @@ mod view;
 mod web;
 pub mod wire;
 
-/// Becomes the guard of a shell command when this process was started as one; every binary calls this
-/// before anything else and returns the code it gets.
+/// Runs the supervisor of a shell command if this process was started as one. Every binary calls this first
+/// and returns the code if there is one.
 pub use os::command_supervisor::intercept;

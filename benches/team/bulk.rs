@@ -163,7 +163,7 @@ fn queue(dir: &TeamDir, count: usize) {
             from: sender(),
             to: owner(),
             content: text(&number.to_string()),
-            timestamp: 1_763_690_000.125,
+            timestamp: 1_763_690_000.125.into(),
             correlation: None,
             body: Body::text(),
             extra: Map::new(),

@@ -1,7 +1,6 @@
 //! Child processes: this program, started again with a job. A child reports that it is ready, waits for the
 //! start signal, and reports in one line of JSON.
 
-use crate::{crowd, members, wake};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Write, stdin};
@@ -33,16 +32,6 @@ pub(crate) enum Way {
     Raw { file: PathBuf },
     /// A file with appends and a sync under a lock.
     RawSynced { file: PathBuf },
-}
-
-/// The child's side.
-pub(crate) fn work(job: &str) {
-    match serde_json::from_str(job).unwrap() {
-        Job::Write { way, number, seconds } => crowd::write(&way, number, seconds),
-        Job::Own { way } => crowd::own(&way),
-        Job::Wake { way } => wake::own(&way),
-        Job::Idle => members::idle(),
-    }
 }
 
 /// Reports to the parent.

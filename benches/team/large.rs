@@ -121,7 +121,7 @@ fn live_long(dir: &TeamDir, bytes: usize) {
     while lines.len() < bytes {
         number += 1;
         for entry in entries(number) {
-            lines.push_str(&Line { at: 1_763_690_000.125, entry }.text());
+            lines.push_str(&Line { at: 1_763_690_000.125.into(), entry }.text());
         }
     }
     transcript.append_raw(lines.as_bytes()).unwrap();

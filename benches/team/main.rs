@@ -21,6 +21,7 @@ mod send;
 mod views;
 mod wake;
 
+use child_process::Job;
 use figure::{Figure, Size};
 use std::process::ExitCode;
 
@@ -47,7 +48,7 @@ fn main() -> ExitCode {
     if let [flag, job] = words.as_slice()
         && flag == child_process::FLAG
     {
-        child_process::work(job);
+        work(&serde_json::from_str(job).unwrap());
         return ExitCode::SUCCESS;
     }
     let has = |flag: &str| words.iter().any(|word| word == flag);
@@ -68,6 +69,16 @@ fn main() -> ExitCode {
         println!("{}", figure::table(&figures));
     }
     ExitCode::SUCCESS
+}
+
+/// Does the job of a child process.
+fn work(job: &Job) {
+    match job {
+        Job::Write { way, number, seconds } => crowd::write(way, *number, *seconds),
+        Job::Own { way } => crowd::own(way),
+        Job::Wake { way } => wake::own(way),
+        Job::Idle => members::idle(),
+    }
 }
 
 fn run(only: &[&str], size: &Size) -> Vec<Figure> {

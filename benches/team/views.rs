@@ -106,7 +106,7 @@ fn remember(place: &Place, number: usize, letters: usize) {
         };
         let end = Entry::TurnEnd { outcome: message::Outcome::Done, rounds: 1, report: None };
         for entry in [mail, answer, end] {
-            lines.push_str(&Line { at, entry }.text());
+            lines.push_str(&Line { at: at.into(), entry }.text());
         }
     }
     let name = AgentName::member(&name).unwrap();

@@ -134,7 +134,7 @@ fn own_raw(path: &Path) {
 
 fn tell(sent_at: &str) {
     let sent_at: f64 = sent_at.trim().parse().unwrap();
-    say(&((SystemClock.now() - sent_at) * 1e3));
+    say(&(SystemClock.now().since(sent_at.into()).as_secs_f64() * 1e3));
 }
 
 /// The parent has exited.

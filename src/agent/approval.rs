@@ -1,13 +1,16 @@
-//! What a tool call must pass before it runs, and the answers to what was asked about it.
+//! Approvals: whether a tool call may run, and the answers to the questions about it.
 //!
-//! The rules decide ([`Policy`]); where they say "ask", the question goes to the lead's person by mail
-//! or to the person at this agent's own terminal, and the [`RequestLedger`] says which answer counts.
+//! The rules decide ([`Policy`]). Where they say "ask", the question goes to the lead's user by mail, or
+//! to the user at this member's own terminal, and the [`RequestLedger`] says which answer counts.
 
-use super::Running;
-use super::event::{CallVerdict, Ending, Event};
-use super::machine::Identity;
+use super::conversation::{CallVerdict, Conversation, RecordError, ToolRunner};
+use super::event::ApprovalEvent;
+use super::identity::Identity;
+use super::member_host::MemberHost;
+use super::member_status::MemberStatus;
 use super::progress::Progress;
-use crate::bus::Outgoing;
+use crate::bus::{Bus, Outgoing};
+use crate::os::Clock;
 use crate::protocol::permission::{self, PermissionSubject, Policy};
 use crate::protocol::request::{
     PendingRequest, RequestAnswer, RequestKind, RequestLedger, RequestState, RequestVerdict,
@@ -20,37 +23,38 @@ use crate::wire::permission::{
 };
 use crate::wire::tool::{Signal, ToolSpec};
 use crate::wire::transcript::Entry;
-use crate::wire::{AgentName, Timestamp};
+use crate::wire::{AgentName, WallTime};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Who is asked.
+/// Where the questions of a member go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Asks {
-    /// The lead's person, by mail; nobody while there is no lead.
+    /// By mail to the lead's user; questions are refused while there is no lead.
     Lead,
-    /// The person at this agent's own terminal.
+    /// To the user at this member's own terminal.
     Person,
-    /// Nobody: what would ask is denied. Says why.
+    /// Nowhere: calls that need approval are denied, for this reason.
     Nobody(String),
 }
 
-/// An agent's approval.
+/// What a member's calls must pass.
 pub(crate) struct ApprovalGate {
     policy: Policy,
     ledger: RequestLedger,
     asks: Asks,
     timeout: Duration,
     plan_approval: PlanApproval,
-    /// What was asked last; an agent asks one question at a time.
+    /// The last question; a member asks one question at a time.
     asked: Option<Question>,
-    /// What the call that was judged last is about. An answer is about this, wherever a link leads by
-    /// the time it comes.
+    /// The subject of the call that was judged last. An answer is about this subject, wherever a link
+    /// leads by the time the answer comes.
     judged: Option<PermissionSubject>,
 }
 
 impl ApprovalGate {
-    /// A approval with nothing asked yet.
+    /// Creates a gate without open questions. A question expires after `timeout`.
     pub(crate) fn new(
         policy: Policy,
         asks: Asks,
@@ -61,15 +65,9 @@ impl ApprovalGate {
         Self { policy, ledger, asks, timeout, plan_approval, asked: None, judged: None }
     }
 
-    /// When a question expires.
-    pub(super) fn due(&self) -> Option<Instant> {
-        self.ledger.due()
-    }
-
-    /// Who decides, and until when, of what is asked now.
-    pub(super) fn terms(&self, now: Timestamp) -> (String, Timestamp) {
-        let decider = if self.asks == Asks::Lead { "lead" } else { "user" };
-        (decider.into(), now + self.timeout.as_secs_f64())
+    /// The name of the decider in the transcript.
+    fn decider(&self) -> &'static str {
+        if self.asks == Asks::Lead { "lead" } else { "user" }
     }
 
     fn judge(
@@ -115,13 +113,13 @@ impl ApprovalGate {
     }
 }
 
-/// The plan that a call submits.
+/// The plan in a call that submits one.
 fn plan_in(call: &Call) -> Option<&str> {
     let plan = call.input.get("plan").filter(|_| signal(call) == Signal::SubmitsPlan);
     plan.and_then(|plan| plan.as_str())
 }
 
-/// A message that may answer a question of ours: its kind and what it says.
+/// The decision in a message that answers a question, with the kind of the question.
 fn answer_in(message: &Message) -> Option<(RequestKind, Decision)> {
     let decision = |approve: bool, reason: &Option<String>| Decision {
         request_id: message.request_id.clone().unwrap_or_default(),
@@ -152,55 +150,82 @@ fn answer_in(message: &Message) -> Option<(RequestKind, Decision)> {
     None
 }
 
-impl Running {
+/// A member's gate at work.
+pub(super) struct Approvals {
+    gate: ApprovalGate,
+    me: Identity,
+    bus: Arc<Bus>,
+    clock: Rc<dyn Clock>,
+}
+
+impl Approvals {
+    /// Puts a gate to work.
+    pub(super) fn new(
+        gate: ApprovalGate,
+        me: Identity,
+        bus: Arc<Bus>,
+        clock: Rc<dyn Clock>,
+    ) -> Self {
+        Self { gate, me, bus, clock }
+    }
+
+    /// When the open question expires.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.gate.ledger.due()
+    }
+
     /// Judges a call.
-    pub(super) fn judge(&mut self, call: &Call) -> CallVerdict {
-        match self.agent.tools.inspect(call) {
+    pub(super) fn judge(&mut self, call: &Call, tools: &ToolRunner) -> CallVerdict {
+        match tools.inspect(call) {
             Ok((tool, subject)) => {
-                let me = &self.agent.me.name;
-                let judgement = self.agent.approval.judge(me, call, tool, &subject);
-                self.agent.approval.judged = Some(subject);
-                judgement
+                let verdict = self.gate.judge(&self.me.name, call, tool, &subject);
+                self.gate.judged = Some(subject);
+                verdict
             }
             Err(why) => CallVerdict::Refuse(why.to_string()),
         }
     }
 
-    /// Writes a question down, then puts it to whoever decides.
-    pub(super) async fn ask(&mut self, question: Question) -> Result<(), Ending> {
-        let (decider, deadline) = self.agent.approval.terms(self.agent.clock.now());
-        let asked = question.clone();
-        self.record(Entry::Request { question: asked, decider, deadline }).await?;
-        self.sync().await?;
-        let approval = &mut self.agent.approval;
-        let (kind, id) = (kind_of(&question), question.request_id.clone());
-        let by_mail = approval.asks == Asks::Lead;
-        approval.asked = Some(question.clone());
-        let opened = approval.ledger.open(PendingRequest {
+    /// Records a question, then asks it. Returns a decision if the question cannot be asked.
+    ///
+    /// # Errors
+    /// The question was not recorded, and not asked.
+    pub(super) async fn ask(
+        &mut self,
+        question: Question,
+        conversation: &mut Conversation,
+        host: &mut MemberHost,
+    ) -> Result<Option<Decision>, RecordError> {
+        let decider = self.gate.decider();
+        let deadline: WallTime = self.clock.now() + self.gate.timeout;
+        let entry =
+            Entry::Request { question: question.clone(), decider: decider.into(), deadline };
+        conversation.record(entry, host).await?;
+        conversation.sync().await?;
+        self.gate.asked = Some(question.clone());
+        let id = question.request_id.clone();
+        let opened = self.gate.ledger.open(PendingRequest {
             id: id.clone(),
-            kind,
-            owner: self.agent.me.name.to_string(),
-            decider: approval.terms(0.0).0,
-            incarnation: self.agent.me.incarnation.clone(),
-            deadline: Some(self.agent.clock.monotonic() + approval.timeout),
+            kind: kind_of(&question),
+            owner: self.me.name.to_string(),
+            decider: decider.into(),
+            incarnation: self.me.incarnation.clone(),
+            deadline: Some(self.clock.monotonic() + self.gate.timeout),
         });
         tracing::info!(request_id = id, tool = question.tool, ?opened, "asked");
-        if !by_mail {
-            (self.agent.show)(&Progress::Asked(Box::new(question)));
-            return Ok(());
+        if self.gate.asks != Asks::Lead {
+            host.show(&Progress::Asked(Box::new(question)));
+            return Ok(None);
         }
-        if let Err(why) = self.write_to_lead(question).await {
-            self.agent.approval.ledger.withdraw(&id);
-            let decision = Decision::by_program(&id, DecisionOutcome::Rejected, &why);
-            let _gone = self.events.send(Event::Settled(decision));
-        }
-        Ok(())
+        let Err(why) = self.send_to_lead(question).await else { return Ok(None) };
+        self.gate.ledger.withdraw(&id);
+        Ok(Some(Decision::by_program(&id, DecisionOutcome::Rejected, &why)))
     }
 
-    async fn write_to_lead(&self, question: Question) -> Result<(), String> {
-        let Identity { name, incarnation, .. } = self.agent.me.clone();
-        let bus = Arc::clone(&self.agent.bus);
-        let by_person = self.agent.approval.plan_approval == PlanApproval::Person;
+    async fn send_to_lead(&self, question: Question) -> Result<(), String> {
+        let Identity { name, incarnation, .. } = self.me.clone();
+        let bus = Arc::clone(&self.bus);
+        let by_person = self.gate.plan_approval == PlanApproval::Person;
         let send = move || {
             let lead = AgentName::lead();
             let alive = liveness::probe(bus.dir(), &lead).is_ok_and(|life| life.is_alive());
@@ -209,7 +234,7 @@ impl Running {
             let lead_life =
                 lead_life.ok_or("there is no lead whose person could be asked")?.clone();
             let Question { request_id, about, tool, input, description, .. } = question;
-            // Asked again in another life of either side, it is another message.
+            // A question that is repeated in another life of either side is another message.
             let id = Some(format!("{request_id}:{incarnation}:{lead_life}"));
             let body = match about {
                 QuestionKind::Permission => Body::PermissionRequest { tool, input, description },
@@ -234,127 +259,112 @@ impl Running {
         }
     }
 
-    /// What the outside says about what was asked. Gives the events that follow, in order.
-    pub(super) async fn filter(&mut self, event: Event) -> Vec<Event> {
+    /// Handles what the user at this terminal says. Returns the decision if a question is decided.
+    pub(super) async fn on_event(
+        &mut self,
+        event: ApprovalEvent,
+        tools: &ToolRunner,
+        status: &mut MemberStatus,
+    ) -> Option<Decision> {
         match event {
-            Event::Drained(mail) => {
-                let mut settled = Vec::new();
-                for message in &mail {
-                    settled.extend(self.filter_mail(message).await);
-                }
-                let mut events = vec![Event::Drained(mail)];
-                events.extend(settled.into_iter().map(Event::Settled));
-                events
-            }
-            Event::Answered(decision) => {
-                let asked = self.agent.approval.ledger.pending_of(&decision.request_id);
+            ApprovalEvent::Answered(decision) => {
+                let asked = self.gate.ledger.pending_of(&decision.request_id);
                 let kind = asked.map_or(RequestKind::Permission, |request| request.kind);
-                let life = self.agent.me.incarnation.clone();
-                let settled = self.settle(kind, decision, Some(&life)).await;
-                settled.into_iter().map(Event::Settled).collect()
+                let life = self.me.incarnation.clone();
+                self.settle(kind, decision, Some(&life), tools, status).await
             }
-            Event::SetMode(mode) => {
-                self.set_mode(mode).await;
-                Vec::new()
+            ApprovalEvent::SetMode(mode) => {
+                self.set_mode(mode, status).await;
+                None
             }
-            Event::AddRules(rules) => {
+            ApprovalEvent::AddRules(rules) => {
                 self.add_rules(&rules);
-                Vec::new()
+                None
             }
-            other @ (Event::Mail
-            | Event::DrainFailed(_)
-            | Event::Prompt(_)
-            | Event::Notice(_)
-            | Event::Replied(_)
-            | Event::Judged(_)
-            | Event::Settled(_)
-            | Event::DiskFull
-            | Event::TeamGone(_)
-            | Event::Compacted(_)
-            | Event::TaskInSight
-            | Event::TaskTaken
-            | Event::IdleHookAnswered(_)
-            | Event::ToolEnded(_)
-            | Event::Interrupt
-            | Event::Stop(_)
-            | Event::PatienceOver) => vec![other],
         }
     }
 
-    async fn filter_mail(&mut self, message: &Message) -> Option<Decision> {
-        if let Some((kind, decision)) = answer_in(message) {
-            return self.settle(kind, decision, message.incarnation.as_deref()).await;
+    /// Handles the answers, modes and rules in mail. Returns the decisions, in order.
+    pub(super) async fn on_mail(
+        &mut self,
+        mail: &[Message],
+        tools: &ToolRunner,
+        status: &mut MemberStatus,
+    ) -> Vec<Decision> {
+        let mut settled = Vec::new();
+        for message in mail {
+            if let Some((kind, decision)) = answer_in(message) {
+                let life = message.incarnation.as_deref();
+                settled.extend(self.settle(kind, decision, life, tools, status).await);
+            } else {
+                self.on_control_mail(message, status).await;
+            }
         }
-        let me = &self.agent.me;
-        let bound = message.from == AgentName::lead().as_str()
-            && !me.name.is_lead()
+        settled
+    }
+
+    async fn on_control_mail(&mut self, message: &Message, status: &mut MemberStatus) {
+        let is_bound = message.from == AgentName::lead().as_str()
+            && !self.me.name.is_lead()
             && message.request_id.is_some()
-            && message.incarnation.as_deref() == Some(me.incarnation.as_str());
+            && message.incarnation.as_deref() == Some(self.me.incarnation.as_str());
         if let Body::ModeSetRequest { mode } = &message.body {
-            match PermissionMode::parse(mode).filter(|_| bound) {
-                Some(mode) => self.set_mode(mode).await,
+            match PermissionMode::parse(mode).filter(|_| is_bound) {
+                Some(mode) => self.set_mode(mode, status).await,
                 None => ignored(message),
             }
         } else if let Body::PermissionUpdate { rules } = &message.body {
-            match serde_json::from_value(rules.clone()).ok().filter(|_| bound) {
+            match serde_json::from_value(rules.clone()).ok().filter(|_| is_bound) {
                 Some(rules) => self.add_rules(&rules),
                 None => ignored(message),
             }
         }
-        None
     }
 
-    /// Lets an answer through if it is the one that was asked for.
+    /// Lets an answer through if it belongs to an open question.
     async fn settle(
         &mut self,
         kind: RequestKind,
         mut decision: Decision,
         life: Option<&str>,
+        tools: &ToolRunner,
+        status: &mut MemberStatus,
     ) -> Option<Decision> {
         let verdict = RequestVerdict::of(decision.outcome == DecisionOutcome::Approved);
         let (id, from) = (decision.request_id.as_str(), decision.by.as_str());
         let answer = RequestAnswer { id: Some(id), kind, from, incarnation: life, verdict };
-        let now = self.agent.clock.monotonic();
-        let state = match self.agent.approval.ledger.answer(&answer, now) {
+        let state = match self.gate.ledger.answer(&answer, self.clock.monotonic()) {
             Ok(state) => state,
             Err(why) => {
                 tracing::warn!(request_id = id, from, %why, "an answer was not acted on");
                 return None;
             }
         };
-        if state == RequestState::Approved
-            && let Some(mode) = decision.mode
-        {
-            self.set_mode(mode).await;
-        }
-        if state == RequestState::Approved
-            && let Some(why) = self.check_change(&decision)
-        {
-            decision.outcome = DecisionOutcome::Rejected;
-            decision.reason = Some(why);
+        if state == RequestState::Approved {
+            if let Some(mode) = decision.mode {
+                self.set_mode(mode, status).await;
+            }
+            if let Some(why) = self.check_change(&decision, tools) {
+                decision.outcome = DecisionOutcome::Rejected;
+                decision.reason = Some(why);
+            }
         }
         if decision.outcome == DecisionOutcome::Approved && decision.scope != Scope::Once {
-            self.keep();
+            self.keep_as_rule();
         }
         Some(decision)
     }
 
-    /// The call that an approval lets run.
-    fn approved_call(&self, decision: &Decision) -> Option<Call> {
-        let Question { tool_use_id: id, tool: name, input, .. } =
-            self.agent.approval.asked.clone()?;
-        Some(Call { id, name, input: decision.updated_input.clone().unwrap_or(input) })
-    }
-
-    /// What the person changed a call to must pass the rules as well; why it does not.
-    fn check_change(&mut self, decision: &Decision) -> Option<String> {
-        decision.updated_input.as_ref()?;
-        let call = self.approved_call(decision)?;
-        match self.agent.tools.inspect(&call) {
+    /// A call that the user has changed must pass the rules as well. Returns why it does not.
+    fn check_change(&mut self, decision: &Decision, tools: &ToolRunner) -> Option<String> {
+        let input = decision.updated_input.clone()?;
+        let Question { tool_use_id: id, tool: name, .. } = self.gate.asked.clone()?;
+        let call = Call { id, name, input };
+        match tools.inspect(&call) {
             Err(why) => Some(why.to_string()),
             Ok((tool, subject)) => {
-                let verdict = self.agent.approval.policy.judge(tool, &subject);
-                self.agent.approval.judged = Some(subject);
+                let verdict = self.gate.policy.judge(tool, &subject);
+                self.gate.judged = Some(subject);
                 match verdict {
                     permission::PermissionVerdict::Refuse(why) => Some(why),
                     permission::PermissionVerdict::Run
@@ -365,44 +375,42 @@ impl Running {
         }
     }
 
-    /// An answer that holds for longer than one call is a rule from now on.
-    fn keep(&mut self) {
-        let approval = &self.agent.approval;
-        let (Some(asked), Some(subject)) = (&approval.asked, &approval.judged) else { return };
+    /// Makes a rule of an approval that holds for more than one call.
+    fn keep_as_rule(&mut self) {
+        let (Some(asked), Some(subject)) = (&self.gate.asked, &self.gate.judged) else { return };
         let allow = permission::rules_for(asked.about, &asked.tool, subject);
         self.add_rules(&RuleLists { allow, ..RuleLists::default() });
     }
 
+    /// Adds rules for the rest of this life.
     pub(super) fn add_rules(&mut self, rules: &RuleLists) {
-        match self.agent.approval.policy.add(rules) {
+        match self.gate.policy.add(rules) {
             Ok(()) => tracing::info!(?rules, "permission rules added"),
             Err(why) => tracing::warn!(%why, "permission rules were not added"),
         }
     }
 
-    async fn set_mode(&mut self, mode: PermissionMode) {
-        let before = self.agent.approval.policy.mode();
-        self.agent.approval.policy.set_mode(mode);
+    async fn set_mode(&mut self, mode: PermissionMode, status: &mut MemberStatus) {
+        let before = self.gate.policy.mode();
+        self.gate.policy.set_mode(mode);
         tracing::info!(%before, now = %mode, "permission mode set");
-        let published = self.agent.reporter.set_mode(mode).await;
-        super::note_error(published);
+        status.set_mode(mode).await;
     }
 
-    /// The questions whose time is over.
-    pub(super) fn expired(&mut self) -> Vec<Event> {
-        let now = self.agent.clock.monotonic();
-        let seconds = self.agent.approval.timeout.as_secs();
-        let late = self.agent.approval.ledger.tick(now).into_iter();
-        let settled = late.map(|id| {
+    /// Expires the questions whose time is over. Returns their decisions.
+    pub(super) fn expire(&mut self) -> Vec<Decision> {
+        let seconds = self.gate.timeout.as_secs();
+        let late = self.gate.ledger.tick(self.clock.monotonic()).into_iter();
+        let expired = late.map(|id| {
             let why = format!("nobody answered within {seconds} s");
-            Event::Settled(Decision::by_program(&id, DecisionOutcome::Expired, &why))
+            Decision::by_program(&id, DecisionOutcome::Expired, &why)
         });
-        settled.collect()
+        expired.collect()
     }
 
-    /// Nobody waits for the answer any more.
+    /// Takes a question back: its answer no longer counts.
     pub(super) fn withdraw(&mut self, request_id: &str) {
-        self.agent.approval.ledger.withdraw(request_id);
+        self.gate.ledger.withdraw(request_id);
     }
 }
 
@@ -414,6 +422,7 @@ fn kind_of(question: &Question) -> RequestKind {
     }
 }
 
+/// Logs control mail that is not acted on.
 fn ignored(message: &Message) {
     let (from, kind) = (&message.from, message.body.kind());
     tracing::warn!(from, kind, "control mail that does not bind this life was not acted on");

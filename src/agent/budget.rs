@@ -1,23 +1,20 @@
-//! What an agent may still use: asked before each model call, the only place where a budget ends work.
+//! What a member may still use: checked before each model call, the only place where a budget ends work.
 //!
-//! A lead has no budget of its own but the team's. That little of it is left is said by whoever sees it
-//! first: the lead before it asks its model, or its program, which sees everybody all the time.
+//! A lead has no budget of its own but the team's. The warning that little is left is given once, by the
+//! lead before it calls its model or by its program, which watches all members.
 
-use super::compact::{self, CompactionReason};
-use super::event::{Ending, Event, StopCause};
-use super::progress::Progress;
-use super::{Running, note_error};
+use super::member_status::MemberStatus;
 use crate::protocol::budget::{BudgetLimit, BudgetVerdict, LimitOwner, judge};
 use crate::store::{TeamDir, usage};
 use crate::wire::AgentName;
 use crate::wire::budget::{Budget, Budgets, RunBudget};
 use crate::wire::chat::Usage;
+use crate::wire::message::Outcome;
 use crate::wire::roster::UsageCount;
-use crate::wire::transcript::Entry;
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// An agent's budgets.
+/// A member's budgets.
 #[derive(Debug)]
 pub(crate) struct AgentBudget {
     own: Budget,
@@ -27,7 +24,7 @@ pub(crate) struct AgentBudget {
     warnings: Warnings,
 }
 
-/// Who tells of the budgets that all share.
+/// Whether an agent gives the warnings of the shared budgets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     Lead,
@@ -37,25 +34,25 @@ enum Role {
 /// The warnings that little is left.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Warnings {
-    /// Of a teammate's own budget; of the team's, for the lead.
+    /// For a teammate that of its own budget, for the lead that of the team's.
     pub(crate) standing: Once,
-    /// Of this run's.
+    /// That of the budget of this run.
     pub(crate) run: Once,
 }
 
-/// Something that is said once, by one of those who share this.
+/// A warning that is given once, by one of those that share this value.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Once(Rc<Cell<bool>>);
 
 impl Once {
-    /// Whether it is still to be said; from now on it is not.
+    /// Whether the warning is still to be given; from now on it is not.
     pub(crate) fn take(&self) -> bool {
         !self.0.replace(true)
     }
 }
 
 impl AgentBudget {
-    /// The part of the budgets that concerns this agent.
+    /// Selects the budgets that concern this agent.
     pub(crate) fn of(budgets: Budgets, run: Option<RunBudget>, name: &AgentName) -> Self {
         let (role, own) = if name.is_lead() {
             (Role::Lead, Budget::default())
@@ -65,17 +62,17 @@ impl AgentBudget {
         Self { own, team: budgets.team, run, role, warnings: Warnings::default() }
     }
 
-    /// For somebody who gives the same warnings.
+    /// Shares the warnings with another part of the program that gives them.
     pub(crate) fn warnings(&self) -> Warnings {
         self.warnings.clone()
     }
 
-    /// Whether others go by what this agent has used, and this one by theirs.
+    /// Whether this agent's usage counts in the budget of others, and theirs in its own.
     pub(super) fn is_shared(&self) -> bool {
         self.team != Budget::default() || self.run.is_some()
     }
 
-    /// Whether the model may be asked, by somebody who has used so much. A warning is given once.
+    /// Whether an agent that has used so much may call its model. A warning is given once.
     pub(super) fn may_ask(
         &self,
         dir: &TeamDir,
@@ -106,58 +103,59 @@ impl AgentBudget {
     }
 }
 
-impl Running {
-    /// Counts a call of the model.
-    pub(super) fn count(&mut self, usage: Usage) {
+/// A member's budget at work.
+pub(super) struct BudgetKeeper {
+    budget: AgentBudget,
+    dir: TeamDir,
+    me: AgentName,
+    /// What had been used when the last turn ended.
+    before_turn: UsageCount,
+}
+
+impl BudgetKeeper {
+    /// Puts a budget to work; `used` is what the member has used until now.
+    pub(super) fn new(budget: AgentBudget, dir: TeamDir, me: AgentName, used: UsageCount) -> Self {
+        Self { budget, dir, me, before_turn: used }
+    }
+
+    /// Whether the model may be called now.
+    pub(super) fn check(&self, status: &MemberStatus) -> BudgetVerdict {
+        self.budget.may_ask(&self.dir, &self.me, &status.used())
+    }
+
+    /// The warning that little of a budget is left.
+    pub(super) fn warning(&self, limit: &BudgetLimit) -> String {
+        let stopped = if self.me.is_lead() { "the team" } else { self.me.as_str() };
+        format!("{limit} are used; at the end of it {stopped} is stopped")
+    }
+
+    /// Counts a model call.
+    pub(super) fn count_call(&self, usage: Usage, status: &mut MemberStatus) {
         log_call(&usage);
-        self.agent.reporter.count(usage);
-        self.share_count();
+        status.count(usage);
+        self.share(status);
     }
 
-    /// Tells the others what was used, where that concerns them.
-    pub(super) fn share_count(&self) {
-        if self.agent.budget.is_shared() {
-            note_error(self.agent.reporter.share());
-        }
+    /// Counts a turn.
+    pub(super) fn count_turn(&mut self, outcome: Outcome, rounds: u32, status: &mut MemberStatus) {
+        status.count_turn();
+        self.share(status);
+        let used = status.used();
+        let turn = used.since(&std::mem::replace(&mut self.before_turn, used));
+        let (input, output) = (turn.input_tokens, turn.output_tokens);
+        let (cached, cost) = (turn.cache_read_tokens, turn.cost.map(f64::from));
+        tracing::info!(?outcome, rounds, input, output, cached, cost, "turn ended");
     }
 
-    /// Asks the model, as far as the budget and its context have room for that.
-    pub(super) async fn ask_model(&mut self) -> Result<(), Ending> {
-        let (dir, name) = (self.agent.bus.dir().clone(), self.agent.me.name.clone());
-        let used = self.agent.reporter.used();
-        match self.agent.budget.may_ask(&dir, &name, &used) {
-            BudgetVerdict::Fine => {}
-            BudgetVerdict::Nearly(limit) => self.warn(limit).await?,
-            BudgetVerdict::Spent(limit) => {
-                tracing::warn!(%limit, "the budget is used up");
-                let _gone = self.events.send(Event::Stop(StopCause::Budget(limit)));
-                return Ok(());
-            }
+    /// Writes the member's usage where those who share the budget read it.
+    fn share(&self, status: &MemberStatus) {
+        if self.budget.is_shared() {
+            status.share_usage();
         }
-        let is_due = compact::is_due(&self.memory.borrow(), self.agent.context_tokens);
-        if is_due {
-            self.make_room(CompactionReason::NearlyFull);
-        } else {
-            self.call_model();
-        }
-        Ok(())
-    }
-
-    /// Says that little of a budget is left: to the model, to whoever watches, and to the lead.
-    async fn warn(&mut self, limit: BudgetLimit) -> Result<(), Ending> {
-        tracing::warn!(%limit, "the budget is nearly used up");
-        let name = self.agent.me.name.clone();
-        let who = if name.is_lead() { "the team" } else { name.as_str() };
-        let content = format!("{limit} are used; at the end of it {who} is stopped");
-        (self.agent.show)(&Progress::Warning(content.clone()));
-        if !name.is_lead() {
-            self.tell_lead(format!("{name}: {content}")).await;
-        }
-        self.record(Entry::Note { content }).await
     }
 }
 
-/// What one call has used, for the log.
+/// Logs the tokens of one call.
 fn log_call(usage: &Usage) {
     let (input, output) = (usage.input_tokens, usage.output_tokens);
     let (cache_read, cache_write) =
@@ -165,9 +163,9 @@ fn log_call(usage: &Usage) {
     tracing::info!(input, output, cache_read, cache_write, "model call");
 }
 
-/// What the team has used, as everybody has said after the last call, but for this agent, who knows better.
+/// What the team has used: of the others as far as they have shared it, of this agent until now.
 fn together(dir: &TeamDir, name: &AgentName, used: &UsageCount) -> UsageCount {
-    // A roster that cannot be read stops nobody: it is repaired by the next writer.
+    // A roster that cannot be read stops no agent: the next writer repairs it.
     let mut roster = usage::roster_of_now(dir).unwrap_or_default();
     if name.is_lead() {
         if let Some(lead) = roster.lead.as_mut() {
@@ -190,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_own_budget_and_the_teams_both_count() {
+    fn the_own_budget_and_that_of_the_team_both_count() {
         let folder = tempfile::tempdir().unwrap();
         let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
         let alice = AgentName::member("alice").unwrap();
@@ -220,7 +218,7 @@ mod tests {
         assert!(!budget.warnings().standing.take(), "it was said");
         assert!(matches!(budget.may_ask(&dir, &lead, &tokens(999)), BudgetVerdict::Spent(_)));
 
-        // A run begins to count where it began.
+        // The budget of a run counts from its start.
         let run = RunBudget { tokens: 100, before: 901 };
         let budget = AgentBudget::of(Budgets::default(), Some(run), &lead);
         for (used, verdict) in

@@ -1,85 +1,104 @@
-//! What can happen to an agent and what it can be told to do: the two sides of [`super::step`].
+//! What can happen to a member of a team, and what its machine asks for.
 
-use super::compact::Compacted;
-use super::progress::Progress;
-use crate::llm::ModelError;
+use super::conversation::{CallVerdict, Effect, WorkId, WorkResult};
 use crate::protocol::budget::BudgetLimit;
-use crate::tools::{Call, ToolError};
+use crate::store::Drained;
+use crate::tools::Call;
 use crate::wire::activity::Activity;
-use crate::wire::chat::{Reply, Usage};
+use crate::wire::chat::Usage;
 use crate::wire::message::{IdleReason, Message, Outcome};
 use crate::wire::permission::{Decision, PermissionMode, Question, RuleLists};
 use crate::wire::roster::Status;
-use crate::wire::transcript::Entry;
+use tokio::sync::mpsc::UnboundedSender;
 
-/// Everything that can happen to an agent.
+/// Where everything that happens to a member is sent.
+pub(crate) type Events = UnboundedSender<Event>;
+
+/// Everything that can happen to a member: one enum for each part that it concerns.
 #[derive(Debug)]
 pub(crate) enum Event {
+    /// For the machine.
+    Machine(MachineEvent),
+    /// For the approvals.
+    Approval(ApprovalEvent),
+    /// Mail was taken in (perhaps none); it stands in the transcript, but not in the memory yet.
+    Drained(Drained),
+    /// A piece of work of the conversation ended.
+    WorkEnded(WorkId, WorkResult),
+    /// The hooks answered whether the member may be idle; if not, with what the model is told.
+    IdleHookEnded(WorkId, Result<(), String>),
+}
+
+/// What the machine hears.
+#[derive(Debug)]
+pub(crate) enum MachineEvent {
     /// There may be mail.
     Mail,
-    /// Mail was taken in (perhaps none); it stands in the transcript.
+    /// Mail was taken in (perhaps none); it is in the transcript and in the memory.
     Drained(Vec<Message>),
-    /// Taking mail in failed; it will be tried again.
+    /// Mail could not be taken in; the next drain tries again.
     DrainFailed(String),
-    /// Mail cannot be taken in before there is room on the disk.
+    /// Mail cannot be taken in until there is room on the disk.
     DiskFull,
     /// The team folder was removed or replaced.
     TeamGone(String),
-    /// The person at this agent's terminal said something.
+    /// The user at this member's terminal has written a prompt.
     Prompt(String),
-    /// The program has something to tell the model, with its next call.
+    /// The program has a note for the model, to go with its next call.
     Notice(String),
-    /// The model answered, or gave up.
-    Replied(Result<Reply, ModelError>),
-    /// Whether a tool call may run.
+    /// The piece of work that the turn waits for ended.
+    Work(WorkResult),
+    /// Whether the next tool call may run.
     Judged(CallVerdict),
-    /// The person at this agent's terminal answered what was asked there.
-    Answered(Decision),
-    /// What was asked is decided; comes from the approval alone.
+    /// A question was decided. Only the approvals make this event.
     Settled(Decision),
-    /// The person wants this agent to go on in another mode.
-    SetMode(PermissionMode),
-    /// The person has given further rules.
-    AddRules(RuleLists),
-    /// The conversation was summarized, or could not be.
-    Compacted(Result<Compacted, ModelError>),
-    /// The running tool call is over.
-    ToolEnded(Result<String, ToolError>),
-    /// The person wants this turn to end.
+    /// The user ends this turn.
     Interrupt,
-    /// The agent is to end.
+    /// The member is to end.
     Stop(StopCause),
-    /// There is a task that this agent would take by itself.
+    /// The task list has a task that the member would take by itself.
     TaskInSight,
-    /// Taking it is over; if it was taken, it comes as mail.
+    /// The attempt to take a task is over; a task that was taken comes as mail.
     TaskTaken,
-    /// Whether this agent may rest; if not, what it is told.
+    /// Whether the member may be idle; if not, with what the model is told.
     IdleHookAnswered(Result<(), String>),
-    /// Patience with the running tool is over.
-    PatienceOver,
+    /// The time of the last tool call is over.
+    LastCallTimeout,
 }
 
-/// What is to be done with a tool call.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum CallVerdict {
-    /// Run it.
-    Run,
-    /// Answer it with this error.
-    Refuse(String),
-    /// Ask first.
-    Ask(Box<Question>),
+/// What the approvals hear from outside; answers by mail reach them with the mail.
+#[derive(Debug)]
+pub(crate) enum ApprovalEvent {
+    /// The user at this member's terminal has answered a question.
+    Answered(Decision),
+    /// The user sets the permission mode.
+    SetMode(PermissionMode),
+    /// The user adds rules.
+    AddRules(RuleLists),
 }
 
-/// Why an agent is to end.
+impl From<MachineEvent> for Event {
+    fn from(event: MachineEvent) -> Self {
+        Self::Machine(event)
+    }
+}
+
+impl From<ApprovalEvent> for Event {
+    fn from(event: ApprovalEvent) -> Self {
+        Self::Approval(event)
+    }
+}
+
+/// Why a member is to end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum StopCause {
-    /// A valid `shutdown_request`: finish what is under way, then answer it.
+    /// A valid `shutdown_request`: finish the turn, then answer the request.
     Requested {
         /// The request's id.
         request_id: String,
-        /// Who asked.
+        /// The sender.
         by: String,
-        /// Why.
+        /// The sender's reason.
         reason: String,
     },
     /// The lead's process is gone: finish the running tool, then end.
@@ -90,72 +109,72 @@ pub(crate) enum StopCause {
     AtOnce,
 }
 
-/// What the loop is to do. Actions are performed in order.
+/// What the machine asks for. Actions are performed in order.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Action {
-    /// Take mail in; answered by `Drained` or `DrainFailed`.
-    Drain,
-    /// What the last drain gave has been acted on.
-    MarkTaken,
-    /// Append to the transcript (and to the memory).
-    Record(Entry),
-    /// Make the transcript durable before something leaves the process.
-    Sync,
-    /// Ask the model; answered by `Replied`, or by `Compacted` when room had to be made instead.
-    CallModel,
-    /// Tell whether a tool call may run; answered by `Judged`.
+    /// The conversation performs it.
+    Effect(Effect),
+    /// Judges a tool call; answered by `Judged`.
     Judge(Call),
-    /// Write down what is asked, then ask; answered by `Settled`.
+    /// Records a question, then asks it; answered by `Settled`.
     Ask(Box<Question>),
-    /// Nobody waits for the answer to this question any more.
+    /// Takes a question back: its answer is no longer awaited.
     Withdraw(String),
-    /// Make room because a request was refused; answered by `Compacted`.
-    MakeRoom,
-    /// Run a tool call; answered by `ToolEnded`.
-    RunTool(Call),
-    /// Abandon the model call or tool call under way; no answer comes any more.
-    Cancel,
-    /// Send `PatienceOver` after the grace that a running tool gets when the lead is lost.
-    StartPatience,
-    /// Say in the roster what this agent does.
-    Publish(Status, Option<Activity>),
-    /// Add to what this agent has used.
+    /// Counts the tokens of a model call.
     Count(Usage),
-    /// A turn is over: recorded, counted, durable, and its last text reported to the lead.
+    /// Writes into the roster why the member refuses to end.
+    PublishRefusal(String),
+    /// Takes mail in; answered by `Drained` or `DrainFailed`.
+    Drain,
+    /// Marks the mail of the last drain as acted on.
+    MarkTaken,
+    /// Starts the time that the last tool call gets; answered by `LastCallTimeout`.
+    StartLastCallTimeout,
+    /// Writes status and activity into the roster.
+    Publish(Status, Option<Activity>),
+    /// Ends a turn: recorded, counted, durable, and its last text reported to the lead.
     EndTurn {
-        /// How.
+        /// Whether it did what was asked.
         outcome: Outcome,
         /// Model calls it took.
         rounds: u32,
-        /// What to tell the lead; nothing when the model already did.
+        /// The report; `None` if the model has sent it by itself.
         report: Option<String>,
     },
-    /// Tell the lead's model something in the program's name.
+    /// Sends a message of the program to the lead's model.
     TellLead(String),
-    /// Ask whether this agent may rest, which was refused so often already; answered by `IdleHookAnswered`.
+    /// Asks the hooks whether the member may be idle, after so many refusals; answered by
+    /// `IdleHookAnswered`.
     AskIdleHook(u32),
-    /// Look out for a task to take; answered by `TaskInSight`, as soon as there is one.
+    /// Cancels the question to the hooks.
+    CancelIdleHook,
+    /// Watches for a task to take; answered by `TaskInSight`, as soon as there is one.
     FindTask,
-    /// Take the next task that suits; answered by `TaskTaken`.
+    /// Takes the next task that suits; answered by `TaskTaken`.
     TakeTask,
-    /// Tell the lead's program that this agent is idle.
+    /// Tells the lead's program that this member is idle.
     NotifyIdle(IdleReason),
-    /// A shutdown request is open: its answer is awaited.
-    OpenShutdown(StopCause),
-    /// Say in the roster why this agent would rather not end.
-    SayRefused(String),
-    /// Show something.
-    Show(Progress),
-    /// Log something that people may look for later.
-    Log(String),
-    /// End the loop.
+    /// Registers a shutdown request as open: it is answered when the member ends.
+    OpenShutdown {
+        /// The request's id.
+        request_id: String,
+        /// The sender.
+        by: String,
+    },
+    /// Ends the loop.
     Exit(Ending),
 }
 
-/// How an agent's loop ended.
+impl From<Effect> for Action {
+    fn from(effect: Effect) -> Self {
+        Self::Effect(effect)
+    }
+}
+
+/// How a member's loop ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// It was told to.
+    /// It was told to end.
     Stopped(StopCause),
     /// It cannot go on.
     Broken(String),

@@ -1,13 +1,13 @@
-//! Signs of life: while an agent is busy, its loop says so at regular times. An idle one writes nothing.
+//! The heartbeat of an agent: a busy loop writes one at regular times, an idle one writes nothing.
 
 use crate::os::{Clock, uptime};
 use crate::store::TeamDir;
 use crate::store::heartbeat::{Heartbeat, HeartbeatFile};
-use crate::wire::{AgentName, Timestamp};
+use crate::wire::{AgentName, WallTime};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Beats for one life of an agent.
+/// Writes the heartbeats of one life of an agent.
 pub(crate) struct HeartbeatWriter {
     incarnation: String,
     clock: Rc<dyn Clock>,
@@ -15,12 +15,12 @@ pub(crate) struct HeartbeatWriter {
     due: Option<Instant>,
     file: Option<HeartbeatFile>,
     count: u64,
-    /// What it was last said to do, and since when.
-    doing: (String, Timestamp),
+    /// The last state that was written, and since when it holds (wall clock).
+    doing: (String, WallTime),
 }
 
 impl HeartbeatWriter {
-    /// Beats every so often.
+    /// Creates a writer of one heartbeat per `every`.
     pub(crate) fn new(
         dir: &TeamDir,
         name: &AgentName,
@@ -28,30 +28,30 @@ impl HeartbeatWriter {
         clock: Rc<dyn Clock>,
         every: Duration,
     ) -> Self {
-        let doing = (String::new(), 0.0);
-        // Made now: a disk that is full later still takes signs of life.
+        let doing = (String::new(), WallTime::default());
+        // The file is created now, so that a disk that is full later still takes heartbeats.
         let file = HeartbeatFile::open(dir, name);
-        let file = file.inspect_err(|why| tracing::warn!(%why, "no sign of life")).ok();
+        let file = file.inspect_err(|why| tracing::warn!(%why, "there will be no heartbeat")).ok();
         Self { incarnation, clock, every, due: None, file, count: 0, doing }
     }
 
-    /// Something happened: the next beat will come.
+    /// Schedules the next heartbeat: something happened.
     pub(super) fn stir(&mut self) {
         let next = self.clock.monotonic() + self.every;
         self.due.get_or_insert(next);
     }
 
-    /// When the next beat is due; never while nothing happens.
+    /// When the next heartbeat is due; `None` while nothing happens.
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
     }
 
-    /// Falls quiet until something happens.
+    /// Pauses until something happens.
     pub(super) fn rest(&mut self) {
         self.due = None;
     }
 
-    /// Says what is done now.
+    /// Writes a heartbeat with this state; `limit` is the time limit of the running tool, in seconds.
     pub(super) fn beat(&mut self, state: &str, limit: Option<u64>) {
         self.due = Some(self.clock.monotonic() + self.every);
         if self.doing.0 != state {
@@ -69,7 +69,7 @@ impl HeartbeatWriter {
         if let Some(file) = &self.file
             && let Err(why) = file.write(&beat).or_else(|_| file.touch(self.clock.now()))
         {
-            tracing::warn!(%why, "a sign of life could not be written");
+            tracing::warn!(%why, "a heartbeat could not be written");
         }
     }
 }

@@ -1,98 +1,59 @@
-//! The agent's state machine: what happens -> what to do. Pure: no files, no model, no clock.
+//! The state machine of a member: what happens -> what to do. Pure: no files, no model, no clock.
 //!
 //! ```text
-//!            mail, prompt               drained             reply with calls
-//!   Idle ───────────────────> Taking ───────────> Thinking ──────────────────> Acting
-//!    ^                          │ ^ ^                │  text: the turn is over    │
-//!    └──── nothing to do ───────┘ │ └────────────────┘                            │
-//!                                 └──────────── all calls answered ───────────────┘
+//!            mail, prompt                 drained            the turn ends
+//!   Idle ───────────────────> TakingMail ─────────> InTurn ────────────────┐
+//!    ^                          │  ^  ^                                    │
+//!    └── nothing to do, Resting ┘  │  └────────────────────────────────────┘
+//!        if hooks are asked        └── Claiming: the task comes as mail
 //! ```
 //!
-//! An idle teammate that takes tasks by itself goes through `Claiming` to `Taking`: the task is mail.
+//! A turn is a [`TurnMachine`] of the conversation. This machine adds what makes the conversation that of
+//! a member: mail, the roster, shutdown requests, the loss of the lead, tasks.
 //!
-//! Mail is taken in before every model call and once more after a turn, so that nothing that arrived
-//! meanwhile is slept upon. Being idle is computed from that, it is not an event.
+//! Mail is taken in before every model call and once more after a turn, so that no message waits for the
+//! next one. Idle is a result of that, not an event.
 
 mod exchange_limit;
-mod idle;
-mod loop_detector;
-mod stop;
-mod turn;
-mod waiting;
+mod shutdown;
 
-use super::compact::Compacted;
-use super::event::{Action, Ending, Event, StopCause};
+use super::conversation::{
+    Effect, HostAction, TurnAction, TurnEnd, TurnEvent, TurnMachine, TurnStep,
+};
+use super::event::{Action, Ending, MachineEvent, StopCause};
+use super::identity::{AutoClaim, Identity, IdleHook};
 use super::progress::Progress;
-use crate::llm::ModelError;
-use crate::tools::{Call, ToolError, signal};
-use crate::wire::AgentName;
+use crate::tools::Call;
 use crate::wire::activity::Activity;
-use crate::wire::chat::{Reply, StopReason};
 use crate::wire::message::{IdleReason, Message, Outcome};
+use crate::wire::permission::{Decision, QuestionKind};
 use crate::wire::roster::Status;
-use crate::wire::tool::Signal;
 use crate::wire::transcript::Entry;
 use exchange_limit::{ExchangeLimit, Reason};
 use std::collections::VecDeque;
-use turn::{
-    CONTEXT_FULL, CUT_OFF, Extension, Room, Turn, WINDING_DOWN, WindDown, answer, call_of,
-    is_message_to_lead, refusal, show_mail, wants_shutdown,
-};
-use waiting::Wait;
 
+/// How often in a row the hooks may keep a member from being idle: each time costs a turn.
+const MAX_KEPT: u32 = 5;
+
+/// What the calls that come after the last one are told.
+const LEAD_LOST: &str = "not run: the lead is gone";
+
+/// What a member is doing.
 #[derive(Debug)]
 enum Phase {
     Idle,
     /// A task is being taken from the list.
     Claiming,
-    /// Whether it may rest is being asked.
+    /// The hooks are asked whether the member may be idle.
     Resting,
-    Taking(Option<Turn>),
-    Thinking(Turn),
-    /// A call is judged, or somebody is asked about it.
-    Waiting(Turn, Wait),
-    Acting(Turn, Call),
-    /// The lead is gone; only the running tool is waited for.
-    Leaving(Turn, Call),
+    /// Mail is being taken in between two turns.
+    TakingMail,
+    /// A turn is under way; with a cause, the member ends after it.
+    InTurn(TurnMachine, Option<StopCause>),
+    /// The lead is lost: the member ends after the running tool call.
+    Leaving(TurnMachine),
+    /// The loop ends.
     Over,
-}
-
-/// The turn for which mail is taken in, if there is one.
-struct TakenFor(Option<Turn>);
-
-/// Whose machine it is.
-#[derive(Debug, Clone)]
-pub(crate) struct Identity {
-    /// The agent.
-    pub(crate) name: AgentName,
-    /// This life of it; requests for another one are not acted on.
-    pub(crate) incarnation: String,
-    /// Model calls that one turn may take.
-    pub(crate) max_rounds: u32,
-    /// Turns that colleagues may give each other without anything being done.
-    pub(crate) max_exchanges: u32,
-    /// Where its work comes from.
-    pub(crate) auto_claim: AutoClaim,
-    /// What must be asked before it rests.
-    pub(crate) idle_hook: IdleHook,
-}
-
-/// Where an agent's work comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AutoClaim {
-    /// From mail and prompts only.
-    Asked,
-    /// When it is idle, from the task list too.
-    TakesTasks,
-}
-
-/// What must be asked before an agent rests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum IdleHook {
-    /// Nothing.
-    Free,
-    /// The hooks, when a turn was completed.
-    Asked,
 }
 
 /// The machine.
@@ -100,29 +61,32 @@ pub(crate) enum IdleHook {
 pub(crate) struct Machine {
     me: Identity,
     phase: Phase,
+    /// Prompts that the next turn begins with, or the current one goes on with.
     prompts: VecDeque<String>,
-    /// What the model is told with its next call.
+    /// Notes that the model is told with its next call.
     notices: VecDeque<String>,
-    /// Mail was announced while a drain or a tool was under way.
+    /// Mail was announced while mail was being taken in.
     mail_again: bool,
-    /// What to tell the lead's program when idle is reached.
+    /// How the last turn ended, for the lead's program; told when the member is idle.
     finished: Option<IdleReason>,
     published_idle: bool,
-    /// How often in a row it was not allowed to rest.
+    /// How often in a row the hooks kept it from being idle.
     kept: u32,
     exchange_limit: ExchangeLimit,
 }
 
 impl Machine {
-    /// A machine that first takes in its mail; `resumed` when the transcript ends within a turn:
-    /// its calls that are still to run.
+    /// Creates a machine that first takes in its mail. If the transcript ends within a turn, `resumed`
+    /// holds the calls of that turn that are still to run.
     pub(crate) fn start(me: Identity, resumed: Option<VecDeque<Call>>) -> (Self, Vec<Action>) {
-        let turn = resumed.map(|calls| Turn { calls, ..Turn::default() });
-        let exchange_limit = ExchangeLimit::new(me.name.clone(), me.max_exchanges);
+        let phase = match resumed {
+            Some(calls) => Phase::InTurn(TurnMachine::new(me.max_rounds, calls), None),
+            None => Phase::TakingMail,
+        };
         let machine = Self {
+            exchange_limit: ExchangeLimit::new(me.name.clone(), me.max_exchanges),
             me,
-            exchange_limit,
-            phase: Phase::Taking(turn),
+            phase,
             prompts: VecDeque::new(),
             notices: VecDeque::new(),
             mail_again: false,
@@ -133,438 +97,399 @@ impl Machine {
         (machine, vec![Action::Drain])
     }
 
-    /// Whether a turn is under way or about to begin.
-    #[cfg(test)]
-    fn is_busy(&self) -> bool {
-        !matches!(self.phase, Phase::Idle | Phase::Over) || !self.prompts.is_empty()
-    }
-
-    /// What to do about an event.
-    pub(crate) fn step(&mut self, event: Event) -> Vec<Action> {
+    /// Performs one step. This is the only place that takes the phase out of the machine: every
+    /// transition consumes it and returns its successor.
+    pub(crate) fn step(&mut self, event: MachineEvent) -> Vec<Action> {
         let mut todo = Vec::new();
-        match event {
-            Event::Mail => self.on_mail(&mut todo),
-            Event::Drained(mail) => self.on_drained(&mail, &mut todo),
-            Event::DrainFailed(why) => self.on_drain_failed(&why, &mut todo),
-            Event::DiskFull => {
-                self.published_idle = false;
-                todo.push(Action::Publish(Status::Waiting, Some(Activity::DiskFull)));
-            }
-            Event::TeamGone(why) => self.on_team_gone(why, &mut todo),
-            Event::Prompt(text) => self.on_prompt(text, &mut todo),
-            Event::Notice(text) => self.notices.push_back(text),
-            Event::Replied(Ok(reply)) => self.on_reply(reply, &mut todo),
-            Event::Compacted(Ok(compacted)) => self.on_compacted(compacted, &mut todo),
-            Event::Replied(Err(why)) | Event::Compacted(Err(why)) => {
-                self.on_model_error(&why, &mut todo);
-            }
-            Event::Judged(judgement) => self.on_judged(judgement, &mut todo),
-            Event::Settled(decision) => self.on_settled(decision, &mut todo),
-            // The approval's business.
-            Event::Answered(_) | Event::SetMode(_) | Event::AddRules(_) => {}
-            Event::ToolEnded(result) => self.on_tool_ended(result, &mut todo),
-            Event::Interrupt => self.on_interrupt(&mut todo),
-            Event::Stop(stop) => self.on_stop(stop, &mut todo),
-            Event::TaskInSight => self.on_task_in_sight(&mut todo),
-            Event::TaskTaken => self.on_task_taken(&mut todo),
-            Event::IdleHookAnswered(leave) => self.on_idle_hook(leave, &mut todo),
-            Event::PatienceOver => self.on_patience_over(&mut todo),
+        let phase = std::mem::replace(&mut self.phase, Phase::Over);
+        if !matches!(phase, Phase::Over) {
+            self.phase = self.transition(phase, event, &mut todo);
         }
         todo
     }
 
-    fn take_phase(&mut self) -> Phase {
-        std::mem::replace(&mut self.phase, Phase::Over)
-    }
-
-    /// What mail is being taken in for.
-    fn end_taking(&mut self) -> Option<TakenFor> {
-        match self.take_phase() {
-            Phase::Taking(turn) => Some(TakenFor(turn)),
-            other @ (Phase::Idle
-            | Phase::Claiming
-            | Phase::Resting
-            | Phase::Thinking(_)
-            | Phase::Waiting(..)
-            | Phase::Acting(..)
-            | Phase::Leaving(..)
-            | Phase::Over) => {
-                self.phase = other;
-                None
+    fn transition(&mut self, phase: Phase, event: MachineEvent, todo: &mut Vec<Action>) -> Phase {
+        match event {
+            MachineEvent::Mail => self.on_mail(phase, todo),
+            MachineEvent::Drained(mail) => self.on_drained(phase, &mail, todo),
+            MachineEvent::DrainFailed(why) => self.on_drain_failed(phase, &why, todo),
+            MachineEvent::DiskFull => {
+                self.published_idle = false;
+                todo.push(Action::Publish(Status::Waiting, Some(Activity::DiskFull)));
+                phase
             }
+            MachineEvent::TeamGone(why) => {
+                todo.push(Effect::Cancel.into());
+                todo.push(Action::CancelIdleHook);
+                todo.push(Action::Exit(Ending::Broken(why)));
+                Phase::Over
+            }
+            MachineEvent::Prompt(text) => self.on_prompt(phase, text, todo),
+            MachineEvent::Notice(text) => {
+                self.notices.push_back(text);
+                phase
+            }
+            MachineEvent::Work(result) => self.on_turn_event(phase, TurnEvent::Work(result), todo),
+            MachineEvent::Judged(verdict) => {
+                self.on_turn_event(phase, TurnEvent::Judged(verdict), todo)
+            }
+            MachineEvent::Settled(decision) => self.on_settled(phase, decision, todo),
+            MachineEvent::Interrupt => self.on_interrupt(phase, todo),
+            MachineEvent::Stop(cause) => self.on_stop(phase, cause, todo),
+            MachineEvent::TaskInSight => self.on_task_in_sight(phase, todo),
+            MachineEvent::TaskTaken => on_task_taken(phase, todo),
+            MachineEvent::IdleHookAnswered(answer) => self.on_idle_hook(phase, answer, todo),
+            MachineEvent::LastCallTimeout => self.on_last_call_timeout(phase, todo),
         }
     }
 
-    /// The turn whose model call is over.
-    fn end_thinking(&mut self) -> Option<Turn> {
-        match self.take_phase() {
-            Phase::Thinking(turn) => Some(turn),
-            other @ (Phase::Idle
-            | Phase::Claiming
-            | Phase::Resting
-            | Phase::Taking(_)
-            | Phase::Waiting(..)
-            | Phase::Acting(..)
-            | Phase::Leaving(..)
-            | Phase::Over) => {
-                self.phase = other;
-                None
-            }
-        }
-    }
-
-    fn on_mail(&mut self, todo: &mut Vec<Action>) {
-        match &mut self.phase {
-            Phase::Idle => {
-                self.phase = Phase::Taking(None);
-                todo.push(Action::Drain);
-            }
-            Phase::Resting => self.leave_idle(todo),
-            // The answer to what was asked comes by mail.
-            Phase::Waiting(_, wait) if wait.may_drain() => {
-                wait.draining = true;
-                todo.push(Action::Drain);
-            }
-            Phase::Taking(_) | Phase::Thinking(_) | Phase::Waiting(..) | Phase::Acting(..) => {
+    fn on_mail(&mut self, phase: Phase, todo: &mut Vec<Action>) -> Phase {
+        match phase {
+            Phase::Idle => take_mail(todo),
+            Phase::Resting => leave_rest(todo),
+            Phase::TakingMail => {
                 self.mail_again = true;
+                Phase::TakingMail
             }
-            Phase::Claiming | Phase::Leaving(..) | Phase::Over => {}
+            Phase::InTurn(turn, stop) => self.in_turn(turn, stop, TurnEvent::InputWaits, todo),
+            // A claim, too, ends in a drain.
+            phase @ (Phase::Claiming | Phase::Leaving(_) | Phase::Over) => phase,
         }
     }
 
-    /// The roster says "working" before the task is claimed: at no moment does the team look as if
-    /// everything were done.
-    fn on_task_in_sight(&mut self, todo: &mut Vec<Action>) {
-        if matches!(self.phase, Phase::Idle) {
-            self.phase = Phase::Claiming;
-            self.published_idle = false;
-            todo.push(Action::Publish(Status::Working, Some(Activity::Task)));
-            todo.push(Action::TakeTask);
-        }
-    }
-
-    fn on_task_taken(&mut self, todo: &mut Vec<Action>) {
-        if matches!(self.phase, Phase::Claiming) {
-            self.phase = Phase::Taking(None);
-            todo.push(Action::Drain);
-        }
-    }
-
-    fn on_prompt(&mut self, text: String, todo: &mut Vec<Action>) {
+    fn on_prompt(&mut self, phase: Phase, text: String, todo: &mut Vec<Action>) -> Phase {
         self.prompts.push_back(text);
-        if matches!(self.phase, Phase::Resting) {
-            self.leave_idle(todo);
-        }
-        if matches!(self.phase, Phase::Idle) {
-            self.phase = Phase::Taking(None);
-            todo.push(Action::Drain);
+        match phase {
+            Phase::Idle => take_mail(todo),
+            Phase::Resting => leave_rest(todo),
+            // The prompt is recorded with the mail that is taken in next.
+            phase @ (Phase::Claiming
+            | Phase::TakingMail
+            | Phase::InTurn(..)
+            | Phase::Leaving(_)
+            | Phase::Over) => phase,
         }
     }
 
-    fn on_drained(&mut self, mail: &[Message], todo: &mut Vec<Action>) {
-        if matches!(self.phase, Phase::Waiting(..)) {
-            return self.on_drained_waiting(mail, todo);
+    /// The roster says "working" before the task is claimed, so that the team never looks as if all work
+    /// were done.
+    fn on_task_in_sight(&mut self, phase: Phase, todo: &mut Vec<Action>) -> Phase {
+        match phase {
+            Phase::Idle => {
+                self.published_idle = false;
+                todo.push(Action::Publish(Status::Working, Some(Activity::Task)));
+                todo.push(Action::TakeTask);
+                Phase::Claiming
+            }
+            // The watch may report while the member has found other work.
+            phase @ (Phase::Claiming
+            | Phase::Resting
+            | Phase::TakingMail
+            | Phase::InTurn(..)
+            | Phase::Leaving(_)
+            | Phase::Over) => phase,
         }
-        let Some(TakenFor(turn)) = self.end_taking() else { return };
+    }
+
+    fn on_drained(&mut self, phase: Phase, mail: &[Message], todo: &mut Vec<Action>) -> Phase {
+        match phase {
+            Phase::TakingMail => self.on_drained_between_turns(mail, todo),
+            Phase::InTurn(turn, stop) => self.on_drained_in_turn(turn, stop, mail, todo),
+            phase @ (Phase::Idle
+            | Phase::Claiming
+            | Phase::Resting
+            | Phase::Leaving(_)
+            | Phase::Over) => unexpected("mail", phase, todo),
+        }
+    }
+
+    fn on_drained_between_turns(&mut self, mail: &[Message], todo: &mut Vec<Action>) -> Phase {
         show_mail(mail, todo);
-        let stop = mail.iter().find_map(|message| self.shutdown_asked(message, todo));
-        let prompted = !self.prompts.is_empty();
-        if prompted {
-            self.exchange_limit.progress();
-        }
-        let woken = turn.is_none() && stop.is_none() && self.is_reason_for_a_turn(mail, todo);
-        if prompted || woken {
+        let stop = shutdown::find(&self.me, mail, todo);
+        let is_prompted = self.record_prompts(todo);
+        let is_woken = stop.is_none() && self.is_reason_for_a_turn(mail, todo);
+        if is_woken {
             self.kept = 0;
         }
-        for content in self.prompts.drain(..) {
-            todo.push(Action::Record(Entry::User { content }));
-        }
-        for content in self.notices.drain(..) {
-            todo.push(Action::Record(Entry::Note { content }));
-        }
         let again = std::mem::take(&mut self.mail_again);
-        match (turn, stop) {
-            (None, Some(stop)) => {
-                todo.push(Action::MarkTaken);
-                todo.push(Action::OpenShutdown(stop.clone()));
-                self.leave(stop, todo);
-            }
-            (Some(mut turn), Some(stop)) => {
-                todo.push(Action::OpenShutdown(stop.clone()));
-                turn.winding_down = Some(WindDown::asked(stop));
-                turn.refuse_calls(WINDING_DOWN, todo);
-                self.think(turn, todo);
-            }
-            (Some(mut turn), None) if turn.interrupted => {
-                turn.refuse_calls("not run: the user interrupted this turn", todo);
-                self.finish(turn, Outcome::Interrupted, todo);
-            }
-            (Some(mut turn), None) if !turn.calls.is_empty() => {
-                turn.unseen += mail.iter().filter(|message| message.body.wakes()).count();
-                todo.push(Action::MarkTaken);
-                self.act(turn, todo);
-            }
-            (Some(turn), None) => self.think(turn, todo),
-            (None, None) if woken || prompted => {
-                todo.push(Action::Show(Progress::TurnStarted { by_mail: !prompted }));
-                self.think(Turn::default(), todo);
-            }
-            (None, None) if again => {
-                todo.push(Action::MarkTaken);
-                self.phase = Phase::Taking(None);
-                todo.push(Action::Drain);
-            }
-            (None, None) => {
-                todo.push(Action::MarkTaken);
-                self.rest(todo);
-            }
+        if let Some(stop) = stop {
+            todo.push(Action::MarkTaken);
+            shutdown::open(&stop, todo);
+            leave(stop, todo)
+        } else if is_woken || is_prompted {
+            self.begin_turn(!is_prompted, todo)
+        } else {
+            todo.push(Action::MarkTaken);
+            if again { take_mail(todo) } else { self.rest(todo) }
         }
     }
 
-    /// Whether mail begins a turn; where it no longer does, everybody concerned is told once.
+    fn on_drained_in_turn(
+        &mut self,
+        turn: TurnMachine,
+        stop: Option<StopCause>,
+        mail: &[Message],
+        todo: &mut Vec<Action>,
+    ) -> Phase {
+        show_mail(mail, todo);
+        let asked = shutdown::find(&self.me, mail, todo);
+        if turn.takes_prompts() {
+            self.record_prompts(todo);
+        }
+        if let Some(cause) = asked {
+            shutdown::open(&cause, todo);
+            let note = TurnEvent::WindDown(shutdown::note(&cause));
+            return self.in_turn(turn, Some(cause), note, todo);
+        }
+        let unseen = mail.iter().filter(|message| message.body.wakes()).count();
+        self.in_turn(turn, stop, TurnEvent::InputTaken { unseen }, todo)
+    }
+
+    /// Records the prompts and the notes that wait. Whether there was a prompt.
+    fn record_prompts(&mut self, todo: &mut Vec<Action>) -> bool {
+        let is_prompted = !self.prompts.is_empty();
+        if is_prompted {
+            self.exchange_limit.progress();
+            self.kept = 0;
+        }
+        let prompt = |content| Effect::Record(Entry::User { content }).into();
+        let note = |content| Effect::Record(Entry::Note { content }).into();
+        todo.extend(self.prompts.drain(..).map(prompt));
+        todo.extend(self.notices.drain(..).map(note));
+        is_prompted
+    }
+
+    /// Whether mail begins a turn. Where it no longer does, the model, the viewer and the lead are told
+    /// once.
     fn is_reason_for_a_turn(&mut self, mail: &[Message], todo: &mut Vec<Action>) -> bool {
-        let untold = match self.exchange_limit.weigh(mail) {
+        let notes = match self.exchange_limit.weigh(mail) {
             Reason::Turn => return true,
             Reason::None => return false,
-            Reason::Talk(untold) => untold,
+            Reason::Talk(notes) => notes,
         };
-        for peer in untold {
-            let (me, most) = (&self.me.name, self.me.max_exchanges);
-            let content = format!(
-                "{peer} and {me} have given each other {most} turns with nothing but messages \
-                 (max_exchanges); mail of {peer} does not wake {me} any more until there is work, or \
-                 the lead or the user writes"
-            );
-            todo.push(Action::Record(Entry::Note { content: content.clone() }));
-            todo.push(Action::Show(Progress::Note(content.clone())));
-            if !me.is_lead() {
+        for content in notes {
+            todo.push(Effect::Record(Entry::Note { content: content.clone() }).into());
+            todo.push(Effect::Show(Progress::Note(content.clone())).into());
+            if !self.me.name.is_lead() {
                 todo.push(Action::TellLead(content));
             }
         }
         false
     }
 
-    fn think(&mut self, mut turn: Turn, todo: &mut Vec<Action>) {
-        self.published_idle = false;
-        todo.push(Action::Publish(Status::Working, Some(Activity::Model)));
-        todo.push(Action::MarkTaken);
-        turn.use_extension();
-        if let Some(end) = turn.winding_down.as_mut()
-            && end.count_call(todo).is_none()
-        {
-            return self.finish(turn, Outcome::Interrupted, todo);
-        }
-        if let Some(why) = turn.limit(self.me.max_rounds) {
-            turn.text = why;
-            todo.push(Action::Show(Progress::Note(turn.text.clone())));
-            return self.finish(turn, Outcome::Interrupted, todo);
-        }
-        turn.rounds += 1;
-        (turn.unseen, turn.wants_idle) = (0, false);
-        todo.push(Action::CallModel);
-        self.phase = Phase::Thinking(turn);
-    }
-
-    fn on_drain_failed(&mut self, why: &str, todo: &mut Vec<Action>) {
+    fn on_drain_failed(&mut self, phase: Phase, why: &str, todo: &mut Vec<Action>) -> Phase {
         let text = format!("mail could not be taken in, it stays in the inbox: {why}");
-        let waiting = self.end_draining();
-        match self.end_taking() {
-            Some(TakenFor(Some(turn))) => {
-                todo.push(Action::Log(text.clone()));
-                self.fail(turn, text, todo);
+        todo.push(Effect::Log(text.clone()).into());
+        match phase {
+            // A prompt, and rest, do not wait for mail that cannot be taken in.
+            Phase::TakingMail => {
+                todo.push(Effect::Show(Progress::Note(text)).into());
+                self.on_drained_between_turns(&[], todo)
             }
-            // A prompt, or rest, does not wait for mail that cannot be had.
-            Some(TakenFor(None)) => {
-                todo.push(Action::Log(text.clone()));
-                todo.push(Action::Show(Progress::Note(text)));
-                self.phase = Phase::Taking(None);
-                self.on_drained(&[], todo);
+            Phase::InTurn(turn, stop) => {
+                self.in_turn(turn, stop, TurnEvent::InputFailed(text), todo)
             }
-            None => {
-                if let Some(settled) = waiting {
-                    self.on_settled(settled, todo);
-                }
-            }
-        }
-    }
-
-    /// Whatever is written now reaches nobody.
-    fn on_team_gone(&mut self, why: String, todo: &mut Vec<Action>) {
-        self.phase = Phase::Over;
-        todo.push(Action::Cancel);
-        todo.push(Action::Exit(Ending::Broken(why)));
-    }
-
-    fn on_reply(&mut self, reply: Reply, todo: &mut Vec<Action>) {
-        let Some(mut turn) = self.end_thinking() else { return };
-        let room = std::mem::take(&mut turn.room);
-        let text = reply.text();
-        let Reply { blocks, stop_reason, usage, model } = reply;
-        turn.calls = blocks.iter().filter_map(call_of).collect();
-        todo.push(Action::Count(usage));
-        let reason = stop_reason.clone();
-        todo.push(Action::Record(Entry::Assistant { blocks, stop_reason, usage, model }));
-        if !text.is_empty() {
-            turn.text = text;
-        }
-        if !turn.calls.is_empty() {
-            if reason == StopReason::MaxTokens {
-                turn.refuse_calls(CUT_OFF, todo);
-            } else if turn.winding_down.is_some() {
-                turn.refuse_work(todo);
-            }
-            return self.act(turn, todo);
-        }
-        match reason {
-            StopReason::PauseTurn => self.take_in(turn, todo),
-            StopReason::ContextWindowExceeded if room == Room::Made => {
-                self.fail(turn, CONTEXT_FULL.into(), todo);
-            }
-            StopReason::ContextWindowExceeded => self.make_room(turn, todo),
-            StopReason::MaxTokens => {
-                turn.text.push_str("\n[the answer was cut off at the token limit]");
-                self.finish(turn, Outcome::Done, todo);
-            }
-            StopReason::Refusal if turn.text.is_empty() => {
-                self.fail(turn, "the model declined to answer".into(), todo);
-            }
-            StopReason::EndTurn
-            | StopReason::StopSequence
-            | StopReason::ToolUse
-            | StopReason::Refusal
-            | StopReason::Other(_) => self.finish(turn, Outcome::Done, todo),
-        }
-    }
-
-    fn on_model_error(&mut self, why: &ModelError, todo: &mut Vec<Action>) {
-        let Some(turn) = self.end_thinking() else { return };
-        let text = match why {
-            ModelError::ContextFull(_) if turn.room == Room::AsItWas => {
-                return self.make_room(turn, todo);
-            }
-            ModelError::ContextFull(_) => CONTEXT_FULL.into(),
-            ModelError::Credentials(_)
-            | ModelError::SpendCap(_)
-            | ModelError::Rejected(_)
-            | ModelError::Unavailable(_)
-            | ModelError::Script(_) => why.to_string(),
-        };
-        self.fail(turn, text, todo);
-    }
-
-    fn make_room(&mut self, turn: Turn, todo: &mut Vec<Action>) {
-        todo.push(Action::MakeRoom);
-        self.phase = Phase::Thinking(Turn { room: Room::Made, ..turn });
-    }
-
-    /// The conversation is short again: the model is asked what it was to be asked.
-    fn on_compacted(&mut self, compacted: Compacted, todo: &mut Vec<Action>) {
-        let Some(turn) = self.end_thinking() else { return };
-        todo.push(Action::Count(compacted.usage));
-        todo.push(Action::Record(compacted.entry()));
-        todo.push(Action::Sync);
-        let note = "the conversation was long and is summarized now";
-        todo.push(Action::Show(Progress::Note(note.into())));
-        todo.push(Action::CallModel);
-        self.phase = Phase::Thinking(Turn { room: Room::Made, ..turn });
-    }
-
-    /// Runs the next call, or goes on to the next model call when all are answered.
-    fn act(&mut self, mut turn: Turn, todo: &mut Vec<Action>) {
-        if self.mail_again && !turn.calls.is_empty() {
-            return self.take_in(turn, todo);
-        }
-        let Some(call) = turn.calls.pop_front() else {
-            if turn.wants_idle && turn.unseen == 0 {
-                self.finish(turn, Outcome::Done, todo);
-            } else {
-                self.take_in(turn, todo);
-            }
-            return;
-        };
-        todo.push(Action::Judge(call.clone()));
-        self.phase = Phase::Waiting(turn, Wait::of(call));
-    }
-
-    fn run_tool(&mut self, turn: Turn, call: Call, todo: &mut Vec<Action>) {
-        self.exchange_limit.call(&call.name);
-        let (tool_use_id, name) = (call.id.clone(), call.name.clone());
-        todo.push(Action::Record(Entry::ToolStart { tool_use_id, name: name.clone() }));
-        todo.push(Action::Sync);
-        todo.push(Action::Publish(Status::Working, Some(Activity::Tool(name.clone()))));
-        let summary = call.input.to_string();
-        todo.push(Action::Show(Progress::ToolStarted { name, summary }));
-        todo.push(Action::RunTool(call.clone()));
-        self.phase = Phase::Acting(turn, call);
-    }
-
-    fn on_tool_ended(&mut self, result: Result<String, ToolError>, todo: &mut Vec<Action>) {
-        let (mut turn, call, leaving) = match self.take_phase() {
-            Phase::Acting(turn, call) => (turn, call, false),
-            Phase::Leaving(turn, call) => (turn, call, true),
-            other @ (Phase::Idle
+            phase @ (Phase::Idle
             | Phase::Claiming
             | Phase::Resting
-            | Phase::Taking(_)
-            | Phase::Thinking(_)
-            | Phase::Waiting(..)
-            | Phase::Over) => {
-                self.phase = other;
-                return;
+            | Phase::Leaving(_)
+            | Phase::Over) => unexpected("failed mail", phase, todo),
+        }
+    }
+
+    fn on_turn_event(&mut self, phase: Phase, event: TurnEvent, todo: &mut Vec<Action>) -> Phase {
+        match phase {
+            Phase::InTurn(turn, stop) => self.in_turn(turn, stop, event, todo),
+            Phase::Leaving(turn) => self.leaving(turn, event, todo),
+            phase @ (Phase::Idle
+            | Phase::Claiming
+            | Phase::Resting
+            | Phase::TakingMail
+            | Phase::Over) => unexpected("an event of a turn", phase, todo),
+        }
+    }
+
+    fn on_settled(&mut self, phase: Phase, decision: Decision, todo: &mut Vec<Action>) -> Phase {
+        match phase {
+            Phase::InTurn(turn, stop) => {
+                self.in_turn(turn, stop, TurnEvent::Settled(decision), todo)
             }
+            // The turn that asked is over, or ends after its call.
+            phase @ (Phase::Idle
+            | Phase::Claiming
+            | Phase::Resting
+            | Phase::TakingMail
+            | Phase::Leaving(_)
+            | Phase::Over) => phase,
+        }
+    }
+
+    fn on_interrupt(&mut self, phase: Phase, todo: &mut Vec<Action>) -> Phase {
+        match phase {
+            Phase::InTurn(turn, stop) => self.in_turn(turn, stop, TurnEvent::Interrupt, todo),
+            // There is no turn to interrupt, or it is ending.
+            phase @ (Phase::Idle
+            | Phase::Claiming
+            | Phase::Resting
+            | Phase::TakingMail
+            | Phase::Leaving(_)
+            | Phase::Over) => phase,
+        }
+    }
+
+    fn on_stop(&mut self, phase: Phase, cause: StopCause, todo: &mut Vec<Action>) -> Phase {
+        let limit = match &cause {
+            StopCause::Budget(limit) => Some(format!("{limit} are used")),
+            StopCause::Requested { .. } | StopCause::LeadLost | StopCause::AtOnce => None,
         };
-        let succeeded = result.is_ok();
-        match result {
-            Ok(content) => turn.answer(&call, content, false, todo),
-            Err(ToolError::Reply(why)) => turn.answer(&call, why, true, todo),
-            Err(ToolError::Fatal(why)) => {
-                answer(&call, why.clone(), true, todo);
-                turn.refuse_calls("not run: the agent cannot go on", todo);
-                turn.text.clone_from(&why);
-                turn.told_lead = false;
-                self.close_turn(turn, Outcome::Failed, todo);
-                todo.push(Action::Exit(Ending::Broken(why)));
-                self.phase = Phase::Over;
-                return;
+        match phase {
+            Phase::Over => Phase::Over,
+            Phase::Resting => {
+                todo.push(Action::CancelIdleHook);
+                leave(cause, todo)
+            }
+            Phase::Idle | Phase::Claiming | Phase::TakingMail => leave(cause, todo),
+            // The question stays open in the transcript: a later life asks it again.
+            Phase::InTurn(turn, _) if cause == StopCause::LeadLost && turn.is_asking() => {
+                leave(cause, todo)
+            }
+            Phase::InTurn(turn, _) if cause == StopCause::LeadLost && turn.is_acting() => {
+                todo.push(Action::StartLastCallTimeout);
+                self.leaving(turn, TurnEvent::EndAfterCall(LEAD_LOST), todo)
+            }
+            Phase::InTurn(turn, _) | Phase::Leaving(turn) => {
+                self.in_turn(turn, Some(cause), TurnEvent::Stop { limit }, todo)
             }
         }
-        if leaving {
-            turn.refuse_calls("not run: the lead is gone", todo);
-            return self.finish_leaving(turn, StopCause::LeadLost, todo);
+    }
+
+    fn on_last_call_timeout(&mut self, phase: Phase, todo: &mut Vec<Action>) -> Phase {
+        match phase {
+            Phase::Leaving(turn) => self.leaving(turn, TurnEvent::Stop { limit: None }, todo),
+            // The timer is not cancelled when the call ends in time.
+            phase @ (Phase::Idle
+            | Phase::Claiming
+            | Phase::Resting
+            | Phase::TakingMail
+            | Phase::InTurn(..)
+            | Phase::Over) => phase,
         }
-        turn.told_lead = succeeded && is_message_to_lead(&call);
-        turn.wants_idle |= succeeded && signal(&call) == Signal::EndsTurn;
-        if succeeded && signal(&call) == Signal::AnswersShutdown {
-            // A refusal lets the turn go on; the ladder's deadlines stand all the same.
-            if !wants_shutdown(&call) {
-                todo.push(refusal(&call));
-                turn.extension = turn.winding_down.take().map(|end| Extension::of(end.stop));
-            } else if turn.winding_down.is_some() {
-                turn.refuse_calls(WINDING_DOWN, todo);
-                return self.finish(turn, Outcome::Interrupted, todo);
+    }
+
+    fn on_idle_hook(
+        &mut self,
+        phase: Phase,
+        answer: Result<(), String>,
+        todo: &mut Vec<Action>,
+    ) -> Phase {
+        match (phase, answer) {
+            (Phase::Resting, Ok(())) => self.be_idle(todo),
+            (Phase::Resting, Err(content)) => {
+                self.kept += 1;
+                self.finished = None;
+                todo.push(Effect::Record(Entry::Note { content }).into());
+                self.begin_turn(true, todo)
+            }
+            (
+                phase @ (Phase::Idle
+                | Phase::Claiming
+                | Phase::TakingMail
+                | Phase::InTurn(..)
+                | Phase::Leaving(_)
+                | Phase::Over),
+                _,
+            ) => unexpected("the answer of the hooks", phase, todo),
+        }
+    }
+
+    fn begin_turn(&mut self, by_mail: bool, todo: &mut Vec<Action>) -> Phase {
+        todo.push(Effect::Show(Progress::TurnStarted { by_mail }).into());
+        let turn = TurnMachine::new(self.me.max_rounds, VecDeque::new());
+        self.in_turn(turn, None, TurnEvent::InputTaken { unseen: 0 }, todo)
+    }
+
+    fn in_turn(
+        &mut self,
+        turn: TurnMachine,
+        stop: Option<StopCause>,
+        event: TurnEvent,
+        todo: &mut Vec<Action>,
+    ) -> Phase {
+        match self.step_turn(turn, event, todo) {
+            TurnStep::Running(turn) => Phase::InTurn(turn, stop),
+            TurnStep::Ended(end) => self.end_turn(end, stop, todo),
+        }
+    }
+
+    fn leaving(&mut self, turn: TurnMachine, event: TurnEvent, todo: &mut Vec<Action>) -> Phase {
+        match self.step_turn(turn, event, todo) {
+            TurnStep::Running(turn) => Phase::Leaving(turn),
+            TurnStep::Ended(end) => self.end_turn(end, Some(StopCause::LeadLost), todo),
+        }
+    }
+
+    fn step_turn(
+        &mut self,
+        turn: TurnMachine,
+        event: TurnEvent,
+        todo: &mut Vec<Action>,
+    ) -> TurnStep {
+        let mut wanted = Vec::new();
+        let step = turn.step(event, &mut wanted);
+        for action in wanted {
+            match action {
+                TurnAction::Effect(effect) => {
+                    if let Effect::RunTool(call) = &effect {
+                        self.exchange_limit.call(&call.name);
+                    }
+                    todo.push(effect.into());
+                }
+                TurnAction::Host(wish) => self.host_action(wish, todo),
             }
         }
-        self.act(turn, todo);
+        step
     }
 
-    fn take_in(&mut self, turn: Turn, todo: &mut Vec<Action>) {
-        self.mail_again = false;
-        self.phase = Phase::Taking(Some(turn));
-        todo.push(Action::Drain);
+    /// Translates what a turn asks of its host into what a member does.
+    fn host_action(&mut self, wish: HostAction, todo: &mut Vec<Action>) {
+        let action = match wish {
+            HostAction::TakeInput => Action::Drain,
+            HostAction::InputUsed => Action::MarkTaken,
+            HostAction::Doing(activity) => {
+                self.published_idle = false;
+                Action::Publish(Status::Working, Some(activity))
+            }
+            HostAction::Judge(call) => Action::Judge(call),
+            HostAction::Ask(question) => {
+                self.published_idle = false;
+                let activity = match question.about {
+                    QuestionKind::Permission => Activity::Permission(question.tool.clone()),
+                    QuestionKind::Plan => Activity::Plan,
+                    QuestionKind::Sandbox => Activity::Sandbox(question.tool.clone()),
+                };
+                todo.push(Action::Publish(Status::Waiting, Some(activity)));
+                Action::Ask(question)
+            }
+            HostAction::Withdraw(request_id) => Action::Withdraw(request_id),
+            HostAction::Count(usage) => Action::Count(usage),
+            HostAction::EndRefused(why) => Action::PublishRefusal(why),
+        };
+        todo.push(action);
     }
 
-    fn fail(&mut self, mut turn: Turn, why: String, todo: &mut Vec<Action>) {
-        turn.text = why;
-        turn.told_lead = false;
-        self.finish(turn, Outcome::Failed, todo);
-    }
-
-    /// The turn is over: recorded, reported, and mail looked for once more.
-    fn finish(&mut self, turn: Turn, outcome: Outcome, todo: &mut Vec<Action>) {
-        let stop = turn.leaves_for();
-        self.close_turn(turn, outcome, todo);
-        if let Some(stop) = stop {
-            return self.leave(stop, todo);
+    /// The turn ended: it is recorded and reported, and mail is taken in once more.
+    fn end_turn(&mut self, end: TurnEnd, stop: Option<StopCause>, todo: &mut Vec<Action>) -> Phase {
+        let TurnEnd { outcome, rounds, text, told_lead, fatal } = end;
+        let is_told = text.is_empty() || told_lead || self.me.name.is_lead();
+        let report = (!is_told).then(|| text.clone());
+        todo.push(Action::EndTurn { outcome, rounds, report });
+        todo.push(Effect::Show(Progress::TurnEnded { outcome, text }).into());
+        if let Some(why) = fatal {
+            todo.push(Action::Exit(Ending::Broken(why)));
+            return Phase::Over;
+        }
+        if let Some(cause) = stop {
+            return leave(cause, todo);
         }
         self.finished = Some(match outcome {
             Outcome::Done => IdleReason::Available,
@@ -572,24 +497,96 @@ impl Machine {
             Outcome::Interrupted => IdleReason::Interrupted,
         });
         self.mail_again = false;
-        self.phase = Phase::Taking(None);
-        todo.push(Action::Drain);
+        take_mail(todo)
     }
 
-    fn finish_leaving(&mut self, turn: Turn, stop: StopCause, todo: &mut Vec<Action>) {
-        self.close_turn(turn, Outcome::Interrupted, todo);
-        self.leave(stop, todo);
+    /// There is nothing to do: the member is idle, unless the hooks object.
+    fn rest(&mut self, todo: &mut Vec<Action>) -> Phase {
+        let has_worked = self.finished == Some(IdleReason::Available);
+        if self.me.idle_hook == IdleHook::Asked && has_worked {
+            if self.kept < MAX_KEPT {
+                todo.push(Action::AskIdleHook(self.kept));
+                return Phase::Resting;
+            }
+            let told = format!("the hooks refused to let it rest {MAX_KEPT} times: it rests now");
+            todo.push(Effect::Log(told.clone()).into());
+            todo.push(Effect::Show(Progress::Note(told)).into());
+        }
+        self.be_idle(todo)
     }
 
-    fn close_turn(&mut self, mut turn: Turn, outcome: Outcome, todo: &mut Vec<Action>) {
-        turn.refuse_calls("not run: the turn was over", todo);
-        let Turn { rounds, text, told_lead, .. } = turn;
-        let untold = !text.is_empty() && !told_lead && !self.me.name.is_lead();
-        let report = untold.then(|| text.clone());
-        todo.push(Action::EndTurn { outcome, rounds, report });
-        todo.push(Action::Show(Progress::TurnEnded { outcome, text }));
+    /// The member is idle, and the roster and the lead's program are told so once.
+    fn be_idle(&mut self, todo: &mut Vec<Action>) -> Phase {
+        if !self.published_idle {
+            todo.push(Action::Publish(Status::Idle, None));
+            self.published_idle = true;
+        }
+        if let Some(reason) = self.finished.take() {
+            todo.push(Action::NotifyIdle(reason));
+        }
+        todo.push(Effect::Show(Progress::Idle).into());
+        if self.me.auto_claim == AutoClaim::TakesTasks {
+            todo.push(Action::FindTask);
+        }
+        Phase::Idle
+    }
+}
+
+fn on_task_taken(phase: Phase, todo: &mut Vec<Action>) -> Phase {
+    match phase {
+        Phase::Claiming => take_mail(todo),
+        phase @ (Phase::Idle
+        | Phase::Resting
+        | Phase::TakingMail
+        | Phase::InTurn(..)
+        | Phase::Leaving(_)
+        | Phase::Over) => unexpected("a claim", phase, todo),
+    }
+}
+
+fn take_mail(todo: &mut Vec<Action>) -> Phase {
+    todo.push(Action::Drain);
+    Phase::TakingMail
+}
+
+/// Mail or a prompt came while the hooks were asked whether the member may be idle.
+fn leave_rest(todo: &mut Vec<Action>) -> Phase {
+    todo.push(Action::CancelIdleHook);
+    take_mail(todo)
+}
+
+fn leave(cause: StopCause, todo: &mut Vec<Action>) -> Phase {
+    todo.push(Action::Publish(Status::Stopping, None));
+    todo.push(Action::Exit(Ending::Stopped(cause)));
+    Phase::Over
+}
+
+fn show_mail(mail: &[Message], todo: &mut Vec<Action>) {
+    let shown = mail.iter().map(|message| Progress::Mail(Box::new(message.clone())));
+    todo.extend(shown.map(|progress| Effect::Show(progress).into()));
+}
+
+/// Ignores an event that no action asked for in this phase. That is a bug: it is logged.
+fn unexpected(event: &str, phase: Phase, todo: &mut Vec<Action>) -> Phase {
+    todo.push(Effect::Log(format!("unexpected: {event} while {}", phase.name())).into());
+    phase
+}
+
+impl Phase {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Idle => "Idle",
+            Self::Claiming => "Claiming",
+            Self::Resting => "Resting",
+            Self::TakingMail => "TakingMail",
+            Self::InTurn(..) => "InTurn",
+            Self::Leaving(_) => "Leaving",
+            Self::Over => "Over",
+        }
     }
 }
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod transition_tests;

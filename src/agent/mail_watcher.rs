@@ -1,14 +1,13 @@
-//! Noticing mail: file events, with a slow poll as the safety net, and the after-care of claims.
+//! Watches for mail by file events, with a slow poll as the safety net, and settles claims.
 
-use super::Events;
-use super::event::Event;
+use super::event::{Events, MachineEvent};
 use crate::os::aligned_interval::AlignedInterval;
 use crate::os::async_fd::ReadableFd;
 use crate::store::{Mailbox, SettleResult};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// What mail is noticed by.
+/// The sources of wake-ups.
 struct MailSource {
     wakes: Option<ReadableFd>,
     poll: Duration,
@@ -27,23 +26,23 @@ impl MailSource {
         Self { wakes, poll, ticks: AlignedInterval::every(poll).ok() }
     }
 
-    /// Without ticks, a timer of the event loop does; each of its wakes costs more.
+    /// The time to the next poll if there is no interval timer; a timer of the event loop costs more.
     fn at_the_latest(&self) -> Option<Duration> {
         self.ticks.is_none().then_some(self.poll)
     }
 }
 
-/// Sends [`Event::Mail`] whenever there may be mail; never ends by itself.
+/// Sends [`MachineEvent::Mail`] whenever there may be mail, until the receiver is gone.
 pub(crate) async fn watch(mailbox: Arc<Mutex<Mailbox>>, events: Events) {
-    let mut ears = MailSource::of(&mailbox.lock().unwrap_or_else(PoisonError::into_inner));
-    let mut pause = ears.at_the_latest();
+    let mut sources = MailSource::of(&mailbox.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut pause = sources.at_the_latest();
     loop {
         let woken = tokio::select! {
-            () = readable(ears.wakes.as_ref()) => true,
-            () = tick(ears.ticks.as_ref()) => false,
+            () = readable(sources.wakes.as_ref()) => true,
+            () = tick(sources.ticks.as_ref()) => false,
             () = after(pause) => false,
         };
-        // While a drain holds the mailbox, the machine looks again afterwards by itself.
+        // A mailbox that is locked is being drained; the machine drains again afterwards.
         let unread = match mailbox.try_lock() {
             Err(_) => true,
             Ok(mut mailbox) => {
@@ -51,21 +50,21 @@ pub(crate) async fn watch(mailbox: Arc<Mutex<Mailbox>>, events: Events) {
                     tracing::warn!(%why, "file events were lost; the poll goes on");
                 }
                 let settled = mailbox.settle();
-                if mailbox.poll() != ears.poll {
-                    ears = MailSource::of(&mailbox);
+                if mailbox.poll() != sources.poll {
+                    sources = MailSource::of(&mailbox);
                 }
                 pause = match &settled {
-                    Ok(SettleResult::Again { after }) => Some((*after).min(ears.poll)),
-                    Ok(SettleResult::Done | SettleResult::Grown) => ears.at_the_latest(),
+                    Ok(SettleResult::Again { after }) => Some((*after).min(sources.poll)),
+                    Ok(SettleResult::Done | SettleResult::Grown) => sources.at_the_latest(),
                     Err(why) => {
-                        tracing::warn!(%why, "a claim could not be let go of");
-                        ears.at_the_latest()
+                        tracing::warn!(%why, "a claim could not be settled");
+                        sources.at_the_latest()
                     }
                 };
                 matches!(settled, Ok(SettleResult::Grown)) || mailbox.has_unread()
             }
         };
-        if unread && events.send(Event::Mail).is_err() {
+        if unread && events.send(MachineEvent::Mail.into()).is_err() {
             return;
         }
     }

@@ -1,29 +1,29 @@
-//! What an agent tells whoever watches it. Values only: the watcher decides how they look.
+//! What an agent shows while it works. Values only: the viewer decides how they look.
 
 use crate::wire::message::{Message, Outcome};
 use crate::wire::permission::Question;
 use std::time::Duration;
 
-/// One thing worth seeing.
+/// One thing to show.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Progress {
     /// Mail was taken into the conversation.
     Mail(Box<Message>),
-    /// A turn begins; `by_mail` tells that nobody typed a prompt for it.
+    /// A turn begins.
     TurnStarted {
-        /// Mail woke the agent.
+        /// Mail began it, not a prompt.
         by_mail: bool,
     },
     /// A piece of the model's text.
     Text(String),
-    /// The attempt broke: the text since the last `Attempt` is void and comes again.
+    /// The model call broke off: the text of this attempt is void and comes again.
     Retry {
-        /// Until the next attempt.
+        /// Time until the next attempt.
         wait: Duration,
-        /// Why.
+        /// What happened.
         why: String,
     },
-    /// The person at this agent's terminal is asked.
+    /// The user at this agent's terminal is asked.
     Asked(Box<Question>),
     /// A tool call begins.
     ToolStarted {
@@ -36,22 +36,22 @@ pub(crate) enum Progress {
     ToolEnded {
         /// The tool.
         name: String,
-        /// It failed.
+        /// Whether the call failed.
         is_error: bool,
-        /// What it said, whole.
+        /// The whole result.
         content: String,
     },
     /// The turn is over.
     TurnEnded {
-        /// How.
+        /// Whether it did what was asked.
         outcome: Outcome,
         /// The last text, or the error.
         text: String,
     },
-    /// There is nothing to do: the agent waits for mail.
+    /// The agent is idle: it waits for mail.
     Idle,
     /// Little of a budget is left.
     Warning(String),
-    /// The program has something to say (a limit reached, a request refused).
+    /// A message of the program (a limit reached, a request refused).
     Note(String),
 }

@@ -1,36 +1,36 @@
-//! The system prompt: who the agent is, whom it works with, how mail works.
+//! The system prompt: the name and role of the agent, its team, and how mail works.
 
 use crate::wire::AgentName;
 use std::fmt::Write as _;
 
-/// How much a model is told, and offered, beforehand.
+/// How much a model is told and offered at the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Profile {
-    /// Everything.
+    /// All of it.
     Full,
-    /// What a small model can keep in mind: about 600 tokens with its five tools.
+    /// What a small model can use: about 600 tokens with its five tools.
     Compact,
 }
 
-/// What the prompt is made from.
+/// The parts of a system prompt.
 #[derive(Debug, Clone)]
 pub(crate) struct Briefing {
-    /// The agent.
+    /// The name of the agent.
     pub(crate) name: AgentName,
-    /// What it is for; empty for the lead.
+    /// The role; empty for the lead.
     pub(crate) role: String,
     /// Instructions of the role's file; may be empty.
     pub(crate) instructions: String,
     /// Instructions of the workspace; may be empty.
     pub(crate) house_rules: String,
-    /// The folder its commands run in.
+    /// The folder in which its commands run.
     pub(crate) workspace: String,
-    /// How much is told.
+    /// How much it is told.
     pub(crate) profile: Profile,
 }
 
-/// The system prompt. It does not change while an agent lives, so that it stays in the provider's
-/// cache; who is on the team now is told by `list_teammates`.
+/// Writes the system prompt. It does not change during a life, so that it stays in the provider's cache;
+/// `list_teammates` tells the model who is on the team now.
 pub(crate) fn system_prompt(briefing: &Briefing) -> String {
     let Briefing { name, role, instructions, house_rules, workspace, profile } = briefing;
     let (lead, teammate, common) = match profile {
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_is_told_who_they_are() {
+    fn the_prompt_names_the_agent_and_its_role() {
         let briefing = Briefing {
             name: AgentName::member("alice").unwrap(),
             role: "coder".into(),

@@ -1,26 +1,44 @@
-//! Taking up a conversation again: what was cut off is answered before the model is asked, and the model
-//! is told what became of it meanwhile.
+//! Resumes a member: its conversation is read back, what was cut off is answered and reported, and the
+//! model is told what became of it meanwhile.
 
-use super::Running;
-use super::event::Ending;
-use crate::os::failpoint::hit;
-use crate::store::{transcript, unread};
-use crate::tools::{Call, find, find_by_alias};
+use super::conversation::{Conversation, CutOff, RecordError};
+use super::member_host::MemberHost;
+use super::reports::Reports;
+use crate::store::{TeamDir, transcript, unread};
+use crate::tools::Call;
+use crate::wire::AgentName;
 use crate::wire::message::Message;
-use crate::wire::permission::RuleLists;
-use crate::wire::tool::AfterCrash;
 use crate::wire::transcript::{Entry, Line};
 use std::collections::{BTreeSet, VecDeque};
 
-impl Running {
-    /// Reads the transcript into the memory, answers interrupted calls, repeats interrupted sends. Of a
-    /// turn that was under way it gives the calls that still are to run.
-    pub(super) async fn resume(&mut self) -> Result<Option<VecDeque<Call>>, Ending> {
-        let name = self.agent.me.name.clone();
+/// What a start of a member is about.
+pub(super) struct Start<'a> {
+    /// The team folder.
+    pub(super) dir: &'a TeamDir,
+    /// The member.
+    pub(super) name: &'a AgentName,
+    /// Its new life.
+    pub(super) incarnation: &'a str,
+    /// What the model is told about this start if the member has a past.
+    pub(super) reason: Option<String>,
+}
+
+impl Start<'_> {
+    /// Reads the transcript into the memory and answers what was cut off. Returns the calls that are
+    /// still to run if the transcript ends within a turn.
+    ///
+    /// # Errors
+    /// The transcript could not be read or written.
+    pub(super) async fn resume(
+        self,
+        conversation: &mut Conversation,
+        reports: &Reports,
+        host: &mut MemberHost,
+    ) -> Result<Option<VecDeque<Call>>, RecordError> {
         let (mut has_past, mut last_report) = (false, None);
         let mut asked = BTreeSet::new();
-        let read = transcript::each(self.agent.bus.dir(), &name, |Line { entry, .. }| {
-            self.memory.borrow_mut().push(&entry);
+        let read = transcript::each(self.dir, self.name, |Line { entry, .. }| {
+            conversation.remember(&entry);
             if matches!(entry, Entry::Session { .. }) {
                 return;
             }
@@ -33,69 +51,40 @@ impl Running {
                 last_report = Some((outcome, report));
             }
         });
-        read.map_err(|why| Ending::Broken(why.to_string()))?;
-        self.record(Entry::Session {
-            incarnation: self.agent.me.incarnation.clone(),
+        read.map_err(|why| RecordError::Broken(why.to_string()))?;
+        let session = Entry::Session {
+            incarnation: self.incarnation.to_owned(),
             pid: i32::try_from(std::process::id()).unwrap_or_default(),
-            model: self.agent.provider.label(),
-        })
-        .await?;
+            model: conversation.model_label(),
+        };
+        conversation.record(session, host).await?;
+        // The report may not have been sent; its id makes a second one harmless.
         if let Some((outcome, report)) = last_report {
-            self.send_report(outcome, report).await;
+            reports.send(outcome, report, host).await;
         }
-        let open = self.memory.borrow().open_calls().to_vec();
-        // Where somebody was being asked, the question and what stands behind it come again.
-        let asks_again = open.iter().any(|open| !open.started && asked.contains(&open.id));
-        let mut to_run = VecDeque::new();
-        let interrupted = open.iter().find(|call| call.started).map(|call| call.name.clone());
-        for open in open {
-            if asks_again && !open.started {
-                to_run.push_back(Call { id: open.id, name: open.name, input: open.input });
-                continue;
-            }
-            let after_crash = find(&open.name).map(|spec| spec.after_crash);
-            let (content, is_error) = if after_crash == Some(AfterCrash::Repeat) && open.started {
-                let (id, name, input) = (open.id.clone(), open.name.clone(), open.input.clone());
-                match self.agent.tools.call(&Call { id, name, input }).await {
-                    Ok(content) => (content, false),
-                    Err(why) => (why.to_string(), true),
-                }
-            } else if open.started {
-                (STATE_UNKNOWN.into(), true)
-            } else {
-                ("not run: the program ended before it began".into(), true)
-            };
-            self.record(Entry::ToolResult { tool_use_id: open.id, content, is_error }).await?;
+        let cut_off = conversation.answer_open_calls(&asked, host).await?;
+        if let Some(content) = self.note(has_past, &cut_off) {
+            conversation.record(Entry::Note { content }, host).await?;
         }
-        hit("turn.resumed");
-        let in_turn = self.memory.borrow().in_turn();
-        if let Some(content) = self.what_happened(has_past, in_turn, interrupted) {
-            self.record(Entry::Note { content }).await?;
-        }
-        Ok(in_turn.then_some(to_run))
+        Ok(cut_off.turn)
     }
 
-    /// What the model is told about this start; nothing when there is nothing to tell.
-    fn what_happened(
-        &self,
-        has_past: bool,
-        in_turn: bool,
-        interrupted: Option<String>,
-    ) -> Option<String> {
+    /// What the model is told about this start, if anything.
+    fn note(self, has_past: bool, cut_off: &CutOff) -> Option<String> {
         let mut parts = Vec::new();
         if has_past {
-            parts.extend(self.agent.start_reason.clone());
+            parts.extend(self.reason);
         }
-        if in_turn {
-            let during = interrupted.map_or_else(String::new, |tool| format!(" (during {tool})"));
+        if cut_off.turn.is_some() {
+            let tool = cut_off.tool.as_ref();
+            let during = tool.map_or_else(String::new, |tool| format!(" (during {tool})"));
             parts.push(format!(
                 "you were restarted in the middle of a turn{during}; go on from here"
             ));
         }
-        // Only whoever had a life before can have mail from before.
-        if has_past || self.agent.me.name.is_lead() {
-            let waiting = unread::waiting(self.agent.bus.dir(), &self.agent.me.name);
-            let waiting = waiting.unwrap_or_default();
+        // A new member cannot have mail from before its start.
+        if has_past || self.name.is_lead() {
+            let waiting = unread::waiting(self.dir, self.name).unwrap_or_default();
             let wakes = |message: &Message| message.body.wakes();
             let old = waiting.iter().filter(|line| line.message.as_ref().is_some_and(wakes));
             match old.count() {
@@ -107,40 +96,4 @@ impl Running {
         }
         (!parts.is_empty()).then(|| parts.join("; "))
     }
-
-    /// A lead that gives an idle member a new prompt may also give it a new role: the system prompt of
-    /// this life stays as it is, so the model is told.
-    pub(super) async fn notice_new_role(&mut self, mail: &[Message]) -> Result<(), Ending> {
-        if self.agent.me.name.is_lead() || mail.iter().all(|message| message.from != "lead") {
-            return Ok(());
-        }
-        let (dir, name) = (self.agent.bus.dir().clone(), self.agent.me.name.clone());
-        let look = move || {
-            let roster = crate::store::roster::read(&dir).ok()?;
-            let role = roster.member(name.as_str())?.role.clone();
-            let limits = dir.role(&role, find_by_alias).map(|file| file.role).unwrap_or_default();
-            Some((role, limits))
-        };
-        let Ok(Some((role, limits))) = tokio::task::spawn_blocking(look).await else {
-            return Ok(());
-        };
-        if role == self.agent.role {
-            return Ok(());
-        }
-        tracing::info!(before = self.agent.role, role, "a new role");
-        let mut content = format!("your role is {role} from now on, not {}", self.agent.role);
-        if !limits.instructions.is_empty() {
-            content.push_str("; instructions for your role:\n");
-            content.push_str(&limits.instructions);
-        }
-        // What an earlier role could not do stays denied: rules only ever grow in a life.
-        let deny = limits.denied_calls().cloned().collect();
-        self.add_rules(&RuleLists { deny, ..RuleLists::default() });
-        self.agent.tools.limit(limits);
-        self.agent.role = role;
-        self.record(Entry::Note { content }).await
-    }
 }
-
-const STATE_UNKNOWN: &str = "state unknown: the program ended while this was running; check what it \
-    did before you repeat it";

@@ -1,8 +1,8 @@
-//! What the roster says about this agent: status, activity, usage.
+//! The roster entry of this agent: status, activity, usage.
 //!
-//! A change of status is written at once; a mere change of activity or usage at most once a second,
-//! so that a busy team does not rewrite the roster all the time (RELIABILITY, fault 73). Who holds the
-//! roster's lock holds no agent up: what cannot be written soon is written beside the agent's work.
+//! A change of status is written at once, a change of activity or usage at most once a second, so that a
+//! busy team does not rewrite the roster all the time (RELIABILITY, fault 73). A process that holds the
+//! roster's lock does not stop the agent: a write that takes longer goes on beside the agent's work.
 
 use crate::os::Clock;
 use crate::protocol::lifecycle::{self, IllegalTransition, LifecycleEvent};
@@ -21,24 +21,24 @@ use tokio::time::timeout;
 
 const ACTIVITY_EVERY: Duration = Duration::from_secs(1);
 
-/// How long the agent waits for what it writes. That is the usual case: who is told that it rests can
-/// read so in the roster.
+/// How long the agent waits for a write. A write usually ends within this time, so that the roster shows
+/// a member idle before its lead is told that it is.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// One agent's entry, as it keeps it.
+/// Keeps one agent's entry.
 pub(crate) struct StatusReporter {
     dir: TeamDir,
     name: AgentName,
     incarnation: String,
     clock: Rc<dyn Clock>,
     price: Option<Price>,
-    /// When this life began, and for how long the former ones had lived.
+    /// When this life began (monotonic clock), and the seconds of the earlier lives.
     began: (Instant, u64),
     shown: Shown,
     written: Option<Shown>,
-    /// When it was last tried.
+    /// When the last write began.
     tried: Option<Instant>,
-    /// What is being written.
+    /// The write under way.
     writing: Option<JoinHandle<Result<Shown, StoreError>>>,
 }
 
@@ -46,10 +46,10 @@ pub(crate) struct StatusReporter {
 struct Shown {
     reported: Status,
     activity: Option<Activity>,
-    /// Why it would rather not end, while it is asked to.
+    /// Why it refused the request to end, if it did.
     refusal: Option<String>,
     usage: UsageCount,
-    /// The mode, once it is another than at the start.
+    /// The permission mode, if it has changed since the start.
     mode: Option<PermissionMode>,
     last_exit: Option<(Option<i32>, ExitCause)>,
 }
@@ -76,7 +76,8 @@ impl fmt::Display for Doing {
 }
 
 impl StatusReporter {
-    /// An agent that is starting, having used `usage` in its former lives; `price` is that of its model.
+    /// Creates the entry of an agent that is starting. `usage` is that of its earlier lives, `price` that of
+    /// its model.
     pub(crate) fn new(
         dir: TeamDir,
         name: AgentName,
@@ -116,7 +117,7 @@ impl StatusReporter {
         self.shown.usage.add_call(usage, self.price);
     }
 
-    /// Tells the others of the last model call or turn, before there is another one.
+    /// Writes the usage for the agents that share a budget with this one.
     pub(super) fn share(&self) -> Result<(), StoreError> {
         usage::write(&self.dir, &self.name, &self.incarnation, self.used())
     }
@@ -133,7 +134,8 @@ impl StatusReporter {
         self.shown.usage.turns = self.shown.usage.turns.saturating_add(1);
     }
 
-    /// Sets the status; written now if it is a new one, else when [`StatusReporter::due`] says so.
+    /// Sets status and activity. A new status is written now, a new activity when
+    /// [`StatusReporter::due`] says so.
     pub(crate) async fn publish(
         &mut self,
         status: Status,
@@ -144,19 +146,19 @@ impl StatusReporter {
         if new_status { self.write().await } else { Ok(()) }
     }
 
-    /// The agent was asked to end and said no; whoever looks is told why until it ends.
+    /// Sets why the agent refused to end; the roster shows that until it ends.
     pub(super) async fn refuse_to_end(&mut self, why: String) -> Result<(), StoreError> {
         self.shown.refusal = Some(why);
         self.write().await
     }
 
-    /// The permission mode is another one.
+    /// Sets the permission mode.
     pub(crate) async fn set_mode(&mut self, mode: PermissionMode) -> Result<(), StoreError> {
         self.shown.mode = Some(mode);
         self.write().await
     }
 
-    /// The end of an orderly life.
+    /// Writes the end of an orderly life.
     pub(crate) async fn publish_end(
         &mut self,
         status: Status,
@@ -173,23 +175,23 @@ impl StatusReporter {
         self.finish().await
     }
 
-    /// Whether the roster says the status that this agent has.
-    pub(super) fn is_told(&self) -> bool {
+    /// Whether the roster holds the current status.
+    pub(super) fn is_published(&self) -> bool {
         let written = self.written.as_ref().map(|written| written.reported);
         self.writing.is_none() && written == Some(self.shown.reported)
     }
 
-    /// When unwritten changes are to be written.
+    /// When unwritten changes are due.
     pub(crate) fn due(&self) -> Option<Instant> {
         let tried = self.tried?;
         let is_open = self.writing.is_some() || self.written.as_ref() != Some(&self.shown);
         is_open.then_some(tried + ACTIVITY_EVERY)
     }
 
-    /// Writes what has changed; what takes longer goes on beside, and has its turn again when it is due.
+    /// Writes what has changed. A write that takes longer goes on beside the agent's work.
     ///
     /// # Errors
-    /// What was begun now or before could not be written.
+    /// This write, or the one that was still under way, failed.
     pub(crate) async fn write(&mut self) -> Result<(), StoreError> {
         match &self.writing {
             Some(writing) if !writing.is_finished() => {
@@ -210,7 +212,7 @@ impl StatusReporter {
         let (dir, name, incarnation) =
             (self.dir.clone(), self.name.clone(), self.incarnation.clone());
         self.writing = Some(tokio::task::spawn_blocking(move || {
-            // What an agent does is a view: after a power cut nobody does it any more.
+            // The status need not survive a power cut: the agent does not either.
             roster::update(&dir, Fsync::Never, |roster| {
                 show(roster, &name, &incarnation, &shown, now);
             })?;
@@ -218,7 +220,7 @@ impl StatusReporter {
         }));
     }
 
-    /// Waits for what is being written; may be dropped and asked again.
+    /// Waits for the write under way. Dropping the future does not end the write.
     async fn finish(&mut self) -> Result<(), StoreError> {
         let Some(writing) = &mut self.writing else { return Ok(()) };
         let done = writing.await;
@@ -232,7 +234,13 @@ impl StatusReporter {
 
 /// Writes the agent's entry. An entry that belongs to another life is left alone; the lifecycle's table
 /// decides what a report makes of the status that stands there.
-fn show(roster: &mut Roster, name: &AgentName, incarnation: &str, shown: &Shown, now: f64) {
+fn show(
+    roster: &mut Roster,
+    name: &AgentName,
+    incarnation: &str,
+    shown: &Shown,
+    now: crate::wire::WallTime,
+) {
     let told = if name.is_lead() {
         show_lead(roster, incarnation, shown, now)
     } else {
@@ -247,7 +255,7 @@ fn show_lead(
     roster: &mut Roster,
     incarnation: &str,
     shown: &Shown,
-    now: f64,
+    now: crate::wire::WallTime,
 ) -> Result<(), IllegalTransition> {
     let Some(lead) = roster.lead.as_mut().filter(|lead| lead.incarnation == incarnation) else {
         return Ok(());
@@ -273,7 +281,7 @@ fn show_member(
     name: &AgentName,
     incarnation: &str,
     shown: &Shown,
-    now: f64,
+    now: crate::wire::WallTime,
 ) -> Result<(), IllegalTransition> {
     let member = roster.member_mut(name.as_str());
     let Some(member) = member.filter(|member| member.incarnation == incarnation) else {
@@ -303,9 +311,9 @@ mod tests {
     use crate::os::SystemClock;
     use crate::wire::roster::Lead;
 
-    /// A stopped process may hold the roster for as long as it likes.
+    /// A process that was stopped (SIGSTOP) may hold the roster's lock for any time.
     #[test]
-    fn a_held_roster_holds_nobody_up_and_is_written_afterwards() {
+    fn a_locked_roster_does_not_stop_the_agent_and_is_written_later() {
         let folder = tempfile::tempdir().unwrap();
         let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
         roster::update(&dir, Fsync::Never, |roster| {
@@ -328,16 +336,16 @@ mod tests {
                 status.publish(Status::Working, Some(activity)).await.unwrap();
             }
             assert_eq!(shown().status, Status::Idle);
-            assert!(!status.is_told());
+            assert!(!status.is_published());
             status.publish(Status::Idle, None).await.unwrap();
-            assert!(!status.is_told(), "what is being written says something else");
+            assert!(!status.is_published(), "what is being written says something else");
             status.publish(Status::Working, Some(bash.clone())).await.unwrap();
             fs4::FileExt::unlock(&held).unwrap();
             while let Some(due) = status.due() {
                 tokio::time::sleep_until(due.into()).await;
                 status.write().await.unwrap();
             }
-            assert!(status.is_told());
+            assert!(status.is_published());
             assert_eq!(shown().activity, Some(bash));
             fs4::FileExt::lock(&held).unwrap();
             status.publish(Status::Working, Some(Activity::Model)).await.unwrap();

@@ -1,10 +1,9 @@
-//! Looking out for tasks: an idle agent waits for one that it would take, and takes it.
+//! Watches the task list for an idle agent, and takes the next task for it.
 //!
-//! Waits for file events, with a slow look as the safety net (a file written by hand, a dead owner).
-//! Which task suits is decided by the list.
+//! It waits for file events, with a slow poll as the safety net (a file written by hand, a dead owner).
+//! The list decides which task suits.
 
-use super::Events;
-use super::event::Event;
+use super::event::{Events, MachineEvent};
 use crate::os::async_fd::ReadableFd;
 use crate::store::tasks::TaskListWatch;
 use crate::tasks::Tasks;
@@ -15,61 +14,62 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// How often the list is looked at while no event comes.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often the list is read while no event comes.
+const POLL_EVERY: Duration = Duration::from_secs(1);
 
-/// An agent's way to its next task.
+/// Finds and takes tasks for one agent.
 pub(super) struct TaskClaimer {
     tasks: Arc<Tasks>,
     me: AgentName,
     events: Events,
-    /// The look-out under way.
-    out: Option<JoinHandle<()>>,
-    /// The last task could not be taken: the next try comes later.
+    /// The watch under way.
+    watch: Option<JoinHandle<()>>,
+    /// The last task could not be taken: the next attempt comes later.
     failed: Rc<Cell<bool>>,
 }
 
 impl Drop for TaskClaimer {
     fn drop(&mut self) {
-        self.come_back();
+        self.stop_watching();
     }
 }
 
 impl TaskClaimer {
+    /// Creates a claimer that does nothing yet.
     pub(super) fn new(tasks: Arc<Tasks>, me: AgentName, events: Events) -> Self {
-        Self { tasks, me, events, out: None, failed: Rc::default() }
+        Self { tasks, me, events, watch: None, failed: Rc::default() }
     }
 
-    /// Says so once a task is in sight.
-    pub(super) fn seek(&mut self) {
-        self.come_back();
+    /// Starts to watch for a task; the event is sent once.
+    pub(super) fn watch(&mut self) {
+        self.stop_watching();
         let (tasks, me, events) = (Arc::clone(&self.tasks), self.me.clone(), self.events.clone());
         let has_failed = self.failed.take();
-        self.out = Some(tokio::task::spawn_local(async move {
+        self.watch = Some(tokio::task::spawn_local(async move {
             if has_failed {
-                tokio::time::sleep(LOOK_EVERY).await;
+                tokio::time::sleep(POLL_EVERY).await;
             }
-            // Armed before the first look: what comes meanwhile is not missed.
+            // Armed before the first look, so that no change is missed.
             let fifo = TaskListWatch::listen(tasks.dir()).and_then(|fifo| {
                 let ready = ReadableFd::to_read(&fifo)?;
                 Ok((fifo, ready))
             });
             let fifo = fifo
-                .inspect_err(|why| tracing::warn!(%why, "no file events; tasks are polled for"))
+                .inspect_err(|why| tracing::warn!(%why, "no file events; the task list is polled"))
                 .ok();
             while !is_in_sight(&tasks, &me).await {
                 tokio::select! {
-                    () = rung(fifo.as_ref()) => {}
-                    () = tokio::time::sleep(LOOK_EVERY) => {}
+                    () = touched(fifo.as_ref()) => {}
+                    () = tokio::time::sleep(POLL_EVERY) => {}
                 }
             }
-            let _gone = events.send(Event::TaskInSight);
+            let _gone = events.send(MachineEvent::TaskInSight.into());
         }));
     }
 
-    /// Takes the next task and says when that is over.
+    /// Takes the next task; the event is sent when the attempt is over.
     pub(super) fn take(&mut self) {
-        self.come_back();
+        self.stop_watching();
         let (tasks, me, events) = (Arc::clone(&self.tasks), self.me.clone(), self.events.clone());
         let failed = Rc::clone(&self.failed);
         tokio::task::spawn_local(async move {
@@ -81,17 +81,18 @@ impl TaskClaimer {
                     failed.set(true);
                 }
             }
-            let _gone = events.send(Event::TaskTaken);
+            let _gone = events.send(MachineEvent::TaskTaken.into());
         });
     }
 
-    fn come_back(&mut self) {
-        if let Some(out) = self.out.take() {
-            out.abort();
+    fn stop_watching(&mut self) {
+        if let Some(watch) = self.watch.take() {
+            watch.abort();
         }
     }
 }
 
+/// Whether the list has a task that this agent would take.
 async fn is_in_sight(tasks: &Arc<Tasks>, me: &AgentName) -> bool {
     let (tasks, me) = (Arc::clone(tasks), me.clone());
     match tokio::task::spawn_blocking(move || tasks.next_for(&me)).await {
@@ -103,7 +104,8 @@ async fn is_in_sight(tasks: &Arc<Tasks>, me: &AgentName) -> bool {
     }
 }
 
-async fn rung(fifo: Option<&(TaskListWatch, ReadableFd)>) {
+/// Waits until the list is touched; for ever without file events.
+async fn touched(fifo: Option<&(TaskListWatch, ReadableFd)>) {
     let Some((fifo, ready)) = fifo else { return std::future::pending().await };
     let heard = ready.woken().await.is_ok() && fifo.acknowledge().is_ok();
     if !heard {

@@ -8,6 +8,7 @@ mod reachability;
 
 use crate::store::inbox::{Inbox, Priority, SendError, SendPolicy, Stored};
 use crate::store::{Fsync, SharedClock, StoreError, TeamDir, roster};
+use crate::wire::limits;
 use crate::wire::message::{Body, Correlation, OutgoingMessage};
 use crate::wire::{AgentName, NameError};
 pub use id::new_id;
@@ -38,10 +39,10 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            max_message_bytes: 262_144,
-            inbox_bytes: 64 * 1024 * 1024,
+            max_message_bytes: limits::DEFAULT_MESSAGE_BYTES,
+            inbox_bytes: limits::DEFAULT_INBOX_BYTES,
             fsync: Fsync::Always,
-            lock_limit: crate::store::lock::LOCK_LIMIT,
+            lock_limit: limits::LOCK_TIMEOUT,
         }
     }
 }
@@ -317,7 +318,7 @@ impl Bus {
         };
         let inbox = self.inbox(from, to, priority)?;
         let policy = SendPolicy {
-            lane: priority,
+            priority,
             fsync: self.limits.fsync,
             capacity: self.limits.inbox_bytes,
             lock_limit: self.limits.lock_limit,

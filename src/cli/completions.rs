@@ -1,36 +1,53 @@
-//! What a shell and `man` want to know of the commands: completions, with the names of the team, and
-//! manual pages. Made from the definition of the command line, so that they cannot go stale.
+//! `team completions SHELL`: a script made from the definition of the command line, with the names of the
+//! team.
 
-use super::args::{Arguments, CompletionsArgs, ManArgs};
-use super::context::Context;
-use super::out;
+use crate::app::context::Context;
+use crate::app::output::{exit_after, print};
 use crate::error::{Exit, Failure};
-use crate::store::{liveness, roster};
-use crate::wire::AgentName;
-use clap::CommandFactory;
 use clap_complete::Shell;
 
-/// Commands whose arguments are names.
-const NAMED: &str = "attach inbox log send stop transcript";
+/// Ids of arguments that name an agent of the team.
+const NAME_IDS: [&str; 3] = ["name", "names", "to"];
 
-/// The script that a shell reads.
-pub(super) fn completions(args: &CompletionsArgs) -> Exit {
-    let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Arguments::command(), "team", &mut script);
-    let mut script = String::from_utf8_lossy(&script).into_owned();
-    match args.shell {
-        Shell::Bash => script.push_str(&bash()),
-        Shell::Fish => script.push_str(&fish()),
-        Shell::Zsh => script = zsh(&script),
-        // The others complete what is written in the definition.
-        Shell::Elvish | Shell::PowerShell | _ => {}
-    }
-    if out::say(&script) { Exit::Ok } else { Exit::Failure }
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Which shell
+    #[arg(value_enum, value_name = "SHELL")]
+    shell: Shell,
 }
 
-/// Behind what was generated, whose answer is kept.
-fn bash() -> String {
-    let verbs = NAMED.replace(' ', "|");
+pub(super) fn run(_: &Context, args: Args, mut definition: clap::Command) -> Result<Exit, Failure> {
+    let verbs = verbs_with_names(&definition);
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut definition, "team", &mut script);
+    let mut script = String::from_utf8_lossy(&script).into_owned();
+    match args.shell {
+        Shell::Bash => script.push_str(&bash(&verbs)),
+        Shell::Fish => script.push_str(&fish(&verbs)),
+        Shell::Zsh => script = zsh(&script),
+        // The generated scripts of other shells complete the definition only.
+        Shell::Elvish | Shell::PowerShell | _ => {}
+    }
+    Ok(exit_after(print(&script)))
+}
+
+/// The verbs with an argument that names an agent.
+fn verbs_with_names(definition: &clap::Command) -> Vec<String> {
+    let has_name = |verb: &&clap::Command| {
+        verb.get_positionals().any(|argument| NAME_IDS.contains(&argument.get_id().as_str()))
+    };
+    let mut verbs: Vec<String> = definition
+        .get_subcommands()
+        .filter(has_name)
+        .map(|verb| verb.get_name().to_owned())
+        .collect();
+    verbs.sort();
+    verbs
+}
+
+/// Extends the generated function.
+fn bash(verbs: &[String]) -> String {
+    let verbs = verbs.join("|");
     format!(
         "
 _team_with_names() {{
@@ -48,13 +65,14 @@ complete -F _team_with_names -o bashdefault -o default team
     )
 }
 
-fn fish() -> String {
+fn fish(verbs: &[String]) -> String {
+    let verbs = verbs.join(" ");
     format!(
-        "complete -c team -n \"__fish_seen_subcommand_from {NAMED}\" -f -a \"(team __names 2>/dev/null)\"\n"
+        "complete -c team -n \"__fish_seen_subcommand_from {verbs}\" -f -a \"(team __names 2>/dev/null)\"\n"
     )
 }
 
-/// An argument that is called `name`, `names` or `to` completes names instead of files.
+/// Makes the arguments for names complete names instead of files.
 fn zsh(script: &str) -> String {
     let with_names = |line: &str| {
         let is_name = ["':name ", "'*::names ", "'::to "].iter().any(|it| line.starts_with(it));
@@ -63,40 +81,7 @@ fn zsh(script: &str) -> String {
     let mut lines: Vec<String> = script.lines().map(with_names).collect();
     let names = "\n_team_names() {\n    local -a names\n    \
                  names=(${(f)\"$(team __names 2>/dev/null)\"})\n    compadd -a names\n}\n";
-    // Behind `#compdef`, before anything is run.
+    // After `#compdef`, before the first command.
     lines.insert(lines.len().min(1), names.into());
     lines.join("\n") + "\n"
-}
-
-/// Who can be named: the lead, the person, the living members; nothing where there is no team.
-pub(super) fn names(context: &Context) -> Exit {
-    let mut names = vec!["lead".to_owned(), "user".to_owned()];
-    if let Ok(team) = context.seen_team()
-        && let Ok(roster) = roster::read(&team)
-    {
-        let members = roster.members.iter().filter_map(|it| AgentName::member(&it.name).ok());
-        let living =
-            members.filter(|name| liveness::probe(&team, name).is_ok_and(|it| it.is_alive()));
-        names.extend(living.map(|name| name.to_string()));
-    }
-    if out::say(&names.join("\n")) { Exit::Ok } else { Exit::Failure }
-}
-
-/// The page of `team`, or all pages into a folder.
-pub(super) fn man(context: &Context, args: &ManArgs) -> Result<Exit, Failure> {
-    let failure = |why: std::io::Error| {
-        let hint = "give a folder that can be written";
-        Failure::new(Exit::Failure, "the pages cannot be written", why.to_string(), hint)
-    };
-    let Some(folder) = &args.out else {
-        let mut page = Vec::new();
-        clap_mangen::Man::new(Arguments::command()).render(&mut page).map_err(failure)?;
-        let printed = out::say(&String::from_utf8_lossy(&page));
-        return Ok(if printed { Exit::Ok } else { Exit::Failure });
-    };
-    let folder = context.cwd.join(folder);
-    std::fs::create_dir_all(&folder).map_err(failure)?;
-    clap_mangen::generate_to(Arguments::command(), &folder).map_err(failure)?;
-    let printed = out::say(&format!("the pages are in {}", folder.display()));
-    Ok(if printed { Exit::Ok } else { Exit::Failure })
 }

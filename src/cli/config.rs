@@ -1,15 +1,15 @@
-//! `team config`: every setting and where its value comes from.
+//! `team config`: every setting with the source of its value.
 
-use super::args::Show;
-use super::context::Context;
-use super::out;
+pub(super) use super::args::Json as Args;
+use crate::app::context::Context;
+use crate::app::output::{print_result, warn};
 use crate::error::{Exit, Failure};
-use crate::settings::{ConfigRow, Flags, model};
+use crate::settings::{ConfigRow, model};
 use serde_json::json;
 
-pub(super) fn run(context: &Context, show: &Show) -> Result<Exit, Failure> {
-    let settings = context.settings(&Flags::default())?;
-    settings.ignored.iter().for_each(|ignored| out::complain(ignored));
+pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
+    let settings = context.settings()?;
+    settings.ignored.iter().for_each(|ignored| warn(ignored));
     let mut rows = settings.rows();
     if settings.model.value.is_none()
         && let Some(found) = model::resolve(&settings, &context.environment)?
@@ -18,20 +18,17 @@ pub(super) fn run(context: &Context, show: &Show) -> Result<Exit, Failure> {
             (row.value, row.source) = (found.value.to_string(), found.source.to_string());
         }
     }
-    let printed = if show.json {
-        let settings: Vec<_> = rows
-            .iter()
-            .map(|ConfigRow { key, value, source }| json!({ "key": key, "value": value, "source": source }))
-            .collect();
+    let as_json = || {
+        let settings = rows.iter().map(|ConfigRow { key, value, source }| {
+            json!({ "key": key, "value": value, "source": source })
+        });
         let folder = context.team_path.display().to_string();
-        out::say_json(&json!({ "schema": 1, "team": folder, "settings": settings }))
-    } else {
-        let width = rows.iter().map(|row| row.key.len()).max().unwrap_or_default();
-        let lines: Vec<String> = rows
-            .iter()
-            .map(|ConfigRow { key, value, source }| format!("{key:width$}  {value}  ({source})"))
-            .collect();
-        out::say(&lines.join("\n"))
+        json!({ "schema": 1, "team": folder, "settings": settings.collect::<Vec<_>>() })
     };
-    Ok(if printed { Exit::Ok } else { Exit::Failure })
+    let as_text = || {
+        let width = rows.iter().map(|row| row.key.len()).max().unwrap_or_default();
+        let line = |row: &ConfigRow| format!("{:width$}  {}  ({})", row.key, row.value, row.source);
+        rows.iter().map(line).collect::<Vec<_>>().join("\n")
+    };
+    Ok(print_result(args.json, as_json, as_text))
 }

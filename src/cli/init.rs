@@ -1,8 +1,8 @@
-//! `team init`: a team folder with commented settings and the three example roles.
+//! `team init`: makes a team folder with commented settings and the three example roles.
 
-use super::args::Show;
-use super::context::{Context, store_failure};
-use super::out;
+pub(super) use super::args::Json as Args;
+use crate::app::context::Context;
+use crate::app::output::print_result;
 use crate::error::{Exit, Failure};
 use crate::settings::reference::commented_file;
 use serde_json::json;
@@ -14,23 +14,21 @@ const ROLES: [(&str, &str); 3] = [
     ("roles/reviewer.md", include_str!("../../.team/roles/reviewer.md")),
 ];
 
-pub(super) fn run(context: &Context, show: &Show) -> Result<Exit, Failure> {
-    context.refuse_inside("init")?;
+pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
+    context.refuse_inside_agent("init")?;
     let team = context.make_team()?;
     let mut made = Vec::new();
     let settings = commented_file()?;
     for (name, text) in [("settings.toml", settings.as_str())].into_iter().chain(ROLES) {
-        if team.create_committed(name, text.as_bytes()).map_err(store_failure)? {
+        if team.create_committed(name, text.as_bytes())? {
             made.push(name);
         }
     }
     let folder = team.root().display();
-    let printed = if show.json {
-        out::say_json(&json!({ "schema": 1, "team": folder.to_string(), "made": made }))
-    } else if made.is_empty() {
-        out::say(&format!("{folder} is complete; nothing was changed"))
-    } else {
-        out::say(&format!("{folder}: made {}. Next: team lead", made.join(", ")))
+    let as_json = || json!({ "schema": 1, "team": folder.to_string(), "made": made });
+    let as_text = || match made.as_slice() {
+        [] => format!("{folder} is complete; nothing was changed"),
+        made => format!("{folder}: made {}. Next: team lead", made.join(", ")),
     };
-    Ok(if printed { Exit::Ok } else { Exit::Failure })
+    Ok(print_result(args.json, as_json, as_text))
 }

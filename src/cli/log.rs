@@ -1,209 +1,56 @@
-//! `team log`: what happened, merged by time: the structured logs of the processes and, by type, mail as
-//! it was taken in.
+//! `team log`: the history of the team, merged by time.
 
-use super::args::{LogArgs, LogLevel};
-use super::build_agent::block_on;
-use super::context::{Context, mailbox_name, store_failure};
-use super::out;
+use super::args::Json;
+use super::follow;
+use super::time_args::since;
+use crate::app::context::Context;
+use crate::app::failures::unknown_name;
+use crate::app::merged_log::{LogFilter, LogLevel, MergedLog};
+use crate::app::names::mailbox_name;
+use crate::app::output::print;
 use crate::error::{Exit, Failure};
-use crate::store::TeamDir;
-use crate::store::tail::{Fresh, Tail};
-use crate::ui;
-use crate::wire::transcript::Line;
-use crate::wire::{AgentName, Timestamp};
-use serde_json::{Map, Value};
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use crate::wire::WallTime;
 use std::time::Duration;
 
-/// How often the files are looked at with `--follow`.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Interval at which the files are read with `--follow`.
+const READ_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The `--type` of log lines.
-const LOG: &str = "log";
-
-/// The `--type` of mail of any type.
-const MAIL: &str = "mail";
-
-/// Which of somebody's files a line comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
-    Log,
-    Mail,
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Whose log (default: everybody's)
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// Go on as it grows
+    #[arg(long, short = 'f')]
+    follow: bool,
+    /// Only from then on: 10m, 2h, 3d (ago), 14:30, 2026-01-31T14:30, RFC 3339, seconds since 1970
+    #[arg(long, value_name = "TIME", value_parser = since)]
+    since: Option<WallTime>,
+    /// Only log lines of this level and above
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    level: Option<LogLevel>,
+    /// Mail of this type as it was taken in, instead of log lines; `mail` for all mail, `log` for log lines
+    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',')]
+    types: Vec<String>,
+    #[command(flatten)]
+    json: Json,
 }
 
-/// Somebody's lines of one kind.
-type Key = (AgentName, Kind);
-
-/// A line that is to be shown.
-struct Item {
-    at: Timestamp,
-    object: Map<String, Value>,
-}
-
-pub(super) fn run(context: &Context, args: &LogArgs) -> Result<Exit, Failure> {
-    let team = context.seen_team()?;
-    let mut names = Vec::new();
-    for given in &args.names {
-        let name = mailbox_name(given)?;
-        if !team.log(&name).exists() && !team.transcript(&name).exists() && !args.follow {
-            let what = format!("{name} has no log");
+pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
+    let Args { names, follow, since, level, types, json } = args;
+    let team = context.team_to_view()?;
+    let names = names.iter().map(|given| mailbox_name(given)).collect::<Result<Vec<_>, _>>()?;
+    for name in &names {
+        if !team.log(name).exists() && !team.transcript(name).exists() && !follow {
             let why = "no process of that name has run in this team";
-            return Err(Failure::new(Exit::Failure, what, why, "`team ls` shows who is there"));
-        }
-        names.push(name);
-    }
-    let mut tails = BTreeMap::new();
-    if !print_new(context, args, &team, &names, &mut tails)? {
-        return Ok(Exit::Failure);
-    }
-    if !args.follow {
-        return Ok(Exit::Ok);
-    }
-    block_on(async {
-        loop {
-            tokio::time::sleep(LOOK_EVERY).await;
-            if !print_new(context, args, &team, &names, &mut tails)? {
-                return Ok(Exit::Ok);
-            }
-        }
-    })?
-}
-
-/// Prints what came since the last call, one line of each file in memory; `false` when nobody reads any
-/// more.
-fn print_new(
-    context: &Context,
-    args: &LogArgs,
-    team: &TeamDir,
-    names: &[AgentName],
-    tails: &mut BTreeMap<Key, Tail>,
-) -> Result<bool, Failure> {
-    let wants_log = args.types.is_empty() || args.types.iter().any(|kind| kind == LOG);
-    let wants_mail = args.types.iter().any(|kind| kind != LOG);
-    let mut keys = Vec::new();
-    for name in if names.is_empty() { team.agents().map_err(store_failure)? } else { names.into() }
-    {
-        keys.extend(wants_log.then(|| (name.clone(), Kind::Log)));
-        keys.extend(wants_mail.then(|| (name.clone(), Kind::Mail)));
-    }
-    for key in keys {
-        if let Entry::Vacant(place) = tails.entry(key) {
-            let tail = open(team, place.key(), args.since).map_err(store_failure)?;
-            place.insert(tail);
+            return Err(unknown_name(format!("{name} has no log"), why));
         }
     }
-    let mut streams = Vec::new();
-    for (key, tail) in tails {
-        let mut fresh = tail.fresh().map_err(store_failure)?;
-        if let Some(item) = next(&mut fresh, key.1, args)? {
-            streams.push((item, key, fresh));
-        }
-    }
-    let view = context.view();
-    // The streams are few, and within each the lines are in order already.
-    while let Some(first) = earliest(&streams) {
-        let Some((item, (name, kind), fresh)) = streams.get_mut(first) else { break };
-        let following = next(fresh, *kind, args)?;
-        let (name, kind) = (name.clone(), *kind);
-        let item = match following {
-            Some(following) => std::mem::replace(item, following),
-            None => streams.remove(first).0,
-        };
-        if !out::say(&shown(item.object, &name, kind, args, &view)) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-fn open(
-    team: &TeamDir,
-    (name, kind): &Key,
-    since: Option<Timestamp>,
-) -> Result<Tail, crate::store::StoreError> {
-    let path = match kind {
-        Kind::Log => team.log(name),
-        Kind::Mail => team.transcript(name),
-    };
-    match (since, kind) {
-        (None, _) => Ok(Tail::new(path)),
-        (Some(since), Kind::Log) => Tail::since(path, since, |line| {
-            logged_at(&serde_json::from_slice::<Map<String, Value>>(line).ok()?)
-        }),
-        (Some(since), Kind::Mail) => Tail::since(path, since, Line::time),
-    }
-}
-
-fn earliest<T, U>(streams: &[(Item, T, U)]) -> Option<usize> {
-    let times = streams.iter().enumerate();
-    times.min_by(|(_, (a, ..)), (_, (b, ..))| a.at.total_cmp(&b.at)).map(|(at, _)| at)
-}
-
-/// The next line of a file that is asked for.
-fn next(fresh: &mut Fresh<'_>, kind: Kind, args: &LogArgs) -> Result<Option<Item>, Failure> {
-    while let Some(line) = fresh.next_line().map_err(|why| store_failure(why.into()))? {
-        if kind == Kind::Mail && !Line::may_be(line, "mail") {
-            continue;
-        }
-        let Ok(object) = serde_json::from_slice::<Map<String, Value>>(line) else { continue };
-        let is_mail = object.get("kind").and_then(Value::as_str) == Some(MAIL);
-        if kind == Kind::Mail && !is_mail {
-            continue;
-        }
-        let at = match kind {
-            Kind::Log => logged_at(&object),
-            Kind::Mail => object.get("at").and_then(Value::as_f64),
-        };
-        let at = at.unwrap_or_default();
-        let is_wanted = match kind {
-            Kind::Log => args.level.is_none_or(|least| level_of(&object) <= least),
-            Kind::Mail => args.types.iter().any(|wanted| {
-                let kind = object.get("message").and_then(|message| message.get("type"));
-                wanted == MAIL || kind.and_then(Value::as_str) == Some(wanted)
-            }),
-        };
-        if is_wanted && args.since.is_none_or(|since| at >= since) {
-            return Ok(Some(Item { at, object }));
-        }
-    }
-    Ok(None)
-}
-
-/// When a log line was written.
-fn logged_at(object: &Map<String, Value>) -> Option<Timestamp> {
-    let at = object.get("timestamp")?;
-    let read = |text: &str| Some(text.parse::<jiff::Timestamp>().ok()?.as_duration().as_secs_f64());
-    at.as_f64().or_else(|| read(at.as_str()?))
-}
-
-/// A line that does not say counts as important.
-fn level_of(object: &Map<String, Value>) -> LogLevel {
-    match object.get("level").and_then(Value::as_str) {
-        Some("WARN") => LogLevel::Warn,
-        Some("INFO") => LogLevel::Info,
-        Some("DEBUG") => LogLevel::Debug,
-        Some("TRACE") => LogLevel::Trace,
-        _ => LogLevel::Error,
-    }
-}
-
-fn shown(
-    mut object: Map<String, Value>,
-    name: &AgentName,
-    kind: Kind,
-    args: &LogArgs,
-    view: &ui::view::View,
-) -> String {
-    if args.show.json {
-        object.insert("agent".into(), name.as_str().into());
-        return Value::Object(object).to_string();
-    }
-    match kind {
-        Kind::Log => ui::log::line(name.as_str(), &object, view),
-        Kind::Mail => {
-            let line = Line::read(Value::Object(object).to_string().as_bytes());
-            line.map_or_else(String::new, |line| ui::transcript::line(&line, view))
-        }
-    }
+    let mut log = MergedLog::new(team, LogFilter { names, since, level, types });
+    follow::print(follow, READ_INTERVAL, || {
+        let view = context.view();
+        log.show_new(|name, item| {
+            print(&if json.json { item.json(name).to_string() } else { item.text(name, &view) })
+        })
+    })
 }

@@ -1,50 +1,139 @@
-//! The commands: one file per verb. Here the line is parsed and dispatched, and failures become text
-//! and exit codes.
+//! The command line: one file per verb. Here the line is parsed and dispatched, and failures become text and
+//! exit codes.
 
+#![expect(
+    clippy::needless_pass_by_value,
+    clippy::unnecessary_wraps,
+    reason = "all verbs have the same signature"
+)]
+
+mod approve;
 mod args;
 mod attach;
-mod backoff;
-mod build_agent;
+mod broadcast;
 mod clean;
 mod completions;
 mod config;
-mod context;
+mod deny;
 mod doctor;
-mod failpoints;
-mod greeting;
+mod follow;
 mod inbox;
 mod init;
 mod lead;
-mod local;
 mod log;
 mod ls;
-mod out;
-mod progress_line;
-mod provider;
+mod man;
+mod names;
 mod requests;
 mod roles;
 mod send;
-mod signal_stream;
-mod since;
 mod stop;
 mod task;
 mod teammate;
+mod time_args;
 mod top;
 mod trace;
 mod transcript;
 mod trust;
 mod web;
 
+use crate::app::context::Context;
+pub use crate::app::greeting::greet;
+use crate::app::{failpoints, output};
 use crate::error::{Exit, Failure};
 use crate::settings::environment::Environment;
-use args::{Arguments, Command};
-use clap::Parser;
-use context::Context;
-pub use greeting::greet;
+use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// Which of the three programs this is.
+/// Defines the verbs from rows of `Variant = module`, each with its help: the module has the arguments as
+/// `Args` and `run`. What stands in parentheses is passed to `run` too.
+macro_rules! verbs {
+    ($($(#[$attribute:meta])* $variant:ident = $module:ident $(($extra:expr))?,)*) => {
+        #[derive(Debug, Subcommand)]
+        enum Verb {
+            $($(#[$attribute])* $variant($module::Args),)*
+        }
+
+        impl Verb {
+            fn run(self, context: &Context) -> Result<Exit, Failure> {
+                match self {
+                    $(Self::$variant(args) => $module::run(context, args $(, $extra)?),)*
+                }
+            }
+        }
+    };
+}
+
+verbs! {
+    /// Start the lead: the agent that talks to you and spawns teammates
+    Lead = lead,
+    /// Start one teammate in the foreground, joined to the team in this folder
+    Teammate = teammate,
+    /// Show the team: who lives, what each one does, unread mail, tokens
+    #[command(visible_alias = "status")]
+    Ls = ls,
+    /// Send one message
+    Send = send,
+    /// Send the same message to every member and the lead
+    Broadcast = broadcast,
+    /// Show what waits in an inbox and what was taken in since you last looked
+    Inbox = inbox,
+    /// Stop members, or the whole team; waits until the processes are gone
+    Stop = stop,
+    /// The task list that the team shares
+    Task = task,
+    /// Show what waits for a decision
+    Requests = requests,
+    /// Approve a request (`team requests` lists them)
+    Approve = approve,
+    /// Deny a request
+    Deny = deny,
+    /// Let the settings of this folder run code and loosen permissions, as they stand now
+    Trust = trust,
+    /// Show the roles that agents can be given, and what is wrong with their files
+    Roles = roles,
+    /// Show what happened, merged by time
+    Log = log,
+    /// Show an agent's conversation
+    Transcript = transcript,
+    /// Watch the team live, full-screen; `?` shows the keys
+    Top = top,
+    /// Show the team as a page in the browser of this computer, as it changes
+    Web = web,
+    /// Show a message's whole life: sent, stored, taken in, acted on, answered
+    Trace = trace,
+    /// Look for what is wrong, and say what to do about it
+    Doctor = doctor,
+    /// Take away what a dead team left behind: locks, claims already taken in, ghosts
+    Clean = clean,
+    /// Follow an agent's conversation and write to it; leaving does it no harm
+    Attach = attach,
+    /// Print the completions of a shell
+    Completions = completions(Arguments::command()),
+    /// Print the manual page, or write all of them
+    Man = man(Arguments::command()),
+    /// Who can be named, for the completions
+    #[command(name = "__names", hide = true)]
+    Names = names,
+    /// Show every setting with where its value comes from
+    Config = config,
+    /// Make a team folder here, with commented settings and roles
+    Init = init,
+}
+
+/// A team of LLM agents on your own computer, made of plain processes and plain files.
+#[derive(Debug, Parser)]
+#[command(name = "team", version, propagate_version = true, disable_help_subcommand = true)]
+#[command(after_help = "Start with: team lead")]
+struct Arguments {
+    #[command(flatten)]
+    common: args::Common,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+/// One of the three programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Program {
     /// `team`: all verbs.
@@ -73,7 +162,7 @@ pub fn main(program: Program) -> ExitCode {
         Ok(arguments) => arguments,
         Err(usage) => {
             let code = if usage.use_stderr() { Exit::Usage } else { Exit::Ok };
-            // A closed pipe while printing help is nobody's problem.
+            // The exit code does not depend on the reader of the help.
             let _printed = usage.print();
             return code.into();
         }
@@ -81,41 +170,33 @@ pub fn main(program: Program) -> ExitCode {
     match run(arguments, Environment::read()) {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            out::complain(&failure.to_string());
+            output::warn(&failure.to_string());
             failure.exit.into()
         }
     }
 }
 
 fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failure> {
-    failpoints::arm(&arguments.command, &environment)?;
-    let context = Context::new(&arguments.common, environment)?;
-    match arguments.command {
-        Command::Lead(args) => lead::run(&context, &args),
-        Command::Teammate(args) => teammate::run(&context, args),
-        Command::Ls(args) => ls::run(&context, &args),
-        Command::Send(args) => send::run(&context, args),
-        Command::Broadcast(args) => send::broadcast(&context, args),
-        Command::Inbox(args) => inbox::run(&context, &args),
-        Command::Stop(args) => stop::run(&context, &args),
-        Command::Requests(show) => requests::list(&context, &show),
-        Command::Approve(args) => requests::approve(&context, args),
-        Command::Deny(args) => requests::deny(&context, args),
-        Command::Task(args) => task::run(&context, args),
-        Command::Trust(args) => trust::run(&context, &args),
-        Command::Roles(args) => roles::run(&context, &args),
-        Command::Log(args) => log::run(&context, &args),
-        Command::Trace(args) => trace::run(&context, &args),
-        Command::Transcript(args) => transcript::run(&context, &args),
-        Command::Top => top::run(&context),
-        Command::Web(args) => web::run(&context, &args),
-        Command::Attach(args) => attach::run(&context, &args),
-        Command::Completions(args) => Ok(completions::completions(&args)),
-        Command::Man(args) => completions::man(&context, &args),
-        Command::Names => Ok(completions::names(&context)),
-        Command::Doctor(args) => doctor::run(&context, &args),
-        Command::Clean(args) => clean::run(&context, &args),
-        Command::Config(args) => config::run(&context, &args),
-        Command::Init(args) => init::run(&context, &args),
+    let Arguments { common, verb } = arguments;
+    let agent = if let Verb::Teammate(args) = &verb {
+        args.name()
+    } else if let Verb::Lead(_) = &verb {
+        "lead"
+    } else {
+        "team"
+    };
+    failpoints::arm(agent, &environment)?;
+    let args::Common { dir, chdir, color } = common;
+    let context = Context::new(chdir.as_deref(), dir.as_deref(), color, environment)?;
+    verb.run(&context)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_of_the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
     }
 }

@@ -1,40 +1,41 @@
-//! `team roles`: what agents can be, where that is written, and what is wrong with the files.
+//! `team roles`: the roles of agents, their files, and the problems of the files.
 
-use super::args::Show;
-use super::context::Context;
-use super::out;
+pub(super) use super::args::Json as Args;
+use crate::app::context::Context;
+use crate::app::output::{print_result, warn};
 use crate::error::{Exit, Failure};
 use crate::store::RoleFile;
+use crate::tools::find_by_alias;
 use crate::ui::roles::role_table;
 use crate::ui::sanitize::one_line;
 use crate::wire::front_matter::Problem;
 use serde_json::{Value, json};
 
-/// Columns of a problem on a line.
-const LONGEST_PROBLEM: usize = 400;
+/// Longest line of a problem, in columns.
+const MAX_PROBLEM_COLUMNS: usize = 400;
 
-pub(super) fn run(context: &Context, show: &Show) -> Result<Exit, Failure> {
-    let files = context.seen_team()?.role_files(crate::tools::find_by_alias);
-    let printed = if show.json {
-        let roles: Vec<Value> = files.iter().map(as_json).collect();
-        out::say_json(&json!({ "schema": 1, "roles": roles }))
-    } else {
+pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
+    let files = context.team_to_view()?.role_files(find_by_alias);
+    let as_json = || {
+        let roles: Vec<Value> = files.iter().map(role_json).collect();
+        json!({ "schema": 1, "roles": roles })
+    };
+    let as_text = || {
         let rows: Vec<_> =
             files.iter().map(|file| (&file.role, file.path.display().to_string())).collect();
-        out::say(&role_table(&rows, context.palette()))
+        role_table(&rows, context.palette())
     };
-    if !show.json {
-        for RoleFile { path, problems, .. } in &files {
-            for Problem { line, what } in problems {
-                let text = format!("{}:{line}: {what}", path.display());
-                out::complain(&one_line(&text, LONGEST_PROBLEM));
-            }
-        }
+    let exit = print_result(args.json, as_json, as_text);
+    let files = files.iter().filter(|_| !args.json);
+    for (path, Problem { line, what }) in
+        files.flat_map(|RoleFile { path, problems, .. }| problems.iter().map(move |it| (path, it)))
+    {
+        warn(&one_line(&format!("{}:{line}: {what}", path.display()), MAX_PROBLEM_COLUMNS));
     }
-    Ok(if printed { Exit::Ok } else { Exit::Failure })
+    Ok(exit)
 }
 
-fn as_json(file: &RoleFile) -> Value {
+fn role_json(file: &RoleFile) -> Value {
     let RoleFile { path, role, problems } = file;
     let problems: Vec<Value> =
         problems.iter().map(|it| json!({ "line": it.line, "what": it.what })).collect();

@@ -1,10 +1,12 @@
-//! `team send` and `team broadcast`.
+//! `team send`.
 
-use super::args::{BroadcastArgs, SendArgs};
-use super::context::{Context, mailbox_name};
-use super::out;
-use crate::bus::{Bus, BusError, Outgoing, Sent};
-use crate::error::{Exit, Failure};
+use super::args::Json;
+use crate::app::context::Context;
+use crate::app::names::mailbox_name;
+use crate::app::output::{print, print_result};
+use crate::app::send::send_failure;
+use crate::bus::{Bus, Outgoing};
+use crate::error::{Exit, Failure, OrFail};
 use crate::store::TeamDir;
 use crate::wire::AgentName;
 use crate::wire::message::{Body, Message, Outcome};
@@ -14,10 +16,33 @@ use std::io::{BufRead, Read};
 /// Types that are data; control messages have commands of their own.
 const DATA_TYPES: &str = "message, broadcast, result, task_assignment, or a type of your own";
 
-pub(super) fn run(context: &Context, args: SendArgs) -> Result<Exit, Failure> {
-    let team = context.team()?;
-    let from = sender(context, &team, args.from.as_deref())?;
-    let bus = context.bus(team)?;
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Who gets it: a member, lead or user (not with --jsonl when each line has its own `to`)
+    #[arg(value_name = "TO", allow_hyphen_values = true)]
+    to: Option<String>,
+    /// The text; `-` reads it from standard input
+    #[arg(value_name = "TEXT", conflicts_with = "jsonl", allow_hyphen_values = true)]
+    text: Option<String>,
+    /// Who sends it
+    #[arg(long, value_name = "NAME")]
+    from: Option<String>,
+    /// The type: `message`, `broadcast`, `result`, `task_assignment` or one of your own
+    #[arg(long = "type", value_name = "TYPE")]
+    kind: Option<String>,
+    /// A further field
+    #[arg(long = "field", value_name = "KEY=VALUE")]
+    fields: Vec<String>,
+    /// One JSON object per line of standard input, one id printed per line
+    #[arg(long)]
+    jsonl: bool,
+    #[command(flatten)]
+    json: Json,
+}
+
+pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
+    let bus = context.team_bus()?;
+    let from = sender(context, bus.dir(), args.from.as_deref())?;
     let fields = parse_fields(&args.fields)?;
     let kind = args.kind.as_deref();
     if args.jsonl {
@@ -27,83 +52,36 @@ pub(super) fn run(context: &Context, args: SendArgs) -> Result<Exit, Failure> {
         let hint = "team send alice \"start with the schema\", or - to read the text from stdin";
         return Err(Failure::new(Exit::Usage, "send needs TO and TEXT", "one is missing", hint));
     };
-    let content = if text == "-" { read_all_stdin()? } else { text };
+    let content = if text == "-" { read_stdin()? } else { text };
     let body = body(kind, &fields)?;
     let outgoing = Outgoing { extra: fields, ..Outgoing::of(body, content) };
     let id = bus.send(&from, &to, outgoing).map_err(|why| send_failure(&to, &why))?.0;
-    let printed = if args.show.json {
-        out::say_json(&json!({ "schema": 1, "id": id, "to": to, "from": from.as_str() }))
-    } else {
-        out::say(&id)
-    };
-    Ok(if printed { Exit::Ok } else { Exit::Failure })
+    let as_json = || json!({ "schema": 1, "id": id, "to": to, "from": from.as_str() });
+    Ok(print_result(args.json.json, as_json, || id.clone()))
 }
 
-pub(super) fn broadcast(context: &Context, args: BroadcastArgs) -> Result<Exit, Failure> {
-    context.refuse_inside("broadcast")?;
-    let team = context.team()?;
-    let from = sender(context, &team, args.from.as_deref())?;
-    let bus = context.bus(team)?;
-    let content = if args.text == "-" { read_all_stdin()? } else { args.text };
-    let sent = to_everybody(&bus, &from, &content)?;
-    let failed = not_reached(&sent);
-    let ids = sent.iter().filter_map(|(name, outcome)| Some((name, outcome.as_ref().ok()?)));
-    let printed = if args.show.json {
-        let sent: Vec<Value> =
-            ids.map(|(name, id)| json!({ "to": name.as_str(), "id": id.0 })).collect();
-        out::say_json(&json!({ "schema": 1, "sent": sent, "failed": failed }))
-    } else {
-        let lines: Vec<String> = ids.map(|(name, id)| format!("{name} {id}")).collect();
-        out::say(&lines.join("\n"))
-    };
-    all_reached(&failed)?;
-    Ok(if printed { Exit::Ok } else { Exit::Failure })
-}
-
-/// A message of the person to one receiver; gives its id.
-pub(super) fn to_one(bus: &Bus, to: &str, text: String) -> Result<String, Failure> {
-    let sent = bus.send(&AgentName::user(), to, Outgoing::text(text));
-    sent.map(|id| id.0).map_err(|why| send_failure(to, &why))
-}
-
-/// A message of the person to everybody; gives the ids.
-pub(super) fn to_all(bus: &Bus, text: &str) -> Result<String, Failure> {
-    let sent = to_everybody(bus, &AgentName::user(), text)?;
-    all_reached(&not_reached(&sent))?;
-    let ids = sent.into_iter().filter_map(|(_, outcome)| outcome.ok().map(|id| id.0));
-    Ok(ids.collect::<Vec<_>>().join("\n"))
-}
-
-fn to_everybody(bus: &Bus, from: &AgentName, text: &str) -> Result<Vec<Sent>, Failure> {
-    let sent = bus.broadcast(from, text, None).map_err(|why| send_failure("all", &why))?;
-    if sent.is_empty() {
-        let hint = "start a team with `team lead` first";
-        return Err(Failure::new(Exit::Failure, "nothing was sent", "nobody can be reached", hint));
-    }
-    Ok(sent)
-}
-
-fn not_reached(sent: &[Sent]) -> Vec<String> {
-    sent.iter()
-        .filter_map(|(name, outcome)| outcome.as_ref().err().map(|why| format!("{name}: {why}")))
-        .collect()
-}
-
-fn all_reached(failed: &[String]) -> Result<(), Failure> {
-    if failed.is_empty() {
-        return Ok(());
-    }
-    let hint = "send to those one by one once the cause is gone";
-    let what = "not everybody got the message";
-    Err(Failure::new(Exit::Failure, what, failed.join("; "), hint))
-}
-
-/// Inside an agent's command, messages are that agent's, whatever `--from` says.
-fn sender(context: &Context, team: &TeamDir, from: Option<&str>) -> Result<AgentName, Failure> {
-    if let Some(agent) = context.inside(team) {
+/// The sender of a message. Inside an agent's command it is that agent, whatever `--from` says.
+pub(super) fn sender(
+    context: &Context,
+    team: &TeamDir,
+    from: Option<&str>,
+) -> Result<AgentName, Failure> {
+    if let Some(agent) = context.calling_agent(team) {
         return Ok(agent);
     }
     from.map_or_else(|| Ok(AgentName::user()), mailbox_name)
+}
+
+/// Reads the text of a message.
+pub(super) fn read_stdin() -> Result<String, Failure> {
+    let hint = "pipe UTF-8 text into the command";
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text).or_exit(
+        Exit::Usage,
+        "the text cannot be read",
+        hint,
+    )?;
+    Ok(text)
 }
 
 fn parse_fields(fields: &[String]) -> Result<Map<String, Value>, Failure> {
@@ -146,15 +124,6 @@ fn body(kind: Option<&str>, fields: &Map<String, Value>) -> Result<Body, Failure
     }
 }
 
-fn read_all_stdin() -> Result<String, Failure> {
-    let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).map_err(|why| {
-        let hint = "pipe UTF-8 text into the command";
-        Failure::new(Exit::Usage, "the text cannot be read", why.to_string(), hint)
-    })?;
-    Ok(text)
-}
-
 /// `--jsonl`: one object per line, one id printed per line, in order; stops at the first bad one.
 fn send_lines(
     bus: &Bus,
@@ -167,10 +136,8 @@ fn send_lines(
     let mut line = Vec::new();
     for number in 1.. {
         line.clear();
-        let read = input.read_until(b'\n', &mut line).map_err(|why| {
-            let hint = "check the pipe";
-            Failure::new(Exit::Failure, "stdin cannot be read", why.to_string(), hint)
-        })?;
+        let read =
+            input.read_until(b'\n', &mut line).or_fail("stdin cannot be read", "check the pipe")?;
         if read == 0 {
             break;
         }
@@ -182,7 +149,7 @@ fn send_lines(
             let hint = format!("{}; the lines before it were sent", failure.hint);
             Failure::new(Exit::Failure, what, failure.why, hint)
         })?;
-        if !out::say(&id) {
+        if !print(&id) {
             return Ok(Exit::Failure);
         }
     }
@@ -220,10 +187,4 @@ fn send_line(
     let outgoing = Outgoing { extra: object, ..Outgoing::of(body, content) };
     let sent = bus.send(from, &to, outgoing).map_err(|why| send_failure(&to, &why))?;
     Ok(sent.0)
-}
-
-fn send_failure(to: &str, why: &BusError) -> Failure {
-    let to: String = to.chars().take(64).collect();
-    let exit = if why.is_lock_timeout() { Exit::InUse } else { Exit::Failure };
-    Failure::new(exit, format!("nothing was sent to {to:?}"), why.to_string(), why.hint())
 }

@@ -1,80 +1,124 @@
-//! `team task …`: the shared task list, for the person.
+//! `team task …`: the shared task list, for the user.
 
-use super::args::{AddTask, ClaimTask, OneTask, TaskArgs, TaskCommand};
-use super::context::{Context, mailbox_name};
-use super::out;
-use crate::error::{Exit, Failure};
+use super::args::Json;
+use crate::app::context::Context;
+use crate::app::names::mailbox_name;
+use crate::app::output::{exit_after, print, print_result, warn};
+use crate::app::task_view;
+use crate::error::{Exit, Failure, OrFail};
 use crate::os::SystemClock;
-use crate::protocol::tasks::{NewTask, TaskEnd, blockers, is_claimable};
-use crate::tasks::{Changed, Seen, TaskError, Tasks};
+use crate::protocol::tasks::{NewTask, TaskEnd};
+use crate::tasks::{Changed, TaskError, Tasks};
 use crate::tools::can_complete_tasks;
-use crate::ui::style::Palette;
-use crate::ui::tasks::{TaskRow, task, task_table};
-use crate::wire::task::{Board, Task, TaskId};
-use crate::wire::{AgentName, WithUnknownFields};
-use serde_json::{Value, json};
+use crate::wire::AgentName;
+use crate::wire::task::TaskId;
 use std::sync::Arc;
 
-pub(super) fn run(context: &Context, args: TaskArgs) -> Result<Exit, Failure> {
-    let person = AgentName::user();
-    let printed = match args.command {
-        TaskCommand::Ls(show) => {
-            let seen = open(context)?
-                .look()
-                .map_err(|why| failure("the task list cannot be shown", &why))?;
-            if show.json {
-                out::say_json(&list_json(&seen))
-            } else {
-                for problem in &seen.problems {
-                    out::complain(&format!("warning: {}: {}", problem.file, problem.why));
-                }
-                out::say(&table(&seen, context.palette()))
-            }
-        }
-        TaskCommand::Show(OneTask { id, show }) => {
-            let id = task_id(&id)?;
-            let (found, seen) = open(context)?
-                .get(id)
-                .map_err(|why| failure(&format!("task {id} cannot be shown"), &why))?;
-            if show.json {
-                out::say_json(&task_json(&found, &seen.board))
-            } else {
-                out::say(&task(&row(&found, &seen.board), &context.view()))
-            }
-        }
-        TaskCommand::Add(add) => {
-            let json = add.show.json;
-            let made = self::add(context, add)?;
-            tell(&made, json, &made.task.id.to_string())
-        }
-        TaskCommand::Claim(ClaimTask { one, who }) => {
-            let who = who.as_deref().map_or(Ok(person), mailbox_name)?;
-            let (id, tasks) = steer(context, "claim", &one.id)?;
-            let done = tasks.claim(id, &who).map_err(|why| not_done(id, "claimed", &why))?;
-            tell(&done, one.show.json, &format!("task {id} is {who}'s"))
-        }
-        TaskCommand::Done(one) => end(context, "done", TaskEnd::Completed, &one)?,
-        TaskCommand::Fail(one) => end(context, "fail", TaskEnd::Failed, &one)?,
-        TaskCommand::Cancel(one) => end(context, "cancel", TaskEnd::Cancelled, &one)?,
-    };
-    Ok(if printed { Exit::Ok } else { Exit::Failure })
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    verb: TaskVerb,
 }
 
-/// The list as a table; a failure as text.
-pub(super) fn table(seen: &Seen, palette: Palette) -> String {
-    let rows: Vec<TaskRow<'_>> = seen.board.values().map(|task| row(task, &seen.board)).collect();
-    task_table(&rows, palette)
+#[derive(Debug, clap::Subcommand)]
+enum TaskVerb {
+    /// Put a task on the list; prints its id
+    Add(Add),
+    /// Show all tasks
+    Ls(Json),
+    /// Show one task with its history
+    Show(One),
+    /// Take a task
+    Claim(Claim),
+    /// Say that a task is done
+    Done(One),
+    /// Say that a task could not be done
+    Fail(One),
+    /// Call a task off
+    Cancel(One),
 }
 
-fn add(context: &Context, add: AddTask) -> Result<Changed, Failure> {
-    let AddTask { subject, description, mut after, owner, role, show: _ } = add;
-    // `--after 1 2 "subject"` takes the subject for an id.
+#[derive(Debug, clap::Args)]
+struct Add {
+    /// What is to be done, in one line
+    #[arg(value_name = "SUBJECT")]
+    subject: Option<String>,
+    /// The details
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    description: Option<String>,
+    /// Tasks that must be completed first
+    #[arg(long, value_name = "ID", num_args = 1.., value_delimiter = ',')]
+    after: Vec<String>,
+    /// Whose it is; without it, whoever is free takes it
+    #[arg(long, value_name = "NAME")]
+    owner: Option<String>,
+    /// Only teammates with this role take it by themselves
+    #[arg(long, value_name = "ROLE")]
+    role: Option<String>,
+    #[command(flatten)]
+    json: Json,
+}
+
+#[derive(Debug, clap::Args)]
+struct One {
+    /// Which
+    #[arg(value_name = "ID")]
+    id: String,
+    #[command(flatten)]
+    json: Json,
+}
+
+#[derive(Debug, clap::Args)]
+struct Claim {
+    #[command(flatten)]
+    one: One,
+    /// Who takes it
+    #[arg(long = "as", value_name = "NAME")]
+    who: Option<String>,
+}
+
+pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
+    match args.verb {
+        TaskVerb::Ls(json) => list(context, json),
+        TaskVerb::Show(one) => show(context, &one),
+        TaskVerb::Add(args) => add(context, args),
+        TaskVerb::Claim(args) => claim(context, &args),
+        TaskVerb::Done(one) => end(context, "done", TaskEnd::Completed, &one),
+        TaskVerb::Fail(one) => end(context, "fail", TaskEnd::Failed, &one),
+        TaskVerb::Cancel(one) => end(context, "cancel", TaskEnd::Cancelled, &one),
+    }
+}
+
+fn list(context: &Context, Json { json }: Json) -> Result<Exit, Failure> {
+    let seen =
+        open(context)?.look().map_err(|why| failure("the task list cannot be shown", &why))?;
+    if !json {
+        for problem in &seen.problems {
+            warn(&format!("warning: {}: {}", problem.file, problem.why));
+        }
+    }
+    let text = || task_view::table(&seen, context.palette());
+    Ok(print_result(json, || task_view::list_json(&seen), text))
+}
+
+fn show(context: &Context, args: &One) -> Result<Exit, Failure> {
+    let id = task_id(&args.id)?;
+    let found = open(context)?.get(id);
+    let (task, seen) = found.map_err(|why| failure(&format!("task {id} cannot be shown"), &why))?;
+    let json = || task_view::json(&task, &seen.board);
+    let text = || task_view::details(&task, &seen.board, &context.view());
+    Ok(print_result(args.json.json, json, text))
+}
+
+fn add(context: &Context, args: Add) -> Result<Exit, Failure> {
+    let Add { subject, description, mut after, owner, role, json } = args;
+    // clap reads the subject of `--after 1 2 "subject"` as an id.
     let subject = subject.or_else(|| after.pop_if(|last| TaskId::parse(last).is_err()));
     let subject = subject.ok_or_else(|| {
         let hint = "team task add \"write the schema\"";
         Failure::new(Exit::Usage, "a task needs a SUBJECT", "none was given", hint)
     })?;
-    context.refuse_inside("task add")?;
+    context.refuse_inside_agent("task add")?;
     let new = NewTask {
         subject,
         description: description.unwrap_or_default(),
@@ -84,97 +128,60 @@ fn add(context: &Context, add: AddTask) -> Result<Changed, Failure> {
         origin: None,
     };
     let made = open(context)?.create(&new, &AgentName::user());
-    made.map_err(|why| failure("the task was not made", &why))
+    let made = made.map_err(|why| failure("the task was not made", &why))?;
+    Ok(report(&made, json, &made.task.id.to_string()))
 }
 
-fn end(context: &Context, verb: &str, how: TaskEnd, one: &OneTask) -> Result<bool, Failure> {
-    let (id, tasks) = steer(context, verb, &one.id)?;
+fn claim(context: &Context, args: &Claim) -> Result<Exit, Failure> {
+    let owner = args.who.as_deref().map_or_else(|| Ok(AgentName::user()), mailbox_name)?;
+    let change = |tasks: &Tasks, id| tasks.claim(id, &owner);
+    change_task(context, "claim", &args.one, change, "claimed", &format!("{owner}'s"))
+}
+
+fn end(context: &Context, verb: &str, how: TaskEnd, args: &One) -> Result<Exit, Failure> {
     let word = match how {
         TaskEnd::Completed => "completed",
         TaskEnd::Failed => "failed",
         TaskEnd::Cancelled => "cancelled",
     };
-    let done = tasks.end(id, how, None, &AgentName::user());
-    let done = done.map_err(|why| not_done(id, word, &why))?;
-    Ok(tell(&done, one.show.json, &format!("task {id} is {word}")))
+    let change = |tasks: &Tasks, id| tasks.end(id, how, None, &AgentName::user());
+    change_task(context, verb, args, change, word, word)
 }
 
-fn steer(context: &Context, verb: &str, id: &str) -> Result<(TaskId, Tasks), Failure> {
-    context.refuse_inside(&format!("task {verb}"))?;
-    Ok((task_id(id)?, open(context)?))
+/// Changes a task and reports it; `word` is the change that a failure denies, `state` the new state.
+fn change_task(
+    context: &Context,
+    verb: &str,
+    args: &One,
+    change: impl FnOnce(&Tasks, TaskId) -> Result<Changed, TaskError>,
+    word: &str,
+    state: &str,
+) -> Result<Exit, Failure> {
+    context.refuse_inside_agent(&format!("task {verb}"))?;
+    let id = task_id(&args.id)?;
+    let done = change(&open(context)?, id);
+    let done = done.map_err(|why| failure(&format!("task {id} was not {word}"), &why))?;
+    Ok(report(&done, args.json, &format!("task {id} is {state}")))
+}
+
+fn report(done: &Changed, Json { json }: Json, what: &str) -> Exit {
+    for untold in &done.untold {
+        warn(&format!("warning: not told: {untold}"));
+    }
+    exit_after(print(&if json {
+        task_view::change_json(done).to_string()
+    } else {
+        task_view::change_text(done, what)
+    }))
 }
 
 fn open(context: &Context) -> Result<Tasks, Failure> {
-    let bus = context.bus(context.team()?)?;
-    Ok(Tasks::new(bus, Arc::new(SystemClock), can_complete_tasks))
-}
-
-/// Says what was done and what follows from it.
-fn tell(done: &Changed, json: bool, what: &str) -> bool {
-    for untold in &done.untold {
-        out::complain(&format!("warning: not told: {untold}"));
-    }
-    if json {
-        let mut object = json!({ "schema": 1 });
-        fill(&mut object, &done.task);
-        let ready: Vec<TaskId> = done.ready.iter().map(|task| task.id).collect();
-        if let Value::Object(fields) = &mut object {
-            fields.insert("ready".into(), json!(ready));
-        }
-        return out::say_json(&object);
-    }
-    let ready = done.ready.iter().map(|task| match &task.owner {
-        Some(owner) => format!("task {} ({owner}'s) can begin now", task.id),
-        None => format!("task {} can be claimed now", task.id),
-    });
-    out::say(&std::iter::once(what.to_owned()).chain(ready).collect::<Vec<_>>().join("\n"))
-}
-
-fn row<'a>(task: &'a Task, board: &Board) -> TaskRow<'a> {
-    let waits_for = blockers(board, task).into_iter().map(|(id, _)| id).collect();
-    TaskRow { task, waits_for }
-}
-
-fn list_json(seen: &Seen) -> Value {
-    let tasks = seen.board.values().map(|task| {
-        let mut object = json!({});
-        fill(&mut object, task);
-        if let Value::Object(fields) = &mut object {
-            fields.insert("claimable".into(), is_claimable(&seen.board, task).into());
-        }
-        object
-    });
-    let tasks: Vec<Value> = tasks.collect();
-    let problems = seen.problems.iter();
-    let problems: Vec<Value> =
-        problems.map(|problem| json!({ "file": problem.file, "why": problem.why })).collect();
-    json!({ "schema": 1, "tasks": tasks, "problems": problems })
-}
-
-fn task_json(task: &WithUnknownFields<Task>, board: &Board) -> Value {
-    let mut object = json!({ "schema": 1 });
-    fill(&mut object, task);
-    if let Value::Object(fields) = &mut object {
-        fields.insert("claimable".into(), is_claimable(board, task).into());
-    }
-    object
-}
-
-fn fill(object: &mut Value, task: &WithUnknownFields<Task>) {
-    if let (Value::Object(fields), Ok(Value::Object(task))) = (object, serde_json::to_value(task)) {
-        fields.extend(task);
-    }
+    Ok(Tasks::new(context.team_bus()?, Arc::new(SystemClock), can_complete_tasks))
 }
 
 fn task_id(given: &str) -> Result<TaskId, Failure> {
-    TaskId::parse(given).map_err(|why| {
-        let what = format!("there is no task {given:?}");
-        Failure::new(Exit::Failure, what, why.to_string(), "`team task ls` shows the ids")
-    })
-}
-
-fn not_done(id: TaskId, word: &str, why: &TaskError) -> Failure {
-    failure(&format!("task {id} was not {word}"), why)
+    TaskId::parse(given)
+        .or_fail(format!("there is no task {given:?}"), "`team task ls` shows the ids")
 }
 
 fn failure(what: &str, why: &TaskError) -> Failure {

@@ -1,65 +1,71 @@
-//! `team transcript NAME`: a conversation, readable, also as it grows.
+//! `team transcript NAME`: a conversation, also as it grows.
 
-use super::args::TranscriptArgs;
-use super::build_agent::block_on;
-use super::context::{Context, mailbox_name, store_failure};
-use super::out;
+use super::args::Json;
+use super::follow;
+use super::time_args::since;
+use crate::app::context::Context;
+use crate::app::failures::unknown_name;
+use crate::app::names::mailbox_name;
+use crate::app::output::print;
 use crate::error::{Exit, Failure};
+use crate::store::StoreError;
 use crate::store::tail::Tail;
 use crate::ui;
 use crate::ui::view::View;
+use crate::wire::WallTime;
 use crate::wire::transcript::Line;
 use std::time::Duration;
 
-/// How often the file is looked at with `--follow`.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Interval at which the file is read with `--follow`.
+const READ_INTERVAL: Duration = Duration::from_millis(100);
 
-pub(super) fn run(context: &Context, args: &TranscriptArgs) -> Result<Exit, Failure> {
-    let team = context.seen_team()?;
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Whose conversation
+    #[arg(value_name = "NAME", allow_hyphen_values = true)]
+    name: String,
+    /// Go on as it grows
+    #[arg(long, short = 'f')]
+    follow: bool,
+    /// Only from then on: 10m, 2h, 3d (ago), 14:30, 2026-01-31T14:30, RFC 3339, seconds since 1970
+    #[arg(long, value_name = "TIME", value_parser = since)]
+    since: Option<WallTime>,
+    #[command(flatten)]
+    json: Json,
+}
+
+pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
+    let team = context.team_to_view()?;
     let name = mailbox_name(&args.name)?;
     let path = team.transcript(&name);
-    let may_come = args.follow && team.inbox(&name).exists();
-    if !path.exists() && !may_come {
-        let what = format!("{name} has no conversation");
-        let why = "nobody of that name has worked in this team";
-        return Err(Failure::new(Exit::Failure, what, why, "`team ls` shows who is there"));
+    let may_appear = args.follow && team.inbox(&name).exists();
+    if !path.exists() && !may_appear {
+        let why = "no agent of that name has worked in this team";
+        return Err(unknown_name(format!("{name} has no conversation"), why));
     }
     let mut tail = match args.since {
-        Some(since) => Tail::since(path, since, Line::time).map_err(store_failure)?,
+        Some(since) => Tail::since(path, since, Line::time)?,
         None => Tail::new(path),
     };
     let view = context.view();
-    if !print_new(&mut tail, args, &view)? {
-        return Ok(Exit::Failure);
-    }
-    if !args.follow {
-        return Ok(Exit::Ok);
-    }
-    block_on(async {
-        loop {
-            tokio::time::sleep(LOOK_EVERY).await;
-            if !print_new(&mut tail, args, &view)? {
-                return Ok(Exit::Ok);
-            }
-        }
-    })?
+    follow::print(args.follow, READ_INTERVAL, || print_new(&mut tail, &args, &view))
 }
 
-/// Prints what came since the last call; `false` when nobody reads any more.
-fn print_new(tail: &mut Tail, args: &TranscriptArgs, view: &View) -> Result<bool, Failure> {
-    let mut fresh = tail.fresh().map_err(store_failure)?;
-    while let Some(bytes) = fresh.next_line().map_err(|why| store_failure(why.into()))? {
+/// Prints what was appended since the last call; `false` when stdout has no reader any more.
+fn print_new(tail: &mut Tail, args: &Args, view: &View) -> Result<bool, Failure> {
+    let mut fresh = tail.fresh()?;
+    while let Some(bytes) = fresh.next_line().map_err(StoreError::from)? {
         let Some(line) = Line::read(bytes) else { continue };
         if args.since.is_some_and(|since| line.at < since) {
             continue;
         }
-        let shown = if args.show.json {
-            // As it stands there: what a later version wrote is not lost.
+        let shown = if args.json.json {
+            // The bytes of the file keep what a later version has written.
             String::from_utf8_lossy(bytes).into_owned()
         } else {
             ui::transcript::line(&line, view)
         };
-        if !shown.is_empty() && !out::say(&shown) {
+        if !shown.is_empty() && !print(&shown) {
             return Ok(false);
         }
     }

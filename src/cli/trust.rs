@@ -1,51 +1,65 @@
-//! `team trust`: what this folder's settings run, loosen and send elsewhere is in force from now on, as it stands now.
+//! `team trust`: the present settings of this folder that run code, loosen limits or send data elsewhere
+//! take effect.
 
-use super::args::TrustArgs;
-use super::context::{Context, store_failure};
-use super::out;
+use super::args::Json;
+use crate::app::context::Context;
+use crate::app::output::print_result;
 use crate::error::{Exit, Failure};
 use crate::settings::Settings;
 use crate::settings::endpoints::redacted;
 use crate::settings::trust::TrustList;
-use crate::store::TeamDir;
-use crate::store::lock::{LOCK_LIMIT, exclusive};
+use crate::store::lock::exclusive;
+use crate::store::{StoreError, TeamDir};
+use crate::wire::limits::LOCK_TIMEOUT;
 use serde_json::json;
 
-pub(super) fn run(context: &Context, args: &TrustArgs) -> Result<Exit, Failure> {
-    context.refuse_inside("trust")?;
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Trust this folder no more
+    #[arg(long)]
+    revoke: bool,
+    #[command(flatten)]
+    json: Json,
+}
+
+pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
+    context.refuse_inside_agent("trust")?;
     let team = context.team()?;
     let list = TrustList::of(&context.environment);
     let folder = team.root().display().to_string();
-    // Two who trust at once: neither loses what the other has written.
-    let lock =
-        exclusive(&list.lock_file()?, LOCK_LIMIT).map_err(|why| store_failure(why.into()))?;
+    // A concurrent `team trust` must not lose this change.
+    let lock = exclusive(&list.lock_file()?, LOCK_TIMEOUT).map_err(StoreError::from)?;
     let risks = Settings::risks_in(&TeamDir::settings_in(team.root()))?;
-    let was = list.has(team.root(), &risks);
+    let was_trusted = list.has(team.root(), &risks);
     if args.revoke {
         list.remove(team.root())?;
     } else {
         list.add(team.root(), risks.clone())?;
     }
     drop(lock);
-    let printed = if args.show.json {
-        let (trusted, new) = (!args.revoke, !args.revoke && !was);
-        let object = json!({
-            "schema": 1, "team": folder, "trusted": trusted, "new": new, "settings": redacted(&risks),
-        });
-        out::say_json(&object)
-    } else if args.revoke {
-        out::say(&format!("{folder} is not trusted"))
-    } else if was {
-        out::say(&format!("{folder} was trusted already, with its settings as they stand now"))
-    } else if risks.is_empty() {
-        out::say(&format!(
-            "{folder}: its settings run, loosen and redirect nothing; what they say later asks again"
-        ))
-    } else {
-        let risks = redacted(&risks);
-        let lines = risks.iter().map(|(key, value)| format!("  {key} = {value}"));
-        let lines: Vec<String> = lines.collect();
-        out::say(&format!("{folder} is trusted with this, as it stands now:\n{}", lines.join("\n")))
+    let as_json = || {
+        let is_new = !args.revoke && !was_trusted;
+        json!({
+            "schema": 1, "team": folder, "trusted": !args.revoke, "new": is_new,
+            "settings": redacted(&risks),
+        })
     };
-    Ok(if printed { Exit::Ok } else { Exit::Failure })
+    let as_text = || {
+        if args.revoke {
+            format!("{folder} is not trusted")
+        } else if was_trusted {
+            format!("{folder} was trusted already, with its settings as they stand now")
+        } else if risks.is_empty() {
+            format!(
+                "{folder}: its settings run, loosen and redirect nothing; what they say later asks \
+                 again"
+            )
+        } else {
+            let risks = redacted(&risks);
+            let lines = risks.iter().map(|(key, value)| format!("\n  {key} = {value}"));
+            let lines: String = lines.collect();
+            format!("{folder} is trusted with this, as it stands now:{lines}")
+        }
+    };
+    Ok(print_result(args.json.json, as_json, as_text))
 }

@@ -5,6 +5,7 @@
 //! callers; a shared back-off is passed in.
 
 use super::http::{Answer, Endpoint, HttpError};
+use super::provider::{Delta, ModelError};
 use super::report::Report;
 use super::retry::{
     AttemptFailure, Backoff, Jitter, NoSharedBackoff, RetryDecision, RetryPolicy, retry_after,
@@ -12,7 +13,6 @@ use super::retry::{
 };
 use super::sse::TooLong;
 use super::stream_parser::{Assemble, Fault, StreamParser};
-use super::{Delta, ModelError};
 use crate::os::{Clock, SystemClock};
 use crate::wire::chat::{Reply, Request};
 use serde_json::Value;

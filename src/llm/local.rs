@@ -3,10 +3,34 @@
 //! llama-server, Ollama and LM Studio all list their models at `/v1/models` and speak the Messages API, so the
 //! Anthropic client serves them without a key.
 
+use super::anthropic::spec::connect_with;
+use super::anthropic::{AnthropicConfig, Credentials};
 use super::http::get_on_loopback;
 use super::model_list::models;
+use super::registry::{Access, Discovery, ModelName, ProviderSpec};
 use std::time::Duration;
 use tokio::task::JoinSet;
+
+/// `local`: a server on this machine that speaks the Messages API and needs no key.
+pub static SPEC: ProviderSpec = ProviderSpec {
+    model_name: ModelName::Optional,
+    discovery: Discovery::LocalServers,
+    has_small_models: true,
+    connect: |connection| {
+        let config = AnthropicConfig { provider: "local".into(), ..config(&connection.access) };
+        connect_with(config, &connection)
+    },
+    list_models: Some(|access, limit| {
+        let config = config(access);
+        Box::pin(async move { config.listing(limit).await })
+    }),
+    ..ProviderSpec::new("local", "the local server")
+};
+
+fn config(access: &Access) -> AnthropicConfig {
+    let base_url = access.base_url.as_deref().unwrap_or_default();
+    AnthropicConfig::new(base_url, Credentials::Nobody, "")
+}
 
 /// The longest time that a server may take to list its models.
 pub const PROBE_LIMIT: Duration = Duration::from_millis(300);

@@ -9,6 +9,9 @@ mod http;
 pub mod local;
 mod model_list;
 pub mod openai;
+mod provider;
+pub mod registry;
+pub mod rehearsal;
 mod report;
 mod request_checks;
 pub mod retry;
@@ -22,60 +25,20 @@ pub use calls::INVALID_JSON;
 pub use http::{ConfigError, Limits, PlainHttp};
 pub use model_list::Listing;
 pub use openai::{OpenAi, OpenAiConfig};
+pub use provider::{Delta, ModelError, Provider, TurnFuture};
 pub use scripted::Scripted;
 pub use secret::{Redactor, Secret, StreamRedactor};
-pub mod rehearsal;
 
-use crate::wire::chat::{Reply, Request};
-use std::pin::Pin;
-use std::time::Duration;
+use registry::ProviderSpec;
 
-/// A model endpoint. Dropping the future of [`Provider::turn`] cancels the call and closes its connection
-/// at once.
-pub trait Provider {
-    /// Returns `provider/name`, as the roster shows it.
-    fn label(&self) -> String;
+/// All providers. Credentials in the environment choose the first provider in this order.
+pub static PROVIDERS: [&ProviderSpec; 5] = [
+    &anthropic::spec::SPEC,
+    &openai::spec::SPEC,
+    &local::SPEC,
+    &rehearsal::spec::SPEC,
+    &scripted::SPEC,
+];
 
-    /// Requests one reply. `sink` receives the progress.
-    fn turn<'a>(&'a self, request: &'a Request, sink: &'a mut dyn FnMut(Delta)) -> TurnFuture<'a>;
-}
-
-/// The future of one model call. It is not `Send`: each agent runs on one thread.
-pub type TurnFuture<'a> = Pin<Box<dyn Future<Output = Result<Reply, ModelError>> + 'a>>;
-
-/// Progress of a model call, for display only: the agent acts on the complete reply.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Delta {
-    /// A piece of text.
-    Text(String),
-    /// An attempt failed. Its text is void, and the next attempt starts after `wait`.
-    Retry {
-        /// The time until the next attempt.
-        wait: Duration,
-        /// The reason, for people.
-        why: String,
-    },
-}
-
-/// The reason that a call gave no reply, after all retries.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ModelError {
-    /// The endpoint refused the credentials (401, 403).
-    #[error("the endpoint refused the credentials: {0}")]
-    Credentials(String),
-    /// The account has reached its spend cap (a billing error, or a 429 without retry-after).
-    #[error("the account's spend cap is reached: {0}")]
-    SpendCap(String),
-    /// The conversation does not fit the model's context window.
-    #[error("the conversation no longer fits the model's context window: {0}")]
-    ContextFull(String),
-    /// The endpoint rejects this request and would reject it again.
-    #[error("the endpoint rejected the request: {0}")]
-    Rejected(String),
-    /// The endpoint was unreachable or failed through all retries.
-    #[error("the endpoint is unavailable: {0}")]
-    Unavailable(String),
-    /// A script does not match the request, or has an error.
-    #[error("the script does not fit: {0}")]
-    Script(String),
-}
+/// The provider that is used when no model is configured.
+pub static FALLBACK: &ProviderSpec = &rehearsal::spec::SPEC;

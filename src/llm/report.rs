@@ -2,7 +2,7 @@
 //!
 //! The error types are those of the Messages API; `openai` translates those of chat completions first.
 
-use super::ModelError;
+use super::provider::ModelError;
 use super::retry::AttemptFailure;
 use serde_json::Value;
 use std::time::Duration;

@@ -1,6 +1,7 @@
 //! Decides whether and when a failed call is retried. Pure: the failure, counts and a random number go in, a
 //! decision comes out.
 
+use crate::wire::WallTime;
 use std::cell::Cell;
 use std::time::Duration;
 
@@ -106,17 +107,16 @@ pub fn stagger(wait: Duration, draw: f64) -> Duration {
     (wait / 4).min(Duration::from_secs(1)).mul_f64(draw)
 }
 
-/// Parses the headers `retry-after-ms` and `retry-after`; `now` is in seconds since 1970. An unreadable value
-/// counts as one second, since the header says that waiting helps.
-pub fn retry_after(millis: Option<&str>, after: Option<&str>, now: f64) -> Option<Duration> {
+/// Parses the headers `retry-after-ms` and `retry-after`. An unreadable value counts as one second, since the header says that waiting helps.
+pub fn retry_after(millis: Option<&str>, after: Option<&str>, now: WallTime) -> Option<Duration> {
     let seconds = |text: &str| text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
     if let Some(millis) = millis.and_then(seconds) {
         return Some(lasting(millis / 1e3));
     }
     let after = after?;
     let until = || jiff::fmt::rfc2822::parse(after.trim()).ok().map(|date| date.timestamp());
-    let asked =
-        seconds(after).or_else(|| until().map(|date| date.as_duration().as_secs_f64() - now));
+    let asked = seconds(after)
+        .or_else(|| until().map(|date| date.as_duration().as_secs_f64() - now.as_secs()));
     Some(lasting(asked.unwrap_or(1.0)))
 }
 
@@ -262,7 +262,7 @@ mod tests {
         ];
         for (millis, after, expected) in table {
             let expected = expected.map(Duration::from_secs_f64);
-            assert_eq!(retry_after(millis, after, now), expected, "{millis:?} {after:?}");
+            assert_eq!(retry_after(millis, after, now.into()), expected, "{millis:?} {after:?}");
         }
     }
 

@@ -5,16 +5,32 @@
 //! `script-<agent>-<word>-<turn>-<k>`, where the word belongs to the conversation. A line with `error` fails one call
 //! per process, before the reply after it. Requests must keep the rules of `request_checks.rs`.
 
+use super::provider::{Delta, ModelError, Provider, TurnFuture};
+use super::registry::{ConnectError, Connected, ModelName, ProviderSpec};
 use super::request_checks::check;
-use super::{Delta, ModelError, Provider, TurnFuture};
 use crate::wire::chat::{Block, Reply, Request, Role, StopReason, Usage};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::cell::Cell;
 use std::fs;
 use std::path::Path;
+use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::sleep;
+
+/// `script:FILE`: replies from a file.
+pub static SPEC: ProviderSpec = ProviderSpec {
+    model_name: ModelName::File,
+    connect: |connection| {
+        let word = connection.conversation;
+        // An id begins with the time; its end is random.
+        let word = word.get(word.len().saturating_sub(8)..).unwrap_or(word);
+        let scripted = Scripted::open(Path::new(connection.model), connection.agent, word);
+        let scripted = scripted.map_err(|why| ConnectError::Setup(why.to_string()))?;
+        Ok(Connected { provider: Rc::new(scripted), warnings: Vec::new() })
+    },
+    ..ProviderSpec::new("script", "docs/script.md describes the format")
+};
 
 /// The text of a reply after the last line of the script.
 const OVER: &str = "(script over)";

@@ -3,7 +3,7 @@
 //! *Invariant:* the chunk boundaries never change the reply or the fault. The parser knows neither HTTP nor the
 //! meaning of events.
 
-use super::Delta;
+use super::provider::Delta;
 use super::sse::{Decoder, Event, TooLong};
 use crate::wire::chat::Reply;
 use serde_json::Value;

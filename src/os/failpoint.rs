@@ -1,34 +1,34 @@
-//! Named places where a test can have the process killed.
+//! Failpoints: named places where a test can kill the process.
 //!
-//! Every step at which a crash could lose, double or strand something has a name in [`POINTS`]; the tests
+//! Every step at which a crash could lose, duplicate or strand something has a name in [`POINTS`]. Tests
 //! prove that the list and the calls agree and that each place is reached.
 //!
-//! *Invariant:* without debug assertions or the feature `failpoints` no process ever dies here, and
-//! nothing here reads the environment.
+//! *Invariant:* without debug assertions or the feature `failpoints` no process dies here. Nothing here
+//! reads the environment.
 
-use super::kill_self::kill_self;
+use crate::os::process::kill_self::kill_self;
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Whether this build can die at its failpoints at all.
+/// Whether this build has failpoints.
 pub const ENABLED: bool = cfg!(any(debug_assertions, feature = "failpoints"));
 
-/// The variable by which a program is told where to die.
+/// The environment variable that arms failpoints.
 pub const VARIABLE: &str = "TEAM_FAILPOINTS";
 
-/// Every place, by what is going on there.
+/// Every failpoint, by topic.
 pub const POINTS: [&str; 88] = [
-    // Writing to somebody's inbox.
+    // Sending.
     "send.locked",
     "send.opened",
     "send.written",
     "send.unlocked",
     "send.notified",
     "send.synced",
-    // Taking mail in.
+    // Draining.
     "drain.prepared",
     "drain.before_link",
     "drain.linked",
@@ -43,7 +43,7 @@ pub const POINTS: [&str; 88] = [
     "drain.marked",
     "drain.before_unlink",
     "drain.unlinked",
-    // What an earlier life left.
+    // Recovery after a crash.
     "recover.half_claim",
     "recover.undone",
     "recover.listed",
@@ -51,10 +51,10 @@ pub const POINTS: [&str; 88] = [
     "recover.counted",
     "recover.cleared",
     "recover.lettered",
-    "recover.quarantine",
+    "recover.quarantined",
     "recover.gathered",
     "recover.archived",
-    // The roster, and every file that is replaced whole.
+    // The roster and other replaced files.
     "config.locked",
     "config.copied",
     "config.replaced",
@@ -65,7 +65,7 @@ pub const POINTS: [&str; 88] = [
     "tasks.locked",
     "tasks.counted",
     "tasks.stored",
-    // A name.
+    // The life lock.
     "life.locked",
     "life.written",
     // Spawning, the lead's side.
@@ -99,7 +99,7 @@ pub const POINTS: [&str; 88] = [
     "tool.started",
     "tool.ran",
     "tool.answered",
-    // The ladder, the side of whoever takes down.
+    // The shutdown ladder, the supervisor's side.
     "stop.written",
     "stop.ask",
     "stop.asked",
@@ -107,14 +107,14 @@ pub const POINTS: [&str; 88] = [
     "stop.kill",
     "stop.gone",
     "stop.noted",
-    // The ladder, the side of whoever goes.
+    // The shutdown ladder, the member's side.
     "leave.told",
     "leave.answering",
     "leave.answered",
     "leave.drained",
     "leave.let_go",
     "leave.last_word",
-    // The lead's own life.
+    // The lead.
     "lead.entered",
     "lead.recovered",
     "lead.closing",
@@ -124,7 +124,7 @@ pub const POINTS: [&str; 88] = [
     "reap.restart",
 ];
 
-/// What a token says when the process is not to die but to hang.
+/// The contents of a token that makes the process hang instead of die.
 pub const HANG: &str = "hang";
 
 static ARMED: OnceLock<Armed> = OnceLock::new();
@@ -140,18 +140,18 @@ struct Point {
 }
 
 enum Trigger {
-    /// Each pass ends the process with this probability.
+    /// Each pass kills the process with this probability.
     Chance(f64),
-    /// The pass after so many ends it, if this file is there to be removed: of all processes of a team
-    /// one dies, and once. One that says [`HANG`] makes it hang for good instead.
+    /// The pass after `skip` others kills the process if this file can be removed, so that of all processes
+    /// of a team one dies, once. With [`HANG`] in the file it hangs instead.
     Once { skip: AtomicU32, token: PathBuf },
 }
 
 /// Arms the points named in `NAME:PROBABILITY,…` or `NAME+SKIP=TOKEN,…`, once per process. A name that
-/// begins with `WHO/` is for the process of that name only. Without a seed chances fall at random.
+/// begins with `WHO/` is for the process of that name only. Without a seed the chances are random.
 ///
 /// # Errors
-/// The text is not of that form, or names no point. It is quoted.
+/// The text has another form, or names no point; the error quotes it.
 pub fn arm(points: &str, who: &str, seed: Option<u64>) -> Result<(), String> {
     let mut armed = Vec::new();
     for text in points.split(',') {
@@ -166,7 +166,7 @@ pub fn arm(points: &str, who: &str, seed: Option<u64>) -> Result<(), String> {
     Ok(())
 }
 
-/// A slash before the point's name, not in the token's path.
+/// Whether a slash comes before the name of the point rather than in the path of the token.
 fn is_addressed(text: &str) -> bool {
     text.find('/') < text.find(['.', '=', ':'])
 }
@@ -190,7 +190,7 @@ fn parse(point: &str) -> Result<Point, String> {
     }
 }
 
-/// Passes the point; if a test armed it, perhaps the process ends here.
+/// Passes a failpoint; an armed one may kill the process.
 pub fn hit(name: &str) {
     if !ENABLED {
         return;
@@ -207,7 +207,7 @@ pub fn hit(name: &str) {
     }
 }
 
-/// What becomes of the process.
+/// The effect of an armed failpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Death,
@@ -232,7 +232,7 @@ impl Trigger {
 }
 
 impl Armed {
-    /// The next of a sequence of numbers from 0 to 1 (xorshift).
+    /// Returns the next number between 0 and 1 (xorshift).
     fn next(&self) -> f64 {
         let mut x = self.random.load(Ordering::Relaxed);
         x ^= x << 13;

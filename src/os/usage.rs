@@ -1,4 +1,4 @@
-//! How much of what a user may have is in use: file events and descriptors.
+//! The use of resources that a user has few of: file events and descriptors.
 //!
 //! Linux only: it reads `/proc`, and sees only the processes of this user.
 
@@ -6,20 +6,20 @@ use nix::sys::resource::{Resource, getrlimit};
 use std::fs;
 use std::path::Path;
 
-/// File events of this user, and their limits; 0 where the system does not say.
+/// The file events of this user and their limits; 0 if the system does not tell.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct InotifyUsage {
-    /// Event queues.
+    /// The number of inotify instances.
     pub(crate) instances: u64,
-    /// How many there may be.
+    /// The limit of instances.
     pub(crate) max_instances: u64,
-    /// Files that are watched.
+    /// The number of watched files.
     pub(crate) watches: u64,
-    /// How many may be.
+    /// The limit of watched files.
     pub(crate) max_watches: u64,
 }
 
-/// What is in use now.
+/// Returns the current use.
 pub(crate) fn events() -> InotifyUsage {
     let limit = |name: &str| {
         let text = fs::read_to_string(format!("/proc/sys/fs/inotify/{name}")).unwrap_or_default();
@@ -39,7 +39,7 @@ pub(crate) fn events() -> InotifyUsage {
     found
 }
 
-/// Processes that end meanwhile, or belong to others, count as nothing.
+/// Counts one process; a process that exits meanwhile or belongs to another user counts as nothing.
 fn count(process: &Path, found: &mut InotifyUsage) {
     for descriptor in fs::read_dir(process.join("fd")).into_iter().flatten().flatten() {
         let is_queue = fs::read_link(descriptor.path())
@@ -54,7 +54,7 @@ fn count(process: &Path, found: &mut InotifyUsage) {
     }
 }
 
-/// How many descriptors a process of ours may have at most.
+/// Returns the limit of descriptors of a process.
 pub(crate) fn max_descriptors() -> Option<u64> {
     getrlimit(Resource::RLIMIT_NOFILE).ok().map(|(_, hard)| hard)
 }

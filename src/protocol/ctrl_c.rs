@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// Time within which a second Ctrl-C stops the team.
-const AGAIN_WITHIN: Duration = Duration::from_secs(2);
+const AGAIN_WITHIN: Duration = crate::wire::limits::SECOND_CTRL_C;
 
 /// The state of the lead when Ctrl-C is pressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

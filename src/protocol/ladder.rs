@@ -1,6 +1,7 @@
 //! The shutdown ladder (RELIABILITY 4): request by message, SIGTERM, SIGKILL, give up. Each rung has a
 //! deadline and is taken only after the previous one has failed.
 
+use crate::wire::limits;
 use crate::wire::roster::Status;
 use std::time::{Duration, Instant};
 
@@ -42,25 +43,23 @@ pub(crate) struct LadderDeadlines {
 impl LadderDeadlines {
     /// Returns the deadlines of the contract. An idle member needs less time to answer than a busy one.
     pub(crate) fn for_member(status: Status, urgency: Urgency) -> Self {
-        let seconds = Duration::from_secs;
+        let is_idle = status == Status::Idle;
         match urgency {
             Urgency::Polite => Self {
-                ask: if status == Status::Idle { seconds(3) } else { seconds(20) },
-                terminate: seconds(5),
-                kill: seconds(2),
+                ask: if is_idle { limits::STOP_ASK_IDLE } else { limits::STOP_ASK },
+                ..Self::for_lead()
             },
             Urgency::Now | Urgency::AtOnce => Self {
                 ask: Duration::ZERO,
-                terminate: seconds(1),
-                kill: Duration::from_millis(500),
+                terminate: limits::STOP_NOW_TERMINATE,
+                kill: limits::STOP_NOW_KILL,
             },
         }
     }
 
     /// Returns the deadlines for a lead, which stops its team and drains its mail at any urgency.
     pub(crate) fn for_lead() -> Self {
-        let seconds = Duration::from_secs;
-        Self { ask: seconds(20), terminate: seconds(5), kill: seconds(2) }
+        Self { ask: limits::STOP_ASK, terminate: limits::STOP_TERMINATE, kill: limits::STOP_KILL }
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! The end of the process, its lifetime and the current time are arguments.
 
+use crate::wire::limits;
 use crate::wire::restart::RestartPolicy;
 use std::collections::VecDeque;
 use std::fmt;
@@ -43,13 +44,18 @@ pub(crate) struct RestartLimits {
 
 impl Default for RestartLimits {
     fn default() -> Self {
-        let seconds = Duration::from_secs;
         Self {
-            first: seconds(1),
-            longest: seconds(60),
-            healthy: seconds(300),
-            member: Intensity { times: 5, within: seconds(60) },
-            team: Intensity { times: 20, within: seconds(300) },
+            first: limits::RESTART_FIRST_PAUSE,
+            longest: limits::RESTART_LONGEST_PAUSE,
+            healthy: limits::RESTART_HEALTHY,
+            member: Intensity {
+                times: limits::RESTART_MEMBER_TIMES,
+                within: limits::RESTART_MEMBER_WINDOW,
+            },
+            team: Intensity {
+                times: limits::RESTART_TEAM_TIMES,
+                within: limits::RESTART_TEAM_WINDOW,
+            },
         }
     }
 }

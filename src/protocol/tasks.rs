@@ -19,7 +19,7 @@ mod tests;
 pub(crate) use refusal::TaskRefusal;
 
 use crate::wire::task::{Board, EventKind, HistoryEntry, Task, TaskId, TaskStatus};
-use crate::wire::{AgentName, FORMAT_VERSION, Timestamp, WithUnknownFields};
+use crate::wire::{AgentName, FORMAT_VERSION, WallTime, WithUnknownFields};
 use std::collections::BTreeMap;
 
 /// Longest subject, in characters.
@@ -39,7 +39,7 @@ pub(crate) struct Actor {
     /// Incarnation of the agent; the person has none.
     pub(crate) life: Option<String>,
     /// Current time.
-    pub(crate) now: Timestamp,
+    pub(crate) now: WallTime,
 }
 
 impl Actor {

@@ -1,82 +1,113 @@
-//! The choice of a model, its credentials and its price.
+//! The model of an agent, and the credentials for it. What providers there are stands in `llm`.
 
-use super::endpoints::{BaseUrl, header_lines, is_public};
+use super::endpoints::{header_lines, is_public};
 use super::environment::Environment;
 use super::layers::{Setting, Source};
 use super::table::Settings;
 use crate::error::{Exit, Failure};
+use crate::llm::registry::{Access, ProviderSpec};
+use crate::llm::{FALLBACK, PROVIDERS};
 use crate::wire::budget::Budgets;
 use crate::wire::money::Price;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
 
-/// The model that is used if only a key is configured.
-const DEFAULT_ANTHROPIC_MODEL: &str = "claude-sonnet-5-5";
-
-/// A model and its provider.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum ModelChoice {
-    /// The embedded rehearsal model.
-    Rehearsal,
-    /// Scripted replies from a file.
-    Script(PathBuf),
-    /// A model behind the Anthropic Messages API.
-    Anthropic(String),
-    /// A model behind OpenAI-compatible chat completions; without a name, the first one that the endpoint
-    /// lists.
-    OpenAi(Option<String>),
-    /// A model of a server on this machine; without a name, the first one that is found.
-    Local(Option<String>),
+/// A model of a provider.
+#[derive(Clone)]
+pub(crate) struct ModelChoice {
+    provider: &'static ProviderSpec,
+    name: Option<String>,
 }
 
 impl ModelChoice {
-    /// Parses `rehearsal`, `script:FILE`, `anthropic/NAME`, `openai`, `openai/NAME`,
-    /// `local` and `local/NAME`.
+    /// Reads a model in one of the forms of its provider.
     ///
     /// # Errors
-    /// The text names no known provider.
+    /// The text is no model of a provider of this version.
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
-        let (provider, name) = match text.strip_prefix("script:") {
-            Some(file) => ("script", Some(file)),
-            None => text.split_once('/').map_or((text, None), |(it, name)| (it, Some(name))),
-        };
-        match (provider, name) {
-            (_, Some("")) => {}
-            ("rehearsal", None) => return Ok(Self::Rehearsal),
-            ("script", Some(file)) => return Ok(Self::Script(file.into())),
-            ("anthropic", Some(name)) => return Ok(Self::Anthropic(name.into())),
-            ("openai", name) => return Ok(Self::OpenAi(name.map(Into::into))),
-            ("local", name) => return Ok(Self::Local(name.map(Into::into))),
-            _ => {}
-        }
-        Err(Failure::new(
-            Exit::Usage,
-            format!("{text:?} is not a model that this version can use"),
-            "a model is anthropic/NAME, openai/NAME, openai, local, local/NAME, rehearsal or script:FILE",
-            format!("for example --model anthropic/{DEFAULT_ANTHROPIC_MODEL}"),
-        ))
+        let read =
+            |provider: &&'static ProviderSpec| Some(Self { provider, name: provider.read(text)? });
+        PROVIDERS.iter().find_map(read).ok_or_else(|| {
+            let example = PROVIDERS.iter().find_map(|spec| Some((spec, spec.default_model?)));
+            let example = example.map(|(spec, model)| spec.write(Some(model)));
+            Failure::new(
+                Exit::Usage,
+                format!("{text:?} is not a model that this version can use"),
+                format!("a model is {}", model_forms()),
+                format!("for example --model {}", example.unwrap_or_default()),
+            )
+        })
+    }
+
+    /// The model that is used when none is configured.
+    pub(crate) fn fallback() -> Self {
+        Self { provider: FALLBACK, name: None }
+    }
+
+    /// What the provider tells about itself.
+    pub(crate) fn spec(&self) -> &'static ProviderSpec {
+        self.provider
+    }
+
+    /// The name of the model, if it has one.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// The model of this name of the same provider.
+    pub(crate) fn named(&self, name: String) -> Self {
+        Self { provider: self.provider, name: Some(name) }
+    }
+
+    /// Whether the provider takes credentials and bills the use.
+    pub(crate) fn is_paid(&self) -> bool {
+        self.provider.variables.is_some()
+    }
+}
+
+impl PartialEq for ModelChoice {
+    fn eq(&self, other: &Self) -> bool {
+        (self.provider.name, &self.name) == (other.provider.name, &other.name)
+    }
+}
+
+impl Eq for ModelChoice {}
+
+impl fmt::Debug for ModelChoice {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "ModelChoice({self})")
     }
 }
 
 impl fmt::Display for ModelChoice {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Rehearsal => out.write_str("rehearsal"),
-            Self::Script(file) => write!(out, "script:{}", file.display()),
-            Self::Anthropic(name) => write!(out, "anthropic/{name}"),
-            Self::OpenAi(Some(name)) => write!(out, "openai/{name}"),
-            Self::OpenAi(None) => out.write_str("openai"),
-            Self::Local(Some(name)) => write!(out, "local/{name}"),
-            Self::Local(None) => out.write_str("local"),
-        }
+        out.write_str(&self.provider.write(self.name()))
     }
 }
 
-/// The model in force, resolved in the order of SPEC 8; `None` if neither a setting nor a key names one.
+/// The forms of a model, for people.
+pub(crate) fn model_forms() -> String {
+    or_list(PROVIDERS.iter().flat_map(|spec| spec.forms()).collect())
+}
+
+/// The usual variables that hold credentials, for people.
+pub(crate) fn credential_variables() -> String {
+    let variables = PROVIDERS.iter().filter_map(|spec| spec.variables?.credentials().next());
+    or_list(variables.collect())
+}
+
+fn or_list(mut items: Vec<String>) -> String {
+    match items.pop() {
+        Some(last) if !items.is_empty() => format!("{} or {last}", items.join(", ")),
+        last => last.unwrap_or_default(),
+    }
+}
+
+/// The model in force, resolved in the order of SPEC 8; `None` when nothing names one.
 ///
 /// # Errors
-/// The name of the model is not understood.
+/// The model that is named is not understood.
 pub(crate) fn resolve(
     settings: &Settings,
     environment: &Environment,
@@ -85,16 +116,13 @@ pub(crate) fn resolve(
         let value = ModelChoice::parse(text)?;
         return Ok(Some(Setting { value, source: source.clone() }));
     }
-    let found =
-        |keys: &[&'static str]| keys.iter().find(|key| environment.get(key).is_some()).copied();
-    let setting = |value, key: &str| Setting { value, source: Source::Environment(key.into()) };
-    if let Some(key) = found(&["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"]) {
-        let name = environment.get("ANTHROPIC_MODEL").unwrap_or(DEFAULT_ANTHROPIC_MODEL);
-        let model = ModelChoice::Anthropic(name.to_owned());
-        return Ok(Some(setting(model, key)));
-    }
-    let model = || ModelChoice::OpenAi(environment.get("OPENAI_MODEL").map(Into::into));
-    Ok(found(&["OPENAI_API_KEY"]).map(|key| setting(model(), key)))
+    Ok(PROVIDERS.iter().find_map(|provider| {
+        let variables = provider.variables?;
+        let key = variables.credentials().find(|key| environment.get(key).is_some())?;
+        let named = environment.get(&variables.name("MODEL")).or(provider.default_model);
+        let value = ModelChoice { provider, name: named.map(Into::into) };
+        Some(Setting { value, source: Source::Environment(key) })
+    }))
 }
 
 /// The price of a model, if it is known. A budget in money cannot be kept without it.
@@ -106,8 +134,7 @@ pub(crate) fn price_of(
     price: Option<Price>,
     budgets: &Budgets,
 ) -> Result<Option<Price>, Failure> {
-    let is_paid = matches!(model, ModelChoice::Anthropic(_) | ModelChoice::OpenAi(_));
-    if price.is_none() && budgets.limit_money() && is_paid {
+    if price.is_none() && budgets.limit_money() && model.is_paid() {
         let hint = format!(
             "set input and output for a million tokens under [prices.\"{model}\"] in the settings"
         );
@@ -122,104 +149,73 @@ pub(crate) fn price_of(
     Ok(price)
 }
 
-/// The credentials and addresses of the models. Teammates get them over the control socket, never in arguments
-/// or in the environment. `Debug` shows no secret.
+/// What reaches the models, by provider. Teammates receive it over the control socket, never in arguments
+/// or the environment. `Debug` shows no secret.
 #[derive(Clone, Default, Serialize, Deserialize)]
-pub(crate) struct Credentials {
-    /// Access to the Messages API.
-    pub(crate) anthropic: AnthropicAccess,
-    /// Access to chat completions.
-    pub(crate) openai: OpenAiAccess,
-    /// The address of the local server, once it is found.
-    pub(crate) local: Option<String>,
-}
-
-/// The credentials and the address of the Messages API.
-#[derive(Clone, Default, Serialize, Deserialize)]
-pub(crate) struct AnthropicAccess {
-    /// `ANTHROPIC_API_KEY`.
-    pub(crate) api_key: Option<String>,
-    /// `ANTHROPIC_AUTH_TOKEN`.
-    pub(crate) auth_token: Option<String>,
-    /// `ANTHROPIC_BASE_URL`, or `anthropic.base_url`.
-    pub(crate) base_url: Option<String>,
-    /// `anthropic.headers` and `ANTHROPIC_CUSTOM_HEADERS`: lines of `Name: value`.
-    pub(crate) custom_headers: Option<String>,
-    /// `ANTHROPIC_VERSION`, or `anthropic.version`: the API version to ask for.
-    pub(crate) api_version: Option<String>,
-}
-
-/// The credentials and the address of chat completions.
-#[derive(Clone, Default, Serialize, Deserialize)]
-pub(crate) struct OpenAiAccess {
-    /// `OPENAI_API_KEY`.
-    pub(crate) api_key: Option<String>,
-    /// `OPENAI_BASE_URL`, or `openai.base_url`.
-    pub(crate) base_url: Option<String>,
-    /// `openai.headers` and `OPENAI_CUSTOM_HEADERS`: lines of `Name: value`.
-    pub(crate) custom_headers: Option<String>,
-}
+pub(crate) struct Credentials(BTreeMap<String, Access>);
 
 impl Credentials {
-    /// Collects keys from the environment, and addresses and headers from the settings.
+    /// Collects keys from the environment, and addresses and headers from the settings. A provider without
+    /// rows in the settings has these from the environment too.
     pub(crate) fn of(settings: &Settings, environment: &Environment) -> Self {
-        let own = |name| environment.get(name).map(Into::into);
-        let url = |url: &Setting<Option<BaseUrl>>| url.value.clone().map(|url| url.0);
-        let headers = |headers, variable| header_lines(headers, environment.get(variable));
-        Self {
-            anthropic: AnthropicAccess {
-                api_key: own("ANTHROPIC_API_KEY"),
-                auth_token: own("ANTHROPIC_AUTH_TOKEN"),
-                base_url: url(&settings.anthropic_base_url),
-                custom_headers: headers(&settings.anthropic_headers, "ANTHROPIC_CUSTOM_HEADERS"),
-                api_version: settings.anthropic_version.value.clone(),
-            },
-            openai: OpenAiAccess {
-                api_key: own("OPENAI_API_KEY"),
-                base_url: url(&settings.openai_base_url),
-                custom_headers: headers(&settings.openai_headers, "OPENAI_CUSTOM_HEADERS"),
-            },
-            local: None,
-        }
+        let Settings { anthropic_base_url, anthropic_headers, anthropic_version, .. } = settings;
+        let Settings { openai_base_url, openai_headers, .. } = settings;
+        let rows = [
+            ("anthropic", anthropic_base_url, anthropic_headers, anthropic_version.value.as_ref()),
+            ("openai", openai_base_url, openai_headers, None),
+        ];
+        let access = |provider: &&ProviderSpec| {
+            let variables = provider.variables?;
+            let variable = |word| environment.get(&variables.name(word));
+            let headers = variable("CUSTOM_HEADERS");
+            let own = |word| variable(word).map(ToOwned::to_owned);
+            let mut access = Access {
+                api_key: own("API_KEY"),
+                auth_token: own("AUTH_TOKEN").filter(|_| variables.has_auth_token),
+                base_url: own("BASE_URL"),
+                custom_headers: headers.map(ToOwned::to_owned),
+                api_version: None,
+            };
+            if let Some((_, url, more, version)) = rows.iter().find(|row| row.0 == provider.name) {
+                access.base_url = url.value.clone().map(|url| url.0);
+                access.custom_headers = header_lines(more, headers);
+                access.api_version = version.cloned();
+            }
+            Some((provider.name.to_owned(), access))
+        };
+        Self(PROVIDERS.iter().filter_map(access).collect())
     }
 
-    /// The only part that an agent on this model gets.
+    /// What reaches this model's endpoint.
+    pub(crate) fn access(&self, model: &ModelChoice) -> Access {
+        self.0.get(model.spec().name).cloned().unwrap_or_default()
+    }
+
+    /// The same, with the endpoint of this model at `base_url`.
+    pub(crate) fn with_base_url(mut self, model: &ModelChoice, base_url: String) -> Self {
+        self.0.entry(model.spec().name.to_owned()).or_default().base_url = Some(base_url);
+        self
+    }
+
+    /// The part that an agent on this model needs; it gets no other.
     pub(crate) fn only_for(&self, model: &ModelChoice) -> Self {
-        match model {
-            ModelChoice::Anthropic(_) => {
-                Self { anthropic: self.anthropic.clone(), ..Self::default() }
-            }
-            ModelChoice::OpenAi(_) => Self { openai: self.openai.clone(), ..Self::default() },
-            ModelChoice::Local(_) => Self { local: self.local.clone(), ..Self::default() },
-            ModelChoice::Rehearsal | ModelChoice::Script(_) => Self::default(),
-        }
+        let own = self.0.get_key_value(model.spec().name);
+        Self(own.map(|(name, access)| (name.clone(), access.clone())).into_iter().collect())
     }
 
-    /// Whether this model can be reached: with a key, or at an address that may need none.
+    /// Whether there is anything to reach this model with. A teammate looks for a local server itself.
     pub(crate) fn reach(&self, model: &ModelChoice) -> bool {
-        let Self { anthropic, openai, .. } = self;
-        match model {
-            ModelChoice::Anthropic(_) => {
-                let key = anthropic.api_key.as_ref().or(anthropic.auth_token.as_ref());
-                key.or(anthropic.base_url.as_ref()).is_some()
-            }
-            ModelChoice::OpenAi(_) => {
-                openai.api_key.as_ref().or(openai.base_url.as_ref()).is_some()
-            }
-            // Each process looks for the local server itself.
-            ModelChoice::Local(_) | ModelChoice::Rehearsal | ModelChoice::Script(_) => true,
-        }
+        !model.is_paid() || self.access(model).is_usable()
     }
 
-    /// The secret strings, for redaction. Every header except the API's own may hold a key.
+    /// The secret strings, for redaction: every header but the API's own may hold a key.
     pub(crate) fn secrets(&self) -> Vec<String> {
-        let Self { anthropic, openai, .. } = self;
-        let headers = anthropic.custom_headers.iter().chain(&openai.custom_headers);
+        let keys = self.0.values().flat_map(|access| [&access.api_key, &access.auth_token]);
+        let headers = self.0.values().filter_map(|access| access.custom_headers.as_ref());
         let headers = headers.flat_map(|headers| headers.lines());
         let headers = headers.filter_map(|line| line.split_once(':'));
         let values = headers.filter(|(name, _)| !is_public(name)).map(|(_, value)| value.trim());
-        let keys = anthropic.api_key.iter().chain(&anthropic.auth_token).chain(&openai.api_key);
-        keys.map(String::as_str).chain(values).map(Into::into).collect()
+        keys.flatten().map(String::as_str).chain(values).map(Into::into).collect()
     }
 }
 
@@ -267,10 +263,7 @@ mod tests {
         let only = |model: &str| {
             let model = ModelChoice::parse(model).unwrap();
             assert!(credentials.reach(&model));
-            assert!(
-                !Credentials::default().reach(&model)
-                    || matches!(model, ModelChoice::Rehearsal | ModelChoice::Script(_))
-            );
+            assert!(!Credentials::default().reach(&model) || !model.is_paid());
             credentials.only_for(&model).secrets()
         };
         assert_eq!(only("anthropic/m"), ["canary", "canary two"]);

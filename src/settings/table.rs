@@ -15,6 +15,7 @@ use super::value::{Fsync, PromptProfile};
 use crate::error::Failure;
 use crate::wire::budget::{Budget, Budgets, RunBudget};
 use crate::wire::hook::Hook;
+use crate::wire::limits;
 use crate::wire::money::{Money, Price};
 use crate::wire::permission::{PermissionMode, Permissions, PlanApproval, RuleLists};
 use crate::wire::restart::RestartPolicy;
@@ -118,7 +119,7 @@ settings! {
         local_ports: Setting<Vec<u16>> = vec![8080, 11434, 1234];
 
         /// The most teammates alive at once; four times as many may be started in one run.
-        max_teammates: Setting<usize> = 16;
+        max_teammates: Setting<usize> = limits::DEFAULT_TEAMMATES;
 
         /// The ends of a teammate's process that are followed by a restart: `never`, `on-crash` (a crash, or
         /// the kill of a hung process), `always` (every end that was not asked for).
@@ -202,16 +203,16 @@ cache_write = 3.75          # as input, if left out");
     team {
         /// The most model calls in one turn. A call that is repeated with the same result ends the turn at
         /// the tenth time (`bash`: only if it fails); the model is told from the third time on.
-        max_rounds: Setting<u32> = 50, is_positive: true;
+        max_rounds: Setting<u32> = limits::DEFAULT_ROUNDS, is_positive: true;
 
         /// The longest text of one message, in bytes.
-        max_message_bytes: Setting<usize> = 262_144, is_positive: true;
+        max_message_bytes: Setting<usize> = limits::DEFAULT_MESSAGE_BYTES, is_positive: true;
 
         /// The size of an inbox from which it refuses mail, in bytes.
-        inbox_bytes: Setting<u64> = 64 * 1024 * 1024, is_positive: true;
+        inbox_bytes: Setting<u64> = limits::DEFAULT_INBOX_BYTES, is_positive: true;
 
-        /// The context window of the model, in tokens: 200000 behind the Messages API, unknown for others until one refuses a
-        /// request as too long, which is then remembered.
+        /// The context window of the model, in tokens: 200000 behind the Messages API, unknown for others until
+        /// one refuses a request as too long, which is then remembered.
         context_tokens: Setting<Option<u64>>,
             unset: "(by model)", is_positive: true, example: Some("200000");
 
@@ -223,7 +224,7 @@ cache_write = 3.75          # as input, if left out");
         fsync: Setting<Fsync> = Fsync::Always;
 
         /// The time without a heartbeat after which a teammate is killed as hung, in seconds; 0: never.
-        hung_after: Setting<u64> = 60;
+        hung_after: Setting<u64> = limits::DEFAULT_HUNG_AFTER.as_secs();
 
         /// The most turns that two agents may give each other without any work in between.
         max_exchanges: Setting<u32> = 30, is_positive: true;
@@ -271,7 +272,7 @@ cache_write = 3.75          # as input, if left out");
 }
 
 /// The shortest and the longest time between two heartbeats of a busy agent.
-const HEARTBEAT_INTERVALS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
+const HEARTBEAT_INTERVALS: [Duration; 2] = [Duration::from_millis(100), limits::HEARTBEAT_PERIOD];
 
 /// Heartbeats in the time after which an agent counts as hung.
 const HEARTBEATS_UNTIL_HUNG: u32 = 12;

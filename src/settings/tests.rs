@@ -223,12 +223,18 @@ fn the_environments_endpoints_and_headers_win_over_a_files() {
     let given = Given { user: ENDPOINTS, ..Given::default() };
     let (settings, environment) = given.load().unwrap();
     let credentials = Credentials::of(&settings, &environment);
-    let anthropic = &credentials.anthropic;
+    let access = |credentials: &Credentials, model: &str| {
+        credentials.access(&ModelChoice::parse(model).unwrap())
+    };
+    let anthropic = access(&credentials, "anthropic/m");
     assert_eq!(anthropic.base_url.as_deref(), Some("https://me:canary@gateway"));
     assert_eq!(anthropic.api_version.as_deref(), Some("2023-06-01"));
     let lines = "anthropic-beta: fast\nx-house: canary";
     assert_eq!(anthropic.custom_headers.as_deref(), Some(lines));
-    assert_eq!(credentials.openai.custom_headers.as_deref(), Some("x-other: canary2"));
+    assert_eq!(
+        access(&credentials, "openai/m").custom_headers.as_deref(),
+        Some("x-other: canary2")
+    );
     assert_eq!(credentials.secrets(), ["canary", "canary2"]);
     assert!(!format!("{:?}", settings.anthropic_headers).contains("canary"));
     assert!(settings.rows().iter().all(|row| !row.value.contains("canary")));
@@ -242,9 +248,10 @@ fn the_environments_endpoints_and_headers_win_over_a_files() {
         [("ANTHROPIC_BASE_URL", "https://near"), ("ANTHROPIC_CUSTOM_HEADERS", "X-House: 2")];
     let (settings, environment) = Given { variables: &variables, ..given }.load().unwrap();
     let credentials = Credentials::of(&settings, &environment);
-    assert_eq!(credentials.anthropic.base_url.as_deref(), Some("https://near"));
+    let anthropic = access(&credentials, "anthropic/m");
+    assert_eq!(anthropic.base_url.as_deref(), Some("https://near"));
     let lines = "anthropic-beta: fast\nx-house: canary\nX-House: 2";
-    assert_eq!(credentials.anthropic.custom_headers.as_deref(), Some(lines));
+    assert_eq!(anthropic.custom_headers.as_deref(), Some(lines));
     assert_eq!(row(&settings, "anthropic.base_url").source, "environment (ANTHROPIC_BASE_URL)");
 }
 
@@ -283,13 +290,13 @@ fn a_header_is_set_by_the_nearest_file_that_names_it() {
 
 #[test]
 fn a_budget_in_money_needs_the_price_of_a_model_that_is_paid() {
-    let paid = ModelChoice::Anthropic("m".into());
+    let paid = ModelChoice::parse("anthropic/m").unwrap();
     let budgets =
         Budgets { member: Budget { money: money(1.0), ..Budget::default() }, ..Budgets::default() };
     let failure = price_of(&paid, None, &budgets).unwrap_err();
     assert!(failure.hint.contains("[prices.\"anthropic/m\"]"), "{failure}");
     assert_eq!(price_of(&paid, None, &Budgets::default()), Ok(None));
-    assert_eq!(price_of(&ModelChoice::Rehearsal, None, &budgets), Ok(None));
+    assert_eq!(price_of(&ModelChoice::fallback(), None, &budgets), Ok(None));
 }
 
 #[test]

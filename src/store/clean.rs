@@ -1,41 +1,42 @@
-//! What a dead team leaves behind, and taking it away while nobody can come back to life.
+//! Finds and removes what a dead team leaves behind, while no member can start.
 //!
-//! *Invariant:* every life lock is held from the first look until the last file is gone. A life lock that
-//! is removed here is removed by its holder, and whoever waited at it notices ([`LifeLock::take`]); side
-//! locks stay where they are. It does not know which of the finds a person wants removed.
+//! *Invariant:* every life lock is held from the first search until the last file is removed. A life lock
+//! is removed by its holder, and a process that waited for it notices ([`LifeLock::take`]). Side locks are
+//! never removed. The caller decides which of the files a person wants removed.
 //!
-//! [`LifeLock::take`]: super::liveness::LifeLock::take
+//! [`LifeLock::take`]: crate::store::process::liveness::LifeLock::take
 
-use super::claim::{Claim, Stage, list};
-use super::jsonl::{Lines, Piece};
-use super::liveness::{LifeRecord, is_named, read_record};
-use super::lock::{LOCK_LIMIT, exclusive, release, try_for};
+use super::file::jsonl::{Piece, each_piece};
+use super::file::lock::{exclusive, release, try_for};
+use super::mailbox::claim::{ClaimFile, list};
+use super::mailbox::dead;
+use super::process::liveness::{LifeRecord, is_named, read_record};
 use super::transcript::{all_archives, each_mail};
-use super::{StoreError, TeamDir, dead, output_spill, roster};
+use super::{StoreError, TeamDir, output_spill, roster};
 use crate::os::file::{Access, At, open, open_or_create};
 use crate::wire::AgentName;
-use crate::wire::message::MAX_LINE_BYTES;
+use crate::wire::limits::{LOCK_TIMEOUT, MAX_LINE_BYTES};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long others' glances at a free lock are waited for.
-const GLANCES: Duration = Duration::from_secs(1);
+/// The wait for a life lock that a probe holds for a moment.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Why a folder cannot be had for oneself.
+/// Why a team folder cannot be held.
 #[derive(Debug, thiserror::Error)]
 pub enum CleanError {
-    /// Somebody lives.
+    /// A member is alive.
     #[error("{name} lives{}", pid(record.as_deref()))]
     Alive {
-        /// Who.
+        /// The name of the member.
         name: AgentName,
-        /// Its process, if it can be told.
+        /// Its life record, if it can be read.
         record: Option<Box<LifeRecord>>,
     },
-    /// The folder refused.
+    /// A file of the store cannot be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -44,32 +45,32 @@ fn pid(record: Option<&LifeRecord>) -> String {
     record.map_or_else(String::new, |record| format!(", pid {}", record.pid))
 }
 
-/// What a find is.
+/// The kind of a file that may be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LeftoverKind {
     /// The life lock of a dead process.
     Lock,
-    /// Signs of life and bells of a dead process.
+    /// The heartbeat, the fifo and the usage count of a dead process.
     State,
-    /// A batch of mail that was taken in and acted on.
+    /// A batch of mail that its owner has acted on.
     TakenClaim,
-    /// Unread mail, in an inbox or in a batch on its way.
+    /// Unread mail, in an inbox or a claim.
     Mail,
     /// Dead letters.
     DeadLetters,
-    /// A conversation, or an earlier one.
+    /// A conversation, current or archived.
     Transcript,
-    /// A long result of a tool, to which a conversation refers.
+    /// A spilled tool result, to which a conversation refers.
     OutputSpill,
 }
 
 impl LeftoverKind {
-    /// Whether it may hold what somebody still wants.
+    /// Whether the file may hold something that a person still wants.
     pub fn is_precious(self) -> bool {
         matches!(self, Self::Mail | Self::DeadLetters | Self::Transcript | Self::OutputSpill)
     }
 
-    /// In words.
+    /// Returns the kind in words.
     pub fn words(self) -> &'static str {
         match self {
             Self::Lock => "lock",
@@ -83,27 +84,27 @@ impl LeftoverKind {
     }
 }
 
-/// A file that could go.
+/// A file that may be removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leftover {
-    /// What it is.
+    /// The kind of the file.
     pub kind: LeftoverKind,
-    /// Whose it is.
+    /// The name of its owner.
     pub name: AgentName,
-    /// Where.
+    /// The path of the file.
     pub path: PathBuf,
-    /// How long it is.
+    /// The size in bytes.
     pub bytes: u64,
 }
 
-/// A team folder in which nobody lives, and nobody can begin to, until this is dropped.
+/// A team folder whose life locks are all held: no member lives or can start until this is dropped.
 #[derive(Debug)]
 pub struct TeamAtRest {
     dir: TeamDir,
     held: Vec<Held>,
 }
 
-/// A life lock, taken without writing into it.
+/// A life lock that is held without a record.
 #[derive(Debug)]
 struct Held {
     name: AgentName,
@@ -114,7 +115,7 @@ struct Held {
 impl Drop for TeamAtRest {
     fn drop(&mut self) {
         for held in &self.held {
-            // One that was made to be held is empty, and says nothing to anybody.
+            // An empty lock file was created here and has no record.
             if held.file.metadata().is_ok_and(|known| known.len() == 0) {
                 drop(fs::remove_file(&held.path));
             }
@@ -124,10 +125,10 @@ impl Drop for TeamAtRest {
 }
 
 impl TeamAtRest {
-    /// Takes the life of everybody who is known here, and the lead's.
+    /// Takes the life locks of the lead and of every known name.
     ///
     /// # Errors
-    /// Somebody lives, or the folder refused.
+    /// A member is alive, or a file cannot be opened.
     pub fn take(dir: &TeamDir) -> Result<Self, CleanError> {
         let mut names: BTreeSet<AgentName> = dir.agents()?.into_iter().collect();
         names.insert(AgentName::lead());
@@ -138,7 +139,7 @@ impl TeamAtRest {
             let path = dir.life(&name);
             let file = loop {
                 let file = open_or_create(&path, Access::Update).map_err(StoreError::from)?;
-                if !try_for(&file, GLANCES).at(&path).map_err(StoreError::from)? {
+                if !try_for(&file, PROBE_TIMEOUT).at(&path).map_err(StoreError::from)? {
                     let record = read_record(&file).map(Box::new);
                     return Err(CleanError::Alive { name, record });
                 }
@@ -151,17 +152,17 @@ impl TeamAtRest {
         Ok(quiet)
     }
 
-    /// What the last holders of the names wrote.
+    /// Returns the records of the last holders.
     pub fn records(&self) -> Vec<LifeRecord> {
         self.held.iter().filter_map(|held| read_record(&held.file)).collect()
     }
 
-    /// Whether this name is held here, and so dead.
+    /// Whether the life lock of `name` is held here.
     pub fn holds(&self, name: &str) -> bool {
         self.held.iter().any(|held| held.name.as_str() == name)
     }
 
-    /// Everything that could go.
+    /// Returns every file that may be removed, sorted by kind and path.
     ///
     /// # Errors
     /// A file cannot be read.
@@ -174,12 +175,10 @@ impl TeamAtRest {
             for path in [self.dir.beat(name), self.dir.fifo(name), self.dir.used(name)] {
                 add(&mut finds, LeftoverKind::State, name, path)?;
             }
-            for (batch_id, stage) in list(&self.dir, name)? {
-                let path = Claim::new(batch_id.clone(), stage).path(&self.dir, name);
-                let is_read = stage == Stage::InheritedTaken
-                    && is_all_recorded(&self.dir, name, &batch_id, &path)?;
+            for claim in list(&self.dir, name)? {
+                let is_read = claim.is_taken && is_all_recorded(&self.dir, &claim)?;
                 let kind = if is_read { LeftoverKind::TakenClaim } else { LeftoverKind::Mail };
-                add(&mut finds, kind, name, path)?;
+                add(&mut finds, kind, name, claim.path)?;
             }
             if fs::symlink_metadata(self.dir.inbox(name)).is_ok_and(|known| known.len() > 0) {
                 add(&mut finds, LeftoverKind::Mail, name, self.dir.inbox(name))?;
@@ -200,14 +199,14 @@ impl TeamAtRest {
         Ok(finds)
     }
 
-    /// Takes one away. An inbox is emptied, not removed: it always exists.
+    /// Removes a file. An inbox is truncated instead, since it always exists.
     ///
     /// # Errors
-    /// It stays.
+    /// The file stays.
     pub fn remove(&self, find: &Leftover) -> Result<(), StoreError> {
         let path = &find.path;
         if *path == self.dir.inbox(&find.name) {
-            let held = exclusive(&self.dir.inbox_lock(&find.name), LOCK_LIMIT)?;
+            let held = exclusive(&self.dir.inbox_lock(&find.name), LOCK_TIMEOUT)?;
             open(path, Access::Update)?.set_len(0).at(path)?;
             drop(held);
             return Ok(());
@@ -233,35 +232,29 @@ fn add(
     }
 }
 
-/// Whether every line of a claim stands in the transcript or among the dead letters: a late writer may
-/// have added one that nobody has seen.
-fn is_all_recorded(
-    dir: &TeamDir,
-    name: &AgentName,
-    batch_id: &str,
-    path: &Path,
-) -> Result<bool, StoreError> {
+/// Whether every line of a claim is recorded in the transcript or the dead letters. A late writer may have
+/// added a line that no drain has read.
+fn is_all_recorded(dir: &TeamDir, claim: &ClaimFile) -> Result<bool, StoreError> {
+    let ClaimFile { owner: name, batch_id, path, .. } = claim;
     let mut highest: Option<u64> = None;
     let mut transcripts = all_archives(dir, name)?;
     transcripts.push(dir.transcript(name));
     for transcript in transcripts {
         each_mail(&transcript, |taken_in| {
-            if taken_in.batch_id == batch_id {
+            if taken_in.batch_id == *batch_id {
                 highest = highest.max(Some(taken_in.offset));
             }
         })?;
     }
     let letters = dead::read_all(dir, name)?.into_iter();
-    let letters = letters.filter(|letter| letter.batch_id == batch_id);
+    let letters = letters.filter(|letter| letter.batch_id == *batch_id);
     highest = letters.map(|letter| Some(letter.offset)).fold(highest, Option::max);
-    let mut lines = Lines::from(open(path, Access::Read)?, 0, MAX_LINE_BYTES).at(path)?;
-    while let Some(framed) = lines.next().at(path)? {
+    let mut is_all = true;
+    each_piece(path, MAX_LINE_BYTES, |framed| {
         let is_new = highest.is_none_or(|highest| framed.offset > highest);
-        if is_new && framed.piece != Piece::Chunk && !framed.bytes.trim_ascii().is_empty() {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+        is_all &= !is_new || framed.piece == Piece::Chunk || framed.bytes.trim_ascii().is_empty();
+    })?;
+    Ok(is_all)
 }
 
 #[cfg(test)]
@@ -269,6 +262,7 @@ mod tests {
     use super::*;
     use crate::store::{LifeLock, Liveness, liveness};
     use std::io::Write;
+    use std::path::Path;
 
     fn put(path: &Path, text: &str) {
         fs::File::create(path).unwrap().write_all(text.as_bytes()).unwrap();
@@ -281,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_disturbed_and_nobody_can_begin_meanwhile() {
+    fn a_living_member_is_refused_and_none_can_start_meanwhile() {
         let (_folder, dir, alice) = team();
         let lock = LifeLock::take(&dir, &alice, LifeRecord::of_this_process()).unwrap();
         assert!(
@@ -289,7 +283,10 @@ mod tests {
         );
         drop(lock);
         assert!(matches!(liveness::probe(&dir, &AgentName::lead()), Ok(Liveness::Dead)));
-        assert!(!dir.life(&AgentName::lead()).exists(), "what was made to be held is gone");
+        assert!(
+            !dir.life(&AgentName::lead()).exists(),
+            "the lock file that was created is removed"
+        );
         let quiet = TeamAtRest::take(&dir).unwrap();
         for name in [&alice, &AgentName::lead()] {
             assert!(LifeLock::take(&dir, name, LifeRecord::default()).is_err(), "{name}");
@@ -303,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_at_a_lock_that_is_removed_takes_the_one_that_counts() {
+    fn a_process_that_waits_for_a_removed_lock_takes_the_new_one() {
         let (_folder, dir, alice) = team();
         drop(LifeLock::take(&dir, &alice, LifeRecord::of_this_process()).unwrap());
         let quiet = TeamAtRest::take(&dir).unwrap();
@@ -324,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_done_with_only_when_every_line_is_recorded() {
+    fn a_claim_counts_as_taken_only_when_every_line_is_recorded() {
         let (_folder, dir, alice) = team();
         let batch_id = "000000000001-0123abcd";
         let claim = dir.claims().join(format!("{alice}.{batch_id}.taken"));

@@ -1,7 +1,8 @@
-//! Results of tools that are too long for a model, whole: `log/.out/NAME-NUMBER.txt`, which it may read.
+//! Tool results that are too long for a model, stored whole in `log/.out/NAME-NUMBER.txt`, which the model
+//! may read.
 //!
-//! *Invariant:* of one agent there are never more than [`MOST`], the oldest goes first, and none is longer
-//! than [`LONGEST`]. What stands in them, and what of it is a secret, is the caller's business.
+//! *Invariant:* an agent has at most [`MOST`] of them, the oldest is removed first, and none is longer than
+//! [`LONGEST`]. The caller redacts secrets.
 
 use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, create_new};
@@ -10,27 +11,27 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// How many of one agent are kept.
+/// The number of stored results of one agent.
 pub const MOST: usize = 16;
 
-/// Bytes of the longest one; it fits what file tools read.
+/// The longest stored result in bytes; file tools read files of this size.
 pub const LONGEST: usize = 8 * 1024 * 1024;
 
-/// A result that is being kept.
+/// A result that is being stored.
 #[derive(Debug)]
 pub struct OutputSpill {
     file: File,
     path: PathBuf,
     room: usize,
-    /// It has been longer than may be kept.
+    /// The result was longer than [`LONGEST`].
     is_cut: bool,
 }
 
 impl OutputSpill {
-    /// Begins one, in the place of the agent's oldest if it has enough of them.
+    /// Creates the file, and removes the oldest one if the agent has [`MOST`] of them.
     ///
     /// # Errors
-    /// The folder refused.
+    /// The folder cannot be read or written.
     pub fn begin(dir: &TeamDir, name: &AgentName) -> Result<Self, StoreError> {
         let earlier = all(dir, name)?;
         for (_, path) in earlier.iter().rev().skip(MOST - 1) {
@@ -42,15 +43,15 @@ impl OutputSpill {
         Ok(Self { file, path, room: LONGEST, is_cut: false })
     }
 
-    /// Adds to it what there is room for.
+    /// Appends as much of the text as fits.
     ///
     /// # Errors
-    /// The disk refused.
+    /// The disk is full or fails.
     pub fn push(&mut self, text: &str) -> Result<(), StoreError> {
         let fits = text.get(..text.floor_char_boundary(self.room)).unwrap_or_default();
         self.file.write_all(fits.as_bytes()).at(&self.path)?;
         if fits.len() < text.len() {
-            // Nothing after a gap.
+            // Later text would leave a gap.
             (self.room, self.is_cut) = (0, true);
         } else {
             self.room -= fits.len();
@@ -58,30 +59,30 @@ impl OutputSpill {
         Ok(())
     }
 
-    /// Where it is.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether its end is missing.
+    /// Whether the end of the result is missing.
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }
 
-    /// Takes it away again.
+    /// Removes the file.
     pub fn discard(self) {
         drop(fs::remove_file(&self.path));
     }
 }
 
-/// Everything that is kept of an agent, the oldest first.
+/// Returns the number and the path of every stored result of an agent, oldest first.
 pub(super) fn all(dir: &TeamDir, name: &AgentName) -> Result<Vec<(u64, PathBuf)>, StoreError> {
     let folder = dir.kept_results();
     let mut found = Vec::new();
     for entry in fs::read_dir(&folder).at(&folder)? {
         let path = entry.at(&folder)?.path();
         let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        // Names may have dashes in them, too.
+        // A name may contain dashes.
         let parts = file.strip_suffix(".txt").and_then(|stem| stem.rsplit_once('-'));
         let number = parts.filter(|(owner, _)| *owner == name.as_str());
         found.extend(number.and_then(|(_, number)| Some((number.parse().ok()?, path))));
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_goes_and_no_number_comes_twice() {
+    fn the_oldest_is_removed_and_numbers_do_not_repeat() {
         let (_folder, dir, alice) = team();
         let other = OutputSpill::begin(&dir, &AgentName::member("a").unwrap()).unwrap();
         for number in 1..=MOST as u64 + 5 {
@@ -115,13 +116,13 @@ mod tests {
         let (_, last) = left.last().unwrap();
         assert_eq!(fs::read_to_string(last).unwrap(), "result 21");
         assert_eq!(last.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-        assert!(other.path().exists(), "it is somebody else's");
+        assert!(other.path().exists(), "it belongs to another agent");
         OutputSpill::begin(&dir, &alice).unwrap().discard();
         assert_eq!(all(&dir, &alice).unwrap().len(), MOST - 1);
     }
 
     #[test]
-    fn no_more_is_kept_than_may_be_and_nothing_after_a_gap() {
+    fn a_result_is_cut_at_the_limit_without_a_gap() {
         let (_folder, dir, alice) = team();
         let mut kept = OutputSpill::begin(&dir, &alice).unwrap();
         let half = "ä".repeat(LONGEST / 4);

@@ -1,8 +1,8 @@
-//! What people write for agents to go by: role files of the team and of the workspace, and the
-//! instructions of the workspace itself.
+//! Files that people write for agents: role files of the team and of the workspace, and the instructions of
+//! the workspace.
 //!
-//! Links are followed within the workspace and never out of it; a file that cannot be read is a problem
-//! to be told, not an error. It does not know what a role is for.
+//! Links are followed within the workspace and never out of it. A file that cannot be read is reported as a
+//! problem, not as an error. The meaning of a role is not known here.
 
 use super::TeamDir;
 use crate::os::safe_path::SafeRoot;
@@ -14,38 +14,38 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Bytes of one role file that count.
+/// The longest part of a role file that is read, in bytes.
 const LONGEST: usize = 32 * 1024;
 
-/// Where the workspace keeps roles for other programs.
+/// The folder of the workspace with roles for other programs.
 const FOREIGN_ROLES: &str = ".claude/agents";
 
-/// Instructions of the workspace, by the names that are usual for them.
+/// The usual names of instruction files.
 const INSTRUCTIONS: [&str; 2] = ["AGENTS.md", "CLAUDE.md"];
 
-/// A role and where it stands.
+/// A role and its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoleFile {
-    /// The file, as seen from the workspace.
+    /// The path, relative to the workspace.
     pub path: PathBuf,
-    /// What it says.
+    /// The parsed role.
     pub role: Role,
-    /// What is wrong with it.
+    /// The problems found in the file.
     pub problems: Vec<Problem>,
 }
 
-/// What the workspace says to everybody who works in it.
+/// The instructions of a workspace for every agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Instructions {
-    /// The text, each file under its name.
+    /// The text, each file below its name.
     pub text: String,
-    /// Files that do not stand in it whole, and why.
+    /// The files that are missing or cut in the text, with reasons.
     pub problems: Vec<String>,
 }
 
 impl TeamDir {
-    /// All roles in order of their names. Where two files give the same name, the team's comes first,
-    /// and the second one says so.
+    /// Returns all roles, sorted by name. Of two files with the same name the team's comes first; the other
+    /// reports a problem.
     pub fn role_files(&self, find: ToolLookup) -> Vec<RoleFile> {
         let Ok(root) = SafeRoot::open(self.workspace()) else { return Vec::new() };
         let mut found: Vec<RoleFile> = Vec::new();
@@ -65,12 +65,12 @@ impl TeamDir {
         found
     }
 
-    /// The file that describes a role, if there is one: a role may be free text.
+    /// Returns the role file for a name, if there is one: a role may also be free text.
     pub fn role(&self, name: &str, find: ToolLookup) -> Option<RoleFile> {
         self.role_files(find).into_iter().find(|file| file.role.name == name)
     }
 
-    /// `AGENTS.md` and `CLAUDE.md` of the workspace, as far as `longest` bytes go.
+    /// Reads `AGENTS.md` and `CLAUDE.md` of the workspace, `longest` bytes in all.
     pub fn workspace_instructions(&self, longest: usize) -> Instructions {
         let mut instructions = Instructions::default();
         let Ok(root) = SafeRoot::open(self.workspace()) else { return instructions };
@@ -91,7 +91,7 @@ impl TeamDir {
                     continue;
                 }
             };
-            // One is often a link to the other, or says no more than where it is.
+            // One file is often a link or a reference to the other.
             if text.is_empty() || text == "@AGENTS.md" || seen.contains(&text) {
                 continue;
             }
@@ -132,7 +132,7 @@ fn unreadable(name: String, path: PathBuf, problem: Problem) -> RoleFile {
     RoleFile { path, role, problems: vec![problem] }
 }
 
-/// The text of a file, as far as `longest` bytes go, and whether that is not all of it.
+/// Reads at most `longest` bytes of a file; returns the text and whether it is cut.
 fn read(root: &SafeRoot, path: &Path, longest: usize) -> Result<Option<(String, bool)>, String> {
     let spot = root.find(path).map_err(|why| why.to_string())?;
     let Some(file) = spot.open().map_err(|why| why.to_string())? else { return Ok(None) };
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn no_link_leads_out_of_the_workspace() {
+    fn a_link_out_of_the_workspace_is_not_followed() {
         let (folder, dir) = workspace();
         let outside = tempfile::tempdir().unwrap();
         write(outside.path(), "secret.md", "secret");
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn instructions_of_the_workspace_are_told_once_and_cut() {
+    fn instructions_of_the_workspace_are_deduplicated_and_cut() {
         let (folder, dir) = workspace();
         assert_eq!(dir.workspace_instructions(LONGEST), Instructions::default());
         write(folder.path(), "AGENTS.md", "Use tabs.\n");

@@ -3,19 +3,20 @@
 //! An unreadable roster never blocks a team: it is quarantined and rebuilt from the last good copy, or
 //! else from the life locks. `protocol::lifecycle` decides which statuses follow each other.
 
-use super::atomic::{Fsync, replace, sync_data, sync_parent};
-use super::liveness::{Liveness, probe};
-use super::lock::{LOCK_LIMIT, exclusive};
+use super::file::atomic::{Contents, Fsync, replace, sync_data, sync_parent};
+use super::file::lock::exclusive;
+use super::process::liveness::{Liveness, probe};
 use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, FileError, open, open_known};
 use crate::protocol::lifecycle::{self, LifecycleEvent};
+use crate::wire::limits::LOCK_TIMEOUT;
 use crate::wire::roster::{Member, Roster, Status};
 use crate::wire::{AgentName, FORMAT_VERSION, WithUnknownFields};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::fs::{self, File, Metadata};
-use std::io::{self, Read};
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -70,8 +71,8 @@ pub fn update<R>(
 ) -> Result<R, StoreError> {
     dir.is_still_there()?;
     let path = dir.config();
-    let held = exclusive(&dir.config_lock(), LOCK_LIMIT)?;
-    super::failpoint::hit("config.locked");
+    let held = exclusive(&dir.config_lock(), LOCK_TIMEOUT)?;
+    crate::store::failpoint::hit("config.locked");
     let (mut roster, before) = match load::<WithUnknownFields<Roster>>(&path)? {
         Loaded::Missing => (WithUnknownFields::default(), Vec::new()),
         Loaded::Good { roster, text } => {
@@ -88,15 +89,15 @@ pub fn update<R>(
     };
     let lives_before = lives(&roster);
     let answer = change(&mut roster);
-    let after = to_text(&roster).at(&path)?;
-    if after != before {
+    let after = Contents::pretty_json(&roster).at(&path)?.line();
+    if after.as_bytes() != before {
         if lives(&roster) != lives_before {
             // Not synced: the copy repairs damage by hand. After a power cut the life locks suffice.
             replace(&copy(&path), &after, Fsync::Never)?;
         }
-        super::failpoint::hit("config.copied");
+        crate::store::failpoint::hit("config.copied");
         replace(&path, &after, fsync)?;
-        super::failpoint::hit("config.replaced");
+        crate::store::failpoint::hit("config.replaced");
     }
     drop(held);
     Ok(answer)
@@ -209,12 +210,6 @@ fn stamp(known: &Metadata) -> Stamp {
     (known.nlink(), known.len(), mtime, known.mtime_nsec(), ctime, known.ctime_nsec())
 }
 
-fn to_text(roster: &WithUnknownFields<Roster>) -> io::Result<Vec<u8>> {
-    let mut text = serde_json::to_vec_pretty(roster)?;
-    text.push(b'\n');
-    Ok(text)
-}
-
 enum Loaded<R> {
     Missing,
     Good { roster: Box<R>, text: Vec<u8> },
@@ -318,14 +313,14 @@ mod tests {
         .unwrap();
         let two = same(2);
         assert_eq!([two.status("alice"), two.status("carol")], [Some(Status::Idle), None]);
-        super::super::atomic::replace(
+        replace(
             &dir.config(),
-            br#"{"future":[{"name":"x"}],"members":[{"name":"alice","mood":{"status":"idle"}},{}]}"#,
+            &Contents::text(r#"{"future":[{"name":"x"}],"members":[{"name":"alice","mood":{"status":"idle"}},{}]}"#),
             Fsync::Never,
         )
         .unwrap();
         assert_eq!(same(2).status("alice"), Some(Status::Starting));
-        super::super::atomic::replace(&dir.config(), b"{", Fsync::Never).unwrap();
+        replace(&dir.config(), &Contents::text("{"), Fsync::Never).unwrap();
         assert_eq!(same(2), two, "from the copy");
     }
 }

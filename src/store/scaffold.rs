@@ -1,4 +1,4 @@
-//! Making the part of a team folder that people write and commit: settings and roles.
+//! Creates the committed part of a team folder: settings and roles.
 
 use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, create_new};
@@ -8,15 +8,15 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 impl TeamDir {
-    /// The settings file of a folder that may not be a team yet.
+    /// Returns the path of the settings file in a folder that may not be a team yet.
     pub fn settings_in(root: &Path) -> PathBuf {
         root.join("settings.toml")
     }
 
-    /// Makes a committed file, unless there is one. Tells whether it was made.
+    /// Creates a committed file unless it exists; returns whether it was created.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn create_committed(&self, name: &str, text: &[u8]) -> Result<bool, StoreError> {
         let path = self.root().join(name);
         if let Some(folder) = path.parent() {
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_person_wrote_is_left_alone() {
+    fn an_existing_file_is_not_overwritten() {
         let folder = tempfile::tempdir().unwrap();
         let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
         assert!(dir.create_committed("roles/coder.md", b"Code.\n").unwrap());

@@ -1,13 +1,14 @@
-//! The task list on disk: one file a task, each replaced whole, all under one side lock.
+//! The task list on disk: one file for each task, replaced whole, all under one side lock.
 //!
-//! A file that cannot be read never blocks the others: it is named, and put beside by the next writer.
-//! Ids come from a counter that outlives the files. What may be written is decided elsewhere.
+//! A file that cannot be read never blocks the others: it is reported, and quarantined by the next writer.
+//! Ids come from a counter that outlives the files.
 
-use super::atomic::{Fsync, remove, replace, replaced_by};
-use super::lock::{LOCK_LIMIT, SideLock};
+use super::file::atomic::{Contents, Fsync, remove, replace, replaced_by};
+use super::file::lock::SideLock;
 use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, FileError, open, open_known, open_or_create};
 use crate::os::watch::{Watch, Written, touch};
+use crate::wire::limits::LOCK_TIMEOUT;
 use crate::wire::task::{Board, Task, TaskId};
 use crate::wire::{FORMAT_VERSION, WithUnknownFields};
 use serde_json::Value;
@@ -18,22 +19,22 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-/// Bytes of a file that is still read as a task.
+/// The longest task file that is read, in bytes.
 const LONGEST: u64 = 2 * 1024 * 1024;
 
-/// What stands between a task's file name and the number of one that was put aside.
+/// The part of a quarantined file's name between the task id and the number.
 const BAD: &str = ".json.bad-";
 
-/// A file in the list's folder that is no task.
+/// A file in the list's folder that is not a task.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
-    /// Its name.
+    /// The name of the file.
     pub file: String,
-    /// What is the matter with it.
+    /// The problem with it.
     pub why: String,
 }
 
-/// The list as one process sees it: a file is read again only when it is another one.
+/// The task list as one process sees it; a file is read again only when it has changed.
 #[derive(Debug)]
 pub struct TaskList {
     dir: TeamDir,
@@ -42,29 +43,29 @@ pub struct TaskList {
     board: Board,
     stamps: BTreeMap<TaskId, Stamp>,
     problems: Vec<Problem>,
-    /// What writers were at when they were killed, or are at now.
+    /// Temporary files of writers that are at work or were killed.
     unfinished: Vec<PathBuf>,
-    /// The highest id seen in a file name.
+    /// The highest id in any file name.
     highest: TaskId,
 }
 
-/// What changes when a file is replaced or edited. Histories only grow, so a file that takes over the
-/// inode of an earlier one of the same task is longer.
+/// The attributes that change when a file is replaced or edited. Histories only grow, so a file that reuses
+/// the inode of an earlier version of the task is longer.
 type Stamp = (u64, u64, i64, i64, i64, i64);
 
-/// What a file in the folder is.
+/// The result of reading a task file.
 enum Found {
     Task(Box<WithUnknownFields<Task>>),
-    /// Not to be read, and left as it is.
+    /// The file cannot be read and stays.
     Problem(String),
-    /// No task at all.
+    /// The file is not a task.
     Damaged(String),
-    /// It went away meanwhile.
+    /// The file no longer exists.
     Gone,
 }
 
 impl TaskList {
-    /// The list of a team; nothing is read yet.
+    /// Creates the list without reading it.
     pub fn of(dir: &TeamDir, fsync: Fsync) -> Self {
         Self {
             fsync,
@@ -78,22 +79,22 @@ impl TaskList {
         }
     }
 
-    /// The tasks as of the last look.
+    /// Returns the tasks as of the last [`TaskList::look`].
     pub fn board(&self) -> &Board {
         &self.board
     }
 
-    /// Files that were no tasks at the last look.
+    /// Returns the files that were not tasks at the last [`TaskList::look`].
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
 
-    /// Whether a writer was at work at the last look, or was killed in the middle of it.
+    /// Whether a writer was at work, or was killed at work, at the last [`TaskList::look`].
     pub fn is_any_unfinished(&self) -> bool {
         !self.unfinished.is_empty()
     }
 
-    /// Looks at the folder, changing nothing.
+    /// Reads the folder without changing it.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -101,11 +102,12 @@ impl TaskList {
         self.read_folder().map(|_| ())
     }
 
-    /// Changes the list: `decide` sees it as it is now, with the id that a new task would have, and gives
-    /// the tasks to be stored. They are on disk when this returns.
+    /// Changes the list under its lock: `decide` receives the current board and the id for a new task, and
+    /// returns the tasks to store. They are on disk when this returns.
     ///
     /// # Errors
-    /// Something refused, or a task was written by a later version. What was not stored is as it was.
+    /// A file cannot be written, or a task was written by a later version. Tasks that were not stored stay
+    /// as they were.
     pub fn change<R>(
         &mut self,
         decide: impl FnOnce(&Board, TaskId) -> (Vec<WithUnknownFields<Task>>, R),
@@ -121,13 +123,13 @@ impl TaskList {
         lock: &mut SideLock,
         decide: impl FnOnce(&Board, TaskId) -> (Vec<WithUnknownFields<Task>>, R),
     ) -> Result<R, StoreError> {
-        let held = lock.acquire(LOCK_LIMIT)?;
-        super::failpoint::hit("tasks.locked");
+        let held = lock.acquire(LOCK_TIMEOUT)?;
+        crate::store::failpoint::hit("tasks.locked");
         for id in self.read_folder()? {
             self.quarantine(id)?;
         }
         for path in self.unfinished.drain(..) {
-            // Who holds the lock knows that nobody is at it.
+            // No writer is at work while the lock is held here.
             remove(&path)?;
         }
         let last = self.last_given()?;
@@ -140,9 +142,9 @@ impl TaskList {
             self.store(task, next)?;
         }
         if !changed.is_empty() {
-            // Whoever waits for work watches this file.
-            let fifo = open_or_create(&self.dir.tasks_lock(), Access::Update)?;
-            touch(&fifo).at(&self.dir.tasks_lock())?;
+            // Members that wait for work watch this file.
+            let lock_file = open_or_create(&self.dir.tasks_lock(), Access::Update)?;
+            touch(&lock_file).at(&self.dir.tasks_lock())?;
         }
         drop(held);
         Ok(answer)
@@ -155,21 +157,20 @@ impl TaskList {
             return Err(StoreError::Newer { path, found, known: FORMAT_VERSION });
         }
         if task.id == next {
-            // First, so that an id is never given again, whatever becomes of the file.
+            // The counter comes first, so that an id is never reused.
             self.count(next)?;
-            super::failpoint::hit("tasks.counted");
+            crate::store::failpoint::hit("tasks.counted");
         }
-        let mut text = serde_json::to_vec_pretty(task).unwrap_or_default();
-        text.push(b'\n');
+        let text = Contents::pretty_json(task).at(&path)?.line();
         replace(&path, &text, self.fsync)?;
-        super::failpoint::hit("tasks.stored");
+        crate::store::failpoint::hit("tasks.stored");
         self.stamps.remove(&task.id);
         self.board.insert(task.id, task.clone());
         Ok(())
     }
 
     fn count(&self, id: TaskId) -> Result<(), FileError> {
-        replace(&self.dir.last_task(), format!("{id}\n").as_bytes(), self.fsync)
+        replace(&self.dir.last_task(), &Contents::text(format!("{id}\n")), self.fsync)
     }
 
     fn last_given(&self) -> Result<TaskId, FileError> {
@@ -178,19 +179,19 @@ impl TaskList {
         match open(&path, Access::Read) {
             Err(why) if why.is_missing() => return Ok(TaskId::default()),
             Err(why) => return Err(why),
-            // A counter that is no number is made anew from the file names.
+            // An invalid counter is rebuilt from the file names.
             Ok(mut file) => drop(file.read_to_string(&mut text)),
         }
         Ok(TaskId::parse(text.trim()).unwrap_or_default())
     }
 
-    /// Reads what is new in the folder; gives the ids of damaged files.
+    /// Reads the changed files of the folder; returns the ids of damaged ones.
     fn read_folder(&mut self) -> Result<Vec<TaskId>, StoreError> {
         let folder = self.dir.tasks();
         let (mut ids, mut damaged) = (Vec::new(), Vec::new());
         self.problems.clear();
         self.unfinished.clear();
-        // Who only looks may come before anybody has made it.
+        // A reader may come before the folder is created.
         let entries = match fs::read_dir(&folder) {
             Err(why) if why.kind() == io::ErrorKind::NotFound => None,
             other => Some(other.at(&folder)?),
@@ -235,7 +236,7 @@ impl TaskList {
         self.problems.push(Problem { file: file.into(), why: why.into() });
     }
 
-    /// The task in a file; nothing when it is the one that is known.
+    /// Reads a task file; returns `None` if it has not changed.
     fn read_task(&mut self, id: TaskId) -> Option<Found> {
         let path = self.dir.task(id);
         let known = fs::symlink_metadata(&path).ok().map(|known| stamp(&known));
@@ -255,7 +256,7 @@ impl TaskList {
         Some(found)
     }
 
-    /// Moves a damaged file to `ID.json.bad-N`.
+    /// Renames a damaged file to `ID.json.bad-N`.
     fn quarantine(&self, id: TaskId) -> Result<(), FileError> {
         let path = self.dir.task(id);
         let beside = |number: u32| path.with_extension(format!("json.bad-{number}"));
@@ -264,12 +265,12 @@ impl TaskList {
     }
 }
 
-/// The task that is in a file of this name.
+/// Returns the id of a task file name.
 fn task_of(name: &str) -> Option<TaskId> {
     name.strip_suffix(".json").and_then(canonical)
 }
 
-/// An id as file names spell it.
+/// Returns the id if it is spelled as in file names.
 fn canonical(stem: &str) -> Option<TaskId> {
     TaskId::parse(stem).ok().filter(|id| id.to_string() == stem)
 }
@@ -306,7 +307,7 @@ fn stamp(known: &Metadata) -> Stamp {
     (known.ino(), known.len(), mtime, known.mtime_nsec(), ctime, known.ctime_nsec())
 }
 
-/// Tells when our programs have changed the list.
+/// File events for changes of the list by the programs of a team.
 #[derive(Debug)]
 pub struct TaskListWatch {
     watch: Watch,
@@ -314,10 +315,10 @@ pub struct TaskListWatch {
 }
 
 impl TaskListWatch {
-    /// Begins to listen.
+    /// Starts to watch.
     ///
     /// # Errors
-    /// There are no file events to be had: look from time to time instead.
+    /// The user has no file events left; poll instead.
     pub fn listen(dir: &TeamDir) -> io::Result<Self> {
         let path = dir.tasks_lock();
         open_or_create(&path, Access::Update).map_err(io::Error::other)?;
@@ -326,10 +327,10 @@ impl TaskListWatch {
         Ok(Self { watch, path })
     }
 
-    /// Takes the events that have come.
+    /// Consumes the pending events.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// The events cannot be read.
     pub fn acknowledge(&self) -> Result<(), StoreError> {
         Ok(self.watch.acknowledge(&mut Written::default()).at(&self.path)?)
     }

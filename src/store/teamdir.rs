@@ -1,17 +1,18 @@
-//! Where everything lies: finding, making and opening the team folder, and a method for every path.
+//! The team folder: finds, creates and opens it, and returns every path in it.
 
 use super::StoreError;
-use super::atomic::{self, Fsync};
-use super::lock::{LOCK_LIMIT, exclusive};
+use super::file::atomic::{Contents, Fsync, replace};
+use super::file::lock::exclusive;
 use crate::os::file::{Access, At, FileError, check_owner, open_or_create};
 use crate::wire::AgentName;
+use crate::wire::limits::LOCK_TIMEOUT;
 use crate::wire::task::TaskId;
 use std::fs::{self, DirBuilder, File, Metadata, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Folders a team folder has from the start.
+/// The folders of a new team folder.
 const FOLDERS: [&str; 14] = [
     "inbox",
     "inbox/.lock",
@@ -29,19 +30,19 @@ const FOLDERS: [&str; 14] = [
     "log/.out",
 ];
 
-/// What git may keep of a team folder.
+/// The ignore rules of a team folder: git keeps only settings and roles.
 const IGNORE: &str = "*\n!.gitignore\n!settings.toml\n!roles/\n!roles/**\n";
 
 /// An opened team folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TeamDir {
     root: PathBuf,
-    /// Device and inode of the folder, to notice when another one stands there.
+    /// Device and inode of the folder, to notice a replacement.
     identity: (u64, u64),
 }
 
-/// Finds the team folder: the one named, else the nearest `.team` at or above `from`, else the one that
-/// would be made in `from`.
+/// Finds the team folder: the named one, else the nearest `.team` at or above `from`, else the one that
+/// would be created in `from`.
 pub fn locate(named: Option<&Path>, from: &Path) -> PathBuf {
     match named {
         Some(named) => from.join(named),
@@ -54,10 +55,10 @@ pub fn locate(named: Option<&Path>, from: &Path) -> PathBuf {
 }
 
 impl TeamDir {
-    /// Makes the folder with all it needs, or completes one that exists.
+    /// Creates the folder, or completes an existing one.
     ///
     /// # Errors
-    /// It is a link, belongs to somebody else, or cannot be written.
+    /// The folder is a link, belongs to another user, or cannot be written.
     pub fn create(root: &Path) -> Result<Self, StoreError> {
         let root = std::path::absolute(root).at(root)?;
         make_folder(&root)?;
@@ -70,10 +71,10 @@ impl TeamDir {
         Ok(dir)
     }
 
-    /// Opens a folder that is there. Modes that let others in are tightened.
+    /// Opens an existing folder. Modes that let other users in are tightened.
     ///
     /// # Errors
-    /// There is none, it is a link, or it belongs to somebody else.
+    /// There is none, it is a link, or it belongs to another user.
     pub fn open(root: &Path) -> Result<Self, StoreError> {
         let root = std::path::absolute(root).at(root)?;
         let known = secure(&root)?;
@@ -82,7 +83,7 @@ impl TeamDir {
         Ok(dir)
     }
 
-    /// Makes what is missing of the folders below, and tightens those that let others in.
+    /// Creates missing folders and tightens their modes.
     pub(super) fn complete(&self) -> Result<(), StoreError> {
         self.is_still_there()?;
         for folder in FOLDERS {
@@ -94,10 +95,10 @@ impl TeamDir {
         Ok(())
     }
 
-    /// The folder is still the one that was opened.
+    /// Checks that the folder is the one that was opened.
     ///
     /// # Errors
-    /// It was removed, or another one stands there: nothing in it belongs to this process.
+    /// The folder was removed or replaced, so nothing in it belongs to this process.
     pub fn is_still_there(&self) -> Result<(), StoreError> {
         match fs::symlink_metadata(&self.root) {
             Ok(known) if (known.dev(), known.ino()) == self.identity => Ok(()),
@@ -106,10 +107,10 @@ impl TeamDir {
         }
     }
 
-    /// A folder that is there, only to be looked at: nothing in it is changed, nothing made.
+    /// Opens an existing folder for reading only: nothing is created or changed.
     ///
     /// # Errors
-    /// There is none, it is a link, or it belongs to somebody else.
+    /// There is none, it is a link, or it belongs to another user.
     pub fn look(root: &Path) -> Result<Self, StoreError> {
         let root = std::path::absolute(root).at(root)?;
         let known = known_folder(&root)?;
@@ -119,7 +120,7 @@ impl TeamDir {
     fn ignore_run_time_files(&self) -> Result<(), StoreError> {
         let path = self.root.join(".gitignore");
         // Several programs may make the folder at once, and replacing needs a lock.
-        let held = exclusive(&self.config_lock(), LOCK_LIMIT)?;
+        let held = exclusive(&self.config_lock(), LOCK_TIMEOUT)?;
         let there = match fs::read_to_string(&path) {
             Err(why) if why.kind() == io::ErrorKind::NotFound => String::new(),
             other => other.at(&path)?,
@@ -128,80 +129,80 @@ impl TeamDir {
         if IGNORE.lines().all(has) {
             return Ok(());
         }
-        // The last rule that matches wins, so ours hold behind whatever stood there.
+        // The last rule that matches wins, so the rules of the team come last.
         let separator = if there.is_empty() || there.ends_with('\n') { "" } else { "\n" };
         let text = format!("{there}{separator}{IGNORE}");
-        atomic::replace(&path, text.as_bytes(), Fsync::Never)?;
+        replace(&path, &Contents::text(text), Fsync::Never)?;
         drop(held);
         Ok(())
     }
 
-    /// The folder itself.
+    /// Returns the folder.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The folder that holds it: where agents work.
+    /// Returns the folder that contains it, in which agents work.
     pub fn workspace(&self) -> &Path {
         self.root.parent().unwrap_or(&self.root)
     }
 
-    /// The roster.
+    /// Returns the path of the roster.
     pub fn config(&self) -> PathBuf {
         self.root.join("config.json")
     }
 
-    /// Side lock of the roster.
+    /// Returns the side lock of the roster.
     pub fn config_lock(&self) -> PathBuf {
         self.state("config.lock")
     }
 
-    /// The team's settings.
+    /// Returns the settings of the team.
     pub fn settings(&self) -> PathBuf {
         self.root.join("settings.toml")
     }
 
-    /// Role definitions.
+    /// Returns the folder of role files.
     pub fn roles(&self) -> PathBuf {
         self.root.join("roles")
     }
 
-    /// All inboxes.
+    /// Returns the folder of inboxes.
     pub fn inboxes(&self) -> PathBuf {
         self.root.join("inbox")
     }
 
-    /// Somebody's inbox.
+    /// Returns the inbox of `name`.
     pub fn inbox(&self, name: &AgentName) -> PathBuf {
         self.root.join(format!("inbox/{name}.jsonl"))
     }
 
-    /// Side lock of an inbox.
+    /// Returns the side lock of an inbox.
     pub fn inbox_lock(&self, name: &AgentName) -> PathBuf {
         self.root.join(format!("inbox/.lock/{name}"))
     }
 
-    /// Batches taken from inboxes.
+    /// Returns the folder of claims.
     pub fn claims(&self) -> PathBuf {
         self.root.join("inbox/.claim")
     }
 
-    /// The file that becomes the inbox at the next claim.
+    /// Returns the prepared file that becomes the inbox at the next claim.
     pub fn next_inbox(&self, name: &AgentName) -> PathBuf {
         self.root.join(format!("inbox/.claim/{name}.new"))
     }
 
-    /// Somebody's dead letters.
+    /// Returns the dead letters of `name`.
     pub fn dead(&self, name: &AgentName) -> PathBuf {
         self.root.join(format!("dead/{name}.jsonl"))
     }
 
-    /// Where a claim goes that cannot be taken in.
+    /// Returns the destination of a claim that cannot be read.
     pub fn dead_claim(&self, name: &AgentName, batch_id: &str) -> PathBuf {
         self.root.join(format!("dead/.claim/{name}.{batch_id}"))
     }
 
-    /// The claims of somebody that could not be taken in.
+    /// Lists the claims of `name` that could not be read.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -217,93 +218,93 @@ impl TeamDir {
         Ok(found)
     }
 
-    /// Somebody's conversation.
+    /// Returns the transcript of `name`.
     pub fn transcript(&self, name: &AgentName) -> PathBuf {
         self.root.join(format!("transcript/{name}.jsonl"))
     }
 
-    /// All conversations.
+    /// Returns the folder of transcripts.
     pub fn conversations(&self) -> PathBuf {
         self.root.join("transcript")
     }
 
-    /// Earlier conversations.
+    /// Returns the folder of archived transcripts.
     pub fn archive(&self) -> PathBuf {
         self.root.join("transcript/archive")
     }
 
-    /// The task list.
+    /// Returns the folder of the task list.
     pub fn tasks(&self) -> PathBuf {
         self.root.join("tasks")
     }
 
-    /// One task.
+    /// Returns the file of a task.
     pub fn task(&self, id: TaskId) -> PathBuf {
         self.root.join(format!("tasks/{id}.json"))
     }
 
-    /// Side lock of the task list; its attributes change with the list.
+    /// Returns the side lock of the task list; it is touched when the list changes.
     pub fn tasks_lock(&self) -> PathBuf {
         self.root.join("tasks/.lock/list")
     }
 
-    /// The last id that a task was given.
+    /// Returns the file of the last task id.
     pub fn last_task(&self) -> PathBuf {
         self.state("tasks.last")
     }
 
-    /// All life locks.
+    /// Returns the folder of life locks.
     pub fn run(&self) -> PathBuf {
         self.root.join("run")
     }
 
-    /// Somebody's life lock.
+    /// Returns the life lock of `name`.
     pub fn life(&self, name: &AgentName) -> PathBuf {
         self.root.join(format!("run/{name}.lock"))
     }
 
-    /// The programs' own state, by file name.
+    /// Returns a file of the programs' own state.
     pub fn state(&self, file: &str) -> PathBuf {
         self.root.join("run/.state").join(file)
     }
 
-    /// The pipe that wakes an owner without file events.
+    /// Returns the fifo that wakes an owner without file events.
     pub fn fifo(&self, name: &AgentName) -> PathBuf {
         self.root.join(format!("run/.state/{name}.bell"))
     }
 
-    /// Touched by a busy agent.
+    /// Returns the heartbeat of `name`.
     pub fn beat(&self, name: &AgentName) -> PathBuf {
         self.root.join(format!("run/.state/{name}.beat"))
     }
 
-    /// What an agent has used, as of its last model call.
+    /// Returns the usage count of `name`.
     pub fn used(&self, name: &AgentName) -> PathBuf {
         self.root.join(format!("run/.state/{name}.used"))
     }
 
-    /// Somebody's structured log.
+    /// Returns the structured log of `name`.
     pub fn log(&self, name: &AgentName) -> PathBuf {
         self.root.join(format!("log/{name}.jsonl"))
     }
 
-    /// Opens somebody's structured log to append to it.
+    /// Opens the structured log of `name` for appending.
     ///
     /// # Errors
-    /// The file refused.
+    /// The file cannot be opened or written.
     pub fn open_log(&self, name: &AgentName) -> Result<File, StoreError> {
         Ok(open_or_create(&self.log(name), Access::Append)?)
     }
 
-    /// Opens the file for what a spawned member prints.
+    /// Opens the file for the output of a spawned member.
     ///
     /// # Errors
-    /// The file refused.
+    /// The file cannot be opened or written.
     pub fn open_printed(&self, name: &AgentName) -> Result<File, StoreError> {
         Ok(open_or_create(&self.printed(name), Access::Append)?)
     }
 
-    /// Everybody who has left a file of some kind here.
+    /// Returns every name that has a file here.
     ///
     /// # Errors
     /// A folder cannot be read.
@@ -330,17 +331,17 @@ impl TeamDir {
         Ok(names.into_iter().collect())
     }
 
-    /// Results of tools that were too long.
+    /// Returns the folder of spilled tool results.
     pub(super) fn kept_results(&self) -> PathBuf {
         self.root.join("log/.out")
     }
 
-    /// One of them.
+    /// Returns a spilled tool result.
     pub(super) fn kept(&self, name: &AgentName, number: u64) -> PathBuf {
         self.kept_results().join(format!("{name}-{number}.txt"))
     }
 
-    /// What a spawned member printed.
+    /// Returns the file for the output of a spawned member.
     pub fn printed(&self, name: &AgentName) -> PathBuf {
         self.root.join(format!("log/.err/{name}"))
     }
@@ -419,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn many_may_make_the_same_folder_at_once() {
+    fn concurrent_creations_of_a_folder_succeed() {
         for _ in 0..20 {
             let top = tempfile::tempdir().unwrap();
             let root = top.path().join(".team");
@@ -435,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_folder_is_tightened_and_a_persons_ignore_rules_are_kept() {
+    fn modes_are_tightened_and_existing_ignore_rules_are_kept() {
         let top = tempfile::tempdir().unwrap();
         let root = top.path().join(".team");
         fs::create_dir_all(root.join("inbox")).unwrap();
@@ -454,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_a_file_and_nothing_are_no_team() {
+    fn a_link_a_file_and_a_missing_path_are_refused() {
         let top = tempfile::tempdir().unwrap();
         let real = top.path().join("real");
         TeamDir::create(&real).unwrap();

@@ -1,63 +1,71 @@
-//! One agent's conversation on disk: append, read back, put away.
+//! The transcript of an agent: append, read back, archive.
 //!
-//! Only the owner of the name writes here. Readers skip what is torn or foreign, so a crash costs at
-//! most the line that was being written, and that line was never acknowledged.
+//! Only the owner of the name writes it. Readers skip torn and foreign lines, so a crash costs at most the
+//! line that was being written, which was never acknowledged.
 
-use super::atomic::{Fsync, sync_folder, sync_parent};
-use super::jsonl::{Lines, Log, Piece};
+use super::file::atomic::{Fsync, sync_folder, sync_parent};
+use super::file::jsonl::{Lines, Log, Piece, each_piece};
 use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, FileError, open};
 use crate::wire::chat::Block;
 use crate::wire::permission::{Decision, Question};
 use crate::wire::transcript::{Entry, Line};
-use crate::wire::{AgentName, Timestamp};
+use crate::wire::{AgentName, WallTime};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Longest line that is read back.
+/// The longest line that is read back, in bytes.
 const LONGEST: usize = 64 * 1024 * 1024;
 
 /// The kinds of lines that open and close questions.
 const ABOUT_QUESTIONS: [&str; 3] = ["request", "decision", "tool_result"];
 
-/// What an agent waits for.
+/// A question of an agent that is not decided.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenQuestion {
-    /// What is asked.
+    /// The question.
     pub question: Question,
-    /// Who is asked: `lead`, or `user` at the agent's own terminal.
+    /// The decider: `lead`, or `user` at the agent's own terminal.
     pub decider: String,
-    /// When it counts as denied.
-    pub deadline: Timestamp,
+    /// The time at which the question counts as denied.
+    pub deadline: WallTime,
 }
 
-/// An agent's conversation, open for writing.
+/// A transcript that is open for writing.
 #[derive(Debug)]
 pub struct Transcript {
     log: Log,
 }
 
 impl Transcript {
-    /// Opens or begins the conversation of `name`; a torn tail is sealed.
+    /// Opens or creates the transcript of `name`; a torn tail is sealed.
     ///
     /// # Errors
     /// The file cannot be opened.
     pub fn open(dir: &TeamDir, name: &AgentName) -> Result<Self, StoreError> {
-        Ok(Self { log: Log::open(dir.transcript(name))? })
+        Self::at(dir.transcript(name))
     }
 
-    /// Writes a line.
+    /// Opens or begins the conversation in this file; a torn tail is sealed.
     ///
     /// # Errors
-    /// Nothing of it was written.
+    /// The file cannot be opened.
+    pub fn at(file: PathBuf) -> Result<Self, StoreError> {
+        Ok(Self { log: Log::open(file)? })
+    }
+
+    /// Appends a line.
+    ///
+    /// # Errors
+    /// Nothing was written.
     pub fn append(&mut self, line: &Line) -> Result<(), StoreError> {
         self.append_raw(line.text().as_bytes())
     }
 
-    /// Writes whole lines, all of them or none.
+    /// Appends whole lines: all of them or none.
     ///
     /// # Errors
     /// Nothing was written.
@@ -65,34 +73,34 @@ impl Transcript {
         self.log.append(lines)
     }
 
-    /// Makes what was written survive power loss.
+    /// Makes the appended lines durable.
     ///
     /// # Errors
-    /// It may not, now or ever: after a failure every later call fails too.
+    /// The lines may not be durable; every later call fails as well.
     pub fn sync(&mut self, fsync: Fsync) -> Result<(), StoreError> {
         self.log.sync(fsync)
     }
 
-    /// The file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         self.log.path()
     }
 }
 
-/// The conversation of `name` as far as it can be read; empty when there is none.
+/// Reads the transcript of `name`; empty if there is none.
 ///
 /// # Errors
-/// The file is there and cannot be read.
+/// The file exists and cannot be read.
 pub fn read_all(dir: &TeamDir, name: &AgentName) -> Result<Vec<Line>, StoreError> {
     let mut found = Vec::new();
     each(dir, name, |line| found.push(line))?;
     Ok(found)
 }
 
-/// What an agent has asked and nobody has decided, oldest first.
+/// Returns the undecided questions of an agent, oldest first.
 ///
 /// # Errors
-/// The file is there and cannot be read.
+/// The file exists and cannot be read.
 pub fn open_questions(dir: &TeamDir, name: &AgentName) -> Result<Vec<OpenQuestion>, StoreError> {
     let mut open: Vec<OpenQuestion> = Vec::new();
     each_line(&dir.transcript(name), |line| {
@@ -116,10 +124,10 @@ pub fn open_questions(dir: &TeamDir, name: &AgentName) -> Result<Vec<OpenQuestio
     Ok(open)
 }
 
-/// The first tool call for which `find`, given the tool and its arguments, returns a value.
+/// Returns the first value that `find` returns for the name and the arguments of a tool call.
 ///
 /// # Errors
-/// The file is there and cannot be read.
+/// The file exists and cannot be read.
 pub fn find_call<T>(
     dir: &TeamDir,
     name: &AgentName,
@@ -136,10 +144,10 @@ pub fn find_call<T>(
     Ok(found)
 }
 
-/// The last decision about a question.
+/// Returns the last decision about a question.
 ///
 /// # Errors
-/// The file is there and cannot be read.
+/// The file exists and cannot be read.
 pub fn decision(
     dir: &TeamDir,
     name: &AgentName,
@@ -157,19 +165,19 @@ pub fn decision(
     Ok(found)
 }
 
-/// The same line by line: a long conversation does not have to fit into memory twice.
+/// Reads the transcript line by line: a long conversation need not fit into memory twice.
 ///
 /// # Errors
-/// The file is there and cannot be read.
+/// The file exists and cannot be read.
 pub fn each(dir: &TeamDir, name: &AgentName, mut meet: impl FnMut(Line)) -> Result<(), StoreError> {
     let read = |line: &[u8]| Line::read(line).into_iter().for_each(&mut meet);
     Ok(each_line(&dir.transcript(name), read)?)
 }
 
-/// The life in which the conversation of `name` began; `None` when there is none.
+/// Returns the incarnation in which the transcript of `name` began; `None` if there is none.
 ///
 /// # Errors
-/// The file is there and cannot be read.
+/// The file exists and cannot be read.
 pub fn first_life(dir: &TeamDir, name: &AgentName) -> Result<Option<String>, StoreError> {
     let path = dir.transcript(name);
     let file = match open(&path, Access::Read) {
@@ -188,10 +196,10 @@ pub fn first_life(dir: &TeamDir, name: &AgentName) -> Result<Option<String>, Sto
     Ok(None)
 }
 
-/// Puts the conversation of `name` away and says where; `None` when there is none.
+/// Moves the transcript of `name` to the archive; returns its path, or `None` if there is none.
 ///
 /// # Errors
-/// It stays where it is.
+/// The transcript stays.
 pub fn archive(
     dir: &TeamDir,
     name: &AgentName,
@@ -211,7 +219,7 @@ pub fn archive(
     Ok(Some(kept))
 }
 
-/// The earlier conversations of `name`, oldest first.
+/// Lists the archived transcripts of `name`, oldest first.
 fn archives(dir: &TeamDir, name: &AgentName) -> Result<Vec<(u64, PathBuf)>, FileError> {
     let folder = dir.archive();
     let mut found = Vec::new();
@@ -228,13 +236,13 @@ fn archives(dir: &TeamDir, name: &AgentName) -> Result<Vec<(u64, PathBuf)>, File
     Ok(found)
 }
 
-/// The files of the earlier conversations of `name`, oldest first.
+/// Returns the files of the archived transcripts of `name`, oldest first.
 pub(crate) fn all_archives(dir: &TeamDir, name: &AgentName) -> Result<Vec<PathBuf>, FileError> {
     Ok(archives(dir, name)?.into_iter().map(|(_, path)| path).collect())
 }
 
-/// The latest earlier conversations of `name`, oldest first: back to one that tells of mail, and of mail
-/// from before the claim `oldest`. A claim outlives a conversation that was put away within a second.
+/// Returns the latest archived transcripts of `name`, oldest first: back to one with mail from before the
+/// claim `oldest`. A claim outlives a transcript that was archived within a second.
 pub(crate) fn latest_archives(
     dir: &TeamDir,
     name: &AgentName,
@@ -255,7 +263,7 @@ pub(crate) fn latest_archives(
     Ok(latest)
 }
 
-/// Mail that a transcript acknowledges.
+/// A mail line of a transcript.
 #[derive(Debug, Deserialize)]
 pub(crate) struct TakenIn {
     #[serde(rename = "kind")]
@@ -266,7 +274,7 @@ pub(crate) struct TakenIn {
     pub(crate) message: Map<String, Value>,
 }
 
-/// No other kind is read as mail.
+/// Only mail lines parse.
 #[derive(Debug, Deserialize)]
 enum MailKind {
     #[serde(rename = "mail")]
@@ -279,28 +287,22 @@ impl TakenIn {
     }
 }
 
-/// The mail that a transcript acknowledges, in order. Other lines are not parsed.
+/// Passes every mail line of a transcript to `meet`. Other lines are not parsed.
 pub(crate) fn each_mail(path: &Path, mut meet: impl FnMut(TakenIn)) -> Result<(), FileError> {
     each_line(path, |line| TakenIn::read(line).into_iter().for_each(&mut meet))
 }
 
-/// The message of a line that acknowledges mail.
+/// Returns the message of a mail line.
 pub(crate) fn mail_of(line: &[u8]) -> Option<Map<String, Value>> {
     TakenIn::read(line).map(|taken_in| taken_in.message)
 }
 
 fn each_line(path: &Path, mut meet: impl FnMut(&[u8])) -> Result<(), FileError> {
-    let file = match open(path, Access::Read) {
-        Err(why) if why.is_missing() => return Ok(()),
-        other => other?,
-    };
-    let mut lines = Lines::from(file, 0, LONGEST).at(path)?;
-    while let Some(framed) = lines.next().at(path)? {
+    each_piece(path, LONGEST, |framed| {
         if framed.piece == Piece::Line {
             meet(framed.bytes);
         }
-    }
-    Ok(())
+    })
 }
 
 #[cfg(test)]
@@ -314,11 +316,11 @@ mod tests {
     }
 
     fn note(content: &str) -> Line {
-        Line { at: 1.0, entry: Entry::Note { content: content.into() } }
+        Line { at: 1.0.into(), entry: Entry::Note { content: content.into() } }
     }
 
     #[test]
-    fn mail_that_another_program_took_in_is_known() {
+    fn mail_lines_of_other_programs_are_read() {
         let ids = |line: &str| mail_of(line.as_bytes()).map(|message| message["id"].clone());
         let same = [
             r#"{"kind":"mail","at":1,"gen":"1-a","offset":0,"message":{"id":"x"}}"#,
@@ -331,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_torn_by_a_crash_is_skipped_and_does_not_touch_the_next() {
+    fn a_torn_line_is_skipped_and_the_next_one_is_whole() {
         let (_folder, dir) = team();
         let name = AgentName::lead();
         let mut transcript = Transcript::open(&dir, &name).unwrap();
@@ -346,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn conversations_are_put_away_in_order_also_of_names_that_look_numbered() {
+    fn transcripts_are_archived_in_order() {
         let (_folder, dir) = team();
         let (a, a1) = (AgentName::member("a").unwrap(), AgentName::member("a-1").unwrap());
         assert_eq!(archive(&dir, &a, Fsync::Always).unwrap(), None);

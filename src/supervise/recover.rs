@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long members of a dead lead may take to exit by themselves.
-const EXIT_WITHIN: Duration = Duration::from_secs(35);
+const EXIT_WITHIN: Duration = crate::wire::limits::LEAD_LOSS_EXIT;
 
 /// The state of the folder before the new lead wrote its entry.
 #[derive(Debug, Default)]
@@ -176,8 +176,7 @@ async fn wait_exit(bus: &Bus, clock: &dyn Clock, stop: &StopPlan, leaving: &[Age
 /// Returns how long ago a member noticed the death of its lead; zero if it has not noticed it yet.
 fn since_lead_lost(record: Option<&LifeRecord>) -> Duration {
     let lost = record.and_then(|record| record.lead_lost);
-    let since = lost.map(|lost| Duration::try_from_secs_f64(uptime() - lost));
-    since.and_then(Result::ok).unwrap_or_default()
+    lost.map(|lost| uptime().since(lost)).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -207,8 +206,14 @@ mod tests {
         assert_eq!(since_lead_lost(None), Duration::ZERO);
         let noticed = |lead_lost| LifeRecord { lead_lost, ..LifeRecord::default() };
         assert_eq!(since_lead_lost(Some(&noticed(None))), Duration::ZERO);
-        assert!(since_lead_lost(Some(&noticed(Some(uptime() - 5.0)))) >= Duration::from_secs(5));
+        assert!(
+            since_lead_lost(Some(&noticed(Some(uptime() - Duration::from_secs(5)))))
+                >= Duration::from_secs(5)
+        );
         // A record of an earlier boot names a later time.
-        assert_eq!(since_lead_lost(Some(&noticed(Some(uptime() + 900.0)))), Duration::ZERO);
+        assert_eq!(
+            since_lead_lost(Some(&noticed(Some(uptime() + Duration::from_secs(900))))),
+            Duration::ZERO
+        );
     }
 }

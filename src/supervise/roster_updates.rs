@@ -10,7 +10,7 @@ use crate::protocol::restart::ProcessEnd;
 use crate::store::{StoreError, roster};
 use crate::wire::activity::Activity;
 use crate::wire::roster::{ExitCause, LastExit, Member, Roster, StartedBy, Status};
-use crate::wire::{AgentName, Timestamp, WithUnknownFields};
+use crate::wire::{AgentName, WallTime, WithUnknownFields};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub(super) struct NewLife {
 pub(super) fn reserve(
     roster: &mut Roster,
     new: NewLife,
-    now: Timestamp,
+    now: WallTime,
 ) -> Result<Option<WithUnknownFields<Member>>, StartCancelled> {
     let before = roster.member(new.name.as_str()).cloned();
     if let Some(after) = &new.after
@@ -91,7 +91,7 @@ pub(super) fn undo(
     name: &AgentName,
     incarnation: &str,
     before: Option<WithUnknownFields<Member>>,
-    now: Timestamp,
+    now: WallTime,
 ) -> Undone {
     let is_ours =
         |member: &Member| member.name == name.as_str() && member.incarnation == incarnation;
@@ -127,7 +127,7 @@ pub(super) fn stop_asked(
     roster: &mut Roster,
     name: &AgentName,
     incarnation: &str,
-    now: Timestamp,
+    now: WallTime,
 ) -> Option<Status> {
     let event = LifecycleEvent::StopAsked;
     if name.is_lead() {
@@ -146,7 +146,7 @@ pub(super) struct ConfirmedStop {
     pub(super) incarnation: String,
     pub(super) was_killed: bool,
     pub(super) cause: ExitCause,
-    pub(super) now: Timestamp,
+    pub(super) now: WallTime,
 }
 
 /// Records that a stopped process has ended. What the member recorded of its own end stays, except for the
@@ -181,7 +181,7 @@ pub(super) fn start_cancelled(
     roster: &mut Roster,
     name: &AgentName,
     cause: ExitCause,
-    now: Timestamp,
+    now: WallTime,
 ) -> bool {
     let Some(member) = roster.member_mut(name.as_str()) else { return false };
     let before = member.last_exit.as_ref();
@@ -196,7 +196,7 @@ pub(super) fn found_dead(
     roster: &mut Roster,
     name: &AgentName,
     incarnation: &str,
-    now: Timestamp,
+    now: WallTime,
 ) -> bool {
     let member = roster.member_mut(name.as_str());
     let Some(member) = member.filter(|m| m.incarnation == incarnation && !m.status.is_over())
@@ -212,7 +212,7 @@ pub(super) fn exited(
     member: &mut Member,
     process_end: ProcessEnd,
     will_restart: bool,
-    now: Timestamp,
+    now: WallTime,
 ) -> ExitCause {
     let is_hung = process_end == ProcessEnd::Hung;
     let in_order = member.status == Status::Stopping || member.status == Status::Shutdown;
@@ -251,7 +251,7 @@ pub(super) fn cause_of(end: ProcessEnd) -> ExitCause {
 pub(super) fn resumed(
     roster: &mut Roster,
     names: &[AgentName],
-    now: Timestamp,
+    now: WallTime,
 ) -> BTreeMap<AgentName, String> {
     let mut lives = BTreeMap::new();
     for name in names {
@@ -269,7 +269,7 @@ fn end(
     member: &mut Member,
     event: LifecycleEvent,
     exit: LastExit,
-    now: Timestamp,
+    now: WallTime,
 ) -> Result<(), IllegalTransition> {
     lifecycle::apply(&mut member.status, event)?;
     (member.activity, member.pid, member.since) = (None, None, now);
@@ -291,7 +291,7 @@ mod tests {
     }
 
     fn exit(cause: ExitCause) -> LastExit {
-        LastExit { code: Some(3), signal: None, cause, at: 100.0 }
+        LastExit { code: Some(3), signal: None, cause, at: 100.0.into() }
     }
 
     /// The exit that is recorded after a stop; an earlier life's stands in the entry.
@@ -300,22 +300,22 @@ mod tests {
         let mut roster = roster_of(Member { status, last_exit, ..Member::default() });
         let (incarnation, cause) = (String::new(), ExitCause::Stopped);
         // The clock was set back: the end that the member recorded lies in the future.
-        let stop = ConfirmedStop { name: bob(), incarnation, was_killed, cause, now: 7.0 };
+        let stop = ConfirmedStop { name: bob(), incarnation, was_killed, cause, now: 7.0.into() };
         stop_confirmed(&mut roster, &stop);
         let member = roster.members.pop().unwrap();
-        assert_eq!((member.status, member.since), (Status::Shutdown, 7.0));
+        assert_eq!((member.status, member.since), (Status::Shutdown, 7.0.into()));
         member.last_exit.clone().unwrap()
     }
 
     #[test]
     fn an_end_that_the_member_recorded_stays_whatever_the_clock_says() {
         let own = after_stop(Status::Shutdown, false);
-        assert_eq!((own.code, own.signal, own.at), (Some(3), None, 100.0));
+        assert_eq!((own.code, own.signal, own.at), (Some(3), None, 100.0.into()));
         assert_eq!(own.cause, ExitCause::Stopped, "the stopping process knows the cause");
         let silent = after_stop(Status::Stopping, false);
-        assert_eq!((silent.code, silent.signal, silent.at), (None, None, 7.0));
+        assert_eq!((silent.code, silent.signal, silent.at), (None, None, 7.0.into()));
         let killed = after_stop(Status::Shutdown, true);
-        assert_eq!((killed.code, killed.signal, killed.at), (None, Some(9), 7.0));
+        assert_eq!((killed.code, killed.signal, killed.at), (None, Some(9), 7.0.into()));
     }
 
     #[test]
@@ -341,10 +341,10 @@ mod tests {
             let (last_exit, activity) = (told.map(exit), Some(Activity::Model));
             let mut member =
                 Member { status, last_exit, activity, pid: Some(7), ..Member::default() };
-            assert_eq!(exited(&mut member, process_end, will_restart, 2.0), cause);
+            assert_eq!(exited(&mut member, process_end, will_restart, 2.0.into()), cause);
             assert_eq!(
                 (member.status, member.pid, member.since),
-                (becomes, None, 2.0),
+                (becomes, None, 2.0.into()),
                 "{status:?}"
             );
             assert_eq!(member.last_exit.unwrap().cause, cause);
@@ -368,10 +368,10 @@ mod tests {
     #[test]
     fn a_failed_start_of_a_new_name_leaves_no_entry() {
         let mut roster = Roster::default();
-        assert_eq!(reserve(&mut roster, new_life(None), 1.0), Ok(None));
+        assert_eq!(reserve(&mut roster, new_life(None), 1.0.into()), Ok(None));
         assert_eq!(roster.members[0].status, Status::Starting);
-        assert_eq!(undo(&mut roster, &bob(), "b1", None, 2.0), Undone::Kept, "another life");
-        assert_eq!(undo(&mut roster, &bob(), "b2", None, 2.0), Undone::Removed);
+        assert_eq!(undo(&mut roster, &bob(), "b1", None, 2.0.into()), Undone::Kept, "another life");
+        assert_eq!(undo(&mut roster, &bob(), "b2", None, 2.0.into()), Undone::Removed);
         assert!(roster.members.is_empty());
     }
 
@@ -386,23 +386,23 @@ mod tests {
             last_exit: Some(exit(ExitCause::TeamStopped)),
             ..Member::default()
         });
-        let before = reserve(&mut roster, new_life(None), 1.0).unwrap();
+        let before = reserve(&mut roster, new_life(None), 1.0.into()).unwrap();
         assert_eq!((roster.members[0].status, roster.members[0].pid), (Status::Starting, None));
-        assert_eq!(undo(&mut roster, &bob(), "b2", before, 2.0), Undone::Restored);
+        assert_eq!(undo(&mut roster, &bob(), "b2", before, 2.0.into()), Undone::Restored);
         let member = &roster.members[0];
         assert_eq!((member.status, member.incarnation.as_str()), (Status::Failed, "b1"));
-        assert_eq!((member.role.as_str(), member.since), ("tester", 2.0));
+        assert_eq!((member.role.as_str(), member.since), ("tester", 2.0.into()));
         assert_eq!(member.last_exit.as_ref().unwrap().cause, ExitCause::Error);
     }
 
     #[test]
     fn a_member_that_was_stopped_during_a_failed_start_stays_stopped() {
         let mut roster = Roster::default();
-        reserve(&mut roster, new_life(None), 1.0).unwrap();
-        assert!(start_cancelled(&mut roster, &bob(), ExitCause::Stopped, 2.0));
-        assert_eq!(undo(&mut roster, &bob(), "b2", None, 3.0), Undone::Kept);
+        reserve(&mut roster, new_life(None), 1.0.into()).unwrap();
+        assert!(start_cancelled(&mut roster, &bob(), ExitCause::Stopped, 2.0.into()));
+        assert_eq!(undo(&mut roster, &bob(), "b2", None, 3.0.into()), Undone::Kept);
         assert_eq!(roster.members[0].status, Status::Shutdown);
-        assert!(!start_cancelled(&mut roster, &bob(), ExitCause::Stopped, 4.0));
+        assert!(!start_cancelled(&mut roster, &bob(), ExitCause::Stopped, 4.0.into()));
     }
 
     #[test]
@@ -412,11 +412,11 @@ mod tests {
             roster_of(Member { status, incarnation, restarts: 2, ..Member::default() })
         };
         let mut roster = entry(Status::Starting);
-        assert!(reserve(&mut roster, new_life(Some("b1")), 1.0).unwrap().is_some());
+        assert!(reserve(&mut roster, new_life(Some("b1")), 1.0.into()).unwrap().is_some());
         assert_eq!((roster.members[0].restarts, roster.members[0].incarnation.as_str()), (3, "b2"));
-        let cancelled = reserve(&mut entry(Status::Starting), new_life(Some("b0")), 1.0);
+        let cancelled = reserve(&mut entry(Status::Starting), new_life(Some("b0")), 1.0.into());
         assert_eq!(cancelled, Err(StartCancelled));
-        let stopped = reserve(&mut entry(Status::Shutdown), new_life(Some("b1")), 1.0);
+        let stopped = reserve(&mut entry(Status::Shutdown), new_life(Some("b1")), 1.0.into());
         assert_eq!(stopped, Err(StartCancelled));
     }
 
@@ -429,7 +429,7 @@ mod tests {
         ] {
             let mut roster =
                 roster_of(Member { status, incarnation: "b1".into(), ..Member::default() });
-            assert_eq!(stop_asked(&mut roster, &bob(), incarnation, 5.0), before);
+            assert_eq!(stop_asked(&mut roster, &bob(), incarnation, 5.0.into()), before);
             let after = if before.is_some() { Status::Stopping } else { status };
             assert_eq!(roster.members[0].status, after);
         }
@@ -439,10 +439,13 @@ mod tests {
     fn a_member_is_found_dead_once() {
         let (status, incarnation) = (Status::Idle, "b1".to_owned());
         let mut roster = roster_of(Member { status, incarnation, ..Member::default() });
-        assert!(!found_dead(&mut roster, &bob(), "b2", 5.0), "another life");
-        assert!(found_dead(&mut roster, &bob(), "b1", 5.0));
-        assert!(!found_dead(&mut roster, &bob(), "b1", 6.0));
-        assert_eq!((roster.members[0].status, roster.members[0].since), (Status::Failed, 5.0));
+        assert!(!found_dead(&mut roster, &bob(), "b2", 5.0.into()), "another life");
+        assert!(found_dead(&mut roster, &bob(), "b1", 5.0.into()));
+        assert!(!found_dead(&mut roster, &bob(), "b1", 6.0.into()));
+        assert_eq!(
+            (roster.members[0].status, roster.members[0].since),
+            (Status::Failed, 5.0.into())
+        );
     }
 
     #[test]
@@ -450,8 +453,11 @@ mod tests {
         let (status, incarnation) = (Status::Failed, "b1".to_owned());
         let mut roster = roster_of(Member { status, incarnation, ..Member::default() });
         let names = [bob(), AgentName::member("carol").unwrap()];
-        assert_eq!(resumed(&mut roster, &names, 5.0), BTreeMap::from([(bob(), "b1".to_owned())]));
+        assert_eq!(
+            resumed(&mut roster, &names, 5.0.into()),
+            BTreeMap::from([(bob(), "b1".to_owned())])
+        );
         assert_eq!(roster.members[0].status, Status::Starting);
-        assert_eq!(resumed(&mut roster, &names, 6.0), BTreeMap::new());
+        assert_eq!(resumed(&mut roster, &names, 6.0.into()), BTreeMap::new());
     }
 }

@@ -182,7 +182,7 @@ async fn launch(
     permissions.mode = spec.mode;
     hit("spawn.started");
     // The teammate refuses a word that names no model. It needs no credentials for that.
-    let chosen = ModelChoice::parse(&spec.model).unwrap_or(ModelChoice::Rehearsal);
+    let chosen = ModelChoice::parse(&spec.model).unwrap_or_else(|_| ModelChoice::fallback());
     let hello = Hello {
         incarnation: incarnation.into(),
         role: spec.role.clone(),

@@ -258,7 +258,7 @@ impl StopPlan {
         let (bus, by, to) = (Arc::clone(&self.bus), self.by.clone(), name.clone());
         let body = Body::ShutdownRequest {
             reason: Some(self.reason.clone()),
-            deadline: Some(self.clock.now() + within.as_secs_f64()),
+            deadline: Some(self.clock.now() + within),
         };
         let incarnation = record.incarnation.clone();
         tokio::task::spawn_blocking(move || {

@@ -20,6 +20,8 @@ pub(crate) mod team;
 mod tests;
 
 pub(crate) use call::{Call, ToolError};
+#[cfg(test)]
+pub(crate) use files::file_tools;
 pub(crate) use parts::ToolParts;
 pub(crate) use registry::Registry;
 

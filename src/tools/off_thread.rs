@@ -10,11 +10,10 @@ use crate::bus::BusError;
 pub(super) async fn off_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, BusError> + Send + 'static,
 ) -> Result<T, ToolError> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(Err(why)) if why.is_without_team() => Err(ToolError::Fatal(why.to_string())),
+    match crate::store::asynchronous::offload(work).await {
+        Err(why) if why.is_without_team() => Err(ToolError::Fatal(why.to_string())),
         // The other hints name commands of a shell.
-        Ok(Err(BusError::Name(why))) => Err(invalid_name(&why)),
-        Ok(done) => done.map_err(ToolError::reply),
-        Err(why) => Err(ToolError::Reply(format!("the send was abandoned: {why}"))),
+        Err(BusError::Name(why)) => Err(invalid_name(&why)),
+        done => done.map_err(ToolError::reply),
     }
 }

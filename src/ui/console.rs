@@ -1,13 +1,12 @@
-//! The interactive lead's terminal: what is typed comes out as [`Input`] values, what is shown
-//! appears above the line being typed.
+//! The interactive lead's terminal: typed lines become [`Input`] values, output appears above the line being
+//! typed.
 //!
-//! Two threads stand behind it, one that reads and one that prints, so that neither a person who
-//! thinks nor a terminal that is slow ever holds up the agent. Without a terminal on both sides the
-//! same calls read plain lines and write plain text.
+//! One thread reads and one prints, so that neither a pause at the prompt nor a slow terminal delays the
+//! agent. Without a terminal on both sides the same calls read plain lines and write plain text.
 
 pub(crate) use super::editor::Input;
 
-use super::editor::{self, Printer, Setup, Words, write_out};
+use super::editor::{self, EditorOptions, Printer, Words, write_out};
 use super::live::Live;
 use super::messages::NAME_WIDTH;
 use super::sanitize::one_line;
@@ -22,36 +21,36 @@ use std::thread;
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// Longest time that closing may take.
-const LAST_WORDS: Duration = Duration::from_secs(3);
+/// The longest time that closing may take.
+const CLOSE_LIMIT: Duration = Duration::from_secs(3);
 
-/// How the console looks and what it offers.
+/// The options of a console.
 #[derive(Debug)]
 pub(crate) struct ConsoleOptions {
     /// The colours.
     pub(crate) palette: Palette,
-    /// What stands before the line; empty space at its end is part of it.
+    /// The prompt, with the spaces at its end.
     pub(crate) prompt: String,
-    /// Where lines are kept between sessions.
+    /// The file that keeps lines between sessions.
     pub(crate) history_file: Option<PathBuf>,
-    /// Slash commands that complete.
+    /// The slash commands to complete.
     pub(crate) completions: Vec<String>,
 }
 
-/// A member of the team as far as the console cares.
+/// A member's name and colour.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MemberLabel {
-    /// Its name.
+    /// The name.
     pub(crate) name: String,
-    /// Its colour word.
+    /// The colour word.
     pub(crate) color: String,
 }
 
-/// The terminal. Dropping it gives the terminal back.
+/// The terminal. Dropping it restores the terminal.
 #[derive(Debug)]
 pub(crate) struct Console {
     palette: Palette,
-    kind: Kind,
+    kind: ConsoleKind,
     commands: Vec<String>,
     words: Words,
     live: Live,
@@ -61,23 +60,23 @@ pub(crate) struct Console {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// A person sits there.
+enum ConsoleKind {
+    /// A terminal.
     Terminal,
     /// Files or pipes.
     Plain,
 }
 
-/// Where rows go.
-enum Way {
+/// The destination of rows.
+enum RowOutput {
     /// Above the line being typed.
     Above(Printer),
-    /// Straight to stdout.
-    Straight,
+    /// Stdout, directly.
+    Direct,
 }
 
 impl Console {
-    /// Takes the terminal, or stdin and stdout as they are.
+    /// Takes over the terminal, or stdin and stdout as they are.
     ///
     /// # Errors
     /// A thread cannot be started.
@@ -85,18 +84,18 @@ impl Console {
         let (inputs, received) = unbounded_channel();
         let ConsoleOptions { palette, prompt, history_file, completions: commands } = options;
         let words: Words = Arc::new(Mutex::new(commands.clone()));
-        let setup = Setup { palette, prompt, history_file, words: words.clone() };
+        let options = EditorOptions { palette, prompt, history_file, words: words.clone() };
         let on_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
         // A terminal that cannot move its cursor is read like a pipe.
-        let parts = on_terminal.then(|| editor::open(setup, inputs.clone()).ok()).flatten();
-        let (kind, reader, way): (_, Box<dyn FnOnce() + Send>, _) = match parts {
-            Some(parts) => (Kind::Terminal, parts.reader, Way::Above(parts.printer)),
-            None => (Kind::Plain, Box::new(move || read_lines(&inputs)), Way::Straight),
+        let parts = on_terminal.then(|| editor::open(options, inputs.clone()).ok()).flatten();
+        let (kind, reader, output): (_, Box<dyn FnOnce() + Send>, _) = match parts {
+            Some(parts) => (ConsoleKind::Terminal, parts.reader, RowOutput::Above(parts.printer)),
+            None => (ConsoleKind::Plain, Box::new(move || read_lines(&inputs)), RowOutput::Direct),
         };
         let (rows, to_print) = mpsc::channel();
         let (finished, printed) = mpsc::channel();
         thread::Builder::new().name("console-out".into()).spawn(move || {
-            print_rows(&to_print, way);
+            print_rows(&to_print, output);
             drop(finished);
         })?;
         thread::Builder::new().name("console-in".into()).spawn(reader)?;
@@ -105,52 +104,52 @@ impl Console {
         Ok((Self { palette, kind, commands, words, live, rows, printed }, received))
     }
 
-    /// Shows what the lead does.
+    /// Shows a progress event of the lead.
     pub(crate) fn show(&mut self, progress: &Progress) {
         let rows = self.live.rows(progress, self.width());
         self.put(rows);
     }
 
-    /// Shows what a teammate does, on one line.
-    pub(crate) fn member(&self, face: &MemberLabel, text: &str) {
-        let name = one_line(&face.name, NAME_WIDTH);
+    /// Shows the activity of a teammate, on one line.
+    pub(crate) fn member(&self, label: &MemberLabel, text: &str) {
+        let name = one_line(&label.name, NAME_WIDTH);
         let room = self.width().map_or(200, |width| width.saturating_sub(name.len() + 3));
         let text = self.palette.dim(&one_line(text, room));
-        self.put(format!("{} {text}\n", self.palette.member(&face.color, &format!("│ {name}"))));
+        self.put(format!("{} {text}\n", self.palette.member(&label.color, &format!("│ {name}"))));
     }
 
-    /// Shows text that a view of this layer has made.
+    /// Shows text that a view of this layer has rendered.
     pub(crate) fn print(&self, text: &str) {
         let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
         self.put(format!("{text}{end}"));
     }
 
-    /// Tells who is on the team: their names complete, their mail has their colour.
+    /// Sets the members: their names are completed, and their mail has their colour.
     pub(crate) fn set_members(&mut self, members: &[MemberLabel]) {
-        let names = members.iter().map(|face| format!("@{}", face.name));
+        let names = members.iter().map(|label| format!("@{}", label.name));
         let words = self.commands.iter().cloned().chain(names).collect();
         *self.words.lock().unwrap_or_else(PoisonError::into_inner) = words;
-        let color = |face: &MemberLabel| (face.name.clone(), face.color.clone());
+        let color = |label: &MemberLabel| (label.name.clone(), label.color.clone());
         self.live.set_colors(members.iter().map(color).collect());
     }
 
-    /// Columns that text may take; `None` where nobody counts them.
+    /// The width for text in columns; `None` without a terminal.
     pub(crate) fn width(&self) -> Option<usize> {
         match self.kind {
-            Kind::Terminal => terminal_size::columns(),
-            Kind::Plain => None,
+            ConsoleKind::Terminal => terminal_size::columns(),
+            ConsoleKind::Plain => None,
         }
     }
 
-    /// Prints what is left, takes the prompt away and gives the terminal back as it was. Takes a few
-    /// milliseconds, and never longer than a few seconds.
+    /// Prints what is left, removes the prompt and restores the terminal. Takes a few milliseconds, and at
+    /// most [`CLOSE_LIMIT`].
     pub(crate) fn close(self) {
         drop(self);
     }
 
     fn put(&self, rows: String) {
         if let Some(to_print) = self.rows.as_ref().filter(|_| !rows.is_empty()) {
-            // The printing thread ends only after this sender.
+            // The printing thread outlives this sender.
             to_print.send(rows).ok();
         }
     }
@@ -159,26 +158,26 @@ impl Console {
 impl Drop for Console {
     fn drop(&mut self) {
         self.rows = None;
-        // Nothing is ever sent: the wait ends when the thread does.
-        self.printed.recv_timeout(LAST_WORDS).ok();
+        // The channel carries no value: the wait ends with the thread.
+        self.printed.recv_timeout(CLOSE_LIMIT).ok();
     }
 }
 
-/// Prints until nobody can send any more. What has gathered meanwhile is printed as one piece.
-fn print_rows(rows: &mpsc::Receiver<String>, mut way: Way) {
+/// Prints until the sender is dropped. Rows that have accumulated are printed as one piece.
+fn print_rows(rows: &mpsc::Receiver<String>, mut output: RowOutput) {
     while let Ok(mut text) = rows.recv() {
         text.extend(rows.try_iter());
-        match &mut way {
-            Way::Above(printer) => printer.print(text),
-            Way::Straight => write_out(&text),
+        match &mut output {
+            RowOutput::Above(printer) => printer.print(text),
+            RowOutput::Direct => write_out(&text),
         }
     }
-    if let Way::Above(printer) = way {
+    if let RowOutput::Above(printer) = output {
         printer.finish();
     }
 }
 
-/// Reads plain lines until they end.
+/// Reads plain lines until the end of input.
 fn read_lines(inputs: &UnboundedSender<Input>) {
     let mut stdin = io::stdin().lock();
     loop {
@@ -200,7 +199,7 @@ fn read_lines(inputs: &UnboundedSender<Input>) {
 
 #[cfg(test)]
 mod tests {
-    //! A person at a real pseudo-terminal, and the test program itself, started again, behind it.
+    //! A simulated person at a pseudo-terminal, with a second copy of the test program on it.
 
     use super::*;
     use crate::os::pty::{self, Pty};
@@ -210,10 +209,10 @@ mod tests {
     use std::time::Instant;
 
     const BOUND: Duration = Duration::from_secs(20);
-    /// Set in the child; holds its history file.
+    /// The variable that is set in the child; its value is the history file.
     const CHILD: &str = "CONSOLE_TEST_HISTORY";
 
-    /// The program: tells on stderr what came in, and does a few things on command.
+    /// The child: prints each input on stderr, and follows a few commands.
     #[test]
     fn child() {
         #[expect(clippy::disallowed_methods, reason = "this is not the program but its stand-in")]
@@ -246,7 +245,7 @@ mod tests {
         let (_open, never) = mpsc::channel::<()>();
         for number in 0..100 {
             console.show(&Progress::Text(format!("line {number} of the flood\n")));
-            // The pace of a fast model.
+            // About the speed of a fast model.
             never.recv_timeout(Duration::from_millis(3)).ok();
         }
         console.show(&Progress::Text("a last word".into()));
@@ -296,7 +295,7 @@ mod tests {
             rows.collect::<Vec<_>>().join("\n").trim_end().to_owned()
         }
 
-        /// Waits until the screen looks so.
+        /// Waits until `looks` accepts the screen.
         fn see(&mut self, what: &str, looks: impl Fn(&str) -> bool) {
             let deadline = Instant::now() + BOUND;
             while !looks(&self.rows()) {
@@ -312,7 +311,7 @@ mod tests {
             assert_eq!(self.told.recv_timeout(BOUND).unwrap(), wanted);
         }
 
-        /// Types `quit` and sees the program out.
+        /// Types `quit` and waits for the end of the program.
         fn quits(mut self) {
             self.types("quit\r");
             self.see("the farewell", |rows| rows.contains("bye"));
@@ -341,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_typed_stays_whole_while_lines_are_printed_above_it() {
+    fn a_typed_line_stays_whole_while_rows_are_printed_above_it() {
         let mut person = someone();
         person.types("\x03");
         person.hears("Interrupt");
@@ -364,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn ctrl_c_clears_what_is_typed_and_interrupts_when_nothing_is() {
+    fn ctrl_c_clears_the_line_and_interrupts_on_an_empty_one() {
         let mut person = someone();
         person.types("rm -rf everything");
         person.see("the text", |rows| rows.ends_with("everything"));
@@ -378,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_typed_ahead_and_pasted_lines_arrive_as_they_were_meant() {
+    fn lines_typed_ahead_arrive_one_by_one_and_pasted_lines_as_one() {
         let mut person = someone();
         person.types("one\rtwo\rthr");
         person.hears("Line(\"one\")");
@@ -391,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn tab_completes_and_up_brings_back() {
+    fn tab_completes_and_up_recalls_the_last_line() {
         let mut person = someone();
         person.types("/te\t@al\tx\r");
         person.hears("Line(\"/team @alice x\")");
@@ -402,17 +401,17 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_that_goes_away_is_told_and_hurts_nobody() {
+    fn a_closed_terminal_is_reported_without_a_panic() {
         let ignore_hangup = ["/bin/sh", "-c", "trap '' HUP; exec \"$0\" \"$@\""];
         let mut person = Person::sit_down(&mut command(&ignore_hangup, "xterm"));
         person.outer = File::open("/dev/null").unwrap();
-        // A panic would be heard before the last word. (The test harness itself panics later.)
+        // A panic would be printed before "closed". (The test harness itself panics later.)
         person.hears("Closed");
         person.hears("closed");
     }
 
     #[test]
-    fn without_a_terminal_lines_are_read_plainly() {
+    fn without_a_terminal_plain_lines_are_read() {
         let mut command = command(&["/usr/bin/env"], "xterm");
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let told = listen(&mut child);

@@ -1,8 +1,7 @@
 //! The line being typed: rustyline on a thread of its own, and a printer that writes above it.
 //!
-//! rustyline can print above a line only while it edits one. Between two lines the terminal is
-//! nobody's, and text written there would end up beside the next prompt; so the printer waits for the
-//! prompt ([`Stage`]). Knows nothing of what lines mean.
+//! rustyline can print above a line only while it edits one. Text that is written between two lines would end
+//! up beside the next prompt, so the printer waits for the prompt ([`EditorState`]).
 
 use super::history::{History, OFFERED};
 use super::style::Palette;
@@ -23,12 +22,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 
-/// Longest wait for a prompt. Only a stopped or dying editor takes so long; then text matters more
-/// than its place.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// Up and down again: rows that change nothing.
+/// The longest wait for a prompt. Only a stopped or ending editor takes so long; then the text is printed
+/// wherever the cursor is.
+const PROMPT_LIMIT: Duration = Duration::from_secs(1);
+/// Cursor up and a line feed: rows that change nothing.
 const NOTHING: &str = "\x1b[A\n";
-/// Ends the synchronized update that an unwound paint leaves open.
+/// Ends the synchronized update that an unwound redraw leaves open.
 const END_OF_UPDATE: &str = "\x1b[?2026l";
 
 /// An input of the person at the terminal.
@@ -47,7 +46,7 @@ pub(crate) enum Input {
     Closed,
 }
 
-/// The words that complete.
+/// The words to complete.
 pub(super) type Words = Arc<Mutex<Vec<String>>>;
 
 /// The parts of an interactive terminal.
@@ -58,34 +57,36 @@ pub(super) struct Parts {
     pub(super) printer: Printer,
 }
 
-/// What the editor is made of.
-pub(super) struct Setup {
+/// The options of the editor.
+pub(super) struct EditorOptions {
     pub(super) palette: Palette,
     pub(super) prompt: String,
     pub(super) history_file: Option<PathBuf>,
     pub(super) words: Words,
 }
 
-/// Takes the terminal.
+/// Takes over the terminal.
 ///
 /// # Errors
 /// There is no terminal, or none that can move its cursor.
-pub(super) fn open(setup: Setup, inputs: UnboundedSender<Input>) -> rustyline::Result<Parts> {
+pub(super) fn open(
+    options: EditorOptions,
+    inputs: UnboundedSender<Input>,
+) -> rustyline::Result<Parts> {
     let config = Config::builder()
         .max_history_size(OFFERED)?
         .history_ignore_space(true)
         .completion_type(CompletionType::List)
-        // The palette decides about colours; rustyline calls the helper that paints only when it
-        // believes in them.
+        // The palette decides about colours; with `Forced`, rustyline always calls the highlighter.
         .color_mode(rustyline::ColorMode::Forced)
         .build();
     let history = MemHistory::with_config(&config);
-    let mut editor: Editor<Typing, MemHistory> = Editor::with_history(config, history)?;
-    let stage = Stage::default();
+    let mut editor: Editor<LineHelper, MemHistory> = Editor::with_history(config, history)?;
+    let state = EditorState::default();
     let printer =
-        Printer { way: Box::new(editor.create_external_printer()?), stage: stage.clone() };
+        Printer { way: Box::new(editor.create_external_printer()?), state: state.clone() };
 
-    let mut kept = History::new(setup.history_file);
+    let mut kept = History::new(options.history_file);
     for entry in kept.load() {
         editor.add_history_entry(entry)?;
     }
@@ -95,26 +96,26 @@ pub(super) fn open(setup: Setup, inputs: UnboundedSender<Input>) -> rustyline::R
     for answer in ['y', 'n', 'a'] {
         editor.bind_sequence(KeyEvent::alt(answer), key(Key::Answer(answer)));
     }
-    // Enter arrives as a line feed when it was typed between two lines.
+    // Enter that is typed between two lines arrives as a line feed.
     for enter in [KeyEvent(KeyCode::Enter, Modifiers::ALT), KeyEvent::alt('\n')] {
         editor.bind_sequence(enter, EventHandler::Simple(Cmd::Newline));
     }
-    editor.set_helper(Some(Typing {
-        palette: setup.palette,
-        words: setup.words,
-        stage: stage.clone(),
+    editor.set_helper(Some(LineHelper {
+        palette: options.palette,
+        words: options.words,
+        state: state.clone(),
     }));
 
-    let prompt = setup.prompt;
+    let prompt = options.prompt;
     let reader = move || {
-        let _gone = Gone(stage);
+        let _end = EndGuard(state);
         read_lines(&mut editor, &prompt, &mut kept, &inputs);
     };
     Ok(Parts { reader: Box::new(reader), printer })
 }
 
 fn read_lines(
-    editor: &mut Editor<Typing, MemHistory>,
+    editor: &mut Editor<LineHelper, MemHistory>,
     prompt: &str,
     history: &mut History,
     inputs: &UnboundedSender<Input>,
@@ -129,7 +130,7 @@ fn read_lines(
             }
             Err(ReadlineError::Interrupted) => Input::Interrupt,
             Err(ReadlineError::Eof) => Input::EndOfInput,
-            // A key that is no UTF-8: the line is lost, the terminal is not.
+            // A key that is not UTF-8 loses the line, not the terminal.
             Err(ReadlineError::Io(why)) if why.kind() == ErrorKind::InvalidData => continue,
             Err(_) => Input::Closed,
         };
@@ -140,83 +141,88 @@ fn read_lines(
     }
 }
 
-/// Where the editor is, for the printer.
+/// The phase of the editor, shared with the printer.
 #[derive(Debug, Clone, Default)]
-struct Stage {
-    shared: Arc<(Mutex<Place>, Condvar)>,
+struct EditorState {
+    shared: Arc<(Mutex<EditorPhase>, Condvar)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Place {
+enum EditorPhase {
     /// Between two lines.
     #[default]
     Away,
     /// The prompt is on the screen, the terminal is raw.
     Editing,
-    /// It shall paint no more.
+    /// The printer has asked it to end.
     Closing,
-    /// It reads no more, and the terminal is as it was before.
-    Gone,
+    /// It has ended, and the terminal is restored.
+    Ended,
 }
 
-impl Stage {
-    fn lock(&self) -> MutexGuard<'_, Place> {
+impl EditorState {
+    fn lock(&self) -> MutexGuard<'_, EditorPhase> {
         self.shared.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Goes from one place to another, unless somebody has gone further. Tells where it is now.
-    fn go(&self, from: &[Place], to: Place) -> Place {
-        let mut place = self.lock();
-        if from.contains(&place) {
-            *place = to;
+    /// Changes the phase from one of `from` to `to`; returns the phase afterwards.
+    fn change(&self, from: &[EditorPhase], to: EditorPhase) -> EditorPhase {
+        let mut phase = self.lock();
+        if from.contains(&phase) {
+            *phase = to;
         }
         self.shared.1.notify_all();
-        *place
+        *phase
     }
 
-    /// Waits while `on_the_way`, but not for ever. Tells where it is then.
-    fn wait(&self, on_the_way: impl Fn(Place) -> bool) -> Place {
-        let arrived =
-            self.shared.1.wait_timeout_while(self.lock(), PATIENCE, |place| on_the_way(*place));
-        *arrived.unwrap_or_else(PoisonError::into_inner).0
+    /// Waits while `condition` holds, at most [`PROMPT_LIMIT`]; returns the phase afterwards.
+    fn wait_while(&self, condition: impl Fn(EditorPhase) -> bool) -> EditorPhase {
+        let phase =
+            self.shared.1.wait_timeout_while(self.lock(), PROMPT_LIMIT, |phase| condition(*phase));
+        *phase.unwrap_or_else(PoisonError::into_inner).0
     }
 }
 
-/// Tells that the reader has ended, however it did.
-struct Gone(Stage);
+/// Sets the phase when the reader ends, also by unwinding.
+struct EndGuard(EditorState);
 
-impl Drop for Gone {
+impl Drop for EndGuard {
     fn drop(&mut self) {
-        self.0.go(&[Place::Away, Place::Editing, Place::Closing], Place::Gone);
+        self.0.change(
+            &[EditorPhase::Away, EditorPhase::Editing, EditorPhase::Closing],
+            EditorPhase::Ended,
+        );
     }
 }
 
 /// Prints above the line being typed.
 pub(super) struct Printer {
     way: Box<dyn ExternalPrinter + Send>,
-    stage: Stage,
+    state: EditorState,
 }
 
 impl Printer {
-    /// Prints whole rows. A terminal that is gone takes them without complaint: the reader tells.
+    /// Prints whole rows. A closed terminal is no error here: the reader reports it.
     pub(super) fn print(&mut self, text: String) {
-        if self.stage.wait(|place| place == Place::Away) == Place::Gone {
+        if self.state.wait_while(|phase| phase == EditorPhase::Away) == EditorPhase::Ended {
             write_out(&text);
         } else {
-            // Fails when the editor ends at this moment, together with its terminal.
+            // It fails only while the editor ends, together with its terminal.
             self.way.print(text).ok();
         }
     }
 
-    /// Ends the editor: takes the prompt off the screen and gives the terminal back as it was.
+    /// Ends the editor: removes the prompt and restores the terminal.
     pub(super) fn finish(mut self) {
-        // rustyline has room for one message: when this one finds it, all others have been taken, and
-        // what is taken is printed before the next prompt, where closing takes effect.
+        // rustyline buffers one message: once this one is accepted, all others have been taken. They are
+        // printed before the next prompt, at which closing takes effect.
         self.print(NOTHING.into());
-        if self.stage.go(&[Place::Away, Place::Editing], Place::Closing) == Place::Closing {
-            // The editor sleeps until something is to be read or printed.
+        if self.state.change(&[EditorPhase::Away, EditorPhase::Editing], EditorPhase::Closing)
+            == EditorPhase::Closing
+        {
+            // Wakes the editor, which waits for input or a message.
             self.print(NOTHING.into());
-            self.stage.wait(|place| place != Place::Gone);
+            self.state.wait_while(|phase| phase != EditorPhase::Ended);
             write_out(END_OF_UPDATE);
         }
     }
@@ -225,39 +231,39 @@ impl Printer {
 /// Writes to stdout, which may be closed.
 pub(super) fn write_out(text: &str) {
     let mut out = io::stdout().lock();
-    // A closed terminal gives EIO, a closed pipe EPIPE; nobody is left who could be told.
+    // A closed terminal gives EIO, a closed pipe EPIPE; the error cannot be shown anywhere.
     drop(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
 }
 
-/// What rustyline asks while a line is typed.
-struct Typing {
+/// The helper that rustyline calls while a line is typed.
+struct LineHelper {
     palette: Palette,
     words: Words,
-    stage: Stage,
+    state: EditorState,
 }
 
-/// Unwinds the reader: rustyline offers no other way out of a line, and unwinding restores the
-/// terminal. No panic: nothing is reported, and nobody else's work is on that stack.
+/// The payload that unwinds the reader: rustyline has no other way to end a line, and unwinding restores the
+/// terminal. `resume_unwind` reports no panic, and only the reader is on that stack.
 struct Closed;
 
-impl Highlighter for Typing {
+impl Highlighter for LineHelper {
     fn highlight_prompt<'b, 's: 'b, 'p: 'b>(&'s self, prompt: &'p str, _: bool) -> Cow<'b, str> {
-        if self.stage.go(&[Place::Away], Place::Editing) == Place::Closing {
+        if self.state.change(&[EditorPhase::Away], EditorPhase::Editing) == EditorPhase::Closing {
             std::panic::resume_unwind(Box::new(Closed));
         }
         Cow::Owned(self.palette.bold(prompt))
     }
 }
 
-impl Validator for Typing {
+impl Validator for LineHelper {
     fn validate(&self, _: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
-        // The line is about to be given out.
-        self.stage.go(&[Place::Editing], Place::Away);
+        // `readline` is about to return the line.
+        self.state.change(&[EditorPhase::Editing], EditorPhase::Away);
         Ok(ValidationResult::Valid(None))
     }
 }
 
-impl Completer for Typing {
+impl Completer for LineHelper {
     type Candidate = String;
 
     fn complete(
@@ -271,14 +277,14 @@ impl Completer for Typing {
     }
 }
 
-impl Hinter for Typing {
+impl Hinter for LineHelper {
     type Hint = String;
 }
 
-impl Helper for Typing {}
+impl Helper for LineHelper {}
 
-/// Where the last word begins, and what it may become: a command at the begin of the line, `@name`
-/// anywhere, a bare name behind a command.
+/// The start of the last word, and its completions: a command at the start of the line, `@name` anywhere, a
+/// bare name after a command.
 fn complete(typed: &str, words: &[String]) -> (usize, Vec<String>) {
     let start = typed.rfind(char::is_whitespace).map_or(0, |at| at + 1);
     let word = typed.get(start..).unwrap_or_default();
@@ -292,8 +298,8 @@ fn complete(typed: &str, words: &[String]) -> (usize, Vec<String>) {
     (start, fits.map(|candidate| format!("{candidate} ")).collect())
 }
 
-/// Ctrl-C and Ctrl-D, which mean one thing with text on the line and another without, and the keys that
-/// leave the line alone.
+/// The handler of Ctrl-C and Ctrl-D, whose meaning depends on whether the line is empty, and of the keys that
+/// do not edit the line.
 struct OnKey {
     key: Key,
     inputs: UnboundedSender<Input>,
@@ -315,7 +321,7 @@ impl ConditionalEventHandler for OnKey {
             (Key::End, true) => Input::EndOfInput,
             (Key::Answer(answer), _) => Input::Answer(answer),
         };
-        // Without a receiver there is nothing to interrupt or to end.
+        // Without a receiver nothing is left to interrupt or end.
         self.inputs.send(input).ok();
         Some(Cmd::Noop)
     }
@@ -326,7 +332,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_complete_where_they_make_sense() {
+    fn words_complete_by_their_position() {
         let words: Vec<String> = ["/log", "/quit", "@alice", "@bob"].map(String::from).into();
         let cases: [(&str, usize, &[&str]); 8] = [
             ("/", 0, &["/log ", "/quit "]),

@@ -1,8 +1,7 @@
-//! The headless lead's output: the answer on stdout, in one of three formats; what happens meanwhile
-//! on stderr, when a person watches it.
+//! The headless lead's output: the answer on stdout, in one of three formats; the progress on stderr, if that
+//! is a terminal.
 //!
-//! The JSON written here is a contract (SPEC 6): each field is named here, none is derived from an
-//! internal type by accident.
+//! The JSON is a contract (SPEC 6): every field is named here, none is derived from an internal type.
 
 use super::live::Live;
 use super::sanitize::clean;
@@ -13,10 +12,10 @@ use crate::wire::roster::UsageCount;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
-/// Version of the JSON objects of this module.
+/// The version of the JSON objects.
 const SCHEMA: u32 = 1;
 
-/// What `--output` says.
+/// The value of `--output`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub(crate) enum Format {
     /// The last text.
@@ -24,24 +23,24 @@ pub(crate) enum Format {
     Text,
     /// One JSON object at the end.
     Json,
-    /// A JSON object per event, the result last.
+    /// A JSON object for each event, the result last.
     StreamJson,
 }
 
-/// How the run ended, for the result object.
+/// The result of a run.
 #[derive(Debug, Clone)]
 pub(crate) struct Summary {
     /// The lead's last text.
     pub(crate) result: String,
-    /// One word: `done`, `failed`, `interrupted`, `timeout`, `budget`.
+    /// The outcome: `done`, `failed`, `interrupted`, `timeout`, `budget`.
     pub(crate) outcome: String,
-    /// The code the process is about to exit with.
+    /// The exit code of the process.
     pub(crate) exit_code: u8,
-    /// Why, when it is not 0.
+    /// The reason of an exit code other than 0.
     pub(crate) error: Option<String>,
-    /// Seconds it took.
+    /// The duration, in seconds.
     pub(crate) seconds: f64,
-    /// What all agents used together; `turns` are the lead's.
+    /// The usage of all agents together; `turns` counts the lead's.
     pub(crate) usage: UsageCount,
     /// The teammates at the end.
     pub(crate) members: Vec<MemberSummary>,
@@ -50,19 +49,19 @@ pub(crate) struct Summary {
 /// A teammate at the end of the run.
 #[derive(Debug, Clone)]
 pub(crate) struct MemberSummary {
-    /// Its name.
+    /// The name.
     pub(crate) name: String,
-    /// Its role.
+    /// The role.
     pub(crate) role: String,
-    /// Its status word.
+    /// The status word.
     pub(crate) status: String,
     /// `provider/name` of its model.
     pub(crate) model: String,
-    /// What it used.
+    /// The usage.
     pub(crate) usage: UsageCount,
 }
 
-/// Shows a headless run. `O` takes the data, `N` the narration.
+/// Writes the output of a headless run: data to `O`, progress for people to `N`.
 #[derive(Debug)]
 pub(crate) struct Headless<O, N> {
     format: Format,
@@ -71,13 +70,13 @@ pub(crate) struct Headless<O, N> {
 }
 
 impl<O: Write, N: Write> Headless<O, N> {
-    /// Data goes to `out`; `narration` is stderr with its palette when that is a terminal.
+    /// Writes data to `out`; `narration` is stderr and its palette, if that is a terminal.
     pub(crate) fn new(format: Format, out: O, narration: Option<(N, Palette)>) -> Self {
         let narration = narration.map(|(writer, palette)| (writer, Live::new(palette)));
         Self { format, out, narration }
     }
 
-    /// Shows one event.
+    /// Writes one event.
     ///
     /// # Errors
     /// Stdout is closed. A closed stderr only ends the narration.
@@ -94,7 +93,7 @@ impl<O: Write, N: Write> Headless<O, N> {
         }
     }
 
-    /// Shows the end.
+    /// Writes the result.
     ///
     /// # Errors
     /// Stdout is closed.
@@ -265,19 +264,19 @@ mod tests {
     );
 
     #[test]
-    fn text_is_only_the_last_text_and_the_rest_is_narrated() {
+    fn text_output_is_the_last_text_and_progress_goes_to_stderr() {
         let (out, narration) = run(Format::Text);
         assert_eq!(out, "All done.\n");
         assert!(narration.contains("⏺ bash ls") && narration.contains("alice: hi"), "{narration}");
     }
 
     #[test]
-    fn json_is_one_object() {
+    fn json_output_is_one_object() {
         assert_eq!(run(Format::Json).0, RESULT);
     }
 
     #[test]
-    fn a_stream_has_one_object_per_event_and_the_result_last() {
+    fn stream_output_has_an_object_per_event_and_the_result_last() {
         let wanted = [
             r#"{"type":"turn_started","by_mail":true}"#,
             r#"{"type":"mail","message_type":"message","from":"alice","to":"lead","content":"hi","timestamp":1.5,"id":"a:1","request_id":null}"#,

@@ -1,22 +1,22 @@
-//! What `/help` says, and the list of slash commands.
+//! The text of `/help`, and the list of slash commands.
 
 use super::style::Palette;
 use super::text_width::{columns, pad};
 
-/// The slash commands: how they are typed, and what they do.
+/// The slash commands: syntax and description.
 const COMMANDS: [(&str, &str); 9] = [
-    ("/team", "who is on the team, what everybody does, what waits"),
+    ("/team", "the members, their status and unread mail"),
     ("/inbox", "your lead's mail: unread, and taken in since you last looked"),
     ("/tasks", "the task list: who does what, what waits for what"),
-    ("/log NAME", "the last lines of somebody's log"),
+    ("/log NAME", "the last lines of an agent's log"),
     ("/stop NAME", "end one teammate gracefully"),
     ("/mode NAME", "show or change the permission mode: plan, default, accept_edits, bypass"),
-    ("/cost", "turns and tokens of everybody"),
+    ("/cost", "turns and tokens of all agents"),
     ("/help", "this text"),
     ("/quit", "stop the whole team gracefully and leave"),
 ];
 
-/// What the lead understands.
+/// Example prompts for the lead.
 const EXAMPLES: [&str; 4] = [
     "Start carol as a reviewer and dave as a coder.",
     "Ask dave to write hello.py that prints a greeting, then have carol read it.",
@@ -37,7 +37,7 @@ const KEYS: [(&str, &str); 7] = [
     ("Ctrl-D", "on an empty line: like /quit"),
 ];
 
-/// The words that complete after a slash.
+/// The slash commands to complete.
 pub(crate) fn commands() -> impl Iterator<Item = &'static str> {
     COMMANDS.iter().map(|(usage, _)| usage.split(' ').next().unwrap_or(usage))
 }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_command_is_explained_and_completes() {
+    fn every_command_is_explained_and_completed() {
         let text = help(Palette::plain());
         for command in commands() {
             assert!(command.starts_with('/') && text.contains(command), "{command}");

@@ -1,26 +1,26 @@
-//! What was typed before: one JSON string a line, so that a pasted paragraph is one entry.
+//! The history of typed lines: one JSON string per line, so that a pasted paragraph is one entry.
 //!
-//! The caller names the file. It is a comfort: where it cannot be read or written, the session goes
-//! on without it. (rustyline's own file history would change the umask of the whole process.)
+//! The caller names the file. If it cannot be read or written, the session goes on without history.
+//! (rustyline's own file history would change the umask of the whole process.)
 
 use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
-/// Entries that are offered again.
+/// The most entries that are offered again.
 pub(super) const OFFERED: usize = 1000;
-/// Bytes that are read from the end of the file, many times what the entries need.
+/// The bytes that are read from the end of the file: many times the usual size of the entries.
 const READ_BYTES: u64 = 4 * 1024 * 1024;
 
-/// The file, or nothing once it has failed.
+/// The file; `None` after an error.
 #[derive(Debug)]
 pub(super) struct History {
     file: Option<PathBuf>,
 }
 
 impl History {
-    /// The history in that file.
+    /// A history in this file.
     pub(super) fn new(file: Option<PathBuf>) -> Self {
         Self { file }
     }
@@ -34,7 +34,7 @@ impl History {
         entries.split_off(entries.len().saturating_sub(OFFERED))
     }
 
-    /// Keeps an entry.
+    /// Appends an entry.
     pub(super) fn keep(&mut self, entry: &str) {
         if let Some(file) = &self.file
             && append(file, entry).is_err()
@@ -65,7 +65,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn entries_come_back_with_their_lines_and_only_the_owner_reads_them() {
+    fn entries_keep_their_line_ends_and_the_file_is_private() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("history");
         let mut history = History::new(Some(file.clone()));
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_and_refusal_do_not_matter() {
+    fn a_damaged_or_unwritable_file_is_tolerated() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("history");
         OpenOptions::new()

@@ -1,7 +1,7 @@
-//! A running agent as it is watched: [`Progress`] values become rows of text.
+//! The live view of a running agent: [`Progress`] values become rows of text.
 //!
-//! A model's text comes in pieces; it is given out in whole rows, so that it can stand above a line
-//! that is being typed. Pure: knows neither the terminal nor the clock.
+//! A model's text comes in pieces; it is printed in whole rows, so that it can appear above a line that is
+//! being typed. Pure: neither a terminal nor a clock.
 
 use super::messages::{NAME_WIDTH, in_words};
 use super::question::{Asker, ask};
@@ -14,17 +14,17 @@ use crate::wire::message::{Body, Message, Outcome};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Lines of a failed tool's answer that are shown.
+/// The lines of a failed tool's result that are shown.
 const ERROR_LINES: usize = 5;
-/// Lines of a message that are shown; the rest stands in the inbox view.
+/// The lines of a message that are shown; the inbox view has all of them.
 const MAIL_LINES: usize = 12;
 
-/// What has been shown so far, as far as the next row depends on it.
+/// The part of the output so far that the next row depends on.
 #[derive(Debug)]
 pub(crate) struct Live {
     palette: Palette,
     colors: BTreeMap<String, String>,
-    /// Text that is no whole row yet.
+    /// Text without the end of its row.
     pending: String,
     attempt: Attempt,
     turn: Said,
@@ -37,7 +37,7 @@ enum Attempt {
     Seen,
 }
 
-/// Whether the model said anything in this turn.
+/// Whether the model has produced text in this turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Said {
     Nothing,
@@ -45,7 +45,7 @@ enum Said {
 }
 
 impl Live {
-    /// Nothing shown yet.
+    /// A view that has shown nothing yet.
     pub(crate) fn new(palette: Palette) -> Self {
         Self {
             palette,
@@ -61,7 +61,7 @@ impl Live {
         self.colors = colors;
     }
 
-    /// The rows that `progress` adds, each with its line end; `width` as in [`View`].
+    /// The rows that `progress` adds, each with a line end; `width` as in [`View`].
     pub(crate) fn rows(&mut self, progress: &Progress, width: Option<usize>) -> String {
         if let Progress::Text(text) = progress {
             self.turn = Said::Something;
@@ -70,7 +70,7 @@ impl Live {
         let view = View::new(self.palette, width);
         let mut rows = String::new();
         if let Progress::Retry { wait, why } = progress {
-            // What is pending is void as well: nobody has seen it, so nobody must.
+            // The pending text belongs to the failed attempt and has not been shown.
             self.pending.clear();
             rows.push_str(&self.retry(*wait, why));
         } else {
@@ -99,7 +99,7 @@ impl Live {
         rows
     }
 
-    /// The text that has waited for the end of its row.
+    /// The pending text as a row.
     fn flush(&mut self, width: Option<usize>) -> String {
         let rest = std::mem::take(&mut self.pending);
         if rest.trim().is_empty() { String::new() } else { whole_line(&rest, width) }
@@ -176,7 +176,7 @@ impl Live {
         let from = one_line(&message.from, NAME_WIDTH);
         let color = self.colors.get(&from).map_or("", String::as_str);
         let said = in_words(message);
-        // The roster's change of state is shown anyway, and so is what somebody asks.
+        // Changes of status and questions are shown elsewhere.
         let quiet = matches!(
             message.body,
             Body::IdleNotification { .. }
@@ -193,7 +193,7 @@ impl Live {
     }
 }
 
-/// One clean line as rows. Blank lines stay: they part paragraphs.
+/// One sanitized line as rows. Blank lines stay: they separate paragraphs.
 fn whole_line(line: &str, width: Option<usize>) -> String {
     let cleaned = clean(line.strip_suffix('\r').unwrap_or(line));
     let lines = cleaned.split('\n');
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn text_appears_in_whole_rows_and_the_rest_at_the_end() {
+    fn text_is_printed_in_whole_rows_and_the_rest_at_the_end() {
         let mut live = Live::new(Palette::plain());
         let mut push = |piece: &str| live.rows(&text(piece), Some(12));
         assert_eq!(push("Hello "), "");
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_are_one_line_and_their_errors_a_few() {
+    fn a_tool_call_is_one_row_and_its_error_a_few() {
         let started = Progress::ToolStarted { name: "bash".into(), summary: "cargo\n test".into() };
         let failed = Progress::ToolEnded {
             name: "bash".into(),
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_attempt_is_marked_and_what_nobody_saw_is_dropped() {
+    fn a_failed_attempt_is_marked_and_its_pending_text_dropped() {
         let retry = Progress::Retry { wait: Duration::from_millis(1500), why: "reset".into() };
         let unseen = show(&[text("half a li"), retry.clone(), text("whole\n"), DONE], 80);
         assert_eq!(unseen, "(the connection broke, trying again in 2 s: reset)\nwhole\n\n");
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_turn_says_what_to_do() {
+    fn a_failed_turn_shows_its_hint() {
         let failed = Progress::TurnEnded { outcome: Outcome::Failed, text: "no model".into() };
         let shown = show(&[failed], 80);
         assert_eq!(shown, "✗ no model\n  Say it again to try again; /log lead tells more.\n\n");
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn mail_carries_the_colour_of_its_sender() {
+    fn mail_has_the_colour_of_its_sender() {
         let mut live = Live::new(Palette::new(ColorChoice::Always, true));
         live.set_colors([("alice".to_owned(), "blue".to_owned())].into());
         let hello = mail(&json!({"from":"alice","content":"a\nb"}));
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_notices_are_quiet_and_hostile_names_harmless() {
+    fn idle_notifications_are_hidden_and_names_are_sanitized() {
         let idle = mail(&json!({"type":"idle_notification","from":"bob","content":"",
             "reason":"available"}));
         assert_eq!(show(&[idle], 40), "");

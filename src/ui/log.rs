@@ -1,7 +1,6 @@
-//! One line of a structured log as a person reads it: time, level, who, what, details.
+//! One line of a structured log for people: time, level, agent, message, details.
 //!
-//! Accepts what `tracing-subscriber` writes as JSON, with the event's fields beside the common ones or
-//! under `fields`.
+//! Reads the JSON of `tracing-subscriber`, with the event's fields beside the common ones or under `fields`.
 
 use super::messages::NAME_WIDTH;
 use super::sanitize::one_line;
@@ -9,10 +8,10 @@ use super::text_width::pad;
 use super::view::View;
 use serde_json::{Map, Value};
 
-/// Fields that have their own place on the line, or none.
+/// The fields that are not listed among the details.
 const PLACED: [&str; 7] = ["timestamp", "level", "message", "target", "fields", "span", "spans"];
 
-/// The line of a log object written by `name`.
+/// The line of a log object of the agent `name`.
 pub(crate) fn line(name: &str, object: &Map<String, Value>, view: &View) -> String {
     let palette = view.palette;
     let inner = object.get("fields").and_then(Value::as_object);
@@ -43,7 +42,7 @@ fn time(object: &Map<String, Value>, view: &View) -> String {
         }
         _ => None,
     };
-    view.clock(at.unwrap_or(f64::NAN))
+    view.clock(at.unwrap_or(f64::NAN).into())
 }
 
 fn plain(value: &Value) -> String {
@@ -60,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn both_shapes_of_tracing_are_read() {
+    fn both_layouts_of_tracing_are_read() {
         let nested = json!({"timestamp":"2025-11-21T01:53:20.125Z","level":"WARN",
             "fields":{"message":"retrying","wait":2},"target":"agent_team::llm"});
         let flat = json!({"timestamp":1_763_690_000.1,"level":"INFO","message":"started","pid":7});
@@ -69,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn strange_lines_are_shown_too() {
+    fn lines_with_unknown_fields_are_shown() {
         assert_eq!(shown(&json!({"a":"\u{1b}[2Jb\n"})), "--:--:--       alice a=b\n");
     }
 }

@@ -1,23 +1,23 @@
-//! Messages as a person reads them: in words instead of fields, marked, indented.
+//! Messages for people: fields in words, with marks and indentation.
 
 use super::sanitize::one_line;
 use super::text_width::columns;
 use super::view::{Extent, View};
 use crate::wire::message::{Body, IdleReason, Message, Outcome, Scope};
 
-/// Where a message stands.
+/// The state of a message in an inbox view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// It waits in the inbox.
+    /// It is in the inbox.
     Unread,
-    /// The owner took it in since this reader last looked.
+    /// The owner has received it since this reader's last look.
     TakenIn,
 }
 
-/// Widest name that is shown whole.
+/// The widest name that is shown in full, in columns.
 pub(super) const NAME_WIDTH: usize = 32;
 
-/// An inbox: how much waits, then each message.
+/// An inbox: the number of unread messages, then each message.
 pub(crate) fn inbox(owner: &str, items: &[(Message, Standing)], view: &View) -> String {
     if items.is_empty() {
         return format!("No mail for {owner}.\n");
@@ -38,12 +38,12 @@ pub(crate) fn inbox(owner: &str, items: &[(Message, Standing)], view: &View) -> 
     text
 }
 
-/// One message: time, sender, receiver, type, then what it says.
+/// One message: time, sender, recipient, type, then its text.
 pub(crate) fn message(message: &Message, view: &View) -> String {
     entry(&sent_at(message, view), message, None, view)
 }
 
-/// The same in a conversation, with the time at which it was taken in.
+/// The same in a conversation, with the time at which it was received.
 pub(super) fn taken_in(message: &Message, time: &str, view: &View) -> String {
     entry(&format!("{time} ✉"), message, None, view)
 }
@@ -52,7 +52,7 @@ fn sent_at(message: &Message, view: &View) -> String {
     message.timestamp.map_or_else(|| "--:--:--".into(), |at| view.clock(at))
 }
 
-/// The line of a message behind a time, and below it what has no room there.
+/// The line of a message after its time, and a block with the text that does not fit.
 fn entry(time: &str, message: &Message, standing: Option<Standing>, view: &View) -> String {
     let palette = view.palette;
     let from = one_line(&message.from, NAME_WIDTH);
@@ -82,7 +82,7 @@ fn entry(time: &str, message: &Message, standing: Option<Standing>, view: &View)
     }
 }
 
-/// What a message says: what its type means, then its text. Not clean yet.
+/// The text of a message: the meaning of its type, then its content. Not sanitized.
 pub(super) fn in_words(message: &Message) -> String {
     let meaning = meaning(&message.body);
     match (meaning.is_empty(), message.content.trim().is_empty()) {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_message_takes_one_line_a_long_one_a_block() {
+    fn a_short_message_is_a_line_and_a_long_one_a_block() {
         let view = View::fixed(Some(60));
         assert_eq!(message(&text("done"), &view), "01:53:20 alice -> lead: done\n");
         assert_eq!(message(&text("a\nb"), &view), "01:53:20 alice -> lead\n  a\n  b\n");
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inbox_tells_what_is_unread_and_what_was_taken_in() {
+    fn an_inbox_marks_unread_and_received_messages() {
         let items = [(text("one"), Standing::TakenIn), (text("two"), Standing::Unread)];
         let wanted = "\
 Mail for lead: 1 unread, 1 taken in since you last looked
@@ -200,7 +200,7 @@ Mail for lead: 1 unread, 1 taken in since you last looked
     }
 
     #[test]
-    fn types_are_told_in_words() {
+    fn each_type_is_shown_in_words() {
         let cases = [
             (
                 json!({"type":"shutdown_request","content":"","reason":"tests are done"}),
@@ -237,7 +237,7 @@ Mail for lead: 1 unread, 1 taken in since you last looked
     }
 
     #[test]
-    fn hostile_fields_stay_harmless() {
+    fn every_field_is_sanitized() {
         let hostile = json!({"type":"\u{1b}[2J\n","from":"a\u{1b}]52;c;x\u{7}\nlead: yes",
             "to":"\u{202e}bob","content":"\u{9b}31mx"});
         let shown = message(&read(&hostile), &View::fixed(Some(200)));

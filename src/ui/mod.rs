@@ -1,9 +1,8 @@
-//! How things look and how a person types.
+//! The user interface: text for the terminal, and the person's input.
 //!
-//! *Invariant:* the terminal is a window, not an actor. This layer gets values (`wire` types,
-//! [`crate::agent::progress::Progress`]) and gives back text and [`console::Input`]; it does not know
-//! the disk, cannot send mail and decides nothing. Whatever comes from a model, a message or a file
-//! passes through [`sanitize::clean`] before it reaches the terminal.
+//! *Invariant:* this layer takes values (`wire` types, [`crate::agent::progress::Progress`]) and returns text
+//! and [`console::Input`]; it does not read the disk, send mail or make decisions. Every text of a model, a
+//! message or a file passes [`sanitize::clean`] before it reaches the terminal.
 
 pub(crate) mod console;
 mod editor;

@@ -1,4 +1,4 @@
-//! A question as a person sees it, and what a typed line says about it.
+//! The rows of a question, and the parsing of a line that answers it.
 
 use super::messages::NAME_WIDTH;
 use super::sanitize::{clean, one_line};
@@ -8,22 +8,22 @@ use crate::wire::permission::{Question, QuestionKind};
 use crate::wire::tool::SubjectArgument;
 use serde_json::Value;
 
-/// Lines of a command, a change or a plan that are shown.
+/// The lines of a command, a change or a plan that are shown.
 const SHOWN_LINES: usize = 40;
 
-/// Who asks.
+/// The agent that asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Asker {
-    /// Its name.
+    /// The name.
     pub(crate) name: String,
-    /// Its colour word.
+    /// The colour word.
     pub(crate) color: String,
-    /// Questions that wait behind this one.
+    /// The number of questions that wait after this one.
     pub(crate) more: usize,
 }
 
 impl Asker {
-    /// The agent whose terminal this is.
+    /// The agent that runs at this terminal.
     pub(crate) fn oneself() -> Self {
         Self { name: "the agent".into(), color: String::new(), more: 0 }
     }
@@ -67,17 +67,17 @@ pub(crate) fn ask(asker: &Asker, question: &Question, view: &View) -> String {
 
 const YES_OR_NO: &str = "y yes · n no · n WHY no, and why";
 
-/// The keys where yes may be said for longer than once.
+/// The keys of a question that `always` can answer.
 fn always(what: &str) -> String {
     format!("{YES_OR_NO} · always yes to this very {what}")
 }
 
-/// All of what a question is about, however long: who says yes may have read everything.
+/// The subject of a question in full: a person must be able to read all of it before approving.
 pub(crate) fn whole(question: &Question) -> String {
     clean(&told(question)).into_owned()
 }
 
-/// What would happen: a change of a file as removed and added lines.
+/// The subject of a question; a change of a file as removed and added lines.
 fn told(question: &Question) -> String {
     let field = |name: &str| question.input.get(name).and_then(Value::as_str);
     let marked = |mark: &str, text: &str| -> String {
@@ -93,24 +93,24 @@ fn told(question: &Question) -> String {
     }
 }
 
-/// What somebody says to a question.
+/// A person's answer to a question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Said {
     /// Yes.
     Yes,
     /// No, perhaps with a reason.
     No(Option<String>),
-    /// Yes, and from now on without asking.
+    /// Yes, and from now on without a question.
     Always,
     /// This command instead.
     Instead(String),
-    /// Something else instead, without saying what.
+    /// Another command, which is missing.
     InsteadOfWhat,
-    /// Nothing yet: all of it is to be shown.
+    /// No answer yet: show the whole subject.
     ShowWhole,
 }
 
-/// What a line says to an open question; `None` when it is no answer.
+/// Parses a line as an answer to an open question; `None` if it is not one.
 pub(crate) fn understand(line: &str) -> Option<Said> {
     let line = line.trim();
     let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_person_sees_who_wants_what() {
+    fn a_question_shows_agent_and_subject() {
         let bash = question("bash", "rm -r target", json!({"command": "rm -r target"}));
         let text = shown(&bash, 2);
         assert!(text.starts_with("? alice asks to run:\n    rm -r target\n  y yes"), "{text}");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_can_be_seen_whole() {
+    fn a_truncated_subject_can_be_shown_in_full() {
         let content: Vec<String> = (1..=41).map(|line| format!("line {line}\u{1b}[A")).collect();
         let input = json!({"path": "a", "content": content.join("\n")});
         let long = question("write_file", "a", input);
@@ -181,13 +181,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_hostile_reaches_the_terminal() {
+    fn every_field_is_sanitized() {
         let text = shown(&question("bash", "ls \u{1b}[2J\u{1b}[A", json!({})), 0);
         assert!(!text.contains('\u{1b}'), "{text:?}");
     }
 
     #[test]
-    fn only_an_answer_is_taken_for_one() {
+    fn only_an_answer_is_parsed_as_one() {
         for (line, said) in [
             ("y", Said::Yes),
             (" yes ", Said::Yes),

@@ -1,14 +1,14 @@
-//! Roles as people see them: a table. It knows nothing of files: the caller says where each comes from.
+//! The table of roles. The caller names the file of each role.
 
 use super::sanitize::one_line;
 use super::style::Palette;
 use super::text_width::{columns, pad};
 use crate::wire::role::Role;
 
-/// Columns of a description in the table.
+/// The width of a description, in columns.
 const DESCRIPTION: usize = 60;
 
-/// The roles, each with the file it comes from, as a table.
+/// The table of roles with their files.
 pub(crate) fn role_table(roles: &[(&Role, String)], palette: Palette) -> String {
     if roles.is_empty() {
         let example = palette.bold("team init");
@@ -36,7 +36,7 @@ pub(crate) fn role_table(roles: &[(&Role, String)], palette: Palette) -> String 
     table
 }
 
-/// The tools of a role in few words.
+/// The tools of a role, in short.
 fn tools(role: &Role) -> String {
     let given = match role.tools.as_deref() {
         None => "all".to_owned(),
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_role_is_a_line() {
+    fn each_role_is_a_row() {
         let (role, _) = Role::parse(
             "a",
             "---\ntools: Read\ndisallowedTools: broadcast\ndescription: \"x\\ny\"\nmodel: rehearsal\n---\n",

@@ -1,12 +1,12 @@
-//! The roster as a table: who is there, what everybody does, since when, and what waits.
+//! The table of agents: status, activity, age, unread mail, usage.
 //!
-//! Knows nothing of where rows come from: [`crate::view`] joins the roster with liveness and inboxes.
+//! [`crate::view`] joins the roster with life locks and inboxes.
 
 use super::sanitize::one_line;
 use super::style::{Life, Mark, Palette};
 use super::text_width::{columns, pad};
 use crate::view::MemberView;
-use crate::wire::Timestamp;
+use crate::wire::WallTime;
 use crate::wire::money::Money;
 use crate::wire::roster::Status;
 use std::time::Duration;
@@ -14,38 +14,38 @@ use std::time::Duration;
 /// One agent.
 #[derive(Debug, Clone)]
 pub(crate) struct RosterRow {
-    /// Its name.
+    /// The name.
     pub(crate) name: String,
-    /// Its colour word; empty for none.
+    /// The colour word; empty for none.
     pub(crate) color: String,
-    /// What it is for.
+    /// The role.
     pub(crate) role: String,
-    /// What the roster says it does.
+    /// The status by the roster.
     pub(crate) status: Status,
     /// Whether its life lock is held.
     pub(crate) life: Life,
-    /// How long the status holds.
+    /// The time since the status was set.
     pub(crate) age: Duration,
-    /// The tool or phase it is in, or how it ended.
+    /// The current tool or phase, or the end of the process.
     pub(crate) activity: String,
-    /// Messages nobody has taken in.
+    /// The number of unread messages.
     pub(crate) unread: usize,
     /// Tokens used, in and out.
     pub(crate) tokens: u64,
-    /// Hundredths of those read that came from the provider's cache.
+    /// The percentage of input tokens that came from the provider's cache.
     pub(crate) cached: Option<u64>,
-    /// What it cost.
+    /// The cost.
     pub(crate) cost: Option<Money>,
     /// `provider/name`.
     pub(crate) model: String,
 }
 
-/// How many seconds without a sign of life are worth mentioning; a busy agent gives one every five.
+/// The age of a heartbeat that is shown, in seconds; a busy agent sends one at least every five seconds.
 const WORTH_SAYING: f64 = 15.0;
 
 impl RosterRow {
     /// The row of an agent.
-    pub(crate) fn of(member: &MemberView, now: Timestamp) -> Self {
+    pub(crate) fn of(member: &MemberView, now: WallTime) -> Self {
         let ended = member.ended.clone().filter(|_| !member.alive);
         let silent = member.sign.as_ref().filter(|sign| sign.silent_for > WORTH_SAYING);
         let quiet = silent.map(|sign| {
@@ -60,7 +60,7 @@ impl RosterRow {
             role: member.role.clone(),
             status: member.status,
             life: if member.alive { Life::Alive } else { Life::Dead },
-            age: Duration::try_from_secs_f64(now - member.since).unwrap_or_default(),
+            age: now.since(member.since),
             unread: member.unread,
             tokens: member.usage.tokens(),
             cached: member.usage.cached_share(),
@@ -70,7 +70,7 @@ impl RosterRow {
     }
 }
 
-/// A column: its title, its cells, how narrow it may become, and when it is left out.
+/// A column: title, cells, smallest width, and the order in which columns are left out.
 struct Column {
     title: &'static str,
     cells: Vec<String>,
@@ -79,7 +79,7 @@ struct Column {
     rank: Rank,
 }
 
-/// What goes first when the terminal is narrow.
+/// The order in which columns are left out on a narrow terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     Tokens,
@@ -132,7 +132,7 @@ pub(crate) fn roster_table(rows: &[RosterRow], palette: Palette, width: usize) -
     lines.join("\n") + "\n"
 }
 
-/// What is shown instead of an empty table.
+/// The text that replaces an empty table.
 fn empty_team(palette: Palette) -> String {
     format!(
         "Nobody is on the team yet. Type what you want done, for example:\n  {}\n",
@@ -157,7 +157,7 @@ impl Column {
     }
 }
 
-/// Leaves out columns that cannot fit even at their narrowest, then narrows the widest ones.
+/// Leaves out columns that do not fit at their smallest width, then narrows the widest ones.
 fn squeeze(table: &mut Vec<Column>, width: usize) {
     let total = |table: &[Column], one: fn(&Column) -> usize| {
         table.iter().map(one).sum::<usize>() + GAP.len() * table.len().saturating_sub(1)
@@ -251,7 +251,7 @@ bob    ✗ dead     2m   backend developer  crash, signal 9        51.2k   rehea
     }
 
     #[test]
-    fn what_the_cache_saved_and_what_it_all_cost_is_shown_where_it_is_known() {
+    fn cache_share_and_cost_are_shown_if_known() {
         let mut known = row("bob", Status::Idle);
         (known.cached, known.cost) = (Some(83), Money::try_from(0.25).ok());
         let table = roster_table(&[row("alice", Status::Working), known], Palette::plain(), 140);
@@ -261,7 +261,7 @@ bob    ✗ dead     2m   backend developer  crash, signal 9        51.2k   rehea
     }
 
     #[test]
-    fn a_narrow_table_keeps_what_matters() {
+    fn a_narrow_table_keeps_the_important_columns() {
         let table = roster_table(&[row("alice", Status::Waiting)], Palette::plain(), 40);
         let wanted = "\
 NAME   STATUS     FOR  MAIL  MODEL
@@ -271,7 +271,7 @@ alice  ◐ waiting  2m   2     rehearsal
     }
 
     #[test]
-    fn nobody_there_says_what_to_type() {
+    fn an_empty_team_shows_what_to_type() {
         let text = roster_table(&[], Palette::plain(), 80);
         assert!(text.contains("Spawn alice"), "{text}");
     }
@@ -286,7 +286,7 @@ alice  ◐ waiting  2m   2     rehearsal
     }
 
     #[test]
-    fn colours_do_not_move_columns() {
+    fn colours_do_not_shift_columns() {
         let rows = [row("alice", Status::Idle), row("bob", Status::Failed)];
         let painted = roster_table(&rows, Palette::new(ColorChoice::Always, true), 100);
         let plain = roster_table(&rows, Palette::plain(), 100);

@@ -1,17 +1,16 @@
-//! Making foreign text harmless: no byte of it can move the cursor, change the terminal or reorder
-//! what a person reads.
+//! Sanitizing of untrusted text: no byte of it can move the cursor, change the terminal or reorder the words.
 //!
-//! Only what carries no content is dropped. The payload of a string sequence (a window title, a link,
-//! a clipboard write) stays, as plain text: a sender must not be able to hide words from the person
-//! which the model still sees.
+//! Only bytes without content are dropped. The payload of a string sequence (a window title, a link, a
+//! clipboard write) stays as plain text: a sender must not be able to hide from the person what the model
+//! reads.
 
 use super::text_width;
 use std::borrow::Cow;
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// The text without control characters (but `\n` and `\t`), escape sequences, bidi controls, and
-/// characters that take no room. Every kind of line end becomes `\n`.
+/// The text without control characters (except `\n` and `\t`), escape sequences, bidi controls and zero-width
+/// characters. Every kind of line end becomes `\n`.
 pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     if text.chars().all(is_harmless) {
         return Cow::Borrowed(text);
@@ -23,7 +22,7 @@ pub(crate) fn clean(text: &str) -> Cow<'_, str> {
             '\x1b' => skip_escape(&mut rest),
             '\u{9b}' => skip_parameters(&mut rest),
             '\r' if rest.peek() == Some(&'\n') => {}
-            // NoSharedBackoff they would let one line overwrite another.
+            // A lone carriage return would let one line overwrite another.
             '\r' | '\x0b' | '\x0c' | '\u{85}' | '\u{2028}' | '\u{2029}' => cleaned.push('\n'),
             c if is_harmless(c) => cleaned.push(c),
             _ => {}
@@ -32,9 +31,9 @@ pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     Cow::Owned(cleaned)
 }
 
-/// The text on one line: blanks and line ends folded, cut to `width` columns.
+/// The text on one line: whitespace folded, truncated to `width` columns.
 pub(crate) fn one_line(text: &str, width: usize) -> String {
-    // Cut before folding: what is far beyond the width must not cost time.
+    // Truncate before folding, so that a long text costs no time.
     let ample = text.char_indices().nth(width.saturating_mul(8).saturating_add(1024));
     let text = ample.and_then(|(at, _)| text.get(..at)).unwrap_or(text);
     let folded = clean(text).split_whitespace().collect::<Vec<_>>().join(" ");
@@ -49,7 +48,7 @@ fn is_harmless(c: char) -> bool {
     }
 }
 
-/// Bidi controls, zero-width characters, variation selectors and tags: what can reorder or smuggle.
+/// Bidi controls, zero-width characters, variation selectors and tags, which can reorder or hide text.
 fn takes_no_room(c: char) -> bool {
     matches!(c,
         '\u{00ad}' | '\u{034f}' | '\u{061c}' | '\u{17b4}' | '\u{17b5}'
@@ -63,7 +62,7 @@ fn takes_no_room(c: char) -> bool {
         | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// What stands behind ESC, up to the end of the sequence or the begin of a payload.
+/// Skips the bytes after ESC, up to the end of the sequence or the start of its payload.
 fn skip_escape(rest: &mut Peekable<Chars<'_>>) {
     while rest.next_if(|c| matches!(c, ' '..='/')).is_some() {}
     if rest.next_if_eq(&'[').is_some() {
@@ -73,8 +72,8 @@ fn skip_escape(rest: &mut Peekable<Chars<'_>>) {
     }
 }
 
-/// Parameters and final byte of a control sequence. Longer ones than any terminal understands are
-/// text, not a place to hide some.
+/// Skips the parameters and the final byte of a control sequence. A sequence that is too long for any
+/// terminal is text: it must not hide some.
 fn skip_parameters(rest: &mut Peekable<Chars<'_>>) {
     for _ in 0..64 {
         if rest.next_if(|c| matches!(c, ' '..='?')).is_none() {
@@ -90,7 +89,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn sequences_go_and_words_stay() {
+    fn escape_sequences_are_removed_and_words_kept() {
         let cases = [
             ("plain\n\ttext é 日本", "plain\n\ttext é 日本"),
             ("\x1b[31mred\x1b[0m", "red"),
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn one_line_folds_and_cuts() {
+    fn one_line_folds_and_truncates() {
         assert_eq!(one_line("  a\n\n b\tc ", 10), "a b c");
         assert_eq!(one_line("abcdefgh", 5), "abcd…");
         assert_eq!(one_line(&"x ".repeat(100_000), 4), "x x…");

@@ -1,12 +1,11 @@
-//! Colours and marks: one palette for everything that is shown.
+//! Colours and marks: one palette for all output.
 //!
-//! Knows nothing of the terminal: the caller decides whether there is one and what the environment
-//! says.
+//! The caller decides whether there is a terminal, and reads the environment.
 
 use crate::wire::roster::Status;
 use anstyle::{AnsiColor, Style};
 
-/// What `--color` says.
+/// The value of `--color`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub(crate) enum ColorChoice {
     /// On a terminal, unless `NO_COLOR` is set.
@@ -18,13 +17,13 @@ pub(crate) enum ColorChoice {
     Never,
 }
 
-/// How text is painted; the plain palette leaves it as it is.
+/// Styles text; the plain palette leaves it unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Palette {
     colored: bool,
 }
 
-/// Colours of members, in the order they are given out. Red is kept for failures.
+/// The colours of members, in the order of assignment. Red is reserved for failures.
 const MEMBER_COLORS: [(&str, AnsiColor); 10] = [
     ("blue", AnsiColor::Blue),
     ("green", AnsiColor::Green),
@@ -38,12 +37,12 @@ const MEMBER_COLORS: [(&str, AnsiColor); 10] = [
     ("bright_cyan", AnsiColor::BrightCyan),
 ];
 
-/// What a status looks like.
+/// The mark and the word of a status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark {
-    /// One column wide.
+    /// The mark, one column wide.
     pub(crate) glyph: char,
-    /// The word behind it.
+    /// The word after the mark.
     pub(crate) word: &'static str,
     pub(super) style: Style,
 }
@@ -51,14 +50,14 @@ pub(crate) struct Mark {
 /// Whether a life lock is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Life {
-    /// Somebody holds it.
+    /// A process holds it.
     Alive,
-    /// Nobody does, whatever the roster says.
+    /// It is free, whatever the roster says.
     Dead,
 }
 
 impl Mark {
-    /// The mark of a status; who is dead without having ended in order is shown as dead.
+    /// The mark of a status; a member without a process that has not ended in order is shown as dead.
     pub(crate) fn of(status: Status, life: Life) -> Self {
         let plain = Style::new();
         let color = |color: AnsiColor| plain.fg_color(Some(color.into()));
@@ -77,8 +76,8 @@ impl Mark {
 }
 
 impl Palette {
-    /// The palette for a choice; `terminal` tells whether the output is one. The caller turns
-    /// [`ColorChoice::Auto`] into [`ColorChoice::Never`] when `NO_COLOR` is set.
+    /// The palette for a choice; `terminal` is whether the output is a terminal. The caller turns
+    /// [`ColorChoice::Auto`] into [`ColorChoice::Never`] if `NO_COLOR` is set.
     pub(crate) fn new(choice: ColorChoice, terminal: bool) -> Self {
         let colored = match choice {
             ColorChoice::Auto => terminal,
@@ -108,12 +107,12 @@ impl Palette {
         self.paint(Style::new().fg_color(Some(AnsiColor::Red.into())), text)
     }
 
-    /// What needs an eye kept on it.
+    /// Warnings.
     pub(crate) fn warn(self, text: &str) -> String {
         self.paint(Style::new().fg_color(Some(AnsiColor::Yellow.into())), text)
     }
 
-    /// Text in a member's colour; an unknown word leaves it as it is.
+    /// Text in a member's colour; unchanged for an unknown colour word.
     pub(crate) fn member(self, color: &str, text: &str) -> String {
         match Self::of_member(color) {
             Some(style) => self.paint(style, text),
@@ -127,7 +126,7 @@ impl Palette {
         known.map(|(_, color)| Style::new().fg_color(Some((*color).into())))
     }
 
-    /// Whether anything is painted at all.
+    /// Whether the palette has colours.
     pub(super) fn is_colored(self) -> bool {
         self.colored
     }
@@ -137,7 +136,7 @@ impl Palette {
         self.paint(mark.style, text)
     }
 
-    /// Each line painted by itself: a pager or a repainted prompt may begin at any line.
+    /// Styles each line separately: a pager or a redrawn prompt may start at any line.
     fn paint(self, style: Style, text: &str) -> String {
         if !self.colored || style.is_plain() {
             return text.to_owned();
@@ -155,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_choice_decides() {
+    fn the_choice_decides_about_colours() {
         let red = "\x1b[31mno\x1b[0m";
         assert_eq!(Palette::new(ColorChoice::Auto, true).bad("no"), red);
         assert_eq!(Palette::new(ColorChoice::Auto, false).bad("no"), "no");
@@ -164,20 +163,20 @@ mod tests {
     }
 
     #[test]
-    fn every_line_carries_its_own_colour() {
+    fn every_line_is_styled_separately() {
         let painted = Palette::new(ColorChoice::Always, true).dim("a\n\nb\n");
         assert_eq!(painted, "\x1b[2ma\x1b[0m\n\n\x1b[2mb\x1b[0m\n");
     }
 
     #[test]
-    fn every_colour_that_members_are_given_is_known() {
+    fn every_member_colour_has_a_style() {
         for word in crate::wire::roster::COLORS {
             assert!(MEMBER_COLORS.iter().any(|(known, _)| *known == word), "{word}");
         }
     }
 
     #[test]
-    fn the_dead_are_shown_as_dead_unless_they_ended() {
+    fn a_member_without_a_process_is_shown_as_dead_unless_it_ended() {
         assert_eq!(Mark::of(Status::Working, Life::Dead).word, "dead");
         assert_eq!(Mark::of(Status::Shutdown, Life::Dead).word, "shutdown");
         assert_eq!(Mark::of(Status::Failed, Life::Dead).word, "failed");

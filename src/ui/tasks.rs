@@ -1,6 +1,6 @@
-//! The task list as people see it: a table, and one task with its history.
+//! The task list for people: a table, and one task with its history.
 //!
-//! Knows nothing of where tasks come from, nor of the rules: the caller says which wait for what.
+//! The caller reads the tasks and computes which tasks block which.
 
 use super::sanitize::one_line;
 use super::style::Palette;
@@ -9,19 +9,19 @@ use super::view::{Extent, View, date};
 use crate::wire::WithUnknownFields;
 use crate::wire::task::{EventKind, HistoryEntry, Task, TaskId, TaskStatus};
 
-/// One line of the table.
+/// One row of the table.
 #[derive(Debug, Clone)]
 pub(crate) struct TaskRow<'a> {
     /// The task.
     pub(crate) task: &'a Task,
-    /// What it still waits for.
+    /// The tasks that block it.
     pub(crate) waits_for: Vec<TaskId>,
 }
 
-/// Columns of a subject in the table.
+/// The width of a subject, in columns.
 const SUBJECT: usize = 60;
 
-/// The tasks as a table.
+/// The table of tasks.
 pub(crate) fn task_table(rows: &[TaskRow<'_>], palette: Palette) -> String {
     if rows.is_empty() {
         let example = palette.bold("team task add \"write the schema\"");
@@ -50,7 +50,7 @@ pub(crate) fn task_table(rows: &[TaskRow<'_>], palette: Palette) -> String {
     table
 }
 
-/// What a person needs to know of how far a task is.
+/// The state of a task in words.
 fn standing(row: &TaskRow<'_>) -> String {
     if row.task.status != TaskStatus::Pending || row.waits_for.is_empty() {
         return row.task.status.word().replace('_', " ");
@@ -62,7 +62,7 @@ fn list(ids: &[TaskId]) -> String {
     ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// One task with all that is known of it.
+/// One task with all its fields and its history.
 pub(crate) fn task(row: &TaskRow<'_>, view: &View) -> String {
     let task = row.task;
     let title = format!("task {}: {}", task.id, one_line(&task.subject, 400));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_tells_what_waits_for_what() {
+    fn a_table_shows_which_tasks_block_a_task() {
         let first = read(&json!({"id": "1", "subject": "schema\u{1b}[2J", "status": "in_progress",
             "owner": "alice"}));
         let second = read(&json!({"id": "2", "subject": "server", "blocked_by": ["1"]}));
@@ -131,7 +131,7 @@ ID  STATUS       OWNER  SUBJECT
     }
 
     #[test]
-    fn one_task_tells_its_story() {
+    fn one_task_is_shown_with_its_history() {
         let told = read(&json!({"id": "3", "subject": "tests", "description": "all\nof them",
             "role": "tester", "history": [
                 {"at": 0.0, "by": "lead", "what": "assigned", "owner": "bob"},

@@ -1,16 +1,16 @@
-//! Columns of the terminal: measuring, cutting, padding and wrapping clean text.
+//! Columns of the terminal: measures, truncates, pads and wraps sanitized text.
 //!
-//! Knows nothing of colours: text is measured first and painted afterwards.
+//! Text is measured before it is styled.
 
 use std::borrow::Cow;
 use unicode_width::UnicodeWidthChar;
 
-/// Columns the text takes on one row.
+/// The width of the text on one row, in columns.
 pub(super) fn columns(text: &str) -> usize {
     text.chars().map(|c| c.width().unwrap_or(0)).sum()
 }
 
-/// The text cut to `width` columns, with an ellipsis where something is missing.
+/// The text truncated to `width` columns, with an ellipsis if anything is missing.
 pub(super) fn fit(text: &str, width: usize) -> Cow<'_, str> {
     if columns(text) <= width {
         return Cow::Borrowed(text);
@@ -20,17 +20,17 @@ pub(super) fn fit(text: &str, width: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{}{ellipsis}", head.trim_end()))
 }
 
-/// The text cut or filled with blanks to exactly `width` columns.
+/// The text truncated or padded to exactly `width` columns.
 pub(super) fn pad(text: &str, width: usize) -> String {
     let text = fit(text, width);
     let fill = width.saturating_sub(columns(&text));
     format!("{text}{:fill$}", "")
 }
 
-/// One line broken into rows of at most `width` columns, at blanks where there are any. Rows after
-/// the first keep the indentation of the first.
+/// One line wrapped to rows of at most `width` columns, at blanks if possible. Rows after the first have the
+/// indentation of the first.
 pub(super) fn wrap(line: &str, width: usize) -> Vec<String> {
-    // Half of the narrowest row still holds a wide character: every row makes progress.
+    // At least half of the width is left for text, which fits a wide character: every row makes progress.
     let width = width.max(4);
     let line = line.replace('\t', "    ");
     let words = line.trim_start_matches(' ');
@@ -52,7 +52,7 @@ pub(super) fn wrap(line: &str, width: usize) -> Vec<String> {
     rows
 }
 
-/// Head of at most `width` columns, and the rest.
+/// The start of at most `width` columns, and the rest.
 fn split_at_column(text: &str, width: usize) -> (&str, &str) {
     let mut used = 0;
     for (at, c) in text.char_indices() {
@@ -70,7 +70,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn wide_characters_count_twice() {
+    fn a_wide_character_takes_two_columns() {
         assert_eq!(columns("日本"), 4);
         assert_eq!(fit("日本語", 5), "日本…");
         assert_eq!(pad("日本語", 5), "日本…");
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_break_at_blanks_and_keep_the_indentation() {
+    fn rows_are_wrapped_at_blanks_and_keep_the_indentation() {
         assert_eq!(wrap("  one two three", 9), ["  one two", "  three"]);
         assert_eq!(wrap("abcdefgh", 3), ["abcd", "efgh"]);
         assert_eq!(wrap("      x", 4), ["  x"]);

@@ -1,4 +1,4 @@
-//! A message's life as a person reads it: one row for each thing that happened.
+//! The path of a message for people: one row per step.
 
 use super::messages;
 use super::sanitize::one_line;
@@ -6,7 +6,7 @@ use super::view::View;
 use crate::view::trace::{Step, What};
 use crate::wire::message::Message;
 
-/// What happened, as a sentence goes on after somebody's name.
+/// The step in words, after the name of its agent.
 fn words(what: What) -> &'static str {
     match what {
         What::Called => "calls the tool",
@@ -25,7 +25,7 @@ fn words(what: What) -> &'static str {
     }
 }
 
-/// The whole story.
+/// All steps of a message.
 pub(crate) fn story(id: &str, message: Option<&Message>, steps: &[Step], view: &View) -> String {
     let width = view.width.unwrap_or(200);
     let mut text = format!("{}\n", view.palette.bold(&one_line(id, width)));
@@ -54,7 +54,7 @@ mod tests {
     use crate::view::trace::Proof;
 
     #[test]
-    fn a_story_has_a_row_for_each_step_and_nothing_in_it_acts_on_the_terminal() {
+    fn a_trace_has_a_row_per_step_and_is_sanitized() {
         let step = |at, what, file: Option<&str>, text: &str| Step {
             at,
             agent: "alice".into(),
@@ -69,8 +69,8 @@ mod tests {
             }),
         };
         let steps = [
-            step(Some(1.0), What::Sent, None, "bob"),
-            step(Some(2.0), What::Read, Some("transcript/bob.jsonl"), "\u{1b}[2Jdone\n"),
+            step(Some(1.0.into()), What::Sent, None, "bob"),
+            step(Some(2.0.into()), What::Read, Some("transcript/bob.jsonl"), "\u{1b}[2Jdone\n"),
             step(None, What::Waits, Some("inbox/bob.jsonl"), ""),
         ];
         let wanted = "\

@@ -1,4 +1,4 @@
-//! A transcript as a readable conversation.
+//! Transcript lines as a conversation for people.
 
 use super::messages;
 use super::sanitize::one_line;
@@ -8,10 +8,10 @@ use crate::wire::message::Message;
 use crate::wire::permission;
 use crate::wire::transcript::{Entry, Line};
 
-/// Lines of a tool's answer that are shown.
+/// The lines of a tool result that are shown.
 const RESULT_LINES: usize = 20;
 
-/// One transcript line; empty where a person learns nothing from it.
+/// One transcript line; empty if it has no information for people.
 pub(crate) fn line(line: &Line, view: &View) -> String {
     let palette = view.palette;
     let time = palette.dim(&view.clock(line.at));
@@ -91,7 +91,7 @@ fn said(block: &Block, view: &View) -> Vec<String> {
     }
 }
 
-/// The word for how a question ended.
+/// The word for the outcome of a question.
 fn decided(outcome: permission::DecisionOutcome) -> &'static str {
     match outcome {
         permission::DecisionOutcome::Approved => "approved",
@@ -109,7 +109,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_conversation_reads_from_top_to_bottom() {
+    fn each_kind_of_line_is_shown() {
         let mail =
             json!({"type":"message","from":"bob","to":"alice","content":"hi","timestamp":2.0});
         let entries = [
@@ -142,7 +142,7 @@ mod tests {
         ];
         let view = View::fixed(Some(60));
         let text: String =
-            entries.into_iter().map(|entry| line(&Line { at: 1.0, entry }, &view)).collect();
+            entries.into_iter().map(|entry| line(&Line { at: 1.0.into(), entry }, &view)).collect();
         let wanted = "\
 00:00:01 ── session k3f9, process 7, model rehearsal
 00:00:01 user

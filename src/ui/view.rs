@@ -1,33 +1,33 @@
-//! What every view shares: colours, width, the local time, blocks of foreign text.
+//! The common parts of views: colours, width, local time, blocks of untrusted text.
 
 use super::sanitize::clean;
 use super::style::Palette;
 use super::text_width::wrap;
-use crate::wire::Timestamp;
+use crate::wire::WallTime;
 use jiff::tz::TimeZone;
 
-/// How views are laid out.
+/// The layout of views.
 #[derive(Debug, Clone)]
 pub(crate) struct View {
     /// The colours.
     pub(crate) palette: Palette,
-    /// Columns to wrap at; `None` leaves lines as they are, for pipes.
+    /// The width in columns; `None` does not wrap lines, for pipes.
     pub(crate) width: Option<usize>,
     zone: TimeZone,
 }
 
-/// Lines of a block that are shown before the rest is only counted.
+/// The number of rows of a block that are shown; the rest is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// All of them.
+    /// All rows.
     Whole,
-    /// At most so many.
+    /// At most so many rows.
     Lines(usize),
 }
 
-/// Local date and time of day.
-pub(crate) fn date(at: Timestamp) -> String {
-    let nanoseconds = at * 1e9;
+/// Returns the local date and time of day.
+pub(crate) fn date(at: WallTime) -> String {
+    let nanoseconds = at.as_secs() * 1e9;
     #[expect(clippy::cast_possible_truncation, reason = "a cast of a float saturates")]
     let whole = nanoseconds.is_finite().then_some(nanoseconds as i128);
     match whole.and_then(|whole| jiff::Timestamp::from_nanosecond(whole).ok()) {
@@ -44,7 +44,7 @@ impl View {
         Self { palette, width, zone: TimeZone::system() }
     }
 
-    /// The same view, that wide.
+    /// The same view with this width.
     pub(super) fn as_wide_as(&self, width: usize) -> Self {
         Self { width: Some(width), ..self.clone() }
     }
@@ -55,8 +55,8 @@ impl View {
     }
 
     /// Local time of day; a time that no calendar holds is shown as dashes.
-    pub(super) fn clock(&self, at: Timestamp) -> String {
-        let nanoseconds = at * 1e9;
+    pub(super) fn clock(&self, at: WallTime) -> String {
+        let nanoseconds = at.as_secs() * 1e9;
         #[expect(clippy::cast_possible_truncation, reason = "a cast of a float saturates")]
         let whole = nanoseconds.is_finite().then_some(nanoseconds as i128);
         let instant = whole.and_then(|whole| jiff::Timestamp::from_nanosecond(whole).ok());
@@ -66,7 +66,7 @@ impl View {
         }
     }
 
-    /// Foreign text as rows with an indentation. Rows that do not fit into `extent` are counted.
+    /// Untrusted text as indented rows. Rows beyond `extent` are counted.
     pub(super) fn block(&self, text: &str, indent: &str, extent: Extent) -> Vec<String> {
         let text = clean(text);
         let room = self.width.map(|width| width.saturating_sub(indent.len()));
@@ -89,13 +89,13 @@ impl View {
         rows.into_iter().map(indented).collect()
     }
 
-    /// A view for tests: no colours, UTC.
+    /// A view for tests: without colours, in UTC.
     #[cfg(test)]
     pub(super) fn fixed(width: Option<usize>) -> Self {
         Self { palette: Palette::plain(), width, zone: TimeZone::UTC }
     }
 
-    /// The same with colours of one's choice.
+    /// The same with this palette.
     #[cfg(test)]
     pub(super) fn fixed_in(palette: Palette) -> Self {
         Self { palette, ..Self::fixed(None) }
@@ -108,16 +108,16 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn time_of_day_or_dashes() {
+    fn a_time_out_of_range_is_shown_as_dashes() {
         let view = View::fixed(None);
-        assert_eq!(view.clock(1_763_690_000.125), "01:53:20");
+        assert_eq!(view.clock(1_763_690_000.125.into()), "01:53:20");
         for no_time in [f64::NAN, f64::INFINITY, 1e300, -1e18] {
-            assert_eq!(view.clock(no_time), "--:--:--");
+            assert_eq!(view.clock(no_time.into()), "--:--:--");
         }
     }
 
     #[test]
-    fn a_block_is_wrapped_indented_and_cut() {
+    fn a_block_is_wrapped_indented_and_truncated() {
         let view = View::fixed(Some(10));
         let rows = view.block("one two three\n\nfour\nfive\n\n", "  ", Extent::Lines(3));
         assert_eq!(rows, ["  one two", "  three", "", "  … 2 more lines"]);
@@ -128,7 +128,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_number_is_a_time_or_dashes(at: f64) {
-            prop_assert_eq!(View::fixed(None).clock(at).len(), 8);
+            prop_assert_eq!(View::fixed(None).clock(at.into()).len(), 8);
         }
     }
 }

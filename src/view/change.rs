@@ -3,7 +3,7 @@
 use super::line_diff::LineDiff;
 use super::members::MemberView;
 use super::message_progress::MessageProgress;
-use crate::wire::Timestamp;
+use crate::wire::WallTime;
 use crate::wire::WithUnknownFields;
 use crate::wire::money::Money;
 use crate::wire::permission::Question;
@@ -50,7 +50,7 @@ pub(crate) struct Asked {
     /// The decider: `lead`, or `user` at the agent's own terminal.
     pub(crate) decider: String,
     /// The time from which the question counts as denied.
-    pub(crate) deadline: Timestamp,
+    pub(crate) deadline: WallTime,
     /// The question.
     pub(crate) question: Question,
 }
@@ -59,7 +59,7 @@ pub(crate) struct Asked {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Spent {
     /// The time of the reply.
-    pub(crate) at: Timestamp,
+    pub(crate) at: WallTime,
     /// The agent that made the call.
     pub(crate) name: String,
     /// Input tokens, cached ones included.

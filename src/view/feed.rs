@@ -223,7 +223,7 @@ fn tracked_progress(seen: &TrackedMail) -> Option<MessageProgress> {
 }
 
 /// The message of a `send_message` call, which is not in any inbox yet.
-fn sent_by(name: &AgentName, block: &Block, at: f64) -> Option<MessageProgress> {
+fn sent_by(name: &AgentName, block: &Block, at: crate::wire::WallTime) -> Option<MessageProgress> {
     let Block::ToolUse { id, name: tool, input } = block else { return None };
     let field = |key: &str| input.get(key).and_then(Value::as_str).map(str::to_owned);
     (find(tool)?.signal == Signal::SendsMessage).then_some(())?;
@@ -292,7 +292,7 @@ mod tests {
             offset: 0,
             message: message.as_object().unwrap().clone(),
         };
-        append(&dir.transcript(&alice), &Line { at: 1.0, entry: mail }.text());
+        append(&dir.transcript(&alice), &Line { at: 1.0.into(), entry: mail }.text());
         assert_eq!(stages(&feed.look().unwrap()), [("user:1".into(), Stage::Acknowledged)]);
         let call = json!({"to":"lead","content":"hello"});
         let reply = Entry::Assistant {
@@ -310,15 +310,15 @@ mod tests {
             model: "m".into(),
         };
         let session = Entry::Session { incarnation: "x".into(), pid: 1, model: "p/m".into() };
-        append(&dir.transcript(&alice), &Line { at: 1.5, entry: session }.text());
-        append(&dir.transcript(&alice), &Line { at: 2.0, entry: reply }.text());
+        append(&dir.transcript(&alice), &Line { at: 1.5.into(), entry: session }.text());
+        append(&dir.transcript(&alice), &Line { at: 2.0.into(), entry: reply }.text());
         let end = Entry::TurnEnd { outcome: Outcome::Done, rounds: 1, report: None };
-        append(&dir.transcript(&alice), &Line { at: 3.0, entry: end }.text());
+        append(&dir.transcript(&alice), &Line { at: 3.0.into(), entry: end }.text());
         let changes = feed.look().unwrap();
         let sent = ("alice:t1".to_owned(), Stage::Sent);
         assert_eq!(stages(&changes), [("user:1".into(), Stage::Answered), sent]);
         let cost = crate::wire::money::Money::try_from(0.000_03).ok();
-        let spent = Spent { at: 2.0, name: "alice".into(), input: 5, output: 2, cost };
+        let spent = Spent { at: 2.0.into(), name: "alice".into(), input: 5, output: 2, cost };
         assert!(changes.contains(&Change::Usage(spent)));
     }
 
@@ -370,13 +370,13 @@ mod tests {
             input: json!({"command": "ls"}),
             description: "ls".into(),
         };
-        let ask = Entry::Request { question, decider: "lead".into(), deadline: 9.0 };
-        append(&dir.transcript(&alice), &Line { at: 1.0, entry: ask }.text());
+        let ask = Entry::Request { question, decider: "lead".into(), deadline: 9.0.into() };
+        append(&dir.transcript(&alice), &Line { at: 1.0.into(), entry: ask }.text());
         assert_eq!(open(&feed.look().unwrap()), Some(1));
         let decided =
             Decision::by_program("alice:t1", permission::DecisionOutcome::Expired, "late");
         let decided = Entry::Decision(decided);
-        append(&dir.transcript(&alice), &Line { at: 2.0, entry: decided }.text());
+        append(&dir.transcript(&alice), &Line { at: 2.0.into(), entry: decided }.text());
         assert_eq!(open(&feed.look().unwrap()), Some(0));
     }
 }

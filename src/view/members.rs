@@ -4,7 +4,7 @@ use crate::os::uptime;
 use crate::store::heartbeat::{self, Heartbeat};
 use crate::store::{Liveness, TeamDir, liveness, roster};
 use crate::wire::roster::{Lead, Member, Roster, Status, UsageCount};
-use crate::wire::{AgentName, Timestamp};
+use crate::wire::{AgentName, WallTime};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ pub(crate) struct MemberView {
     pub(crate) role: String,
     pub(crate) status: Status,
     pub(crate) alive: bool,
-    pub(crate) since: Timestamp,
+    pub(crate) since: WallTime,
     pub(crate) activity: Option<String>,
     pub(crate) usage: UsageCount,
     pub(crate) model: String,
@@ -37,7 +37,7 @@ pub(crate) struct Sign {
     /// Its activity.
     pub(crate) state: String,
     /// The start of the activity.
-    pub(crate) since: Timestamp,
+    pub(crate) since: WallTime,
     /// The age of the heartbeat, in seconds.
     pub(crate) silent_for: f64,
 }
@@ -70,7 +70,7 @@ pub(crate) fn members(
 fn sign_of(team: &TeamDir, name: &AgentName, incarnation: &str, status: Status) -> Option<Sign> {
     let is_busy = matches!(status, Status::Working | Status::Waiting);
     let last = heartbeat::read(team, name).ok().flatten().filter(|_| is_busy)?;
-    let silent_for = (uptime() - last.uptime).max(0.0);
+    let silent_for = uptime().since(last.uptime).as_secs_f64();
     let Heartbeat { state, since, .. } = last;
     (last.incarnation == incarnation).then_some(Sign { state, since, silent_for })
 }

@@ -1,6 +1,6 @@
 //! A message and the stage that it has reached.
 
-use crate::wire::Timestamp;
+use crate::wire::WallTime;
 use crate::wire::message::Message;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -39,7 +39,7 @@ pub(crate) struct MessageProgress {
     /// The content, truncated.
     pub(crate) content: String,
     /// The time at which it was sent.
-    pub(crate) timestamp: Option<Timestamp>,
+    pub(crate) timestamp: Option<WallTime>,
     /// The furthest stage so far.
     pub(crate) stage: Stage,
 }

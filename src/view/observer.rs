@@ -93,7 +93,7 @@ impl Observer {
 /// Sorts messages by time: the first look reads them file by file.
 fn in_order(changes: &mut [Change]) {
     let time = |change: &Change| match change {
-        Change::Mail(progress) => progress.timestamp.unwrap_or_default(),
+        Change::Mail(progress) => progress.timestamp.unwrap_or_default().as_secs(),
         Change::Config(_)
         | Change::Team { .. }
         | Change::Members { .. }
@@ -138,7 +138,7 @@ mod tests {
     }
 
     fn note(text: &str) -> Line {
-        Line { at: 5.0, entry: Entry::Note { content: text.into() } }
+        Line { at: 5.0.into(), entry: Entry::Note { content: text.into() } }
     }
 
     #[test]
@@ -157,7 +157,7 @@ mod tests {
         let message = serde_json::from_str(&line).unwrap();
         let taken = Entry::Mail { claim: "000000000001-a".into(), offset: 0, message };
         let mut transcript = Transcript::open(&team, &user).unwrap();
-        transcript.append(&Line { at: 9.0, entry: taken }).unwrap();
+        transcript.append(&Line { at: 9.0.into(), entry: taken }).unwrap();
         assert!(observer.look());
         assert_eq!(said(observer.snapshot()).first(), Some(&("first", Stage::Acknowledged)));
         assert_eq!(observer.snapshot().messages.len(), 3);

@@ -1,5 +1,5 @@
-//! The state that a feed of changes adds up to: what `team top` draws, and what a new visitor of the page gets
-//! first.
+//! The state that a feed of changes adds up to: what `team top` draws, and what a new visitor of the page
+//! gets first.
 
 use super::change::{Asked, Change, Spent};
 use super::line_diff::LineDiff;
@@ -205,7 +205,7 @@ mod tests {
         for (gone, text) in [(0, "old"), (1, "new")] {
             snapshot.apply(Change::Config(LineDiff { at: 0, gone, lines: vec![text.into()] }));
         }
-        let spent = Spent { at: 1.0, name: "a".into(), input: 1, output: 2, cost: None };
+        let spent = Spent { at: 1.0.into(), name: "a".into(), input: 1, output: 2, cost: None };
         snapshot.apply(Change::Usage(spent));
         snapshot.apply(Change::Mail(progress(1, Stage::Sent)));
         let new = LineDiff { at: 0, gone: 0, lines: vec!["new".into()] };

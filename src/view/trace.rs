@@ -1,5 +1,5 @@
-//! The path of one message, from the files alone: the call that sent it, its place in inbox or transcript, the
-//! reply of its recipient, and answers to it; each step with the line that proves it.
+//! The path of one message, from the files alone: the call that sent it, its place in inbox or transcript,
+//! the reply of its recipient, and answers to it; each step with the line that proves it.
 //!
 //! *Invariant:* files are read line by line: a long conversation is never in memory.
 
@@ -9,7 +9,7 @@ use crate::store::{StoreError, TeamDir};
 use crate::wire::chat::Block;
 use crate::wire::message::Message;
 use crate::wire::transcript::{Entry, Line};
-use crate::wire::{AgentName, Timestamp};
+use crate::wire::{AgentName, WallTime};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -74,7 +74,7 @@ impl What {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Step {
     /// The time; `None` for the place at which the message is now.
-    pub(crate) at: Option<Timestamp>,
+    pub(crate) at: Option<WallTime>,
     /// The agent that acted, or whose files have the line.
     pub(crate) agent: String,
     /// The kind of the step.
@@ -128,7 +128,7 @@ pub(crate) fn of(team: &TeamDir, id: &str) -> Result<Trace, StoreError> {
             search.look_for_answer(team, name, &request)?;
         }
     }
-    let time = |step: &Step| step.at.unwrap_or(f64::INFINITY);
+    let time = |step: &Step| step.at.map_or(f64::INFINITY, WallTime::as_secs);
     search.trace.steps.sort_by(|a, b| time(a).total_cmp(&time(b)));
     Ok(search.trace)
 }
@@ -194,14 +194,22 @@ impl Search<'_> {
                     return;
                 }
                 let text = progress.get("reason").and_then(Value::as_str).unwrap_or_default();
-                add(progress.get("at").and_then(Value::as_f64), What::Dead, text.to_owned());
+                add(
+                    progress.get("at").and_then(Value::as_f64).map(WallTime::from_secs),
+                    What::Dead,
+                    text.to_owned(),
+                );
             }
             SearchLocation::Log => {
                 let Ok(logged) = serde_json::from_slice::<Object>(line) else { return };
                 let at = logged.get("timestamp").and_then(Value::as_str);
                 let at = at.and_then(|at| at.parse::<jiff::Timestamp>().ok());
                 let text = logged.get("message").and_then(Value::as_str).unwrap_or_default();
-                add(at.map(|at| at.as_duration().as_secs_f64()), What::Logged, text.to_owned());
+                add(
+                    at.map(|at| at.as_duration().as_secs_f64().into()),
+                    What::Logged,
+                    text.to_owned(),
+                );
             }
             SearchLocation::Transcript => {
                 if let Some(Line { at, entry }) = Line::read(line) {
@@ -211,7 +219,13 @@ impl Search<'_> {
         }
     }
 
-    fn transcript(&mut self, reader: &mut Reader<'_>, at: f64, entry: Entry, shown: &Proof) {
+    fn transcript(
+        &mut self,
+        reader: &mut Reader<'_>,
+        at: crate::wire::WallTime,
+        entry: Entry,
+        shown: &Proof,
+    ) {
         let mut steps = Vec::new();
         let mut add = |what, text: String, claim| {
             let proof = Some(Proof { claim, ..shown.clone() });
@@ -336,8 +350,9 @@ fn mail_of(line: &[u8]) -> Option<Object> {
     Some(message)
 }
 
-fn sent_at(message: &Object) -> Option<Timestamp> {
-    message.get("timestamp").or_else(|| message.get("ts")).and_then(Value::as_f64)
+fn sent_at(message: &Object) -> Option<WallTime> {
+    let at = message.get("timestamp").or_else(|| message.get("ts")).and_then(Value::as_f64);
+    at.map(WallTime::from_secs)
 }
 
 /// A summary of a reply.
@@ -382,7 +397,7 @@ mod tests {
             offset: 13,
             message: message.as_object().unwrap().clone(),
         };
-        write(&dir.transcript(&lead), &Line { at: 1.0, entry }.text());
+        write(&dir.transcript(&lead), &Line { at: 1.0.into(), entry }.text());
         let steps = shown("user:1");
         let (what, proof) = &steps[0];
         assert_eq!((steps.len(), what.stage()), (2, Some(Stage::Acknowledged)));
@@ -406,7 +421,7 @@ mod tests {
             usage: Usage::default(),
             model: "m".into(),
         };
-        write(&dir.transcript(&AgentName::lead()), &Line { at: 1.0, entry }.text());
+        write(&dir.transcript(&AgentName::lead()), &Line { at: 1.0.into(), entry }.text());
         for id in ["lead:t1:bob", "lead:t1"] {
             let steps = of(&dir, id).unwrap().steps;
             assert_eq!(steps.iter().map(|step| step.what).collect::<Vec<_>>(), [What::Called]);

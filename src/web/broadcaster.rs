@@ -1,4 +1,5 @@
-//! Reads the files once for all visitors of the page. A new visitor gets the present state, then every change.
+//! Reads the files once for all visitors of the page. A new visitor gets the present state, then every
+//! change.
 
 use super::reply::event;
 use crate::os::async_fd::ReadableFd;

@@ -1,5 +1,5 @@
-//! The page of `team web`: a small server on loopback that shows the team from its files and, with `--control`,
-//! passes on the person's commands.
+//! The page of `team web`: a small server on loopback that shows the team from its files and, with
+//! `--control`, passes on the person's commands.
 //!
 //! *Invariants:* it listens on loopback only; nothing is answered without the token, to a foreign `Host` or
 //! for a foreign `Origin`; no part of a request becomes a path. [`Control`] carries out the commands.

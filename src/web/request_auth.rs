@@ -1,7 +1,8 @@
 //! Admits or refuses a request by its head. Pure: it reads neither the body nor any state.
 //!
-//! A foreign page, open in the same browser, can send requests here. Three checks keep it out: it does not know
-//! the token; a name of its own that resolves to loopback shows in `Host`; and its requests carry its `Origin`.
+//! A foreign page, open in the same browser, can send requests here. Three checks keep it out: it does not
+//! know the token; a name of its own that resolves to loopback shows in `Host`; and its requests carry its
+//! `Origin`.
 
 use crate::wire::AgentName;
 use hyper::Method;

@@ -6,15 +6,12 @@
 
 mod body;
 
-use super::{AgentName, Timestamp};
+use super::{AgentName, WallTime};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
 pub use body::{Body, Handling, IdleReason, KINDS, Outcome, Scope};
-
-/// The longest line of an inbox in bytes, including its newline.
-pub const MAX_LINE_BYTES: usize = 2 * 1024 * 1024;
 
 /// A message as a reader understands it.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,7 +25,7 @@ pub struct Message {
     /// The text.
     pub content: String,
     /// The time of writing, for display only: the order of messages is their order in the file.
-    pub timestamp: Option<Timestamp>,
+    pub timestamp: Option<WallTime>,
     /// The id that correlates a request and its answer.
     pub request_id: Option<String>,
     /// The incarnation of the recipient that a control message addresses.
@@ -89,7 +86,9 @@ impl Message {
             from: text(object, &["from"], "from")?.unwrap_or_else(|| "unknown".into()),
             to: text(object, &["to"], "to")?,
             content,
-            timestamp: first(object, &["timestamp", "ts"]).and_then(Value::as_f64),
+            timestamp: first(object, &["timestamp", "ts"])
+                .and_then(Value::as_f64)
+                .map(WallTime::from_secs),
             request_id: text(object, &["request_id", "requestId"], "request_id")?,
             incarnation: text(object, &["incarnation"], "incarnation")?,
             body,
@@ -154,7 +153,7 @@ pub struct OutgoingMessage {
     /// The text.
     pub content: String,
     /// The time of writing.
-    pub timestamp: Timestamp,
+    pub timestamp: WallTime,
     /// The correlation of a request or an answer; required on both.
     pub correlation: Option<Correlation>,
     /// The kind of message.
@@ -227,7 +226,7 @@ struct Common<'a> {
     from: &'a str,
     to: &'a str,
     content: &'a str,
-    timestamp: Timestamp,
+    timestamp: WallTime,
     id: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     request_id: Option<&'a str>,
@@ -248,7 +247,7 @@ struct Plain<'a> {
     to: Option<Cow<'a, str>>,
     #[serde(borrow)]
     content: Cow<'a, str>,
-    timestamp: Option<Timestamp>,
+    timestamp: Option<WallTime>,
     #[serde(borrow)]
     id: Option<Cow<'a, str>>,
     #[serde(borrow)]

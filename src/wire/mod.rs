@@ -9,6 +9,7 @@ pub mod chat;
 pub mod front_matter;
 pub mod hook;
 pub mod inbox_block;
+pub mod limits;
 pub mod message;
 pub mod money;
 pub mod name;
@@ -17,17 +18,16 @@ pub mod restart;
 pub mod role;
 pub mod roster;
 pub mod task;
+pub mod time;
 pub mod tool;
 pub mod transcript;
 pub mod unknown_fields;
 
 pub use name::{AgentName, NameError};
+pub use time::{MachineTime, WallTime};
 pub use unknown_fields::WithUnknownFields;
 
 /// The version of the on-disk format that this build writes (`config.json`, message and transcript lines).
 ///
 /// Changelog: **1** — the first format; golden files in `tests/it/golden/v1`.
 pub const FORMAT_VERSION: u32 = 1;
-
-/// Seconds since 1970 with a fraction, as every `timestamp`, `at` and `since` on disk.
-pub type Timestamp = f64;

@@ -5,7 +5,7 @@
 use super::activity::Activity;
 use super::chat::Usage;
 use super::money::{Money, Price};
-use super::{FORMAT_VERSION, Timestamp, WithUnknownFields};
+use super::{FORMAT_VERSION, WallTime, WithUnknownFields};
 use serde::{Deserialize, Serialize};
 
 /// The whole file.
@@ -17,7 +17,7 @@ pub struct Roster {
     /// Name of the team, for people.
     pub team_name: String,
     /// When the folder became a team.
-    pub created_at: Timestamp,
+    pub created_at: WallTime,
     /// The lead; `None` until the first one has started.
     pub lead: Option<WithUnknownFields<Lead>>,
     /// The other members, in the order they joined.
@@ -29,7 +29,7 @@ impl Default for Roster {
         Self {
             version: FORMAT_VERSION,
             team_name: "default".into(),
-            created_at: 0.0,
+            created_at: WallTime::default(),
             lead: None,
             members: Vec::new(),
         }
@@ -57,11 +57,16 @@ impl Roster {
     }
 
     /// Returns the entry of a name that joins, and adds one if there is none.
-    pub fn enter(&mut self, name: &str, now: Timestamp) -> &mut WithUnknownFields<Member> {
+    pub fn enter(
+        &mut self,
+        name: &str,
+        now: impl Into<WallTime>,
+    ) -> &mut WithUnknownFields<Member> {
         let at = self.members.iter().position(|member| member.name == name).unwrap_or_else(|| {
             let color = COLORS.iter().cycle().nth(self.members.len() % COLORS.len());
             let color = color.copied().unwrap_or_default().into();
-            let member = Member { name: name.into(), color, joined_at: now, ..Member::default() };
+            let member =
+                Member { name: name.into(), color, joined_at: now.into(), ..Member::default() };
             self.members.push(member.into());
             self.members.len() - 1
         });
@@ -88,7 +93,7 @@ pub struct Lead {
     /// Status of the lead.
     pub status: Status,
     /// Time of the last change of `status`.
-    pub since: Timestamp,
+    pub since: WallTime,
     /// The tool or phase it is in, for people.
     pub activity: Option<Activity>,
     /// `provider/name` of its model.
@@ -108,7 +113,7 @@ impl Default for Lead {
             pid: None,
             incarnation: String::new(),
             status: Status::Starting,
-            since: 0.0,
+            since: WallTime::default(),
             activity: None,
             model: String::new(),
             mode: String::new(),
@@ -131,7 +136,7 @@ pub struct Member {
     /// The tool or phase it is in, for people.
     pub activity: Option<Activity>,
     /// Time of the last change of `status`.
-    pub since: Timestamp,
+    pub since: WallTime,
     /// Process id.
     pub pid: Option<i32>,
     /// Identifier of this life of the name. Every start has its own.
@@ -145,7 +150,7 @@ pub struct Member {
     /// Working directory of its commands.
     pub cwd: String,
     /// Time at which the name first joined.
-    pub joined_at: Timestamp,
+    pub joined_at: WallTime,
     /// Number of restarts after crashes.
     pub restarts: u32,
     /// What it has used since it joined.
@@ -163,14 +168,14 @@ impl Default for Member {
             role: String::new(),
             status: Status::Starting,
             activity: None,
-            since: 0.0,
+            since: WallTime::default(),
             pid: None,
             incarnation: String::new(),
             model: String::new(),
             mode: String::new(),
             color: String::new(),
             cwd: String::new(),
-            joined_at: 0.0,
+            joined_at: WallTime::default(),
             restarts: 0,
             usage: UsageCount::default(),
             last_exit: None,
@@ -389,7 +394,7 @@ pub struct LastExit {
     /// Reason of the end.
     pub cause: ExitCause,
     /// Time of the end.
-    pub at: Timestamp,
+    pub at: WallTime,
 }
 
 /// Reason for which a member's process ended (SPEC 3.2).

@@ -2,7 +2,7 @@
 //!
 //! Data only: `protocol::tasks` decides which changes are legal.
 
-use super::{FORMAT_VERSION, Timestamp, WithUnknownFields};
+use super::{FORMAT_VERSION, WallTime, WithUnknownFields};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
@@ -136,10 +136,10 @@ pub struct Task {
     pub created_by: String,
     /// The time of creation.
     #[serde(default)]
-    pub created_at: Timestamp,
+    pub created_at: WallTime,
     /// The time of the last change.
     #[serde(default)]
-    pub updated_at: Timestamp,
+    pub updated_at: WallTime,
     /// The id of the tool call that created it, so that the same call, repeated after a crash, creates no second
     /// task.
     #[serde(default)]
@@ -158,7 +158,7 @@ fn this_version() -> u32 {
 pub struct HistoryEntry {
     /// The time of the event.
     #[serde(default)]
-    pub at: Timestamp,
+    pub at: WallTime,
     /// The name of the member or person that caused it.
     #[serde(default)]
     pub by: String,

@@ -3,7 +3,7 @@
 //! The transcript is the agent's memory and acknowledges its mail: a message in the transcript was delivered, and
 //! the next request to the model contains it.
 
-use super::Timestamp;
+use super::WallTime;
 use super::chat::{Block, StopReason, Usage};
 use super::message::Outcome;
 use super::permission::{Decision, Question};
@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
     /// Seconds since 1970.
-    pub at: Timestamp,
+    pub at: WallTime,
     /// The entry.
     pub entry: Entry,
 }
@@ -82,7 +82,7 @@ pub enum Entry {
         /// The decider: `lead` by mail, or `user` at the agent's own terminal.
         decider: String,
         /// The time from which the request counts as denied.
-        deadline: Timestamp,
+        deadline: WallTime,
     },
     /// The decision about a request.
     Decision(Decision),
@@ -138,7 +138,7 @@ impl Line {
                 let is_kind = key == "kind";
                 object.insert(key, value);
                 if is_kind {
-                    object.insert("at".into(), self.at.into());
+                    object.insert("at".into(), self.at.as_secs().into());
                 }
             }
         }
@@ -148,8 +148,8 @@ impl Line {
     }
 
     /// Returns the time of a line.
-    pub fn time(text: &[u8]) -> Option<Timestamp> {
-        serde_json::from_slice::<When>(text).ok()?.at.as_f64()
+    pub fn time(text: &[u8]) -> Option<WallTime> {
+        serde_json::from_slice::<When>(text).ok()?.at.as_f64().map(WallTime::from_secs)
     }
 
     /// Whether a line may be of a kind, without parsing it. The answer is exact for lines of this program; a line of
@@ -163,7 +163,7 @@ impl Line {
     /// Parses a line; returns `None` for a torn or foreign one.
     pub fn read(text: &[u8]) -> Option<Self> {
         let When { at } = serde_json::from_slice(text).ok()?;
-        let at = at.as_f64().unwrap_or_default();
+        let at = WallTime::from_secs(at.as_f64().unwrap_or_default());
         let entry = serde_json::from_slice(text).ok()?;
         Some(Self { at, entry })
     }
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn a_line_of_a_later_version_is_read_as_unknown() {
         let line = Line::read(br#"{"kind":"dream","at":2.5,"of":"sheep"}"#).unwrap();
-        assert_eq!(line, Line { at: 2.5, entry: Entry::Unknown });
+        assert_eq!(line, Line { at: 2.5.into(), entry: Entry::Unknown });
     }
 
     #[test]
@@ -229,7 +229,7 @@ mod tests {
                     description: "ls".into(),
                 },
                 decider: "lead".into(),
-                deadline: 9.5,
+                deadline: 9.5.into(),
             },
             Entry::Decision(Decision::by_program(
                 "a:t",
@@ -251,7 +251,7 @@ mod tests {
             },
         ];
         for entry in entries {
-            let line = Line { at: 1.5, entry };
+            let line = Line { at: 1.5.into(), entry };
             let text = line.text();
             assert!(text.starts_with(r#"{"kind":""#) && text.contains(r#""at":1.5"#), "{text}");
             assert_eq!(Line::read(text.trim_end().as_bytes()), Some(line));

@@ -10,6 +10,7 @@ mod support;
 
 mod docs;
 mod fault;
+mod import_graph;
 mod lifecycle;
 mod mail;
 mod permission;

@@ -11,6 +11,7 @@ use agent_team::store::tasks::TaskList;
 use agent_team::store::{Fsync, SharedClock, SystemClock, TeamDir, Transcript};
 use agent_team::store::{failpoint, lock, roster};
 use agent_team::wire::AgentName;
+use agent_team::wire::limits::LOCK_TIMEOUT;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
@@ -241,7 +242,7 @@ pub(crate) fn work() -> bool {
 }
 
 pub(crate) fn policy(fsync: Fsync) -> SendPolicy {
-    SendPolicy { lane: Priority::Data, fsync, capacity: 64 << 20, lock_limit: lock::LOCK_LIMIT }
+    SendPolicy { priority: Priority::Data, fsync, capacity: 64 << 20, lock_limit: LOCK_TIMEOUT }
 }
 
 /// Message `n` of a sender as a line. Its content follows from its id.

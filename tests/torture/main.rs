@@ -30,64 +30,14 @@ mod power_cuts;
 mod publish;
 mod random_kills;
 mod rng;
+mod run;
 
 use card::{Cells, Finding, Row, Verdict};
 use options::{Action, Options, Publish};
-use rng::Rng;
+use run::{Length, Run};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
-
-/// The length of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Length {
-    /// Part of `scripts/check --all`.
-    Short,
-    /// About five minutes.
-    Ci,
-    /// Hours.
-    Full,
-}
-
-impl Length {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Short => "short",
-            Self::Ci => "ci",
-            Self::Full => "full",
-        }
-    }
-}
-
-/// One run of the score card.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Run {
-    pub(crate) length: Length,
-    pub(crate) seed: u64,
-    /// The time limit of figures that repeat themselves.
-    pub(crate) limit: Option<Duration>,
-}
-
-impl Run {
-    /// Selects the value for the length of this run.
-    pub(crate) fn of<T>(self, short: T, ci: T, full: T) -> T {
-        match self.length {
-            Length::Short => short,
-            Length::Ci => ci,
-            Length::Full => full,
-        }
-    }
-
-    /// The deadline of a figure that begins now.
-    pub(crate) fn until(self) -> Option<Instant> {
-        self.limit.map(|limit| Instant::now() + limit)
-    }
-
-    /// A generator from the run's seed, different for each purpose.
-    pub(crate) fn rng(self, purpose: u64) -> Rng {
-        Rng::new(self.seed.wrapping_add(purpose.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
-    }
-}
+use std::time::Instant;
 
 type Measure = fn(Run) -> Vec<Finding>;
 
@@ -120,7 +70,7 @@ fn main() -> ExitCode {
     if support::child_process::work() {
         return ExitCode::SUCCESS;
     }
-    match Options::read(std::env::args().skip(1)) {
+    match Options::read(std::env::args().skip(1), &is_figure) {
         Ok(Action::Run(options)) => run(&options),
         Ok(Action::List) => {
             println!("{}: test", options::NAME);
@@ -137,6 +87,10 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+fn is_figure(id: &str) -> bool {
+    FIGURES.iter().any(|(figure, _)| *figure == id)
 }
 
 fn run(options: &Options) -> ExitCode {

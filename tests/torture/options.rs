@@ -1,6 +1,6 @@
 //! Arguments: our own options, or those of the usual test harness, whose filters arrive here as well.
 
-use crate::{Length, Run};
+use crate::run::{Length, Run};
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
@@ -45,16 +45,19 @@ pub(crate) enum Action {
 }
 
 impl Options {
-    pub(crate) fn read(words: impl Iterator<Item = String>) -> Result<Action, String> {
+    pub(crate) fn read(
+        words: impl Iterator<Item = String>,
+        is_figure: &dyn Fn(&str) -> bool,
+    ) -> Result<Action, String> {
         let words: Vec<String> = words.collect();
         let ours = ["--ci", "--full", "--minutes", "--seed", "--only", "--publish"];
         if words.iter().any(|word| ours.contains(&word.as_str())) {
-            return Self::of_ours(&words).map(Action::Run);
+            return Self::of_ours(&words, is_figure).map(Action::Run);
         }
         Ok(of_harness(&words))
     }
 
-    fn of_ours(words: &[String]) -> Result<Self, String> {
+    fn of_ours(words: &[String], is_figure: &dyn Fn(&str) -> bool) -> Result<Self, String> {
         let (mut length, mut seed, mut limit) = (Length::Short, None, None);
         let (mut only, mut publish) = (Vec::new(), Publish::No);
         let mut left = words.iter();
@@ -73,8 +76,7 @@ impl Options {
                 other => return Err(format!("{other:?} is no option")),
             }
         }
-        let known = |id: &String| crate::FIGURES.iter().any(|(figure, _)| figure == id);
-        if let Some(id) = only.iter().find(|id| !known(id)) {
+        if let Some(id) = only.iter().find(|id: &&String| !is_figure(id)) {
             return Err(format!("there is no figure {id:?}"));
         }
         let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(Duration::ZERO) >> 16);

@@ -54,7 +54,7 @@ fn about() -> String {
 
 fn today() -> String {
     #[expect(clippy::cast_possible_truncation, reason = "whole seconds are enough for a date")]
-    let now = jiff::Timestamp::from_second(SystemClock.now() as i64).unwrap();
+    let now = jiff::Timestamp::from_second(SystemClock.now().as_secs() as i64).unwrap();
     now.strftime("%Y-%m-%d").to_string()
 }
 

@@ -1,22 +1,23 @@
-//! Turns that agents give each other without anything being done (fault 32): two that thank each other
-//! must not go on for ever.
+//! Bounds the turns that agents give each other without any work being done (fault 32): two agents that
+//! thank each other must not go on for ever.
 //!
-//! Counted are turns that nobody but colleagues caused and in which nothing was done but writing. Work,
-//! a person, the lead's word and the program's news all begin the count anew, so only talk is bounded.
+//! A turn counts if only colleagues caused it and if it did nothing but talk. Work, the user, the lead and
+//! the program's own messages reset the count, so only talk is bounded.
 
 use crate::wire::AgentName;
 use crate::wire::message::Message;
 use crate::wire::tool::Purpose;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What mail that was taken in is reason for.
+/// What mail is reason for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Reason {
     /// A turn.
     Turn,
     /// Nothing.
     None,
-    /// Nothing any more: these have used up what they may say. Named when nobody was told yet.
+    /// Nothing any more: its senders have reached the limit. Holds one note for each sender that none was
+    /// written for yet.
     Talk(Vec<String>),
 }
 
@@ -30,18 +31,18 @@ pub(super) struct ExchangeLimit {
 }
 
 impl ExchangeLimit {
-    /// Nobody has said anything yet.
+    /// Creates the counts of an agent; each colleague may cause `most` turns.
     pub(super) fn new(me: AgentName, most: u32) -> Self {
         Self { me, most, turns: BTreeMap::new(), told: BTreeSet::new() }
     }
 
-    /// Something is done: talk was worth its turns.
+    /// Resets the counts: work was done.
     pub(super) fn progress(&mut self) {
         self.turns.clear();
         self.told.clear();
     }
 
-    /// A tool is called.
+    /// Counts a tool call.
     pub(super) fn call(&mut self, tool: &str) {
         let purpose = crate::tools::find(tool).map(|spec| spec.purpose);
         if purpose != Some(Purpose::Talk) {
@@ -49,7 +50,7 @@ impl ExchangeLimit {
         }
     }
 
-    /// Mail came while nothing was done.
+    /// Decides whether mail that came between two turns begins one.
     pub(super) fn weigh(&mut self, mail: &[Message]) -> Reason {
         let senders: BTreeSet<&str> = mail
             .iter()
@@ -67,7 +68,7 @@ impl ExchangeLimit {
             |sender: &&str| self.turns.get(*sender).is_some_and(|turns| *turns >= self.most);
         if senders.iter().all(used_up) {
             let untold = senders.iter().filter(|sender| self.told.insert((**sender).to_owned()));
-            return Reason::Talk(untold.map(|sender| (*sender).to_owned()).collect());
+            return Reason::Talk(untold.map(|sender| note(sender, &self.me, self.most)).collect());
         }
         for sender in senders {
             let turns = self.turns.entry(sender.to_owned()).or_default();
@@ -79,6 +80,14 @@ impl ExchangeLimit {
     fn is_colleague(&self, sender: &str) -> bool {
         AgentName::member(sender).is_ok() && sender != self.me.as_str()
     }
+}
+
+fn note(peer: &str, me: &AgentName, most: u32) -> String {
+    format!(
+        "{peer} and {me} have given each other {most} turns with nothing but messages \
+         (max_exchanges); mail of {peer} does not wake {me} any more until there is work, or \
+         the lead or the user writes"
+    )
 }
 
 #[cfg(test)]
@@ -96,20 +105,22 @@ mod tests {
     }
 
     #[test]
-    fn talk_is_bounded_and_told_once() {
+    fn talk_is_bounded_and_the_limit_is_told_once() {
         let mut alice = exchange_limit();
         let mail = [from("bob")];
         assert_eq!(alice.weigh(&mail), Reason::Turn);
         alice.call("send_message");
         assert_eq!(alice.weigh(&mail), Reason::Turn);
-        assert_eq!(alice.weigh(&mail), Reason::Talk(vec!["bob".into()]));
+        assert!(
+            matches!(&alice.weigh(&mail), Reason::Talk(told) if told[0].starts_with("bob and "))
+        );
         assert_eq!(alice.weigh(&mail), Reason::Talk(Vec::new()));
         assert_eq!(alice.weigh(&[from("bob"), from("carol")]), Reason::Turn, "carol is new");
         assert_eq!(alice.weigh(&[]), Reason::None);
     }
 
     #[test]
-    fn work_and_whoever_decides_begin_the_count_anew() {
+    fn work_and_mail_of_lead_user_or_program_reset_the_count() {
         for sender in ["lead", "user", "system"] {
             let mut alice = exchange_limit();
             for _ in 0..9 {

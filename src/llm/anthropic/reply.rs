@@ -3,8 +3,8 @@
 //! *Invariant:* a reply exists only after `message_stop`. Unknown events, deltas and fields are ignored; unknown
 //! blocks are kept as [`Block::Opaque`].
 
-use super::super::Delta;
 use super::super::calls::{Ids, input};
+use super::super::provider::Delta;
 use super::super::sse::Event;
 use super::super::stream_parser::{Assemble, Fault};
 use crate::wire::chat::{Block, Reply, Request, StopReason, Usage};

@@ -6,14 +6,15 @@
 
 mod reply;
 mod request;
+pub mod spec;
 
 use super::client::{Api, AttemptError, Client, NextAttempt};
 use super::http::{ConfigError, Endpoint, Limits, PlainHttp, Url, join};
 use super::model_list::{self, Listing};
+use super::provider::{Delta, Provider, TurnFuture};
 use super::report::Report;
 use super::retry::{Backoff, RetryPolicy};
 use super::secret::{Redactor, Secret};
-use super::{Delta, Provider, TurnFuture};
 use crate::wire::chat::Request;
 pub(super) use reply::Assembler;
 use request::{AnswerLimit, Shape, Transfer};

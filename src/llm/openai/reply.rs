@@ -3,8 +3,8 @@
 //! *Invariant:* a reply exists only after `[DONE]`, or after the end of a stream that named its finish reason. Only
 //! the first choice counts. Unknown fields, including reasoning, are ignored.
 
-use super::super::Delta;
 use super::super::calls::{Ids, input};
+use super::super::provider::Delta;
 use super::super::sse::Event;
 use super::super::stream_parser::{Assemble, Fault};
 use crate::wire::chat::{Block, Reply, Request, StopReason, Usage};

@@ -9,9 +9,10 @@ mod commands;
 mod conversation;
 mod plan;
 mod reply;
+pub mod spec;
 mod template;
 
-use super::{Delta, Provider, TurnFuture};
+use super::provider::{Delta, Provider, TurnFuture};
 use crate::wire::chat::{Block, Reply, Request, StopReason, Usage};
 use plan::NextReply;
 use serde_json::{Value, json};

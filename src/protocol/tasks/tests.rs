@@ -12,7 +12,7 @@ fn name(name: &str) -> AgentName {
 
 fn actor(who: &str) -> Actor {
     let life = (who != "user").then(|| format!("{who}-1"));
-    Actor { name: name(who), life, now: 1.0 }
+    Actor { name: name(who), life, now: 1.0.into() }
 }
 
 fn id(number: u64) -> TaskId {

@@ -156,11 +156,11 @@ fn problem(command: &str, limit: u64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::os::process_limit;
+    use crate::wire::limits::COMMAND_PROCESSES;
 
     #[test]
     fn the_description_states_the_limits() {
-        let limits = [DEFAULT_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS, process_limit::LIMIT as u64];
+        let limits = [DEFAULT_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS, COMMAND_PROCESSES as u64];
         for limit in limits {
             assert!(TOOL.spec.description.contains(&format!(" {limit}")), "{limit}");
         }

@@ -2,8 +2,9 @@
 
 use crate::os::command::{CommandSetup, SupervisorProgram};
 
-/// Credentials of model endpoints. Commands never get them, even if the caller's allow-list names one.
-const CREDENTIALS: &[&str] = &["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY"];
+/// Ends of the names of variables with credentials of model endpoints. Commands never get them, even if the
+/// caller's allow-list names one.
+const CREDENTIALS: [&str; 2] = ["_API_KEY", "_AUTH_TOKEN"];
 
 /// The search path of commands if the caller gives none.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -21,7 +22,8 @@ impl CommandEnvironment {
     pub(crate) fn new(allowed: Vec<(String, String)>, run_id: String) -> Self {
         let mut variables = allowed;
         // The output goes to a model: no colours, no cursor movements.
-        variables.retain(|(name, _)| !CREDENTIALS.contains(&name.as_str()) && name != "TERM");
+        let is_credential = |name: &str| CREDENTIALS.iter().any(|end| name.ends_with(end));
+        variables.retain(|(name, _)| !is_credential(name) && name != "TERM");
         variables.push(("TERM".into(), "dumb".into()));
         if !variables.iter().any(|(name, _)| name == "PATH") {
             variables.push(("PATH".into(), DEFAULT_PATH.into()));

@@ -5,9 +5,9 @@ use super::output_store::{OutputStore, StoredOutput};
 use std::collections::VecDeque;
 
 /// Characters kept of the beginning.
-const HEAD_CHARS: usize = 25_000;
+const HEAD_CHARS: usize = crate::wire::limits::OUTPUT_CHARS / 2;
 /// Characters kept of the end.
-const TAIL_CHARS: usize = 25_000;
+const TAIL_CHARS: usize = crate::wire::limits::OUTPUT_CHARS / 2;
 /// Characters of the end that the note about the cut replaces, so that the result has at most 50,000.
 const NOTE_CHARS: usize = 600;
 

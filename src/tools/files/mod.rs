@@ -10,6 +10,8 @@ mod workspace;
 mod write;
 
 pub(super) use access::FileAccess;
+#[cfg(test)]
+pub(crate) use tests::file_tools;
 
 use super::registry::Registration;
 

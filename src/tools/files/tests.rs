@@ -10,7 +10,7 @@ use crate::tools::registry::Registry;
 use crate::wire::tool::Audience;
 use serde_json::{Value, json};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 struct Fixture {
@@ -20,13 +20,19 @@ struct Fixture {
 
 fn fixture() -> Fixture {
     let folder = tempfile::tempdir().unwrap();
-    let files = Rc::new(FileAccess::open(folder.path(), &folder.path().join(".team")).unwrap());
+    let tools = file_tools(folder.path());
+    Fixture { folder, tools }
+}
+
+/// The file tools of an agent that works in this folder.
+pub(crate) fn file_tools(workspace: &Path) -> Registry {
+    let files = Rc::new(FileAccess::open(workspace, &workspace.join(".team")).unwrap());
     let tools: [(_, Box<dyn Tool>); 3] = [
         (read::TOOL.spec, Box::new(ReadFile(Rc::clone(&files)))),
         (write::TOOL.spec, Box::new(WriteFile(Rc::clone(&files)))),
         (edit::TOOL.spec, Box::new(EditFile(files))),
     ];
-    Fixture { folder, tools: Registry::of(tools, Audience::Teammate) }
+    Registry::of(tools, Audience::Teammate)
 }
 
 impl Fixture {

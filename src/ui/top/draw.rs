@@ -1,4 +1,4 @@
-//! The frame: which pane stands where, and what is in it.
+//! The frame: the layout of the panes and their content.
 
 use super::super::roster::short;
 use super::super::sanitize::one_line;
@@ -6,25 +6,25 @@ use super::super::text_width::columns;
 use super::super::view::View;
 use super::paint::Paint;
 use super::panes::{self, Rows};
-use super::{Mode, Notice, PANES, Pane, Top, Verdict, help};
+use super::{Mode, Notice, PANES, Pane, RequestAnswer, Top, help};
 use crate::view::Snapshot;
-use crate::wire::Timestamp;
+use crate::wire::WallTime;
 use crate::wire::money::Money;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
 use ratatui::text::{Line, Span};
 
-/// The smallest terminal that can show something.
+/// The smallest terminal that can show the view, in columns and rows.
 const LEAST: (u16, u16) = (40, 10);
 
-/// From this size on everything is shown side by side.
+/// The smallest terminal that shows all panes side by side, in columns and rows.
 const WIDE: (u16, u16) = (110, 24);
 
-/// Draws everything; gives the place of the cursor while something is typed.
+/// Draws the frame; returns the position of the cursor while text is typed.
 pub(crate) fn draw(
     top: &mut Top,
     snapshot: &Snapshot,
-    now: Timestamp,
+    now: WallTime,
     view: &View,
     buffer: &mut Buffer,
 ) -> Option<Position> {
@@ -60,7 +60,7 @@ pub(crate) fn draw(
     draw_footer(top, paint, buffer, foot)
 }
 
-/// The team in one line: what fits of it in `width` columns, and never half a word of it.
+/// The team in one line: the parts that fit in `width` columns as a whole.
 fn header(snapshot: &Snapshot, width: u16, paint: Paint) -> Line<'static> {
     let alive = snapshot.members.iter().filter(|member| member.alive).count();
     let tokens: u64 = snapshot.members.iter().map(|member| member.usage.tokens()).sum();
@@ -84,7 +84,7 @@ fn header(snapshot: &Snapshot, width: u16, paint: Paint) -> Line<'static> {
     Line::from(spans)
 }
 
-/// Who stands where.
+/// The panes and their areas.
 fn arrange(top: &Top, snapshot: &Snapshot, body: Rect) -> Vec<(Pane, Rect)> {
     if body.width >= WIDE.0 && body.height + 2 >= WIDE.1 {
         let halves = [Constraint::Percentage(50), Constraint::Percentage(50)];
@@ -106,7 +106,7 @@ fn arrange(top: &Top, snapshot: &Snapshot, body: Rect) -> Vec<(Pane, Rect)> {
             (Pane::Conversation, conversation),
         ];
     }
-    // Title and header of the table, and whoever is there, as long as enough is left for the other.
+    // Title, table header and all members, as long as enough rows are left for the other pane.
     let wanted = u16::try_from(snapshot.members.len()).unwrap_or(u16::MAX).max(1).saturating_add(2);
     let members = wanted.clamp(3, (body.height * 2 / 5).max(3));
     let rows = [Constraint::Length(members), Constraint::Min(0)];
@@ -114,7 +114,7 @@ fn arrange(top: &Top, snapshot: &Snapshot, body: Rect) -> Vec<(Pane, Rect)> {
     vec![(Pane::Members, members), (top.below, below)]
 }
 
-/// The name of a pane on a rule; the pane that has the keys is marked.
+/// The title of a pane on a line; the pane with the focus is marked.
 fn title(top: &Top, pane: Pane, rows: &Rows, width: u16, paint: Paint) -> Line<'static> {
     let has_keys = top.focus == pane;
     let number = PANES.iter().position(|it| *it == pane).unwrap_or_default() + 1;
@@ -136,10 +136,10 @@ fn draw_footer(top: &Top, paint: Paint, buffer: &mut Buffer, foot: Rect) -> Opti
             line(buffer, foot, &Line::styled(question, paint.warn()));
             None
         }
-        (Mode::Decide { what, verdict, .. }, _) => {
-            let verb = match verdict {
-                Verdict::Approve => "approve",
-                Verdict::Deny => "deny",
+        (Mode::Decide { what, answer, .. }, _) => {
+            let verb = match answer {
+                RequestAnswer::Approve => "approve",
+                RequestAnswer::Deny => "deny",
             };
             let room = usize::from(foot.width).saturating_sub(verb.len() + 30);
             let what = one_line(what, room);
@@ -171,7 +171,7 @@ fn draw_footer(top: &Top, paint: Paint, buffer: &mut Buffer, foot: Rect) -> Opti
     }
 }
 
-/// A line that is being typed; of a long one its end is shown.
+/// The line being typed; if it is long, its end.
 fn prompt(buffer: &mut Buffer, foot: Rect, label: &str, text: &str, paint: Paint) -> Position {
     let room = usize::from(foot.width).saturating_sub(columns(label) + 1);
     let mut shown = text.replace(['\n', '\t'], " ");

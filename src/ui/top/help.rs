@@ -1,4 +1,4 @@
-//! The keys: a few in the footer, all of them behind `?`.
+//! The keys: a few in the footer, all of them in the help of `?`.
 
 use super::{Mode, Pane};
 
@@ -7,9 +7,9 @@ pub(super) const ALL: [(&str, &str); 13] = [
     ("tab, shift-tab, 1-5", "go to another pane"),
     ("arrows, j, k", "move or scroll by one"),
     ("page up, page down", "by ten"),
-    ("home, end, g, G", "to the begin, to the end"),
+    ("home, end, g, G", "to the start, to the end"),
     ("enter", "the conversation of the selected agent"),
-    ("/", "show only what contains some text"),
+    ("/", "filter by text"),
     ("esc", "show everything again; back"),
     ("m", "write to the selected agent"),
     ("s", "stop the selected teammate (asks first)"),
@@ -19,7 +19,7 @@ pub(super) const ALL: [(&str, &str); 13] = [
     ("", "Looking changes nothing: this view only reads the files of the team."),
 ];
 
-/// What the footer says while nothing is typed.
+/// The footer while no text is typed.
 pub(super) fn footer(
     mode: &Mode,
     focus: Pane,

@@ -1,6 +1,6 @@
-//! Keys, and what a terminal sends for them.
+//! Keys, and the bytes that a terminal sends for them.
 
-/// One key.
+/// A key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Key {
     Char(char),
@@ -21,31 +21,31 @@ pub(crate) enum Key {
     Interrupt,
 }
 
-/// What the person did.
+/// An input of the person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Input {
-    /// Pressed a key.
+    /// A key.
     Key(Key),
     /// Pasted text.
     Paste(String),
-    /// Changed the size of the terminal.
+    /// A new size of the terminal.
     Resize,
 }
 
 const PASTE: &[u8] = b"\x1b[200~";
 const PASTED: &[u8] = b"\x1b[201~";
 
-/// Bytes of a paste whose end is still waited for.
+/// The longest paste that is waited for, in bytes.
 const LONGEST_PASTE: usize = 1024 * 1024;
 
-/// Makes keys of bytes, which may be cut anywhere but behind ESC: there it is the key of that name.
+/// Turns bytes into keys. The bytes may be split anywhere except after ESC: an ESC at the end is the key.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
     pending: Vec<u8>,
 }
 
 impl Decoder {
-    /// The inputs that are complete by now.
+    /// Adds bytes and returns the inputs that are complete.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> Vec<Input> {
         self.pending.extend(bytes);
         let mut found = Vec::new();
@@ -57,7 +57,7 @@ impl Decoder {
     }
 }
 
-/// The first input, if it means something here, and how many bytes it takes; `None` until more comes.
+/// The first input, if it is a known key, and its length in bytes; `None` until it is complete.
 fn first(bytes: &[u8]) -> Option<(Option<Input>, usize)> {
     if let Some(text) = bytes.strip_prefix(PASTE) {
         let end = text.windows(PASTED.len()).position(|end| end == PASTED);
@@ -84,7 +84,7 @@ fn first(bytes: &[u8]) -> Option<(Option<Input>, usize)> {
     Some((Some(Input::Key(key)), 1))
 }
 
-/// What stands behind ESC and `[` or `O`.
+/// The key of the bytes after ESC and `[` or `O`.
 fn sequence(text: &[u8]) -> Option<Key> {
     Some(match text {
         b"A" => Key::Up,
@@ -112,7 +112,7 @@ fn character(bytes: &[u8]) -> Option<(Option<Input>, usize)> {
 }
 
 impl Key {
-    /// What the key does to a line that is being typed.
+    /// Edits a line that is being typed.
     pub(super) fn edit(self, line: &mut String) {
         match self {
             Self::Char(c) => line.push(c),
@@ -139,7 +139,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_terminals_send_is_understood() {
+    fn the_bytes_of_each_key_are_decoded() {
         let keys = |bytes: &[u8]| Decoder::default().feed(bytes);
         let key = |key| vec![Input::Key(key)];
         assert_eq!(keys(b"\x1b[A"), key(Key::Up));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_in_pieces_is_put_together() {
+    fn split_input_is_reassembled() {
         let mut decoder = Decoder::default();
         for (piece, count) in [(&b"\xc3"[..], 0), (b"\xa9", 1), (b"\x1b[", 0), (b"B", 1)] {
             assert_eq!(decoder.feed(piece).len(), count, "{piece:?}");
@@ -171,7 +171,7 @@ mod tests {
         ) {
             let mut decoder = Decoder::default();
             decoder.feed(&noise);
-            // The end of a paste, then of a sequence, that the noise may have begun.
+            // The end of a paste, then of a sequence, that the random bytes may have started.
             decoder.feed(PASTED);
             decoder.feed(b"~~");
             let typed = decoder.feed(text.as_bytes());

@@ -1,7 +1,7 @@
-//! The full-screen live view: what is selected, scrolled and typed, and how keys change that.
+//! The full-screen live view: selection, scroll position and typed text, and their changes by keys.
 //!
 //! Pure: [`Top::press`] turns a key into at most one [`Action`], [`draw::draw`] turns the state and a
-//! [`Snapshot`] into a frame. Neither knows a file, a clock or a terminal; [`screen`] alone does the last.
+//! [`Snapshot`] into a frame. Neither uses a file, a clock or a terminal; only [`screen`] uses the terminal.
 
 pub(crate) mod draw;
 mod help;
@@ -18,18 +18,18 @@ use super::sanitize::clean;
 use crate::view::{MemberView, Snapshot};
 use std::collections::BTreeMap;
 
-/// The parts of the view.
+/// A part of the view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Pane {
-    /// Who is there.
+    /// The agents.
     Members,
-    /// What they say to each other.
+    /// The messages between agents.
     Messages,
-    /// What the selected one is told, says and does.
+    /// The conversation of the selected agent.
     Conversation,
-    /// What is to be done.
+    /// The task list.
     Tasks,
-    /// What waits for an answer.
+    /// The open requests.
     Requests,
 }
 
@@ -37,85 +37,85 @@ pub(crate) enum Pane {
 const PANES: [Pane; 5] =
     [Pane::Members, Pane::Messages, Pane::Conversation, Pane::Tasks, Pane::Requests];
 
-/// What the person wants to be done outside of the view.
+/// An action outside of the view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Leave.
     Quit,
-    /// Write to a member.
+    /// Send a message.
     Send {
-        /// Who gets it.
+        /// The recipient.
         to: String,
         /// The text.
         text: String,
     },
-    /// End a member.
+    /// Stop a member.
     Stop {
-        /// Who.
+        /// The member.
         name: String,
     },
     /// Answer a request.
     Answer {
-        /// Which.
+        /// The id of the request.
         id: String,
-        /// How.
-        verdict: Verdict,
+        /// The answer.
+        answer: RequestAnswer,
     },
 }
 
-/// What a person says to a request.
+/// A person's answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum RequestAnswer {
     /// Yes, this once.
     Approve,
     /// No.
     Deny,
 }
 
-/// What keys mean at the moment.
+/// The meaning of keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Mode {
-    /// Moving around.
+    /// Keys move and select.
     Browse,
-    /// Reading the help.
+    /// The help is shown.
     Help,
-    /// Typing what to look for; what was looked for before comes back with Esc.
+    /// Keys edit the filter; Esc restores the filter before.
     Filter { before: String },
-    /// Typing a message.
+    /// Keys edit a message.
     Write { to: String, text: String },
-    /// Being asked whether somebody is really to be stopped.
+    /// `y` confirms that a member is stopped.
     Confirm { name: String },
-    /// Being asked whether a request is really to be answered so.
-    Decide { id: String, what: String, verdict: Verdict },
+    /// `y` confirms the answer to a request.
+    Decide { id: String, what: String, answer: RequestAnswer },
 }
 
 /// The state of the view.
 #[derive(Debug)]
 pub(crate) struct Top {
     focus: Pane,
-    /// The pane below the members where there is no room for all.
+    /// The pane below the members if not all panes fit.
     below: Pane,
-    /// Whose conversation is shown.
+    /// The agent whose conversation is shown.
     selected: String,
     filter: String,
     mode: Mode,
-    /// Rows scrolled: in [`Pane::Tasks`] from the top, in [`Pane::Requests`] the selected one, else from
-    /// the newest.
+    /// The scroll positions in rows: in [`Pane::Tasks`] from the top, in [`Pane::Requests`] the selected row,
+    /// else from the newest.
     scrolled: BTreeMap<Pane, usize>,
-    /// What came of the last action, until the next key.
+    /// The result of the last action, until the next key.
     notice: Option<Notice>,
 }
 
-/// Something to be told.
+/// The result of an action, for the person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// It is under way or done.
+    /// It has begun or succeeded.
     Fine(String),
     /// It failed.
     Failed(String),
 }
 
-/// Rows of a page key.
+/// The rows that a page key moves.
 const PAGE: usize = 10;
 
 impl Default for Top {
@@ -133,18 +133,18 @@ impl Default for Top {
 }
 
 impl Top {
-    /// Whose conversation is to be followed.
+    /// The agent whose conversation must be followed.
     pub(crate) fn selected(&self) -> &str {
         &self.selected
     }
 
-    /// Tells the person something.
-    pub(crate) fn tell(&mut self, notice: Notice) {
+    /// Shows a notice until the next key.
+    pub(crate) fn notify(&mut self, notice: Notice) {
         self.notice = Some(notice);
     }
 
-    /// Takes note of a changed snapshot: somebody is always selected, if anybody is there. A filter that
-    /// lets nobody through is for the other panes.
+    /// Adapts the selection to a changed snapshot: an agent is always selected if there is one. A filter that
+    /// matches no agent applies to the other panes only.
     pub(crate) fn update(&mut self, snapshot: &Snapshot) {
         let members = self.members(snapshot);
         let is_shown = members.iter().any(|member| member.name == self.selected);
@@ -154,22 +154,22 @@ impl Top {
         }
     }
 
-    /// The agents that the filter lets through.
+    /// The agents that match the filter.
     fn members<'a>(&self, snapshot: &'a Snapshot) -> Vec<&'a MemberView> {
         let passes = |member: &&MemberView| {
             let activity = member.activity.as_deref().unwrap_or_default();
             let words = [&member.name, &member.role, &member.model, member.status.word(), activity];
-            self.lets_through(&words)
+            self.matches(&words)
         };
         snapshot.members.iter().filter(passes).collect()
     }
 
-    fn lets_through(&self, words: &[&str]) -> bool {
+    fn matches(&self, words: &[&str]) -> bool {
         let wanted = self.filter.to_lowercase();
         wanted.is_empty() || words.iter().any(|word| word.to_lowercase().contains(&wanted))
     }
 
-    /// A key was pressed.
+    /// Handles a key.
     pub(crate) fn press(&mut self, key: Key, snapshot: &Snapshot) -> Option<Action> {
         self.notice = None;
         if key == Key::Interrupt {
@@ -190,16 +190,16 @@ impl Top {
                 self.mode = Mode::Browse;
                 (key == Key::Char('y')).then_some(Action::Stop { name })
             }
-            Mode::Decide { id, verdict, .. } => {
+            Mode::Decide { id, answer, .. } => {
                 self.mode = Mode::Browse;
-                (key == Key::Char('y')).then_some(Action::Answer { id, verdict })
+                (key == Key::Char('y')).then_some(Action::Answer { id, answer })
             }
         };
         self.update(snapshot);
         action
     }
 
-    /// Text came at once, as from the clipboard: it is typed, never taken for keys.
+    /// Adds pasted text to the line being typed; it is never read as keys.
     pub(crate) fn paste(&mut self, pasted: &str) {
         let pasted = clean(pasted);
         match &mut self.mode {
@@ -216,10 +216,10 @@ impl Top {
             Key::Char('/') => self.mode = Mode::Filter { before: self.filter.clone() },
             Key::Char('m') => self.begin_to_write(snapshot),
             Key::Char('s') => self.ask_to_stop(snapshot),
-            Key::Char('a') => self.ask_to_decide(Verdict::Approve, snapshot),
-            Key::Char('d') => self.ask_to_decide(Verdict::Deny, snapshot),
-            Key::Tab => self.turn_to(1),
-            Key::BackTab => self.turn_to(PANES.len() - 1),
+            Key::Char('a') => self.ask_to_decide(RequestAnswer::Approve, snapshot),
+            Key::Char('d') => self.ask_to_decide(RequestAnswer::Deny, snapshot),
+            Key::Tab => self.focus_next(1),
+            Key::BackTab => self.focus_next(PANES.len() - 1),
             Key::Char(digit @ '1'..='5') => {
                 let at = digit.to_digit(10).and_then(|digit| usize::try_from(digit).ok());
                 let pane = PANES.get(at.unwrap_or_default().saturating_sub(1)).copied();
@@ -239,7 +239,7 @@ impl Top {
         None
     }
 
-    fn turn_to(&mut self, steps: usize) {
+    fn focus_next(&mut self, steps: usize) {
         let at = PANES.iter().position(|pane| *pane == self.focus).unwrap_or_default();
         let next = PANES.iter().cycle().nth(at + steps).copied();
         self.focus_on(next.unwrap_or(Pane::Members));
@@ -255,7 +255,7 @@ impl Top {
     fn go(&mut self, step: Step, snapshot: &Snapshot) {
         let step = match self.focus {
             Pane::Members => return self.select(step, snapshot),
-            Pane::Messages | Pane::Conversation => step.seen_from_the_end(),
+            Pane::Messages | Pane::Conversation => step.reversed(),
             Pane::Tasks | Pane::Requests => step,
         };
         let at = self.scrolled.entry(self.focus).or_default();
@@ -272,7 +272,7 @@ impl Top {
         }
     }
 
-    /// Draws at most as far as there is something: what goes beyond is taken back.
+    /// The scroll position of a pane, limited to `most`.
     fn clamp(&mut self, pane: Pane, most: usize) -> usize {
         let at = self.scrolled.entry(pane).or_default();
         *at = (*at).min(most);
@@ -284,34 +284,34 @@ impl Top {
             Some(member) => {
                 self.mode = Mode::Write { to: member.name.clone(), text: String::new() };
             }
-            None => self.tell(Notice::Failed("there is nobody to write to".into())),
+            None => self.notify(Notice::Failed("no member is selected".into())),
         }
     }
 
     fn ask_to_stop(&mut self, snapshot: &Snapshot) {
         match snapshot.member(&self.selected) {
-            None => self.tell(Notice::Failed("there is nobody to stop".into())),
+            None => self.notify(Notice::Failed("no member is selected".into())),
             Some(member) if member.name == "lead" => {
                 let why = "the lead ends with its team: type /quit there, or team stop --all";
-                self.tell(Notice::Failed(why.into()));
+                self.notify(Notice::Failed(why.into()));
             }
             Some(member) if !member.alive => {
-                self.tell(Notice::Failed(format!("{} does not run", member.name)));
+                self.notify(Notice::Failed(format!("{} does not run", member.name)));
             }
             Some(member) => self.mode = Mode::Confirm { name: member.name.clone() },
         }
     }
 
-    fn ask_to_decide(&mut self, verdict: Verdict, snapshot: &Snapshot) {
+    fn ask_to_decide(&mut self, answer: RequestAnswer, snapshot: &Snapshot) {
         let at = self.clamp(Pane::Requests, snapshot.requests.len().saturating_sub(1));
         match snapshot.requests.get(at) {
-            None => self.tell(Notice::Failed("nothing waits for an answer".into())),
-            // What is answered must have been seen.
+            None => self.notify(Notice::Failed("nothing waits for an answer".into())),
+            // A request must be on the screen before it is answered.
             Some(_) if self.focus != Pane::Requests => self.focus_on(Pane::Requests),
             Some(asked) => {
                 let (from, question) = (&asked.from, &asked.question);
                 let what = format!("{from} {}: {}", question.tool, question.description);
-                self.mode = Mode::Decide { id: question.request_id.clone(), what, verdict };
+                self.mode = Mode::Decide { id: question.request_id.clone(), what, answer };
             }
         }
     }
@@ -338,7 +338,7 @@ impl Top {
     }
 }
 
-/// A way to go in a list.
+/// A movement in a list.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Up(usize),
@@ -346,8 +346,8 @@ enum Step {
 }
 
 impl Step {
-    /// What is scrolled from its end gets further away from it on the way up.
-    fn seen_from_the_end(self) -> Self {
+    /// The same movement in a list whose position counts from its end.
+    fn reversed(self) -> Self {
         match self {
             Self::Up(rows) => Self::Down(rows),
             Self::Down(rows) => Self::Up(rows),

@@ -1,11 +1,11 @@
-//! Colours of the live view: the same as everywhere, in the words of the library that draws it.
+//! The colours of the live view: the palette as styles of ratatui.
 //!
-//! Without colours only the selected row is set off, by swapping the terminal's own two.
+//! Without colours only the selected row is highlighted, in reverse video.
 
 use super::super::style::{Mark, Palette};
 use ratatui::style::{Color, Modifier, Style};
 
-/// How text is painted.
+/// The styles of a palette.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Paint {
     palette: Palette,
@@ -32,24 +32,24 @@ impl Paint {
         self.colored(Style::new().fg(Color::Yellow))
     }
 
-    /// The selected row, whether or not there are colours.
+    /// The selected row, with and without colours.
     pub(super) fn selected() -> Style {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 
     pub(super) fn mark(self, mark: Mark) -> Style {
-        self.in_words_of(mark.style)
+        self.converted(mark.style)
     }
 
     pub(super) fn member(self, color: &str) -> Style {
-        Palette::of_member(color).map_or_else(Style::new, |style| self.in_words_of(style))
+        Palette::of_member(color).map_or_else(Style::new, |style| self.converted(style))
     }
 
     fn colored(self, style: Style) -> Style {
         if self.palette.is_colored() { style } else { Style::new() }
     }
 
-    fn in_words_of(self, style: anstyle::Style) -> Style {
+    fn converted(self, style: anstyle::Style) -> Style {
         let mut made = Style::new();
         if let Some(anstyle::Color::Ansi(color)) = style.get_fg_color() {
             made = made.fg(Color::Indexed(anstyle::Ansi256Color::from_ansi(color).index()));

@@ -1,4 +1,4 @@
-//! The rows of each pane: only as many as are seen are made.
+//! The rows of each pane; only visible rows are rendered.
 
 use super::super::roster::{RosterRow, roster_table};
 use super::super::sanitize::one_line;
@@ -9,21 +9,21 @@ use super::super::view::View;
 use super::paint::Paint;
 use super::{Pane, Top};
 use crate::view::{MessageProgress, Snapshot, Stage};
-use crate::wire::Timestamp;
+use crate::wire::WallTime;
 use ratatui::text::{Line, Span};
 
-/// What a pane shows.
+/// The content of a pane.
 pub(super) struct Rows {
     pub(super) title: String,
     pub(super) lines: Vec<Line<'static>>,
 }
 
-/// What a pane shows in `height` rows.
+/// The content of a pane in `height` rows.
 pub(super) fn rows(
     pane: Pane,
     top: &mut Top,
     snapshot: &Snapshot,
-    now: Timestamp,
+    now: WallTime,
     view: &View,
     height: usize,
 ) -> Rows {
@@ -36,23 +36,13 @@ pub(super) fn rows(
     }
 }
 
-fn members_pane(
-    top: &Top,
-    snapshot: &Snapshot,
-    now: Timestamp,
-    view: &View,
-    height: usize,
-) -> Rows {
+fn members_pane(top: &Top, snapshot: &Snapshot, now: WallTime, view: &View, height: usize) -> Rows {
     let paint = Paint::of(view.palette);
     let members = top.members(snapshot);
     let title = count("members", members.len(), snapshot.members.len());
     let rows: Vec<RosterRow> = members.iter().map(|member| RosterRow::of(member, now)).collect();
     if rows.is_empty() {
-        let text = if snapshot.members.is_empty() {
-            "nobody is on the team yet"
-        } else {
-            "nobody like this"
-        };
+        let text = if snapshot.members.is_empty() { "no members yet" } else { "no match" };
         return Rows { title, lines: vec![Line::styled(text, paint.dim())] };
     }
     let width = view.width.unwrap_or(80).saturating_sub(2);
@@ -69,7 +59,7 @@ fn members_pane(
     Rows { title, lines }
 }
 
-/// One row of the table, its name and its status in their colours.
+/// One row of the table, with name and status in colour.
 fn member(row: &RosterRow, text: &str, is_selected: bool, paint: Paint) -> Line<'static> {
     if is_selected {
         return Line::styled(format!("› {text}"), Paint::selected());
@@ -92,7 +82,7 @@ fn messages(top: &mut Top, snapshot: &Snapshot, view: &View, height: usize) -> R
         snapshot.messages.iter().collect()
     } else {
         let passes = |progress: &&MessageProgress| {
-            top.lets_through(&[&progress.from, &progress.to, &progress.kind, &progress.content])
+            top.matches(&[&progress.from, &progress.to, &progress.kind, &progress.content])
         };
         snapshot.messages.iter().filter(passes).collect()
     };
@@ -107,7 +97,7 @@ fn messages(top: &mut Top, snapshot: &Snapshot, view: &View, height: usize) -> R
     Rows { title: scrolled(title, back), lines }
 }
 
-/// One message on one line: how far it has come, when, from whom to whom, what.
+/// One message on one line: stage, time, sender, recipient, content.
 fn message(progress: &MessageProgress, snapshot: &Snapshot, view: &View) -> Line<'static> {
     let paint = Paint::of(view.palette);
     let (mark, style) = match progress.stage {
@@ -143,11 +133,11 @@ fn conversation(top: &mut Top, snapshot: &Snapshot, view: &View, height: usize) 
     let title = format!("conversation of {name}");
     let back = top.scrolled.get(&Pane::Conversation).copied().unwrap_or_default();
     let plain = view.unpainted();
-    // From the end, as far as is seen: a long conversation costs no more than a short one.
+    // From the end, and only visible rows: a long conversation costs no more than a short one.
     let mut rows: Vec<String> = Vec::new();
     for line in shown.lines.iter().rev() {
         let text = transcript::line(line, &plain);
-        let passes = top.filter.is_empty() || top.lets_through(&[&text]);
+        let passes = top.filter.is_empty() || top.matches(&[&text]);
         rows.extend(text.lines().rev().filter(|_| passes).map(ToOwned::to_owned));
         if rows.len() >= height.saturating_add(back) {
             break;
@@ -163,7 +153,7 @@ fn conversation(top: &mut Top, snapshot: &Snapshot, view: &View, height: usize) 
     Rows { title: scrolled(title, back), lines }
 }
 
-/// A row of a conversation: what begins an entry stands out.
+/// A row of a conversation; the first row of an entry is bold.
 fn entry(row: String, paint: Paint) -> Line<'static> {
     if row.starts_with("    ") {
         Line::styled(row, paint.dim())
@@ -178,7 +168,7 @@ fn tasks(top: &mut Top, snapshot: &Snapshot, view: &View, height: usize) -> Rows
     let paint = Paint::of(view.palette);
     let rows = snapshot.tasks.iter().filter(|(task, _)| {
         let owner = task.owner.as_deref().unwrap_or_default();
-        top.lets_through(&[&task.subject, owner, task.status.word()])
+        top.matches(&[&task.subject, owner, task.status.word()])
     });
     let rows = rows.map(|(task, waits_for)| TaskRow { task, waits_for: waits_for.clone() });
     let rows: Vec<TaskRow<'_>> = rows.collect();

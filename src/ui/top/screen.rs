@@ -1,5 +1,4 @@
-//! The terminal while the live view has it: a screen of its own, raw keys, and everything as it was
-//! before, however the view ends.
+//! The terminal during the live view: alternate screen and raw mode, both restored however the view ends.
 
 use super::keys::{Decoder, Input};
 use crate::os::signals::Signals;
@@ -18,40 +17,40 @@ use std::io::{self, Stdout, stdout};
 use std::panic;
 use std::time::Duration;
 
-/// What a terminal has that does not know its size.
-const USUAL: (u16, u16) = (80, 24);
+/// The columns and rows of a terminal that does not report its size.
+const DEFAULT_SIZE: (u16, u16) = (80, 24);
 
-/// The screen; dropped, it is given back.
+/// The screen. Dropping it restores the terminal.
 pub(crate) struct Screen {
-    // Not the library's own terminal: dropped where there is none any more, it panics.
+    // Not ratatui's `Terminal`: it panics if it is dropped after the terminal is gone.
     backend: CrosstermBackend<Stdout>,
-    /// What stands on the screen.
+    /// The frame on the screen.
     shown: Buffer,
     decoder: Decoder,
-    _given_back: GiveBack,
+    _restore: RestoreGuard,
 }
 
-/// Leaves the screen, then puts the settings of the terminal back.
-struct GiveBack {
+/// Leaves the alternate screen, then restores the settings of the terminal.
+struct RestoreGuard {
     _settings: Option<TerminalGuard>,
 }
 
-impl Drop for GiveBack {
+impl Drop for RestoreGuard {
     fn drop(&mut self) {
         leave();
     }
 }
 
 impl Screen {
-    /// Takes the screen.
+    /// Switches to the alternate screen and to raw mode.
     ///
     /// # Errors
-    /// The terminal refused; it is as it was.
+    /// The terminal refused; it is restored.
     pub(crate) fn open() -> io::Result<Self> {
-        let given_back = GiveBack { _settings: TerminalGuard::save() };
+        let restore = RestoreGuard { _settings: TerminalGuard::save() };
         let report = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
-            // Before the report: on the view's own screen nobody would ever read it.
+            // Before the report: the alternate screen would hide it.
             leave();
             report(info);
         }));
@@ -59,10 +58,10 @@ impl Screen {
         execute!(stdout(), EnterAlternateScreen, EnableBracketedPaste)?;
         let backend = CrosstermBackend::new(stdout());
         let (shown, decoder) = (Buffer::empty(area()), Decoder::default());
-        Ok(Self { backend, shown, decoder, _given_back: given_back })
+        Ok(Self { backend, shown, decoder, _restore: restore })
     }
 
-    /// Draws a frame; what `draw` gives is where the cursor stands.
+    /// Draws a frame; `draw` returns the position of the cursor.
     ///
     /// # Errors
     /// The terminal is gone.
@@ -84,13 +83,13 @@ impl Screen {
         Backend::flush(&mut self.backend)
     }
 
-    /// What the person did, waited for at most `patience`; a signal ends the waiting.
+    /// Waits for inputs, at most `limit`; a signal ends the wait.
     ///
     /// # Errors
     /// The terminal is gone.
-    pub(crate) fn next(&mut self, signals: &Signals, patience: Duration) -> io::Result<Vec<Input>> {
-        // The library's own reader goes round in circles when the terminal is gone.
-        let bytes = typed(signals, patience)?;
+    pub(crate) fn next(&mut self, signals: &Signals, limit: Duration) -> io::Result<Vec<Input>> {
+        // The reader of crossterm loops without end when the terminal is gone.
+        let bytes = typed(signals, limit)?;
         let mut inputs = self.decoder.feed(&bytes);
         let area = area();
         if area != self.shown.area {
@@ -103,11 +102,11 @@ impl Screen {
 }
 
 fn area() -> Rect {
-    let (columns, rows) = terminal_size::size().unwrap_or(USUAL);
+    let (columns, rows) = terminal_size::size().unwrap_or(DEFAULT_SIZE);
     Rect::new(0, 0, columns, rows)
 }
 
-/// A terminal that is gone has nothing to be left.
+/// Leaves the alternate screen; an error means that the terminal is gone.
 fn leave() {
     execute!(stdout(), DisableBracketedPaste, LeaveAlternateScreen, Show).unwrap_or_default();
 }
@@ -118,7 +117,7 @@ mod tests {
     use crate::os::pty::{Pty, is_cooked, read};
     use std::process::{Command, Stdio};
 
-    /// What the second copy of this test binary does with the terminal it is given.
+    /// The variable that says what the second copy of this test binary does with its terminal.
     const TASK: &str = "TEAM_TEST_SCREEN";
 
     #[test]
@@ -129,7 +128,7 @@ mod tests {
         if task == "panic" {
             let panics = || -> () { panic!("the screen is left before this") };
             assert!(std::thread::spawn(panics).join().is_err());
-            // No destructor: what the hook did must stand alone.
+            // No destructor: the hook alone must restore the screen.
             std::mem::forget(screen);
         }
     }
@@ -150,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_screen_is_given_back_at_the_end_and_at_a_panic() {
+    fn the_screen_is_restored_at_the_end_and_at_a_panic() {
         for task in ["end", "panic"] {
             let printed = printed(task);
             let (_, view) = printed.split_once("\x1b[?1049h").expect(task);

@@ -1,4 +1,4 @@
-//! Frames and keys, without a terminal.
+//! Tests of frames and keys, without a terminal.
 
 use super::draw::draw;
 use super::*;
@@ -23,7 +23,7 @@ fn member(name: &str, status: Status) -> MemberView {
         role: "coder".into(),
         status,
         alive: !status.is_over(),
-        since: NOW - 65.0,
+        since: (NOW - 65.0).into(),
         activity: None,
         usage: UsageCount {
             turns: 1,
@@ -46,7 +46,7 @@ fn progress(to: &str, stage: Stage, message: &Value) -> MessageProgress {
     MessageProgress::read(to, &message, stage).unwrap()
 }
 
-/// A lead and two teammates who have said something.
+/// A lead and two teammates with a few messages.
 fn snapshot() -> Snapshot {
     let mut lead = member("lead", Status::Idle);
     lead.color = String::new();
@@ -92,11 +92,13 @@ fn snapshot() -> Snapshot {
     let question = serde_json::from_value(json!({"request_id": "r", "about": "permission",
         "tool_use_id": "t", "tool": "bash", "input": {}, "description": "rm -rf target"}));
     let (from, decider) = ("alice".into(), "lead".into());
-    snapshot.requests = vec![Asked { from, decider, deadline: NOW, question: question.unwrap() }];
+    snapshot.requests =
+        vec![Asked { from, decider, deadline: NOW.into(), question: question.unwrap() }];
     snapshot.conversation.name = "lead".into();
     let user = Entry::User { content: "Ask alice for a schema.".into() };
     let note = Entry::Note { content: "You were restarted.".into() };
-    snapshot.conversation.lines = [user, note].map(|entry| Line { at: NOW - 60.0, entry }).into();
+    snapshot.conversation.lines =
+        [user, note].map(|entry| Line { at: (NOW - 60.0).into(), entry }).into();
     snapshot
 }
 
@@ -115,7 +117,7 @@ fn frame_in(
 ) -> Buffer {
     let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
     let view = View::fixed_in(palette);
-    draw(top, snapshot, NOW, &view, &mut buffer);
+    draw(top, snapshot, NOW.into(), &view, &mut buffer);
     buffer
 }
 
@@ -144,7 +146,7 @@ fn press(top: &mut Top, snapshot: &Snapshot, keys: &str) -> Option<Action> {
 }
 
 #[test]
-fn a_usual_terminal_shows_members_and_one_pane_more() {
+fn a_terminal_of_80_columns_shows_members_and_one_other_pane() {
     let snapshot = snapshot();
     insta::assert_snapshot!(frame(&mut top(&snapshot), &snapshot, 80, 24), @r#"
     team  2 of 3 alive · 3 messages · 15.3k tokens
@@ -175,7 +177,7 @@ fn a_usual_terminal_shows_members_and_one_pane_more() {
 }
 
 #[test]
-fn a_large_terminal_shows_everything() {
+fn a_large_terminal_shows_all_panes() {
     let snapshot = snapshot();
     insta::assert_snapshot!(frame(&mut top(&snapshot), &snapshot, 120, 26), @r#"
     team  2 of 3 alive · 3 messages · 15.3k tokens
@@ -208,7 +210,7 @@ fn a_large_terminal_shows_everything() {
 }
 
 #[test]
-fn a_small_terminal_shows_what_it_can_and_a_tiny_one_says_so() {
+fn a_small_terminal_leaves_parts_out_and_a_tiny_one_asks_for_more_room() {
     let snapshot = snapshot();
     insta::assert_snapshot!(frame(&mut top(&snapshot), &snapshot, 44, 12), @r#"
     team  2 of 3 alive · 3 messages
@@ -242,11 +244,11 @@ fn an_empty_team_and_any_size_can_be_drawn() {
             }
         }
     }
-    assert!(frame(&mut top(&empty), &empty, 80, 24).contains("nobody is on the team yet"));
+    assert!(frame(&mut top(&empty), &empty, 80, 24).contains("no members yet"));
 }
 
 #[test]
-fn panes_are_reached_by_tab_and_by_number() {
+fn tab_and_numbers_change_the_pane() {
     let snapshot = snapshot();
     let mut top = top(&snapshot);
     press(&mut top, &snapshot, "\t\t");
@@ -264,7 +266,7 @@ fn panes_are_reached_by_tab_and_by_number() {
 }
 
 #[test]
-fn a_message_goes_to_the_selected_one_and_esc_calls_it_off() {
+fn a_message_goes_to_the_selected_agent_and_esc_cancels_it() {
     let snapshot = snapshot();
     let mut top = top(&snapshot);
     let sent = press(&mut top, &snapshot, "jmhix\x7f there\r");
@@ -280,7 +282,7 @@ fn a_message_goes_to_the_selected_one_and_esc_calls_it_off() {
 }
 
 #[test]
-fn nobody_is_stopped_without_a_yes() {
+fn a_member_is_stopped_only_after_confirmation() {
     let snapshot = snapshot();
     let mut top = top(&snapshot);
     assert_eq!(press(&mut top, &snapshot, "jsn"), None);
@@ -295,7 +297,7 @@ fn nobody_is_stopped_without_a_yes() {
 }
 
 #[test]
-fn a_request_is_answered_when_it_was_seen_and_affirmed() {
+fn a_request_is_answered_only_if_shown_and_confirmed() {
     let mut snapshot = snapshot();
     let mut top = top(&snapshot);
     assert_eq!(press(&mut top, &snapshot, "ay"), None, "first it is shown");
@@ -303,22 +305,22 @@ fn a_request_is_answered_when_it_was_seen_and_affirmed() {
     let asked = frame(&mut top, &snapshot, 80, 24);
     assert!(asked.contains("approve alice bash: rm -rf target? y"), "{asked}");
     assert_eq!(press(&mut top, &snapshot, "n"), None);
-    let yes = Action::Answer { id: "r".into(), verdict: Verdict::Approve };
+    let yes = Action::Answer { id: "r".into(), answer: RequestAnswer::Approve };
     assert_eq!(press(&mut top, &snapshot, "ay"), Some(yes));
-    let no = Action::Answer { id: "r".into(), verdict: Verdict::Deny };
+    let no = Action::Answer { id: "r".into(), answer: RequestAnswer::Deny };
     assert_eq!(press(&mut top, &snapshot, "jdy"), Some(no));
     snapshot.requests.clear();
     assert_eq!(press(&mut top, &snapshot, "ay"), None);
 }
 
 #[test]
-fn the_filter_shows_only_what_fits_until_esc() {
+fn the_filter_shows_only_matches_until_esc() {
     let snapshot = snapshot();
     let mut top = top(&snapshot);
     press(&mut top, &snapshot, "/SCHEMA");
     let shown = frame(&mut top, &snapshot, 80, 24);
     assert!(shown.contains("show only: SCHEMA") && shown.contains("messages (1 of 3)"), "{shown}");
-    assert!(shown.contains("nobody like this"), "{shown}");
+    assert!(shown.contains("no match"), "{shown}");
     press(&mut top, &snapshot, "\x1b/bob\r");
     assert_eq!(top.selected(), "bob", "who is not shown is not selected");
     let shown = frame(&mut top, &snapshot, 80, 24);
@@ -328,7 +330,7 @@ fn the_filter_shows_only_what_fits_until_esc() {
 }
 
 #[test]
-fn streams_follow_their_end_and_scroll_back_no_further_than_there_is() {
+fn messages_follow_their_end_and_scroll_back_to_their_start() {
     let mut snapshot = snapshot();
     for number in 0..100 {
         let said =
@@ -351,7 +353,7 @@ fn streams_follow_their_end_and_scroll_back_no_further_than_there_is() {
 }
 
 #[test]
-fn the_selection_stays_in_sight() {
+fn the_selected_row_stays_visible() {
     let mut snapshot = snapshot();
     snapshot.members = (0..100).map(|number| member(&format!("m{number}"), Status::Idle)).collect();
     let mut top = top(&snapshot);
@@ -363,7 +365,7 @@ fn the_selection_stays_in_sight() {
 }
 
 #[test]
-fn nothing_hostile_reaches_the_screen() {
+fn every_text_is_sanitized() {
     let mut snapshot = snapshot();
     let evil = "\u{1b}[2J\u{202e}evil\u{1b}]52;c;aGk=\u{7}\u{9b}31m";
     let mut eve = member("eve", Status::Working);
@@ -377,12 +379,12 @@ fn nothing_hostile_reaches_the_screen() {
     snapshot
         .conversation
         .lines
-        .push_back(Line { at: NOW, entry: Entry::Note { content: evil.into() } });
+        .push_back(Line { at: NOW.into(), entry: Entry::Note { content: evil.into() } });
     for pane in ["2", "3", "4"] {
         for (width, height) in [(80, 24), (120, 30)] {
             let mut top = top(&snapshot);
             press(&mut top, &snapshot, pane);
-            top.tell(Notice::Failed(evil.into()));
+            top.notify(Notice::Failed(evil.into()));
             let shown = frame(&mut top, &snapshot, width, height);
             let is_harmless = |c: char| c == '\n' || (!c.is_control() && c != '\u{202e}');
             assert!(shown.chars().all(is_harmless), "{shown:?}");
@@ -392,7 +394,7 @@ fn nothing_hostile_reaches_the_screen() {
 }
 
 #[test]
-fn without_colours_only_the_selection_is_set_off() {
+fn without_colours_only_the_selection_is_highlighted() {
     let snapshot = snapshot();
     let painted = Palette::new(ColorChoice::Always, true);
     for (palette, is_colored) in [(Palette::plain(), false), (painted, true)] {

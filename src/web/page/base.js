@@ -1,13 +1,13 @@
 "use strict";
-// Words from members reach the page as text nodes only, and only through plain().
+// Untrusted text becomes a text node, and passes visibleText() first.
 const token = new URLSearchParams(location.search).get("token") || "";
 const mayControl = document.body.dataset.access === "control";
 const byId = (id) => document.getElementById(id);
 const STAGES = ["sent", "appended", "claimed", "acknowledged", "answered"];
-const still = matchMedia("(prefers-reduced-motion: reduce)");
+const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
 
-// Controls become signs one can see: nothing of them acts, nothing of them hides.
-function plain(value) {
+// Control and invisible characters become visible signs.
+function visibleText(value) {
   return String(value ?? "").replace(
     /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff0-\ufffb]|[\u{e0000}-\u{e0fff}]/gu,
     (c) => {
@@ -19,33 +19,33 @@ function plain(value) {
 }
 
 function el(name, about, ...inside) {
-  const made = document.createElement(name);
-  dress(made, about);
-  made.append(...inside.map((it) => (it instanceof Node ? it : document.createTextNode(plain(it)))));
-  return made;
+  const element = document.createElement(name);
+  setAttributes(element, about);
+  element.append(...inside.map((it) => (it instanceof Node ? it : document.createTextNode(visibleText(it)))));
+  return element;
 }
 
 function svg(name, about, text) {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-  dress(made, about);
-  if (text !== undefined) made.textContent = plain(text);
-  return made;
+  const element = document.createElementNS("http://www.w3.org/2000/svg", name);
+  setAttributes(element, about);
+  if (text !== undefined) element.textContent = visibleText(text);
+  return element;
 }
 
-function dress(made, about) {
+function setAttributes(element, about) {
   for (const [key, value] of Object.entries(about || {})) {
     if (value === undefined || value === false) continue;
-    if (typeof value === "function") made.addEventListener(key, value);
-    else made.setAttribute(key, value === true ? "" : value);
+    if (typeof value === "function") element.addEventListener(key, value);
+    else element.setAttribute(key, value === true ? "" : value);
   }
 }
 
 const COLOURS = new Map([["lead", "lead"], ["user", "user"]]);
-function shade(name) {
+function colourClass(name) {
   const colour = COLOURS.get(name) || "";
   return /^[a-z_]+$/.test(colour) ? "c-" + colour : "";
 }
-const who = (name) => el("bdi", { class: "who " + shade(name) }, name);
+const who = (name) => el("bdi", { class: "who " + colourClass(name) }, name);
 const clock = (at) => (at ? new Date(at * 1000).toLocaleTimeString() : "");
 const count = (number) => number.toLocaleString("en");
 const money = (amount) => amount.toFixed(amount < 1 ? 4 : 2);
@@ -62,12 +62,12 @@ function age(since) {
 const address = (path, query) => path + "?" + new URLSearchParams({ token, ...query });
 
 async function order(what) {
-  const answer = await fetch(address("orders"), {
+  const response = await fetch(address("orders"), {
     method: "POST",
     headers: { "content-type": "application/json" },
     body: JSON.stringify(what),
   });
-  const told = await answer.json();
-  if (!answer.ok) throw new Error([told.error, told.why, told.hint].filter(Boolean).join(": "));
-  return told.said;
+  const result = await response.json();
+  if (!response.ok) throw new Error([result.error, result.why, result.hint].filter(Boolean).join(": "));
+  return result.said;
 }

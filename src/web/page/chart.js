@@ -1,15 +1,14 @@
-// What was used over time: money where prices are set, else tokens. A line for the team, and one for each of
-// those who used most.
+// Usage over time: money if prices are set, else tokens. One line for the team, one for each agent that used most.
 let calls = [];
 let chartTimer = 0;
 
-function takeCall(call) {
+function addCall(call) {
   const last = calls.at(-1);
   calls.push(call);
   if (last && last.at > call.at) calls.sort((a, b) => a.at - b.at);
 }
 
-// A busy team asks its models many times in a second; the picture changes once.
+// A busy team makes many model calls in a second; the chart is drawn at most once a second.
 function drawChartSoon() {
   chartTimer ||= setTimeout(() => {
     chartTimer = 0;
@@ -65,7 +64,7 @@ function drawChart() {
   drawn.push(svg("text", { x: 50, y: 190 }, clock(first)));
   drawn.push(svg("text", { x: 625, y: 190, "text-anchor": "end" }, clock(last)));
   const most = [...lines.keys()].sort((a, b) => sum(b) - sum(a)).slice(0, 10);
-  for (const name of most) drawn.push(svg("path", { class: "one " + shade(name), d: path(lines.get(name)) }));
+  for (const name of most) drawn.push(svg("path", { class: "one " + colourClass(name), d: path(lines.get(name)) }));
   drawn.push(svg("path", { class: "total", d: path(all) }));
   picture.replaceChildren(...drawn);
   const parts = [...most.map((name) => [name, sum(name)]), ["all", total]];

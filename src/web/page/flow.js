@@ -1,9 +1,9 @@
-// The picture of the members with the messages that move between them.
+// The members as a graph, with the messages that move between them.
 const membersAt = new Map();
 const memberGroups = new Map();
 let flowNames = "";
 
-// Of a large team only those are drawn anew that are other than they were.
+// Only changed members are redrawn: a team may be large.
 function drawFlow(members) {
   const names = [...members.map((member) => member.name), "user"];
   const picture = byId("flow");
@@ -15,7 +15,7 @@ function drawFlow(members) {
   const known = new Map(members.map((member) => [member.name, member]));
   for (const name of names) {
     const member = known.get(name);
-    const key = JSON.stringify([shade(name), member?.status, member?.alive, member?.unread]);
+    const key = JSON.stringify([colourClass(name), member?.status, member?.alive, member?.unread]);
     const drawn = memberGroups.get(name);
     if (drawn?.key === key) continue;
     const group = memberGroup(name, member, radius);
@@ -46,7 +46,7 @@ function placeMembers(names, picture) {
 function memberGroup(name, member, radius) {
   const at = membersAt.get(name);
   const gone = member && !member.alive;
-  const group = svg("g", { class: `member ${shade(name)} ${gone ? "gone" : ""} ${member ? member.status : ""}` });
+  const group = svg("g", { class: `member ${colourClass(name)} ${gone ? "gone" : ""} ${member ? member.status : ""}` });
   group.append(svg("circle", { cx: at.x, cy: at.y, r: radius }));
   if (radius > 10) {
     group.append(svg("text", { x: at.x, y: at.y + 5 }, name[0].toUpperCase()));
@@ -68,9 +68,9 @@ function tray(name) {
 
 const moves = new Map();
 
-// Shows the steps up to `goal` one after the other, however fast the files were.
+// Shows the stages up to `goal` one after the other, at a pace that a person can follow.
 function move(message, goal) {
-  if (still.matches || document.hidden || !membersAt.has(message.from) || !membersAt.has(message.to)) return;
+  if (reducedMotion.matches || document.hidden || !membersAt.has(message.from) || !membersAt.has(message.to)) return;
   const known = moves.get(message.id);
   if (known) {
     known.goal = Math.max(known.goal, goal);
@@ -83,7 +83,7 @@ function move(message, goal) {
 }
 
 async function play(message, state) {
-  const dot = svg("circle", { class: "dot " + shade(message.from), r: 7, cx: 0, cy: 0 });
+  const dot = svg("circle", { class: "dot " + colourClass(message.from), r: 7, cx: 0, cy: 0 });
   byId("flow").append(dot);
   const place = (at) => `translate(${at.x}px, ${at.y}px)`;
   let from = membersAt.get(message.from);
@@ -109,7 +109,7 @@ async function play(message, state) {
 }
 
 function ring(name, at) {
-  const made = svg("circle", { class: "ring " + shade(name), cx: at.x, cy: at.y, r: 24 });
+  const made = svg("circle", { class: "ring " + colourClass(name), cx: at.x, cy: at.y, r: 24 });
   byId("flow").append(made);
   const frames = [{ opacity: 1, r: "22px" }, { opacity: 0, r: "38px" }];
   made.animate(frames, { duration: 600 }).finished.then(() => made.remove());

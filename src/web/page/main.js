@@ -1,4 +1,4 @@
-// The page at work: what comes over the wire, and what a person does.
+// The events of the server and the actions of the person.
 let selected = "lead";
 let members = [];
 let messages = new Map();
@@ -11,7 +11,7 @@ function select(name) {
   byId("h-talk").replaceChildren("Conversation of ", who(name));
   byId("to").value = name;
   byId("stop").disabled = name === "lead";
-  byId("stop").textContent = plain("Stop " + name);
+  byId("stop").textContent = visibleText("Stop " + name);
   drawRoster(members);
   talk?.close();
   const log = byId("talk");
@@ -26,29 +26,29 @@ function select(name) {
   };
 }
 
-function take(change, isNew) {
+function applyChange(change, isNew) {
   if (change.kind === "team" || change.kind === "members") {
     const changed = new Map(change.members.map((member) => [member.name, member]));
     members = change.kind === "team" ? change.members : members.map((member) => changed.get(member.name) ?? member);
     for (const member of change.members) if (member.color) COLOURS.set(member.name, member.color);
     dirty.add("team");
-  } else if (change.kind === "config") takeConfig(change, isNew);
+  } else if (change.kind === "config") applyConfig(change, isNew);
   else if (change.kind === "tasks") drawTasks(change.tasks);
   else if (change.kind === "requests") drawRequests(change.requests);
   else if (change.kind === "usage") {
-    takeCall(change);
+    addCall(change);
     dirty.add("chart");
-  } else if (change.kind === "mail") takeMessage(change, isNew);
+  } else if (change.kind === "mail") addMessage(change, isNew);
 }
 
-function takeMessage(message, isNew) {
+function addMessage(message, isNew) {
   const known = messages.get(message.id);
   if (known) {
     if (STAGES.indexOf(message.stage) > STAGES.indexOf(known.stage)) known.stage = message.stage;
   } else {
     messages.set(message.id, message);
     if (messages.size > 1000) messages.delete(messages.keys().next().value);
-    if (isNew) byId("heard").textContent = plain(`${message.from} to ${message.to}: ${cut(message.content, 120)}`);
+    if (isNew) byId("heard").textContent = visibleText(`${message.from} to ${message.to}: ${cut(message.content, 120)}`);
   }
   const whole = known || message;
   moved.add(whole);
@@ -88,7 +88,7 @@ function connect() {
       rows.clear();
       byId("mail").replaceChildren();
     }
-    for (const change of JSON.parse(event.data)) take(change, isNew);
+    for (const change of JSON.parse(event.data)) applyChange(change, isNew);
     draw();
     if (!isNew) drawChart();
     isNew = true;
@@ -124,7 +124,7 @@ function turnTo() {
 }
 
 function say(text, bad) {
-  byId("said").textContent = plain(text);
+  byId("said").textContent = visibleText(text);
   byId("said").className = bad ? "bad" : "";
 }
 
@@ -144,7 +144,7 @@ async function send(event) {
 async function stop() {
   const name = selected;
   const sure = byId("sure");
-  byId("h-sure").textContent = plain(`Stop ${name}?`);
+  byId("h-sure").textContent = visibleText(`Stop ${name}?`);
   sure.returnValue = "no";
   sure.showModal();
   await new Promise((closed) => sure.addEventListener("close", closed, { once: true }));

@@ -1,7 +1,7 @@
-// What stands in the cards.
+// The content of the cards.
 const memberRows = new Map();
 
-// Of a large team only those are drawn anew that are other than they were.
+// Only changed members are redrawn: a team may be large.
 function drawRoster(members) {
   const names = new Set(members.map((member) => member.name));
   for (const [name, row] of memberRows) {
@@ -46,7 +46,7 @@ function memberRow(member) {
   const unread = member.unread ? el("span", { class: "chip" }, member.unread + " unread") : "";
   const used = ` · ${count(input_tokens + output_tokens)} tokens` + (cost === undefined ? "" : ` · cost ${money(cost)}`) + " · ";
   return el("li", {}, el("button", {
-    type: "button", class: shade(member.name), "data-name": member.name,
+    type: "button", class: colourClass(member.name), "data-name": member.name,
     "aria-pressed": String(member.name === selected), click: () => select(member.name),
   },
     el("span", { class: "row" }, who(member.name), el("span", { class: "chip s-" + member.status }, member.status), unread),
@@ -56,8 +56,8 @@ function memberRow(member) {
 
 let configLines = [];
 
-// The lines of the roster file; those that have just changed are marked.
-function takeConfig({ at, gone, lines }, isNew) {
+// The lines of the roster file; changed lines are marked.
+function applyConfig({ at, gone, lines }, isNew) {
   const file = byId("config");
   for (const old of file.querySelectorAll(".fresh")) old.className = "";
   for (let n = 0; n < gone; n += 1) file.children[at]?.remove();
@@ -67,7 +67,7 @@ function takeConfig({ at, gone, lines }, isNew) {
   dirty.add("config");
   byId("config-age").textContent = isNew ? "changed " + new Date().toLocaleTimeString() : "";
   if (!lines.some((line) => line.includes("team_name"))) return;
-  try { byId("title").textContent = plain("team " + JSON.parse(configLines.join("\n")).team_name); } catch { /* written by hand */ }
+  try { byId("title").textContent = visibleText("team " + JSON.parse(configLines.join("\n")).team_name); } catch { /* written by hand */ }
 }
 
 function stageWords(stage) {
@@ -130,7 +130,7 @@ function drawTasks(tasks) {
 function drawLine(line) {
   if (line.kind === "mail") {
     const { from, type, content } = line.message;
-    return el("div", { class: "mail " + shade(from) }, el("div", {}, "✉ ", who(from ?? "unknown"), " ",
+    return el("div", { class: "mail " + colourClass(from) }, el("div", {}, "✉ ", who(from ?? "unknown"), " ",
       type && type !== "message" ? el("span", { class: "chip" }, cut(String(type), 30)) : ""),
       el("div", { class: "text" }, typeof content === "string" ? content : JSON.stringify(line.message)));
   }
@@ -158,7 +158,7 @@ function folded(title, text, bad) {
   return el("details", {}, el("summary", { class: bad ? "bad" : false }, title), el("pre", {}, text));
 }
 
-// What has changed comes into sight, unless somebody reads.
+// Scrolls to the change, unless the person is reading.
 function showConfig() {
   const file = byId("config");
   const fresh = file.querySelector(".fresh");
@@ -166,11 +166,11 @@ function showConfig() {
 }
 
 const STEPS = {
-  sent: ["Sent", "The sender's model called send_message. The call stands in the sender's transcript, synced, before anything leaves the process. A person or a shell has no transcript: then this step leaves nothing."],
-  appended: ["Appended", "Under the inbox's side lock, one line was written to its end in one write and synced. Only then is the sender told that it is stored."],
-  claimed: ["Claimed", "The owner renamed the inbox to a claim and put an empty file in its place. No byte is copied, and senders never wait for a model."],
-  acknowledged: ["Acknowledged", "The line stands in the owner's transcript, synced. From here on it counts as taken in, exactly once, whatever crashes; the claim is marked as taken, and removed a little later."],
-  answered: ["Answered", "The next request to the model was built from that transcript, so it contains the message. This is what the model answered."],
+  sent: ["Sent", "The sender's model called send_message. The call is in the sender's transcript, synced, before the message leaves the process. A person or a shell has no transcript, so this step leaves no line."],
+  appended: ["Appended", "Under the inbox's side lock, one line was appended in one write and synced. Only then does the send succeed."],
+  claimed: ["Claimed", "The recipient renamed the inbox to a claim and created an empty inbox. No byte is copied, and senders never wait for a model."],
+  acknowledged: ["Acknowledged", "The line is in the recipient's transcript, synced. From here on it is received, exactly once, whatever crashes; the claim is marked as taken and removed a little later."],
+  answered: ["Answered", "The next request to the model was built from that transcript, so it contains the message. This is the model's reply."],
 };
 
 function drawSteps(message, proofs) {

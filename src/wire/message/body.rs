@@ -1,6 +1,6 @@
 //! The kinds of messages: each with its word, how it is handled, and its own fields.
 
-use crate::wire::Timestamp;
+use crate::wire::WallTime;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -85,7 +85,7 @@ kinds! {
         reason: Option<String>,
         /// The time of the next rung of the shutdown ladder.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        deadline: Option<Timestamp>,
+        deadline: Option<WallTime>,
     }
     /// Answers a shutdown request.
     ShutdownResponse = "shutdown_response", Control {
@@ -263,11 +263,11 @@ impl Body {
 
     /// Whether the message starts a turn of the recipient's model.
     pub fn wakes(&self) -> bool {
-        match self {
-            // The model cannot decide about a plan that a person reviews.
-            Self::PlanApprovalRequest { decider, .. } => decider.as_deref() != Some("user"),
-            body => matches!(body.handling(), Handling::Data | Handling::WakingControl),
+        // The model cannot decide about a plan that a person reviews.
+        if let Self::PlanApprovalRequest { decider, .. } = self {
+            return decider.as_deref() != Some("user");
         }
+        matches!(self.handling(), Handling::Data | Handling::WakingControl)
     }
 
     /// Whether the message steers a program. A full inbox has a reserve for control mail, and control

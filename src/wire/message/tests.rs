@@ -71,7 +71,8 @@ fn the_line_is_the_object_however_it_is_written() {
             for extra in [Map::new(), Map::from_iter([("k".into(), 1.into())])] {
                 let (from, to) = (AgentName::lead(), AgentName::user());
                 let (id, content) = ("lead:1".into(), "\u{1}\"ä\n".into());
-                let (timestamp, body, correlation) = (1.5, body.clone(), correlation.clone());
+                let (timestamp, body, correlation) =
+                    (1.5.into(), body.clone(), correlation.clone());
                 let draft =
                     OutgoingMessage { id, from, to, content, timestamp, correlation, body, extra };
                 assert_eq!(draft.line(), Value::Object(draft.object()).to_string() + "\n");
@@ -95,7 +96,7 @@ fn readers_accept_the_dialects_of_the_origins() {
         let seen = (message.from.as_str(), message.content.as_str(), message.body.kind());
         assert_eq!(seen, (from, content, kind), "{line}");
     }
-    assert_eq!(read(r#"{"content":"x","ts":12}"#).unwrap().timestamp, Some(12.0));
+    assert_eq!(read(r#"{"content":"x","ts":12}"#).unwrap().timestamp, Some(12.0.into()));
 }
 
 #[test]
@@ -125,7 +126,7 @@ fn a_written_line_has_the_fields_in_the_order_of_the_contract() {
         from: AgentName::lead(),
         to: AgentName::member("alice").unwrap(),
         content: "start\nnow".into(),
-        timestamp: 1.5,
+        timestamp: 1.5.into(),
         correlation: None,
         body: Body::text(),
         extra: Map::new(),
@@ -145,7 +146,7 @@ fn bodies() -> impl Strategy<Value = Body> {
         Just(Body::Broadcast {}),
         Just(Body::Result { outcome: Outcome::Interrupted }),
         Just(Body::IdleNotification { reason: IdleReason::Failed }),
-        (maybe.clone(), proptest::option::of(0.0..1e9))
+        (maybe.clone(), proptest::option::of((0.0..1e9).prop_map(WallTime::from_secs)))
             .prop_map(|(reason, deadline)| Body::ShutdownRequest { reason, deadline }),
         (any::<bool>(), maybe.clone())
             .prop_map(|(approve, reason)| Body::ShutdownResponse { approve, reason }),
@@ -198,7 +199,7 @@ proptest! {
             from: AgentName::member("alice").unwrap(),
             to: AgentName::lead(),
             content: content.clone(),
-            timestamp: 1.25,
+            timestamp: 1.25.into(),
             correlation: Some(Correlation { request_id: "r".into(), incarnation: "i".into() }),
             body: body.clone(),
             extra: Map::new(),

@@ -53,7 +53,7 @@ fn turn(number: u64) -> Vec<Entry> {
 fn live_long(team: &Team) -> (u64, u64) {
     let (mut text, mut number, mut summarized) = (String::new(), 0, 0);
     let add = |text: &mut String, entry| {
-        text.push_str(&Line { at: 1_763_690_000.125, entry }.text());
+        text.push_str(&Line { at: 1_763_690_000.125.into(), entry }.text());
     };
     // It ends in the middle between two summaries.
     while text.len() < LONG || number % SUMMARIZED_EVERY != SUMMARIZED_EVERY / 2 {

@@ -242,7 +242,10 @@ fn forged_late_and_foreign_requests_change_nothing() {
     let team = Team::new();
     let mut lead = lead(&team, "rehearsal");
     lead.type_line("Spawn bob (tester).");
-    team.wait_status("bob", "idle");
+    // It is idle before it takes its prompt, too.
+    team.eventually("bob has done its first turn", || {
+        team.status("bob") == "idle" && team.member("bob")["usage"]["turns"] == 1
+    });
     let pid = team.pid_of("bob");
     let life = team.member("bob")["incarnation"].clone();
     let request = |fields: Value| {

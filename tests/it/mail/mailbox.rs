@@ -8,7 +8,7 @@ use crate::support::history::{Sent, check_history, messages, taken_in};
 use agent_team::store::inbox::{self, Priority, SendError, SendPolicy};
 use agent_team::store::mailbox::{MailNotice, SettleResult};
 use agent_team::store::{Clock, Fsync, TeamDir, WakeMode, dead, transcript, unread};
-use agent_team::wire::AgentName;
+use agent_team::wire::{AgentName, WallTime};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::BTreeMap;
 use std::fs;
@@ -223,9 +223,9 @@ fn clocks_do_not_matter() {
     #[derive(Debug)]
     struct Jumping(AtomicUsize);
     impl Clock for Jumping {
-        fn now(&self) -> f64 {
+        fn now(&self) -> WallTime {
             let times = [4e9, -1.0, 0.0, 1.7e9, -1e15];
-            times[self.0.fetch_add(1, Ordering::Relaxed) % times.len()]
+            times[self.0.fetch_add(1, Ordering::Relaxed) % times.len()].into()
         }
         fn monotonic(&self) -> Instant {
             Instant::now()
@@ -304,7 +304,7 @@ fn a_full_inbox_refuses_mail_and_keeps_room_for_control() {
     let mut outcomes = (0..100).map(|n| inbox::append(&dir, &alice(), bob(n).as_bytes(), &small));
     let refused = outcomes.find_map(Result::err).unwrap();
     assert!(matches!(refused, SendError::Full { size, .. } if size <= 1000), "{refused}");
-    let control = SendPolicy { lane: Priority::Control, ..small };
+    let control = SendPolicy { priority: Priority::Control, ..small };
     inbox::append(&dir, &alice(), bob(100).as_bytes(), &control).unwrap();
     let long = line("bob", 101, 3 << 20);
     let refused = inbox::append(&dir, &alice(), long.as_bytes(), &policy(Fsync::Never));

@@ -134,7 +134,7 @@ fn the_terminal_is_restored_after_every_exit() {
     team.team(&["init"]).expect(0);
     for (end, code) in [(Signal::SIGTERM, 143), (Signal::SIGHUP, 143), (Signal::SIGINT, 130)] {
         let mut view = top(&team, 24, 80);
-        view.expect_screen("nobody is on the team yet");
+        view.expect_screen("no members yet");
         assert!(!view.settings().local_flags.contains(LocalFlags::ICANON));
         signal(i32::try_from(view.child.id()).unwrap(), end);
         assert_eq!(view.wait().code(), Some(code), "{end}");
@@ -143,11 +143,11 @@ fn the_terminal_is_restored_after_every_exit() {
         team.eventually("its own screen is left", || !view.is_on_another_screen());
     }
     let mut view = top(&team, 24, 80);
-    view.expect_screen("nobody is on the team yet");
+    view.expect_screen("no members yet");
     view.press("\u{3}");
     assert_eq!(view.wait().code(), Some(0));
     let mut view = top(&team, 24, 80);
-    view.expect_screen("nobody is on the team yet");
+    view.expect_screen("no members yet");
     view.hang_up();
     assert_eq!(view.wait().code(), Some(143));
 }

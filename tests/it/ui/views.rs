@@ -68,7 +68,7 @@ fn views_of_a_fresh_clone_change_nothing() {
     fs::set_permissions(team.path(""), Permissions::from_mode(0o755)).unwrap();
     write(&team.path("settings.toml"), "max_rounds = 3\n");
     let before = snapshot(&team.path(""));
-    in_a_terminal(&team, &["top"], "nobody is on the team yet", "q");
+    in_a_terminal(&team, &["top"], "no members yet", "q");
     in_a_browser(&team, "user:1");
     assert_eq!(snapshot(&team.path("")), before);
 

@@ -17,15 +17,13 @@ use crate::support::harness::Team;
 use job::Job;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use play::Play;
+use play::{MEMBERS, Play, name};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::process::Child;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-const MEMBERS: usize = 4;
 
 /// Context of the fake models in tokens, so small that even a short run exceeds it.
 const CONTEXT: u64 = 32_000;
@@ -45,11 +43,6 @@ const ALL: usize = 1_000;
 
 /// Limit of a member's resident memory, in KiB.
 const MOST_RESIDENT: u64 = 64 * 1024;
-
-/// The name of a member.
-fn name(member: usize) -> String {
-    format!("t{member}")
-}
 
 pub(crate) fn measure(run: Run) -> Vec<Finding> {
     let time = run.limit.unwrap_or_else(|| Duration::from_secs(run.of(25, 120, 3600)));

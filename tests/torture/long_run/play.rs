@@ -3,7 +3,6 @@
 //! continue as a model does that looks before it acts.
 
 use super::job::{Job, LICENCE, Step};
-use super::{MEMBERS, name};
 use crate::rng::Rng;
 use crate::support::fake::{Reply, RequestView};
 use crate::support::fake_models::{agent_of, call, conversation, results};
@@ -11,6 +10,13 @@ use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
+
+pub(super) const MEMBERS: usize = 4;
+
+/// The name of a member.
+pub(super) fn name(member: usize) -> String {
+    format!("t{member}")
+}
 
 /// The number of files after which a member sends to the next one.
 const WRITES_EVERY: usize = 8;

@@ -1,12 +1,12 @@
 //! Tests of the process limit: a fork bomb is killed and the machine stays usable.
 
 use super::*;
-use crate::os::process_limit::LIMIT;
+use crate::wire::limits::COMMAND_PROCESSES;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::os::unix::process::CommandExt;
 
 /// The number of processes that the kernel permits, in case the limit under test fails.
-const KERNEL_LIMIT: usize = 3 * LIMIT;
+const KERNEL_LIMIT: usize = 3 * COMMAND_PROCESSES;
 
 const TOO_MANY: &str = "[more than 512 processes at once: all were ended]\n[ended by signal 9]";
 
@@ -50,7 +50,7 @@ fn a_fork_bomb_is_ended() {
 #[test]
 fn only_more_processes_than_the_limit_are_killed() {
     let _exclusive = MACHINE.write();
-    for (count, end) in [(LIMIT - 100, "done\n"), (LIMIT + 100, TOO_MANY)] {
+    for (count, end) in [(COMMAND_PROCESSES - 100, "done\n"), (COMMAND_PROCESSES + 100, TOO_MANY)] {
         let fixture = Fixture::new();
         let token = &fixture.token;
         let command =

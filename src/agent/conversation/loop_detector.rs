@@ -1,0 +1,118 @@
+//! Detects a model that repeats the same call with the same result, model call after model call. Small
+//! models do not notice that by themselves, and each repetition costs tokens.
+
+use crate::tools::{Call, find};
+use crate::wire::tool::Repetition;
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+/// Repetitions in one turn from which on the model is told.
+const TELL_FROM: u32 = 3;
+
+/// Repetitions in one turn that end it.
+const END_AT: u32 = 10;
+
+/// Counts the repetitions of a turn.
+#[derive(Debug, Default)]
+pub(super) struct LoopDetector {
+    seen: BTreeMap<u64, Seen>,
+    end: Option<String>,
+}
+
+/// How often a call had one result.
+#[derive(Debug, Clone, Copy, Default)]
+struct Seen {
+    /// The last model call that asked for it.
+    round: u32,
+    times: u32,
+}
+
+impl LoopDetector {
+    /// Counts the result of a call of the model's `round`-th reply. Returns what the model is told.
+    pub(super) fn look(
+        &mut self,
+        round: u32,
+        call: &Call,
+        result: String,
+        is_error: bool,
+    ) -> String {
+        let mut hasher = DefaultHasher::new();
+        (&call.name, call.input.to_string(), &result, is_error).hash(&mut hasher);
+        let seen = self.seen.entry(hasher.finish()).or_default();
+        if seen.round != round {
+            *seen = Seen { round, times: seen.times + 1 };
+        }
+        let (times, tool) = (seen.times, &call.name);
+        let counts = match find(tool).map(|spec| spec.repetition) {
+            Some(Repetition::Failures) => is_error,
+            Some(Repetition::Any) | None => true,
+        };
+        if times >= END_AT && counts {
+            let same = if is_error { format!(": {result}") } else { ".".into() };
+            let why =
+                format!("when the same call of {tool} had the same result {times} times{same}");
+            self.end = Some(why);
+        }
+        if times < TELL_FROM {
+            return result;
+        }
+        format!(
+            "{result}\n[team: this same call has had this same result {times} times in this turn; do \
+             something else, or end your turn with what you know]"
+        )
+    }
+
+    /// Why the turn must end, if it must.
+    pub(super) fn end(&self) -> Option<String> {
+        self.end.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn call(tool: &str, input: u32) -> Call {
+        Call { id: "1".into(), name: tool.into(), input: json!({ "input": input }) }
+    }
+
+    #[test]
+    fn repetitions_are_counted_once_per_model_call() {
+        let mut loop_detector = LoopDetector::default();
+        let mut look = |round, tool, input, result: &str| {
+            loop_detector.look(round, &call(tool, input), result.into(), false)
+        };
+        for _ in 0..20 {
+            assert_eq!(
+                look(1, "list_teammates", 1, "alice"),
+                "alice",
+                "one reply may ask for much"
+            );
+        }
+        assert_eq!(look(2, "list_teammates", 1, "alice"), "alice");
+        assert_eq!(look(3, "send_message", 1, "Sent."), "Sent.");
+        let told = look(4, "list_teammates", 1, "alice");
+        assert!(told.starts_with("alice\n[team: ") && told.contains("3 times"), "{told}");
+        assert_eq!(look(5, "list_teammates", 1, "bob"), "bob", "another result");
+        assert_eq!(look(6, "list_teammates", 2, "alice"), "alice", "another call");
+        assert_eq!(loop_detector.end(), None);
+    }
+
+    #[test]
+    fn ten_repetitions_end_the_turn_but_not_of_commands_that_succeed() {
+        let run = |tool: &str, is_error: bool| {
+            let mut loop_detector = LoopDetector::default();
+            for round in 1..=END_AT {
+                assert_eq!(loop_detector.end(), None);
+                loop_detector.look(round, &call(tool, 1), "no".into(), is_error);
+            }
+            loop_detector.end()
+        };
+        assert_eq!(run("bash", false), None);
+        assert!(run("bash", true).unwrap().ends_with("bash had the same result 10 times: no"));
+        assert!(
+            run("write_file", false).unwrap().ends_with("write_file had the same result 10 times.")
+        );
+    }
+}

@@ -1,0 +1,445 @@
+//! The conversation as the model sees it, built from transcript entries.
+//!
+//! *Invariant:* the memory is a function of the entries alone. An agent that resumes from its transcript
+//! sends the same request as one that was never interrupted, and the provider's cache still fits.
+
+use super::text::{BYTES_PER_TOKEN, cut};
+use crate::wire::chat::{Block, ChatMessage, Role};
+use crate::wire::inbox_block::inbox_block;
+use crate::wire::message::Message;
+use crate::wire::transcript::Entry;
+use serde_json::{Map, Value};
+
+/// Bytes of the prompts and the mail of a turn that are repeated after a compaction.
+const ASKED_BYTES: usize = 16_384;
+
+/// The memory of a conversation.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Memory {
+    said: Vec<Turn>,
+    /// Prompts and mail since the last turn ended: they outlive a compaction.
+    asked: Vec<Piece>,
+    /// Tokens of the last model call, in and out.
+    counted: u64,
+    /// Bytes added since then.
+    uncounted: usize,
+    /// Tokens that fit the model, if a refusal has shown it.
+    context_shown: Option<u64>,
+    /// Calls without a result, in order.
+    open_calls: Vec<OpenCall>,
+    in_turn: bool,
+}
+
+/// A tool call that was recorded but not answered: the process ended meanwhile.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct OpenCall {
+    /// The call's id.
+    pub(crate) id: String,
+    /// The tool.
+    pub(crate) name: String,
+    /// Its arguments.
+    pub(crate) input: Value,
+    /// The call had started: its effect is unknown.
+    pub(crate) started: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Turn {
+    /// The program's side: results first, then the other entries in order.
+    User {
+        results: Vec<Block>,
+        pieces: Vec<Piece>,
+    },
+    Assistant(Vec<Block>),
+}
+
+#[derive(Debug, Clone)]
+enum Piece {
+    Text(String),
+    Inbox(Vec<Map<String, Value>>),
+}
+
+impl Memory {
+    /// Takes in one entry.
+    pub(crate) fn push(&mut self, entry: &Entry) {
+        match entry {
+            Entry::User { content } => {
+                self.in_turn = true;
+                self.asked.push(Piece::Text(content.clone()));
+                self.add(Piece::Text(content.clone()));
+            }
+            Entry::Mail { message, .. } => self.push_mail(message),
+            Entry::Note { content } => self.add(Piece::Text(format!("[team: {content}]"))),
+            Entry::Assistant { blocks, usage, .. } => {
+                self.in_turn = true;
+                (self.counted, self.uncounted) = (usage.total(), 0);
+                for block in blocks {
+                    if let Block::ToolUse { id, name, input } = block {
+                        let (id, name, input) = (id.clone(), name.clone(), input.clone());
+                        self.open_calls.push(OpenCall { id, name, input, started: false });
+                    }
+                }
+                if !blocks.is_empty() {
+                    self.said.push(Turn::Assistant(blocks.clone()));
+                }
+            }
+            Entry::ToolStart { tool_use_id, .. } => {
+                for call in self.open_calls.iter_mut().filter(|call| call.id == *tool_use_id) {
+                    call.started = true;
+                }
+            }
+            Entry::ToolResult { tool_use_id, content, is_error } => {
+                let known = self.open_calls.len();
+                self.open_calls.retain(|call| call.id != *tool_use_id);
+                // A result without a call (an edited transcript) would make every request invalid.
+                if self.open_calls.len() < known {
+                    self.uncounted += content.len();
+                    let (results, _) = self.user_side();
+                    results.push(Block::ToolResult {
+                        tool_use_id: tool_use_id.clone(),
+                        content: content.clone(),
+                        is_error: *is_error,
+                    });
+                }
+            }
+            Entry::TurnEnd { .. } => {
+                self.in_turn = false;
+                self.asked.clear();
+            }
+            Entry::Compacted { summary, situation, context_tokens, .. } => {
+                self.compact(summary, situation, *context_tokens);
+            }
+            Entry::Session { .. } | Entry::Request { .. } | Entry::Decision(_) | Entry::Unknown => {
+            }
+        }
+    }
+
+    /// Replaces the conversation by the summary, and repeats what was asked in this turn.
+    fn compact(&mut self, summary: &str, situation: &str, context_shown: Option<u64>) {
+        self.said.clear();
+        (self.counted, self.uncounted) = (0, 0);
+        self.context_shown = context_shown.or(self.context_shown);
+        self.add(Piece::Text(format!(
+            "[team: your conversation was too long and was replaced by these notes of it. {situation}]\n\n\
+             {summary}"
+        )));
+        let again = within(&self.asked, ASKED_BYTES);
+        if !again.is_empty() {
+            let left_out = match self.asked.len() - again.len() {
+                0 => String::new(),
+                more => format!(" ({more} before it: see the notes)"),
+            };
+            let head = "[team: what you were asked in this turn, once more";
+            self.add(Piece::Text(format!("{head}{left_out}:]")));
+        }
+        for piece in again {
+            self.add(piece);
+        }
+    }
+
+    /// Estimates the tokens of the next request: those of the last call and a guess for what came since.
+    pub(crate) fn tokens(&self) -> u64 {
+        let since = self.uncounted / BYTES_PER_TOKEN;
+        self.counted.saturating_add(u64::try_from(since).unwrap_or(u64::MAX))
+    }
+
+    /// Tokens that fit the model, if a refusal has shown it.
+    pub(crate) fn context_shown(&self) -> Option<u64> {
+        self.context_shown
+    }
+
+    /// Whether there is more than a summary and what was asked.
+    pub(crate) fn is_worth_compacting(&self) -> bool {
+        self.said.len() > 3
+    }
+
+    fn push_mail(&mut self, message: &Map<String, Value>) {
+        // Mail for the program would cost the model tokens for nothing.
+        if Message::read(message).is_ok_and(|message| message.body.is_for_program()) {
+            return;
+        }
+        // An agent that ended before it acted on the mail resumes with a turn.
+        self.in_turn |= Message::read(message).is_ok_and(|message| message.body.wakes());
+        let piece = Piece::Inbox(vec![message.clone()]);
+        self.asked.push(piece.clone());
+        self.add(piece);
+    }
+
+    fn add(&mut self, piece: Piece) {
+        self.uncounted += piece.render().len();
+        match (self.user_side().1.last_mut(), piece) {
+            (Some(Piece::Inbox(mail)), Piece::Inbox(more)) => mail.extend(more),
+            (_, piece) => self.user_side().1.push(piece),
+        }
+    }
+
+    /// The user message being filled; a new one after an assistant message.
+    fn user_side(&mut self) -> (&mut Vec<Block>, &mut Vec<Piece>) {
+        if !matches!(self.said.last(), Some(Turn::User { .. })) {
+            self.said.push(Turn::User { results: Vec::new(), pieces: Vec::new() });
+        }
+        match self.said.last_mut() {
+            Some(Turn::User { results, pieces }) => (results, pieces),
+            Some(Turn::Assistant(_)) | None => {
+                unreachable!("a user message was just made the last")
+            }
+        }
+    }
+
+    /// Calls that need a result before the model can be called again, in order.
+    pub(crate) fn open_calls(&self) -> &[OpenCall] {
+        &self.open_calls
+    }
+
+    /// Whether the transcript ends within a turn.
+    pub(crate) fn in_turn(&self) -> bool {
+        self.in_turn
+    }
+
+    /// The conversation as alternating messages, the user's first.
+    pub(crate) fn messages(&self) -> Vec<ChatMessage> {
+        let mut messages: Vec<ChatMessage> = Vec::new();
+        for turn in &self.said {
+            let (role, blocks) = match turn {
+                Turn::Assistant(blocks) => (Role::Assistant, blocks.clone()),
+                Turn::User { results, pieces } => {
+                    let texts = pieces.iter().map(|piece| Block::Text { text: piece.render() });
+                    (Role::User, results.iter().cloned().chain(texts).collect())
+                }
+            };
+            match messages.last_mut() {
+                Some(last) if last.role == role => last.blocks.extend(blocks),
+                None if role == Role::Assistant => {}
+                _ => messages.push(ChatMessage { role, blocks }),
+            }
+        }
+        messages
+    }
+}
+
+/// Selects the newest pieces, whose senders still wait, within `room` bytes. A piece that is too long by
+/// itself is cut.
+fn within(pieces: &[Piece], mut room: usize) -> Vec<Piece> {
+    let mut kept = Vec::new();
+    for piece in pieces.iter().rev() {
+        let piece = match piece.render().len() {
+            length if length > ASKED_BYTES => piece.cut(ASKED_BYTES / 4),
+            _ => piece.clone(),
+        };
+        let Some(left) = room.checked_sub(piece.render().len()) else { break };
+        room = left;
+        kept.push(piece);
+    }
+    kept.reverse();
+    kept
+}
+
+impl Piece {
+    /// Cuts every text in the piece to `room` bytes.
+    fn cut(&self, room: usize) -> Self {
+        match self {
+            Self::Text(text) => Self::Text(cut(text, room)),
+            Self::Inbox(mail) => {
+                let mut mail = mail.clone();
+                for text in mail.iter_mut().flat_map(Map::values_mut) {
+                    if let Value::String(text) = text {
+                        *text = cut(text, room);
+                    }
+                }
+                Self::Inbox(mail)
+            }
+        }
+    }
+
+    fn render(&self) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Inbox(mail) => inbox_block(mail),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::chat::{StopReason, Usage};
+    use crate::wire::message::Outcome;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn mail(value: Value) -> Entry {
+        let Value::Object(message) = value else { panic!("no object") };
+        Entry::Mail { claim: "1".into(), offset: 0, message }
+    }
+
+    fn assistant(blocks: Vec<Block>) -> Entry {
+        let (stop_reason, usage) = (StopReason::EndTurn, Usage::default());
+        Entry::Assistant { blocks, stop_reason, usage, model: "m".into() }
+    }
+
+    fn call(id: &str) -> Block {
+        Block::ToolUse { id: id.into(), name: "bash".into(), input: json!({}) }
+    }
+
+    fn result(id: &str) -> Entry {
+        Entry::ToolResult { tool_use_id: id.into(), content: "ok".into(), is_error: false }
+    }
+
+    fn remember(entries: &[Entry]) -> Memory {
+        let mut memory = Memory::default();
+        for entry in entries {
+            memory.push(entry);
+        }
+        memory
+    }
+
+    #[test]
+    fn results_come_before_mail_in_a_user_message() {
+        let memory = remember(&[
+            Entry::User { content: "go".into() },
+            assistant(vec![call("a"), call("b")]),
+            result("a"),
+            mail(json!({"from":"bob","content":"hi"})),
+            result("b"),
+            mail(json!({"from":"bob","content":"again"})),
+        ]);
+        let messages = memory.messages();
+        assert_eq!(messages.len(), 3);
+        let last = &messages[2].blocks;
+        assert!(matches!(&last[0], Block::ToolResult { tool_use_id, .. } if tool_use_id == "a"));
+        assert!(matches!(&last[1], Block::ToolResult { tool_use_id, .. } if tool_use_id == "b"));
+        let Block::Text { text } = &last[2] else { panic!("{last:?}") };
+        assert!(text.contains("hi") && text.contains("again"), "one block for both: {text}");
+        assert_eq!(last.len(), 3);
+    }
+
+    #[test]
+    fn a_conversation_that_was_cut_off_has_open_calls() {
+        let memory = remember(&[
+            Entry::User { content: "go".into() },
+            assistant(vec![call("a"), call("b"), call("c")]),
+            Entry::ToolStart { tool_use_id: "a".into(), name: "bash".into() },
+            result("a"),
+            Entry::ToolStart { tool_use_id: "b".into(), name: "bash".into() },
+        ]);
+        let open: Vec<_> =
+            memory.open_calls().iter().map(|call| (call.id.as_str(), call.started)).collect();
+        assert_eq!(open, [("b", true), ("c", false)]);
+        assert!(memory.in_turn());
+    }
+
+    #[test]
+    fn a_compaction_repeats_what_was_asked_in_this_turn() {
+        let summary = |context_tokens| Entry::Compacted {
+            summary: "NOTES".into(),
+            situation: "You are alice.".into(),
+            usage: Usage::default(),
+            context_tokens,
+        };
+        let mut memory = remember(&[
+            Entry::User { content: "an older wish".into() },
+            assistant(vec![call("a")]),
+            result("a"),
+            Entry::TurnEnd { outcome: Outcome::Done, rounds: 1, report: None },
+            mail(json!({"from":"bob","content":"a newer wish"})),
+            assistant(vec![call("b")]),
+            result("b"),
+            summary(Some(500)),
+        ]);
+        let messages = memory.messages();
+        assert_eq!(messages.len(), 1);
+        let told = format!("{:?}", messages[0].blocks);
+        for word in ["NOTES", "You are alice.", "a newer wish"] {
+            assert!(told.contains(word), "{word} is not in {told}");
+        }
+        assert!(!told.contains("an older wish"), "{told}");
+        assert_eq!(memory.context_shown(), Some(500));
+        assert!(memory.in_turn() && !memory.is_worth_compacting());
+        // It outlives a second compaction, too, and is cut if it is too long by itself.
+        memory.push(&summary(None));
+        assert!(format!("{:?}", memory.messages()).contains("a newer wish"));
+        assert_eq!(memory.context_shown(), Some(500));
+        memory.push(&Entry::User { content: "x".repeat(ASKED_BYTES + 1) });
+        memory.push(&summary(None));
+        let told = format!("{:?}", memory.messages());
+        assert!(told.len() < ASKED_BYTES && told.contains("xxx\\n[… left out …]"), "{told}");
+        // That holds for mail, too, and the pieces that do not fit are counted.
+        let long = "y".repeat(ASKED_BYTES);
+        memory.push(&mail(json!({"from":"bob","content":long})));
+        memory.push(&Entry::User { content: "z".repeat(ASKED_BYTES / 4 * 3) });
+        memory.push(&summary(None));
+        let told = format!("{:?}", memory.messages());
+        for word in ["(3 before it: see the notes)", "zzz"] {
+            assert!(told.contains(word), "{word}: {told}");
+        }
+        memory.push(&mail(json!({"from":"bob","content":long})));
+        memory.push(&summary(None));
+        let told = format!("{:?}", memory.messages());
+        assert!(
+            told.contains("yyy") && told.contains("left out") && told.contains("bob"),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn tokens_are_those_of_the_last_call_and_an_estimate_of_the_rest() {
+        let mut memory = remember(&[Entry::User { content: "x".repeat(400) }]);
+        assert_eq!(memory.tokens(), 100);
+        let usage = Usage { input_tokens: 900, output_tokens: 100, ..Usage::default() };
+        let (stop_reason, model) = (StopReason::ToolUse, "m".into());
+        memory.push(&Entry::Assistant { blocks: vec![call("a")], stop_reason, usage, model });
+        assert_eq!(memory.tokens(), 1000);
+        let content = "x".repeat(40);
+        memory.push(&Entry::ToolResult { tool_use_id: "a".into(), content, is_error: false });
+        assert_eq!(memory.tokens(), 1010);
+    }
+
+    #[test]
+    fn idle_notices_cost_no_tokens_and_failed_turns_merge() {
+        let memory = remember(&[
+            mail(json!({"type":"idle_notification","from":"a","content":"","reason":"available"})),
+            Entry::User { content: "one".into() },
+            Entry::TurnEnd { outcome: Outcome::Failed, rounds: 1, report: None },
+            Entry::User { content: "two".into() },
+        ]);
+        let messages = memory.messages();
+        assert_eq!(messages.len(), 1);
+        assert_eq!(messages[0].blocks.len(), 2);
+        assert!(!memory.in_turn() || memory.open_calls().is_empty());
+    }
+
+    #[test]
+    fn unhandled_mail_is_a_turn_to_resume() {
+        let end = Entry::TurnEnd { outcome: Outcome::Done, rounds: 1, report: None };
+        let letter = || mail(json!({"from":"bob","content":"hi"}));
+        let idle = mail(json!({"type":"idle_notification","from":"a","reason":"available"}));
+        assert!(remember(&[letter()]).in_turn());
+        assert!(remember(&[letter(), end.clone(), letter()]).in_turn());
+        assert!(!remember(&[letter(), end, idle]).in_turn());
+    }
+
+    proptest! {
+        #[test]
+        fn any_order_of_entries_gives_a_valid_request(picks in proptest::collection::vec(0usize..6, 0..30)) {
+            let mut memory = Memory::default();
+            for (n, pick) in picks.iter().enumerate() {
+                let id = format!("t{n}");
+                match pick {
+                    0 => memory.push(&Entry::User { content: id }),
+                    1 => memory.push(&mail(json!({"from":"b","content":id}))),
+                    2 => memory.push(&assistant(vec![Block::Text { text: id }])),
+                    3 => {
+                        memory.push(&assistant(vec![call(&id)]));
+                        memory.push(&result(&id));
+                    }
+                    4 => memory.push(&result("no-such-call")),
+                    _ => memory.push(&Entry::Note { content: id }),
+                }
+            }
+            let messages = memory.messages();
+            prop_assert!(messages.first().is_none_or(|first| first.role == Role::User));
+            prop_assert!(messages.windows(2).all(|pair| pair[0].role != pair[1].role));
+            prop_assert!(messages.iter().all(|message| !message.blocks.is_empty()));
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Calls the model of a conversation, and makes room in its context.
+
+use super::compact::{CompactionReason, compact, is_due};
+use super::event::WorkResult;
+use super::memory::Memory;
+use crate::agent::progress::Progress;
+use crate::llm::{Delta, ModelError, Provider, Redactor, StreamRedactor};
+use crate::wire::chat::{Request, ToolDefinition};
+use std::rc::Rc;
+
+/// Longest answer of a model, in tokens.
+const MAX_ANSWER_TOKENS: u32 = 16_384;
+
+/// The model of one conversation.
+pub(crate) struct ModelCaller {
+    /// The model.
+    pub(crate) provider: Rc<dyn Provider>,
+    /// The system prompt.
+    pub(crate) system: String,
+    /// Tokens that fit the model, if known.
+    pub(crate) context_tokens: Option<u64>,
+    /// What must not be shown.
+    pub(crate) secrets: Rc<Redactor>,
+    /// Says what the program knows by itself of the agent's situation, for a summary.
+    pub(crate) situation: Box<dyn Fn() -> String>,
+    /// Shows the progress of a call.
+    pub(crate) show: Rc<dyn Fn(&Progress)>,
+}
+
+impl ModelCaller {
+    /// `provider/name` of the model.
+    pub(super) fn label(&self) -> String {
+        self.provider.label()
+    }
+
+    /// Whether room must be made before the model is called again.
+    pub(super) fn needs_room(&self, memory: &Memory) -> bool {
+        is_due(memory, self.context_tokens)
+    }
+
+    /// Calls the model as a piece of work.
+    pub(super) fn call(
+        &self,
+        memory: &Memory,
+        tools: Vec<ToolDefinition>,
+    ) -> impl Future<Output = WorkResult> + 'static {
+        let request = Request {
+            system: self.system.clone(),
+            messages: memory.messages(),
+            tools,
+            max_tokens: MAX_ANSWER_TOKENS,
+        };
+        let (provider, show) = (Rc::clone(&self.provider), Rc::clone(&self.show));
+        let secrets = Rc::clone(&self.secrets);
+        async move {
+            let mut redactor = StreamRedactor::new(&secrets);
+            let show_text = |text: String| {
+                if !text.is_empty() {
+                    show(&Progress::Text(text));
+                }
+            };
+            let mut sink = |delta| match delta {
+                Delta::Text(text) => show_text(redactor.push(&text)),
+                Delta::Retry { wait, why } => {
+                    tracing::warn!(why, ?wait, "the model call is tried again");
+                    redactor = StreamRedactor::new(&secrets);
+                    show(&Progress::Retry { wait, why });
+                }
+            };
+            let reply = provider.turn(&request, &mut sink).await;
+            show_text(redactor.finish());
+            if let Err(why) = &reply {
+                tracing::error!(%why, "the model call failed");
+            }
+            WorkResult::Replied(reply)
+        }
+    }
+
+    /// Summarizes the conversation as a piece of work.
+    pub(super) fn compact(
+        &self,
+        memory: &Memory,
+        reason: CompactionReason,
+    ) -> impl Future<Output = WorkResult> + 'static {
+        let (provider, show) = (Rc::clone(&self.provider), Rc::clone(&self.show));
+        let (memory, limit) = (memory.clone(), self.context_tokens);
+        let situation = memory.is_worth_compacting().then(|| (self.situation)());
+        async move {
+            let Some(situation) = situation else {
+                let why = "there is nothing to summarize yet".into();
+                return WorkResult::Compacted(Err(ModelError::ContextFull(why)));
+            };
+            tracing::info!(?reason, tokens = memory.tokens(), "the conversation is summarized");
+            // The text of a summary is for the model only.
+            let mut sink = |delta| match delta {
+                Delta::Text(_) => {}
+                Delta::Retry { wait, why } => show(&Progress::Retry { wait, why }),
+            };
+            let made = compact(&*provider, memory, limit, reason, situation, &mut sink).await;
+            if let Err(why) = &made {
+                tracing::error!(%why, "the conversation could not be summarized");
+            }
+            WorkResult::Compacted(made)
+        }
+    }
+}

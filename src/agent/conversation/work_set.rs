@@ -1,0 +1,151 @@
+//! The pieces of work under way, each with an id.
+//!
+//! The end of a piece of work is an event that waits in a queue, so a piece of work can be cancelled
+//! after it ended and before its end is handled. [`WorkSet::end`] tells such a late end apart.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use tokio::task::JoinHandle;
+
+/// Names one piece of work of one [`WorkSet`]; an id is never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct WorkId(u64);
+
+/// The pieces of work under way. Each reports its result, of type `R`, with its id.
+pub(crate) struct WorkSet<R> {
+    last: u64,
+    running: BTreeMap<WorkId, JoinHandle<()>>,
+    report: Rc<dyn Fn(WorkId, R)>,
+}
+
+impl<R: 'static> WorkSet<R> {
+    /// Creates a set without work; `report` is called once for each piece of work that ends.
+    pub(crate) fn new(report: impl Fn(WorkId, R) + 'static) -> Self {
+        Self { last: 0, running: BTreeMap::new(), report: Rc::new(report) }
+    }
+
+    /// Starts a piece of work on the current thread.
+    pub(crate) fn start(&mut self, work: impl Future<Output = R> + 'static) -> WorkId {
+        self.last += 1;
+        let (id, report) = (WorkId(self.last), Rc::clone(&self.report));
+        let task = tokio::task::spawn_local(async move { report(id, work.await) });
+        self.running.insert(id, task);
+        id
+    }
+
+    /// Removes a piece of work that has reported its result. False if it was cancelled before: its
+    /// result must be dropped.
+    pub(crate) fn end(&mut self, id: WorkId) -> bool {
+        self.running.remove(&id).is_some()
+    }
+}
+
+impl<R> WorkSet<R> {
+    /// Cancels one piece of work, and with it everything that its future owns.
+    pub(crate) fn cancel(&mut self, id: WorkId) {
+        if let Some(task) = self.running.remove(&id) {
+            task.abort();
+        }
+    }
+
+    /// Cancels all work.
+    pub(crate) fn cancel_all(&mut self) {
+        while let Some((&id, _)) = self.running.first_key_value() {
+            self.cancel(id);
+        }
+    }
+}
+
+impl<R> Drop for WorkSet<R> {
+    fn drop(&mut self) {
+        self.cancel_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+    use std::future::pending;
+    use tokio::task::yield_now;
+
+    type Reports = Rc<RefCell<Vec<(WorkId, &'static str)>>>;
+
+    fn set() -> (WorkSet<&'static str>, Reports) {
+        let reports = Reports::default();
+        let sink = Rc::clone(&reports);
+        (WorkSet::new(move |id, result| sink.borrow_mut().push((id, result))), reports)
+    }
+
+    fn run(test: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build_local(tokio::runtime::LocalOptions::default());
+        runtime.unwrap().block_on(test);
+    }
+
+    #[test]
+    fn several_pieces_of_work_report_with_their_own_ids() {
+        run(async {
+            let (mut work, reports) = set();
+            let slow = work.start(async {
+                yield_now().await;
+                yield_now().await;
+                "slow"
+            });
+            let fast = work.start(async { "fast" });
+            for _ in 0..4 {
+                yield_now().await;
+            }
+            assert_eq!(*reports.borrow(), [(fast, "fast"), (slow, "slow")]);
+            assert!(work.end(fast) && work.end(slow));
+            assert!(!work.end(slow), "a result counts once");
+        });
+    }
+
+    #[test]
+    fn the_late_end_of_cancelled_work_is_not_that_of_its_successor() {
+        run(async {
+            let (mut work, reports) = set();
+            let first = work.start(async { "first" });
+            yield_now().await;
+            assert_eq!(*reports.borrow(), [(first, "first")], "its end waits to be handled");
+            work.cancel(first);
+            let second = work.start(async { "second" });
+            assert!(!work.end(first));
+            yield_now().await;
+            assert!(work.end(second));
+        });
+    }
+
+    #[test]
+    fn cancelled_work_is_dropped_and_other_work_goes_on() {
+        struct Dropped(Reports, WorkId);
+        impl Drop for Dropped {
+            fn drop(&mut self) {
+                self.0.borrow_mut().push((self.1, "dropped"));
+            }
+        }
+        let hang = |reports: &Reports, id| {
+            let owned = Dropped(Rc::clone(reports), id);
+            async move {
+                let _owned = owned;
+                pending::<&'static str>().await
+            }
+        };
+        run(async {
+            let (mut work, reports) = set();
+            for id in 1..=3 {
+                let id = WorkId(id);
+                assert_eq!(work.start(hang(&reports, id)), id);
+            }
+            yield_now().await;
+            work.cancel(WorkId(2));
+            yield_now().await;
+            assert_eq!(*reports.borrow(), [(WorkId(2), "dropped")]);
+            drop(work);
+            yield_now().await;
+            let all = [2, 1, 3].map(|id| (WorkId(id), "dropped"));
+            assert_eq!(*reports.borrow(), all);
+        });
+    }
+}

@@ -1,0 +1,163 @@
+//! Takes a member's mail in: from the mailbox into the transcript and the memory.
+
+use super::conversation::Conversation;
+use super::event::{Event, Events, MachineEvent};
+use super::member_host::{RETRY_AFTER, ROOM_AGAIN, disk_full};
+use super::progress::Progress;
+use crate::bus::Bus;
+use crate::store::asynchronous::{self, SharedMailbox};
+use crate::store::{Drained, MailNotice, StoreError};
+use crate::tools::team::TeamContext;
+use crate::wire::AgentName;
+use crate::wire::message::{Body, Message};
+use crate::wire::transcript::Entry;
+use std::rc::Rc;
+use std::sync::{Arc, PoisonError};
+
+/// A member's incoming mail.
+pub(super) struct MailIntake {
+    mailbox: SharedMailbox,
+    bus: Arc<Bus>,
+    me: AgentName,
+    team_context: Rc<TeamContext>,
+    events: Events,
+    show: Rc<dyn Fn(&Progress)>,
+    /// Mail was acted on that still looks unread.
+    is_mark_due: bool,
+}
+
+impl MailIntake {
+    /// Creates the intake of this mailbox.
+    pub(super) fn new(
+        mailbox: SharedMailbox,
+        bus: Arc<Bus>,
+        me: AgentName,
+        team_context: Rc<TeamContext>,
+        events: Events,
+        show: Rc<dyn Fn(&Progress)>,
+    ) -> Self {
+        Self { mailbox, bus, me, team_context, events, show, is_mark_due: false }
+    }
+
+    /// Drains the mailbox beside the loop, however long the disk is full; the result is an event.
+    pub(super) fn drain(&mut self) {
+        // The mail that this brings is marked together with the mail that was due.
+        self.is_mark_due = false;
+        let mailbox = Arc::clone(&self.mailbox);
+        let (bus, me) = (Arc::clone(&self.bus), self.me.clone());
+        let (show, events) = (Rc::clone(&self.show), self.events.clone());
+        tokio::task::spawn_local(async move {
+            let event = match drain_with_retry(mailbox, show, &events).await {
+                Ok(drained) => {
+                    report_dead_letters(&bus, &me, &drained).await;
+                    Event::Drained(drained)
+                }
+                Err(failed) => failed.into(),
+            };
+            let _ended = events.send(event);
+        });
+    }
+
+    /// Takes drained mail, which stands in the transcript, into the memory. Returns the messages for the
+    /// machine, which must not hear of them before.
+    pub(super) fn remember(
+        &self,
+        drained: Drained,
+        conversation: &mut Conversation,
+    ) -> Vec<Message> {
+        let mut messages = Vec::with_capacity(drained.mail.len());
+        for mail in drained.mail {
+            let object = mail.object();
+            if !mail.message.body.is_for_program() {
+                self.team_context.take_note(&object);
+            }
+            tracing::info!(
+                id = mail.message.id,
+                from = mail.message.from,
+                kind = mail.message.body.kind(),
+                "mail taken in"
+            );
+            messages.push(*mail.message);
+            let (claim, offset, message) = (mail.batch_id, mail.offset, object);
+            conversation.remember(&Entry::Mail { claim, offset, message });
+        }
+        messages
+    }
+
+    /// Marks the mail of the last drain as acted on: it no longer looks unread. That waits until the
+    /// roster shows the member at work, so that an observer never sees neither.
+    pub(super) fn mark_taken(&mut self, is_status_published: bool) {
+        self.is_mark_due = !is_status_published;
+        if is_status_published {
+            let marked = self.mailbox.lock().unwrap_or_else(PoisonError::into_inner).mark_taken();
+            if let Err(why) = marked {
+                tracing::error!(%why, "mail that was acted on still looks unread");
+            }
+        }
+    }
+
+    /// Marks mail whose mark had to wait.
+    pub(super) fn mark_if_due(&mut self, is_status_published: bool) {
+        if self.is_mark_due {
+            self.mark_taken(is_status_published);
+        }
+    }
+}
+
+async fn drain_with_retry(
+    mailbox: SharedMailbox,
+    show: Rc<dyn Fn(&Progress)>,
+    events: &Events,
+) -> Result<Drained, MachineEvent> {
+    let mut has_waited = false;
+    loop {
+        match asynchronous::drain(&mailbox).await {
+            Ok(drained) => {
+                if has_waited {
+                    show(&Progress::Note(ROOM_AGAIN.into()));
+                }
+                return Ok(drained);
+            }
+            Err(why) if why.is_full() => {
+                if !std::mem::replace(&mut has_waited, true) {
+                    tracing::error!(%why, "the disk is full");
+                    show(&Progress::Note(disk_full(&why)));
+                    let _ended = events.send(MachineEvent::DiskFull.into());
+                }
+                tokio::time::sleep(RETRY_AFTER).await;
+            }
+            Err(why @ StoreError::Gone { .. }) => {
+                return Err(MachineEvent::TeamGone(why.to_string()));
+            }
+            Err(why) => return Err(MachineEvent::DrainFailed(why.to_string())),
+        }
+    }
+}
+
+/// Logs the lines that became dead letters and tells the lead of them, once for each drain.
+async fn report_dead_letters(bus: &Arc<Bus>, me: &AgentName, drained: &Drained) {
+    let mut told: Option<(u32, &str, String)> = None;
+    for notice in &drained.notices {
+        match notice {
+            MailNotice::Dead { reason, batch_id, offset } => {
+                tracing::error!(reason, batch_id, offset, "a line became a dead letter");
+                let first = (0, reason.as_str(), format!("system:dead:{me}:{batch_id}:{offset}"));
+                told.get_or_insert(first).0 += 1;
+            }
+            MailNotice::Repeated { id, from } => {
+                tracing::info!(id, from, "a message came again and was dropped");
+            }
+        }
+    }
+    let Some((count, reason, id)) = told else { return };
+    let content = format!(
+        "{count} line(s) in the inbox of {me} could not be delivered (the first: {reason}); they are \
+         kept as dead letters of {me}"
+    );
+    let bus = Arc::clone(bus);
+    let tell = move || bus.notify_lead(Body::text(), content, id);
+    match tokio::task::spawn_blocking(tell).await {
+        Ok(Ok(_)) => {}
+        failed => tracing::error!(?failed, "the lead could not be told of dead letters"),
+    }
+}

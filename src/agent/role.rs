@@ -1,0 +1,60 @@
+//! The role of a member. A lead that gives an idle member a new prompt may also give it a new role.
+
+use crate::store::{TeamDir, roster};
+use crate::tools::find_by_alias;
+use crate::wire::AgentName;
+use crate::wire::message::Message;
+use crate::wire::role::Role;
+
+/// A member's role, as this life knows it.
+pub(super) struct MemberRole {
+    dir: TeamDir,
+    me: AgentName,
+    name: String,
+}
+
+/// A role that a member has taken on.
+pub(super) struct RoleChange {
+    /// What the role may do.
+    pub(super) limits: Role,
+    /// What the model is told: the system prompt of a life does not change.
+    pub(super) note: String,
+}
+
+impl MemberRole {
+    /// Creates the role that the member started with.
+    pub(super) fn new(dir: TeamDir, me: AgentName, name: String) -> Self {
+        Self { dir, me, name }
+    }
+
+    /// The role's name.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Takes on the role that the roster gives, if this mail may have come with another one.
+    pub(super) async fn update(&mut self, mail: &[Message]) -> Option<RoleChange> {
+        if self.me.is_lead() || mail.iter().all(|message| message.from != "lead") {
+            return None;
+        }
+        let (dir, me) = (self.dir.clone(), self.me.clone());
+        let look = move || {
+            let roster = roster::read(&dir).ok()?;
+            let role = roster.member(me.as_str())?.role.clone();
+            let limits = dir.role(&role, find_by_alias).map(|file| file.role).unwrap_or_default();
+            Some((role, limits))
+        };
+        let (role, limits) = tokio::task::spawn_blocking(look).await.ok()??;
+        if role == self.name {
+            return None;
+        }
+        tracing::info!(before = self.name, role, "a new role");
+        let mut note = format!("your role is {role} from now on, not {}", self.name);
+        if !limits.instructions.is_empty() {
+            note.push_str("; instructions for your role:\n");
+            note.push_str(&limits.instructions);
+        }
+        self.name = role;
+        Some(RoleChange { limits, note })
+    }
+}

@@ -1,0 +1,90 @@
+//! The situation of a member as its program knows it: for a summary of its conversation.
+
+use super::conversation::cut;
+use crate::store::roster;
+use crate::tasks::Tasks;
+use crate::wire::task::{Board, Task};
+use crate::wire::{AgentName, WithUnknownFields};
+use std::fmt::Write as _;
+
+/// Open tasks that are named, and bytes of each one's subject.
+const TASKS_NAMED: usize = 20;
+const SUBJECT_BYTES: usize = 200;
+
+/// Describes who the agent is, who else is on the team, and which tasks are open.
+pub(super) fn situation(tasks: &Tasks, name: &AgentName) -> String {
+    let mut text = format!("You are {name}");
+    let roster = roster::read(tasks.dir()).unwrap_or_default();
+    if let Some(me) = roster.member(name.as_str()) {
+        let _infallible = write!(text, ", role: {}", me.role);
+    }
+    text.push_str(". The team now: lead");
+    for member in roster.members.iter().filter(|member| member.name != name.as_str()) {
+        let status = member.status.word();
+        let _infallible = write!(text, ", {} ({}, {status})", member.name, member.role);
+    }
+    text.push('.');
+    // The model can still call list_tasks if the list cannot be read now.
+    let board = tasks.look().map(|seen| seen.board).unwrap_or_default();
+    text.push_str(&open_tasks(&board, name));
+    text
+}
+
+/// Lists the tasks that have not ended, the agent's own first.
+fn open_tasks(board: &Board, name: &AgentName) -> String {
+    let mut open: Vec<&WithUnknownFields<Task>> =
+        board.values().filter(|task| !task.status.is_over()).collect();
+    if open.is_empty() {
+        return String::new();
+    }
+    let is_own = |task: &Task| task.owner.as_deref() == Some(name.as_str());
+    open.sort_by_key(|task| (!is_own(task), task.id));
+    let mut text = String::from(" Open tasks:");
+    for task in open.iter().take(TASKS_NAMED) {
+        let owner = match &task.owner {
+            _ if is_own(task) => "yours".to_owned(),
+            Some(owner) => format!("of {owner}"),
+            None => "of nobody".to_owned(),
+        };
+        let subject = cut(&task.subject, SUBJECT_BYTES);
+        let status = task.status.word();
+        let _infallible = write!(text, "\n{}: {subject} ({status}, {owner})", task.id);
+    }
+    if let Some(more) = open.len().checked_sub(TASKS_NAMED).filter(|more| *more > 0) {
+        let _infallible = write!(text, "\nand {more} more: see list_tasks");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::task::{TaskId, TaskStatus};
+
+    #[test]
+    fn open_tasks_are_listed_with_the_own_ones_first() {
+        let alice = AgentName::member("alice").unwrap();
+        let mut board = Board::new();
+        let mut add = |id: &str, owner: Option<&str>, status| {
+            let id = TaskId::parse(id).unwrap();
+            let subject = format!("do {id}");
+            let owner = owner.map(str::to_owned);
+            let task = Task { id, subject, status, owner, ..Task::default() };
+            board.insert(id, task.into());
+        };
+        add("1", None, TaskStatus::Pending);
+        add("2", Some("bob"), TaskStatus::Completed);
+        add("3", Some("bob"), TaskStatus::InProgress);
+        add("4", Some("alice"), TaskStatus::InProgress);
+        let told = " Open tasks:\n4: do 4 (in_progress, yours)\n1: do 1 (pending, of nobody)\n3: do 3 (in_progress, of bob)";
+        assert_eq!(open_tasks(&board, &alice), told);
+        for id in 5..40 {
+            let id = TaskId::parse(&id.to_string()).unwrap();
+            let subject = "long ".repeat(100);
+            board.insert(id, Task { id, subject, ..Task::default() }.into());
+        }
+        let told = open_tasks(&board, &alice);
+        assert!(told.ends_with("\nand 18 more: see list_tasks") && told.len() < 6_000, "{told}");
+        assert_eq!(open_tasks(&Board::new(), &alice), "");
+    }
+}

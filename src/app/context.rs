@@ -1,0 +1,148 @@
+//! The environment of a command: the working folder, the team folder, the settings, the colours.
+
+use super::team_rules::open_bus;
+use crate::bus::Bus;
+use crate::error::{Exit, Failure, OrFail};
+use crate::os::terminal_size;
+use crate::settings::environment::Environment;
+use crate::settings::{Flags, Settings};
+use crate::store::{TeamDir, fs_probe, liveness, locate};
+use crate::ui::style::{ColorChoice, Palette};
+use crate::ui::view::View;
+use crate::wire::AgentName;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The environment of a command.
+pub(crate) struct Context {
+    pub(crate) environment: Environment,
+    /// The folder that relative paths start from.
+    pub(crate) cwd: PathBuf,
+    /// The team folder, which may not exist yet.
+    pub(crate) team_path: PathBuf,
+    color: ColorChoice,
+}
+
+impl Context {
+    /// Resolves `-C`, `--dir` and `TEAM_DIR`.
+    pub(crate) fn new(
+        chdir: Option<&Path>,
+        dir: Option<&Path>,
+        color: ColorChoice,
+        environment: Environment,
+    ) -> Result<Self, Failure> {
+        let here = std::env::current_dir()
+            .or_fail("there is no working folder", "change to a folder that exists")?;
+        let cwd = match chdir {
+            None => here,
+            Some(chdir) => std::fs::canonicalize(here.join(chdir)).or_exit(
+                Exit::Usage,
+                format!("-C {} is not usable", chdir.display()),
+                "give a folder that exists",
+            )?,
+        };
+        let named = dir.or_else(|| environment.get("TEAM_DIR").map(Path::new));
+        let team_path = locate(named.map(|dir| cwd.join(dir)).as_deref(), &cwd);
+        Ok(Self { environment, cwd, team_path, color })
+    }
+
+    /// Opens the existing team folder to work in.
+    pub(crate) fn team(&self) -> Result<TeamDir, Failure> {
+        self.require_folder()?;
+        Ok(TeamDir::open(&self.team_path)?)
+    }
+
+    /// Opens the existing team folder for a view, which changes nothing in it.
+    pub(crate) fn team_to_view(&self) -> Result<TeamDir, Failure> {
+        self.require_folder()?;
+        Ok(TeamDir::look(&self.team_path)?)
+    }
+
+    fn require_folder(&self) -> Result<(), Failure> {
+        if self.team_path.exists() {
+            return Ok(());
+        }
+        Err(Failure::new(
+            Exit::Failure,
+            "there is no team here",
+            format!("{} does not exist", self.team_path.display()),
+            "start one with `team lead`, or name its folder with --dir or -C",
+        ))
+    }
+
+    /// Opens the team folder, which is made if it does not exist. The file system must be able to hold
+    /// a team.
+    pub(crate) fn make_team(&self) -> Result<TeamDir, Failure> {
+        let team = TeamDir::create(&self.team_path)?;
+        fs_probe::run(&team)?;
+        Ok(team)
+    }
+
+    /// Loads all settings for this folder, with these flags.
+    pub(crate) fn settings_with(&self, flags: &Flags) -> Result<Settings, Failure> {
+        let file = TeamDir::settings_in(&self.team_path);
+        Settings::load(&self.environment, &file, flags)
+    }
+
+    /// Loads all settings for this folder.
+    pub(crate) fn settings(&self) -> Result<Settings, Failure> {
+        self.settings_with(&Flags::default())
+    }
+
+    /// Opens the mail of a team by the settings of this folder.
+    pub(crate) fn bus(&self, team: TeamDir) -> Result<Arc<Bus>, Failure> {
+        Ok(Arc::new(open_bus(team, self.settings()?.rules())))
+    }
+
+    /// Opens the mail of the existing team, for a command that changes something.
+    pub(crate) fn team_bus(&self) -> Result<Arc<Bus>, Failure> {
+        self.bus(self.team()?)
+    }
+
+    /// Chooses the colours of a stream.
+    pub(crate) fn palette_for(&self, is_terminal: bool) -> Palette {
+        let no_color = self.environment.get("NO_COLOR").is_some();
+        match self.color {
+            ColorChoice::Never => Palette::plain(),
+            ColorChoice::Auto if no_color => Palette::plain(),
+            color @ (ColorChoice::Always | ColorChoice::Auto) => Palette::new(color, is_terminal),
+        }
+    }
+
+    /// Chooses the colours of stdout.
+    pub(crate) fn palette(&self) -> Palette {
+        self.palette_for(std::io::stdout().is_terminal())
+    }
+
+    /// Describes the layout of views on stdout; a pipe gets unwrapped lines.
+    pub(crate) fn view(&self) -> View {
+        View::new(self.palette(), terminal_size::columns())
+    }
+
+    /// Finds the agent in whose command this process runs: `TEAM_RUN` is set there.
+    pub(crate) fn calling_agent(&self, team: &TeamDir) -> Option<AgentName> {
+        let run_id = self.environment.get("TEAM_RUN")?;
+        liveness::holder_of_run_id(team, run_id).ok().flatten()
+    }
+
+    /// Refuses a verb that steers the team when an agent's command runs it.
+    pub(crate) fn refuse_inside_agent(&self, verb: &str) -> Result<(), Failure> {
+        if self.environment.get("TEAM_RUN").is_none() {
+            return Ok(());
+        }
+        Err(Failure::new(
+            Exit::Failure,
+            format!("`team {verb}` does not work inside an agent's command"),
+            "TEAM_RUN is set: an agent runs this, and agents steer the team with their tools",
+            "use the agent's tools (send_message, spawn_teammate, shutdown_teammate, …)",
+        ))
+    }
+}
+
+/// Repairs a team folder that was opened to view it, as opening it to work in it does. Called before
+/// the first change.
+pub(crate) fn repair(team: &TeamDir) -> Result<(), Failure> {
+    TeamDir::open(team.root())?;
+    Ok(())
+}

@@ -1,0 +1,368 @@
+//! Approvals at the lead: questions arrive, one is shown to the person, answers go out.
+//!
+//! Questions arrive in the lead's inbox, which is not drained while the lead's model answers or a tool
+//! runs. So they are also looked for in the inbox; a question that is found twice is the same question.
+
+use super::runtime::LeadRuntime;
+use crate::agent::event::ApprovalEvent;
+use crate::protocol::permission::{PermissionSubject, Policy, rules_for};
+use crate::protocol::request::RequestVerdict;
+use crate::store::{Liveness, TeamDir, liveness, roster, transcript, unread};
+use crate::tools::approval_queue::{ApprovalDecision, Decider, QueuedRequest};
+use crate::tools::find;
+use crate::ui::question::{Asker, Said, ask, understand, whole};
+use crate::ui::view::View;
+use crate::wire::AgentName;
+use crate::wire::message::{Body, Message, Scope};
+use crate::wire::permission::{
+    Decision, DecisionOutcome, PermissionMode, Question, QuestionKind, RuleLists,
+};
+use crate::wire::roster::{Roster, Status};
+use crate::wire::tool::SubjectArgument;
+use serde_json::json;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// How long answers are ignored after a question was replaced by another one: a key that is pressed in that
+/// moment was meant for the first.
+const IGNORE_AFTER_REPLACEMENT: Duration = Duration::from_secs(1);
+
+/// Whether a person can answer in this run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Answerer {
+    /// A person at the terminal.
+    Person,
+    /// Every question is denied, with this reason.
+    Nobody(&'static str),
+}
+
+/// The open questions of a team, at its running lead.
+pub(super) struct Approvals {
+    runtime: LeadRuntime,
+    answerer: Answerer,
+    queue: VecDeque<QueuedRequest>,
+    /// When the question in front was replaced without an answer.
+    replaced_at: Option<Instant>,
+    /// Notices for the person, such as the results of answers.
+    notices: UnboundedSender<String>,
+    unread_notices: UnboundedReceiver<String>,
+}
+
+impl Approvals {
+    /// Starts with the questions of members that were already asking.
+    pub(super) fn new(runtime: LeadRuntime, answerer: Answerer) -> Self {
+        let (notices, unread_notices) = unbounded_channel();
+        let queue = VecDeque::new();
+        let mut approvals =
+            Self { runtime, answerer, queue, replaced_at: None, notices, unread_notices };
+        approvals.find_open_questions();
+        approvals
+    }
+
+    /// Queues the questions of members that outlived an earlier lead.
+    fn find_open_questions(&mut self) {
+        let Ok(roster) = roster::read(self.runtime.team()) else { return };
+        for member in roster.members.iter().filter(|member| member.status == Status::Waiting) {
+            let Ok(owner) = AgentName::member(&member.name) else { continue };
+            let open = transcript::open_questions(self.runtime.team(), &owner).unwrap_or_default();
+            for question in open.into_iter().filter(|open| open.decider == "lead") {
+                let incarnation = member.incarnation.clone();
+                let asked = QueuedRequest {
+                    question: question.question,
+                    owner: owner.clone(),
+                    incarnation,
+                };
+                if is_waiting(self.runtime.team(), &roster, &asked) {
+                    self.open(asked);
+                }
+            }
+        }
+    }
+
+    /// The lead's permission mode.
+    pub(super) fn mode(&self) -> PermissionMode {
+        self.runtime.approval_queue.mode()
+    }
+
+    /// Waits for the next notice for the person.
+    pub(super) async fn next_notice(&mut self) -> String {
+        match self.unread_notices.recv().await {
+            Some(notice) => notice,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Returns a notice that is due before the next question is shown.
+    pub(super) fn waiting_notice(&mut self) -> Option<String> {
+        self.unread_notices.try_recv().ok()
+    }
+
+    /// Queues a question about the lead's own call.
+    pub(super) fn on_own(&mut self, question: Question) {
+        let (owner, incarnation) = (AgentName::lead(), self.runtime.incarnation.clone());
+        self.open(QueuedRequest { question, owner, incarnation });
+    }
+
+    /// Handles mail for the lead that is a question, or the person's answer from another shell.
+    pub(super) fn on_mail(&mut self, message: &Message) {
+        match self.runtime.approval_queue.hear(message) {
+            Ok(Some(asked)) => self.enqueue(asked),
+            Ok(None) => self.relay_answer(message),
+            Err(why) => {
+                let (from, kind) = (&message.from, message.body.kind());
+                tracing::warn!(from, kind, %why, "a request was not acted on");
+            }
+        }
+    }
+
+    fn open(&mut self, asked: QueuedRequest) {
+        match self.runtime.approval_queue.open(asked) {
+            Ok(Some(asked)) => self.enqueue(asked),
+            Ok(None) => {}
+            Err(why) => tracing::warn!(%why, "a request was not acted on"),
+        }
+    }
+
+    fn enqueue(&mut self, asked: QueuedRequest) {
+        if !self.runtime.approval_queue.is_for_person(&asked.question) {
+            return;
+        }
+        match &self.answerer {
+            Answerer::Person => self.queue.push_back(asked),
+            Answerer::Nobody(why) => {
+                let no = ApprovalDecision::once(RequestVerdict::Reject, Some((*why).to_owned()));
+                self.decide(asked, no);
+            }
+        }
+    }
+
+    /// Passes on an answer of `team approve` or `team deny`, which write to the lead as `user`.
+    fn relay_answer(&mut self, message: &Message) {
+        let bound = message.from == AgentName::user().as_str()
+            && message.incarnation.as_deref() == Some(self.runtime.incarnation.as_str());
+        let decision = if let Body::PermissionResponse { approve, scope, reason, updated_input } =
+            &message.body
+        {
+            let (verdict, updated_input) = (RequestVerdict::of(*approve), updated_input.clone());
+            ApprovalDecision { verdict, scope: *scope, reason: reason.clone(), updated_input }
+        } else if let Body::SandboxPermissionResponse { approve, scope, reason } = &message.body {
+            let yes_or_no = ApprovalDecision::once(RequestVerdict::of(*approve), reason.clone());
+            ApprovalDecision { scope: *scope, ..yes_or_no }
+        } else if let Body::PlanApprovalResponse { approve, feedback, .. } = &message.body {
+            ApprovalDecision::once(RequestVerdict::of(*approve), feedback.clone())
+        } else {
+            return;
+        };
+        let id = message.request_id.as_deref().filter(|_| bound);
+        let approval_queue = Rc::clone(&self.runtime.approval_queue);
+        let asked = id.and_then(|id| {
+            approval_queue.find(id).or_else(|| {
+                // The answer can arrive before the question.
+                self.find_open_questions();
+                approval_queue.find(id)
+            })
+        });
+        match asked {
+            Some(asked) => self.decide(asked, decision),
+            None => tracing::warn!(
+                from = message.from,
+                request_id = message.request_id,
+                "an answer was not acted on: it is not the user's, or no question waits for it"
+            ),
+        }
+    }
+
+    /// Finds questions in mail that is not drained yet, and withdraws those that no member waits for.
+    pub(super) fn refresh(&mut self) {
+        let Ok(roster) = roster::read(self.runtime.team()) else { return };
+        let has_asked = |status: Status| status == Status::Waiting;
+        let is_any_waiting = roster.members.iter().any(|member| has_asked(member.status))
+            || roster.lead.as_ref().is_some_and(|lead| has_asked(lead.status));
+        if is_any_waiting {
+            let unread =
+                unread::waiting(self.runtime.team(), &AgentName::lead()).unwrap_or_default();
+            for message in unread.iter().filter_map(|waiting| waiting.message.as_ref()) {
+                self.on_mail(message);
+            }
+        }
+        let team = self.runtime.team().clone();
+        for gone in self.runtime.approval_queue.withdraw(|asked| is_waiting(&team, &roster, asked))
+        {
+            tracing::info!(request_id = gone.question.request_id, "a request was withdrawn");
+            let at = self.queue.iter().position(|asked| *asked == gone);
+            if let Some(at) = at {
+                self.queue.remove(at);
+                self.notify(format!("({} no longer asks)", gone.owner));
+                if at == 0 {
+                    self.replaced_at = Some(Instant::now());
+                }
+            }
+        }
+        let approval_queue = Rc::clone(&self.runtime.approval_queue);
+        self.queue.retain(|asked| approval_queue.find(&asked.question.request_id).is_some());
+    }
+
+    /// The question that is to be answered next.
+    pub(super) fn front(&self) -> Option<&QueuedRequest> {
+        self.queue.front()
+    }
+
+    /// Renders a question.
+    pub(super) fn render(&self, asked: &QueuedRequest, view: &View) -> String {
+        let roster = roster::read(self.runtime.team());
+        let color = roster.ok().and_then(|roster| {
+            roster.member(asked.owner.as_str()).map(|member| member.color.clone())
+        });
+        let (name, color) = (asked.owner.to_string(), color.unwrap_or_default());
+        let more = self.queue.len().saturating_sub(1);
+        ask(&Asker { name, color, more }, &asked.question, view)
+    }
+
+    /// Returns whether the line answered the question in front.
+    pub(super) fn answer_line(&mut self, line: &str) -> bool {
+        let said = self.queue.front().and_then(|_| understand(line));
+        said.is_some_and(|said| {
+            self.answer(said);
+            true
+        })
+    }
+
+    /// Answers the question in front by a key.
+    pub(super) fn answer_key(&mut self, key: char) {
+        match key {
+            'y' => self.answer(Said::Yes),
+            'a' => self.answer(Said::Always),
+            _ => self.answer(Said::No(None)),
+        }
+    }
+
+    fn answer(&mut self, said: Said) {
+        if self.replaced_at.take().is_some_and(|at| at.elapsed() < IGNORE_AFTER_REPLACEMENT) {
+            return self.notify("the question has just changed: look again, then answer".into());
+        }
+        let Some(asked) = self.queue.front() else {
+            return self.notify("there is no question".into());
+        };
+        let yes = ApprovalDecision::once(RequestVerdict::Approve, None);
+        let decision = match said {
+            Said::Yes => yes,
+            Said::No(why) => ApprovalDecision::once(RequestVerdict::Reject, why),
+            Said::Always if asked.question.about == QuestionKind::Plan => yes,
+            Said::Always => ApprovalDecision { scope: Scope::Always, ..yes },
+            Said::Instead(command) => match asked
+                .question
+                .with_command(find(&asked.question.tool), command)
+            {
+                None => return self.notify("only a command can be changed; say no and why".into()),
+                input => ApprovalDecision { updated_input: input, ..yes },
+            },
+            Said::ShowWhole => return self.notify(whole(&asked.question)),
+            Said::InsteadOfWhat => {
+                return self.notify("write e and the command that shall run instead".into());
+            }
+        };
+        if let Some(asked) = self.queue.pop_front() {
+            self.decide(asked, decision);
+        }
+    }
+
+    fn notify(&self, text: String) {
+        // At the end of the session no notice is shown any more.
+        let _unread = self.notices.send(text);
+    }
+
+    fn decide(&mut self, asked: QueuedRequest, decision: ApprovalDecision) {
+        let id = asked.question.request_id.clone();
+        self.queue.retain(|waiting| waiting.question.request_id != id);
+        let (approval_queue, supervisor) =
+            (Rc::clone(&self.runtime.approval_queue), Rc::clone(&self.runtime.supervisor));
+        let (events, notices) = (self.runtime.events.clone(), self.notices.clone());
+        let verdict = if decision.verdict == RequestVerdict::Approve { "yes" } else { "no" };
+        self.notify(format!("{verdict} to {}: {}", asked.owner, asked.question.tool));
+        tokio::task::spawn_local(async move {
+            if let Err(why) = approval_queue.decide(&id, Decider::Person, decision.clone()).await {
+                let _unread = notices.send(why.to_string());
+                return;
+            }
+            if asked.owner.is_lead() {
+                let _ended =
+                    events.send(ApprovalEvent::Answered(own_decision(&id, &decision)).into());
+            }
+            if decision.verdict == RequestVerdict::Approve && decision.scope == Scope::Always {
+                let rules = RuleLists {
+                    allow: always_rules(&asked.question, &decision),
+                    ..RuleLists::default()
+                };
+                // A question may name no known tool; a member that starts with such a rule fails.
+                if let Err(why) = Policy::new(PermissionMode::Default, &rules) {
+                    let _unread = notices.send(why.to_string());
+                    return;
+                }
+                supervisor.add_rules(&rules);
+                let _ended = events.send(ApprovalEvent::AddRules(rules.clone()).into());
+                approval_queue
+                    .fan_out(Body::PermissionUpdate { rules: json!(rules) }, |_, _| true)
+                    .await;
+            }
+        });
+    }
+
+    /// Switches the team to another mode: members in the lead's mode follow, and none stays looser.
+    pub(super) fn set_mode(&self, mode: PermissionMode) {
+        let runtime = &self.runtime;
+        let before = runtime.approval_queue.mode();
+        runtime.approval_queue.set_mode(mode);
+        runtime.supervisor.set_mode(mode);
+        runtime.send(ApprovalEvent::SetMode(mode).into());
+        let approval_queue = Rc::clone(&runtime.approval_queue);
+        tokio::task::spawn_local(async move {
+            let follows = |_: &str, its: &str| {
+                its == before.word() || PermissionMode::parse(its).is_some_and(|its| its > mode)
+            };
+            approval_queue
+                .fan_out(Body::ModeSetRequest { mode: mode.word().into() }, follows)
+                .await;
+        });
+    }
+}
+
+/// Makes the decision about the lead's own call.
+fn own_decision(id: &str, decision: &ApprovalDecision) -> Decision {
+    let approved = decision.verdict == RequestVerdict::Approve;
+    Decision {
+        request_id: id.into(),
+        outcome: if approved { DecisionOutcome::Approved } else { DecisionOutcome::Rejected },
+        by: "user".into(),
+        scope: decision.scope,
+        reason: decision.reason.clone(),
+        updated_input: decision.updated_input.clone(),
+        mode: None,
+    }
+}
+
+/// Makes the permission rules of an answer "always".
+fn always_rules(question: &Question, decision: &ApprovalDecision) -> Vec<String> {
+    let changed = decision.updated_input.as_ref().and_then(|input| input.get("command")?.as_str());
+    let what = changed.unwrap_or(&question.description).to_owned();
+    let argument = find(&question.tool).map(|tool| tool.subject);
+    let subject = match (question.about, argument) {
+        (QuestionKind::Sandbox, _) => PermissionSubject::Outside(what),
+        (_, Some(SubjectArgument::Command(_))) => PermissionSubject::Command(what),
+        (_, Some(SubjectArgument::File(_))) => PermissionSubject::Path(what),
+        (_, Some(SubjectArgument::None) | None) => PermissionSubject::Nothing,
+    };
+    rules_for(question.about, &question.tool, &subject)
+}
+
+/// Whether the owner of a question still waits for its answer.
+fn is_waiting(team: &TeamDir, roster: &Roster, asked: &QueuedRequest) -> bool {
+    if asked.owner.is_lead() {
+        return roster.lead.as_ref().is_some_and(|lead| lead.status == Status::Waiting);
+    }
+    let member = roster.member(asked.owner.as_str());
+    member.is_some_and(|member| {
+        member.status == Status::Waiting && member.incarnation == asked.incarnation
+    }) && matches!(liveness::probe(team, &asked.owner), Ok(Liveness::Alive(_)))
+}

@@ -1,0 +1,206 @@
+//! The end of a lead: why a run is over, stopping the team, the exit code.
+
+use super::runtime::LeadRuntime;
+use crate::agent::event::{Ending, Event, StopCause};
+use crate::agent::{self, Agent, Events};
+use crate::app::agent_process::{AgentEnd, publish_end};
+use crate::app::own_mailbox::{CLOSE_LIMIT, close_mailbox, drain_last_mail};
+use crate::error::{Exit, Failure, OrFail};
+use crate::llm::ModelError;
+use crate::os::failpoint::hit;
+use crate::os::signals::SignalEvent;
+use crate::protocol::budget::BudgetLimit;
+use crate::store::Mailbox;
+use crate::supervise::stop::StopOutcome;
+use crate::supervise::supervisor::Supervisor;
+use crate::wire::message::Message;
+use crate::wire::roster::ExitCause;
+use std::sync::{Arc, Mutex};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::{JoinError, JoinHandle};
+
+/// Why a run is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum EndReason {
+    /// The user quit, or all work is done.
+    Done,
+    /// Ctrl-C.
+    Interrupted,
+    /// SIGTERM, SIGHUP, or the terminal is gone.
+    Terminated,
+    /// `--timeout` has passed.
+    Timeout,
+    /// A budget is used up.
+    Budget(BudgetLimit),
+}
+
+impl From<SignalEvent> for EndReason {
+    fn from(signal: SignalEvent) -> Self {
+        match signal {
+            SignalEvent::Interrupt => Self::Interrupted,
+            SignalEvent::Terminate | SignalEvent::Hangup => Self::Terminated,
+        }
+    }
+}
+
+impl EndReason {
+    /// The cause that stands in the roster.
+    fn cause(self) -> ExitCause {
+        match self {
+            Self::Budget(_) => ExitCause::Budget,
+            Self::Done | Self::Interrupted | Self::Terminated | Self::Timeout => {
+                ExitCause::TeamStopped
+            }
+        }
+    }
+}
+
+/// The lead's agent before its loop runs.
+pub(super) struct AgentLoop {
+    pub(super) agent: Agent,
+    pub(super) events: Events,
+    pub(super) inbound: UnboundedReceiver<Event>,
+}
+
+impl AgentLoop {
+    /// Runs the loop beside the session.
+    pub(super) fn spawn(self) -> JoinHandle<EndedLoop> {
+        let Self { agent, events, inbound } = self;
+        tokio::task::spawn_local(async move {
+            let mailbox = Arc::clone(&agent.mailbox);
+            let finished = agent::run(agent, events, inbound, || {}).await;
+            EndedLoop { finished, mailbox }
+        })
+    }
+}
+
+/// What is left of the lead's agent after its loop.
+pub(super) struct EndedLoop {
+    finished: agent::Finished,
+    mailbox: Arc<Mutex<Mailbox>>,
+}
+
+impl EndedLoop {
+    /// Takes the result of the loop's task.
+    pub(super) fn of(joined: Result<Self, JoinError>) -> Result<Self, Failure> {
+        joined.or_fail("the lead broke down", "`team log lead` tells more; please report this")
+    }
+
+    /// Why the run is over when the agent's loop ended before the session did.
+    pub(super) fn reason(&self) -> EndReason {
+        match self.finished.ending {
+            Ending::Stopped(StopCause::Budget(limit)) => EndReason::Budget(limit),
+            Ending::Stopped(_) | Ending::Broken(_) => EndReason::Done,
+        }
+    }
+}
+
+/// The result of a lead whose team is stopped.
+pub(super) struct Closed {
+    pub(super) end: AgentEnd,
+    /// How the teammates ended.
+    pub(super) outcomes: Vec<StopOutcome>,
+    /// Mail that arrived while the team was being stopped.
+    pub(super) last_mail: Vec<Message>,
+}
+
+/// Stops the team, drains the last mail, and writes the lead's end into the roster, in this order: mail
+/// arrives until the last teammate has exited.
+pub(super) async fn close(supervisor: &Supervisor, ended: EndedLoop, reason: EndReason) -> Closed {
+    let EndedLoop { finished, mailbox } = ended;
+    let cause = reason.cause();
+    hit("lead.closing");
+    let outcomes = supervisor.stop_all("the team is being stopped", cause).await;
+    hit("lead.alone");
+    let last_mail = drain_last_mail(&mailbox).mail.into_iter().map(|mail| *mail.message).collect();
+    close_mailbox(mailbox, CLOSE_LIMIT).await;
+    let end = publish_end(finished, 0, cause).await;
+    tracing::info!(?reason, "lead ends");
+    Closed { end, outcomes, last_mail }
+}
+
+/// Tells the agent's loop to end and waits for it.
+pub(super) async fn stop_loop(
+    runtime: &LeadRuntime,
+    agent: &mut JoinHandle<EndedLoop>,
+) -> Result<EndedLoop, Failure> {
+    runtime.stop_agent();
+    EndedLoop::of(agent.await)
+}
+
+/// The exit code of a lead (SPEC 6).
+pub(super) fn exit_code(reason: EndReason, end: &AgentEnd, last_turn_failed: bool) -> Exit {
+    match reason {
+        EndReason::Interrupted => Exit::Interrupted,
+        EndReason::Terminated => Exit::Terminated,
+        EndReason::Timeout => Exit::Timeout,
+        EndReason::Budget(_) => Exit::Budget,
+        EndReason::Done if end.broken.is_some() => Exit::Failure,
+        EndReason::Done => match &end.model_error {
+            Some(ModelError::Credentials(_)) => Exit::NoModel,
+            Some(ModelError::Unavailable(_) | ModelError::SpendCap(_)) => Exit::ModelUnavailable,
+            Some(ModelError::ContextFull(_) | ModelError::Rejected(_) | ModelError::Script(_)) => {
+                Exit::TurnFailed
+            }
+            None if last_turn_failed => Exit::TurnFailed,
+            None => Exit::Ok,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(broken: bool, model_error: Option<ModelError>) -> AgentEnd {
+        AgentEnd { broken: broken.then(|| "the disk is gone".to_owned()), model_error }
+    }
+
+    #[test]
+    fn a_forced_end_decides_the_exit_code_alone() {
+        let unavailable = || Some(ModelError::Unavailable(String::new()));
+        for (reason, exit) in [
+            (EndReason::Interrupted, Exit::Interrupted),
+            (EndReason::Terminated, Exit::Terminated),
+            (EndReason::Timeout, Exit::Timeout),
+        ] {
+            for (broken, error, failed) in
+                [(false, None, false), (true, None, true), (false, unavailable(), true)]
+            {
+                assert_eq!(exit_code(reason, &end(broken, error), failed), exit, "{reason:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_finished_run_reports_its_worst_failure() {
+        let done = |end: &AgentEnd, failed| exit_code(EndReason::Done, end, failed);
+        assert_eq!(done(&end(false, None), false), Exit::Ok);
+        assert_eq!(done(&end(false, None), true), Exit::TurnFailed);
+        assert_eq!(done(&end(true, None), false), Exit::Failure);
+        assert_eq!(
+            done(&end(true, Some(ModelError::SpendCap(String::new()))), true),
+            Exit::Failure
+        );
+        let text = String::new;
+        for (error, exit) in [
+            (ModelError::Credentials(text()), Exit::NoModel),
+            (ModelError::Unavailable(text()), Exit::ModelUnavailable),
+            (ModelError::SpendCap(text()), Exit::ModelUnavailable),
+            (ModelError::ContextFull(text()), Exit::TurnFailed),
+            (ModelError::Rejected(text()), Exit::TurnFailed),
+            (ModelError::Script(text()), Exit::TurnFailed),
+        ] {
+            for failed in [false, true] {
+                assert_eq!(done(&end(false, Some(error.clone())), failed), exit);
+            }
+        }
+    }
+
+    #[test]
+    fn signals_end_a_run_in_their_own_way() {
+        assert_eq!(EndReason::from(SignalEvent::Interrupt), EndReason::Interrupted);
+        assert_eq!(EndReason::from(SignalEvent::Terminate), EndReason::Terminated);
+        assert_eq!(EndReason::from(SignalEvent::Hangup), EndReason::Terminated);
+    }
+}

@@ -1,0 +1,159 @@
+//! Which teammates of the last team a resumed lead starts again, and where each one was.
+
+use crate::agent::conversation::Memory;
+use crate::store::{TeamDir, transcript};
+use crate::wire::AgentName;
+use crate::wire::chat::Block;
+use crate::wire::message::Outcome;
+use crate::wire::roster::{ExitCause, Member, Roster, StartedBy};
+use crate::wire::transcript::{Entry, Line};
+
+/// The decision about the last team.
+pub(super) struct Returning {
+    pub(super) names: Vec<AgentName>,
+    /// The decision in words, for the user and for the lead's model.
+    pub(super) text: String,
+}
+
+impl Returning {
+    /// Decides about the teammates of a roster; at most `max_teammates` come back.
+    pub(super) fn of(team: &TeamDir, roster: &Roster, max_teammates: usize) -> Self {
+        let (names, stopped) = split(roster, max_teammates);
+        let text = words(&names, &stopped, |name| last_state(&read_lines(team, name)));
+        Self { names, text }
+    }
+}
+
+/// The last text of the lead.
+pub(super) fn last_text(team: &TeamDir) -> String {
+    let texts = read_lines(team, &AgentName::lead()).into_iter().rev().find_map(|line| {
+        let Entry::Assistant { blocks, .. } = line.entry else { return None };
+        blocks.into_iter().rev().find_map(|block| match block {
+            Block::Text { text } => Some(text),
+            Block::ToolUse { .. } | Block::ToolResult { .. } | Block::Opaque { .. } => None,
+        })
+    });
+    texts.unwrap_or_default()
+}
+
+fn read_lines(team: &TeamDir, name: &AgentName) -> Vec<Line> {
+    transcript::read_all(team, name).unwrap_or_default()
+}
+
+/// Splits the teammates that a lead had started into those that come back and those that do not.
+fn split(roster: &Roster, max_teammates: usize) -> (Vec<AgentName>, Vec<&str>) {
+    let (back, stopped): (Vec<&Member>, Vec<&Member>) = roster
+        .members
+        .iter()
+        .map(|member| &**member)
+        .filter(|member| member.started_by == StartedBy::Lead)
+        .partition(|member| comes_back(member));
+    let names = back.iter().filter_map(|member| AgentName::member(&member.name).ok());
+    let stopped = stopped.iter().map(|member| member.name.as_str()).collect();
+    (names.take(max_teammates).collect(), stopped)
+}
+
+/// A teammate that was not stopped by name still belongs to the team.
+fn comes_back(member: &Member) -> bool {
+    let cause = member.last_exit.as_ref().map(|exit| exit.cause);
+    member.status.is_over() && cause != Some(ExitCause::Stopped)
+}
+
+fn words(
+    returning: &[AgentName],
+    stopped: &[&str],
+    state: impl Fn(&AgentName) -> String,
+) -> String {
+    if returning.is_empty() && stopped.is_empty() {
+        return "No teammate comes back: there was none.".into();
+    }
+    let back: Vec<String> =
+        returning.iter().map(|name| format!("{name} ({})", state(name))).collect();
+    let mut text = if back.is_empty() {
+        "No teammate comes back".to_owned()
+    } else {
+        format!("Back: {}", back.join(", "))
+    };
+    if !stopped.is_empty() {
+        text.push_str("; not back, for they were stopped: ");
+        text.push_str(&stopped.join(", "));
+    }
+    text.push('.');
+    text
+}
+
+/// What a teammate was doing when its process ended.
+fn last_state(lines: &[Line]) -> String {
+    let mut memory = Memory::default();
+    for Line { entry, .. } in lines {
+        memory.push(entry);
+    }
+    if memory.in_turn() {
+        let running = memory.open_calls().iter().find(|call| call.started);
+        return match running {
+            Some(call) => format!("in the middle of a turn, during {}", call.name),
+            None => "in the middle of a turn".into(),
+        };
+    }
+    let last = lines.iter().rev().find_map(|line| {
+        let Entry::TurnEnd { outcome, .. } = &line.entry else { return None };
+        Some(*outcome)
+    });
+    match last {
+        Some(Outcome::Interrupted) => "its last turn was interrupted".into(),
+        Some(Outcome::Failed) => "its last turn failed".into(),
+        Some(Outcome::Done) | None => "it was idle".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::WallTime;
+    use crate::wire::roster::{LastExit, Status};
+
+    fn member(name: &str, status: Status, cause: Option<ExitCause>, by: StartedBy) -> Member {
+        Member {
+            name: name.into(),
+            status,
+            last_exit: cause.map(|cause| LastExit {
+                code: None,
+                signal: None,
+                cause,
+                at: WallTime::default(),
+            }),
+            started_by: by,
+            ..Member::default()
+        }
+    }
+
+    #[test]
+    fn teammates_of_the_lead_come_back_unless_they_were_stopped_or_still_run() {
+        let mut roster = Roster::default();
+        for (name, status, cause, by) in [
+            ("ended", Status::Shutdown, Some(ExitCause::TeamStopped), StartedBy::Lead),
+            ("crashed", Status::Failed, Some(ExitCause::Crash), StartedBy::Lead),
+            ("stopped", Status::Shutdown, Some(ExitCause::Stopped), StartedBy::Lead),
+            ("running", Status::Idle, None, StartedBy::Lead),
+            ("by-hand", Status::Shutdown, Some(ExitCause::TeamStopped), StartedBy::Hand),
+        ] {
+            roster.members.push(member(name, status, cause, by).into());
+        }
+        let (names, stopped) = split(&roster, 9);
+        let names: Vec<&str> = names.iter().map(AgentName::as_str).collect();
+        assert_eq!((names, stopped), (vec!["ended", "crashed"], vec!["stopped", "running"]));
+        assert_eq!(split(&roster, 1).0.len(), 1, "no more than the settings allow");
+    }
+
+    #[test]
+    fn the_decision_is_told_in_words() {
+        let alice = [AgentName::member("alice").unwrap()];
+        let idle = |_: &AgentName| "it was idle".to_owned();
+        assert_eq!(words(&[], &[], idle), "No teammate comes back: there was none.");
+        assert_eq!(words(&alice, &[], idle), "Back: alice (it was idle).");
+        assert_eq!(
+            words(&[], &["bob"], idle),
+            "No teammate comes back; not back, for they were stopped: bob."
+        );
+    }
+}

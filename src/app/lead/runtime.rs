@@ -1,0 +1,43 @@
+//! The parts of a running lead that its session, its approvals and its end share.
+
+use crate::agent::Events;
+use crate::agent::event::{Event, MachineEvent, StopCause};
+use crate::bus::Bus;
+use crate::store::TeamDir;
+use crate::supervise::supervisor::Supervisor;
+use crate::tasks::Tasks;
+use crate::tools::approval_queue::ApprovalQueue;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// The shared parts of a running lead.
+#[derive(Clone)]
+pub(super) struct LeadRuntime {
+    pub(super) bus: Arc<Bus>,
+    pub(super) tasks: Arc<Tasks>,
+    /// Idle teammates claim tasks of the list, so a claimable task keeps a run going.
+    pub(super) auto_claim: bool,
+    pub(super) supervisor: Rc<Supervisor>,
+    pub(super) approval_queue: Rc<ApprovalQueue>,
+    /// Events for the lead's own agent.
+    pub(super) events: Events,
+    pub(super) incarnation: String,
+}
+
+impl LeadRuntime {
+    /// The team folder.
+    pub(super) fn team(&self) -> &TeamDir {
+        self.bus.dir()
+    }
+
+    /// Sends an event to the lead's agent.
+    pub(super) fn send(&self, event: Event) {
+        // An agent whose loop has ended needs no event any more.
+        let _ended = self.events.send(event);
+    }
+
+    /// Stops the lead's agent.
+    pub(super) fn stop_agent(&self) {
+        self.send(MachineEvent::Stop(StopCause::AtOnce).into());
+    }
+}

@@ -1,0 +1,217 @@
+//! The history of a team, merged by time: the structured logs of its processes and drained mail.
+
+use crate::error::Failure;
+use crate::store::tail::{Fresh, Tail};
+use crate::store::{StoreError, TeamDir};
+use crate::ui;
+use crate::ui::view::View;
+use crate::wire::transcript::Line;
+use crate::wire::{AgentName, WallTime};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+/// The `--type` of log lines.
+const LOG: &str = "log";
+
+/// The `--type` of mail of any type.
+const MAIL: &str = "mail";
+
+/// The file of an agent that a line comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Log,
+    Mail,
+}
+
+/// One file of one agent.
+type Source = (AgentName, Kind);
+
+/// A line that is to be shown.
+pub(crate) struct Item {
+    at: WallTime,
+    kind: Kind,
+    object: Map<String, Value>,
+}
+
+/// Which lines are shown.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LogFilter {
+    /// Only these agents; all if empty.
+    pub(crate) names: Vec<AgentName>,
+    pub(crate) since: Option<WallTime>,
+    /// Only log lines of this level and above.
+    pub(crate) level: Option<LogLevel>,
+    /// Types of mail, or `log` for log lines; log lines alone if empty.
+    pub(crate) types: Vec<String>,
+}
+
+/// The level of a log line, the most important first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub(crate) enum LogLevel {
+    /// Something failed.
+    Error,
+    /// Something should not be so.
+    Warn,
+    /// What happens.
+    Info,
+    /// How it happens.
+    Debug,
+    /// All of it.
+    Trace,
+}
+
+/// The merged files, each read up to some point.
+pub(crate) struct MergedLog {
+    team: TeamDir,
+    filter: LogFilter,
+    tails: BTreeMap<Source, Tail>,
+}
+
+impl MergedLog {
+    /// Starts at the beginning of all files, or at the time of the filter.
+    pub(crate) fn new(team: TeamDir, filter: LogFilter) -> Self {
+        Self { team, filter, tails: BTreeMap::new() }
+    }
+
+    /// Shows what was appended since the last call, with one line of each file in memory. Stops early and
+    /// returns `false` when `show` does.
+    pub(crate) fn show_new(
+        &mut self,
+        mut show: impl FnMut(&AgentName, Item) -> bool,
+    ) -> Result<bool, Failure> {
+        self.open_new_files()?;
+        let Self { filter, tails, .. } = self;
+        let mut streams = Vec::new();
+        for ((name, kind), tail) in tails {
+            let mut fresh = tail.fresh()?;
+            if let Some(item) = next(&mut fresh, *kind, filter)? {
+                streams.push((item, name, fresh));
+            }
+        }
+        // The streams are few, and the lines of each are in order.
+        while let Some(first) = earliest(&streams) {
+            let Some((item, name, fresh)) = streams.get_mut(first) else { break };
+            let (following, name) = (next(fresh, item.kind, filter)?, *name);
+            let item = match following {
+                Some(following) => std::mem::replace(item, following),
+                None => streams.remove(first).0,
+            };
+            if !show(name, item) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn open_new_files(&mut self) -> Result<(), Failure> {
+        let LogFilter { names, since, types, .. } = &self.filter;
+        let wants_log = types.is_empty() || types.iter().any(|kind| kind == LOG);
+        let wants_mail = types.iter().any(|kind| kind != LOG);
+        let names = if names.is_empty() { self.team.agents()? } else { names.clone() };
+        for name in names {
+            for (kind, is_wanted) in [(Kind::Log, wants_log), (Kind::Mail, wants_mail)] {
+                if !is_wanted {
+                    continue;
+                }
+                if let Entry::Vacant(place) = self.tails.entry((name.clone(), kind)) {
+                    let tail = open(&self.team, place.key(), *since)?;
+                    place.insert(tail);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn open(
+    team: &TeamDir,
+    (name, kind): &Source,
+    since: Option<WallTime>,
+) -> Result<Tail, StoreError> {
+    let path = match kind {
+        Kind::Log => team.log(name),
+        Kind::Mail => team.transcript(name),
+    };
+    match (since, kind) {
+        (None, _) => Ok(Tail::new(path)),
+        (Some(since), Kind::Log) => Tail::since(path, since, |line| {
+            logged_at(&serde_json::from_slice::<Map<String, Value>>(line).ok()?)
+        }),
+        (Some(since), Kind::Mail) => Tail::since(path, since, Line::time),
+    }
+}
+
+fn earliest<T, U>(streams: &[(Item, T, U)]) -> Option<usize> {
+    let times = streams.iter().enumerate();
+    times
+        .min_by(|(_, (a, ..)), (_, (b, ..))| a.at.as_secs().total_cmp(&b.at.as_secs()))
+        .map(|(at, _)| at)
+}
+
+/// The next line of a file that the filter lets through.
+fn next(fresh: &mut Fresh<'_>, kind: Kind, filter: &LogFilter) -> Result<Option<Item>, Failure> {
+    while let Some(line) = fresh.next_line().map_err(StoreError::from)? {
+        if kind == Kind::Mail && !Line::may_be(line, "mail") {
+            continue;
+        }
+        let Ok(object) = serde_json::from_slice::<Map<String, Value>>(line) else { continue };
+        let is_mail = object.get("kind").and_then(Value::as_str) == Some(MAIL);
+        if kind == Kind::Mail && !is_mail {
+            continue;
+        }
+        let at = match kind {
+            Kind::Log => logged_at(&object),
+            Kind::Mail => object.get("at").and_then(Value::as_f64).map(WallTime::from_secs),
+        };
+        let at = at.unwrap_or_default();
+        let is_wanted = match kind {
+            Kind::Log => filter.level.is_none_or(|least| level_of(&object) <= least),
+            Kind::Mail => filter.types.iter().any(|wanted| {
+                let kind = object.get("message").and_then(|message| message.get("type"));
+                wanted == MAIL || kind.and_then(Value::as_str) == Some(wanted)
+            }),
+        };
+        if is_wanted && filter.since.is_none_or(|since| at >= since) {
+            return Ok(Some(Item { at, kind, object }));
+        }
+    }
+    Ok(None)
+}
+
+/// Reads the time of a log line.
+fn logged_at(object: &Map<String, Value>) -> Option<WallTime> {
+    let at = object.get("timestamp")?;
+    let read = |text: &str| Some(text.parse::<jiff::Timestamp>().ok()?.as_duration().as_secs_f64());
+    at.as_f64().or_else(|| read(at.as_str()?)).map(WallTime::from_secs)
+}
+
+/// A line without a level counts as an error.
+fn level_of(object: &Map<String, Value>) -> LogLevel {
+    match object.get("level").and_then(Value::as_str) {
+        Some("WARN") => LogLevel::Warn,
+        Some("INFO") => LogLevel::Info,
+        Some("DEBUG") => LogLevel::Debug,
+        Some("TRACE") => LogLevel::Trace,
+        _ => LogLevel::Error,
+    }
+}
+
+impl Item {
+    /// Renders the line as JSON, with the agent's name.
+    pub(crate) fn json(mut self, name: &AgentName) -> Value {
+        self.object.insert("agent".into(), name.as_str().into());
+        Value::Object(self.object)
+    }
+
+    /// Renders the line as text.
+    pub(crate) fn text(self, name: &AgentName, view: &View) -> String {
+        match self.kind {
+            Kind::Log => ui::log::line(name.as_str(), &self.object, view),
+            Kind::Mail => {
+                let line = Line::read(Value::Object(self.object).to_string().as_bytes());
+                line.map_or_else(String::new, |line| ui::transcript::line(&line, view))
+            }
+        }
+    }
+}

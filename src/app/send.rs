@@ -1,0 +1,53 @@
+//! Sending messages in the name of the user or of an agent that runs the command.
+
+use crate::bus::{Bus, BusError, Outgoing, Sent};
+use crate::error::{Exit, Failure};
+use crate::wire::AgentName;
+
+/// Sends the user's message to one recipient and returns its id.
+pub(crate) fn to_one(bus: &Bus, to: &str, text: String) -> Result<String, Failure> {
+    let sent = bus.send(&AgentName::user(), to, Outgoing::text(text));
+    sent.map(|id| id.0).map_err(|why| send_failure(to, &why))
+}
+
+/// Sends the user's message to all members and the lead and returns the ids, a line each.
+pub(crate) fn to_all(bus: &Bus, text: &str) -> Result<String, Failure> {
+    let sent = broadcast(bus, &AgentName::user(), text)?;
+    require_all(&unreached(&sent))?;
+    let ids = sent.into_iter().filter_map(|(_, outcome)| outcome.ok().map(|id| id.0));
+    Ok(ids.collect::<Vec<_>>().join("\n"))
+}
+
+/// Sends a message to all members and the lead; there must be one.
+pub(crate) fn broadcast(bus: &Bus, from: &AgentName, text: &str) -> Result<Vec<Sent>, Failure> {
+    let sent = bus.broadcast(from, text, None).map_err(|why| send_failure("all", &why))?;
+    if sent.is_empty() {
+        let hint = "start a team with `team lead` first";
+        return Err(Failure::new(Exit::Failure, "nothing was sent", "nobody can be reached", hint));
+    }
+    Ok(sent)
+}
+
+/// Lists the recipients that were not reached, with the reasons.
+pub(crate) fn unreached(sent: &[Sent]) -> Vec<String> {
+    sent.iter()
+        .filter_map(|(name, outcome)| outcome.as_ref().err().map(|why| format!("{name}: {why}")))
+        .collect()
+}
+
+/// Fails if a recipient was not reached.
+pub(crate) fn require_all(unreached: &[String]) -> Result<(), Failure> {
+    if unreached.is_empty() {
+        return Ok(());
+    }
+    let hint = "send to those one by one once the cause is gone";
+    let what = "not everybody got the message";
+    Err(Failure::new(Exit::Failure, what, unreached.join("; "), hint))
+}
+
+/// Makes the failure of a send.
+pub(crate) fn send_failure(to: &str, why: &BusError) -> Failure {
+    let to: String = to.chars().take(64).collect();
+    let exit = if why.is_lock_timeout() { Exit::InUse } else { Exit::Failure };
+    Failure::new(exit, format!("nothing was sent to {to:?}"), why.to_string(), why.hint())
+}

@@ -1,0 +1,151 @@
+//! A teammate at its own terminal: what it shows, and the person's answers to its questions.
+
+use crate::agent::Events;
+use crate::agent::event::{ApprovalEvent, MachineEvent, StopCause};
+use crate::agent::progress::Progress;
+use crate::app::context::Context;
+use crate::app::output;
+use crate::error::{Failure, OrFail};
+use crate::os::terminal_size;
+use crate::tools::find;
+use crate::ui::live::Live;
+use crate::ui::question::{self, Said};
+use crate::wire::message::Scope;
+use crate::wire::permission::{Decision, DecisionOutcome, PermissionMode, Question, QuestionKind};
+use std::cell::{Cell, RefCell};
+use std::io::BufRead;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The open question of the teammate.
+#[derive(Clone, Default)]
+pub(super) struct OpenQuestion(Arc<Mutex<Option<Question>>>);
+
+/// Returns what handles the teammate's progress: its own terminal shows it, and with `once` the first
+/// idle moment after a turn stops the agent.
+pub(super) fn progress_handler(
+    context: &Context,
+    is_by_hand: bool,
+    once: bool,
+    open: OpenQuestion,
+    events: Events,
+) -> Rc<dyn Fn(&Progress)> {
+    let had_turn = Cell::new(false);
+    let live = RefCell::new(Live::new(context.palette()));
+    Rc::new(move |progress| {
+        if is_by_hand {
+            let rows = live.borrow_mut().rows(progress, terminal_size::columns());
+            if !rows.is_empty() {
+                // The agent works on when stdout is closed.
+                let _printed = output::print(&rows);
+            }
+        }
+        if let Progress::Asked(question) = progress {
+            *open.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((**question).clone());
+        }
+        if matches!(progress, Progress::TurnEnded { .. }) {
+            had_turn.set(true);
+        }
+        if *progress == Progress::Idle && once && had_turn.get() {
+            let _ended = events.send(MachineEvent::Stop(StopCause::AtOnce).into());
+        }
+    })
+}
+
+/// Reads the person's answers on a thread, which ends with the process.
+pub(super) fn read_answers(open: OpenQuestion, events: Events) -> Result<(), Failure> {
+    std::thread::Builder::new()
+        .name("answers".into())
+        .spawn(move || forward_answers(&open, &events))
+        .or_fail(
+            "the terminal cannot be listened to",
+            "close other programs, and start it again",
+        )?;
+    Ok(())
+}
+
+fn forward_answers(open: &OpenQuestion, events: &Events) {
+    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+        let mut open = open.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if question::understand(&line) == Some(Said::ShowWhole)
+            && let Some(question) = open.as_ref()
+        {
+            output::warn(&question::whole(question));
+            continue;
+        }
+        let Some(decision) = open.as_ref().and_then(|question| decision(question, &line)) else {
+            output::warn("(answer with y, n, n WHY, always or e COMMAND when something is asked)");
+            continue;
+        };
+        *open = None;
+        if events.send(ApprovalEvent::Answered(decision).into()).is_err() {
+            return;
+        }
+    }
+}
+
+/// Makes the decision of a typed line; `None` if the line is no answer.
+fn decision(question: &Question, line: &str) -> Option<Decision> {
+    let mut updated_input = None;
+    let (outcome, scope, reason) = match question::understand(line)? {
+        Said::Yes => (DecisionOutcome::Approved, Scope::Once, None),
+        Said::Always => (DecisionOutcome::Approved, Scope::Always, None),
+        Said::No(why) => (DecisionOutcome::Rejected, Scope::Once, why),
+        Said::Instead(command) => {
+            updated_input = Some(question.with_command(find(&question.tool), command)?);
+            (DecisionOutcome::Approved, Scope::Once, None)
+        }
+        Said::InsteadOfWhat | Said::ShowWhole => return None,
+    };
+    let is_approved_plan =
+        question.about == QuestionKind::Plan && outcome == DecisionOutcome::Approved;
+    Some(Decision {
+        request_id: question.request_id.clone(),
+        outcome,
+        by: "user".into(),
+        scope,
+        reason,
+        updated_input,
+        mode: is_approved_plan.then_some(PermissionMode::AcceptEdits),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn question(about: QuestionKind) -> Question {
+        Question {
+            request_id: "r1".into(),
+            about,
+            tool_use_id: "t1".into(),
+            tool: "bash".into(),
+            input: json!({ "command": "ls" }),
+            description: "ls".into(),
+        }
+    }
+
+    #[test]
+    fn a_typed_line_decides_the_open_question() {
+        let ask = question(QuestionKind::Permission);
+        let of = |line: &str| decision(&ask, line).map(|it| (it.outcome, it.scope, it.reason));
+        assert_eq!(of("y"), Some((DecisionOutcome::Approved, Scope::Once, None)));
+        assert_eq!(of("always"), Some((DecisionOutcome::Approved, Scope::Always, None)));
+        let no = Some("too slow".to_owned());
+        assert_eq!(of("n too slow"), Some((DecisionOutcome::Rejected, Scope::Once, no)));
+        assert_eq!(of("perhaps"), None);
+        let other = decision(&ask, "e ls -a").unwrap();
+        assert_eq!(other.updated_input, Some(json!({ "command": "ls -a" })));
+        let other_tool = Question { tool: "read_file".into(), ..ask.clone() };
+        assert_eq!(decision(&other_tool, "e ls -a"), None);
+    }
+
+    #[test]
+    fn an_approved_plan_lets_the_teammate_edit() {
+        let plan = question(QuestionKind::Plan);
+        assert_eq!(decision(&plan, "y").unwrap().mode, Some(PermissionMode::AcceptEdits));
+        assert_eq!(decision(&plan, "n").unwrap().mode, None);
+        assert_eq!(decision(&question(QuestionKind::Permission), "y").unwrap().mode, None);
+    }
+}

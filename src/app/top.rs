@@ -1,0 +1,212 @@
+//! The live view: shows the team from its files, and acts when the person presses a key.
+
+use super::context::{Context, repair};
+use super::event_loop::block_on;
+use super::names::member_name;
+use super::output;
+use super::requests::{self, Answer};
+use super::signal_stream::exit_of;
+use super::stop_members::stop_members;
+use crate::bus::{Bus, Outgoing};
+use crate::error::{Exit, Failure};
+use crate::os::signals::Signals;
+use crate::os::{Clock, SystemClock};
+use crate::protocol::ladder::Urgency;
+use crate::ui::top::draw::draw;
+use crate::ui::top::screen::Screen;
+use crate::ui::top::{Action, Input, Notice, RequestAnswer, Top};
+use crate::ui::view::View;
+use crate::view::Observer;
+use crate::wire::AgentName;
+use crate::wire::message::Scope;
+use crate::wire::roster::ExitCause;
+use std::io::{self, IsTerminal};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Interval at which the files are read.
+const READ_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Interval at which the view is drawn when only the time has changed.
+const DRAW_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Shows the view until the person leaves.
+pub(crate) fn run(context: &Context) -> Result<Exit, Failure> {
+    context.refuse_inside_agent("top")?;
+    if !(io::stdin().is_terminal() && io::stdout().is_terminal()) {
+        let why = "standard input or output is no terminal";
+        let hint = "use `team ls --json`, `team log --follow` or `team inbox NAME --follow`";
+        return Err(Failure::new(Exit::Usage, "the live view cannot be shown", why, hint));
+    }
+    let team = context.team_to_view()?;
+    let mut actions = Actions::new(context.bus(team.clone())?);
+    let signals = Signals::listen().map_err(|why| lost(&why))?;
+    let view = context.view();
+    let mut screen = Screen::open().map_err(|why| lost(&why))?;
+    let end = watch(&mut screen, &signals, &mut Observer::of(&team), &mut actions, &view);
+    drop(screen);
+    match end {
+        Ok(Exit::Ok) => actions.finish(),
+        Ok(exit) => Ok(exit),
+        // The terminal is gone.
+        Err(_) => Ok(Exit::Terminated),
+    }
+}
+
+/// Shows the team until the person leaves or a signal arrives.
+fn watch(
+    screen: &mut Screen,
+    signals: &Signals,
+    observer: &mut Observer,
+    actions: &mut Actions,
+    view: &View,
+) -> io::Result<Exit> {
+    let clock = SystemClock;
+    let mut top = Top::default();
+    let (mut read_at, mut draw_at) = (clock.monotonic(), clock.monotonic());
+    loop {
+        if let Some(signal) = signals.take() {
+            return Ok(exit_of(signal));
+        }
+        let now = clock.monotonic();
+        let mut is_news = false;
+        if now >= read_at {
+            read_at = now + READ_INTERVAL;
+            is_news |= observer.look();
+            top.update(observer.snapshot());
+        }
+        if let Some(notice) = actions.result() {
+            top.notify(notice);
+            is_news = true;
+        }
+        observer.follow(top.selected());
+        if is_news || now >= draw_at {
+            draw_at = now + DRAW_INTERVAL;
+            screen.draw(|frame| draw(&mut top, observer.snapshot(), clock.now(), view, frame))?;
+        }
+        let timeout = read_at.saturating_duration_since(clock.monotonic());
+        for input in screen.next(signals, timeout)? {
+            draw_at = now;
+            let action = match input {
+                Input::Resize => None,
+                Input::Paste(text) => {
+                    top.paste(&text);
+                    None
+                }
+                Input::Key(key) => top.press(key, observer.snapshot()),
+            };
+            match action {
+                None => {}
+                Some(Action::Quit) => return Ok(Exit::Ok),
+                Some(Action::Send { to, text }) => top.notify(actions.send(to, text)),
+                Some(Action::Stop { name }) => top.notify(actions.stop(name)),
+                Some(Action::Answer { id, answer }) => top.notify(actions.answer(id, answer)),
+            }
+        }
+    }
+}
+
+/// The actions that take time, each on a thread beside the view.
+struct Actions {
+    bus: Arc<Bus>,
+    notices: mpsc::Sender<Notice>,
+    received: mpsc::Receiver<Notice>,
+    running: Vec<(String, JoinHandle<()>)>,
+}
+
+impl Actions {
+    fn new(bus: Arc<Bus>) -> Self {
+        let (notices, received) = mpsc::channel();
+        Self { bus, notices, received, running: Vec::new() }
+    }
+
+    /// The result of an action.
+    fn result(&mut self) -> Option<Notice> {
+        self.received.try_recv().ok()
+    }
+
+    fn send(&mut self, to: String, text: String) -> Notice {
+        let bus = Arc::clone(&self.bus);
+        let what = format!("writing to {to}");
+        self.begin(what, move || match bus.send(&AgentName::user(), &to, Outgoing::text(text)) {
+            Ok(_) => Notice::Fine(format!("sent to {to}")),
+            Err(why) => Notice::Failed(format!("nothing was sent to {to}: {why}")),
+        })
+    }
+
+    fn stop(&mut self, name: String) -> Notice {
+        let bus = Arc::clone(&self.bus);
+        self.begin(format!("stopping {name}"), move || match stop_one(bus, &name) {
+            Ok(how) => Notice::Fine(format!("{name} {how}")),
+            Err(why) => Notice::Failed(format!("{name} was not stopped: {}", why.why)),
+        })
+    }
+
+    fn answer(&mut self, id: String, answer: RequestAnswer) -> Notice {
+        let bus = Arc::clone(&self.bus);
+        let answer = match answer {
+            RequestAnswer::Approve => Answer::Approve(Scope::Once),
+            RequestAnswer::Deny => Answer::Deny,
+        };
+        let work = move || match block_on(requests::decide(&bus, &id, answer, None)).flatten() {
+            Ok(outcome) => Notice::Fine(outcome.into()),
+            Err(failure) => Notice::Failed(format!("{}: {}", failure.what, failure.why)),
+        };
+        self.begin("answering".into(), work)
+    }
+
+    fn begin(&mut self, what: String, work: impl FnOnce() -> Notice + Send + 'static) -> Notice {
+        self.running.retain(|(_, work)| !work.is_finished());
+        let (bus, notices) = (Arc::clone(&self.bus), self.notices.clone());
+        let work = move || {
+            let notice = match repair(bus.dir()) {
+                Ok(()) => work(),
+                Err(failure) => Notice::Failed(format!("{}: {}", failure.what, failure.why)),
+            };
+            // A closed view reads no notice.
+            notices.send(notice).unwrap_or_default();
+        };
+        match std::thread::Builder::new().spawn(work) {
+            Ok(thread) => {
+                let notice = Notice::Fine(format!("{what} …"));
+                self.running.push((what, thread));
+                notice
+            }
+            Err(why) => Notice::Failed(format!("{what}: {why}")),
+        }
+    }
+
+    /// Waits for the running actions, so that no member stays half stopped.
+    fn finish(self) -> Result<Exit, Failure> {
+        for (what, work) in self.running {
+            if !work.is_finished() {
+                output::warn(&format!("{what} …"));
+            }
+            if work.join().is_err() {
+                let hint = "see `team ls`, and try again";
+                return Err(Failure::new(Exit::Failure, what, "it broke off", hint));
+            }
+        }
+        let failed = self.received.try_iter().find_map(|notice| match notice {
+            Notice::Failed(why) => Some(why),
+            Notice::Fine(_) => None,
+        });
+        match failed {
+            None => Ok(Exit::Ok),
+            Some(why) => Err(Failure::new(Exit::Failure, "not all was done", why, "see `team ls`")),
+        }
+    }
+}
+
+fn stop_one(bus: Arc<Bus>, name: &str) -> Result<&'static str, Failure> {
+    let name = member_name(name)?;
+    let end = stop_members(bus, ExitCause::Stopped, Urgency::Polite, vec![name]);
+    let departures = block_on(end)?;
+    Ok(departures.first().map_or("was not running", |departure| departure.result.words()))
+}
+
+fn lost(why: &io::Error) -> Failure {
+    let hint = "open another terminal, or use `team ls`";
+    Failure::new(Exit::Failure, "the terminal cannot be used", why.to_string(), hint)
+}

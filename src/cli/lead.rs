@@ -1,0 +1,83 @@
+//! `team lead`.
+
+use super::args::ModelArgs;
+use super::time_args::duration;
+use crate::app::context::Context;
+use crate::app::lead::request::{LeadRequest, RunLimits};
+use crate::app::lead::run;
+use crate::error::{Exit, Failure, OrFail};
+use crate::ui::headless_output::Format;
+use std::io::Read;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// What to begin with; with -p, `-` reads it from standard input
+    #[arg(value_name = "PROMPT")]
+    prompt: Option<String>,
+    /// Go on with the last team: the lead and its teammates, each with its memory
+    #[arg(long)]
+    resume: bool,
+    /// End the lead that runs here, then take its place
+    #[arg(long)]
+    takeover: bool,
+    /// Headless: run until everybody is done, print the last text, stop the team
+    #[arg(short = 'p', long = "print")]
+    print: bool,
+    #[command(flatten)]
+    model: ModelArgs,
+    /// What a headless run prints
+    #[arg(long, value_enum, default_value_t = Format::Text, requires = "print", value_name = "FORMAT")]
+    output: Format,
+    /// Stop the team after this long: seconds, or 90s, 10m, 2h
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    timeout: Option<std::time::Duration>,
+    /// Stop the team after this many turns of the lead
+    #[arg(long, value_name = "N")]
+    max_turns: Option<u64>,
+    /// Stop the team when all members together have used this many tokens, in and out
+    #[arg(long, value_name = "N")]
+    max_tokens: Option<u64>,
+}
+
+pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
+    let prompt = match args.prompt {
+        Some(text) if text == "-" && args.print => Some(read_stdin()?),
+        None if args.print && !args.resume => {
+            return Err(Failure::new(
+                Exit::Usage,
+                "-p needs a prompt",
+                "nothing was given to do",
+                "team lead -p \"Spawn alice (coder). Ask her to list the files.\", or - for stdin",
+            ));
+        }
+        prompt => prompt,
+    };
+    let request = LeadRequest {
+        prompt,
+        output: args.print.then_some(args.output),
+        flags: args.model.flags(),
+        limits: RunLimits {
+            timeout: args.timeout,
+            max_turns: args.max_turns,
+            max_tokens: args.max_tokens,
+        },
+        resume: args.resume,
+        takeover: args.takeover,
+    };
+    run::run(context, request)
+}
+
+fn read_stdin() -> Result<String, Failure> {
+    let hint = "pipe UTF-8 text into the command";
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text).or_exit(
+        Exit::Usage,
+        "the prompt cannot be read",
+        hint,
+    )?;
+    if text.trim().is_empty() {
+        let hint = "pipe a prompt into the command";
+        return Err(Failure::new(Exit::Usage, "the prompt is empty", "stdin had no text", hint));
+    }
+    Ok(text)
+}

@@ -1,0 +1,38 @@
+//! `team man`: manual pages made from the definition of the command line.
+
+use crate::app::context::Context;
+use crate::app::output::{exit_after, print};
+use crate::error::{Exit, Failure, OrFail};
+use std::path::PathBuf;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Write a page for each command into this folder, which is made if need be
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+}
+
+pub(super) fn run(
+    context: &Context,
+    args: Args,
+    definition: clap::Command,
+) -> Result<Exit, Failure> {
+    let printed = match &args.out {
+        None => {
+            let mut page = Vec::new();
+            checked(clap_mangen::Man::new(definition).render(&mut page))?;
+            print(&String::from_utf8_lossy(&page))
+        }
+        Some(folder) => {
+            let folder = context.cwd.join(folder);
+            checked(std::fs::create_dir_all(&folder))?;
+            checked(clap_mangen::generate_to(definition, &folder))?;
+            print(&format!("the pages are in {}", folder.display()))
+        }
+    };
+    Ok(exit_after(printed))
+}
+
+fn checked(written: std::io::Result<()>) -> Result<(), Failure> {
+    written.or_fail("the pages cannot be written", "give a folder that can be written")
+}

@@ -1,0 +1,116 @@
+//! Times on the command line: `--since` and `--timeout`.
+
+use crate::os::{Clock, SystemClock};
+use crate::wire::WallTime;
+use jiff::civil::{Date, DateTime, Time};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp as Instant, Zoned};
+use std::time::Duration;
+
+/// Understands a time as typed: `90s`, `10m`, `2h`, `3d` ago; a time of day; a date, with or without a
+/// time; RFC 3339; seconds since 1970.
+pub(super) fn since(text: &str) -> Result<WallTime, String> {
+    read(text.trim(), SystemClock.now()).ok_or_else(|| {
+        "give how long ago (90s, 10m, 2h, 3d) or when (14:30, 2026-01-31, 2026-01-31T14:30, seconds \
+         since 1970)"
+            .into()
+    })
+}
+
+fn read(text: &str, now: WallTime) -> Option<WallTime> {
+    let units = [("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86400.0)];
+    let ago = |(unit, seconds): (&str, f64)| Some(amount(text.strip_suffix(unit)?)? * seconds);
+    if let Some(ago) = units.into_iter().find_map(ago) {
+        return Some(WallTime::from_secs(now.as_secs() - ago));
+    }
+    if let Some(seconds) = amount(text) {
+        return Some(WallTime::from_secs(seconds));
+    }
+    if let Ok(instant) = text.parse::<Instant>() {
+        return Some(wall(instant));
+    }
+    local(text, now).map(wall)
+}
+
+fn wall(instant: Instant) -> WallTime {
+    WallTime::from_secs(instant.as_duration().as_secs_f64())
+}
+
+fn amount(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|amount: &f64| amount.is_finite() && *amount >= 0.0)
+}
+
+/// A time in the time zone of this machine.
+fn local(text: &str, now: WallTime) -> Option<Instant> {
+    let today = || -> Option<Zoned> {
+        let now = Duration::try_from_secs_f64(now.as_secs()).ok()?;
+        let now = Instant::from_second(i64::try_from(now.as_secs()).ok()?).ok()?;
+        Some(now.to_zoned(TimeZone::system()))
+    };
+    let moment = match text.parse::<Time>() {
+        Ok(time) if !text.contains('-') => today()?.date().to_datetime(time),
+        Ok(_) | Err(_) => match text.parse::<DateTime>() {
+            Ok(moment) => moment,
+            Err(_) => text.parse::<Date>().ok()?.to_datetime(Time::midnight()),
+        },
+    };
+    Some(moment.to_zoned(TimeZone::system()).ok()?.timestamp())
+}
+
+/// Reads seconds, or a number with `s`, `m` or `h`.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = match text.char_indices().last() {
+        Some((at, 's')) => (text.get(..at), 1.0),
+        Some((at, 'm')) => (text.get(..at), 60.0),
+        Some((at, 'h')) => (text.get(..at), 3600.0),
+        _ => (Some(text), 1.0),
+    };
+    number
+        .and_then(|number| number.parse::<f64>().ok())
+        .filter(|number| number.is_finite() && *number > 0.0)
+        .and_then(|number| Duration::try_from_secs_f64(number * unit).ok())
+        .ok_or_else(|| "give seconds, or a number with s, m or h, such as 90, 90s, 10m".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_long_ago_and_when() {
+        let now = 1_763_690_000.5;
+        for (text, wanted) in [
+            ("10s", now - 10.0),
+            ("1.5h", now - 5400.0),
+            ("2d", now - 172_800.0),
+            ("1763690000", 1_763_690_000.0),
+            ("2025-11-21T01:53:20Z", 1_763_690_000.0),
+            ("2025-11-21T02:53:20.25+01:00", 1_763_690_000.25),
+        ] {
+            assert_eq!(read(text, now.into()), Some(wanted.into()), "{text}");
+        }
+        for text in ["", "m", "-5m", "nan", "inf", "yesterday", "1e999d", "25:00"] {
+            assert_eq!(read(text, now.into()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_time_of_day_is_todays_and_a_date_begins_at_midnight() {
+        let now = SystemClock.now();
+        let at = |text: &str| read(text, now).unwrap();
+        let day = at("23:59:59").since(at("00:00:00"));
+        assert!(day.abs_diff(Duration::from_secs(86_399)) < Duration::from_secs(7201));
+        assert!(at("00:00") <= now && now < at("00:00") + Duration::from_secs(90_000));
+        assert_eq!(read("2025-11-21", now), read("2025-11-21T00:00", now));
+    }
+
+    #[test]
+    fn durations_are_seconds_or_carry_a_unit() {
+        for (text, seconds) in [("90", 90), ("90s", 90), ("10m", 600), ("2h", 7200)] {
+            assert_eq!(duration(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for text in ["", "m", "-1", "0", "1d", "nan", "inf", "1e999"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! The clocks of the machine: wall-clock time for people and files, monotonic time for deadlines.
+
+use crate::wire::{MachineTime, WallTime};
+use nix::time::{ClockId, clock_gettime};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Returns the time of the monotonic clock, which all processes share.
+pub(crate) fn uptime() -> MachineTime {
+    clock_time(ClockId::CLOCK_MONOTONIC)
+}
+
+/// As [`uptime`], including the time in which the machine slept.
+pub(crate) fn uptime_with_sleep() -> MachineTime {
+    clock_time(ClockId::CLOCK_BOOTTIME)
+}
+
+fn clock_time(clock: ClockId) -> MachineTime {
+    let now = clock_gettime(clock).map(|now| Duration::from(now).as_secs_f64());
+    MachineTime::from_secs(now.unwrap_or_default())
+}
+
+/// A source of time. Deadlines use [`Clock::monotonic`].
+pub trait Clock {
+    /// Returns the time of the wall clock.
+    fn now(&self) -> WallTime;
+
+    /// Returns the time of a clock that is never set.
+    fn monotonic(&self) -> Instant;
+}
+
+/// The clocks of the machine.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "this is the clock that all other code asks")]
+    fn now(&self) -> WallTime {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        // A double holds microseconds without noise in its printed form.
+        WallTime::from_secs((since.as_secs_f64() * 1e6).round() / 1e6)
+    }
+
+    fn monotonic(&self) -> Instant {
+        Instant::now()
+    }
+}

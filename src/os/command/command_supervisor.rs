@@ -1,0 +1,117 @@
+//! The supervisor of one shell command: a small process between an agent and the command that outlives
+//! neither.
+//!
+//! It is this program, started again with [`ARGUMENT`]. It has its own session and adopts every process
+//! that the command orphans. When the shell exits, there are too many processes, or its standard input (the
+//! *lifeline*, whose other end only the agent holds) reports end of file, it kills every process below it
+//! and exits as the shell did. It has no settings, no log and no runtime.
+
+use super::containment::Containment;
+use super::process_limit::{self, ProcessLimit};
+use crate::os::process::child::reset_signals;
+use crate::os::process::pidfd::ExitKind;
+use crate::os::process::process_tree;
+use crate::os::process::program::{COMMAND_SUPERVISOR_NAME, adopt_control};
+use crate::wire::limits::COMMAND_PROCESSES;
+use nix::errno::Errno;
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl;
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use std::ffi::OsStr;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// The hidden first argument that makes a program of the team a supervisor. The `run_id`, the command and,
+/// if the command reads input, its descriptor follow.
+pub(in crate::os) const ARGUMENT: &str = "__guard";
+
+/// The time that the processes of a cancelled command have after SIGTERM.
+pub(in crate::os) const GRACE: Duration = Duration::from_millis(500);
+
+/// Becomes the supervisor of a shell command if this process was started as one.
+pub fn intercept() -> Option<ExitCode> {
+    let mut args = std::env::args_os().skip(1);
+    if args.next()? != ARGUMENT {
+        return None;
+    }
+    let (run_id, command, input) = (args.next(), args.next(), args.next());
+    let input = input.map(|number| number.to_string_lossy().parse());
+    Some(match (run_id, command, input.transpose(), args.next()) {
+        (Some(run_id), Some(command), Ok(input), None) => {
+            supervise(&run_id.to_string_lossy(), &command, input)
+        }
+        _ => ExitCode::from(2),
+    })
+}
+
+fn supervise(run_id: &str, command: &OsStr, input: Option<RawFd>) -> ExitCode {
+    let input = input.map(adopt_control).transpose();
+    match input.and_then(|input| watch(run_id, command, input.as_ref())) {
+        Ok(ExitKind::Code(code)) => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),
+        Ok(ExitKind::Signal(number)) => exit_by_signal(number),
+        Err(why) => {
+            // Standard output is the command's; if it is closed, the exit code must suffice.
+            writeln!(io::stdout(), "the command could not be started: {why}").unwrap_or_default();
+            ExitCode::from(126)
+        }
+    }
+}
+
+fn watch(run_id: &str, command: &OsStr, input: Option<&OwnedFd>) -> io::Result<ExitKind> {
+    prctl::set_name(COMMAND_SUPERVISOR_NAME)?;
+    prctl::set_child_subreaper(true)?;
+    setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
+    process_limit::limit_threads()?;
+    // Only SIGKILL ends a supervisor: a `kill $PPID` must not release the command.
+    SigSet::all().thread_block()?;
+    let child_ends = SigSet::from(Signal::SIGCHLD);
+    let child_ends = SignalFd::with_flags(&child_ends, SfdFlags::SFD_CLOEXEC)?;
+    let mut process_limit = ProcessLimit::watch();
+    let containment = Containment::start(run_id, command, input)?;
+
+    let lifeline = io::stdin();
+    let pause = PollTimeout::try_from(process_limit::LOOK_EVERY).unwrap_or(PollTimeout::MAX);
+    loop {
+        let mut fds = [
+            PollFd::new(child_ends.as_fd(), PollFlags::POLLIN),
+            PollFd::new(lifeline.as_fd(), PollFlags::empty()),
+        ];
+        match poll(&mut fds, pause) {
+            Err(Errno::EINTR) => continue,
+            ready => ready?,
+        };
+        let [child_ended, cut] = fds.map(|fd| fd.any().unwrap_or(false));
+        if child_ended {
+            child_ends.read_signal()?;
+            if let Some(end) = containment.reap() {
+                containment.end();
+                return Ok(end);
+            }
+        }
+        if cut {
+            process_tree::ask_adopted_to_end(GRACE);
+            containment.end();
+            return Ok(ExitKind::Signal(libc::SIGTERM));
+        }
+        if process_limit.is_exceeded() {
+            containment.end();
+            let why = format!("[more than {COMMAND_PROCESSES} processes at once: all were ended]");
+            writeln!(io::stdout(), "\n{why}").unwrap_or_default();
+            return Ok(ExitKind::Signal(libc::SIGKILL));
+        }
+    }
+}
+
+/// Ends this process by the signal that ended the shell.
+fn exit_by_signal(number: i32) -> ExitCode {
+    reset_signals();
+    if let Ok(signal) = Signal::try_from(number) {
+        nix::sys::signal::raise(signal).unwrap_or_default();
+    }
+    ExitCode::from(u8::try_from(128 + number).unwrap_or(u8::MAX))
+}

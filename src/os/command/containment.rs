@@ -1,0 +1,123 @@
+//! The shell of one command and all processes that it starts, as its supervisor holds them.
+//!
+//! Three mechanisms complement each other: the control group (where available) has every member, the
+//! process group cannot be outrun by forking, and adoption finds processes that left both.
+
+use crate::os::process::cgroup::Cgroup;
+use crate::os::process::child::{reset_signals, set_oom_score};
+use crate::os::process::pidfd::ExitKind;
+use crate::os::process::process_tree;
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
+use nix::unistd::{Pid, write};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+/// The OOM score of commands: they are killed first when memory runs out.
+const OOM_SCORE: &[u8] = b"500";
+
+/// Inspects an exited child without reaping it.
+const PEEK: WaitPidFlag =
+    WaitPidFlag::WEXITED.union(WaitPidFlag::WNOHANG).union(WaitPidFlag::WNOWAIT);
+
+/// A command and its processes.
+#[derive(Debug)]
+pub(in crate::os) struct Containment {
+    group: Option<Cgroup>,
+    /// The leader of the process group. It is reaped last, so that the number of the group is not reused.
+    shell: Pid,
+}
+
+impl Containment {
+    /// Starts the shell.
+    pub(in crate::os) fn start(
+        run_id: &str,
+        command: &OsStr,
+        input: Option<&OwnedFd>,
+    ) -> io::Result<Self> {
+        let group = Cgroup::make(run_id, std::process::id());
+        let entrance = group.as_ref().and_then(|group| group.entrance().ok());
+        match start_shell(command, input, entrance.as_ref()) {
+            Ok(shell) => Ok(Self { group, shell }),
+            Err(why) => {
+                group.map(Cgroup::end).unwrap_or_default();
+                Err(why)
+            }
+        }
+    }
+
+    /// Reaps exited children; returns how the shell exited.
+    pub(in crate::os) fn reap(&self) -> Option<ExitKind> {
+        loop {
+            match waitid(Id::All, PEEK) {
+                Ok(WaitStatus::Exited(pid, code)) if pid == self.shell => {
+                    return Some(ExitKind::Code(code));
+                }
+                Ok(WaitStatus::Signaled(pid, signal, _)) if pid == self.shell => {
+                    return Some(ExitKind::Signal(signal as i32));
+                }
+                Ok(WaitStatus::StillAlive) | Err(_) => return None,
+                Ok(other) => {
+                    let reaped = other.pid().map(|pid| waitpid(pid, Some(WaitPidFlag::WNOHANG)));
+                    reaped.map(drop).unwrap_or_default();
+                }
+            }
+        }
+    }
+
+    /// Kills all remaining processes.
+    pub(in crate::os) fn end(self) {
+        if let Some(group) = &self.group {
+            group.kill();
+        }
+        // While the shell is not reaped, its number is not reused.
+        if waitid(Id::Pid(self.shell), PEEK) != Err(Errno::ECHILD) {
+            killpg(self.shell, Signal::SIGKILL).unwrap_or_default();
+        }
+        process_tree::end_adopted();
+        self.group.map(Cgroup::end).unwrap_or_default();
+    }
+}
+
+fn start_shell(
+    command: &OsStr,
+    input: Option<&OwnedFd>,
+    entrance: Option<&File>,
+) -> io::Result<Pid> {
+    let start = |program: &str| {
+        let mut shell = shell(program, command, entrance)?;
+        let input = input.map(OwnedFd::try_clone).transpose()?;
+        shell.stdin(input.map_or_else(Stdio::null, Stdio::from)).spawn()
+    };
+    let started = match start("bash") {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => start("sh")?,
+        started => started?,
+    };
+    Ok(Pid::from_raw(i32::try_from(started.id()).map_err(io::Error::other)?))
+}
+
+fn shell(program: &str, command: &OsStr, entrance: Option<&File>) -> io::Result<Command> {
+    let mut shell = Command::new(program);
+    // `--`: a command may begin with a dash.
+    shell.args([OsStr::new("-c"), OsStr::new("--"), command]);
+    shell.process_group(0);
+    let entrance = entrance.map(File::try_clone).transpose()?;
+    let prepare = move || {
+        reset_signals();
+        set_oom_score(OOM_SCORE);
+        // A process that may not enter the group is still found by the other mechanisms.
+        entrance.as_ref().map(|entrance| write(entrance, b"0")).map(drop).unwrap_or_default();
+        Ok(())
+    };
+    // SAFETY: between fork and exec only system calls are made, nothing is allocated or locked.
+    #[expect(unsafe_code, reason = "signals, oom score and group are set in the child alone")]
+    unsafe {
+        shell.pre_exec(prepare);
+    }
+    Ok(shell)
+}

@@ -1,0 +1,51 @@
+//! Waits for a descriptor in the event loop; the only file of this layer that uses tokio.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// A descriptor that is awaited.
+#[derive(Debug)]
+pub(crate) struct ReadableFd(AsyncFd<OwnedFd>);
+
+impl ReadableFd {
+    /// Watches a copy of a descriptor, whose reads must not block.
+    ///
+    /// # Errors
+    /// No descriptor is left, or the descriptor is of a kind that is always ready.
+    pub(crate) fn to_read(source: &impl AsFd) -> io::Result<Self> {
+        let copy = source.as_fd().try_clone_to_owned()?;
+        // SAFETY: an `OwnedFd` always gives the same descriptor and keeps it open until dropped.
+        #[expect(unsafe_code, reason = "tokio cannot see that the descriptor is owned")]
+        let watched = unsafe { AsyncFd::register_with_interest(copy, Interest::READABLE) };
+        Ok(Self(watched?))
+    }
+
+    /// Waits until the descriptor is readable; for one that stays readable, such as that of an exited
+    /// process.
+    pub(crate) async fn wait(&self) -> io::Result<()> {
+        let mut ready = self.0.readable().await?;
+        ready.retain_ready();
+        Ok(())
+    }
+
+    /// Waits until the descriptor becomes readable; the caller reads.
+    pub(crate) async fn woken(&self) -> io::Result<()> {
+        self.0.readable().await?.clear_ready();
+        Ok(())
+    }
+
+    /// Waits until `attempt` does not block, and returns its result.
+    pub(crate) async fn read<R>(
+        &self,
+        mut attempt: impl FnMut() -> io::Result<R>,
+    ) -> io::Result<R> {
+        loop {
+            let mut ready = self.0.readable().await?;
+            if let Ok(done) = ready.try_io(|_| attempt()) {
+                return done;
+            }
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! Sources of wakes: descriptors in the event loop, timers, signals.
+
+pub(crate) mod aligned_interval;
+pub(crate) mod async_fd;
+pub(crate) mod event_loop;
+pub(crate) mod signals;
+pub(crate) mod syscall_timeout;

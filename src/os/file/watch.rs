@@ -1,0 +1,338 @@
+//! Wakes on changes of files without polling: by inotify, or by a fifo that writers notify if the user has
+//! no inotify instance left.
+//!
+//! *Invariant:* no descriptor here blocks.
+
+use super::regular::{At, FileError};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
+use nix::sys::stat::Mode;
+use nix::sys::stat::fchmod;
+use nix::sys::statfs::{
+    BTRFS_SUPER_MAGIC, EXT4_SUPER_MAGIC, FsType, OVERLAYFS_SUPER_MAGIC, TMPFS_MAGIC,
+    XFS_SUPER_MAGIC, fstatfs,
+};
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+/// A watched file, whatever its current name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct WatchId(WatchDescriptor);
+
+/// The files that were written to.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    watch_ids: BTreeSet<WatchId>,
+    /// The queue has overflowed.
+    is_incomplete: bool,
+}
+
+impl Written {
+    /// Whether a file may be among them; always for a file without a watch.
+    pub(crate) fn may_have(&self, watch_id: Option<WatchId>) -> bool {
+        self.is_incomplete || watch_id.is_none_or(|watch_id| self.watch_ids.contains(&watch_id))
+    }
+}
+
+/// Whether this user can create another inotify instance now.
+pub(crate) fn is_to_be_had() -> bool {
+    Watch::new().and_then(|watch| watch.add_folder(Path::new("/"))).is_ok()
+}
+
+/// File events of single files. A watch follows the inode through renames and ends with it.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    inotify: Inotify,
+}
+
+impl Watch {
+    /// Creates an inotify instance; a user has only 128 of them.
+    pub(crate) fn new() -> io::Result<Self> {
+        let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+        Ok(Self { inotify })
+    }
+
+    /// Watches the file that is at `path` now. Opening and reading it is no event.
+    pub(crate) fn add(&self, path: &Path) -> io::Result<WatchId> {
+        let changes = AddWatchFlags::IN_MODIFY
+            | AddWatchFlags::IN_ATTRIB
+            | AddWatchFlags::IN_MOVE_SELF
+            | AddWatchFlags::IN_DELETE_SELF
+            | AddWatchFlags::IN_DONT_FOLLOW;
+        Ok(WatchId(self.inotify.add_watch(path, changes)?))
+    }
+
+    /// Watches a folder for files that are created, removed or written.
+    pub(crate) fn add_folder(&self, path: &Path) -> io::Result<()> {
+        let changes = AddWatchFlags::IN_MODIFY
+            | AddWatchFlags::IN_CREATE
+            | AddWatchFlags::IN_MOVED_FROM
+            | AddWatchFlags::IN_MOVED_TO
+            | AddWatchFlags::IN_DELETE
+            | AddWatchFlags::IN_ONLYDIR
+            | AddWatchFlags::IN_DONT_FOLLOW;
+        self.inotify.add_watch(path, changes)?;
+        Ok(())
+    }
+
+    /// Watches whether a folder is moved or removed.
+    pub(crate) fn add_place(&self, path: &Path) -> io::Result<()> {
+        let changes = AddWatchFlags::IN_MOVE_SELF
+            | AddWatchFlags::IN_DELETE_SELF
+            | AddWatchFlags::IN_ONLYDIR
+            | AddWatchFlags::IN_DONT_FOLLOW;
+        self.inotify.add_watch(path, changes)?;
+        Ok(())
+    }
+
+    /// Consumes the pending events; records which files were written to.
+    pub(crate) fn acknowledge(&self, written: &mut Written) -> io::Result<()> {
+        loop {
+            match self.inotify.read_events() {
+                Ok(events) => {
+                    for event in events {
+                        written.is_incomplete |= event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW);
+                        if event.mask.contains(AddWatchFlags::IN_MODIFY) {
+                            written.watch_ids.insert(WatchId(event.wd));
+                        }
+                    }
+                }
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => return Ok(()),
+                Err(why) => return Err(why.into()),
+            }
+        }
+    }
+}
+
+/// File systems that change only by calls to this kernel, which creates an event for each.
+const LOCAL: [FsType; 6] = [
+    EXT4_SUPER_MAGIC,
+    XFS_SUPER_MAGIC,
+    BTRFS_SUPER_MAGIC,
+    TMPFS_MAGIC,
+    OVERLAYFS_SUPER_MAGIC,
+    FsType(0xf2f5_2010), // F2FS
+];
+
+/// Whether every change of a file creates an event, because the file is on a local disk.
+pub(crate) fn is_local(file: &File) -> bool {
+    fstatfs(file).is_ok_and(|known| LOCAL.contains(&known.filesystem_type()))
+}
+
+/// Creates an event of a watched file without a change.
+pub(crate) fn touch(file: &File) -> io::Result<()> {
+    Ok(fchmod(file, Mode::from_bits_truncate(0o600))?)
+}
+
+/// Whether nothing is pending at a descriptor.
+pub(crate) fn is_quiet(descriptor: BorrowedFd<'_>) -> bool {
+    let mut descriptors = [PollFd::new(descriptor, PollFlags::POLLIN)];
+    poll(&mut descriptors, PollTimeout::ZERO) == Ok(0)
+}
+
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inotify.as_fd()
+    }
+}
+
+/// A fifo, readable after a notification.
+#[derive(Debug)]
+pub(crate) struct Fifo {
+    pipe: File,
+}
+
+impl Fifo {
+    /// Creates and opens the fifo at `path`, which must be free or a fifo.
+    pub(crate) fn open(path: &Path) -> Result<Self, FileError> {
+        match nix::unistd::mkfifo(path, Mode::from_bits_truncate(0o600)) {
+            Ok(()) | Err(Errno::EEXIST) => {}
+            Err(why) => return Err(io::Error::from(why)).at(path),
+        }
+        // Also open for writing: a fifo without writers reports end of file.
+        let pipe = open_pipe(path, OpenOptions::new().read(true).write(true)).at(path)?;
+        Ok(Self { pipe })
+    }
+
+    /// Consumes the notifications.
+    pub(crate) fn acknowledge(&self) -> io::Result<()> {
+        let mut notifications = [0; 512];
+        loop {
+            match (&self.pipe).read(&mut notifications) {
+                Ok(_) => {}
+                Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+                Err(why) if why.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(why) => return Err(why),
+            }
+        }
+    }
+}
+
+impl AsFd for Fifo {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pipe.as_fd()
+    }
+}
+
+/// Notifies the owner of a fifo, if there is one; returns whether there is.
+pub(crate) fn notify(path: &Path) -> bool {
+    let Ok(mut pipe) = open_pipe(path, OpenOptions::new().write(true)) else { return false };
+    // A full fifo holds a notification already.
+    drop(pipe.write(b"!"));
+    true
+}
+
+fn open_pipe(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let flags = nix::libc::O_NONBLOCK | nix::libc::O_NOFOLLOW;
+    let pipe = options.custom_flags(flags).open(path)?;
+    if pipe.metadata()?.file_type().is_fifo() {
+        Ok(pipe)
+    } else {
+        Err(io::Error::new(io::ErrorKind::AlreadyExists, "not a pipe"))
+    }
+}
+
+/// Removes a fifo that has no reader any more.
+pub(crate) fn remove_fifo(path: &Path) {
+    if fs::symlink_metadata(path).is_ok_and(|known| known.file_type().is_fifo()) {
+        drop(fs::remove_file(path));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_ready(source: &impl AsFd) -> bool {
+        !is_quiet(source.as_fd())
+    }
+
+    #[test]
+    fn a_write_wakes_and_a_read_does_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let mut file = File::create(&path).unwrap();
+        let watch = Watch::new().unwrap();
+        let watch_id = Some(watch.add(&path).unwrap());
+        let acknowledge = || {
+            let mut written = Written::default();
+            watch.acknowledge(&mut written).unwrap();
+            written.may_have(watch_id)
+        };
+        fs::read(&path).unwrap();
+        assert!(!is_ready(&watch));
+        file.write_all(b"x").unwrap();
+        assert!(is_ready(&watch));
+        assert!(acknowledge() && !is_ready(&watch));
+        fs::rename(&path, folder.path().join("moved")).unwrap();
+        touch(&file).unwrap();
+        assert!(is_ready(&watch) && !acknowledge(), "nothing was written");
+        file.write_all(b"y").unwrap();
+        assert!(is_ready(&watch) && acknowledge());
+        assert!(Written::default().may_have(None), "nothing is known without a watch_id");
+    }
+
+    #[test]
+    fn more_events_than_the_kernel_keeps_count_for_every_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let watch = Watch::new().unwrap();
+        let [(mut a, _), (mut b, _), (mut last, watch_id)] = ["a", "b", "last"].map(|name| {
+            let path = folder.path().join(name);
+            let file = File::create(&path).unwrap();
+            (file, watch.add(&path).unwrap())
+        });
+        let kept = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
+        // Equal events in a row are merged, so two files take turns.
+        for _ in 0..=kept.trim().parse::<u32>().unwrap() / 2 {
+            a.write_all(b"x").unwrap();
+            b.write_all(b"x").unwrap();
+        }
+        last.write_all(b"x").unwrap();
+        let mut written = Written::default();
+        watch.acknowledge(&mut written).unwrap();
+        assert!(!written.watch_ids.contains(&watch_id), "its event was dropped");
+        assert!(written.may_have(Some(watch_id)), "so every file may have been written to");
+        assert!(!is_ready(&watch));
+        last.write_all(b"y").unwrap();
+        assert!(is_ready(&watch), "later events come as ever");
+    }
+
+    #[test]
+    fn a_folder_tells_of_files_that_come_and_grow() {
+        let folder = tempfile::tempdir().unwrap();
+        let watch = Watch::new().unwrap();
+        watch.add_folder(folder.path()).unwrap();
+        let acknowledge = || watch.acknowledge(&mut Written::default()).unwrap();
+        let path = folder.path().join("file");
+        let mut file = File::create(&path).unwrap();
+        assert!(is_ready(&watch));
+        acknowledge();
+        fs::read(&path).unwrap();
+        fs::read_dir(folder.path()).unwrap().count();
+        assert!(!is_ready(&watch));
+        file.write_all(b"x").unwrap();
+        assert!(is_ready(&watch));
+        acknowledge();
+        fs::rename(&path, folder.path().join("moved")).unwrap();
+        assert!(is_ready(&watch));
+    }
+
+    #[test]
+    fn a_folder_that_is_moved_away_says_so_and_nothing_else() {
+        let top = tempfile::tempdir().unwrap();
+        let folder = top.path().join("folder");
+        fs::create_dir(&folder).unwrap();
+        let watch = Watch::new().unwrap();
+        watch.add_place(&folder).unwrap();
+        File::create(folder.join("file")).unwrap();
+        fs::remove_file(folder.join("file")).unwrap();
+        assert!(!is_ready(&watch));
+        fs::rename(&folder, top.path().join("moved")).unwrap();
+        assert!(is_ready(&watch));
+    }
+
+    #[test]
+    fn what_others_may_change_unseen_is_not_local() {
+        for unseen in ["/proc/self/status", "/sys/kernel/mm/transparent_hugepage/enabled"] {
+            if let Ok(file) = File::open(unseen) {
+                assert!(!is_local(&file), "{unseen}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_bell_rings_while_it_hangs_and_ringing_never_blocks() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("fifo");
+        assert!(!notify(&path) && !path.exists());
+        let fifo = Fifo::open(&path).unwrap();
+        assert!(!is_ready(&fifo));
+        for _ in 0..100_000 {
+            assert!(notify(&path));
+        }
+        assert!(is_ready(&fifo));
+        fifo.acknowledge().unwrap();
+        assert!(!is_ready(&fifo));
+        drop(fifo);
+        assert!(!notify(&path));
+        remove_fifo(&path);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_is_no_pipe_is_neither_rung_nor_hung() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("fifo");
+        File::create(&path).unwrap();
+        assert!(!notify(&path));
+        assert!(Fifo::open(&path).is_err());
+        remove_fifo(&path);
+        assert_eq!(fs::read(&path).unwrap(), b"");
+    }
+}

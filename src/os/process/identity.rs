@@ -1,0 +1,138 @@
+//! Identifies a process: a pid alone may have been reused.
+//!
+//! Linux only: it reads `/proc`.
+
+use serde::{Deserialize, Serialize};
+use std::fs;
+
+/// The identity of a process, which differs from that of every other process with the same pid.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessIdentity {
+    /// The pid.
+    pub pid: i32,
+    /// The start time in clock ticks since boot.
+    pub start_time: u64,
+    /// The boot of the machine.
+    pub boot_id: String,
+}
+
+impl ProcessIdentity {
+    /// Returns the identity of this process.
+    pub fn current() -> Self {
+        let pid = nix::unistd::getpid().as_raw();
+        Self::of(pid).unwrap_or(Self { pid, start_time: 0, boot_id: String::new() })
+    }
+
+    /// Returns the identity of the process with `pid`; `None` if there is none, or it is dead and not
+    /// reaped.
+    pub fn of(pid: i32) -> Option<Self> {
+        if pid <= 0 {
+            return None;
+        }
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let start_time = start_time(&stat)?;
+        Some(Self { pid, start_time, boot_id: boot_id() })
+    }
+
+    /// Whether exactly this process is running.
+    pub fn is_running(&self) -> bool {
+        Self::of(self.pid).as_ref() == Some(self)
+    }
+}
+
+/// Returns field 22 of `/proc/PID/stat`; `None` for a zombie. The command is in parentheses and may contain
+/// anything, so fields are counted from the last one.
+fn start_time(stat: &str) -> Option<u64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?;
+    if matches!(state, "Z" | "X") {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
+}
+
+/// Whether a thread of the process waits in the kernel uninterruptibly (state D).
+pub(crate) fn is_in_kernel(pid: i32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    threads.into_iter().any(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(')').is_some_and(|(_, fields)| fields.trim_start().starts_with('D'))
+    })
+}
+
+/// Returns the id of this boot of the machine; empty if the system does not tell.
+pub(crate) fn boot_id() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+/// The holder of a lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LockHolder {
+    pub(crate) pid: i32,
+    pub(crate) command: String,
+}
+
+/// Finds the process that holds a `flock` on the inode in `/proc/locks`.
+pub(crate) fn lock_holder(inode: u64) -> Option<LockHolder> {
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    let pid = locks.lines().find_map(|line| holder_in(line, inode))?;
+    let command = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    Some(LockHolder { pid, command: command.trim().to_owned() })
+}
+
+/// `1: FLOCK  ADVISORY  WRITE 4711 fe:00:123456 0 EOF`; waiters have `->` after the number.
+fn holder_in(line: &str, inode: u64) -> Option<i32> {
+    let mut words = line.split_whitespace().skip(1);
+    if words.next()? != "FLOCK" {
+        return None;
+    }
+    let pid = words.nth(2)?.parse().ok()?;
+    let number: u64 = words.next()?.rsplit(':').next()?.parse().ok()?;
+    (number == inode).then_some(pid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_process_is_running_until_it_ends_even_when_nobody_reaps_it() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let identity = ProcessIdentity::of(pid).unwrap();
+        assert!(identity.is_running());
+        child.kill().unwrap();
+        while identity.is_running() {
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert!(!identity.is_running());
+    }
+
+    #[test]
+    fn another_start_or_another_boot_is_another_process() {
+        let me = ProcessIdentity::current();
+        assert!(me.is_running());
+        assert!(!ProcessIdentity { start_time: me.start_time + 1, ..me.clone() }.is_running());
+        assert!(!ProcessIdentity { boot_id: "another".into(), ..me }.is_running());
+        for pid in [0, -1] {
+            assert_eq!(ProcessIdentity::of(pid), None);
+        }
+    }
+
+    #[test]
+    fn a_command_with_parentheses_does_not_shift_the_fields() {
+        let stat = "7 (a) Z (b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20";
+        assert_eq!(start_time(stat), Some(4242));
+    }
+
+    #[test]
+    fn waiters_are_not_holders() {
+        let waiter = "3: -> FLOCK  ADVISORY  WRITE 9 fe:00:77 0 EOF";
+        assert_eq!(holder_in(waiter, 77), None);
+        let holder = "3: FLOCK  ADVISORY  WRITE 9 fe:00:77 0 EOF";
+        assert_eq!(holder_in(holder, 77), Some(9));
+        assert_eq!(holder_in(holder, 7), None);
+    }
+}

@@ -1,0 +1,78 @@
+//! Returns memory to the system that was needed only at the start of a program or during a turn.
+
+use nix::libc::c_void;
+use nix::sys::mman::{MmapAdvise, madvise};
+use std::ptr::NonNull;
+
+// The linker sets these: between them are only read-only data and code.
+#[expect(unsafe_code, reason = "symbols of the linker")]
+unsafe extern "C" {
+    static __executable_start: u8;
+    static etext: u8;
+}
+
+/// Uses one heap for all threads, because each further heap keeps the memory that its thread once used. To
+/// be called before there are threads.
+pub(crate) fn use_one_heap() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it sets a number that the allocator reads when it would make another heap.
+    #[expect(unsafe_code, reason = "only the C library can be told")]
+    unsafe {
+        nix::libc::mallopt(nix::libc::M_ARENA_MAX, 1);
+    }
+}
+
+/// Returns free pages of the heap; a turn needs many for a moment, such as for the roster of a large team.
+pub(crate) fn give_back() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it takes the heap's own locks and moves nothing that is in use.
+    #[expect(unsafe_code, reason = "only the C library knows what is free")]
+    unsafe {
+        nix::libc::malloc_trim(0);
+    }
+}
+
+/// Returns free pages of the heap, and unmaps the code of the program until it is used again: most of it
+/// parsed arguments, settings and the roster, which an idle agent does not do.
+pub(crate) fn forget_the_start() {
+    give_back();
+    let start = &raw const __executable_start;
+    let length = (&raw const etext).addr().saturating_sub(start.addr());
+    let Some(start) = NonNull::new(start.cast_mut().cast::<c_void>()) else { return };
+    // SAFETY: these pages are never written to, so that the file has what they hold.
+    #[expect(unsafe_code, reason = "unmapping pages")]
+    let advised = unsafe { madvise(start, length, MmapAdvise::MADV_DONTNEED) };
+    if let Err(why) = advised {
+        tracing::debug!(%why, "the pages of the start stay");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn what_was_freed_is_given_back() {
+        super::use_one_heap();
+        // The last allocation keeps the end of the heap from being returned by itself.
+        let many: Vec<Vec<u8>> = (0..4000).map(|_| vec![1; 4000]).collect();
+        let last = std::hint::black_box(vec![1_u8; 4000]);
+        let full = resident();
+        drop(many);
+        super::give_back();
+        let (now, freed) = (resident(), 8 << 20);
+        assert!(now + freed < full, "{full} bytes, then {now}");
+        drop(last);
+    }
+
+    /// Returns the resident memory of this process in bytes.
+    fn resident() -> usize {
+        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+        pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+    }
+
+    #[test]
+    fn the_program_goes_on() {
+        let before = std::hint::black_box(super::forget_the_start as fn());
+        before();
+        assert_eq!("a b".split(' ').collect::<Vec<_>>(), ["a", "b"]);
+    }
+}

@@ -1,0 +1,175 @@
+//! A process that is held by descriptor: signals and waits cannot hit another process with a reused pid.
+
+use super::child_registry;
+use crate::os::Signal;
+use nix::errno::Errno;
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+/// `PIDFD_SIGNAL_PROCESS_GROUP` of the kernel's `pidfd.h`.
+const SIGNAL_PROCESS_GROUP: u32 = 1 << 2;
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ExitKind {
+    /// By an exit with this code.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+/// A held process. The descriptor is readable once the process has exited.
+#[derive(Debug)]
+pub(crate) struct Pidfd {
+    fd: OwnedFd,
+    pid: i32,
+}
+
+impl Pidfd {
+    /// Opens the process with `pid`.
+    ///
+    /// # Errors
+    /// There is none, or no descriptor is left.
+    pub(crate) fn open(pid: i32) -> io::Result<Self> {
+        // SAFETY: pidfd_open takes two integers and touches no memory of ours.
+        #[expect(unsafe_code, reason = "nix has no pidfd_open")]
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+        let fd = i32::try_from(Errno::result(fd)?).map_err(io::Error::other)?;
+        // SAFETY: the kernel has just handed out this descriptor, nobody else owns it.
+        #[expect(unsafe_code, reason = "a raw descriptor becomes an owned one")]
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Self { fd, pid })
+    }
+
+    /// Returns the pid at the time of the open.
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Sends a signal.
+    ///
+    /// # Errors
+    /// The process was reaped, or may not be signalled.
+    pub(crate) fn send_signal(&self, signal: Signal) -> io::Result<()> {
+        Ok(self.send(signal, 0)?)
+    }
+
+    /// Sends a signal to the process and to the process group that it leads, if any.
+    ///
+    /// # Errors
+    /// As of [`Pidfd::send_signal`].
+    pub(crate) fn signal_group(&self, signal: Signal) -> io::Result<()> {
+        // Kernels before 6.9 refuse this. There the number alone would be used, which may have been reused.
+        self.send(signal, SIGNAL_PROCESS_GROUP).unwrap_or_default();
+        self.send_signal(signal)
+    }
+
+    fn send(&self, signal: Signal, flags: u32) -> nix::Result<()> {
+        let (fd, none) = (self.fd.as_raw_fd(), std::ptr::null::<libc::siginfo_t>());
+        // SAFETY: a null siginfo means "as kill(2)"; nothing else is passed by address.
+        #[expect(unsafe_code, reason = "nix has no pidfd_send_signal")]
+        let sent =
+            unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd, signal as i32, none, flags) };
+        Errno::result(sent).map(drop)
+    }
+
+    /// Waits at most `limit` for the exit; returns whether the process has exited.
+    pub(crate) fn ends_within(&self, limit: Duration) -> bool {
+        let limit = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
+        let mut fds = [PollFd::new(self.fd.as_fd(), PollFlags::POLLIN)];
+        loop {
+            match poll(&mut fds, limit) {
+                Err(Errno::EINTR) => {}
+                ready => return ready.is_ok_and(|count| count > 0),
+            }
+        }
+    }
+
+    /// Waits for the exit of a child and reaps it.
+    ///
+    /// # Errors
+    /// The process is not a child of this one, or was reaped.
+    pub(crate) fn wait(&self) -> io::Result<ExitKind> {
+        loop {
+            match waitid(Id::PIDFd(self.fd.as_fd()), WaitPidFlag::WEXITED) {
+                Ok(WaitStatus::Exited(_, code)) => {
+                    child_registry::forget(self.pid);
+                    return Ok(ExitKind::Code(code));
+                }
+                Ok(WaitStatus::Signaled(_, signal, _)) => {
+                    child_registry::forget(self.pid);
+                    return Ok(ExitKind::Signal(signal as i32));
+                }
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(why) => return Err(why.into()),
+            }
+        }
+    }
+}
+
+impl AsFd for Pidfd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl AsRawFd for Pidfd {
+    fn as_raw_fd(&self) -> i32 {
+        self.fd.as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::process::child;
+    use std::process::Command;
+
+    fn shell(script: &str) -> Pidfd {
+        child::spawn(Command::new("sh").args(["-c", script])).unwrap()
+    }
+
+    #[test]
+    fn tells_how_a_child_ended() {
+        assert_eq!(shell("exit 3").wait().unwrap(), ExitKind::Code(3));
+        assert_eq!(shell("kill -9 $$").wait().unwrap(), ExitKind::Signal(9));
+    }
+
+    #[test]
+    fn signals_reach_the_child_and_only_while_it_lives() {
+        let child = shell("exec sleep 300");
+        assert!(!child.ends_within(Duration::ZERO));
+        child.send_signal(Signal::SIGTERM).unwrap();
+        assert!(child.ends_within(Duration::from_secs(10)));
+        assert_eq!(child.wait().unwrap(), ExitKind::Signal(15));
+        assert!(child.send_signal(Signal::SIGTERM).is_err());
+        assert!(child.wait().is_err());
+    }
+
+    #[test]
+    fn a_group_is_signalled_by_its_leader_and_by_nobody_else() {
+        use std::os::unix::process::CommandExt;
+        let mut script = Command::new("sh");
+        script.args(["-c", "sleep 300 & wait"]).process_group(0);
+        let leader = child::spawn(&mut script).unwrap();
+        let mut member = shell("exec sleep 300");
+        member.signal_group(Signal::SIGKILL).unwrap();
+        assert_eq!(member.wait().unwrap(), ExitKind::Signal(9));
+        member = shell("exec sleep 300");
+        leader.signal_group(Signal::SIGKILL).unwrap();
+        assert_eq!(leader.wait().unwrap(), ExitKind::Signal(9));
+        assert!(!member.ends_within(Duration::ZERO), "our own group was not meant");
+        member.send_signal(Signal::SIGKILL).unwrap();
+        member.wait().unwrap();
+    }
+
+    #[test]
+    fn a_pid_that_nobody_has_cannot_be_opened() {
+        assert!(Pidfd::open(i32::MAX).is_err());
+        assert!(Pidfd::open(-1).is_err());
+    }
+}

@@ -1,0 +1,246 @@
+//! The processes that commands of an agent leave behind, and their end.
+//!
+//! A command normally ends with its supervisor. A process that escapes (because the command killed its
+//! supervisor) is found in three ways, each of which suffices: the agent adopts it, it carries a `run_id`
+//! in its environment unless it removed that, and it is in a control group where available. One gap remains
+//! on machines without such groups: if supervisor and agent are killed at once, a process that removed its
+//! `run_id`, or one that forks and exits faster than the process table can be read.
+
+use super::pidfd::Pidfd;
+use super::processes::{self, Process};
+use super::program::COMMAND_SUPERVISOR_NAME;
+use super::{cgroup, child_registry};
+use crate::os::Signal;
+use nix::errno::Errno;
+use nix::sys::prctl;
+use nix::sys::signal::killpg;
+use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
+use nix::unistd::{Pid, getpgrp};
+use std::collections::BTreeSet;
+use std::io;
+use std::time::{Duration, Instant};
+
+/// The environment variable that contains the `run_id` of a command.
+pub(crate) const RUN_ID_VARIABLE: &str = "TEAM_RUN";
+
+/// The time for which a sweep may find only processes that it has killed before. Then they are given up:
+/// they are stuck in the kernel or belong to another user.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The time for which processes that fork faster than they are killed are pursued on a busy machine.
+const PURSUIT: Duration = Duration::from_secs(10);
+
+/// The time that the supervisors of a dead agent have to end its commands.
+const SUPERVISORS_WORK: Duration = Duration::from_secs(2);
+
+/// The number of empty scans in a row after a process was found.
+const EMPTY_SCANS: usize = 3;
+
+/// The time for which one sweep waits for the processes that it has killed.
+const SWEEP: Duration = Duration::from_millis(200);
+
+/// Makes this process the parent of orphans below it. Children that it has already, from before an `exec`,
+/// are left alone.
+///
+/// # Errors
+/// The kernel does not support subreapers.
+pub(crate) fn become_subreaper() -> io::Result<()> {
+    let me = Pid::this().as_raw();
+    let mut own = child_registry::own();
+    // The process table is read only if there are children.
+    let any = waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT);
+    if any != Err(Errno::ECHILD) {
+        own.extend(processes::all().iter().filter(|process| process.parent == me).map(|p| p.pid));
+    }
+    prctl::set_child_subreaper(true)?;
+    Ok(())
+}
+
+/// Kills every adopted process and every process that carries the `run_id`, but nothing below registered
+/// children. Returns the processes that survived.
+pub(crate) fn end_strays(run_id: &str) -> Vec<i32> {
+    end(|own, table| {
+        let mut strays = adopted(own, table);
+        strays.extend(carrying(run_id, own, table));
+        strays
+    })
+}
+
+/// Kills the commands of a dead agent: processes that carry the `run_id`, and those in a control group
+/// named after it. Returns the processes that survived.
+pub(crate) fn end_run(run_id: &str) -> Vec<i32> {
+    if run_id.is_empty() {
+        return Vec::new();
+    }
+    let found = carrying(run_id, &child_registry::own(), &processes::all());
+    // Supervisors know their processes best, and are already ending them.
+    let supervisors: Vec<Process> =
+        found.iter().filter(|process| process.is_named(COMMAND_SUPERVISOR_NAME)).copied().collect();
+    wait_for(&supervisors, SUPERVISORS_WORK);
+    cgroup::end_run(run_id);
+    if found.is_empty() {
+        return Vec::new();
+    }
+    end(|own, table| carrying(run_id, own, table))
+}
+
+/// Whether this process has adopted one. Reads only its own children, not the process table.
+pub(crate) fn has_adopted() -> bool {
+    let own = child_registry::own();
+    let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return false };
+    threads.flatten().any(|thread| {
+        // Without this list only the whole process table would tell.
+        let Ok(children) = std::fs::read_to_string(thread.path().join("children")) else {
+            return true;
+        };
+        children.split_ascii_whitespace().flat_map(str::parse).any(|pid| !own.contains(&pid))
+    })
+}
+
+/// Kills all adopted processes. Returns those that survived.
+pub(crate) fn end_adopted() -> Vec<i32> {
+    end(adopted)
+}
+
+/// Sends SIGTERM to all adopted processes and waits for `grace`.
+pub(in crate::os) fn ask_adopted_to_end(grace: Duration) {
+    let asked = adopted(&child_registry::own(), &processes::all());
+    for process in &asked {
+        process.signal(Signal::SIGTERM);
+        process.signal(Signal::SIGCONT);
+    }
+    wait_for(&asked, grace);
+}
+
+/// Kills until no process is found. A process that forks and exits in a loop can be missed by one scan of
+/// the process table, so the scan is repeated until several in a row find nothing.
+fn end(strays: impl Fn(&BTreeSet<i32>, &[Process]) -> Vec<Process>) -> Vec<i32> {
+    let chase_ends = Instant::now() + PURSUIT;
+    let mut deadline = Instant::now() + PATIENCE;
+    let mut known: BTreeSet<(i32, u64)> = BTreeSet::new();
+    let mut scans_left = 1_usize;
+    loop {
+        let found = {
+            // Held throughout: no child is started between the scan and the kill.
+            let own = child_registry::own();
+            let found = strays(&own, &processes::all());
+            for stray in &found {
+                stray.signal(Signal::SIGKILL);
+            }
+            found
+        };
+        scans_left = if found.is_empty() { scans_left.saturating_sub(1) } else { EMPTY_SCANS };
+        let new = found.iter().filter(|stray| known.insert((stray.pid, stray.start))).count();
+        if new > 0 {
+            deadline = chase_ends.min(Instant::now() + PATIENCE);
+        }
+        if scans_left == 0 || Instant::now() > deadline {
+            return found.iter().filter(|stray| stray.lives()).map(|stray| stray.pid).collect();
+        }
+        wait_for(&found, SWEEP);
+    }
+}
+
+/// Whether this process is a subreaper; otherwise its unknown children were started by other code.
+fn is_subreaper() -> bool {
+    prctl::get_child_subreaper().unwrap_or(false)
+}
+
+/// Returns children that were not registered, and all processes below them.
+fn adopted(own: &BTreeSet<i32>, table: &[Process]) -> Vec<Process> {
+    if !is_subreaper() {
+        return Vec::new();
+    }
+    let me = Pid::this().as_raw();
+    let children = table.iter().filter(|process| process.parent == me).map(|p| p.pid);
+    let mut strays: BTreeSet<i32> = children.filter(|pid| !own.contains(pid)).collect();
+    strays.extend(processes::below(&strays, table));
+    table.iter().filter(|process| strays.contains(&process.pid)).copied().collect()
+}
+
+fn carrying(run_id: &str, own: &BTreeSet<i32>, table: &[Process]) -> Vec<Process> {
+    let entry = format!("{RUN_ID_VARIABLE}={run_id}");
+    let mut spared = processes::below(own, table);
+    spared.extend(own);
+    spared.insert(Pid::this().as_raw());
+    let others = table.iter().filter(|process| !spared.contains(&process.pid));
+    others.filter(|process| process.carries(&entry)).copied().collect()
+}
+
+/// Waits for the exit of the processes and reaps those that are children.
+fn wait_for(processes: &[Process], limit: Duration) {
+    let deadline = Instant::now() + limit;
+    for process in processes {
+        if process.lives()
+            && let Ok(held) = Pidfd::open(process.pid)
+        {
+            held.ends_within(deadline.saturating_duration_since(Instant::now()));
+        }
+        if process.parent == Pid::this().as_raw() {
+            reap(process);
+        }
+    }
+}
+
+/// Reaps an adopted child that has exited, and first kills the rest of its process group: a process that
+/// forks and exits in a loop can escape a scan, but not a signal to its group.
+fn reap(stray: &Process) {
+    // Locked, so that no other thread reaps it: until then the number of the group is not reused.
+    let own = child_registry::own();
+    let Some(now) = Process::read(stray.pid).filter(|now| now.start == stray.start) else { return };
+    let group = Pid::from_raw(now.group);
+    let is_stray = group.as_raw() > 1 && group != getpgrp() && !own.contains(&now.group);
+    if is_stray && now.parent == Pid::this().as_raw() && !now.lives() {
+        killpg(group, Signal::SIGKILL).unwrap_or_default();
+    }
+    // The child may still run, or may have been reaped.
+    let end = waitpid(Pid::from_raw(stray.pid), Some(WaitPidFlag::WNOHANG));
+    end.map(drop).unwrap_or_default();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::process::child;
+    use std::process::{Child, Command};
+
+    fn sleeper(run_id: &str) -> Child {
+        Command::new("setsid").args(["sleep", "300"]).env(RUN_ID_VARIABLE, run_id).spawn().unwrap()
+    }
+
+    #[test]
+    fn a_mark_finds_its_carriers_and_nobody_else() {
+        let (run_id, other) = (uuid::Uuid::now_v7().to_string(), uuid::Uuid::now_v7().to_string());
+        let mut stray = sleeper(&run_id);
+        let mut foreign = sleeper(&other);
+        let own =
+            child::spawn(Command::new("sleep").arg("300").env(RUN_ID_VARIABLE, &run_id)).unwrap();
+        // Before the exec it has the environment of this process.
+        while !Process::read(i32::try_from(stray.id()).unwrap())
+            .is_some_and(|stray| stray.carries(&format!("{RUN_ID_VARIABLE}={run_id}")))
+        {
+            std::thread::yield_now();
+        }
+
+        assert!(end_run(&run_id).is_empty());
+
+        // It was reaped as well.
+        assert!(stray.wait().is_err());
+        assert!(foreign.try_wait().unwrap().is_none());
+        assert!(!own.ends_within(Duration::ZERO));
+        foreign.kill().unwrap();
+        foreign.wait().unwrap();
+        own.send_signal(Signal::SIGKILL).unwrap();
+        own.wait().unwrap();
+    }
+
+    #[test]
+    fn who_adopts_nobody_has_no_strays() {
+        let mut child = Command::new("sleep").arg("300").spawn().unwrap();
+        assert!(has_adopted(), "nobody here started it on purpose");
+        assert!(end_strays(&uuid::Uuid::now_v7().to_string()).is_empty());
+        assert!(child.try_wait().unwrap().is_none());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,148 @@
+//! The process table of `/proc`: parents, groups, states and environments.
+
+use super::pidfd::Pidfd;
+use crate::os::Signal;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CStr;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+
+/// The longest line of `/proc/PID/stat` in bytes.
+const LONGEST_LINE: usize = 2048;
+
+/// A row of the process table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Process {
+    /// The pid, which identifies the process only together with `start`.
+    pub(crate) pid: i32,
+    /// The pid of the parent.
+    pub(crate) parent: i32,
+    /// The process group.
+    pub(crate) group: i32,
+    /// The start time in clock ticks since boot.
+    pub(crate) start: u64,
+    /// The number of threads.
+    pub(crate) threads: u64,
+    state: u8,
+}
+
+impl Process {
+    /// Reads the process with `pid`.
+    pub(crate) fn read(pid: i32) -> Option<Self> {
+        // One read that has room returns the whole line.
+        let mut line = [0; LONGEST_LINE];
+        let read =
+            File::open(format!("/proc/{pid}/stat")).and_then(|mut stat| stat.read(&mut line));
+        Self::parse(pid, line.get(..read.ok()?)?)
+    }
+
+    fn parse(pid: i32, stat: &[u8]) -> Option<Self> {
+        // The name is in parentheses and may contain anything, parentheses included.
+        let after_name = stat.iter().rposition(|byte| *byte == b')')? + 1;
+        let fields = std::str::from_utf8(stat.get(after_name..)?).ok()?;
+        let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
+        Some(Self {
+            pid,
+            state: *fields.first()?.as_bytes().first()?,
+            parent: fields.get(1)?.parse().ok()?,
+            group: fields.get(2)?.parse().ok()?,
+            threads: fields.get(17)?.parse().ok()?,
+            start: fields.get(19)?.parse().ok()?,
+        })
+    }
+
+    /// Whether the process can run code. A process whose first thread has exited looks like a zombie and
+    /// has other threads.
+    pub(crate) fn lives(&self) -> bool {
+        !matches!(self.state, b'Z' | b'X') || self.threads > 1
+    }
+
+    /// Signals the process if the pid is still its own.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let Ok(held) = Pidfd::open(self.pid) else { return };
+        if Self::read(self.pid).is_some_and(|now| now.start == self.start) {
+            held.send_signal(signal).unwrap_or_default();
+        }
+    }
+
+    /// Whether the process has this name in `ps`.
+    pub(crate) fn is_named(&self, name: &CStr) -> bool {
+        let shown = std::fs::read(format!("/proc/{}/comm", self.pid)).unwrap_or_default();
+        shown.strip_suffix(b"\n") == Some(name.to_bytes())
+    }
+
+    /// Whether its environment contains an entry (`NAME=value`), as far as it may be read.
+    pub(crate) fn carries(&self, entry: &str) -> bool {
+        std::fs::read(format!("/proc/{}/environ", self.pid)).is_ok_and(|environment| {
+            environment.split(|byte| *byte == 0).any(|var| var == entry.as_bytes())
+        })
+    }
+}
+
+/// Reads all visible processes, zombies included.
+pub(crate) fn all() -> Vec<Process> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let names = entries.flatten().map(|entry| entry.file_name());
+    let pids = names.filter_map(|name| std::str::from_utf8(name.as_bytes()).ok()?.parse().ok());
+    pids.filter_map(Process::read).collect()
+}
+
+/// Returns the pids of all processes below the ancestors.
+pub(crate) fn below(ancestors: &BTreeSet<i32>, table: &[Process]) -> BTreeSet<i32> {
+    let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
+    for process in table {
+        children.entry(process.parent).or_default().push(process.pid);
+    }
+    let mut found = BTreeSet::new();
+    let mut open: Vec<i32> = ancestors.iter().copied().collect();
+    while let Some(pid) = open.pop() {
+        for child in children.remove(&pid).unwrap_or_default() {
+            found.insert(child);
+            open.push(child);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::process::child;
+    use std::process::Command;
+
+    #[test]
+    fn reads_names_with_parentheses_and_threads_of_a_dead_leader() {
+        let line = b"7 (a) b (c\xff)) Z 3 7 7 0 -1 4 0 0 0 0 0 0 0 0 20 0 2 0 991 0 0";
+        let process = Process::parse(7, line).unwrap();
+        let numbers = (process.parent, process.group, process.threads, process.start);
+        assert_eq!(numbers, (3, 7, 2, 991));
+        assert!(process.lives());
+        assert_eq!(Process::parse(7, b"7 (a) Z 3"), None);
+    }
+
+    #[test]
+    fn finds_grandchildren_and_their_marks() {
+        let mark = format!("MARK={}", uuid::Uuid::now_v7());
+        let (name, value) = mark.split_once('=').unwrap();
+        let child =
+            child::spawn(Command::new("sh").env(name, value).args(["-c", "sleep 300; true"]))
+                .unwrap();
+        let me = i32::try_from(std::process::id()).unwrap();
+        let grandchild = loop {
+            let table = all();
+            let below_child = below(&BTreeSet::from([child.pid()]), &table);
+            assert!(below(&BTreeSet::from([me]), &table).is_superset(&below_child));
+            if let Some(pid) = below_child.first() {
+                break Process::read(*pid).unwrap();
+            }
+            std::thread::yield_now();
+        };
+        assert!(grandchild.carries(&mark) && !grandchild.carries("MARK="));
+        let stale = Process { start: grandchild.start + 1, ..grandchild };
+        stale.signal(Signal::SIGKILL);
+        assert!(!child.ends_within(std::time::Duration::ZERO));
+        grandchild.signal(Signal::SIGKILL);
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,82 @@
+//! The programs of a team as processes: their names, executables and inherited descriptors.
+
+use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+
+/// The name of a command's supervisor in `ps`.
+pub(crate) const COMMAND_SUPERVISOR_NAME: &CStr = c"teammate-guard";
+
+/// Sets the name of this process in `ps`. A failure is ignored.
+pub(crate) fn name_this_process(name: &str) {
+    if let Ok(name) = CString::new(name) {
+        nix::sys::prctl::set_name(&name).unwrap_or_default();
+    }
+}
+
+/// Hides the memory and the environment of this process from other processes of the user. An `exec` undoes
+/// it, so each program that holds a secret calls it.
+///
+/// # Errors
+/// The system call fails.
+pub(crate) fn forbid_inspection() -> io::Result<()> {
+    Ok(nix::sys::prctl::set_dumpable(false)?)
+}
+
+/// The `teammate` program beside this one. It stays open, so that an upgrade does not affect a running
+/// team.
+#[derive(Debug)]
+pub(crate) struct TeammateProgram {
+    file: File,
+}
+
+impl TeammateProgram {
+    /// Opens the program.
+    ///
+    /// # Errors
+    /// There is none beside this one.
+    pub(crate) fn find() -> io::Result<Self> {
+        let path = std::env::current_exe()?.with_file_name("teammate");
+        let file = File::open(&path)
+            .map_err(|why| io::Error::new(why.kind(), format!("{}: {why}", path.display())))?;
+        Ok(Self { file })
+    }
+
+    /// Returns a path to it that is valid in this process and its children until this is dropped.
+    pub(crate) fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+    }
+}
+
+/// Takes ownership of a descriptor that this process inherited on purpose.
+///
+/// # Errors
+/// There is no such descriptor.
+pub(crate) fn adopt_control(descriptor: RawFd) -> io::Result<OwnedFd> {
+    if descriptor <= 2 {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    }
+    // SAFETY: fcntl fails on a number that is no open descriptor; on success it was inherited
+    // on purpose, and no other code in this process knows it.
+    #[expect(unsafe_code, reason = "a descriptor that comes as a number")]
+    let control = unsafe {
+        let borrowed = std::os::fd::BorrowedFd::borrow_raw(descriptor);
+        // Before any command is started: none may inherit the lifeline.
+        fcntl(borrowed, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+        OwnedFd::from_raw_fd(descriptor)
+    };
+    Ok(control)
+}
+
+/// Makes reads of a descriptor return at once if nothing is available.
+///
+/// # Errors
+/// The system call fails.
+pub(crate) fn set_nonblocking(descriptor: impl AsFd) -> io::Result<()> {
+    let flags = OFlag::from_bits_retain(fcntl(&descriptor, FcntlArg::F_GETFL)?);
+    fcntl(&descriptor, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
+    Ok(())
+}

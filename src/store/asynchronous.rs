@@ -1,0 +1,97 @@
+//! Store operations for event loops: work that waits for a lock or the disk runs on a thread of its own.
+
+use super::{Drained, Fsync, Mailbox, StoreError, TeamDir, roster};
+use crate::wire::WithUnknownFields;
+use crate::wire::roster::Roster;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A mailbox that threads share with its owner.
+pub type SharedMailbox = Arc<Mutex<Mailbox>>;
+
+/// Runs blocking work on a thread of its own and returns its result. Dropping the future abandons the result,
+/// not the work.
+///
+/// # Panics
+/// If the work panics.
+pub async fn offload<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(why) => match why.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // Only a runtime that is shut down cancels work, and it drops this future as well.
+            Err(_cancelled) => std::future::pending().await,
+        },
+    }
+}
+
+/// [`roster::update`] for an event loop.
+///
+/// # Errors
+/// As [`roster::update`].
+pub async fn update_roster<R: Send + 'static>(
+    dir: &TeamDir,
+    fsync: Fsync,
+    change: impl FnOnce(&mut WithUnknownFields<Roster>) -> R + Send + 'static,
+) -> Result<R, StoreError> {
+    let dir = dir.clone();
+    offload(move || roster::update(&dir, fsync, change)).await
+}
+
+/// [`Mailbox::drain`] for an event loop.
+///
+/// # Errors
+/// As [`Mailbox::drain`].
+pub async fn drain(mailbox: &SharedMailbox) -> Result<Drained, StoreError> {
+    with_mailbox(mailbox, Mailbox::drain).await
+}
+
+/// [`Transcript::sync`](super::Transcript::sync) for an event loop.
+///
+/// # Errors
+/// As [`Transcript::sync`](super::Transcript::sync).
+pub async fn sync_transcript(mailbox: &SharedMailbox, fsync: Fsync) -> Result<(), StoreError> {
+    with_mailbox(mailbox, move |mailbox| mailbox.transcript().sync(fsync)).await
+}
+
+async fn with_mailbox<R: Send + 'static>(
+    mailbox: &SharedMailbox,
+    work: impl FnOnce(&mut Mailbox) -> R + Send + 'static,
+) -> R {
+    let mailbox = Arc::clone(mailbox);
+    offload(move || work(&mut mailbox.lock().unwrap_or_else(PoisonError::into_inner))).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::event_loop::{EventLoopMark, violations};
+
+    #[test]
+    fn an_offloaded_update_does_not_block_the_event_loop() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let mark = EventLoopMark::set();
+        runtime.block_on(async {
+            let enter = |name: &'static str| {
+                move |roster: &mut WithUnknownFields<Roster>| {
+                    roster.enter(name, 1.0);
+                }
+            };
+            update_roster(&dir, Fsync::Always, enter("alice")).await.unwrap();
+            assert_eq!(violations(), 0);
+            roster::update(&dir, Fsync::Always, enter("bob")).unwrap();
+            assert!(violations() > 0, "the same work on the loop's thread is reported");
+        });
+        drop(mark);
+        assert_eq!(roster::read(&dir).unwrap().members.len(), 2);
+    }
+
+    #[test]
+    fn a_panic_of_offloaded_work_reaches_the_caller() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let work = || runtime.block_on(offload(|| panic!("broken")));
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_err();
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"broken"));
+    }
+}

@@ -1,0 +1,255 @@
+//! Framing of JSON Lines files: reading with offsets and bounded memory, and appending so that a line torn
+//! by a crash or a full disk never joins the next one. The meaning of the lines is not known here.
+
+use super::atomic::{Fsync, sync_data, sync_parent};
+use crate::os::file::{Access, At, FileError, create_new, open};
+use crate::store::StoreError;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// The limits of the read buffer in bytes: it fits the file, since most batches of mail are small.
+const LEAST_AT_ONCE: usize = 512;
+const MOST_AT_ONCE: usize = 64 * 1024;
+
+/// The kind of a piece of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Piece {
+    /// A whole line.
+    Line,
+    /// A part of a line that is longer than the limit.
+    Chunk,
+    /// The end of a file without a newline: the writer is at work or dead.
+    Fragment,
+}
+
+/// A piece of a file with its offset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Framed<'a> {
+    pub(crate) piece: Piece,
+    pub(crate) offset: u64,
+    /// The bytes without the newline.
+    pub(crate) bytes: &'a [u8],
+}
+
+/// The lines of a file from an offset on, read one at a time.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    reader: BufReader<File>,
+    limit: usize,
+    offset: u64,
+    inside_long_line: bool,
+    buffer: Vec<u8>,
+}
+
+impl Lines {
+    /// Starts at `offset`. A line has at most `limit` bytes with its newline; longer lines come in chunks.
+    pub(crate) fn from(mut file: File, offset: u64, limit: usize) -> io::Result<Self> {
+        file.seek(SeekFrom::Start(offset))?;
+        let left = file.metadata()?.len().saturating_sub(offset);
+        let room = usize::try_from(left).unwrap_or(usize::MAX).clamp(LEAST_AT_ONCE, MOST_AT_ONCE);
+        let reader = BufReader::with_capacity(room, file);
+        Ok(Self { reader, limit, offset, inside_long_line: false, buffer: Vec::new() })
+    }
+
+    /// Reads the next piece. A fragment is the last piece: later bytes belong to the same line.
+    pub(crate) fn next(&mut self) -> io::Result<Option<Framed<'_>>> {
+        self.buffer.clear();
+        let limit = u64::try_from(self.limit).unwrap_or(u64::MAX);
+        let read = (&mut self.reader).take(limit).read_until(b'\n', &mut self.buffer)?;
+        if read == 0 {
+            return Ok(None);
+        }
+        let offset = self.offset;
+        self.offset += u64::try_from(read).unwrap_or(u64::MAX);
+        let (piece, bytes) = match self.buffer.strip_suffix(b"\n") {
+            Some(line) if self.inside_long_line => (Piece::Chunk, line),
+            Some(line) => (Piece::Line, line),
+            None if read == self.limit => (Piece::Chunk, self.buffer.as_slice()),
+            None => (Piece::Fragment, self.buffer.as_slice()),
+        };
+        self.inside_long_line = !self.buffer.ends_with(b"\n");
+        Ok(Some(Framed { piece, offset, bytes }))
+    }
+
+    /// Returns the last piece without its newline.
+    pub(crate) fn line(&self) -> &[u8] {
+        self.buffer.strip_suffix(b"\n").unwrap_or(&self.buffer)
+    }
+
+    /// Returns the offset of the next piece.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
+}
+
+/// Passes every piece of a file to `meet`, up to the current length, since writers may be faster than the
+/// reader. A missing file has no pieces.
+pub(crate) fn each_piece(
+    path: &Path,
+    limit: usize,
+    meet: impl FnMut(&Framed<'_>),
+) -> Result<(), FileError> {
+    match open(path, Access::Read) {
+        Err(why) if why.is_missing() => Ok(()),
+        other => pieces_of(other?, path, limit, meet),
+    }
+}
+
+/// As [`each_piece`], for an open file.
+pub(crate) fn pieces_of(
+    file: File,
+    path: &Path,
+    limit: usize,
+    mut meet: impl FnMut(&Framed<'_>),
+) -> Result<(), FileError> {
+    let end = file.metadata().at(path)?.len();
+    let mut lines = Lines::from(file, 0, limit).at(path)?;
+    while lines.offset() < end
+        && let Some(framed) = lines.next().at(path)?
+    {
+        meet(&framed);
+    }
+    Ok(())
+}
+
+/// Whether the file ends within a line.
+pub(crate) fn is_torn(file: &File, size: u64) -> io::Result<bool> {
+    let Some(last) = size.checked_sub(1) else {
+        return Ok(false);
+    };
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, last)?;
+    Ok(byte != *b"\n")
+}
+
+/// A JSON Lines file that only this process appends to.
+#[derive(Debug)]
+pub(crate) struct Log {
+    path: PathBuf,
+    file: File,
+    is_named: bool,
+    is_degraded: bool,
+}
+
+impl Log {
+    /// Opens or creates the file, and seals a torn tail.
+    pub(crate) fn open(path: PathBuf) -> Result<Self, StoreError> {
+        let (file, is_named) = match open(&path, Access::Append) {
+            Err(why) if why.is_missing() => (create_new(&path, Access::Append)?, false),
+            other => (other?, true),
+        };
+        let log = Self { path, file, is_named, is_degraded: false };
+        log.seal()?;
+        Ok(log)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Seals a torn tail; returns the size afterwards.
+    fn seal(&self) -> Result<u64, StoreError> {
+        let known = self.file.metadata().at(&self.path)?;
+        if known.nlink() == 0 {
+            return Err(StoreError::Gone { path: self.path.clone() });
+        }
+        let size = known.len();
+        if is_torn(&self.file, size).at(&self.path)? {
+            (&self.file).write_all(b"\n").at(&self.path)?;
+            return Ok(size + 1);
+        }
+        Ok(size)
+    }
+
+    /// Appends whole lines: all of them, or none on an error.
+    pub(crate) fn append(&self, lines: &[u8]) -> Result<(), StoreError> {
+        let size = self.seal()?;
+        let written = (&self.file).write_all(lines).at(&self.path).inspect_err(|_| {
+            // If this fails too, the next append seals the rest.
+            drop(self.file.set_len(size));
+        });
+        Ok(written?)
+    }
+
+    /// Makes the appended lines durable. The system reports a failed sync only once, so every call after a
+    /// failure fails.
+    pub(crate) fn sync(&mut self, fsync: Fsync) -> Result<(), StoreError> {
+        if self.is_degraded {
+            return Err(StoreError::Degraded { path: self.path.clone() });
+        }
+        let synced = sync_data(&self.file, &self.path, fsync)
+            .and_then(|()| if self.is_named { Ok(()) } else { sync_parent(&self.path, fsync) });
+        self.is_named |= synced.is_ok();
+        self.is_degraded = synced.is_err();
+        Ok(synced?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn file_with(bytes: &[u8]) -> tempfile::NamedTempFile {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(bytes).unwrap();
+        file
+    }
+
+    fn pieces(bytes: &[u8], limit: usize) -> Vec<(Piece, u64, Vec<u8>)> {
+        let file = file_with(bytes);
+        let mut lines = Lines::from(file.reopen().unwrap(), 0, limit).unwrap();
+        let mut found = Vec::new();
+        while let Some(Framed { piece, offset, bytes }) = lines.next().unwrap() {
+            found.push((piece, offset, bytes.to_vec()));
+        }
+        found
+    }
+
+    #[test]
+    fn lines_long_lines_and_a_fragment() {
+        let expected: Vec<(Piece, u64, Vec<u8>)> = vec![
+            (Piece::Line, 0, b"ab".into()),
+            (Piece::Line, 3, b"".into()),
+            (Piece::Chunk, 4, b"12345".into()),
+            (Piece::Chunk, 9, b"67".into()),
+            (Piece::Line, 12, b"1234".into()),
+            (Piece::Fragment, 17, b"x".into()),
+        ];
+        assert_eq!(pieces(b"ab\n\n1234567\n1234\nx", 5), expected);
+    }
+
+    proptest! {
+        #[test]
+        fn every_byte_is_read_at_any_limit(
+            bytes in proptest::collection::vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..200),
+            limit in 1_usize..20,
+        ) {
+            for (_, offset, piece) in pieces(&bytes, limit) {
+                let start = usize::try_from(offset).unwrap();
+                prop_assert_eq!(&bytes[start..start + piece.len()], piece.as_slice());
+                prop_assert!(piece.len() <= limit && !piece.contains(&b'\n'));
+            }
+            let without_newlines: Vec<u8> =
+                bytes.iter().copied().filter(|byte| *byte != b'\n').collect();
+            let joined: Vec<u8> =
+                pieces(&bytes, limit).into_iter().flat_map(|(.., piece)| piece).collect();
+            prop_assert_eq!(joined, without_newlines);
+        }
+
+        #[test]
+        fn lines_appended_after_a_torn_tail_are_whole(torn in "[a-z\n]{0,20}") {
+            let file = file_with(torn.as_bytes());
+            let log = Log::open(file.path().into()).unwrap();
+            log.append(b"first\n").unwrap();
+            (&log.file).write_all(b"torn again").unwrap();
+            log.append(b"second\n").unwrap();
+            let text = std::fs::read_to_string(file.path()).unwrap();
+            let lines: Vec<_> = text.lines().collect();
+            prop_assert!(text.ends_with('\n') && text.starts_with(&torn));
+            prop_assert!(lines.contains(&"first") && lines.contains(&"second"));
+        }
+    }
+}

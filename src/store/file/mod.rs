@@ -1,0 +1,9 @@
+//! The file operations of the store: append, replace, and the locks that order writers. The purpose of a
+//! file is not known here.
+
+pub(crate) mod atomic;
+pub mod fs_probe;
+pub(super) mod jsonl;
+pub mod lock;
+mod reserve;
+pub mod tail;

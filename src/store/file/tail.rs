@@ -1,0 +1,264 @@
+//! Reads a growing file of lines from the last position on, one line in memory at a time. The caller parses
+//! the lines, and supplies the time of a line for [`Tail::since`].
+
+use super::jsonl::{Lines, Piece};
+use crate::os::file::{Access, At, FileError, open_known};
+use crate::store::StoreError;
+use crate::wire::WallTime;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+
+/// The longest line that is returned, in bytes; longer ones are skipped.
+const LONGEST: usize = 64 * 1024 * 1024;
+
+/// The number of bytes at which the binary search for a time ends.
+const NEAR: u64 = 64 * 1024;
+
+/// A position in a growing file.
+#[derive(Debug)]
+pub struct Tail {
+    path: PathBuf,
+    /// The inode of the file that was read, and the offset.
+    place: Option<(u64, u64)>,
+}
+
+/// The lines that were appended since the last read.
+#[derive(Debug)]
+pub struct Fresh<'a> {
+    tail: &'a mut Tail,
+    /// `None` if there is no file, or no further line.
+    lines: Option<(Lines, u64)>,
+}
+
+impl Tail {
+    /// Starts at the beginning of a file, which need not exist yet.
+    pub fn new(path: PathBuf) -> Self {
+        Self { path, place: None }
+    }
+
+    /// Returns the offset of the next read.
+    pub(crate) fn offset(&self) -> u64 {
+        self.place.map_or(0, |(_, offset)| offset)
+    }
+
+    /// Starts at an offset of the current file, or at its beginning if the file is shorter.
+    pub(crate) fn at(path: PathBuf, offset: u64) -> Self {
+        let known = std::fs::symlink_metadata(&path).ok().filter(|known| known.len() >= offset);
+        Self { path, place: known.map(|known| (known.ino(), offset)) }
+    }
+
+    /// Starts `bytes` before the end of the file; the first line may be a part of one.
+    pub(crate) fn of_last(path: PathBuf, bytes: u64) -> Self {
+        let length = std::fs::symlink_metadata(&path).map_or(0, |known| known.len());
+        Self::at(path, length.saturating_sub(bytes))
+    }
+
+    /// Starts near the first line that is not older than `since`, found by binary search: the file is not
+    /// read. A few earlier lines may come as well.
+    ///
+    /// # Errors
+    /// The file exists and cannot be read.
+    pub fn since(
+        path: PathBuf,
+        since: WallTime,
+        time: impl Fn(&[u8]) -> Option<WallTime>,
+    ) -> Result<Self, StoreError> {
+        let (file, known) = match open_known(&path, Access::Read) {
+            Err(why) if why.is_missing() => return Ok(Self::new(path)),
+            other => other?,
+        };
+        // The line after `early` is too early, unless `early` is the beginning.
+        let (mut early, mut late) = (0, known.len());
+        while late - early > NEAR {
+            let middle = early + (late - early) / 2;
+            let first = first_time(&file, middle, late, &time).at(&path)?;
+            if first.is_some_and(|first| first < since) {
+                early = middle;
+            } else {
+                late = middle;
+            }
+        }
+        let begin = if early == 0 { 0 } else { next_line(&file, early).at(&path)? };
+        Ok(Self { path, place: Some((known.ino(), begin)) })
+    }
+
+    /// Starts at the last `count` lines.
+    ///
+    /// # Errors
+    /// The file exists and cannot be read.
+    pub fn last(path: PathBuf, count: usize) -> Result<Self, StoreError> {
+        let (file, known) = match open_known(&path, Access::Read) {
+            Err(why) if why.is_missing() => return Ok(Self::new(path)),
+            other => other?,
+        };
+        let mut block = vec![0; 64 * 1024];
+        let mut end = known.len();
+        // One more newline: it ends the line before them.
+        let mut wanted = count + 1;
+        while end > 0 {
+            let size = block.len().min(usize::try_from(end).unwrap_or(usize::MAX));
+            let begin = end - size as u64;
+            let bytes = block.get_mut(..size).unwrap_or_default();
+            file.read_exact_at(bytes, begin).at(&path)?;
+            for (at, _) in bytes.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n') {
+                wanted -= 1;
+                if wanted == 0 {
+                    let place = Some((known.ino(), begin + at as u64 + 1));
+                    return Ok(Self { path, place });
+                }
+            }
+            end = begin;
+        }
+        Ok(Self { path, place: Some((known.ino(), 0)) })
+    }
+
+    /// Returns the inode of the file; a change means that a new file was read from its beginning.
+    pub(crate) fn file(&self) -> Option<u64> {
+        self.place.map(|(inode, _)| inode)
+    }
+
+    /// Returns the whole lines that were appended since. A replaced file is read from its beginning.
+    ///
+    /// # Errors
+    /// The file exists and cannot be read.
+    pub fn fresh(&mut self) -> Result<Fresh<'_>, StoreError> {
+        let (file, known) = match open_known(&self.path, Access::Read) {
+            Err(why) if why.is_missing() => return Ok(Fresh { tail: self, lines: None }),
+            other => other?,
+        };
+        let begin = match self.place {
+            Some((inode, offset)) if inode == known.ino() && offset <= known.len() => offset,
+            Some(_) | None => 0,
+        };
+        let lines = Lines::from(file, begin, LONGEST).at(&self.path)?;
+        self.place = Some((known.ino(), begin));
+        Ok(Fresh { tail: self, lines: Some((lines, known.ino())) })
+    }
+
+    /// Returns the same lines at once.
+    ///
+    /// # Errors
+    /// The file exists and cannot be read.
+    pub fn read_new(&mut self) -> Result<Vec<Vec<u8>>, StoreError> {
+        let mut found = Vec::new();
+        let mut fresh = self.fresh()?;
+        while let Some(line) = fresh.next_line()? {
+            found.push(line.to_vec());
+        }
+        Ok(found)
+    }
+}
+
+impl Fresh<'_> {
+    /// Reads the next line.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn next_line(&mut self) -> Result<Option<&[u8]>, FileError> {
+        let Self { tail, lines } = self;
+        let Some((lines, inode)) = lines.as_mut() else { return Ok(None) };
+        loop {
+            let before = lines.offset();
+            let is_line = match lines.next().at(&tail.path)?.map(|framed| framed.piece) {
+                Some(Piece::Line) => true,
+                Some(Piece::Chunk) => false,
+                Some(Piece::Fragment) | None => {
+                    tail.place = Some((*inode, before));
+                    return Ok(None);
+                }
+            };
+            tail.place = Some((*inode, lines.offset()));
+            if is_line {
+                return Ok(Some(lines.line()));
+            }
+        }
+    }
+}
+
+/// Returns the time of the first line between `offset` and `end` that has one.
+fn first_time(
+    file: &File,
+    offset: u64,
+    end: u64,
+    time: &impl Fn(&[u8]) -> Option<WallTime>,
+) -> io::Result<Option<WallTime>> {
+    let mut lines = Lines::from(file.try_clone()?, offset, LONGEST)?;
+    lines.next()?;
+    while lines.offset() < end
+        && let Some(framed) = lines.next()?
+    {
+        if framed.piece == Piece::Line
+            && let Some(at) = time(framed.bytes)
+        {
+            return Ok(Some(at));
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the offset of the line after `offset`.
+fn next_line(file: &File, offset: u64) -> io::Result<u64> {
+    let mut lines = Lines::from(file.try_clone()?, offset, LONGEST)?;
+    lines.next()?;
+    Ok(lines.offset())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::OpenOptions;
+    use std::io::Write;
+
+    #[test]
+    fn lines_come_once_and_only_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let mut tail = Tail::new(path.clone());
+        assert!(tail.read_new().unwrap().is_empty());
+        let append = |text: &str| {
+            let mut file = OpenOptions::new().create(true).append(true).open(&path).unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+        };
+        append("one\ntw");
+        assert_eq!(tail.read_new().unwrap(), [b"one"]);
+        append("o\n");
+        assert_eq!(tail.read_new().unwrap(), [b"two"]);
+        std::fs::remove_file(&path).unwrap();
+        append("new\n");
+        assert_eq!(tail.read_new().unwrap(), [b"new"]);
+        assert!(tail.read_new().unwrap().is_empty());
+    }
+
+    fn time(line: &[u8]) -> Option<WallTime> {
+        let seconds: f64 = std::str::from_utf8(line).ok()?.split(' ').next()?.parse().ok()?;
+        Some(seconds.into())
+    }
+
+    #[test]
+    fn a_tail_starts_at_a_time_or_at_the_last_lines() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let long = "x".repeat(3000);
+        let lines: Vec<String> = (0..500).map(|at| format!("{at} {long}\n")).collect();
+        let text = lines.concat();
+        std::io::Write::write_all(&mut std::fs::File::create(&path).unwrap(), text.as_bytes())
+            .unwrap();
+        let first = |mut tail: Tail| {
+            tail.read_new().unwrap().first().and_then(|line| time(line)).map(WallTime::as_secs)
+        };
+        for since in [0.0, 1.0, 17.0, 250.5, 498.0, 499.0, 600.0] {
+            let begin =
+                first(Tail::since(path.clone(), since.into(), time).unwrap()).unwrap_or(500.0);
+            assert!(begin <= since && since - begin < 150.0, "{since}: {begin}");
+        }
+        assert_eq!(first(Tail::last(path.clone(), 3).unwrap()), Some(497.0));
+        assert_eq!(first(Tail::last(path.clone(), 100).unwrap()), Some(400.0));
+        assert_eq!(first(Tail::last(path.clone(), 500).unwrap()), Some(0.0));
+        assert_eq!(first(Tail::last(path, 9000).unwrap()), Some(0.0));
+        let gone = folder.path().join("gone");
+        assert_eq!(first(Tail::since(gone.clone(), 1.0.into(), time).unwrap()), None);
+        assert_eq!(first(Tail::last(gone, 1).unwrap()), None);
+    }
+}

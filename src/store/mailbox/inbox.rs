@@ -1,0 +1,310 @@
+//! The senders' end of a mailbox: append a line to an inbox (RELIABILITY 3.4).
+//!
+//! *Invariant:* an inbox is opened only under its side lock and closed before the lock is acquired again,
+//! so no program of the team ever writes to a claimed file.
+
+use super::claim::undo_half_claim;
+use crate::os::file::{Access, At, FileError, create_new, open_known};
+use crate::os::watch::notify;
+use crate::store::file::atomic::{Fsync, sync_data, sync_folder};
+use crate::store::file::jsonl::is_torn;
+use crate::store::file::lock::{LockError, SideLock, release, try_for};
+use crate::store::{StoreError, TeamDir, failpoint};
+use crate::wire::AgentName;
+use crate::wire::limits::{
+    COURTESY_LOCK_TIMEOUT, INBOX_RESERVE_BYTES, LOCK_TIMEOUT, MAX_LINE_BYTES,
+};
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{self, Seek, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The rule for full inboxes that applies to a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Priority {
+    /// Refused if the inbox is full.
+    Data,
+    /// May use the reserve.
+    Control,
+}
+
+/// How a line is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SendPolicy {
+    /// The rule for full inboxes.
+    pub priority: Priority,
+    /// What an acknowledged send survives.
+    pub fsync: Fsync,
+    /// The largest inbox in bytes.
+    pub capacity: u64,
+    /// The wait for the lock.
+    pub lock_limit: Duration,
+}
+
+/// Why a line was not stored, or may not be durable.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    /// The line was not stored: a lock or a file operation failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The line was not stored.
+    #[error("the inbox of {name} is full ({size} of {capacity} bytes)")]
+    Full {
+        /// The owner of the inbox.
+        name: AgentName,
+        /// The size of the inbox in bytes.
+        size: u64,
+        /// Its limit in bytes.
+        capacity: u64,
+    },
+    /// The line was not stored.
+    #[error("the line has {size} bytes, more than {MAX_LINE_BYTES}")]
+    TooLong {
+        /// The length of the line in bytes.
+        size: usize,
+    },
+    /// The line was written and the sync failed. A repeated send with the same id is harmless.
+    #[error("{path}: written, but it may not survive a power cut: {source}", path = path.display())]
+    NotDurable {
+        /// The path of the inbox.
+        path: PathBuf,
+        /// The error of the system.
+        source: Box<FileError>,
+    },
+}
+
+impl From<FileError> for SendError {
+    fn from(why: FileError) -> Self {
+        Self::Store(why.into())
+    }
+}
+
+impl From<LockError> for SendError {
+    fn from(why: LockError) -> Self {
+        Self::Store(why.into())
+    }
+}
+
+/// Creates an empty inbox for a new name.
+///
+/// # Errors
+/// The file cannot be created.
+pub fn ensure(dir: &TeamDir, name: &AgentName) -> Result<(), SendError> {
+    let Inbox { target, mut side } = Inbox::of(dir, name);
+    let held = side.acquire(LOCK_TIMEOUT)?;
+    target.open(Fsync::Always)?;
+    drop(held);
+    Ok(())
+}
+
+/// Removes the inbox of a name that never started, unless it holds mail.
+///
+/// # Errors
+/// The inbox cannot be inspected or removed.
+pub fn forget(dir: &TeamDir, name: &AgentName) -> Result<(), SendError> {
+    let mut inbox = Inbox::of(dir, name);
+    let held = inbox.side.acquire(LOCK_TIMEOUT)?;
+    let path = dir.inbox(name);
+    match std::fs::symlink_metadata(&path) {
+        Ok(known) if known.len() == 0 => std::fs::remove_file(&path).at(&path)?,
+        Ok(_) => {}
+        Err(why) if why.kind() == io::ErrorKind::NotFound => {}
+        Err(why) => return Err(why).at(&path).map_err(Into::into),
+    }
+    drop(held);
+    Ok(())
+}
+
+/// Appends a line, which ends with its only newline, and syncs it by policy.
+///
+/// # Errors
+/// See [`SendError`].
+pub fn append(
+    dir: &TeamDir,
+    name: &AgentName,
+    line: &[u8],
+    policy: &SendPolicy,
+) -> Result<(), SendError> {
+    Inbox::of(dir, name).append(line, policy, || Ok::<_, SendError>(()))?.sync()
+}
+
+/// An inbox, for a process that sends often.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    target: Target,
+    side: SideLock,
+}
+
+/// The destination of a line.
+#[derive(Debug)]
+struct Target {
+    dir: TeamDir,
+    name: AgentName,
+    path: PathBuf,
+    fifo: PathBuf,
+}
+
+/// A line that was written.
+#[derive(Debug)]
+#[must_use = "written is not yet durable: sync it"]
+pub(crate) struct Stored {
+    /// The file to sync.
+    unsynced: Option<(File, PathBuf)>,
+}
+
+impl Stored {
+    /// Makes the line durable. A failed sync is not repeated, since a second result would prove nothing.
+    pub(crate) fn sync(self) -> Result<(), SendError> {
+        let Some((file, path)) = self.unsynced else { return Ok(()) };
+        sync_data(&file, &path, Fsync::Always)
+            .map_err(|source| SendError::NotDurable { path, source: Box::new(source) })?;
+        failpoint::hit("send.synced");
+        Ok(())
+    }
+}
+
+impl Inbox {
+    pub(crate) fn of(dir: &TeamDir, name: &AgentName) -> Self {
+        let (dir, name) = (dir.clone(), name.clone());
+        let side = SideLock::new(dir.inbox_lock(&name));
+        let (path, fifo) = (dir.inbox(&name), dir.fifo(&name));
+        Self { target: Target { dir, name, path, fifo }, side }
+    }
+
+    /// Writes a line. `permit` is called under the lock, before any file is touched.
+    ///
+    /// The caller syncs without the lock, so that concurrent senders share the time of the disk. The sync
+    /// is correct even if the file is claimed meanwhile: a claim is removed only after the transcript with
+    /// its mail is synced.
+    pub(crate) fn append<E: From<SendError>>(
+        &mut self,
+        line: &[u8],
+        policy: &SendPolicy,
+        permit: impl FnOnce() -> Result<(), E>,
+    ) -> Result<Stored, E> {
+        let Self { target, side } = self;
+        target.dir.is_still_there().map_err(SendError::from)?;
+        let held = side.acquire(policy.lock_limit).map_err(SendError::from)?;
+        permit()?;
+        failpoint::hit("send.locked");
+        let (stored, size) = target.write(line, policy)?;
+        failpoint::hit("send.written");
+        drop(held);
+        failpoint::hit("send.unlocked");
+        if size == 0 {
+            // A sender that found the inbox empty has notified the owner.
+            notify(&target.fifo);
+            failpoint::hit("send.notified");
+        }
+        Ok(stored)
+    }
+}
+
+impl Target {
+    /// Writes a line; returns the previous size of the inbox. The caller holds the side lock.
+    fn write(&self, line: &[u8], policy: &SendPolicy) -> Result<(Stored, u64), SendError> {
+        if line.len() > MAX_LINE_BYTES {
+            return Err(SendError::TooLong { size: line.len() });
+        }
+        let (file, size) = self.open(policy.fsync)?;
+        // After the timeout the line is appended all the same: that is correct without this lock.
+        try_for(&file, COURTESY_LOCK_TIMEOUT).at(&self.path)?;
+        let capacity = match policy.priority {
+            Priority::Data => policy.capacity,
+            Priority::Control => policy.capacity.saturating_add(INBOX_RESERVE_BYTES),
+        };
+        if size.saturating_add(u64::try_from(line.len()).unwrap_or(u64::MAX)) > capacity {
+            return Err(SendError::Full { name: self.name.clone(), size, capacity });
+        }
+        failpoint::hit("send.opened");
+        append_line(&file, size, line).at(&self.path)?;
+        let unsynced = match policy.fsync {
+            Fsync::Always => {
+                release(&file);
+                Some((file, self.path.clone()))
+            }
+            // Closing the file releases the lock.
+            Fsync::Never => None,
+        };
+        Ok((Stored { unsynced }, size))
+    }
+
+    /// Opens or creates the inbox. The caller holds the side lock.
+    fn open(&self, fsync: Fsync) -> Result<(File, u64), SendError> {
+        let Self { dir, name, path, .. } = self;
+        let (file, known) = match open_known(path, Access::Append) {
+            Ok(opened) => opened,
+            Err(why) if why.is_missing() => {
+                let file = create_new(path, Access::Append)?;
+                sync_folder(&dir.inboxes(), fsync)?;
+                return Ok((file, 0));
+            }
+            Err(why) => return Err(why.into()),
+        };
+        if known.nlink() > 1 {
+            undo_half_claim(dir, name, known.ino())?;
+            let links = file.metadata().at(path)?.nlink();
+            if links > 1 {
+                return Err(StoreError::Linked { path: path.clone(), links }.into());
+            }
+        }
+        Ok((file, known.len()))
+    }
+}
+
+/// Writes a line so that it is whole, whatever outsiders write at the same time. On an error the file is
+/// restored, or, if an outsider wrote meanwhile, the written part is sealed.
+fn append_line(file: &File, size: u64, line: &[u8]) -> io::Result<()> {
+    let sealed = || Cow::Owned([b"\n", line].concat());
+    let first = if is_torn(file, size)? { sealed() } else { Cow::Borrowed(line) };
+    let written = put(file, &first).and_then(|mut place| {
+        while !stands_alone(file, &place, size)? {
+            place = put(file, &sealed())?;
+        }
+        Ok(())
+    });
+    written.inspect_err(|_| drop(roll_back(file, size, &first)))
+}
+
+/// The result of a write.
+struct Place {
+    start: u64,
+    is_whole: bool,
+    is_sealed: bool,
+}
+
+fn put(file: &File, bytes: &[u8]) -> io::Result<Place> {
+    let mut file = file;
+    let first = loop {
+        match file.write(bytes) {
+            Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+            other => break other?,
+        }
+    };
+    let start = file.stream_position()?.saturating_sub(u64::try_from(first).unwrap_or(0));
+    let is_sealed = bytes.starts_with(b"\n");
+    let rest = bytes.get(first..).unwrap_or_default();
+    if rest.is_empty() {
+        return Ok(Place { start, is_whole: true, is_sealed });
+    }
+    file.write_all(rest)?;
+    let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+    Ok(Place { start, is_whole: file.stream_position()? == start + length, is_sealed })
+}
+
+/// Whether the line is whole and begins a line. An outsider's unfinished line may have come between the
+/// check of the tail and the write.
+fn stands_alone(file: &File, place: &Place, size: u64) -> io::Result<bool> {
+    let slipped_in = place.start != size && !place.is_sealed;
+    Ok(place.is_whole && !(slipped_in && is_torn(file, place.start)?))
+}
+
+fn roll_back(file: &File, size: u64, ours: &[u8]) -> io::Result<()> {
+    let mut file = file;
+    let end = file.metadata()?.len();
+    let mut tail = vec![0; usize::try_from(end.saturating_sub(size)).unwrap_or(0)];
+    file.read_exact_at(&mut tail, size)?;
+    if ours.starts_with(&tail) { file.set_len(size) } else { file.write_all(b"\n") }
+}

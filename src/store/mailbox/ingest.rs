@@ -1,0 +1,185 @@
+//! Delivers a claim into the transcript: every line once, in order, and acknowledged only when it is
+//! durable.
+
+use super::claim::{Claim, Recorded};
+use super::dead::{DeadLetter, DeadLetters};
+use super::dedup::{Known, Seen};
+use super::parse_line::{ParsedLine, ValidLine, parse};
+use super::{Drained, Mail, MailNotice, MailPolicy};
+use crate::os::file::At;
+use crate::store::file::jsonl::{Framed, Lines};
+use crate::store::{SharedClock, StoreError, Transcript, failpoint};
+use crate::wire::WallTime;
+use crate::wire::limits::MAX_LINE_BYTES;
+use std::fs::File;
+use std::path::Path;
+
+/// The size of a transcript write, in bytes, from which it is flushed.
+const BATCH_BYTES: usize = 1024 * 1024;
+
+/// The destinations of the mail of one mailbox.
+pub(crate) struct Ingest {
+    pub(crate) transcript: Transcript,
+    pub(crate) dead: DeadLetters,
+    pub(crate) seen: Seen,
+    pub(crate) policy: MailPolicy,
+    pub(crate) clock: SharedClock,
+}
+
+/// Mail that was read and is not yet written.
+#[derive(Default)]
+struct Batch {
+    lines: Vec<u8>,
+    /// The common beginning of the transcript lines of a claim.
+    head: String,
+    letters: Vec<DeadLetter>,
+    drained: Drained,
+    reached: Recorded,
+}
+
+impl Ingest {
+    /// Delivers the new lines of a claim. The mail in `drained` is in the transcript, even if an error
+    /// follows.
+    pub(crate) fn deliver(
+        &mut self,
+        claim: &mut Claim,
+        file: File,
+        path: &Path,
+        drained: &mut Drained,
+    ) -> Result<(), StoreError> {
+        let outcome = self.read(claim, file, path, drained);
+        if outcome.is_err() {
+            self.seen.forget();
+        }
+        outcome?;
+        self.dead.sync(self.policy.fsync)?;
+        failpoint::hit("drain.dead_synced");
+        self.transcript.sync(self.policy.fsync)?;
+        failpoint::hit("drain.synced");
+        Ok(())
+    }
+
+    fn read(
+        &mut self,
+        claim: &mut Claim,
+        file: File,
+        path: &Path,
+        drained: &mut Drained,
+    ) -> Result<(), StoreError> {
+        failpoint::hit("drain.reading");
+        let mut lines = Lines::from(file, claim.read_to, MAX_LINE_BYTES).at(path)?;
+        let now = self.clock.now();
+        let mut batch = Batch::default();
+        let mut read_to = claim.read_to;
+        while let Some(framed) = lines.next().at(path)? {
+            match parse(&framed, &claim.batch_id, self.policy.max_content) {
+                ParsedLine::Blank => {}
+                ParsedLine::Unfinished => break,
+                ParsedLine::Invalid(reason) => reject(&framed, reason, claim, now, &mut batch),
+                ParsedLine::Valid(valid) => self.admit(&framed, valid, claim, now, &mut batch),
+            }
+            read_to = lines.offset();
+            if batch.lines.len() >= BATCH_BYTES {
+                self.write(&mut batch, claim, drained)?;
+                claim.read_to = read_to;
+            }
+        }
+        self.write(&mut batch, claim, drained)?;
+        claim.read_to = read_to;
+        failpoint::hit("drain.delivered");
+        Ok(())
+    }
+
+    fn admit(
+        &mut self,
+        framed: &Framed<'_>,
+        valid: ValidLine<'_>,
+        claim: &Claim,
+        now: WallTime,
+        batch: &mut Batch,
+    ) {
+        let offset = framed.offset;
+        if claim.recorded.mail.is_some_and(|last| offset <= last) {
+            return;
+        }
+        let ValidLine { message, text } = valid;
+        let id = message.id.as_deref().unwrap_or_default();
+        let batch_id = &claim.batch_id;
+        match self.seen.look_up(id, &message) {
+            Known::New => {
+                if batch.head.is_empty() {
+                    let head =
+                        format!(r#"{{"kind":"mail","at":{now},"gen":"{batch_id}","offset":"#);
+                    batch.head = head;
+                }
+                let digits = offset.to_string();
+                let parts = [&batch.head, &digits, r#","message":"#, &text, "}\n"];
+                for part in parts {
+                    batch.lines.extend_from_slice(part.as_bytes());
+                }
+                batch.reached.mail = Some(offset);
+                let batch_id = batch_id.clone();
+                let text = text.into_owned();
+                batch.drained.mail.push(Mail { message, text, batch_id, offset });
+            }
+            Known::Same => {
+                let (id, from) = (id.to_owned(), message.from);
+                batch.drained.notices.push(MailNotice::Repeated { id, from });
+            }
+            Known::Other => reject(framed, format!("id reused: {id:?}"), claim, now, batch),
+        }
+    }
+
+    fn write(
+        &mut self,
+        batch: &mut Batch,
+        claim: &mut Claim,
+        drained: &mut Drained,
+    ) -> Result<(), StoreError> {
+        let Batch { mut lines, head, letters, drained: brought, reached } = std::mem::take(batch);
+        self.dead.append(&letters)?;
+        failpoint::hit("drain.buried");
+        claim.recorded.dead = claim.recorded.dead.max(reached.dead);
+        if !lines.is_empty() {
+            self.transcript.append_raw(&lines)?;
+        }
+        claim.recorded.mail = claim.recorded.mail.max(reached.mail);
+        self.seen.keep();
+        drained.append(brought);
+        // The next write reuses the buffer and the beginning of its lines.
+        lines.clear();
+        (batch.lines, batch.head) = (lines, head);
+        Ok(())
+    }
+
+    /// Rejects a line that will never be completed.
+    pub(crate) fn reject_fragment(
+        &mut self,
+        claim: &mut Claim,
+        bytes: &[u8],
+    ) -> Result<MailNotice, StoreError> {
+        let reason = "the line was never finished".to_owned();
+        let offset = claim.read_to;
+        if claim.recorded.dead.is_none_or(|last| offset > last) {
+            let now = self.clock.now();
+            let letter = DeadLetter::new(&claim.batch_id, offset, reason.clone(), now);
+            self.dead.append(&[letter.holding(bytes)])?;
+            self.dead.sync(self.policy.fsync)?;
+            claim.recorded.dead = Some(offset);
+        }
+        let batch_id = claim.batch_id.clone();
+        Ok(MailNotice::Dead { reason, batch_id, offset })
+    }
+}
+
+fn reject(framed: &Framed<'_>, reason: String, claim: &Claim, now: WallTime, batch: &mut Batch) {
+    let offset = framed.offset;
+    if claim.recorded.dead.is_some_and(|last| offset <= last) {
+        return;
+    }
+    let letter = DeadLetter::new(&claim.batch_id, offset, reason.clone(), now);
+    batch.letters.push(letter.holding(framed.bytes));
+    batch.reached.dead = Some(offset);
+    let batch_id = claim.batch_id.clone();
+    batch.drained.notices.push(MailNotice::Dead { reason, batch_id, offset });
+}

@@ -1,0 +1,374 @@
+//! The owner's end of a mailbox: claim, deliver, acknowledge (RELIABILITY 3.5).
+//!
+//! A message is acknowledged when its line is in the transcript and the transcript is synced. The claim is
+//! kept longer for writers that do not know the side lock: lines that arrive late are delivered until no
+//! process can write to the file.
+//!
+//! *Invariant:* only the holder of the life lock has a mailbox, so an inbox has one reader.
+
+use super::attempts::Attempts;
+use super::batch_id::BatchIds;
+use super::claim::{Claim, Stage};
+use super::dead::{self, DeadLetter, DeadLetters};
+use super::dedup::Seen;
+use super::drained::{Drained, MailNotice, MailPolicy, SettleResult};
+use super::ingest::Ingest;
+use super::late_writers::{LateWriters, late_writers, too_early};
+use super::rotation::InboxRotation;
+use super::wake::WakeMode;
+use crate::os::file::{Access, At, FileError, open, open_known};
+use crate::store::process::liveness::LifeLock;
+use crate::store::transcript::{TakenIn, Transcript, archive, each_mail, latest_archives};
+use crate::store::{SharedClock, StoreError, TeamDir, failpoint};
+use crate::wire::AgentName;
+use crate::wire::limits::LATE_WRITER_DELAY;
+use crate::wire::message::Message;
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::time::{Duration, Instant};
+
+/// The size from which a file with holes was not written by a sender of mail, in bytes.
+const SPARSE_BYTES: u64 = 1 << 30;
+
+/// An open mailbox.
+pub struct Mailbox {
+    dir: TeamDir,
+    name: AgentName,
+    rotation: InboxRotation,
+    batch_ids: BatchIds,
+    attempts: Attempts,
+    ingest: Ingest,
+    claims: VecDeque<Claim>,
+    /// Mail that was acknowledged and not yet returned, because the drain failed afterwards.
+    held_back: Drained,
+}
+
+impl Mailbox {
+    /// Opens the mailbox of the life lock's name. Mail that an earlier process left comes with the first
+    /// drain.
+    ///
+    /// # Errors
+    /// A file cannot be read or written.
+    pub fn open(
+        dir: &TeamDir,
+        life: &LifeLock,
+        transcript: Transcript,
+        policy: MailPolicy,
+        clock: SharedClock,
+    ) -> Result<Self, StoreError> {
+        let name = life.name().clone();
+        let (rotation, mut claims) = InboxRotation::open(dir, &name, policy.fsync)?;
+        let mut seen = Seen::default();
+        let mut newest = String::new();
+        let oldest = claims.first().map(|claim| claim.batch_id.as_str());
+        let mut conversations = latest_archives(dir, &name, oldest)?;
+        conversations.push(dir.transcript(&name));
+        for conversation in conversations {
+            each_mail(&conversation, |taken_in| {
+                record_mail(&taken_in, &mut claims, &mut seen);
+                newest = taken_in.batch_id;
+            })?;
+        }
+        record_dead_letters(dir, &name, &mut claims)?;
+        let known = claims.iter().map(|claim| claim.batch_id.as_str()).chain([newest.as_str()]);
+        let batch_ids = BatchIds::open(dir, &name, known)?;
+        let dead = DeadLetters::of(dir, &name);
+        failpoint::hit("recover.known");
+        Ok(Self {
+            rotation,
+            batch_ids,
+            attempts: Attempts::of(dir, &name),
+            ingest: Ingest { transcript, dead, seen, policy, clock },
+            claims: claims.into(),
+            held_back: Drained::default(),
+            dir: dir.clone(),
+            name,
+        })
+    }
+
+    /// Delivers all waiting mail. When this returns, the mail is acknowledged: in the transcript, on disk.
+    ///
+    /// # Errors
+    /// Mail that was not acknowledged stays in its file and comes with a later drain.
+    pub fn drain(&mut self) -> Result<Drained, StoreError> {
+        self.dir.is_still_there()?;
+        match self.drain_what_is_there() {
+            // An outsider removed a folder that was empty.
+            Err(why) if why.is_without_team() => {
+                self.dir.complete()?;
+                self.drain_what_is_there()
+            }
+            drained => drained,
+        }
+    }
+
+    fn drain_what_is_there(&mut self) -> Result<Drained, StoreError> {
+        let fsync = self.ingest.policy.fsync;
+        let claimed = self.rotation.claim(&mut self.batch_ids, fsync);
+        let claimed = claimed.map(|claim| self.claims.extend(claim));
+        // After the claim: a late line that is older than a line of this claim is known by now.
+        self.rotation.catch_up()?;
+        // Older claims first: a late line in them is older than this claim.
+        self.deliver_claims()?;
+        match claimed {
+            Err(why) if self.held_back.is_empty() => Err(why),
+            // A broken inbox must not hold up earlier claims; the next drain reports it.
+            Ok(()) | Err(_) => Ok(std::mem::take(&mut self.held_back)),
+        }
+    }
+
+    /// Archives the conversation and starts a new one. Claims of an earlier process belong to the old
+    /// conversation; their mail is returned.
+    ///
+    /// # Errors
+    /// The old conversation continues.
+    pub fn start_anew(&mut self) -> Result<Drained, StoreError> {
+        self.deliver_claims()?;
+        failpoint::hit("recover.gathered");
+        archive(&self.dir, &self.name, self.ingest.policy.fsync)?;
+        failpoint::hit("recover.archived");
+        self.ingest.transcript = Transcript::open(&self.dir, &self.name)?;
+        Ok(std::mem::take(&mut self.held_back))
+    }
+
+    fn deliver_claims(&mut self) -> Result<(), StoreError> {
+        for at in 0..self.claims.len() {
+            self.deliver(at)?;
+        }
+        self.rotation.waker.forget_written();
+        Ok(())
+    }
+
+    fn deliver(&mut self, at: usize) -> Result<(), StoreError> {
+        let Some(claim) = self.claims.get_mut(at) else { return Ok(()) };
+        let is_watched = self.rotation.waker.mode() == WakeMode::Events;
+        if claim.is_read() && is_watched && !self.rotation.waker.may_be_written(claim.watch_id) {
+            return Ok(());
+        }
+        let path = claim.path(&self.dir, &self.name);
+        let (file, known) = match open_known(&path, Access::Read) {
+            Ok(opened) => opened,
+            Err(why) if why.is_missing() => {
+                // An outsider removed the claim.
+                claim.stage = Stage::Taken;
+                return Ok(());
+            }
+            Err(why @ (FileError::NotRegular { .. } | FileError::ForeignOwner { .. })) => {
+                return self.quarantine(at, why.to_string());
+            }
+            Err(why) => return Err(why.into()),
+        };
+        if claim.is_read() && known.len() == claim.size {
+            return Ok(());
+        }
+        if known.len() >= SPARSE_BYTES && known.blocks() * 512 < known.len() {
+            return self.quarantine(at, format!("{} bytes, most of them a hole", known.len()));
+        }
+        let is_inherited = claim.stage == Stage::Inherited;
+        if is_inherited && self.attempts.is_poison(&claim.batch_id)? {
+            return self.quarantine(at, "poison: its delivery crashed again and again".into());
+        }
+        let before = self.held_back.mail.len();
+        self.ingest.deliver(claim, file, &path, &mut self.held_back)?;
+        if is_inherited {
+            self.attempts.clear()?;
+        }
+        claim.size = known.len();
+        claim.grown = Instant::now();
+        let stage = match claim.stage {
+            // There is no mail to act on.
+            Stage::Fresh | Stage::Taken | Stage::InheritedTaken
+                if self.held_back.mail.len() == before =>
+            {
+                Stage::Taken
+            }
+            Stage::Fresh
+            | Stage::Inherited
+            | Stage::InheritedTaken
+            | Stage::Acknowledged
+            | Stage::Taken => Stage::Acknowledged,
+        };
+        Ok(claim.enter(stage, &self.dir, &self.name)?)
+    }
+
+    /// Moves a claim that cannot be read to the dead letters, whole.
+    fn quarantine(&mut self, at: usize, reason: String) -> Result<(), StoreError> {
+        let Some(claim) = self.claims.get(at) else { return Ok(()) };
+        let path = claim.path(&self.dir, &self.name);
+        let kept = self.dir.dead_claim(&self.name, &claim.batch_id);
+        let Ingest { dead, clock, policy, .. } = &mut self.ingest;
+        let mut letter = DeadLetter::new(&claim.batch_id, 0, reason.clone(), clock.now());
+        letter.file = Some(kept.clone());
+        dead.append(&[letter])?;
+        dead.sync(policy.fsync)?;
+        failpoint::hit("recover.lettered");
+        fs::rename(&path, &kept).at(&path)?;
+        failpoint::hit("recover.quarantined");
+        self.attempts.clear()?;
+        let batch_id = claim.batch_id.clone();
+        self.held_back.notices.push(MailNotice::Dead { reason, batch_id, offset: 0 });
+        if let Some(claim) = self.claims.get_mut(at) {
+            claim.stage = Stage::Taken;
+        }
+        Ok(())
+    }
+
+    /// Marks all drained mail as acted on, so that it no longer counts as unread.
+    ///
+    /// # Errors
+    /// The mail still counts as unread.
+    pub fn mark_taken(&mut self) -> Result<(), StoreError> {
+        for claim in &mut self.claims {
+            if claim.stage == Stage::Acknowledged {
+                failpoint::hit("drain.marking");
+                claim.enter(Stage::Taken, &self.dir, &self.name)?;
+                failpoint::hit("drain.marked");
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the claims that no process can write to any more, and prepares the next inbox.
+    ///
+    /// # Errors
+    /// The claims stay, which is harmless.
+    pub fn settle(&mut self) -> Result<SettleResult, StoreError> {
+        self.rotation.prepare_next();
+        let mut settled = SettleResult::Done;
+        let mut kept = VecDeque::new();
+        while let Some(mut claim) = self.claims.pop_front() {
+            let answer = self.settle_claim(&mut claim);
+            if answer.is_err() || answer.as_ref().is_ok_and(|answer| *answer != SettleResult::Done)
+            {
+                kept.push_back(claim);
+            }
+            match answer {
+                Ok(answer) => settled = settled.and(answer),
+                Err(why) => {
+                    kept.append(&mut self.claims);
+                    self.claims = kept;
+                    return Err(why);
+                }
+            }
+        }
+        self.claims = kept;
+        Ok(settled)
+    }
+
+    fn settle_claim(&mut self, claim: &mut Claim) -> Result<SettleResult, StoreError> {
+        if claim.stage != Stage::Taken {
+            return Ok(SettleResult::Again { after: LATE_WRITER_DELAY });
+        }
+        if let Some(after) = too_early(claim) {
+            return Ok(SettleResult::Again { after });
+        }
+        let path = claim.path(&self.dir, &self.name);
+        let file = match open(&path, Access::Read) {
+            Err(why) if why.is_missing() => return Ok(SettleResult::Done),
+            other => other?,
+        };
+        let size = match late_writers(claim, &file).at(&path)? {
+            LateWriters::Wait(after) => return Ok(SettleResult::Again { after }),
+            LateWriters::Grown => {
+                // Its event may be missing, so the next drain reads it in any case.
+                claim.watch_id = None;
+                return Ok(SettleResult::Grown);
+            }
+            LateWriters::Over(size) => size,
+        };
+        if claim.read_to < size {
+            let bytes = read_tail(&file, claim.read_to, size).at(&path)?;
+            let notice = self.ingest.reject_fragment(claim, &bytes)?;
+            self.held_back.notices.push(notice);
+        }
+        failpoint::hit("drain.before_unlink");
+        fs::remove_file(&path).at(&path)?;
+        failpoint::hit("drain.unlinked");
+        Ok(SettleResult::Done)
+    }
+
+    /// Whether a drain would bring mail. Cheap: called after every wake and by the slow poll.
+    pub fn has_unread(&self) -> bool {
+        let rotation = &self.rotation;
+        let is_blind = !self.claims.is_empty() && rotation.waker.is_blind();
+        !self.held_back.is_empty()
+            || rotation.has_mail()
+            || self.claims.iter().any(|claim| {
+                // A late writer to a taken claim is also found when the claim is settled.
+                let may_have_grown = is_blind
+                    || claim.stage != Stage::Taken
+                    || rotation.waker.may_be_written(claim.watch_id);
+                !claim.is_read() || (may_have_grown && claim.has_grown(&self.dir, &self.name))
+            })
+    }
+
+    /// Returns a descriptor that is readable when mail may have come. Drain after opening, and before
+    /// waiting on it.
+    pub fn watch_fd(&self) -> BorrowedFd<'_> {
+        self.rotation.waker.as_fd()
+    }
+
+    /// Consumes the pending events; call [`Mailbox::has_unread`] afterwards. Claims of this process wake it
+    /// as well.
+    ///
+    /// # Errors
+    /// Neither file events nor a fifo are available.
+    pub fn acknowledge_events(&mut self) -> Result<(), StoreError> {
+        self.rotation.waker.acknowledge()
+    }
+
+    /// Returns how mail wakes this owner.
+    pub fn wake_mode(&self) -> WakeMode {
+        self.rotation.waker.mode()
+    }
+
+    /// Returns the period in which to call [`Mailbox::has_unread`] without an event.
+    pub fn poll(&self) -> Duration {
+        self.rotation.waker.poll()
+    }
+
+    /// Returns the conversation.
+    pub fn transcript(&mut self) -> &mut Transcript {
+        &mut self.ingest.transcript
+    }
+}
+
+/// Records what the transcript says about the existing claims.
+fn record_mail(taken_in: &TakenIn, claims: &mut [Claim], seen: &mut Seen) {
+    let TakenIn { batch_id, offset, message: object, .. } = taken_in;
+    if let Some(claim) = claims.iter_mut().find(|claim| claim.batch_id == *batch_id) {
+        claim.recorded.mail = claim.recorded.mail.max(Some(*offset));
+    }
+    if let Ok(message) = Message::read(object)
+        && let Some(id) = &message.id
+    {
+        seen.look_up(id, &message);
+        seen.keep();
+    }
+}
+
+/// Records what the dead letters say about them.
+fn record_dead_letters(
+    dir: &TeamDir,
+    name: &AgentName,
+    claims: &mut [Claim],
+) -> Result<(), StoreError> {
+    if claims.is_empty() {
+        return Ok(());
+    }
+    for letter in dead::read_all(dir, name)? {
+        if let Some(claim) = claims.iter_mut().find(|c| c.batch_id == letter.batch_id) {
+            claim.recorded.dead = claim.recorded.dead.max(Some(letter.offset));
+        }
+    }
+    Ok(())
+}
+
+fn read_tail(file: &File, from: u64, to: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(to - from).unwrap_or(0)];
+    file.read_exact_at(&mut bytes, from)?;
+    Ok(bytes)
+}

@@ -1,0 +1,167 @@
+//! Wakes the owner of a mailbox when mail comes.
+//!
+//! Watches follow files through renames: the next inbox is watched before it becomes the inbox, and a claim
+//! is watched until it is removed. Nothing here reads mail.
+
+use crate::os::watch::{Fifo, Watch, WatchId, Written, is_local, is_quiet, remove_fifo, touch};
+use crate::store::{StoreError, TeamDir};
+use crate::wire::AgentName;
+use crate::wire::limits::{MAIL_POLL, MAIL_POLL_WITHOUT_EVENTS};
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How an owner learns of new mail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WakeMode {
+    /// By file events, also of a plain `echo >>`.
+    Events,
+    /// By a fifo that the programs of the team write to; other mail is found by the poll.
+    Fifo,
+}
+
+/// The poll of a mailbox on a local disk whose file events were tested.
+const POLL_WITH_TESTED_EVENTS: Duration = Duration::from_secs(5);
+
+/// The waiting end of a mailbox.
+#[derive(Debug)]
+pub(crate) struct Waker {
+    fifo: PathBuf,
+    source: Source,
+    written: Written,
+}
+
+#[derive(Debug)]
+enum Source {
+    Events { watch: Watch, poll: Duration },
+    Fifo(Fifo),
+}
+
+impl Waker {
+    /// Opens file events, or a fifo if the user has none left.
+    pub(crate) fn open(dir: &TeamDir, name: &AgentName) -> Result<Self, StoreError> {
+        let fifo = dir.fifo(name);
+        let source = match Watch::new() {
+            Ok(watch) => {
+                remove_fifo(&fifo);
+                Source::Events { watch, poll: MAIL_POLL }
+            }
+            Err(_) => Source::Fifo(Fifo::open(&fifo)?),
+        };
+        Ok(Self { fifo, source, written: Written::default() })
+    }
+
+    /// Watches the file that is at `path` now.
+    pub(crate) fn watch(&mut self, path: &Path) -> Result<Option<WatchId>, StoreError> {
+        let Source::Events { watch, .. } = &self.source else { return Ok(None) };
+        match watch.add(path) {
+            Ok(watch_id) => Ok(Some(watch_id)),
+            Err(_) => {
+                self.source = Source::Fifo(Fifo::open(&self.fifo)?);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Tests the events of a watched file. If they come, and no other machine can write to the file system,
+    /// the poll becomes rare.
+    pub(crate) fn test_events(&mut self, dir: &TeamDir, file: &File) -> Result<(), StoreError> {
+        let Source::Events { watch, poll } = &mut self.source else { return Ok(()) };
+        let is_tested = is_local(file)
+            && watch.add_place(dir.root()).is_ok()
+            && touch(file).is_ok()
+            && !is_quiet(watch.as_fd());
+        if is_tested {
+            *poll = POLL_WITH_TESTED_EVENTS;
+        }
+        self.acknowledge()
+    }
+
+    /// Returns the period of the poll.
+    pub(crate) fn poll(&self) -> Duration {
+        match &self.source {
+            Source::Events { poll, .. } => *poll,
+            Source::Fifo(_) => MAIL_POLL_WITHOUT_EVENTS,
+        }
+    }
+
+    /// Consumes the pending events.
+    pub(crate) fn acknowledge(&mut self) -> Result<(), StoreError> {
+        let answer = match &self.source {
+            Source::Events { watch, .. } => watch.acknowledge(&mut self.written),
+            Source::Fifo(fifo) => fifo.acknowledge(),
+        };
+        if answer.is_err() {
+            self.source = Source::Fifo(Fifo::open(&self.fifo)?);
+        }
+        Ok(())
+    }
+
+    /// Whether events are pending, or there are no events at all.
+    pub(crate) fn is_blind(&self) -> bool {
+        match &self.source {
+            Source::Events { watch, .. } => !is_quiet(watch.as_fd()),
+            Source::Fifo(_) => true,
+        }
+    }
+
+    /// Whether a watched file may have been written to, as of the consumed events.
+    pub(crate) fn may_be_written(&self, watch_id: Option<WatchId>) -> bool {
+        self.written.may_have(watch_id)
+    }
+
+    /// Forgets the consumed events.
+    pub(crate) fn forget_written(&mut self) {
+        self.written = Written::default();
+    }
+
+    pub(crate) fn mode(&self) -> WakeMode {
+        match &self.source {
+            Source::Events { .. } => WakeMode::Events,
+            Source::Fifo(_) => WakeMode::Fifo,
+        }
+    }
+}
+
+impl AsFd for Waker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.source {
+            Source::Events { watch, .. } => watch.as_fd(),
+            Source::Fifo(fifo) => fifo.as_fd(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tested_events_make_the_poll_rare_and_a_moved_team_folder_wakes() {
+        let top = tempfile::tempdir().unwrap();
+        let dir = TeamDir::create(&top.path().join(".team")).unwrap();
+        let alice = AgentName::member("alice").unwrap();
+        let file = File::create(dir.inbox(&alice)).unwrap();
+        let mut waker = Waker::open(&dir, &alice).unwrap();
+        if waker.mode() == WakeMode::Fifo {
+            eprintln!("SKIPPED: this user has no file events left");
+            return;
+        }
+        assert_eq!(waker.poll(), MAIL_POLL);
+        waker.test_events(&dir, &file).unwrap();
+        assert_eq!(waker.poll(), MAIL_POLL, "no event of the file can come yet");
+        waker.watch(&dir.inbox(&alice)).unwrap();
+        waker.test_events(&dir, &file).unwrap();
+        if is_local(&file) {
+            assert_eq!(waker.poll(), POLL_WITH_TESTED_EVENTS);
+        } else {
+            eprintln!("SKIPPED: the folder of temporary files is not on a local disk");
+            assert_eq!(waker.poll(), MAIL_POLL);
+        }
+        assert!(!waker.is_blind(), "the test itself does not wake the owner");
+        std::fs::rename(dir.root(), top.path().join("moved")).unwrap();
+        assert!(waker.is_blind() || !is_local(&file), "moving the folder wakes");
+        waker.watch(&dir.inbox(&alice)).unwrap_err();
+    }
+}

@@ -1,0 +1,115 @@
+//! Diagnoses a team folder without changing it.
+
+use crate::os::file::{At, check_owner};
+use crate::os::identity::boot_id;
+use crate::store::mailbox::claim::list;
+use crate::store::mailbox::dead;
+use crate::store::process::liveness::{Liveness, last_record, probe};
+use crate::store::tasks::TaskList;
+use crate::store::{Fsync, StoreError, TeamDir, roster};
+use crate::wire::AgentName;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// A problem, or a fact worth knowing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Diagnosis {
+    /// Other users may read or write this path.
+    Open(PathBuf),
+    /// The path is a link, or belongs to another user.
+    Foreign(String),
+    /// The roster cannot be parsed.
+    DamagedRoster,
+    /// A file of the task list is not a task.
+    DamagedTask(String),
+    /// The roster names a member as alive that is dead.
+    Ghost {
+        /// The name of the member.
+        name: String,
+        /// The machine was restarted since.
+        is_of_another_boot: bool,
+    },
+    /// Claims that a dead owner has not acted on.
+    Claims {
+        /// The owner.
+        name: AgentName,
+        /// The number of claims.
+        count: usize,
+    },
+    /// Lines that could not be delivered.
+    DeadLetters {
+        /// The owner.
+        name: AgentName,
+        /// The number of lines.
+        count: usize,
+    },
+}
+
+/// Returns all problems.
+///
+/// # Errors
+/// A file or folder cannot be inspected.
+pub fn flaws(dir: &TeamDir) -> Result<Vec<Diagnosis>, StoreError> {
+    let mut flaws = Vec::new();
+    modes(dir.root(), &mut flaws)?;
+    if roster::is_damaged(dir)? {
+        flaws.push(Diagnosis::DamagedRoster);
+    }
+    let mut tasks = TaskList::of(dir, Fsync::Never);
+    if dir.tasks().exists() {
+        tasks.look()?;
+    }
+    flaws.extend(tasks.problems().iter().map(|bad| {
+        Diagnosis::DamagedTask(format!("{}: {}", dir.tasks().join(&bad.file).display(), bad.why))
+    }));
+    let roster = roster::read(dir)?;
+    let lead = roster.lead.iter().map(|lead| (lead.name.clone(), lead.status));
+    let members = roster.members.iter().map(|member| (member.name.clone(), member.status));
+    for (name, status) in lead.chain(members) {
+        let Ok(owner) = AgentName::mailbox(&name) else { continue };
+        if !status.is_over() && probe(dir, &owner)? == Liveness::Dead {
+            let record = last_record(dir, &owner)?;
+            let is_of_another_boot = record.is_some_and(|record| record.boot_id != boot_id());
+            flaws.push(Diagnosis::Ghost { name, is_of_another_boot });
+        }
+    }
+    for name in dir.agents()? {
+        if probe(dir, &name)? == Liveness::Dead {
+            let count = list(dir, &name)?.iter().filter(|claim| !claim.is_taken).count();
+            flaws.extend((count > 0).then(|| Diagnosis::Claims { name: name.clone(), count }));
+        }
+        let count = dead::read_all(dir, &name)?.len();
+        flaws.extend((count > 0).then_some(Diagnosis::DeadLetters { name, count }));
+    }
+    Ok(flaws)
+}
+
+/// Checks modes and owners. The committed part may be as open as its owner wants it.
+fn modes(folder: &Path, flaws: &mut Vec<Diagnosis>) -> Result<(), StoreError> {
+    let known = fs::symlink_metadata(folder).at(folder)?;
+    if known.permissions().mode() & 0o077 != 0 {
+        flaws.push(Diagnosis::Open(folder.into()));
+    }
+    for entry in fs::read_dir(folder).at(folder)? {
+        let path = entry.at(folder)?.path();
+        let is_committed = ["settings.toml", "roles", ".gitignore"]
+            .iter()
+            .any(|committed| path.file_name().is_some_and(|name| name == *committed));
+        // A file that was removed meanwhile is no problem.
+        let Ok(known) = fs::symlink_metadata(&path) else { continue };
+        if is_committed {
+            continue;
+        }
+        if known.is_symlink() {
+            flaws.push(Diagnosis::Foreign(format!("{} is a symbolic link", path.display())));
+        } else if let Err(why) = check_owner(&path, &known) {
+            flaws.push(Diagnosis::Foreign(why.to_string()));
+        } else if known.is_dir() {
+            modes(&path, flaws)?;
+        } else if known.permissions().mode() & 0o077 != 0 {
+            flaws.push(Diagnosis::Open(path));
+        }
+    }
+    Ok(())
+}

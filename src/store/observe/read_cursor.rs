@@ -1,0 +1,57 @@
+//! The read cursor of a person: mail is drained before every model call, so the inbox alone would show next
+//! to nothing.
+
+use crate::store::file::atomic::{Contents, Fsync, replace};
+use crate::store::file::tail::Tail;
+use crate::store::transcript::mail_of;
+use crate::store::{StoreError, TeamDir, failpoint};
+use crate::wire::AgentName;
+use serde_json::{Map, Value};
+use std::fs;
+
+/// Returns the mail that was drained since the last call.
+///
+/// # Errors
+/// A file cannot be read or written.
+pub fn since_last_look(
+    dir: &TeamDir,
+    name: &AgentName,
+) -> Result<Vec<Map<String, Value>>, StoreError> {
+    let cursor = dir.state(&format!("{name}.looked"));
+    let offset = fs::read_to_string(&cursor).ok().and_then(|text| text.trim().parse().ok());
+    let mut taken = NewlyRead { tail: Tail::at(dir.transcript(name), offset.unwrap_or(0)) };
+    let mail = taken.read_new()?;
+    let looked = taken.tail.offset();
+    if Some(looked) != offset {
+        failpoint::hit("looked.read");
+        replace(&cursor, &Contents::text(format!("{looked}\n")), Fsync::Never)?;
+    }
+    Ok(mail)
+}
+
+/// Starts to follow the mail that is drained from now on.
+///
+/// # Errors
+/// The transcript cannot be read.
+pub fn mail_from_now_on(dir: &TeamDir, name: &AgentName) -> Result<NewlyRead, StoreError> {
+    let mut taken = NewlyRead { tail: Tail::new(dir.transcript(name)) };
+    taken.read_new()?;
+    Ok(taken)
+}
+
+/// A position in a transcript from which mail is read.
+#[derive(Debug)]
+pub struct NewlyRead {
+    tail: Tail,
+}
+
+impl NewlyRead {
+    /// Returns the mail that was drained since the last call.
+    ///
+    /// # Errors
+    /// The transcript cannot be read.
+    pub fn read_new(&mut self) -> Result<Vec<Map<String, Value>>, StoreError> {
+        let lines = self.tail.read_new()?;
+        Ok(lines.iter().filter_map(|line| mail_of(line)).collect())
+    }
+}

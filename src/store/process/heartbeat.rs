@@ -1,0 +1,125 @@
+//! Heartbeats of busy agents: the current state, rewritten in place in `run/.state/NAME.beat`.
+//!
+//! *Invariant:* the contents kill no process. The watcher decides whether a heartbeat is late, by changes
+//! that it saw itself.
+
+use crate::os::file::{Access, At, open, open_or_create};
+use crate::store::file::atomic::Contents;
+use crate::store::{StoreError, TeamDir};
+use crate::wire::{AgentName, MachineTime, WallTime};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+use std::time::UNIX_EPOCH;
+
+/// The longest heartbeat in bytes.
+const LONGEST: u64 = 4096;
+
+/// The state of a busy agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Heartbeat {
+    /// The incarnation of the agent.
+    pub incarnation: String,
+    /// A counter, so that no two heartbeats are equal.
+    pub count: u64,
+    /// `llm`, `tool:NAME`, or the status.
+    pub state: String,
+    /// The begin of the state, for people.
+    pub since: WallTime,
+    /// The time limit of the running tool, in seconds.
+    pub limit: Option<u64>,
+    /// The time of the heartbeat.
+    pub uptime: MachineTime,
+}
+
+/// The heartbeat file of the agent itself.
+#[derive(Debug)]
+pub struct HeartbeatFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl HeartbeatFile {
+    /// Opens the file.
+    ///
+    /// # Errors
+    /// The file cannot be opened or written.
+    pub fn open(dir: &TeamDir, name: &AgentName) -> Result<Self, StoreError> {
+        let path = dir.beat(name);
+        let file = open_or_create(&path, Access::Update)?;
+        Ok(Self { path, file })
+    }
+
+    /// Writes over the last heartbeat. Readers parse the first line.
+    ///
+    /// # Errors
+    /// The file cannot be opened or written.
+    pub fn write(&self, beat: &Heartbeat) -> Result<(), StoreError> {
+        let line = Contents::json(beat).at(&self.path)?.line();
+        Ok(self.file.write_all_at(line.as_bytes(), 0).at(&self.path)?)
+    }
+
+    /// Gives a sign of life where the file cannot be written: a full disk still accepts a new modification
+    /// time.
+    ///
+    /// # Errors
+    /// The file cannot be opened or written.
+    pub fn touch(&self, now: WallTime) -> Result<(), StoreError> {
+        let now = UNIX_EPOCH + now.since(WallTime::default());
+        Ok(self.file.set_modified(now).at(&self.path)?)
+    }
+}
+
+/// Returns the modification time, which every sign of life changes.
+pub(crate) fn stamp(dir: &TeamDir, name: &AgentName) -> Option<(i64, i64)> {
+    let known = std::fs::symlink_metadata(dir.beat(name)).ok()?;
+    Some((known.mtime(), known.mtime_nsec()))
+}
+
+/// Reads the last heartbeat of `name`; `None` if there is none.
+///
+/// # Errors
+/// The file exists and cannot be read.
+pub fn read(dir: &TeamDir, name: &AgentName) -> Result<Option<Heartbeat>, StoreError> {
+    let path = dir.beat(name);
+    let file = match open(&path, Access::Read) {
+        Err(why) if why.is_missing() => return Ok(None),
+        other => other?,
+    };
+    let mut text = Vec::new();
+    file.take(LONGEST).read_to_end(&mut text).at(&path)?;
+    let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    Ok(serde_json::from_slice(line).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_heartbeat_after_a_long_one_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
+        let alice = AgentName::member("alice").unwrap();
+        assert_eq!(read(&dir, &alice).unwrap(), None);
+        let file = HeartbeatFile::open(&dir, &alice).unwrap();
+        let long = Heartbeat {
+            incarnation: "i".into(),
+            count: 1,
+            state: "tool:write_file".into(),
+            since: 1.5.into(),
+            limit: Some(120),
+            uptime: 9.25.into(),
+        };
+        file.write(&long).unwrap();
+        assert_eq!(read(&dir, &alice).unwrap(), Some(long.clone()));
+        let short = Heartbeat { state: "llm".into(), limit: None, count: 2, ..long };
+        file.write(&short).unwrap();
+        assert_eq!(read(&dir, &alice).unwrap(), Some(short.clone()));
+        file.touch(7.5.into()).unwrap();
+        assert_eq!(stamp(&dir, &alice), Some((7, 500_000_000)));
+        assert_eq!(read(&dir, &alice).unwrap(), Some(short));
+    }
+}

@@ -1,0 +1,349 @@
+//! Liveness locks: a name belongs to the process that holds the lock of `run/NAME.lock`, from start to
+//! death.
+//!
+//! The kernel releases the lock with its holder, so the lock is the truth about liveness; the contents of
+//! the file are information. Only `clean` removes a lock file, and only while it holds the lock.
+
+use crate::os::event_loop::check_blocking;
+use crate::os::file::{Access, At, FileError, open, open_or_create};
+use crate::os::identity::ProcessIdentity;
+use crate::store::file::atomic::Contents;
+use crate::store::file::lock::{release, try_exclusive, try_shared};
+use crate::store::{TeamDir, failpoint};
+use crate::wire::{AgentName, MachineTime, WallTime};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The version of the protocol between the processes of a team.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// The time for which probes by others may delay an acquisition.
+const PROBE_LIMIT: Duration = Duration::from_secs(1);
+
+/// The longest record in bytes.
+const RECORD_BYTES: usize = 4096;
+
+/// The holder of a life lock.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LifeRecord {
+    /// The pid of its process.
+    pub pid: i32,
+    /// The start time of the process, in clock ticks since boot.
+    pub start_time: u64,
+    /// The boot of the machine.
+    pub boot_id: String,
+    /// The incarnation, which changes with every start.
+    pub incarnation: String,
+    /// The [`PROTOCOL_VERSION`] of its program.
+    pub protocol: u32,
+    /// The id by which its commands are found in their environment.
+    #[serde(rename = "marker")]
+    pub run_id: String,
+    /// The time of the acquisition, for people.
+    pub started_at: WallTime,
+    /// The name of the process that started it, or `hand`.
+    pub started_by: String,
+    /// The time at which it noticed the death of its lead.
+    pub lead_lost: Option<MachineTime>,
+}
+
+impl Default for LifeRecord {
+    fn default() -> Self {
+        Self {
+            pid: 0,
+            start_time: 0,
+            boot_id: String::new(),
+            incarnation: String::new(),
+            protocol: PROTOCOL_VERSION,
+            run_id: String::new(),
+            started_at: WallTime::default(),
+            started_by: String::new(),
+            lead_lost: None,
+        }
+    }
+}
+
+impl LifeRecord {
+    /// Creates a record of this process.
+    pub fn of_this_process() -> Self {
+        let ProcessIdentity { pid, start_time, boot_id } = ProcessIdentity::current();
+        Self { pid, start_time, boot_id, ..Self::default() }
+    }
+
+    /// Returns the process that wrote the record.
+    pub fn process(&self) -> ProcessIdentity {
+        let boot_id = self.boot_id.clone();
+        ProcessIdentity { pid: self.pid, start_time: self.start_time, boot_id }
+    }
+}
+
+/// Whether a process holds a name.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Liveness {
+    /// The lock is held. The record is missing while its holder writes it.
+    Alive(Option<LifeRecord>),
+    /// The lock is free, or was never taken.
+    Dead,
+}
+
+impl Liveness {
+    /// Whether the lock is held.
+    pub fn is_alive(&self) -> bool {
+        matches!(self, Self::Alive(_))
+    }
+}
+
+/// Why a name was not acquired.
+#[derive(Debug, thiserror::Error)]
+pub enum LifeError {
+    /// Another process holds the name.
+    #[error("the name {name} is in use{}", holder(record.as_deref()))]
+    InUse {
+        /// The name.
+        name: AgentName,
+        /// The record of the holder, if it can be read.
+        record: Option<Box<LifeRecord>>,
+    },
+    /// The file cannot be opened or written.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+fn holder(record: Option<&LifeRecord>) -> String {
+    record.map_or_else(String::new, |record| format!(" by pid {}", record.pid))
+}
+
+/// A name that this process holds until this is dropped.
+#[derive(Debug)]
+pub struct LifeLock {
+    name: AgentName,
+    path: PathBuf,
+    file: File,
+    record: LifeRecord,
+}
+
+impl LifeLock {
+    /// Acquires a name.
+    ///
+    /// # Errors
+    /// Another process holds it, or the file cannot be opened or written.
+    pub fn take(dir: &TeamDir, name: &AgentName, record: LifeRecord) -> Result<Self, LifeError> {
+        let path = dir.life(name);
+        let start = Instant::now();
+        let file = loop {
+            let file = open_or_create(&path, Access::Update)?;
+            if try_exclusive(&file).at(&path)? {
+                if is_named(&file) {
+                    break file;
+                }
+                continue;
+            }
+            // If a shared lock is available, only probes hold the file.
+            let is_held = !try_shared(&file).at(&path)?;
+            if is_held || start.elapsed() > PROBE_LIMIT {
+                let record = read_record(&file).map(Box::new);
+                return Err(LifeError::InUse { name: name.clone(), record });
+            }
+            release(&file);
+            check_blocking("lock");
+            thread::park_timeout(Duration::from_micros(200));
+        };
+        let lock = Self { name: name.clone(), path, file, record };
+        failpoint::hit("life.locked");
+        lock.write()?;
+        failpoint::hit("life.written");
+        Ok(lock)
+    }
+
+    /// Returns the name.
+    pub fn name(&self) -> &AgentName {
+        &self.name
+    }
+
+    /// Returns the record in the file.
+    pub fn record(&self) -> &LifeRecord {
+        &self.record
+    }
+
+    /// Rewrites the record.
+    ///
+    /// # Errors
+    /// The file cannot be opened or written.
+    pub fn update(&mut self, record: LifeRecord) -> Result<(), FileError> {
+        self.record = record;
+        self.write()
+    }
+
+    fn write(&self) -> Result<(), FileError> {
+        let line = Contents::json(&self.record).at(&self.path)?.line();
+        let size = u64::try_from(line.as_bytes().len()).unwrap_or(u64::MAX);
+        self.file.write_all_at(line.as_bytes(), 0).at(&self.path)?;
+        self.file.set_len(size).at(&self.path)
+    }
+}
+
+impl Drop for LifeLock {
+    /// Unlocks explicitly: a forked child that has not reached its exec still has a copy of the descriptor.
+    fn drop(&mut self) {
+        release(&self.file);
+    }
+}
+
+/// Whether the lock file still has a name: `clean` removes the locks of the dead while it holds them.
+pub(crate) fn is_named(file: &File) -> bool {
+    file.metadata().is_ok_and(|known| known.nlink() > 0)
+}
+
+/// Probes whether `name` is alive. Creates no file; concurrent probes do not disturb each other.
+///
+/// # Errors
+/// The file exists and cannot be read.
+pub fn probe(dir: &TeamDir, name: &AgentName) -> Result<Liveness, FileError> {
+    match open(&dir.life(name), Access::Read) {
+        Err(why) if why.is_missing() => Ok(Liveness::Dead),
+        Err(why) => Err(why),
+        Ok(file) if is_held(&file, &dir.life(name))? => Ok(Liveness::Alive(read_record(&file))),
+        Ok(_) => Ok(Liveness::Dead),
+    }
+}
+
+/// Reads the record of the last holder of a name, dead or alive.
+///
+/// # Errors
+/// The file exists and cannot be read.
+pub fn last_record(dir: &TeamDir, name: &AgentName) -> Result<Option<LifeRecord>, FileError> {
+    match open(&dir.life(name), Access::Read) {
+        Err(why) if why.is_missing() => Ok(None),
+        Err(why) => Err(why),
+        Ok(file) => Ok(read_record(&file)),
+    }
+}
+
+/// Returns the living agent whose commands carry `run_id`.
+///
+/// # Errors
+/// The life locks cannot be listed.
+pub fn holder_of_run_id(dir: &TeamDir, run_id: &str) -> Result<Option<AgentName>, FileError> {
+    let folder = dir.run();
+    for entry in std::fs::read_dir(&folder).at(&folder)? {
+        let file = entry.at(&folder)?.file_name();
+        let name = file.to_str().and_then(|file| file.strip_suffix(".lock"));
+        let Some(Ok(name)) = name.map(AgentName::mailbox) else { continue };
+        if let Liveness::Alive(Some(record)) = probe(dir, &name)?
+            && record.run_id == run_id
+        {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
+}
+
+fn is_held(file: &File, path: &Path) -> Result<bool, FileError> {
+    let is_free = try_shared(file).at(path)?;
+    if is_free {
+        release(file);
+    }
+    Ok(!is_free)
+}
+
+/// A name that is probed often; its lock file stays open.
+#[derive(Debug)]
+pub(crate) struct LifeState {
+    path: PathBuf,
+    file: Option<File>,
+}
+
+impl LifeState {
+    pub(crate) fn of(dir: &TeamDir, name: &AgentName) -> Self {
+        Self { path: dir.life(name), file: None }
+    }
+
+    /// As [`probe`], without the record.
+    pub(crate) fn is_alive(&mut self) -> Result<bool, FileError> {
+        if let Some(file) = &self.file
+            && is_held(file, &self.path)?
+        {
+            return Ok(true);
+        }
+        // Free, or a file that was removed with its team: open the current file.
+        let file = match open(&self.path, Access::Read) {
+            Err(why) if why.is_missing() => return Ok(false),
+            other => other?,
+        };
+        let is_held = is_held(&file, &self.path)?;
+        self.file = is_held.then_some(file);
+        Ok(is_held)
+    }
+}
+
+pub(crate) fn read_record(file: &File) -> Option<LifeRecord> {
+    let mut text = vec![0; RECORD_BYTES];
+    let read = file.read_at(&mut text, 0).ok()?;
+    let line = text.get(..read)?.split(|byte| *byte == b'\n').next()?;
+    serde_json::from_slice(line).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn team() -> (tempfile::TempDir, TeamDir, AgentName) {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
+        (folder, dir, AgentName::member("alice").unwrap())
+    }
+
+    #[test]
+    fn a_name_is_alive_while_the_lock_is_held() {
+        let (_folder, dir, alice) = team();
+        assert_eq!(probe(&dir, &alice).unwrap(), Liveness::Dead);
+        assert!(!dir.life(&alice).exists());
+        let mut state = LifeState::of(&dir, &alice);
+        assert!(!state.is_alive().unwrap());
+
+        let record = LifeRecord { run_id: "m".repeat(200), ..LifeRecord::of_this_process() };
+        let mut lock = LifeLock::take(&dir, &alice, record.clone()).unwrap();
+        assert_eq!(probe(&dir, &alice).unwrap(), Liveness::Alive(Some(record.clone())));
+        assert!(state.is_alive().unwrap() && state.is_alive().unwrap());
+        assert!(record.process().is_running());
+        match LifeLock::take(&dir, &alice, record.clone()) {
+            Err(LifeError::InUse { record: Some(holder), .. }) => assert_eq!(*holder, record),
+            other => panic!("{other:?}"),
+        }
+
+        let shorter = LifeRecord { run_id: String::new(), ..record };
+        lock.update(shorter.clone()).unwrap();
+        assert_eq!(probe(&dir, &alice).unwrap(), Liveness::Alive(Some(shorter)));
+        drop(lock);
+        assert_eq!(probe(&dir, &alice).unwrap(), Liveness::Dead);
+        assert!(!state.is_alive().unwrap());
+        std::fs::remove_file(dir.life(&alice)).unwrap();
+        assert!(!state.is_alive().unwrap());
+    }
+
+    #[test]
+    fn probes_do_not_prevent_the_acquisition_of_a_free_name() {
+        let (_folder, dir, alice) = team();
+        drop(LifeLock::take(&dir, &alice, LifeRecord::default()).unwrap());
+        let done = std::sync::atomic::AtomicBool::new(false);
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                        probe(&dir, &alice).unwrap();
+                    }
+                });
+            }
+            let taken: Vec<_> = (0..50)
+                .map(|_| LifeLock::take(&dir, &alice, LifeRecord::default()).map(drop))
+                .collect();
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(taken.iter().all(Result::is_ok), "{taken:?}");
+        });
+    }
+}

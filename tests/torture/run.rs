@@ -1,0 +1,55 @@
+//! One run of the score card: its length, its seed, and how long a figure may repeat itself.
+
+use crate::rng::Rng;
+use std::time::{Duration, Instant};
+
+/// The length of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Length {
+    /// Part of `scripts/check --all`.
+    Short,
+    /// About five minutes.
+    Ci,
+    /// Hours.
+    Full,
+}
+
+impl Length {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Short => "short",
+            Self::Ci => "ci",
+            Self::Full => "full",
+        }
+    }
+}
+
+/// One run of the score card.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Run {
+    pub(crate) length: Length,
+    pub(crate) seed: u64,
+    /// The time limit of figures that repeat themselves.
+    pub(crate) limit: Option<Duration>,
+}
+
+impl Run {
+    /// Selects the value for the length of this run.
+    pub(crate) fn of<T>(self, short: T, ci: T, full: T) -> T {
+        match self.length {
+            Length::Short => short,
+            Length::Ci => ci,
+            Length::Full => full,
+        }
+    }
+
+    /// The deadline of a figure that begins now.
+    pub(crate) fn until(self) -> Option<Instant> {
+        self.limit.map(|limit| Instant::now() + limit)
+    }
+
+    /// A generator from the run's seed, different for each purpose.
+    pub(crate) fn rng(self, purpose: u64) -> Rng {
+        Rng::new(self.seed.wrapping_add(purpose.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
+    }
+}
