@@ -47,8 +47,18 @@ pub(crate) fn in_parallel<T: Send>(cases: impl IntoIterator<Item = T>, test: imp
     });
 }
 
+/// Restores the default action of SIGINT. A shell without job control starts background jobs, such as a test run,
+/// with SIGINT ignored, and children inherit that.
+fn reset_interrupt() {
+    use nix::sys::signal::{SigHandler, Signal, signal};
+    #[expect(unsafe_code, reason = "nix has no safe call to set a disposition")]
+    // SAFETY: the default action installs no handler.
+    unsafe { signal(Signal::SIGINT, SigHandler::SigDfl) }.unwrap();
+}
+
 impl Team {
     pub(crate) fn new() -> Self {
+        reset_interrupt();
         let folder = tempfile::Builder::new().prefix("team-it-").tempdir().unwrap();
         Self { folder, extra: RefCell::default(), copies: None }
     }

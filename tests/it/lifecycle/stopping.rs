@@ -1,15 +1,15 @@
 //! The shutdown ladder, started by commands and by tools, on members in every state.
 
+use crate::support::child_process::write;
 use crate::support::harness::{ASK_DEADLINE, Team};
 use crate::support::scripts::{
     assert_left_by_force, assert_left_in_order, bash, calls, last_exit, lead, says, scripted_lead,
     spawn, stop_process, tool_results, wait_file,
 };
-use nix::sys::signal::Signal;
+use agent_team::store::failpoint::{HANG, VARIABLE};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::Write;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// The outcome for a member in the output of `team stop --json`.
@@ -76,39 +76,25 @@ fn members_in_every_state_go_down_in_one_ladder() {
 #[test]
 fn now_skips_the_polite_rung_and_the_deaf_are_killed() {
     let team = Team::new();
+    // Carol's process hangs after the first reply of her model and handles no signal.
+    let hang = team.workspace().join("hang");
+    write(&hang, HANG);
+    team.variable(VARIABLE, &format!("carol/turn.replied={}", hang.display()));
     let mut lead = scripted_lead(
         &team,
         &[
             calls("lead", &[spawn("bob"), spawn("carol")]),
             calls("bob", &[bash("setsid sleep 1000 & touch bob.here; sleep 1000")]),
-            calls("carol", &[bash("setsid sleep 1000 & touch carol.here; sleep 1000")]),
+            says("carol", "never recorded"),
         ],
     );
     wait_file(&team, "bob.here");
-    wait_file(&team, "carol.here");
-    // Stopped before carol: the loop of signals below uses a whole processor.
+    team.eventually("carol hangs", || !hang.exists());
     let bobs = team.team(&["stop", "bob", "--now", "--json"]).expect(0).json();
     assert_eq!(how(&bobs, "bob"), "ended on SIGTERM");
-    let over = AtomicBool::new(false);
-    let carol = team.pid_of("carol");
-    let ran = std::thread::scope(|scope| {
-        // Stopped again as soon as it is continued, so that it never handles a signal.
-        scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
-                let _gone =
-                    nix::sys::signal::kill(nix::unistd::Pid::from_raw(carol), Signal::SIGSTOP);
-            }
-        });
-        team.eventually("carol is stopped", || {
-            let stat = fs::read_to_string(format!("/proc/{carol}/stat")).unwrap_or_default();
-            stat.rsplit(')').next().is_some_and(|rest| rest.trim().starts_with('T'))
-        });
-        let began = Instant::now();
-        let ran = team.team(&["stop", "carol", "--now", "--json"]);
-        over.store(true, Ordering::Relaxed);
-        assert!(began.elapsed() < ASK_DEADLINE, "{:?}", began.elapsed());
-        ran
-    });
+    let began = Instant::now();
+    let ran = team.team(&["stop", "carol", "--now", "--json"]);
+    assert!(began.elapsed() < ASK_DEADLINE, "{:?}", began.elapsed());
     let stopped = ran.expect(0).json();
     assert_eq!(how(&stopped, "carol"), "had to be killed");
     assert_eq!(last_exit(&team, "bob"), ("stopped".into(), Some(143), None));
@@ -292,7 +278,8 @@ fn forged_late_and_foreign_requests_change_nothing() {
         let ignored = count("was not acted on", Value::Null);
         ignored == lines.len() - 1 && count("mail taken in", "shutdown_response".into()) == 1
     });
-    assert_eq!((team.pid_of("bob"), team.status("bob")), (pid, "idle".into()));
+    team.wait_status("bob", "idle");
+    assert_eq!(team.pid_of("bob"), pid);
     // Responses without a request.
     let forged = json!({ "type": "shutdown_response", "from": "bob", "request_id": "r1", "approve": true,
         "content": "", "incarnation": life });
