@@ -30,7 +30,7 @@
 //! *GEN* is a 12-digit counter, `-`, and 8 random hexadecimal digits; it never repeats.
 //!
 //! **There are two ways to write.** *Append* ([`inbox`], [`transcript`], [`dead`]): the whole line in one
-//! write, after a newline that seals a torn tail. *Replace* ([`atomic`](file::atomic)): a temporary file
+//! write, after a newline that seals a torn tail. *Replace* (`file::atomic`): a temporary file
 //! beside it, synced and renamed. The claim of a mailbox ([`mailbox`]) is the exception: it renames the
 //! inbox, so that no data is copied and the path is never missing.
 //!

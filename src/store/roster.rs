@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 /// Maximum size of a roster. A larger file counts as damaged, so that no reader loads it again and again.
 const MOST_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Returns the status of a member as readers show it: that of [`LifecycleEvent::FoundDead`] if its life
+/// Returns the status of a member as readers show it: that of `LifecycleEvent::FoundDead` if its life
 /// lock is free, unless a live lead is about to start it.
 pub fn effective_status(member: &Member, life: &Liveness, lead: &Liveness) -> Status {
     let mut status = member.status;
