@@ -5,7 +5,6 @@
 
 use super::call::ToolError;
 use super::off_thread::off_thread;
-use super::team::submit_plan;
 use crate::bus::Bus;
 use crate::protocol::request::{
     IgnoredAnswer, PendingRequest, RequestAnswer, RequestKind, RequestLedger, RequestVerdict,
@@ -64,6 +63,8 @@ impl ApprovalDecision {
 pub(crate) struct ApprovalQueue {
     bus: Arc<Bus>,
     incarnation: String,
+    /// The tool whose calls submit plans.
+    plan_tool: &'static str,
     plan_approval: PlanApproval,
     mode: Cell<PermissionMode>,
     ledger: RefCell<RequestLedger>,
@@ -75,11 +76,12 @@ impl ApprovalQueue {
     pub(crate) fn new(
         bus: Arc<Bus>,
         incarnation: String,
+        plan_tool: &'static str,
         plan_approval: PlanApproval,
         mode: PermissionMode,
     ) -> Self {
         let (ledger, asked) = (RefCell::default(), RefCell::default());
-        Self { bus, incarnation, plan_approval, mode: Cell::new(mode), ledger, asked }
+        Self { bus, incarnation, plan_tool, plan_approval, mode: Cell::new(mode), ledger, asked }
     }
 
     /// Sets the lead's permission mode.
@@ -101,7 +103,7 @@ impl ApprovalQueue {
             if let Body::PermissionRequest { tool, input, description } = &message.body {
                 (QuestionKind::Permission, tool.clone(), input.clone(), description.clone())
             } else if let Body::PlanApprovalRequest { plan, .. } = &message.body {
-                let tool = submit_plan::TOOL.spec.name.into();
+                let tool = self.plan_tool.into();
                 (QuestionKind::Plan, tool, json!({ "plan": plan }), plan.clone())
             } else if let Body::SandboxPermissionRequest { host, path, tool, input } = &message.body
             {

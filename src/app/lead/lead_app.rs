@@ -32,7 +32,7 @@ use crate::tools::approval_queue::ApprovalQueue;
 use crate::tools::can_complete_tasks;
 use crate::tools::command::CommandEnvironment;
 use crate::tools::hooks::Hooks;
-use crate::tools::team::Ops;
+use crate::tools::team::{Ops, submit_plan};
 use crate::wire::AgentName;
 use crate::wire::budget::RunBudget;
 use crate::wire::message::Message;
@@ -100,6 +100,7 @@ impl LeadApp {
         let approval_queue = Rc::new(ApprovalQueue::new(
             Arc::clone(&bus),
             process.incarnation.clone(),
+            submit_plan::NAME,
             options.permissions.plan_approval,
             options.permissions.mode,
         ));

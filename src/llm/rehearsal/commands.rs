@@ -2,7 +2,6 @@
 //!
 //! *Invariant:* a command is carried out only when a template matches all of its words.
 
-use super::reply;
 use super::template::{GUARDS, Match, Scope, Token, TokenKind, source, tokens};
 use serde_json::{Value, json};
 
@@ -85,7 +84,7 @@ pub(super) const ALL: &[Command] = &[
          hello|hi|thanks {text}; thanks a lot; report back; let me know {text}",
         |_| Vec::new(),
     ),
-    ("What can you do?", "help; what can you do", |_| vec![Step::Remark(reply::help())]),
+    ("What can you do?", "help; what can you do", |_| vec![Step::Remark(help())]),
     (
         "Broadcast \"phase 1 is complete\" to all teammates.",
         "broadcast :? {text} to all|everyone|everybody teammates?; broadcast :? {text}; \
@@ -148,6 +147,17 @@ pub(super) const ALL: &[Command] = &[
     }),
     ("Run \"make test\".", "run|execute the? shell? command? :? {command}", |it| call(it, "bash")),
 ];
+
+pub(super) const NATURE: &str =
+    "I am the rehearsal model, not a language model: I follow short commands only.";
+pub(super) const CONFIGURE: &str =
+    "For anything else set ANTHROPIC_API_KEY, or start with `--model anthropic/NAME`.";
+
+/// What the rehearsal model is, and an example of every command.
+pub(super) fn help() -> String {
+    let examples = OWN.iter().chain(ALL).map(|(example, ..)| format!("- {example}\n"));
+    format!("{NATURE} For example:\n{}{CONFIGURE}", examples.collect::<String>())
+}
 
 /// A call whose arguments are the slots.
 fn call(it: &Match<'_>, tool: &'static str) -> Vec<Step> {

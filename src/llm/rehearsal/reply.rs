@@ -1,7 +1,7 @@
 //! Closing texts: facts about the calls of a turn, their results quoted and bounded, the mail that
 //! came, and the help text.
 
-use super::commands::{ALL, LIST_FILE, OWN};
+use super::commands::{CONFIGURE, LIST_FILE, NATURE, help};
 use super::conversation::{FinishedCall, Said, said_in};
 use crate::wire::message::{Body, Message};
 use serde_json::Value;
@@ -9,17 +9,6 @@ use serde_json::Value;
 /// Characters of a result that are quoted, and of a message that its sender repeats.
 const QUOTED_CHARS: usize = 4_000;
 const BRIEF_CHARS: usize = 200;
-
-const NATURE: &str =
-    "I am the rehearsal model, not a language model: I follow short commands only.";
-const CONFIGURE: &str =
-    "For anything else set ANTHROPIC_API_KEY, or start with `--model anthropic/NAME`.";
-
-/// What the rehearsal model is, and an example of every command.
-pub(super) fn help() -> String {
-    let examples = OWN.iter().chain(ALL).map(|(example, ..)| format!("- {example}\n"));
-    format!("{NATURE} For example:\n{}{CONFIGURE}", examples.collect::<String>())
-}
 
 /// The closing text: what was done, and the words that were not understood.
 pub(super) fn closing(mut told: Vec<String>, unclear: &[String], is_lead: bool) -> String {

@@ -8,7 +8,7 @@ mod review_plan;
 mod shutdown_response;
 mod shutdown_teammate;
 mod spawn_teammate;
-pub(super) mod submit_plan;
+pub(crate) mod submit_plan;
 
 pub(crate) use context::TeamContext;
 pub(crate) use ops::{Ops, OpsFuture, SpawnOrder, TeamOps};

@@ -5,6 +5,9 @@ use crate::tools::registry::Registration;
 use crate::wire::tool::{Audience, Effect, Parameter, ParameterType, RoleAccess, Signal, ToolSpec};
 use serde_json::Value;
 
+/// The name of this tool.
+pub(crate) const NAME: &str = TOOL.spec.name;
+
 pub(in crate::tools) const TOOL: Registration = Registration {
     spec: &ToolSpec {
         name: "submit_plan",

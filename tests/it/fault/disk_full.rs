@@ -202,7 +202,8 @@ fn a_whole_team_on_a_full_disk_continues_when_there_is_space() {
         refused == 20
     });
     assert!(lead.try_wait().unwrap().is_none(), "{}", team.describe());
-    assert_eq!(team.processes().len(), 3, "{:?}", team.processes());
+    // A command may still be ending.
+    team.eventually("the agents alone are left", || team.processes().len() == 3);
     drop(filler);
     assert_eq!(wait(&team, &mut lead), Some(0), "{}", team.describe());
     team.wait_no_process();

@@ -1,7 +1,6 @@
 //! The accessibility checker axe-core for the page in a browser, installed once by npm in `target/`. Without
 //! npm or its registry the check is skipped with a notice.
 
-use crate::ui::browser::Browser;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
@@ -40,30 +39,26 @@ fn source() -> Option<String> {
 }
 
 /// Loads the checker into the page. Returns whether there is one.
-pub(crate) fn load(browser: &Browser) -> bool {
+pub(crate) fn load(run: impl Fn(&str) -> Value) -> bool {
     let Some(source) = source() else { return false };
-    browser.run(&format!("{source}; return typeof axe;"));
+    run(&format!("{source}; return typeof axe;"));
     true
 }
 
 /// The violations in the current page.
 #[track_caller]
-pub(crate) fn assert_no_fault(browser: &Browser, where_: &str) {
-    let told = browser.run(ASK);
+pub(crate) fn assert_no_fault(run: impl Fn(&str) -> Value, where_: &str) {
+    let told = run(ASK);
     assert_eq!(told["faults"], json!([]), "{where_}");
     assert!(told["passed"].as_u64().unwrap() > 10, "{where_}: hardly anything was checked");
 }
 
 /// Asserts that the checker finds an injected violation.
-pub(crate) fn assert_it_sees(browser: &Browser) {
-    browser.run(
-        "document.querySelector('#mail').removeAttribute('aria-label');
-        document.querySelector('#theme').textContent = '';",
-    );
-    let told: Value = browser.run(ASK);
+pub(crate) fn assert_it_sees(run: impl Fn(&str) -> Value) {
+    run("document.querySelector('#mail').removeAttribute('aria-label');
+        document.querySelector('#theme').textContent = '';");
+    let told: Value = run(ASK);
     assert!(told["faults"].to_string().contains("button-name"), "{told:#}");
-    browser.run(
-        "document.querySelector('#mail').setAttribute('aria-label', 'The last messages');
-        nameTheme();",
-    );
+    run("document.querySelector('#mail').setAttribute('aria-label', 'The last messages');
+        nameTheme();");
 }

@@ -310,9 +310,9 @@ fn everything_goes_by_keyboard(browser: &Browser, team: &Team) {
 }
 
 fn it_can_be_read(browser: &Browser) {
-    let is_checked = accessibility::load(browser);
+    let is_checked = accessibility::load(|script| browser.run(script));
     if is_checked {
-        accessibility::assert_it_sees(browser);
+        accessibility::assert_it_sees(|script| browser.run(script));
     }
     for theme in ["light", "dark"] {
         browser.run(&format!("document.documentElement.style.colorScheme = '{theme}';"));
@@ -323,7 +323,10 @@ fn it_can_be_read(browser: &Browser) {
                 browser.size(width, 1500);
                 browser.assert_no_fault(&format!("{page}, {theme}, {size}"));
                 if is_checked {
-                    accessibility::assert_no_fault(browser, &format!("{page}, {theme}, {size}"));
+                    accessibility::assert_no_fault(
+                        |script| browser.run(script),
+                        &format!("{page}, {theme}, {size}"),
+                    );
                 }
                 browser.screenshot(&format!("page-{page}-{theme}-{size}"));
             }
