@@ -1,8 +1,8 @@
 //! P5, P6, P8: much mail at once: a send behind a long queue, a large drain, and a broadcast.
 
-use crate::crowd::locked_append;
 use crate::figure::{Figure, Size, Target, median};
 use crate::place::{OWNER, Place, bus, live, mailbox, owner, send, sender, text};
+use crate::writers::locked_append;
 use agent_team::store::liveness::{LifeLock, LifeRecord};
 use agent_team::store::{Fsync, TeamDir, inbox, roster};
 use agent_team::wire::AgentName;

@@ -12,7 +12,7 @@ const SEND: [&str; 3] = ["send", OWNER, "start with the schema"];
 pub(crate) fn measure(size: &Size) -> Vec<Figure> {
     let (small, large) = (Place::new(), Place::new());
     let lives = [live(&small.dir), live(&large.dir)];
-    let crew = Scripts::of_teammates(&large, size.many);
+    let members = Scripts::of_teammates(&large, size.many);
     let [mut nothing, mut ls, mut send, mut large_ls, mut large_send] =
         [(); 5].map(|()| Vec::new());
     for _ in 0..size.rounds * size.runs {
@@ -22,7 +22,7 @@ pub(crate) fn measure(size: &Size) -> Vec<Figure> {
         large_ls.push(run(&mut team(&large, &LS)));
         large_send.push(run(&mut team(&large, &SEND)));
     }
-    drop((crew, lives));
+    drop((members, lives));
     let reference = Some(median(&nothing));
     let figure = |measure: String, took: &[f64], target| Figure {
         id: "P13",

@@ -26,7 +26,7 @@ pub(crate) struct Size {
     /// Teammates in a large team.
     pub(crate) many: usize,
     /// Teammates in a very large team.
-    pub(crate) crowd: usize,
+    pub(crate) many_live: usize,
     /// Messages in the conversations of a large team.
     pub(crate) letters: usize,
     /// Size of a long conversation in bytes.
@@ -45,7 +45,7 @@ pub(crate) const FULL: Size = Size {
     backlog: 100_000,
     members: 50,
     many: 100,
-    crowd: 200,
+    many_live: 200,
     letters: 10_000,
     transcript: 100_000_000,
     runs: 60,
@@ -61,7 +61,7 @@ pub(crate) const TINY: Size = Size {
     backlog: 10,
     members: 2,
     many: 3,
-    crowd: 3,
+    many_live: 3,
     letters: 30,
     transcript: 20_000,
     runs: 1,

@@ -25,15 +25,15 @@ pub(crate) fn team(size: &Size) -> Vec<Figure> {
     let [mut ready, mut round, mut memory] = [(); 3].map(|()| Vec::new());
     for _ in 0..size.rounds {
         let place = Place::new();
-        let crew = Scripts::of_teammates(&place, size.crowd);
-        ready.push(crew.took.as_secs_f64());
+        let members = Scripts::of_teammates(&place, size.many_live);
+        ready.push(members.took.as_secs_f64());
         let mut results = Results::of(&place.dir);
         let start = Instant::now();
-        (0..size.crowd).for_each(|number| results.pass_through(&place.dir, number));
+        (0..size.many_live).for_each(|number| results.pass_through(&place.dir, number));
         round.push(start.elapsed().as_secs_f64());
-        memory.push(crew.pids().map(|pid| mebibytes(pid, "Pss:")).sum());
+        memory.push(members.pids().map(|pid| mebibytes(pid, "Pss:")).sum());
     }
-    let count = size.crowd;
+    let count = size.many_live;
     let figure = |measure, unit, ours: &[f64], most| Figure {
         id: "P11",
         measure,

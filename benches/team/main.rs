@@ -11,7 +11,6 @@ mod bulk;
 mod calls;
 mod child_process;
 mod commands;
-mod crowd;
 mod figure;
 mod large;
 mod members;
@@ -20,6 +19,7 @@ mod scripts;
 mod send;
 mod views;
 mod wake;
+mod writers;
 
 use child_process::Job;
 use figure::{Figure, Size};
@@ -30,7 +30,7 @@ type Group = (&'static [&'static str], fn(&Size) -> Vec<Figure>);
 
 const BENCHES: [Group; 12] = [
     (&["P1", "P2"], send::measure),
-    (&["P3", "P4"], crowd::measure),
+    (&["P3", "P4"], writers::measure),
     (&["P5"], bulk::behind_a_queue),
     (&["P6"], bulk::taking_in),
     (&["P7"], wake::measure),
@@ -74,8 +74,8 @@ fn main() -> ExitCode {
 /// Does the job of a child process.
 fn work(job: &Job) {
     match job {
-        Job::Write { way, number, seconds } => crowd::write(way, *number, *seconds),
-        Job::Own { way } => crowd::own(way),
+        Job::Write { way, number, seconds } => writers::write(way, *number, *seconds),
+        Job::Own { way } => writers::own(way),
         Job::Wake { way } => wake::own(way),
         Job::Idle => members::idle(),
     }

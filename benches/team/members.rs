@@ -18,14 +18,14 @@ pub(crate) fn measure(size: &Size) -> Vec<Figure> {
     let [mut raw, mut ours] = [(); 2].map(|()| Vec::new());
     let mut idle = [Vec::new(), Vec::new()];
     for _ in 0..size.rounds {
-        let crew = Scripts::of_runtimes(size.members);
-        raw.push(crew.took.as_secs_f64() * 1e3);
-        idle[0].push(Idle::of(&crew));
-        drop(crew);
+        let members = Scripts::of_runtimes(size.members);
+        raw.push(members.took.as_secs_f64() * 1e3);
+        idle[0].push(Idle::of(&members));
+        drop(members);
         let place = Place::new();
-        let crew = Scripts::of_teammates(&place, size.members);
-        ours.push(crew.took.as_secs_f64() * 1e3);
-        idle[1].push(Idle::of(&crew));
+        let members = Scripts::of_teammates(&place, size.members);
+        ours.push(members.took.as_secs_f64() * 1e3);
+        idle[1].push(Idle::of(&members));
     }
     let count = size.members;
     let figure = |id, measure: String, unit, ours, reference, target| Figure {
@@ -73,13 +73,13 @@ struct Idle {
 }
 
 impl Idle {
-    fn of(crew: &Scripts) -> Self {
+    fn of(members: &Scripts) -> Self {
         std::thread::park_timeout(REST);
-        let before: f64 = crew.pids().map(processor_ms).sum();
+        let before: f64 = members.pids().map(processor_ms).sum();
         std::thread::park_timeout(WATCHED);
-        let after: f64 = crew.pids().map(processor_ms).sum();
+        let after: f64 = members.pids().map(processor_ms).sum();
         let middle =
-            |field| median(&crew.pids().map(|pid| mebibytes(pid, field)).collect::<Vec<_>>());
+            |field| median(&members.pids().map(|pid| mebibytes(pid, field)).collect::<Vec<_>>());
         Self {
             rss: middle("Rss:"),
             pss: middle("Pss:"),

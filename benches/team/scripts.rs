@@ -29,7 +29,7 @@ impl Scripts {
     /// with a lead that does not wait for one teammate before it starts the next.
     pub(crate) fn of_teammates(place: &Place, count: usize) -> Self {
         let start = Instant::now();
-        let mut crew = std::thread::scope(|scope| {
+        let mut members = std::thread::scope(|scope| {
             Self::start(count, |number| {
                 let name = AgentName::member(&format!("member-{number}")).unwrap();
                 enter(place, &name);
@@ -38,8 +38,8 @@ impl Scripts {
                 teammate(place, &name)
             })
         });
-        crew.took = start.elapsed();
-        crew
+        members.took = start.elapsed();
+        members
     }
 
     /// The reference processes.

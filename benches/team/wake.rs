@@ -4,10 +4,10 @@
 //! lock. Our owner claims, parses and writes the transcript.
 
 use crate::child_process::{ChildProcess, Job, Way, say};
-use crate::crowd::{locked_append, policy, wait, watch};
 use crate::figure::{Figure, Size, Target, median, percentile};
 use crate::place::{Place, bus, live, mailbox, send, sender, text};
 use crate::scripts::Scripts;
+use crate::writers::{locked_append, policy, wait, watch};
 use agent_team::store::mailbox::SettleResult;
 use agent_team::store::{Clock, Fsync, SystemClock, TeamDir};
 use std::fs::File;
@@ -31,11 +31,11 @@ pub(crate) fn measure(size: &Size) -> Vec<Figure> {
         ours_late.push(percentile(&took, 99.0));
     }
     let place = Place::new();
-    let crew = Scripts::of_teammates(&place, size.many);
+    let members = Scripts::of_teammates(&place, size.many);
     for _ in 0..size.rounds {
         among.push(percentile(&through_team(&place, size.wakes), 99.0));
     }
-    drop(crew);
+    drop(members);
     let figure = |measure: String, ours: &[f64], reference, target| Figure {
         id: "P7",
         measure,

@@ -36,7 +36,7 @@ impl HeartbeatWriter {
     }
 
     /// Schedules the next heartbeat: something happened.
-    pub(super) fn stir(&mut self) {
+    pub(super) fn note_event(&mut self) {
         let next = self.clock.monotonic() + self.every;
         self.due.get_or_insert(next);
     }

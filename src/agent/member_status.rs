@@ -89,7 +89,7 @@ impl MemberStatus {
 
     /// Something happened: the next heartbeat comes in time.
     pub(super) fn on_event(&mut self) {
-        self.heartbeat.stir();
+        self.heartbeat.note_event();
     }
 
     /// A tool call with this time limit starts.

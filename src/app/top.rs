@@ -202,8 +202,8 @@ impl Actions {
 fn stop_one(bus: Arc<Bus>, name: &str) -> Result<&'static str, Failure> {
     let name = member_name(name)?;
     let end = stop_members(bus, ExitCause::Stopped, Urgency::Polite, vec![name]);
-    let departures = block_on(end)?;
-    Ok(departures.first().map_or("was not running", |departure| departure.result.words()))
+    let outcomes = block_on(end)?;
+    Ok(outcomes.first().map_or("was not running", |outcome| outcome.result.words()))
 }
 
 fn lost(why: &io::Error) -> Failure {

@@ -241,14 +241,14 @@ mod tests {
         let text = format!("cana{CANARY}{CANARY} grüße, canary-01234567 no, {CANARY}");
         for size in 1..text.chars().count() {
             let letters: Vec<char> = text.chars().collect();
-            let mut veil = StreamRedactor::new(&redactor);
+            let mut stream = StreamRedactor::new(&redactor);
             let pieces = letters.chunks(size).map(|part| part.iter().collect::<String>());
-            let mut shown: String = pieces.map(|piece| veil.push(&piece)).collect();
-            shown.push_str(&veil.finish());
+            let mut shown: String = pieces.map(|piece| stream.push(&piece)).collect();
+            shown.push_str(&stream.finish());
             assert_eq!(shown, redactor.hide(&text), "pieces of {size}");
         }
-        let mut veil = StreamRedactor::new(&redactor);
-        assert_eq!(veil.push("nothing to hide"), "nothing to hide", "nothing is held back");
+        let mut stream = StreamRedactor::new(&redactor);
+        assert_eq!(stream.push("nothing to hide"), "nothing to hide", "nothing is held back");
     }
 
     #[test]

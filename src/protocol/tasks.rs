@@ -29,7 +29,7 @@ pub(crate) const SUBJECT_CHARS: usize = 200;
 pub(crate) const DESCRIPTION_BYTES: usize = 65_536;
 
 /// The task after a change; `None` if the change has no effect.
-pub(crate) type Ruling = Result<Option<WithUnknownFields<Task>>, TaskRefusal>;
+pub(crate) type TaskChange = Result<Option<WithUnknownFields<Task>>, TaskRefusal>;
 
 /// The agent or person that acts, and the time.
 #[derive(Debug, Clone)]
@@ -165,7 +165,7 @@ fn rule(
     board: &Board,
     id: TaskId,
     change: impl FnOnce(&mut WithUnknownFields<Task>) -> Result<(), TaskRefusal>,
-) -> Ruling {
+) -> TaskChange {
     let before = known(board, id)?;
     let mut task = before.clone();
     change(&mut task)?;
@@ -173,7 +173,7 @@ fn rule(
 }
 
 /// Claims the task for the actor.
-pub(crate) fn claim(board: &Board, id: TaskId, by: &Actor) -> Ruling {
+pub(crate) fn claim(board: &Board, id: TaskId, by: &Actor) -> TaskChange {
     rule(board, id, |task| claim_it(board, task, by))
 }
 
@@ -184,12 +184,12 @@ pub(crate) fn end(
     how: TaskEnd,
     why: Option<String>,
     by: &Actor,
-) -> Ruling {
+) -> TaskChange {
     rule(board, id, |task| end_it(board, task, how, why, by))
 }
 
 /// Makes several changes at once: texts first, then the owner, then the status.
-pub(crate) fn update(board: &Board, id: TaskId, edit: TaskEdit, by: &Actor) -> Ruling {
+pub(crate) fn update(board: &Board, id: TaskId, edit: TaskEdit, by: &Actor) -> TaskChange {
     let TaskEdit { subject, description, role, blocked_by, owner, status, note: why } = edit;
     rule(board, id, |task| {
         let words = Words { subject, description, role, blocked_by };

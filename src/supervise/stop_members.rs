@@ -27,7 +27,7 @@ impl Supervisor {
     }
 
     /// Makes SIGTERM the next step of a stop by name that is under way. Returns whether there is one.
-    pub(crate) fn insist(&self, name: &AgentName) -> bool {
+    pub(crate) fn hurry_member(&self, name: &AgentName) -> bool {
         self.members.raise_stops_of(name, Urgency::Now)
     }
 
@@ -44,7 +44,7 @@ impl Supervisor {
     /// Stops one member by its name.
     pub(crate) async fn stop_named(&self, name: AgentName, reason: &str) -> Option<StopOutcome> {
         let urgency = watch::Sender::new(*self.urgency.borrow());
-        if self.insist(&name) {
+        if self.hurry_member(&name) {
             raise(&urgency, Urgency::Now);
         }
         let outcomes = self.stop(vec![name], reason, ExitCause::Stopped, Some(urgency)).await;

@@ -127,7 +127,7 @@ impl Live {
             | Progress::ToolEnded { is_error: false, .. }
             | Progress::Idle => String::new(),
             Progress::Mail(message) => self.mail(message, view),
-            Progress::Asked(question) => ask(&Asker::oneself(), question, view),
+            Progress::Asked(question) => ask(&Asker::own_agent(), question, view),
             Progress::TurnStarted { by_mail } => {
                 self.turn = Said::Nothing;
                 if *by_mail {

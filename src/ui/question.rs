@@ -24,7 +24,7 @@ pub(crate) struct Asker {
 
 impl Asker {
     /// The agent that runs at this terminal.
-    pub(crate) fn oneself() -> Self {
+    pub(crate) fn own_agent() -> Self {
         Self { name: "the agent".into(), color: String::new(), more: 0 }
     }
 }

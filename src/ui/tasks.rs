@@ -84,7 +84,7 @@ pub(crate) fn task(row: &TaskRow<'_>, view: &View) -> String {
 }
 
 fn happening(what: &WithUnknownFields<HistoryEntry>) -> String {
-    let deed = match &what.what {
+    let event = match &what.what {
         EventKind::Created => "created",
         EventKind::Changed => "changed",
         EventKind::Assigned => "assigned",
@@ -99,7 +99,7 @@ fn happening(what: &WithUnknownFields<HistoryEntry>) -> String {
     let to = what.owner.as_ref().filter(|_| what.what == EventKind::Assigned);
     let to = to.map(|owner| format!(" to {owner}")).unwrap_or_default();
     let note = what.note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
-    let text = format!("{deed}{to} by {}{note}", what.by);
+    let text = format!("{event}{to} by {}{note}", what.by);
     format!("  {}  {}", date(what.at), one_line(&text, 400))
 }
 

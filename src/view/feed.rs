@@ -117,9 +117,9 @@ impl Feed {
 
     fn new_config(&mut self) -> Option<Change> {
         let lines: Vec<String> = self.config_text().lines().map(str::to_owned).collect();
-        let splice = LineDiff::between(&self.config, &lines)?;
+        let diff = LineDiff::between(&self.config, &lines)?;
         self.config = lines;
-        Some(Change::Config(splice))
+        Some(Change::Config(diff))
     }
 
     fn changed_members(&mut self, members: Vec<MemberView>) -> Option<Change> {
@@ -343,10 +343,10 @@ mod tests {
         assert!(changes.iter().any(both), "a member is new: {changes:?}");
         config("failed");
         let changes = feed.look().unwrap();
-        let [Change::Config(splice), Change::Members { members }] = changes.as_slice() else {
+        let [Change::Config(diff), Change::Members { members }] = changes.as_slice() else {
             panic!("{changes:?}");
         };
-        assert_eq!((splice.gone, splice.lines.len()), (1, 1), "{splice:?}");
+        assert_eq!((diff.gone, diff.lines.len()), (1, 1), "{diff:?}");
         assert_eq!(members.iter().map(|member| member.name.as_str()).collect::<Vec<_>>(), ["bob"]);
     }
 

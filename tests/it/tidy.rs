@@ -368,3 +368,55 @@ fn every_layer_is_explained() {
         assert!(named || layer == "lib", "ARCHITECTURE.md does not explain `{layer}`");
     }
 }
+
+/// Names of earlier versions that only this project used; each has a standard term now.
+const RETIRED_NAMES: &[&str] = &[
+    "banter",
+    "bury",
+    "cage",
+    "converse",
+    "crew",
+    "crowd",
+    "departure",
+    "desk",
+    "docket",
+    "handbook",
+    "haste",
+    "heed",
+    "inlet",
+    "innocents",
+    "insist",
+    "keeper",
+    "mending",
+    "oneself",
+    "purse",
+    "recruit",
+    "repose",
+    "ruling",
+    "see_out",
+    "set_aside",
+    "sightings",
+    "stirs",
+    "takedown",
+    "tame",
+    "veil",
+    "vigil",
+];
+
+#[test]
+fn no_retired_name_is_used() {
+    for folder in ["src", "tests", "benches"] {
+        for file in rust_files(&root().join(folder)) {
+            if file.ends_with("tests/it/tidy.rs") {
+                continue;
+            }
+            let text = fs::read_to_string(&file).unwrap();
+            for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
+                let words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
+                let found =
+                    words.map(str::to_lowercase).find(|w| RETIRED_NAMES.contains(&w.as_str()));
+                assert_eq!(found, None, "{}: {line}", file.display());
+            }
+        }
+    }
+}

@@ -145,7 +145,7 @@ fn wakes(many: usize, times: u64, wake: Wake) -> Vec<Duration> {
     let team = Team::new();
     connect(&team, &fake);
     let names: Vec<String> = (0..many).map(|n| format!("t{n}")).collect();
-    let mut crew = Scripts(names.iter().map(|name| begin(&team, name, wake)).collect());
+    let mut members = Scripts(names.iter().map(|name| begin(&team, name, wake)).collect());
     for name in &names {
         team.wait_status(name, "idle");
     }
@@ -171,7 +171,7 @@ fn wakes(many: usize, times: u64, wake: Wake) -> Vec<Duration> {
             }
         });
     }
-    crew.end();
+    members.end();
     team.wait_no_process();
     took
 }

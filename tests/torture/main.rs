@@ -17,7 +17,6 @@ mod by_tests;
 mod card;
 mod checker;
 mod crash_states;
-mod crowd;
 mod endings;
 mod full_disk;
 mod idle;
@@ -31,6 +30,7 @@ mod publish;
 mod random_kills;
 mod rng;
 mod run;
+mod writers;
 
 use card::{Cells, Finding, Row, Verdict};
 use options::{Action, Options, Publish};
@@ -47,8 +47,8 @@ const FIGURES: &[(&str, Measure)] = &[
     ("R2", points::measure),
     ("R3", power_cuts::measure),
     ("R4", crash_states::measure),
-    ("R5", crowd::measure),
-    ("R6", crowd::of_shells),
+    ("R5", writers::measure),
+    ("R6", writers::of_shells),
     ("R7", latency::measure),
     ("R8", latency::of_wakes),
     ("R9", idle::measure),

@@ -93,7 +93,11 @@ impl Place {
 }
 
 /// Runs one prompt to the model's last text; every tool call may run.
-async fn converse(conversation: &mut Conversation, results: &mut Results, prompt: &str) -> TurnEnd {
+async fn run_to_end(
+    conversation: &mut Conversation,
+    results: &mut Results,
+    prompt: &str,
+) -> TurnEnd {
     let prompt = Entry::User { content: prompt.into() };
     conversation.record(prompt, &mut NoRoom).await.unwrap();
     let mut turn = TurnMachine::new(10, VecDeque::new());
@@ -158,7 +162,7 @@ fn a_conversation_runs_without_a_mailbox_to_its_last_text() {
     ]);
     run(async {
         let (mut conversation, mut results) = place.conversation();
-        let end = converse(&mut conversation, &mut results, "write a.txt and read it").await;
+        let end = run_to_end(&mut conversation, &mut results, "write a.txt and read it").await;
         assert_eq!((end.outcome, end.rounds), (Outcome::Done, 3));
         assert_eq!(end.text, "a.txt says one");
         assert_eq!(fs::read_to_string(place.path("workspace/a.txt")).unwrap(), "one\n");
@@ -187,7 +191,7 @@ fn a_conversation_runs_without_a_mailbox_to_its_last_text() {
             resumed.remember(entry);
         }
         assert_eq!(resumed.journal.memory().messages(), before);
-        let end = converse(&mut resumed, &mut results, "thank you").await;
+        let end = run_to_end(&mut resumed, &mut results, "thank you").await;
         assert_eq!(end.text, "you are welcome");
     });
     let mut names: Vec<_> = fs::read_dir(place.0.path())

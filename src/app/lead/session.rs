@@ -254,7 +254,7 @@ impl Session {
                 if name.is_lead() { "/quit ends the lead" } else { "/team shows who is there" };
             return self.console.print(&format!("there is no teammate {name}; {hint}"));
         }
-        if self.runtime.supervisor.insist(&name) {
+        if self.runtime.supervisor.hurry_member(&name) {
             return self.console.print(&format!("{name} is not waited for any longer"));
         }
         self.console.print(&format!("stopping {name} … (/stop {name} again does not wait)"));

@@ -19,7 +19,7 @@ fn id(number: u64) -> TaskId {
     TaskId::parse(&number.to_string()).unwrap()
 }
 
-fn put(board: &mut Board, ruled: Ruling) {
+fn put(board: &mut Board, ruled: TaskChange) {
     if let Some(task) = ruled.unwrap() {
         board.insert(task.id, task);
     }
@@ -34,7 +34,7 @@ fn add(board: &mut Board, after: &[u64], by: &str) -> TaskId {
     next
 }
 
-fn assigned(board: &Board, task: TaskId, to: &str, by: &str) -> Ruling {
+fn assigned(board: &Board, task: TaskId, to: &str, by: &str) -> TaskChange {
     let owner = Some(NewOwner::Agent(name(to)));
     update(board, task, TaskEdit { owner, ..TaskEdit::default() }, &actor(by))
 }
@@ -76,7 +76,7 @@ fn a_task_is_claimed_once_and_after_its_blockers() {
     assert!(matches!(lost, Err(TaskRefusal::Over { .. })), "completed is final");
 }
 
-fn reopen_of(board: &Board, task: TaskId, by: &str) -> Ruling {
+fn reopen_of(board: &Board, task: TaskId, by: &str) -> TaskChange {
     let status = Some(TaskStatus::Pending);
     update(board, task, TaskEdit { status, ..TaskEdit::default() }, &actor(by))
 }

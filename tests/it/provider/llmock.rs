@@ -82,7 +82,7 @@ impl Drop for Server {
 const CHUNKS: usize = 11;
 
 /// Each member has its own model, so that the server can tell their calls apart.
-const CREW: [&str; CHUNKS - 1] =
+const TEAMMATES: [&str; CHUNKS - 1] =
     ["alice", "bob", "carol", "dave", "erin", "frank", "grace", "heidi", "ivan", "judy"];
 
 /// The faults of the first call of a member: one refusal, three broken streams, then an answer with a tool
@@ -128,14 +128,14 @@ fn an_independent_server_accepts_the_requests_of_a_team() {
     let team = Team::new();
     team.variable("ANTHROPIC_API_KEY", "sk-ant-llmock");
     team.variable("ANTHROPIC_BASE_URL", &format!("http://127.0.0.1:{}/anthropic", server.port));
-    let members = CREW.iter().chain(&["lead"]);
+    let members = TEAMMATES.iter().chain(&["lead"]);
     members.clone().enumerate().for_each(|(place, name)| server.order(&fate(name, place)));
     let spawn = |name: &&str| {
         let order = json!({"name": name, "role": "worker", "prompt": "Say hello.",
             "model": format!("anthropic/{name}")});
         json!({"name": "spawn_teammate", "input": order})
     };
-    let spawns: Vec<Value> = CREW.iter().map(spawn).collect();
+    let spawns: Vec<Value> = TEAMMATES.iter().map(spawn).collect();
     let mut lines = vec![json!({"agent": "lead", "tools": spawns})];
     lines.extend((0..40).map(|_| json!({"agent": "lead", "text": "noted"})));
     let model = script(&team, &lines);
@@ -147,10 +147,10 @@ fn an_independent_server_accepts_the_requests_of_a_team() {
     println!("{verdict:#}");
     let calls = attempts(&server);
     assert_eq!(verdict["passed"], true, "{verdict:#}\n{calls:#?}");
-    assert_eq!(verdict["faults_injected"], 4 * (CREW.len() + 1), "{verdict:#}\n{calls:#?}");
+    assert_eq!(verdict["faults_injected"], 4 * (TEAMMATES.len() + 1), "{verdict:#}\n{calls:#?}");
     // The checker does not notice that a stream with an invalid chunk is requested again if it was sent
     // completely, so the test checks each call, too.
-    assert_eq!(calls.len(), 2 * (CREW.len() + 1), "{calls:#?}");
+    assert_eq!(calls.len(), 2 * (TEAMMATES.len() + 1), "{calls:#?}");
     for tries in calls.values() {
         let faults: Vec<&Value> = tries.iter().map(|request| &request["fault"]).collect();
         let is_whole = tries.last().is_some_and(|last| last["fault"].is_null());
