@@ -57,6 +57,8 @@ fn only_a_member_that_owes_a_heartbeat_is_hung() {
     ];
     let mut lead = scripted_lead(&team, &lines);
     wait_file(&team, "bob.here");
+    // Before her first turn she is idle too, with unread mail.
+    team.eventually("carol's report is in", || team.has_mail("lead", "carol", "ready"));
     team.wait_status("carol", "idle");
     team.wait_status("alice", "working");
     team.eventually("bob says what he does", || {
