@@ -6,6 +6,7 @@ use crate::support::scripts::{
     scripted_lead, signal, spawn, tool_results, wait_file,
 };
 use crate::support::terminal::Terminal;
+use agent_team::wire::limits;
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
 
@@ -168,12 +169,17 @@ fn each_further_ctrl_c_takes_the_next_rung() {
     team.wait_status("carol", "stopping");
     assert_eq!(lead.child.try_wait().unwrap(), None, "members at work have time");
     let bob = team.pid_of("bob");
+    let terminated = Instant::now();
     lead.press(CTRL_C);
     team.eventually("bob is gone", || team.processes().iter().all(|(pid, _)| *pid != bob));
+    let is_late = terminated.elapsed() >= limits::STOP_NOW_TERMINATE;
     lead.press(CTRL_C);
     assert_eq!(lead.wait().code(), Some(130), "{}", lead.screen());
     assert!(before.elapsed() < ASK_DEADLINE, "{:?}", before.elapsed());
-    lead.expect("bob ended on SIGTERM");
+    if !is_late {
+        // Under load bob may miss the deadline of this rung.
+        lead.expect("bob ended on SIGTERM");
+    }
     for name in ["bob", "carol"] {
         assert_eq!(team.status(name), "shutdown", "{name}");
         assert_eq!(last_exit(&team, name).0, "team_stopped", "{name}");
