@@ -65,18 +65,16 @@ pub struct RuleLists {
 impl RuleLists {
     /// Adds the rules of `other`, each once.
     pub fn add(&mut self, other: &Self) {
-        let lists = [
-            (&mut self.allow, &other.allow),
-            (&mut self.ask, &other.ask),
-            (&mut self.deny, &other.deny),
-        ];
-        for (mine, others) in lists {
+        let add = |mine: &mut Vec<String>, others: &[String]| {
             for rule in others {
                 if !mine.contains(rule) {
                     mine.push(rule.clone());
                 }
             }
-        }
+        };
+        add(&mut self.allow, &other.allow);
+        add(&mut self.ask, &other.ask);
+        add(&mut self.deny, &other.deny);
     }
 }
 
@@ -211,13 +209,13 @@ mod tests {
 
     #[test]
     fn a_rule_is_added_once() {
-        let lists = |allow: &[&str]| RuleLists {
-            allow: allow.iter().map(ToString::to_string).collect(),
-            ..RuleLists::default()
+        let lists = |allow: &str| {
+            let allow = allow.split(' ').map(ToOwned::to_owned).collect();
+            RuleLists { allow, ..RuleLists::default() }
         };
-        let mut mine = lists(&["a"]);
-        mine.add(&lists(&["b", "a", "b"]));
-        assert_eq!(mine, lists(&["a", "b"]));
+        let mut mine = lists("a");
+        mine.add(&lists("b a b"));
+        assert_eq!(mine, lists("a b"));
     }
 
     #[test]

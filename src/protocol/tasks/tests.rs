@@ -60,8 +60,7 @@ fn attempt(
     update(board, id(task), edit, by).map(|task| task.into_iter().collect())
 }
 
-/// Applies changes in order. Each is answered by "ok", by "same" without an effect, or by a refusal that
-/// begins so.
+/// Applies changes in order. Each is answered by "ok", by "same" without an effect, or by a refusal that begins so.
 fn check(board: &mut Board, steps: &[(&str, Change, &str)]) {
     for (who, what, wanted) in steps {
         let answer = match attempt(board, what.clone(), &actor(who)) {

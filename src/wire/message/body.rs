@@ -38,8 +38,7 @@ macro_rules! kinds {
                     $option: Option<$type>,
                 )* )?
             }, )*
-            /// A `type` that this version does not know, or a known one whose fields do not fit; delivered
-            /// as data.
+            /// A `type` that this version does not know, or a known one whose fields do not fit; delivered as data.
             #[serde(skip)]
             Unknown {
                 /// The `type` of the line.
