@@ -129,10 +129,7 @@ fn word(state: State) -> &'static str {
     state.map_or("not on the roster", Status::word)
 }
 
-/// Looks up the state that follows `state` after `event`.
-///
-/// # Errors
-/// The table refuses the pair.
+/// Looks up the state that follows `state` after `event`, unless the table refuses the pair.
 pub(crate) fn next(state: State, event: LifecycleEvent) -> Result<State, IllegalTransition> {
     let row =
         TABLE.iter().filter(|(of, _)| *of == event).flat_map(|(_, row)| STATES.iter().zip(row));
@@ -140,10 +137,8 @@ pub(crate) fn next(state: State, event: LifecycleEvent) -> Result<State, Illegal
     cell.ok_or(IllegalTransition { state, event })
 }
 
-/// Applies an event to the status of an entry on the roster. Returns the status it had.
-///
-/// # Errors
-/// The table refuses the pair, or the event removes the entry; the status is unchanged.
+/// Applies an event to the status of an entry on the roster. Returns the status it had. The status is unchanged if
+/// the table refuses the pair, or the event removes the entry.
 pub(crate) fn apply(
     status: &mut Status,
     event: LifecycleEvent,
@@ -155,9 +150,6 @@ pub(crate) fn apply(
 
 /// Applies [`LifecycleEvent::Spawned`] for a caller that has seen that no process holds the life lock, or
 /// that holds it: an entry that shows a live status is then that of a dead process.
-///
-/// # Errors
-/// The table refuses the pair.
 pub(crate) fn apply_spawned(status: &mut Status) -> Result<(), IllegalTransition> {
     if !status.is_over() && *status != Status::Starting {
         apply(status, LifecycleEvent::FoundDead)?;
