@@ -100,7 +100,7 @@ impl ShutdownLadder {
             Rung::Kill => Rung::GiveUp,
             Rung::GiveUp => return None,
         };
-        self.take(next, now)
+        Some(self.take(next, now))
     }
 
     /// Advances to the rung of `urgency` at least. Returns the rung to perform now, if it is a new one.
@@ -110,13 +110,13 @@ impl ShutdownLadder {
             return None;
         }
         self.waits = LadderDeadlines::for_member(Status::Working, urgency);
-        self.take(least, now)
+        Some(self.take(least, now))
     }
 
-    fn take(&mut self, next: Rung, now: Instant) -> Option<Rung> {
+    fn take(&mut self, next: Rung, now: Instant) -> Rung {
         self.rung = next;
         self.wait(now);
-        Some(next)
+        next
     }
 
     fn wait(&mut self, now: Instant) {
