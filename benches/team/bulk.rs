@@ -168,7 +168,7 @@ fn queue(dir: &TeamDir, count: usize) {
             body: Body::text(),
             extra: Map::new(),
         };
-        lines.push_str(&draft.line());
+        lines.push_str(&draft.line().unwrap());
     }
     let inbox = dir.inbox(&AgentName::member(OWNER).unwrap());
     let mut file = OpenOptions::new().append(true).open(inbox).unwrap();

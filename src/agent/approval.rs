@@ -13,7 +13,7 @@ use crate::bus::{Bus, Outgoing};
 use crate::os::Clock;
 use crate::protocol::permission::{self, PermissionSubject, Policy};
 use crate::protocol::request::{
-    PendingRequest, RequestAnswer, RequestKind, RequestLedger, RequestState, RequestVerdict,
+    PendingRequest, RequestAnswer, RequestKind, RequestLedger, RequestVerdict,
 };
 use crate::store::{liveness, roster};
 use crate::tools::{Call, signal};
@@ -206,7 +206,7 @@ impl Approvals {
         let id = question.request_id.clone();
         let opened = self.gate.ledger.open(PendingRequest {
             id: id.clone(),
-            kind: kind_of(&question),
+            kind: question.about.into(),
             owner: self.me.name.to_string(),
             decider: decider.into(),
             incarnation: self.me.incarnation.clone(),
@@ -340,7 +340,7 @@ impl Approvals {
                 return None;
             }
         };
-        if state == RequestState::Approved {
+        if state == DecisionOutcome::Approved {
             if let Some(mode) = decision.mode {
                 self.set_mode(mode, status).await;
             }
@@ -411,14 +411,6 @@ impl Approvals {
     /// Takes a question back: its answer no longer counts.
     pub(super) fn withdraw(&mut self, request_id: &str) {
         self.gate.ledger.withdraw(request_id);
-    }
-}
-
-fn kind_of(question: &Question) -> RequestKind {
-    match question.about {
-        QuestionKind::Permission => RequestKind::Permission,
-        QuestionKind::Plan => RequestKind::Plan,
-        QuestionKind::Sandbox => RequestKind::Sandbox,
     }
 }
 

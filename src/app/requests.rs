@@ -169,17 +169,8 @@ fn result(id: &str, answer: Answer, decided: Option<Decision>) -> Result<&'stati
     };
     if decided.outcome != wanted {
         let why = decided.reason.unwrap_or_else(|| "it was decided otherwise before".into());
-        let what = format!("{id} is {} all the same", word(decided.outcome));
+        let what = format!("{id} is {} all the same", decided.outcome.word());
         return Err(Failure::new(Exit::Failure, what, why, "`team requests` lists what waits"));
     }
-    Ok(word(decided.outcome))
-}
-
-fn word(outcome: DecisionOutcome) -> &'static str {
-    match outcome {
-        DecisionOutcome::Approved => "approved",
-        DecisionOutcome::Rejected => "rejected",
-        DecisionOutcome::Expired => "expired",
-        DecisionOutcome::Withdrawn => "withdrawn",
-    }
+    Ok(decided.outcome.word())
 }

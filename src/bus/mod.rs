@@ -121,6 +121,9 @@ pub enum BusError {
         /// The limit in bytes.
         limit: usize,
     },
+    /// The message could not be written as JSON.
+    #[error("the message cannot be serialized: {0}")]
+    Json(#[from] serde_json::Error),
     /// The message could not be stored.
     #[error(transparent)]
     Send(#[from] SendError),
@@ -152,6 +155,7 @@ impl BusError {
             | Self::Everybody(_)
             | Self::SelfSend(_)
             | Self::Unreachable { .. }
+            | Self::Json(_)
             | Self::TooLong { .. }
             | Self::Send(_) => None,
         }
@@ -171,6 +175,7 @@ impl BusError {
                 format!("wait until {name} has taken mail in, then send it again")
             }
             Self::Send(SendError::NotDurable { .. }) => "check the disk, then send it again".into(),
+            Self::Json(_) => "this is a fault of the program: report it".into(),
             Self::Store(why) | Self::Send(SendError::Store(why)) => why.hint().into(),
         }
     }
@@ -324,7 +329,7 @@ impl Bus {
             lock_limit: self.limits.lock_limit,
         };
         let permit = || self.permit(from, to, priority);
-        let stored = lock(&inbox).append(draft.line().as_bytes(), &policy, permit)?;
+        let stored = lock(&inbox).append(draft.line()?.as_bytes(), &policy, permit)?;
         Ok((SentId(id), stored))
     }
 

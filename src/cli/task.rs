@@ -7,11 +7,11 @@ use crate::app::output::{exit_after, print, print_result, warn};
 use crate::app::task_view;
 use crate::error::{Exit, Failure, OrFail};
 use crate::os::SystemClock;
-use crate::protocol::tasks::{NewTask, TaskEnd};
+use crate::protocol::tasks::NewTask;
 use crate::tasks::{Changed, TaskError, Tasks};
 use crate::tools::can_complete_tasks;
 use crate::wire::AgentName;
-use crate::wire::task::TaskId;
+use crate::wire::task::{TaskId, TaskStatus};
 use std::sync::Arc;
 
 #[derive(Debug, clap::Args)]
@@ -83,9 +83,9 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
         TaskVerb::Show(one) => show(context, &one),
         TaskVerb::Add(args) => add(context, args),
         TaskVerb::Claim(args) => claim(context, &args),
-        TaskVerb::Done(one) => end(context, "done", TaskEnd::Completed, &one),
-        TaskVerb::Fail(one) => end(context, "fail", TaskEnd::Failed, &one),
-        TaskVerb::Cancel(one) => end(context, "cancel", TaskEnd::Cancelled, &one),
+        TaskVerb::Done(one) => end(context, "done", TaskStatus::Completed, &one),
+        TaskVerb::Fail(one) => end(context, "fail", TaskStatus::Failed, &one),
+        TaskVerb::Cancel(one) => end(context, "cancel", TaskStatus::Cancelled, &one),
     }
 }
 
@@ -138,12 +138,8 @@ fn claim(context: &Context, args: &Claim) -> Result<Exit, Failure> {
     change_task(context, "claim", &args.one, change, "claimed", &format!("{owner}'s"))
 }
 
-fn end(context: &Context, verb: &str, how: TaskEnd, args: &One) -> Result<Exit, Failure> {
-    let word = match how {
-        TaskEnd::Completed => "completed",
-        TaskEnd::Failed => "failed",
-        TaskEnd::Cancelled => "cancelled",
-    };
+fn end(context: &Context, verb: &str, how: TaskStatus, args: &One) -> Result<Exit, Failure> {
+    let word = how.word();
     let change = |tasks: &Tasks, id| tasks.end(id, how, None, &AgentName::user());
     change_task(context, verb, args, change, word, word)
 }

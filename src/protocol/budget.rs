@@ -49,16 +49,14 @@ enum LimitedQuantity {
 
 impl BudgetLimit {
     fn percentage(&self) -> u128 {
-        let share = |used: u64, most: u64| {
-            (u128::from(used) * 100).checked_div(u128::from(most)).unwrap_or(u128::MAX)
-        };
-        match self.of {
+        let (used, most) = match self.of {
             LimitedQuantity::Tokens(used, most) | LimitedQuantity::Turns(used, most) => {
-                share(used, most)
+                (used, most)
             }
-            LimitedQuantity::Minutes(seconds, most) => share(seconds, most.saturating_mul(60)),
-            LimitedQuantity::Money(used, most) => share(used.billionths(), most.billionths()),
-        }
+            LimitedQuantity::Minutes(seconds, most) => (seconds, most.saturating_mul(60)),
+            LimitedQuantity::Money(used, most) => (used.billionths(), most.billionths()),
+        };
+        (u128::from(used) * 100).checked_div(u128::from(most)).unwrap_or(u128::MAX)
     }
 }
 
@@ -68,9 +66,7 @@ impl fmt::Display for BudgetLimit {
             LimitedQuantity::Tokens(used, most) => write!(out, "{used} of {most} tokens"),
             LimitedQuantity::Money(used, most) => write!(out, "{used} of {most} in money"),
             LimitedQuantity::Turns(used, most) => write!(out, "{used} of {most} turns"),
-            LimitedQuantity::Minutes(seconds, most) => {
-                write!(out, "{} of {most} minutes", seconds / 60)
-            }
+            LimitedQuantity::Minutes(used, most) => write!(out, "{} of {most} minutes", used / 60),
         }?;
         out.write_str(match self.whose {
             LimitOwner::Team => " of the budget of the team",
@@ -111,32 +107,28 @@ mod tests {
     use super::*;
 
     fn verdict(budget: Budget, used: UsageCount) -> String {
-        match judge(LimitOwner::Team, &budget, &used) {
-            BudgetVerdict::Fine => "fine".into(),
+        let text = match judge(LimitOwner::Team, &budget, &used) {
+            BudgetVerdict::Fine => return "fine".into(),
             BudgetVerdict::Nearly(limit) => format!("nearly {limit}"),
             BudgetVerdict::Spent(limit) => format!("spent {limit}"),
-        }
+        };
+        text.strip_suffix(" of the budget of the team").unwrap().to_owned()
     }
 
     #[test]
     fn a_budget_warns_at_80_percent_and_ends_at_100() {
         let most = |tokens| Budget { tokens: Some(tokens), ..Budget::default() };
-        let used = |input_tokens, output_tokens| UsageCount {
-            input_tokens,
-            output_tokens,
-            ..UsageCount::default()
-        };
-        assert_eq!(verdict(Budget::default(), used(u64::MAX, 9)), "fine");
-        assert_eq!(verdict(most(1000), used(700, 99)), "fine");
-        assert_eq!(
-            verdict(most(1000), used(700, 100)),
-            "nearly 800 of 1000 tokens of the budget of the team"
-        );
-        assert_eq!(
-            verdict(most(1000), used(999, 1)),
-            "spent 1000 of 1000 tokens of the budget of the team"
-        );
-        assert!(verdict(most(u64::MAX), used(u64::MAX, 0)).starts_with("spent"));
+        let all = u64::MAX;
+        for (budget, input_tokens, output_tokens, wanted) in [
+            (Budget::default(), all, 9, "fine".to_owned()),
+            (most(1000), 700, 99, "fine".into()),
+            (most(1000), 700, 100, "nearly 800 of 1000 tokens".into()),
+            (most(1000), 999, 1, "spent 1000 of 1000 tokens".into()),
+            (most(all), all, 0, format!("spent {all} of {all} tokens")),
+        ] {
+            let used = UsageCount { input_tokens, output_tokens, ..UsageCount::default() };
+            assert_eq!(verdict(budget, used), wanted);
+        }
     }
 
     #[test]
@@ -144,19 +136,15 @@ mod tests {
         let money = |number: f64| Money::try_from(number).ok();
         let budget =
             Budget { tokens: Some(1000), money: money(2.0), turns: Some(10), minutes: Some(10) };
-        let used = UsageCount {
-            turns: 8,
-            input_tokens: 100,
-            seconds: 60,
-            cost: money(1.7),
-            ..UsageCount::default()
-        };
-        assert_eq!(verdict(budget, used), "nearly 1.70 of 2.00 in money of the budget of the team");
-        let late = UsageCount { seconds: 600, ..used };
-        assert_eq!(verdict(budget, late), "spent 10 of 10 minutes of the budget of the team");
-        let done = UsageCount { turns: 10, cost: None, ..used };
-        assert_eq!(verdict(budget, done), "spent 10 of 10 turns of the budget of the team");
-        let priceless = UsageCount { cost: None, turns: 0, ..used };
-        assert_eq!(verdict(budget, priceless), "fine");
+        for (turns, seconds, cost, wanted) in [
+            (8, 60, money(1.7), "nearly 1.70 of 2.00 in money"),
+            (8, 600, money(1.7), "spent 10 of 10 minutes"),
+            (10, 60, None, "spent 10 of 10 turns"),
+            (0, 60, None, "fine"),
+        ] {
+            let used =
+                UsageCount { turns, seconds, cost, input_tokens: 100, ..UsageCount::default() };
+            assert_eq!(verdict(budget, used), wanted);
+        }
     }
 }

@@ -1,9 +1,7 @@
 //! The meaning of Ctrl-C at the lead's prompt (SPEC 6): interrupt the turn, stop the team, kill it.
 
-use std::time::{Duration, Instant};
-
-/// Time within which a second Ctrl-C stops the team.
-const AGAIN_WITHIN: Duration = crate::wire::limits::SECOND_CTRL_C;
+use crate::wire::limits::SECOND_CTRL_C;
+use std::time::Instant;
 
 /// The state of the lead when Ctrl-C is pressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,21 +33,18 @@ pub(crate) enum CtrlCAction {
 #[derive(Debug, Default)]
 pub(crate) struct CtrlC {
     interrupted_at: Option<Instant>,
-    while_stopping: u32,
+    was_pressed_while_stopping: bool,
 }
 
 impl CtrlC {
     /// Handles Ctrl-C or SIGINT.
     pub(crate) fn pressed(&mut self, doing: LeadActivity, now: Instant) -> CtrlCAction {
-        let again = self.interrupted_at.is_some_and(|at| now.duration_since(at) < AGAIN_WITHIN);
+        let again = self.interrupted_at.is_some_and(|at| now.duration_since(at) < SECOND_CTRL_C);
         match doing {
+            LeadActivity::Stopping if self.was_pressed_while_stopping => CtrlCAction::StopAtOnce,
             LeadActivity::Stopping => {
-                self.while_stopping += 1;
-                if self.while_stopping == 1 {
-                    CtrlCAction::StopNow
-                } else {
-                    CtrlCAction::StopAtOnce
-                }
+                self.was_pressed_while_stopping = true;
+                CtrlCAction::StopNow
             }
             LeadActivity::Idle | LeadActivity::Turn if again => CtrlCAction::StopTeam,
             LeadActivity::Turn => {
@@ -64,32 +59,38 @@ impl CtrlC {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use CtrlCAction::{InterruptTurn, SayHowToQuit, StopAtOnce, StopNow, StopTeam};
+    use LeadActivity::{Idle, Stopping, Turn};
+    use std::time::Duration;
+
+    fn check(presses: &[(LeadActivity, u64, CtrlCAction)]) {
+        let (start, mut keys) = (Instant::now(), CtrlC::default());
+        for (doing, millis, action) in presses {
+            let now = start + Duration::from_millis(*millis);
+            assert_eq!(keys.pressed(*doing, now), *action, "at {millis} ms");
+        }
+    }
 
     #[test]
     fn each_press_escalates_by_one_step() {
-        let start = Instant::now();
-        let at = |millis| start + Duration::from_millis(millis);
-        let mut keys = CtrlC::default();
-        assert_eq!(keys.pressed(LeadActivity::Idle, at(0)), CtrlCAction::SayHowToQuit);
-        assert_eq!(keys.pressed(LeadActivity::Turn, at(100)), CtrlCAction::InterruptTurn);
-        assert_eq!(keys.pressed(LeadActivity::Idle, at(1900)), CtrlCAction::StopTeam);
-        assert_eq!(keys.pressed(LeadActivity::Stopping, at(2000)), CtrlCAction::StopNow);
-        assert_eq!(keys.pressed(LeadActivity::Stopping, at(2100)), CtrlCAction::StopAtOnce);
+        check(&[
+            (Idle, 0, SayHowToQuit),
+            (Turn, 100, InterruptTurn),
+            (Idle, 1900, StopTeam),
+            (Stopping, 2000, StopNow),
+            (Stopping, 2100, StopAtOnce),
+            (Stopping, 2200, StopAtOnce),
+        ]);
     }
 
     #[test]
     fn a_press_after_two_seconds_counts_as_the_first() {
-        let start = Instant::now();
-        let mut keys = CtrlC::default();
-        keys.pressed(LeadActivity::Turn, start);
-        let later = start + Duration::from_secs(3);
-        assert_eq!(keys.pressed(LeadActivity::Idle, later), CtrlCAction::SayHowToQuit);
-        assert_eq!(keys.pressed(LeadActivity::Turn, later), CtrlCAction::InterruptTurn);
-        let soon = later + Duration::from_secs(1);
-        assert_eq!(
-            keys.pressed(LeadActivity::Turn, soon),
-            CtrlCAction::StopTeam,
-            "mail has started another turn"
-        );
+        check(&[
+            (Turn, 0, InterruptTurn),
+            (Idle, 3000, SayHowToQuit),
+            (Turn, 3000, InterruptTurn),
+            // Mail has started another turn.
+            (Turn, 4000, StopTeam),
+        ]);
     }
 }

@@ -83,63 +83,49 @@ mod tests {
     use super::*;
 
     const PERIOD: Duration = Duration::from_secs(2);
+    const PATIENCE: Duration = Duration::from_secs(60);
 
-    fn seen(sign: &str, owes: HeartbeatDuty) -> Seen {
-        Seen { sign: sign.into(), owes }
+    fn same(owes: HeartbeatDuty) -> Seen {
+        Seen { sign: "same".into(), owes }
     }
 
     /// Checks a process that shows what `show` returns. Returns after how many seconds it is hung.
     fn hung_after(show: impl Fn(u64) -> Seen) -> Option<u64> {
-        let mut hang_detector = HangDetector::new(Duration::from_secs(60), PERIOD);
-        let start = Instant::now();
-        (0..100).map(|check| check * 2).find(|second| {
+        let (mut hang_detector, start) = (HangDetector::new(PATIENCE, PERIOD), Instant::now());
+        (0..200).step_by(2).find(|second| {
             hang_detector.check("a", show(*second), start + Duration::from_secs(*second))
         })
     }
 
     #[test]
     fn a_process_without_a_change_is_hung_after_the_limit() {
-        assert_eq!(hung_after(|_| seen("same", HeartbeatDuty::Signs)), Some(60));
-        assert_eq!(
-            hung_after(|second| seen(&(second / 50).to_string(), HeartbeatDuty::Signs)),
-            None
-        );
-        assert_eq!(hung_after(|_| seen("same", HeartbeatDuty::Nothing)), None);
-        let in_tool = HeartbeatDuty::SignsAfter(Duration::from_secs(120));
-        assert_eq!(hung_after(|_| seen("same", in_tool)), Some(180));
-        let idle_then_mail = |second| {
-            seen("same", if second < 100 { HeartbeatDuty::Nothing } else { HeartbeatDuty::Signs })
-        };
-        assert_eq!(
-            hung_after(idle_then_mail),
-            Some(160),
-            "time counts from the arrival of the mail"
-        );
+        use HeartbeatDuty::{Nothing, Signs, SignsAfter};
+        assert_eq!(hung_after(|_| same(Signs)), Some(60));
+        let changing = |second: u64| Seen { sign: (second / 50).to_string(), owes: Signs };
+        assert_eq!(hung_after(changing), None);
+        assert_eq!(hung_after(|_| same(Nothing)), None);
+        assert_eq!(hung_after(|_| same(SignsAfter(2 * PATIENCE))), Some(180));
+        let idle_then_mail = |second| same(if second < 100 { Nothing } else { Signs });
+        assert_eq!(hung_after(idle_then_mail), Some(160), "counted from the arrival of the mail");
     }
 
     #[test]
     fn time_in_which_the_watcher_slept_does_not_count() {
-        let mut hang_detector = HangDetector::new(Duration::from_secs(60), PERIOD);
-        let mut now = Instant::now();
-        hang_detector.check("a", seen("same", HeartbeatDuty::Signs), now);
-        for _ in 0..14 {
-            now += Duration::from_secs(3600);
-            assert!(!hang_detector.check("a", seen("same", HeartbeatDuty::Signs), now));
-        }
-        now += Duration::from_secs(3600);
-        assert!(
-            hang_detector.check("a", seen("same", HeartbeatDuty::Signs), now),
-            "15 checks, each counts 4 s"
-        );
+        let (mut hang_detector, start) = (HangDetector::new(PATIENCE, PERIOD), Instant::now());
+        let mut check = |hour: u32| {
+            let now = start + hour * Duration::from_secs(3600);
+            hang_detector.check("a", same(HeartbeatDuty::Signs), now)
+        };
+        assert_eq!((0..=20).find(|hour| check(*hour)), Some(15), "each check counts 4 s");
     }
 
     #[test]
     fn a_new_incarnation_is_watched_from_zero() {
-        let mut hang_detector = HangDetector::new(PERIOD, PERIOD);
-        let now = Instant::now();
-        hang_detector.check("a1", seen("same", HeartbeatDuty::Signs), now);
+        let (mut hang_detector, start) = (HangDetector::new(PERIOD, PERIOD), Instant::now());
+        let signs = || same(HeartbeatDuty::Signs);
+        hang_detector.check("a1", signs(), start);
         hang_detector.keep(&["a2".into()]);
-        assert!(!hang_detector.check("a1", seen("same", HeartbeatDuty::Signs), now + 9 * PERIOD));
-        assert!(hang_detector.check("a1", seen("same", HeartbeatDuty::Signs), now + 10 * PERIOD));
+        assert!(!hang_detector.check("a1", signs(), start + 9 * PERIOD));
+        assert!(hang_detector.check("a1", signs(), start + 10 * PERIOD));
     }
 }

@@ -29,14 +29,21 @@ pub(crate) enum Rung {
     GiveUp,
 }
 
+impl Urgency {
+    fn first_rung(self) -> Rung {
+        match self {
+            Self::Polite => Rung::Ask,
+            Self::Now => Rung::Terminate,
+            Self::AtOnce => Rung::Kill,
+        }
+    }
+}
+
 /// Time that each rung is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LadderDeadlines {
-    /// To answer the request.
     pub(crate) ask: Duration,
-    /// To end after SIGTERM.
     pub(crate) terminate: Duration,
-    /// To end after SIGKILL.
     pub(crate) kill: Duration,
 }
 
@@ -44,16 +51,11 @@ impl LadderDeadlines {
     /// Returns the deadlines of the contract. An idle member needs less time to answer than a busy one.
     pub(crate) fn for_member(status: Status, urgency: Urgency) -> Self {
         let is_idle = status == Status::Idle;
+        let ask = if is_idle { limits::STOP_ASK_IDLE } else { limits::STOP_ASK };
+        let (terminate, kill) = (limits::STOP_NOW_TERMINATE, limits::STOP_NOW_KILL);
         match urgency {
-            Urgency::Polite => Self {
-                ask: if is_idle { limits::STOP_ASK_IDLE } else { limits::STOP_ASK },
-                ..Self::for_lead()
-            },
-            Urgency::Now | Urgency::AtOnce => Self {
-                ask: Duration::ZERO,
-                terminate: limits::STOP_NOW_TERMINATE,
-                kill: limits::STOP_NOW_KILL,
-            },
+            Urgency::Polite => Self { ask, ..Self::for_lead() },
+            Urgency::Now | Urgency::AtOnce => Self { ask: Duration::ZERO, terminate, kill },
         }
     }
 
@@ -74,12 +76,9 @@ pub(crate) struct ShutdownLadder {
 impl ShutdownLadder {
     /// Begins on the first rung. The caller performs [`ShutdownLadder::rung`] at once.
     pub(crate) fn begin(waits: LadderDeadlines, urgency: Urgency, now: Instant) -> Self {
-        let (rung, wait) = match urgency {
-            Urgency::Polite => (Rung::Ask, waits.ask),
-            Urgency::Now => (Rung::Terminate, waits.terminate),
-            Urgency::AtOnce => (Rung::Kill, waits.kill),
-        };
-        Self { rung, until: now + wait, waits }
+        let mut ladder = Self { rung: urgency.first_rung(), until: now, waits };
+        ladder.wait(now);
+        ladder
     }
 
     /// Returns the current rung.
@@ -94,40 +93,40 @@ impl ShutdownLadder {
 
     /// Advances if the deadline has passed. Returns the rung to perform now, if it is a new one.
     pub(crate) fn tick(&mut self, now: Instant) -> Option<Rung> {
-        if now < self.until {
-            return None;
-        }
-        self.advance(now)
+        let next = match self.rung {
+            _ if now < self.until => return None,
+            Rung::Ask => Rung::Terminate,
+            Rung::Terminate => Rung::Kill,
+            Rung::Kill => Rung::GiveUp,
+            Rung::GiveUp => return None,
+        };
+        Some(self.take(next, now))
     }
 
     /// Advances to the rung of `urgency` at least. Returns the rung to perform now, if it is a new one.
     pub(crate) fn hurry(&mut self, urgency: Urgency, now: Instant) -> Option<Rung> {
-        let least = match urgency {
-            Urgency::Polite => Rung::Ask,
-            Urgency::Now => Rung::Terminate,
-            Urgency::AtOnce => Rung::Kill,
-        };
+        let least = urgency.first_rung();
         if self.rung >= least {
             return None;
         }
         self.waits = LadderDeadlines::for_member(Status::Working, urgency);
-        let mut reached = None;
-        while self.rung < least {
-            reached = self.advance(now);
-        }
-        reached
+        Some(self.take(least, now))
     }
 
-    fn advance(&mut self, now: Instant) -> Option<Rung> {
-        let (next, wait) = match self.rung {
-            Rung::Ask => (Rung::Terminate, self.waits.terminate),
-            Rung::Terminate => (Rung::Kill, self.waits.kill),
-            Rung::Kill => (Rung::GiveUp, Duration::ZERO),
-            Rung::GiveUp => return None,
-        };
+    fn take(&mut self, next: Rung, now: Instant) -> Rung {
         self.rung = next;
-        self.until = now + wait;
-        Some(next)
+        self.wait(now);
+        next
+    }
+
+    fn wait(&mut self, now: Instant) {
+        self.until = now
+            + match self.rung {
+                Rung::Ask => self.waits.ask,
+                Rung::Terminate => self.waits.terminate,
+                Rung::Kill => self.waits.kill,
+                Rung::GiveUp => Duration::ZERO,
+            };
     }
 }
 

@@ -57,25 +57,21 @@ mod tests {
 
     #[test]
     fn a_minute_holds_no_more_messages_than_the_limit() {
-        let mut rate_limiter = RateLimiter::new(3);
-        let start = Instant::now();
-        let at = |second| start + Duration::from_secs(second);
-        assert_eq!(rate_limiter.ask(1, at(0)), SendPermit::Granted);
-        assert_eq!(rate_limiter.ask(2, at(10)), SendPermit::Granted);
-        let wait = Duration::from_secs(40);
-        assert_eq!(rate_limiter.ask(1, at(20)), SendPermit::Wait { wait, first: true });
-        assert_eq!(rate_limiter.ask(1, at(20)), SendPermit::Wait { wait, first: false });
-        assert_eq!(rate_limiter.ask(1, at(60)), SendPermit::Granted);
-        let wait = Duration::from_secs(10);
-        assert_eq!(
-            rate_limiter.ask(1, at(60)),
-            SendPermit::Wait { wait, first: true },
-            "reported again"
-        );
-        assert_eq!(
-            rate_limiter.ask(9, at(200)),
-            SendPermit::Granted,
-            "a broadcast above the limit, alone"
-        );
+        let (mut rate_limiter, start) = (RateLimiter::new(3), Instant::now());
+        let secs = Duration::from_secs;
+        let wait = |seconds, first| SendPermit::Wait { wait: secs(seconds), first };
+        for (count, second, permit) in [
+            (1, 0, SendPermit::Granted),
+            (2, 10, SendPermit::Granted),
+            (1, 20, wait(40, true)),
+            (1, 20, wait(40, false)),
+            (1, 60, SendPermit::Granted),
+            // It is reported again.
+            (1, 60, wait(10, true)),
+            // A broadcast above the limit, alone.
+            (9, 200, SendPermit::Granted),
+        ] {
+            assert_eq!(rate_limiter.ask(count, start + secs(second)), permit, "at {second} s");
+        }
     }
 }

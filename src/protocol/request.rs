@@ -12,6 +12,7 @@
 //! requests. It is not stored; it is rebuilt from the open requests in the transcripts. An answer that does
 //! not fit changes nothing and is returned as [`IgnoredAnswer`], to be logged.
 
+use crate::wire::permission::{DecisionOutcome, QuestionKind};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -28,12 +29,21 @@ pub(crate) enum RequestKind {
     Sandbox,
 }
 
+impl From<QuestionKind> for RequestKind {
+    fn from(about: QuestionKind) -> Self {
+        match about {
+            QuestionKind::Permission => Self::Permission,
+            QuestionKind::Plan => Self::Plan,
+            QuestionKind::Sandbox => Self::Sandbox,
+        }
+    }
+}
+
 /// A request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PendingRequest {
-    /// Id, unique in the team.
+    /// Unique in the team.
     pub(crate) id: String,
-    /// Kind.
     pub(crate) kind: RequestKind,
     /// The agent that asks.
     pub(crate) owner: String,
@@ -50,22 +60,18 @@ pub(crate) struct PendingRequest {
 pub(crate) struct RequestAnswer<'a> {
     /// The request it names.
     pub(crate) id: Option<&'a str>,
-    /// Kind of request that it answers.
     pub(crate) kind: RequestKind,
     /// Its sender.
     pub(crate) from: &'a str,
     /// The incarnation that it names.
     pub(crate) incarnation: Option<&'a str>,
-    /// The decision.
     pub(crate) verdict: RequestVerdict,
 }
 
 /// The decision about a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestVerdict {
-    /// Yes.
     Approve,
-    /// No.
     Reject,
 }
 
@@ -74,21 +80,6 @@ impl RequestVerdict {
     pub(crate) fn of(approve: bool) -> Self {
         if approve { Self::Approve } else { Self::Reject }
     }
-}
-
-/// The state of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RequestState {
-    /// It waits for a decision.
-    Pending,
-    /// It was approved.
-    Approved,
-    /// It was rejected.
-    Rejected,
-    /// Its deadline has passed.
-    Expired,
-    /// Its owner has withdrawn it.
-    Withdrawn,
 }
 
 /// Why an answer or a request had no effect.
@@ -108,31 +99,31 @@ pub(crate) enum IgnoredAnswer {
     OtherLife,
     /// The request is no longer open.
     #[error("the request is {0:?} already")]
-    Closed(RequestState),
+    Closed(DecisionOutcome),
 }
 
 /// The requests that one agent knows.
 #[derive(Debug, Default)]
 pub(crate) struct RequestLedger {
-    requests: BTreeMap<String, (PendingRequest, RequestState)>,
+    /// Each request with its outcome; `None` while it is open.
+    requests: BTreeMap<String, (PendingRequest, Option<DecisionOutcome>)>,
 }
 
 impl RequestLedger {
     /// Adds a request. An open one that is asked again is the same request, bound to the new incarnation.
     pub(crate) fn open(&mut self, request: PendingRequest) -> Result<(), IgnoredAnswer> {
-        if let Some((known, state)) = self.requests.get(&request.id) {
+        if let Some((known, outcome)) = self.requests.get(&request.id) {
             if known.owner != request.owner {
                 return Err(IgnoredAnswer::Foreign);
             }
             if known.kind != request.kind {
                 return Err(IgnoredAnswer::OtherKind);
             }
-            let same_life = known.incarnation == request.incarnation;
-            if *state != RequestState::Pending && same_life {
-                return Err(IgnoredAnswer::Closed(*state));
+            if let Some(outcome) = outcome.filter(|_| known.incarnation == request.incarnation) {
+                return Err(IgnoredAnswer::Closed(outcome));
             }
         }
-        self.requests.insert(request.id.clone(), (request, RequestState::Pending));
+        self.requests.insert(request.id.clone(), (request, None));
         Ok(())
     }
 
@@ -141,9 +132,9 @@ impl RequestLedger {
         &mut self,
         answer: &RequestAnswer<'_>,
         now: Instant,
-    ) -> Result<RequestState, IgnoredAnswer> {
+    ) -> Result<DecisionOutcome, IgnoredAnswer> {
         let found = answer.id.and_then(|id| self.requests.get_mut(id));
-        let (request, state) = found.ok_or(IgnoredAnswer::Unknown)?;
+        let (request, outcome) = found.ok_or(IgnoredAnswer::Unknown)?;
         if request.kind != answer.kind {
             return Err(IgnoredAnswer::OtherKind);
         }
@@ -153,36 +144,33 @@ impl RequestLedger {
         if answer.incarnation != Some(request.incarnation.as_str()) {
             return Err(IgnoredAnswer::OtherLife);
         }
-        if *state != RequestState::Pending {
-            return Err(IgnoredAnswer::Closed(*state));
+        if let Some(outcome) = *outcome {
+            return Err(IgnoredAnswer::Closed(outcome));
         }
-        if request.deadline.is_some_and(|deadline| now >= deadline) {
-            *state = RequestState::Expired;
-            return Err(IgnoredAnswer::Closed(RequestState::Expired));
-        }
-        *state = match answer.verdict {
-            RequestVerdict::Approve => RequestState::Approved,
-            RequestVerdict::Reject => RequestState::Rejected,
+        let is_late = request.deadline.is_some_and(|deadline| now >= deadline);
+        let decided = match answer.verdict {
+            _ if is_late => DecisionOutcome::Expired,
+            RequestVerdict::Approve => DecisionOutcome::Approved,
+            RequestVerdict::Reject => DecisionOutcome::Rejected,
         };
-        Ok(*state)
+        *outcome = Some(decided);
+        if is_late { Err(IgnoredAnswer::Closed(decided)) } else { Ok(decided) }
     }
 
     /// Withdraws a request. Returns whether it was open.
     pub(crate) fn withdraw(&mut self, id: &str) -> bool {
-        self.close(id, RequestState::Withdrawn)
+        let open = self.requests.get_mut(id).filter(|(_, outcome)| outcome.is_none());
+        open.map(|(_, outcome)| *outcome = Some(DecisionOutcome::Withdrawn)).is_some()
     }
 
     /// Closes requests whose deadline has passed. Returns their ids.
     pub(crate) fn tick(&mut self, now: Instant) -> Vec<String> {
-        let late =
-            |request: &PendingRequest| request.deadline.is_some_and(|deadline| now >= deadline);
-        let late: Vec<String> = self
-            .pending()
-            .filter(|request| late(request))
-            .map(|request| request.id.clone())
-            .collect();
-        for id in &late {
-            self.close(id, RequestState::Expired);
+        let mut late = Vec::new();
+        for (request, outcome) in self.requests.values_mut() {
+            if outcome.is_none() && request.deadline.is_some_and(|deadline| now >= deadline) {
+                *outcome = Some(DecisionOutcome::Expired);
+                late.push(request.id.clone());
+            }
         }
         late
     }
@@ -194,22 +182,13 @@ impl RequestLedger {
 
     /// Lists the open requests.
     pub(crate) fn pending(&self) -> impl Iterator<Item = &PendingRequest> {
-        let open = self.requests.values().filter(|(_, state)| *state == RequestState::Pending);
+        let open = self.requests.values().filter(|(_, outcome)| outcome.is_none());
         open.map(|(request, _)| request)
     }
 
     /// Returns the open request of that id.
     pub(crate) fn pending_of(&self, id: &str) -> Option<&PendingRequest> {
         self.pending().find(|request| request.id == id)
-    }
-
-    fn close(&mut self, id: &str, end: RequestState) -> bool {
-        let Some((_, state)) = self.requests.get_mut(id) else { return false };
-        let was_open = *state == RequestState::Pending;
-        if was_open {
-            *state = end;
-        }
-        was_open
     }
 }
 
@@ -253,9 +232,9 @@ mod tests {
             assert_eq!(ledger.answer(&bad, now), Err(why), "{bad:?}");
             assert!(ledger.pending_of("r").is_some());
         }
-        assert_eq!(ledger.answer(&good, now), Ok(RequestState::Approved));
+        assert_eq!(ledger.answer(&good, now), Ok(DecisionOutcome::Approved));
         let no = RequestAnswer { verdict: RequestVerdict::Reject, ..good };
-        assert_eq!(ledger.answer(&no, now), Err(IgnoredAnswer::Closed(RequestState::Approved)));
+        assert_eq!(ledger.answer(&no, now), Err(IgnoredAnswer::Closed(DecisionOutcome::Approved)));
         assert_eq!(ledger.pending().count(), 0);
     }
 
@@ -268,7 +247,7 @@ mod tests {
         assert_eq!(ledger.due(), Some(at));
         assert_eq!(ledger.tick(now), Vec::<String>::new());
         let late = ledger.answer(&yes("r", "lead", "i1"), at);
-        assert_eq!(late, Err(IgnoredAnswer::Closed(RequestState::Expired)));
+        assert_eq!(late, Err(IgnoredAnswer::Closed(DecisionOutcome::Expired)));
         ledger.open(request("s", "i1", Some(at))).unwrap();
         assert_eq!(ledger.tick(at), ["s"]);
         assert_eq!(ledger.due(), None);
@@ -285,9 +264,9 @@ mod tests {
         assert_eq!(stale, Err(IgnoredAnswer::OtherLife));
         let mallory = PendingRequest { owner: "mallory".into(), ..request("r", "i2", None) };
         assert_eq!(ledger.open(mallory), Err(IgnoredAnswer::Foreign));
-        assert_eq!(ledger.answer(&yes("r", "lead", "i2"), now), Ok(RequestState::Approved));
+        assert_eq!(ledger.answer(&yes("r", "lead", "i2"), now), Ok(DecisionOutcome::Approved));
         let again = ledger.open(request("r", "i2", None));
-        assert_eq!(again, Err(IgnoredAnswer::Closed(RequestState::Approved)));
+        assert_eq!(again, Err(IgnoredAnswer::Closed(DecisionOutcome::Approved)));
     }
 
     proptest! {
@@ -298,71 +277,59 @@ mod tests {
             steps in proptest::collection::vec((0usize..9, 0usize..4, 0u64..40), 1..80),
         ) {
             let begin = Instant::now();
-            let ids = ["end", "plan", "tool", "leave"];
             let kinds = [RequestKind::Shutdown, RequestKind::Plan, RequestKind::Permission, RequestKind::Sandbox];
-            let kind_of = |id: &str| kinds[ids.iter().position(|known| *known == id).unwrap()];
+            let ids = ["end", "plan", "tool", "leave"];
             let deadline = begin + Duration::from_secs(30);
-            let (mut ledger, mut life) = (RequestLedger::default(), 0);
-            let name = |life: usize| format!("i{life}");
-            for id in ids {
-                let kind = kind_of(id);
-                ledger.open(PendingRequest { kind, ..request(id, &name(life), Some(deadline)) }).unwrap();
-            }
-            let mut decided: BTreeMap<&str, RequestState> = BTreeMap::new();
-            let mut now = begin;
+            // Opens what is not decided: at first, and after a crash by the next incarnation.
+            let opened = |life: &str, decided: &BTreeMap<&str, DecisionOutcome>| {
+                let mut ledger = RequestLedger::default();
+                for (id, kind) in ids.into_iter().zip(kinds).filter(|(id, _)| !decided.contains_key(id)) {
+                    ledger.open(PendingRequest { kind, ..request(id, life, Some(deadline)) }).unwrap();
+                }
+                ledger
+            };
+            let (mut now, mut life, mut lives) = (begin, "i0".to_owned(), 0);
+            let mut decided = BTreeMap::new();
+            let mut ledger = opened(&life, &decided);
             for (step, which, seconds) in steps {
-                let id = ids[which];
-                let current = name(life);
-                let kind = kind_of(id);
-                let mut good = RequestAnswer { kind, ..yes(id, "lead", &current) };
+                let (id, kind) = (ids[which], kinds[which]);
+                let current = life.clone();
+                let good = RequestAnswer { kind, ..yes(id, "lead", &current) };
+                let bad = match step {
+                    3 => Some(RequestAnswer { from: "bob", ..good }),
+                    4 => Some(RequestAnswer { incarnation: Some("i-other"), ..good }),
+                    8 => Some(RequestAnswer { kind: kinds[(which + 1) % kinds.len()], ..good }),
+                    _ => None,
+                };
                 match step {
                     0 => now = now.max(begin + Duration::from_secs(seconds)),
                     1 => for late in ledger.tick(now) {
                         let id = ids.into_iter().find(|id| *id == late).unwrap();
                         prop_assert!(now >= deadline);
-                        prop_assert_eq!(decided.insert(id, RequestState::Expired), None);
+                        prop_assert_eq!(decided.insert(id, DecisionOutcome::Expired), None);
                     },
                     2 => {
-                        // A crash: the next incarnation repeats the open requests.
-                        life += 1;
-                        ledger = RequestLedger::default();
-                        for id in ids.into_iter().filter(|id| !decided.contains_key(id)) {
-                            let (kind, life) = (kind_of(id), name(life));
-                            let again = request(id, &life, Some(deadline));
-                            ledger.open(PendingRequest { kind, ..again }).unwrap();
-                        }
-                    }
-                    3 => {
-                        let foreign = RequestAnswer { from: "bob", ..good };
-                        prop_assert!(ledger.answer(&foreign, now).is_err());
-                    }
-                    4 => {
-                        let stale = RequestAnswer { incarnation: Some("i-other"), ..good };
-                        prop_assert!(ledger.answer(&stale, now).is_err());
-                    }
-                    8 => {
-                        let other = kinds[(which + 1) % kinds.len()];
-                        let answer = RequestAnswer { kind: other, ..good };
-                        prop_assert!(ledger.answer(&answer, now).is_err());
+                        lives += 1;
+                        life = format!("i{lives}");
+                        ledger = opened(&life, &decided);
                     }
                     5 => if ledger.withdraw(id) {
-                        prop_assert_eq!(decided.insert(id, RequestState::Withdrawn), None);
+                        prop_assert_eq!(decided.insert(id, DecisionOutcome::Withdrawn), None);
                     },
-                    _ => {
-                        if step == 7 {
-                            good.verdict = RequestVerdict::Reject;
-                        }
-                        match ledger.answer(&good, now) {
-                            Ok(state) => {
+                    6 | 7 => {
+                        let verdict = RequestVerdict::of(step == 6);
+                        match ledger.answer(&RequestAnswer { verdict, ..good }, now) {
+                            Ok(outcome) => {
                                 prop_assert!(now < deadline);
-                                prop_assert_eq!(decided.insert(id, state), None);
+                                prop_assert_eq!(decided.insert(id, outcome), None);
                             }
-                            Err(IgnoredAnswer::Closed(RequestState::Expired)) => {
-                                decided.insert(id, RequestState::Expired);
+                            Err(IgnoredAnswer::Closed(DecisionOutcome::Expired)) => {
+                                decided.insert(id, DecisionOutcome::Expired);
                             }
                             Err(_) => prop_assert!(decided.contains_key(id)),
                         }
                     }
+                    _ => prop_assert!(ledger.answer(&bad.unwrap(), now).is_err()),
                 }
             }
         }

@@ -2,63 +2,23 @@
 //!
 //! The end of the process, its lifetime and the current time are arguments.
 
-use crate::wire::limits;
+use crate::wire::limits::{
+    RESTART_HEALTHY, RESTART_LONGEST_PAUSE, RESTARTS_OF_MEMBER, RESTARTS_OF_TEAM,
+};
 use crate::wire::restart::RestartPolicy;
 use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
 
 /// Exit codes after which a restart is useless: success, wrong usage, a failed turn, no model or refused
-/// credentials, a name in use, a budget, and ends by a signal.
-const FINAL: [i32; 8] = [0, 2, 3, 4, 5, 7, 130, 143];
+/// credentials, a name in use, a budget.
+const FINAL: [i32; 6] = [0, 2, 3, 4, 5, 7];
 
 /// Exit codes of orderly ends by a signal.
 const SIGNALLED: [i32; 2] = [130, 143];
 
 /// The numbers of SIGHUP, SIGINT and SIGTERM.
 const ASKING: [i32; 3] = [1, 2, 15];
-
-/// A limit on restarts within a time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Intensity {
-    /// Number of restarts.
-    pub(crate) times: usize,
-    /// Time that they are counted over.
-    pub(crate) within: Duration,
-}
-
-/// Pauses and limits of restarts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RestartLimits {
-    /// First pause. Each further one is twice as long.
-    pub(crate) first: Duration,
-    /// Longest pause.
-    pub(crate) longest: Duration,
-    /// Lifetime after which the next pause is the first one again.
-    pub(crate) healthy: Duration,
-    /// Limit for one teammate.
-    pub(crate) member: Intensity,
-    /// Limit for all teammates together.
-    pub(crate) team: Intensity,
-}
-
-impl Default for RestartLimits {
-    fn default() -> Self {
-        Self {
-            first: limits::RESTART_FIRST_PAUSE,
-            longest: limits::RESTART_LONGEST_PAUSE,
-            healthy: limits::RESTART_HEALTHY,
-            member: Intensity {
-                times: limits::RESTART_MEMBER_TIMES,
-                within: limits::RESTART_MEMBER_WINDOW,
-            },
-            team: Intensity {
-                times: limits::RESTART_TEAM_TIMES,
-                within: limits::RESTART_TEAM_WINDOW,
-            },
-        }
-    }
-}
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,17 +47,17 @@ pub(crate) enum RestartDecision {
 /// The limit that was reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RestartLimit {
-    /// The teammate's own.
-    Member(Intensity),
-    /// The team's.
-    Team(Intensity),
+    /// [`RESTARTS_OF_MEMBER`].
+    Member,
+    /// [`RESTARTS_OF_TEAM`].
+    Team,
 }
 
 impl fmt::Display for RestartLimit {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (subject, Intensity { times, within }) = match self {
-            Self::Member(intensity) => ("it was", intensity),
-            Self::Team(intensity) => ("members of the team were", intensity),
+        let (subject, (times, within)) = match self {
+            Self::Member => ("it was", RESTARTS_OF_MEMBER),
+            Self::Team => ("members of the team were", RESTARTS_OF_TEAM),
         };
         write!(out, "{subject} started again {times} times within {} s", within.as_secs())
     }
@@ -107,7 +67,7 @@ impl fmt::Display for RestartLimit {
 #[derive(Debug)]
 pub(crate) struct RestartTracker {
     policy: RestartPolicy,
-    limits: RestartLimits,
+    first_pause: Duration,
     random: u64,
     team: VecDeque<Instant>,
 }
@@ -121,9 +81,9 @@ pub(crate) struct RestartHistory {
 }
 
 impl RestartTracker {
-    /// Creates a tracker. The jitter depends only on `seed`.
-    pub(crate) fn new(policy: RestartPolicy, limits: RestartLimits, seed: u64) -> Self {
-        Self { policy, limits, random: seed.max(1), team: VecDeque::new() }
+    /// Creates a tracker. Each pause is twice as long as the one before; the jitter depends only on `seed`.
+    pub(crate) fn new(policy: RestartPolicy, first_pause: Duration, seed: u64) -> Self {
+        Self { policy, first_pause, random: seed.max(1), team: VecDeque::new() }
     }
 
     /// Decides about a teammate whose process has ended after `lived`.
@@ -137,35 +97,32 @@ impl RestartTracker {
         if !self.covers(end) {
             return RestartDecision::Leave;
         }
-        let RestartLimits { first, longest, healthy, member, team } = self.limits;
-        if lived >= healthy {
+        if lived >= RESTART_HEALTHY {
             history.step = 0;
         }
-        if is_used_up(&mut history.recent, member, now) {
-            return RestartDecision::GiveUp(RestartLimit::Member(member));
+        if is_used_up(&mut history.recent, RESTARTS_OF_MEMBER, now) {
+            return RestartDecision::GiveUp(RestartLimit::Member);
         }
-        if is_used_up(&mut self.team, team, now) {
-            return RestartDecision::GiveUp(RestartLimit::Team(team));
+        if is_used_up(&mut self.team, RESTARTS_OF_TEAM, now) {
+            return RestartDecision::GiveUp(RestartLimit::Team);
         }
         history.recent.push_back(now);
         self.team.push_back(now);
         let factor = 1_u32.checked_shl(history.step).unwrap_or(u32::MAX);
         history.step = history.step.saturating_add(1);
-        let pause = first.saturating_mul(factor).min(longest);
+        let pause = self.first_pause.saturating_mul(factor).min(RESTART_LONGEST_PAUSE);
         RestartDecision::After(pause.mul_f64(0.8 + 0.4 * self.next()))
     }
 
     fn covers(&self, end: ProcessEnd) -> bool {
-        let asked = match end {
-            ProcessEnd::Code(code) => SIGNALLED.contains(&code),
-            ProcessEnd::Signal(signal) => ASKING.contains(&signal),
-            ProcessEnd::Hung | ProcessEnd::NotStarted => false,
+        let (asked, is_final) = match end {
+            ProcessEnd::Code(code) => (SIGNALLED.contains(&code), FINAL.contains(&code)),
+            ProcessEnd::Signal(signal) => (ASKING.contains(&signal), false),
+            ProcessEnd::Hung | ProcessEnd::NotStarted => (false, false),
         };
         match self.policy {
             RestartPolicy::Never => false,
-            RestartPolicy::OnCrash => {
-                !asked && !matches!(end, ProcessEnd::Code(code) if FINAL.contains(&code))
-            }
+            RestartPolicy::OnCrash => !asked && !is_final,
             RestartPolicy::Always => !asked,
         }
     }
@@ -179,61 +136,56 @@ impl RestartTracker {
     }
 }
 
-fn is_used_up(recent: &mut VecDeque<Instant>, most: Intensity, now: Instant) -> bool {
-    while recent.front().is_some_and(|at| now.saturating_duration_since(*at) >= most.within) {
+fn is_used_up(
+    recent: &mut VecDeque<Instant>,
+    (times, within): (usize, Duration),
+    now: Instant,
+) -> bool {
+    while recent.front().is_some_and(|at| now.saturating_duration_since(*at) >= within) {
         recent.pop_front();
     }
-    recent.len() >= most.times
+    recent.len() >= times
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::limits::RESTART_FIRST_PAUSE;
     use proptest::prelude::*;
 
     const SECOND: Duration = Duration::from_secs(1);
+    const CRASH: ProcessEnd = ProcessEnd::Code(1);
 
     fn restarts(policy: RestartPolicy) -> RestartTracker {
-        RestartTracker::new(policy, RestartLimits::default(), 7)
+        RestartTracker::new(policy, RESTART_FIRST_PAUSE, 7)
     }
 
-    fn pause(verdict: RestartDecision) -> f64 {
-        match verdict {
-            RestartDecision::After(pause) => pause.as_secs_f64(),
-            other @ (RestartDecision::Leave | RestartDecision::GiveUp(_)) => panic!("{other:?}"),
-        }
+    /// The seconds of a pause; `None` without a restart.
+    fn pause(decision: RestartDecision) -> Option<f64> {
+        let RestartDecision::After(pause) = decision else { return None };
+        Some(pause.as_secs_f64())
     }
 
     #[test]
     fn the_policy_decides_which_ends_lead_to_a_restart() {
-        let now = Instant::now();
-        let is_restarted = |policy, end| {
-            restarts(policy).ended(&mut RestartHistory::default(), end, SECOND, now)
-                != RestartDecision::Leave
+        let policies = [RestartPolicy::Never, RestartPolicy::OnCrash, RestartPolicy::Always];
+        let check = |end, wanted: [bool; 3]| {
+            let restarted = policies.map(|policy| {
+                let history = &mut RestartHistory::default();
+                restarts(policy).ended(history, end, SECOND, Instant::now())
+                    != RestartDecision::Leave
+            });
+            assert_eq!(restarted, wanted, "{end:?}");
         };
-        for code in [0, 2, 3, 4, 5, 7] {
-            assert!(!is_restarted(RestartPolicy::OnCrash, ProcessEnd::Code(code)), "{code}");
-            assert!(is_restarted(RestartPolicy::Always, ProcessEnd::Code(code)), "{code}");
+        let [code, signal] = [ProcessEnd::Code, ProcessEnd::Signal];
+        for last in FINAL {
+            check(code(last), [false, false, true]);
         }
-        for end in [
-            ProcessEnd::Code(130),
-            ProcessEnd::Code(143),
-            ProcessEnd::Signal(15),
-            ProcessEnd::Signal(2),
-        ] {
-            assert!(!is_restarted(RestartPolicy::Always, end), "{end:?} was asked for");
+        for asked in [code(130), code(143), signal(15), signal(2), signal(1)] {
+            check(asked, [false, false, false]);
         }
-        let crashes = [
-            ProcessEnd::Code(1),
-            ProcessEnd::Code(101),
-            ProcessEnd::Signal(9),
-            ProcessEnd::Hung,
-            ProcessEnd::NotStarted,
-        ];
-        for end in crashes {
-            assert!(!is_restarted(RestartPolicy::Never, end), "{end:?}");
-            assert!(is_restarted(RestartPolicy::OnCrash, end), "{end:?}");
-            assert!(is_restarted(RestartPolicy::Always, end), "{end:?}");
+        for crash in [CRASH, code(101), signal(9), ProcessEnd::Hung, ProcessEnd::NotStarted] {
+            check(crash, [false, true, true]);
         }
     }
 
@@ -244,7 +196,7 @@ mod tests {
         let mut crash = |lived: u64| {
             now += Duration::from_secs(lived + 61);
             let lived = Duration::from_secs(lived);
-            pause(restarts.ended(&mut history, ProcessEnd::Signal(9), lived, now))
+            pause(restarts.ended(&mut history, ProcessEnd::Signal(9), lived, now)).unwrap()
         };
         for wanted in [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0] {
             let got = crash(10);
@@ -260,34 +212,30 @@ mod tests {
         let mut restarts = restarts(RestartPolicy::OnCrash);
         let (start, mut history) = (Instant::now(), RestartHistory::default());
         for second in 0..5 {
-            let now = start + second * SECOND;
-            let verdict = restarts.ended(&mut history, ProcessEnd::Code(1), SECOND, now);
-            assert!(matches!(verdict, RestartDecision::After(_)), "{second}: {verdict:?}");
+            let decision = restarts.ended(&mut history, CRASH, SECOND, start + second * SECOND);
+            assert!(pause(decision).is_some(), "{second}: {decision:?}");
         }
         let soon = start + 59 * SECOND;
-        let limit = match restarts.ended(&mut history, ProcessEnd::Code(1), SECOND, soon) {
-            RestartDecision::GiveUp(limit) => limit,
-            other @ (RestartDecision::Leave | RestartDecision::After(_)) => panic!("{other:?}"),
-        };
-        assert_eq!(limit.to_string(), "it was started again 5 times within 60 s");
-        let mut other = RestartHistory::default();
-        assert!(pause(restarts.ended(&mut other, ProcessEnd::Code(1), SECOND, soon)) <= 1.2);
+        let decision = restarts.ended(&mut history, CRASH, SECOND, soon);
+        assert_eq!(decision, RestartDecision::GiveUp(RestartLimit::Member));
+        let why = RestartLimit::Member.to_string();
+        assert_eq!(why, "it was started again 5 times within 60 s");
+        let other = &mut RestartHistory::default();
+        assert!(pause(restarts.ended(other, CRASH, SECOND, soon)).unwrap() <= 1.2);
     }
 
     #[test]
     fn a_team_over_its_limit_is_given_up() {
-        let mut restarts = restarts(RestartPolicy::OnCrash);
-        let now = Instant::now();
-        let mut ended =
-            |now| restarts.ended(&mut RestartHistory::default(), ProcessEnd::Code(1), SECOND, now);
+        let (mut restarts, start) = (restarts(RestartPolicy::OnCrash), Instant::now());
+        let mut ended_at = |seconds| {
+            let (history, now) = (&mut RestartHistory::default(), start + seconds * SECOND);
+            restarts.ended(history, CRASH, SECOND, now)
+        };
         for n in 0..20 {
-            let verdict = ended(now);
-            assert!(matches!(verdict, RestartDecision::After(_)), "{n}");
+            assert!(pause(ended_at(0)).is_some(), "{n}");
         }
-        let verdict = ended(now + 299 * SECOND);
-        assert!(matches!(verdict, RestartDecision::GiveUp(RestartLimit::Team(_))), "{verdict:?}");
-        let verdict = ended(now + 300 * SECOND);
-        assert!(matches!(verdict, RestartDecision::After(_)), "{verdict:?}");
+        assert_eq!(ended_at(299), RestartDecision::GiveUp(RestartLimit::Team));
+        assert!(pause(ended_at(300)).is_some());
     }
 
     proptest! {
@@ -295,19 +243,17 @@ mod tests {
         fn no_window_holds_more_restarts_than_the_limit(
             gaps in proptest::collection::vec(0_u64..30, 1..60), seed: u64,
         ) {
-            let limits = RestartLimits::default();
-            let mut restarts = RestartTracker::new(RestartPolicy::Always, limits, seed);
+            let (times, within) = RESTARTS_OF_MEMBER;
+            let mut restarts = RestartTracker::new(RestartPolicy::Always, RESTART_FIRST_PAUSE, seed);
             let (mut now, mut history) = (Instant::now(), RestartHistory::default());
             let mut granted: Vec<Instant> = Vec::new();
             for gap in gaps {
                 now += Duration::from_secs(gap);
-                let decision = restarts.ended(&mut history, ProcessEnd::Code(1), SECOND, now);
-                if let RestartDecision::After(pause) = decision {
-                    prop_assert!(pause <= limits.longest.mul_f64(1.2));
+                if let Some(pause) = pause(restarts.ended(&mut history, CRASH, SECOND, now)) {
+                    prop_assert!(pause <= RESTART_LONGEST_PAUSE.mul_f64(1.2).as_secs_f64());
                     granted.push(now);
                 }
-                let recent = granted.iter().filter(|at| now - **at < limits.member.within);
-                prop_assert!(recent.count() <= limits.member.times);
+                prop_assert!(granted.iter().filter(|at| now - **at < within).count() <= times);
             }
         }
     }

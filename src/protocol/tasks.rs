@@ -20,7 +20,7 @@ pub(crate) use refusal::TaskRefusal;
 
 use crate::wire::task::{Board, EventKind, HistoryEntry, Task, TaskId, TaskStatus};
 use crate::wire::{AgentName, FORMAT_VERSION, WallTime, WithUnknownFields};
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 /// Longest subject, in characters.
 pub(crate) const SUBJECT_CHARS: usize = 200;
@@ -34,11 +34,10 @@ pub(crate) type TaskChange = Result<Option<WithUnknownFields<Task>>, TaskRefusal
 /// The agent or person that acts, and the time.
 #[derive(Debug, Clone)]
 pub(crate) struct Actor {
-    /// Name of the agent; `user` for the person.
+    /// `user` for the person.
     pub(crate) name: AgentName,
     /// Incarnation of the agent; the person has none.
     pub(crate) life: Option<String>,
-    /// Current time.
     pub(crate) now: WallTime,
 }
 
@@ -52,21 +51,24 @@ impl Actor {
         task.owner.as_deref() == Some(self.name.as_str())
     }
 
-    fn may_steer(&self, task: &Task) -> bool {
-        self.steers() || self.owns(task) || task.created_by == self.name.as_str()
+    /// Checks that the actor may change the task, which is not over.
+    fn check_change(&self, task: &Task) -> Result<(), TaskRefusal> {
+        if task.status.is_over() { Err(TaskRefusal::over(task)) } else { self.check_steer(task) }
+    }
+
+    fn check_steer(&self, task: &Task) -> Result<(), TaskRefusal> {
+        let permitted = self.steers() || self.owns(task) || task.created_by == self.name.as_str();
+        if permitted { Ok(()) } else { Err(TaskRefusal::not_yours(task)) }
     }
 }
 
 /// A task that is to be created.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NewTask {
-    /// Subject, one line.
     pub(crate) subject: String,
-    /// Description.
     pub(crate) description: String,
     /// Tasks that must be completed first.
     pub(crate) blocked_by: Vec<TaskId>,
-    /// Owner.
     pub(crate) owner: Option<AgentName>,
     /// Role whose members may claim it by themselves.
     pub(crate) role: Option<String>,
@@ -77,19 +79,15 @@ pub(crate) struct NewTask {
 /// Changes of a task. Absent fields stay.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TaskEdit {
-    /// Subject.
     pub(crate) subject: Option<String>,
-    /// Description.
     pub(crate) description: Option<String>,
     /// Role whose members may claim it by themselves; empty for all.
     pub(crate) role: Option<String>,
     /// Tasks that must be completed first.
     pub(crate) blocked_by: Option<Vec<TaskId>>,
-    /// New owner.
     pub(crate) owner: Option<NewOwner>,
-    /// New status.
     pub(crate) status: Option<TaskStatus>,
-    /// Reason, for the history.
+    /// Reason of the new status, for the history.
     pub(crate) note: Option<String>,
 }
 
@@ -102,35 +100,6 @@ pub(crate) enum NewOwner {
     Agent(AgentName),
 }
 
-/// How a task can end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TaskEnd {
-    /// It is done.
-    Completed,
-    /// It cannot be done.
-    Failed,
-    /// It is no longer wanted.
-    Cancelled,
-}
-
-impl TaskEnd {
-    fn status(self) -> TaskStatus {
-        match self {
-            Self::Completed => TaskStatus::Completed,
-            Self::Failed => TaskStatus::Failed,
-            Self::Cancelled => TaskStatus::Cancelled,
-        }
-    }
-
-    fn event(self) -> EventKind {
-        match self {
-            Self::Completed => EventKind::Completed,
-            Self::Failed => EventKind::Failed,
-            Self::Cancelled => EventKind::Cancelled,
-        }
-    }
-}
-
 /// Creates the task `id`.
 pub(crate) fn create(
     board: &Board,
@@ -138,87 +107,73 @@ pub(crate) fn create(
     new: NewTask,
     by: &Actor,
 ) -> Result<WithUnknownFields<Task>, TaskRefusal> {
-    let NewTask { subject, description, blocked_by, owner, role, origin } = new;
-    let mut task: WithUnknownFields<Task> = Task {
+    let mut task = Task {
         version: FORMAT_VERSION,
         id,
-        subject: subject_line(&subject)?,
-        description: details(description)?,
-        status: TaskStatus::Pending,
-        owner: owner.map(|owner| owner.to_string()),
-        lease: None,
-        role: role_word(role),
-        blocked_by: waits_for(board, id, blocked_by)?,
+        subject: subject_line(&new.subject)?,
+        description: details(new.description)?,
+        owner: new.owner.map(|owner| owner.to_string()),
+        role: role_word(new.role),
+        blocked_by: waits_for(board, id, new.blocked_by)?,
         created_by: by.name.to_string(),
         created_at: by.now,
-        updated_at: by.now,
-        origin,
-        history: Vec::new(),
-    }
-    .into();
+        origin: new.origin,
+        ..Task::default()
+    };
     note(&mut task, by, EventKind::Created, None);
-    Ok(task)
-}
-
-/// Applies a change to one task. Returns `None` if the task is the same afterwards.
-fn rule(
-    board: &Board,
-    id: TaskId,
-    change: impl FnOnce(&mut WithUnknownFields<Task>) -> Result<(), TaskRefusal>,
-) -> TaskChange {
-    let before = known(board, id)?;
-    let mut task = before.clone();
-    change(&mut task)?;
-    Ok((task != *before).then_some(task))
+    Ok(task.into())
 }
 
 /// Claims the task for the actor.
 pub(crate) fn claim(board: &Board, id: TaskId, by: &Actor) -> TaskChange {
-    rule(board, id, |task| claim_it(board, task, by))
+    update(board, id, TaskEdit::status(TaskStatus::InProgress, None), by)
 }
 
-/// Ends the task. Completing an unclaimed task claims it first.
-pub(crate) fn end(
-    board: &Board,
-    id: TaskId,
-    how: TaskEnd,
-    why: Option<String>,
-    by: &Actor,
-) -> TaskChange {
-    rule(board, id, |task| end_it(board, task, how, why, by))
+impl TaskEdit {
+    /// A change of the status alone.
+    pub(crate) fn status(status: TaskStatus, note: Option<String>) -> Self {
+        Self { status: Some(status), note, ..Self::default() }
+    }
 }
 
-/// Makes several changes at once: texts first, then the owner, then the status.
+/// Makes several changes at once: texts first, then the owner, then the status. Completing an unclaimed task
+/// claims it first. Returns `None` if the task is the same afterwards.
 pub(crate) fn update(board: &Board, id: TaskId, edit: TaskEdit, by: &Actor) -> TaskChange {
     let TaskEdit { subject, description, role, blocked_by, owner, status, note: why } = edit;
-    rule(board, id, |task| {
-        let words = Words { subject, description, role, blocked_by };
-        if words != Words::default() {
-            reword(board, task, words, by)?;
+    let before = known(board, id)?;
+    let mut changed = before.clone();
+    let task: &mut Task = &mut changed;
+    if subject.is_some() || description.is_some() || role.is_some() || blocked_by.is_some() {
+        by.check_change(task)?;
+        if let Some(subject) = subject {
+            task.subject = subject_line(&subject)?;
         }
-        if let Some(to) = owner {
-            assign_it(task, &to, by)?;
+        if let Some(description) = description {
+            task.description = details(description)?;
         }
-        match status {
-            None => Ok(()),
-            Some(TaskStatus::Pending) => reopen_it(task, why, by),
-            Some(TaskStatus::InProgress) => claim_it(board, task, by),
-            Some(TaskStatus::Completed) => end_it(board, task, TaskEnd::Completed, why, by),
-            Some(TaskStatus::Failed) => end_it(board, task, TaskEnd::Failed, why, by),
-            Some(TaskStatus::Cancelled) => end_it(board, task, TaskEnd::Cancelled, why, by),
+        if role.is_some() {
+            task.role = role_word(role);
         }
-    })
-}
-
-/// Whether the life that claimed the task is over.
-pub(crate) fn is_abandoned(task: &Task, life: &OwnerLife) -> bool {
-    let is_leased = task.status == TaskStatus::InProgress && task.owner.as_deref() != Some("user");
-    is_leased
-        && match life {
-            OwnerLife::Over => true,
-            OwnerLife::Untold => false,
-            OwnerLife::Of(life) => task.lease.as_ref().is_some_and(|lease| lease != life),
+        if let Some(first) = blocked_by {
+            task.blocked_by = waits_for(board, id, first)?;
+            if task.status == TaskStatus::InProgress {
+                check_unblocked(board, task)?;
+            }
         }
+        if *task != **before {
+            note(task, by, EventKind::Changed, None);
+        }
+    }
+    if let Some(to) = owner {
+        assign(task, &to, by)?;
+    }
+    match status {
+        None => {}
+        Some(TaskStatus::Pending) => reopen(task, why, by)?,
+        Some(TaskStatus::InProgress) => claim_it(board, task, by)?,
+        Some(over) => end(board, task, over, why, by)?,
+    }
+    Ok((changed != *before).then_some(changed))
 }
 
 /// What is known of the owner's life.
@@ -232,13 +187,22 @@ pub(crate) enum OwnerLife {
     Of(String),
 }
 
+/// Whether the life that claimed the task is over.
+pub(crate) fn is_abandoned(task: &Task, life: &OwnerLife) -> bool {
+    let is_leased = task.status == TaskStatus::InProgress && task.owner.as_deref() != Some("user");
+    is_leased
+        && match life {
+            OwnerLife::Over => true,
+            OwnerLife::Untold => false,
+            OwnerLife::Of(life) => task.lease.as_ref().is_some_and(|lease| lease != life),
+        }
+}
+
 /// Makes a task of a dead owner pending again.
 pub(crate) fn release(task: &WithUnknownFields<Task>, by: &Actor) -> WithUnknownFields<Task> {
     let mut task = task.clone();
-    let owner = task.owner.clone().unwrap_or_else(|| "its owner".into());
-    task.status = TaskStatus::Pending;
-    note(&mut task, by, EventKind::Released, Some(format!("{owner} is gone")));
-    (task.owner, task.lease) = (None, None);
+    let why = format!("{} is gone", task.owner.as_deref().unwrap_or("its owner"));
+    give_up(&mut task, by, EventKind::Released, Some(why));
     task
 }
 
@@ -250,7 +214,7 @@ pub(crate) fn blockers(board: &Board, task: &Task) -> Vec<(TaskId, Option<TaskSt
 }
 
 /// Whether the task is pending and all its blockers are completed.
-pub(crate) fn is_ready(board: &Board, task: &Task) -> bool {
+fn is_ready(board: &Board, task: &Task) -> bool {
     task.status == TaskStatus::Pending && blockers(board, task).is_empty()
 }
 
@@ -268,34 +232,27 @@ pub(crate) fn freed_by(board: &Board, id: TaskId) -> Vec<WithUnknownFields<Task>
 /// Returns the task that an agent with that role claims next by itself: its own first, then those for its
 /// role, the oldest first.
 pub(crate) fn next_for(board: &Board, name: &AgentName, role: &str) -> Option<TaskId> {
+    let folded = |role: &str| role.trim().to_lowercase();
     let is_own = |task: &Task| task.owner.as_deref() == Some(name.as_str());
+    let suits =
+        |task: &Task| task.role.as_ref().is_none_or(|wanted| folded(wanted) == folded(role));
     let own = board.values().find(|task| is_own(task) && is_ready(board, task));
-    let suits = |task: &Task| task.role.as_ref().is_none_or(|wanted| same_role(wanted, role));
     own.or_else(|| board.values().find(|task| is_claimable(board, task) && suits(task)))
         .map(|task| task.id)
 }
 
-fn same_role(wanted: &str, role: &str) -> bool {
-    wanted.trim().to_lowercase() == role.trim().to_lowercase()
-}
-
-fn claim_it(
-    board: &Board,
-    task: &mut WithUnknownFields<Task>,
-    by: &Actor,
-) -> Result<(), TaskRefusal> {
-    match task.status {
-        TaskStatus::InProgress if by.owns(task) && task.lease == by.life => return Ok(()),
-        TaskStatus::InProgress => return Err(TaskRefusal::taken(task)),
-        TaskStatus::Pending => {}
-        TaskStatus::Completed | TaskStatus::Failed | TaskStatus::Cancelled => {
-            return Err(TaskRefusal::over(task));
-        }
+fn claim_it(board: &Board, task: &mut Task, by: &Actor) -> Result<(), TaskRefusal> {
+    if task.status.is_over() {
+        return Err(TaskRefusal::over(task));
     }
-    if task.owner.is_some() && !by.owns(task) {
+    let is_claimed = task.status == TaskStatus::InProgress;
+    if is_claimed && by.owns(task) && task.lease == by.life {
+        return Ok(());
+    }
+    if is_claimed || task.owner.is_some() && !by.owns(task) {
         return Err(TaskRefusal::taken(task));
     }
-    unblocked(board, task)?;
+    check_unblocked(board, task)?;
     task.status = TaskStatus::InProgress;
     task.owner = Some(by.name.to_string());
     task.lease.clone_from(&by.life);
@@ -303,66 +260,65 @@ fn claim_it(
     Ok(())
 }
 
-fn end_it(
+fn end(
     board: &Board,
-    task: &mut WithUnknownFields<Task>,
-    how: TaskEnd,
+    task: &mut Task,
+    status: TaskStatus,
     why: Option<String>,
     by: &Actor,
 ) -> Result<(), TaskRefusal> {
     if task.status.is_over() {
-        let again = task.status == how.status() && by.owns(task);
+        let again = task.status == status && by.owns(task);
         return if again { Ok(()) } else { Err(TaskRefusal::over(task)) };
     }
     let is_free = task.status == TaskStatus::Pending && task.owner.is_none();
-    let permitted = match how {
-        TaskEnd::Completed | TaskEnd::Failed => by.steers() || by.owns(task) || is_free,
-        TaskEnd::Cancelled => by.may_steer(task),
-    };
-    if !permitted {
+    if status == TaskStatus::Cancelled {
+        by.check_steer(task)?;
+    } else if !by.steers() && !by.owns(task) && !is_free {
         return Err(TaskRefusal::not_yours(task));
     }
-    if how == TaskEnd::Completed && task.status == TaskStatus::Pending {
-        unblocked(board, task)?;
+    if status == TaskStatus::Completed && task.status == TaskStatus::Pending {
+        check_unblocked(board, task)?;
         if is_free || by.owns(task) {
             claim_it(board, task, by)?;
         }
     }
-    task.status = how.status();
-    task.lease = None;
-    note(task, by, how.event(), why);
+    (task.status, task.lease) = (status, None);
+    let event = match status {
+        TaskStatus::Completed => EventKind::Completed,
+        TaskStatus::Failed => EventKind::Failed,
+        TaskStatus::Cancelled | TaskStatus::Pending | TaskStatus::InProgress => {
+            EventKind::Cancelled
+        }
+    };
+    note(task, by, event, why);
     Ok(())
 }
 
 /// Makes a task pending again: its owner gives it back, or it is wanted after all.
-fn reopen_it(
-    task: &mut WithUnknownFields<Task>,
-    why: Option<String>,
-    by: &Actor,
-) -> Result<(), TaskRefusal> {
+fn reopen(task: &mut Task, why: Option<String>, by: &Actor) -> Result<(), TaskRefusal> {
     let event = match task.status {
         TaskStatus::Pending => return Ok(()),
         TaskStatus::Completed => return Err(TaskRefusal::over(task)),
         TaskStatus::InProgress => EventKind::Released,
         TaskStatus::Failed | TaskStatus::Cancelled => EventKind::Reopened,
     };
-    if !by.may_steer(task) {
-        return Err(TaskRefusal::not_yours(task));
-    }
-    task.status = TaskStatus::Pending;
-    note(task, by, event, why);
-    (task.owner, task.lease) = (None, None);
+    by.check_steer(task)?;
+    give_up(task, by, event, why);
     Ok(())
 }
 
-fn assign_it(
-    task: &mut WithUnknownFields<Task>,
-    to: &NewOwner,
-    by: &Actor,
-) -> Result<(), TaskRefusal> {
-    let owner = match to {
-        NewOwner::Nobody => None,
-        NewOwner::Agent(name) => Some(name.to_string()),
+/// The history names the owner that the task had.
+fn give_up(task: &mut Task, by: &Actor, event: EventKind, why: Option<String>) {
+    task.status = TaskStatus::Pending;
+    note(task, by, event, why);
+    (task.owner, task.lease) = (None, None);
+}
+
+fn assign(task: &mut Task, to: &NewOwner, by: &Actor) -> Result<(), TaskRefusal> {
+    let (owner, event) = match to {
+        NewOwner::Nobody => (None, EventKind::Released),
+        NewOwner::Agent(name) => (Some(name.to_string()), EventKind::Assigned),
     };
     if task.status.is_over() {
         return Err(TaskRefusal::over(task));
@@ -370,56 +326,11 @@ fn assign_it(
     if task.owner == owner {
         return Ok(());
     }
-    if task.owner.is_some() && !by.may_steer(task) {
-        return Err(TaskRefusal::not_yours(task));
+    if task.owner.is_some() {
+        by.check_steer(task)?;
     }
-    let event = if owner.is_some() { EventKind::Assigned } else { EventKind::Released };
-    task.status = TaskStatus::Pending;
-    (task.owner, task.lease) = (owner, None);
+    (task.status, task.owner, task.lease) = (TaskStatus::Pending, owner, None);
     note(task, by, event, None);
-    Ok(())
-}
-
-/// The text fields of an edit, and the blockers.
-#[derive(Default, PartialEq)]
-struct Words {
-    subject: Option<String>,
-    description: Option<String>,
-    role: Option<String>,
-    blocked_by: Option<Vec<TaskId>>,
-}
-
-fn reword(
-    board: &Board,
-    task: &mut WithUnknownFields<Task>,
-    words: Words,
-    by: &Actor,
-) -> Result<(), TaskRefusal> {
-    if task.status.is_over() {
-        return Err(TaskRefusal::over(task));
-    }
-    if !by.may_steer(task) {
-        return Err(TaskRefusal::not_yours(task));
-    }
-    let before = task.clone();
-    if let Some(subject) = words.subject {
-        task.subject = subject_line(&subject)?;
-    }
-    if let Some(description) = words.description {
-        task.description = details(description)?;
-    }
-    if let Some(role) = words.role {
-        task.role = role_word(Some(role));
-    }
-    if let Some(first) = words.blocked_by {
-        task.blocked_by = waits_for(board, task.id, first)?;
-        if task.status == TaskStatus::InProgress {
-            unblocked(board, task)?;
-        }
-    }
-    if *task != before {
-        note(task, by, EventKind::Changed, None);
-    }
     Ok(())
 }
 
@@ -427,7 +338,7 @@ fn known(board: &Board, id: TaskId) -> Result<&WithUnknownFields<Task>, TaskRefu
     board.get(&id).ok_or_else(|| TaskRefusal::unknown(board, id))
 }
 
-fn unblocked(board: &Board, task: &Task) -> Result<(), TaskRefusal> {
+fn check_unblocked(board: &Board, task: &Task) -> Result<(), TaskRefusal> {
     let open = blockers(board, task);
     if open.is_empty() { Ok(()) } else { Err(TaskRefusal::Blocked { id: task.id, by: open }) }
 }
@@ -453,25 +364,15 @@ fn waits_for(
 
 /// Returns the chain by which `from` waits for `to`, if it does.
 fn way(board: &Board, from: TaskId, to: TaskId) -> Option<Vec<TaskId>> {
-    let mut came_from: BTreeMap<TaskId, Option<TaskId>> = BTreeMap::from([(from, None)]);
-    let mut open = vec![from];
-    while let Some(id) = open.pop() {
-        if id == to {
-            let mut way = vec![id];
-            let mut at = id;
-            while let Some(Some(before)) = came_from.get(&at) {
-                way.push(*before);
-                at = *before;
-            }
-            way.reverse();
+    let mut seen = BTreeSet::from([from]);
+    let mut ways = vec![vec![from]];
+    while let Some(way) = ways.pop() {
+        let last = *way.last()?;
+        if last == to {
             return Some(way);
         }
-        for next in board.get(&id).map(|task| &*task.blocked_by).unwrap_or_default() {
-            if !came_from.contains_key(next) {
-                came_from.insert(*next, Some(id));
-                open.push(*next);
-            }
-        }
+        let next = board.get(&last).map(|task| &*task.blocked_by).unwrap_or_default();
+        ways.extend(next.iter().filter(|id| seen.insert(**id)).map(|id| [&*way, &[*id]].concat()));
     }
     None
 }
@@ -479,27 +380,23 @@ fn way(board: &Board, from: TaskId, to: TaskId) -> Option<Vec<TaskId>> {
 /// Folds white space into one line.
 fn subject_line(given: &str) -> Result<String, TaskRefusal> {
     let line = given.split_whitespace().collect::<Vec<_>>().join(" ");
-    let count = line.chars().count();
-    match count {
+    match line.chars().count() {
         0 => Err(TaskRefusal::NoSubject),
         1..=SUBJECT_CHARS => Ok(line),
-        _ => Err(TaskRefusal::TooLong { what: "subject", count, most: SUBJECT_CHARS }),
+        count => Err(TaskRefusal::TooLong { what: "subject", count, most: SUBJECT_CHARS }),
     }
 }
 
 fn details(given: String) -> Result<String, TaskRefusal> {
-    let (count, most) = (given.len(), DESCRIPTION_BYTES);
-    if count > most {
-        return Err(TaskRefusal::TooLong { what: "description", count, most });
-    }
-    Ok(given)
+    let (what, count, most) = ("description", given.len(), DESCRIPTION_BYTES);
+    if count > most { Err(TaskRefusal::TooLong { what, count, most }) } else { Ok(given) }
 }
 
 fn role_word(given: Option<String>) -> Option<String> {
     given.map(|role| role.trim().to_owned()).filter(|role| !role.is_empty())
 }
 
-fn note(task: &mut WithUnknownFields<Task>, by: &Actor, what: EventKind, note: Option<String>) {
+fn note(task: &mut Task, by: &Actor, what: EventKind, note: Option<String>) {
     let (by, at) = (by.name.to_string(), by.now);
     let owner = task.owner.clone();
     task.updated_at = at;

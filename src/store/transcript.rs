@@ -3,7 +3,7 @@
 //! Only the owner of the name writes it. Readers skip torn and foreign lines, so a crash costs at most the
 //! line that was being written, which was never acknowledged.
 
-use super::file::atomic::{Fsync, sync_folder, sync_parent};
+use super::file::atomic::{Contents, Fsync, sync_folder, sync_parent};
 use super::file::jsonl::{Lines, Log, Piece, each_piece};
 use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, FileError, open};
@@ -62,7 +62,8 @@ impl Transcript {
     /// # Errors
     /// Nothing was written.
     pub fn append(&mut self, line: &Line) -> Result<(), StoreError> {
-        self.append_raw(line.text().as_bytes())
+        let line = Contents::json(line).at(self.path())?.line();
+        self.append_raw(line.as_bytes())
     }
 
     /// Appends whole lines: all of them or none.

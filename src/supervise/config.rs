@@ -3,7 +3,6 @@
 use crate::bus::Bus;
 use crate::os::Clock;
 use crate::os::program::TeammateProgram;
-use crate::protocol::restart::RestartLimits;
 use crate::settings::Rules;
 use crate::settings::model::Credentials;
 use crate::tasks::Tasks;
@@ -58,8 +57,8 @@ pub(crate) struct SupervisorConfig {
 pub(crate) struct RestartConfig {
     /// Ends after which a teammate is restarted.
     pub(crate) policy: RestartPolicy,
-    /// Pauses and limits.
-    pub(crate) limits: RestartLimits,
+    /// First pause.
+    pub(crate) first_pause: Duration,
     /// Seed of the jitter.
     pub(crate) seed: u64,
 }

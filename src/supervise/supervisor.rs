@@ -33,11 +33,11 @@ pub(crate) struct Supervisor {
 impl Supervisor {
     /// Creates a supervisor without teammates.
     pub(crate) fn new(config: SupervisorConfig) -> Rc<Self> {
-        let RestartConfig { policy, limits, seed } = config.restart;
+        let RestartConfig { policy, first_pause, seed } = config.restart;
         Rc::new(Self {
             config,
             members: Members::new(),
-            restarts: RefCell::new(RestartTracker::new(policy, limits, seed)),
+            restarts: RefCell::new(RestartTracker::new(policy, first_pause, seed)),
             spawned: Cell::new(0),
             urgency: watch::Sender::new(Urgency::Polite),
             exit_hooks: watch::Sender::new(0),

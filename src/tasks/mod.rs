@@ -12,8 +12,8 @@ pub(crate) use error::TaskError;
 
 use crate::bus::{Bus, Outgoing};
 use crate::protocol::tasks::{
-    Actor, NewOwner, NewTask, OwnerLife, TaskEdit, TaskEnd, TaskRefusal, blockers, claim, create,
-    end, freed_by, is_abandoned, next_for, release, update,
+    Actor, NewOwner, NewTask, OwnerLife, TaskEdit, TaskRefusal, blockers, claim, create, freed_by,
+    is_abandoned, next_for, release, update,
 };
 use crate::store::tasks::{Problem, TaskList};
 use crate::store::{Liveness, SharedClock, StoreError, TeamDir, liveness, roster};
@@ -126,13 +126,11 @@ impl Tasks {
     pub(crate) fn end(
         &self,
         id: TaskId,
-        how: TaskEnd,
+        how: TaskStatus,
         why: Option<String>,
         by: &AgentName,
     ) -> Result<Changed, TaskError> {
-        let rule = |board: &Board, actor: &Actor| end(board, id, how, why, actor);
-        let changed = self.change(by, |board, _, by| Ok((id, rule(board, by)?)))?;
-        Ok(self.tell_of_freed(changed, by))
+        self.update(id, TaskEdit::status(how, why), by)
     }
 
     /// Changes a task.
@@ -188,8 +186,7 @@ impl Tasks {
         let board = self.list().board().clone();
         if let Err(why) = self.mail(&task, &board, &AgentName::system(), name) {
             let note = Some(format!("it could not be handed to {name}: {why}"));
-            let status = Some(TaskStatus::Pending);
-            self.update(task.id, TaskEdit { status, note, ..TaskEdit::default() }, name)?;
+            self.update(task.id, TaskEdit::status(TaskStatus::Pending, note), name)?;
             return Err(why);
         }
         Ok(Some(task))

@@ -74,7 +74,7 @@ fn owners_get_mail_about_their_tasks_and_when_they_can_begin() {
     let blocked_by = vec![first];
     let second = team.add(NewTask { blocked_by, owner, ..NewTask::default() }).task.id;
     assert_eq!(team.told("alice"), [(second.to_string(), vec![first.to_string()])]);
-    let done = team.tasks.end(first, TaskEnd::Completed, None, &AgentName::user()).unwrap();
+    let done = team.tasks.end(first, TaskStatus::Completed, None, &AgentName::user()).unwrap();
     assert_eq!(done.ready.iter().map(|task| task.id).collect::<Vec<_>>(), [second]);
     assert!(done.untold.is_empty());
     assert_eq!(team.told("alice").last(), Some(&(second.to_string(), Vec::new())));

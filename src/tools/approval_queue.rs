@@ -7,7 +7,7 @@ use super::call::ToolError;
 use super::off_thread::off_thread;
 use crate::bus::Bus;
 use crate::protocol::request::{
-    IgnoredAnswer, PendingRequest, RequestAnswer, RequestKind, RequestLedger, RequestVerdict,
+    IgnoredAnswer, PendingRequest, RequestAnswer, RequestLedger, RequestVerdict,
 };
 use crate::store::{StoreError, roster};
 use crate::wire::AgentName;
@@ -146,18 +146,13 @@ impl ApprovalQueue {
         if known {
             return Ok(None);
         }
-        let (kind, decider) = match asked.question.about {
-            QuestionKind::Permission => (RequestKind::Permission, "user"),
-            QuestionKind::Sandbox => (RequestKind::Sandbox, "user"),
-            QuestionKind::Plan if self.plan_approval == PlanApproval::Person => {
-                (RequestKind::Plan, "user")
-            }
-            QuestionKind::Plan => (RequestKind::Plan, "lead"),
-        };
+        let is_for_model = asked.question.about == QuestionKind::Plan
+            && self.plan_approval != PlanApproval::Person;
+        let decider = if is_for_model { "lead" } else { "user" };
         self.withdraw_earlier(&asked);
         self.ledger.borrow_mut().open(PendingRequest {
             id: id.clone(),
-            kind,
+            kind: asked.question.about.into(),
             owner: asked.owner.to_string(),
             decider: decider.into(),
             incarnation: asked.incarnation.clone(),
@@ -218,11 +213,7 @@ impl ApprovalQueue {
     ) -> Result<QueuedRequest, ToolError> {
         let found = self.find(id);
         let asked = found.ok_or_else(|| ToolError::Reply(format!("no request {id:?} is open")))?;
-        let kind = match asked.question.about {
-            QuestionKind::Permission => RequestKind::Permission,
-            QuestionKind::Plan => RequestKind::Plan,
-            QuestionKind::Sandbox => RequestKind::Sandbox,
-        };
+        let kind = asked.question.about.into();
         let expected = self.ledger.borrow().pending_of(id).map(|request| request.decider.clone());
         let from = match decider {
             Decider::Model => "lead".to_owned(),

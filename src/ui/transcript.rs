@@ -5,7 +5,6 @@ use super::sanitize::one_line;
 use super::view::{Extent, View};
 use crate::wire::chat::Block;
 use crate::wire::message::Message;
-use crate::wire::permission;
 use crate::wire::transcript::{Entry, Line};
 
 /// The lines of a tool result that are shown.
@@ -44,7 +43,7 @@ pub(crate) fn line(line: &Line, view: &View) -> String {
         }
         Entry::Decision(decision) => {
             let reason = decision.reason.iter().map(|reason| format!(": {reason}"));
-            let what = format!("! {} by {}", decided(decision.outcome), decision.by);
+            let what = format!("! {} by {}", decision.outcome.word(), decision.by);
             vec![palette.warn(&one_line(&(what + &reason.collect::<String>()), width))]
         }
         Entry::Note { content } => {
@@ -88,16 +87,6 @@ fn said(block: &Block, view: &View) -> Vec<String> {
             view.block(content, "    ", Extent::Lines(RESULT_LINES))
         }
         Block::Opaque { .. } => Vec::new(),
-    }
-}
-
-/// The word for the outcome of a question.
-fn decided(outcome: permission::DecisionOutcome) -> &'static str {
-    match outcome {
-        permission::DecisionOutcome::Approved => "approved",
-        permission::DecisionOutcome::Rejected => "rejected",
-        permission::DecisionOutcome::Expired => "expired",
-        permission::DecisionOutcome::Withdrawn => "withdrawn",
     }
 }
 

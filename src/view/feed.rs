@@ -301,7 +301,7 @@ mod tests {
                 name: "send_message".into(),
                 input: call,
             }],
-            stop_reason: "tool_use".to_owned().into(),
+            stop_reason: crate::wire::chat::StopReason::ToolUse,
             usage: crate::wire::chat::Usage {
                 input_tokens: 5,
                 output_tokens: 2,

@@ -417,7 +417,7 @@ mod tests {
         };
         let entry = Entry::Assistant {
             blocks: vec![call],
-            stop_reason: "tool_use".to_owned().into(),
+            stop_reason: crate::wire::chat::StopReason::ToolUse,
             usage: Usage::default(),
             model: "m".into(),
         };

@@ -82,7 +82,7 @@ pub struct Request {
 
 /// Why the model stopped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "String", into = "String")]
+#[serde(rename_all = "snake_case")]
 pub enum StopReason {
     /// The answer is complete.
     EndTurn,
@@ -97,39 +97,11 @@ pub enum StopReason {
     /// The model declined to answer.
     Refusal,
     /// The conversation filled its context window.
+    #[serde(rename = "model_context_window_exceeded")]
     ContextWindowExceeded,
     /// A reason this version does not know.
+    #[serde(untagged)]
     Other(String),
-}
-
-impl From<String> for StopReason {
-    fn from(word: String) -> Self {
-        match word.as_str() {
-            "end_turn" => Self::EndTurn,
-            "max_tokens" => Self::MaxTokens,
-            "stop_sequence" => Self::StopSequence,
-            "tool_use" => Self::ToolUse,
-            "pause_turn" => Self::PauseTurn,
-            "refusal" => Self::Refusal,
-            "model_context_window_exceeded" => Self::ContextWindowExceeded,
-            _ => Self::Other(word),
-        }
-    }
-}
-
-impl From<StopReason> for String {
-    fn from(reason: StopReason) -> Self {
-        match reason {
-            StopReason::EndTurn => "end_turn".into(),
-            StopReason::MaxTokens => "max_tokens".into(),
-            StopReason::StopSequence => "stop_sequence".into(),
-            StopReason::ToolUse => "tool_use".into(),
-            StopReason::PauseTurn => "pause_turn".into(),
-            StopReason::Refusal => "refusal".into(),
-            StopReason::ContextWindowExceeded => "model_context_window_exceeded".into(),
-            StopReason::Other(word) => word,
-        }
-    }
 }
 
 /// Tokens of one model call or of several.
@@ -149,21 +121,18 @@ pub struct Usage {
 impl Usage {
     /// All tokens, as `--max-tokens` counts them.
     pub fn total(&self) -> u64 {
-        self.input_tokens
-            .saturating_add(self.output_tokens)
-            .saturating_add(self.cache_read_input_tokens)
-            .saturating_add(self.cache_creation_input_tokens)
+        let cached = self.cache_read_input_tokens.saturating_add(self.cache_creation_input_tokens);
+        self.input_tokens.saturating_add(self.output_tokens).saturating_add(cached)
     }
 }
 
 impl std::ops::AddAssign for Usage {
     fn add_assign(&mut self, other: Self) {
-        self.input_tokens = self.input_tokens.saturating_add(other.input_tokens);
-        self.output_tokens = self.output_tokens.saturating_add(other.output_tokens);
-        self.cache_read_input_tokens =
-            self.cache_read_input_tokens.saturating_add(other.cache_read_input_tokens);
-        self.cache_creation_input_tokens =
-            self.cache_creation_input_tokens.saturating_add(other.cache_creation_input_tokens);
+        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+        add(&mut self.input_tokens, other.input_tokens);
+        add(&mut self.output_tokens, other.output_tokens);
+        add(&mut self.cache_read_input_tokens, other.cache_read_input_tokens);
+        add(&mut self.cache_creation_input_tokens, other.cache_creation_input_tokens);
     }
 }
 

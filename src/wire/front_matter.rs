@@ -118,25 +118,23 @@ fn read_value<'a>(
     while below.last().is_some_and(|line| line.is_empty()) {
         below.pop();
     }
-    if let Some(list) = first.strip_prefix('[').and_then(|list| uncommented(list).strip_suffix(']'))
-    {
+    let listed = first.strip_prefix('[').and_then(|list| uncommented(list).strip_suffix(']'));
+    if let Some(list) = listed {
         return Value::List(split_items(list));
     }
-    if let Some(style) = first.chars().next().filter(|c| matches!(c, '|' | '>')) {
-        return Value::Text(below.join(if style == '|' { "\n" } else { " " }));
+    if first.starts_with(['|', '>']) {
+        return Value::Text(below.join(if first.starts_with('|') { "\n" } else { " " }));
     }
     let items: Option<Vec<String>> = below
         .iter()
         .filter(|line| !line.is_empty() && !line.starts_with('#'))
         .map(|line| line.strip_prefix('-').map(|item| scalar(item.trim())))
         .collect();
-    match items.filter(|items| first.is_empty() && !items.is_empty()) {
-        Some(items) => Value::List(items),
-        None => {
-            let lines = std::iter::once(first).chain(below).filter(|line| !line.is_empty());
-            Value::Text(scalar(&lines.collect::<Vec<_>>().join(" ")))
-        }
+    if let Some(items) = items.filter(|items| first.is_empty() && !items.is_empty()) {
+        return Value::List(items);
     }
+    let lines = std::iter::once(first).chain(below).filter(|line| !line.is_empty());
+    Value::Text(scalar(&lines.collect::<Vec<_>>().join(" ")))
 }
 
 /// Splits a text at its commas, except at commas within parentheses or quotes.
@@ -179,15 +177,17 @@ fn uncommented(text: &str) -> &str {
 fn unescaped(text: &str) -> String {
     let (mut plain, mut chars) = (String::new(), text.chars());
     while let Some(c) = chars.next() {
-        match (c, c == '\\') {
-            (c, false) => plain.push(c),
-            (_, true) => match chars.next() {
-                Some('n') => plain.push('\n'),
-                Some('t') => plain.push('\t'),
-                Some(other) => plain.push(other),
-                None => plain.push('\\'),
-            },
-        }
+        plain.push(match (c, chars.clone().next()) {
+            ('\\', Some(escaped)) => {
+                chars.next();
+                match escaped {
+                    'n' => '\n',
+                    't' => '\t',
+                    other => other,
+                }
+            }
+            (c, _) => c,
+        });
     }
     plain
 }

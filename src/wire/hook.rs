@@ -1,5 +1,6 @@
 //! Hooks as settings and the lead's handshake carry them: which command runs at which event.
 
+use super::words::words;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -44,31 +45,18 @@ fn timeout<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     Ok(timeout)
 }
 
-/// An event at which hooks run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum HookEvent {
-    /// Before a teammate becomes idle at the end of a turn. A refusal keeps it working.
-    TeammateIdle,
-    /// Before an agent adds a task to the list.
-    TaskCreated,
-    /// Before an agent completes a task.
-    TaskCompleted,
-    /// Before an agent sends a message or a broadcast.
-    MessageSent,
-    /// After a teammate's process has ended. It cannot be refused.
-    TeammateExited,
-}
-
-impl HookEvent {
-    /// The word in settings files and on a hook's standard input.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::TeammateIdle => "teammate_idle",
-            Self::TaskCreated => "task_created",
-            Self::TaskCompleted => "task_completed",
-            Self::MessageSent => "message_sent",
-            Self::TeammateExited => "teammate_exited",
-        }
+words! {
+    /// An event at which hooks run.
+    pub enum HookEvent {
+        /// Before a teammate becomes idle at the end of a turn. A refusal keeps it working.
+        TeammateIdle = "teammate_idle",
+        /// Before an agent adds a task to the list.
+        TaskCreated = "task_created",
+        /// Before an agent completes a task.
+        TaskCompleted = "task_completed",
+        /// Before an agent sends a message or a broadcast.
+        MessageSent = "message_sent",
+        /// After a teammate's process has ended. It cannot be refused.
+        TeammateExited = "teammate_exited",
     }
 }

@@ -9,88 +9,62 @@ const MIB: u64 = 1024 * 1024;
 
 /// The longest line of an inbox, its newline included: bounds the memory of every reader (SPEC 3.1).
 pub const MAX_LINE_BYTES: usize = 2 * 1024 * 1024;
-
 /// The longest `content` of a message by default; longer text goes into a file (SPEC 7).
 pub const DEFAULT_MESSAGE_BYTES: usize = 256 * 1024;
-
 /// The size at which an inbox refuses data by default, so that one sender cannot fill the disk (SPEC 7).
 pub const DEFAULT_INBOX_BYTES: u64 = 64 * MIB;
-
 /// The room of a full inbox for control messages: a member must remain stoppable (SPEC 3.1).
 pub const INBOX_RESERVE_BYTES: u64 = MIB;
-
 /// The number of messages whose ids are remembered to recognize a repeated send (RELIABILITY 3.5).
 pub const DEDUP_MESSAGES: usize = 65_536;
-
 /// The wait for a lock, after which its holder counts as stuck and is named (RELIABILITY 3.3).
 pub const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// The wait for an outsider's lock on the inbox itself; appending is correct without it (RELIABILITY 3.3).
 pub const COURTESY_LOCK_TIMEOUT: Duration = Duration::from_secs(2);
-
 /// The age of a claim at which no shell can still open it under its old name (RELIABILITY 3.5).
 pub const LATE_WRITER_DELAY: Duration = Duration::from_secs(1);
-
-/// The time after its last growth for which a claim is kept where the system cannot list writers
-/// (RELIABILITY 3.5).
+/// The time after its last growth for which a claim is kept where the system lists no writers (RELIABILITY 3.5).
 pub const LATE_WRITER_DELAY_WITHOUT_LEASES: Duration = Duration::from_secs(2);
-
 /// The number of crashes on one claim after which it is quarantined (RELIABILITY 3.5).
 pub const POISON_CRASHES: usize = 5;
-
 /// The time within which these crashes count (RELIABILITY 3.5).
 pub const POISON_WINDOW: Duration = Duration::from_secs(600);
-
 /// The poll of a mailbox beside its file events, for events that never come (RELIABILITY 3.6).
 pub const MAIL_POLL: Duration = Duration::from_secs(1);
-
 /// The poll of a mailbox whose user has no file events left (RELIABILITY 3.6).
 pub const MAIL_POLL_WITHOUT_EVENTS: Duration = Duration::from_millis(250);
 
-// Processes.
+// Processes (RELIABILITY 4).
 
-/// The time in which a started teammate reports that it is ready (RELIABILITY 4).
+/// The time in which a started teammate reports that it is ready.
 pub const READY_TIMEOUT: Duration = Duration::from_secs(15);
-
-/// The longest pause between two heartbeats of a busy agent (RELIABILITY 4).
+/// The longest pause between two heartbeats of a busy agent.
 pub const HEARTBEAT_PERIOD: Duration = Duration::from_secs(5);
-
-/// The silence after which a busy agent counts as hung by default (RELIABILITY 4).
+/// The silence after which a busy agent counts as hung by default.
 pub const DEFAULT_HUNG_AFTER: Duration = Duration::from_secs(60);
-
-/// The period in which members that the lead did not start are probed (RELIABILITY 4).
+/// The period in which members that the lead did not start are probed.
 pub const LIVENESS_POLL: Duration = Duration::from_secs(2);
-
-/// The time a running tool may take after the death of the lead (RELIABILITY 4).
+/// The time a running tool may take after the death of the lead.
 pub const LEAD_LOSS_GRACE: Duration = Duration::from_secs(30);
-
-/// The time after the death of the lead at which all its teammates have exited (RELIABILITY 4).
+/// The time after the death of the lead at which all its teammates have exited.
 pub const LEAD_LOSS_EXIT: Duration = Duration::from_secs(35);
-
-/// The number of processes that one command may run at a time: more than a build needs, fewer than a fork
-/// bomb (RELIABILITY 4).
+/// The number of processes that one command may run at a time: more than a build needs, fewer than a fork bomb.
 pub const COMMAND_PROCESSES: usize = 512;
 
 // The shutdown ladder (RELIABILITY 4).
 
 /// The wait for a busy member that was asked to stop: it finishes its tool and reports.
 pub const STOP_ASK: Duration = Duration::from_secs(20);
-
 /// The wait for an idle member that was asked to stop: it has nothing to finish.
 pub const STOP_ASK_IDLE: Duration = Duration::from_secs(3);
-
 /// The wait after SIGTERM: the member cancels its call, drains and saves.
 pub const STOP_TERMINATE: Duration = Duration::from_secs(5);
-
 /// The wait after SIGKILL; a process that survives it is stuck in the kernel.
 pub const STOP_KILL: Duration = Duration::from_secs(2);
-
 /// The wait after SIGTERM with `--now`.
 pub const STOP_NOW_TERMINATE: Duration = Duration::from_secs(1);
-
 /// The wait after SIGKILL with `--now`.
 pub const STOP_NOW_KILL: Duration = Duration::from_millis(500);
-
 /// The time within which a second Ctrl-C stops the team (SPEC 6).
 pub const SECOND_CTRL_C: Duration = Duration::from_secs(2);
 
@@ -98,32 +72,20 @@ pub const SECOND_CTRL_C: Duration = Duration::from_secs(2);
 
 /// The pause before the first restart; each further pause is twice as long.
 pub const RESTART_FIRST_PAUSE: Duration = Duration::from_secs(1);
-
 /// The longest pause before a restart.
 pub const RESTART_LONGEST_PAUSE: Duration = Duration::from_secs(60);
-
 /// The life time after which the pauses begin anew.
 pub const RESTART_HEALTHY: Duration = Duration::from_secs(300);
-
-/// The number of restarts that one teammate may need within [`RESTART_MEMBER_WINDOW`].
-pub const RESTART_MEMBER_TIMES: usize = 5;
-
-/// See [`RESTART_MEMBER_TIMES`].
-pub const RESTART_MEMBER_WINDOW: Duration = Duration::from_secs(60);
-
-/// The number of restarts that a team may need within [`RESTART_TEAM_WINDOW`].
-pub const RESTART_TEAM_TIMES: usize = 20;
-
-/// See [`RESTART_TEAM_TIMES`].
-pub const RESTART_TEAM_WINDOW: Duration = Duration::from_secs(300);
+/// The number of restarts that one teammate may need within the time.
+pub const RESTARTS_OF_MEMBER: (usize, Duration) = (5, Duration::from_secs(60));
+/// The number of restarts that a team may need within the time.
+pub const RESTARTS_OF_TEAM: (usize, Duration) = (20, Duration::from_secs(300));
 
 // Agents.
 
 /// The number of teammates that live at the same time by default (SPEC 7).
 pub const DEFAULT_TEAMMATES: usize = 16;
-
 /// The number of model calls in one turn by default, against turns that never end (SPEC 7).
 pub const DEFAULT_ROUNDS: u32 = 50;
-
 /// The characters of a tool's output that a model sees: head and tail (SPEC 5).
 pub const OUTPUT_CHARS: usize = 50_000;

@@ -5,8 +5,10 @@
 //! [`OutgoingMessage`], which has every required field.
 
 mod body;
+#[cfg(test)]
+mod tests;
 
-use super::{AgentName, WallTime};
+use super::{AgentName, WallTime, object_of};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -56,16 +58,7 @@ impl Message {
             "broadcast" => Body::Broadcast {},
             _ => return None,
         };
-        Some(Self {
-            id: id.map(Cow::into_owned),
-            from: from.into_owned(),
-            to: to.map(Cow::into_owned),
-            content: content.into_owned(),
-            timestamp,
-            request_id: request_id.map(Cow::into_owned),
-            incarnation: incarnation.map(Cow::into_owned),
-            body,
-        })
+        Some(Self { id, from, to, content, timestamp, request_id, incarnation, body })
     }
 
     /// Parses the object of an inbox line.
@@ -73,51 +66,41 @@ impl Message {
     /// # Errors
     /// A common field that must be text has another type, or a text message has no text.
     pub fn read(object: &Map<String, Value>) -> Result<Self, Malformed> {
-        let kind = text(object, &["type"], "type")?;
-        let body = read_body(kind.as_deref(), object);
+        let body = read_body(text(object, &["type"])?.as_deref().unwrap_or("message"), object);
+        let is_text = matches!(body, Body::Message { .. } | Body::Broadcast {});
         let content = match first(object, &["content", "text"]) {
             Some(Value::String(text)) => text.clone(),
-            None | Some(Value::Null) if needs_content(&body) => return Err(Malformed::NoContent),
+            None | Some(Value::Null) if is_text => return Err(Malformed::NoContent),
             None | Some(Value::Null) => String::new(),
             Some(other) => other.to_string(),
         };
+        let timestamp = first(object, &["timestamp", "ts"]).and_then(Value::as_f64);
         Ok(Self {
-            id: text(object, &["id"], "id")?,
-            from: text(object, &["from"], "from")?.unwrap_or_else(|| "unknown".into()),
-            to: text(object, &["to"], "to")?,
+            id: text(object, &["id"])?,
+            from: text(object, &["from"])?.unwrap_or_else(|| "unknown".into()),
+            to: text(object, &["to"])?,
             content,
-            timestamp: first(object, &["timestamp", "ts"])
-                .and_then(Value::as_f64)
-                .map(WallTime::from_secs),
-            request_id: text(object, &["request_id", "requestId"], "request_id")?,
-            incarnation: text(object, &["incarnation"], "incarnation")?,
+            timestamp: timestamp.map(WallTime::from_secs),
+            request_id: text(object, &["request_id", "requestId"])?,
+            incarnation: text(object, &["incarnation"])?,
             body,
         })
     }
 }
 
-fn needs_content(body: &Body) -> bool {
-    matches!(body, Body::Message { .. } | Body::Broadcast {})
-}
-
-fn read_body(kind: Option<&str>, object: &Map<String, Value>) -> Body {
-    let kind = kind.unwrap_or("message");
+fn read_body(kind: &str, object: &Map<String, Value>) -> Body {
     // Most mail is plain text and needs no copy of the object.
     match (kind, object.get("summary")) {
         ("message", None | Some(Value::Null)) => return Body::text(),
         ("broadcast", _) => return Body::Broadcast {},
         _ => {}
     }
-    let (canonical, approve) = match kind {
-        "shutdown_approved" => ("shutdown_response", Some(true)),
-        "shutdown_rejected" => ("shutdown_response", Some(false)),
-        other => (other, None),
-    };
     let mut fields = object.clone();
-    fields.insert("type".into(), canonical.into());
-    if let Some(approve) = approve {
+    fields.insert("type".into(), kind.into());
+    if let "shutdown_approved" | "shutdown_rejected" = kind {
+        fields.insert("type".into(), "shutdown_response".into());
         fields.shift_remove("approved");
-        fields.insert("approve".into(), approve.into());
+        fields.insert("approve".into(), (kind == "shutdown_approved").into());
     }
     serde_json::from_value(Value::Object(fields))
         .unwrap_or_else(|_| Body::Unknown { kind: kind.into() })
@@ -127,17 +110,16 @@ fn first<'a>(object: &'a Map<String, Value>, keys: &[&str]) -> Option<&'a Value>
     keys.iter().find_map(|key| object.get(*key))
 }
 
-/// Returns a text field. A number becomes its text, since ids written by hand are often numbers.
-fn text(
-    object: &Map<String, Value>,
-    keys: &[&str],
-    label: &'static str,
-) -> Result<Option<String>, Malformed> {
+/// Returns a text field; errors name its first key. A number becomes its text, since ids written by hand are
+/// often numbers.
+fn text(object: &Map<String, Value>, keys: &[&'static str]) -> Result<Option<String>, Malformed> {
     match first(object, keys) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.clone())),
         Some(Value::Number(number)) => Ok(Some(number.to_string())),
-        Some(Value::Bool(_) | Value::Array(_) | Value::Object(_)) => Err(Malformed::NotText(label)),
+        Some(Value::Bool(_) | Value::Array(_) | Value::Object(_)) => {
+            Err(Malformed::NotText(keys.first().copied().unwrap_or_default()))
+        }
     }
 }
 
@@ -163,7 +145,7 @@ pub struct OutgoingMessage {
 }
 
 /// Binds a request to its answer and to the incarnation of the target.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Correlation {
     /// The unique id of the request.
     pub request_id: String,
@@ -172,39 +154,34 @@ pub struct Correlation {
 }
 
 impl OutgoingMessage {
-    /// Returns the message as an object, with its fields in the order of SPEC 3.1.
-    pub fn object(&self) -> Map<String, Value> {
-        let mut object = match serde_json::to_value(self.common()) {
-            Ok(Value::Object(object)) => object,
-            Ok(_) | Err(_) => Map::new(),
-        };
-        if let Ok(Value::Object(fields)) = serde_json::to_value(&self.body) {
-            for (key, value) in fields {
-                object.entry(key).or_insert(value);
-            }
-        }
-        for (key, value) in &self.extra {
-            object.entry(key.clone()).or_insert_with(|| value.clone());
-        }
-        object
-    }
-
-    /// Returns the line to append, including its newline.
-    pub fn line(&self) -> String {
+    /// Returns the line to append, including its newline; its fields have the order of SPEC 3.1.
+    ///
+    /// # Errors
+    /// A field cannot be serialized.
+    pub fn line(&self) -> serde_json::Result<String> {
         let is_plain = matches!(self.body, Body::Message { summary: None } | Body::Broadcast {});
         // The most frequent kinds are serialized without an object in between.
-        let direct =
-            (is_plain && self.extra.is_empty()).then(|| serde_json::to_string(&self.common()));
-        let mut line = match direct {
-            Some(Ok(line)) => line,
-            Some(Err(_)) | None => Value::Object(self.object()).to_string(),
+        let mut line = if is_plain && self.extra.is_empty() {
+            serde_json::to_string(&self.common())?
+        } else {
+            Value::Object(self.object()?).to_string()
         };
         line.push('\n');
-        line
+        Ok(line)
+    }
+
+    fn object(&self) -> serde_json::Result<Map<String, Value>> {
+        let mut object = object_of(&self.common())?;
+        // An unknown kind has no fields of its own, only those in `extra`.
+        let is_unknown = matches!(self.body, Body::Unknown { .. });
+        let own = if is_unknown { Map::new() } else { object_of(&self.body)? };
+        for (key, value) in own.into_iter().chain(self.extra.clone()) {
+            object.entry(key).or_insert(value);
+        }
+        Ok(object)
     }
 
     fn common(&self) -> Common<'_> {
-        let correlation = self.correlation.as_ref();
         Common {
             kind: self.body.kind(),
             from: self.from.as_str(),
@@ -212,8 +189,7 @@ impl OutgoingMessage {
             content: &self.content,
             timestamp: self.timestamp,
             id: &self.id,
-            request_id: correlation.map(|correlation| correlation.request_id.as_str()),
-            incarnation: correlation.map(|correlation| correlation.incarnation.as_str()),
+            correlation: self.correlation.as_ref(),
         }
     }
 }
@@ -228,10 +204,8 @@ struct Common<'a> {
     content: &'a str,
     timestamp: WallTime,
     id: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    request_id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    incarnation: Option<&'a str>,
+    #[serde(flatten)]
+    correlation: Option<&'a Correlation>,
 }
 
 /// The fields of a plain text message. Parsing fails for a line with another field, a repeated one, or one
@@ -241,20 +215,11 @@ struct Common<'a> {
 struct Plain<'a> {
     #[serde(rename = "type", borrow)]
     kind: Cow<'a, str>,
-    #[serde(borrow)]
-    from: Cow<'a, str>,
-    #[serde(borrow)]
-    to: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    content: Cow<'a, str>,
+    from: String,
+    to: Option<String>,
+    content: String,
     timestamp: Option<WallTime>,
-    #[serde(borrow)]
-    id: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    request_id: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    incarnation: Option<Cow<'a, str>>,
+    id: Option<String>,
+    request_id: Option<String>,
+    incarnation: Option<String>,
 }
-
-#[cfg(test)]
-mod tests;

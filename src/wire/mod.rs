@@ -22,12 +22,21 @@ pub mod time;
 pub mod tool;
 pub mod transcript;
 pub mod unknown_fields;
+mod words;
 
 pub use name::{AgentName, NameError};
 pub use time::{MachineTime, WallTime};
 pub use unknown_fields::WithUnknownFields;
 
+use serde::Serialize;
+use serde_json::{Map, Value};
+
 /// The version of the on-disk format that this build writes (`config.json`, message and transcript lines).
 ///
 /// Changelog: **1** — the first format; golden files in `tests/it/golden/v1`.
 pub const FORMAT_VERSION: u32 = 1;
+
+/// Returns a record as the JSON object that it serializes to.
+fn object_of(record: &impl Serialize) -> serde_json::Result<Map<String, Value>> {
+    serde_json::from_value(serde_json::to_value(record)?)
+}

@@ -120,10 +120,7 @@ mod tests {
             assert!(read(text).is_err(), "{text}");
         }
         assert_eq!(money(1.0).minus(money(2.0)), Money::default());
-        assert_eq!(
-            (money(0.01234).to_string(), money(12.345).to_string()),
-            ("0.0123".into(), "12.35".into())
-        );
+        assert_eq!([0.01234, 12.345].map(|it| money(it).to_string()), ["0.0123", "12.35"]);
     }
 
     #[test]

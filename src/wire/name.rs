@@ -10,13 +10,13 @@ pub const RESERVED: [&str; 7] = ["lead", "user", "team", "all", "system", "self"
 /// The rule, in words for people and models.
 pub const NAME_RULE: &str = "a name is 1 to 32 characters: a lower-case letter first, then lower-case letters, digits, '_' or '-'";
 
-/// The name of a mailbox owner: a member, `lead` or `user`. It always matches
-/// `^[a-z][a-z0-9_-]{0,31}$`.
+/// The name of a mailbox owner: a member, `lead` or `user`. It always matches `^[a-z][a-z0-9_-]{0,31}$`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AgentName(String);
 
 /// The reason that a string is not a valid name.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {}", self.what(), self.why())]
 pub struct NameError {
     /// The string, cut to 64 characters.
     pub given: String,
@@ -27,7 +27,7 @@ pub struct NameError {
 }
 
 impl AgentName {
-    /// Returns the name of the lead.
+    /// The name of the lead.
     pub fn lead() -> Self {
         Self("lead".into())
     }
@@ -47,13 +47,12 @@ impl AgentName {
     /// # Errors
     /// The string breaks [`NAME_RULE`] or is one of [`RESERVED`].
     pub fn member(given: &str) -> Result<Self, NameError> {
-        if !is_well_formed(given) {
-            return Err(NameError::new(given, false));
+        let reserved = RESERVED.contains(&given);
+        if is_well_formed(given) && !reserved {
+            return Ok(Self(given.into()));
         }
-        if RESERVED.contains(&given) {
-            return Err(NameError::new(given, true));
-        }
-        Ok(Self(given.into()))
+        let suggestion = suggest(given).filter(|name| name != given);
+        Err(NameError { given: given.chars().take(64).collect(), reserved, suggestion })
     }
 
     /// Parses the name of a recipient: a member, `lead` or `user`.
@@ -96,12 +95,6 @@ impl AsRef<str> for AgentName {
 }
 
 impl NameError {
-    fn new(given: &str, reserved: bool) -> Self {
-        let suggestion = suggest(given).filter(|name| name != given);
-        let given = given.chars().take(64).collect();
-        Self { given, reserved, suggestion }
-    }
-
     /// Says what is wrong.
     pub fn what(&self) -> String {
         // Debug formatting escapes control characters and bidi marks of a hostile name.
@@ -115,11 +108,8 @@ impl NameError {
 
     /// Says why it is wrong.
     pub fn why(&self) -> String {
-        if self.reserved {
-            format!("reserved are {}", RESERVED.join(", "))
-        } else {
-            NAME_RULE.into()
-        }
+        let reserved = || format!("reserved are {}", RESERVED.join(", "));
+        if self.reserved { reserved() } else { NAME_RULE.into() }
     }
 
     /// Says what to do now.
@@ -131,14 +121,6 @@ impl NameError {
     }
 }
 
-impl fmt::Display for NameError {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}: {}", self.what(), self.why())
-    }
-}
-
-impl std::error::Error for NameError {}
-
 fn is_well_formed(given: &str) -> bool {
     let mut bytes = given.bytes();
     given.len() <= 32
@@ -148,20 +130,13 @@ fn is_well_formed(given: &str) -> bool {
 
 /// Returns the nearest valid member name: lower case, other characters as '-', cut to length.
 fn suggest(given: &str) -> Option<String> {
-    let folded: String = given
-        .trim()
-        .chars()
-        .take(256)
-        .map(|c| c.to_ascii_lowercase())
-        .map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '-' })
-        .collect();
-    let name: String = folded
-        .trim_start_matches(|c: char| !c.is_ascii_lowercase())
-        .chars()
-        .take(32)
-        .collect::<String>()
-        .trim_end_matches(['-', '_'])
-        .into();
+    let fold = |c: char| match c.to_ascii_lowercase() {
+        c if c.is_ascii_alphanumeric() || c == '_' => c,
+        _ => '-',
+    };
+    let folded = given.trim().chars().take(256).map(fold);
+    let name: String = folded.skip_while(|c| !c.is_ascii_lowercase()).take(32).collect();
+    let name = name.trim_end_matches(['-', '_']).to_owned();
     let name = if RESERVED.contains(&name.as_str()) { format!("{name}-1") } else { name };
     // A suggestion that keeps less than half of the typed characters would confuse.
     let kept = name.chars().filter(char::is_ascii_alphanumeric).count();
@@ -178,18 +153,17 @@ mod tests {
         for good in ["a", "alice", "db-expert", "x_1", &"a".repeat(32)] {
             assert_eq!(AgentName::member(good).unwrap().as_str(), good);
         }
-        let suggestions = [
-            ("Alice", Some("alice")),
-            ("my agent", Some("my-agent")),
-            ("lead", Some("lead-1")),
-            ("../x", None),
-            ("", None),
-            ("1bob", Some("bob")),
-            ("аlice", Some("lice")),
-        ];
-        for (bad, suggestion) in suggestions {
+        for (bad, suggestion) in [
+            ("Alice", "alice"),
+            ("my agent", "my-agent"),
+            ("lead", "lead-1"),
+            ("../x", ""),
+            ("", ""),
+            ("1bob", "bob"),
+            ("аlice", "lice"),
+        ] {
             let error = AgentName::member(bad).unwrap_err();
-            assert_eq!(error.suggestion.as_deref(), suggestion, "for {bad:?}");
+            assert_eq!(error.suggestion.unwrap_or_default(), suggestion, "for {bad:?}");
         }
     }
 

@@ -2,44 +2,31 @@
 
 use super::message::Scope;
 use super::tool::{SubjectArgument, ToolSpec};
+use super::words::words;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
 
-/// A permission mode; the order is from the strictest to the loosest.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum PermissionMode {
-    /// No change before a plan is approved.
-    Plan,
-    /// Every change needs an approval.
-    #[default]
-    Default,
-    /// Changes by file tools need no approval, commands do.
-    AcceptEdits,
-    /// No call needs an approval.
-    Bypass,
+words! {
+    /// A permission mode; the order is from the strictest to the loosest.
+    #[derive(PartialOrd, Ord, Hash, Default)]
+    pub enum PermissionMode {
+        /// No change before a plan is approved.
+        Plan = "plan",
+        /// Every change needs an approval.
+        #[default]
+        Default = "default",
+        /// Changes by file tools need no approval, commands do.
+        AcceptEdits = "accept_edits",
+        /// No call needs an approval.
+        Bypass = "bypass",
+    }
 }
 
 impl PermissionMode {
-    /// All modes, the strictest first.
-    pub const ALL: [Self; 4] = [Self::Plan, Self::Default, Self::AcceptEdits, Self::Bypass];
-
     /// The words of all modes.
     pub const WORDS: [&str; 4] =
         [Self::Plan.word(), Self::Default.word(), Self::AcceptEdits.word(), Self::Bypass.word()];
-
-    /// Its word in files and flags.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Plan => "plan",
-            Self::Default => "default",
-            Self::AcceptEdits => "accept_edits",
-            Self::Bypass => "bypass",
-        }
-    }
 
     /// The mode of that word.
     pub fn parse(word: &str) -> Option<Self> {
@@ -78,18 +65,16 @@ pub struct RuleLists {
 impl RuleLists {
     /// Adds the rules of `other`, each once.
     pub fn add(&mut self, other: &Self) {
-        let lists = [
-            (&mut self.allow, &other.allow),
-            (&mut self.ask, &other.ask),
-            (&mut self.deny, &other.deny),
-        ];
-        for (mine, others) in lists {
+        let add = |mine: &mut Vec<String>, others: &[String]| {
             for rule in others {
                 if !mine.contains(rule) {
                     mine.push(rule.clone());
                 }
             }
-        }
+        };
+        add(&mut self.allow, &other.allow);
+        add(&mut self.ask, &other.ask);
+        add(&mut self.deny, &other.deny);
     }
 }
 
@@ -117,26 +102,15 @@ pub struct Permissions {
     pub plan_approval: PlanApproval,
 }
 
-/// The kind of a question.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum QuestionKind {
-    /// One tool call.
-    Permission,
-    /// A plan.
-    Plan,
-    /// One tool call that leaves the workspace.
-    Sandbox,
-}
-
-impl QuestionKind {
-    /// Its word in files.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Permission => "permission",
-            Self::Plan => "plan",
-            Self::Sandbox => "sandbox",
-        }
+words! {
+    /// The kind of a question.
+    pub enum QuestionKind {
+        /// One tool call.
+        Permission = "permission",
+        /// A plan.
+        Plan = "plan",
+        /// One tool call that leaves the workspace.
+        Sandbox = "sandbox",
     }
 }
 
@@ -167,18 +141,18 @@ impl Question {
     }
 }
 
-/// The outcome of a question.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DecisionOutcome {
-    /// The call may run.
-    Approved,
-    /// The call may not run.
-    Rejected,
-    /// No answer came in time.
-    Expired,
-    /// The agent no longer waits.
-    Withdrawn,
+words! {
+    /// The outcome of a question.
+    pub enum DecisionOutcome {
+        /// The call may run.
+        Approved = "approved",
+        /// The call may not run.
+        Rejected = "rejected",
+        /// No answer came in time.
+        Expired = "expired",
+        /// The agent no longer waits.
+        Withdrawn = "withdrawn",
+    }
 }
 
 /// The decision about a question.
@@ -225,10 +199,7 @@ mod tests {
 
     #[test]
     fn modes_are_ordered_and_parse_from_their_words() {
-        assert!(
-            PermissionMode::Plan < PermissionMode::Default
-                && PermissionMode::AcceptEdits < PermissionMode::Bypass
-        );
+        assert!(PermissionMode::ALL.is_sorted());
         for mode in PermissionMode::ALL {
             assert_eq!(PermissionMode::parse(mode.word()), Some(mode));
             assert_eq!(serde_json::to_value(mode).unwrap(), mode.word());
@@ -238,25 +209,22 @@ mod tests {
 
     #[test]
     fn a_rule_is_added_once() {
-        let lists = |allow: &[&str]| RuleLists {
-            allow: allow.iter().map(ToString::to_string).collect(),
-            ..RuleLists::default()
+        let lists = |allow: &str| {
+            let allow = allow.split(' ').map(ToOwned::to_owned).collect();
+            RuleLists { allow, ..RuleLists::default() }
         };
-        let mut mine = lists(&["a"]);
-        mine.add(&lists(&["b", "a", "b"]));
-        assert_eq!(mine, lists(&["a", "b"]));
+        let mut mine = lists("a");
+        mine.add(&lists("b a b"));
+        assert_eq!(mine, lists("a b"));
     }
 
     #[test]
     fn only_a_command_can_be_replaced() {
-        let question = |input: Value| Question {
-            request_id: "alice:t".into(),
-            about: QuestionKind::Permission,
-            tool_use_id: "t".into(),
-            tool: "run".into(),
-            input,
-            description: "ls".into(),
-        };
+        let text = String::new;
+        let (request_id, about) = (text(), QuestionKind::Permission);
+        let (tool_use_id, tool, input, description) = (text(), text(), Value::Null, text());
+        let plain = Question { request_id, about, tool_use_id, tool, input, description };
+        let question = |input: Value| Question { input, ..plain.clone() };
         let tool = |subject| ToolSpec { subject, ..ToolSpec::STRICT };
         let runs = tool(SubjectArgument::Command("line"));
         let asked = question(serde_json::json!({ "line": "ls", "timeout": 5 }));

@@ -1,8 +1,7 @@
 //! Roles as role files define them: tools, model, permission mode and instructions of an agent.
 //!
-//! A role only takes away. Its allow-list names every tool that the role has besides mail, so a tool that
-//! is added later is not part of an existing role. Keys, tools and modes are also understood as other
-//! programs write them.
+//! A role only takes away. Its allow-list names every tool that the role has besides mail, so a tool that is added
+//! later is not part of an existing role. Keys, tools and modes are also understood as other programs write them.
 
 use super::front_matter::{self, Field, Problem};
 use super::permission::PermissionMode;
@@ -57,48 +56,43 @@ impl Role {
         match field.key.as_str() {
             "name" if is_name(&text) => self.name = text,
             "name" => {
-                return Err(format!(
-                    "{text:?} is no name of a role (letters, digits, `-`, `_`): it is called {:?}",
-                    self.name
-                ));
+                let rule = "is no name of a role (letters, digits, `-`, `_`): it is called";
+                return Err(format!("{text:?} {rule} {:?}", self.name));
             }
             "description" => self.description = text,
             "tools" => {
                 let (tools, unknown) = known(field.value.items(), find);
-                let patterns: Vec<&String> = tools.iter().filter(|it| it.contains('(')).collect();
-                let whole = patterns.first().map(|it| format!("{it} gives all of {}", bare(it)));
                 self.tools = Some(tools.iter().map(|tool| bare(tool).to_owned()).collect());
                 report_unknown(&unknown)?;
-                return whole.map_or(Ok(()), |whole| {
-                    Err(format!("{whole}: what a role may not do stands in disallowedTools"))
-                });
+                if let Some(rule) = tools.iter().find(|tool| tool.contains('(')) {
+                    let but = "what a role may not do stands in disallowedTools";
+                    return Err(format!("{rule} gives all of {}: {but}", bare(rule)));
+                }
             }
             "disallowedTools" => {
                 let (tools, mut unknown) = known(field.value.items(), find);
                 let is_always = |tool: &String| {
                     find(tool).is_some_and(|it| it.role_access == RoleAccess::Always)
                 };
-                let (always, tools) = tools.into_iter().partition(is_always);
+                let (always, tools): (Vec<_>, _) = tools.into_iter().partition(is_always);
                 self.disallowed = tools;
-                unknown.extend::<Vec<String>>(always);
-                return report_unknown(&unknown);
+                unknown.extend(always);
+                report_unknown(&unknown)?;
             }
             "model" => self.model = model(&text)?,
             "permissionMode" => {
                 let foreign = FOREIGN_MODES.iter().find(|(word, _)| *word == text);
                 let mode = foreign.map(|(_, mode)| *mode).or_else(|| PermissionMode::parse(&text));
-                self.mode = Some(mode.ok_or_else(|| {
-                    format!("{text:?} is no permission mode, so the lead's is in force")
-                })?);
+                let unknown =
+                    || format!("{text:?} is no permission mode, so the lead's is in force");
+                self.mode = Some(mode.ok_or_else(unknown)?);
             }
-            "maxTurns" => match text.parse() {
-                Ok(most) if most > 0 => self.max_turns = Some(most),
-                Ok(_) | Err(_) => {
-                    return Err(format!(
-                        "{text:?} is no positive number, so max_rounds is in force"
-                    ));
-                }
-            },
+            "maxTurns" => {
+                let most = text.parse().ok().filter(|most| *most > 0);
+                let invalid =
+                    || format!("{text:?} is no positive number, so max_rounds is in force");
+                self.max_turns = Some(most.ok_or_else(invalid)?);
+            }
             other => return Err(format!("the key {other:?} is not known, so it is ignored")),
         }
         Ok(())
@@ -140,11 +134,9 @@ fn bare(rule: &str) -> &str {
 fn known(given: Vec<String>, find: ToolLookup) -> (Vec<String>, Vec<String>) {
     let (mut tools, mut unknown) = (Vec::new(), Vec::new());
     for rule in given {
-        let tool = bare(&rule);
+        let (tool, pattern) = rule.split_at(bare(&rule).len());
         match find(tool) {
-            Some(spec) => {
-                tools.push(format!("{}{}", spec.name, rule.strip_prefix(tool).unwrap_or_default()));
-            }
+            Some(spec) => tools.push(format!("{}{pattern}", spec.name)),
             None => unknown.push(rule),
         }
     }
@@ -173,22 +165,18 @@ fn model(text: &str) -> Result<Option<String>, String> {
 mod tests {
     use super::*;
 
-    const fn tool(
-        name: &'static str,
-        alias: &'static [&'static str],
-        access: RoleAccess,
-    ) -> ToolSpec {
-        ToolSpec { name, aliases: alias, role_access: access, ..ToolSpec::STRICT }
+    const fn tool(name: &'static str, role_access: RoleAccess) -> ToolSpec {
+        ToolSpec { name, role_access, ..ToolSpec::STRICT }
     }
 
     static TOOLS: [ToolSpec; 7] = [
-        tool("run", &["Bash"], RoleAccess::Named),
-        tool("read", &["Read"], RoleAccess::Named),
-        tool("write", &["Write"], RoleAccess::Named),
-        tool("claim", &[], RoleAccess::Named),
-        tool("send", &[], RoleAccess::Granted),
-        tool("shout", &[], RoleAccess::Granted),
-        tool("rest", &[], RoleAccess::Always),
+        ToolSpec { aliases: &["Bash"], ..tool("run", RoleAccess::Named) },
+        ToolSpec { aliases: &["Read"], ..tool("read", RoleAccess::Named) },
+        ToolSpec { aliases: &["Write"], ..tool("write", RoleAccess::Named) },
+        tool("claim", RoleAccess::Named),
+        tool("send", RoleAccess::Granted),
+        tool("shout", RoleAccess::Granted),
+        tool("rest", RoleAccess::Always),
     ];
 
     fn find(name: &str) -> Option<&'static ToolSpec> {
@@ -232,27 +220,20 @@ mod tests {
     /// Every combination of an allow-list and disallowed tools, for every tool.
     #[test]
     fn an_allow_list_names_every_tool_besides_mail() {
-        for access in [RoleAccess::Named, RoleAccess::Granted, RoleAccess::Always] {
-            let later = tool("later", &[], access);
-            for (tools, is_named) in
-                [(None, true), (Some(""), false), (Some("read"), false), (Some("later"), true)]
-            {
-                for is_disallowed in [false, true] {
-                    let list = |names: &str| {
-                        names.split_whitespace().map(ToOwned::to_owned).collect::<Vec<_>>()
-                    };
-                    let role = Role {
-                        tools: tools.map(list),
-                        disallowed: list(if is_disallowed { "later" } else { "" }),
-                        ..Role::default()
-                    };
-                    let expected = match access {
-                        RoleAccess::Named => is_named && !is_disallowed,
-                        RoleAccess::Granted => !is_disallowed,
-                        RoleAccess::Always => true,
-                    };
-                    assert_eq!(role.has(&later), expected, "{access:?} {role:?}");
-                }
+        // Without a list, an empty one, one without the tool, one with it.
+        let lists = [None, Some(vec![]), Some(vec!["read"]), Some(vec!["later"])];
+        let own = |list: Vec<&str>| list.into_iter().map(ToOwned::to_owned).collect::<Vec<_>>();
+        for (access, allowed) in [
+            (RoleAccess::Named, [true, false, false, true]),
+            (RoleAccess::Granted, [true; 4]),
+            (RoleAccess::Always, [true; 4]),
+        ] {
+            let later = tool("later", access);
+            for (tools, is_allowed) in lists.clone().into_iter().zip(allowed) {
+                let mut role = Role { tools: tools.map(own), ..Role::default() };
+                assert_eq!(role.has(&later), is_allowed, "{access:?} {role:?}");
+                role.disallowed = own(vec!["later"]);
+                assert_eq!(role.has(&later), access == RoleAccess::Always, "{access:?} {role:?}");
             }
         }
     }

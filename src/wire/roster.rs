@@ -5,6 +5,7 @@
 use super::activity::Activity;
 use super::chat::Usage;
 use super::money::{Money, Price};
+use super::words::words;
 use super::{FORMAT_VERSION, WallTime, WithUnknownFields};
 use serde::{Deserialize, Serialize};
 
@@ -51,7 +52,7 @@ impl Roster {
     /// Sums what the team has used since the lead's conversation began. `seconds` are those of the lead.
     pub fn used(&self) -> UsageCount {
         let (lead, before) =
-            self.lead.as_ref().map_or_else(Default::default, |lead| (lead.usage, lead.used_before));
+            self.lead.as_ref().map(|lead| (lead.usage, lead.used_before)).unwrap_or_default();
         let used = lead.plus(&self.used_by_members().since(&before));
         UsageCount { seconds: lead.seconds, ..used }
     }
@@ -62,14 +63,13 @@ impl Roster {
         name: &str,
         now: impl Into<WallTime>,
     ) -> &mut WithUnknownFields<Member> {
-        let at = self.members.iter().position(|member| member.name == name).unwrap_or_else(|| {
-            let color = COLORS.iter().cycle().nth(self.members.len() % COLORS.len());
-            let color = color.copied().unwrap_or_default().into();
-            let member =
-                Member { name: name.into(), color, joined_at: now.into(), ..Member::default() };
-            self.members.push(member.into());
-            self.members.len() - 1
-        });
+        let count = self.members.len();
+        let at = self.members.iter().position(|member| member.name == name).unwrap_or(count);
+        if at == count {
+            let color = COLORS.iter().cycle().nth(count % COLORS.len()).map_or("", |word| word);
+            let (name, color, joined_at) = (name.into(), color.into(), now.into());
+            self.members.push(Member { name, color, joined_at, ..Member::default() }.into());
+        }
         #[expect(clippy::indexing_slicing, reason = "the index was just found or filled")]
         &mut self.members[at]
     }
@@ -80,11 +80,16 @@ impl Roster {
     }
 }
 
+fn lead_name() -> String {
+    "lead".into()
+}
+
 /// The lead's entry.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Lead {
     /// The word `lead`.
+    #[serde(default = "lead_name")]
     pub name: String,
     /// Process id.
     pub pid: Option<i32>,
@@ -106,25 +111,8 @@ pub struct Lead {
     pub used_before: UsageCount,
 }
 
-impl Default for Lead {
-    fn default() -> Self {
-        Self {
-            name: "lead".into(),
-            pid: None,
-            incarnation: String::new(),
-            status: Status::Starting,
-            since: WallTime::default(),
-            activity: None,
-            model: String::new(),
-            mode: String::new(),
-            usage: UsageCount::default(),
-            used_before: UsageCount::default(),
-        }
-    }
-}
-
 /// A teammate's entry.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Member {
     /// Name of the member.
@@ -161,29 +149,6 @@ pub struct Member {
     pub started_by: StartedBy,
 }
 
-impl Default for Member {
-    fn default() -> Self {
-        Self {
-            name: String::new(),
-            role: String::new(),
-            status: Status::Starting,
-            activity: None,
-            since: WallTime::default(),
-            pid: None,
-            incarnation: String::new(),
-            model: String::new(),
-            mode: String::new(),
-            color: String::new(),
-            cwd: String::new(),
-            joined_at: WallTime::default(),
-            restarts: 0,
-            usage: UsageCount::default(),
-            last_exit: None,
-            started_by: StartedBy::Lead,
-        }
-    }
-}
-
 /// Colour words of members, in the order they join.
 pub const COLORS: [&str; 10] = [
     "blue",
@@ -209,24 +174,26 @@ pub enum StartedBy {
     Hand,
 }
 
-/// Status of an agent (SPEC 3.2). `protocol::lifecycle` says how statuses follow each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Status {
-    /// Its process is being started, or is about to be restarted.
-    Starting,
-    /// In a turn.
-    Working,
-    /// Waiting for mail.
-    Idle,
-    /// Waiting for an approval or for space on the disk.
-    Waiting,
-    /// Asked to stop. Only control mail reaches it.
-    Stopping,
-    /// Ended as asked.
-    Shutdown,
-    /// Ended otherwise, and not restarted.
-    Failed,
+words! {
+    /// Status of an agent (SPEC 3.2). `protocol::lifecycle` says how statuses follow each other.
+    #[derive(PartialOrd, Ord, Default)]
+    pub enum Status {
+        /// Its process is being started, or is about to be restarted.
+        #[default]
+        Starting = "starting",
+        /// In a turn.
+        Working = "working",
+        /// Waiting for mail.
+        Idle = "idle",
+        /// Waiting for an approval or for space on the disk.
+        Waiting = "waiting",
+        /// Asked to stop. Only control mail reaches it.
+        Stopping = "stopping",
+        /// Ended as asked.
+        Shutdown = "shutdown",
+        /// Ended otherwise, and not restarted.
+        Failed = "failed",
+    }
 }
 
 /// Mail that an agent with some status can be sent while its process is alive.
@@ -251,61 +218,36 @@ pub(crate) enum HeartbeatPolicy {
     Never,
 }
 
-/// The properties of a status.
-struct StatusRow {
-    word: &'static str,
-    mail: MailAccess,
-    heartbeat: HeartbeatPolicy,
-    is_over: bool,
-}
-
 impl Status {
-    /// Every status.
-    pub const ALL: [Self; 7] = [
-        Self::Starting,
-        Self::Working,
-        Self::Idle,
-        Self::Waiting,
-        Self::Stopping,
-        Self::Shutdown,
-        Self::Failed,
-    ];
-
-    /// The table of statuses: the only place that lists their properties.
+    /// The table of statuses: what reaches and is due from a living agent, and whether its process has ended.
     #[rustfmt::skip]
-    const fn row(self) -> StatusRow {
+    const fn row(self) -> (MailAccess, HeartbeatPolicy, bool) {
         use HeartbeatPolicy::{Always, Never, WithUnreadMail};
         use MailAccess::{All, ControlOnly, None};
-        let (word, mail, heartbeat, is_over) = match self {
-            Self::Starting => ("starting", All,         Always,         false),
-            Self::Working  => ("working",  All,         Always,         false),
-            Self::Idle     => ("idle",     All,         WithUnreadMail, false),
-            Self::Waiting  => ("waiting",  All,         Always,         false),
-            Self::Stopping => ("stopping", ControlOnly, Never,          false),
-            Self::Shutdown => ("shutdown", None,        Never,          true),
-            Self::Failed   => ("failed",   None,        Never,          true),
-        };
-        StatusRow { word, mail, heartbeat, is_over }
-    }
-
-    /// Returns the word that stands in the file.
-    pub fn word(self) -> &'static str {
-        self.row().word
-    }
-
-    /// Whether the process has ended, as far as the roster knows.
-    pub fn is_over(self) -> bool {
-        self.row().is_over
+        match self {
+            Self::Starting => (All,         Always,         false),
+            Self::Working  => (All,         Always,         false),
+            Self::Idle     => (All,         WithUnreadMail, false),
+            Self::Waiting  => (All,         Always,         false),
+            Self::Stopping => (ControlOnly, Never,          false),
+            Self::Shutdown => (None,        Never,          true),
+            Self::Failed   => (None,        Never,          true),
+        }
     }
 
     /// Returns the mail that reaches a living agent with this status.
     pub(crate) fn mail(self) -> MailAccess {
-        self.row().mail
+        self.row().0
     }
 
     /// Returns whether heartbeats are due.
     pub(crate) fn heartbeat(self) -> HeartbeatPolicy {
-        self.row().heartbeat
+        self.row().1
+    }
+
+    /// Whether the process has ended, as far as the roster knows.
+    pub fn is_over(self) -> bool {
+        self.row().2
     }
 }
 
@@ -338,17 +280,14 @@ impl UsageCount {
 
     /// Adds the tokens and the cost of one model call.
     pub fn add_call(&mut self, usage: Usage, price: Option<Price>) {
-        let written = usage.output_tokens;
-        let call = Self {
-            turns: 0,
-            input_tokens: usage.total().saturating_sub(written),
-            output_tokens: written,
+        *self = self.plus(&Self {
+            input_tokens: usage.total().saturating_sub(usage.output_tokens),
+            output_tokens: usage.output_tokens,
             cache_read_tokens: usage.cache_read_input_tokens,
             cache_write_tokens: usage.cache_creation_input_tokens,
-            seconds: 0,
             cost: price.map(|price| price.of(usage)),
-        };
-        *self = self.plus(&call);
+            ..Self::default()
+        });
     }
 
     /// Adds both counts.
@@ -397,51 +336,29 @@ pub struct LastExit {
     pub at: WallTime,
 }
 
-/// Reason for which a member's process ended (SPEC 3.2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ExitCause {
-    /// It was stopped by name.
-    Stopped,
-    /// The team was stopped.
-    TeamStopped,
-    /// The process of its lead ended.
-    LeadLost,
-    /// It ended unexpectedly.
-    Crash,
-    /// It hung and was killed.
-    Hung,
-    /// A budget was used up.
-    Budget,
-    /// It ended by itself with an error.
-    Error,
-}
-
-impl ExitCause {
-    /// Returns the word that stands in the file.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Stopped => "stopped",
-            Self::TeamStopped => "team_stopped",
-            Self::LeadLost => "lead_lost",
-            Self::Crash => "crash",
-            Self::Hung => "hung",
-            Self::Budget => "budget",
-            Self::Error => "error",
-        }
+words! {
+    /// Reason for which a member's process ended (SPEC 3.2).
+    pub enum ExitCause {
+        /// It was stopped by name.
+        Stopped = "stopped",
+        /// The team was stopped.
+        TeamStopped = "team_stopped",
+        /// The process of its lead ended.
+        LeadLost = "lead_lost",
+        /// It ended unexpectedly.
+        Crash = "crash",
+        /// It hung and was killed.
+        Hung = "hung",
+        /// A budget was used up.
+        Budget = "budget",
+        /// It ended by itself with an error.
+        Error = "error",
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn each_status_has_the_word_of_the_format() {
-        for status in Status::ALL {
-            assert_eq!(serde_json::to_value(status).unwrap(), status.word());
-        }
-    }
 
     #[test]
     fn usage_of_the_team_counts_from_the_start_of_the_leads_conversation() {

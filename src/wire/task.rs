@@ -2,15 +2,16 @@
 //!
 //! Data only: `protocol::tasks` decides which changes are legal.
 
+use super::words::words;
 use super::{FORMAT_VERSION, WallTime, WithUnknownFields};
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 
 /// The id of a task, a positive number. It is a string on disk, without leading zeros in a file name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "Value")]
 pub struct TaskId(u64);
 
 /// A string that is not a task id.
@@ -43,59 +44,51 @@ impl fmt::Display for TaskId {
     }
 }
 
-impl Serialize for TaskId {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0.to_string())
+impl From<TaskId> for String {
+    fn from(id: TaskId) -> Self {
+        id.to_string()
     }
 }
 
-impl<'de> Deserialize<'de> for TaskId {
+impl TryFrom<Value> for TaskId {
+    type Error = String;
+
     /// Accepts a number too, since ids written by hand are often numbers.
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = match Value::deserialize(deserializer)? {
-            Value::String(text) => text,
-            number @ Value::Number(_) => number.to_string(),
+    fn try_from(id: Value) -> Result<Self, String> {
+        let parsed = match id {
+            Value::String(text) => Self::parse(&text),
+            Value::Number(number) => Self::parse(&number.to_string()),
             Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => {
-                return Err(D::Error::custom("a task id is text or a number"));
+                return Err("a task id is text or a number".into());
             }
         };
-        Self::parse(&text).map_err(D::Error::custom)
+        parsed.map_err(|why| why.to_string())
     }
 }
 
 /// All tasks by id.
 pub type Board = BTreeMap<TaskId, WithUnknownFields<Task>>;
 
-/// The state of a task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TaskStatus {
-    /// No member works on it.
-    #[default]
-    Pending,
-    /// Its owner works on it.
-    InProgress,
-    /// It was done.
-    Completed,
-    /// It could not be done.
-    Failed,
-    /// It was withdrawn.
-    #[serde(alias = "canceled")]
-    Cancelled,
+words! {
+    /// The state of a task.
+    #[derive(Default)]
+    pub enum TaskStatus {
+        /// No member works on it.
+        #[default]
+        Pending = "pending",
+        /// Its owner works on it.
+        InProgress = "in_progress",
+        /// It was done.
+        Completed = "completed",
+        /// It could not be done.
+        Failed = "failed",
+        /// It was withdrawn.
+        #[serde(alias = "canceled")]
+        Cancelled = "cancelled",
+    }
 }
 
 impl TaskStatus {
-    /// Returns the word on disk.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::InProgress => "in_progress",
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
     /// Whether no more work will be done on it.
     pub fn is_over(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
@@ -140,8 +133,7 @@ pub struct Task {
     /// The time of the last change.
     #[serde(default)]
     pub updated_at: WallTime,
-    /// The id of the tool call that created it, so that the same call, repeated after a crash, creates no second
-    /// task.
+    /// The id of the tool call that created it: the same call, repeated after a crash, creates no second task.
     #[serde(default)]
     pub origin: Option<String>,
     /// The events so far, oldest first.
@@ -217,7 +209,8 @@ mod tests {
 
     #[test]
     fn a_subject_is_enough_and_unknown_fields_are_kept() {
-        let text = r#"{"subject":"x","blocked_by":[3,"4"],"mood":"good","history":[{"what":"sung","by":"bob","key":"C"}]}"#;
+        let text = r#"{"subject":"x","blocked_by":[3,"4"],"mood":"good",
+            "history":[{"what":"sung","by":"bob","key":"C"}]}"#;
         let task: WithUnknownFields<Task> = serde_json::from_str(text).unwrap();
         assert_eq!((task.status, &task.owner), (TaskStatus::Pending, &None));
         assert_eq!(task.blocked_by, [TaskId(3), TaskId(4)]);
@@ -226,10 +219,7 @@ mod tests {
         for kept in [r#""mood":"good""#, r#""what":"sung""#, r#""key":"C""#] {
             assert!(back.contains(kept), "{back}");
         }
-        assert!(
-            serde_json::from_str::<WithUnknownFields<Task>>("{}").is_err(),
-            "no task without a subject"
-        );
+        assert!(serde_json::from_str::<Task>("{}").is_err(), "no task without a subject");
     }
 
     proptest! {

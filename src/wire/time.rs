@@ -51,7 +51,6 @@ macro_rules! seconds {
 
         impl Add<Duration> for $time {
             type Output = Self;
-
             fn add(self, later: Duration) -> Self {
                 Self(self.0 + later.as_secs_f64())
             }
@@ -59,7 +58,6 @@ macro_rules! seconds {
 
         impl Sub<Duration> for $time {
             type Output = Self;
-
             fn sub(self, earlier: Duration) -> Self {
                 Self(self.0 - earlier.as_secs_f64())
             }

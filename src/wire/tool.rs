@@ -166,46 +166,26 @@ pub enum ParameterType {
 
 impl Parameter {
     /// An argument that a call must have.
-    pub const fn required(
-        name: &'static str,
-        kind: ParameterType,
-        description: &'static str,
-    ) -> Self {
-        Self { name, kind, description, is_required: true }
+    pub const fn required(name: &'static str, kind: ParameterType, about: &'static str) -> Self {
+        Self { name, kind, description: about, is_required: true }
     }
 
     /// An argument that may be left out.
-    pub const fn optional(
-        name: &'static str,
-        kind: ParameterType,
-        description: &'static str,
-    ) -> Self {
-        Self { name, kind, description, is_required: false }
+    pub const fn optional(name: &'static str, kind: ParameterType, about: &'static str) -> Self {
+        Self { name, kind, description: about, is_required: false }
     }
 
-    fn schema(&self) -> Map<String, Value> {
-        let mut schema = Map::new();
-        let mut put = |key: &str, value: Value| drop(schema.insert(key.into(), value));
+    fn schema(&self) -> Value {
         match self.kind {
-            ParameterType::Text => put("type", "string".into()),
-            ParameterType::Word(words) => {
-                put("type", "string".into());
-                put("enum", json!(words));
-            }
-            ParameterType::TextList => {
-                put("type", "array".into());
-                put("items", json!({ "type": "string" }));
-            }
-            ParameterType::Boolean => put("type", "boolean".into()),
+            ParameterType::Text => json!({ "type": "string" }),
+            ParameterType::Word(words) => json!({ "type": "string", "enum": words }),
+            ParameterType::TextList => json!({ "type": "array", "items": { "type": "string" } }),
+            ParameterType::Boolean => json!({ "type": "boolean" }),
+            ParameterType::Count { most: None } => json!({ "type": "integer", "minimum": 1 }),
             ParameterType::Count { most } => {
-                put("type", "integer".into());
-                put("minimum", 1.into());
-                if let Some(most) = most {
-                    put("maximum", most.into());
-                }
+                json!({ "type": "integer", "minimum": 1, "maximum": most })
             }
         }
-        schema
     }
 }
 
@@ -238,45 +218,37 @@ impl ToolSpec {
         let describe = |parameter: &Parameter| {
             let mut schema = parameter.schema();
             if !parameter.description.is_empty() {
-                schema.insert("description".into(), parameter.description.into());
+                schema["description"] = parameter.description.into();
             }
             schema
         };
-        let mut schema = self.schema(self.parameters.iter(), describe);
-        schema.insert("additionalProperties".into(), false.into());
-        self.announce(schema)
+        let mut definition = self.announce(self.parameters.iter(), describe);
+        definition.input_schema["additionalProperties"] = false.into();
+        definition
     }
 
     /// The same in fewer words: only the arguments that a call must have, by name and type. Small models
     /// fill in every argument they see.
     pub fn compact_definition(&self) -> ToolDefinition {
-        let required = self.parameters.iter().filter(|parameter| parameter.is_required);
-        self.announce(self.schema(required, Parameter::schema))
+        self.announce(self.required(), Parameter::schema)
     }
 
-    fn announce(&self, schema: Map<String, Value>) -> ToolDefinition {
-        ToolDefinition {
-            name: self.name.into(),
-            description: self.description.into(),
-            input_schema: Value::Object(schema),
-        }
+    fn required(&self) -> impl Iterator<Item = &Parameter> {
+        self.parameters.iter().filter(|parameter| parameter.is_required)
     }
 
-    fn schema<'a>(
+    fn announce<'a>(
         &self,
-        parameters: impl Iterator<Item = &'a Parameter>,
-        schema: impl Fn(&Parameter) -> Map<String, Value>,
-    ) -> Map<String, Value> {
-        let properties: Map<String, Value> = parameters
-            .map(|parameter| (parameter.name.to_owned(), Value::Object(schema(parameter))))
-            .collect();
-        let required = self.parameters.iter().filter(|parameter| parameter.is_required);
-        let required: Vec<&str> = required.map(|parameter| parameter.name).collect();
-        Map::from_iter([
-            ("type".into(), "object".into()),
-            ("properties".into(), properties.into()),
-            ("required".into(), required.into()),
-        ])
+        shown: impl Iterator<Item = &'a Parameter>,
+        schema: impl Fn(&Parameter) -> Value,
+    ) -> ToolDefinition {
+        let properties: Map<String, Value> =
+            shown.map(|parameter| (parameter.name.to_owned(), schema(parameter))).collect();
+        let required: Vec<&str> = self.required().map(|parameter| parameter.name).collect();
+        let input_schema =
+            json!({ "type": "object", "properties": properties, "required": required });
+        let (name, description) = (self.name.into(), self.description.into());
+        ToolDefinition { name, description, input_schema }
     }
 }
 
@@ -308,13 +280,9 @@ mod tests {
             "properties": {
                 "color": { "type": "string", "enum": ["red", "blue"], "description": "which" },
                 "where": { "type": "string" },
-                "coats": {
-                    "type": "integer", "minimum": 1, "maximum": 9, "description": "how often",
-                },
+                "coats": { "type": "integer", "minimum": 1, "maximum": 9, "description": "how often" },
                 "from": { "type": "integer", "minimum": 1, "description": "first" },
-                "tags": {
-                    "type": "array", "items": { "type": "string" }, "description": "words",
-                },
+                "tags": { "type": "array", "items": { "type": "string" }, "description": "words" },
                 "dry": { "type": "boolean", "description": "wait" },
             },
             "required": ["color", "where"],
@@ -325,24 +293,18 @@ mod tests {
 
     #[test]
     fn a_compact_definition_has_the_required_arguments_without_descriptions() {
-        let expected = json!({
-            "type": "object",
-            "properties": {
-                "color": { "type": "string", "enum": ["red", "blue"] },
-                "where": { "type": "string" },
-            },
-            "required": ["color", "where"],
-        });
+        let color = json!({ "type": "string", "enum": ["red", "blue"] });
+        let properties = json!({ "color": color, "where": { "type": "string" } });
+        let required = ["color", "where"];
+        let expected = json!({ "type": "object", "properties": properties, "required": required });
         assert_eq!(SPEC.compact_definition().input_schema.to_string(), expected.to_string());
     }
 
     #[test]
     fn an_audience_includes_itself_and_both_includes_all() {
-        assert!(Audience::Both.includes(Audience::Lead));
-        assert!(Audience::Both.includes(Audience::Teammate));
-        assert!(Audience::Lead.includes(Audience::Lead));
-        assert!(!Audience::Lead.includes(Audience::Teammate));
-        assert!(!Audience::Teammate.includes(Audience::Lead));
+        let [lead, teammate, both] = [Audience::Lead, Audience::Teammate, Audience::Both];
+        assert!([lead, teammate, both].iter().all(|one| both.includes(*one) && one.includes(*one)));
+        assert!(!lead.includes(teammate) && !teammate.includes(lead));
     }
 
     #[test]

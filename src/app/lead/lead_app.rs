@@ -20,7 +20,6 @@ use crate::error::{Failure, OrFail};
 use crate::llm::Provider;
 use crate::os::SystemClock;
 use crate::os::program::TeammateProgram;
-use crate::protocol::restart::RestartLimits;
 use crate::settings::Rules;
 use crate::settings::environment::Environment;
 use crate::settings::model::ModelChoice;
@@ -36,6 +35,7 @@ use crate::tools::hooks::Hooks;
 use crate::tools::team::{Ops, submit_plan};
 use crate::wire::AgentName;
 use crate::wire::budget::RunBudget;
+use crate::wire::limits::RESTART_FIRST_PAUSE;
 use crate::wire::message::Message;
 use crate::wire::restart::RestartPolicy;
 use std::cell::RefCell;
@@ -204,14 +204,12 @@ fn restart_config(
     policy: RestartPolicy,
     incarnation: &str,
 ) -> RestartConfig {
-    let mut limits = RestartLimits::default();
     let first = environment.get(FIRST_PAUSE).and_then(|text| text.parse().ok());
-    if let Some(first) = first.filter(|_| cfg!(debug_assertions)) {
-        limits.first = Duration::from_millis(first);
-    }
+    let first = first.filter(|_| cfg!(debug_assertions)).map(Duration::from_millis);
+    let first_pause = first.unwrap_or(RESTART_FIRST_PAUSE);
     let seed =
         incarnation.bytes().map(u64::from).fold(7, |seed, byte| byte + 31_u64.wrapping_mul(seed));
-    RestartConfig { policy, limits, seed }
+    RestartConfig { policy, first_pause, seed }
 }
 
 /// The parts from which the lead's agent is built.

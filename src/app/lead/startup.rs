@@ -179,7 +179,9 @@ async fn write_entry(
             roster.created_at = now;
         }
         let earlier = roster.lead.as_ref().map(|lead| lead.status);
-        let lead = roster.lead.get_or_insert_with(|| Lead::default().into());
+        let lead = roster.lead.get_or_insert_with(|| {
+            Lead { name: AgentName::lead().to_string(), ..Lead::default() }.into()
+        });
         lead.pid = pid;
         lead.incarnation = incarnation;
         let _legal = lifecycle::apply_spawned(&mut lead.status);

@@ -8,6 +8,7 @@ use super::super::provider::Delta;
 use super::super::sse::Event;
 use super::super::stream_parser::{Assemble, Fault};
 use crate::wire::chat::{Block, Reply, Request, StopReason, Usage};
+use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -93,9 +94,9 @@ impl Assembler {
     }
 
     fn end(&mut self, delta: &Value, counted: &Value) {
-        let reason = word(delta, "stop_reason");
-        if !reason.is_empty() {
-            self.stop_reason = Some(StopReason::from(reason.to_owned()));
+        let reason = delta.get("stop_reason").filter(|reason| *reason != "");
+        if let Some(reason) = reason.and_then(|reason| StopReason::deserialize(reason).ok()) {
+            self.stop_reason = Some(reason);
         }
         self.count(counted);
     }
@@ -372,7 +373,7 @@ mod tests {
         ] {
             let end = json!({"type": "message_delta", "delta": {"stop_reason": reason}});
             let reply = replay(&[], &[end, json!({"type": "message_stop"})]).0.unwrap();
-            assert_eq!(String::from(reply.stop_reason), reason);
+            assert_eq!(serde_json::to_value(reply.stop_reason).unwrap(), reason);
         }
     }
 

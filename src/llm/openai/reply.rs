@@ -319,7 +319,7 @@ mod tests {
     fn every_finish_reason_has_its_meaning() {
         let end = |reason: &str| {
             let choice = json!({"delta": {"content": "x"}, "finish_reason": reason});
-            String::from(replay(&[choice]).0.stop_reason)
+            serde_json::to_value(replay(&[choice]).0.stop_reason).unwrap()
         };
         for (reason, meaning) in [
             ("stop", "end_turn"),

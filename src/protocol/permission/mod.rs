@@ -80,24 +80,19 @@ impl Rule {
 
     /// Whether it covers the whole call.
     fn covers(&self, tool: &str, subject: &PermissionSubject) -> bool {
+        use PermissionSubject::{Command, Nothing, Outside, Path};
+        let Some(pattern) = &self.pattern else { return self.tool == tool };
         self.tool == tool
-            && match (&self.pattern, subject) {
-                (None, _) => true,
-                (Some(_), PermissionSubject::Nothing) => false,
-                (
-                    Some(pattern),
-                    PermissionSubject::Path(path) | PermissionSubject::Outside(path),
-                ) => glob::matches(pattern, path),
-                (Some(pattern), PermissionSubject::Command(line)) => line.trim() == pattern.trim(),
+            && match subject {
+                Nothing => false,
+                Path(path) | Outside(path) => glob::matches(pattern, path),
+                Command(line) => line.trim() == pattern.trim(),
             }
     }
 
     /// Whether it covers any part of the call.
     fn touches(&self, tool: &str, subject: &PermissionSubject) -> bool {
-        let part = |line: &String| {
-            let parts = shell::guessed(line);
-            parts.iter().any(|words| self.covers_command(words))
-        };
+        let part = |line| shell::guessed(line).iter().any(|words| self.covers_command(words));
         self.covers(tool, subject)
             || self.tool == tool
                 && matches!(subject, PermissionSubject::Command(line) if part(line))
@@ -107,19 +102,10 @@ impl Rule {
     /// test` only itself.
     fn covers_command(&self, words: &[String]) -> bool {
         let Some(pattern) = self.pattern.as_deref() else { return true };
-        if pattern.trim() == "*" {
-            return true;
-        }
-        let (head, open_end) = match pattern.strip_suffix(":*") {
-            Some(head) => (head, true),
-            None => (pattern, false),
-        };
-        let wanted: Vec<&str> = head.split_whitespace().collect();
-        let begins =
-            words.iter().map(String::as_str).zip(&wanted).all(|(word, want)| word == *want);
-        let length =
-            if open_end { words.len() >= wanted.len() } else { words.len() == wanted.len() };
-        begins && length && !wanted.is_empty()
+        let head = pattern.strip_suffix(":*");
+        let wanted: Vec<&str> = head.unwrap_or(pattern).split_whitespace().collect();
+        let begin = if head.is_some() { words.get(..wanted.len()) } else { Some(words) };
+        pattern.trim() == "*" || !wanted.is_empty() && begin.is_some_and(|begin| begin == wanted)
     }
 }
 
@@ -133,30 +119,22 @@ pub(crate) struct Policy {
 }
 
 impl Policy {
-    /// Parses the rules.
     pub(crate) fn new(mode: PermissionMode, lists: &RuleLists) -> Result<Self, BadRule> {
-        let parse = |list: &[String]| {
-            list.iter().map(|rule| Rule::parse(rule)).collect::<Result<Vec<_>, _>>()
+        let parse = |list: &Vec<String>| -> Result<Vec<Rule>, BadRule> {
+            list.iter().map(|rule| Rule::parse(rule)).collect()
         };
-        Ok(Self {
-            mode,
-            allow: parse(&lists.allow)?,
-            ask: parse(&lists.ask)?,
-            deny: parse(&lists.deny)?,
-        })
+        let [allow, ask, deny] = [&lists.allow, &lists.ask, &lists.deny].map(parse);
+        Ok(Self { mode, allow: allow?, ask: ask?, deny: deny? })
     }
 
-    /// Returns the mode.
     pub(crate) fn mode(&self) -> PermissionMode {
         self.mode
     }
 
-    /// Changes the mode.
     pub(crate) fn set_mode(&mut self, mode: PermissionMode) {
         self.mode = mode;
     }
 
-    /// Adds rules.
     pub(crate) fn add(&mut self, lists: &RuleLists) -> Result<(), BadRule> {
         let more = Self::new(self.mode, lists)?;
         self.allow.extend(more.allow);
@@ -165,7 +143,6 @@ impl Policy {
         Ok(())
     }
 
-    /// Judges a call.
     pub(crate) fn judge(&self, spec: &ToolSpec, subject: &PermissionSubject) -> PermissionVerdict {
         let tool = spec.name;
         let outside = matches!(subject, PermissionSubject::Outside(_));
@@ -186,29 +163,24 @@ impl Policy {
             ));
         }
         if outside && !self.opens(subject) {
-            return match self.mode {
-                PermissionMode::Bypass => PermissionVerdict::Refuse(format!(
-                    "not done: this leads out of the workspace, and in mode bypass nobody is asked; give a \
-                     path inside it (a rule such as {:?} under `allow` would open it)",
-                    rule(OUTSIDE, subject)
-                )),
-                PermissionMode::Plan | PermissionMode::Default | PermissionMode::AcceptEdits => {
-                    PermissionVerdict::AskToLeave
-                }
-            };
-        }
-        if self.mode == PermissionMode::Bypass {
-            return PermissionVerdict::Run;
-        }
-        if self.ask.iter().any(|rule| rule.touches(tool, subject)) {
-            return PermissionVerdict::Ask;
+            if self.mode != PermissionMode::Bypass {
+                return PermissionVerdict::AskToLeave;
+            }
+            return PermissionVerdict::Refuse(format!(
+                "not done: this leads out of the workspace, and in mode bypass nobody is asked; give a \
+                 path inside it (a rule such as {:?} under `allow` would open it)",
+                rule(OUTSIDE, subject)
+            ));
         }
         let edits = matches!(subject, PermissionSubject::Path(_));
         let free = self.mode == PermissionMode::AcceptEdits && edits;
-        if !changes || free || self.allows(tool, subject) {
-            return PermissionVerdict::Run;
+        let asks = || self.ask.iter().any(|rule| rule.touches(tool, subject));
+        let runs = || !changes || free || self.allows(tool, subject);
+        if self.mode == PermissionMode::Bypass || !asks() && runs() {
+            PermissionVerdict::Run
+        } else {
+            PermissionVerdict::Ask
         }
-        PermissionVerdict::Ask
     }
 
     /// Whether the rules let a call leave the workspace for this path.

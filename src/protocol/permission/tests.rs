@@ -13,14 +13,11 @@ fn policy(mode: PermissionMode, allow: &[&str], ask: &[&str], deny: &[&str]) -> 
 }
 
 /// A tool of this name: in these tests one reads, one talks, every other one changes something.
-fn spec(name: &str) -> ToolSpec {
-    let (name, effect) = match name {
-        "read_file" => ("read_file", Effect::Reads),
-        "spawn_teammate" => ("spawn_teammate", Effect::Talks),
-        "bash" => ("bash", Effect::Changes),
-        "write_file" => ("write_file", Effect::Changes),
-        "edit_file" => ("edit_file", Effect::Changes),
-        _ => ("another_tool", Effect::Changes),
+fn spec(name: &'static str) -> ToolSpec {
+    let effect = match name {
+        "read_file" => Effect::Reads,
+        "spawn_teammate" => Effect::Talks,
+        _ => Effect::Changes,
     };
     ToolSpec { name, effect, ..ToolSpec::STRICT }
 }
@@ -29,145 +26,88 @@ fn bash(policy: &Policy, line: &str) -> PermissionVerdict {
     policy.judge(&spec("bash"), &PermissionSubject::Command(line.into()))
 }
 
-fn file(policy: &Policy, tool: &str, path: &str) -> PermissionVerdict {
+fn file(policy: &Policy, tool: &'static str, path: &str) -> PermissionVerdict {
     policy.judge(&spec(tool), &PermissionSubject::Path(path.into()))
+}
+
+fn is_refused(verdict: &PermissionVerdict) -> bool {
+    matches!(verdict, PermissionVerdict::Refuse(_))
 }
 
 #[test]
 fn an_allowed_prefix_covers_no_other_command() {
     let policy =
         policy(PermissionMode::Default, &["bash(cargo test:*)", "bash(git status)"], &[], &[]);
-    for line in [
-        "cargo test",
-        "cargo test --lib 'a; b'",
-        "cargo test && cargo test --doc",
-        "git status; cargo test | cargo test x",
-        "  cargo   test  ",
-    ] {
+    let allowed = "cargo test ¦ cargo test --lib 'a; b' ¦ cargo test && cargo test --doc
+        ¦ git status; cargo test | cargo test x ¦   cargo   test  ";
+    for line in allowed.split('¦') {
         assert_eq!(bash(&policy, line), PermissionVerdict::Run, "{line}");
     }
-    for line in [
-        "cargo testify",
-        "cargo",
-        "cargo test; rm -rf x",
-        "cargo test && rm x",
-        "cargo test || rm x",
-        "cargo test | sh",
-        "cargo test & rm x",
-        "cargo test\nrm x",
-        "cargo test $(rm x)",
-        "cargo test `rm x`",
-        "cargo test \"$(rm x)\"",
-        "cargo test > Cargo.toml",
-        "cargo test <(rm x)",
-        "RUSTC=./evil cargo test",
-        "env RUSTC=./evil cargo test",
-        "(cargo test)",
-        "cargo test # note",
-        "git status -s",
-        "git 'status' --x",
-        "\"cargo test\" x",
-        "cargo\\ test x",
-    ] {
+    let others = r#"cargo testify ¦ cargo ¦ cargo test; rm -rf x ¦ cargo test && rm x ¦ cargo test || rm x
+        ¦ cargo test | sh ¦ cargo test & rm x ¦ cargo test $(rm x) ¦ cargo test `rm x` ¦ cargo test "$(rm x)"
+        ¦ cargo test > Cargo.toml ¦ cargo test <(rm x) ¦ RUSTC=./evil cargo test ¦ env RUSTC=./evil cargo test
+        ¦ (cargo test) ¦ cargo test # note ¦ git status -s ¦ git 'status' --x ¦ "cargo test" x ¦ cargo\ test x"#;
+    for line in others.split('¦').map(str::trim).chain(["cargo test\nrm x"]) {
         assert_eq!(bash(&policy, line), PermissionVerdict::Ask, "{line}");
     }
 }
 
 #[test]
 fn deny_wins_then_ask_then_allow_then_the_mode() {
-    let rules = |mode| {
-        policy(
-            mode,
-            &["bash(git:*)"],
-            &["bash(git push:*)"],
-            &["bash(rm:*)", "write_file(secrets/**)"],
-        )
-    };
+    let deny = ["bash(rm:*)", "write_file(secrets/**)"];
+    let rules = |mode| policy(mode, &["bash(git:*)"], &["bash(git push:*)"], &deny);
     let default = rules(PermissionMode::Default);
     assert_eq!(bash(&default, "git log"), PermissionVerdict::Run);
     assert_eq!(bash(&default, "git push"), PermissionVerdict::Ask);
     assert_eq!(bash(&default, "git log && git push"), PermissionVerdict::Ask);
     for mode in PermissionMode::ALL {
         let policy = rules(mode);
-        assert!(matches!(bash(&policy, "git log; rm x"), PermissionVerdict::Refuse(_)), "{mode}");
-        assert!(matches!(bash(&policy, "git log $(rm x)"), PermissionVerdict::Refuse(_)), "{mode}");
-        let secret = file(&policy, "write_file", "secrets/key");
-        assert!(matches!(secret, PermissionVerdict::Refuse(_)), "{mode}");
+        assert!(is_refused(&bash(&policy, "git log; rm x")), "{mode}");
+        assert!(is_refused(&bash(&policy, "git log $(rm x)")), "{mode}");
+        assert!(is_refused(&file(&policy, "write_file", "secrets/key")), "{mode}");
     }
-    assert_eq!(
-        bash(&rules(PermissionMode::Bypass), "git push"),
-        PermissionVerdict::Run,
-        "bypass never asks"
-    );
+    let bypass = rules(PermissionMode::Bypass);
+    assert_eq!(bash(&bypass, "git push"), PermissionVerdict::Run, "bypass never asks");
 }
 
 #[test]
 fn each_mode_allows_its_own_calls_without_a_rule() {
+    use PermissionVerdict::{Ask, Run};
     let verdicts = |mode: PermissionMode| {
         let policy = policy(mode, &[], &[], &[]);
         let read = file(&policy, "read_file", "a");
         let spawn = policy.judge(&spec("spawn_teammate"), &PermissionSubject::Nothing);
-        assert_eq!((read, spawn), (PermissionVerdict::Run, PermissionVerdict::Run), "{mode}");
-        (
-            file(&policy, "write_file", "a"),
-            bash(&policy, "ls"),
-            policy.judge(&spec("mcp_x"), &PermissionSubject::Nothing),
-        )
+        assert_eq!((read, spawn), (Run, Run), "{mode}");
+        let unknown = policy.judge(&spec("another_tool"), &PermissionSubject::Nothing);
+        [file(&policy, "write_file", "a"), bash(&policy, "ls"), unknown]
     };
-    assert_eq!(
-        verdicts(PermissionMode::Default),
-        (PermissionVerdict::Ask, PermissionVerdict::Ask, PermissionVerdict::Ask)
-    );
-    assert_eq!(
-        verdicts(PermissionMode::AcceptEdits),
-        (PermissionVerdict::Run, PermissionVerdict::Ask, PermissionVerdict::Ask)
-    );
-    assert_eq!(
-        verdicts(PermissionMode::Bypass),
-        (PermissionVerdict::Run, PermissionVerdict::Run, PermissionVerdict::Run)
-    );
-    let (write, bash, unknown) = verdicts(PermissionMode::Plan);
-    for refused in [write, bash, unknown] {
+    assert_eq!(verdicts(PermissionMode::Default), [Ask, Ask, Ask]);
+    assert_eq!(verdicts(PermissionMode::AcceptEdits), [Run, Ask, Ask]);
+    assert_eq!(verdicts(PermissionMode::Bypass), [Run, Run, Run]);
+    for refused in verdicts(PermissionMode::Plan) {
         assert!(matches!(refused, PermissionVerdict::Refuse(why) if why.contains("submit_plan")));
     }
 }
 
 #[test]
 fn no_rule_allows_work_in_plan_mode() {
-    let policy =
-        policy(PermissionMode::Plan, &["bash", "bash(*)", "write_file(**)", "edit_file"], &[], &[]);
-    for tool in ["bash", "write_file", "edit_file", "anything_new"] {
-        for subject in [
-            PermissionSubject::Command("ls".into()),
-            PermissionSubject::Path("a".into()),
-            PermissionSubject::Nothing,
-        ] {
-            assert!(
-                matches!(policy.judge(&spec(tool), &subject), PermissionVerdict::Refuse(_)),
-                "{tool} {subject:?}"
-            );
+    let allow = ["bash", "bash(*)", "write_file(**)", "edit_file"];
+    let policy = policy(PermissionMode::Plan, &allow, &[], &[]);
+    let path = PermissionSubject::Path("a".into());
+    for subject in [PermissionSubject::Command("ls".into()), path, PermissionSubject::Nothing] {
+        for tool in ["bash", "write_file", "edit_file", "anything_new"] {
+            assert!(is_refused(&policy.judge(&spec(tool), &subject)), "{tool} {subject:?}");
         }
     }
 }
 
 #[test]
 fn always_covers_only_the_same_subject() {
+    use PermissionSubject::{Command, Path};
     for (tool, subject, other) in [
-        (
-            "bash",
-            PermissionSubject::Command("echo a > b; rm c".into()),
-            PermissionSubject::Command("echo a > b".into()),
-        ),
-        (
-            "bash",
-            PermissionSubject::Command("echo $(x)".into()),
-            PermissionSubject::Command("echo $(y)".into()),
-        ),
-        (
-            "write_file",
-            PermissionSubject::Path("a*b".into()),
-            PermissionSubject::Path("axb".into()),
-        ),
+        ("bash", Command("echo a > b; rm c".into()), Command("echo a > b".into())),
+        ("bash", Command("echo $(x)".into()), Command("echo $(y)".into())),
+        ("write_file", Path("a*b".into()), Path("axb".into())),
     ] {
         let rules = rules_for(QuestionKind::Permission, tool, &subject);
         let [rule] = rules.as_slice() else { panic!("one rule: {rules:?}") };
@@ -179,7 +119,7 @@ fn always_covers_only_the_same_subject() {
 
 #[test]
 fn the_workspace_is_left_only_by_permission() {
-    let out = |policy: &Policy, tool: &str| {
+    let out = |policy: &Policy, tool: &'static str| {
         policy.judge(&spec(tool), &PermissionSubject::Outside("/srv/notes/a.txt".into()))
     };
     let refused = |verdict: PermissionVerdict| matches!(verdict, PermissionVerdict::Refuse(_));

@@ -7,52 +7,26 @@ use crate::wire::task::{Board, Task, TaskId, TaskStatus};
 pub(crate) enum TaskRefusal {
     /// There is no such task.
     #[error("there is no task {id}; {}", listed(known))]
-    Unknown {
-        /// Requested id.
-        id: TaskId,
-        /// Existing ids.
-        known: Vec<TaskId>,
-    },
+    Unknown { id: TaskId, known: Vec<TaskId> },
     /// It waits for other tasks.
     #[error("task {id} waits for {}", waited_for(by))]
     Blocked {
-        /// The task.
         id: TaskId,
         /// Its blockers with their status; `None` for a task that does not exist.
         by: Vec<(TaskId, Option<TaskStatus>)>,
     },
     /// Another agent owns it.
     #[error("task {id} is {owner}'s ({})", status.word())]
-    Taken {
-        /// The task.
-        id: TaskId,
-        /// Its owner.
-        owner: String,
-        /// Its status.
-        status: TaskStatus,
-    },
+    Taken { id: TaskId, owner: String, status: TaskStatus },
     /// It has ended.
     #[error("task {id} is {} already{}", status.word(), by_whom(by.as_deref()))]
-    Over {
-        /// The task.
-        id: TaskId,
-        /// Its status.
-        status: TaskStatus,
-        /// The agent that ended it.
-        by: Option<String>,
-    },
+    Over { id: TaskId, status: TaskStatus, by: Option<String> },
     /// Only its owner, its creator, the lead and the person may do that.
     #[error("task {id} is not yours to change: it is {whose}")]
-    NotYours {
-        /// The task.
-        id: TaskId,
-        /// Description of its owner.
-        whose: String,
-    },
+    NotYours { id: TaskId, whose: String },
     /// Tasks would wait for each other.
     #[error("task {id} would wait for itself: {}", chain(*id, way))]
     Cycle {
-        /// The task.
         id: TaskId,
         /// Chain from the new blocker back to the task.
         way: Vec<TaskId>,
@@ -62,14 +36,7 @@ pub(crate) enum TaskRefusal {
     NoSubject,
     /// A text is too long.
     #[error("the {what} is too long: {count}, at most {most}")]
-    TooLong {
-        /// Field.
-        what: &'static str,
-        /// Its length.
-        count: usize,
-        /// The limit.
-        most: usize,
-    },
+    TooLong { what: &'static str, count: usize, most: usize },
 }
 
 /// Maximum number of ids in a message.
@@ -147,7 +114,7 @@ fn waited_for(by: &[(TaskId, Option<TaskStatus>)]) -> String {
 }
 
 fn by_whom(by: Option<&str>) -> String {
-    by.filter(|by| !by.is_empty()).map_or_else(String::new, |by| format!(" (by {by})"))
+    by.filter(|by| !by.is_empty()).map(|by| format!(" (by {by})")).unwrap_or_default()
 }
 
 fn chain(id: TaskId, way: &[TaskId]) -> String {

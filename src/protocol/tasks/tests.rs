@@ -1,13 +1,11 @@
 //! Examples of the rules, and a property test of the invariants.
 
 use super::*;
+use TaskStatus::{Cancelled, Completed, Failed, InProgress, Pending};
 use proptest::prelude::*;
 
 fn name(name: &str) -> AgentName {
-    match name {
-        "system" => AgentName::system(),
-        name => AgentName::mailbox(name).unwrap(),
-    }
+    if name == "system" { AgentName::system() } else { AgentName::mailbox(name).unwrap() }
 }
 
 fn actor(who: &str) -> Actor {
@@ -19,160 +17,175 @@ fn id(number: u64) -> TaskId {
     TaskId::parse(&number.to_string()).unwrap()
 }
 
-fn put(board: &mut Board, ruled: TaskChange) {
-    if let Some(task) = ruled.unwrap() {
-        board.insert(task.id, task);
+#[derive(Debug, Clone)]
+enum Change {
+    Add(Vec<u64>),
+    Status(u64, TaskStatus),
+    Assign(u64, Option<&'static str>),
+    Wait(u64, Vec<u64>),
+    Role(u64, &'static str),
+    Die,
+}
+use Change::{Add, Assign, Die, Role, Status, Wait};
+
+fn attempt(
+    board: &Board,
+    what: Change,
+    by: &Actor,
+) -> Result<Vec<WithUnknownFields<Task>>, TaskRefusal> {
+    let edit = TaskEdit::default();
+    let (task, edit) = match what {
+        Add(after) => {
+            let next = board.keys().last().copied().unwrap_or_default().next();
+            let blocked_by = after.into_iter().map(id).collect();
+            let new = NewTask { subject: "x".into(), blocked_by, ..NewTask::default() };
+            return create(board, next, new, by).map(|task| vec![task]);
+        }
+        Die => {
+            let its = board.values().filter(|task| by.owns(task));
+            let its = its.filter(|task| is_abandoned(task, &OwnerLife::Over));
+            return Ok(its.map(|task| release(task, &actor("system"))).collect());
+        }
+        Status(task, status) => (task, TaskEdit::status(status, Some("why".into()))),
+        Assign(task, to) => {
+            let owner = Some(to.map_or(NewOwner::Nobody, |to| NewOwner::Agent(name(to))));
+            (task, TaskEdit { owner, ..edit })
+        }
+        Wait(task, after) => {
+            let blocked_by = Some(after.into_iter().map(id).collect());
+            (task, TaskEdit { blocked_by, ..edit })
+        }
+        Role(task, role) => (task, TaskEdit { role: Some(role.into()), ..edit }),
+    };
+    update(board, id(task), edit, by).map(|task| task.into_iter().collect())
+}
+
+/// Applies changes in order. Each is answered by "ok", by "same" without an effect, or by a refusal that begins so.
+fn check(board: &mut Board, steps: &[(&str, Change, &str)]) {
+    for (who, what, wanted) in steps {
+        let answer = match attempt(board, what.clone(), &actor(who)) {
+            Ok(tasks) if tasks.is_empty() => "same".into(),
+            Ok(tasks) => {
+                board.extend(tasks.into_iter().map(|task| (task.id, task)));
+                "ok".into()
+            }
+            Err(why) => why.to_string(),
+        };
+        assert!(answer.starts_with(wanted), "{who} {what:?}: {answer}");
     }
 }
 
-fn add(board: &mut Board, after: &[u64], by: &str) -> TaskId {
-    let next = board.keys().last().copied().unwrap_or_default().next();
-    let blocked_by = after.iter().copied().map(id).collect();
-    let new = NewTask { subject: format!("task {next}"), blocked_by, ..NewTask::default() };
-    let task = create(board, next, new, &actor(by)).unwrap();
-    board.insert(next, task);
-    next
-}
-
-fn assigned(board: &Board, task: TaskId, to: &str, by: &str) -> TaskChange {
-    let owner = Some(NewOwner::Agent(name(to)));
-    update(board, task, TaskEdit { owner, ..TaskEdit::default() }, &actor(by))
-}
-
-fn events(task: &Task) -> Vec<&EventKind> {
-    task.history.iter().map(|event| &event.what).collect()
+/// A board of tasks of the lead, each with the tasks that it waits for.
+fn board(tasks: &[&[u64]]) -> Board {
+    let mut board = Board::new();
+    tasks.iter().for_each(|after| check(&mut board, &[("lead", Add(after.to_vec()), "ok")]));
+    board
 }
 
 #[test]
 fn a_task_is_claimed_once_and_after_its_blockers() {
-    let mut board = Board::new();
-    let (first, second) = (add(&mut board, &[], "lead"), add(&mut board, &[1], "lead"));
-    assert!(matches!(claim(&board, second, &actor("bob")), Err(TaskRefusal::Blocked { .. })));
-    assert!(matches!(
-        end(&board, second, TaskEnd::Completed, None, &actor("user")),
-        Err(TaskRefusal::Blocked { .. })
-    ));
-    let claimed = claim(&board, first, &actor("alice"));
-    put(&mut board, claimed);
-    assert_eq!(claim(&board, first, &actor("alice")), Ok(None), "claiming again changes nothing");
-    assert!(matches!(claim(&board, first, &actor("bob")), Err(TaskRefusal::Taken { .. })));
-    let by_bob = end(&board, first, TaskEnd::Completed, None, &actor("bob"));
-    assert!(matches!(by_bob, Err(TaskRefusal::NotYours { .. })));
-    assert_eq!(freed_by(&board, first), []);
-    let done = end(&board, first, TaskEnd::Completed, None, &actor("alice"));
-    put(&mut board, done);
-    assert_eq!(end(&board, first, TaskEnd::Completed, None, &actor("alice")), Ok(None));
-    assert!(matches!(
-        end(&board, first, TaskEnd::Failed, None, &actor("alice")),
-        Err(TaskRefusal::Over { .. })
-    ));
-    assert_eq!(freed_by(&board, first).len(), 1);
-    assert!(is_claimable(&board, &board[&second]));
-    assert_eq!(
-        events(&board[&first]),
-        [&EventKind::Created, &EventKind::Claimed, &EventKind::Completed]
-    );
-    let lost = reopen_of(&board, first, "lead");
-    assert!(matches!(lost, Err(TaskRefusal::Over { .. })), "completed is final");
-}
-
-fn reopen_of(board: &Board, task: TaskId, by: &str) -> TaskChange {
-    let status = Some(TaskStatus::Pending);
-    update(board, task, TaskEdit { status, ..TaskEdit::default() }, &actor(by))
+    let mut board = board(&[&[], &[1]]);
+    let steps = [
+        ("bob", Status(2, InProgress), "task 2 waits for 1 (pending)"),
+        ("user", Status(2, Completed), "task 2 waits for 1 (pending)"),
+        ("alice", Status(1, InProgress), "ok"),
+        ("alice", Status(1, InProgress), "same"),
+        ("bob", Status(1, InProgress), "task 1 is alice's (in_progress)"),
+        ("bob", Status(1, Completed), "task 1 is not yours to change: it is alice's"),
+    ];
+    check(&mut board, &steps);
+    assert_eq!(claim(&board, id(1), &actor("alice")), Ok(None), "as the change of status");
+    assert_eq!(freed_by(&board, id(1)), []);
+    let steps = [
+        ("alice", Status(1, Completed), "ok"),
+        ("alice", Status(1, Completed), "same"),
+        ("alice", Status(1, Failed), "task 1 is completed already (by alice)"),
+        ("lead", Status(1, Pending), "task 1 is completed already (by alice)"),
+    ];
+    check(&mut board, &steps);
+    assert_eq!(freed_by(&board, id(1)).len(), 1);
+    assert!(is_claimable(&board, &board[&id(2)]));
+    let events: Vec<_> = board[&id(1)].history.iter().map(|event| event.what.clone()).collect();
+    assert_eq!(events, [EventKind::Created, EventKind::Claimed, EventKind::Completed]);
 }
 
 #[test]
 fn a_failed_task_blocks_until_it_is_reopened() {
-    let mut board = Board::new();
-    let (first, second) = (add(&mut board, &[], "user"), add(&mut board, &[1], "user"));
-    let failed = end(&board, first, TaskEnd::Failed, Some("no disk".into()), &actor("alice"));
-    put(&mut board, failed);
-    assert_eq!(board[&first].history.last().unwrap().note.as_deref(), Some("no disk"));
-    let refused = claim(&board, second, &actor("bob")).unwrap_err();
+    let mut board = board(&[&[], &[1]]);
+    check(&mut board, &[("alice", Status(1, Failed), "ok")]);
+    assert_eq!(board[&id(1)].history.last().unwrap().note.as_deref(), Some("why"));
+    let refused = claim(&board, id(2), &actor("bob")).unwrap_err();
     assert!(refused.to_string().contains("1 (failed)") && refused.hint().contains("reopen"));
-    let reopened = reopen_of(&board, first, "user");
-    put(&mut board, reopened);
-    assert!(is_claimable(&board, &board[&first]));
-    board.remove(&first);
-    let refused = claim(&board, second, &actor("bob")).unwrap_err();
-    assert!(refused.to_string().contains("1 (which does not exist)"), "{refused}");
+    check(&mut board, &[("user", Status(1, Pending), "ok")]);
+    assert!(is_claimable(&board, &board[&id(1)]));
+    board.remove(&id(1));
+    let missing = "task 2 waits for 1 (which does not exist)";
+    check(&mut board, &[("bob", Status(2, InProgress), missing)]);
 }
 
 #[test]
 fn only_permitted_agents_change_the_owner() {
-    let mut board = Board::new();
-    let task = add(&mut board, &[], "lead");
-    let given = assigned(&board, task, "alice", "bob");
-    put(&mut board, given);
-    assert!(matches!(claim(&board, task, &actor("bob")), Err(TaskRefusal::Taken { .. })));
-    assert!(matches!(assigned(&board, task, "bob", "bob"), Err(TaskRefusal::NotYours { .. })));
-    let begun = claim(&board, task, &actor("alice"));
-    put(&mut board, begun);
-    assert_eq!(board[&task].lease.as_deref(), Some("alice-1"));
-    let moved = assigned(&board, task, "bob", "lead");
-    put(&mut board, moved);
-    let now = &board[&task];
-    assert_eq!((now.status, now.owner.as_deref()), (TaskStatus::Pending, Some("bob")));
-    assert_eq!(now.lease, None);
+    let mut board = board(&[&[]]);
+    let steps = [
+        ("bob", Assign(1, Some("alice")), "ok"),
+        ("bob", Status(1, InProgress), "task 1 is alice's"),
+        ("bob", Assign(1, Some("bob")), "task 1 is not yours"),
+        ("alice", Status(1, InProgress), "ok"),
+    ];
+    check(&mut board, &steps);
+    assert_eq!(board[&id(1)].lease.as_deref(), Some("alice-1"));
+    check(&mut board, &[("lead", Assign(1, Some("bob")), "ok")]);
+    let now = &board[&id(1)];
+    assert_eq!((now.status, now.owner.as_deref(), &now.lease), (Pending, Some("bob"), &None));
 }
 
 #[test]
 fn a_lease_ends_with_the_incarnation_that_claimed() {
-    let mut board = Board::new();
-    let task = add(&mut board, &[], "lead");
+    let mut board = board(&[&[]]);
     let life = |life: &str| OwnerLife::Of(life.into());
-    assert!(!is_abandoned(&board[&task], &OwnerLife::Over), "it is not claimed");
-    let begun = claim(&board, task, &actor("alice"));
-    put(&mut board, begun);
-    let held = &board[&task];
+    assert!(!is_abandoned(&board[&id(1)], &OwnerLife::Over), "it is not claimed");
+    check(&mut board, &[("alice", Status(1, InProgress), "ok")]);
+    let held = &board[&id(1)];
     assert!(!is_abandoned(held, &life("alice-1")) && !is_abandoned(held, &OwnerLife::Untold));
     assert!(is_abandoned(held, &life("alice-2")) && is_abandoned(held, &OwnerLife::Over));
-    let free = release(held, &actor("system"));
-    assert_eq!((free.status, &free.owner, &free.lease), (TaskStatus::Pending, &None, &None));
+    check(&mut board, &[("alice", Die, "ok")]);
+    let free = &board[&id(1)];
+    assert_eq!((free.status, &free.owner, &free.lease), (Pending, &None, &None));
     let last = free.history.last().unwrap();
-    assert_eq!(last.owner.as_deref(), Some("alice"));
-    assert_eq!(last.note.as_deref(), Some("alice is gone"));
-    board.insert(task, free);
-    let persons = claim(&board, task, &actor("user"));
-    put(&mut board, persons);
-    assert!(!is_abandoned(&board[&task], &OwnerLife::Over), "the person needs no lease");
+    let noted = (last.owner.as_deref(), last.note.as_deref());
+    assert_eq!(noted, (Some("alice"), Some("alice is gone")));
+    check(&mut board, &[("user", Status(1, InProgress), "ok")]);
+    assert!(!is_abandoned(&board[&id(1)], &OwnerLife::Over), "the person needs no lease");
 }
 
 #[test]
 fn a_cycle_is_refused_and_described() {
-    let mut board = Board::new();
-    for after in [vec![], vec![1], vec![2], vec![2, 3]] {
-        add(&mut board, &after, "lead");
-    }
-    let wait = |task, after: &[u64]| {
-        let blocked_by = Some(after.iter().copied().map(id).collect());
-        update(&board, id(task), TaskEdit { blocked_by, ..TaskEdit::default() }, &actor("lead"))
-    };
-    let refused = wait(1, &[4]).unwrap_err().to_string();
+    let mut board = board(&[&[], &[1], &[2], &[2, 3]]);
+    let refused = attempt(&board, Wait(1, vec![4]), &actor("lead")).unwrap_err().to_string();
     assert!(refused.starts_with("task 1 would wait for itself: 1 waits for 4 waits for "));
     assert!(refused.ends_with(" waits for 1"), "{refused}");
-    assert!(matches!(wait(2, &[2]), Err(TaskRefusal::Cycle { .. })));
-    assert!(matches!(wait(2, &[9]), Err(TaskRefusal::Unknown { .. })));
-    assert_eq!(wait(4, &[3, 1, 3]).unwrap().unwrap().blocked_by, [id(1), id(3)]);
-    let own = NewTask { subject: "x".into(), blocked_by: vec![id(5)], ..NewTask::default() };
-    assert!(matches!(create(&board, id(5), own, &actor("lead")), Err(TaskRefusal::Cycle { .. })));
+    let steps = [
+        ("lead", Wait(2, vec![2]), "task 2 would wait for itself"),
+        ("lead", Wait(2, vec![9]), "there is no task 9"),
+        ("lead", Wait(4, vec![3, 1, 3]), "ok"),
+        ("lead", Add(vec![5]), "task 5 would wait for itself"),
+    ];
+    check(&mut board, &steps);
+    assert_eq!(board[&id(4)].blocked_by, [id(1), id(3)]);
 }
 
 #[test]
 fn the_next_task_is_an_own_one_or_one_for_the_role() {
-    let mut board = Board::new();
-    let task = add(&mut board, &[], "lead");
-    let tester = TaskEdit { role: Some(" Tester ".into()), ..TaskEdit::default() };
-    let tester = update(&board, task, tester, &actor("lead"));
-    put(&mut board, tester);
-    assert_eq!(next_for(&board, &name("alice"), "coder"), None);
-    assert_eq!(next_for(&board, &name("alice"), "tester"), Some(task));
-    let (second, third) = (add(&mut board, &[], "lead"), add(&mut board, &[], "lead"));
-    assert_eq!(next_for(&board, &name("alice"), "coder"), Some(second));
-    let given = assigned(&board, third, "alice", "lead");
-    put(&mut board, given);
-    assert_eq!(next_for(&board, &name("alice"), "coder"), Some(third));
-    assert_eq!(next_for(&board, &name("bob"), "coder"), Some(second));
+    let mut board = board(&[&[]]);
+    check(&mut board, &[("lead", Role(1, " Tester "), "ok")]);
+    let next = |board: &Board, who, role| next_for(board, &name(who), role);
+    assert_eq!(next(&board, "alice", "coder"), None);
+    assert_eq!(next(&board, "alice", "tester"), Some(id(1)));
+    check(&mut board, &[("lead", Add(vec![]), "ok"), ("lead", Add(vec![]), "ok")]);
+    assert_eq!(next(&board, "alice", "coder"), Some(id(2)));
+    check(&mut board, &[("lead", Assign(3, Some("alice")), "ok")]);
+    assert_eq!(next(&board, "alice", "coder"), Some(id(3)));
+    assert_eq!(next(&board, "bob", "coder"), Some(id(2)));
 }
 
 #[test]
@@ -187,63 +200,18 @@ fn texts_have_limits() {
     assert!(matches!(new("x", "y".repeat(65_537)), Err(TaskRefusal::TooLong { .. })));
 }
 
-#[derive(Debug, Clone)]
-enum Change {
-    Add(Vec<u64>),
-    Claim(u64),
-    End(u64, TaskEnd),
-    Assign(u64, Option<&'static str>),
-    Wait(u64, Vec<u64>),
-    Reopen(u64),
-    Die,
-}
-
 fn changes() -> impl Strategy<Value = Change> {
     let task = 1..8_u64;
     let tasks = proptest::collection::vec(1..8_u64, 0..3);
-    let ends =
-        prop_oneof![Just(TaskEnd::Completed), Just(TaskEnd::Failed), Just(TaskEnd::Cancelled)];
-    let owners = prop_oneof![Just(None), Just(Some("alice")), Just(Some("bob"))];
+    let status = prop::sample::select(vec![Pending, InProgress, Completed, Failed, Cancelled]);
+    let owner = prop::sample::select(vec![None, Some("alice"), Some("bob")]);
     prop_oneof![
-        tasks.clone().prop_map(Change::Add),
-        task.clone().prop_map(Change::Claim),
-        (task.clone(), ends).prop_map(|(task, how)| Change::End(task, how)),
-        (task.clone(), owners).prop_map(|(task, to)| Change::Assign(task, to)),
-        (task.clone(), tasks).prop_map(|(task, after)| Change::Wait(task, after)),
-        task.prop_map(Change::Reopen),
-        Just(Change::Die),
+        1 => tasks.clone().prop_map(Add),
+        3 => (task.clone(), status).prop_map(|(task, status)| Status(task, status)),
+        1 => (task.clone(), owner).prop_map(|(task, to)| Assign(task, to)),
+        1 => (task, tasks).prop_map(|(task, after)| Wait(task, after)),
+        1 => Just(Die),
     ]
-}
-
-fn attempt(board: &Board, what: Change, by: &Actor) -> Vec<WithUnknownFields<Task>> {
-    let edit = |task, edit| update(board, id(task), edit, by);
-    let ruled = match what {
-        Change::Add(after) => {
-            let next = board.keys().last().copied().unwrap_or_default().next();
-            let blocked_by = after.into_iter().map(id).collect();
-            let new = NewTask { subject: "x".into(), blocked_by, ..NewTask::default() };
-            create(board, next, new, by).map(Some)
-        }
-        Change::Claim(task) => claim(board, id(task), by),
-        Change::End(task, how) => end(board, id(task), how, None, by),
-        Change::Assign(task, to) => {
-            let to = to.map_or(NewOwner::Nobody, |to| NewOwner::Agent(name(to)));
-            edit(task, TaskEdit { owner: Some(to), ..TaskEdit::default() })
-        }
-        Change::Wait(task, after) => {
-            let after = Some(after.into_iter().map(id).collect());
-            edit(task, TaskEdit { blocked_by: after, ..TaskEdit::default() })
-        }
-        Change::Reopen(task) => {
-            edit(task, TaskEdit { status: Some(TaskStatus::Pending), ..TaskEdit::default() })
-        }
-        Change::Die => {
-            let its = board.values().filter(|task| by.owns(task));
-            let its = its.filter(|task| is_abandoned(task, &OwnerLife::Over));
-            return its.map(|task| release(task, &actor("system"))).collect();
-        }
-    };
-    ruled.ok().flatten().into_iter().collect()
 }
 
 proptest! {
@@ -258,7 +226,7 @@ proptest! {
     ) {
         let mut board = Board::new();
         for (who, what) in steps {
-            for task in attempt(&board, what.clone(), &actor(who)) {
+            for task in attempt(&board, what.clone(), &actor(who)).unwrap_or_default() {
                 if let Some(before) = board.get(&task.id) {
                     prop_assert!(task.history.starts_with(&before.history), "{what:?}");
                     prop_assert!(task.history.len() > before.history.len(), "{what:?}");

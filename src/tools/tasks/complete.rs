@@ -1,11 +1,11 @@
 //! The `complete_task` tool.
 
 use super::context::{OnlyTaskId, TASK_ID, TaskContext, report};
-use crate::protocol::tasks::TaskEnd;
 use crate::tasks::Tasks;
 use crate::tools::call::{Call, Tool, ToolFuture, arguments};
 use crate::tools::registry::Registration;
 use crate::wire::AgentName;
+use crate::wire::task::TaskStatus;
 use crate::wire::tool::{Effect, ToolSpec};
 use std::rc::Rc;
 
@@ -28,7 +28,7 @@ impl Tool for CompleteTask {
             let OnlyTaskId { task_id: id } = arguments(call)?;
             self.0.ask_to_complete(id).await?;
             let end =
-                move |tasks: &Tasks, me: &AgentName| tasks.end(id, TaskEnd::Completed, None, me);
+                move |tasks: &Tasks, me: &AgentName| tasks.end(id, TaskStatus::Completed, None, me);
             let done = self.0.work(end).await?;
             Ok(report(format!("Task {id} is completed."), &done))
         })

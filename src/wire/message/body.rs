@@ -1,6 +1,7 @@
 //! The kinds of messages: each with its word, how it is handled, and its own fields.
 
 use crate::wire::WallTime;
+use crate::wire::words::words;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -17,19 +18,27 @@ pub enum Handling {
     ProgramOnly,
 }
 
-/// Declares [`Body`], [`KINDS`] and what depends on the kind alone, so that a kind is one row.
+/// Declares [`Body`], [`KINDS`] and what depends on the kind alone, so that a kind is one row. A field after
+/// `optional` may be missing, and is an [`Option`].
 macro_rules! kinds {
     ($(
         $(#[$doc:meta])*
         $variant:ident = $word:literal, $handling:ident { $($fields:tt)* }
+        $(, optional { $( $(#[$about:meta])* $option:ident: $type:ty, )* } )?
     )*) => {
         /// The content of a message beside the common fields (SPEC 3.1).
         #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
         #[serde(tag = "type", rename_all = "snake_case")]
         pub enum Body {
-            $( $(#[$doc])* $variant { $($fields)* }, )*
-            /// A `type` that this version does not know, or a known one whose fields do not fit; delivered
-            /// as data.
+            $( $(#[$doc])* $variant {
+                $($fields)*
+                $( $(
+                    $(#[$about])*
+                    #[serde(default, skip_serializing_if = "Option::is_none")]
+                    $option: Option<$type>,
+                )* )?
+            }, )*
+            /// A `type` that this version does not know, or a known one whose fields do not fit; delivered as data.
             #[serde(skip)]
             Unknown {
                 /// The `type` of the line.
@@ -61,10 +70,9 @@ macro_rules! kinds {
 
 kinds! {
     /// Text.
-    Message = "message", Data {
+    Message = "message", Data {}, optional {
         /// A short form for views.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        summary: Option<String>,
+        summary: String,
     }
     /// The same text to every member but the sender.
     Broadcast = "broadcast", Data {}
@@ -79,42 +87,39 @@ kinds! {
         reason: IdleReason,
     }
     /// Asks a teammate to end gracefully.
-    ShutdownRequest = "shutdown_request", Control {
+    ShutdownRequest = "shutdown_request", Control {}, optional {
         /// The reason, in words.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        reason: Option<String>,
+        reason: String,
         /// The time of the next rung of the shutdown ladder.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        deadline: Option<WallTime>,
+        deadline: WallTime,
     }
     /// Answers a shutdown request.
     ShutdownResponse = "shutdown_response", Control {
         /// Whether the teammate agrees.
         #[serde(alias = "approved")]
         approve: bool,
+    }, optional {
         /// The reason for the answer.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        reason: Option<String>,
+        reason: String,
     }
     /// Asks for approval of a plan. Starts a turn unless a person decides about it.
     PlanApprovalRequest = "plan_approval_request", Control {
         /// The plan.
         plan: String,
+    }, optional {
         /// `user` if a person decides; the lead's model decides when the field is absent.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        decider: Option<String>,
+        decider: String,
     }
     /// Answers a plan approval request.
     PlanApprovalResponse = "plan_approval_response", ProgramOnly {
         /// Whether the plan is approved.
         #[serde(alias = "approved")]
         approve: bool,
+    }, optional {
         /// The changes that are asked for.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        feedback: Option<String>,
+        feedback: String,
         /// The permission mode in which the teammate continues.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        mode: Option<String>,
+        mode: String,
     }
     /// Asks for permission to run a tool call.
     PermissionRequest = "permission_request", ProgramOnly {
@@ -133,12 +138,11 @@ kinds! {
         /// How long the answer holds.
         #[serde(default)]
         scope: Scope,
+    }, optional {
         /// The reason for the answer.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        reason: Option<String>,
+        reason: String,
         /// Arguments that replace those of the call.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        updated_input: Option<Value>,
+        updated_input: Value,
     }
     /// Sends the rules of an "always" answer to every member.
     PermissionUpdate = "permission_update", ProgramOnly {
@@ -151,19 +155,15 @@ kinds! {
         mode: String,
     }
     /// Asks for permission to leave the workspace or the sandbox.
-    SandboxPermissionRequest = "sandbox_permission_request", ProgramOnly {
+    SandboxPermissionRequest = "sandbox_permission_request", ProgramOnly {}, optional {
         /// The host to reach.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        host: Option<String>,
+        host: String,
         /// The path to open.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        path: Option<String>,
+        path: String,
         /// The name of the tool.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        tool: Option<String>,
+        tool: String,
         /// The arguments of the call.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        input: Option<Value>,
+        input: Value,
     }
     /// Answers a sandbox permission request.
     SandboxPermissionResponse = "sandbox_permission_response", ProgramOnly {
@@ -173,9 +173,9 @@ kinds! {
         /// How long the answer holds.
         #[serde(default)]
         scope: Scope,
+    }, optional {
         /// The reason for the answer.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        reason: Option<String>,
+        reason: String,
     }
     /// Assigns a task to its new owner.
     TaskAssignment = "task_assignment", Data {
@@ -202,26 +202,15 @@ kinds! {
     }
 }
 
-/// How a turn ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// The model finished.
-    Done,
-    /// An error ended the turn.
-    Failed,
-    /// A person, a signal or the shutdown ladder ended the turn.
-    Interrupted,
-}
-
-impl Outcome {
-    /// Returns the word on disk.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Done => "done",
-            Self::Failed => "failed",
-            Self::Interrupted => "interrupted",
-        }
+words! {
+    /// How a turn ended.
+    pub enum Outcome {
+        /// The model finished.
+        Done = "done",
+        /// An error ended the turn.
+        Failed = "failed",
+        /// A person, a signal or the shutdown ladder ended the turn.
+        Interrupted = "interrupted",
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use serde_json::json;
 
 fn read(line: &str) -> Result<Message, Malformed> {
     Message::read(&serde_json::from_str::<Map<String, Value>>(line).unwrap())
@@ -57,25 +58,33 @@ fn what_is_read_as_plain_text_says_the_same_as_read_in_full() {
     }
 }
 
+fn outgoing(body: Body) -> OutgoingMessage {
+    let (from, to) = (AgentName::lead(), AgentName::member("alice").unwrap());
+    let (id, content) = ("lead:7".into(), "start\nnow \u{1}\"ä".into());
+    let (timestamp, correlation, extra) = (1.5.into(), None, Map::new());
+    OutgoingMessage { id, from, to, content, timestamp, correlation, body, extra }
+}
+
+fn bound() -> Option<Correlation> {
+    Some(Correlation { request_id: "r".into(), incarnation: "i".into() })
+}
+
 #[test]
 fn the_line_is_the_object_however_it_is_written() {
-    let correlation = Correlation { request_id: "r".into(), incarnation: "i".into() };
     let bodies = [
         Body::text(),
         Body::Broadcast {},
         Body::Message { summary: Some("s".into()) },
         Body::ShutdownResponse { approve: true, reason: None },
+        Body::Unknown { kind: "poke".into() },
     ];
     for body in bodies {
-        for correlation in [None, Some(correlation.clone())] {
+        for correlation in [None, bound()] {
             for extra in [Map::new(), Map::from_iter([("k".into(), 1.into())])] {
-                let (from, to) = (AgentName::lead(), AgentName::user());
-                let (id, content) = ("lead:1".into(), "\u{1}\"ä\n".into());
-                let (timestamp, body, correlation) =
-                    (1.5.into(), body.clone(), correlation.clone());
-                let draft =
-                    OutgoingMessage { id, from, to, content, timestamp, correlation, body, extra };
-                assert_eq!(draft.line(), Value::Object(draft.object()).to_string() + "\n");
+                let correlation = correlation.clone();
+                let draft = OutgoingMessage { correlation, extra, ..outgoing(body.clone()) };
+                let object = Value::Object(draft.object().unwrap()).to_string();
+                assert_eq!(draft.line().unwrap(), object + "\n");
             }
         }
     }
@@ -121,95 +130,57 @@ fn what_cannot_be_a_message_says_why() {
 
 #[test]
 fn a_written_line_has_the_fields_in_the_order_of_the_contract() {
-    let draft = OutgoingMessage {
-        id: "lead:7".into(),
-        from: AgentName::lead(),
-        to: AgentName::member("alice").unwrap(),
-        content: "start\nnow".into(),
-        timestamp: 1.5.into(),
-        correlation: None,
-        body: Body::text(),
-        extra: Map::new(),
-    };
-    assert_eq!(
-        draft.line(),
-        "{\"type\":\"message\",\"from\":\"lead\",\"to\":\"alice\",\
-         \"content\":\"start\\nnow\",\"timestamp\":1.5,\"id\":\"lead:7\"}\n"
-    );
+    let begin = r#"{"type":"message","from":"lead","to":"alice","content":"start\nnow \u0001\"ä","timestamp":1.5,"id":"lead:7""#;
+    assert_eq!(outgoing(Body::text()).line().unwrap(), format!("{begin}}}\n"));
+    let extra = Map::from_iter([("k".into(), 1.into()), ("id".into(), "forged".into())]);
+    let body = Body::Message { summary: Some("s".into()) };
+    let all = OutgoingMessage { correlation: bound(), extra, ..outgoing(body) };
+    let end = r#","request_id":"r","incarnation":"i","summary":"s","k":1}"#;
+    assert_eq!(all.line().unwrap(), format!("{begin}{end}\n"));
 }
 
-fn bodies() -> impl Strategy<Value = Body> {
-    let maybe = proptest::option::of(any::<String>());
-    let input = any::<i32>().prop_map(|n| serde_json::json!({ "n": n }));
-    prop_oneof![
-        maybe.clone().prop_map(|summary| Body::Message { summary }),
-        Just(Body::Broadcast {}),
-        Just(Body::Result { outcome: Outcome::Interrupted }),
-        Just(Body::IdleNotification { reason: IdleReason::Failed }),
-        (maybe.clone(), proptest::option::of((0.0..1e9).prop_map(WallTime::from_secs)))
-            .prop_map(|(reason, deadline)| Body::ShutdownRequest { reason, deadline }),
-        (any::<bool>(), maybe.clone())
-            .prop_map(|(approve, reason)| Body::ShutdownResponse { approve, reason }),
-        (any::<String>(), proptest::option::of(any::<String>()))
-            .prop_map(|(plan, decider)| Body::PlanApprovalRequest { plan, decider }),
-        (any::<bool>(), maybe.clone(), maybe.clone()).prop_map(|(approve, feedback, mode)| {
-            Body::PlanApprovalResponse { approve, feedback, mode }
-        }),
-        (any::<String>(), input.clone(), any::<String>()).prop_map(|(tool, input, description)| {
-            Body::PermissionRequest { tool, input, description }
-        }),
-        (any::<bool>(), maybe.clone(), proptest::option::of(input.clone())).prop_map(
-            |(approve, reason, updated_input)| Body::PermissionResponse {
-                approve,
-                scope: Scope::Session,
-                reason,
-                updated_input
-            }
-        ),
-        input.clone().prop_map(|rules| Body::PermissionUpdate { rules }),
-        any::<String>().prop_map(|mode| Body::ModeSetRequest { mode }),
-        (maybe.clone(), maybe.clone(), maybe.clone(), proptest::option::of(input)).prop_map(
-            |(host, path, tool, input)| Body::SandboxPermissionRequest { host, path, tool, input }
-        ),
-        (any::<bool>(), maybe).prop_map(|(approve, reason)| Body::SandboxPermissionResponse {
-            approve,
-            scope: Scope::Always,
-            reason
-        }),
-        any::<String>().prop_map(|text| Body::TaskAssignment {
-            task_id: "1".into(),
-            subject: text.clone(),
-            description: text,
-            assigned_by: "lead".into(),
-            blocked_by: Vec::new(),
-        }),
-        any::<String>().prop_map(|exit| Body::TeammateTerminated {
-            name: "bob".into(),
-            cause: "crash".into(),
-            exit
-        }),
-    ]
+/// A body of every kind, with a text, and a text or nothing in optional fields.
+fn bodies(text: &str, maybe: Option<&str>) -> Vec<Body> {
+    let input = json!({ "text": text });
+    let maybe_input = maybe.map(|text| json!([text]));
+    let deadline = maybe.map(|_| 1.5);
+    let bodies = json!([
+        { "type": "message", "summary": maybe },
+        { "type": "broadcast" },
+        { "type": "result", "outcome": "interrupted" },
+        { "type": "idle_notification", "reason": "failed" },
+        { "type": "shutdown_request", "reason": maybe, "deadline": deadline },
+        { "type": "shutdown_response", "approve": maybe.is_some(), "reason": maybe },
+        { "type": "plan_approval_request", "plan": text, "decider": maybe },
+        { "type": "plan_approval_response", "approve": true, "feedback": maybe, "mode": maybe },
+        { "type": "permission_request", "tool": text, "input": input, "description": text },
+        { "type": "permission_response", "approve": false, "scope": "session", "reason": maybe,
+            "updated_input": maybe_input },
+        { "type": "permission_update", "rules": input },
+        { "type": "mode_set_request", "mode": text },
+        { "type": "sandbox_permission_request", "host": maybe, "path": maybe, "tool": maybe,
+            "input": maybe_input },
+        { "type": "sandbox_permission_response", "approve": true, "scope": "always", "reason": maybe },
+        { "type": "task_assignment", "task_id": "1", "subject": text, "description": text,
+            "assigned_by": "lead", "blocked_by": maybe.into_iter().collect::<Vec<_>>() },
+        { "type": "teammate_terminated", "name": "bob", "cause": "crash", "exit": text },
+    ]);
+    serde_json::from_value(bodies).unwrap()
 }
 
 proptest! {
     #[test]
-    fn every_type_survives_the_round_trip(body in bodies(), content in any::<String>()) {
-        let draft = OutgoingMessage {
-            id: "alice:1".into(),
-            from: AgentName::member("alice").unwrap(),
-            to: AgentName::lead(),
-            content: content.clone(),
-            timestamp: 1.25.into(),
-            correlation: Some(Correlation { request_id: "r".into(), incarnation: "i".into() }),
-            body: body.clone(),
-            extra: Map::new(),
-        };
-        let line = draft.line();
-        prop_assert_eq!(line.matches('\n').count(), 1);
-        let message = read(line.trim_end()).unwrap();
-        prop_assert!(Body::is_known_kind(body.kind()));
-        prop_assert_eq!(message.body, body);
-        prop_assert_eq!(message.content, content);
-        prop_assert_eq!(message.request_id.as_deref(), Some("r"));
+    fn every_type_survives_the_round_trip(content: String, text: String, maybe: Option<String>) {
+        let bodies = bodies(&text, maybe.as_deref());
+        prop_assert_eq!(bodies.iter().map(Body::kind).collect::<Vec<_>>(), KINDS);
+        for body in bodies {
+            let (correlation, content) = (bound(), content.clone());
+            let sent = OutgoingMessage { content, correlation, ..outgoing(body) };
+            let line = sent.line().unwrap();
+            prop_assert_eq!(line.matches('\n').count(), 1);
+            let message = read(line.trim_end()).unwrap();
+            prop_assert_eq!((message.body, message.content), (sent.body, sent.content));
+            prop_assert_eq!(message.request_id.as_deref(), Some("r"));
+        }
     }
 }
