@@ -3,14 +3,15 @@
 //! The lead uses it for its teammates, and `team stop` from outside. The life lock decides whether a
 //! member is alive.
 
+use super::members::Life;
 use super::process::{gone_after_kill, kill, open_checked, terminate, wait_gone};
-use super::roster_updates::{self, ConfirmedStop};
+use super::roster_updates;
 use crate::bus::{Bus, new_id};
 use crate::os::failpoint::hit;
 use crate::os::pidfd::Pidfd;
 use crate::os::{Clock, process_tree};
 use crate::protocol::ladder::{LadderDeadlines, Rung, ShutdownLadder, Urgency};
-use crate::store::{LifeRecord, Liveness, TeamDir, liveness, transcript};
+use crate::store::{Liveness, TeamDir, liveness, transcript};
 use crate::tools::team::refusal_reason;
 use crate::wire::message::{Body, Correlation};
 use crate::wire::roster::{ExitCause, Roster, Status};
@@ -27,9 +28,7 @@ const ROSTER_WITHIN: Duration = Duration::from_millis(500);
 /// A stop of some members.
 #[derive(Clone)]
 pub(crate) struct StopPlan {
-    /// Mail of the team.
     pub(crate) bus: Arc<Bus>,
-    /// Clock.
     pub(crate) clock: Rc<dyn Clock>,
     /// Sender of the shutdown requests.
     pub(crate) by: AgentName,
@@ -44,9 +43,7 @@ pub(crate) struct StopPlan {
 /// What became of one member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StopOutcome {
-    /// Its name.
     pub(crate) name: AgentName,
-    /// The step of the ladder that ended it.
     pub(crate) result: StopResult,
     /// Its reason for refusing, if it refused.
     pub(crate) refusal: Option<String>,
@@ -97,21 +94,19 @@ impl StopResult {
 /// The member that is being stopped.
 #[derive(Clone, Copy)]
 struct Target<'a> {
-    name: &'a AgentName,
-    record: &'a LifeRecord,
+    life: &'a Life,
+    pid: i32,
     process: Option<&'a Pidfd>,
     request_id: &'a str,
 }
 
 /// Stops several members in parallel; the deadlines of one ladder bound it.
 pub(crate) async fn stop_in_parallel(plan: &StopPlan, names: Vec<AgentName>) -> Vec<StopOutcome> {
-    let tasks: Vec<_> = names
-        .into_iter()
-        .map(|name| {
-            let plan = plan.clone();
-            tokio::task::spawn_local(async move { plan.stop(name).await })
-        })
-        .collect();
+    let stop = |name| {
+        let plan = plan.clone();
+        tokio::task::spawn_local(async move { plan.stop(name).await })
+    };
+    let tasks: Vec<_> = names.into_iter().map(stop).collect();
     let mut outcomes = Vec::new();
     for task in tasks {
         outcomes.extend(task.await.ok());
@@ -132,35 +127,29 @@ impl StopPlan {
             }
         };
         let process = open_checked(&record);
-        let status = self.mark_stopping(&name, &record).await;
+        let life = Life { name: name.clone(), incarnation: record.incarnation };
+        let status = self.mark_stopping(&life).await;
         hit("stop.written");
         let request_id = new_id(&self.by);
-        let target = Target {
-            name: &name,
-            record: &record,
-            process: process.as_ref(),
-            request_id: &request_id,
-        };
+        let (process, request_id) = (process.as_ref(), request_id.as_str());
+        let target = Target { life: &life, pid: record.pid, process, request_id };
         let result = self.climb_down(target, status).await;
         // Commands live in sessions of their own; they carry the run id of this life.
-        let run_id = record.run_id.clone();
-        match tokio::task::spawn_blocking(move || process_tree::end_run(&run_id)).await {
+        match tokio::task::spawn_blocking(move || process_tree::end_run(&record.run_id)).await {
             Ok(stuck) if stuck.is_empty() => {}
             stuck => tracing::warn!(%name, ?stuck, "commands could not be ended"),
         }
         if result != StopResult::Stuck {
             hit("stop.gone");
-            let stop = ConfirmedStop {
-                name: name.clone(),
-                incarnation: record.incarnation.clone(),
-                was_killed: result == StopResult::Killed,
-                cause: self.cause,
-                now: self.clock.now(),
-            };
-            self.write(move |roster| roster_updates::stop_confirmed(roster, &stop)).await;
+            let (was_killed, cause) = (result == StopResult::Killed, self.cause);
+            let now = self.clock.now();
+            self.write(move |roster| {
+                roster_updates::stop_confirmed(roster, &life, was_killed, cause, now);
+            })
+            .await;
             hit("stop.noted");
         }
-        let refusal = self.refusal(&name, &request_id);
+        let refusal = self.refusal(&name, request_id);
         let outcome = StopOutcome { name, result, refusal };
         tracing::info!(name = %outcome.name, outcome = outcome.words(), "member stopped");
         outcome
@@ -170,14 +159,15 @@ impl StopPlan {
     async fn climb_down(&self, target: Target<'_>, status: Status) -> StopResult {
         let mut urgency = self.urgency.clone();
         let first = *urgency.borrow_and_update();
-        let waits = if target.name.is_lead() {
+        let name = &target.life.name;
+        let waits = if name.is_lead() {
             LadderDeadlines::for_lead()
         } else {
             LadderDeadlines::for_member(status, first)
         };
         let mut ladder = ShutdownLadder::begin(waits, first, self.clock.monotonic());
         self.perform(&ladder, target);
-        let mut gone = pin!(wait_gone(self.bus.dir(), target.name, target.process));
+        let mut gone = pin!(wait_gone(self.bus.dir(), name, target.process));
         loop {
             let next = tokio::select! {
                 () = &mut gone => return result_of(ladder.rung()),
@@ -227,14 +217,14 @@ impl StopPlan {
     }
 
     fn perform(&self, ladder: &ShutdownLadder, target: Target<'_>) {
-        let Target { name, record, process, request_id } = target;
-        let rung = ladder.rung();
+        let Target { life, pid, process, request_id } = target;
+        let (name, rung) = (&life.name, ladder.rung());
         let within = ladder.until().saturating_duration_since(self.clock.monotonic());
-        tracing::info!(%name, ?rung, pid = record.pid, "shutdown ladder");
+        tracing::info!(%name, ?rung, pid, "shutdown ladder");
         let done = match rung {
             Rung::Ask if !name.is_lead() => {
                 hit("stop.ask");
-                self.ask(name, record, within, request_id.to_owned());
+                self.ask(life, within, request_id.to_owned());
                 Ok(())
             }
             Rung::Ask | Rung::Terminate => {
@@ -254,13 +244,13 @@ impl StopPlan {
 
     /// Sends the request beside the event loop: the process that is to be stopped may itself hold the lock of
     /// the inbox, and the ladder must go on.
-    fn ask(&self, name: &AgentName, record: &LifeRecord, within: Duration, request_id: String) {
-        let (bus, by, to) = (Arc::clone(&self.bus), self.by.clone(), name.clone());
+    fn ask(&self, life: &Life, within: Duration, request_id: String) {
+        let (bus, by) = (Arc::clone(&self.bus), self.by.clone());
+        let Life { name: to, incarnation } = life.clone();
         let body = Body::ShutdownRequest {
             reason: Some(self.reason.clone()),
             deadline: Some(self.clock.now() + within),
         };
-        let incarnation = record.incarnation.clone();
         tokio::task::spawn_blocking(move || {
             let correlation = Correlation { request_id, incarnation };
             if let Err(why) = bus.control(&by, &to, body, correlation) {
@@ -272,11 +262,9 @@ impl StopPlan {
 
     /// Writes `stopping` into the entry, now or as soon as the roster can be written. Returns the status that
     /// the member had, or `working` if that is unknown.
-    async fn mark_stopping(&self, name: &AgentName, record: &LifeRecord) -> Status {
-        let (name, incarnation) = (name.clone(), record.incarnation.clone());
-        let now = self.clock.now();
-        let write =
-            self.write(move |roster| roster_updates::stop_asked(roster, &name, &incarnation, now));
+    async fn mark_stopping(&self, life: &Life) -> Status {
+        let (life, now) = (life.clone(), self.clock.now());
+        let write = self.write(move |roster| roster_updates::stop_asked(roster, &life, now));
         let written = tokio::time::timeout(ROSTER_WITHIN, write).await;
         written.ok().flatten().flatten().unwrap_or(Status::Working)
     }
@@ -292,9 +280,10 @@ impl StopPlan {
 
 /// Kills a process that hangs. It is not asked, and its roster entry stays, so that mail to it waits for its
 /// next life.
-pub(super) async fn kill_hung(dir: &TeamDir, name: &AgentName, life: &str) -> StopResult {
+pub(super) async fn kill_hung(dir: &TeamDir, life: &Life) -> StopResult {
+    let name = &life.name;
     let record = match liveness::probe(dir, name) {
-        Ok(Liveness::Alive(Some(record))) if record.incarnation == life => record,
+        Ok(Liveness::Alive(Some(record))) if record.incarnation == life.incarnation => record,
         Ok(_) | Err(_) => return StopResult::WasGone,
     };
     let Some(process) = open_checked(&record) else { return StopResult::WasGone };

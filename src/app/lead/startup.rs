@@ -12,7 +12,7 @@ use crate::app::progress_line::{ProgressLine, still_alive};
 use crate::bus::Bus;
 use crate::error::{Exit, Failure};
 use crate::os::failpoint::hit;
-use crate::os::{Clock, SystemClock, limits};
+use crate::os::{Clock, SystemClock, program};
 use crate::protocol::ladder::Urgency;
 use crate::protocol::lifecycle;
 use crate::store::{Fsync, Liveness, StoreError, TeamDir, liveness, roster, transcript};
@@ -63,7 +63,7 @@ impl LeadPlace {
             stop_running_lead(bus).await?;
         }
         let process = AgentProcess::start(team, &lead, &fresh_id(), "hand", &options.credentials)?;
-        limits::raise_descriptors();
+        program::raise_descriptors();
         reserve_disk_space(team);
         Ok(Self { process, earlier_run_id, roster_was_damaged })
     }
