@@ -120,7 +120,6 @@ impl Members {
         found.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Lists the running processes.
     pub(super) fn running(&self) -> Vec<Life> {
         let states = self.states.borrow();
         let running = states.iter().filter_map(|(name, state)| {
@@ -185,7 +184,6 @@ impl Members {
         });
     }
 
-    /// Cancels a planned restart.
     pub(super) fn cancel_restart(&self, name: &AgentName) {
         self.change(name, |state| state.restart_after = None);
     }
@@ -233,7 +231,6 @@ impl Members {
         stop
     }
 
-    /// Ends a stop.
     pub(super) fn end_stop(&self, names: &[AgentName], stop: &Stop) {
         for name in names {
             self.change(name, |state| state.stops.retain(|other| !Rc::ptr_eq(other, stop)));

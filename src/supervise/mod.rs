@@ -6,7 +6,6 @@
 
 pub(crate) mod handshake;
 mod members;
-mod process;
 mod reap;
 pub(crate) mod recover;
 mod roster_updates;

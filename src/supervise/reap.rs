@@ -3,9 +3,9 @@
 
 use super::handshake::StartReason;
 use super::members::Life;
-use super::process::ended;
 use super::roster_updates::{self, SpawnSpec, cause_of, is_expected_back, write};
 use super::start::StartError;
+use super::stop::ended;
 use super::supervisor::Supervisor;
 use crate::os::failpoint::hit;
 use crate::os::pidfd::{ExitKind, Pidfd};

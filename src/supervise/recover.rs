@@ -3,12 +3,10 @@
 use super::members::Life;
 use super::roster_updates;
 use super::stop::{StopPlan, stop_in_parallel};
-use crate::bus::Bus;
-use crate::os::{Clock, process_tree, uptime};
+use crate::os::{process_tree, uptime};
 use crate::store::{LifeRecord, Liveness, StoreError, liveness, roster, unread};
 use crate::wire::AgentName;
 use crate::wire::roster::{StartedBy, Status};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How long members of a dead lead may take to exit by themselves.
@@ -64,13 +62,8 @@ impl Found {
 }
 
 /// Repairs the roster, and waits for or stops the members of a dead lead.
-pub(crate) async fn recover(
-    bus: &Arc<Bus>,
-    clock: &dyn Clock,
-    stop: &StopPlan,
-    before: Before,
-) -> Result<Found, StoreError> {
-    let dir = bus.dir();
+pub(crate) async fn recover(stop: &StopPlan, before: Before) -> Result<Found, StoreError> {
+    let dir = stop.bus.dir();
     let roster = roster::read(dir)?;
     let lead_died = before.lead.is_some_and(|status| !status.is_over());
     let mut found = Found { was_damaged: before.was_damaged, lead_died, ..Found::default() };
@@ -87,10 +80,10 @@ pub(crate) async fn recover(
             (Liveness::Dead, _) => dead.push(name),
         }
     }
-    mark_dead(bus, clock, &dead, &mut found).await?;
-    wait_exit(bus, clock, stop, &leaving).await;
+    mark_dead(stop, &dead, &mut found).await?;
+    wait_exit(stop, &leaving).await;
     // A member that was killed just after the probe has recorded no end of its own.
-    mark_dead(bus, clock, &leaving, &mut found).await?;
+    mark_dead(stop, &leaving, &mut found).await?;
     leaving.retain(|name| !found.ghosts.contains(name));
     found.left = leaving;
     Ok(found)
@@ -98,12 +91,11 @@ pub(crate) async fn recover(
 
 /// Kills the commands of dead members, and records the end of those that did not record it themselves.
 async fn mark_dead(
-    bus: &Arc<Bus>,
-    clock: &dyn Clock,
+    stop: &StopPlan,
     dead: &[AgentName],
     found: &mut Found,
 ) -> Result<(), StoreError> {
-    let dir = bus.dir();
+    let dir = stop.bus.dir();
     let roster = roster::read(dir)?;
     let mut ghosts = Vec::new();
     for name in dead {
@@ -128,8 +120,8 @@ async fn mark_dead(
     if ghosts.is_empty() {
         return Ok(());
     }
-    let now = clock.now();
-    roster_updates::write(bus, move |roster| {
+    let now = stop.clock.now();
+    roster_updates::write(&stop.bus, move |roster| {
         for life in &ghosts {
             roster_updates::found_dead(roster, life, now);
         }
@@ -138,13 +130,13 @@ async fn mark_dead(
 }
 
 /// Waits for the members of a dead lead, which notice its end by themselves, and stops those that do not.
-async fn wait_exit(bus: &Bus, clock: &dyn Clock, stop: &StopPlan, leaving: &[AgentName]) {
-    let began = clock.monotonic();
+async fn wait_exit(stop: &StopPlan, leaving: &[AgentName]) {
+    let began = stop.clock.monotonic();
     let mut still = leaving.to_vec();
     loop {
-        let waited = clock.monotonic().saturating_duration_since(began);
+        let waited = stop.clock.monotonic().saturating_duration_since(began);
         let mut in_time = false;
-        still.retain(|name| match liveness::probe(bus.dir(), name) {
+        still.retain(|name| match liveness::probe(stop.bus.dir(), name) {
             Ok(Liveness::Alive(record)) => {
                 in_time |= waited.max(since_lead_lost(record.as_ref())) < EXIT_WITHIN;
                 true

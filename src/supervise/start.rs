@@ -2,8 +2,8 @@
 
 use super::handshake::{self, HandshakeAnswer, Hello};
 use super::members::Life;
-use super::process::kill;
 use super::roster_updates::{self, SpawnSpec, write};
+use super::stop::kill;
 use super::supervisor::Supervisor;
 use crate::os::child::spawn_detached;
 use crate::os::failpoint::hit;

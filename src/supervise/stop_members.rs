@@ -1,7 +1,7 @@
 //! How a lead stops its teammates: all of them, or one by name.
 
 use super::members::raise;
-use super::stop::{StopOutcome, StopPlan, StopResult, stop_in_parallel};
+use super::stop::{StopOutcome, StopPlan, stop_in_parallel, words};
 use super::supervisor::Supervisor;
 use crate::protocol::ladder::Urgency;
 use crate::store::roster;
@@ -38,7 +38,7 @@ impl Supervisor {
         self.is_closing.set(true);
         let names: Vec<AgentName> = self.members.with_process().into_iter().collect();
         let mut outcomes = self.stop(names, reason, cause, None).await;
-        outcomes.retain(|outcome| outcome.result != StopResult::WasGone);
+        outcomes.retain(|outcome| outcome.rung.is_some());
         self.wait_for_hooks().await;
         outcomes
     }
@@ -72,9 +72,9 @@ impl Supervisor {
             )));
         }
         let outcome = self.stop_named(name.clone(), &reason).await;
-        let words = outcome.as_ref().map_or(StopResult::WasGone.words().into(), StopOutcome::words);
-        let is_stuck = outcome.is_some_and(|outcome| outcome.result == StopResult::Stuck);
-        let text = format!("{name} {words}.");
+        let how = outcome.as_ref().map_or_else(|| words(None).into(), StopOutcome::words);
+        let text = format!("{name} {how}.");
+        let is_stuck = outcome.is_some_and(|outcome| outcome.is_stuck());
         if is_stuck { Err(ToolError::Reply(text)) } else { Ok(text) }
     }
 
@@ -100,7 +100,7 @@ impl Supervisor {
         };
         let outcomes = stop_in_parallel(&plan, names.clone()).await;
         // A lead that exits in the middle of the cleanup would leave processes behind.
-        let gone = outcomes.iter().filter(|outcome| outcome.result != StopResult::Stuck);
+        let gone = outcomes.iter().filter(|outcome| !outcome.is_stuck());
         let gone: Vec<AgentName> = gone.map(|outcome| outcome.name.clone()).collect();
         if tokio::time::timeout(REAPED_WITHIN, self.members.wait_reaped(&gone)).await.is_err() {
             tracing::warn!(?gone, "the cleanup after them takes too long to wait for");

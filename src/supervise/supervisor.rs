@@ -47,7 +47,6 @@ pub(crate) struct SupervisorConfig {
     pub(crate) model: String,
     /// Permissions of the lead, from which those of its teammates are derived.
     pub(crate) permissions: RefCell<Permissions>,
-    /// Credentials for models.
     pub(crate) credentials: Credentials,
     /// Environment of teammates: an allow list.
     pub(crate) environment: Vec<(String, String)>,

@@ -2,7 +2,7 @@
 
 use super::members::Life;
 use super::roster_updates::{self, write};
-use super::stop::kill_hung;
+use super::stop::{kill_hung, words};
 use super::supervisor::Supervisor;
 use crate::os::process_tree;
 use crate::protocol::hang_detector::{HangDetector, HeartbeatDuty, Seen};
@@ -99,8 +99,8 @@ impl Supervisor {
                 tracing::error!(%name, status = member.status.word(), "the teammate hangs");
                 let bus = Arc::clone(&self.config.bus);
                 tokio::task::spawn_local(async move {
-                    let result = kill_hung(bus.dir(), &life).await;
-                    tracing::warn!(name = %life.name, result = result.words(), "killed because it hung");
+                    let result = words(kill_hung(bus.dir(), &life).await);
+                    tracing::warn!(name = %life.name, result, "killed because it hung");
                 });
             }
         }

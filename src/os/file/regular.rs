@@ -58,7 +58,6 @@ impl<T> At<T> for io::Result<T> {
 /// The access that a file is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Reading.
     Read,
     /// Reading, and writing anywhere.
     Update,

@@ -26,22 +26,18 @@ const MOST_NAMES: usize = 256;
 /// Why a path was refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SafePathError {
-    /// The path leads out of the folder.
     #[error("leads out of the folder")]
     Outside,
     /// A name is a link where none is followed.
     #[error("leads through a link")]
     Link,
-    /// The path names a folder instead of a file.
     #[error("is a folder")]
     Folder,
-    /// The path names a pipe, a socket or a device.
     #[error("is {0}, not a regular file")]
     Special(&'static str),
     /// The path leads upward from a folder that does not exist.
     #[error("leads through a folder that does not exist")]
     Nowhere,
-    /// A system call failed.
     #[error("{0}")]
     Io(#[from] io::Error),
 }

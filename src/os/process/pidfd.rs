@@ -29,9 +29,7 @@ pub(super) fn own() -> MutexGuard<'static, BTreeSet<i32>> {
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExitKind {
-    /// By an exit with this code.
     Code(i32),
-    /// By this signal.
     Signal(i32),
 }
 

@@ -15,13 +15,10 @@ const LONGEST_LINE: usize = 2048;
 pub(crate) struct Process {
     /// The pid, which identifies the process only together with `start`.
     pub(crate) pid: i32,
-    /// The pid of the parent.
     pub(crate) parent: i32,
-    /// The process group.
     pub(crate) group: i32,
     /// The start time in clock ticks since boot.
     pub(crate) start: u64,
-    /// The number of threads.
     pub(crate) threads: u64,
     state: u8,
 }
