@@ -122,7 +122,7 @@ mod tests {
     use std::io::{Seek, Write};
     use std::os::unix::net::UnixStream;
 
-    /// Runs a script that is sent a line and the end of file on its control socket. Returns its exit, its
+    /// Runs a script, which must read the line that it is sent on its control socket before the end of file. Returns its exit, its
     /// output, and what it answered on the socket.
     fn run(script: impl FnOnce(RawFd) -> String) -> (ExitKind, String, String) {
         let mut output = tempfile::tempfile().unwrap();
@@ -164,9 +164,12 @@ mod tests {
 
     #[test]
     fn the_child_begins_with_reset_signals_in_its_own_group() {
-        let script =
-            "grep -E '^Sig(Blk|Ign)' /proc/self/status; cut -d' ' -f5 /proc/$$/stat; echo $$";
-        let (_, text, _) = run(|_| script.into());
+        let (_, text, _) = run(|control| {
+            format!(
+                "read -r a <&{control}; grep -E '^Sig(Blk|Ign)' /proc/self/status; \
+                 cut -d' ' -f5 /proc/$$/stat; echo $$"
+            )
+        });
         let words: Vec<&str> = text.split_whitespace().collect();
         assert_eq!(words[..4], ["SigBlk:", "0000000000000000", "SigIgn:", "0000000000000000"]);
         assert_eq!(words[4], words[5]);

@@ -114,7 +114,9 @@ fn end(strays: impl Fn(&BTreeSet<i32>, &[Process]) -> Vec<Process>) -> Vec<i32> 
         // Held throughout: no child is started between the scan and the kill.
         let own = own();
         let found = strays(&own, &processes::all());
-        found.iter().for_each(|stray| stray.signal(Signal::SIGKILL));
+        for stray in &found {
+            stray.signal(Signal::SIGKILL);
+        }
         drop(own);
         scans_left = if found.is_empty() { scans_left.saturating_sub(1) } else { EMPTY_SCANS };
         let new = found.iter().filter(|stray| known.insert((stray.pid, stray.start))).count();
