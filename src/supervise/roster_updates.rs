@@ -253,7 +253,7 @@ mod tests {
         let (name, incarnation) = ("bob".into(), "b1".into());
         let (role, activity, pid) = ("coder".into(), Some(Activity::Model), Some(7));
         let rest = Member { role, activity, pid, restarts: 2, ..Member::default() };
-        let member = Member { name, incarnation, status, last_exit, ..rest };
+        let member = Member { name, status, incarnation, last_exit, ..rest };
         Roster { members: vec![member.into()], ..Roster::default() }
     }
 
