@@ -12,6 +12,7 @@ use crate::error::{Exit, Failure};
 use crate::os::signals::Signals;
 use crate::os::{Clock, SystemClock};
 use crate::protocol::ladder::Urgency;
+use crate::supervise::stop::words;
 use crate::ui::top::draw::draw;
 use crate::ui::top::screen::Screen;
 use crate::ui::top::{Action, Input, Notice, RequestAnswer, Top};
@@ -203,7 +204,7 @@ fn stop_one(bus: Arc<Bus>, name: &str) -> Result<&'static str, Failure> {
     let name = member_name(name)?;
     let end = stop_members(bus, ExitCause::Stopped, Urgency::Polite, vec![name]);
     let outcomes = block_on(end)?;
-    Ok(outcomes.first().map_or("was not running", |outcome| outcome.result.words()))
+    Ok(words(outcomes.first().and_then(|outcome| outcome.rung)))
 }
 
 fn lost(why: &io::Error) -> Failure {

@@ -9,7 +9,7 @@ use crate::app::stop_members::{members_named, outcome_line, stop_team, stop_with
 use crate::error::{Exit, Failure};
 use crate::protocol::ladder::Urgency;
 use crate::store::roster;
-use crate::supervise::stop::StopResult;
+use crate::supervise::stop::StopOutcome;
 use crate::wire::roster::ExitCause;
 use serde_json::json;
 
@@ -55,7 +55,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
             outcomes => outcomes.iter().map(outcome_line).collect::<Vec<_>>().join("\n"),
         },
     );
-    if outcomes.iter().any(|outcome| outcome.result == StopResult::Stuck) {
+    if outcomes.iter().any(StopOutcome::is_stuck) {
         let hint = "look at it with `ps`; a process in state D waits for the kernel";
         let why = "a process is still there after SIGKILL";
         return Err(Failure::new(Exit::Failure, "not everybody could be stopped", why, hint));

@@ -6,7 +6,7 @@
 //! *Invariant:* without debug assertions or the feature `failpoints` no process dies here. Nothing here
 //! reads the environment.
 
-use crate::os::process::kill_self::kill_self;
+use nix::sys::signal::{Signal, kill};
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
@@ -19,110 +19,40 @@ pub const ENABLED: bool = cfg!(any(debug_assertions, feature = "failpoints"));
 /// The environment variable that arms failpoints.
 pub const VARIABLE: &str = "TEAM_FAILPOINTS";
 
-/// Every failpoint, by topic.
-pub const POINTS: [&str; 88] = [
-    // Sending.
-    "send.locked",
-    "send.opened",
-    "send.written",
-    "send.unlocked",
-    "send.notified",
-    "send.synced",
-    // Draining.
-    "drain.prepared",
-    "drain.before_link",
-    "drain.linked",
-    "drain.renamed",
-    "drain.claimed",
-    "drain.reading",
-    "drain.buried",
-    "drain.delivered",
-    "drain.dead_synced",
-    "drain.synced",
-    "drain.marking",
-    "drain.marked",
-    "drain.before_unlink",
-    "drain.unlinked",
-    // Recovery after a crash.
-    "recover.half_claim",
-    "recover.undone",
-    "recover.listed",
-    "recover.known",
-    "recover.counted",
-    "recover.cleared",
-    "recover.lettered",
-    "recover.quarantined",
-    "recover.gathered",
-    "recover.archived",
-    // The roster and other replaced files.
-    "config.locked",
-    "config.copied",
-    "config.replaced",
-    "replace.written",
-    "replace.renamed",
-    "looked.read",
-    // The task list.
-    "tasks.locked",
-    "tasks.counted",
-    "tasks.stored",
-    // The life lock.
-    "life.locked",
-    "life.written",
-    // Spawning, the lead's side.
-    "spawn.reserved",
-    "spawn.inbox",
-    "spawn.started",
-    "spawn.greeted",
-    "spawn.ready",
-    "spawn.registered",
-    "spawn.prompted",
-    "spawn.failed",
-    "spawn.undone",
-    // Spawning, the teammate's side.
-    "child.greeted",
-    "child.named",
-    "child.entered",
-    "child.opened",
-    "child.able",
-    "child.ready",
-    // A turn.
-    "turn.replied",
-    "turn.recorded",
-    "turn.ending",
-    "turn.ended",
-    "turn.reported",
-    "turn.idle",
-    "turn.resumed",
-    // A tool call.
-    "tool.asked",
-    "tool.intended",
-    "tool.started",
-    "tool.ran",
-    "tool.answered",
-    // The shutdown ladder, the supervisor's side.
-    "stop.written",
-    "stop.ask",
-    "stop.asked",
-    "stop.terminate",
-    "stop.kill",
-    "stop.gone",
-    "stop.noted",
-    // The shutdown ladder, the member's side.
-    "leave.told",
-    "leave.answering",
-    "leave.answered",
-    "leave.drained",
-    "leave.let_go",
-    "leave.last_word",
-    // The lead.
-    "lead.entered",
-    "lead.recovered",
-    "lead.closing",
-    "lead.alone",
-    "reap.ended",
-    "reap.noted",
-    "reap.restart",
-];
+macro_rules! points {
+    ($($topic:ident: $($step:ident)+;)+) => {
+        /// Every failpoint, as `topic.step`.
+        pub const POINTS: [&str; 88] =
+            [$($(concat!(stringify!($topic), ".", stringify!($step)),)+)+];
+    };
+}
+
+points! {
+    // Mail.
+    send: locked opened written unlocked notified synced;
+    drain: prepared before_link linked renamed claimed reading buried delivered dead_synced
+        synced marking marked before_unlink unlinked;
+    recover: half_claim undone listed known counted cleared lettered quarantined gathered
+        archived;
+    // The roster, other replaced files, the task list, and the life lock.
+    config: locked copied replaced;
+    replace: written renamed;
+    looked: read;
+    tasks: locked counted stored;
+    life: locked written;
+    // A start: the lead's side, and the teammate's.
+    spawn: reserved inbox started greeted ready registered prompted failed undone;
+    child: greeted named entered opened able ready;
+    // A turn, and a tool call in it.
+    turn: replied recorded ending ended reported idle resumed;
+    tool: asked intended started ran answered;
+    // The shutdown ladder: the supervisor's side, and the member's.
+    stop: written ask asked terminate kill gone noted;
+    leave: told answering answered drained let_go last_word;
+    // The lead, and its children that have ended.
+    lead: entered recovered closing alone;
+    reap: ended noted restart;
+}
 
 /// The contents of a token that makes the process hang instead of die.
 pub const HANG: &str = "hang";
@@ -130,13 +60,9 @@ pub const HANG: &str = "hang";
 static ARMED: OnceLock<Armed> = OnceLock::new();
 
 struct Armed {
-    points: Vec<Point>,
+    /// With their names.
+    triggers: Vec<(String, Trigger)>,
     random: AtomicU64,
-}
-
-struct Point {
-    name: String,
-    trigger: Trigger,
 }
 
 enum Trigger {
@@ -148,21 +74,19 @@ enum Trigger {
 }
 
 /// Arms the points named in `NAME:PROBABILITY,…` or `NAME+SKIP=TOKEN,…`, once per process. A name that
-/// begins with `WHO/` is for the process of that name only. Without a seed the chances are random.
-///
-/// # Errors
-/// The text has another form, or names no point; the error quotes it.
+/// begins with `WHO/` is for the process of that name only. Without a seed the chances are random. An error
+/// quotes the text that has another form, or names no point.
 pub fn arm(points: &str, who: &str, seed: Option<u64>) -> Result<(), String> {
-    let mut armed = Vec::new();
+    let mut triggers = Vec::new();
     for text in points.split(',') {
         let (whose, point) = text.split_once('/').filter(|_| is_addressed(text)).unzip();
         let point = parse(point.unwrap_or(text)).map_err(|why| format!("{text:?}: {why}"))?;
         if whose.is_none_or(|whose| whose == who) {
-            armed.push(point);
+            triggers.push(point);
         }
     }
     let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(0)).max(1);
-    ARMED.get_or_init(|| Armed { points: armed, random: AtomicU64::new(seed) });
+    ARMED.get_or_init(|| Armed { triggers, random: AtomicU64::new(seed) });
     Ok(())
 }
 
@@ -171,23 +95,17 @@ fn is_addressed(text: &str) -> bool {
     text.find('/') < text.find(['.', '=', ':'])
 }
 
-fn parse(point: &str) -> Result<Point, String> {
-    let (name, trigger) = match (point.split_once('='), point.split_once(':')) {
-        (Some((name, token)), _) => {
-            let (name, skip) = name.split_once('+').unwrap_or((name, "0"));
-            let skip = AtomicU32::new(skip.parse().map_err(|why| format!("{why}"))?);
-            (name, Trigger::Once { skip, token: token.into() })
-        }
-        (None, Some((name, chance))) => {
-            (name, Trigger::Chance(chance.parse().map_err(|why| format!("{why}"))?))
-        }
-        (None, None) => return Err("neither a probability nor a token".into()),
-    };
-    if POINTS.contains(&name) {
-        Ok(Point { name: name.into(), trigger })
+fn parse(point: &str) -> Result<(String, Trigger), String> {
+    let (name, trigger) = if let Some((name, token)) = point.split_once('=') {
+        let (name, skip) = name.split_once('+').unwrap_or((name, "0"));
+        let skip = AtomicU32::new(skip.parse().map_err(|why| format!("{why}"))?);
+        (name, Trigger::Once { skip, token: token.into() })
+    } else if let Some((name, chance)) = point.split_once(':') {
+        (name, Trigger::Chance(chance.parse().map_err(|why| format!("{why}"))?))
     } else {
-        Err("no such point".into())
-    }
+        return Err("neither a probability nor a token".into());
+    };
+    if POINTS.contains(&name) { Ok((name.into(), trigger)) } else { Err("no such point".into()) }
 }
 
 /// Passes a failpoint; an armed one may kill the process.
@@ -196,10 +114,14 @@ pub fn hit(name: &str) {
         return;
     }
     let Some(armed) = ARMED.get() else { return };
-    for point in armed.points.iter().filter(|point| point.name == name) {
-        match point.trigger.pull(armed) {
+    for (_, trigger) in armed.triggers.iter().filter(|(point, _)| point == name) {
+        match trigger.pull(armed) {
             None => {}
-            Some(Fate::Death) => kill_self(),
+            Some(Fate::Death) => {
+                // No destructor runs, and nothing is flushed.
+                let sent = kill(nix::unistd::getpid(), Signal::SIGKILL);
+                debug_assert_eq!(sent, Ok(()), "a process may signal itself");
+            }
             Some(Fate::Hanging) => loop {
                 std::thread::park();
             },
@@ -264,10 +186,10 @@ mod tests {
     fn a_token_is_good_for_one_death_after_its_passes() {
         let folder = tempfile::tempdir().unwrap();
         let token = folder.path().join("token");
-        let armed = Armed { points: Vec::new(), random: AtomicU64::new(1) };
-        let point = parse(&format!("send.locked+2={}", token.display())).unwrap();
+        let armed = Armed { triggers: Vec::new(), random: AtomicU64::new(1) };
+        let (_, trigger) = parse(&format!("send.locked+2={}", token.display())).unwrap();
         fs::File::create(&token).unwrap();
-        let pulled: Vec<_> = (0..4).map(|_| point.trigger.pull(&armed)).collect();
+        let pulled: Vec<_> = (0..4).map(|_| trigger.pull(&armed)).collect();
         assert_eq!(pulled, [None, None, Some(Fate::Death), None]);
         assert!(!token.exists());
         assert!(is_addressed("alice/send.locked=/t") && !is_addressed("send.locked=/t/u"));

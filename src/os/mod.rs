@@ -20,8 +20,7 @@ pub(crate) use event::{aligned_interval, async_fd, event_loop, signals};
 pub(crate) use file::{lease, safe_path, watch};
 #[cfg(test)]
 pub(crate) use process::processes;
-pub(crate) use process::{child, identity, limits, memory, pidfd};
-pub(crate) use process::{process_tree, program};
+pub(crate) use process::{child, identity, memory, pidfd, process_tree, program};
 #[cfg(test)]
 pub(crate) use terminal::pty;
 pub(crate) use terminal::terminal_size;

@@ -6,16 +6,12 @@ use nix::sys::resource::{Resource, getrlimit};
 use std::fs;
 use std::path::Path;
 
-/// The file events of this user and their limits; 0 if the system does not tell.
+/// The inotify instances and watched files of this user, and their limits; 0 if the system does not tell.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct InotifyUsage {
-    /// The number of inotify instances.
     pub(crate) instances: u64,
-    /// The limit of instances.
     pub(crate) max_instances: u64,
-    /// The number of watched files.
     pub(crate) watches: u64,
-    /// The limit of watched files.
     pub(crate) max_watches: u64,
 }
 

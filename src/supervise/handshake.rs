@@ -19,23 +19,17 @@ const MAX_LINE_BYTES: u64 = 1024 * 1024;
 /// The lead's message.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Hello {
-    /// Incarnation of the teammate.
     pub(crate) incarnation: String,
-    /// Role.
     pub(crate) role: String,
     /// `provider/name` of its model.
     pub(crate) model: String,
-    /// Credentials for the model.
     pub(crate) credentials: Credentials,
     /// Price of the model, if the settings have one.
     pub(crate) price: Option<Price>,
     /// Settings that the whole team shares.
     pub(crate) rules: Rules,
-    /// Hooks.
     pub(crate) hooks: Vec<Hook>,
-    /// Permissions.
     pub(crate) permissions: Permissions,
-    /// Reason of the start.
     pub(crate) start_reason: StartReason,
 }
 
@@ -75,17 +69,13 @@ pub(crate) enum HandshakeAnswer {
 
 /// Writes one line.
 pub(crate) fn send(mut socket: impl Write, message: &impl Serialize) -> io::Result<()> {
-    let mut line = serde_json::to_string(message)?;
-    line.push('\n');
-    socket.write_all(line.as_bytes())
+    socket.write_all(format!("{}\n", serde_json::to_string(message)?).as_bytes())
 }
 
 /// Reads one line; `None` at end of file.
 pub(crate) fn receive<T: for<'de> Deserialize<'de>>(socket: impl Read) -> io::Result<Option<T>> {
     let mut line = String::new();
     BufReader::new(socket.take(MAX_LINE_BYTES)).read_line(&mut line)?;
-    if !line.ends_with('\n') {
-        return Ok(None);
-    }
-    Ok(Some(serde_json::from_str(&line)?))
+    let message = line.ends_with('\n').then(|| serde_json::from_str(&line));
+    Ok(message.transpose()?)
 }

@@ -9,9 +9,18 @@ use crate::wire::AgentName;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 use tokio::sync::watch;
 
+/// One life of a member: the process that one start brought about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Life {
+    pub(super) name: AgentName,
+    pub(super) incarnation: String,
+}
+
 /// All teammates that this lead has ever started, stopped or resumed. Every change notifies the waiters.
+#[derive(Default)]
 pub(super) struct Members {
     states: RefCell<BTreeMap<AgentName, MemberState>>,
     changed: watch::Sender<()>,
@@ -21,43 +30,29 @@ pub(super) struct Members {
 #[derive(Default)]
 struct MemberState {
     process: ProcessState,
+    /// The incarnation after which the process is started again, once it is cleaned up and a pause is over.
+    restart_after: Option<String>,
     /// Stops under way. While there is one, the end of the process is expected.
-    stops: Vec<StopInProgress>,
+    stops: Vec<Stop>,
     restarts: RestartHistory,
 }
 
 /// The process of one name. At most one is started, running or being cleaned up at any time.
 #[derive(Default)]
 enum ProcessState {
-    /// There is none.
     #[default]
     None,
     /// It is being started, and is not ready yet.
     Starting,
-    /// It was ready, and has not ended.
-    Running { child: Child, is_hung: bool },
+    /// It was ready, and has not ended. It takes the end of file on its side of the lifeline as the death of
+    /// the lead.
+    Running { incarnation: String, _lifeline: OwnedFd, is_hung: bool },
     /// It has ended. Its roster entry and the processes it left behind are being cleaned up.
-    CleaningUp { incarnation: String, will_restart: bool },
-    /// It has ended and is started again after a pause.
-    RestartPending { after: String },
+    CleaningUp { incarnation: String },
 }
 
-/// A running teammate.
-pub(super) struct Child {
-    pub(super) incarnation: String,
-    /// The teammate takes the end of file on its side as the death of the lead.
-    pub(super) _lifeline: OwnedFd,
-}
-
-struct StopInProgress {
-    ticket: StopTicket,
-    /// Urgency of a stop of this member alone.
-    by_name: Option<watch::Sender<Urgency>>,
-}
-
-/// Identifies one stop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct StopTicket(u64);
+/// One stop, with its urgency if it is the stop of one member alone.
+pub(super) type Stop = Rc<Option<watch::Sender<Urgency>>>;
 
 /// What the supervisor knew of a process that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,10 +73,6 @@ pub(super) fn raise(sender: &watch::Sender<Urgency>, urgency: Urgency) {
 }
 
 impl Members {
-    pub(super) fn new() -> Self {
-        Self { states: RefCell::default(), changed: watch::Sender::new(()) }
-    }
-
     /// The only writer of a state.
     fn change<R>(&self, name: &AgentName, change: impl FnOnce(&mut MemberState) -> R) -> R {
         let answer = change(self.states.borrow_mut().entry(name.clone()).or_default());
@@ -89,28 +80,30 @@ impl Members {
         answer
     }
 
-    async fn wait_until(&self, done: impl Fn(&BTreeMap<AgentName, MemberState>) -> bool) {
-        // Fails only once the sender is dropped, and `self` owns it.
+    fn process_is(&self, name: &AgentName, test: fn(&ProcessState) -> bool) -> bool {
+        self.states.borrow().get(name).is_some_and(|state| test(&state.process))
+    }
+
+    async fn wait_while(&self, holds: impl Fn() -> bool) {
         let mut changed = self.changed.subscribe();
-        let _settled = changed.wait_for(|()| done(&self.states.borrow())).await;
+        // Fails only once the sender is dropped, and `self` owns it.
+        let _settled = changed.wait_for(|()| !holds()).await;
     }
 
     /// Waits while a process of that name is being started. The deadline of a start bounds the wait.
     pub(super) async fn wait_started(&self, name: &AgentName) {
-        let is_starting = |state: &MemberState| matches!(state.process, ProcessState::Starting);
-        self.wait_until(|states| !states.get(name).is_some_and(is_starting)).await;
+        let is_starting = |process: &ProcessState| matches!(process, ProcessState::Starting);
+        self.wait_while(|| self.process_is(name, is_starting)).await;
     }
 
     /// Waits until none of these names has a process that runs or is being cleaned up.
     pub(super) async fn wait_reaped(&self, names: &[AgentName]) {
-        let is_left = |state: &MemberState| state.process.is_unreaped();
-        self.wait_until(|states| !names.iter().any(|name| states.get(name).is_some_and(is_left)))
-            .await;
+        self.wait_while(|| names.iter().any(|name| self.is_unreaped(name))).await;
     }
 
     /// Whether a process of that name runs or is being cleaned up.
     pub(super) fn is_unreaped(&self, name: &AgentName) -> bool {
-        self.states.borrow().get(name).is_some_and(|state| state.process.is_unreaped())
+        self.process_is(name, ProcessState::is_unreaped)
     }
 
     /// Whether any process runs or is being cleaned up.
@@ -121,31 +114,36 @@ impl Members {
     /// Lists the names with a process that runs, starts, ends or is about to be restarted.
     pub(super) fn with_process(&self) -> BTreeSet<AgentName> {
         let states = self.states.borrow();
-        let found = states.iter().filter(|(_, state)| !matches!(state.process, ProcessState::None));
+        let found = states.iter().filter(|(_, state)| {
+            state.restart_after.is_some() || !matches!(state.process, ProcessState::None)
+        });
         found.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Lists the running processes with their incarnations.
-    pub(super) fn running(&self) -> Vec<(AgentName, String)> {
+    pub(super) fn running(&self) -> Vec<Life> {
         let states = self.states.borrow();
-        let running = states.iter().filter_map(|(name, state)| match &state.process {
-            ProcessState::Running { child, .. } => Some((name.clone(), child.incarnation.clone())),
-            ProcessState::None
-            | ProcessState::Starting
-            | ProcessState::CleaningUp { .. }
-            | ProcessState::RestartPending { .. } => None,
+        let running = states.iter().filter_map(|(name, state)| {
+            let ProcessState::Running { incarnation, .. } = &state.process else { return None };
+            Some(Life { name: name.clone(), incarnation: incarnation.clone() })
         });
         running.collect()
     }
 
-    /// Begins a start. The caller has seen that the name has no process; a pending restart is superseded.
+    /// Begins a start. The caller has seen that the name has no process; a planned restart is superseded.
     pub(super) fn begin_start(&self, name: &AgentName) {
-        self.change(name, |state| state.process = ProcessState::Starting);
+        self.change(name, |state| {
+            state.process = ProcessState::Starting;
+            state.restart_after = None;
+        });
     }
 
     /// The started process is ready.
-    pub(super) fn started(&self, name: &AgentName, child: Child) {
-        self.change(name, |state| state.process = ProcessState::Running { child, is_hung: false });
+    pub(super) fn started(&self, life: &Life, lifeline: OwnedFd) {
+        self.change(&life.name, |state| {
+            let incarnation = life.incarnation.clone();
+            state.process =
+                ProcessState::Running { incarnation, _lifeline: lifeline, is_hung: false };
+        });
     }
 
     /// The start has failed, and its process is gone.
@@ -154,78 +152,58 @@ impl Members {
     }
 
     /// Marks a running process as hung. Returns `false` if it is marked already, or runs no more.
-    pub(super) fn mark_hung(&self, name: &AgentName, life: &str) -> bool {
-        self.change(name, |state| match &mut state.process {
-            ProcessState::Running { child, is_hung } if child.incarnation == life => {
-                !std::mem::replace(is_hung, true)
-            }
-            ProcessState::Running { .. }
-            | ProcessState::None
-            | ProcessState::Starting
-            | ProcessState::CleaningUp { .. }
-            | ProcessState::RestartPending { .. } => false,
+    pub(super) fn mark_hung(&self, life: &Life) -> bool {
+        self.change(&life.name, |state| {
+            let ProcessState::Running { incarnation, is_hung, .. } = &mut state.process else {
+                return false;
+            };
+            *incarnation == life.incarnation && !std::mem::replace(is_hung, true)
         })
     }
 
     /// The process of this life has ended: the cleanup begins.
-    pub(super) fn ended(&self, name: &AgentName, life: &str) -> Ended {
-        self.change(name, |state| {
+    pub(super) fn ended(&self, life: &Life) -> Ended {
+        self.change(&life.name, |state| {
             let was_hung = matches!(state.process, ProcessState::Running { is_hung: true, .. });
-            state.process =
-                ProcessState::CleaningUp { incarnation: life.to_owned(), will_restart: false };
+            state.process = ProcessState::CleaningUp { incarnation: life.incarnation.clone() };
             Ended { was_hung, was_expected: !state.stops.is_empty() }
         })
     }
 
     /// Plans a restart of the life that has ended, after its cleanup if there is one.
-    pub(super) fn plan_restart(&self, name: &AgentName, life: &str) {
-        self.change(name, |state| match &mut state.process {
-            ProcessState::CleaningUp { incarnation, will_restart } if incarnation == life => {
-                *will_restart = true;
+    pub(super) fn plan_restart(&self, life: &Life) {
+        self.change(&life.name, |state| {
+            let has_ended = match &state.process {
+                ProcessState::None => state.restart_after.is_none(),
+                ProcessState::CleaningUp { incarnation } => *incarnation == life.incarnation,
+                ProcessState::Starting | ProcessState::Running { .. } => false,
+            };
+            if has_ended {
+                state.restart_after = Some(life.incarnation.clone());
             }
-            ProcessState::None => {
-                state.process = ProcessState::RestartPending { after: life.to_owned() };
-            }
-            ProcessState::CleaningUp { .. }
-            | ProcessState::Starting
-            | ProcessState::Running { .. }
-            | ProcessState::RestartPending { .. } => {}
         });
     }
 
-    /// Cancels a planned restart.
     pub(super) fn cancel_restart(&self, name: &AgentName) {
-        self.change(name, |state| match &mut state.process {
-            ProcessState::CleaningUp { will_restart, .. } => *will_restart = false,
-            ProcessState::RestartPending { .. } => state.process = ProcessState::None,
-            ProcessState::None | ProcessState::Starting | ProcessState::Running { .. } => {}
-        });
+        self.change(name, |state| state.restart_after = None);
     }
 
     /// The cleanup after this life is done.
-    pub(super) fn cleaned_up(&self, name: &AgentName, life: &str) {
-        self.change(name, |state| {
-            if let ProcessState::CleaningUp { incarnation, will_restart } = &state.process
-                && incarnation == life
+    pub(super) fn cleaned_up(&self, life: &Life) {
+        self.change(&life.name, |state| {
+            if let ProcessState::CleaningUp { incarnation } = &state.process
+                && *incarnation == life.incarnation
             {
-                state.process = if *will_restart {
-                    ProcessState::RestartPending { after: life.to_owned() }
-                } else {
-                    ProcessState::None
-                };
+                state.process = ProcessState::None;
             }
         });
     }
 
     /// Takes the pending restart of this life. Returns `false` if it was cancelled or superseded.
-    pub(super) fn take_restart(&self, name: &AgentName, life: &str) -> bool {
-        self.change(name, |state| {
-            let is_pending =
-                matches!(&state.process, ProcessState::RestartPending { after } if after == life);
-            if is_pending {
-                state.process = ProcessState::None;
-            }
-            is_pending
+    pub(super) fn take_restart(&self, life: &Life) -> bool {
+        self.change(&life.name, |state| {
+            matches!(state.process, ProcessState::None)
+                && state.restart_after.take_if(|after| *after == life.incarnation).is_some()
         })
     }
 
@@ -243,44 +221,30 @@ impl Members {
     pub(super) fn begin_stop(
         &self,
         names: &[AgentName],
-        by_name: Option<&watch::Sender<Urgency>>,
-    ) -> StopTicket {
-        let tickets = |states: &BTreeMap<AgentName, MemberState>| {
-            let stops = states.values().flat_map(|state| &state.stops);
-            stops.map(|stop| stop.ticket.0).max().unwrap_or(0)
-        };
-        let ticket = StopTicket(tickets(&self.states.borrow()) + 1);
+        by_name: Option<watch::Sender<Urgency>>,
+    ) -> Stop {
+        let stop = Rc::new(by_name);
         for name in names {
             self.cancel_restart(name);
-            let stop = StopInProgress { ticket, by_name: by_name.cloned() };
-            self.change(name, |state| state.stops.push(stop));
+            self.change(name, |state| state.stops.push(Rc::clone(&stop)));
         }
-        ticket
+        stop
     }
 
-    /// Ends a stop.
-    pub(super) fn end_stop(&self, names: &[AgentName], ticket: StopTicket) {
+    pub(super) fn end_stop(&self, names: &[AgentName], stop: &Stop) {
         for name in names {
-            self.change(name, |state| state.stops.retain(|stop| stop.ticket != ticket));
+            self.change(name, |state| state.stops.retain(|other| !Rc::ptr_eq(other, stop)));
         }
     }
 
-    /// Raises the urgency of the stops of this member alone. Returns whether there is one.
-    pub(super) fn raise_stops_of(&self, name: &AgentName, urgency: Urgency) -> bool {
+    /// Raises the urgency of all stops of one member alone, or of those of this member. Returns whether there
+    /// is one.
+    pub(super) fn raise_stops(&self, of: Option<&AgentName>, urgency: Urgency) -> bool {
         let states = self.states.borrow();
-        let stops = states.get(name).into_iter().flat_map(|state| &state.stops);
-        let by_name: Vec<_> = stops.filter_map(|stop| stop.by_name.as_ref()).collect();
-        for sender in &by_name {
-            raise(sender, urgency);
-        }
-        !by_name.is_empty()
-    }
-
-    /// Raises the urgency of all stops by name.
-    pub(super) fn raise_all_stops(&self, urgency: Urgency) {
-        let states = self.states.borrow();
-        let stops = states.values().flat_map(|state| &state.stops);
-        stops.filter_map(|stop| stop.by_name.as_ref()).for_each(|sender| raise(sender, urgency));
+        let states = states.iter().filter(|(name, _)| of.is_none_or(|of| of == *name));
+        let by_name =
+            states.flat_map(|(_, state)| &state.stops).filter_map(|stop| (**stop).as_ref());
+        by_name.inspect(|sender| raise(sender, urgency)).count() > 0
     }
 }
 
@@ -298,32 +262,41 @@ mod tests {
         AgentName::member("alice").unwrap()
     }
 
-    fn child(incarnation: &str) -> Child {
-        let lifeline = std::fs::File::open("/dev/null").unwrap().into();
-        Child { incarnation: incarnation.into(), _lifeline: lifeline }
+    fn life(incarnation: &str) -> Life {
+        Life { name: alice(), incarnation: incarnation.into() }
     }
 
-    fn running(life: &str) -> Members {
-        let members = Members::new();
+    fn start(members: &Members, incarnation: &str) {
         members.begin_start(&alice());
-        members.started(&alice(), child(life));
+        let lifeline = std::fs::File::open("/dev/null").unwrap();
+        members.started(&life(incarnation), lifeline.into());
+    }
+
+    fn running(incarnation: &str) -> Members {
+        let members = Members::default();
+        start(&members, incarnation);
         members
+    }
+
+    /// The process ends and its restart is planned.
+    fn crash(members: &Members, incarnation: &str) -> Ended {
+        let ended = members.ended(&life(incarnation));
+        members.plan_restart(&life(incarnation));
+        ended
     }
 
     #[test]
     fn a_crashed_process_is_cleaned_up_before_its_restart_is_pending() {
         let members = running("a1");
-        assert_eq!(members.running(), [(alice(), "a1".to_owned())]);
-        let ended = members.ended(&alice(), "a1");
-        assert_eq!(ended, Ended { was_hung: false, was_expected: false });
-        members.plan_restart(&alice(), "a1");
-        assert!(!members.take_restart(&alice(), "a1"), "it is being cleaned up");
+        assert_eq!(members.running(), [life("a1")]);
+        assert_eq!(crash(&members, "a1"), Ended { was_hung: false, was_expected: false });
+        assert!(!members.take_restart(&life("a1")), "it is being cleaned up");
         assert!(members.is_unreaped(&alice()));
-        members.cleaned_up(&alice(), "a1");
+        members.cleaned_up(&life("a1"));
         assert!(!members.any_unreaped());
         assert!(members.with_process().contains(&alice()), "a stop of the team must cancel it");
-        assert!(members.take_restart(&alice(), "a1"));
-        assert!(!members.take_restart(&alice(), "a1"), "it is taken once");
+        assert!(members.take_restart(&life("a1")));
+        assert!(!members.take_restart(&life("a1")), "it is taken once");
         assert!(members.with_process().is_empty());
     }
 
@@ -331,107 +304,96 @@ mod tests {
     fn a_stop_cancels_a_restart_before_and_after_the_cleanup() {
         for during_cleanup in [true, false] {
             let members = running("a1");
-            members.ended(&alice(), "a1");
-            members.plan_restart(&alice(), "a1");
+            crash(&members, "a1");
             if during_cleanup {
                 members.begin_stop(&[alice()], None);
             }
-            members.cleaned_up(&alice(), "a1");
+            members.cleaned_up(&life("a1"));
             if !during_cleanup {
                 members.begin_stop(&[alice()], None);
             }
-            assert!(!members.take_restart(&alice(), "a1"), "{during_cleanup}");
+            assert!(!members.take_restart(&life("a1")), "{during_cleanup}");
         }
     }
 
     #[test]
     fn a_start_supersedes_a_pending_restart() {
         let members = running("a1");
-        members.ended(&alice(), "a1");
-        members.plan_restart(&alice(), "a1");
-        members.cleaned_up(&alice(), "a1");
-        members.begin_start(&alice());
-        members.started(&alice(), child("a2"));
-        assert!(!members.take_restart(&alice(), "a1"));
-        members.ended(&alice(), "a2");
-        members.plan_restart(&alice(), "a2");
-        members.cleaned_up(&alice(), "a2");
-        assert!(!members.take_restart(&alice(), "a1"), "the restart of another life");
-        assert!(members.take_restart(&alice(), "a2"));
+        crash(&members, "a1");
+        members.cleaned_up(&life("a1"));
+        start(&members, "a2");
+        assert!(!members.take_restart(&life("a1")));
+        crash(&members, "a2");
+        members.cleaned_up(&life("a2"));
+        assert!(!members.take_restart(&life("a1")), "the restart of another life");
+        assert!(members.take_restart(&life("a2")));
     }
 
     #[test]
     fn the_cleanup_of_an_earlier_life_leaves_a_running_process_alone() {
         let members = running("a2");
-        members.cleaned_up(&alice(), "a1");
-        members.plan_restart(&alice(), "a1");
-        assert_eq!(members.running(), [(alice(), "a2".to_owned())]);
+        members.cleaned_up(&life("a1"));
+        members.plan_restart(&life("a1"));
+        assert_eq!(members.running(), [life("a2")]);
     }
 
     #[test]
     fn a_failed_start_can_be_followed_by_a_restart() {
-        let members = Members::new();
+        let members = Members::default();
         members.begin_start(&alice());
         members.start_failed(&alice());
         assert!(members.with_process().is_empty());
-        members.plan_restart(&alice(), "a1");
-        assert!(members.take_restart(&alice(), "a1"));
+        members.plan_restart(&life("a1"));
+        assert!(members.take_restart(&life("a1")));
     }
 
     #[test]
     fn a_hung_process_is_marked_once_and_remembered_at_its_end() {
         let members = running("a1");
-        assert!(!members.mark_hung(&alice(), "a0"), "another life");
-        assert!(members.mark_hung(&alice(), "a1"));
-        assert!(!members.mark_hung(&alice(), "a1"));
-        assert!(members.ended(&alice(), "a1").was_hung);
-        assert!(!members.mark_hung(&alice(), "a1"), "it has ended");
+        assert!(!members.mark_hung(&life("a0")), "another life");
+        assert!(members.mark_hung(&life("a1")));
+        assert!(!members.mark_hung(&life("a1")));
+        assert!(members.ended(&life("a1")).was_hung);
+        assert!(!members.mark_hung(&life("a1")), "it has ended");
     }
 
     #[test]
     fn an_end_is_expected_until_the_last_stop_is_over() {
         let members = running("a1");
-        let first = members.begin_stop(&[alice()], None);
-        let second = members.begin_stop(&[alice()], None);
-        members.end_stop(&[alice()], first);
-        assert!(members.ended(&alice(), "a1").was_expected);
-        members.end_stop(&[alice()], second);
-        members.begin_start(&alice());
-        members.started(&alice(), child("a2"));
-        assert!(!members.ended(&alice(), "a2").was_expected);
+        let [first, second] = [(); 2].map(|()| members.begin_stop(&[alice()], None));
+        members.end_stop(&[alice()], &first);
+        assert!(members.ended(&life("a1")).was_expected);
+        members.end_stop(&[alice()], &second);
+        start(&members, "a2");
+        assert!(!members.ended(&life("a2")).was_expected);
     }
 
     #[test]
     fn only_a_stop_by_name_is_raised_by_name() {
         let members = running("a1");
-        assert!(!members.raise_stops_of(&alice(), Urgency::Now));
+        let raise_alice = || members.raise_stops(Some(&alice()), Urgency::Now);
+        assert!(!raise_alice());
         members.begin_stop(&[alice()], None);
-        assert!(!members.raise_stops_of(&alice(), Urgency::Now), "a stop of the whole team");
+        assert!(!raise_alice(), "a stop of the whole team");
         let urgency = watch::Sender::new(Urgency::Polite);
-        members.begin_stop(&[alice()], Some(&urgency));
-        assert!(members.raise_stops_of(&alice(), Urgency::Now));
+        members.begin_stop(&[alice()], Some(urgency.clone()));
+        assert!(raise_alice());
         assert_eq!(*urgency.borrow(), Urgency::Now);
-        members.raise_all_stops(Urgency::AtOnce);
-        members.raise_all_stops(Urgency::Polite);
+        members.raise_stops(None, Urgency::AtOnce);
+        members.raise_stops(None, Urgency::Polite);
         assert_eq!(*urgency.borrow(), Urgency::AtOnce, "urgency never falls");
     }
 
-    #[test]
-    fn waiters_are_notified_of_the_end_of_a_start_and_of_a_cleanup() {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(async {
-            let members = Members::new();
-            members.begin_start(&alice());
-            let names = [alice()];
-            tokio::join!(members.wait_started(&names[0]), async {
-                members.started(&alice(), child("a1"));
-            });
-            tokio::join!(members.wait_reaped(&names), async {
-                members.ended(&alice(), "a1");
-                tokio::task::yield_now().await;
-                members.cleaned_up(&alice(), "a1");
-            });
-            assert!(!members.any_unreaped());
+    #[tokio::test]
+    async fn waiters_are_notified_of_the_end_of_a_start_and_of_a_cleanup() {
+        let (members, names) = (Members::default(), [alice()]);
+        members.begin_start(&alice());
+        tokio::join!(members.wait_started(&names[0]), async { start(&members, "a1") });
+        tokio::join!(members.wait_reaped(&names), async {
+            members.ended(&life("a1"));
+            tokio::task::yield_now().await;
+            members.cleaned_up(&life("a1"));
         });
+        assert!(!members.any_unreaped());
     }
 }

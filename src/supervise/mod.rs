@@ -4,18 +4,14 @@
 //! that it is ready. Nothing here talks to a model. The roster is written beside the event loop: the
 //! holder of its lock may be a stopped process, and the team goes on.
 
-pub(crate) mod config;
 pub(crate) mod handshake;
 mod members;
-mod process;
 mod reap;
 pub(crate) mod recover;
-mod restart;
 mod roster_updates;
 mod spawn;
 mod start;
 pub(crate) mod stop;
 mod stop_members;
 pub(crate) mod supervisor;
-mod team_ops;
 mod watch;

@@ -1,41 +1,37 @@
 //! The end of a teammate's process: it is reaped, recorded and reported, and restarted if the policy says so.
+//! The members of a resumed team are started the same way.
 
 use super::handshake::StartReason;
-use super::process::ended;
-use super::roster_updates::{self, cause_of};
+use super::members::Life;
+use super::roster_updates::{self, SpawnSpec, cause_of, is_expected_back, write};
+use super::start::StartError;
+use super::stop::ended;
 use super::supervisor::Supervisor;
 use crate::os::failpoint::hit;
 use crate::os::pidfd::{ExitKind, Pidfd};
 use crate::os::process_tree;
 use crate::protocol::restart::{ProcessEnd, RestartDecision};
-use crate::store::{liveness, roster};
+use crate::store::{StoreError, liveness, roster};
 use crate::wire::AgentName;
 use crate::wire::hook::HookEvent;
 use crate::wire::message::Body;
+use crate::wire::permission::PermissionMode;
 use crate::wire::roster::{ExitCause, Status};
 use serde_json::json;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// One life of a teammate.
-#[derive(Debug, Clone)]
-pub(super) struct StartedLife {
-    pub(super) name: AgentName,
-    pub(super) incarnation: String,
-    pub(super) since: Instant,
-}
-
 impl Supervisor {
     /// Waits for the end of a teammate's process, reaps it and handles the end.
-    pub(super) async fn reap(self: Rc<Self>, life: StartedLife, process: Pidfd) {
-        let StartedLife { name, incarnation, .. } = &life;
+    pub(super) async fn reap(self: Rc<Self>, life: Life, since: Instant, process: Pidfd) {
+        let name = &life.name;
         if let Err(why) = ended(&process).await {
             tracing::warn!(%name, %why, "cannot wait for the end of the teammate");
         }
         hit("reap.ended");
         // Asked at once: a stop is over as soon as it has seen the same end.
-        let known = self.members.ended(name, incarnation);
+        let known = self.members.ended(&life);
         let exit = process.wait();
         tracing::info!(%name, ?exit, "teammate ended");
         let released = self.release_tasks(name).await;
@@ -45,24 +41,25 @@ impl Supervisor {
             Ok(ExitKind::Signal(signal)) => ProcessEnd::Signal(signal),
             Err(_) => ProcessEnd::Signal(9),
         };
-        let restart =
-            if known.was_expected { None } else { self.record_exit(&life, end, released).await };
+        let restart = if known.was_expected {
+            None
+        } else {
+            self.record_exit(&life, end, since, released).await
+        };
         self.end_strays(&life).await;
-        self.members.cleaned_up(name, incarnation);
+        self.members.cleaned_up(&life);
         self.run_exit_hooks(&life, exit.ok(), known.was_expected);
         if let Some((pause, cause)) = restart {
-            let start_reason = StartReason::Restarted(cause);
-            self.restart(life.name, life.incarnation, start_reason, pause).await;
+            self.restart(life, StartReason::Restarted(cause), pause).await;
         }
     }
 
     /// Kills what a dead teammate left behind. Its guards and escaped processes come to the lead, which
     /// adopts orphans.
-    async fn end_strays(&self, life: &StartedLife) {
-        let StartedLife { name, incarnation, .. } = life;
+    async fn end_strays(&self, life: &Life) {
         let run_id = self.config.run_id.clone();
-        let last = liveness::last_record(self.config.bus.dir(), name).ok().flatten();
-        let last = last.filter(|record| record.incarnation == *incarnation);
+        let last = liveness::last_record(self.config.bus.dir(), &life.name).ok().flatten();
+        let last = last.filter(|record| record.incarnation == life.incarnation);
         let end = move || {
             let mut stuck = process_tree::end_strays(&run_id);
             // Its guards may have been killed before they could remove their control groups.
@@ -71,12 +68,15 @@ impl Supervisor {
         };
         match tokio::task::spawn_blocking(end).await {
             Ok(stuck) if stuck.is_empty() => {}
-            stuck => tracing::warn!(%name, ?stuck, "strays of the teammate could not be ended"),
+            stuck => {
+                let name = &life.name;
+                tracing::warn!(%name, ?stuck, "strays of the teammate could not be ended");
+            }
         }
     }
 
     /// Runs the hooks for the end of a teammate in the background.
-    fn run_exit_hooks(self: &Rc<Self>, life: &StartedLife, exit: Option<ExitKind>, asked: bool) {
+    fn run_exit_hooks(self: &Rc<Self>, life: &Life, exit: Option<ExitKind>, asked: bool) {
         let (code, signal) = match exit {
             Some(ExitKind::Code(code)) => (Some(code), None),
             Some(ExitKind::Signal(signal)) => (None, Some(signal)),
@@ -112,26 +112,24 @@ impl Supervisor {
         }
     }
 
-    /// Records an end that this supervisor did not bring about. Returns the pause before the restart, if the
-    /// policy wants one; otherwise the lead's model is told of the end.
-    pub(super) async fn record_exit(
+    /// Records an end that this supervisor did not bring about, of a process that was ready at `since`.
+    /// Returns the pause before the restart, if the policy wants one; otherwise the lead's model is told.
+    async fn record_exit(
         &self,
-        life: &StartedLife,
+        life: &Life,
         end: ProcessEnd,
+        since: Instant,
         released: Option<String>,
     ) -> Option<(Duration, ExitCause)> {
-        let StartedLife { name, incarnation, .. } = life;
-        let decision = self.decide_restart(life, end);
+        let name = &life.name;
+        let decision = self.decide_restart(life, end, since);
         let will_restart = matches!(decision, RestartDecision::After(_));
         if will_restart {
-            self.members.plan_restart(name, incarnation);
+            self.members.plan_restart(life);
         }
-        let at = self.config.clock.now();
-        let (member, its_life) = (name.clone(), incarnation.clone());
-        let written = self.write(move |roster| {
-            let member = roster.member_mut(member.as_str())?;
-            (member.incarnation == its_life)
-                .then(|| roster_updates::exited(member, end, will_restart, at))
+        let (at, its_life) = (self.config.clock.now(), life.clone());
+        let written = write(&self.config.bus, move |roster| {
+            roster_updates::exited(roster, &its_life, end, will_restart, at)
         });
         let cause = match written.await {
             Ok(Some(cause)) => cause,
@@ -148,68 +146,136 @@ impl Supervisor {
             }
         };
         hit("reap.noted");
-        match decision {
+        let why = match decision {
             RestartDecision::After(pause) => {
                 tracing::warn!(%name, ?end, ?pause, "the teammate will be restarted");
                 return Some((pause, cause));
             }
-            RestartDecision::Leave => self.tell_lead(name, incarnation, cause, end, released).await,
+            RestartDecision::Leave => None,
             RestartDecision::GiveUp(limit) => {
-                let why = format!("{limit}, so it is not started again by itself");
-                let why = std::iter::once(why).chain(released).collect::<Vec<_>>().join(". ");
-                self.tell_lead(name, incarnation, cause, end, Some(why)).await;
+                Some(format!("{limit}, so it is not started again by itself"))
             }
-        }
+        };
+        let why: Vec<String> = why.into_iter().chain(released).collect();
+        self.tell_lead(life, cause, end, &why.join(". ")).await;
         None
     }
 
-    fn decide_restart(&self, life: &StartedLife, end: ProcessEnd) -> RestartDecision {
+    fn decide_restart(&self, life: &Life, end: ProcessEnd, since: Instant) -> RestartDecision {
         let now = self.config.clock.monotonic();
-        if self.is_closing.get() || self.was_asked_to_end(&life.name, &life.incarnation, end) {
+        if self.is_closing.get() || self.was_asked_to_end(life, end) {
             return RestartDecision::Leave;
         }
-        let lived = now.saturating_duration_since(life.since);
-        let mut restarts = self.restarts.borrow_mut();
+        let lived = now.saturating_duration_since(since);
+        let mut restarts = self.config.restarts.borrow_mut();
         self.members.with_history(&life.name, |history| restarts.ended(history, end, lived, now))
     }
 
     /// Whether another process is stopping it, or it has recorded that it was asked to end.
-    fn was_asked_to_end(&self, name: &AgentName, incarnation: &str, end: ProcessEnd) -> bool {
+    fn was_asked_to_end(&self, life: &Life, end: ProcessEnd) -> bool {
+        use ExitCause::{Budget, LeadLost, Stopped, TeamStopped};
         let Ok(roster) = roster::read(self.config.bus.dir()) else { return false };
-        let Some(member) = roster.member(name.as_str()) else { return false };
-        let ended_as = |cause| member.last_exit.as_ref().is_some_and(|exit| exit.cause == cause);
+        let Some(member) = roster.member(life.name.as_str()) else { return false };
+        let cause = member.last_exit.as_ref().map(|exit| exit.cause);
         let in_order = member.status == Status::Shutdown
             && end != ProcessEnd::Hung
-            && [ExitCause::Stopped, ExitCause::TeamStopped, ExitCause::LeadLost, ExitCause::Budget]
-                .map(ended_as)
-                .contains(&true);
-        member.incarnation == incarnation && (member.status == Status::Stopping || in_order)
+            && matches!(cause, Some(Stopped | TeamStopped | LeadLost | Budget));
+        member.incarnation == life.incarnation && (member.status == Status::Stopping || in_order)
     }
 
-    /// Tells the lead's model that a teammate has ended.
+    /// Tells the lead's model that a teammate has ended. `why` is a sentence without its stop, or empty.
     pub(super) async fn tell_lead(
         &self,
-        name: &AgentName,
-        incarnation: &str,
+        life: &Life,
         cause: ExitCause,
         end: ProcessEnd,
-        why: Option<String>,
+        why: &str,
     ) {
+        let (name, cause) = (&life.name, cause.word());
         let exit = match end {
             ProcessEnd::Code(code) => format!("exit {code}"),
             ProcessEnd::Signal(signal) => format!("signal {signal}"),
             ProcessEnd::Hung => "it hung and was killed".into(),
             ProcessEnd::NotStarted => "it could not be started".into(),
         };
-        let more = why.map_or_else(String::new, |why| format!(" {why}."));
-        let content = format!("{name} is gone ({}, {exit}).{more}", cause.word());
-        let cause = cause.word().into();
-        let body = Body::TeammateTerminated { name: name.to_string(), cause, exit };
-        let id = format!("system:{name}:{incarnation}");
+        let more = if why.is_empty() { String::new() } else { format!(" {why}.") };
+        let content = format!("{name} is gone ({cause}, {exit}).{more}");
+        let body = Body::TeammateTerminated { name: name.to_string(), cause: cause.into(), exit };
+        let id = format!("system:{name}:{}", life.incarnation);
         let bus = Arc::clone(&self.config.bus);
         let told = tokio::task::spawn_blocking(move || bus.notify_lead(body, content, id)).await;
         if !matches!(told, Ok(Ok(_))) {
             tracing::error!(%name, ?told, "the lead could not be told of the end");
         }
+    }
+
+    /// Starts a member after the pause, and again as often as the policy allows, unless the restart is
+    /// cancelled. `last` is the life that has ended.
+    async fn restart(
+        self: &Rc<Self>,
+        mut last: Life,
+        start_reason: StartReason,
+        mut pause: Duration,
+    ) {
+        loop {
+            tokio::time::sleep(pause).await;
+            hit("reap.restart");
+            if !self.members.take_restart(&last) {
+                return;
+            }
+            let Some(spec) = self.respawn_spec(&last, start_reason) else { return };
+            let name = &last.name;
+            let why = match self.launch(&spec).await {
+                Ok(_) => {
+                    tracing::info!(%name, ?start_reason, "teammate restarted");
+                    return;
+                }
+                Err(StartError::Cancelled) => return,
+                Err(why) => why,
+            };
+            tracing::error!(%name, %why, "the teammate could not be restarted");
+            let roster = roster::read(self.config.bus.dir()).ok();
+            let entry = roster.as_ref().and_then(|roster| roster.member(name.as_str()));
+            let Some(entry) = entry else { return };
+            last.incarnation.clone_from(&entry.incarnation);
+            let now = self.config.clock.monotonic();
+            match self.record_exit(&last, ProcessEnd::NotStarted, now, None).await {
+                Some((next, _)) => pause = next,
+                None => return,
+            }
+        }
+    }
+
+    /// Brings back members of an earlier team, each with its memory. Mail to them is accepted when this
+    /// returns; their processes start in the background.
+    pub(crate) async fn resume(self: &Rc<Self>, names: &[AgentName]) -> Result<(), StoreError> {
+        let (at, wanted) = (self.config.clock.now(), names.to_vec());
+        let resumed =
+            write(&self.config.bus, move |roster| roster_updates::resumed(roster, &wanted, at));
+        for life in resumed.await? {
+            self.members.plan_restart(&life);
+            let supervisor = Rc::clone(self);
+            tokio::task::spawn_local(async move {
+                supervisor.restart(life, StartReason::Resumed, Duration::ZERO).await;
+            });
+        }
+        Ok(())
+    }
+
+    /// Describes the teammate from its entry; `None` if its restart was cancelled.
+    fn respawn_spec(&self, last: &Life, start_reason: StartReason) -> Option<SpawnSpec> {
+        let roster = roster::read(self.config.bus.dir()).ok()?;
+        let member = roster.member(last.name.as_str());
+        let member = member.filter(|member| is_expected_back(member, &last.incarnation))?;
+        // It keeps its mode, unless the lead has become stricter.
+        let lead_mode = self.config.permissions.borrow().mode;
+        Some(SpawnSpec {
+            name: last.name.clone(),
+            role: member.role.clone(),
+            model: member.model.clone(),
+            mode: PermissionMode::parse(&member.mode).unwrap_or_default().min(lead_mode),
+            start_reason,
+            after: Some(last.incarnation.clone()),
+        })
     }
 }

@@ -1,13 +1,12 @@
 //! Recovery by a new lead from what an earlier one left behind (RELIABILITY 4), under its own life lock.
 
+use super::members::Life;
 use super::roster_updates;
 use super::stop::{StopPlan, stop_in_parallel};
-use crate::bus::Bus;
-use crate::os::{Clock, process_tree, uptime};
+use crate::os::{process_tree, uptime};
 use crate::store::{LifeRecord, Liveness, StoreError, liveness, roster, unread};
 use crate::wire::AgentName;
 use crate::wire::roster::{StartedBy, Status};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How long members of a dead lead may take to exit by themselves.
@@ -20,71 +19,54 @@ pub(crate) struct Before {
     pub(crate) lead: Option<Status>,
     /// Run id that the commands of that lead carry in their environment.
     pub(crate) run_id: Option<String>,
-    /// The roster could not be read.
+    /// The roster could not be read, and was rebuilt.
     pub(crate) was_damaged: bool,
 }
 
 /// What a new lead has found.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// The roster could not be read and was rebuilt.
-    pub(crate) was_damaged: bool,
+    was_damaged: bool,
     /// The earlier lead died without stopping its team.
-    pub(crate) lead_died: bool,
+    lead_died: bool,
     /// Members without a process whose entry showed no end.
-    pub(crate) ghosts: Vec<AgentName>,
+    ghosts: Vec<AgentName>,
     /// Members of a dead lead that have exited or were stopped.
-    pub(crate) left: Vec<AgentName>,
+    left: Vec<AgentName>,
     /// Members started by hand, which stay.
-    pub(crate) by_hand: Vec<AgentName>,
+    by_hand: Vec<AgentName>,
     /// Unread messages of the members that had died, kept for their next life.
-    pub(crate) undelivered: Vec<(AgentName, usize)>,
+    undelivered: Vec<(AgentName, usize)>,
 }
 
 impl Found {
     /// Describes the findings in one line for the user; `None` if there were none.
     pub(crate) fn summary(&self) -> Option<String> {
-        let list = |names: &[AgentName]| {
-            names.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+        let damage =
+            "its roster was damaged and was rebuilt (the bad one is kept as config.json.bad-N)";
+        let list = |names: &[AgentName], what: &str| {
+            let words: Vec<&str> = names.iter().map(AgentName::as_str).collect();
+            (!words.is_empty()).then(|| format!("{} {what}", words.join(", ")))
         };
-        let mut parts = Vec::new();
-        if self.was_damaged {
-            parts.push(
-                "its roster was damaged and was rebuilt (the bad one is kept as config.json.bad-N)"
-                    .into(),
-            );
-        }
-        if self.lead_died {
-            parts.push("its lead had died".into());
-        }
-        if !self.ghosts.is_empty() {
-            parts.push(format!("{} had died", list(&self.ghosts)));
-        }
-        if !self.left.is_empty() {
-            parts.push(format!("{} of an earlier lead ended", list(&self.left)));
-        }
-        if !self.by_hand.is_empty() {
-            parts.push(format!("{} (started by hand) stays", list(&self.by_hand)));
-        }
-        for (name, count) in &self.undelivered {
-            parts.push(format!("{count} undelivered for {name}"));
-        }
+        let parts = [
+            self.was_damaged.then(|| damage.to_owned()),
+            self.lead_died.then(|| "its lead had died".to_owned()),
+            list(&self.ghosts, "had died"),
+            list(&self.left, "of an earlier lead ended"),
+            list(&self.by_hand, "(started by hand) stays"),
+        ];
+        let mail = self.undelivered.iter().map(|(name, n)| format!("{n} undelivered for {name}"));
+        let parts: Vec<String> = parts.into_iter().flatten().chain(mail).collect();
         (!parts.is_empty()).then(|| format!("An earlier team was here: {}.", parts.join("; ")))
     }
 }
 
 /// Repairs the roster, and waits for or stops the members of a dead lead.
-pub(crate) async fn recover(
-    bus: &Arc<Bus>,
-    clock: &dyn Clock,
-    stop: &StopPlan,
-    before: Before,
-) -> Result<Found, StoreError> {
-    let dir = bus.dir();
+pub(crate) async fn recover(stop: &StopPlan, before: Before) -> Result<Found, StoreError> {
+    let dir = stop.bus.dir();
     let roster = roster::read(dir)?;
     let lead_died = before.lead.is_some_and(|status| !status.is_over());
-    let was_damaged = before.was_damaged;
-    let mut found = Found { was_damaged, lead_died, ..Found::default() };
+    let mut found = Found { was_damaged: before.was_damaged, lead_died, ..Found::default() };
     if let Some(run_id) = before.run_id.filter(|_| lead_died) {
         let stuck = process_tree::end_run(&run_id);
         tracing::info!(?stuck, "looked for commands of a dead lead");
@@ -98,10 +80,10 @@ pub(crate) async fn recover(
             (Liveness::Dead, _) => dead.push(name),
         }
     }
-    mark_dead(bus, clock, &dead, &mut found).await?;
-    wait_exit(bus, clock, stop, &leaving).await;
+    mark_dead(stop, &dead, &mut found).await?;
+    wait_exit(stop, &leaving).await;
     // A member that was killed just after the probe has recorded no end of its own.
-    mark_dead(bus, clock, &leaving, &mut found).await?;
+    mark_dead(stop, &leaving, &mut found).await?;
     leaving.retain(|name| !found.ghosts.contains(name));
     found.left = leaving;
     Ok(found)
@@ -109,12 +91,11 @@ pub(crate) async fn recover(
 
 /// Kills the commands of dead members, and records the end of those that did not record it themselves.
 async fn mark_dead(
-    bus: &Arc<Bus>,
-    clock: &dyn Clock,
+    stop: &StopPlan,
     dead: &[AgentName],
     found: &mut Found,
 ) -> Result<(), StoreError> {
-    let dir = bus.dir();
+    let dir = stop.bus.dir();
     let roster = roster::read(dir)?;
     let mut ghosts = Vec::new();
     for name in dead {
@@ -133,29 +114,29 @@ async fn mark_dead(
             // An unreadable inbox does not block the recovery of the others.
             Err(why) => tracing::warn!(%name, %why, "its mail cannot be counted"),
         }
-        ghosts.push((name.clone(), entry.incarnation.clone()));
+        ghosts.push(Life { name: name.clone(), incarnation: entry.incarnation.clone() });
         found.ghosts.push(name.clone());
     }
     if ghosts.is_empty() {
         return Ok(());
     }
-    let now = clock.now();
-    roster_updates::write(bus, move |roster| {
-        for (name, incarnation) in &ghosts {
-            roster_updates::found_dead(roster, name, incarnation, now);
+    let now = stop.clock.now();
+    roster_updates::write(&stop.bus, move |roster| {
+        for life in &ghosts {
+            roster_updates::found_dead(roster, life, now);
         }
     })
     .await
 }
 
 /// Waits for the members of a dead lead, which notice its end by themselves, and stops those that do not.
-async fn wait_exit(bus: &Bus, clock: &dyn Clock, stop: &StopPlan, leaving: &[AgentName]) {
-    let began = clock.monotonic();
+async fn wait_exit(stop: &StopPlan, leaving: &[AgentName]) {
+    let began = stop.clock.monotonic();
     let mut still = leaving.to_vec();
     loop {
-        let waited = clock.monotonic().saturating_duration_since(began);
+        let waited = stop.clock.monotonic().saturating_duration_since(began);
         let mut in_time = false;
-        still.retain(|name| match liveness::probe(bus.dir(), name) {
+        still.retain(|name| match liveness::probe(stop.bus.dir(), name) {
             Ok(Liveness::Alive(record)) => {
                 in_time |= waited.max(since_lead_lost(record.as_ref())) < EXIT_WITHIN;
                 true
@@ -204,16 +185,12 @@ mod tests {
     #[test]
     fn a_member_that_has_not_noticed_its_leads_death_has_the_whole_time() {
         assert_eq!(since_lead_lost(None), Duration::ZERO);
-        let noticed = |lead_lost| LifeRecord { lead_lost, ..LifeRecord::default() };
-        assert_eq!(since_lead_lost(Some(&noticed(None))), Duration::ZERO);
-        assert!(
-            since_lead_lost(Some(&noticed(Some(uptime() - Duration::from_secs(5)))))
-                >= Duration::from_secs(5)
-        );
+        let since =
+            |lead_lost| since_lead_lost(Some(&LifeRecord { lead_lost, ..Default::default() }));
+        assert_eq!(since(None), Duration::ZERO);
+        let passed = Duration::from_secs(5);
+        assert!(since(Some(uptime() - passed)) >= passed);
         // A record of an earlier boot names a later time.
-        assert_eq!(
-            since_lead_lost(Some(&noticed(Some(uptime() + Duration::from_secs(900))))),
-            Duration::ZERO
-        );
+        assert_eq!(since(Some(uptime() + Duration::from_secs(900))), Duration::ZERO);
     }
 }

@@ -1,15 +1,13 @@
 //! Spawning for the lead's model: a new teammate, or a new prompt for one that is idle.
 
 use super::handshake::StartReason;
-use super::members::Child;
-use super::reap::StartedLife;
-use super::start::{self, SpawnSpec, StartError};
+use super::roster_updates::{SpawnSpec, write};
 use super::supervisor::Supervisor;
-use crate::bus::{Bus, Outgoing};
+use crate::bus::Outgoing;
 use crate::os::failpoint::hit;
 use crate::protocol::restart::RestartHistory;
 use crate::settings::model::ModelChoice;
-use crate::store::{Liveness, liveness, roster};
+use crate::store::{liveness, roster};
 use crate::tools::team::SpawnOrder;
 use crate::tools::{ToolError, find_by_alias};
 use crate::wire::AgentName;
@@ -25,19 +23,20 @@ const USE_OURS: &str = "leave model out to use the lead's";
 const REAPED_WITHIN: Duration = Duration::from_secs(5);
 
 impl Supervisor {
-    pub(super) async fn spawn(self: &Rc<Self>, order: SpawnOrder) -> Result<String, ToolError> {
+    pub(super) async fn spawn_ordered(
+        self: &Rc<Self>,
+        order: SpawnOrder,
+    ) -> Result<String, ToolError> {
         let name = order.name.clone();
         if self.is_closing.get() {
-            return Err(ToolError::Reply(
-                "the team is being stopped; nobody can be spawned".into(),
-            ));
+            return Err(ToolError::reply("the team is being stopped; nobody can be spawned"));
         }
         self.check_terms(&order)?;
         // A spawn does not wait for the pause before a restart.
         self.members.cancel_restart(&name);
         loop {
             self.members.wait_started(&name).await;
-            if let Liveness::Alive(_) = probe(&self.config.bus, &name)? {
+            if self.is_alive(&name)? {
                 return self.give_new_prompt(order).await;
             }
             if !self.members.is_unreaped(&name) {
@@ -52,18 +51,20 @@ impl Supervisor {
         self.check_caps()?;
         self.spawned.set(self.spawned.get() + 1);
         self.members.with_history(&name, |history| *history = RestartHistory::default());
-        let (model, unused) = self.model_for(&order);
+        let (model, mode, unused) = self.choose(&order);
+        let role = order.role.clone();
         let spec = SpawnSpec {
             name: name.clone(),
-            role: order.role.clone(),
+            role: role.clone(),
             model: model.clone(),
-            mode: self.mode_for(&order),
+            mode,
             start_reason: StartReason::Spawned,
             after: None,
         };
-        let launched = self.launch(&spec).await;
-        let pid = launched.map_err(|why| ToolError::Reply(spawn_failed(&name, &why)))?;
-        let role = order.role.clone();
+        let pid = self.launch(&spec).await.map_err(|why| {
+            let hint = "try again or go on without it";
+            ToolError::Reply(format!("{name} could not be started: {why}; {hint}"))
+        })?;
         self.deliver_prompt(order).await?;
         hit("spawn.prompted");
         tracing::info!(%name, pid, model, "teammate spawned");
@@ -72,47 +73,37 @@ impl Supervisor {
         ))
     }
 
-    /// Gives a living member the prompt if it is idle.
+    /// Gives a living member the prompt if it is idle. Its own process tells its model of a changed role.
     async fn give_new_prompt(&self, order: SpawnOrder) -> Result<String, ToolError> {
-        let name = order.name.clone();
-        let roster =
-            roster::read(self.config.bus.dir()).map_err(|why| ToolError::Reply(why.to_string()))?;
-        let member = roster.member(name.as_str());
-        let status = member.map(|member| member.status);
-        let other_mode =
-            |mode: &PermissionMode| member.is_some_and(|member| member.mode != mode.word());
-        match status {
-            Some(Status::Idle) if order.mode.as_ref().is_some_and(other_mode) => {
-                Err(ToolError::Reply(format!(
-                    "{name} is idle in another mode; shut it down first to start it in that one, or \
-                     leave mode out"
-                )))
-            }
-            Some(Status::Idle) => {
-                self.note_role(&order).await?;
-                self.deliver_prompt(order).await?;
-                Ok(format!("{name} was idle and has the new prompt (same process, same memory)."))
-            }
-            Some(status) => Err(ToolError::Reply(format!(
+        let (name, role) = (order.name.clone(), order.role.clone());
+        let roster = roster::read(self.config.bus.dir()).map_err(ToolError::reply)?;
+        let Some(member) = roster.member(name.as_str()) else {
+            return Err(ToolError::Reply(format!(
+                "a process holds the name {name} but is not on the roster; choose another name"
+            )));
+        };
+        if member.status != Status::Idle {
+            return Err(ToolError::Reply(format!(
                 "{name} is {} and was not given the prompt; send it a message instead, or wait \
                  until it is idle",
-                status.word()
-            ))),
-            None => Err(ToolError::Reply(format!(
-                "a process holds the name {name} but is not on the roster; choose another name"
-            ))),
+                member.status.word()
+            )));
         }
-    }
-
-    /// Changes the role of an idle member. Its own process tells its model.
-    async fn note_role(&self, order: &SpawnOrder) -> Result<(), ToolError> {
-        let (name, role) = (order.name.clone(), order.role.clone());
-        let noted = self.write(move |roster| {
-            if let Some(member) = roster.member_mut(name.as_str()) {
+        if order.mode.is_some_and(|mode| member.mode != mode.word()) {
+            return Err(ToolError::Reply(format!(
+                "{name} is idle in another mode; shut it down first to start it in that one, or \
+                 leave mode out"
+            )));
+        }
+        let idle = name.clone();
+        let note_role = write(&self.config.bus, move |roster| {
+            if let Some(member) = roster.member_mut(idle.as_str()) {
                 member.role = role;
             }
         });
-        noted.await.map_err(|why| ToolError::Reply(why.to_string()))
+        note_role.await.map_err(ToolError::reply)?;
+        self.deliver_prompt(order).await?;
+        Ok(format!("{name} was idle and has the new prompt (same process, same memory)."))
     }
 
     async fn deliver_prompt(&self, order: SpawnOrder) -> Result<(), ToolError> {
@@ -122,37 +113,32 @@ impl Supervisor {
             let outgoing = Outgoing { id: Some(message_id), ..Outgoing::text(prompt) };
             bus.send(&AgentName::lead(), name.as_str(), outgoing)
         };
-        match tokio::task::spawn_blocking(send).await {
-            Ok(sent) => sent.map(|_| ()).map_err(|why| ToolError::Reply(why.to_string())),
-            Err(why) => Err(ToolError::Reply(why.to_string())),
-        }
+        let sent = tokio::task::spawn_blocking(send).await.map_err(ToolError::reply)?;
+        sent.map(drop).map_err(ToolError::reply)
     }
 
-    /// Returns the ordered mode, else the stricter of the role's and the lead's, else the lead's.
-    fn mode_for(&self, order: &SpawnOrder) -> PermissionMode {
+    /// Returns the ordered model, else the role's, else the lead's; the ordered mode, else the stricter of
+    /// the role's and the lead's; and a note if the role's model cannot be used.
+    fn choose(&self, order: &SpawnOrder) -> (String, PermissionMode, String) {
+        let role = self.config.bus.dir().role(&order.role, find_by_alias).map(|file| file.role);
         let ours = self.config.permissions.borrow().mode;
-        let role = || {
-            self.config.bus.dir().role(&order.role, find_by_alias).and_then(|file| file.role.mode)
-        };
-        order.mode.or_else(|| role().map(|mode| mode.min(ours))).unwrap_or(ours)
-    }
-
-    /// Returns the ordered model, else the role's, else the lead's, and a note if the role's cannot be used.
-    fn model_for(&self, order: &SpawnOrder) -> (String, String) {
-        let ours = || self.config.model.clone();
+        let role_mode = role.as_ref().and_then(|role| role.mode).map(|mode| mode.min(ours));
+        let mode = order.mode.or(role_mode).unwrap_or(ours);
         if let Some(model) = &order.model {
-            return (model.clone(), String::new());
+            return (model.clone(), mode, String::new());
         }
-        let role = self.config.bus.dir().role(&order.role, find_by_alias);
-        let Some(model) = role.and_then(|file| file.role.model) else {
-            return (ours(), String::new());
+        let Some(model) = role.and_then(|role| role.model) else {
+            return (self.config.model.clone(), mode, String::new());
         };
         let why = match ModelChoice::parse(&model) {
-            Ok(chosen) if self.config.credentials.reach(&chosen) => return (model, String::new()),
+            Ok(chosen) if self.config.credentials.reach(&chosen) => {
+                return (model, mode, String::new());
+            }
             Ok(_) => "there are no credentials for it".into(),
             Err(why) => why.what,
         };
-        (ours(), format!(" Its role asks for {model}, which is not used: {why}."))
+        let note = format!(" Its role asks for {model}, which is not used: {why}.");
+        (self.config.model.clone(), mode, note)
     }
 
     fn check_terms(&self, order: &SpawnOrder) -> Result<(), ToolError> {
@@ -163,70 +149,36 @@ impl Supervisor {
                  leave mode out, or give a stricter one"
             )));
         }
-        if let Some(model) = &order.model {
-            let chosen = ModelChoice::parse(model)
-                .map_err(|why| ToolError::Reply(format!("{}; {USE_OURS}", why.what)))?;
-            if !self.config.credentials.reach(&chosen) {
-                return Err(ToolError::Reply(format!(
-                    "there are no credentials for {model}; {USE_OURS}"
-                )));
-            }
+        let Some(model) = &order.model else { return Ok(()) };
+        let chosen = ModelChoice::parse(model)
+            .map_err(|why| ToolError::Reply(format!("{}; {USE_OURS}", why.what)))?;
+        if self.config.credentials.reach(&chosen) {
+            return Ok(());
         }
-        Ok(())
+        Err(ToolError::Reply(format!("there are no credentials for {model}; {USE_OURS}")))
     }
 
     fn check_caps(&self) -> Result<(), ToolError> {
-        let max = self.config.max_teammates;
-        let roster =
-            roster::read(self.config.bus.dir()).map_err(|why| ToolError::Reply(why.to_string()))?;
-        let living = roster
-            .members
-            .iter()
-            .filter_map(|member| AgentName::member(&member.name).ok())
-            .filter(|name| matches!(probe(&self.config.bus, name), Ok(Liveness::Alive(_))))
-            .count();
+        let (max, spawned) = (self.config.max_teammates, self.spawned.get());
+        let roster = roster::read(self.config.bus.dir()).map_err(ToolError::reply)?;
+        let names = roster.members.iter().filter_map(|member| AgentName::member(&member.name).ok());
+        let living = names.filter(|name| self.is_alive(name).unwrap_or(false)).count();
         if living >= max {
             return Err(ToolError::Reply(format!(
                 "{living} teammates are alive and max_teammates is {max}; shut one down first"
             )));
         }
-        if self.spawned.get() >= max.saturating_mul(4) {
+        if spawned >= max.saturating_mul(4) {
             return Err(ToolError::Reply(format!(
-                "{} teammates were started in this run, which is the most for max_teammates {max}; \
-                 work with those that are there",
-                self.spawned.get()
+                "{spawned} teammates were started in this run, which is the most for max_teammates \
+                 {max}; work with those that are there"
             )));
         }
         Ok(())
     }
 
-    /// Starts a process and the task that reaps it. Returns its pid.
-    pub(super) async fn launch(self: &Rc<Self>, spec: &SpawnSpec) -> Result<i32, StartError> {
-        let name = spec.name.clone();
-        self.members.begin_start(&name);
-        let started = match start::start(&self.config, spec).await {
-            Ok(started) => started,
-            Err(why) => {
-                self.members.start_failed(&name);
-                return Err(why);
-            }
-        };
-        let incarnation = started.incarnation;
-        let child = Child { incarnation: incarnation.clone(), _lifeline: started.lifeline };
-        self.members.started(&name, child);
-        hit("spawn.registered");
-        let life = StartedLife { name, incarnation, since: self.config.clock.monotonic() };
-        let supervisor = Rc::clone(self);
-        self.exit_hooks.send_modify(|count| *count += 1);
-        tokio::task::spawn_local(async move { supervisor.reap(life, started.process).await });
-        Ok(started.pid)
+    fn is_alive(&self, name: &AgentName) -> Result<bool, ToolError> {
+        let probed = liveness::probe(self.config.bus.dir(), name);
+        Ok(probed.map_err(ToolError::reply)?.is_alive())
     }
-}
-
-fn probe(bus: &Bus, name: &AgentName) -> Result<Liveness, ToolError> {
-    liveness::probe(bus.dir(), name).map_err(|why| ToolError::Reply(why.to_string()))
-}
-
-fn spawn_failed(name: &AgentName, why: &StartError) -> String {
-    format!("{name} could not be started: {why}; try again or go on without it")
 }

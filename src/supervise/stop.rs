@@ -2,20 +2,25 @@
 //!
 //! The lead uses it for its teammates, and `team stop` from outside. The life lock decides whether a
 //! member is alive.
+//!
+//! *Invariant:* a process is signalled only through a pidfd, after its start time and boot id were
+//! compared.
 
-use super::process::{gone_after_kill, kill, open_checked, terminate, wait_gone};
-use super::roster_updates::{self, ConfirmedStop};
+use super::members::Life;
+use super::roster_updates;
 use crate::bus::{Bus, new_id};
+use crate::os::async_fd::ReadableFd;
 use crate::os::failpoint::hit;
 use crate::os::pidfd::Pidfd;
-use crate::os::{Clock, process_tree};
+use crate::os::{Clock, Signal, identity, process_tree};
 use crate::protocol::ladder::{LadderDeadlines, Rung, ShutdownLadder, Urgency};
 use crate::store::{LifeRecord, Liveness, TeamDir, liveness, transcript};
 use crate::tools::team::refusal_reason;
 use crate::wire::message::{Body, Correlation};
 use crate::wire::roster::{ExitCause, Roster, Status};
 use crate::wire::{AgentName, WithUnknownFields};
-use std::pin::pin;
+use std::io;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,12 +29,22 @@ use tokio::sync::watch;
 /// How long the ladder waits for the roster before it begins without it.
 const ROSTER_WITHIN: Duration = Duration::from_millis(500);
 
+/// How long a killed process may take to end on a machine without a free processor.
+const KILLED_WITHIN: Duration = Duration::from_secs(10);
+
+/// Interval at which a killed process is checked for being stuck in the kernel.
+const STUCK_CHECK_EVERY: Duration = Duration::from_millis(100);
+
+/// Consecutive checks that must find a process inside the kernel before it counts as stuck.
+const STUCK_CHECKS: u32 = 5;
+
+/// Interval at which a life lock is probed once the process has ended or cannot be watched.
+const PROBE_EVERY: Duration = Duration::from_millis(10);
+
 /// A stop of some members.
 #[derive(Clone)]
 pub(crate) struct StopPlan {
-    /// Mail of the team.
     pub(crate) bus: Arc<Bus>,
-    /// Clock.
     pub(crate) clock: Rc<dyn Clock>,
     /// Sender of the shutdown requests.
     pub(crate) by: AgentName,
@@ -44,74 +59,58 @@ pub(crate) struct StopPlan {
 /// What became of one member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StopOutcome {
-    /// Its name.
     pub(crate) name: AgentName,
-    /// The step of the ladder that ended it.
-    pub(crate) result: StopResult,
+    /// The rung of the ladder that ended it, [`Rung::GiveUp`] if none did; `None` if it was not running.
+    pub(crate) rung: Option<Rung>,
     /// Its reason for refusing, if it refused.
     pub(crate) refusal: Option<String>,
 }
 
 impl StopOutcome {
+    /// Whether it is still there: stuck in the kernel, or not ours to signal.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.rung == Some(Rung::GiveUp)
+    }
+
     /// Describes the outcome to a person.
     pub(crate) fn words(&self) -> String {
-        let Self { result, refusal, .. } = self;
-        match (result, refusal) {
-            (result, None) => result.words().into(),
-            (StopResult::Agreed, Some(why)) => {
+        match (self.rung, &self.refusal) {
+            (rung, None) => words(rung).into(),
+            (Some(Rung::Ask), Some(why)) => {
                 format!("refused at first ({why}), then ended by itself before its deadline")
             }
-            (result, Some(why)) => format!("refused ({why}) and {}", result.words()),
+            (rung, Some(why)) => format!("refused ({why}) and {}", words(rung)),
         }
     }
 }
 
-/// The step of the ladder that ended a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StopResult {
-    /// It was not running.
-    WasGone,
-    /// It ended when asked.
-    Agreed,
-    /// It ended on SIGTERM.
-    Terminated,
-    /// It ended on SIGKILL.
-    Killed,
-    /// It is still there: stuck in the kernel, or not ours to signal.
-    Stuck,
-}
-
-impl StopResult {
-    /// Describes the result to a person.
-    pub(crate) fn words(self) -> &'static str {
-        match self {
-            Self::WasGone => "was not running",
-            Self::Agreed => "ended when asked",
-            Self::Terminated => "ended on SIGTERM",
-            Self::Killed => "had to be killed",
-            Self::Stuck => "is still there: it does not even react to SIGKILL",
-        }
+/// Describes to a person how a member ended, as in [`StopOutcome::rung`].
+pub(crate) fn words(rung: Option<Rung>) -> &'static str {
+    match rung {
+        None => "was not running",
+        Some(Rung::Ask) => "ended when asked",
+        Some(Rung::Terminate) => "ended on SIGTERM",
+        Some(Rung::Kill) => "had to be killed",
+        Some(Rung::GiveUp) => "is still there: it does not even react to SIGKILL",
     }
 }
 
 /// The member that is being stopped.
 #[derive(Clone, Copy)]
 struct Target<'a> {
-    name: &'a AgentName,
-    record: &'a LifeRecord,
+    life: &'a Life,
+    pid: i32,
     process: Option<&'a Pidfd>,
     request_id: &'a str,
 }
 
 /// Stops several members in parallel; the deadlines of one ladder bound it.
 pub(crate) async fn stop_in_parallel(plan: &StopPlan, names: Vec<AgentName>) -> Vec<StopOutcome> {
-    let tasks: Vec<_> = names
-        .into_iter()
-        .map(|name| {
-            let plan = plan.clone();
-            tokio::task::spawn_local(async move { plan.stop(name).await })
-        })
-        .collect();
+    let stop = |name| {
+        let plan = plan.clone();
+        tokio::task::spawn_local(async move { plan.stop(name).await })
+    };
+    let tasks: Vec<_> = names.into_iter().map(stop).collect();
     let mut outcomes = Vec::new();
     for task in tasks {
         outcomes.extend(task.await.ok());
@@ -128,59 +127,54 @@ impl StopPlan {
                 break record;
             }
             if self.cancel_start(&name).await {
-                return StopOutcome { name, result: StopResult::WasGone, refusal: None };
+                return StopOutcome { name, rung: None, refusal: None };
             }
         };
         let process = open_checked(&record);
-        let status = self.mark_stopping(&name, &record).await;
+        let life = Life { name: name.clone(), incarnation: record.incarnation };
+        let status = self.mark_stopping(&life).await;
         hit("stop.written");
         let request_id = new_id(&self.by);
-        let target = Target {
-            name: &name,
-            record: &record,
-            process: process.as_ref(),
-            request_id: &request_id,
-        };
-        let result = self.climb_down(target, status).await;
+        let (process, request_id) = (process.as_ref(), request_id.as_str());
+        let target = Target { life: &life, pid: record.pid, process, request_id };
+        let rung = self.climb_down(target, status).await;
         // Commands live in sessions of their own; they carry the run id of this life.
-        let run_id = record.run_id.clone();
-        match tokio::task::spawn_blocking(move || process_tree::end_run(&run_id)).await {
+        match tokio::task::spawn_blocking(move || process_tree::end_run(&record.run_id)).await {
             Ok(stuck) if stuck.is_empty() => {}
             stuck => tracing::warn!(%name, ?stuck, "commands could not be ended"),
         }
-        if result != StopResult::Stuck {
+        if rung != Rung::GiveUp {
             hit("stop.gone");
-            let stop = ConfirmedStop {
-                name: name.clone(),
-                incarnation: record.incarnation.clone(),
-                was_killed: result == StopResult::Killed,
-                cause: self.cause,
-                now: self.clock.now(),
-            };
-            self.write(move |roster| roster_updates::stop_confirmed(roster, &stop)).await;
+            let (was_killed, cause) = (rung == Rung::Kill, self.cause);
+            let now = self.clock.now();
+            self.write(move |roster| {
+                roster_updates::stop_confirmed(roster, &life, was_killed, cause, now);
+            })
+            .await;
             hit("stop.noted");
         }
-        let refusal = self.refusal(&name, &request_id);
-        let outcome = StopOutcome { name, result, refusal };
+        let refusal = self.refusal(&name, request_id);
+        let outcome = StopOutcome { name, rung: Some(rung), refusal };
         tracing::info!(name = %outcome.name, outcome = outcome.words(), "member stopped");
         outcome
     }
 
-    /// Performs the ladder until the member has gone or is stuck.
-    async fn climb_down(&self, target: Target<'_>, status: Status) -> StopResult {
+    /// Performs the ladder until the member has gone or is stuck. Returns the last rung.
+    async fn climb_down(&self, target: Target<'_>, status: Status) -> Rung {
         let mut urgency = self.urgency.clone();
         let first = *urgency.borrow_and_update();
-        let waits = if target.name.is_lead() {
+        let name = &target.life.name;
+        let waits = if name.is_lead() {
             LadderDeadlines::for_lead()
         } else {
             LadderDeadlines::for_member(status, first)
         };
         let mut ladder = ShutdownLadder::begin(waits, first, self.clock.monotonic());
         self.perform(&ladder, target);
-        let mut gone = pin!(wait_gone(self.bus.dir(), target.name, target.process));
+        let mut gone = pin!(wait_gone(self.bus.dir(), name, target.process));
         loop {
             let next = tokio::select! {
-                () = &mut gone => return result_of(ladder.rung()),
+                () = &mut gone => return ladder.rung(),
                 () = tokio::time::sleep_until(ladder.until().into()) => {
                     ladder.tick(self.clock.monotonic())
                 }
@@ -190,9 +184,7 @@ impl StopPlan {
                 }
             };
             match next {
-                Some(Rung::GiveUp) => {
-                    return after_kill(gone_after_kill(target.process, gone.as_mut()).await);
-                }
+                Some(Rung::GiveUp) => return gone_after_kill(target.process, gone).await,
                 Some(_) => self.perform(&ladder, target),
                 None => {}
             }
@@ -227,14 +219,14 @@ impl StopPlan {
     }
 
     fn perform(&self, ladder: &ShutdownLadder, target: Target<'_>) {
-        let Target { name, record, process, request_id } = target;
-        let rung = ladder.rung();
+        let Target { life, pid, process, request_id } = target;
+        let (name, rung) = (&life.name, ladder.rung());
         let within = ladder.until().saturating_duration_since(self.clock.monotonic());
-        tracing::info!(%name, ?rung, pid = record.pid, "shutdown ladder");
+        tracing::info!(%name, ?rung, pid, "shutdown ladder");
         let done = match rung {
             Rung::Ask if !name.is_lead() => {
                 hit("stop.ask");
-                self.ask(name, record, within, request_id.to_owned());
+                self.ask(life, within, request_id.to_owned());
                 Ok(())
             }
             Rung::Ask | Rung::Terminate => {
@@ -254,13 +246,13 @@ impl StopPlan {
 
     /// Sends the request beside the event loop: the process that is to be stopped may itself hold the lock of
     /// the inbox, and the ladder must go on.
-    fn ask(&self, name: &AgentName, record: &LifeRecord, within: Duration, request_id: String) {
-        let (bus, by, to) = (Arc::clone(&self.bus), self.by.clone(), name.clone());
+    fn ask(&self, life: &Life, within: Duration, request_id: String) {
+        let (bus, by) = (Arc::clone(&self.bus), self.by.clone());
+        let Life { name: to, incarnation } = life.clone();
         let body = Body::ShutdownRequest {
             reason: Some(self.reason.clone()),
             deadline: Some(self.clock.now() + within),
         };
-        let incarnation = record.incarnation.clone();
         tokio::task::spawn_blocking(move || {
             let correlation = Correlation { request_id, incarnation };
             if let Err(why) = bus.control(&by, &to, body, correlation) {
@@ -272,11 +264,9 @@ impl StopPlan {
 
     /// Writes `stopping` into the entry, now or as soon as the roster can be written. Returns the status that
     /// the member had, or `working` if that is unknown.
-    async fn mark_stopping(&self, name: &AgentName, record: &LifeRecord) -> Status {
-        let (name, incarnation) = (name.clone(), record.incarnation.clone());
-        let now = self.clock.now();
-        let write =
-            self.write(move |roster| roster_updates::stop_asked(roster, &name, &incarnation, now));
+    async fn mark_stopping(&self, life: &Life) -> Status {
+        let (life, now) = (life.clone(), self.clock.now());
+        let write = self.write(move |roster| roster_updates::stop_asked(roster, &life, now));
         let written = tokio::time::timeout(ROSTER_WITHIN, write).await;
         written.ok().flatten().flatten().unwrap_or(Status::Working)
     }
@@ -290,14 +280,15 @@ impl StopPlan {
     }
 }
 
-/// Kills a process that hangs. It is not asked, and its roster entry stays, so that mail to it waits for its
-/// next life.
-pub(super) async fn kill_hung(dir: &TeamDir, name: &AgentName, life: &str) -> StopResult {
-    let record = match liveness::probe(dir, name) {
-        Ok(Liveness::Alive(Some(record))) if record.incarnation == life => record,
-        Ok(_) | Err(_) => return StopResult::WasGone,
-    };
-    let Some(process) = open_checked(&record) else { return StopResult::WasGone };
+/// Kills a process that hangs; returns the rung as in [`StopOutcome`]. It is not asked, and its roster entry
+/// stays, so that mail to it waits for its next life.
+pub(super) async fn kill_hung(dir: &TeamDir, life: &Life) -> Option<Rung> {
+    let name = &life.name;
+    let Ok(Liveness::Alive(Some(record))) = liveness::probe(dir, name) else { return None };
+    if record.incarnation != life.incarnation {
+        return None;
+    }
+    let process = open_checked(&record)?;
     let waits = LadderDeadlines::for_member(Status::Working, Urgency::Polite);
     for (rung, wait) in [(Rung::Terminate, waits.terminate), (Rung::Kill, waits.kill)] {
         let sent = if rung == Rung::Kill { kill(&process) } else { terminate(&process) };
@@ -305,24 +296,68 @@ pub(super) async fn kill_hung(dir: &TeamDir, name: &AgentName, life: &str) -> St
             tracing::warn!(%name, ?rung, %why, "cannot signal the process");
         }
         if tokio::time::timeout(wait, wait_gone(dir, name, Some(&process))).await.is_ok() {
-            return result_of(rung);
+            return Some(rung);
         }
     }
     let gone = pin!(wait_gone(dir, name, Some(&process)));
-    after_kill(gone_after_kill(Some(&process), gone).await)
+    Some(gone_after_kill(Some(&process), gone).await)
 }
 
-fn after_kill(is_gone: bool) -> StopResult {
-    if is_gone { StopResult::Killed } else { StopResult::Stuck }
+/// Opens the process of a life record; `None` if it has ended.
+pub(super) fn open_checked(record: &LifeRecord) -> Option<Pidfd> {
+    // Opened before the comparison: a descriptor refers to one process for ever, a number does not.
+    let process = Pidfd::open(record.pid).ok()?;
+    record.process().is_running().then_some(process)
 }
 
-fn result_of(rung: Rung) -> StopResult {
-    match rung {
-        Rung::Ask => StopResult::Agreed,
-        Rung::Terminate => StopResult::Terminated,
-        Rung::Kill => StopResult::Killed,
-        Rung::GiveUp => StopResult::Stuck,
+/// Sends SIGTERM, and SIGCONT so that a stopped process receives it.
+pub(super) fn terminate(process: &Pidfd) -> io::Result<()> {
+    process.send_signal(Signal::SIGTERM)?;
+    process.send_signal(Signal::SIGCONT)
+}
+
+/// Sends SIGKILL to the process, and to its group if it leads one. A member started by hand may belong to
+/// the group of its shell.
+pub(super) fn kill(process: &Pidfd) -> io::Result<()> {
+    process.signal_group(Signal::SIGKILL)
+}
+
+/// Waits until the process has ended.
+pub(super) async fn ended(process: &Pidfd) -> io::Result<()> {
+    ReadableFd::to_read(process)?.wait().await
+}
+
+/// Waits until the process has ended and its life lock is free.
+pub(super) async fn wait_gone(dir: &TeamDir, name: &AgentName, process: Option<&Pidfd>) {
+    if let Some(process) = process
+        && let Err(why) = ended(process).await
+    {
+        tracing::warn!(%name, %why, "cannot wait for the process");
     }
+    // The kernel releases the lock with the process. Without a pidfd, the lock is all there is to see.
+    while matches!(liveness::probe(dir, name), Ok(Liveness::Alive(_))) {
+        tokio::time::sleep(PROBE_EVERY).await;
+    }
+}
+
+/// Waits for a process after SIGKILL. Returns [`Rung::Kill`], or [`Rung::GiveUp`] for one that is stuck in the
+/// kernel, or that the machine is too busy to run.
+pub(super) async fn gone_after_kill(
+    process: Option<&Pidfd>,
+    mut gone: Pin<&mut impl Future<Output = ()>>,
+) -> Rung {
+    let mut stuck = 0;
+    for _ in 0..KILLED_WITHIN.as_millis() / STUCK_CHECK_EVERY.as_millis() {
+        let is_in_kernel = process.is_none_or(|process| identity::is_in_kernel(process.pid()));
+        stuck = if is_in_kernel { stuck + 1 } else { 0 };
+        if stuck > STUCK_CHECKS {
+            break;
+        }
+        if tokio::time::timeout(STUCK_CHECK_EVERY, gone.as_mut()).await.is_ok() {
+            return Rung::Kill;
+        }
+    }
+    Rung::GiveUp
 }
 
 #[cfg(test)]
@@ -331,13 +366,17 @@ mod tests {
 
     #[test]
     fn an_outcome_tells_of_the_refusal_and_of_the_end() {
-        let words = |result, refusal: Option<&str>| {
-            let (name, refusal) = (AgentName::member("alice").unwrap(), refusal.map(Into::into));
-            StopOutcome { name, result, refusal }.words()
-        };
-        assert_eq!(words(StopResult::Terminated, None), "ended on SIGTERM");
-        let agreed = "refused at first (busy), then ended by itself before its deadline";
-        assert_eq!(words(StopResult::Agreed, Some("busy")), agreed);
-        assert_eq!(words(StopResult::Killed, Some("busy")), "refused (busy) and had to be killed");
+        for (rung, refusal, words) in [
+            (Rung::Terminate, None, "ended on SIGTERM"),
+            (
+                Rung::Ask,
+                Some("busy".to_owned()),
+                "refused at first (busy), then ended by itself before its deadline",
+            ),
+            (Rung::Kill, Some("busy".to_owned()), "refused (busy) and had to be killed"),
+        ] {
+            let name = AgentName::member("alice").unwrap();
+            assert_eq!(StopOutcome { name, rung: Some(rung), refusal }.words(), words);
+        }
     }
 }

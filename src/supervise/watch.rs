@@ -1,7 +1,8 @@
 //! Periodic checks of the team: hung teammates, dead members that were started by hand, adopted processes.
 
-use super::roster_updates;
-use super::stop::kill_hung;
+use super::members::Life;
+use super::roster_updates::{self, write};
+use super::stop::{kill_hung, words};
 use super::supervisor::Supervisor;
 use crate::os::process_tree;
 use crate::protocol::hang_detector::{HangDetector, HeartbeatDuty, Seen};
@@ -70,15 +71,14 @@ impl Supervisor {
         if !matches!(liveness::probe(self.config.bus.dir(), &name), Ok(Liveness::Dead)) {
             return;
         }
-        let (at, life) = (self.config.clock.now(), member.incarnation.clone());
-        let noted = name.clone();
-        let written =
-            self.write(move |roster| roster_updates::found_dead(roster, &noted, &life, at));
-        match written.await {
+        let life = Life { name, incarnation: member.incarnation.clone() };
+        let (at, dead, name) = (self.config.clock.now(), life.clone(), &life.name);
+        let noted =
+            write(&self.config.bus, move |roster| roster_updates::found_dead(roster, &dead, at));
+        match noted.await {
             Ok(true) => {
                 tracing::warn!(%name, "a member started by hand has died");
-                let (life, killed) = (&member.incarnation, ProcessEnd::Signal(9));
-                self.tell_lead(&name, life, ExitCause::Crash, killed, None).await;
+                self.tell_lead(&life, ExitCause::Crash, ProcessEnd::Signal(9), "").await;
             }
             Ok(false) => {}
             Err(why) => tracing::warn!(%name, %why, "the end could not be written into the roster"),
@@ -87,19 +87,20 @@ impl Supervisor {
 
     fn check_for_hung(self: &Rc<Self>, hang_detector: &mut HangDetector, members: &[Member]) {
         let running = self.members.running();
-        let lives: Vec<String> = running.iter().map(|(_, life)| life.clone()).collect();
+        let lives: Vec<String> = running.iter().map(|life| life.incarnation.clone()).collect();
         hang_detector.keep(&lives);
         let now = self.config.clock.monotonic();
-        for (name, life) in running {
-            let entry = members.iter().find(|m| m.name == name.as_str() && m.incarnation == life);
-            let Some(member) = entry else { continue };
-            let seen = self.seen(&name, member);
-            if hang_detector.check(&life, seen, now) && self.members.mark_hung(&name, &life) {
+        for life in running {
+            let Life { name, incarnation } = &life;
+            let is_its = |m: &&Member| m.name == name.as_str() && m.incarnation == *incarnation;
+            let Some(member) = members.iter().find(is_its) else { continue };
+            let seen = self.seen(name, member);
+            if hang_detector.check(incarnation, seen, now) && self.members.mark_hung(&life) {
                 tracing::error!(%name, status = member.status.word(), "the teammate hangs");
                 let bus = Arc::clone(&self.config.bus);
                 tokio::task::spawn_local(async move {
-                    let result = kill_hung(bus.dir(), &name, &life).await;
-                    tracing::warn!(%name, result = result.words(), "killed because it hung");
+                    let result = words(kill_hung(bus.dir(), &life).await);
+                    tracing::warn!(name = %life.name, result, "killed because it hung");
                 });
             }
         }

@@ -20,13 +20,13 @@ use crate::error::{Failure, OrFail};
 use crate::llm::Provider;
 use crate::os::SystemClock;
 use crate::os::program::TeammateProgram;
+use crate::protocol::restart::RestartTracker;
 use crate::settings::Rules;
 use crate::settings::environment::Environment;
 use crate::settings::model::ModelChoice;
 use crate::store::asynchronous::offload;
 use crate::store::{LifeLock, Mailbox, TeamDir, roster};
-use crate::supervise::config::{RestartConfig, SupervisorConfig};
-use crate::supervise::supervisor::Supervisor;
+use crate::supervise::supervisor::{Supervisor, SupervisorConfig};
 use crate::tasks::Tasks;
 use crate::tools::approval_queue::ApprovalQueue;
 use crate::tools::can_complete_tasks;
@@ -187,7 +187,11 @@ fn new_supervisor(
         rules,
         hooks: Hooks::new(settings.hooks.value.clone(), AgentName::lead(), workspace, commands),
         prices: settings.prices(),
-        restart: restart_config(&context.environment, settings.restart.value, &process.incarnation),
+        restarts: RefCell::new(restart_tracker(
+            &context.environment,
+            settings.restart.value,
+            &process.incarnation,
+        )),
         hung_after: Some(hung_after).filter(|limit| !limit.is_zero()),
         model: options.model.to_string(),
         permissions: RefCell::new(options.permissions.clone()),
@@ -199,17 +203,17 @@ fn new_supervisor(
 }
 
 /// Decides how teammates that crash are started again. The incarnation seeds the jitter of the pauses.
-fn restart_config(
+fn restart_tracker(
     environment: &Environment,
     policy: RestartPolicy,
     incarnation: &str,
-) -> RestartConfig {
+) -> RestartTracker {
     let first = environment.get(FIRST_PAUSE).and_then(|text| text.parse().ok());
     let first = first.filter(|_| cfg!(debug_assertions)).map(Duration::from_millis);
     let first_pause = first.unwrap_or(RESTART_FIRST_PAUSE);
     let seed =
         incarnation.bytes().map(u64::from).fold(7, |seed, byte| byte + 31_u64.wrapping_mul(seed));
-    RestartConfig { policy, first_pause, seed }
+    RestartTracker::new(policy, first_pause, seed)
 }
 
 /// The parts from which the lead's agent is built.

@@ -12,13 +12,13 @@ use crate::app::progress_line::{ProgressLine, still_alive};
 use crate::bus::Bus;
 use crate::error::{Exit, Failure};
 use crate::os::failpoint::hit;
-use crate::os::{Clock, SystemClock, limits};
+use crate::os::{Clock, SystemClock, program};
 use crate::protocol::ladder::Urgency;
 use crate::protocol::lifecycle;
 use crate::store::asynchronous::update_roster;
 use crate::store::{Fsync, Liveness, StoreError, TeamDir, liveness, roster, transcript};
 use crate::supervise::recover::{self, Before};
-use crate::supervise::stop::{StopPlan, StopResult};
+use crate::supervise::stop::{StopPlan, words};
 use crate::wire::roster::{ExitCause, Lead, Roster, Status, UsageCount};
 use crate::wire::{AgentName, WallTime, WithUnknownFields};
 use std::rc::Rc;
@@ -64,7 +64,7 @@ impl LeadPlace {
             stop_running_lead(bus).await?;
         }
         let process = AgentProcess::start(team, &lead, &fresh_id(), "hand", &options.credentials)?;
-        limits::raise_descriptors();
+        program::raise_descriptors();
         reserve_disk_space(team);
         Ok(Self { process, earlier_run_id, roster_was_damaged })
     }
@@ -128,11 +128,11 @@ async fn stop_running_lead(bus: &Arc<Bus>) -> Result<(), Failure> {
     let line = ProgressLine::begin("stopping");
     let names = [lead.clone()];
     let outcome = line.during(plan.stop(lead), || still_alive(bus.dir(), &names)).await;
-    if outcome.result == StopResult::Stuck {
+    if outcome.is_stuck() {
         return Err(Failure::new(
             Exit::InUse,
             "the lead that runs here cannot be ended",
-            format!("pid {pid} {}", StopResult::Stuck.words()),
+            format!("pid {pid} {}", words(outcome.rung)),
             "look at it with `ps`; a process in state D waits for the kernel",
         ));
     }
@@ -148,7 +148,7 @@ async fn recover_team(bus: &Arc<Bus>, before: Before) -> Result<Option<String>, 
     let roster = roster::read(team)?;
     let names = member_names(&roster);
     let line = ProgressLine::begin("waiting for the last team:");
-    let work = recover::recover(bus, &SystemClock, &plan, before);
+    let work = recover::recover(&plan, before);
     Ok(line.during(work, || still_alive(team, &names)).await?.summary())
 }
 

@@ -28,10 +28,10 @@ use std::time::Duration;
 
 /// The hidden first argument that makes a program of the team a supervisor. The `run_id`, the command and,
 /// if the command reads input, its descriptor follow.
-pub(in crate::os) const ARGUMENT: &str = "__guard";
+pub(super) const ARGUMENT: &str = "__guard";
 
 /// The time that the processes of a cancelled command have after SIGTERM.
-pub(in crate::os) const GRACE: Duration = Duration::from_millis(500);
+pub(super) const GRACE: Duration = Duration::from_millis(500);
 
 /// Becomes the supervisor of a shell command if this process was started as one.
 pub fn intercept() -> Option<ExitCode> {

@@ -27,7 +27,7 @@ const PEEK: WaitPidFlag =
 
 /// A command and its processes.
 #[derive(Debug)]
-pub(in crate::os) struct Containment {
+pub(super) struct Containment {
     group: Option<Cgroup>,
     /// The leader of the process group. It is reaped last, so that the number of the group is not reused.
     shell: Pid,
@@ -35,14 +35,19 @@ pub(in crate::os) struct Containment {
 
 impl Containment {
     /// Starts the shell.
-    pub(in crate::os) fn start(
+    pub(super) fn start(
         run_id: &str,
         command: &OsStr,
         input: Option<&OwnedFd>,
     ) -> io::Result<Self> {
-        let group = Cgroup::make(run_id, std::process::id());
+        let group = Cgroup::make(run_id);
         let entrance = group.as_ref().and_then(|group| group.entrance().ok());
-        match start_shell(command, input, entrance.as_ref()) {
+        let start = |program| start_shell(program, command, input, entrance.as_ref());
+        let started = match start("bash") {
+            Err(why) if why.kind() == io::ErrorKind::NotFound => start("sh"),
+            started => started,
+        };
+        match started {
             Ok(shell) => Ok(Self { group, shell }),
             Err(why) => {
                 group.map(Cgroup::end).unwrap_or_default();
@@ -52,7 +57,7 @@ impl Containment {
     }
 
     /// Reaps exited children; returns how the shell exited.
-    pub(in crate::os) fn reap(&self) -> Option<ExitKind> {
+    pub(super) fn reap(&self) -> Option<ExitKind> {
         loop {
             match waitid(Id::All, PEEK) {
                 Ok(WaitStatus::Exited(pid, code)) if pid == self.shell => {
@@ -63,15 +68,14 @@ impl Containment {
                 }
                 Ok(WaitStatus::StillAlive) | Err(_) => return None,
                 Ok(other) => {
-                    let reaped = other.pid().map(|pid| waitpid(pid, Some(WaitPidFlag::WNOHANG)));
-                    reaped.map(drop).unwrap_or_default();
+                    let _reaped = other.pid().map(|pid| waitpid(pid, Some(WaitPidFlag::WNOHANG)));
                 }
             }
         }
     }
 
     /// Kills all remaining processes.
-    pub(in crate::os) fn end(self) {
+    pub(super) fn end(self) {
         if let Some(group) = &self.group {
             group.kill();
         }
@@ -85,27 +89,16 @@ impl Containment {
 }
 
 fn start_shell(
+    program: &str,
     command: &OsStr,
     input: Option<&OwnedFd>,
     entrance: Option<&File>,
 ) -> io::Result<Pid> {
-    let start = |program: &str| {
-        let mut shell = shell(program, command, entrance)?;
-        let input = input.map(OwnedFd::try_clone).transpose()?;
-        shell.stdin(input.map_or_else(Stdio::null, Stdio::from)).spawn()
-    };
-    let started = match start("bash") {
-        Err(why) if why.kind() == io::ErrorKind::NotFound => start("sh")?,
-        started => started?,
-    };
-    Ok(Pid::from_raw(i32::try_from(started.id()).map_err(io::Error::other)?))
-}
-
-fn shell(program: &str, command: &OsStr, entrance: Option<&File>) -> io::Result<Command> {
     let mut shell = Command::new(program);
     // `--`: a command may begin with a dash.
-    shell.args([OsStr::new("-c"), OsStr::new("--"), command]);
-    shell.process_group(0);
+    shell.args([OsStr::new("-c"), OsStr::new("--"), command]).process_group(0);
+    let input = input.map(OwnedFd::try_clone).transpose()?;
+    shell.stdin(input.map_or_else(Stdio::null, Stdio::from));
     let entrance = entrance.map(File::try_clone).transpose()?;
     let prepare = move || {
         reset_signals();
@@ -119,5 +112,5 @@ fn shell(program: &str, command: &OsStr, entrance: Option<&File>) -> io::Result<
     unsafe {
         shell.pre_exec(prepare);
     }
-    Ok(shell)
+    Ok(Pid::from_raw(i32::try_from(shell.spawn()?.id()).map_err(io::Error::other)?))
 }

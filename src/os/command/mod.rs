@@ -5,4 +5,4 @@ mod containment;
 mod process_limit;
 mod running;
 
-pub(crate) use running::{CommandSetup, SupervisorProgram, input, settle, start};
+pub(crate) use running::{CommandSetup, input, settle, start};

@@ -11,7 +11,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 /// The period of the cheap check.
-pub(in crate::os) const LOOK_EVERY: Duration = Duration::from_millis(200);
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// The period of the exact count: other processes may have exited while these grew.
 const COUNT_EVERY: Duration = Duration::from_secs(2);
@@ -21,7 +21,7 @@ const THREADS: u64 = 2048;
 
 /// Counts the processes below this one now and then.
 #[derive(Debug)]
-pub(in crate::os) struct ProcessLimit {
+pub(super) struct ProcessLimit {
     /// The fewest threads of the machine since the command began.
     fewest_threads: u64,
     checked: Instant,
@@ -30,33 +30,28 @@ pub(in crate::os) struct ProcessLimit {
 
 impl ProcessLimit {
     /// Starts to count.
-    pub(in crate::os) fn watch() -> Self {
+    pub(super) fn watch() -> Self {
         let now = Instant::now();
         Self { fewest_threads: threads_of_machine(), checked: now, counted: now }
     }
 
     /// Whether there are more than [`COMMAND_PROCESSES`]. They are counted rarely until the machine as a
     /// whole has grown by that number, which is cheap to know.
-    pub(in crate::os) fn is_exceeded(&mut self) -> bool {
+    pub(super) fn is_exceeded(&mut self) -> bool {
         if self.checked.elapsed() < LOOK_EVERY {
             return false;
         }
         self.checked = Instant::now();
         let now = threads_of_machine();
         self.fewest_threads = self.fewest_threads.min(now);
-        let has_grown =
-            usize::try_from(now - self.fewest_threads).unwrap_or(usize::MAX) > COMMAND_PROCESSES;
-        if !has_grown && self.counted.elapsed() < COUNT_EVERY {
+        let growth = usize::try_from(now - self.fewest_threads).unwrap_or(usize::MAX);
+        if growth <= COMMAND_PROCESSES && self.counted.elapsed() < COUNT_EVERY {
             return false;
         }
         self.counted = Instant::now();
-        below_us() > COMMAND_PROCESSES
+        let me = nix::unistd::Pid::this().as_raw();
+        processes::below(&BTreeSet::from([me]), &processes::all()).len() > COMMAND_PROCESSES
     }
-}
-
-fn below_us() -> usize {
-    let me = nix::unistd::Pid::this().as_raw();
-    processes::below(&BTreeSet::from([me]), &processes::all()).len()
 }
 
 /// `0.20 0.18 0.12 1/80 11206`: the number behind the slash.
@@ -67,7 +62,7 @@ fn threads_of_machine() -> u64 {
 }
 
 /// Sets the kernel's limit, for a bomb that grows faster than it is counted.
-pub(in crate::os) fn limit_threads() -> nix::Result<()> {
+pub(super) fn limit_threads() -> nix::Result<()> {
     let running: u64 = processes::all().iter().map(|process| process.threads).sum();
     let (_, hard) = getrlimit(Resource::RLIMIT_NPROC)?;
     let limit = hard.min(running + THREADS);

@@ -7,10 +7,9 @@
 use super::command_supervisor;
 use crate::os::Signal;
 use crate::os::process::cgroup::Cgroup;
-use crate::os::process::child::{self, close_others_on_exec, inherit, reset_signals};
+use crate::os::process::child::{isolate, spawn};
 use crate::os::process::pidfd::{ExitKind, Pidfd};
-use crate::os::process::{limits, process_tree};
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use crate::os::process::{process_tree, program};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::setsid;
 use std::ffi::OsStr;
@@ -22,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The time that a supervisor has to clean up before it is killed and its work is done by this process.
 const GUARD_PATIENCE: Duration = Duration::from_secs(4);
@@ -30,32 +29,25 @@ const GUARD_PATIENCE: Duration = Duration::from_secs(4);
 /// The time that a killed supervisor has to exit; one that does not is stuck in the kernel.
 const KILL_PATIENCE: Duration = Duration::from_secs(1);
 
-/// The program that becomes the supervisor: one that calls [`command_supervisor::intercept`] first.
-#[derive(Debug, Clone)]
-pub(crate) struct SupervisorProgram(PathBuf);
+/// Returns the program that becomes the supervisor by [`command_supervisor::intercept`]: this program, even
+/// after its file was replaced.
+#[cfg(not(test))]
+fn supervisor_program() -> PathBuf {
+    "/proc/self/exe".into()
+}
 
-impl Default for SupervisorProgram {
-    /// This program, even after its file was replaced.
-    #[cfg(not(test))]
-    fn default() -> Self {
-        Self("/proc/self/exe".into())
-    }
-
-    /// A test binary is no supervisor; `cargo test` builds the programs beside it.
-    #[cfg(test)]
-    fn default() -> Self {
-        let tests = std::env::current_exe().unwrap();
-        let program = tests.parent().unwrap().with_file_name("teammate");
-        assert!(program.exists(), "build {} first: cargo build --bins", program.display());
-        Self(program)
-    }
+/// A test binary is no supervisor; `cargo test` builds the programs beside it.
+#[cfg(test)]
+fn supervisor_program() -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let program = tests.parent().unwrap().with_file_name("teammate");
+    assert!(program.exists(), "build {} first: cargo build --bins", program.display());
+    program
 }
 
 /// The environment of a command.
 #[derive(Debug, Clone)]
 pub(crate) struct CommandSetup {
-    /// The program of its supervisor.
-    pub(crate) guard: SupervisorProgram,
     /// Its environment variables, without the run id.
     pub(crate) env: Vec<(String, String)>,
     /// The id that all of its processes carry in [`process_tree::RUN_ID_VARIABLE`].
@@ -80,54 +72,32 @@ struct Cleanup {
 }
 
 /// Starts a shell command. Its output, errors included, comes from the pipe, which does not block. Its
-/// input is `input` or nothing.
-///
-/// # Errors
-/// The supervisor cannot be started, or the command is too long for the system or contains NUL.
+/// input is `input` or nothing. Fails for a command that is too long for the system or contains NUL, too.
 pub(crate) fn start(
     command: &OsStr,
     folder: &Path,
-    setting: &CommandSetup,
+    setup: &CommandSetup,
     input: Option<File>,
 ) -> io::Result<(RunningCommand, PipeReader)> {
     let (output, output_end) = io::pipe()?;
-    fcntl(&output, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    program::set_nonblocking(&output)?;
     let (lifeline_end, lifeline) = io::pipe()?;
-    let mut program = Command::new(&setting.guard.0);
-    program
-        .arg0("teammate-guard")
-        .arg(command_supervisor::ARGUMENT)
-        .arg(&setting.run_id)
-        .arg(command);
     let input_number = input.as_ref().map(AsRawFd::as_raw_fd);
-    program.args(input_number.map(|number| number.to_string()));
-    program.current_dir(folder);
-    program.env_clear().envs(setting.env.iter().map(|(name, value)| (name, value)));
-    program.env(process_tree::RUN_ID_VARIABLE, &setting.run_id);
+    let mut program = Command::new(supervisor_program());
+    program.arg0("teammate-guard").arg(command_supervisor::ARGUMENT).arg(&setup.run_id);
+    program.arg(command).args(input_number.map(|number| number.to_string())).current_dir(folder);
+    program.env_clear().envs(setup.env.iter().map(|(name, value)| (name, value)));
+    program.env(process_tree::RUN_ID_VARIABLE, &setup.run_id);
     program.stdin(lifeline_end).stdout(output_end.try_clone()?).stderr(output_end);
-    let prepare = move || {
-        reset_signals();
-        setsid()?;
-        limits::restore();
-        close_others_on_exec()?;
-        input_number.map_or(Ok(()), inherit)
-    };
-    // SAFETY: between fork and exec only system calls are made, nothing is allocated or locked.
-    #[expect(unsafe_code, reason = "the session and signals are set in the child alone")]
-    unsafe {
-        program.pre_exec(prepare);
-    }
-    let guard = Arc::new(child::spawn(&mut program)?);
+    isolate(&mut program, input_number, || Ok(setsid().map(drop)?));
+    let guard = Arc::new(spawn(&mut program)?);
     drop(input);
-    let (run_id, unsettled) = (setting.run_id.clone(), CleanupsPending::count());
+    let (run_id, unsettled) = (setup.run_id.clone(), CleanupsPending::count());
     let cleanup = Some(Cleanup { guard: Arc::clone(&guard), lifeline, run_id, unsettled });
     Ok((RunningCommand { guard, cleanup }, output))
 }
 
 /// Creates input for a command that appears in no file and in no argument.
-///
-/// # Errors
-/// There is no memory or no descriptor left.
 pub(crate) fn input(text: &str) -> io::Result<File> {
     let mut file = File::from(memfd_create(c"input", MFdFlags::MFD_CLOEXEC)?);
     file.write_all(text.as_bytes())?;
@@ -142,10 +112,7 @@ impl RunningCommand {
     }
 
     /// Ends the command and every process that escaped its supervisor; returns how the shell exited. Blocks
-    /// for a few seconds at most.
-    ///
-    /// # Errors
-    /// The supervisor is stuck in the kernel.
+    /// for a few seconds at most. Fails if the supervisor is stuck in the kernel.
     pub(crate) fn end(mut self) -> io::Result<ExitKind> {
         self.cleanup.take().map_or_else(|| Err(io::ErrorKind::NotFound.into()), Cleanup::run)
     }
@@ -172,8 +139,7 @@ impl Cleanup {
         }
         let end = if ended { self.guard.wait() } else { Err(io::ErrorKind::TimedOut.into()) };
         // The remains of a killed supervisor.
-        let group = u32::try_from(self.guard.pid()).ok();
-        let group = group.and_then(|guard| Cgroup::of_guard(&self.run_id, guard));
+        let group = Cgroup::of_supervisor(&self.run_id, self.guard.pid());
         group.map(Cgroup::end).unwrap_or_default();
         process_tree::end_strays(&self.run_id);
         drop(self.unsettled);
@@ -208,14 +174,6 @@ fn unsettled() -> MutexGuard<'static, usize> {
 
 /// Waits at most `limit` until every command of this process is gone; returns whether they are.
 pub(crate) fn settle(limit: Duration) -> bool {
-    let deadline = Instant::now() + limit;
-    let mut left = unsettled();
-    while *left > 0 {
-        let remaining = deadline.saturating_duration_since(Instant::now());
-        if remaining.is_zero() {
-            return false;
-        }
-        left = SETTLED.wait_timeout(left, remaining).unwrap_or_else(PoisonError::into_inner).0;
-    }
-    true
+    let settled = SETTLED.wait_timeout_while(unsettled(), limit, |left| *left > 0);
+    *settled.unwrap_or_else(PoisonError::into_inner).0 == 0
 }

@@ -17,9 +17,6 @@ pub(crate) struct AlignedInterval {
 
 impl AlignedInterval {
     /// Starts at the next multiple.
-    ///
-    /// # Errors
-    /// No descriptor is left.
     pub(crate) fn every(period: Duration) -> io::Result<Self> {
         let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
@@ -52,17 +49,18 @@ mod tests {
     #[test]
     fn ticks_go_on_and_come_at_the_same_instants() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let period = Duration::from_millis(50);
-            let first = AlignedInterval::every(period).unwrap();
-            first.next().await.unwrap();
-            let (start, second) = (Instant::now(), AlignedInterval::every(period).unwrap());
+        let period = Duration::from_millis(50);
+        let ticks = async {
+            let first = AlignedInterval::every(period)?;
+            first.next().await?;
+            let (start, second) = (Instant::now(), AlignedInterval::every(period)?);
             for _ in 0..3 {
-                let both = async { tokio::join!(first.next(), second.next()) };
-                let (one, two) = tokio::time::timeout(Duration::from_secs(10), both).await.unwrap();
-                one.and(two).unwrap();
+                tokio::try_join!(first.next(), second.next())?;
             }
-            assert!(start.elapsed() > 2 * period);
-        });
+            io::Result::Ok(start.elapsed())
+        };
+        let limit = Duration::from_secs(10);
+        let elapsed = runtime.block_on(async { tokio::time::timeout(limit, ticks).await });
+        assert!(elapsed.unwrap().unwrap() > 2 * period);
     }
 }

@@ -10,10 +10,7 @@ use tokio::io::unix::AsyncFd;
 pub(crate) struct ReadableFd(AsyncFd<OwnedFd>);
 
 impl ReadableFd {
-    /// Watches a copy of a descriptor, whose reads must not block.
-    ///
-    /// # Errors
-    /// No descriptor is left, or the descriptor is of a kind that is always ready.
+    /// Watches a copy of a descriptor, whose reads must not block. Fails for a kind that is always ready.
     pub(crate) fn to_read(source: &impl AsFd) -> io::Result<Self> {
         let copy = source.as_fd().try_clone_to_owned()?;
         // SAFETY: an `OwnedFd` always gives the same descriptor and keeps it open until dropped.
@@ -37,15 +34,8 @@ impl ReadableFd {
     }
 
     /// Waits until `attempt` does not block, and returns its result.
-    pub(crate) async fn read<R>(
-        &self,
-        mut attempt: impl FnMut() -> io::Result<R>,
-    ) -> io::Result<R> {
-        loop {
-            let mut ready = self.0.readable().await?;
-            if let Ok(done) = ready.try_io(|_| attempt()) {
-                return done;
-            }
-        }
+    pub(crate) async fn read<R>(&self, attempt: impl FnMut() -> io::Result<R>) -> io::Result<R> {
+        let mut attempt = attempt;
+        self.0.async_io(Interest::READABLE, |_| attempt()).await
     }
 }

@@ -5,7 +5,7 @@
 use nix::sys::socket::{MsgFlags, send};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
 /// A signal that asks this process to stop.
@@ -34,9 +34,6 @@ pub(crate) struct Signals {
 impl Signals {
     /// Starts to listen: these signals no longer end the process. The first listener keeps them until the
     /// process exits.
-    ///
-    /// # Errors
-    /// No descriptor is left.
     pub(crate) fn listen() -> io::Result<Self> {
         let (arrived, arriving) = UnixStream::pair()?;
         arrived.set_nonblocking(true)?;
@@ -44,9 +41,7 @@ impl Signals {
             let arriving = arriving.try_clone()?;
             let pass_on = move || {
                 // A full buffer holds enough signals.
-                send(arriving.as_raw_fd(), &[letter], MsgFlags::MSG_DONTWAIT)
-                    .map(drop)
-                    .unwrap_or_default();
+                let _sent = send(arriving.as_raw_fd(), &[letter], MsgFlags::MSG_DONTWAIT);
             };
             // SAFETY: the handler makes one system call on a descriptor that stays open.
             #[expect(unsafe_code, reason = "the safe interface does not tell signals apart")]
@@ -60,22 +55,14 @@ impl Signals {
     /// Returns the next pending signal.
     pub(crate) fn take(&self) -> Option<SignalEvent> {
         let mut letter = [0];
-        let count = (&self.arrived).read(&mut letter).ok()?;
-        let [letter] = letter;
-        let event = EVENTS.iter().find(|(_, known, _)| count == 1 && *known == letter);
-        event.map(|(_, _, event)| *event)
+        (&self.arrived).read_exact(&mut letter).ok()?;
+        EVENTS.iter().find(|(_, known, _)| [*known] == letter).map(|(_, _, event)| *event)
     }
 }
 
 impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.arrived.as_fd()
-    }
-}
-
-impl AsRawFd for Signals {
-    fn as_raw_fd(&self) -> RawFd {
-        self.arrived.as_raw_fd()
     }
 }
 
@@ -86,22 +73,17 @@ mod tests {
 
     #[test]
     fn signals_come_in_order_and_a_storm_does_no_harm() {
+        use SignalEvent::{Hangup, Interrupt, Terminate};
         let signals = Signals::listen().unwrap();
         assert_eq!(signals.take(), None);
         for number in [SIGINT, SIGTERM, SIGINT, SIGHUP] {
             raise(number).unwrap();
         }
         let first: Vec<_> = std::iter::from_fn(|| signals.take()).collect();
-        let expected = [
-            SignalEvent::Interrupt,
-            SignalEvent::Terminate,
-            SignalEvent::Interrupt,
-            SignalEvent::Hangup,
-        ];
-        assert_eq!(first, expected);
+        assert_eq!(first, [Interrupt, Terminate, Interrupt, Hangup]);
         for _ in 0..1000 {
             raise(SIGTERM).unwrap();
         }
-        assert_eq!(signals.take(), Some(SignalEvent::Terminate));
+        assert_eq!(signals.take(), Some(Terminate));
     }
 }

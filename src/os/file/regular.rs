@@ -1,10 +1,11 @@
 //! Opens files safely: no link is followed, no open blocks, and the result is a regular file of this user.
 
+use nix::libc;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 
 /// A failed file operation.
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +58,6 @@ impl<T> At<T> for io::Result<T> {
 /// The access that a file is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Reading.
     Read,
     /// Reading, and writing anywhere.
     Update,
@@ -65,56 +65,41 @@ pub(crate) enum Access {
     Append,
 }
 
-/// Whether the file must exist, may exist, or must not exist.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Existence {
-    Required,
-    Optional,
-    Forbidden,
+/// No link is followed and no open blocks. The access time is not updated, since that would cost more than
+/// the read.
+const OPEN_FLAGS: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOATIME;
+
+impl Access {
+    fn options(self) -> OpenOptions {
+        let mut options = OpenOptions::new();
+        options.read(true).write(self == Self::Update).append(self == Self::Append);
+        options.mode(0o600).custom_flags(OPEN_FLAGS);
+        options
+    }
 }
 
 /// Opens an existing file.
 pub(crate) fn open(path: &Path, access: Access) -> Result<File, FileError> {
-    open_with(path, access, Existence::Required).map(|(file, _)| file)
+    open_known(path, access).map(|(file, _)| file)
 }
 
 /// As [`open`], with the metadata of the file.
 pub(crate) fn open_known(path: &Path, access: Access) -> Result<(File, Metadata), FileError> {
-    open_with(path, access, Existence::Required)
+    open_with(path, &access.options())
 }
 
 /// Opens a file, or creates it.
 pub(crate) fn open_or_create(path: &Path, access: Access) -> Result<File, FileError> {
-    open_with(path, access, Existence::Optional).map(|(file, _)| file)
+    open_with(path, access.options().create(true)).map(|(file, _)| file)
 }
 
 /// Creates a file that must not exist.
 pub(crate) fn create_new(path: &Path, access: Access) -> Result<File, FileError> {
-    open_with(path, access, Existence::Forbidden).map(|(file, _)| file)
+    open_with(path, access.options().create_new(true)).map(|(file, _)| file)
 }
 
-/// No link is followed and no open blocks. The access time is not updated, since that would cost more than
-/// the read.
-const OPEN_FLAGS: i32 = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK | nix::libc::O_NOATIME;
-
-fn open_with(
-    path: &Path,
-    access: Access,
-    existence: Existence,
-) -> Result<(File, Metadata), FileError> {
-    let opened = OpenOptions::new()
-        .read(true)
-        .write(access == Access::Update)
-        .append(access == Access::Append)
-        .create(existence == Existence::Optional)
-        .create_new(existence == Existence::Forbidden)
-        .mode(0o600)
-        .custom_flags(OPEN_FLAGS)
-        .open(path);
-    let file = match opened {
-        Ok(file) => file,
-        Err(source) => return Err(explain(path, source)),
-    };
+fn open_with(path: &Path, options: &OpenOptions) -> Result<(File, Metadata), FileError> {
+    let file = options.open(path).map_err(|source| explain(path, source))?;
     let known = file.metadata().at(path)?;
     check(path, &known)?;
     Ok((file, known))
@@ -127,47 +112,28 @@ pub(crate) fn allocate(file: &File, bytes: u64) -> io::Result<()> {
 }
 
 /// Refuses a file that is not regular or belongs to another user.
-pub(crate) fn check(path: &Path, known: &Metadata) -> Result<(), FileError> {
-    if let Some(kind) = odd_kind(known) {
-        return Err(FileError::NotRegular { path: path.into(), kind });
-    }
-    check_owner(path, known)
+fn check(path: &Path, known: &Metadata) -> Result<(), FileError> {
+    let kind = match known.mode() & libc::S_IFMT {
+        libc::S_IFREG => return check_owner(path, known),
+        libc::S_IFLNK => "a symbolic link",
+        libc::S_IFDIR => "a folder",
+        libc::S_IFIFO => "a pipe",
+        libc::S_IFSOCK => "a socket",
+        _ => "a device",
+    };
+    Err(FileError::NotRegular { path: path.into(), kind })
 }
 
 /// Refuses a file of another user.
 pub(crate) fn check_owner(path: &Path, known: &Metadata) -> Result<(), FileError> {
+    // These programs never change their effective user.
+    static USER: LazyLock<u32> = LazyLock::new(|| nix::unistd::geteuid().as_raw());
     let owner = known.uid();
-    if owner != user() {
-        return Err(FileError::ForeignOwner { path: path.into(), owner });
-    }
-    Ok(())
-}
-
-/// Returns the effective user id, which these programs never change.
-fn user() -> u32 {
-    static USER: OnceLock<u32> = OnceLock::new();
-    *USER.get_or_init(|| nix::unistd::geteuid().as_raw())
+    if owner == *USER { Ok(()) } else { Err(FileError::ForeignOwner { path: path.into(), owner }) }
 }
 
 /// Replaces the system's error for an object that is no file of this user by one that names it.
 fn explain(path: &Path, source: io::Error) -> FileError {
     let odd = fs::symlink_metadata(path).ok().and_then(|known| check(path, &known).err());
     odd.unwrap_or_else(|| FileError::Io { path: path.into(), source })
-}
-
-fn odd_kind(known: &Metadata) -> Option<&'static str> {
-    let kind = known.file_type();
-    if kind.is_file() {
-        None
-    } else if kind.is_symlink() {
-        Some("a symbolic link")
-    } else if kind.is_dir() {
-        Some("a folder")
-    } else if kind.is_fifo() {
-        Some("a pipe")
-    } else if kind.is_socket() {
-        Some("a socket")
-    } else {
-        Some("a device")
-    }
 }

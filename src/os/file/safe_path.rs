@@ -26,22 +26,18 @@ const MOST_NAMES: usize = 256;
 /// Why a path was refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SafePathError {
-    /// The path leads out of the folder.
     #[error("leads out of the folder")]
     Outside,
     /// A name is a link where none is followed.
     #[error("leads through a link")]
     Link,
-    /// The path names a folder instead of a file.
     #[error("is a folder")]
     Folder,
-    /// The path names a pipe, a socket or a device.
     #[error("is {0}, not a regular file")]
     Special(&'static str),
     /// The path leads upward from a folder that does not exist.
     #[error("leads through a folder that does not exist")]
     Nowhere,
-    /// A system call failed.
     #[error("{0}")]
     Io(#[from] io::Error),
 }
@@ -57,7 +53,7 @@ impl From<Errno> for SafePathError {
 pub(crate) struct SafeRoot {
     folder: OwnedFd,
     /// Its absolute names: as given, and without links.
-    names: Vec<PathBuf>,
+    names: [PathBuf; 2],
 }
 
 /// The place of a file that exists or can be created: a name in a held folder, perhaps below missing
@@ -72,35 +68,28 @@ pub(crate) struct Spot {
 
 impl SafeRoot {
     /// Opens a folder.
-    ///
-    /// # Errors
-    /// It does not exist or may not be entered.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let real = path.canonicalize()?;
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let folder = nix::fcntl::open(&real, flags, Mode::empty())?;
-        Ok(Self { folder, names: vec![path.to_owned(), real] })
+        Ok(Self { folder, names: [path.to_owned(), real] })
     }
 
     /// Returns the name of the folder without links.
     pub(crate) fn path(&self) -> &Path {
-        self.names.last().map_or(Path::new("/"), PathBuf::as_path)
+        let [_, real] = &self.names;
+        real
     }
 
-    /// Finds the place of a path that is relative to this folder, or absolute and inside it.
-    ///
-    /// # Errors
-    /// The place is outside, is a folder, or cannot be reached.
+    /// Finds the place of a path that is relative to this folder, or absolute and inside it. Fails for one
+    /// that is outside, is a folder, or cannot be reached.
     pub(crate) fn find(&self, path: &Path) -> Result<Spot, SafePathError> {
         Walk::of(self, MOST_LINKS).run(path)
     }
 }
 
 /// Finds the place of an absolute path in which no name is a link. The path of the result is absolute as
-/// well.
-///
-/// # Errors
-/// The path leads through a link, is a folder, or cannot be reached.
+/// well. Fails for a path that leads through a link, is a folder, or cannot be reached.
 pub(crate) fn anywhere(path: &Path) -> Result<Spot, SafePathError> {
     let top = SafeRoot::open(Path::new("/"))?;
     let spot = Walk::of(&top, 0).run(path)?;
@@ -114,15 +103,10 @@ struct Walk<'a> {
     held: Vec<(OsString, OwnedFd)>,
     /// The names below them that do not exist.
     missing: Vec<OsString>,
-    /// The remaining steps, last first.
-    ahead: Vec<Step>,
+    /// The remaining names, last first; `..` leads upward.
+    ahead: Vec<OsString>,
     /// The number of links that may be followed.
     most_links: usize,
-}
-
-enum Step {
-    Up,
-    Down(OsString),
 }
 
 impl<'a> Walk<'a> {
@@ -130,7 +114,7 @@ impl<'a> Walk<'a> {
         Self { root, held: Vec::new(), missing: Vec::new(), ahead: Vec::new(), most_links }
     }
 
-    /// Prepends a path to the remaining steps; an absolute path starts again at the root.
+    /// Prepends a path to the remaining names; an absolute path starts again at the root.
     fn plan(&mut self, path: &Path) -> Result<(), SafePathError> {
         let inside = if path.is_absolute() {
             self.held.clear();
@@ -142,8 +126,9 @@ impl<'a> Walk<'a> {
         for component in inside.components().rev() {
             match component {
                 Component::CurDir => {}
-                Component::ParentDir => self.ahead.push(Step::Up),
-                Component::Normal(name) => self.ahead.push(Step::Down(name.to_owned())),
+                Component::ParentDir | Component::Normal(_) => {
+                    self.ahead.push(component.as_os_str().into());
+                }
                 Component::RootDir | Component::Prefix(_) => return Err(SafePathError::Outside),
             }
         }
@@ -153,25 +138,12 @@ impl<'a> Walk<'a> {
     fn run(mut self, path: &Path) -> Result<Spot, SafePathError> {
         self.plan(path)?;
         let mut links = 0;
-        while let Some(step) = self.ahead.pop() {
-            match step {
-                Step::Up if !self.missing.is_empty() => return Err(SafePathError::Nowhere),
-                Step::Up => drop(self.held.pop().ok_or(SafePathError::Outside)?),
-                Step::Down(name) if !self.missing.is_empty() => self.missing.push(name),
-                Step::Down(name) => match self.look(&name)? {
-                    Found::Nothing => self.missing.push(name),
-                    Found::Folder(folder) => self.held.push((name, folder)),
-                    Found::Link(_) if self.most_links == 0 => return Err(SafePathError::Link),
-                    Found::Link(target) => {
-                        links += 1;
-                        if links > self.most_links {
-                            return Err(Errno::ELOOP.into());
-                        }
-                        self.plan(&target)?;
-                    }
-                    Found::File if self.ahead.is_empty() => self.missing.push(name),
-                    Found::File => return Err(Errno::ENOTDIR.into()),
-                },
+        while let Some(name) = self.ahead.pop() {
+            match (name == "..", self.missing.is_empty()) {
+                (true, true) => drop(self.held.pop().ok_or(SafePathError::Outside)?),
+                (true, false) => return Err(SafePathError::Nowhere),
+                (false, true) => self.enter(name, &mut links)?,
+                (false, false) => self.missing.push(name),
             }
         }
         // The last name is a file or missing: a folder would be among the held ones.
@@ -184,26 +156,30 @@ impl<'a> Walk<'a> {
         Ok(Spot { folder, below_root, missing: self.missing, name })
     }
 
-    fn look(&self, name: &OsStr) -> Result<Found, SafePathError> {
+    /// Takes the step to a name in the folder that was reached.
+    fn enter(&mut self, name: OsString, links: &mut usize) -> Result<(), SafePathError> {
         let here = self.held.last().map_or(self.root.folder.as_fd(), |(_, folder)| folder.as_fd());
         let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let object = match openat(here, name, flags, Mode::empty()) {
-            Err(Errno::ENOENT) => return Ok(Found::Nothing),
+        let object = match openat(here, name.as_os_str(), flags, Mode::empty()) {
+            Err(Errno::ENOENT) => {
+                self.missing.push(name);
+                return Ok(());
+            }
             object => object?,
         };
-        Ok(match kind(&fstat(&object)?) {
-            SFlag::S_IFDIR => Found::Folder(object),
-            SFlag::S_IFLNK => Found::Link(readlinkat(object.as_fd(), "")?.into()),
-            _ => Found::File,
-        })
+        match kind(&fstat(&object)?) {
+            SFlag::S_IFDIR => self.held.push((name, object)),
+            SFlag::S_IFLNK if self.most_links == 0 => return Err(SafePathError::Link),
+            SFlag::S_IFLNK if *links == self.most_links => return Err(Errno::ELOOP.into()),
+            SFlag::S_IFLNK => {
+                *links += 1;
+                self.plan(readlinkat(object.as_fd(), "")?.as_ref())?;
+            }
+            _ if self.ahead.is_empty() => self.missing.push(name),
+            _ => return Err(Errno::ENOTDIR.into()),
+        }
+        Ok(())
     }
-}
-
-enum Found {
-    Nothing,
-    Folder(OwnedFd),
-    Link(PathBuf),
-    File,
 }
 
 fn kind(stat: &FileStat) -> SFlag {
@@ -216,43 +192,28 @@ impl Spot {
         self.missing.iter().chain([&self.name]).fold(self.below_root.clone(), |p, n| p.join(n))
     }
 
-    /// Opens the regular file; `None` if there is none.
-    ///
-    /// # Errors
-    /// The object is not a regular file, or may not be read.
+    /// Opens the regular file; `None` if there is none. Fails for any other object.
     pub(crate) fn open(&self) -> Result<Option<File>, SafePathError> {
-        if !self.missing.is_empty() {
+        if !self.missing.is_empty() || self.known(self.folder.as_fd())?.is_none() {
             return Ok(None);
-        }
-        match self.stat_in(self.folder.as_fd()) {
-            Err(Errno::ENOENT) => return Ok(None),
-            stat => regular(&stat?)?,
         }
         // The object may have been replaced: a pipe must not block the open, and no link is followed.
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         let flags = flags | OFlag::O_CLOEXEC;
         let file = openat(&self.folder, self.name.as_os_str(), flags, Mode::empty())?;
-        regular(&fstat(&file)?)?;
+        regular(fstat(&file)?)?;
         Ok(Some(file.into()))
     }
 
     /// Replaces or creates the file in one step: readers see the old contents or the new. An existing file
-    /// keeps its mode; missing folders are created.
-    ///
-    /// # Errors
-    /// The file cannot be written, and stays as it was.
+    /// keeps its mode; missing folders are created. A file that cannot be written stays as it was.
     pub(crate) fn replace(&self, bytes: &[u8]) -> Result<(), SafePathError> {
         let folder = self.make_folders()?;
-        let old = match self.stat_in(folder.as_fd()) {
-            Err(Errno::ENOENT) => None,
-            stat => {
-                let stat = stat?;
-                regular(&stat)?;
-                // A rename ignores the mode of the file, so check that it is writable.
-                faccessat(&folder, self.name.as_os_str(), AccessFlags::W_OK, AtFlags::AT_EACCESS)?;
-                Some(stat)
-            }
-        };
+        let old = self.known(folder.as_fd())?;
+        if old.is_some() {
+            // A rename ignores the mode of the file, so check that it is writable.
+            faccessat(&folder, self.name.as_os_str(), AccessFlags::W_OK, AtFlags::AT_EACCESS)?;
+        }
         let draft = OsString::from(format!(".{}.draft", uuid::Uuid::now_v7().simple()));
         let written = self.write(folder.as_fd(), &draft, old.as_ref(), bytes);
         if written.is_err() {
@@ -260,6 +221,14 @@ impl Spot {
             unlinkat(&folder, draft.as_os_str(), UnlinkatFlags::NoRemoveDir).unwrap_or_default();
         }
         written
+    }
+
+    /// Returns the metadata of the regular file; `None` if there is none.
+    fn known(&self, folder: BorrowedFd<'_>) -> Result<Option<FileStat>, SafePathError> {
+        match fstatat(folder, self.name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
+            Err(Errno::ENOENT) => Ok(None),
+            stat => regular(stat?).map(Some),
+        }
     }
 
     fn make_folders(&self) -> Result<OwnedFd, SafePathError> {
@@ -275,10 +244,6 @@ impl Spot {
         Ok(folder)
     }
 
-    fn stat_in(&self, folder: BorrowedFd<'_>) -> Result<FileStat, Errno> {
-        fstatat(folder, self.name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW)
-    }
-
     fn write(
         &self,
         folder: BorrowedFd<'_>,
@@ -287,8 +252,7 @@ impl Spot {
         bytes: &[u8],
     ) -> Result<(), SafePathError> {
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
-        let file = openat(folder, draft, flags, Mode::from_bits_truncate(0o666))?;
-        let mut file = File::from(file);
+        let mut file = File::from(openat(folder, draft, flags, Mode::from_bits_truncate(0o666))?);
         file.write_all(bytes)?;
         if let Some(old) = old {
             // Only root may change the owner; otherwise the file changes owner, as with an editor.
@@ -298,14 +262,13 @@ impl Spot {
         }
         check_blocking("fsync");
         file.sync_data()?;
-        renameat(folder, draft, folder, self.name.as_os_str())?;
-        Ok(())
+        Ok(renameat(folder, draft, folder, self.name.as_os_str())?)
     }
 }
 
-fn regular(stat: &FileStat) -> Result<(), SafePathError> {
-    Err(match kind(stat) {
-        SFlag::S_IFREG => return Ok(()),
+fn regular(stat: FileStat) -> Result<FileStat, SafePathError> {
+    Err(match kind(&stat) {
+        SFlag::S_IFREG => return Ok(stat),
         SFlag::S_IFDIR => SafePathError::Folder,
         SFlag::S_IFIFO => SafePathError::Special("a named pipe"),
         SFlag::S_IFSOCK => SafePathError::Special("a socket"),
@@ -318,17 +281,21 @@ fn regular(stat: &FileStat) -> Result<(), SafePathError> {
 mod tests {
     use super::*;
     use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
-    use std::fs;
-    use std::io::Read;
+    use std::fs::{self, Permissions};
     use std::os::unix::fs::{PermissionsExt, symlink};
     use std::os::unix::net::UnixListener;
     use std::sync::atomic::{AtomicBool, Ordering};
+    use tempfile::{TempDir, tempdir};
+
+    fn root() -> (TempDir, SafeRoot) {
+        let folder = tempdir().unwrap();
+        let root = SafeRoot::open(folder.path()).unwrap();
+        (folder, root)
+    }
 
     fn read(root: &SafeRoot, path: &str) -> Result<Option<String>, SafePathError> {
-        let Some(mut file) = root.find(path.as_ref())?.open()? else { return Ok(None) };
-        let mut text = String::new();
-        file.read_to_string(&mut text)?;
-        Ok(Some(text))
+        let file = root.find(path.as_ref())?.open()?;
+        Ok(file.map(io::read_to_string).transpose()?)
     }
 
     fn write(root: &SafeRoot, path: &str, text: &str) -> Result<(), SafePathError> {
@@ -337,19 +304,16 @@ mod tests {
 
     #[test]
     fn a_file_is_replaced_in_one_step_and_keeps_its_mode() {
-        let folder = tempfile::tempdir().unwrap();
-        let root = SafeRoot::open(folder.path()).unwrap();
+        let (folder, root) = root();
         assert_eq!(read(&root, "a/b/script").unwrap(), None);
         write(&root, "a/b/script", "one").unwrap();
         let script = folder.path().join("a/b/script");
-        fs::set_permissions(&script, fs::Permissions::from_mode(0o751)).unwrap();
+        fs::set_permissions(&script, Permissions::from_mode(0o751)).unwrap();
         symlink("a/b/script", folder.path().join("link")).unwrap();
-        let mut reader = fs::File::open(&script).unwrap();
+        let reader = File::open(&script).unwrap();
         write(&root, "link", "two").unwrap();
 
-        let mut old = String::new();
-        reader.read_to_string(&mut old).unwrap();
-        assert_eq!(old, "one");
+        assert_eq!(io::read_to_string(reader).unwrap(), "one");
         assert_eq!(read(&root, "a/b/script").unwrap().unwrap(), "two");
         assert_eq!(fs::metadata(&script).unwrap().permissions().mode() & 0o7777, 0o751);
         assert!(folder.path().join("link").is_symlink());
@@ -358,17 +322,15 @@ mod tests {
 
     #[test]
     fn without_a_folder_to_stay_in_no_link_is_followed() {
-        let folder = tempfile::tempdir().unwrap();
-        let real = folder.path().canonicalize().unwrap();
+        let (_folder, root) = root();
+        let real = root.path();
         fs::create_dir(real.join("sub")).unwrap();
         symlink("sub", real.join("link")).unwrap();
         symlink("sub/a", real.join("last")).unwrap();
         anywhere(&real.join("sub/a")).unwrap().replace(b"one").unwrap();
         let spot = anywhere(&real.join("sub/../sub/a")).unwrap();
         assert_eq!(spot.path(), real.join("sub/a"));
-        let mut text = String::new();
-        spot.open().unwrap().unwrap().read_to_string(&mut text).unwrap();
-        assert_eq!(text, "one");
+        assert_eq!(io::read_to_string(spot.open().unwrap().unwrap()).unwrap(), "one");
         for path in ["link/a", "last", "link/../sub/a", "link/new"] {
             let found = anywhere(&real.join(path));
             assert!(matches!(found, Err(SafePathError::Link)), "{path}: {found:?}");
@@ -377,42 +339,40 @@ mod tests {
 
     #[test]
     fn a_hard_link_to_elsewhere_is_cut_not_written_through() {
-        let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let root = SafeRoot::open(elsewhere.path()).unwrap();
-        write(&root, "precious", "old").unwrap();
+        let ((folder, ours), (elsewhere, theirs)) = (root(), root());
+        write(&theirs, "precious", "old").unwrap();
         fs::hard_link(elsewhere.path().join("precious"), folder.path().join("mine")).unwrap();
-        write(&SafeRoot::open(folder.path()).unwrap(), "mine", "new").unwrap();
-        assert_eq!(read(&root, "precious").unwrap().unwrap(), "old");
+        write(&ours, "mine", "new").unwrap();
+        assert_eq!(read(&theirs, "precious").unwrap().unwrap(), "old");
     }
 
     #[test]
     fn what_is_no_regular_file_is_refused_without_waiting() {
-        let folder = tempfile::tempdir().unwrap();
-        let root = SafeRoot::open(folder.path()).unwrap();
+        let (folder, root) = root();
         nix::unistd::mkfifo(&folder.path().join("pipe"), Mode::S_IRWXU).unwrap();
         let _listener = UnixListener::bind(folder.path().join("socket")).unwrap();
         fs::create_dir(folder.path().join("folder")).unwrap();
-        for (path, says) in
-            [("pipe", "a named pipe"), ("socket", "a socket"), ("folder", "a folder")]
-        {
-            let why = read(&root, path).unwrap_err().to_string();
-            assert!(why.contains(says), "{path}: {why}");
-            let why = write(&root, path, "x").unwrap_err().to_string();
-            assert!(why.contains(says), "{path}: {why}");
-        }
         let devices = SafeRoot::open(Path::new("/dev")).unwrap();
-        assert!(read(&devices, "zero").unwrap_err().to_string().contains("a device"));
-        assert!(write(&devices, "null", "x").unwrap_err().to_string().contains("a device"));
+        for (root, path, says) in [
+            (&root, "pipe", "a named pipe"),
+            (&root, "socket", "a socket"),
+            (&root, "folder", "a folder"),
+            (&devices, "zero", "a device"),
+            (&devices, "null", "a device"),
+        ] {
+            for refused in [read(root, path).map(drop), write(root, path, "x")] {
+                let why = refused.unwrap_err().to_string();
+                assert!(why.contains(says), "{path}: {why}");
+            }
+        }
     }
 
     #[test]
     fn what_may_not_be_written_stays() {
-        let folder = tempfile::tempdir().unwrap();
-        let root = SafeRoot::open(folder.path()).unwrap();
+        let (folder, root) = root();
         write(&root, "file", "old").unwrap();
-        let read_only = fs::Permissions::from_mode(0o444);
-        fs::set_permissions(folder.path().join("file"), read_only).unwrap();
-        // SafeRoot may write everything.
+        fs::set_permissions(folder.path().join("file"), Permissions::from_mode(0o444)).unwrap();
+        // Root may write everything.
         if !Uid::effective().is_root() {
             assert!(write(&root, "file", "new").is_err());
             assert_eq!(read(&root, "file").unwrap().unwrap(), "old");
@@ -423,18 +383,16 @@ mod tests {
     /// its name. A check before the open would be led outside.
     #[test]
     fn a_race_cannot_be_won() {
-        let (folder, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        fs::create_dir(folder.path().join("door")).unwrap();
-        symlink(outside.path(), folder.path().join("trap")).unwrap();
-        let root = SafeRoot::open(outside.path()).unwrap();
-        write(&root, "file", "secret").unwrap();
-        let root = SafeRoot::open(folder.path()).unwrap();
+        let ((folder, root), (outside, outside_root)) = (root(), root());
+        let [door, trap] = ["door", "trap"].map(|name| folder.path().join(name));
+        fs::create_dir(&door).unwrap();
+        symlink(outside.path(), &trap).unwrap();
+        write(&outside_root, "file", "secret").unwrap();
         write(&root, "door/file", "ours").unwrap();
 
         let done = AtomicBool::new(false);
         let tries: Vec<_> = std::thread::scope(|threads| {
             threads.spawn(|| {
-                let (door, trap) = (folder.path().join("door"), folder.path().join("trap"));
                 while !done.load(Ordering::Relaxed) {
                     let exchange = RenameFlags::RENAME_EXCHANGE;
                     renameat2(AT_FDCWD, &door, AT_FDCWD, &trap, exchange).unwrap();
@@ -455,8 +413,7 @@ mod tests {
             assert!(matches!(written, Ok(()) | Err(SafePathError::Outside)), "{written:?}");
         }
         assert!(led_away > 0, "the swapper never won, so nothing was tried");
-        let root = SafeRoot::open(outside.path()).unwrap();
-        assert_eq!(read(&root, "file").unwrap().unwrap(), "secret");
+        assert_eq!(read(&outside_root, "file").unwrap().unwrap(), "secret");
         assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
     }
 }

@@ -6,16 +6,15 @@
 use super::regular::{At, FileError};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
-use nix::sys::stat::Mode;
-use nix::sys::stat::fchmod;
+use nix::sys::inotify::{AddWatchFlags as On, InitFlags, Inotify, WatchDescriptor};
+use nix::sys::stat::{Mode, fchmod};
 use nix::sys::statfs::{
     BTRFS_SUPER_MAGIC, EXT4_SUPER_MAGIC, FsType, OVERLAYFS_SUPER_MAGIC, TMPFS_MAGIC,
     XFS_SUPER_MAGIC, fstatfs,
 };
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
@@ -59,35 +58,22 @@ impl Watch {
 
     /// Watches the file that is at `path` now. Opening and reading it is no event.
     pub(crate) fn add(&self, path: &Path) -> io::Result<WatchId> {
-        let changes = AddWatchFlags::IN_MODIFY
-            | AddWatchFlags::IN_ATTRIB
-            | AddWatchFlags::IN_MOVE_SELF
-            | AddWatchFlags::IN_DELETE_SELF
-            | AddWatchFlags::IN_DONT_FOLLOW;
-        Ok(WatchId(self.inotify.add_watch(path, changes)?))
+        self.on(path, On::IN_MODIFY | On::IN_ATTRIB | On::IN_MOVE_SELF | On::IN_DELETE_SELF)
     }
 
     /// Watches a folder for files that are created, removed or written.
     pub(crate) fn add_folder(&self, path: &Path) -> io::Result<()> {
-        let changes = AddWatchFlags::IN_MODIFY
-            | AddWatchFlags::IN_CREATE
-            | AddWatchFlags::IN_MOVED_FROM
-            | AddWatchFlags::IN_MOVED_TO
-            | AddWatchFlags::IN_DELETE
-            | AddWatchFlags::IN_ONLYDIR
-            | AddWatchFlags::IN_DONT_FOLLOW;
-        self.inotify.add_watch(path, changes)?;
-        Ok(())
+        let in_it = On::IN_MODIFY | On::IN_CREATE | On::IN_MOVE | On::IN_DELETE;
+        self.on(path, in_it | On::IN_ONLYDIR).map(drop)
     }
 
     /// Watches whether a folder is moved or removed.
     pub(crate) fn add_place(&self, path: &Path) -> io::Result<()> {
-        let changes = AddWatchFlags::IN_MOVE_SELF
-            | AddWatchFlags::IN_DELETE_SELF
-            | AddWatchFlags::IN_ONLYDIR
-            | AddWatchFlags::IN_DONT_FOLLOW;
-        self.inotify.add_watch(path, changes)?;
-        Ok(())
+        self.on(path, On::IN_MOVE_SELF | On::IN_DELETE_SELF | On::IN_ONLYDIR).map(drop)
+    }
+
+    fn on(&self, path: &Path, events: On) -> io::Result<WatchId> {
+        Ok(WatchId(self.inotify.add_watch(path, events | On::IN_DONT_FOLLOW)?))
     }
 
     /// Consumes the pending events; records which files were written to.
@@ -96,8 +82,8 @@ impl Watch {
             match self.inotify.read_events() {
                 Ok(events) => {
                     for event in events {
-                        written.is_incomplete |= event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW);
-                        if event.mask.contains(AddWatchFlags::IN_MODIFY) {
+                        written.is_incomplete |= event.mask.contains(On::IN_Q_OVERFLOW);
+                        if event.mask.contains(On::IN_MODIFY) {
                             written.watch_ids.insert(WatchId(event.wd));
                         }
                     }
@@ -107,6 +93,12 @@ impl Watch {
                 Err(why) => return Err(why.into()),
             }
         }
+    }
+}
+
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inotify.as_fd()
     }
 }
 
@@ -136,12 +128,6 @@ pub(crate) fn is_quiet(descriptor: BorrowedFd<'_>) -> bool {
     poll(&mut descriptors, PollTimeout::ZERO) == Ok(0)
 }
 
-impl AsFd for Watch {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.inotify.as_fd()
-    }
-}
-
 /// A fifo, readable after a notification.
 #[derive(Debug)]
 pub(crate) struct Fifo {
@@ -162,14 +148,9 @@ impl Fifo {
 
     /// Consumes the notifications.
     pub(crate) fn acknowledge(&self) -> io::Result<()> {
-        let mut notifications = [0; 512];
-        loop {
-            match (&self.pipe).read(&mut notifications) {
-                Ok(_) => {}
-                Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
-                Err(why) if why.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(why) => return Err(why),
-            }
+        match io::copy(&mut &self.pipe, &mut io::sink()) {
+            Err(why) if why.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            read => read.map(drop),
         }
     }
 }
@@ -208,6 +189,7 @@ pub(crate) fn remove_fifo(path: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tempfile::tempdir;
 
     fn is_ready(source: &impl AsFd) -> bool {
         !is_quiet(source.as_fd())
@@ -215,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_write_wakes_and_a_read_does_not() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir().unwrap();
         let path = folder.path().join("file");
         let mut file = File::create(&path).unwrap();
         let watch = Watch::new().unwrap();
@@ -240,12 +222,11 @@ mod tests {
 
     #[test]
     fn more_events_than_the_kernel_keeps_count_for_every_file() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir().unwrap();
         let watch = Watch::new().unwrap();
         let [(mut a, _), (mut b, _), (mut last, watch_id)] = ["a", "b", "last"].map(|name| {
             let path = folder.path().join(name);
-            let file = File::create(&path).unwrap();
-            (file, watch.add(&path).unwrap())
+            (File::create(&path).unwrap(), watch.add(&path).unwrap())
         });
         let kept = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
         // Equal events in a row are merged, so two files take turns.
@@ -265,27 +246,29 @@ mod tests {
 
     #[test]
     fn a_folder_tells_of_files_that_come_and_grow() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir().unwrap();
         let watch = Watch::new().unwrap();
         watch.add_folder(folder.path()).unwrap();
-        let acknowledge = || watch.acknowledge(&mut Written::default()).unwrap();
+        let woke = || {
+            let woke = is_ready(&watch);
+            watch.acknowledge(&mut Written::default()).unwrap();
+            woke
+        };
         let path = folder.path().join("file");
         let mut file = File::create(&path).unwrap();
-        assert!(is_ready(&watch));
-        acknowledge();
+        assert!(woke());
         fs::read(&path).unwrap();
         fs::read_dir(folder.path()).unwrap().count();
-        assert!(!is_ready(&watch));
+        assert!(!woke());
         file.write_all(b"x").unwrap();
-        assert!(is_ready(&watch));
-        acknowledge();
+        assert!(woke());
         fs::rename(&path, folder.path().join("moved")).unwrap();
-        assert!(is_ready(&watch));
+        assert!(woke());
     }
 
     #[test]
     fn a_folder_that_is_moved_away_says_so_and_nothing_else() {
-        let top = tempfile::tempdir().unwrap();
+        let top = tempdir().unwrap();
         let folder = top.path().join("folder");
         fs::create_dir(&folder).unwrap();
         let watch = Watch::new().unwrap();
@@ -300,15 +283,13 @@ mod tests {
     #[test]
     fn what_others_may_change_unseen_is_not_local() {
         for unseen in ["/proc/self/status", "/sys/kernel/mm/transparent_hugepage/enabled"] {
-            if let Ok(file) = File::open(unseen) {
-                assert!(!is_local(&file), "{unseen}");
-            }
+            assert!(!File::open(unseen).is_ok_and(|file| is_local(&file)), "{unseen}");
         }
     }
 
     #[test]
     fn a_bell_rings_while_it_hangs_and_ringing_never_blocks() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir().unwrap();
         let path = folder.path().join("fifo");
         assert!(!notify(&path) && !path.exists());
         let fifo = Fifo::open(&path).unwrap();
@@ -327,12 +308,10 @@ mod tests {
 
     #[test]
     fn what_is_no_pipe_is_neither_rung_nor_hung() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("fifo");
-        File::create(&path).unwrap();
-        assert!(!notify(&path));
-        assert!(Fifo::open(&path).is_err());
-        remove_fifo(&path);
-        assert_eq!(fs::read(&path).unwrap(), b"");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(!notify(file.path()));
+        assert!(Fifo::open(file.path()).is_err());
+        remove_fifo(file.path());
+        assert_eq!(fs::read(file.path()).unwrap(), b"");
     }
 }

@@ -21,10 +21,10 @@ pub(in crate::os) struct Cgroup {
 }
 
 impl Cgroup {
-    /// Creates a group below that of this process, named after the `run_id` and the pid of the supervisor;
+    /// Creates a group below that of this process, named after the `run_id` and the pid of this supervisor;
     /// `None` where that is not possible.
-    pub(in crate::os) fn make(run_id: &str, supervisor: u32) -> Option<Self> {
-        let group = Self { folder: folder(run_id, supervisor)? };
+    pub(in crate::os) fn make(run_id: &str) -> Option<Self> {
+        let group = Self { folder: folder(run_id, nix::unistd::getpid().as_raw())? };
         fs::create_dir(&group.folder).ok()?;
         // Kernels before 5.14 cannot kill a group at once.
         if group.folder.join("cgroup.kill").exists() {
@@ -35,19 +35,22 @@ impl Cgroup {
     }
 
     /// Returns the group of a supervisor below this process, if it still exists.
-    pub(in crate::os) fn of_guard(run_id: &str, supervisor: u32) -> Option<Self> {
-        let folder = folder(run_id, supervisor)?;
-        folder.is_dir().then_some(Self { folder })
+    pub(in crate::os) fn of_supervisor(run_id: &str, supervisor: i32) -> Option<Self> {
+        folder(run_id, supervisor).filter(|folder| folder.is_dir()).map(|folder| Self { folder })
     }
 
     /// Opens the file into which a process writes `0` to join the group with all that it starts.
     pub(in crate::os) fn entrance(&self) -> io::Result<File> {
-        File::options().write(true).open(self.folder.join("cgroup.procs"))
+        self.open("cgroup.procs")
+    }
+
+    fn open(&self, control: &str) -> io::Result<File> {
+        File::options().write(true).open(self.folder.join(control))
     }
 
     /// Kills all members.
     pub(in crate::os) fn kill(&self) {
-        let killed = File::options().write(true).open(self.folder.join("cgroup.kill"));
+        let killed = self.open("cgroup.kill");
         killed.and_then(|mut file| io::Write::write_all(&mut file, b"1")).unwrap_or_default();
     }
 
@@ -94,7 +97,7 @@ fn folders_in(folder: &Path) -> Vec<PathBuf> {
     folders.map(|entry| entry.path()).collect()
 }
 
-fn folder(run_id: &str, supervisor: u32) -> Option<PathBuf> {
+fn folder(run_id: &str, supervisor: i32) -> Option<PathBuf> {
     Some(own()?.join(format!("{}{supervisor}", prefix(run_id)?)))
 }
 
@@ -109,17 +112,13 @@ fn own() -> Option<PathBuf> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
     let (root, mounted) = mount()?;
-    let inside = Path::new(path).strip_prefix(root).ok()?;
-    Some(mounted.join(inside))
+    Some(mounted.join(Path::new(path).strip_prefix(root).ok()?))
 }
 
-/// Returns the mounted part of the tree of groups, and its mount point.
+/// Returns the mounted part of the tree of groups, and its mount point:
+/// `41 31 0:38 ROOT WHERE rw,relatime - cgroup2 cgroup2 rw`.
 fn mount() -> Option<(PathBuf, PathBuf)> {
-    mount_in(&fs::read_to_string("/proc/self/mountinfo").ok()?)
-}
-
-/// `41 31 0:38 ROOT WHERE rw,relatime - cgroup2 cgroup2 rw`
-fn mount_in(mounts: &str) -> Option<(PathBuf, PathBuf)> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     mounts.lines().find_map(|line| {
         let (mount, kind) = line.split_once(" - ")?;
         let mut fields = mount.split(' ').skip(3);

@@ -1,87 +1,37 @@
-//! Starts a process that is independent of this one, such as a teammate: its own process group, a clean
-//! environment, and one control socket.
+//! Starts child processes. A detached one, such as a teammate, is independent of this process: it has its
+//! own process group, and of all descriptors only one control socket.
 
-use super::child_registry;
-use super::limits;
-use super::pidfd::Pidfd;
+use super::pidfd::{Pidfd, own};
+use super::program::restore_descriptors;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl, open};
 use nix::libc;
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use nix::sys::stat::Mode;
 use nix::unistd::write;
-use std::ffi::OsString;
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 /// When memory runs out, commands (500) are killed first, then teammates, the lead last.
 const OOM_SCORE: &[u8] = b"300";
 
-/// The program to start.
-#[derive(Debug)]
-pub(crate) struct Program {
-    /// The executable; `/proc/self/exe` remains the same program when the file is replaced.
-    pub(crate) path: PathBuf,
-    /// The name in `ps`.
-    pub(crate) arg0: OsString,
-    /// The arguments; the control descriptor has the same number in the child.
-    pub(crate) args: Vec<OsString>,
-    /// The whole environment.
-    pub(crate) env: Vec<(OsString, OsString)>,
-    /// The working directory.
-    pub(crate) cwd: PathBuf,
-    /// The file for its output.
-    pub(crate) stdout_err: File,
-}
-
-/// A started process.
-#[derive(Debug)]
-pub(crate) struct Spawned {
-    /// Its pid, which is also its process group.
-    pub(crate) pid: i32,
-    /// The handle of the process.
-    pub(crate) pidfd: Pidfd,
-}
-
-/// Starts a process group that inherits `control` and no other descriptor; this process closes its copy.
-/// Reap it by [`Pidfd::wait`].
-///
-/// # Errors
-/// The program cannot be started or executed.
-pub(crate) fn spawn_detached(program: Program, control: OwnedFd) -> io::Result<Spawned> {
-    let mut command = Command::new(program.path);
-    command.arg0(program.arg0).args(program.args).env_clear().envs(program.env);
-    command.current_dir(program.cwd).process_group(0).stdin(Stdio::null());
-    command.stdout(program.stdout_err.try_clone()?).stderr(program.stdout_err);
-    let control_number = control.as_raw_fd();
-    let prepare = move || {
-        reset_signals();
+/// Starts a process group that inherits `control`, by the same number, and no other descriptor. This process
+/// closes its copy: with it, the other end would never see end of file. Reap the child by [`Pidfd::wait`].
+pub(crate) fn spawn_detached(mut command: Command, control: OwnedFd) -> io::Result<Pidfd> {
+    command.process_group(0).stdin(Stdio::null());
+    isolate(&mut command, Some(control.as_raw_fd()), || {
         set_oom_score(OOM_SCORE);
-        limits::restore();
-        close_others_on_exec()?;
-        inherit(control_number)
-    };
-    // SAFETY: between fork and exec only system calls are made, nothing is allocated or locked.
-    #[expect(unsafe_code, reason = "descriptors and signals are set in the child alone")]
-    unsafe {
-        command.pre_exec(prepare);
-    }
-    let pidfd = spawn(&mut command)?;
-    // Otherwise the child would never see end of file from the other end.
+        Ok(())
+    });
+    let child = spawn(&mut command)?;
     drop(control);
-    Ok(Spawned { pid: pidfd.pid(), pidfd })
+    Ok(child)
 }
 
 /// Starts a child and registers it, so that it does not count as a stray.
-///
-/// # Errors
-/// The program cannot be started, or no descriptor is left to hold it.
 pub(crate) fn spawn(command: &mut Command) -> io::Result<Pidfd> {
-    let mut own = child_registry::own();
+    let mut own = own();
     let mut child = command.spawn()?;
     let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
     match Pidfd::open(pid) {
@@ -97,13 +47,25 @@ pub(crate) fn spawn(command: &mut Command) -> io::Result<Pidfd> {
     }
 }
 
-/// Creates a pair of connected stream sockets that no child inherits by accident.
-///
-/// # Errors
-/// No descriptor is left.
-pub(crate) fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    let pair = socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC);
-    Ok(pair?)
+/// Lets a command start with default signals, with the limits that this process was started with, and with
+/// no descriptor from 3 on but `inherited`. `prepare` runs between fork and exec: only system calls there.
+pub(in crate::os) fn isolate(
+    command: &mut Command,
+    inherited: Option<RawFd>,
+    prepare: fn() -> io::Result<()>,
+) {
+    let isolate = move || {
+        reset_signals();
+        prepare()?;
+        restore_descriptors();
+        close_others_on_exec()?;
+        inherited.map_or(Ok(()), inherit)
+    };
+    // SAFETY: between fork and exec only system calls are made, nothing is allocated or locked.
+    #[expect(unsafe_code, reason = "descriptors, limits and signals are set in the child alone")]
+    unsafe {
+        command.pre_exec(isolate);
+    }
 }
 
 /// Raises the score by which the kernel chooses a process to kill when memory runs out, where that is
@@ -137,7 +99,7 @@ pub(in crate::os) fn reset_signals() {
 
 /// Marks every descriptor from 3 on as close-on-exec. Closing them would also close the pipe on which std
 /// reports a failed exec.
-pub(in crate::os) fn close_others_on_exec() -> io::Result<()> {
+fn close_others_on_exec() -> io::Result<()> {
     // SAFETY: close_range takes three integers; descriptors are marked, none is closed.
     #[expect(unsafe_code, reason = "nix has no close_range")]
     let marked =
@@ -146,7 +108,7 @@ pub(in crate::os) fn close_others_on_exec() -> io::Result<()> {
 }
 
 /// Lets a descriptor survive the exec. Makes only system calls, so that it may run between fork and exec.
-pub(in crate::os) fn inherit(descriptor: RawFd) -> io::Result<()> {
+fn inherit(descriptor: RawFd) -> io::Result<()> {
     // SAFETY: the parent keeps it open until spawn returns, and the fork has a copy.
     #[expect(unsafe_code, reason = "an owned descriptor cannot be moved into a pre_exec closure")]
     let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
@@ -157,31 +119,24 @@ pub(in crate::os) fn inherit(descriptor: RawFd) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::os::pidfd::ExitKind;
-    use std::io::{Read, Seek, Write};
+    use std::io::{Seek, Write};
     use std::os::unix::net::UnixStream;
-    use std::time::Duration;
 
-    fn program(script: &str, output: &File) -> Program {
-        Program {
-            path: "/bin/bash".into(),
-            arg0: "teammate".into(),
-            args: vec!["-c".into(), script.into()],
-            env: vec![("ONLY".into(), "this".into()), ("PATH".into(), "/usr/bin:/bin".into())],
-            cwd: "/".into(),
-            stdout_err: output.try_clone().unwrap(),
-        }
-    }
-
-    fn run(script: impl FnOnce(RawFd) -> String) -> (ExitKind, String, UnixStream) {
+    /// Runs a script, which must read the line that it is sent on its control socket before the end of file. Returns its exit, its
+    /// output, and what it answered on the socket.
+    fn run(script: impl FnOnce(RawFd) -> String) -> (ExitKind, String, String) {
         let mut output = tempfile::tempfile().unwrap();
-        let (ours, theirs) = socket_pair().unwrap();
-        let script = script(theirs.as_raw_fd());
-        let child = spawn_detached(program(&script, &output), theirs).unwrap();
-        let end = child.pidfd.wait().unwrap();
-        let mut text = String::new();
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let mut command = Command::new("/bin/bash");
+        command.arg0("teammate").arg("-c").arg(script(theirs.as_raw_fd())).env_clear();
+        command.env("ONLY", "this").env("PATH", "/usr/bin:/bin");
+        command.stdout(output.try_clone().unwrap());
+        let child = spawn_detached(command, theirs.into()).unwrap();
+        ours.write_all(b"credentials\n").unwrap();
+        ours.shutdown(std::net::Shutdown::Write).unwrap();
+        let end = child.wait().unwrap();
         output.rewind().unwrap();
-        output.read_to_string(&mut text).unwrap();
-        (end, text, ours.into())
+        (end, io::read_to_string(output).unwrap(), io::read_to_string(ours).unwrap())
     }
 
     #[test]
@@ -189,14 +144,14 @@ mod tests {
         let unrelated = tempfile::tempfile().unwrap();
         inherit(unrelated.as_raw_fd()).unwrap();
         let mut control_number = 0;
-        let (end, text, mut ours) = run(|control| {
+        let (end, text, said) = run(|control| {
             control_number = control;
-            format!("echo ready >&{control}; echo $0; ls -m /proc/$$/fd; env | grep -c .; exit 7")
+            format!(
+                "read -r a <&{control}; read -r b <&{control} || echo ready, $a >&{control}; \
+                 echo $0; ls -m /proc/$$/fd; env | grep -c .; exit 7"
+            )
         });
-        assert_eq!(end, ExitKind::Code(7));
-        let mut said = String::new();
-        ours.read_to_string(&mut said).unwrap();
-        assert_eq!(said, "ready\n");
+        assert_eq!((end, said.as_str()), (ExitKind::Code(7), "ready, credentials\n"));
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "teammate");
         let mut open: Vec<i32> = lines[1].split(", ").map(|fd| fd.parse().unwrap()).collect();
@@ -209,31 +164,21 @@ mod tests {
 
     #[test]
     fn the_child_begins_with_reset_signals_in_its_own_group() {
-        let script =
-            "grep -E '^Sig(Blk|Ign)' /proc/self/status; cut -d' ' -f5 /proc/$$/stat; echo $$";
-        let (_, text, _) = run(|_| script.into());
+        let (_, text, _) = run(|control| {
+            format!(
+                "read -r a <&{control}; grep -E '^Sig(Blk|Ign)' /proc/self/status; \
+                 cut -d' ' -f5 /proc/$$/stat; echo $$"
+            )
+        });
         let words: Vec<&str> = text.split_whitespace().collect();
         assert_eq!(words[..4], ["SigBlk:", "0000000000000000", "SigIgn:", "0000000000000000"]);
         assert_eq!(words[4], words[5]);
     }
 
     #[test]
-    fn the_child_sees_the_end_of_its_parent() {
-        let output = tempfile::tempfile().unwrap();
-        let (ours, theirs) = socket_pair().unwrap();
-        let script = format!("read -r word <&{0}; read -r more <&{0}; exit 9", theirs.as_raw_fd());
-        let child = spawn_detached(program(&script, &output), theirs).unwrap();
-        UnixStream::from(ours).write_all(b"credentials\n").unwrap();
-        assert!(child.pidfd.ends_within(Duration::from_secs(10)));
-        assert_eq!(child.pidfd.wait().unwrap(), ExitKind::Code(9));
-    }
-
-    #[test]
     fn a_program_that_cannot_be_executed_is_an_error() {
-        let output = tempfile::tempfile().unwrap();
-        let mut missing = program("", &output);
-        missing.path = "/nonexistent/program".into();
-        let why = spawn_detached(missing, socket_pair().unwrap().0).unwrap_err();
-        assert_eq!(why.kind(), io::ErrorKind::NotFound);
+        let (control, _) = UnixStream::pair().unwrap();
+        let missing = spawn_detached(Command::new("/nonexistent/program"), control.into());
+        assert_eq!(missing.unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Linux only: it reads `/proc`.
 
+use super::processes::Process;
 use serde::{Deserialize, Serialize};
 use std::fs;
 
@@ -26,29 +27,14 @@ impl ProcessIdentity {
     /// Returns the identity of the process with `pid`; `None` if there is none, or it is dead and not
     /// reaped.
     pub fn of(pid: i32) -> Option<Self> {
-        if pid <= 0 {
-            return None;
-        }
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        let start_time = start_time(&stat)?;
-        Some(Self { pid, start_time, boot_id: boot_id() })
+        let process = Process::read(pid).filter(|process| !process.is_dead())?;
+        Some(Self { pid, start_time: process.start, boot_id: boot_id() })
     }
 
     /// Whether exactly this process is running.
     pub fn is_running(&self) -> bool {
         Self::of(self.pid).as_ref() == Some(self)
     }
-}
-
-/// Returns field 22 of `/proc/PID/stat`; `None` for a zombie. The command is in parentheses and may contain
-/// anything, so fields are counted from the last one.
-fn start_time(stat: &str) -> Option<u64> {
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    let state = fields.next()?;
-    if matches!(state, "Z" | "X") {
-        return None;
-    }
-    fields.nth(18)?.parse().ok()
 }
 
 /// Whether a thread of the process waits in the kernel uninterruptibly (state D).
@@ -66,7 +52,7 @@ pub(crate) fn boot_id() -> String {
 }
 
 /// The holder of a lock.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct LockHolder {
     pub(crate) pid: i32,
     pub(crate) command: String,
@@ -94,13 +80,11 @@ fn holder_in(line: &str, inode: u64) -> Option<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::Command;
 
     #[test]
     fn a_process_is_running_until_it_ends_even_when_nobody_reaps_it() {
-        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-        let pid = i32::try_from(child.id()).unwrap();
-        let identity = ProcessIdentity::of(pid).unwrap();
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let identity = ProcessIdentity::of(i32::try_from(child.id()).unwrap()).unwrap();
         assert!(identity.is_running());
         child.kill().unwrap();
         while identity.is_running() {
@@ -122,17 +106,13 @@ mod tests {
     }
 
     #[test]
-    fn a_command_with_parentheses_does_not_shift_the_fields() {
-        let stat = "7 (a) Z (b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20";
-        assert_eq!(start_time(stat), Some(4242));
-    }
-
-    #[test]
     fn waiters_are_not_holders() {
-        let waiter = "3: -> FLOCK  ADVISORY  WRITE 9 fe:00:77 0 EOF";
-        assert_eq!(holder_in(waiter, 77), None);
-        let holder = "3: FLOCK  ADVISORY  WRITE 9 fe:00:77 0 EOF";
-        assert_eq!(holder_in(holder, 77), Some(9));
-        assert_eq!(holder_in(holder, 7), None);
+        for (line, inode, holder) in [
+            ("3: -> FLOCK  ADVISORY  WRITE 9 fe:00:77 0 EOF", 77, None),
+            ("3: FLOCK  ADVISORY  WRITE 9 fe:00:77 0 EOF", 77, Some(9)),
+            ("3: FLOCK  ADVISORY  WRITE 9 fe:00:77 0 EOF", 7, None),
+        ] {
+            assert_eq!(holder_in(line, inode), holder, "{line}");
+        }
     }
 }

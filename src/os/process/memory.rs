@@ -49,12 +49,14 @@ pub(crate) fn forget_the_start() {
 
 #[cfg(test)]
 mod tests {
+    use std::hint::black_box;
+
     #[test]
     fn what_was_freed_is_given_back() {
         super::use_one_heap();
         // The last allocation keeps the end of the heap from being returned by itself.
         let many: Vec<Vec<u8>> = (0..4000).map(|_| vec![1; 4000]).collect();
-        let last = std::hint::black_box(vec![1_u8; 4000]);
+        let last = black_box(vec![1_u8; 4000]);
         let full = resident();
         drop(many);
         super::give_back();
@@ -71,8 +73,7 @@ mod tests {
 
     #[test]
     fn the_program_goes_on() {
-        let before = std::hint::black_box(super::forget_the_start as fn());
-        before();
+        black_box(super::forget_the_start as fn())();
         assert_eq!("a b".split(' ').collect::<Vec<_>>(), ["a", "b"]);
     }
 }

@@ -2,10 +2,7 @@
 
 pub(super) mod cgroup;
 pub(crate) mod child;
-pub(crate) mod child_registry;
 pub(crate) mod identity;
-pub(crate) mod kill_self;
-pub(crate) mod limits;
 pub(crate) mod memory;
 pub(crate) mod pidfd;
 pub(crate) mod process_tree;

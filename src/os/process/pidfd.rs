@@ -1,24 +1,35 @@
 //! A process that is held by descriptor: signals and waits cannot hit another process with a reused pid.
+//!
+//! *Invariant:* every child of an agent process is started by [`spawn`](super::child::spawn), which
+//! registers it here, and reaped by [`Pidfd::wait`]. An agent process is a subreaper, so it also becomes the
+//! parent of processes that its commands leave behind: any other child counts as a stray and is killed.
 
-use super::child_registry;
 use crate::os::Signal;
 use nix::errno::Errno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// `PIDFD_SIGNAL_PROCESS_GROUP` of the kernel's `pidfd.h`.
 const SIGNAL_PROCESS_GROUP: u32 = 1 << 2;
 
+/// The pids of the children that this process started on purpose.
+static OWN: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
+
+/// Locks the register of children: none is started or reaped while the guard is held.
+pub(super) fn own() -> MutexGuard<'static, BTreeSet<i32>> {
+    OWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExitKind {
-    /// By an exit with this code.
     Code(i32),
-    /// By this signal.
     Signal(i32),
 }
 
@@ -30,10 +41,7 @@ pub(crate) struct Pidfd {
 }
 
 impl Pidfd {
-    /// Opens the process with `pid`.
-    ///
-    /// # Errors
-    /// There is none, or no descriptor is left.
+    /// Opens the process with `pid`; fails if there is none, or no descriptor is left.
     pub(crate) fn open(pid: i32) -> io::Result<Self> {
         // SAFETY: pidfd_open takes two integers and touches no memory of ours.
         #[expect(unsafe_code, reason = "nix has no pidfd_open")]
@@ -50,18 +58,12 @@ impl Pidfd {
         self.pid
     }
 
-    /// Sends a signal.
-    ///
-    /// # Errors
-    /// The process was reaped, or may not be signalled.
+    /// Sends a signal; fails if the process was reaped, or may not be signalled.
     pub(crate) fn send_signal(&self, signal: Signal) -> io::Result<()> {
         Ok(self.send(signal, 0)?)
     }
 
-    /// Sends a signal to the process and to the process group that it leads, if any.
-    ///
-    /// # Errors
-    /// As of [`Pidfd::send_signal`].
+    /// As [`Pidfd::send_signal`], and to the process group that the process leads, if any.
     pub(crate) fn signal_group(&self, signal: Signal) -> io::Result<()> {
         // Kernels before 6.9 refuse this. There the number alone would be used, which may have been reused.
         self.send(signal, SIGNAL_PROCESS_GROUP).unwrap_or_default();
@@ -89,25 +91,19 @@ impl Pidfd {
         }
     }
 
-    /// Waits for the exit of a child and reaps it.
-    ///
-    /// # Errors
-    /// The process is not a child of this one, or was reaped.
+    /// Waits for the exit of a child and reaps it; fails for a process that is no child of this one, or was
+    /// reaped.
     pub(crate) fn wait(&self) -> io::Result<ExitKind> {
-        loop {
+        let end = loop {
             match waitid(Id::PIDFd(self.fd.as_fd()), WaitPidFlag::WEXITED) {
-                Ok(WaitStatus::Exited(_, code)) => {
-                    child_registry::forget(self.pid);
-                    return Ok(ExitKind::Code(code));
-                }
-                Ok(WaitStatus::Signaled(_, signal, _)) => {
-                    child_registry::forget(self.pid);
-                    return Ok(ExitKind::Signal(signal as i32));
-                }
+                Ok(WaitStatus::Exited(_, code)) => break ExitKind::Code(code),
+                Ok(WaitStatus::Signaled(_, signal, _)) => break ExitKind::Signal(signal as i32),
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(why) => return Err(why.into()),
             }
-        }
+        };
+        own().remove(&self.pid);
+        Ok(end)
     }
 }
 
@@ -117,31 +113,20 @@ impl AsFd for Pidfd {
     }
 }
 
-impl AsRawFd for Pidfd {
-    fn as_raw_fd(&self) -> i32 {
-        self.fd.as_raw_fd()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::os::process::child;
+    use std::os::unix::process::CommandExt;
     use std::process::Command;
 
-    fn shell(script: &str) -> Pidfd {
-        child::spawn(Command::new("sh").args(["-c", script])).unwrap()
-    }
-
-    #[test]
-    fn tells_how_a_child_ended() {
-        assert_eq!(shell("exit 3").wait().unwrap(), ExitKind::Code(3));
-        assert_eq!(shell("kill -9 $$").wait().unwrap(), ExitKind::Signal(9));
+    fn sleeper() -> Pidfd {
+        child::spawn(Command::new("sleep").arg("300")).unwrap()
     }
 
     #[test]
     fn signals_reach_the_child_and_only_while_it_lives() {
-        let child = shell("exec sleep 300");
+        let child = sleeper();
         assert!(!child.ends_within(Duration::ZERO));
         child.send_signal(Signal::SIGTERM).unwrap();
         assert!(child.ends_within(Duration::from_secs(10)));
@@ -152,19 +137,17 @@ mod tests {
 
     #[test]
     fn a_group_is_signalled_by_its_leader_and_by_nobody_else() {
-        use std::os::unix::process::CommandExt;
         let mut script = Command::new("sh");
         script.args(["-c", "sleep 300 & wait"]).process_group(0);
         let leader = child::spawn(&mut script).unwrap();
-        let mut member = shell("exec sleep 300");
-        member.signal_group(Signal::SIGKILL).unwrap();
-        assert_eq!(member.wait().unwrap(), ExitKind::Signal(9));
-        member = shell("exec sleep 300");
+        let [first, second] = [sleeper(), sleeper()];
+        first.signal_group(Signal::SIGKILL).unwrap();
+        assert_eq!(first.wait().unwrap(), ExitKind::Signal(9));
         leader.signal_group(Signal::SIGKILL).unwrap();
         assert_eq!(leader.wait().unwrap(), ExitKind::Signal(9));
-        assert!(!member.ends_within(Duration::ZERO), "our own group was not meant");
-        member.send_signal(Signal::SIGKILL).unwrap();
-        member.wait().unwrap();
+        assert!(!second.ends_within(Duration::ZERO), "our own group was not meant");
+        second.send_signal(Signal::SIGKILL).unwrap();
+        second.wait().unwrap();
     }
 
     #[test]

@@ -6,10 +6,10 @@
 //! on machines without such groups: if supervisor and agent are killed at once, a process that removed its
 //! `run_id`, or one that forks and exits faster than the process table can be read.
 
-use super::pidfd::Pidfd;
+use super::cgroup;
+use super::pidfd::{Pidfd, own};
 use super::processes::{self, Process};
 use super::program::COMMAND_SUPERVISOR_NAME;
-use super::{cgroup, child_registry};
 use crate::os::Signal;
 use nix::errno::Errno;
 use nix::sys::prctl;
@@ -40,30 +40,21 @@ const EMPTY_SCANS: usize = 3;
 const SWEEP: Duration = Duration::from_millis(200);
 
 /// Makes this process the parent of orphans below it. Children that it has already, from before an `exec`,
-/// are left alone.
-///
-/// # Errors
-/// The kernel does not support subreapers.
+/// are left alone. Fails where the kernel does not support subreapers.
 pub(crate) fn become_subreaper() -> io::Result<()> {
-    let me = Pid::this().as_raw();
-    let mut own = child_registry::own();
+    let mut own = own();
     // The process table is read only if there are children.
     let any = waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT);
     if any != Err(Errno::ECHILD) {
-        own.extend(processes::all().iter().filter(|process| process.parent == me).map(|p| p.pid));
+        own.extend(children_of_this(&processes::all()));
     }
-    prctl::set_child_subreaper(true)?;
-    Ok(())
+    Ok(prctl::set_child_subreaper(true)?)
 }
 
 /// Kills every adopted process and every process that carries the `run_id`, but nothing below registered
 /// children. Returns the processes that survived.
 pub(crate) fn end_strays(run_id: &str) -> Vec<i32> {
-    end(|own, table| {
-        let mut strays = adopted(own, table);
-        strays.extend(carrying(run_id, own, table));
-        strays
-    })
+    end(|own, table| [adopted(own, table), carrying(run_id, own, table)].concat())
 }
 
 /// Kills the commands of a dead agent: processes that carry the `run_id`, and those in a control group
@@ -72,7 +63,7 @@ pub(crate) fn end_run(run_id: &str) -> Vec<i32> {
     if run_id.is_empty() {
         return Vec::new();
     }
-    let found = carrying(run_id, &child_registry::own(), &processes::all());
+    let found = carrying(run_id, &own(), &processes::all());
     // Supervisors know their processes best, and are already ending them.
     let supervisors: Vec<Process> =
         found.iter().filter(|process| process.is_named(COMMAND_SUPERVISOR_NAME)).copied().collect();
@@ -86,7 +77,7 @@ pub(crate) fn end_run(run_id: &str) -> Vec<i32> {
 
 /// Whether this process has adopted one. Reads only its own children, not the process table.
 pub(crate) fn has_adopted() -> bool {
-    let own = child_registry::own();
+    let own = own();
     let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return false };
     threads.flatten().any(|thread| {
         // Without this list only the whole process table would tell.
@@ -104,7 +95,7 @@ pub(crate) fn end_adopted() -> Vec<i32> {
 
 /// Sends SIGTERM to all adopted processes and waits for `grace`.
 pub(in crate::os) fn ask_adopted_to_end(grace: Duration) {
-    let asked = adopted(&child_registry::own(), &processes::all());
+    let asked = adopted(&own(), &processes::all());
     for process in &asked {
         process.signal(Signal::SIGTERM);
         process.signal(Signal::SIGCONT);
@@ -120,15 +111,13 @@ fn end(strays: impl Fn(&BTreeSet<i32>, &[Process]) -> Vec<Process>) -> Vec<i32> 
     let mut known: BTreeSet<(i32, u64)> = BTreeSet::new();
     let mut scans_left = 1_usize;
     loop {
-        let found = {
-            // Held throughout: no child is started between the scan and the kill.
-            let own = child_registry::own();
-            let found = strays(&own, &processes::all());
-            for stray in &found {
-                stray.signal(Signal::SIGKILL);
-            }
-            found
-        };
+        // Held throughout: no child is started between the scan and the kill.
+        let own = own();
+        let found = strays(&own, &processes::all());
+        for stray in &found {
+            stray.signal(Signal::SIGKILL);
+        }
+        drop(own);
         scans_left = if found.is_empty() { scans_left.saturating_sub(1) } else { EMPTY_SCANS };
         let new = found.iter().filter(|stray| known.insert((stray.pid, stray.start))).count();
         if new > 0 {
@@ -141,19 +130,19 @@ fn end(strays: impl Fn(&BTreeSet<i32>, &[Process]) -> Vec<Process>) -> Vec<i32> 
     }
 }
 
-/// Whether this process is a subreaper; otherwise its unknown children were started by other code.
-fn is_subreaper() -> bool {
-    prctl::get_child_subreaper().unwrap_or(false)
+fn children_of_this(table: &[Process]) -> impl Iterator<Item = i32> {
+    let me = Pid::this().as_raw();
+    table.iter().filter(move |process| process.parent == me).map(|process| process.pid)
 }
 
 /// Returns children that were not registered, and all processes below them.
 fn adopted(own: &BTreeSet<i32>, table: &[Process]) -> Vec<Process> {
-    if !is_subreaper() {
+    // Unknown children of a process that is no subreaper were started by other code.
+    if !prctl::get_child_subreaper().unwrap_or(false) {
         return Vec::new();
     }
-    let me = Pid::this().as_raw();
-    let children = table.iter().filter(|process| process.parent == me).map(|p| p.pid);
-    let mut strays: BTreeSet<i32> = children.filter(|pid| !own.contains(pid)).collect();
+    let unknown = children_of_this(table).filter(|pid| !own.contains(pid));
+    let mut strays: BTreeSet<i32> = unknown.collect();
     strays.extend(processes::below(&strays, table));
     table.iter().filter(|process| strays.contains(&process.pid)).copied().collect()
 }
@@ -186,7 +175,7 @@ fn wait_for(processes: &[Process], limit: Duration) {
 /// forks and exits in a loop can escape a scan, but not a signal to its group.
 fn reap(stray: &Process) {
     // Locked, so that no other thread reaps it: until then the number of the group is not reused.
-    let own = child_registry::own();
+    let own = own();
     let Some(now) = Process::read(stray.pid).filter(|now| now.start == stray.start) else { return };
     let group = Pid::from_raw(now.group);
     let is_stray = group.as_raw() > 1 && group != getpgrp() && !own.contains(&now.group);
@@ -194,27 +183,26 @@ fn reap(stray: &Process) {
         killpg(group, Signal::SIGKILL).unwrap_or_default();
     }
     // The child may still run, or may have been reaped.
-    let end = waitpid(Pid::from_raw(stray.pid), Some(WaitPidFlag::WNOHANG));
-    end.map(drop).unwrap_or_default();
+    let _reaped = waitpid(Pid::from_raw(stray.pid), Some(WaitPidFlag::WNOHANG));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::os::process::child;
-    use std::process::{Child, Command};
-
-    fn sleeper(run_id: &str) -> Child {
-        Command::new("setsid").args(["sleep", "300"]).env(RUN_ID_VARIABLE, run_id).spawn().unwrap()
-    }
+    use std::process::Command;
 
     #[test]
     fn a_mark_finds_its_carriers_and_nobody_else() {
-        let (run_id, other) = (uuid::Uuid::now_v7().to_string(), uuid::Uuid::now_v7().to_string());
-        let mut stray = sleeper(&run_id);
-        let mut foreign = sleeper(&other);
-        let own =
-            child::spawn(Command::new("sleep").arg("300").env(RUN_ID_VARIABLE, &run_id)).unwrap();
+        let [run_id, other] = [uuid::Uuid::now_v7().to_string(), uuid::Uuid::now_v7().to_string()];
+        let sleeper = |run_id| {
+            let mut sleep = Command::new("setsid");
+            sleep.args(["sleep", "300"]).env(RUN_ID_VARIABLE, run_id);
+            sleep
+        };
+        let mut stray = sleeper(&run_id).spawn().unwrap();
+        let mut foreign = sleeper(&other).spawn().unwrap();
+        let own = child::spawn(&mut sleeper(&run_id)).unwrap();
         // Before the exec it has the environment of this process.
         while !Process::read(i32::try_from(stray.id()).unwrap())
             .is_some_and(|stray| stray.carries(&format!("{RUN_ID_VARIABLE}={run_id}")))

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::ffi::OsStrExt;
 
 /// The longest line of `/proc/PID/stat` in bytes.
 const LONGEST_LINE: usize = 2048;
@@ -16,13 +15,10 @@ const LONGEST_LINE: usize = 2048;
 pub(crate) struct Process {
     /// The pid, which identifies the process only together with `start`.
     pub(crate) pid: i32,
-    /// The pid of the parent.
     pub(crate) parent: i32,
-    /// The process group.
     pub(crate) group: i32,
     /// The start time in clock ticks since boot.
     pub(crate) start: u64,
-    /// The number of threads.
     pub(crate) threads: u64,
     state: u8,
 }
@@ -32,9 +28,8 @@ impl Process {
     pub(crate) fn read(pid: i32) -> Option<Self> {
         // One read that has room returns the whole line.
         let mut line = [0; LONGEST_LINE];
-        let read =
-            File::open(format!("/proc/{pid}/stat")).and_then(|mut stat| stat.read(&mut line));
-        Self::parse(pid, line.get(..read.ok()?)?)
+        let length = File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut line).ok()?;
+        Self::parse(pid, line.get(..length)?)
     }
 
     fn parse(pid: i32, stat: &[u8]) -> Option<Self> {
@@ -52,10 +47,15 @@ impl Process {
         })
     }
 
+    /// Whether the first thread of the process has exited.
+    pub(super) fn is_dead(&self) -> bool {
+        matches!(self.state, b'Z' | b'X')
+    }
+
     /// Whether the process can run code. A process whose first thread has exited looks like a zombie and
     /// has other threads.
     pub(crate) fn lives(&self) -> bool {
-        !matches!(self.state, b'Z' | b'X') || self.threads > 1
+        !self.is_dead() || self.threads > 1
     }
 
     /// Signals the process if the pid is still its own.
@@ -82,9 +82,8 @@ impl Process {
 
 /// Reads all visible processes, zombies included.
 pub(crate) fn all() -> Vec<Process> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let names = entries.flatten().map(|entry| entry.file_name());
-    let pids = names.filter_map(|name| std::str::from_utf8(name.as_bytes()).ok()?.parse().ok());
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter_map(Process::read).collect()
 }
 
@@ -97,10 +96,9 @@ pub(crate) fn below(ancestors: &BTreeSet<i32>, table: &[Process]) -> BTreeSet<i3
     let mut found = BTreeSet::new();
     let mut open: Vec<i32> = ancestors.iter().copied().collect();
     while let Some(pid) = open.pop() {
-        for child in children.remove(&pid).unwrap_or_default() {
-            found.insert(child);
-            open.push(child);
-        }
+        let below = children.remove(&pid).unwrap_or_default();
+        found.extend(&below);
+        open.extend(below);
     }
     found
 }
@@ -117,17 +115,16 @@ mod tests {
         let process = Process::parse(7, line).unwrap();
         let numbers = (process.parent, process.group, process.threads, process.start);
         assert_eq!(numbers, (3, 7, 2, 991));
-        assert!(process.lives());
+        assert!(process.is_dead() && process.lives());
         assert_eq!(Process::parse(7, b"7 (a) Z 3"), None);
     }
 
     #[test]
     fn finds_grandchildren_and_their_marks() {
-        let mark = format!("MARK={}", uuid::Uuid::now_v7());
-        let (name, value) = mark.split_once('=').unwrap();
-        let child =
-            child::spawn(Command::new("sh").env(name, value).args(["-c", "sleep 300; true"]))
-                .unwrap();
+        let value = uuid::Uuid::now_v7().to_string();
+        let mut shell = Command::new("sh");
+        shell.env("MARK", &value).args(["-c", "sleep 300; true"]);
+        let child = child::spawn(&mut shell).unwrap();
         let me = i32::try_from(std::process::id()).unwrap();
         let grandchild = loop {
             let table = all();
@@ -138,7 +135,7 @@ mod tests {
             }
             std::thread::yield_now();
         };
-        assert!(grandchild.carries(&mark) && !grandchild.carries("MARK="));
+        assert!(grandchild.carries(&format!("MARK={value}")) && !grandchild.carries("MARK="));
         let stale = Process { start: grandchild.start + 1, ..grandchild };
         stale.signal(Signal::SIGKILL);
         assert!(!child.ends_within(std::time::Duration::ZERO));

@@ -1,14 +1,19 @@
-//! The programs of a team as processes: their names, executables and inherited descriptors.
+//! The programs of a team as processes: their names, executables, inherited descriptors and limits.
 
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 /// The name of a command's supervisor in `ps`.
 pub(crate) const COMMAND_SUPERVISOR_NAME: &CStr = c"teammate-guard";
+
+/// The soft and hard limit of descriptors that this process was started with.
+static GIVEN_DESCRIPTORS: OnceLock<(u64, u64)> = OnceLock::new();
 
 /// Sets the name of this process in `ps`. A failure is ignored.
 pub(crate) fn name_this_process(name: &str) {
@@ -19,11 +24,26 @@ pub(crate) fn name_this_process(name: &str) {
 
 /// Hides the memory and the environment of this process from other processes of the user. An `exec` undoes
 /// it, so each program that holds a secret calls it.
-///
-/// # Errors
-/// The system call fails.
 pub(crate) fn forbid_inspection() -> io::Result<()> {
     Ok(nix::sys::prctl::set_dumpable(false)?)
+}
+
+/// Raises the limit of descriptors to the maximum; each teammate costs its lead a few. Children get the
+/// original limit, because programs that use `select` break above 1024.
+pub(crate) fn raise_descriptors() {
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && GIVEN_DESCRIPTORS.set((soft, hard)).is_ok()
+    {
+        // A limit that cannot be raised stays.
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap_or_default();
+    }
+}
+
+/// Restores the original limit. Makes only system calls, so that it may run between fork and exec.
+pub(super) fn restore_descriptors() {
+    if let Some((soft, hard)) = GIVEN_DESCRIPTORS.get() {
+        setrlimit(Resource::RLIMIT_NOFILE, *soft, *hard).unwrap_or_default();
+    }
 }
 
 /// The `teammate` program beside this one. It stays open, so that an upgrade does not affect a running
@@ -34,10 +54,7 @@ pub(crate) struct TeammateProgram {
 }
 
 impl TeammateProgram {
-    /// Opens the program.
-    ///
-    /// # Errors
-    /// There is none beside this one.
+    /// Opens the program beside this one.
     pub(crate) fn find() -> io::Result<Self> {
         let path = std::env::current_exe()?.with_file_name("teammate");
         let file = File::open(&path)
@@ -51,30 +68,22 @@ impl TeammateProgram {
     }
 }
 
-/// Takes ownership of a descriptor that this process inherited on purpose.
-///
-/// # Errors
-/// There is no such descriptor.
+/// Takes ownership of a descriptor that this process inherited on purpose; fails if there is none.
 pub(crate) fn adopt_control(descriptor: RawFd) -> io::Result<OwnedFd> {
     if descriptor <= 2 {
-        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+        return Err(io::ErrorKind::InvalidInput.into());
     }
     // SAFETY: fcntl fails on a number that is no open descriptor; on success it was inherited
     // on purpose, and no other code in this process knows it.
     #[expect(unsafe_code, reason = "a descriptor that comes as a number")]
-    let control = unsafe {
-        let borrowed = std::os::fd::BorrowedFd::borrow_raw(descriptor);
+    unsafe {
         // Before any command is started: none may inherit the lifeline.
-        fcntl(borrowed, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
-        OwnedFd::from_raw_fd(descriptor)
-    };
-    Ok(control)
+        fcntl(BorrowedFd::borrow_raw(descriptor), FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+        Ok(OwnedFd::from_raw_fd(descriptor))
+    }
 }
 
 /// Makes reads of a descriptor return at once if nothing is available.
-///
-/// # Errors
-/// The system call fails.
 pub(crate) fn set_nonblocking(descriptor: impl AsFd) -> io::Result<()> {
     let flags = OFlag::from_bits_retain(fcntl(&descriptor, FcntlArg::F_GETFL)?);
     fcntl(&descriptor, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;

@@ -1,6 +1,6 @@
 //! The environment variables of an agent's commands.
 
-use crate::os::command::{CommandSetup, SupervisorProgram};
+use crate::os::command::CommandSetup;
 
 /// Ends of the names of variables with credentials of model endpoints. Commands never get them, even if the
 /// caller's allow-list names one.
@@ -33,11 +33,7 @@ impl CommandEnvironment {
 
     /// The setup of the agent's commands.
     pub(in crate::tools) fn setup(self) -> CommandSetup {
-        CommandSetup {
-            guard: SupervisorProgram::default(),
-            env: self.variables,
-            run_id: self.run_id,
-        }
+        CommandSetup { env: self.variables, run_id: self.run_id }
     }
 }
 
