@@ -223,18 +223,12 @@ impl Bus {
     }
 
     /// Sends a message of the program to the lead. A second send with the same id has no effect.
-    ///
-    /// # Errors
-    /// As [`Bus::send`].
     pub fn notify_lead(&self, body: Body, content: String, id: String) -> Result<SentId, BusError> {
         let outgoing = Outgoing { id: Some(id), ..Outgoing::of(body, content) };
         self.send(&AgentName::system(), AgentName::lead().as_str(), outgoing)
     }
 
     /// Sends a message. After `Ok` the recipient takes it in exactly once.
-    ///
-    /// # Errors
-    /// See [`BusError`].
     pub fn send(&self, from: &AgentName, to: &str, outgoing: Outgoing) -> Result<SentId, BusError> {
         if matches!(to, "all" | "broadcast" | "team") {
             return Err(BusError::Everybody(to.into()));
@@ -246,9 +240,6 @@ impl Bus {
     }
 
     /// Sends a control message: a request or an answer.
-    ///
-    /// # Errors
-    /// As [`Bus::send`].
     pub fn control(
         &self,
         from: &AgentName,
@@ -261,10 +252,8 @@ impl Bus {
     }
 
     /// Sends the same text to the lead and every reachable member, except the sender. Each message's id is
-    /// `id` with the recipient's name appended.
-    ///
-    /// # Errors
-    /// The roster cannot be read, and nothing was sent. Failures of single recipients are in the result.
+    /// `id` with the recipient's name appended. Fails if the roster cannot be read, and then nothing was
+    /// sent; failures of single recipients are in the result.
     pub fn broadcast(
         &self,
         from: &AgentName,
@@ -282,10 +271,8 @@ impl Bus {
         Ok(sync_together(written.collect(), self.limits.fsync))
     }
 
-    /// All agents that can get mail now, including the lead and the user.
-    ///
-    /// # Errors
-    /// The roster or a life lock cannot be read.
+    /// All agents that can get mail now, including the lead and the user. Fails if the roster or a life lock
+    /// cannot be read.
     pub fn reachable(&self) -> Result<Vec<AgentName>, BusError> {
         Ok(lock(&self.reachability).all()?)
     }

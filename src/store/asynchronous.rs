@@ -25,9 +25,6 @@ pub async fn offload<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'stati
 }
 
 /// [`roster::update`] for an event loop.
-///
-/// # Errors
-/// As [`roster::update`].
 pub async fn update_roster<R: Send + 'static>(
     dir: &TeamDir,
     fsync: Fsync,
@@ -38,17 +35,11 @@ pub async fn update_roster<R: Send + 'static>(
 }
 
 /// [`Mailbox::drain`] for an event loop.
-///
-/// # Errors
-/// As [`Mailbox::drain`].
 pub async fn drain(mailbox: &SharedMailbox) -> Result<Drained, StoreError> {
     with_mailbox(mailbox, Mailbox::drain).await
 }
 
 /// [`Transcript::sync`](super::Transcript::sync) for an event loop.
-///
-/// # Errors
-/// As [`Transcript::sync`](super::Transcript::sync).
 pub async fn sync_transcript(mailbox: &SharedMailbox, fsync: Fsync) -> Result<(), StoreError> {
     with_mailbox(mailbox, move |mailbox| mailbox.transcript().sync(fsync)).await
 }

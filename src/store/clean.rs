@@ -125,10 +125,8 @@ impl Drop for TeamAtRest {
 }
 
 impl TeamAtRest {
-    /// Takes the life locks of the lead and of every known name.
-    ///
-    /// # Errors
-    /// A member is alive, or a file cannot be opened.
+    /// Takes the life locks of the lead and of every known name. Fails if a member is alive, or a file cannot
+    /// be opened.
     pub fn take(dir: &TeamDir) -> Result<Self, CleanError> {
         let mut names: BTreeSet<AgentName> = dir.agents()?.into_iter().collect();
         names.insert(AgentName::lead());
@@ -162,10 +160,7 @@ impl TeamAtRest {
         self.held.iter().any(|held| held.name.as_str() == name)
     }
 
-    /// Returns every file that may be removed, sorted by kind and path.
-    ///
-    /// # Errors
-    /// A file cannot be read.
+    /// Returns every file that may be removed, sorted by kind and path. Fails if a file cannot be read.
     pub fn find(&self) -> Result<Vec<Leftover>, StoreError> {
         let mut finds = Vec::new();
         for Held { name, file, path } in &self.held {
@@ -199,10 +194,7 @@ impl TeamAtRest {
         Ok(finds)
     }
 
-    /// Removes a file. An inbox is truncated instead, since it always exists.
-    ///
-    /// # Errors
-    /// The file stays.
+    /// Removes a file. An inbox is truncated instead, since it always exists. On an error the file stays.
     pub fn remove(&self, find: &Leftover) -> Result<(), StoreError> {
         let path = &find.path;
         if *path == self.dir.inbox(&find.name) {

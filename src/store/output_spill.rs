@@ -29,9 +29,6 @@ pub struct OutputSpill {
 
 impl OutputSpill {
     /// Creates the file, and removes the oldest one if the agent has [`MOST`] of them.
-    ///
-    /// # Errors
-    /// The folder cannot be read or written.
     pub fn begin(dir: &TeamDir, name: &AgentName) -> Result<Self, StoreError> {
         let earlier = all(dir, name)?;
         for (_, path) in earlier.iter().rev().skip(MOST - 1) {
@@ -43,10 +40,7 @@ impl OutputSpill {
         Ok(Self { file, path, room: LONGEST, is_cut: false })
     }
 
-    /// Appends as much of the text as fits.
-    ///
-    /// # Errors
-    /// The disk is full or fails.
+    /// Appends as much of the text as fits. Fails if the disk is full.
     pub fn push(&mut self, text: &str) -> Result<(), StoreError> {
         let fits = text.get(..text.floor_char_boundary(self.room)).unwrap_or_default();
         self.file.write_all(fits.as_bytes()).at(&self.path)?;

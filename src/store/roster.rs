@@ -35,10 +35,7 @@ pub fn effective_status(member: &Member, life: &Liveness, lead: &Liveness) -> St
 }
 
 /// Reads the roster. A missing file is read as the default, a damaged one as it would be repaired; neither
-/// is written.
-///
-/// # Errors
-/// The file cannot be opened.
+/// is written. Fails if the file cannot be opened.
 pub fn read(dir: &TeamDir) -> Result<WithUnknownFields<Roster>, StoreError> {
     read_as(dir)
 }
@@ -51,19 +48,14 @@ fn read_as<R: Reading>(dir: &TeamDir) -> Result<R, StoreError> {
     }
 }
 
-/// Whether the file exists and cannot be parsed.
-///
-/// # Errors
-/// The file cannot be opened, or was written by a newer version.
+/// Whether the file exists and cannot be parsed. Fails if it was written by a newer version.
 pub fn is_damaged(dir: &TeamDir) -> Result<bool, StoreError> {
     Ok(matches!(load::<WithUnknownFields<Roster>>(&dir.config())?, Loaded::Damaged))
 }
 
 /// Applies `change` to the current roster under its lock, and stores the result before it returns. Writes
-/// nothing if `change` changes nothing.
-///
-/// # Errors
-/// The file was written by a newer version, or cannot be locked, read or replaced; the roster is unchanged.
+/// nothing if `change` changes nothing. On an error, as for a file of a newer version, the roster is
+/// unchanged.
 pub fn update<R>(
     dir: &TeamDir,
     fsync: Fsync,
@@ -105,9 +97,6 @@ pub fn update<R>(
 
 /// Makes the current roster survive power loss. Takes no lock: a process that replaces the file meanwhile
 /// has read this one, so that its file contains the same changes.
-///
-/// # Errors
-/// The file or its folder cannot be synced.
 pub fn sync(dir: &TeamDir, fsync: Fsync) -> Result<(), StoreError> {
     if fsync == Fsync::Always {
         let path = dir.config();

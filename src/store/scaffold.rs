@@ -14,9 +14,6 @@ impl TeamDir {
     }
 
     /// Creates a committed file unless it exists; returns whether it was created.
-    ///
-    /// # Errors
-    /// The file cannot be written.
     pub fn create_committed(&self, name: &str, text: &[u8]) -> Result<bool, StoreError> {
         let path = self.root().join(name);
         if let Some(folder) = path.parent() {

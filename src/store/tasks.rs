@@ -94,20 +94,14 @@ impl TaskList {
         !self.unfinished.is_empty()
     }
 
-    /// Reads the folder without changing it.
-    ///
-    /// # Errors
-    /// The folder cannot be read.
+    /// Reads the folder without changing it. Fails if the folder cannot be read.
     pub fn look(&mut self) -> Result<(), StoreError> {
         self.read_folder().map(|_| ())
     }
 
     /// Changes the list under its lock: `decide` receives the current board and the id for a new task, and
-    /// returns the tasks to store. They are on disk when this returns.
-    ///
-    /// # Errors
-    /// A file cannot be written, or a task was written by a later version. Tasks that were not stored stay
-    /// as they were.
+    /// returns the tasks to store. They are on disk when this returns. After an error, as for a task of a
+    /// later version, tasks that were not stored stay as they were.
     pub fn change<R>(
         &mut self,
         decide: impl FnOnce(&Board, TaskId) -> (Vec<WithUnknownFields<Task>>, R),
@@ -315,10 +309,7 @@ pub struct TaskListWatch {
 }
 
 impl TaskListWatch {
-    /// Starts to watch.
-    ///
-    /// # Errors
-    /// The user has no file events left; poll instead.
+    /// Starts to watch. Fails if the user has no file events left; poll instead.
     pub fn listen(dir: &TeamDir) -> io::Result<Self> {
         let path = dir.tasks_lock();
         open_or_create(&path, Access::Update).map_err(io::Error::other)?;
@@ -327,10 +318,7 @@ impl TaskListWatch {
         Ok(Self { watch, path })
     }
 
-    /// Consumes the pending events.
-    ///
-    /// # Errors
-    /// The events cannot be read.
+    /// Consumes the pending events. Fails if the events cannot be read.
     pub fn acknowledge(&self) -> Result<(), StoreError> {
         Ok(self.watch.acknowledge(&mut Written::default()).at(&self.path)?)
     }

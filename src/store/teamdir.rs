@@ -55,10 +55,8 @@ pub fn locate(named: Option<&Path>, from: &Path) -> PathBuf {
 }
 
 impl TeamDir {
-    /// Creates the folder, or completes an existing one.
-    ///
-    /// # Errors
-    /// The folder is a link, belongs to another user, or cannot be written.
+    /// Creates the folder, or completes an existing one. Fails if the folder is a link, belongs to another
+    /// user, or cannot be written.
     pub fn create(root: &Path) -> Result<Self, StoreError> {
         let root = std::path::absolute(root).at(root)?;
         make_folder(&root)?;
@@ -71,10 +69,8 @@ impl TeamDir {
         Ok(dir)
     }
 
-    /// Opens an existing folder. Modes that let other users in are tightened.
-    ///
-    /// # Errors
-    /// There is none, it is a link, or it belongs to another user.
+    /// Opens an existing folder. Modes that let other users in are tightened. Fails if there is none, it is a
+    /// link, or it belongs to another user.
     pub fn open(root: &Path) -> Result<Self, StoreError> {
         let root = std::path::absolute(root).at(root)?;
         let known = secure(&root)?;
@@ -95,10 +91,8 @@ impl TeamDir {
         Ok(())
     }
 
-    /// Checks that the folder is the one that was opened.
-    ///
-    /// # Errors
-    /// The folder was removed or replaced, so nothing in it belongs to this process.
+    /// Checks that the folder is the one that was opened. Fails if it was removed or replaced, so that
+    /// nothing in it belongs to this process.
     pub fn is_still_there(&self) -> Result<(), StoreError> {
         match fs::symlink_metadata(&self.root) {
             Ok(known) if (known.dev(), known.ino()) == self.identity => Ok(()),
@@ -107,10 +101,8 @@ impl TeamDir {
         }
     }
 
-    /// Opens an existing folder for reading only: nothing is created or changed.
-    ///
-    /// # Errors
-    /// There is none, it is a link, or it belongs to another user.
+    /// Opens an existing folder for reading only: nothing is created or changed. Fails if there is none, it
+    /// is a link, or it belongs to another user.
     pub fn look(root: &Path) -> Result<Self, StoreError> {
         let root = std::path::absolute(root).at(root)?;
         let known = known_folder(&root)?;
@@ -202,10 +194,7 @@ impl TeamDir {
         self.root.join(format!("dead/.claim/{name}.{batch_id}"))
     }
 
-    /// Lists the claims of `name` that could not be read.
-    ///
-    /// # Errors
-    /// The folder cannot be read.
+    /// Lists the claims of `name` that could not be read. Fails if the folder cannot be read.
     pub fn dead_claims(&self, name: &AgentName) -> Result<Vec<PathBuf>, StoreError> {
         let folder = self.root.join("dead/.claim");
         let mut found = Vec::new();
@@ -288,26 +277,17 @@ impl TeamDir {
         self.root.join(format!("log/{name}.jsonl"))
     }
 
-    /// Opens the structured log of `name` for appending.
-    ///
-    /// # Errors
-    /// The file cannot be opened or written.
+    /// Opens the structured log of `name` for appending. Fails if the file cannot be opened or written.
     pub fn open_log(&self, name: &AgentName) -> Result<File, StoreError> {
         Ok(open_or_create(&self.log(name), Access::Append)?)
     }
 
-    /// Opens the file for the output of a spawned member.
-    ///
-    /// # Errors
-    /// The file cannot be opened or written.
+    /// Opens the file for the output of a spawned member. Fails if the file cannot be opened or written.
     pub fn open_printed(&self, name: &AgentName) -> Result<File, StoreError> {
         Ok(open_or_create(&self.printed(name), Access::Append)?)
     }
 
-    /// Returns every name that has a file here.
-    ///
-    /// # Errors
-    /// A folder cannot be read.
+    /// Returns every name that has a file here. Fails if a folder cannot be read.
     pub fn agents(&self) -> Result<Vec<AgentName>, StoreError> {
         let mut names = std::collections::BTreeSet::new();
         for (folder, end) in [

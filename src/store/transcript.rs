@@ -41,42 +41,28 @@ pub struct Transcript {
 }
 
 impl Transcript {
-    /// Opens or creates the transcript of `name`; a torn tail is sealed.
-    ///
-    /// # Errors
-    /// The file cannot be opened.
+    /// Opens or creates the transcript of `name`; a torn tail is sealed. Fails if the file cannot be opened.
     pub fn open(dir: &TeamDir, name: &AgentName) -> Result<Self, StoreError> {
         Self::at(dir.transcript(name))
     }
 
     /// Opens or begins the conversation in this file; a torn tail is sealed.
-    ///
-    /// # Errors
-    /// The file cannot be opened.
     pub fn at(file: PathBuf) -> Result<Self, StoreError> {
         Ok(Self { log: Log::open(file)? })
     }
 
-    /// Appends a line.
-    ///
-    /// # Errors
-    /// Nothing was written.
+    /// Appends a line. On an error nothing was written.
     pub fn append(&mut self, line: &Line) -> Result<(), StoreError> {
         self.append_raw(line.text().as_bytes())
     }
 
-    /// Appends whole lines: all of them or none.
-    ///
-    /// # Errors
-    /// Nothing was written.
+    /// Appends whole lines: all of them or none. On an error nothing was written.
     pub fn append_raw(&mut self, lines: &[u8]) -> Result<(), StoreError> {
         self.log.append(lines)
     }
 
-    /// Makes the appended lines durable.
-    ///
-    /// # Errors
-    /// The lines may not be durable; every later call fails as well.
+    /// Makes the appended lines durable. After an error the lines may not be durable, and every later call
+    /// fails as well.
     pub fn sync(&mut self, fsync: Fsync) -> Result<(), StoreError> {
         self.log.sync(fsync)
     }
@@ -87,20 +73,14 @@ impl Transcript {
     }
 }
 
-/// Reads the transcript of `name`; empty if there is none.
-///
-/// # Errors
-/// The file exists and cannot be read.
+/// Reads the transcript of `name`; empty if there is none. Fails if the file exists and cannot be read.
 pub fn read_all(dir: &TeamDir, name: &AgentName) -> Result<Vec<Line>, StoreError> {
     let mut found = Vec::new();
     each(dir, name, |line| found.push(line))?;
     Ok(found)
 }
 
-/// Returns the undecided questions of an agent, oldest first.
-///
-/// # Errors
-/// The file exists and cannot be read.
+/// Returns the undecided questions of an agent, oldest first. Fails if the file exists and cannot be read.
 pub fn open_questions(dir: &TeamDir, name: &AgentName) -> Result<Vec<OpenQuestion>, StoreError> {
     let mut open: Vec<OpenQuestion> = Vec::new();
     each_line(&dir.transcript(name), |line| {
@@ -125,9 +105,6 @@ pub fn open_questions(dir: &TeamDir, name: &AgentName) -> Result<Vec<OpenQuestio
 }
 
 /// Returns the first value that `find` returns for the name and the arguments of a tool call.
-///
-/// # Errors
-/// The file exists and cannot be read.
 pub fn find_call<T>(
     dir: &TeamDir,
     name: &AgentName,
@@ -144,10 +121,7 @@ pub fn find_call<T>(
     Ok(found)
 }
 
-/// Returns the last decision about a question.
-///
-/// # Errors
-/// The file exists and cannot be read.
+/// Returns the last decision about a question. Fails if the file exists and cannot be read.
 pub fn decision(
     dir: &TeamDir,
     name: &AgentName,
@@ -166,18 +140,12 @@ pub fn decision(
 }
 
 /// Reads the transcript line by line: a long conversation need not fit into memory twice.
-///
-/// # Errors
-/// The file exists and cannot be read.
 pub fn each(dir: &TeamDir, name: &AgentName, mut meet: impl FnMut(Line)) -> Result<(), StoreError> {
     let read = |line: &[u8]| Line::read(line).into_iter().for_each(&mut meet);
     Ok(each_line(&dir.transcript(name), read)?)
 }
 
 /// Returns the incarnation in which the transcript of `name` began; `None` if there is none.
-///
-/// # Errors
-/// The file exists and cannot be read.
 pub fn first_life(dir: &TeamDir, name: &AgentName) -> Result<Option<String>, StoreError> {
     let path = dir.transcript(name);
     let file = match open(&path, Access::Read) {
@@ -196,10 +164,8 @@ pub fn first_life(dir: &TeamDir, name: &AgentName) -> Result<Option<String>, Sto
     Ok(None)
 }
 
-/// Moves the transcript of `name` to the archive; returns its path, or `None` if there is none.
-///
-/// # Errors
-/// The transcript stays.
+/// Moves the transcript of `name` to the archive; returns its path, or `None` if there is none. On an error
+/// the transcript stays.
 pub fn archive(
     dir: &TeamDir,
     name: &AgentName,

@@ -67,10 +67,7 @@ impl Tasks {
         self.bus.dir()
     }
 
-    /// Reads the list.
-    ///
-    /// # Errors
-    /// The folder cannot be read.
+    /// Reads the list. Fails if the folder cannot be read.
     pub(crate) fn look(&self) -> Result<Seen, TaskError> {
         let mut list = self.list();
         list.look()?;
@@ -81,20 +78,15 @@ impl Tasks {
         Ok(Seen { board, problems })
     }
 
-    /// Reads one task.
-    ///
-    /// # Errors
-    /// The task does not exist, or the folder cannot be read.
+    /// Reads one task. Fails if the task does not exist.
     pub(crate) fn get(&self, id: TaskId) -> Result<(WithUnknownFields<Task>, Seen), TaskError> {
         let seen = self.look()?;
         let task = seen.board.get(&id).cloned();
         Ok((task.ok_or_else(|| TaskRefusal::unknown(&seen.board, id))?, seen))
     }
 
-    /// Creates a task; a repeated tool call creates it once.
-    ///
-    /// # Errors
-    /// The rules refuse, the owner is not reachable, or the task could not be stored.
+    /// Creates a task; a repeated tool call creates it once. Fails if the rules refuse or the owner is not
+    /// reachable.
     pub(crate) fn create(&self, new: &NewTask, by: &AgentName) -> Result<Changed, TaskError> {
         if let Some(owner) = &new.owner {
             self.check_owner(owner, by)?;
@@ -110,19 +102,13 @@ impl Tasks {
         Ok(self.tell_owner(changed, by))
     }
 
-    /// Claims a task for `who`.
-    ///
-    /// # Errors
-    /// The rules refuse, `who` is not running, or the task could not be stored.
+    /// Claims a task for `who`. Fails if the rules refuse or `who` is not running.
     pub(crate) fn claim(&self, id: TaskId, who: &AgentName) -> Result<Changed, TaskError> {
         self.check_life(who)?;
         self.change(who, |board, _, by| Ok((id, claim(board, id, by)?)))
     }
 
-    /// Ends a task.
-    ///
-    /// # Errors
-    /// The rules refuse, or the task could not be stored.
+    /// Ends a task. Fails if the rules refuse.
     pub(crate) fn end(
         &self,
         id: TaskId,
@@ -135,10 +121,7 @@ impl Tasks {
         Ok(self.tell_of_freed(changed, by))
     }
 
-    /// Changes a task.
-    ///
-    /// # Errors
-    /// The rules refuse, the new owner is not reachable, or the task could not be stored.
+    /// Changes a task. Fails if the rules refuse or the new owner is not reachable.
     pub(crate) fn update(
         &self,
         id: TaskId,
@@ -154,20 +137,15 @@ impl Tasks {
         Ok(self.tell_of_freed(changed, by))
     }
 
-    /// The task that this member would take next by itself.
-    ///
-    /// # Errors
-    /// The list or the roster cannot be read.
+    /// The task that this member would take next by itself. Fails if the list or the roster cannot be read.
     pub(crate) fn next_for(&self, name: &AgentName) -> Result<Option<TaskId>, TaskError> {
         let role = self.role_of(name)?;
         let next = next_for(&self.look()?.board, name, &role);
         Ok(next.filter(|_| (self.can_complete)(self.dir(), &role)))
     }
 
-    /// Claims the next task for this member and sends it as mail; `None` if no task fits.
-    ///
-    /// # Errors
-    /// The task could not be claimed; or it could not be sent, in which case it is pending again.
+    /// Claims the next task for this member and sends it as mail; `None` if no task fits. A task that could
+    /// not be sent is pending again.
     pub(crate) fn take_next(
         &self,
         name: &AgentName,
@@ -195,10 +173,8 @@ impl Tasks {
         Ok(Some(task))
     }
 
-    /// Whether an idle member would take a task by itself.
-    ///
-    /// # Errors
-    /// The list, the roster or a life lock cannot be read.
+    /// Whether an idle member would take a task by itself. Fails if the list, the roster or a life lock
+    /// cannot be read.
     pub(crate) fn is_any_wanted(&self) -> Result<bool, TaskError> {
         let roster = roster::read(self.dir())?;
         let board = self.look()?.board;
@@ -216,10 +192,8 @@ impl Tasks {
         Ok(false)
     }
 
-    /// Makes tasks of dead owners pending again, and returns them as they were before.
-    ///
-    /// # Errors
-    /// They could not be stored; the next read tries again.
+    /// Makes tasks of dead owners pending again, and returns them as they were before. If they cannot be
+    /// stored, the next read tries again.
     pub(crate) fn release_abandoned(&self) -> Result<Vec<WithUnknownFields<Task>>, TaskError> {
         let mut list = self.list();
         list.look()?;

@@ -55,10 +55,8 @@ fn cannot_serialize(why: &serde_json::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("cannot be serialized: {why}"))
 }
 
-/// Replaces the file at `path`. If several processes may write the file, the caller holds its lock.
-///
-/// # Errors
-/// The old contents stay.
+/// Replaces the file at `path`. If several processes may write the file, the caller holds its lock. On an
+/// error the old contents stay.
 #[track_caller]
 pub(crate) fn replace(path: &Path, contents: &Contents, fsync: Fsync) -> Result<(), FileError> {
     let mut name = OsString::from(".");

@@ -9,10 +9,8 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Probes writing, syncing, locking and renaming. Hard links are not required.
-///
-/// # Errors
-/// The first operation that fails, with the reason.
+/// Probes writing, syncing, locking and renaming. Hard links are not required. The error names the first
+/// operation that fails.
 pub fn run(dir: &TeamDir) -> Result<(), StoreError> {
     let probe = dir.state(&format!("selftest-{}", std::process::id()));
     let renamed = probe.with_extension("renamed");
@@ -26,9 +24,6 @@ pub fn run(dir: &TeamDir) -> Result<(), StoreError> {
 }
 
 /// Whether a file can have a second hard link. Without links, mail is claimed by a rename alone.
-///
-/// # Errors
-/// The folder cannot be written.
 pub fn has_links(dir: &TeamDir) -> Result<bool, StoreError> {
     let probe = dir.state(&format!("linktest-{}", std::process::id()));
     let second = probe.with_extension("second");

@@ -92,10 +92,8 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Acquires the lock of the file at `path`, which is created if missing.
-///
-/// # Errors
-/// The file cannot be opened, or `limit` has passed; that error names the holder.
+/// Acquires the lock of the file at `path`, which is created if missing. After `limit` the error names the
+/// holder.
 #[track_caller]
 pub fn exclusive(path: &Path, limit: Duration) -> Result<Held<'static>, LockError> {
     let file = open_or_create(path, Access::Update)?;

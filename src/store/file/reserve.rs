@@ -10,10 +10,7 @@ use std::fs;
 const BYTES: u64 = 1024 * 1024;
 
 impl TeamDir {
-    /// Creates the reserve unless it exists.
-    ///
-    /// # Errors
-    /// The disk is full. A team works without a reserve.
+    /// Creates the reserve unless it exists. Fails if the disk is full; a team works without a reserve.
     pub fn keep_reserve(&self) -> Result<(), StoreError> {
         let path = self.state("reserve");
         if fs::symlink_metadata(&path).is_ok_and(|known| known.len() == BYTES) {
@@ -29,10 +26,7 @@ impl TeamDir {
         Ok(kept?)
     }
 
-    /// Removes the reserve, so that the next write has room.
-    ///
-    /// # Errors
-    /// The file cannot be removed.
+    /// Removes the reserve, so that the next write has room. Fails if the file cannot be removed.
     pub fn give_up_reserve(&self) -> Result<(), StoreError> {
         Ok(remove(&self.state("reserve"))?)
     }

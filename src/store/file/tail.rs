@@ -56,10 +56,7 @@ impl Tail {
     }
 
     /// Starts near the first line that is not older than `since`, found by binary search: the file is not
-    /// read. A few earlier lines may come as well.
-    ///
-    /// # Errors
-    /// The file exists and cannot be read.
+    /// read. A few earlier lines may come as well. Fails if the file exists and cannot be read.
     pub fn since(
         path: PathBuf,
         since: WallTime,
@@ -84,10 +81,7 @@ impl Tail {
         Ok(Self { path, place: Some((known.ino(), begin)) })
     }
 
-    /// Starts at the last `count` lines.
-    ///
-    /// # Errors
-    /// The file exists and cannot be read.
+    /// Starts at the last `count` lines. Fails if the file exists and cannot be read.
     pub fn last(path: PathBuf, count: usize) -> Result<Self, StoreError> {
         let (file, known) = match open_known(&path, Access::Read) {
             Err(why) if why.is_missing() => return Ok(Self::new(path)),
@@ -120,9 +114,6 @@ impl Tail {
     }
 
     /// Returns the whole lines that were appended since. A replaced file is read from its beginning.
-    ///
-    /// # Errors
-    /// The file exists and cannot be read.
     pub fn fresh(&mut self) -> Result<Fresh<'_>, StoreError> {
         let (file, known) = match open_known(&self.path, Access::Read) {
             Err(why) if why.is_missing() => return Ok(Fresh { tail: self, lines: None }),
@@ -137,10 +128,7 @@ impl Tail {
         Ok(Fresh { tail: self, lines: Some((lines, known.ino())) })
     }
 
-    /// Returns the same lines at once.
-    ///
-    /// # Errors
-    /// The file exists and cannot be read.
+    /// Returns the same lines at once. Fails if the file exists and cannot be read.
     pub fn read_new(&mut self) -> Result<Vec<Vec<u8>>, StoreError> {
         let mut found = Vec::new();
         let mut fresh = self.fresh()?;
@@ -152,10 +140,7 @@ impl Tail {
 }
 
 impl Fresh<'_> {
-    /// Reads the next line.
-    ///
-    /// # Errors
-    /// The file cannot be read.
+    /// Reads the next line. Fails if the file cannot be read.
     pub fn next_line(&mut self) -> Result<Option<&[u8]>, FileError> {
         let Self { tail, lines } = self;
         let Some((lines, inode)) = lines.as_mut() else { return Ok(None) };

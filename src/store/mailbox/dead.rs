@@ -94,9 +94,6 @@ impl DeadLetters {
 }
 
 /// Returns all dead letters of `name`; torn and foreign lines are skipped.
-///
-/// # Errors
-/// The file exists and cannot be read.
 pub fn read_all(dir: &TeamDir, name: &AgentName) -> Result<Vec<DeadLetter>, StoreError> {
     let mut letters = Vec::new();
     each_piece(&dir.dead(name), LONGEST, |framed| {

@@ -87,10 +87,7 @@ impl From<LockError> for SendError {
     }
 }
 
-/// Creates an empty inbox for a new name.
-///
-/// # Errors
-/// The file cannot be created.
+/// Creates an empty inbox for a new name. Fails if the file cannot be created.
 pub fn ensure(dir: &TeamDir, name: &AgentName) -> Result<(), SendError> {
     let Inbox { target, mut side } = Inbox::of(dir, name);
     let held = side.acquire(LOCK_TIMEOUT)?;
@@ -100,9 +97,6 @@ pub fn ensure(dir: &TeamDir, name: &AgentName) -> Result<(), SendError> {
 }
 
 /// Removes the inbox of a name that never started, unless it holds mail.
-///
-/// # Errors
-/// The inbox cannot be inspected or removed.
 pub fn forget(dir: &TeamDir, name: &AgentName) -> Result<(), SendError> {
     let mut inbox = Inbox::of(dir, name);
     let held = inbox.side.acquire(LOCK_TIMEOUT)?;
@@ -118,9 +112,6 @@ pub fn forget(dir: &TeamDir, name: &AgentName) -> Result<(), SendError> {
 }
 
 /// Appends a line, which ends with its only newline, and syncs it by policy.
-///
-/// # Errors
-/// See [`SendError`].
 pub fn append(
     dir: &TeamDir,
     name: &AgentName,

@@ -48,10 +48,7 @@ pub struct Mailbox {
 
 impl Mailbox {
     /// Opens the mailbox of the life lock's name. Mail that an earlier process left comes with the first
-    /// drain.
-    ///
-    /// # Errors
-    /// A file cannot be read or written.
+    /// drain. Fails if a file cannot be read or written.
     pub fn open(
         dir: &TeamDir,
         life: &LifeLock,
@@ -90,9 +87,7 @@ impl Mailbox {
     }
 
     /// Delivers all waiting mail. When this returns, the mail is acknowledged: in the transcript, on disk.
-    ///
-    /// # Errors
-    /// Mail that was not acknowledged stays in its file and comes with a later drain.
+    /// After an error, mail that was not acknowledged stays in its file and comes with a later drain.
     pub fn drain(&mut self) -> Result<Drained, StoreError> {
         self.dir.is_still_there()?;
         match self.drain_what_is_there() {
@@ -121,10 +116,7 @@ impl Mailbox {
     }
 
     /// Archives the conversation and starts a new one. Claims of an earlier process belong to the old
-    /// conversation; their mail is returned.
-    ///
-    /// # Errors
-    /// The old conversation continues.
+    /// conversation; their mail is returned. On an error the old conversation continues.
     pub fn start_anew(&mut self) -> Result<Drained, StoreError> {
         self.deliver_claims()?;
         failpoint::hit("recover.gathered");
@@ -216,10 +208,8 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Marks all drained mail as acted on, so that it no longer counts as unread.
-    ///
-    /// # Errors
-    /// The mail still counts as unread.
+    /// Marks all drained mail as acted on, so that it no longer counts as unread. On an error the mail still
+    /// counts as unread.
     pub fn mark_taken(&mut self) -> Result<(), StoreError> {
         for claim in &mut self.claims {
             if claim.stage == Stage::Acknowledged {
@@ -231,10 +221,8 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Removes the claims that no process can write to any more, and prepares the next inbox.
-    ///
-    /// # Errors
-    /// The claims stay, which is harmless.
+    /// Removes the claims that no process can write to any more, and prepares the next inbox. On an error the
+    /// claims stay, which is harmless.
     pub fn settle(&mut self) -> Result<SettleResult, StoreError> {
         self.rotation.prepare_next();
         let mut settled = SettleResult::Done;
@@ -312,10 +300,7 @@ impl Mailbox {
     }
 
     /// Consumes the pending events; call [`Mailbox::has_unread`] afterwards. Claims of this process wake it
-    /// as well.
-    ///
-    /// # Errors
-    /// Neither file events nor a fifo are available.
+    /// as well. Fails if neither file events nor a fifo are available.
     pub fn acknowledge_events(&mut self) -> Result<(), StoreError> {
         self.rotation.waker.acknowledge()
     }

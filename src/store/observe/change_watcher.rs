@@ -10,10 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 pub(crate) struct ChangeWatcher(Watch);
 
 impl ChangeWatcher {
-    /// Starts to watch.
-    ///
-    /// # Errors
-    /// The user has no file events left.
+    /// Starts to watch. Fails if the user has no file events left.
     pub(crate) fn listen(dir: &TeamDir) -> io::Result<Self> {
         let watch = Watch::new()?;
         let root = dir.root().to_path_buf();
@@ -23,10 +20,7 @@ impl ChangeWatcher {
         Ok(Self(watch))
     }
 
-    /// Consumes the pending events.
-    ///
-    /// # Errors
-    /// The events cannot be read.
+    /// Consumes the pending events. Fails if the events cannot be read.
     pub(crate) fn acknowledge(&self) -> io::Result<()> {
         self.0.acknowledge(&mut Written::default())
     }

@@ -46,10 +46,7 @@ pub enum Diagnosis {
     },
 }
 
-/// Returns all problems.
-///
-/// # Errors
-/// A file or folder cannot be inspected.
+/// Returns all problems. Fails if a file or folder cannot be inspected.
 pub fn flaws(dir: &TeamDir) -> Result<Vec<Diagnosis>, StoreError> {
     let mut flaws = Vec::new();
     modes(dir.root(), &mut flaws)?;

@@ -42,9 +42,6 @@ pub struct Spot {
 
 /// Passes every whole line of an agent's files to `meet`. Mail moves from the inbox into a claim and into
 /// the transcript; the files are read in this order, so that a message is seen at least once.
-///
-/// # Errors
-/// A file cannot be read.
 pub fn each_line(
     dir: &TeamDir,
     name: &AgentName,

@@ -58,10 +58,7 @@ impl MailTracker {
         Self { dir: dir.clone(), files: BTreeMap::new() }
     }
 
-    /// Returns the lines that are new since the last call.
-    ///
-    /// # Errors
-    /// A file cannot be read.
+    /// Returns the lines that are new since the last call. Fails if a file cannot be read.
     pub(crate) fn look(&mut self, owners: &[AgentName]) -> Result<Vec<TrackedMail>, StoreError> {
         // Inboxes first: a line that is claimed in between is seen twice, not missed.
         let inboxes =

@@ -9,10 +9,7 @@ use crate::wire::AgentName;
 use serde_json::{Map, Value};
 use std::fs;
 
-/// Returns the mail that was drained since the last call.
-///
-/// # Errors
-/// A file cannot be read or written.
+/// Returns the mail that was drained since the last call. Fails if a file cannot be read or written.
 pub fn since_last_look(
     dir: &TeamDir,
     name: &AgentName,
@@ -29,10 +26,7 @@ pub fn since_last_look(
     Ok(mail)
 }
 
-/// Starts to follow the mail that is drained from now on.
-///
-/// # Errors
-/// The transcript cannot be read.
+/// Starts to follow the mail that is drained from now on. Fails if the transcript cannot be read.
 pub fn mail_from_now_on(dir: &TeamDir, name: &AgentName) -> Result<NewlyRead, StoreError> {
     let mut taken = NewlyRead { tail: Tail::new(dir.transcript(name)) };
     taken.read_new()?;
@@ -46,10 +40,7 @@ pub struct NewlyRead {
 }
 
 impl NewlyRead {
-    /// Returns the mail that was drained since the last call.
-    ///
-    /// # Errors
-    /// The transcript cannot be read.
+    /// Returns the mail that was drained since the last call. Fails if the transcript cannot be read.
     pub fn read_new(&mut self) -> Result<Vec<Map<String, Value>>, StoreError> {
         let lines = self.tail.read_new()?;
         Ok(lines.iter().filter_map(|line| mail_of(line)).collect())

@@ -26,29 +26,20 @@ pub struct Waiting {
     pub object: Option<Map<String, Value>>,
 }
 
-/// Whether `name` has mail that it has not acted on.
-///
-/// # Errors
-/// The folder of claims cannot be read.
+/// Whether `name` has mail that it has not acted on. Fails if the folder of claims cannot be read.
 pub fn is_unread(dir: &TeamDir, name: &AgentName) -> Result<bool, StoreError> {
     let inbox = fs::symlink_metadata(dir.inbox(name));
     Ok(inbox.is_ok_and(|known| known.len() > 0) || !unread_claims(dir, name)?.is_empty())
 }
 
-/// Returns the number of waiting lines.
-///
-/// # Errors
-/// A file cannot be read.
+/// Returns the number of waiting lines. Fails if a file cannot be read.
 pub fn count(dir: &TeamDir, name: &AgentName) -> Result<usize, StoreError> {
     let mut count = 0;
     each_line(dir, name, |framed| count += usize::from(!framed.bytes.trim_ascii().is_empty()))?;
     Ok(count)
 }
 
-/// Returns the waiting lines, oldest first.
-///
-/// # Errors
-/// A file cannot be read.
+/// Returns the waiting lines, oldest first. Fails if a file cannot be read.
 pub fn waiting(dir: &TeamDir, name: &AgentName) -> Result<Vec<Waiting>, StoreError> {
     let mut found = Vec::new();
     each_line(dir, name, |framed| {

@@ -42,10 +42,7 @@ pub struct HeartbeatFile {
 }
 
 impl HeartbeatFile {
-    /// Opens the file.
-    ///
-    /// # Errors
-    /// The file cannot be opened or written.
+    /// Opens the file. Fails if the file cannot be opened or written.
     pub fn open(dir: &TeamDir, name: &AgentName) -> Result<Self, StoreError> {
         let path = dir.beat(name);
         let file = open_or_create(&path, Access::Update)?;
@@ -53,19 +50,13 @@ impl HeartbeatFile {
     }
 
     /// Writes over the last heartbeat. Readers parse the first line.
-    ///
-    /// # Errors
-    /// The file cannot be opened or written.
     pub fn write(&self, beat: &Heartbeat) -> Result<(), StoreError> {
         let line = Contents::json(beat).at(&self.path)?.line();
         Ok(self.file.write_all_at(line.as_bytes(), 0).at(&self.path)?)
     }
 
     /// Gives a sign of life where the file cannot be written: a full disk still accepts a new modification
-    /// time.
-    ///
-    /// # Errors
-    /// The file cannot be opened or written.
+    /// time. Fails if the file cannot be opened or written.
     pub fn touch(&self, now: WallTime) -> Result<(), StoreError> {
         let now = UNIX_EPOCH + now.since(WallTime::default());
         Ok(self.file.set_modified(now).at(&self.path)?)
@@ -78,10 +69,7 @@ pub(crate) fn stamp(dir: &TeamDir, name: &AgentName) -> Option<(i64, i64)> {
     Some((known.mtime(), known.mtime_nsec()))
 }
 
-/// Reads the last heartbeat of `name`; `None` if there is none.
-///
-/// # Errors
-/// The file exists and cannot be read.
+/// Reads the last heartbeat of `name`; `None` if there is none. Fails if the file exists and cannot be read.
 pub fn read(dir: &TeamDir, name: &AgentName) -> Result<Option<Heartbeat>, StoreError> {
     let path = dir.beat(name);
     let file = match open(&path, Access::Read) {

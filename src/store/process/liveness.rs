@@ -128,10 +128,7 @@ pub struct LifeLock {
 }
 
 impl LifeLock {
-    /// Acquires a name.
-    ///
-    /// # Errors
-    /// Another process holds it, or the file cannot be opened or written.
+    /// Acquires a name. Fails if another process holds it.
     pub fn take(dir: &TeamDir, name: &AgentName, record: LifeRecord) -> Result<Self, LifeError> {
         let path = dir.life(name);
         let start = Instant::now();
@@ -170,10 +167,7 @@ impl LifeLock {
         &self.record
     }
 
-    /// Rewrites the record.
-    ///
-    /// # Errors
-    /// The file cannot be opened or written.
+    /// Rewrites the record. Fails if the file cannot be opened or written.
     pub fn update(&mut self, record: LifeRecord) -> Result<(), FileError> {
         self.record = record;
         self.write()
@@ -200,9 +194,6 @@ pub(crate) fn is_named(file: &File) -> bool {
 }
 
 /// Probes whether `name` is alive. Creates no file; concurrent probes do not disturb each other.
-///
-/// # Errors
-/// The file exists and cannot be read.
 pub fn probe(dir: &TeamDir, name: &AgentName) -> Result<Liveness, FileError> {
     match open(&dir.life(name), Access::Read) {
         Err(why) if why.is_missing() => Ok(Liveness::Dead),
@@ -212,10 +203,7 @@ pub fn probe(dir: &TeamDir, name: &AgentName) -> Result<Liveness, FileError> {
     }
 }
 
-/// Reads the record of the last holder of a name, dead or alive.
-///
-/// # Errors
-/// The file exists and cannot be read.
+/// Reads the record of the last holder of a name, dead or alive. Fails if the file exists and cannot be read.
 pub fn last_record(dir: &TeamDir, name: &AgentName) -> Result<Option<LifeRecord>, FileError> {
     match open(&dir.life(name), Access::Read) {
         Err(why) if why.is_missing() => Ok(None),
@@ -224,10 +212,7 @@ pub fn last_record(dir: &TeamDir, name: &AgentName) -> Result<Option<LifeRecord>
     }
 }
 
-/// Returns the living agent whose commands carry `run_id`.
-///
-/// # Errors
-/// The life locks cannot be listed.
+/// Returns the living agent whose commands carry `run_id`. Fails if the life locks cannot be listed.
 pub fn holder_of_run_id(dir: &TeamDir, run_id: &str) -> Result<Option<AgentName>, FileError> {
     let folder = dir.run();
     for entry in std::fs::read_dir(&folder).at(&folder)? {

@@ -42,10 +42,7 @@ impl SharedBackoff {
         if left.as_secs_f64() > wait { Duration::ZERO } else { left }
     }
 
-    /// Asks all members to wait. A longer wait that is in force stays.
-    ///
-    /// # Errors
-    /// The file cannot be written.
+    /// Asks all members to wait. A longer wait that is in force stays. Fails if the file cannot be written.
     pub fn hold(&self, now: WallTime, wait: Duration) -> Result<(), StoreError> {
         if self.pending(now) >= wait {
             return Ok(());

@@ -24,10 +24,7 @@ struct Count {
     usage: UsageCount,
 }
 
-/// Writes the usage of an agent.
-///
-/// # Errors
-/// The old count stays.
+/// Writes the usage of an agent. On an error the old count stays.
 pub fn write(
     dir: &TeamDir,
     name: &AgentName,
@@ -41,10 +38,7 @@ pub fn write(
     Ok(replace(&path, &contents, Fsync::Never)?)
 }
 
-/// Reads the roster with the current usage of every agent.
-///
-/// # Errors
-/// The roster cannot be read.
+/// Reads the roster with the current usage of every agent. Fails if the roster cannot be read.
 pub fn roster_of_now(dir: &TeamDir) -> Result<WithUnknownFields<Roster>, StoreError> {
     let mut roster = roster::read(dir)?;
     if let Some(lead) = roster.lead.as_mut() {
