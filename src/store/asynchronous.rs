@@ -1,8 +1,6 @@
 //! Store operations for event loops: work that waits for a lock or the disk runs on a thread of its own.
 
-use super::{Drained, Fsync, Mailbox, StoreError, TeamDir, roster};
-use crate::wire::WithUnknownFields;
-use crate::wire::roster::Roster;
+use super::{Drained, Fsync, Mailbox, StoreError};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A mailbox that threads share with its owner.
@@ -22,16 +20,6 @@ pub async fn offload<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'stati
             Err(_cancelled) => std::future::pending().await,
         },
     }
-}
-
-/// [`roster::update`] for an event loop.
-pub async fn update_roster<R: Send + 'static>(
-    dir: &TeamDir,
-    fsync: Fsync,
-    change: impl FnOnce(&mut WithUnknownFields<Roster>) -> R + Send + 'static,
-) -> Result<R, StoreError> {
-    let dir = dir.clone();
-    offload(move || roster::update(&dir, fsync, change)).await
 }
 
 /// [`Mailbox::drain`] for an event loop.
@@ -56,22 +44,23 @@ async fn with_mailbox<R: Send + 'static>(
 mod tests {
     use super::*;
     use crate::os::event_loop::{EventLoopMark, violations};
+    use crate::store::{roster, test_team};
 
     #[test]
     fn an_offloaded_update_does_not_block_the_event_loop() {
-        let folder = tempfile::tempdir().unwrap();
-        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
+        let (_folder, dir) = test_team();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let enter = |name: &'static str| {
+            let dir = dir.clone();
+            move || {
+                roster::update(&dir, Fsync::Always, |roster| _ = roster.enter(name, 1.0)).unwrap();
+            }
+        };
         let mark = EventLoopMark::set();
         runtime.block_on(async {
-            let enter = |name: &'static str| {
-                move |roster: &mut WithUnknownFields<Roster>| {
-                    roster.enter(name, 1.0);
-                }
-            };
-            update_roster(&dir, Fsync::Always, enter("alice")).await.unwrap();
+            offload(enter("alice")).await;
             assert_eq!(violations(), 0);
-            roster::update(&dir, Fsync::Always, enter("bob")).unwrap();
+            enter("bob")();
             assert!(violations() > 0, "the same work on the loop's thread is reported");
         });
         drop(mark);

@@ -7,10 +7,10 @@
 //! [`LifeLock::take`]: crate::store::process::liveness::LifeLock::take
 
 use super::file::jsonl::{Piece, each_piece};
-use super::file::lock::{exclusive, release, try_for};
+use super::file::lock::{exclusive, is_named, release, try_for};
 use super::mailbox::claim::{ClaimFile, list};
 use super::mailbox::dead;
-use super::process::liveness::{LifeRecord, is_named, read_record};
+use super::process::liveness::{LifeRecord, read_record};
 use super::transcript::{all_archives, each_mail};
 use super::{StoreError, TeamDir, output_spill, roster};
 use crate::os::file::{Access, At, open, open_or_create};

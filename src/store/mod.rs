@@ -49,7 +49,6 @@ pub mod output_spill;
 mod process;
 mod roles;
 pub mod roster;
-mod scaffold;
 pub mod tasks;
 mod teamdir;
 pub mod transcript;
@@ -76,3 +75,11 @@ use std::sync::Arc;
 
 /// A clock that several threads share.
 pub type SharedClock = Arc<dyn Clock + Send + Sync>;
+
+/// Creates a team folder, which lasts as long as the first value.
+#[cfg(test)]
+pub(crate) fn test_team() -> (tempfile::TempDir, TeamDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
+    (folder, dir)
+}

@@ -4,8 +4,9 @@
 //! *Invariant:* an agent has at most [`MOST`] of them, the oldest is removed first, and none is longer than
 //! [`LONGEST`]. The caller redacts secrets.
 
+use super::file::read::numbered;
 use super::{StoreError, TeamDir};
-use crate::os::file::{Access, At, create_new};
+use crate::os::file::{Access, At, FileError, create_new};
 use crate::wire::AgentName;
 use std::fs::{self, File};
 use std::io::Write;
@@ -35,7 +36,7 @@ impl OutputSpill {
             fs::remove_file(path).at(path)?;
         }
         let number = earlier.last().map_or(0, |(number, _)| *number).saturating_add(1);
-        let path = dir.kept(name, number);
+        let path = dir.kept_results().join(format!("{name}-{number}.txt"));
         let file = create_new(&path, Access::Append)?;
         Ok(Self { file, path, room: LONGEST, is_cut: false })
     }
@@ -70,35 +71,20 @@ impl OutputSpill {
 }
 
 /// Returns the number and the path of every stored result of an agent, oldest first.
-pub(super) fn all(dir: &TeamDir, name: &AgentName) -> Result<Vec<(u64, PathBuf)>, StoreError> {
-    let folder = dir.kept_results();
-    let mut found = Vec::new();
-    for entry in fs::read_dir(&folder).at(&folder)? {
-        let path = entry.at(&folder)?.path();
-        let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        // A name may contain dashes.
-        let parts = file.strip_suffix(".txt").and_then(|stem| stem.rsplit_once('-'));
-        let number = parts.filter(|(owner, _)| *owner == name.as_str());
-        found.extend(number.and_then(|(_, number)| Some((number.parse().ok()?, path))));
-    }
-    found.sort();
-    Ok(found)
+pub(super) fn all(dir: &TeamDir, name: &AgentName) -> Result<Vec<(u64, PathBuf)>, FileError> {
+    numbered(&dir.kept_results(), name, ".txt")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::test_team;
     use std::os::unix::fs::PermissionsExt;
-
-    fn team() -> (tempfile::TempDir, TeamDir, AgentName) {
-        let folder = tempfile::tempdir().unwrap();
-        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
-        (folder, dir, AgentName::member("a-1").unwrap())
-    }
 
     #[test]
     fn the_oldest_is_removed_and_numbers_do_not_repeat() {
-        let (_folder, dir, alice) = team();
+        let (_folder, dir) = test_team();
+        let alice = AgentName::member("a-1").unwrap();
         let other = OutputSpill::begin(&dir, &AgentName::member("a").unwrap()).unwrap();
         for number in 1..=MOST as u64 + 5 {
             let mut kept = OutputSpill::begin(&dir, &alice).unwrap();
@@ -117,7 +103,8 @@ mod tests {
 
     #[test]
     fn a_result_is_cut_at_the_limit_without_a_gap() {
-        let (_folder, dir, alice) = team();
+        let (_folder, dir) = test_team();
+        let alice = AgentName::member("a-1").unwrap();
         let mut kept = OutputSpill::begin(&dir, &alice).unwrap();
         let half = "ä".repeat(LONGEST / 4);
         kept.push(&half).unwrap();

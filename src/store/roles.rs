@@ -147,13 +147,8 @@ fn read(root: &SafeRoot, path: &Path, longest: usize) -> Result<Option<(String, 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::test_team;
     use std::os::unix::fs::symlink;
-
-    fn workspace() -> (tempfile::TempDir, TeamDir) {
-        let folder = tempfile::tempdir().unwrap();
-        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
-        (folder, dir)
-    }
 
     #[expect(clippy::disallowed_methods, reason = "a test fixture")]
     fn write(folder: &Path, path: &str, text: &str) {
@@ -164,7 +159,7 @@ mod tests {
 
     #[test]
     fn roles_of_the_team_come_before_those_of_other_programs() {
-        let (folder, dir) = workspace();
+        let (folder, dir) = test_team();
         write(folder.path(), ".team/roles/coder.md", "---\nname: coder\n---\nCode.\n");
         write(folder.path(), ".claude/agents/coder.md", "Other.");
         write(folder.path(), ".claude/agents/b.md", "---\nname: auditor\nwhim: 1\n---\nAudit.");
@@ -186,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_link_out_of_the_workspace_is_not_followed() {
-        let (folder, dir) = workspace();
+        let (folder, dir) = test_team();
         let outside = tempfile::tempdir().unwrap();
         write(outside.path(), "secret.md", "secret");
         write(folder.path(), ".team/roles/a.md", "inside");
@@ -202,7 +197,7 @@ mod tests {
 
     #[test]
     fn instructions_of_the_workspace_are_deduplicated_and_cut() {
-        let (folder, dir) = workspace();
+        let (folder, dir) = test_team();
         assert_eq!(dir.workspace_instructions(LONGEST), Instructions::default());
         write(folder.path(), "AGENTS.md", "Use tabs.\n");
         symlink("AGENTS.md", folder.path().join("CLAUDE.md")).unwrap();

@@ -5,8 +5,9 @@
 
 use super::file::atomic::{Fsync, sync_folder, sync_parent};
 use super::file::jsonl::{Lines, Log, Piece, each_piece};
+use super::file::read::{numbered, open_if_there};
 use super::{StoreError, TeamDir};
-use crate::os::file::{Access, At, FileError, open};
+use crate::os::file::{At, FileError};
 use crate::wire::chat::Block;
 use crate::wire::permission::{Decision, Question};
 use crate::wire::transcript::{Entry, Line};
@@ -148,10 +149,7 @@ pub fn each(dir: &TeamDir, name: &AgentName, mut meet: impl FnMut(Line)) -> Resu
 /// Returns the incarnation in which the transcript of `name` began; `None` if there is none.
 pub fn first_life(dir: &TeamDir, name: &AgentName) -> Result<Option<String>, StoreError> {
     let path = dir.transcript(name);
-    let file = match open(&path, Access::Read) {
-        Err(why) if why.is_missing() => return Ok(None),
-        other => other?,
-    };
+    let Some((file, _)) = open_if_there(&path)? else { return Ok(None) };
     let mut lines = Lines::from(file, 0, LONGEST).at(&path)?;
     while let Some(framed) = lines.next().at(&path)? {
         if Line::may_be(framed.bytes, "session")
@@ -175,8 +173,8 @@ pub fn archive(
     match fs::symlink_metadata(&path) {
         Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
         Ok(known) if known.len() == 0 => return Ok(None),
-        other => other.at(&path)?,
-    };
+        other => drop(other.at(&path)?),
+    }
     let number = archives(dir, name)?.last().map_or(1, |(number, _)| number + 1);
     let kept = dir.archive().join(format!("{name}-{number:06}.jsonl"));
     fs::rename(&path, &kept).at(&path)?;
@@ -187,19 +185,7 @@ pub fn archive(
 
 /// Lists the archived transcripts of `name`, oldest first.
 fn archives(dir: &TeamDir, name: &AgentName) -> Result<Vec<(u64, PathBuf)>, FileError> {
-    let folder = dir.archive();
-    let mut found = Vec::new();
-    for entry in fs::read_dir(&folder).at(&folder)? {
-        let entry = entry.at(&folder)?;
-        let file = entry.file_name();
-        let number = file
-            .to_str()
-            .and_then(|file| file.strip_prefix(name.as_str())?.strip_prefix('-'))
-            .and_then(|rest| rest.strip_suffix(".jsonl")?.parse().ok());
-        found.extend(number.map(|number| (number, entry.path())));
-    }
-    found.sort();
-    Ok(found)
+    numbered(&dir.archive(), name, ".jsonl")
 }
 
 /// Returns the files of the archived transcripts of `name`, oldest first.
@@ -274,12 +260,7 @@ fn each_line(path: &Path, mut meet: impl FnMut(&[u8])) -> Result<(), FileError> 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn team() -> (tempfile::TempDir, TeamDir) {
-        let folder = tempfile::tempdir().unwrap();
-        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
-        (folder, dir)
-    }
+    use crate::store::test_team;
 
     fn note(content: &str) -> Line {
         Line { at: 1.0.into(), entry: Entry::Note { content: content.into() } }
@@ -300,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_torn_line_is_skipped_and_the_next_one_is_whole() {
-        let (_folder, dir) = team();
+        let (_folder, dir) = test_team();
         let name = AgentName::lead();
         let mut transcript = Transcript::open(&dir, &name).unwrap();
         transcript.append(&note("one")).unwrap();
@@ -315,7 +296,7 @@ mod tests {
 
     #[test]
     fn transcripts_are_archived_in_order() {
-        let (_folder, dir) = team();
+        let (_folder, dir) = test_team();
         let (a, a1) = (AgentName::member("a").unwrap(), AgentName::member("a-1").unwrap());
         assert_eq!(archive(&dir, &a, Fsync::Always).unwrap(), None);
         for (name, file) in [(&a1, "a-1-000001"), (&a, "a-000001"), (&a, "a-000002")] {

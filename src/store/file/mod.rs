@@ -5,5 +5,5 @@ pub(crate) mod atomic;
 pub mod fs_probe;
 pub(super) mod jsonl;
 pub mod lock;
-mod reserve;
+pub(crate) mod read;
 pub mod tail;

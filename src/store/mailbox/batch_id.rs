@@ -61,11 +61,11 @@ pub(crate) fn counter(batch_id: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::test_team;
 
     #[test]
     fn batch_ids_grow_across_restarts_and_known_claims() {
-        let folder = tempfile::tempdir().unwrap();
-        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
+        let (_folder, dir) = test_team();
         let alice = AgentName::member("alice").unwrap();
         let open = |known: &[&str]| {
             BatchIds::open(&dir, &alice, known.iter().copied()).unwrap().next().unwrap()

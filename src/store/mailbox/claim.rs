@@ -3,6 +3,7 @@
 use super::batch_id::counter;
 use crate::os::file::{At, FileError};
 use crate::os::watch::WatchId;
+use crate::store::file::read::names_in;
 use crate::store::{TeamDir, failpoint};
 use crate::wire::AgentName;
 use std::fs;
@@ -146,15 +147,10 @@ fn list_where(
     is_wanted: impl Fn(&str) -> bool,
 ) -> Result<Vec<ClaimFile>, FileError> {
     let folder = dir.claims();
-    let entries = match fs::read_dir(&folder) {
-        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other.at(&folder)?,
-    };
     let mut found = Vec::new();
-    for entry in entries {
-        let file = entry.at(&folder)?.file_name();
-        let parts = file.to_str().and_then(|file| file.split_once('.'));
-        let Some((owner, rest)) = parts.filter(|(owner, _)| is_wanted(owner)) else { continue };
+    for file in names_in(&folder)? {
+        let parts = file.split_once('.').filter(|(owner, _)| is_wanted(owner));
+        let Some((owner, rest)) = parts else { continue };
         let (batch_id, is_taken) = rest.strip_suffix(TAKEN).map_or((rest, false), |id| (id, true));
         if counter(batch_id).is_some()
             && let Ok(owner) = AgentName::mailbox(owner)

@@ -4,8 +4,7 @@
 //! is the line. Bytes that are not UTF-8 are stored in `raw_hex`. A claim that cannot be read is moved to a
 //! file that the letter names.
 
-use crate::os::file::At;
-use crate::store::file::atomic::{Contents, Fsync};
+use crate::store::file::atomic::{Fsync, json_line};
 use crate::store::file::jsonl::{Log, Piece, each_piece};
 use crate::store::{StoreError, TeamDir};
 use crate::wire::{AgentName, WallTime};
@@ -78,7 +77,7 @@ impl DeadLetters {
         }
         let mut text = Vec::new();
         for letter in letters {
-            text.extend(Contents::json(letter).at(&self.path)?.line().as_bytes());
+            text.extend(json_line(letter, &self.path)?);
         }
         let log = match self.log.take() {
             Some(log) => log,
@@ -107,11 +106,11 @@ pub fn read_all(dir: &TeamDir, name: &AgentName) -> Result<Vec<DeadLetter>, Stor
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::test_team;
 
     #[test]
     fn a_dead_letter_holds_every_byte_of_its_line() {
-        let folder = tempfile::tempdir().unwrap();
-        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
+        let (_folder, dir) = test_team();
         let name = AgentName::lead();
         let mut dead = DeadLetters::of(&dir, &name);
         dead.append(&[]).unwrap();

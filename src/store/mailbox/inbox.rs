@@ -8,7 +8,7 @@ use crate::os::file::{Access, At, FileError, create_new, open_known};
 use crate::os::watch::notify;
 use crate::store::file::atomic::{Fsync, sync_data, sync_folder};
 use crate::store::file::jsonl::is_torn;
-use crate::store::file::lock::{LockError, SideLock, release, try_for};
+use crate::store::file::lock::{SideLock, release, try_for};
 use crate::store::{StoreError, TeamDir, failpoint};
 use crate::wire::AgentName;
 use crate::wire::limits::{
@@ -77,12 +77,6 @@ pub enum SendError {
 
 impl From<FileError> for SendError {
     fn from(why: FileError) -> Self {
-        Self::Store(why.into())
-    }
-}
-
-impl From<LockError> for SendError {
-    fn from(why: LockError) -> Self {
         Self::Store(why.into())
     }
 }

@@ -53,12 +53,9 @@ pub fn each_line(
         files.push((place, claim.path));
     }
     files.push((SearchLocation::Dead, dir.dead(name)));
-    if dir.archive().exists() {
-        files.extend(
-            all_archives(dir, name)?.into_iter().map(|path| (SearchLocation::Transcript, path)),
-        );
-    }
-    files.push((SearchLocation::Transcript, dir.transcript(name)));
+    let archived = all_archives(dir, name)?.into_iter();
+    let conversations = archived.chain([dir.transcript(name)]);
+    files.extend(conversations.map(|path| (SearchLocation::Transcript, path)));
     files.push((SearchLocation::Log, dir.log(name)));
     for (place, path) in files {
         let inside = path.strip_prefix(dir.root()).map_or_else(|_| path.clone(), PathBuf::from);

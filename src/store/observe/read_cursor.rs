@@ -1,7 +1,7 @@
 //! The read cursor of a person: mail is drained before every model call, so the inbox alone would show next
 //! to nothing.
 
-use crate::store::file::atomic::{Contents, Fsync, replace};
+use crate::store::file::atomic::{Fsync, replace};
 use crate::store::file::tail::Tail;
 use crate::store::transcript::mail_of;
 use crate::store::{StoreError, TeamDir, failpoint};
@@ -21,7 +21,7 @@ pub fn since_last_look(
     let looked = taken.tail.offset();
     if Some(looked) != offset {
         failpoint::hit("looked.read");
-        replace(&cursor, &Contents::text(format!("{looked}\n")), Fsync::Never)?;
+        replace(&cursor, format!("{looked}\n").as_bytes(), Fsync::Never)?;
     }
     Ok(mail)
 }

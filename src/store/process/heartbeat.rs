@@ -3,19 +3,16 @@
 //! *Invariant:* the contents kill no process. The watcher decides whether a heartbeat is late, by changes
 //! that it saw itself.
 
-use crate::os::file::{Access, At, open, open_or_create};
-use crate::store::file::atomic::Contents;
+use crate::os::file::{Access, At, open_or_create};
+use crate::store::file::atomic::json_line;
+use crate::store::file::read::read_state;
 use crate::store::{StoreError, TeamDir};
 use crate::wire::{AgentName, MachineTime, WallTime};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
-
-/// The longest heartbeat in bytes.
-const LONGEST: u64 = 4096;
 
 /// The state of a busy agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -51,8 +48,7 @@ impl HeartbeatFile {
 
     /// Writes over the last heartbeat. Readers parse the first line.
     pub fn write(&self, beat: &Heartbeat) -> Result<(), StoreError> {
-        let line = Contents::json(beat).at(&self.path)?.line();
-        Ok(self.file.write_all_at(line.as_bytes(), 0).at(&self.path)?)
+        Ok(self.file.write_all_at(&json_line(beat, &self.path)?, 0).at(&self.path)?)
     }
 
     /// Gives a sign of life where the file cannot be written: a full disk still accepts a new modification
@@ -71,25 +67,17 @@ pub(crate) fn stamp(dir: &TeamDir, name: &AgentName) -> Option<(i64, i64)> {
 
 /// Reads the last heartbeat of `name`; `None` if there is none. Fails if the file exists and cannot be read.
 pub fn read(dir: &TeamDir, name: &AgentName) -> Result<Option<Heartbeat>, StoreError> {
-    let path = dir.beat(name);
-    let file = match open(&path, Access::Read) {
-        Err(why) if why.is_missing() => return Ok(None),
-        other => other?,
-    };
-    let mut text = Vec::new();
-    file.take(LONGEST).read_to_end(&mut text).at(&path)?;
-    let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    Ok(serde_json::from_slice(line).ok())
+    Ok(read_state(&dir.beat(name))?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::test_team;
 
     #[test]
     fn a_short_heartbeat_after_a_long_one_is_read() {
-        let folder = tempfile::tempdir().unwrap();
-        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
+        let (_folder, dir) = test_team();
         let alice = AgentName::member("alice").unwrap();
         assert_eq!(read(&dir, &alice).unwrap(), None);
         let file = HeartbeatFile::open(&dir, &alice).unwrap();
