@@ -15,7 +15,6 @@ pub use id::new_id;
 use reachability::{Reachability, RecipientState};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -75,18 +74,8 @@ impl Outgoing {
     }
 }
 
-/// The id of a sent message.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SentId(pub String);
-
-impl fmt::Display for SentId {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.pad(&self.0)
-    }
-}
-
-/// A recipient of a broadcast and the outcome of its send.
-pub type Sent = (AgentName, Result<SentId, BusError>);
+/// A recipient of a broadcast, and the id of its message.
+pub type Sent = (AgentName, Result<String, BusError>);
 
 /// Why a send failed. Only after [`SendError::NotDurable`] the message may arrive anyway.
 #[derive(Debug, thiserror::Error)]
@@ -145,15 +134,12 @@ impl BusError {
         self.store_error().is_some_and(StoreError::is_without_team)
     }
 
-    fn store_error(&self) -> Option<&StoreError> {
-        match self {
-            Self::Store(why) | Self::Send(SendError::Store(why)) => Some(why),
-            Self::Name(_)
-            | Self::Everybody(_)
-            | Self::SelfSend(_)
-            | Self::Unreachable { .. }
-            | Self::TooLong { .. }
-            | Self::Send(_) => None,
+    /// Returns the error of the disk, if it is one.
+    pub(crate) fn store_error(&self) -> Option<&StoreError> {
+        if let Self::Store(why) | Self::Send(SendError::Store(why)) = self {
+            Some(why)
+        } else {
+            None
         }
     }
 
@@ -164,7 +150,7 @@ impl BusError {
             Self::Everybody(_) => "team broadcast TEXT".into(),
             Self::SelfSend(_) => "write to another agent".into(),
             Self::Unreachable { .. } => "`team ls` lists the members".into(),
-            Self::TooLong { .. } | Self::Send(SendError::TooLong { .. }) => {
+            Self::TooLong { .. } | Self::Send(SendError::TooLong(_)) => {
                 "write the text to a file and send its path".into()
             }
             Self::Send(SendError::Full { name, .. }) => {
@@ -176,7 +162,8 @@ impl BusError {
     }
 }
 
-fn names(names: &[AgentName]) -> String {
+/// Lists names for people.
+pub(crate) fn names(names: &[AgentName]) -> String {
     names.iter().map(AgentName::as_str).collect::<Vec<_>>().join(", ")
 }
 
@@ -223,13 +210,13 @@ impl Bus {
     }
 
     /// Sends a message of the program to the lead. A second send with the same id has no effect.
-    pub fn notify_lead(&self, body: Body, content: String, id: String) -> Result<SentId, BusError> {
+    pub fn notify_lead(&self, body: Body, content: String, id: String) -> Result<String, BusError> {
         let outgoing = Outgoing { id: Some(id), ..Outgoing::of(body, content) };
         self.send(&AgentName::system(), AgentName::lead().as_str(), outgoing)
     }
 
-    /// Sends a message. After `Ok` the recipient takes it in exactly once.
-    pub fn send(&self, from: &AgentName, to: &str, outgoing: Outgoing) -> Result<SentId, BusError> {
+    /// Sends a message; returns its id. After `Ok` the recipient takes it in exactly once.
+    pub fn send(&self, from: &AgentName, to: &str, outgoing: Outgoing) -> Result<String, BusError> {
         if matches!(to, "all" | "broadcast" | "team") {
             return Err(BusError::Everybody(to.into()));
         }
@@ -246,7 +233,7 @@ impl Bus {
         to: &AgentName,
         body: Body,
         correlation: Correlation,
-    ) -> Result<SentId, BusError> {
+    ) -> Result<String, BusError> {
         let outgoing = Outgoing { correlation: Some(correlation), ..Outgoing::of(body, "") };
         self.send(from, to.as_str(), outgoing)
     }
@@ -282,7 +269,7 @@ impl Bus {
         from: &AgentName,
         to: &AgentName,
         outgoing: Outgoing,
-    ) -> Result<(SentId, Stored), BusError> {
+    ) -> Result<(String, Stored), BusError> {
         if from == to {
             return Err(BusError::SelfSend(to.clone()));
         }
@@ -312,7 +299,7 @@ impl Bus {
         };
         let permit = || self.permit(from, to, priority);
         let stored = lock(&inbox).append(draft.line().as_bytes(), &policy, permit)?;
-        Ok((SentId(id), stored))
+        Ok((id, stored))
     }
 
     /// The inbox of a recipient. The first access checks the recipient, so that an unknown name gets no
@@ -353,7 +340,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-type Written = (AgentName, Result<(SentId, Stored), BusError>);
+type Written = (AgentName, Result<(String, Stored), BusError>);
 
 /// Syncs many inboxes on several threads, so that the disk merges the work.
 fn sync_together(written: Vec<Written>, fsync: Fsync) -> Vec<Sent> {

@@ -8,8 +8,8 @@ use crate::error::{Exit, Failure};
 use crate::settings::Settings;
 use crate::settings::endpoints::redacted;
 use crate::settings::trust::TrustList;
-use crate::store::lock::exclusive;
 use crate::store::TeamDir;
+use crate::store::lock::exclusive;
 use crate::wire::limits::LOCK_TIMEOUT;
 use serde_json::json;
 

@@ -188,9 +188,10 @@ fn archives(dir: &TeamDir, name: &AgentName) -> Result<Vec<(u64, PathBuf)>, File
     numbered(&dir.archive(), name, ".jsonl")
 }
 
-/// Returns the files of the archived transcripts of `name`, oldest first.
-pub(crate) fn all_archives(dir: &TeamDir, name: &AgentName) -> Result<Vec<PathBuf>, FileError> {
-    Ok(archives(dir, name)?.into_iter().map(|(_, path)| path).collect())
+/// Returns the files of all conversations of `name`, archived ones first, oldest first.
+pub(crate) fn conversations(dir: &TeamDir, name: &AgentName) -> Result<Vec<PathBuf>, FileError> {
+    let archived = archives(dir, name)?.into_iter().map(|(_, path)| path);
+    Ok(archived.chain([dir.transcript(name)]).collect())
 }
 
 /// Returns the latest archived transcripts of `name`, oldest first: back to one with mail from before the

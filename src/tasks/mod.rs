@@ -116,8 +116,7 @@ impl Tasks {
         why: Option<String>,
         by: &AgentName,
     ) -> Result<Changed, TaskError> {
-        let rule = |board: &Board, actor: &Actor| end(board, id, how, why, actor);
-        let changed = self.change(by, |board, _, by| Ok((id, rule(board, by)?)))?;
+        let changed = self.change(by, |board, _, by| Ok((id, end(board, id, how, why, by)?)))?;
         Ok(self.tell_of_freed(changed, by))
     }
 
@@ -163,8 +162,7 @@ impl Tasks {
             Err(TaskError::NothingToDo) => return Ok(None),
             taken => taken?.task,
         };
-        let board = self.list().board().clone();
-        if let Err(why) = self.mail(&task, &board, &AgentName::system(), name) {
+        if let Err(why) = self.mail(&task, &AgentName::system(), name) {
             let note = Some(format!("it could not be handed to {name}: {why}"));
             let status = Some(TaskStatus::Pending);
             self.update(task.id, TaskEdit { status, note, ..TaskEdit::default() }, name)?;
@@ -303,60 +301,51 @@ impl Tasks {
     }
 
     fn tell_owner(&self, mut changed: Changed, by: &AgentName) -> Changed {
-        let owner = changed.task.owner.as_deref().map(AgentName::mailbox).and_then(Result::ok);
-        if let Some(owner) = owner.filter(|owner| owner != by) {
-            let board = self.list().board().clone();
-            if let Err(why) = self.mail(&changed.task, &board, by, &owner) {
-                changed.untold.push(format!("{owner}: {why}"));
-            }
+        if let Some((owner, Err(why))) = self.tell(&changed.task, by) {
+            changed.untold.push(format!("{owner}: {why}"));
         }
         changed
     }
 
     /// Tells the owners of the tasks that a completion made ready. A repetition has no effect.
     fn tell_of_freed(&self, mut changed: Changed, by: &AgentName) -> Changed {
-        if changed.task.status != TaskStatus::Completed {
-            return changed;
+        if changed.task.status == TaskStatus::Completed {
+            changed.ready = freed_by(self.list().board(), changed.task.id);
         }
-        let board = self.list().board().clone();
-        changed.ready = freed_by(&board, changed.task.id);
         for task in &changed.ready {
-            let owner = task.owner.as_deref().map(AgentName::mailbox).and_then(Result::ok);
-            if let Some(owner) = owner.filter(|owner| owner != by)
-                && let Err(why) = self.mail(task, &board, by, &owner)
-            {
+            if let Some((owner, Err(why))) = self.tell(task, by) {
                 changed.untold.push(format!("{owner} (task {}): {why}", task.id));
             }
         }
         changed
     }
 
+    /// Tells the owner of a task, if it has another one than `by`.
+    fn tell(&self, task: &Task, by: &AgentName) -> Option<(AgentName, Result<(), TaskError>)> {
+        let owner = AgentName::mailbox(task.owner.as_deref()?).ok().filter(|owner| owner != by)?;
+        let told = self.mail(task, by, &owner);
+        Some((owner, told))
+    }
+
     /// Tells the owner of its task and whether it can begin. The message id derives from the task's state,
     /// so that the same news arrives once.
-    fn mail(
-        &self,
-        task: &Task,
-        board: &Board,
-        by: &AgentName,
-        to: &AgentName,
-    ) -> Result<(), TaskError> {
+    fn mail(&self, task: &Task, by: &AgentName, to: &AgentName) -> Result<(), TaskError> {
         let open: Vec<String> =
-            blockers(board, task).iter().map(|(id, _)| id.to_string()).collect();
-        let content = match (open.is_empty(), by.as_str()) {
-            (true, "system") => "You have taken this task from the list; it is claimed for you.",
-            (true, _) => "This task is yours and can begin.",
+            blockers(self.list().board(), task).iter().map(|(id, _)| id.to_string()).collect();
+        let (events, waits) = (task.history.len(), open.len());
+        let is_from_list = by.as_str() == "system";
+        let content = match (open.is_empty(), is_from_list) {
+            (true, true) => "You have taken this task from the list; it is claimed for you.",
+            (true, false) => "This task is yours and can begin.",
             (false, _) => "This task is yours; wait until you are told that it can begin.",
         };
         let body = Body::TaskAssignment {
             task_id: task.id.to_string(),
             subject: task.subject.clone(),
             description: task.description.clone(),
-            assigned_by: if by.as_str() == "system" { &task.created_by } else { by.as_str() }
-                .into(),
-            blocked_by: open.clone(),
+            assigned_by: if is_from_list { &task.created_by } else { by.as_str() }.into(),
+            blocked_by: open,
         };
-        let events = task.history.len();
-        let waits = open.len();
         let id = Some(format!("{by}:task-{}-{events}-{waits}", task.id));
         let outgoing = Outgoing { id, ..Outgoing::of(body, content) };
         self.bus.send(by, to.as_str(), outgoing)?;

@@ -4,6 +4,7 @@
 //! is the line. Bytes that are not UTF-8 are stored in `raw_hex`. A claim that cannot be read is moved to a
 //! file that the letter names.
 
+use super::MailNotice;
 use crate::store::file::atomic::{Fsync, json_line};
 use crate::store::file::jsonl::{Log, Piece, each_piece};
 use crate::store::{StoreError, TeamDir};
@@ -42,6 +43,12 @@ impl DeadLetter {
     pub(crate) fn new(batch_id: &str, offset: u64, reason: String, at: WallTime) -> Self {
         let batch_id = batch_id.into();
         Self { batch_id, offset, reason, at, raw: None, raw_hex: None, file: None }
+    }
+
+    /// Returns the notice of this letter.
+    pub(crate) fn notice(&self) -> MailNotice {
+        let Self { reason, batch_id, offset, .. } = self.clone();
+        MailNotice::Dead { reason, batch_id, offset }
     }
 
     /// Adds the bytes of the line.

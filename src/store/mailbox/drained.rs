@@ -77,29 +77,16 @@ impl Drained {
     }
 }
 
-/// What remains of the claims that were acted on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What remains of the claims that were acted on, the most urgent first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SettleResult {
-    /// Nothing remains.
-    Done,
+    /// A late writer came: drain again.
+    Grown,
     /// Late writers may still come: settle again.
     Again {
         /// The pause before that.
         after: Duration,
     },
-    /// A late writer came: drain again.
-    Grown,
-}
-
-impl SettleResult {
-    /// Returns the more urgent of two results.
-    pub(super) fn and(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Grown, _) | (_, Self::Grown) => Self::Grown,
-            (Self::Again { after: one }, Self::Again { after: two }) => {
-                Self::Again { after: one.min(two) }
-            }
-            (again @ Self::Again { .. }, Self::Done) | (Self::Done, again) => again,
-        }
-    }
+    /// Nothing remains.
+    Done,
 }

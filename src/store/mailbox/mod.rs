@@ -2,14 +2,12 @@
 //! the transcript and acknowledges them ([`Mailbox`]). RELIABILITY.md 3 is the specification.
 
 mod attempts;
-mod batch_id;
 pub(super) mod claim;
 pub mod dead;
 mod dedup;
 mod drained;
 pub mod inbox;
 mod ingest;
-mod late_writers;
 mod owner;
 mod parse_line;
 mod rotation;

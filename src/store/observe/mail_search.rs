@@ -2,7 +2,7 @@
 
 use crate::store::file::jsonl::{Piece, each_piece};
 use crate::store::mailbox::claim::list;
-use crate::store::transcript::all_archives;
+use crate::store::transcript::conversations;
 use crate::store::{StoreError, TeamDir};
 use crate::wire::AgentName;
 use std::path::PathBuf;
@@ -53,8 +53,7 @@ pub fn each_line(
         files.push((place, claim.path));
     }
     files.push((SearchLocation::Dead, dir.dead(name)));
-    let archived = all_archives(dir, name)?.into_iter();
-    let conversations = archived.chain([dir.transcript(name)]);
+    let conversations = conversations(dir, name)?.into_iter();
     files.extend(conversations.map(|path| (SearchLocation::Transcript, path)));
     files.push((SearchLocation::Log, dir.log(name)));
     for (place, path) in files {
