@@ -102,14 +102,9 @@ pub enum BusError {
         /// All agents that can get mail.
         reachable: Vec<AgentName>,
     },
-    /// The content is too long.
-    #[error("the message has {size} bytes, more than {limit}: write a file and send its path")]
-    TooLong {
-        /// Its length in bytes.
-        size: usize,
-        /// The limit in bytes.
-        limit: usize,
-    },
+    /// The content has this many bytes, more than the limit.
+    #[error("the message has {0} bytes, more than {1}: write a file and send its path")]
+    TooLong(usize, usize),
     /// The message could not be stored.
     #[error(transparent)]
     Send(#[from] SendError),
@@ -150,7 +145,7 @@ impl BusError {
             Self::Everybody(_) => "team broadcast TEXT".into(),
             Self::SelfSend(_) => "write to another agent".into(),
             Self::Unreachable { .. } => "`team ls` lists the members".into(),
-            Self::TooLong { .. } | Self::Send(SendError::TooLong(_)) => {
+            Self::TooLong(..) | Self::Send(SendError::TooLong(_)) => {
                 "write the text to a file and send its path".into()
             }
             Self::Send(SendError::Full { name, .. }) => {
@@ -276,7 +271,7 @@ impl Bus {
         let Outgoing { body, content, id, correlation, extra } = outgoing;
         let (size, limit) = (content.len(), self.limits.max_message_bytes);
         if size > limit {
-            return Err(BusError::TooLong { size, limit });
+            return Err(BusError::TooLong(size, limit));
         }
         let priority = if body.is_control() { Priority::Control } else { Priority::Data };
         let id = id.unwrap_or_else(|| new_id(from));
@@ -355,15 +350,11 @@ fn sync_together(written: Vec<Written>, fsync: Fsync) -> Vec<Sent> {
         return written.into_iter().map(finish).collect();
     }
     let share = written.len().div_ceil(SYNCS_AT_ONCE).max(1);
-    let mut written = written.into_iter();
+    let mut rest = written.into_iter();
     thread::scope(|scope| {
         let mut threads = Vec::new();
-        loop {
-            let share: Vec<_> = written.by_ref().take(share).collect();
-            if share.is_empty() {
-                break;
-            }
-            let finish = &finish;
+        while rest.len() > 0 {
+            let share: Vec<_> = rest.by_ref().take(share).collect();
             threads.push(scope.spawn(move || share.into_iter().map(finish).collect::<Vec<_>>()));
         }
         threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()

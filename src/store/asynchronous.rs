@@ -4,14 +4,14 @@ use super::{Drained, Fsync, Mailbox, StoreError};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A mailbox that threads share with its owner.
-pub type SharedMailbox = Arc<Mutex<Mailbox>>;
+pub(crate) type SharedMailbox = Arc<Mutex<Mailbox>>;
 
 /// Runs blocking work on a thread of its own and returns its result. Dropping the future abandons the result,
 /// not the work.
 ///
 /// # Panics
 /// If the work panics.
-pub async fn offload<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
+pub(crate) async fn offload<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
         Err(why) => match why.try_into_panic() {
@@ -23,12 +23,15 @@ pub async fn offload<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'stati
 }
 
 /// [`Mailbox::drain`] for an event loop.
-pub async fn drain(mailbox: &SharedMailbox) -> Result<Drained, StoreError> {
+pub(crate) async fn drain(mailbox: &SharedMailbox) -> Result<Drained, StoreError> {
     with_mailbox(mailbox, Mailbox::drain).await
 }
 
 /// [`Transcript::sync`](super::Transcript::sync) for an event loop.
-pub async fn sync_transcript(mailbox: &SharedMailbox, fsync: Fsync) -> Result<(), StoreError> {
+pub(crate) async fn sync_transcript(
+    mailbox: &SharedMailbox,
+    fsync: Fsync,
+) -> Result<(), StoreError> {
     with_mailbox(mailbox, move |mailbox| mailbox.transcript().sync(fsync)).await
 }
 

@@ -27,7 +27,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why a team folder cannot be held.
 #[derive(Debug, thiserror::Error)]
-pub enum CleanError {
+pub(crate) enum CleanError {
     /// This member is alive; its pid in words, if its record can be read.
     #[error("{0} lives{1}")]
     Alive(AgentName, String),
@@ -38,7 +38,7 @@ pub enum CleanError {
 
 /// The kind of a file that may be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LeftoverKind {
+pub(crate) enum LeftoverKind {
     /// The life lock of a dead process.
     Lock,
     /// The heartbeat, the fifo and the usage count of a dead process.
@@ -57,12 +57,12 @@ pub enum LeftoverKind {
 
 impl LeftoverKind {
     /// Whether the file may hold something that a person still wants.
-    pub fn is_precious(self) -> bool {
+    pub(crate) fn is_precious(self) -> bool {
         matches!(self, Self::Mail | Self::DeadLetters | Self::Transcript | Self::OutputSpill)
     }
 
     /// Returns the kind in words.
-    pub fn words(self) -> &'static str {
+    pub(crate) fn words(self) -> &'static str {
         match self {
             Self::Lock => "lock",
             Self::State => "state",
@@ -77,20 +77,18 @@ impl LeftoverKind {
 
 /// A file that may be removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Leftover {
-    /// The kind of the file.
-    pub kind: LeftoverKind,
+pub(crate) struct Leftover {
+    pub(crate) kind: LeftoverKind,
     /// The name of its owner.
-    pub name: AgentName,
-    /// The path of the file.
-    pub path: PathBuf,
+    pub(crate) name: AgentName,
+    pub(crate) path: PathBuf,
     /// The size in bytes.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 /// A team folder whose life locks are all held: no member lives or can start until this is dropped.
 #[derive(Debug)]
-pub struct TeamAtRest {
+pub(crate) struct TeamAtRest {
     dir: TeamDir,
     held: Vec<Held>,
 }
@@ -118,7 +116,7 @@ impl Drop for TeamAtRest {
 impl TeamAtRest {
     /// Takes the life locks of the lead and of every known name. Fails if a member is alive, or a file cannot
     /// be opened.
-    pub fn take(dir: &TeamDir) -> Result<Self, CleanError> {
+    pub(crate) fn take(dir: &TeamDir) -> Result<Self, CleanError> {
         let mut names: BTreeSet<AgentName> = dir.agents()?.into_iter().collect();
         names.insert(AgentName::lead());
         let roster = roster::read(dir)?;
@@ -142,17 +140,17 @@ impl TeamAtRest {
     }
 
     /// Returns the records of the last holders.
-    pub fn records(&self) -> Vec<LifeRecord> {
+    pub(crate) fn records(&self) -> Vec<LifeRecord> {
         self.held.iter().filter_map(|held| read_record(&held.file)).collect()
     }
 
     /// Whether the life lock of `name` is held here.
-    pub fn holds(&self, name: &str) -> bool {
+    pub(crate) fn holds(&self, name: &str) -> bool {
         self.held.iter().any(|held| held.name.as_str() == name)
     }
 
     /// Returns every file that may be removed, sorted by kind and path. Fails if a file cannot be read.
-    pub fn find(&self) -> Result<Vec<Leftover>, StoreError> {
+    pub(crate) fn find(&self) -> Result<Vec<Leftover>, StoreError> {
         let mut finds = Vec::new();
         for Held { name, file, path } in &self.held {
             let dir = &self.dir;
@@ -192,7 +190,7 @@ impl TeamAtRest {
     }
 
     /// Removes a file. An inbox is truncated instead, since it always exists. On an error the file stays.
-    pub fn remove(&self, find: &Leftover) -> Result<(), StoreError> {
+    pub(crate) fn remove(&self, find: &Leftover) -> Result<(), StoreError> {
         let path = &find.path;
         if *path == self.dir.inbox(&find.name) {
             let held = exclusive(&self.dir.inbox_lock(&find.name), LOCK_TIMEOUT)?;

@@ -11,27 +11,15 @@ pub enum StoreError {
     /// A file operation failed.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Another process held the lock of the file all the time.
-    #[error("{} is locked since more than {} ms by {holder}", path.display(), limit.as_millis())]
-    LockTimeout {
-        /// The path of the lock file.
-        path: PathBuf,
-        /// The time that was waited.
-        limit: Duration,
-        /// The holder, as far as the system tells.
-        holder: String,
-    },
+    /// Another process held the lock of this file for all this time; the last field names it.
+    #[error("{path} is locked since more than {ms} ms by {holder}", path = .0.display(), ms = .1.as_millis(), holder = .2)]
+    LockTimeout(PathBuf, Duration, String),
     /// The team folder does not exist at this path.
     #[error("there is no team folder at {}", .0.display())]
     NoTeam(PathBuf),
-    /// The inbox has more than one hard link.
-    #[error("{} has {links} names (hard links): it cannot be told whose mail it is", path.display())]
-    Linked {
-        /// The path of the inbox.
-        path: PathBuf,
-        /// The number of links.
-        links: u64,
-    },
+    /// This inbox has more than one hard link, namely so many.
+    #[error("{path} has {links} names (hard links): it cannot be told whose mail it is", path = .0.display(), links = .1)]
+    Linked(PathBuf, u64),
     /// The file was written by a later version of this program.
     #[error("{} has format version {found}, this program writes {known}: it is left as it is", path.display())]
     Newer {
@@ -57,7 +45,7 @@ pub enum StoreError {
 impl StoreError {
     /// Whether a lock was not acquired in time.
     pub fn is_lock_timeout(&self) -> bool {
-        matches!(self, Self::LockTimeout { .. })
+        matches!(self, Self::LockTimeout(..))
     }
 
     /// Whether the team folder itself is missing, not only a file in it.
@@ -88,11 +76,11 @@ impl StoreError {
             }
             Self::File(FileError::NotRegular { .. }) => "remove what stands there, and try again",
             Self::File(FileError::Io { .. }) => "check permissions and free space, and try again",
-            Self::LockTimeout { .. } => {
+            Self::LockTimeout(..) => {
                 "end or continue the process that holds the lock, and try again"
             }
             Self::NoTeam(_) => "start one with `team lead`, or name it with --dir or -C",
-            Self::Linked { .. } => "remove the extra name of the file, and try again",
+            Self::Linked(..) => "remove the extra name of the file, and try again",
             Self::Newer { .. } => "use the newer version of the program",
             Self::Gone(_) => "put the folder back if you can, then start the team again",
             Self::Degraded(_) => "check the disk, then start the agent again",

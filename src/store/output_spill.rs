@@ -13,14 +13,14 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// The number of stored results of one agent.
-pub const MOST: usize = 16;
+pub(crate) const MOST: usize = 16;
 
 /// The longest stored result in bytes; file tools read files of this size.
-pub const LONGEST: usize = 8 * 1024 * 1024;
+pub(crate) const LONGEST: usize = 8 * 1024 * 1024;
 
 /// A result that is being stored.
 #[derive(Debug)]
-pub struct OutputSpill {
+pub(crate) struct OutputSpill {
     file: File,
     path: PathBuf,
     room: usize,
@@ -30,7 +30,7 @@ pub struct OutputSpill {
 
 impl OutputSpill {
     /// Creates the file, and removes the oldest one if the agent has [`MOST`] of them.
-    pub fn begin(dir: &TeamDir, name: &AgentName) -> Result<Self, StoreError> {
+    pub(crate) fn begin(dir: &TeamDir, name: &AgentName) -> Result<Self, StoreError> {
         let earlier = all(dir, name)?;
         for (_, path) in earlier.iter().rev().skip(MOST - 1) {
             fs::remove_file(path).at(path)?;
@@ -42,7 +42,7 @@ impl OutputSpill {
     }
 
     /// Appends as much of the text as fits. Fails if the disk is full.
-    pub fn push(&mut self, text: &str) -> Result<(), StoreError> {
+    pub(crate) fn push(&mut self, text: &str) -> Result<(), StoreError> {
         let fits = text.get(..text.floor_char_boundary(self.room)).unwrap_or_default();
         self.file.write_all(fits.as_bytes()).at(&self.path)?;
         if fits.len() < text.len() {
@@ -54,18 +54,16 @@ impl OutputSpill {
         Ok(())
     }
 
-    /// Returns the path of the file.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Whether the end of the result is missing.
-    pub fn is_cut(&self) -> bool {
+    pub(crate) fn is_cut(&self) -> bool {
         self.is_cut
     }
 
-    /// Removes the file.
-    pub fn discard(self) {
+    pub(crate) fn discard(self) {
         drop(fs::remove_file(&self.path));
     }
 }

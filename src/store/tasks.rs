@@ -8,14 +8,13 @@ use super::file::lock::SideLock;
 use super::file::read::{Stamp, names_in, newer_version, open_if_there, quarantine, stamp};
 use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, FileError, open_or_create};
-use crate::os::watch::{Watch, Written, touch};
+use crate::os::watch::touch;
 use crate::wire::limits::LOCK_TIMEOUT;
 use crate::wire::task::{Board, Task, TaskId};
 use crate::wire::{FORMAT_VERSION, WithUnknownFields};
 use std::collections::BTreeMap;
 use std::fs::{self, File, Metadata};
-use std::io::{self, Read};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io::Read;
 use std::path::PathBuf;
 
 /// The longest task file that is read, in bytes.
@@ -251,34 +250,5 @@ fn read(mut file: &File, known: &Metadata, id: TaskId) -> Found {
             }
             None => Found::Damaged(format!("not a task: {why}")),
         },
-    }
-}
-
-/// File events for changes of the list by the programs of a team.
-#[derive(Debug)]
-pub struct TaskListWatch {
-    watch: Watch,
-    path: PathBuf,
-}
-
-impl TaskListWatch {
-    /// Starts to watch. Fails if the user has no file events left; poll instead.
-    pub fn listen(dir: &TeamDir) -> io::Result<Self> {
-        let path = dir.tasks_lock();
-        open_or_create(&path, Access::Update).map_err(io::Error::other)?;
-        let watch = Watch::new()?;
-        watch.add(&path)?;
-        Ok(Self { watch, path })
-    }
-
-    /// Consumes the pending events. Fails if the events cannot be read.
-    pub fn acknowledge(&self) -> Result<(), StoreError> {
-        Ok(self.watch.acknowledge(&mut Written::default()).at(&self.path)?)
-    }
-}
-
-impl AsFd for TaskListWatch {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.watch.as_fd()
     }
 }

@@ -197,11 +197,12 @@ impl TeamDir {
     }
 }
 
-/// Makes a method of each row that returns a path below the team folder.
+/// Makes a method of each row that returns this path below the team folder. `store` explains the files.
 macro_rules! paths {
-    ($($(#[$doc:meta])* $path:ident($($part:ident: $type:ty),*) = $below:literal;)*) => {
+    ($($path:ident($($part:ident: $type:ty),*) = $below:literal;)*) => {
         impl TeamDir {
-            $($(#[$doc])* pub fn $path(&self, $($part: $type),*) -> PathBuf {
+            $(#[doc = concat!("Returns the path of `", $below, "`.")]
+            pub fn $path(&self, $($part: $type),*) -> PathBuf {
                 self.root.join(format!($below))
             })*
         }
@@ -209,55 +210,30 @@ macro_rules! paths {
 }
 
 paths! {
-    /// Returns the path of the roster.
     config() = "config.json";
-    /// Returns the side lock of the roster.
     config_lock() = "run/.state/config.lock";
-    /// Returns the settings of the team.
     settings() = "settings.toml";
-    /// Returns the folder of role files.
     roles() = "roles";
-    /// Returns the folder of inboxes.
     inboxes() = "inbox";
-    /// Returns the inbox of `name`.
     inbox(name: &AgentName) = "inbox/{name}.jsonl";
-    /// Returns the side lock of an inbox.
     inbox_lock(name: &AgentName) = "inbox/.lock/{name}";
-    /// Returns the folder of claims.
     claims() = "inbox/.claim";
-    /// Returns the prepared file that becomes the inbox at the next claim.
     next_inbox(name: &AgentName) = "inbox/.claim/{name}.new";
-    /// Returns the dead letters of `name`.
     dead(name: &AgentName) = "dead/{name}.jsonl";
-    /// Returns the destination of a claim that cannot be read.
     dead_claim(name: &AgentName, batch_id: &str) = "dead/.claim/{name}.{batch_id}";
-    /// Returns the transcript of `name`.
     transcript(name: &AgentName) = "transcript/{name}.jsonl";
-    /// Returns the folder of transcripts.
     conversations() = "transcript";
-    /// Returns the folder of archived transcripts.
     archive() = "transcript/archive";
-    /// Returns the folder of the task list.
     tasks() = "tasks";
-    /// Returns the file of a task.
     task(id: TaskId) = "tasks/{id}.json";
-    /// Returns the side lock of the task list; it is touched when the list changes.
     tasks_lock() = "tasks/.lock/list";
-    /// Returns the file of the last task id.
     last_task() = "run/.state/tasks.last";
-    /// Returns the life lock of `name`.
     life(name: &AgentName) = "run/{name}.lock";
-    /// Returns the fifo that wakes an owner without file events.
     fifo(name: &AgentName) = "run/.state/{name}.bell";
-    /// Returns the heartbeat of `name`.
     beat(name: &AgentName) = "run/.state/{name}.beat";
-    /// Returns the usage count of `name`.
     used(name: &AgentName) = "run/.state/{name}.used";
-    /// Returns the structured log of `name`.
     log(name: &AgentName) = "log/{name}.jsonl";
-    /// Returns the folder of spilled tool results.
     kept_results() = "log/.out";
-    /// Returns the file for the output of a spawned member.
     printed(name: &AgentName) = "log/.err/{name}";
 }
 
@@ -294,6 +270,7 @@ fn make_folder(path: &Path) -> Result<(), FileError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::test_team;
     use std::os::unix::fs::symlink;
 
     fn mode(path: &Path) -> u32 {
@@ -314,8 +291,7 @@ mod tests {
 
     #[test]
     fn a_new_folder_is_private_and_ignored_by_git() {
-        let top = tempfile::tempdir().unwrap();
-        let dir = TeamDir::create(&top.path().join(".team")).unwrap();
+        let (top, dir) = test_team();
         for folder in FOLDERS {
             assert_eq!(mode(&dir.root().join(folder)), 0o700, "{folder}");
         }
@@ -373,7 +349,7 @@ mod tests {
 
     #[test]
     fn an_existing_committed_file_is_not_overwritten() {
-        let (_folder, dir) = crate::store::test_team();
+        let (_folder, dir) = test_team();
         assert!(dir.create_committed("roles/coder.md", b"Code.\n").unwrap());
         assert!(!dir.create_committed("roles/coder.md", b"other").unwrap());
         assert_eq!(dir.role("coder", |_| None).unwrap().role.instructions, "Code.");

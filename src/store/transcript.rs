@@ -4,7 +4,7 @@
 //! line that was being written, which was never acknowledged.
 
 use super::file::atomic::{Fsync, sync_folder, sync_parent};
-use super::file::jsonl::{Lines, Log, Piece, each_piece};
+use super::file::jsonl::{Framed, Lines, Log, Piece, each_piece};
 use super::file::read::{numbered, open_if_there};
 use super::{StoreError, TeamDir};
 use crate::os::file::{At, FileError};
@@ -20,6 +20,9 @@ use std::path::{Path, PathBuf};
 
 /// The longest line that is read back, in bytes.
 const LONGEST: usize = 64 * 1024 * 1024;
+
+/// The ending of transcripts, also of archived ones.
+const ENDING: &str = ".jsonl";
 
 /// The kinds of lines that open and close questions.
 const ABOUT_QUESTIONS: [&str; 3] = ["request", "decision", "tool_result"];
@@ -151,10 +154,9 @@ pub fn first_life(dir: &TeamDir, name: &AgentName) -> Result<Option<String>, Sto
     let path = dir.transcript(name);
     let Some((file, _)) = open_if_there(&path)? else { return Ok(None) };
     let mut lines = Lines::from(file, 0, LONGEST).at(&path)?;
-    while let Some(framed) = lines.next().at(&path)? {
-        if Line::may_be(framed.bytes, "session")
-            && let Some(Line { entry, .. }) = Line::read(framed.bytes)
-            && let Entry::Session { incarnation, .. } = entry
+    while let Some(Framed { bytes, .. }) = lines.next().at(&path)? {
+        if Line::may_be(bytes, "session")
+            && let Some(Entry::Session { incarnation, .. }) = Line::read(bytes).map(|it| it.entry)
         {
             return Ok(Some(incarnation));
         }
@@ -175,22 +177,17 @@ pub fn archive(
         Ok(known) if known.len() == 0 => return Ok(None),
         other => drop(other.at(&path)?),
     }
-    let number = archives(dir, name)?.last().map_or(1, |(number, _)| number + 1);
-    let kept = dir.archive().join(format!("{name}-{number:06}.jsonl"));
+    let number = numbered(&dir.archive(), name, ENDING)?.last().map_or(1, |(number, _)| number + 1);
+    let kept = dir.archive().join(format!("{name}-{number:06}{ENDING}"));
     fs::rename(&path, &kept).at(&path)?;
     sync_folder(&dir.archive(), fsync)?;
     sync_parent(&path, fsync)?;
     Ok(Some(kept))
 }
 
-/// Lists the archived transcripts of `name`, oldest first.
-fn archives(dir: &TeamDir, name: &AgentName) -> Result<Vec<(u64, PathBuf)>, FileError> {
-    numbered(&dir.archive(), name, ".jsonl")
-}
-
 /// Returns the files of all conversations of `name`, archived ones first, oldest first.
 pub(crate) fn conversations(dir: &TeamDir, name: &AgentName) -> Result<Vec<PathBuf>, FileError> {
-    let archived = archives(dir, name)?.into_iter().map(|(_, path)| path);
+    let archived = numbered(&dir.archive(), name, ENDING)?.into_iter().map(|(_, path)| path);
     Ok(archived.chain([dir.transcript(name)]).collect())
 }
 
@@ -202,7 +199,7 @@ pub(crate) fn latest_archives(
     oldest: Option<&str>,
 ) -> Result<Vec<PathBuf>, FileError> {
     let mut latest = Vec::new();
-    for (_, path) in archives(dir, name)?.into_iter().rev() {
+    for (_, path) in numbered(&dir.archive(), name, ENDING)?.into_iter().rev() {
         let mut reaches_back = false;
         each_mail(&path, |taken_in| {
             reaches_back |= oldest.is_none_or(|oldest| taken_in.batch_id.as_str() < oldest);

@@ -8,27 +8,16 @@ use crate::wire::AgentName;
 /// Why a task could not be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TaskError {
-    /// The rules refuse the change.
     #[error(transparent)]
     Refused(#[from] TaskRefusal),
-    /// The owner of a claim must be running.
     #[error("{0} is not running, and a claim lasts only as long as its owner lives")]
     NotRunning(AgentName),
-    /// The owner cannot get mail.
     #[error("{owner} cannot own a task now: it is not reachable; reachable: {}", names(reachable))]
-    NoSuchOwner {
-        /// The owner.
-        owner: AgentName,
-        /// All agents that can get mail.
-        reachable: Vec<AgentName>,
-    },
-    /// No task on the list fits.
+    NoSuchOwner { owner: AgentName, reachable: Vec<AgentName> },
     #[error("there is no task to take")]
     NothingToDo,
-    /// A message could not be sent.
     #[error(transparent)]
     Bus(#[from] BusError),
-    /// The list could not be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

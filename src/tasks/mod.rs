@@ -38,7 +38,6 @@ pub(crate) type CanCompleteTasks = fn(&TeamDir, role: &str) -> bool;
 /// The list at one moment.
 #[derive(Debug)]
 pub(crate) struct Seen {
-    /// All tasks.
     pub(crate) board: Board,
     /// Files that are not tasks.
     pub(crate) problems: Vec<Problem>,
@@ -62,7 +61,6 @@ impl Tasks {
         Self { bus, clock, list, can_complete }
     }
 
-    /// The team.
     pub(crate) fn dir(&self) -> &TeamDir {
         self.bus.dir()
     }
@@ -70,10 +68,7 @@ impl Tasks {
     /// Reads the list. Fails if the folder cannot be read.
     pub(crate) fn look(&self) -> Result<Seen, TaskError> {
         let mut list = self.list();
-        list.look()?;
-        if self.is_any_abandoned(&list) {
-            self.repair(&mut list)?;
-        }
+        self.repair(&mut list, false)?;
         let (board, problems) = (list.board().clone(), list.problems().to_vec());
         Ok(Seen { board, problems })
     }
@@ -193,22 +188,23 @@ impl Tasks {
     /// Makes tasks of dead owners pending again, and returns them as they were before. If they cannot be
     /// stored, the next read tries again.
     pub(crate) fn release_abandoned(&self) -> Result<Vec<WithUnknownFields<Task>>, TaskError> {
-        let mut list = self.list();
+        Ok(self.repair(&mut self.list(), true)?)
+    }
+
+    /// Reads the list, releases the tasks of dead owners, and returns them as they were before. `tidies`:
+    /// the temporary files of killed writers are removed, too.
+    fn repair(
+        &self,
+        list: &mut TaskList,
+        tidies: bool,
+    ) -> Result<Vec<WithUnknownFields<Task>>, StoreError> {
         list.look()?;
-        if !list.is_any_unfinished() && !self.is_any_abandoned(&list) {
+        let is_unfinished = tidies && list.is_any_unfinished();
+        if !is_unfinished && self.abandoned(list.board()).is_empty() {
             return Ok(Vec::new());
         }
-        Ok(self.repair(&mut list)?)
-    }
-
-    fn is_any_abandoned(&self, list: &TaskList) -> bool {
-        !self.abandoned(list.board(), &self.actor(&AgentName::system())).is_empty()
-    }
-
-    /// Releases the tasks of dead owners and returns them as they were before.
-    fn repair(&self, list: &mut TaskList) -> Result<Vec<WithUnknownFields<Task>>, StoreError> {
         list.change(|board, _| {
-            let released = self.abandoned(board, &self.actor(&AgentName::system()));
+            let released = self.abandoned(board);
             let before = released.iter().filter_map(|task| board.get(&task.id)).cloned().collect();
             (released, before)
         })
@@ -227,9 +223,12 @@ impl Tasks {
         let mut list = self.list();
         let ruled = list.change(|board, next| {
             // The clock is read under the lock, so that times in histories are in order.
-            let (actor, repairer) = (self.actor(by), self.actor(&AgentName::system()));
-            let released = self.abandoned(board, &repairer);
-            let repaired = (!released.is_empty()).then(|| overlay(board, &released));
+            let (actor, released) = (self.actor(by), self.abandoned(board));
+            let repaired = (!released.is_empty()).then(|| {
+                let mut seen = board.clone();
+                seen.extend(released.iter().map(|task| (task.id, task.clone())));
+                seen
+            });
             let seen = repaired.as_ref().unwrap_or(board);
             let ruled = rule(seen, next, &actor).and_then(|(id, ruled)| {
                 let task = ruled.clone().or_else(|| seen.get(&id).cloned());
@@ -246,7 +245,8 @@ impl Tasks {
     }
 
     /// The tasks of dead owners, as they are after their release.
-    fn abandoned(&self, board: &Board, repairer: &Actor) -> Vec<WithUnknownFields<Task>> {
+    fn abandoned(&self, board: &Board) -> Vec<WithUnknownFields<Task>> {
+        let repairer = self.actor(&AgentName::system());
         let mut lives: BTreeMap<&str, OwnerLife> = BTreeMap::new();
         let mut found = Vec::new();
         for task in board.values() {
@@ -257,7 +257,7 @@ impl Tasks {
             }
             let life = lives.entry(owner).or_insert_with(|| self.life_of(owner));
             if is_abandoned(task, life) {
-                found.push(release(task, repairer));
+                found.push(release(task, &repairer));
             }
         }
         found
@@ -356,10 +356,4 @@ impl Tasks {
     fn list(&self) -> MutexGuard<'_, TaskList> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn overlay(board: &Board, changed: &[WithUnknownFields<Task>]) -> Board {
-    let mut seen = board.clone();
-    seen.extend(changed.iter().map(|task| (task.id, task.clone())));
-    seen
 }

@@ -15,7 +15,7 @@ const RESERVE_BYTES: u64 = 1024 * 1024;
 
 /// Probes writing, syncing, locking and renaming. Hard links are not required. The error names the first
 /// operation that fails.
-pub fn run(dir: &TeamDir) -> Result<(), StoreError> {
+pub(crate) fn run(dir: &TeamDir) -> Result<(), StoreError> {
     let probe = dir.state(&format!("selftest-{}", std::process::id()));
     let renamed = probe.with_extension("renamed");
     let outcome = remove(&probe)
@@ -28,7 +28,7 @@ pub fn run(dir: &TeamDir) -> Result<(), StoreError> {
 }
 
 /// Whether a file can have a second hard link. Without links, mail is claimed by a rename alone.
-pub fn has_links(dir: &TeamDir) -> Result<bool, StoreError> {
+pub(crate) fn has_links(dir: &TeamDir) -> Result<bool, StoreError> {
     let probe = dir.state(&format!("linktest-{}", std::process::id()));
     let second = probe.with_extension("second");
     remove(&probe)?;
@@ -58,7 +58,7 @@ fn try_everything(probe: &Path, renamed: &Path) -> Result<(), String> {
 
 impl TeamDir {
     /// Creates the reserve unless it exists. Fails if the disk is full; a team works without a reserve.
-    pub fn keep_reserve(&self) -> Result<(), StoreError> {
+    pub(crate) fn keep_reserve(&self) -> Result<(), StoreError> {
         let path = self.state("reserve");
         if fs::symlink_metadata(&path).is_ok_and(|known| known.len() == RESERVE_BYTES) {
             return Ok(());
@@ -74,7 +74,7 @@ impl TeamDir {
     }
 
     /// Removes the reserve, so that the next write has room.
-    pub fn give_up_reserve(&self) -> Result<(), StoreError> {
+    pub(crate) fn give_up_reserve(&self) -> Result<(), StoreError> {
         Ok(remove(&self.state("reserve"))?)
     }
 }

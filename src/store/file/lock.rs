@@ -112,7 +112,7 @@ fn acquire(file: &File, path: &Path, limit: Duration) -> Result<bool, StoreError
             Err(_) if start.elapsed() < limit => {}
             Err(_) => {
                 let holder = holder(file.metadata().at(path)?.ino());
-                return Err(StoreError::LockTimeout { path: path.into(), limit, holder });
+                return Err(StoreError::LockTimeout(path.into(), limit, holder));
             }
         }
     }
@@ -224,7 +224,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         let held = exclusive(&path, LOCK_TIMEOUT).unwrap();
         let refused = side.acquire(Duration::from_millis(20)).map(drop);
-        assert!(matches!(refused, Err(StoreError::LockTimeout { .. })));
+        assert!(matches!(refused, Err(StoreError::LockTimeout(..))));
         drop(held);
         drop(side.acquire(LOCK_TIMEOUT).unwrap());
     }

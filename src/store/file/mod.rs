@@ -2,7 +2,7 @@
 //! file is not known here.
 
 pub(crate) mod atomic;
-pub mod fs_probe;
+pub(crate) mod fs_probe;
 pub(super) mod jsonl;
 pub mod lock;
 pub(crate) mod read;

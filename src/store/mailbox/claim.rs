@@ -272,7 +272,7 @@ pub(crate) fn undo_half_claim(
     }
     let path = dir.inbox(name);
     let links = inbox.metadata().at(&path)?.nlink();
-    if links > 1 { Err(StoreError::Linked { path, links }) } else { Ok(()) }
+    if links > 1 { Err(StoreError::Linked(path, links)) } else { Ok(()) }
 }
 
 #[cfg(test)]

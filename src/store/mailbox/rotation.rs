@@ -14,7 +14,7 @@ use crate::store::{StoreError, TeamDir};
 use crate::wire::AgentName;
 use crate::wire::limits::LOCK_TIMEOUT;
 use std::fs::{self, File, Metadata};
-use std::io;
+use std::io::ErrorKind::{PermissionDenied, Unsupported};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -132,7 +132,8 @@ impl InboxRotation {
                 fs::rename(&next, &path).at(&path)?;
                 *inbox = fresh;
             }
-            Err(why) if has_no_links(&why) => {
+            // The file system has no hard links.
+            Err(why) if matches!(why.kind(), PermissionDenied | Unsupported) => {
                 fs::rename(&path, &claimed).at(&path)?;
                 sync_folder(&dir.claims(), fsync)?;
                 // Not the prepared file: a sender may have created an inbox since, with mail.
@@ -191,9 +192,4 @@ fn prepare(path: &Path, waker: &mut Waker) -> Result<Inbox, StoreError> {
         }
     };
     Ok(Inbox::new(found, waker.watch(path)?))
-}
-
-/// Whether the file system has no hard links.
-fn has_no_links(why: &io::Error) -> bool {
-    matches!(why.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported)
 }

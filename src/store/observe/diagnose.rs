@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 /// A problem, or a fact worth knowing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Diagnosis {
+pub(crate) enum Diagnosis {
     /// Other users may read or write this path.
     Open(PathBuf),
     /// The path is a link, or belongs to another user.
@@ -25,29 +25,18 @@ pub enum Diagnosis {
     DamagedTask(String),
     /// The roster names a member as alive that is dead.
     Ghost {
-        /// The name of the member.
         name: String,
         /// The machine was restarted since.
         is_of_another_boot: bool,
     },
     /// Claims that a dead owner has not acted on.
-    Claims {
-        /// The owner.
-        name: AgentName,
-        /// The number of claims.
-        count: usize,
-    },
+    Claims { name: AgentName, count: usize },
     /// Lines that could not be delivered.
-    DeadLetters {
-        /// The owner.
-        name: AgentName,
-        /// The number of lines.
-        count: usize,
-    },
+    DeadLetters { name: AgentName, count: usize },
 }
 
 /// Returns all problems. Fails if a file or folder cannot be inspected.
-pub fn flaws(dir: &TeamDir) -> Result<Vec<Diagnosis>, StoreError> {
+pub(crate) fn flaws(dir: &TeamDir) -> Result<Vec<Diagnosis>, StoreError> {
     let mut flaws = Vec::new();
     modes(dir.root(), &mut flaws)?;
     if roster::is_damaged(dir)? {

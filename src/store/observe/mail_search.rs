@@ -12,37 +12,33 @@ const LONGEST: usize = 64 * 1024 * 1024;
 
 /// The kind of file that holds a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SearchLocation {
-    /// The inbox.
+pub(crate) enum SearchLocation {
     Inbox,
     /// A claim that its owner has not acted on.
     Claim,
     /// A claim that was acted on, kept for late writers.
     TakenClaim,
-    /// The dead letters.
     Dead,
     /// The conversation, current or archived.
     Transcript,
-    /// The structured log.
     Log,
 }
 
 /// The position of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spot {
-    /// The kind of file.
-    pub place: SearchLocation,
+pub(crate) struct Spot {
+    pub(crate) place: SearchLocation,
     /// The file, relative to the team folder.
-    pub file: PathBuf,
+    pub(crate) file: PathBuf,
     /// The byte offset of the line.
-    pub offset: u64,
+    pub(crate) offset: u64,
     /// The line number, counted from 1.
-    pub line: usize,
+    pub(crate) line: usize,
 }
 
 /// Passes every whole line of an agent's files to `meet`. Mail moves from the inbox into a claim and into
 /// the transcript; the files are read in this order, so that a message is seen at least once.
-pub fn each_line(
+pub(crate) fn each_line(
     dir: &TeamDir,
     name: &AgentName,
     mut meet: impl FnMut(&Spot, &[u8]),

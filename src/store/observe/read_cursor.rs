@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use std::fs;
 
 /// Returns the mail that was drained since the last call. Fails if a file cannot be read or written.
-pub fn since_last_look(
+pub(crate) fn since_last_look(
     dir: &TeamDir,
     name: &AgentName,
 ) -> Result<Vec<Map<String, Value>>, StoreError> {
@@ -27,7 +27,7 @@ pub fn since_last_look(
 }
 
 /// Starts to follow the mail that is drained from now on. Fails if the transcript cannot be read.
-pub fn mail_from_now_on(dir: &TeamDir, name: &AgentName) -> Result<NewlyRead, StoreError> {
+pub(crate) fn mail_from_now_on(dir: &TeamDir, name: &AgentName) -> Result<NewlyRead, StoreError> {
     let mut taken = NewlyRead { tail: Tail::new(dir.transcript(name)) };
     taken.read_new()?;
     Ok(taken)
@@ -35,13 +35,13 @@ pub fn mail_from_now_on(dir: &TeamDir, name: &AgentName) -> Result<NewlyRead, St
 
 /// A position in a transcript from which mail is read.
 #[derive(Debug)]
-pub struct NewlyRead {
+pub(crate) struct NewlyRead {
     tail: Tail,
 }
 
 impl NewlyRead {
     /// Returns the mail that was drained since the last call. Fails if the transcript cannot be read.
-    pub fn read_new(&mut self) -> Result<Vec<Map<String, Value>>, StoreError> {
+    pub(crate) fn read_new(&mut self) -> Result<Vec<Map<String, Value>>, StoreError> {
         let lines = self.tail.read_new()?;
         Ok(lines.iter().filter_map(|line| mail_of(line)).collect())
     }

@@ -16,44 +16,41 @@ use std::time::UNIX_EPOCH;
 
 /// The state of a busy agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Heartbeat {
-    /// The incarnation of the agent.
-    pub incarnation: String,
+pub(crate) struct Heartbeat {
+    pub(crate) incarnation: String,
     /// A counter, so that no two heartbeats are equal.
-    pub count: u64,
+    pub(crate) count: u64,
     /// `llm`, `tool:NAME`, or the status.
-    pub state: String,
+    pub(crate) state: String,
     /// The begin of the state, for people.
-    pub since: WallTime,
+    pub(crate) since: WallTime,
     /// The time limit of the running tool, in seconds.
-    pub limit: Option<u64>,
-    /// The time of the heartbeat.
-    pub uptime: MachineTime,
+    pub(crate) limit: Option<u64>,
+    pub(crate) uptime: MachineTime,
 }
 
 /// The heartbeat file of the agent itself.
 #[derive(Debug)]
-pub struct HeartbeatFile {
+pub(crate) struct HeartbeatFile {
     path: PathBuf,
     file: File,
 }
 
 impl HeartbeatFile {
-    /// Opens the file. Fails if the file cannot be opened or written.
-    pub fn open(dir: &TeamDir, name: &AgentName) -> Result<Self, StoreError> {
+    pub(crate) fn open(dir: &TeamDir, name: &AgentName) -> Result<Self, StoreError> {
         let path = dir.beat(name);
         let file = open_or_create(&path, Access::Update)?;
         Ok(Self { path, file })
     }
 
     /// Writes over the last heartbeat. Readers parse the first line.
-    pub fn write(&self, beat: &Heartbeat) -> Result<(), StoreError> {
+    pub(crate) fn write(&self, beat: &Heartbeat) -> Result<(), StoreError> {
         Ok(self.file.write_all_at(&json_line(beat, &self.path)?, 0).at(&self.path)?)
     }
 
     /// Gives a sign of life where the file cannot be written: a full disk still accepts a new modification
     /// time. Fails if the file cannot be opened or written.
-    pub fn touch(&self, now: WallTime) -> Result<(), StoreError> {
+    pub(crate) fn touch(&self, now: WallTime) -> Result<(), StoreError> {
         let now = UNIX_EPOCH + now.since(WallTime::default());
         Ok(self.file.set_modified(now).at(&self.path)?)
     }
@@ -66,7 +63,7 @@ pub(crate) fn stamp(dir: &TeamDir, name: &AgentName) -> Option<(i64, i64)> {
 }
 
 /// Reads the last heartbeat of `name`; `None` if there is none. Fails if the file exists and cannot be read.
-pub fn read(dir: &TeamDir, name: &AgentName) -> Result<Option<Heartbeat>, StoreError> {
+pub(crate) fn read(dir: &TeamDir, name: &AgentName) -> Result<Option<Heartbeat>, StoreError> {
     Ok(read_state(&dir.beat(name))?)
 }
 

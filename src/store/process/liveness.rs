@@ -26,7 +26,7 @@ pub const PROTOCOL_VERSION: u32 = 1;
 const PROBE_LIMIT: Duration = Duration::from_secs(1);
 
 /// The holder of a life lock.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LifeRecord {
     /// The pid of its process.
@@ -50,27 +50,11 @@ pub struct LifeRecord {
     pub lead_lost: Option<MachineTime>,
 }
 
-impl Default for LifeRecord {
-    fn default() -> Self {
-        Self {
-            pid: 0,
-            start_time: 0,
-            boot_id: String::new(),
-            incarnation: String::new(),
-            protocol: PROTOCOL_VERSION,
-            run_id: String::new(),
-            started_at: WallTime::default(),
-            started_by: String::new(),
-            lead_lost: None,
-        }
-    }
-}
-
 impl LifeRecord {
     /// Creates a record of this process.
     pub fn of_this_process() -> Self {
         let ProcessIdentity { pid, start_time, boot_id } = ProcessIdentity::current();
-        Self { pid, start_time, boot_id, ..Self::default() }
+        Self { pid, start_time, boot_id, protocol: PROTOCOL_VERSION, ..Self::default() }
     }
 
     /// Returns the process that wrote the record.

@@ -21,20 +21,19 @@ struct BackoffRecord {
 
 /// The shared wait for one endpoint.
 #[derive(Debug, Clone)]
-pub struct SharedBackoff {
+pub(crate) struct SharedBackoff {
     path: PathBuf,
 }
 
 impl SharedBackoff {
     /// Returns the wait for an endpoint, named by host and port or by any other word.
-    pub fn of(dir: &TeamDir, endpoint: &str) -> Self {
+    pub(crate) fn of(dir: &TeamDir, endpoint: &str) -> Self {
         let fits = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
         let word: String = endpoint.chars().map(fits).take(100).collect();
         Self { path: dir.state(&format!("{word}.hold")) }
     }
 
-    /// Returns the remaining wait.
-    pub fn pending(&self, now: WallTime) -> Duration {
+    pub(crate) fn pending(&self, now: WallTime) -> Duration {
         let Ok(Some(BackoffRecord { until, wait })) = read_state(&self.path) else {
             return Duration::ZERO;
         };
@@ -44,7 +43,7 @@ impl SharedBackoff {
     }
 
     /// Asks all members to wait. A longer wait that is in force stays. Fails if the file cannot be written.
-    pub fn hold(&self, now: WallTime, wait: Duration) -> Result<(), StoreError> {
+    pub(crate) fn hold(&self, now: WallTime, wait: Duration) -> Result<(), StoreError> {
         if self.pending(now) >= wait {
             return Ok(());
         }

@@ -15,13 +15,12 @@ use serde::{Deserialize, Serialize};
 /// The contents of the file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Count {
-    /// The incarnation that has counted.
     incarnation: String,
     usage: UsageCount,
 }
 
 /// Writes the usage of an agent. On an error the old count stays.
-pub fn write(
+pub(crate) fn write(
     dir: &TeamDir,
     name: &AgentName,
     incarnation: &str,
@@ -34,7 +33,7 @@ pub fn write(
 }
 
 /// Reads the roster with the current usage of every agent. Fails if the roster cannot be read.
-pub fn roster_of_now(dir: &TeamDir) -> Result<WithUnknownFields<Roster>, StoreError> {
+pub(crate) fn roster_of_now(dir: &TeamDir) -> Result<WithUnknownFields<Roster>, StoreError> {
     let mut roster = roster::read(dir)?;
     if let Some(lead) = roster.lead.as_mut() {
         update_usage(dir, &AgentName::lead(), &lead.incarnation.clone(), &mut lead.usage);
