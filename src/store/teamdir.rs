@@ -190,10 +190,10 @@ impl TeamDir {
     }
 
     fn agents_in(&self, folder: &str, end: &str) -> Result<Vec<AgentName>, FileError> {
-        let mut files = names_in(&self.root.join(folder))?;
-        files.sort();
+        let files = names_in(&self.root.join(folder))?;
         let name = |file: &String| AgentName::mailbox(file.strip_suffix(end)?).ok();
-        Ok(files.iter().filter_map(name).collect())
+        let names: BTreeSet<AgentName> = files.iter().filter_map(name).collect();
+        Ok(names.into_iter().collect())
     }
 }
 

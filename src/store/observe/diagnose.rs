@@ -79,14 +79,11 @@ fn modes(folder: &Path, flaws: &mut Vec<Diagnosis>) -> Result<(), StoreError> {
     }
     for entry in fs::read_dir(folder).at(folder)? {
         let path = entry.at(folder)?.path();
-        let is_committed = ["settings.toml", "roles", ".gitignore"]
-            .iter()
-            .any(|committed| path.file_name().is_some_and(|name| name == *committed));
-        // A file that was removed meanwhile is no problem.
-        let Ok(known) = fs::symlink_metadata(&path) else { continue };
-        if is_committed {
+        if ["settings.toml", "roles", ".gitignore"].map(|file| folder.join(file)).contains(&path) {
             continue;
         }
+        // A file that was removed meanwhile is no problem.
+        let Ok(known) = fs::symlink_metadata(&path) else { continue };
         if known.is_symlink() {
             flaws.push(Diagnosis::Foreign(format!("{} is a symbolic link", path.display())));
         } else if let Err(why) = check_owner(&path, &known) {

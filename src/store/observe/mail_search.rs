@@ -44,10 +44,9 @@ pub(crate) fn each_line(
     mut meet: impl FnMut(&Spot, &[u8]),
 ) -> Result<(), StoreError> {
     let mut files = vec![(SearchLocation::Inbox, dir.inbox(name))];
-    for claim in list(dir, name)? {
-        let place = if claim.is_taken { SearchLocation::TakenClaim } else { SearchLocation::Claim };
-        files.push((place, claim.path));
-    }
+    let claims = list(dir, name)?.into_iter();
+    let place = |taken| if taken { SearchLocation::TakenClaim } else { SearchLocation::Claim };
+    files.extend(claims.map(|claim| (place(claim.is_taken), claim.path)));
     files.push((SearchLocation::Dead, dir.dead(name)));
     let conversations = conversations(dir, name)?.into_iter();
     files.extend(conversations.map(|path| (SearchLocation::Transcript, path)));
