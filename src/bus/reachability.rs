@@ -44,7 +44,6 @@ impl Reachability {
         Ok(reachable)
     }
 
-    /// Whether `to` can get mail.
     pub(crate) fn state(
         &mut self,
         to: &AgentName,

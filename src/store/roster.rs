@@ -174,7 +174,6 @@ impl<R: Reading> Cached<R> {
         Self { path: dir.config(), file: None, roster: R::default() }
     }
 
-    /// Returns the current roster.
     pub(crate) fn current(&mut self, dir: &TeamDir) -> Result<&R, StoreError> {
         let is_same = self.file.as_ref().is_some_and(|(file, then)| {
             // The link count of a file with a second name does not drop to zero when it is replaced.

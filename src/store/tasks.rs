@@ -53,9 +53,7 @@ enum Found {
     Task(Box<WithUnknownFields<Task>>),
     /// The file cannot be read and stays.
     Problem(String),
-    /// The file is not a task.
     Damaged(String),
-    /// The file no longer exists.
     Gone,
 }
 

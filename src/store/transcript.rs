@@ -242,7 +242,6 @@ pub(crate) fn each_mail(path: &Path, mut meet: impl FnMut(TakenIn)) -> Result<()
     each_line(path, |line| TakenIn::read(line).into_iter().for_each(&mut meet))
 }
 
-/// Returns the message of a mail line.
 pub(crate) fn mail_of(line: &[u8]) -> Option<Map<String, Value>> {
     TakenIn::read(line).map(|taken_in| taken_in.message)
 }

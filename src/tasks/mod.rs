@@ -46,7 +46,6 @@ pub(crate) struct Seen {
 /// A task after a change, and the consequences.
 #[derive(Debug)]
 pub(crate) struct Changed {
-    /// The task.
     pub(crate) task: WithUnknownFields<Task>,
     /// Tasks that can begin because of it.
     pub(crate) ready: Vec<WithUnknownFields<Task>>,

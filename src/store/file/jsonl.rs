@@ -17,7 +17,6 @@ const MOST_AT_ONCE: usize = 64 * 1024;
 /// The kind of a piece of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Piece {
-    /// A whole line.
     Line,
     /// A part of a line that is longer than the limit.
     Chunk,

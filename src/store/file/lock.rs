@@ -57,7 +57,6 @@ pub fn exclusive(path: &Path, limit: Duration) -> Result<Held, StoreError> {
 pub(crate) struct SideLock {
     path: PathBuf,
     file: Option<Arc<File>>,
-    /// The number of uncontended acquisitions in a row.
     uncontended: u8,
 }
 

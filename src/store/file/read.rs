@@ -80,7 +80,6 @@ pub(crate) fn newer_version(text: &[u8]) -> Option<u64> {
 /// first is the link count.
 pub(crate) type Stamp = (u64, u64, u64, i64, i64, i64, i64);
 
-/// Returns the stamp of a file.
 pub(crate) fn stamp(known: &Metadata) -> Stamp {
     let (mtime, ctime) = ((known.mtime(), known.mtime_nsec()), (known.ctime(), known.ctime_nsec()));
     (known.nlink(), known.ino(), known.len(), mtime.0, mtime.1, ctime.0, ctime.1)

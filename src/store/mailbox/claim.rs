@@ -53,7 +53,6 @@ impl BatchIds {
         Ok(Self { path, file, last, keys: RandomState::new() })
     }
 
-    /// Returns the next batch id.
     pub(crate) fn next(&mut self) -> Result<String, FileError> {
         self.last += 1;
         let digits = format!("{:0DIGITS$}", self.last);
@@ -143,7 +142,6 @@ impl Claim {
         Self::new(dir, &file.owner, file.batch_id, stage)
     }
 
-    /// Returns the current path.
     pub(crate) fn path(&self) -> PathBuf {
         let mut path = self.path.clone();
         if matches!(self.stage, Stage::Taken | Stage::InheritedTaken) {
