@@ -50,10 +50,8 @@ impl StoreError {
 
     /// Whether the team folder itself is missing, not only a file in it.
     pub fn is_without_team(&self) -> bool {
-        match self {
-            Self::File(why) => why.is_missing(),
-            other => matches!(other, Self::NoTeam(_) | Self::Gone(_)),
-        }
+        matches!(self, Self::NoTeam(_) | Self::Gone(_))
+            || matches!(self, Self::File(why) if why.is_missing())
     }
 
     /// Whether the disk is full or read-only at present, so that a later attempt may succeed.
