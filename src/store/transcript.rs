@@ -175,8 +175,8 @@ pub fn archive(
     match fs::symlink_metadata(&path) {
         Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
         Ok(known) if known.len() == 0 => return Ok(None),
-        other => drop(other.at(&path)?),
-    }
+        other => other.at(&path)?,
+    };
     let number = numbered(&dir.archive(), name, ENDING)?.last().map_or(1, |(number, _)| number + 1);
     let kept = dir.archive().join(format!("{name}-{number:06}{ENDING}"));
     fs::rename(&path, &kept).at(&path)?;

@@ -222,7 +222,9 @@ impl Mailbox {
         while at < self.claims.len() {
             match self.settle_claim(at)? {
                 SettleResult::Done => drop(self.claims.remove(at)),
-                again => (settled, at) = (settled.min(again), at + 1),
+                again @ (SettleResult::Grown | SettleResult::Again { .. }) => {
+                    (settled, at) = (settled.min(again), at + 1)
+                }
             }
         }
         Ok(settled)
