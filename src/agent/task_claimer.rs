@@ -5,7 +5,7 @@
 
 use super::event::{Events, MachineEvent};
 use crate::os::async_fd::ReadableFd;
-use crate::store::tasks::TaskListWatch;
+use crate::store::change_watcher::ChangeWatcher;
 use crate::tasks::Tasks;
 use crate::wire::AgentName;
 use std::cell::Cell;
@@ -50,7 +50,7 @@ impl TaskClaimer {
                 tokio::time::sleep(POLL_EVERY).await;
             }
             // Armed before the first look, so that no change is missed.
-            let fifo = TaskListWatch::listen(tasks.dir()).and_then(|fifo| {
+            let fifo = ChangeWatcher::of_tasks(tasks.dir()).and_then(|fifo| {
                 let ready = ReadableFd::to_read(&fifo)?;
                 Ok((fifo, ready))
             });
@@ -105,7 +105,7 @@ async fn is_in_sight(tasks: &Arc<Tasks>, me: &AgentName) -> bool {
 }
 
 /// Waits until the list is touched; for ever without file events.
-async fn touched(fifo: Option<&(TaskListWatch, ReadableFd)>) {
+async fn touched(fifo: Option<&(ChangeWatcher, ReadableFd)>) {
     let Some((fifo, ready)) = fifo else { return std::future::pending().await };
     let heard = ready.woken().await.is_ok() && fifo.acknowledge().is_ok();
     if !heard {

@@ -7,14 +7,14 @@ use crate::wire::AgentName;
 /// Sends the user's message to one recipient and returns its id.
 pub(crate) fn to_one(bus: &Bus, to: &str, text: String) -> Result<String, Failure> {
     let sent = bus.send(&AgentName::user(), to, Outgoing::text(text));
-    sent.map(|id| id.0).map_err(|why| send_failure(to, &why))
+    sent.map_err(|why| send_failure(to, &why))
 }
 
 /// Sends the user's message to all members and the lead and returns the ids, a line each.
 pub(crate) fn to_all(bus: &Bus, text: &str) -> Result<String, Failure> {
     let sent = broadcast(bus, &AgentName::user(), text)?;
     require_all(&unreached(&sent))?;
-    let ids = sent.into_iter().filter_map(|(_, outcome)| outcome.ok().map(|id| id.0));
+    let ids = sent.into_iter().filter_map(|(_, outcome)| outcome.ok());
     Ok(ids.collect::<Vec<_>>().join("\n"))
 }
 

@@ -15,7 +15,6 @@ pub use id::new_id;
 use reachability::{Reachability, RecipientState};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -75,18 +74,8 @@ impl Outgoing {
     }
 }
 
-/// The id of a sent message.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SentId(pub String);
-
-impl fmt::Display for SentId {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.pad(&self.0)
-    }
-}
-
-/// A recipient of a broadcast and the outcome of its send.
-pub type Sent = (AgentName, Result<SentId, BusError>);
+/// A recipient of a broadcast, and the id of its message.
+pub type Sent = (AgentName, Result<String, BusError>);
 
 /// Why a send failed. Only after [`SendError::NotDurable`] the message may arrive anyway.
 #[derive(Debug, thiserror::Error)]
@@ -113,14 +102,9 @@ pub enum BusError {
         /// All agents that can get mail.
         reachable: Vec<AgentName>,
     },
-    /// The content is too long.
-    #[error("the message has {size} bytes, more than {limit}: write a file and send its path")]
-    TooLong {
-        /// Its length in bytes.
-        size: usize,
-        /// The limit in bytes.
-        limit: usize,
-    },
+    /// The content has this many bytes, more than the limit.
+    #[error("the message has {0} bytes, more than {1}: write a file and send its path")]
+    TooLong(usize, usize),
     /// The message could not be written as JSON.
     #[error("the message cannot be serialized: {0}")]
     Json(#[from] serde_json::Error),
@@ -148,16 +132,12 @@ impl BusError {
         self.store_error().is_some_and(StoreError::is_without_team)
     }
 
-    fn store_error(&self) -> Option<&StoreError> {
-        match self {
-            Self::Store(why) | Self::Send(SendError::Store(why)) => Some(why),
-            Self::Name(_)
-            | Self::Everybody(_)
-            | Self::SelfSend(_)
-            | Self::Unreachable { .. }
-            | Self::Json(_)
-            | Self::TooLong { .. }
-            | Self::Send(_) => None,
+    /// Returns the error of the disk, if it is one.
+    pub(crate) fn store_error(&self) -> Option<&StoreError> {
+        if let Self::Store(why) | Self::Send(SendError::Store(why)) = self {
+            Some(why)
+        } else {
+            None
         }
     }
 
@@ -168,7 +148,7 @@ impl BusError {
             Self::Everybody(_) => "team broadcast TEXT".into(),
             Self::SelfSend(_) => "write to another agent".into(),
             Self::Unreachable { .. } => "`team ls` lists the members".into(),
-            Self::TooLong { .. } | Self::Send(SendError::TooLong { .. }) => {
+            Self::TooLong(..) | Self::Send(SendError::TooLong(_)) => {
                 "write the text to a file and send its path".into()
             }
             Self::Send(SendError::Full { name, .. }) => {
@@ -181,7 +161,8 @@ impl BusError {
     }
 }
 
-fn names(names: &[AgentName]) -> String {
+/// Lists names for people.
+pub(crate) fn names(names: &[AgentName]) -> String {
     names.iter().map(AgentName::as_str).collect::<Vec<_>>().join(", ")
 }
 
@@ -228,19 +209,13 @@ impl Bus {
     }
 
     /// Sends a message of the program to the lead. A second send with the same id has no effect.
-    ///
-    /// # Errors
-    /// As [`Bus::send`].
-    pub fn notify_lead(&self, body: Body, content: String, id: String) -> Result<SentId, BusError> {
+    pub fn notify_lead(&self, body: Body, content: String, id: String) -> Result<String, BusError> {
         let outgoing = Outgoing { id: Some(id), ..Outgoing::of(body, content) };
         self.send(&AgentName::system(), AgentName::lead().as_str(), outgoing)
     }
 
-    /// Sends a message. After `Ok` the recipient takes it in exactly once.
-    ///
-    /// # Errors
-    /// See [`BusError`].
-    pub fn send(&self, from: &AgentName, to: &str, outgoing: Outgoing) -> Result<SentId, BusError> {
+    /// Sends a message; returns its id. After `Ok` the recipient takes it in exactly once.
+    pub fn send(&self, from: &AgentName, to: &str, outgoing: Outgoing) -> Result<String, BusError> {
         if matches!(to, "all" | "broadcast" | "team") {
             return Err(BusError::Everybody(to.into()));
         }
@@ -251,25 +226,20 @@ impl Bus {
     }
 
     /// Sends a control message: a request or an answer.
-    ///
-    /// # Errors
-    /// As [`Bus::send`].
     pub fn control(
         &self,
         from: &AgentName,
         to: &AgentName,
         body: Body,
         correlation: Correlation,
-    ) -> Result<SentId, BusError> {
+    ) -> Result<String, BusError> {
         let outgoing = Outgoing { correlation: Some(correlation), ..Outgoing::of(body, "") };
         self.send(from, to.as_str(), outgoing)
     }
 
     /// Sends the same text to the lead and every reachable member, except the sender. Each message's id is
-    /// `id` with the recipient's name appended.
-    ///
-    /// # Errors
-    /// The roster cannot be read, and nothing was sent. Failures of single recipients are in the result.
+    /// `id` with the recipient's name appended. Fails if the roster cannot be read, and then nothing was
+    /// sent; failures of single recipients are in the result.
     pub fn broadcast(
         &self,
         from: &AgentName,
@@ -287,10 +257,8 @@ impl Bus {
         Ok(sync_together(written.collect(), self.limits.fsync))
     }
 
-    /// All agents that can get mail now, including the lead and the user.
-    ///
-    /// # Errors
-    /// The roster or a life lock cannot be read.
+    /// All agents that can get mail now, including the lead and the user. Fails if the roster or a life lock
+    /// cannot be read.
     pub fn reachable(&self) -> Result<Vec<AgentName>, BusError> {
         Ok(lock(&self.reachability).all()?)
     }
@@ -300,14 +268,14 @@ impl Bus {
         from: &AgentName,
         to: &AgentName,
         outgoing: Outgoing,
-    ) -> Result<(SentId, Stored), BusError> {
+    ) -> Result<(String, Stored), BusError> {
         if from == to {
             return Err(BusError::SelfSend(to.clone()));
         }
         let Outgoing { body, content, id, correlation, extra } = outgoing;
         let (size, limit) = (content.len(), self.limits.max_message_bytes);
         if size > limit {
-            return Err(BusError::TooLong { size, limit });
+            return Err(BusError::TooLong(size, limit));
         }
         let priority = if body.is_control() { Priority::Control } else { Priority::Data };
         let id = id.unwrap_or_else(|| new_id(from));
@@ -330,7 +298,7 @@ impl Bus {
         };
         let permit = || self.permit(from, to, priority);
         let stored = lock(&inbox).append(draft.line()?.as_bytes(), &policy, permit)?;
-        Ok((SentId(id), stored))
+        Ok((id, stored))
     }
 
     /// The inbox of a recipient. The first access checks the recipient, so that an unknown name gets no
@@ -371,7 +339,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-type Written = (AgentName, Result<(SentId, Stored), BusError>);
+type Written = (AgentName, Result<(String, Stored), BusError>);
 
 /// Syncs many inboxes on several threads, so that the disk merges the work.
 fn sync_together(written: Vec<Written>, fsync: Fsync) -> Vec<Sent> {
@@ -386,15 +354,11 @@ fn sync_together(written: Vec<Written>, fsync: Fsync) -> Vec<Sent> {
         return written.into_iter().map(finish).collect();
     }
     let share = written.len().div_ceil(SYNCS_AT_ONCE).max(1);
-    let mut written = written.into_iter();
+    let mut rest = written.into_iter();
     thread::scope(|scope| {
         let mut threads = Vec::new();
-        loop {
-            let share: Vec<_> = written.by_ref().take(share).collect();
-            if share.is_empty() {
-                break;
-            }
-            let finish = &finish;
+        while rest.len() > 0 {
+            let share: Vec<_> = rest.by_ref().take(share).collect();
             threads.push(scope.spawn(move || share.into_iter().map(finish).collect::<Vec<_>>()));
         }
         threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()

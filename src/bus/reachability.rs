@@ -37,15 +37,13 @@ impl Reachability {
         let names: Vec<_> = roster.names().flat_map(AgentName::member).collect();
         let mut reachable = vec![AgentName::lead(), AgentName::user()];
         for name in names {
-            match self.state(&name, Priority::Data)? {
-                RecipientState::Reachable | RecipientState::Starting => reachable.push(name),
-                RecipientState::Unreachable(_) => {}
+            if !matches!(self.state(&name, Priority::Data)?, RecipientState::Unreachable(_)) {
+                reachable.push(name);
             }
         }
         Ok(reachable)
     }
 
-    /// Whether `to` can get mail.
     pub(crate) fn state(
         &mut self,
         to: &AgentName,
@@ -57,22 +55,22 @@ impl Reachability {
         let Some(status) = self.roster.current(&self.dir)?.status(to.as_str()) else {
             return Ok(RecipientState::Unreachable("is not on the roster".into()));
         };
-        let is_reachable = match (status.mail(), status) {
-            (MailAccess::None, _) => false,
-            (MailAccess::ControlOnly, _) => priority == Priority::Control && self.is_alive(to)?,
-            (MailAccess::All, Status::Starting) => {
-                self.is_alive(to)? || self.is_alive(&AgentName::lead())?
+        let (access, is_starting) = (status.mail(), status == Status::Starting);
+        let is_reachable = match access {
+            MailAccess::None => false,
+            MailAccess::ControlOnly => priority == Priority::Control && self.is_alive(to)?,
+            MailAccess::All => {
+                self.is_alive(to)? || (is_starting && self.is_alive(&AgentName::lead())?)
             }
-            (MailAccess::All, _) => self.is_alive(to)?,
         };
         let word = status.word();
-        Ok(match (is_reachable, status.mail()) {
-            (true, _) if status == Status::Starting => RecipientState::Starting,
-            (true, _) => RecipientState::Reachable,
-            (false, MailAccess::All) => {
+        Ok(match access {
+            _ if is_reachable && is_starting => RecipientState::Starting,
+            _ if is_reachable => RecipientState::Reachable,
+            MailAccess::All => {
                 RecipientState::Unreachable(format!("is dead (the roster still says {word})"))
             }
-            (false, MailAccess::ControlOnly | MailAccess::None) => {
+            MailAccess::ControlOnly | MailAccess::None => {
                 RecipientState::Unreachable(format!("is {word}"))
             }
         })

@@ -32,7 +32,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let exit = print_result(
         args.json.json,
         || {
-            let sent = ids.iter().map(|(name, id)| json!({ "to": name.as_str(), "id": id.0 }));
+            let sent = ids.iter().map(|(name, id)| json!({ "to": name.as_str(), "id": id }));
             json!({ "schema": 1, "sent": sent.collect::<Vec<Value>>(), "failed": failed })
         },
         || ids.iter().map(|(name, id)| format!("{name} {id}")).collect::<Vec<_>>().join("\n"),

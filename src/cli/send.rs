@@ -55,7 +55,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let content = if text == "-" { read_stdin()? } else { text };
     let body = body(kind, &fields)?;
     let outgoing = Outgoing { extra: fields, ..Outgoing::of(body, content) };
-    let id = bus.send(&from, &to, outgoing).map_err(|why| send_failure(&to, &why))?.0;
+    let id = bus.send(&from, &to, outgoing).map_err(|why| send_failure(&to, &why))?;
     let as_json = || json!({ "schema": 1, "id": id, "to": to, "from": from.as_str() });
     Ok(print_result(args.json.json, as_json, || id.clone()))
 }
@@ -185,6 +185,5 @@ fn send_line(
     }
     let body = body(line_kind.as_deref().or(kind), &object)?;
     let outgoing = Outgoing { extra: object, ..Outgoing::of(body, content) };
-    let sent = bus.send(from, &to, outgoing).map_err(|why| send_failure(&to, &why))?;
-    Ok(sent.0)
+    bus.send(from, &to, outgoing).map_err(|why| send_failure(&to, &why))
 }

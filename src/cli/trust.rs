@@ -8,8 +8,8 @@ use crate::error::{Exit, Failure};
 use crate::settings::Settings;
 use crate::settings::endpoints::redacted;
 use crate::settings::trust::TrustList;
+use crate::store::TeamDir;
 use crate::store::lock::exclusive;
-use crate::store::{StoreError, TeamDir};
 use crate::wire::limits::LOCK_TIMEOUT;
 use serde_json::json;
 
@@ -28,7 +28,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let list = TrustList::of(&context.environment);
     let folder = team.root().display().to_string();
     // A concurrent `team trust` must not lose this change.
-    let lock = exclusive(&list.lock_file()?, LOCK_TIMEOUT).map_err(StoreError::from)?;
+    let lock = exclusive(&list.lock_file()?, LOCK_TIMEOUT)?;
     let risks = Settings::risks_in(&TeamDir::settings_in(team.root()))?;
     let was_trusted = list.has(team.root(), &risks);
     if args.revoke {

@@ -6,14 +6,14 @@ use crate::wire::roster::Roster;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A mailbox that threads share with its owner.
-pub type SharedMailbox = Arc<Mutex<Mailbox>>;
+pub(crate) type SharedMailbox = Arc<Mutex<Mailbox>>;
 
 /// Runs blocking work on a thread of its own and returns its result. Dropping the future abandons the result,
 /// not the work.
 ///
 /// # Panics
 /// If the work panics.
-pub async fn offload<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
+pub(crate) async fn offload<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
         Err(why) => match why.try_into_panic() {
@@ -25,10 +25,7 @@ pub async fn offload<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'stati
 }
 
 /// [`roster::update`] for an event loop.
-///
-/// # Errors
-/// As [`roster::update`].
-pub async fn update_roster<R: Send + 'static>(
+pub(crate) async fn update_roster<R: Send + 'static>(
     dir: &TeamDir,
     fsync: Fsync,
     change: impl FnOnce(&mut WithUnknownFields<Roster>) -> R + Send + 'static,
@@ -38,18 +35,15 @@ pub async fn update_roster<R: Send + 'static>(
 }
 
 /// [`Mailbox::drain`] for an event loop.
-///
-/// # Errors
-/// As [`Mailbox::drain`].
-pub async fn drain(mailbox: &SharedMailbox) -> Result<Drained, StoreError> {
+pub(crate) async fn drain(mailbox: &SharedMailbox) -> Result<Drained, StoreError> {
     with_mailbox(mailbox, Mailbox::drain).await
 }
 
 /// [`Transcript::sync`](super::Transcript::sync) for an event loop.
-///
-/// # Errors
-/// As [`Transcript::sync`](super::Transcript::sync).
-pub async fn sync_transcript(mailbox: &SharedMailbox, fsync: Fsync) -> Result<(), StoreError> {
+pub(crate) async fn sync_transcript(
+    mailbox: &SharedMailbox,
+    fsync: Fsync,
+) -> Result<(), StoreError> {
     with_mailbox(mailbox, move |mailbox| mailbox.transcript().sync(fsync)).await
 }
 
@@ -65,20 +59,16 @@ async fn with_mailbox<R: Send + 'static>(
 mod tests {
     use super::*;
     use crate::os::event_loop::EventLoopMark;
+    use crate::store::test_team;
 
     #[test]
     fn an_offloaded_update_does_not_block_the_event_loop() {
-        let folder = tempfile::tempdir().unwrap();
-        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
+        let (_folder, dir) = test_team();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let mark = EventLoopMark::set();
         runtime.block_on(async {
-            let enter = |name: &'static str| {
-                move |roster: &mut WithUnknownFields<Roster>| {
-                    roster.enter(name, 1.0);
-                }
-            };
-            update_roster(&dir, Fsync::Always, enter("alice")).await.unwrap();
+            let enter = |roster: &mut WithUnknownFields<Roster>| roster.enter("alice", 1.0).pid;
+            update_roster(&dir, Fsync::Always, enter).await.unwrap();
         });
         let on_the_loop =
             || roster::update(&dir, Fsync::Always, |roster| roster.enter("bob", 1.0).pid);

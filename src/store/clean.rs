@@ -7,11 +7,11 @@
 //! [`LifeLock::take`]: crate::store::process::liveness::LifeLock::take
 
 use super::file::jsonl::{Piece, each_piece};
-use super::file::lock::{exclusive, release, try_for};
+use super::file::lock::{exclusive, is_named, release, try_for};
 use super::mailbox::claim::{ClaimFile, list};
 use super::mailbox::dead;
-use super::process::liveness::{LifeRecord, is_named, read_record};
-use super::transcript::{all_archives, each_mail};
+use super::process::liveness::{LifeRecord, read_record};
+use super::transcript::{conversations, each_mail};
 use super::{StoreError, TeamDir, output_spill, roster};
 use crate::os::file::{Access, At, open, open_or_create};
 use crate::wire::AgentName;
@@ -27,27 +27,18 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why a team folder cannot be held.
 #[derive(Debug, thiserror::Error)]
-pub enum CleanError {
-    /// A member is alive.
-    #[error("{name} lives{}", pid(record.as_deref()))]
-    Alive {
-        /// The name of the member.
-        name: AgentName,
-        /// Its life record, if it can be read.
-        record: Option<Box<LifeRecord>>,
-    },
+pub(crate) enum CleanError {
+    /// This member is alive; its pid in words, if its record can be read.
+    #[error("{0} lives{1}")]
+    Alive(AgentName, String),
     /// A file of the store cannot be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-fn pid(record: Option<&LifeRecord>) -> String {
-    record.map_or_else(String::new, |record| format!(", pid {}", record.pid))
-}
-
 /// The kind of a file that may be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LeftoverKind {
+pub(crate) enum LeftoverKind {
     /// The life lock of a dead process.
     Lock,
     /// The heartbeat, the fifo and the usage count of a dead process.
@@ -66,12 +57,12 @@ pub enum LeftoverKind {
 
 impl LeftoverKind {
     /// Whether the file may hold something that a person still wants.
-    pub fn is_precious(self) -> bool {
+    pub(crate) fn is_precious(self) -> bool {
         matches!(self, Self::Mail | Self::DeadLetters | Self::Transcript | Self::OutputSpill)
     }
 
     /// Returns the kind in words.
-    pub fn words(self) -> &'static str {
+    pub(crate) fn words(self) -> &'static str {
         match self {
             Self::Lock => "lock",
             Self::State => "state",
@@ -86,20 +77,18 @@ impl LeftoverKind {
 
 /// A file that may be removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Leftover {
-    /// The kind of the file.
-    pub kind: LeftoverKind,
+pub(crate) struct Leftover {
+    pub(crate) kind: LeftoverKind,
     /// The name of its owner.
-    pub name: AgentName,
-    /// The path of the file.
-    pub path: PathBuf,
+    pub(crate) name: AgentName,
+    pub(crate) path: PathBuf,
     /// The size in bytes.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 /// A team folder whose life locks are all held: no member lives or can start until this is dropped.
 #[derive(Debug)]
-pub struct TeamAtRest {
+pub(crate) struct TeamAtRest {
     dir: TeamDir,
     held: Vec<Held>,
 }
@@ -125,11 +114,9 @@ impl Drop for TeamAtRest {
 }
 
 impl TeamAtRest {
-    /// Takes the life locks of the lead and of every known name.
-    ///
-    /// # Errors
-    /// A member is alive, or a file cannot be opened.
-    pub fn take(dir: &TeamDir) -> Result<Self, CleanError> {
+    /// Takes the life locks of the lead and of every known name. Fails if a member is alive, or a file cannot
+    /// be opened.
+    pub(crate) fn take(dir: &TeamDir) -> Result<Self, CleanError> {
         let mut names: BTreeSet<AgentName> = dir.agents()?.into_iter().collect();
         names.insert(AgentName::lead());
         let roster = roster::read(dir)?;
@@ -140,8 +127,8 @@ impl TeamAtRest {
             let file = loop {
                 let file = open_or_create(&path, Access::Update).map_err(StoreError::from)?;
                 if !try_for(&file, PROBE_TIMEOUT).at(&path).map_err(StoreError::from)? {
-                    let record = read_record(&file).map(Box::new);
-                    return Err(CleanError::Alive { name, record });
+                    let pid = read_record(&file).map(|record| format!(", pid {}", record.pid));
+                    return Err(CleanError::Alive(name, pid.unwrap_or_default()));
                 }
                 if is_named(&file) {
                     break file;
@@ -153,57 +140,57 @@ impl TeamAtRest {
     }
 
     /// Returns the records of the last holders.
-    pub fn records(&self) -> Vec<LifeRecord> {
+    pub(crate) fn records(&self) -> Vec<LifeRecord> {
         self.held.iter().filter_map(|held| read_record(&held.file)).collect()
     }
 
     /// Whether the life lock of `name` is held here.
-    pub fn holds(&self, name: &str) -> bool {
+    pub(crate) fn holds(&self, name: &str) -> bool {
         self.held.iter().any(|held| held.name.as_str() == name)
     }
 
-    /// Returns every file that may be removed, sorted by kind and path.
-    ///
-    /// # Errors
-    /// A file cannot be read.
-    pub fn find(&self) -> Result<Vec<Leftover>, StoreError> {
+    /// Returns every file that may be removed, sorted by kind and path. Fails if a file cannot be read.
+    pub(crate) fn find(&self) -> Result<Vec<Leftover>, StoreError> {
         let mut finds = Vec::new();
         for Held { name, file, path } in &self.held {
+            let dir = &self.dir;
+            let mut files = Vec::new();
+            let mut add = |kind, paths: Vec<PathBuf>| {
+                files.extend(paths.into_iter().map(|path| (kind, path)));
+            };
             if file.metadata().at(path)?.len() > 0 {
-                add(&mut finds, LeftoverKind::Lock, name, path.clone())?;
+                add(LeftoverKind::Lock, vec![path.clone()]);
             }
-            for path in [self.dir.beat(name), self.dir.fifo(name), self.dir.used(name)] {
-                add(&mut finds, LeftoverKind::State, name, path)?;
-            }
-            for claim in list(&self.dir, name)? {
-                let is_read = claim.is_taken && is_all_recorded(&self.dir, &claim)?;
+            add(LeftoverKind::State, vec![dir.beat(name), dir.fifo(name), dir.used(name)]);
+            for claim in list(dir, name)? {
+                let is_read = claim.is_taken && is_all_recorded(dir, &claim)?;
                 let kind = if is_read { LeftoverKind::TakenClaim } else { LeftoverKind::Mail };
-                add(&mut finds, kind, name, claim.path)?;
+                add(kind, vec![claim.path]);
             }
-            if fs::symlink_metadata(self.dir.inbox(name)).is_ok_and(|known| known.len() > 0) {
-                add(&mut finds, LeftoverKind::Mail, name, self.dir.inbox(name))?;
+            if fs::symlink_metadata(dir.inbox(name)).is_ok_and(|known| known.len() > 0) {
+                add(LeftoverKind::Mail, vec![dir.inbox(name)]);
             }
-            add(&mut finds, LeftoverKind::DeadLetters, name, self.dir.dead(name))?;
-            for path in self.dir.dead_claims(name)? {
-                add(&mut finds, LeftoverKind::DeadLetters, name, path)?;
+            add(LeftoverKind::DeadLetters, vec![dir.dead(name)]);
+            add(LeftoverKind::DeadLetters, dir.dead_claims(name)?);
+            let spilled = output_spill::all(dir, name)?.into_iter();
+            add(LeftoverKind::OutputSpill, spilled.map(|(_, path)| path).collect());
+            add(LeftoverKind::Transcript, conversations(dir, name)?);
+            for (kind, path) in files {
+                match fs::symlink_metadata(&path) {
+                    Err(why) if why.kind() == io::ErrorKind::NotFound => {}
+                    known => {
+                        let bytes = known.at(&path)?.len();
+                        finds.push(Leftover { kind, name: name.clone(), path, bytes });
+                    }
+                }
             }
-            for (_, path) in output_spill::all(&self.dir, name)? {
-                add(&mut finds, LeftoverKind::OutputSpill, name, path)?;
-            }
-            for path in all_archives(&self.dir, name)? {
-                add(&mut finds, LeftoverKind::Transcript, name, path)?;
-            }
-            add(&mut finds, LeftoverKind::Transcript, name, self.dir.transcript(name))?;
         }
         finds.sort_by(|a, b| (a.kind, &a.path).cmp(&(b.kind, &b.path)));
         Ok(finds)
     }
 
-    /// Removes a file. An inbox is truncated instead, since it always exists.
-    ///
-    /// # Errors
-    /// The file stays.
-    pub fn remove(&self, find: &Leftover) -> Result<(), StoreError> {
+    /// Removes a file. An inbox is truncated instead, since it always exists. On an error the file stays.
+    pub(crate) fn remove(&self, find: &Leftover) -> Result<(), StoreError> {
         let path = &find.path;
         if *path == self.dir.inbox(&find.name) {
             let held = exclusive(&self.dir.inbox_lock(&find.name), LOCK_TIMEOUT)?;
@@ -216,30 +203,12 @@ impl TeamAtRest {
     }
 }
 
-fn add(
-    finds: &mut Vec<Leftover>,
-    kind: LeftoverKind,
-    name: &AgentName,
-    path: PathBuf,
-) -> Result<(), StoreError> {
-    match fs::symlink_metadata(&path) {
-        Ok(known) => {
-            finds.push(Leftover { kind, name: name.clone(), path, bytes: known.len() });
-            Ok(())
-        }
-        Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => Ok(other.map(|_| ()).at(&path)?),
-    }
-}
-
 /// Whether every line of a claim is recorded in the transcript or the dead letters. A late writer may have
 /// added a line that no drain has read.
 fn is_all_recorded(dir: &TeamDir, claim: &ClaimFile) -> Result<bool, StoreError> {
     let ClaimFile { owner: name, batch_id, path, .. } = claim;
     let mut highest: Option<u64> = None;
-    let mut transcripts = all_archives(dir, name)?;
-    transcripts.push(dir.transcript(name));
-    for transcript in transcripts {
+    for transcript in conversations(dir, name)? {
         each_mail(&transcript, |taken_in| {
             if taken_in.batch_id == *batch_id {
                 highest = highest.max(Some(taken_in.offset));
@@ -260,7 +229,7 @@ fn is_all_recorded(dir: &TeamDir, claim: &ClaimFile) -> Result<bool, StoreError>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{LifeLock, Liveness, liveness};
+    use crate::store::{LifeLock, Liveness, liveness, test_team};
     use std::io::Write;
     use std::path::Path;
 
@@ -268,25 +237,15 @@ mod tests {
         fs::File::create(path).unwrap().write_all(text.as_bytes()).unwrap();
     }
 
-    fn team() -> (tempfile::TempDir, TeamDir, AgentName) {
-        let folder = tempfile::tempdir().unwrap();
-        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
-        (folder, dir, AgentName::member("alice").unwrap())
-    }
-
     #[test]
     fn a_living_member_is_refused_and_none_can_start_meanwhile() {
-        let (_folder, dir, alice) = team();
+        let (_folder, dir) = test_team();
+        let alice = AgentName::member("alice").unwrap();
         let lock = LifeLock::take(&dir, &alice, LifeRecord::of_this_process()).unwrap();
-        assert!(
-            matches!(TeamAtRest::take(&dir), Err(CleanError::Alive { name, .. }) if name == alice)
-        );
+        assert!(matches!(TeamAtRest::take(&dir), Err(CleanError::Alive(name, _)) if name == alice));
         drop(lock);
         assert!(matches!(liveness::probe(&dir, &AgentName::lead()), Ok(Liveness::Dead)));
-        assert!(
-            !dir.life(&AgentName::lead()).exists(),
-            "the lock file that was created is removed"
-        );
+        assert!(!dir.life(&AgentName::lead()).exists(), "the file that was created is removed");
         let quiet = TeamAtRest::take(&dir).unwrap();
         for name in [&alice, &AgentName::lead()] {
             assert!(LifeLock::take(&dir, name, LifeRecord::default()).is_err(), "{name}");
@@ -301,7 +260,8 @@ mod tests {
 
     #[test]
     fn a_process_that_waits_for_a_removed_lock_takes_the_new_one() {
-        let (_folder, dir, alice) = team();
+        let (_folder, dir) = test_team();
+        let alice = AgentName::member("alice").unwrap();
         drop(LifeLock::take(&dir, &alice, LifeRecord::of_this_process()).unwrap());
         let quiet = TeamAtRest::take(&dir).unwrap();
         let finds = quiet.find().unwrap();
@@ -322,7 +282,8 @@ mod tests {
 
     #[test]
     fn a_claim_counts_as_taken_only_when_every_line_is_recorded() {
-        let (_folder, dir, alice) = team();
+        let (_folder, dir) = test_team();
+        let alice = AgentName::member("alice").unwrap();
         let batch_id = "000000000001-0123abcd";
         let claim = dir.claims().join(format!("{alice}.{batch_id}.taken"));
         put(&dir.life(&alice), "{}\n");

@@ -1,9 +1,9 @@
 //! The errors of the store, and the advice that goes with each.
 
-use super::file::lock::LockError;
 use crate::os::file::FileError;
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Why the store could not read or write something.
 #[derive(Debug, thiserror::Error)]
@@ -11,23 +11,15 @@ pub enum StoreError {
     /// A file operation failed.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A lock was not acquired.
-    #[error(transparent)]
-    Lock(#[from] LockError),
-    /// The team folder does not exist.
-    #[error("there is no team folder at {}", path.display())]
-    NoTeam {
-        /// The path where it was expected.
-        path: PathBuf,
-    },
-    /// The inbox has more than one hard link.
-    #[error("{} has {links} names (hard links): it cannot be told whose mail it is", path.display())]
-    Linked {
-        /// The path of the inbox.
-        path: PathBuf,
-        /// The number of links.
-        links: u64,
-    },
+    /// Another process held the lock of this file for all this time; the last field names it.
+    #[error("{path} is locked since more than {ms} ms by {holder}", path = .0.display(), ms = .1.as_millis(), holder = .2)]
+    LockTimeout(PathBuf, Duration, String),
+    /// The team folder does not exist at this path.
+    #[error("there is no team folder at {}", .0.display())]
+    NoTeam(PathBuf),
+    /// This inbox has more than one hard link, namely so many.
+    #[error("{path} has {links} names (hard links): it cannot be told whose mail it is", path = .0.display(), links = .1)]
+    Linked(PathBuf, u64),
     /// The file was written by a later version of this program.
     #[error("{} has format version {found}, this program writes {known}: it is left as it is", path.display())]
     Newer {
@@ -40,53 +32,31 @@ pub enum StoreError {
     },
     /// An earlier sync of the file failed. The system reports that only once, so no later sync can be
     /// trusted.
-    #[error("{}: an earlier sync failed, so nothing more is acknowledged", path.display())]
-    Degraded {
-        /// The path of the file.
-        path: PathBuf,
-    },
-    /// The folder in which this process works was removed or replaced.
-    #[error("{} was removed or replaced while it was in use", path.display())]
-    Gone {
-        /// The path of the folder or file.
-        path: PathBuf,
-    },
-    /// The file system lacks a feature that the store needs.
-    #[error("{} cannot hold a team: {why}", path.display())]
-    Unfit {
-        /// The path of the folder.
-        path: PathBuf,
-        /// The missing feature.
-        why: String,
-    },
+    #[error("{}: an earlier sync failed, so nothing more is acknowledged", .0.display())]
+    Degraded(PathBuf),
+    /// The folder or file in which this process works was removed or replaced.
+    #[error("{} was removed or replaced while it was in use", .0.display())]
+    Gone(PathBuf),
+    /// The file system of this folder lacks a feature that the store needs.
+    #[error("{path} cannot hold a team: {why}", path = .0.display(), why = .1)]
+    Unfit(PathBuf, String),
 }
 
 impl StoreError {
     /// Whether a lock was not acquired in time.
     pub fn is_lock_timeout(&self) -> bool {
-        matches!(self, Self::Lock(LockError::TimedOut { .. }))
+        matches!(self, Self::LockTimeout(..))
     }
 
     /// Whether the team folder itself is missing, not only a file in it.
     pub fn is_without_team(&self) -> bool {
-        match self {
-            Self::NoTeam { .. } | Self::Gone { .. } => true,
-            Self::File(why) | Self::Lock(LockError::File(why)) => why.is_missing(),
-            Self::Lock(_)
-            | Self::Linked { .. }
-            | Self::Newer { .. }
-            | Self::Degraded { .. }
-            | Self::Unfit { .. } => false,
-        }
+        matches!(self, Self::NoTeam(_) | Self::Gone(_))
+            || matches!(self, Self::File(why) if why.is_missing())
     }
 
     /// Whether the disk is full or read-only at present, so that a later attempt may succeed.
     pub fn is_full(&self) -> bool {
-        let (Self::File(FileError::Io { source, .. })
-        | Self::Lock(LockError::File(FileError::Io { source, .. }))) = self
-        else {
-            return false;
-        };
+        let Self::File(FileError::Io { source, .. }) = self else { return false };
         matches!(
             source.kind(),
             io::ErrorKind::StorageFull
@@ -104,13 +74,15 @@ impl StoreError {
             }
             Self::File(FileError::NotRegular { .. }) => "remove what stands there, and try again",
             Self::File(FileError::Io { .. }) => "check permissions and free space, and try again",
-            Self::Lock(_) => "end or continue the process that holds the lock, and try again",
-            Self::NoTeam { .. } => "start one with `team lead`, or name it with --dir or -C",
-            Self::Linked { .. } => "remove the extra name of the file, and try again",
+            Self::LockTimeout(..) => {
+                "end or continue the process that holds the lock, and try again"
+            }
+            Self::NoTeam(_) => "start one with `team lead`, or name it with --dir or -C",
+            Self::Linked(..) => "remove the extra name of the file, and try again",
             Self::Newer { .. } => "use the newer version of the program",
-            Self::Gone { .. } => "put the folder back if you can, then start the team again",
-            Self::Degraded { .. } => "check the disk, then start the agent again",
-            Self::Unfit { .. } => "keep the team folder on a local file system",
+            Self::Gone(_) => "put the folder back if you can, then start the team again",
+            Self::Degraded(_) => "check the disk, then start the agent again",
+            Self::Unfit(..) => "keep the team folder on a local file system",
         }
     }
 }

@@ -39,17 +39,16 @@
 //! by its age, because the kernel releases it with its holder. The programs of a team open an inbox only
 //! under its side lock.
 
-pub mod asynchronous;
-pub mod clean;
+pub(crate) mod asynchronous;
+pub(crate) mod clean;
 mod error;
 mod file;
 pub mod mailbox;
 mod observe;
-pub mod output_spill;
+pub(crate) mod output_spill;
 mod process;
 mod roles;
 pub mod roster;
-mod scaffold;
 pub mod tasks;
 mod teamdir;
 pub mod transcript;
@@ -60,15 +59,17 @@ pub use crate::os::identity::ProcessIdentity;
 pub use crate::os::{Clock, SystemClock};
 pub use error::StoreError;
 pub use file::atomic::Fsync;
-pub use file::{fs_probe, lock, tail};
+pub(crate) use file::fs_probe;
+pub use file::{lock, tail};
 pub use mailbox::{
     Drained, Mail, MailNotice, MailPolicy, Mailbox, SettleResult, WakeMode, dead, inbox,
 };
-pub(crate) use observe::{change_watcher, mail_tracker};
-pub use observe::{diagnose, mail_search, read_cursor, unread};
+pub use observe::unread;
+pub(crate) use observe::{change_watcher, diagnose, mail_search, mail_tracker, read_cursor};
+pub use process::liveness;
 pub use process::liveness::{LifeLock, LifeRecord, Liveness};
-pub use process::{heartbeat, liveness, shared_backoff, usage};
-pub use roles::{Instructions, RoleFile};
+pub(crate) use process::{heartbeat, shared_backoff, usage};
+pub(crate) use roles::RoleFile;
 pub use teamdir::{TeamDir, locate};
 pub use transcript::Transcript;
 
@@ -76,3 +77,11 @@ use std::sync::Arc;
 
 /// A clock that several threads share.
 pub type SharedClock = Arc<dyn Clock + Send + Sync>;
+
+/// Creates a team folder, which lasts as long as the first value.
+#[cfg(test)]
+pub(crate) fn test_team() -> (tempfile::TempDir, TeamDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
+    (folder, dir)
+}

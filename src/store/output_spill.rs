@@ -4,22 +4,23 @@
 //! *Invariant:* an agent has at most [`MOST`] of them, the oldest is removed first, and none is longer than
 //! [`LONGEST`]. The caller redacts secrets.
 
+use super::file::read::numbered;
 use super::{StoreError, TeamDir};
-use crate::os::file::{Access, At, create_new};
+use crate::os::file::{Access, At, FileError, create_new};
 use crate::wire::AgentName;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// The number of stored results of one agent.
-pub const MOST: usize = 16;
+pub(crate) const MOST: usize = 16;
 
 /// The longest stored result in bytes; file tools read files of this size.
-pub const LONGEST: usize = 8 * 1024 * 1024;
+pub(crate) const LONGEST: usize = 8 * 1024 * 1024;
 
 /// A result that is being stored.
 #[derive(Debug)]
-pub struct OutputSpill {
+pub(crate) struct OutputSpill {
     file: File,
     path: PathBuf,
     room: usize,
@@ -29,25 +30,19 @@ pub struct OutputSpill {
 
 impl OutputSpill {
     /// Creates the file, and removes the oldest one if the agent has [`MOST`] of them.
-    ///
-    /// # Errors
-    /// The folder cannot be read or written.
-    pub fn begin(dir: &TeamDir, name: &AgentName) -> Result<Self, StoreError> {
+    pub(crate) fn begin(dir: &TeamDir, name: &AgentName) -> Result<Self, StoreError> {
         let earlier = all(dir, name)?;
         for (_, path) in earlier.iter().rev().skip(MOST - 1) {
             fs::remove_file(path).at(path)?;
         }
         let number = earlier.last().map_or(0, |(number, _)| *number).saturating_add(1);
-        let path = dir.kept(name, number);
+        let path = dir.kept_results().join(format!("{name}-{number}.txt"));
         let file = create_new(&path, Access::Append)?;
         Ok(Self { file, path, room: LONGEST, is_cut: false })
     }
 
-    /// Appends as much of the text as fits.
-    ///
-    /// # Errors
-    /// The disk is full or fails.
-    pub fn push(&mut self, text: &str) -> Result<(), StoreError> {
+    /// Appends as much of the text as fits. Fails if the disk is full.
+    pub(crate) fn push(&mut self, text: &str) -> Result<(), StoreError> {
         let fits = text.get(..text.floor_char_boundary(self.room)).unwrap_or_default();
         self.file.write_all(fits.as_bytes()).at(&self.path)?;
         if fits.len() < text.len() {
@@ -59,52 +54,35 @@ impl OutputSpill {
         Ok(())
     }
 
-    /// Returns the path of the file.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Whether the end of the result is missing.
-    pub fn is_cut(&self) -> bool {
+    pub(crate) fn is_cut(&self) -> bool {
         self.is_cut
     }
 
-    /// Removes the file.
-    pub fn discard(self) {
+    pub(crate) fn discard(self) {
         drop(fs::remove_file(&self.path));
     }
 }
 
 /// Returns the number and the path of every stored result of an agent, oldest first.
-pub(super) fn all(dir: &TeamDir, name: &AgentName) -> Result<Vec<(u64, PathBuf)>, StoreError> {
-    let folder = dir.kept_results();
-    let mut found = Vec::new();
-    for entry in fs::read_dir(&folder).at(&folder)? {
-        let path = entry.at(&folder)?.path();
-        let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        // A name may contain dashes.
-        let parts = file.strip_suffix(".txt").and_then(|stem| stem.rsplit_once('-'));
-        let number = parts.filter(|(owner, _)| *owner == name.as_str());
-        found.extend(number.and_then(|(_, number)| Some((number.parse().ok()?, path))));
-    }
-    found.sort();
-    Ok(found)
+pub(super) fn all(dir: &TeamDir, name: &AgentName) -> Result<Vec<(u64, PathBuf)>, FileError> {
+    numbered(&dir.kept_results(), name, ".txt")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::test_team;
     use std::os::unix::fs::PermissionsExt;
-
-    fn team() -> (tempfile::TempDir, TeamDir, AgentName) {
-        let folder = tempfile::tempdir().unwrap();
-        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
-        (folder, dir, AgentName::member("a-1").unwrap())
-    }
 
     #[test]
     fn the_oldest_is_removed_and_numbers_do_not_repeat() {
-        let (_folder, dir, alice) = team();
+        let (_folder, dir) = test_team();
+        let alice = AgentName::member("a-1").unwrap();
         let other = OutputSpill::begin(&dir, &AgentName::member("a").unwrap()).unwrap();
         for number in 1..=MOST as u64 + 5 {
             let mut kept = OutputSpill::begin(&dir, &alice).unwrap();
@@ -123,7 +101,8 @@ mod tests {
 
     #[test]
     fn a_result_is_cut_at_the_limit_without_a_gap() {
-        let (_folder, dir, alice) = team();
+        let (_folder, dir) = test_team();
+        let alice = AgentName::member("a-1").unwrap();
         let mut kept = OutputSpill::begin(&dir, &alice).unwrap();
         let half = "ä".repeat(LONGEST / 4);
         kept.push(&half).unwrap();

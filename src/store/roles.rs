@@ -25,28 +25,26 @@ const INSTRUCTIONS: [&str; 2] = ["AGENTS.md", "CLAUDE.md"];
 
 /// A role and its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RoleFile {
+pub(crate) struct RoleFile {
     /// The path, relative to the workspace.
-    pub path: PathBuf,
-    /// The parsed role.
-    pub role: Role,
-    /// The problems found in the file.
-    pub problems: Vec<Problem>,
+    pub(crate) path: PathBuf,
+    pub(crate) role: Role,
+    pub(crate) problems: Vec<Problem>,
 }
 
 /// The instructions of a workspace for every agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Instructions {
+pub(crate) struct Instructions {
     /// The text, each file below its name.
-    pub text: String,
+    pub(crate) text: String,
     /// The files that are missing or cut in the text, with reasons.
-    pub problems: Vec<String>,
+    pub(crate) problems: Vec<String>,
 }
 
 impl TeamDir {
     /// Returns all roles, sorted by name. Of two files with the same name the team's comes first; the other
     /// reports a problem.
-    pub fn role_files(&self, find: ToolLookup) -> Vec<RoleFile> {
+    pub(crate) fn role_files(&self, find: ToolLookup) -> Vec<RoleFile> {
         let Ok(root) = SafeRoot::open(self.workspace()) else { return Vec::new() };
         let mut found: Vec<RoleFile> = Vec::new();
         for folder in [self.roles(), self.workspace().join(FOREIGN_ROLES)] {
@@ -66,12 +64,12 @@ impl TeamDir {
     }
 
     /// Returns the role file for a name, if there is one: a role may also be free text.
-    pub fn role(&self, name: &str, find: ToolLookup) -> Option<RoleFile> {
+    pub(crate) fn role(&self, name: &str, find: ToolLookup) -> Option<RoleFile> {
         self.role_files(find).into_iter().find(|file| file.role.name == name)
     }
 
     /// Reads `AGENTS.md` and `CLAUDE.md` of the workspace, `longest` bytes in all.
-    pub fn workspace_instructions(&self, longest: usize) -> Instructions {
+    pub(crate) fn workspace_instructions(&self, longest: usize) -> Instructions {
         let mut instructions = Instructions::default();
         let Ok(root) = SafeRoot::open(self.workspace()) else { return instructions };
         let mut seen: Vec<String> = Vec::new();
@@ -113,23 +111,20 @@ fn read_role(workspace: &Path, root: &SafeRoot, path: &Path, find: ToolLookup) -
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let shown = path.strip_prefix(workspace).unwrap_or(path).to_owned();
     let problem = |what: String| Problem { line: 1, what };
-    match read(root, path, LONGEST) {
+    let why = match read(root, path, LONGEST) {
         Ok(Some((text, cut))) => {
             let (role, mut problems) = Role::parse(&stem, &text, find);
             if cut {
                 problems.push(problem(format!("longer than {LONGEST} bytes: the rest is cut")));
             }
-            RoleFile { path: shown, role, problems }
+            return RoleFile { path: shown, role, problems };
         }
-        Ok(None) => unreadable(stem, shown, problem("it is gone".into())),
-        Err(why) => unreadable(stem, shown, problem(why)),
-    }
-}
-
-fn unreadable(name: String, path: PathBuf, problem: Problem) -> RoleFile {
+        Ok(None) => "it is gone".into(),
+        Err(why) => why,
+    };
     // An unknown allow-list allows nothing.
-    let role = Role { name, tools: Some(Vec::new()), ..Role::default() };
-    RoleFile { path, role, problems: vec![problem] }
+    let role = Role { name: stem, tools: Some(Vec::new()), ..Role::default() };
+    RoleFile { path: shown, role, problems: vec![problem(why)] }
 }
 
 /// Reads at most `longest` bytes of a file; returns the text and whether it is cut.
@@ -147,13 +142,8 @@ fn read(root: &SafeRoot, path: &Path, longest: usize) -> Result<Option<(String, 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::test_team;
     use std::os::unix::fs::symlink;
-
-    fn workspace() -> (tempfile::TempDir, TeamDir) {
-        let folder = tempfile::tempdir().unwrap();
-        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
-        (folder, dir)
-    }
 
     #[expect(clippy::disallowed_methods, reason = "a test fixture")]
     fn write(folder: &Path, path: &str, text: &str) {
@@ -164,7 +154,7 @@ mod tests {
 
     #[test]
     fn roles_of_the_team_come_before_those_of_other_programs() {
-        let (folder, dir) = workspace();
+        let (folder, dir) = test_team();
         write(folder.path(), ".team/roles/coder.md", "---\nname: coder\n---\nCode.\n");
         write(folder.path(), ".claude/agents/coder.md", "Other.");
         write(folder.path(), ".claude/agents/b.md", "---\nname: auditor\nwhim: 1\n---\nAudit.");
@@ -186,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_link_out_of_the_workspace_is_not_followed() {
-        let (folder, dir) = workspace();
+        let (folder, dir) = test_team();
         let outside = tempfile::tempdir().unwrap();
         write(outside.path(), "secret.md", "secret");
         write(folder.path(), ".team/roles/a.md", "inside");
@@ -202,7 +192,7 @@ mod tests {
 
     #[test]
     fn instructions_of_the_workspace_are_deduplicated_and_cut() {
-        let (folder, dir) = workspace();
+        let (folder, dir) = test_team();
         assert_eq!(dir.workspace_instructions(LONGEST), Instructions::default());
         write(folder.path(), "AGENTS.md", "Use tabs.\n");
         symlink("AGENTS.md", folder.path().join("CLAUDE.md")).unwrap();

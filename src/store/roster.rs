@@ -3,21 +3,20 @@
 //! An unreadable roster never blocks a team: it is quarantined and rebuilt from the last good copy, or
 //! else from the life locks. `protocol::lifecycle` decides which statuses follow each other.
 
-use super::file::atomic::{Contents, Fsync, replace, sync_data, sync_parent};
+use super::file::atomic::{Fsync, pretty_json, replace, sync_data, sync_parent};
 use super::file::lock::exclusive;
+use super::file::read::{Stamp, newer_version, open_if_there, quarantine, stamp};
 use super::process::liveness::{Liveness, probe};
 use super::{StoreError, TeamDir};
-use crate::os::file::{Access, At, FileError, open, open_known};
+use crate::os::file::{Access, At, open};
 use crate::protocol::lifecycle::{self, LifecycleEvent};
 use crate::wire::limits::LOCK_TIMEOUT;
 use crate::wire::roster::{Member, Roster, Status};
 use crate::wire::{AgentName, FORMAT_VERSION, WithUnknownFields};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
-use std::fs::{self, File, Metadata};
+use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Maximum size of a roster. A larger file counts as damaged, so that no reader loads it again and again.
@@ -35,10 +34,7 @@ pub fn effective_status(member: &Member, life: &Liveness, lead: &Liveness) -> St
 }
 
 /// Reads the roster. A missing file is read as the default, a damaged one as it would be repaired; neither
-/// is written.
-///
-/// # Errors
-/// The file cannot be opened.
+/// is written. Fails if the file cannot be opened.
 pub fn read(dir: &TeamDir) -> Result<WithUnknownFields<Roster>, StoreError> {
     read_as(dir)
 }
@@ -51,19 +47,14 @@ fn read_as<R: Reading>(dir: &TeamDir) -> Result<R, StoreError> {
     }
 }
 
-/// Whether the file exists and cannot be parsed.
-///
-/// # Errors
-/// The file cannot be opened, or was written by a newer version.
+/// Whether the file exists and cannot be parsed. Fails if it was written by a newer version.
 pub fn is_damaged(dir: &TeamDir) -> Result<bool, StoreError> {
     Ok(matches!(load::<WithUnknownFields<Roster>>(&dir.config())?, Loaded::Damaged))
 }
 
 /// Applies `change` to the current roster under its lock, and stores the result before it returns. Writes
-/// nothing if `change` changes nothing.
-///
-/// # Errors
-/// The file was written by a newer version, or cannot be locked, read or replaced; the roster is unchanged.
+/// nothing if `change` changes nothing. On an error, as for a file of a newer version, the roster is
+/// unchanged.
 pub fn update<R>(
     dir: &TeamDir,
     fsync: Fsync,
@@ -89,8 +80,8 @@ pub fn update<R>(
     };
     let lives_before = lives(&roster);
     let answer = change(&mut roster);
-    let after = Contents::pretty_json(&roster).at(&path)?.line();
-    if after.as_bytes() != before {
+    let after = pretty_json(&*roster, &path)?;
+    if after != before {
         if lives(&roster) != lives_before {
             // Not synced: the copy repairs damage by hand. After a power cut the life locks suffice.
             replace(&copy(&path), &after, Fsync::Never)?;
@@ -105,9 +96,6 @@ pub fn update<R>(
 
 /// Makes the current roster survive power loss. Takes no lock: a process that replaces the file meanwhile
 /// has read this one, so that its file contains the same changes.
-///
-/// # Errors
-/// The file or its folder cannot be synced.
 pub fn sync(dir: &TeamDir, fsync: Fsync) -> Result<(), StoreError> {
     if fsync == Fsync::Always {
         let path = dir.config();
@@ -181,15 +169,11 @@ pub(crate) struct Cached<R> {
     roster: R,
 }
 
-/// Metadata that changes when a file is replaced (its link count drops), edited, or linked again.
-type Stamp = (u64, u64, i64, i64, i64, i64);
-
 impl<R: Reading> Cached<R> {
     pub(crate) fn of(dir: &TeamDir) -> Self {
         Self { path: dir.config(), file: None, roster: R::default() }
     }
 
-    /// Returns the current roster.
     pub(crate) fn current(&mut self, dir: &TeamDir) -> Result<&R, StoreError> {
         let is_same = self.file.as_ref().is_some_and(|(file, then)| {
             // The link count of a file with a second name does not drop to zero when it is replaced.
@@ -197,17 +181,12 @@ impl<R: Reading> Cached<R> {
         });
         if !is_same {
             // Opened before it is read: after a change in between, the next call reads the file again.
-            let opened = open_known(&self.path, Access::Read).ok();
+            let opened = open_if_there(&self.path).ok().flatten();
             self.file = opened.map(|(file, known)| (file, stamp(&known)));
             self.roster = read_as(dir)?;
         }
         Ok(&self.roster)
     }
-}
-
-fn stamp(known: &Metadata) -> Stamp {
-    let (mtime, ctime) = (known.mtime(), known.ctime());
-    (known.nlink(), known.len(), mtime, known.mtime_nsec(), ctime, known.ctime_nsec())
 }
 
 enum Loaded<R> {
@@ -217,13 +196,10 @@ enum Loaded<R> {
 }
 
 fn load<R: Reading>(path: &Path) -> Result<Loaded<R>, StoreError> {
-    let mut file = match open(path, Access::Read) {
-        Err(why) if why.is_missing() => return Ok(Loaded::Missing),
-        other => other?,
-    };
+    let Some((file, _)) = open_if_there(path)? else { return Ok(Loaded::Missing) };
     let mut text = Vec::new();
-    let length = file.by_ref().take(MOST_BYTES + 1).read_to_end(&mut text).at(path)?;
-    if u64::try_from(length).is_ok_and(|length| length > MOST_BYTES) {
+    let length = file.take(MOST_BYTES + 1).read_to_end(&mut text).at(path)?;
+    if length as u64 > MOST_BYTES {
         return Ok(Loaded::Damaged);
     }
     if let Ok(roster) = serde_json::from_slice(&text) {
@@ -235,21 +211,8 @@ fn load<R: Reading>(path: &Path) -> Result<Loaded<R>, StoreError> {
     }
 }
 
-/// A newer version may have changed existing fields. That is no damage.
-fn newer_version(text: &[u8]) -> Option<u64> {
-    let value: Value = serde_json::from_slice(text).ok()?;
-    value.get("version")?.as_u64().filter(|version| *version > u64::from(FORMAT_VERSION))
-}
-
 fn copy(path: &Path) -> PathBuf {
     path.with_extension("json.bak")
-}
-
-/// Moves a damaged roster to `config.json.bad-N`.
-fn quarantine(path: &Path) -> Result<(), FileError> {
-    let beside = |number: u32| path.with_extension(format!("json.bad-{number}"));
-    let free = (1..=u32::MAX).map(beside).find(|beside| fs::symlink_metadata(beside).is_err());
-    free.map_or(Ok(()), |beside| fs::rename(path, beside).at(path))
 }
 
 /// Reads the last good copy, or else lists the names that have a life lock.
@@ -258,7 +221,8 @@ fn repaired(dir: &TeamDir) -> Result<WithUnknownFields<Roster>, StoreError> {
         return Ok(*roster);
     }
     let mut roster = Roster::default();
-    for name in names_with_locks(dir)? {
+    let names = dir.agents_with_locks()?.into_iter();
+    for name in names.filter(|name| AgentName::member(name.as_str()).is_ok()) {
         let mut member = Member { name: name.to_string(), ..Member::default() };
         let event = match probe(dir, &name)? {
             Liveness::Alive(record) => {
@@ -277,26 +241,14 @@ fn repaired(dir: &TeamDir) -> Result<WithUnknownFields<Roster>, StoreError> {
     Ok(roster.into())
 }
 
-fn names_with_locks(dir: &TeamDir) -> Result<Vec<AgentName>, FileError> {
-    let folder = dir.run();
-    let mut names = Vec::new();
-    for entry in fs::read_dir(&folder).at(&folder)? {
-        let file = entry.at(&folder)?.file_name();
-        let name = file.to_str().and_then(|file| file.strip_suffix(".lock"));
-        names.extend(name.and_then(|name| AgentName::member(name).ok()));
-    }
-    names.sort();
-    Ok(names)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::test_team;
 
     #[test]
     fn the_senders_view_of_the_roster_equals_the_full_one() {
-        let folder = tempfile::tempdir().unwrap();
-        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
+        let (_folder, dir) = test_team();
         let (mut all, mut some) =
             (Cached::<WithUnknownFields<Roster>>::of(&dir), Cached::<MemberStandings>::of(&dir));
         let mut same = |count: usize| {
@@ -313,14 +265,10 @@ mod tests {
         .unwrap();
         let two = same(2);
         assert_eq!([two.status("alice"), two.status("carol")], [Some(Status::Idle), None]);
-        replace(
-            &dir.config(),
-            &Contents::text(r#"{"future":[{"name":"x"}],"members":[{"name":"alice","mood":{"status":"idle"}},{}]}"#),
-            Fsync::Never,
-        )
-        .unwrap();
+        let text = br#"{"future":[{"name":"x"}],"members":[{"name":"alice","mood":{"status":"idle"}},{}]}"#;
+        replace(&dir.config(), text, Fsync::Never).unwrap();
         assert_eq!(same(2).status("alice"), Some(Status::Starting));
-        replace(&dir.config(), &Contents::text("{"), Fsync::Never).unwrap();
+        replace(&dir.config(), b"{", Fsync::Never).unwrap();
         assert_eq!(same(2), two, "from the copy");
     }
 }

@@ -3,20 +3,18 @@
 //! A file that cannot be read never blocks the others: it is reported, and quarantined by the next writer.
 //! Ids come from a counter that outlives the files.
 
-use super::file::atomic::{Contents, Fsync, remove, replace, replaced_by};
+use super::file::atomic::{Fsync, pretty_json, remove, replace, replaced_by};
 use super::file::lock::SideLock;
+use super::file::read::{Stamp, names_in, newer_version, open_if_there, quarantine, stamp};
 use super::{StoreError, TeamDir};
-use crate::os::file::{Access, At, FileError, open, open_known, open_or_create};
-use crate::os::watch::{Watch, Written, touch};
+use crate::os::file::{Access, At, FileError, open_or_create};
+use crate::os::watch::touch;
 use crate::wire::limits::LOCK_TIMEOUT;
 use crate::wire::task::{Board, Task, TaskId};
 use crate::wire::{FORMAT_VERSION, WithUnknownFields};
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::{self, File, Metadata};
-use std::io::{self, Read};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::MetadataExt;
+use std::io::Read;
 use std::path::PathBuf;
 
 /// The longest task file that is read, in bytes.
@@ -41,6 +39,7 @@ pub struct TaskList {
     fsync: Fsync,
     lock: SideLock,
     board: Board,
+    /// Histories only grow, so a file that reuses the inode of an earlier version of the task is longer.
     stamps: BTreeMap<TaskId, Stamp>,
     problems: Vec<Problem>,
     /// Temporary files of writers that are at work or were killed.
@@ -49,18 +48,12 @@ pub struct TaskList {
     highest: TaskId,
 }
 
-/// The attributes that change when a file is replaced or edited. Histories only grow, so a file that reuses
-/// the inode of an earlier version of the task is longer.
-type Stamp = (u64, u64, i64, i64, i64, i64);
-
 /// The result of reading a task file.
 enum Found {
     Task(Box<WithUnknownFields<Task>>),
     /// The file cannot be read and stays.
     Problem(String),
-    /// The file is not a task.
     Damaged(String),
-    /// The file no longer exists.
     Gone,
 }
 
@@ -94,39 +87,22 @@ impl TaskList {
         !self.unfinished.is_empty()
     }
 
-    /// Reads the folder without changing it.
-    ///
-    /// # Errors
-    /// The folder cannot be read.
+    /// Reads the folder without changing it. Fails if the folder cannot be read.
     pub fn look(&mut self) -> Result<(), StoreError> {
         self.read_folder().map(|_| ())
     }
 
     /// Changes the list under its lock: `decide` receives the current board and the id for a new task, and
-    /// returns the tasks to store. They are on disk when this returns.
-    ///
-    /// # Errors
-    /// A file cannot be written, or a task was written by a later version. Tasks that were not stored stay
-    /// as they were.
+    /// returns the tasks to store. They are on disk when this returns. After an error, as for a task of a
+    /// later version, tasks that were not stored stay as they were.
     pub fn change<R>(
         &mut self,
         decide: impl FnOnce(&Board, TaskId) -> (Vec<WithUnknownFields<Task>>, R),
     ) -> Result<R, StoreError> {
-        let mut lock = std::mem::replace(&mut self.lock, SideLock::new(self.dir.tasks_lock()));
-        let done = self.change_under(&mut lock, decide);
-        self.lock = lock;
-        done
-    }
-
-    fn change_under<R>(
-        &mut self,
-        lock: &mut SideLock,
-        decide: impl FnOnce(&Board, TaskId) -> (Vec<WithUnknownFields<Task>>, R),
-    ) -> Result<R, StoreError> {
-        let held = lock.acquire(LOCK_TIMEOUT)?;
+        let held = self.lock.acquire(LOCK_TIMEOUT)?;
         crate::store::failpoint::hit("tasks.locked");
         for id in self.read_folder()? {
-            self.quarantine(id)?;
+            quarantine(&self.dir.task(id))?;
         }
         for path in self.unfinished.drain(..) {
             // No writer is at work while the lock is held here.
@@ -161,8 +137,7 @@ impl TaskList {
             self.count(next)?;
             crate::store::failpoint::hit("tasks.counted");
         }
-        let text = Contents::pretty_json(task).at(&path)?.line();
-        replace(&path, &text, self.fsync)?;
+        replace(&path, &pretty_json(task, &path)?, self.fsync)?;
         crate::store::failpoint::hit("tasks.stored");
         self.stamps.remove(&task.id);
         self.board.insert(task.id, task.clone());
@@ -170,17 +145,14 @@ impl TaskList {
     }
 
     fn count(&self, id: TaskId) -> Result<(), FileError> {
-        replace(&self.dir.last_task(), &Contents::text(format!("{id}\n")), self.fsync)
+        replace(&self.dir.last_task(), format!("{id}\n").as_bytes(), self.fsync)
     }
 
     fn last_given(&self) -> Result<TaskId, FileError> {
-        let path = self.dir.last_task();
         let mut text = String::new();
-        match open(&path, Access::Read) {
-            Err(why) if why.is_missing() => return Ok(TaskId::default()),
-            Err(why) => return Err(why),
+        if let Some((mut file, _)) = open_if_there(&self.dir.last_task())? {
             // An invalid counter is rebuilt from the file names.
-            Ok(mut file) => drop(file.read_to_string(&mut text)),
+            drop(file.read_to_string(&mut text));
         }
         Ok(TaskId::parse(text.trim()).unwrap_or_default())
     }
@@ -191,20 +163,13 @@ impl TaskList {
         let (mut ids, mut damaged) = (Vec::new(), Vec::new());
         self.problems.clear();
         self.unfinished.clear();
-        // A reader may come before the folder is created.
-        let entries = match fs::read_dir(&folder) {
-            Err(why) if why.kind() == io::ErrorKind::NotFound => None,
-            other => Some(other.at(&folder)?),
-        };
-        for entry in entries.into_iter().flatten() {
-            let name = entry.at(&folder)?.file_name();
-            let Some(name) = name.to_str() else { continue };
-            if let Some(id) = task_of(name) {
+        for name in names_in(&folder)? {
+            if let Some(id) = task_of(&name) {
                 ids.push(id);
             } else if let Some((stem, _)) = name.split_once(BAD) {
                 self.highest = self.highest.max(canonical(stem).unwrap_or_default());
-                self.report(name, "no task could be read from it, so it was put aside");
-            } else if replaced_by(name).and_then(task_of).is_some() {
+                self.report(&name, "no task could be read from it, so it was put aside");
+            } else if replaced_by(&name).and_then(task_of).is_some() {
                 self.unfinished.push(folder.join(name));
             }
         }
@@ -213,16 +178,13 @@ impl TaskList {
         self.board.retain(|id, _| ids.binary_search(id).is_ok());
         self.stamps.retain(|id, _| ids.binary_search(id).is_ok());
         for id in ids {
-            match self.read_task(id) {
-                None => {}
-                Some(Found::Task(task)) => drop(self.board.insert(id, *task)),
-                Some(Found::Gone) => drop(self.board.remove(&id)),
-                Some(Found::Problem(why)) => {
-                    self.board.remove(&id);
-                    self.report(&format!("{id}.json"), &why);
-                }
-                Some(Found::Damaged(why)) => {
-                    self.board.remove(&id);
+            let Some(found) = self.read_task(id) else { continue };
+            self.board.remove(&id);
+            match found {
+                Found::Task(task) => drop(self.board.insert(id, *task)),
+                Found::Gone => {}
+                Found::Problem(why) => self.report(&format!("{id}.json"), &why),
+                Found::Damaged(why) => {
                     self.report(&format!("{id}.json"), &why);
                     damaged.push(id);
                 }
@@ -244,9 +206,9 @@ impl TaskList {
             return None;
         }
         self.stamps.remove(&id);
-        let (file, known) = match open_known(&path, Access::Read) {
-            Ok(opened) => opened,
-            Err(why) if why.is_missing() => return Some(Found::Gone),
+        let (file, known) = match open_if_there(&path) {
+            Ok(Some(opened)) => opened,
+            Ok(None) => return Some(Found::Gone),
             Err(why) => return Some(Found::Problem(why.to_string())),
         };
         let found = read(&file, &known, id);
@@ -254,14 +216,6 @@ impl TaskList {
             self.stamps.insert(id, stamp(&known));
         }
         Some(found)
-    }
-
-    /// Renames a damaged file to `ID.json.bad-N`.
-    fn quarantine(&self, id: TaskId) -> Result<(), FileError> {
-        let path = self.dir.task(id);
-        let beside = |number: u32| path.with_extension(format!("json.bad-{number}"));
-        let free = (1..=u32::MAX).map(beside).find(|beside| fs::symlink_metadata(beside).is_err());
-        free.map_or(Ok(()), |beside| fs::rename(&path, beside).at(&path))
     }
 }
 
@@ -294,50 +248,5 @@ fn read(mut file: &File, known: &Metadata, id: TaskId) -> Found {
             }
             None => Found::Damaged(format!("not a task: {why}")),
         },
-    }
-}
-
-fn newer_version(text: &[u8]) -> Option<u64> {
-    let value: Value = serde_json::from_slice(text).ok()?;
-    value.get("version")?.as_u64().filter(|version| *version > u64::from(FORMAT_VERSION))
-}
-
-fn stamp(known: &Metadata) -> Stamp {
-    let (mtime, ctime) = (known.mtime(), known.ctime());
-    (known.ino(), known.len(), mtime, known.mtime_nsec(), ctime, known.ctime_nsec())
-}
-
-/// File events for changes of the list by the programs of a team.
-#[derive(Debug)]
-pub struct TaskListWatch {
-    watch: Watch,
-    path: PathBuf,
-}
-
-impl TaskListWatch {
-    /// Starts to watch.
-    ///
-    /// # Errors
-    /// The user has no file events left; poll instead.
-    pub fn listen(dir: &TeamDir) -> io::Result<Self> {
-        let path = dir.tasks_lock();
-        open_or_create(&path, Access::Update).map_err(io::Error::other)?;
-        let watch = Watch::new()?;
-        watch.add(&path)?;
-        Ok(Self { watch, path })
-    }
-
-    /// Consumes the pending events.
-    ///
-    /// # Errors
-    /// The events cannot be read.
-    pub fn acknowledge(&self) -> Result<(), StoreError> {
-        Ok(self.watch.acknowledge(&mut Written::default()).at(&self.path)?)
-    }
-}
-
-impl AsFd for TaskListWatch {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.watch.as_fd()
     }
 }

@@ -1,14 +1,16 @@
 //! The team folder: finds, creates and opens it, and returns every path in it.
 
 use super::StoreError;
-use super::file::atomic::{Contents, Fsync, replace};
+use super::file::atomic::{Fsync, replace};
 use super::file::lock::exclusive;
-use crate::os::file::{Access, At, FileError, check_owner, open_or_create};
+use super::file::read::names_in;
+use crate::os::file::{Access, At, FileError, check_owner, create_new, open_or_create};
 use crate::wire::AgentName;
 use crate::wire::limits::LOCK_TIMEOUT;
 use crate::wire::task::TaskId;
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, Metadata, Permissions};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -55,32 +57,30 @@ pub fn locate(named: Option<&Path>, from: &Path) -> PathBuf {
 }
 
 impl TeamDir {
-    /// Creates the folder, or completes an existing one.
-    ///
-    /// # Errors
-    /// The folder is a link, belongs to another user, or cannot be written.
+    /// Creates the folder, or completes an existing one. Fails if the folder is a link, belongs to another
+    /// user, or cannot be written.
     pub fn create(root: &Path) -> Result<Self, StoreError> {
         let root = std::path::absolute(root).at(root)?;
         make_folder(&root)?;
-        secure(&root)?;
-        for folder in FOLDERS {
-            make_folder(&root.join(folder))?;
-        }
         let dir = Self::open(&root)?;
         dir.ignore_run_time_files()?;
         Ok(dir)
     }
 
-    /// Opens an existing folder. Modes that let other users in are tightened.
-    ///
-    /// # Errors
-    /// There is none, it is a link, or it belongs to another user.
+    /// Opens an existing folder. Modes that let other users in are tightened. Fails if there is none, it is a
+    /// link, or it belongs to another user.
     pub fn open(root: &Path) -> Result<Self, StoreError> {
-        let root = std::path::absolute(root).at(root)?;
-        let known = secure(&root)?;
-        let dir = Self { root, identity: (known.dev(), known.ino()) };
+        let dir = Self::look(root)?;
+        secure(&dir.root)?;
         dir.complete()?;
         Ok(dir)
+    }
+
+    /// Opens an existing folder for reading only, as [`TeamDir::open`]: nothing is created or changed.
+    pub fn look(root: &Path) -> Result<Self, StoreError> {
+        let root = std::path::absolute(root).at(root)?;
+        let known = known_folder(&root)?;
+        Ok(Self { root, identity: (known.dev(), known.ino()) })
     }
 
     /// Creates missing folders and tightens their modes.
@@ -88,33 +88,21 @@ impl TeamDir {
         self.is_still_there()?;
         for folder in FOLDERS {
             match secure(&self.root.join(folder)) {
-                Err(StoreError::NoTeam { path }) => make_folder(&path)?,
-                other => other.map(|_| ())?,
+                Err(StoreError::NoTeam(path)) => make_folder(&path)?,
+                other => other?,
             }
         }
         Ok(())
     }
 
-    /// Checks that the folder is the one that was opened.
-    ///
-    /// # Errors
-    /// The folder was removed or replaced, so nothing in it belongs to this process.
+    /// Checks that the folder is the one that was opened. Fails if it was removed or replaced, so that
+    /// nothing in it belongs to this process.
     pub fn is_still_there(&self) -> Result<(), StoreError> {
         match fs::symlink_metadata(&self.root) {
             Ok(known) if (known.dev(), known.ino()) == self.identity => Ok(()),
             Err(why) if why.kind() != io::ErrorKind::NotFound => Err(why).at(&self.root)?,
-            Ok(_) | Err(_) => Err(StoreError::Gone { path: self.root.clone() }),
+            Ok(_) | Err(_) => Err(StoreError::Gone(self.root.clone())),
         }
-    }
-
-    /// Opens an existing folder for reading only: nothing is created or changed.
-    ///
-    /// # Errors
-    /// There is none, it is a link, or it belongs to another user.
-    pub fn look(root: &Path) -> Result<Self, StoreError> {
-        let root = std::path::absolute(root).at(root)?;
-        let known = known_folder(&root)?;
-        Ok(Self { root, identity: (known.dev(), known.ino()) })
     }
 
     fn ignore_run_time_files(&self) -> Result<(), StoreError> {
@@ -126,15 +114,27 @@ impl TeamDir {
             other => other.at(&path)?,
         };
         let has = |rule: &str| there.lines().any(|line| line.trim() == rule);
-        if IGNORE.lines().all(has) {
-            return Ok(());
+        if !IGNORE.lines().all(has) {
+            // The last rule that matches wins, so the rules of the team come last.
+            let separator = if there.is_empty() || there.ends_with('\n') { "" } else { "\n" };
+            let text = format!("{there}{separator}{IGNORE}");
+            replace(&path, text.as_bytes(), Fsync::Never)?;
         }
-        // The last rule that matches wins, so the rules of the team come last.
-        let separator = if there.is_empty() || there.ends_with('\n') { "" } else { "\n" };
-        let text = format!("{there}{separator}{IGNORE}");
-        replace(&path, &Contents::text(text), Fsync::Never)?;
         drop(held);
         Ok(())
+    }
+
+    /// Creates a committed file (settings or a role) unless it exists; returns whether it was created.
+    pub fn create_committed(&self, name: &str, text: &[u8]) -> Result<bool, StoreError> {
+        let path = self.root.join(name);
+        if let Some(folder) = path.parent() {
+            DirBuilder::new().recursive(true).mode(0o700).create(folder).at(folder)?;
+        }
+        if fs::symlink_metadata(&path).is_ok() {
+            return Ok(false);
+        }
+        create_new(&path, Access::Update)?.write_all(text).at(&path)?;
+        Ok(true)
     }
 
     /// Returns the folder.
@@ -147,120 +147,9 @@ impl TeamDir {
         self.root.parent().unwrap_or(&self.root)
     }
 
-    /// Returns the path of the roster.
-    pub fn config(&self) -> PathBuf {
-        self.root.join("config.json")
-    }
-
-    /// Returns the side lock of the roster.
-    pub fn config_lock(&self) -> PathBuf {
-        self.state("config.lock")
-    }
-
-    /// Returns the settings of the team.
-    pub fn settings(&self) -> PathBuf {
-        self.root.join("settings.toml")
-    }
-
-    /// Returns the folder of role files.
-    pub fn roles(&self) -> PathBuf {
-        self.root.join("roles")
-    }
-
-    /// Returns the folder of inboxes.
-    pub fn inboxes(&self) -> PathBuf {
-        self.root.join("inbox")
-    }
-
-    /// Returns the inbox of `name`.
-    pub fn inbox(&self, name: &AgentName) -> PathBuf {
-        self.root.join(format!("inbox/{name}.jsonl"))
-    }
-
-    /// Returns the side lock of an inbox.
-    pub fn inbox_lock(&self, name: &AgentName) -> PathBuf {
-        self.root.join(format!("inbox/.lock/{name}"))
-    }
-
-    /// Returns the folder of claims.
-    pub fn claims(&self) -> PathBuf {
-        self.root.join("inbox/.claim")
-    }
-
-    /// Returns the prepared file that becomes the inbox at the next claim.
-    pub fn next_inbox(&self, name: &AgentName) -> PathBuf {
-        self.root.join(format!("inbox/.claim/{name}.new"))
-    }
-
-    /// Returns the dead letters of `name`.
-    pub fn dead(&self, name: &AgentName) -> PathBuf {
-        self.root.join(format!("dead/{name}.jsonl"))
-    }
-
-    /// Returns the destination of a claim that cannot be read.
-    pub fn dead_claim(&self, name: &AgentName, batch_id: &str) -> PathBuf {
-        self.root.join(format!("dead/.claim/{name}.{batch_id}"))
-    }
-
-    /// Lists the claims of `name` that could not be read.
-    ///
-    /// # Errors
-    /// The folder cannot be read.
-    pub fn dead_claims(&self, name: &AgentName) -> Result<Vec<PathBuf>, StoreError> {
-        let folder = self.root.join("dead/.claim");
-        let mut found = Vec::new();
-        for entry in fs::read_dir(&folder).at(&folder)? {
-            let entry = entry.at(&folder)?;
-            let file = entry.file_name();
-            let owner = file.to_str().and_then(|file| file.split_once('.'));
-            found.extend(owner.filter(|(owner, _)| *owner == name.as_str()).map(|_| entry.path()));
-        }
-        Ok(found)
-    }
-
-    /// Returns the transcript of `name`.
-    pub fn transcript(&self, name: &AgentName) -> PathBuf {
-        self.root.join(format!("transcript/{name}.jsonl"))
-    }
-
-    /// Returns the folder of transcripts.
-    pub fn conversations(&self) -> PathBuf {
-        self.root.join("transcript")
-    }
-
-    /// Returns the folder of archived transcripts.
-    pub fn archive(&self) -> PathBuf {
-        self.root.join("transcript/archive")
-    }
-
-    /// Returns the folder of the task list.
-    pub fn tasks(&self) -> PathBuf {
-        self.root.join("tasks")
-    }
-
-    /// Returns the file of a task.
-    pub fn task(&self, id: TaskId) -> PathBuf {
-        self.root.join(format!("tasks/{id}.json"))
-    }
-
-    /// Returns the side lock of the task list; it is touched when the list changes.
-    pub fn tasks_lock(&self) -> PathBuf {
-        self.root.join("tasks/.lock/list")
-    }
-
-    /// Returns the file of the last task id.
-    pub fn last_task(&self) -> PathBuf {
-        self.state("tasks.last")
-    }
-
-    /// Returns the folder of life locks.
-    pub fn run(&self) -> PathBuf {
-        self.root.join("run")
-    }
-
-    /// Returns the life lock of `name`.
-    pub fn life(&self, name: &AgentName) -> PathBuf {
-        self.root.join(format!("run/{name}.lock"))
+    /// Returns the path of the settings file in a folder that may not be a team yet.
+    pub fn settings_in(root: &Path) -> PathBuf {
+        root.join("settings.toml")
     }
 
     /// Returns a file of the programs' own state.
@@ -268,128 +157,120 @@ impl TeamDir {
         self.root.join("run/.state").join(file)
     }
 
-    /// Returns the fifo that wakes an owner without file events.
-    pub fn fifo(&self, name: &AgentName) -> PathBuf {
-        self.root.join(format!("run/.state/{name}.bell"))
-    }
-
-    /// Returns the heartbeat of `name`.
-    pub fn beat(&self, name: &AgentName) -> PathBuf {
-        self.root.join(format!("run/.state/{name}.beat"))
-    }
-
-    /// Returns the usage count of `name`.
-    pub fn used(&self, name: &AgentName) -> PathBuf {
-        self.root.join(format!("run/.state/{name}.used"))
-    }
-
-    /// Returns the structured log of `name`.
-    pub fn log(&self, name: &AgentName) -> PathBuf {
-        self.root.join(format!("log/{name}.jsonl"))
-    }
-
     /// Opens the structured log of `name` for appending.
-    ///
-    /// # Errors
-    /// The file cannot be opened or written.
     pub fn open_log(&self, name: &AgentName) -> Result<File, StoreError> {
         Ok(open_or_create(&self.log(name), Access::Append)?)
     }
 
     /// Opens the file for the output of a spawned member.
-    ///
-    /// # Errors
-    /// The file cannot be opened or written.
     pub fn open_printed(&self, name: &AgentName) -> Result<File, StoreError> {
         Ok(open_or_create(&self.printed(name), Access::Append)?)
     }
 
+    /// Lists the claims of `name` that could not be read.
+    pub fn dead_claims(&self, name: &AgentName) -> Result<Vec<PathBuf>, StoreError> {
+        let folder = self.root.join("dead/.claim");
+        let mut files = names_in(&folder)?;
+        files.retain(|file| file.split_once('.').is_some_and(|(owner, _)| owner == name.as_str()));
+        Ok(files.into_iter().map(|file| folder.join(file)).collect())
+    }
+
     /// Returns every name that has a file here.
-    ///
-    /// # Errors
-    /// A folder cannot be read.
     pub fn agents(&self) -> Result<Vec<AgentName>, StoreError> {
-        let mut names = std::collections::BTreeSet::new();
-        for (folder, end) in [
-            ("inbox", ".jsonl"),
-            ("dead", ".jsonl"),
-            ("transcript", ".jsonl"),
-            ("log", ".jsonl"),
-            ("run", ".lock"),
-        ] {
-            let folder = self.root.join(folder);
-            let entries = match fs::read_dir(&folder) {
-                Err(why) if why.kind() == io::ErrorKind::NotFound => continue,
-                other => other.at(&folder)?,
-            };
-            for entry in entries {
-                let file = entry.at(&folder)?.file_name();
-                let name = file.to_str().and_then(|file| file.strip_suffix(end));
-                names.extend(name.and_then(|name| AgentName::mailbox(name).ok()));
-            }
+        let mut names = BTreeSet::from_iter(self.agents_with_locks()?);
+        for folder in ["inbox", "dead", "transcript", "log"] {
+            names.extend(self.agents_in(folder, ".jsonl")?);
         }
         Ok(names.into_iter().collect())
     }
 
-    /// Returns the folder of spilled tool results.
-    pub(super) fn kept_results(&self) -> PathBuf {
-        self.root.join("log/.out")
+    /// Returns every name that has a life lock, held or free.
+    pub(super) fn agents_with_locks(&self) -> Result<Vec<AgentName>, FileError> {
+        self.agents_in("run", ".lock")
     }
 
-    /// Returns a spilled tool result.
-    pub(super) fn kept(&self, name: &AgentName, number: u64) -> PathBuf {
-        self.kept_results().join(format!("{name}-{number}.txt"))
+    fn agents_in(&self, folder: &str, end: &str) -> Result<Vec<AgentName>, FileError> {
+        let files = names_in(&self.root.join(folder))?;
+        let name = |file: &String| AgentName::mailbox(file.strip_suffix(end)?).ok();
+        let names: BTreeSet<AgentName> = files.iter().filter_map(name).collect();
+        Ok(names.into_iter().collect())
     }
+}
 
-    /// Returns the file for the output of a spawned member.
-    pub fn printed(&self, name: &AgentName) -> PathBuf {
-        self.root.join(format!("log/.err/{name}"))
-    }
+/// Makes a method of each row that returns this path below the team folder. `store` explains the files.
+macro_rules! paths {
+    ($($path:ident($($part:ident: $type:ty),*) = $below:literal;)*) => {
+        impl TeamDir {
+            $(#[doc = concat!("Returns the path of `", $below, "`.")]
+            pub fn $path(&self, $($part: $type),*) -> PathBuf {
+                self.root.join(format!($below))
+            })*
+        }
+    };
+}
+
+paths! {
+    config() = "config.json";
+    config_lock() = "run/.state/config.lock";
+    settings() = "settings.toml";
+    roles() = "roles";
+    inboxes() = "inbox";
+    inbox(name: &AgentName) = "inbox/{name}.jsonl";
+    inbox_lock(name: &AgentName) = "inbox/.lock/{name}";
+    claims() = "inbox/.claim";
+    next_inbox(name: &AgentName) = "inbox/.claim/{name}.new";
+    dead(name: &AgentName) = "dead/{name}.jsonl";
+    dead_claim(name: &AgentName, batch_id: &str) = "dead/.claim/{name}.{batch_id}";
+    transcript(name: &AgentName) = "transcript/{name}.jsonl";
+    conversations() = "transcript";
+    archive() = "transcript/archive";
+    tasks() = "tasks";
+    task(id: TaskId) = "tasks/{id}.json";
+    tasks_lock() = "tasks/.lock/list";
+    last_task() = "run/.state/tasks.last";
+    life(name: &AgentName) = "run/{name}.lock";
+    fifo(name: &AgentName) = "run/.state/{name}.bell";
+    beat(name: &AgentName) = "run/.state/{name}.beat";
+    used(name: &AgentName) = "run/.state/{name}.used";
+    log(name: &AgentName) = "log/{name}.jsonl";
+    kept_results() = "log/.out";
+    printed(name: &AgentName) = "log/.err/{name}";
 }
 
 fn known_folder(folder: &Path) -> Result<Metadata, StoreError> {
     let known = match fs::symlink_metadata(folder) {
         Err(why) if why.kind() == io::ErrorKind::NotFound => {
-            return Err(StoreError::NoTeam { path: folder.into() });
+            return Err(StoreError::NoTeam(folder.into()));
         }
         other => other.at(folder)?,
     };
-    check_folder(folder, &known)?;
+    if !known.is_dir() {
+        let kind = if known.is_symlink() { "a symbolic link" } else { "a file" };
+        let why = format!("{kind}, not a folder");
+        Err::<(), _>(io::Error::new(io::ErrorKind::NotADirectory, why)).at(folder)?;
+    }
+    check_owner(folder, &known)?;
     Ok(known)
 }
 
-fn secure(folder: &Path) -> Result<Metadata, StoreError> {
-    let known = known_folder(folder)?;
-    if known.permissions().mode() & 0o077 != 0 {
+fn secure(folder: &Path) -> Result<(), StoreError> {
+    if known_folder(folder)?.permissions().mode() & 0o077 != 0 {
         fs::set_permissions(folder, Permissions::from_mode(0o700)).at(folder)?;
     }
-    Ok(known)
+    Ok(())
 }
 
-fn make_folder(path: &Path) -> Result<(), StoreError> {
+fn make_folder(path: &Path) -> Result<(), FileError> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(why) if why.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        other => Ok(other.at(path)?),
+        other => other.at(path),
     }
-}
-
-fn check_folder(path: &Path, known: &Metadata) -> Result<(), FileError> {
-    let not_a_folder = |kind| {
-        let why = format!("{kind}, not a folder");
-        Err(io::Error::new(io::ErrorKind::NotADirectory, why)).at(path)
-    };
-    if known.is_symlink() {
-        return not_a_folder("a symbolic link");
-    }
-    if !known.is_dir() {
-        return not_a_folder("a file");
-    }
-    check_owner(path, known)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::test_team;
     use std::os::unix::fs::symlink;
 
     fn mode(path: &Path) -> u32 {
@@ -410,8 +291,7 @@ mod tests {
 
     #[test]
     fn a_new_folder_is_private_and_ignored_by_git() {
-        let top = tempfile::tempdir().unwrap();
-        let dir = TeamDir::create(&top.path().join(".team")).unwrap();
+        let (top, dir) = test_team();
         for folder in FOLDERS {
             assert_eq!(mode(&dir.root().join(folder)), 0o700, "{folder}");
         }
@@ -425,10 +305,8 @@ mod tests {
             let top = tempfile::tempdir().unwrap();
             let root = top.path().join(".team");
             std::thread::scope(|scope| {
-                let makers: Vec<_> =
-                    (0..8).map(|_| scope.spawn(|| TeamDir::create(&root))).collect();
-                for maker in makers {
-                    maker.join().unwrap().unwrap();
+                for _ in 0..8 {
+                    scope.spawn(|| TeamDir::create(&root).unwrap());
                 }
             });
             assert_eq!(fs::read_to_string(root.join(".gitignore")).unwrap(), IGNORE);
@@ -443,8 +321,7 @@ mod tests {
         for folder in [root.clone(), root.join("inbox")] {
             fs::set_permissions(folder, Permissions::from_mode(0o777)).unwrap();
         }
-        io::Write::write_all(&mut fs::File::create(root.join(".gitignore")).unwrap(), b"*.tmp")
-            .unwrap();
+        File::create(root.join(".gitignore")).unwrap().write_all(b"*.tmp").unwrap();
         TeamDir::create(&root).unwrap();
         assert_eq!((mode(&root), mode(&root.join("inbox"))), (0o700, 0o700));
         let text = fs::read_to_string(root.join(".gitignore")).unwrap();
@@ -468,5 +345,13 @@ mod tests {
         assert!(TeamDir::open(&file).unwrap_err().to_string().contains("not a folder"));
         let gone = TeamDir::open(&top.path().join("gone"));
         assert!(matches!(gone, Err(StoreError::NoTeam { .. })));
+    }
+
+    #[test]
+    fn an_existing_committed_file_is_not_overwritten() {
+        let (_folder, dir) = test_team();
+        assert!(dir.create_committed("roles/coder.md", b"Code.\n").unwrap());
+        assert!(!dir.create_committed("roles/coder.md", b"other").unwrap());
+        assert_eq!(dir.role("coder", |_| None).unwrap().role.instructions, "Code.");
     }
 }

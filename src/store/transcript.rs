@@ -4,9 +4,10 @@
 //! line that was being written, which was never acknowledged.
 
 use super::file::atomic::{Contents, Fsync, sync_folder, sync_parent};
-use super::file::jsonl::{Lines, Log, Piece, each_piece};
+use super::file::jsonl::{Framed, Lines, Log, Piece, each_piece};
+use super::file::read::{numbered, open_if_there};
 use super::{StoreError, TeamDir};
-use crate::os::file::{Access, At, FileError, open};
+use crate::os::file::{At, FileError};
 use crate::wire::chat::Block;
 use crate::wire::permission::{Decision, Question};
 use crate::wire::transcript::{Entry, Line};
@@ -19,6 +20,9 @@ use std::path::{Path, PathBuf};
 
 /// The longest line that is read back, in bytes.
 const LONGEST: usize = 64 * 1024 * 1024;
+
+/// The ending of transcripts, also of archived ones.
+const ENDING: &str = ".jsonl";
 
 /// The kinds of lines that open and close questions.
 const ABOUT_QUESTIONS: [&str; 3] = ["request", "decision", "tool_result"];
@@ -41,43 +45,29 @@ pub struct Transcript {
 }
 
 impl Transcript {
-    /// Opens or creates the transcript of `name`; a torn tail is sealed.
-    ///
-    /// # Errors
-    /// The file cannot be opened.
+    /// Opens or creates the transcript of `name`; a torn tail is sealed. Fails if the file cannot be opened.
     pub fn open(dir: &TeamDir, name: &AgentName) -> Result<Self, StoreError> {
         Self::at(dir.transcript(name))
     }
 
     /// Opens or begins the conversation in this file; a torn tail is sealed.
-    ///
-    /// # Errors
-    /// The file cannot be opened.
     pub fn at(file: PathBuf) -> Result<Self, StoreError> {
         Ok(Self { log: Log::open(file)? })
     }
 
-    /// Appends a line.
-    ///
-    /// # Errors
-    /// Nothing was written.
+    /// Appends a line. On an error nothing was written.
     pub fn append(&mut self, line: &Line) -> Result<(), StoreError> {
         let line = Contents::json(line).at(self.path())?.line();
         self.append_raw(line.as_bytes())
     }
 
-    /// Appends whole lines: all of them or none.
-    ///
-    /// # Errors
-    /// Nothing was written.
+    /// Appends whole lines: all of them or none. On an error nothing was written.
     pub fn append_raw(&mut self, lines: &[u8]) -> Result<(), StoreError> {
         self.log.append(lines)
     }
 
-    /// Makes the appended lines durable.
-    ///
-    /// # Errors
-    /// The lines may not be durable; every later call fails as well.
+    /// Makes the appended lines durable. After an error the lines may not be durable, and every later call
+    /// fails as well.
     pub fn sync(&mut self, fsync: Fsync) -> Result<(), StoreError> {
         self.log.sync(fsync)
     }
@@ -88,20 +78,14 @@ impl Transcript {
     }
 }
 
-/// Reads the transcript of `name`; empty if there is none.
-///
-/// # Errors
-/// The file exists and cannot be read.
+/// Reads the transcript of `name`; empty if there is none. Fails if the file exists and cannot be read.
 pub fn read_all(dir: &TeamDir, name: &AgentName) -> Result<Vec<Line>, StoreError> {
     let mut found = Vec::new();
     each(dir, name, |line| found.push(line))?;
     Ok(found)
 }
 
-/// Returns the undecided questions of an agent, oldest first.
-///
-/// # Errors
-/// The file exists and cannot be read.
+/// Returns the undecided questions of an agent, oldest first. Fails if the file exists and cannot be read.
 pub fn open_questions(dir: &TeamDir, name: &AgentName) -> Result<Vec<OpenQuestion>, StoreError> {
     let mut open: Vec<OpenQuestion> = Vec::new();
     each_line(&dir.transcript(name), |line| {
@@ -126,9 +110,6 @@ pub fn open_questions(dir: &TeamDir, name: &AgentName) -> Result<Vec<OpenQuestio
 }
 
 /// Returns the first value that `find` returns for the name and the arguments of a tool call.
-///
-/// # Errors
-/// The file exists and cannot be read.
 pub fn find_call<T>(
     dir: &TeamDir,
     name: &AgentName,
@@ -145,10 +126,7 @@ pub fn find_call<T>(
     Ok(found)
 }
 
-/// Returns the last decision about a question.
-///
-/// # Errors
-/// The file exists and cannot be read.
+/// Returns the last decision about a question. Fails if the file exists and cannot be read.
 pub fn decision(
     dir: &TeamDir,
     name: &AgentName,
@@ -167,29 +145,19 @@ pub fn decision(
 }
 
 /// Reads the transcript line by line: a long conversation need not fit into memory twice.
-///
-/// # Errors
-/// The file exists and cannot be read.
 pub fn each(dir: &TeamDir, name: &AgentName, mut meet: impl FnMut(Line)) -> Result<(), StoreError> {
     let read = |line: &[u8]| Line::read(line).into_iter().for_each(&mut meet);
     Ok(each_line(&dir.transcript(name), read)?)
 }
 
 /// Returns the incarnation in which the transcript of `name` began; `None` if there is none.
-///
-/// # Errors
-/// The file exists and cannot be read.
 pub fn first_life(dir: &TeamDir, name: &AgentName) -> Result<Option<String>, StoreError> {
     let path = dir.transcript(name);
-    let file = match open(&path, Access::Read) {
-        Err(why) if why.is_missing() => return Ok(None),
-        other => other?,
-    };
+    let Some((file, _)) = open_if_there(&path)? else { return Ok(None) };
     let mut lines = Lines::from(file, 0, LONGEST).at(&path)?;
-    while let Some(framed) = lines.next().at(&path)? {
-        if Line::may_be(framed.bytes, "session")
-            && let Some(Line { entry, .. }) = Line::read(framed.bytes)
-            && let Entry::Session { incarnation, .. } = entry
+    while let Some(Framed { bytes, .. }) = lines.next().at(&path)? {
+        if Line::may_be(bytes, "session")
+            && let Some(Entry::Session { incarnation, .. }) = Line::read(bytes).map(|it| it.entry)
         {
             return Ok(Some(incarnation));
         }
@@ -197,10 +165,8 @@ pub fn first_life(dir: &TeamDir, name: &AgentName) -> Result<Option<String>, Sto
     Ok(None)
 }
 
-/// Moves the transcript of `name` to the archive; returns its path, or `None` if there is none.
-///
-/// # Errors
-/// The transcript stays.
+/// Moves the transcript of `name` to the archive; returns its path, or `None` if there is none. On an error
+/// the transcript stays.
 pub fn archive(
     dir: &TeamDir,
     name: &AgentName,
@@ -212,34 +178,18 @@ pub fn archive(
         Ok(known) if known.len() == 0 => return Ok(None),
         other => other.at(&path)?,
     };
-    let number = archives(dir, name)?.last().map_or(1, |(number, _)| number + 1);
-    let kept = dir.archive().join(format!("{name}-{number:06}.jsonl"));
+    let number = numbered(&dir.archive(), name, ENDING)?.last().map_or(1, |(number, _)| number + 1);
+    let kept = dir.archive().join(format!("{name}-{number:06}{ENDING}"));
     fs::rename(&path, &kept).at(&path)?;
     sync_folder(&dir.archive(), fsync)?;
     sync_parent(&path, fsync)?;
     Ok(Some(kept))
 }
 
-/// Lists the archived transcripts of `name`, oldest first.
-fn archives(dir: &TeamDir, name: &AgentName) -> Result<Vec<(u64, PathBuf)>, FileError> {
-    let folder = dir.archive();
-    let mut found = Vec::new();
-    for entry in fs::read_dir(&folder).at(&folder)? {
-        let entry = entry.at(&folder)?;
-        let file = entry.file_name();
-        let number = file
-            .to_str()
-            .and_then(|file| file.strip_prefix(name.as_str())?.strip_prefix('-'))
-            .and_then(|rest| rest.strip_suffix(".jsonl")?.parse().ok());
-        found.extend(number.map(|number| (number, entry.path())));
-    }
-    found.sort();
-    Ok(found)
-}
-
-/// Returns the files of the archived transcripts of `name`, oldest first.
-pub(crate) fn all_archives(dir: &TeamDir, name: &AgentName) -> Result<Vec<PathBuf>, FileError> {
-    Ok(archives(dir, name)?.into_iter().map(|(_, path)| path).collect())
+/// Returns the files of all conversations of `name`, archived ones first, oldest first.
+pub(crate) fn conversations(dir: &TeamDir, name: &AgentName) -> Result<Vec<PathBuf>, FileError> {
+    let archived = numbered(&dir.archive(), name, ENDING)?.into_iter().map(|(_, path)| path);
+    Ok(archived.chain([dir.transcript(name)]).collect())
 }
 
 /// Returns the latest archived transcripts of `name`, oldest first: back to one with mail from before the
@@ -250,7 +200,7 @@ pub(crate) fn latest_archives(
     oldest: Option<&str>,
 ) -> Result<Vec<PathBuf>, FileError> {
     let mut latest = Vec::new();
-    for (_, path) in archives(dir, name)?.into_iter().rev() {
+    for (_, path) in numbered(&dir.archive(), name, ENDING)?.into_iter().rev() {
         let mut reaches_back = false;
         each_mail(&path, |taken_in| {
             reaches_back |= oldest.is_none_or(|oldest| taken_in.batch_id.as_str() < oldest);
@@ -293,7 +243,6 @@ pub(crate) fn each_mail(path: &Path, mut meet: impl FnMut(TakenIn)) -> Result<()
     each_line(path, |line| TakenIn::read(line).into_iter().for_each(&mut meet))
 }
 
-/// Returns the message of a mail line.
 pub(crate) fn mail_of(line: &[u8]) -> Option<Map<String, Value>> {
     TakenIn::read(line).map(|taken_in| taken_in.message)
 }
@@ -309,12 +258,7 @@ fn each_line(path: &Path, mut meet: impl FnMut(&[u8])) -> Result<(), FileError> 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn team() -> (tempfile::TempDir, TeamDir) {
-        let folder = tempfile::tempdir().unwrap();
-        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
-        (folder, dir)
-    }
+    use crate::store::test_team;
 
     fn note(content: &str) -> Line {
         Line { at: 1.0.into(), entry: Entry::Note { content: content.into() } }
@@ -335,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_torn_line_is_skipped_and_the_next_one_is_whole() {
-        let (_folder, dir) = team();
+        let (_folder, dir) = test_team();
         let name = AgentName::lead();
         let mut transcript = Transcript::open(&dir, &name).unwrap();
         transcript.append(&note("one")).unwrap();
@@ -350,7 +294,7 @@ mod tests {
 
     #[test]
     fn transcripts_are_archived_in_order() {
-        let (_folder, dir) = team();
+        let (_folder, dir) = test_team();
         let (a, a1) = (AgentName::member("a").unwrap(), AgentName::member("a-1").unwrap());
         assert_eq!(archive(&dir, &a, Fsync::Always).unwrap(), None);
         for (name, file) in [(&a1, "a-1-000001"), (&a, "a-000001"), (&a, "a-000002")] {

@@ -1,6 +1,6 @@
 //! Errors of the task list.
 
-use crate::bus::BusError;
+use crate::bus::{BusError, names};
 use crate::protocol::tasks::TaskRefusal;
 use crate::store::StoreError;
 use crate::wire::AgentName;
@@ -8,27 +8,16 @@ use crate::wire::AgentName;
 /// Why a task could not be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TaskError {
-    /// The rules refuse the change.
     #[error(transparent)]
     Refused(#[from] TaskRefusal),
-    /// The owner of a claim must be running.
     #[error("{0} is not running, and a claim lasts only as long as its owner lives")]
     NotRunning(AgentName),
-    /// The owner cannot get mail.
     #[error("{owner} cannot own a task now: it is not reachable; reachable: {}", names(reachable))]
-    NoSuchOwner {
-        /// The owner.
-        owner: AgentName,
-        /// All agents that can get mail.
-        reachable: Vec<AgentName>,
-    },
-    /// No task on the list fits.
+    NoSuchOwner { owner: AgentName, reachable: Vec<AgentName> },
     #[error("there is no task to take")]
     NothingToDo,
-    /// A message could not be sent.
     #[error(transparent)]
     Bus(#[from] BusError),
-    /// The list could not be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -36,26 +25,19 @@ pub(crate) enum TaskError {
 impl TaskError {
     /// Whether another process held a lock for too long.
     pub(crate) fn is_lock_timeout(&self) -> bool {
-        match self {
-            Self::Bus(why) => why.is_lock_timeout(),
-            Self::Store(why) => why.is_lock_timeout(),
-            Self::Refused(_)
-            | Self::NotRunning(_)
-            | Self::NoSuchOwner { .. }
-            | Self::NothingToDo => false,
-        }
+        self.store_error().is_some_and(StoreError::is_lock_timeout)
     }
 
     /// Whether the team folder is gone.
     pub(crate) fn is_without_team(&self) -> bool {
-        match self {
-            Self::Bus(why) => why.is_without_team(),
-            Self::Store(why) => why.is_without_team(),
-            Self::Refused(_)
-            | Self::NotRunning(_)
-            | Self::NoSuchOwner { .. }
-            | Self::NothingToDo => false,
+        self.store_error().is_some_and(StoreError::is_without_team)
+    }
+
+    fn store_error(&self) -> Option<&StoreError> {
+        if let Self::Bus(why) = self {
+            return why.store_error();
         }
+        if let Self::Store(why) = self { Some(why) } else { None }
     }
 
     /// What to do about it.
@@ -72,8 +54,4 @@ impl TaskError {
             Self::Store(why) => why.hint().into(),
         }
     }
-}
-
-fn names(names: &[AgentName]) -> String {
-    names.iter().map(AgentName::as_str).collect::<Vec<_>>().join(", ")
 }

@@ -38,7 +38,6 @@ pub(crate) type CanCompleteTasks = fn(&TeamDir, role: &str) -> bool;
 /// The list at one moment.
 #[derive(Debug)]
 pub(crate) struct Seen {
-    /// All tasks.
     pub(crate) board: Board,
     /// Files that are not tasks.
     pub(crate) problems: Vec<Problem>,
@@ -47,7 +46,6 @@ pub(crate) struct Seen {
 /// A task after a change, and the consequences.
 #[derive(Debug)]
 pub(crate) struct Changed {
-    /// The task.
     pub(crate) task: WithUnknownFields<Task>,
     /// Tasks that can begin because of it.
     pub(crate) ready: Vec<WithUnknownFields<Task>>,
@@ -62,39 +60,27 @@ impl Tasks {
         Self { bus, clock, list, can_complete }
     }
 
-    /// The team.
     pub(crate) fn dir(&self) -> &TeamDir {
         self.bus.dir()
     }
 
-    /// Reads the list.
-    ///
-    /// # Errors
-    /// The folder cannot be read.
+    /// Reads the list. Fails if the folder cannot be read.
     pub(crate) fn look(&self) -> Result<Seen, TaskError> {
         let mut list = self.list();
-        list.look()?;
-        if self.is_any_abandoned(&list) {
-            self.repair(&mut list)?;
-        }
+        self.repair(&mut list, false)?;
         let (board, problems) = (list.board().clone(), list.problems().to_vec());
         Ok(Seen { board, problems })
     }
 
-    /// Reads one task.
-    ///
-    /// # Errors
-    /// The task does not exist, or the folder cannot be read.
+    /// Reads one task. Fails if the task does not exist.
     pub(crate) fn get(&self, id: TaskId) -> Result<(WithUnknownFields<Task>, Seen), TaskError> {
         let seen = self.look()?;
         let task = seen.board.get(&id).cloned();
         Ok((task.ok_or_else(|| TaskRefusal::unknown(&seen.board, id))?, seen))
     }
 
-    /// Creates a task; a repeated tool call creates it once.
-    ///
-    /// # Errors
-    /// The rules refuse, the owner is not reachable, or the task could not be stored.
+    /// Creates a task; a repeated tool call creates it once. Fails if the rules refuse or the owner is not
+    /// reachable.
     pub(crate) fn create(&self, new: &NewTask, by: &AgentName) -> Result<Changed, TaskError> {
         if let Some(owner) = &new.owner {
             self.check_owner(owner, by)?;
@@ -110,19 +96,13 @@ impl Tasks {
         Ok(self.tell_owner(changed, by))
     }
 
-    /// Claims a task for `who`.
-    ///
-    /// # Errors
-    /// The rules refuse, `who` is not running, or the task could not be stored.
+    /// Claims a task for `who`. Fails if the rules refuse or `who` is not running.
     pub(crate) fn claim(&self, id: TaskId, who: &AgentName) -> Result<Changed, TaskError> {
         self.check_life(who)?;
         self.change(who, |board, _, by| Ok((id, claim(board, id, by)?)))
     }
 
-    /// Ends a task.
-    ///
-    /// # Errors
-    /// The rules refuse, or the task could not be stored.
+    /// Ends a task. Fails if the rules refuse.
     pub(crate) fn end(
         &self,
         id: TaskId,
@@ -130,13 +110,11 @@ impl Tasks {
         why: Option<String>,
         by: &AgentName,
     ) -> Result<Changed, TaskError> {
-        self.update(id, TaskEdit::status(how, why), by)
+        let changed = self.change(by, |board, _, by| Ok((id, end(board, id, how, why, by)?)))?;
+        Ok(self.tell_of_freed(changed, by))
     }
 
-    /// Changes a task.
-    ///
-    /// # Errors
-    /// The rules refuse, the new owner is not reachable, or the task could not be stored.
+    /// Changes a task. Fails if the rules refuse or the new owner is not reachable.
     pub(crate) fn update(
         &self,
         id: TaskId,
@@ -152,20 +130,15 @@ impl Tasks {
         Ok(self.tell_of_freed(changed, by))
     }
 
-    /// The task that this member would take next by itself.
-    ///
-    /// # Errors
-    /// The list or the roster cannot be read.
+    /// The task that this member would take next by itself. Fails if the list or the roster cannot be read.
     pub(crate) fn next_for(&self, name: &AgentName) -> Result<Option<TaskId>, TaskError> {
         let role = self.role_of(name)?;
         let next = next_for(&self.look()?.board, name, &role);
         Ok(next.filter(|_| (self.can_complete)(self.dir(), &role)))
     }
 
-    /// Claims the next task for this member and sends it as mail; `None` if no task fits.
-    ///
-    /// # Errors
-    /// The task could not be claimed; or it could not be sent, in which case it is pending again.
+    /// Claims the next task for this member and sends it as mail; `None` if no task fits. A task that could
+    /// not be sent is pending again.
     pub(crate) fn take_next(
         &self,
         name: &AgentName,
@@ -183,8 +156,7 @@ impl Tasks {
             Err(TaskError::NothingToDo) => return Ok(None),
             taken => taken?.task,
         };
-        let board = self.list().board().clone();
-        if let Err(why) = self.mail(&task, &board, &AgentName::system(), name) {
+        if let Err(why) = self.mail(&task, &AgentName::system(), name) {
             let note = Some(format!("it could not be handed to {name}: {why}"));
             self.update(task.id, TaskEdit::status(TaskStatus::Pending, note), name)?;
             return Err(why);
@@ -192,10 +164,8 @@ impl Tasks {
         Ok(Some(task))
     }
 
-    /// Whether an idle member would take a task by itself.
-    ///
-    /// # Errors
-    /// The list, the roster or a life lock cannot be read.
+    /// Whether an idle member would take a task by itself. Fails if the list, the roster or a life lock
+    /// cannot be read.
     pub(crate) fn is_any_wanted(&self) -> Result<bool, TaskError> {
         let roster = roster::read(self.dir())?;
         let board = self.look()?.board;
@@ -213,27 +183,26 @@ impl Tasks {
         Ok(false)
     }
 
-    /// Makes tasks of dead owners pending again, and returns them as they were before.
-    ///
-    /// # Errors
-    /// They could not be stored; the next read tries again.
+    /// Makes tasks of dead owners pending again, and returns them as they were before. If they cannot be
+    /// stored, the next read tries again.
     pub(crate) fn release_abandoned(&self) -> Result<Vec<WithUnknownFields<Task>>, TaskError> {
-        let mut list = self.list();
+        Ok(self.repair(&mut self.list(), true)?)
+    }
+
+    /// Reads the list, releases the tasks of dead owners, and returns them as they were before. `tidies`:
+    /// the temporary files of killed writers are removed, too.
+    fn repair(
+        &self,
+        list: &mut TaskList,
+        tidies: bool,
+    ) -> Result<Vec<WithUnknownFields<Task>>, StoreError> {
         list.look()?;
-        if !list.is_any_unfinished() && !self.is_any_abandoned(&list) {
+        let is_unfinished = tidies && list.is_any_unfinished();
+        if !is_unfinished && self.abandoned(list.board()).is_empty() {
             return Ok(Vec::new());
         }
-        Ok(self.repair(&mut list)?)
-    }
-
-    fn is_any_abandoned(&self, list: &TaskList) -> bool {
-        !self.abandoned(list.board(), &self.actor(&AgentName::system())).is_empty()
-    }
-
-    /// Releases the tasks of dead owners and returns them as they were before.
-    fn repair(&self, list: &mut TaskList) -> Result<Vec<WithUnknownFields<Task>>, StoreError> {
         list.change(|board, _| {
-            let released = self.abandoned(board, &self.actor(&AgentName::system()));
+            let released = self.abandoned(board);
             let before = released.iter().filter_map(|task| board.get(&task.id)).cloned().collect();
             (released, before)
         })
@@ -252,9 +221,12 @@ impl Tasks {
         let mut list = self.list();
         let ruled = list.change(|board, next| {
             // The clock is read under the lock, so that times in histories are in order.
-            let (actor, repairer) = (self.actor(by), self.actor(&AgentName::system()));
-            let released = self.abandoned(board, &repairer);
-            let repaired = (!released.is_empty()).then(|| overlay(board, &released));
+            let (actor, released) = (self.actor(by), self.abandoned(board));
+            let repaired = (!released.is_empty()).then(|| {
+                let mut seen = board.clone();
+                seen.extend(released.iter().map(|task| (task.id, task.clone())));
+                seen
+            });
             let seen = repaired.as_ref().unwrap_or(board);
             let ruled = rule(seen, next, &actor).and_then(|(id, ruled)| {
                 let task = ruled.clone().or_else(|| seen.get(&id).cloned());
@@ -271,7 +243,8 @@ impl Tasks {
     }
 
     /// The tasks of dead owners, as they are after their release.
-    fn abandoned(&self, board: &Board, repairer: &Actor) -> Vec<WithUnknownFields<Task>> {
+    fn abandoned(&self, board: &Board) -> Vec<WithUnknownFields<Task>> {
+        let repairer = self.actor(&AgentName::system());
         let mut lives: BTreeMap<&str, OwnerLife> = BTreeMap::new();
         let mut found = Vec::new();
         for task in board.values() {
@@ -282,7 +255,7 @@ impl Tasks {
             }
             let life = lives.entry(owner).or_insert_with(|| self.life_of(owner));
             if is_abandoned(task, life) {
-                found.push(release(task, repairer));
+                found.push(release(task, &repairer));
             }
         }
         found
@@ -326,60 +299,51 @@ impl Tasks {
     }
 
     fn tell_owner(&self, mut changed: Changed, by: &AgentName) -> Changed {
-        let owner = changed.task.owner.as_deref().map(AgentName::mailbox).and_then(Result::ok);
-        if let Some(owner) = owner.filter(|owner| owner != by) {
-            let board = self.list().board().clone();
-            if let Err(why) = self.mail(&changed.task, &board, by, &owner) {
-                changed.untold.push(format!("{owner}: {why}"));
-            }
+        if let Some((owner, Err(why))) = self.tell(&changed.task, by) {
+            changed.untold.push(format!("{owner}: {why}"));
         }
         changed
     }
 
     /// Tells the owners of the tasks that a completion made ready. A repetition has no effect.
     fn tell_of_freed(&self, mut changed: Changed, by: &AgentName) -> Changed {
-        if changed.task.status != TaskStatus::Completed {
-            return changed;
+        if changed.task.status == TaskStatus::Completed {
+            changed.ready = freed_by(self.list().board(), changed.task.id);
         }
-        let board = self.list().board().clone();
-        changed.ready = freed_by(&board, changed.task.id);
         for task in &changed.ready {
-            let owner = task.owner.as_deref().map(AgentName::mailbox).and_then(Result::ok);
-            if let Some(owner) = owner.filter(|owner| owner != by)
-                && let Err(why) = self.mail(task, &board, by, &owner)
-            {
+            if let Some((owner, Err(why))) = self.tell(task, by) {
                 changed.untold.push(format!("{owner} (task {}): {why}", task.id));
             }
         }
         changed
     }
 
+    /// Tells the owner of a task, if it has another one than `by`.
+    fn tell(&self, task: &Task, by: &AgentName) -> Option<(AgentName, Result<(), TaskError>)> {
+        let owner = AgentName::mailbox(task.owner.as_deref()?).ok().filter(|owner| owner != by)?;
+        let told = self.mail(task, by, &owner);
+        Some((owner, told))
+    }
+
     /// Tells the owner of its task and whether it can begin. The message id derives from the task's state,
     /// so that the same news arrives once.
-    fn mail(
-        &self,
-        task: &Task,
-        board: &Board,
-        by: &AgentName,
-        to: &AgentName,
-    ) -> Result<(), TaskError> {
+    fn mail(&self, task: &Task, by: &AgentName, to: &AgentName) -> Result<(), TaskError> {
         let open: Vec<String> =
-            blockers(board, task).iter().map(|(id, _)| id.to_string()).collect();
-        let content = match (open.is_empty(), by.as_str()) {
-            (true, "system") => "You have taken this task from the list; it is claimed for you.",
-            (true, _) => "This task is yours and can begin.",
+            blockers(self.list().board(), task).iter().map(|(id, _)| id.to_string()).collect();
+        let (events, waits) = (task.history.len(), open.len());
+        let is_from_list = by.as_str() == "system";
+        let content = match (open.is_empty(), is_from_list) {
+            (true, true) => "You have taken this task from the list; it is claimed for you.",
+            (true, false) => "This task is yours and can begin.",
             (false, _) => "This task is yours; wait until you are told that it can begin.",
         };
         let body = Body::TaskAssignment {
             task_id: task.id.to_string(),
             subject: task.subject.clone(),
             description: task.description.clone(),
-            assigned_by: if by.as_str() == "system" { &task.created_by } else { by.as_str() }
-                .into(),
-            blocked_by: open.clone(),
+            assigned_by: if is_from_list { &task.created_by } else { by.as_str() }.into(),
+            blocked_by: open,
         };
-        let events = task.history.len();
-        let waits = open.len();
         let id = Some(format!("{by}:task-{}-{events}-{waits}", task.id));
         let outgoing = Outgoing { id, ..Outgoing::of(body, content) };
         self.bus.send(by, to.as_str(), outgoing)?;
@@ -390,10 +354,4 @@ impl Tasks {
     fn list(&self) -> MutexGuard<'_, TaskList> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn overlay(board: &Board, changed: &[WithUnknownFields<Task>]) -> Board {
-    let mut seen = board.clone();
-    seen.extend(changed.iter().map(|task| (task.id, task.clone())));
-    seen
 }

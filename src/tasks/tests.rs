@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::bus::Limits;
-use crate::store::{Fsync, LifeLock, LifeRecord, SystemClock, unread};
+use crate::store::{Fsync, LifeLock, LifeRecord, SystemClock, test_team, unread};
 use crate::wire::roster::Roster;
 
 struct Team {
@@ -15,8 +15,7 @@ fn name(name: &str) -> AgentName {
 }
 
 fn team() -> Team {
-    let folder = tempfile::tempdir().unwrap();
-    let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
+    let (folder, dir) = test_team();
     let limits = Limits { fsync: Fsync::Never, ..Limits::default() };
     let clock: SharedClock = Arc::new(SystemClock);
     let tasks =

@@ -18,57 +18,45 @@ pub enum Fsync {
     Never,
 }
 
-/// What a file is to contain: text, or a value that was serialized. A value that cannot be serialized yields
-/// no contents, so it never replaces a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Contents(Vec<u8>);
-
-impl Contents {
-    /// Takes text as it is.
-    pub(crate) fn text(text: impl Into<Vec<u8>>) -> Self {
-        Self(text.into())
-    }
-
-    /// Serializes a value without spaces.
-    pub(crate) fn json(value: &impl Serialize) -> io::Result<Self> {
-        serde_json::to_vec(value).map(Self).map_err(|why| cannot_serialize(&why))
-    }
-
-    /// Serializes a value for people to read.
-    pub(crate) fn pretty_json(value: &impl Serialize) -> io::Result<Self> {
-        serde_json::to_vec_pretty(value).map(Self).map_err(|why| cannot_serialize(&why))
-    }
-
-    /// Adds a newline.
-    pub(crate) fn line(mut self) -> Self {
-        self.0.push(b'\n');
-        self
-    }
-
-    /// The bytes of the file.
-    pub(crate) fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
+/// Serializes a value without spaces. A value that cannot be serialized never replaces a file.
+pub(crate) fn json(value: &impl Serialize, path: &Path) -> Result<Vec<u8>, FileError> {
+    contents(serde_json::to_vec(value), "", path)
 }
 
-fn cannot_serialize(why: &serde_json::Error) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("cannot be serialized: {why}"))
+/// As [`json`], with a newline.
+pub(crate) fn json_line(value: &impl Serialize, path: &Path) -> Result<Vec<u8>, FileError> {
+    contents(serde_json::to_vec(value), "\n", path)
 }
 
-/// Replaces the file at `path`. If several processes may write the file, the caller holds its lock.
-///
-/// # Errors
-/// The old contents stay.
+/// Serializes a value for people to read, with a newline.
+pub(crate) fn pretty_json(value: &impl Serialize, path: &Path) -> Result<Vec<u8>, FileError> {
+    contents(serde_json::to_vec_pretty(value), "\n", path)
+}
+
+fn contents(
+    json: serde_json::Result<Vec<u8>>,
+    end: &str,
+    path: &Path,
+) -> Result<Vec<u8>, FileError> {
+    let cannot =
+        |why| io::Error::new(io::ErrorKind::InvalidData, format!("cannot be serialized: {why}"));
+    let mut text = json.map_err(cannot).at(path)?;
+    text.extend(end.bytes());
+    Ok(text)
+}
+
+/// Replaces the file at `path`. If several processes may write the file, the caller holds its lock. On an
+/// error the old contents stay.
 #[track_caller]
-pub(crate) fn replace(path: &Path, contents: &Contents, fsync: Fsync) -> Result<(), FileError> {
+pub(crate) fn replace(path: &Path, contents: &[u8], fsync: Fsync) -> Result<(), FileError> {
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
     name.push(".new");
     let next = path.with_file_name(name);
     remove(&next)?;
     let mut file = create_new(&next, Access::Update)?;
-    let written =
-        file.write_all(contents.as_bytes()).at(&next).and_then(|()| sync_data(&file, &next, fsync));
+    let written = file.write_all(contents).at(&next);
+    let written = written.and_then(|()| sync_data(&file, &next, fsync));
     if let Err(why) = written {
         remove(&next)?;
         return Err(why);
@@ -132,11 +120,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f");
         for text in ["one", "two"] {
-            replace(&path, &Contents::text(text), Fsync::Always).unwrap();
+            replace(&path, text.as_bytes(), Fsync::Always).unwrap();
             assert_eq!(fs::read_to_string(&path).unwrap(), text);
         }
         File::create(folder.path().join(".f.new")).unwrap();
-        replace(&path, &Contents::text("three"), Fsync::Never).unwrap();
+        replace(&path, b"three", Fsync::Never).unwrap();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
@@ -152,17 +140,11 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_cannot_be_serialized_leaves_the_old_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("f");
-        replace(&path, &Contents::text("old"), Fsync::Never).unwrap();
-        for contents in [Contents::json, Contents::pretty_json] {
-            let replaced = contents(&Unserializable)
-                .at(&path)
-                .and_then(|contents| replace(&path, &contents, Fsync::Never));
-            let why = replaced.unwrap_err().to_string();
-            assert!(why.ends_with("f: cannot be serialized: no"), "{why}");
-            assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+    fn a_value_that_cannot_be_serialized_yields_no_contents() {
+        let path = Path::new("f");
+        for contents in [json, json_line, pretty_json] {
+            let why = contents(&Unserializable, path).unwrap_err().to_string();
+            assert_eq!(why, "f: cannot be serialized: no");
         }
     }
 }

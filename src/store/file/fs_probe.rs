@@ -1,20 +1,22 @@
 //! Probes whether a file system can hold a team, once at the start: a missing feature is reported instead
-//! of losing mail.
+//! of losing mail. And the disk reserve: a file of one mebibyte that is removed when a full disk would keep an
+//! agent from its last writes.
 
 use super::atomic::remove;
 use super::lock::{release, try_exclusive};
 use crate::os::event_loop::check_blocking;
-use crate::os::file::{Access, create_new, open};
+use crate::os::file::{Access, At, allocate, create_new, open};
 use crate::store::{StoreError, TeamDir};
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Probes writing, syncing, locking and renaming. Hard links are not required.
-///
-/// # Errors
-/// The first operation that fails, with the reason.
-pub fn run(dir: &TeamDir) -> Result<(), StoreError> {
+/// The size of the reserve.
+const RESERVE_BYTES: u64 = 1024 * 1024;
+
+/// Probes writing, syncing, locking and renaming. Hard links are not required. The error names the first
+/// operation that fails.
+pub(crate) fn run(dir: &TeamDir) -> Result<(), StoreError> {
     let probe = dir.state(&format!("selftest-{}", std::process::id()));
     let renamed = probe.with_extension("renamed");
     let outcome = remove(&probe)
@@ -23,14 +25,11 @@ pub fn run(dir: &TeamDir) -> Result<(), StoreError> {
     for path in [&probe, &renamed] {
         remove(path)?;
     }
-    outcome.map_err(|why| StoreError::Unfit { path: dir.root().into(), why })
+    outcome.map_err(|why| StoreError::Unfit(dir.root().into(), why))
 }
 
 /// Whether a file can have a second hard link. Without links, mail is claimed by a rename alone.
-///
-/// # Errors
-/// The folder cannot be written.
-pub fn has_links(dir: &TeamDir) -> Result<bool, StoreError> {
+pub(crate) fn has_links(dir: &TeamDir) -> Result<bool, StoreError> {
     let probe = dir.state(&format!("linktest-{}", std::process::id()));
     let second = probe.with_extension("second");
     remove(&probe)?;
@@ -59,17 +58,54 @@ fn try_everything(probe: &Path, renamed: &Path) -> Result<(), String> {
     fs::rename(probe, renamed).map_err(said("renaming failed"))
 }
 
+impl TeamDir {
+    /// Creates the reserve unless it exists. Fails if the disk is full; a team works without a reserve.
+    pub(crate) fn keep_reserve(&self) -> Result<(), StoreError> {
+        let path = self.state("reserve");
+        if fs::symlink_metadata(&path).is_ok_and(|known| known.len() == RESERVE_BYTES) {
+            return Ok(());
+        }
+        remove(&path)?;
+        let file = create_new(&path, Access::Update)?;
+        let kept = allocate(&file, RESERVE_BYTES).at(&path);
+        if kept.is_err() {
+            // A part of a reserve would take room without being enough.
+            remove(&path)?;
+        }
+        Ok(kept?)
+    }
+
+    /// Removes the reserve, so that the next write has room.
+    pub(crate) fn give_up_reserve(&self) -> Result<(), StoreError> {
+        Ok(remove(&self.state("reserve"))?)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::test_team;
+    use std::os::unix::fs::MetadataExt;
 
     #[test]
     fn an_ordinary_folder_passes_and_no_file_is_left_in_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
+        let (_folder, dir) = test_team();
         let before = fs::read_dir(dir.state("")).unwrap().count();
         run(&dir).unwrap();
         has_links(&dir).unwrap();
         assert_eq!(fs::read_dir(dir.state("")).unwrap().count(), before);
+    }
+
+    #[test]
+    fn the_reserve_allocates_blocks_and_frees_them() {
+        let (_folder, dir) = test_team();
+        for _ in 0..2 {
+            dir.keep_reserve().unwrap();
+            let known = fs::metadata(dir.state("reserve")).unwrap();
+            assert_eq!((known.len(), known.blocks() * 512), (RESERVE_BYTES, RESERVE_BYTES));
+        }
+        dir.give_up_reserve().unwrap();
+        dir.give_up_reserve().unwrap();
+        assert!(!dir.state("reserve").exists());
     }
 }

@@ -2,6 +2,7 @@
 //! by a crash or a full disk never joins the next one. The meaning of the lines is not known here.
 
 use super::atomic::{Fsync, sync_data, sync_parent};
+use super::read::open_if_there;
 use crate::os::file::{Access, At, FileError, create_new, open};
 use crate::store::StoreError;
 use std::fs::File;
@@ -16,7 +17,6 @@ const MOST_AT_ONCE: usize = 64 * 1024;
 /// The kind of a piece of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Piece {
-    /// A whole line.
     Line,
     /// A part of a line that is longer than the limit.
     Chunk,
@@ -91,10 +91,7 @@ pub(crate) fn each_piece(
     limit: usize,
     meet: impl FnMut(&Framed<'_>),
 ) -> Result<(), FileError> {
-    match open(path, Access::Read) {
-        Err(why) if why.is_missing() => Ok(()),
-        other => pieces_of(other?, path, limit, meet),
-    }
+    open_if_there(path)?.map_or(Ok(()), |(file, _)| pieces_of(file, path, limit, meet))
 }
 
 /// As [`each_piece`], for an open file.
@@ -153,7 +150,7 @@ impl Log {
     fn seal(&self) -> Result<u64, StoreError> {
         let known = self.file.metadata().at(&self.path)?;
         if known.nlink() == 0 {
-            return Err(StoreError::Gone { path: self.path.clone() });
+            return Err(StoreError::Gone(self.path.clone()));
         }
         let size = known.len();
         if is_torn(&self.file, size).at(&self.path)? {
@@ -177,7 +174,7 @@ impl Log {
     /// failure fails.
     pub(crate) fn sync(&mut self, fsync: Fsync) -> Result<(), StoreError> {
         if self.is_degraded {
-            return Err(StoreError::Degraded { path: self.path.clone() });
+            return Err(StoreError::Degraded(self.path.clone()));
         }
         let synced = sync_data(&self.file, &self.path, fsync)
             .and_then(|()| if self.is_named { Ok(()) } else { sync_parent(&self.path, fsync) });

@@ -5,14 +5,16 @@
 //! win.
 
 use crate::os::event_loop::check_blocking;
-use crate::os::file::{Access, At, FileError, open_or_create};
+use crate::os::file::{Access, At, open_or_create};
 use crate::os::identity::lock_holder;
 use crate::os::syscall_timeout::SyscallTimeout;
+use crate::store::StoreError;
 use fs4::{FileExt, TryLockError};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,93 +24,39 @@ use std::time::{Duration, Instant};
 /// fastest.
 const UNCONTENDED_IN_A_ROW: u8 = 32;
 
-/// Why a lock was not acquired.
-#[derive(Debug, thiserror::Error)]
-pub enum LockError {
-    /// The lock file cannot be opened or locked.
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// Another process held the lock all the time.
-    #[error("{} is locked since more than {} ms by {holder}", path.display(), limit.as_millis())]
-    TimedOut {
-        /// The path of the lock file.
-        path: PathBuf,
-        /// The time that was waited.
-        limit: Duration,
-        /// The holder, as far as the system tells.
-        holder: String,
-    },
-}
-
 /// A lock that is held until it is dropped.
 #[derive(Debug)]
 #[must_use]
-pub struct Held<'a> {
-    file: LockFile<'a>,
-    after_release: AfterRelease,
+pub struct Held {
+    file: Arc<File>,
+    /// The processor is yielded after the release; otherwise the holder would reacquire the lock before a
+    /// woken waiter runs.
+    yields: bool,
 }
 
-/// Whether an acquisition had to wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Acquisition {
-    /// The lock was free.
-    Free,
-    /// Other processes waited as well, and may still wait.
-    Waited,
-}
-
-/// What the holder does after it releases the lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum AfterRelease {
-    Continue,
-    /// Yields the processor; otherwise the holder would reacquire the lock before a woken waiter runs.
-    Yield,
-}
-
-impl From<Acquisition> for AfterRelease {
-    fn from(turn: Acquisition) -> Self {
-        match turn {
-            Acquisition::Free => Self::Continue,
-            Acquisition::Waited => Self::Yield,
-        }
-    }
-}
-
-#[derive(Debug)]
-enum LockFile<'a> {
-    Cached(&'a File),
-    Own(File),
-}
-
-impl Drop for Held<'_> {
+impl Drop for Held {
     fn drop(&mut self) {
-        match &self.file {
-            LockFile::Cached(file) => release(file),
-            LockFile::Own(file) => release(file),
-        }
-        if self.after_release == AfterRelease::Yield {
+        release(&self.file);
+        if self.yields {
             thread::yield_now();
         }
     }
 }
 
-/// Acquires the lock of the file at `path`, which is created if missing.
-///
-/// # Errors
-/// The file cannot be opened, or `limit` has passed; that error names the holder.
+/// Acquires the lock of the file at `path`, which is created if missing. After `limit` the error names the
+/// holder.
 #[track_caller]
-pub fn exclusive(path: &Path, limit: Duration) -> Result<Held<'static>, LockError> {
-    let file = open_or_create(path, Access::Update)?;
-    let turn = acquire(&file, path, limit)?;
-    Ok(Held { file: LockFile::Own(file), after_release: turn.into() })
+pub fn exclusive(path: &Path, limit: Duration) -> Result<Held, StoreError> {
+    let file = Arc::new(open_or_create(path, Access::Update)?);
+    let yields = acquire(&file, path, limit)?;
+    Ok(Held { file, yields })
 }
 
 /// A lock file that stays open for its next use.
 #[derive(Debug)]
 pub(crate) struct SideLock {
     path: PathBuf,
-    file: Option<File>,
-    /// The number of uncontended acquisitions in a row.
+    file: Option<Arc<File>>,
     uncontended: u8,
 }
 
@@ -119,36 +67,40 @@ impl SideLock {
 
     /// As [`exclusive`].
     #[track_caller]
-    pub(crate) fn acquire(&mut self, limit: Duration) -> Result<Held<'_>, LockError> {
-        // A lock file without a name belongs to a team folder that was deleted.
-        let is_named = |file: &File| file.metadata().is_ok_and(|known| known.nlink() > 0);
-        let file = match self.file.take().filter(is_named) {
+    pub(crate) fn acquire(&mut self, limit: Duration) -> Result<Held, StoreError> {
+        let file = match self.file.take().filter(|file| is_named(file)) {
             Some(file) => file,
-            None => open_or_create(&self.path, Access::Update)?,
+            None => Arc::new(open_or_create(&self.path, Access::Update)?),
         };
-        let file = self.file.insert(file);
-        let turn = acquire(file, &self.path, limit)?;
-        let after_release = after_acquisition(turn, &mut self.uncontended);
-        Ok(Held { file: LockFile::Cached(file), after_release })
+        self.file = Some(Arc::clone(&file));
+        let has_waited = acquire(&file, &self.path, limit)?;
+        Ok(Held { file, yields: yields_after(has_waited, &mut self.uncontended) })
     }
+}
+
+/// Whether a lock file still has a name. A team folder may have been deleted with its locks, and `clean`
+/// removes the life locks of the dead while it holds them.
+pub(crate) fn is_named(file: &File) -> bool {
+    file.metadata().is_ok_and(|known| known.nlink() > 0)
 }
 
 /// A holder that may have overtaken waiters yields now and then as well.
-fn after_acquisition(turn: Acquisition, uncontended: &mut u8) -> AfterRelease {
+fn yields_after(has_waited: bool, uncontended: &mut u8) -> bool {
     *uncontended = uncontended.saturating_add(1);
-    if turn == Acquisition::Free && *uncontended < UNCONTENDED_IN_A_ROW {
-        return AfterRelease::Continue;
+    let yields = has_waited || *uncontended >= UNCONTENDED_IN_A_ROW;
+    if yields {
+        *uncontended = 0;
     }
-    *uncontended = 0;
-    AfterRelease::Yield
+    yields
 }
 
 /// Blocks if the lock is held: the kernel wakes blocked waiters in order, whereas polling can starve.
+/// Returns whether it had to wait; other processes may then still wait.
 #[track_caller]
-fn acquire(file: &File, path: &Path, limit: Duration) -> Result<Acquisition, LockError> {
+fn acquire(file: &File, path: &Path, limit: Duration) -> Result<bool, StoreError> {
     check_blocking("lock");
     if try_exclusive(file).at(path)? {
-        return Ok(Acquisition::Free);
+        return Ok(false);
     }
     let start = Instant::now();
     let timeout = SyscallTimeout::after(limit).at(path)?;
@@ -159,12 +111,12 @@ fn acquire(file: &File, path: &Path, limit: Duration) -> Result<Acquisition, Loc
             Err(_) if start.elapsed() < limit => {}
             Err(_) => {
                 let holder = holder(file.metadata().at(path)?.ino());
-                return Err(LockError::TimedOut { path: path.into(), limit, holder });
+                return Err(StoreError::LockTimeout(path.into(), limit, holder));
             }
         }
     }
     drop(timeout);
-    Ok(Acquisition::Waited)
+    Ok(true)
 }
 
 fn holder(inode: u64) -> String {
@@ -255,15 +207,11 @@ mod tests {
     #[test]
     fn a_holder_yields_after_waiting_and_after_many_free_locks() {
         let mut uncontended = 0;
-        let mut after = |turn| after_acquisition(turn, &mut uncontended);
-        assert_eq!(after(Acquisition::Waited), AfterRelease::Yield);
-        for _ in 0..2 {
-            for _ in 1..UNCONTENDED_IN_A_ROW {
-                assert_eq!(after(Acquisition::Free), AfterRelease::Continue);
-            }
-            assert_eq!(after(Acquisition::Free), AfterRelease::Yield);
+        assert!(yields_after(true, &mut uncontended));
+        for at in 1..=2 * UNCONTENDED_IN_A_ROW {
+            let yields = yields_after(false, &mut uncontended);
+            assert_eq!(yields, at % UNCONTENDED_IN_A_ROW == 0, "{at}");
         }
-        assert_eq!(AfterRelease::from(Acquisition::Waited), AfterRelease::Yield);
     }
 
     #[test]
@@ -275,7 +223,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         let held = exclusive(&path, LOCK_TIMEOUT).unwrap();
         let refused = side.acquire(Duration::from_millis(20)).map(drop);
-        assert!(matches!(refused, Err(LockError::TimedOut { .. })));
+        assert!(matches!(refused, Err(StoreError::LockTimeout(..))));
         drop(held);
         drop(side.acquire(LOCK_TIMEOUT).unwrap());
     }

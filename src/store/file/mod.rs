@@ -2,8 +2,8 @@
 //! file is not known here.
 
 pub(crate) mod atomic;
-pub mod fs_probe;
+pub(crate) mod fs_probe;
 pub(super) mod jsonl;
 pub mod lock;
-mod reserve;
+pub(crate) mod read;
 pub mod tail;

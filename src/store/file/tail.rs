@@ -2,7 +2,8 @@
 //! the lines, and supplies the time of a line for [`Tail::since`].
 
 use super::jsonl::{Lines, Piece};
-use crate::os::file::{Access, At, FileError, open_known};
+use super::read::open_if_there;
+use crate::os::file::{At, FileError};
 use crate::store::StoreError;
 use crate::wire::WallTime;
 use std::fs::File;
@@ -56,18 +57,14 @@ impl Tail {
     }
 
     /// Starts near the first line that is not older than `since`, found by binary search: the file is not
-    /// read. A few earlier lines may come as well.
-    ///
-    /// # Errors
-    /// The file exists and cannot be read.
+    /// read. A few earlier lines may come as well. Fails if the file exists and cannot be read.
     pub fn since(
         path: PathBuf,
         since: WallTime,
         time: impl Fn(&[u8]) -> Option<WallTime>,
     ) -> Result<Self, StoreError> {
-        let (file, known) = match open_known(&path, Access::Read) {
-            Err(why) if why.is_missing() => return Ok(Self::new(path)),
-            other => other?,
+        let Some((file, known)) = open_if_there(&path)? else {
+            return Ok(Self::new(path));
         };
         // The line after `early` is too early, unless `early` is the beginning.
         let (mut early, mut late) = (0, known.len());
@@ -80,18 +77,14 @@ impl Tail {
                 late = middle;
             }
         }
-        let begin = if early == 0 { 0 } else { next_line(&file, early).at(&path)? };
+        let begin = if early == 0 { 0 } else { after_line(&file, early).at(&path)?.offset() };
         Ok(Self { path, place: Some((known.ino(), begin)) })
     }
 
-    /// Starts at the last `count` lines.
-    ///
-    /// # Errors
-    /// The file exists and cannot be read.
+    /// Starts at the last `count` lines. Fails if the file exists and cannot be read.
     pub fn last(path: PathBuf, count: usize) -> Result<Self, StoreError> {
-        let (file, known) = match open_known(&path, Access::Read) {
-            Err(why) if why.is_missing() => return Ok(Self::new(path)),
-            other => other?,
+        let Some((file, known)) = open_if_there(&path)? else {
+            return Ok(Self::new(path));
         };
         let mut block = vec![0; 64 * 1024];
         let mut end = known.len();
@@ -120,13 +113,9 @@ impl Tail {
     }
 
     /// Returns the whole lines that were appended since. A replaced file is read from its beginning.
-    ///
-    /// # Errors
-    /// The file exists and cannot be read.
     pub fn fresh(&mut self) -> Result<Fresh<'_>, StoreError> {
-        let (file, known) = match open_known(&self.path, Access::Read) {
-            Err(why) if why.is_missing() => return Ok(Fresh { tail: self, lines: None }),
-            other => other?,
+        let Some((file, known)) = open_if_there(&self.path)? else {
+            return Ok(Fresh { tail: self, lines: None });
         };
         let begin = match self.place {
             Some((inode, offset)) if inode == known.ino() && offset <= known.len() => offset,
@@ -137,10 +126,7 @@ impl Tail {
         Ok(Fresh { tail: self, lines: Some((lines, known.ino())) })
     }
 
-    /// Returns the same lines at once.
-    ///
-    /// # Errors
-    /// The file exists and cannot be read.
+    /// Returns the same lines at once. Fails if the file exists and cannot be read.
     pub fn read_new(&mut self) -> Result<Vec<Vec<u8>>, StoreError> {
         let mut found = Vec::new();
         let mut fresh = self.fresh()?;
@@ -152,10 +138,7 @@ impl Tail {
 }
 
 impl Fresh<'_> {
-    /// Reads the next line.
-    ///
-    /// # Errors
-    /// The file cannot be read.
+    /// Reads the next line. Fails if the file cannot be read.
     pub fn next_line(&mut self) -> Result<Option<&[u8]>, FileError> {
         let Self { tail, lines } = self;
         let Some((lines, inode)) = lines.as_mut() else { return Ok(None) };
@@ -184,8 +167,7 @@ fn first_time(
     end: u64,
     time: &impl Fn(&[u8]) -> Option<WallTime>,
 ) -> io::Result<Option<WallTime>> {
-    let mut lines = Lines::from(file.try_clone()?, offset, LONGEST)?;
-    lines.next()?;
+    let mut lines = after_line(file, offset)?;
     while lines.offset() < end
         && let Some(framed) = lines.next()?
     {
@@ -198,17 +180,16 @@ fn first_time(
     Ok(None)
 }
 
-/// Returns the offset of the line after `offset`.
-fn next_line(file: &File, offset: u64) -> io::Result<u64> {
+/// Returns the lines after the one at `offset`.
+fn after_line(file: &File, offset: u64) -> io::Result<Lines> {
     let mut lines = Lines::from(file.try_clone()?, offset, LONGEST)?;
     lines.next()?;
-    Ok(lines.offset())
+    Ok(lines)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::OpenOptions;
     use std::io::Write;
 
     #[test]
@@ -218,8 +199,9 @@ mod tests {
         let mut tail = Tail::new(path.clone());
         assert!(tail.read_new().unwrap().is_empty());
         let append = |text: &str| {
-            let mut file = OpenOptions::new().create(true).append(true).open(&path).unwrap();
-            file.write_all(text.as_bytes()).unwrap();
+            let mut options = File::options();
+            let file = options.create(true).append(true).open(&path).unwrap();
+            (&file).write_all(text.as_bytes()).unwrap();
         };
         append("one\ntw");
         assert_eq!(tail.read_new().unwrap(), [b"one"]);
@@ -243,8 +225,7 @@ mod tests {
         let long = "x".repeat(3000);
         let lines: Vec<String> = (0..500).map(|at| format!("{at} {long}\n")).collect();
         let text = lines.concat();
-        std::io::Write::write_all(&mut std::fs::File::create(&path).unwrap(), text.as_bytes())
-            .unwrap();
+        File::create(&path).unwrap().write_all(text.as_bytes()).unwrap();
         let first = |mut tail: Tail| {
             tail.read_new().unwrap().first().and_then(|line| time(line)).map(WallTime::as_secs)
         };
@@ -253,10 +234,9 @@ mod tests {
                 first(Tail::since(path.clone(), since.into(), time).unwrap()).unwrap_or(500.0);
             assert!(begin <= since && since - begin < 150.0, "{since}: {begin}");
         }
-        assert_eq!(first(Tail::last(path.clone(), 3).unwrap()), Some(497.0));
-        assert_eq!(first(Tail::last(path.clone(), 100).unwrap()), Some(400.0));
-        assert_eq!(first(Tail::last(path.clone(), 500).unwrap()), Some(0.0));
-        assert_eq!(first(Tail::last(path, 9000).unwrap()), Some(0.0));
+        for (count, begin) in [(3, 497.0), (100, 400.0), (500, 0.0), (9000, 0.0)] {
+            assert_eq!(first(Tail::last(path.clone(), count).unwrap()), Some(begin), "{count}");
+        }
         let gone = folder.path().join("gone");
         assert_eq!(first(Tail::since(gone.clone(), 1.0.into(), time).unwrap()), None);
         assert_eq!(first(Tail::last(gone, 1).unwrap()), None);

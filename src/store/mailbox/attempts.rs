@@ -1,15 +1,14 @@
 //! Counts deliveries of a claim that ended in a crash: mail that crashes its reader must not do so forever.
 //! Times are seconds since boot; a new boot starts a new count.
 
-use crate::os::file::{Access, At, open};
 use crate::os::identity::boot_id;
 use crate::os::uptime_with_sleep;
-use crate::store::file::atomic::{Contents, Fsync, remove, replace};
+use crate::store::file::atomic::{Fsync, json, remove, replace};
+use crate::store::file::read::read_state;
 use crate::store::{StoreError, TeamDir, failpoint};
 use crate::wire::limits::{POISON_CRASHES, POISON_WINDOW};
 use crate::wire::{AgentName, MachineTime};
 use serde::{Deserialize, Serialize};
-use std::io::Read;
 use std::path::PathBuf;
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -35,7 +34,8 @@ impl Attempts {
     /// ended in a crash; it must then be quarantined.
     pub(crate) fn is_poison(&self, batch_id: &str) -> Result<bool, StoreError> {
         let now = uptime_with_sleep();
-        let mut record = self.read();
+        // An unreadable record counts as empty: it only guards against crashes.
+        let mut record: Record = read_state(&self.path).ok().flatten().unwrap_or_default();
         if record.batch_id != batch_id || record.boot_id != boot_id() {
             record = Record { batch_id: batch_id.into(), boot_id: boot_id(), at: Vec::new() };
         }
@@ -45,8 +45,7 @@ impl Attempts {
             return Ok(true);
         }
         record.at.push(now);
-        let contents = Contents::json(&record).at(&self.path)?;
-        replace(&self.path, &contents, Fsync::Never)?;
+        replace(&self.path, &json(&record, &self.path)?, Fsync::Never)?;
         failpoint::hit("recover.counted");
         Ok(false)
     }
@@ -57,32 +56,18 @@ impl Attempts {
         failpoint::hit("recover.cleared");
         Ok(())
     }
-
-    /// An unreadable record counts as empty: it only guards against crashes.
-    fn read(&self) -> Record {
-        let mut text = Vec::new();
-        open(&self.path, Access::Read)
-            .ok()
-            .and_then(|mut file| file.read_to_end(&mut text).ok())
-            .and_then(|_| serde_json::from_slice(&text).ok())
-            .unwrap_or_default()
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::test_team;
     use std::time::Duration;
-
-    fn attempts() -> (tempfile::TempDir, Attempts) {
-        let folder = tempfile::tempdir().unwrap();
-        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
-        (folder, Attempts::of(&dir, &AgentName::lead()))
-    }
 
     #[test]
     fn the_fifth_crash_in_a_row_makes_a_claim_poison() {
-        let (_folder, attempts) = attempts();
+        let (_folder, dir) = test_team();
+        let attempts = Attempts::of(&dir, &AgentName::lead());
         for _ in 0..4 {
             assert!(!attempts.is_poison("a").unwrap());
         }
@@ -96,11 +81,12 @@ mod tests {
 
     #[test]
     fn crashes_outside_the_window_or_of_another_boot_do_not_count() {
-        let (_folder, attempts) = attempts();
+        let (_folder, dir) = test_team();
+        let attempts = Attempts::of(&dir, &AgentName::lead());
         let old = uptime_with_sleep() - POISON_WINDOW - Duration::from_secs(1);
         for (boot_id, at) in [(boot_id(), old), ("another".into(), uptime_with_sleep())] {
             let record = Record { batch_id: "a".into(), boot_id, at: vec![at; 9] };
-            let contents = Contents::json(&record).unwrap();
+            let contents = json(&record, &attempts.path).unwrap();
             replace(&attempts.path, &contents, Fsync::Never).unwrap();
             assert!(!attempts.is_poison("a").unwrap());
         }

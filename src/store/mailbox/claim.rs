@@ -1,24 +1,85 @@
 //! Claims on disk: batches of mail that their owner took from the inbox and still keeps.
+//!
+//! A batch id names a claim; batch ids sort by age and never repeat. A claim that was acted on is removed only
+//! when no process can write to it any more, and all of it was read. The programs of a team write under the
+//! side lock and never to a claim. A shell that runs `echo >>` may hold the file open, or may have resolved its
+//! old name and open it only now; the latter is impossible after a second.
 
-use super::batch_id::counter;
-use crate::os::file::{At, FileError};
+use super::SettleResult;
+use crate::os::file::{Access, At, FileError, open_or_create};
+use crate::os::lease::{OpenWriters, writers};
 use crate::os::watch::WatchId;
-use crate::store::{TeamDir, failpoint};
+use crate::store::file::read::names_in;
+use crate::store::{StoreError, TeamDir, failpoint};
 use crate::wire::AgentName;
-use std::fs;
+use crate::wire::limits::{LATE_WRITER_DELAY, LATE_WRITER_DELAY_WITHOUT_LEASES};
+use std::fs::{self, File, Metadata};
+use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+/// The digits of the counter in a batch id.
+const DIGITS: usize = 12;
+
 /// The suffix of a claim whose mail was acted on.
 const TAKEN: &str = ".taken";
+
+/// The batch ids of one mailbox. On disk the counter has a fixed number of digits, so that it is rewritten in
+/// place.
+#[derive(Debug)]
+pub(crate) struct BatchIds {
+    path: PathBuf,
+    file: File,
+    last: u64,
+    keys: RandomState,
+}
+
+impl BatchIds {
+    /// Continues after the stored value and after every `known` batch id.
+    pub(crate) fn open<'a>(
+        dir: &TeamDir,
+        name: &AgentName,
+        known: impl Iterator<Item = &'a str>,
+    ) -> Result<Self, FileError> {
+        let path = dir.state(&format!("{name}.gen"));
+        let file = open_or_create(&path, Access::Update)?;
+        let mut digits = [0; DIGITS];
+        let stored = file.read_exact_at(&mut digits, 0).ok().and_then(|()| {
+            std::str::from_utf8(&digits).ok().and_then(|digits| digits.parse::<u64>().ok())
+        });
+        let last = known.filter_map(counter).chain(stored).max().unwrap_or(0);
+        Ok(Self { path, file, last, keys: RandomState::new() })
+    }
+
+    pub(crate) fn next(&mut self) -> Result<String, FileError> {
+        self.last += 1;
+        let digits = format!("{:0DIGITS$}", self.last);
+        self.file.write_all_at(digits.as_bytes(), 0).at(&self.path)?;
+        // The keys are random and of this process; a system call for each id takes longer.
+        let random = self.keys.hash_one(self.last) & u64::from(u32::MAX);
+        Ok(format!("{digits}-{random:08x}"))
+    }
+}
+
+/// Returns the counter of a batch id, or `None` if the text is not one.
+fn counter(batch_id: &str) -> Option<u64> {
+    let (digits, random) = batch_id.split_once('-')?;
+    let is_name = digits.len() == DIGITS
+        && digits.bytes().all(|byte| byte.is_ascii_digit())
+        && random.len() == 8
+        && random.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_name.then(|| digits.parse().ok())?
+}
 
 /// A claim, as its owner tracks it.
 #[derive(Debug)]
 pub(crate) struct Claim {
     pub(crate) batch_id: String,
     pub(crate) stage: Stage,
+    /// The path without the suffix.
+    path: PathBuf,
     /// The watch on its file; without one, only the size of the file tells of late writers.
     pub(crate) watch_id: Option<WatchId>,
     /// Every byte before this offset is in the transcript or the dead letters.
@@ -28,11 +89,11 @@ pub(crate) struct Claim {
     /// The last offsets that earlier processes recorded.
     pub(crate) recorded: Recorded,
     /// The time at which this process first saw the claim.
-    pub(crate) since: Instant,
+    since: Instant,
     /// The time at which it was last seen to grow.
     pub(crate) grown: Instant,
     /// The pause before the next check for late writers.
-    pub(crate) pause: Duration,
+    pause: Duration,
 }
 
 /// The progress of a claim.
@@ -59,9 +120,10 @@ pub(crate) struct Recorded {
 }
 
 impl Claim {
-    pub(crate) fn new(batch_id: String, stage: Stage) -> Self {
+    pub(crate) fn new(dir: &TeamDir, name: &AgentName, batch_id: String, stage: Stage) -> Self {
         let now = Instant::now();
         Self {
+            path: dir.claims().join(format!("{name}.{batch_id}")),
             batch_id,
             stage,
             watch_id: None,
@@ -75,18 +137,17 @@ impl Claim {
     }
 
     /// Tracks a claim that an earlier process left.
-    pub(crate) fn inherited(file: ClaimFile) -> Self {
+    pub(crate) fn inherited(dir: &TeamDir, file: ClaimFile) -> Self {
         let stage = if file.is_taken { Stage::InheritedTaken } else { Stage::Inherited };
-        Self::new(file.batch_id, stage)
+        Self::new(dir, &file.owner, file.batch_id, stage)
     }
 
-    /// Returns the current path.
-    pub(crate) fn path(&self, dir: &TeamDir, name: &AgentName) -> PathBuf {
-        let end = match self.stage {
-            Stage::Taken | Stage::InheritedTaken => TAKEN,
-            Stage::Fresh | Stage::Inherited | Stage::Acknowledged => "",
-        };
-        dir.claims().join(format!("{name}.{}{end}", self.batch_id))
+    pub(crate) fn path(&self) -> PathBuf {
+        let mut path = self.path.clone();
+        if matches!(self.stage, Stage::Taken | Stage::InheritedTaken) {
+            path.as_mut_os_string().push(TAKEN);
+        }
+        path
     }
 
     /// Whether all of its known mail is acknowledged.
@@ -95,21 +156,16 @@ impl Claim {
     }
 
     /// Whether the file is longer than when it was read.
-    pub(crate) fn has_grown(&self, dir: &TeamDir, name: &AgentName) -> bool {
-        fs::symlink_metadata(self.path(dir, name)).is_ok_and(|known| known.len() != self.size)
+    pub(crate) fn has_grown(&self) -> bool {
+        fs::symlink_metadata(self.path()).is_ok_and(|known| known.len() != self.size)
     }
 
     /// Enters a stage and renames the file accordingly. A removed file needs no name, since its mail is not
     /// acted on again.
-    pub(crate) fn enter(
-        &mut self,
-        stage: Stage,
-        dir: &TeamDir,
-        name: &AgentName,
-    ) -> Result<(), FileError> {
-        let old = self.path(dir, name);
+    pub(crate) fn enter(&mut self, stage: Stage) -> Result<(), FileError> {
+        let old = self.path();
         let before = std::mem::replace(&mut self.stage, stage);
-        let new = self.path(dir, name);
+        let new = self.path();
         if old == new {
             return Ok(());
         }
@@ -117,6 +173,33 @@ impl Claim {
             Err(why) if why.is_missing() => Ok(()),
             moved => moved.inspect_err(|_| self.stage = before),
         }
+    }
+
+    /// Returns the time that is left of the delay before which a check for late writers would prove nothing.
+    pub(crate) fn too_early(&self) -> Option<Duration> {
+        LATE_WRITER_DELAY.checked_sub(self.since.elapsed()).filter(|left| !left.is_zero())
+    }
+
+    /// Checks for late writers. If none can come, the size of the file is final.
+    pub(crate) fn late_writers(&mut self, file: &File) -> io::Result<SettleResult> {
+        let after = match writers(file) {
+            OpenWriters::Absent => Duration::ZERO,
+            // 1, 10, 100 ms, then every second.
+            OpenWriters::Present => {
+                let next = (self.pause * 10).min(Duration::from_secs(1));
+                std::mem::replace(&mut self.pause, next)
+            }
+            OpenWriters::Unknown => {
+                LATE_WRITER_DELAY_WITHOUT_LEASES.saturating_sub(self.grown.elapsed())
+            }
+        };
+        // The size comes after the check: bytes of the last writer must not be missed.
+        if file.metadata()?.len() != self.size {
+            // Its event may be missing, so the next drain reads it in any case.
+            self.watch_id = None;
+            return Ok(SettleResult::Grown);
+        }
+        Ok(if after.is_zero() { SettleResult::Done } else { SettleResult::Again { after } })
     }
 }
 
@@ -146,15 +229,10 @@ fn list_where(
     is_wanted: impl Fn(&str) -> bool,
 ) -> Result<Vec<ClaimFile>, FileError> {
     let folder = dir.claims();
-    let entries = match fs::read_dir(&folder) {
-        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other.at(&folder)?,
-    };
     let mut found = Vec::new();
-    for entry in entries {
-        let file = entry.at(&folder)?.file_name();
-        let parts = file.to_str().and_then(|file| file.split_once('.'));
-        let Some((owner, rest)) = parts.filter(|(owner, _)| is_wanted(owner)) else { continue };
+    for file in names_in(&folder)? {
+        let parts = file.split_once('.').filter(|(owner, _)| is_wanted(owner));
+        let Some((owner, rest)) = parts else { continue };
         let (batch_id, is_taken) = rest.strip_suffix(TAKEN).map_or((rest, false), |id| (id, true));
         if counter(batch_id).is_some()
             && let Ok(owner) = AgentName::mailbox(owner)
@@ -167,24 +245,49 @@ fn list_where(
     Ok(found)
 }
 
-/// Removes the second link of an inbox, whose claimant was killed between the link and the rename. The
-/// caller holds the side lock, so no claimant is alive in between.
+/// Removes the second link of an inbox, whose claimant was killed between the link and the rename. Fails if
+/// the inbox has further links. The caller holds the side lock, so no claimant is alive in between.
 pub(crate) fn undo_half_claim(
     dir: &TeamDir,
     name: &AgentName,
-    inbox: u64,
-) -> Result<(), FileError> {
+    inbox: &File,
+    known: &Metadata,
+) -> Result<(), StoreError> {
+    if known.nlink() <= 1 {
+        return Ok(());
+    }
     for ClaimFile { path, .. } in list(dir, name)? {
         match fs::symlink_metadata(&path) {
-            Ok(known) if known.ino() == inbox => {
+            Ok(claim) if claim.ino() == known.ino() => {
                 failpoint::hit("recover.half_claim");
                 fs::remove_file(&path).at(&path)?;
                 failpoint::hit("recover.undone");
             }
             Ok(_) => {}
             Err(why) if why.kind() == io::ErrorKind::NotFound => {}
-            Err(source) => return Err(FileError::Io { path, source }),
+            Err(source) => return Err(FileError::Io { path, source }.into()),
         }
     }
-    Ok(())
+    let path = dir.inbox(name);
+    let links = inbox.metadata().at(&path)?.nlink();
+    if links > 1 { Err(StoreError::Linked(path, links)) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::test_team;
+
+    #[test]
+    fn batch_ids_grow_across_restarts_and_known_claims() {
+        let (_folder, dir) = test_team();
+        let alice = AgentName::member("alice").unwrap();
+        let open = |known: &[&str]| {
+            BatchIds::open(&dir, &alice, known.iter().copied()).unwrap().next().unwrap()
+        };
+        let names =
+            [open(&[]), open(&[]), open(&["000000000041-0123abcd", "junk", "41-0"]), open(&[])];
+        let counters: Vec<_> = names.iter().map(|name| counter(name).unwrap()).collect();
+        assert_eq!(counters, [1, 2, 42, 43]);
+    }
 }

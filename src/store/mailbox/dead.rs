@@ -4,8 +4,8 @@
 //! is the line. Bytes that are not UTF-8 are stored in `raw_hex`. A claim that cannot be read is moved to a
 //! file that the letter names.
 
-use crate::os::file::At;
-use crate::store::file::atomic::{Contents, Fsync};
+use super::MailNotice;
+use crate::store::file::atomic::{Fsync, json_line};
 use crate::store::file::jsonl::{Log, Piece, each_piece};
 use crate::store::{StoreError, TeamDir};
 use crate::wire::{AgentName, WallTime};
@@ -45,6 +45,12 @@ impl DeadLetter {
         Self { batch_id, offset, reason, at, raw: None, raw_hex: None, file: None }
     }
 
+    /// Returns the notice of this letter.
+    pub(crate) fn notice(&self) -> MailNotice {
+        let Self { reason, batch_id, offset, .. } = self.clone();
+        MailNotice::Dead { reason, batch_id, offset }
+    }
+
     /// Adds the bytes of the line.
     pub(crate) fn holding(mut self, bytes: &[u8]) -> Self {
         match std::str::from_utf8(bytes) {
@@ -78,7 +84,7 @@ impl DeadLetters {
         }
         let mut text = Vec::new();
         for letter in letters {
-            text.extend(Contents::json(letter).at(&self.path)?.line().as_bytes());
+            text.extend(json_line(letter, &self.path)?);
         }
         let log = match self.log.take() {
             Some(log) => log,
@@ -94,9 +100,6 @@ impl DeadLetters {
 }
 
 /// Returns all dead letters of `name`; torn and foreign lines are skipped.
-///
-/// # Errors
-/// The file exists and cannot be read.
 pub fn read_all(dir: &TeamDir, name: &AgentName) -> Result<Vec<DeadLetter>, StoreError> {
     let mut letters = Vec::new();
     each_piece(&dir.dead(name), LONGEST, |framed| {
@@ -110,11 +113,11 @@ pub fn read_all(dir: &TeamDir, name: &AgentName) -> Result<Vec<DeadLetter>, Stor
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::test_team;
 
     #[test]
     fn a_dead_letter_holds_every_byte_of_its_line() {
-        let folder = tempfile::tempdir().unwrap();
-        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
+        let (_folder, dir) = test_team();
         let name = AgentName::lead();
         let mut dead = DeadLetters::of(&dir, &name);
         dead.append(&[]).unwrap();

@@ -102,15 +102,6 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_send_is_recognized_by_id_and_content() {
-        let mut seen = Seen::default();
-        assert_eq!(seen.look_up("1", &message("x", 1.0)), Known::New);
-        assert_eq!(seen.look_up("1", &message("x", 2.0)), Known::Same);
-        assert_eq!(seen.look_up("1", &message("y", 1.0)), Known::Other);
-        assert_eq!(seen.look_up("2", &message("x", 1.0)), Known::New);
-    }
-
-    #[test]
     fn a_message_that_was_not_written_is_new_again() {
         let mut seen = Seen::default();
         seen.look_up("kept", &message("x", 1.0));

@@ -8,7 +8,7 @@ use crate::os::file::{Access, At, FileError, create_new, open_known};
 use crate::os::watch::notify;
 use crate::store::file::atomic::{Fsync, sync_data, sync_folder};
 use crate::store::file::jsonl::is_torn;
-use crate::store::file::lock::{LockError, SideLock, release, try_for};
+use crate::store::file::lock::{SideLock, release, try_for};
 use crate::store::{StoreError, TeamDir, failpoint};
 use crate::wire::AgentName;
 use crate::wire::limits::{
@@ -17,7 +17,7 @@ use crate::wire::limits::{
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Seek, Write};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -59,12 +59,9 @@ pub enum SendError {
         /// Its limit in bytes.
         capacity: u64,
     },
-    /// The line was not stored.
-    #[error("the line has {size} bytes, more than {MAX_LINE_BYTES}")]
-    TooLong {
-        /// The length of the line in bytes.
-        size: usize,
-    },
+    /// The line was not stored. It has this many bytes.
+    #[error("the line has {0} bytes, more than {MAX_LINE_BYTES}")]
+    TooLong(usize),
     /// The line was written and the sync failed. A repeated send with the same id is harmless.
     #[error("{path}: written, but it may not survive a power cut: {source}", path = path.display())]
     NotDurable {
@@ -81,28 +78,16 @@ impl From<FileError> for SendError {
     }
 }
 
-impl From<LockError> for SendError {
-    fn from(why: LockError) -> Self {
-        Self::Store(why.into())
-    }
-}
-
-/// Creates an empty inbox for a new name.
-///
-/// # Errors
-/// The file cannot be created.
+/// Creates an empty inbox for a new name. Fails if the file cannot be created.
 pub fn ensure(dir: &TeamDir, name: &AgentName) -> Result<(), SendError> {
-    let Inbox { target, mut side } = Inbox::of(dir, name);
-    let held = side.acquire(LOCK_TIMEOUT)?;
-    target.open(Fsync::Always)?;
+    let mut inbox = Inbox::of(dir, name);
+    let held = inbox.side.acquire(LOCK_TIMEOUT)?;
+    inbox.open(Fsync::Always)?;
     drop(held);
     Ok(())
 }
 
 /// Removes the inbox of a name that never started, unless it holds mail.
-///
-/// # Errors
-/// The inbox cannot be inspected or removed.
 pub fn forget(dir: &TeamDir, name: &AgentName) -> Result<(), SendError> {
     let mut inbox = Inbox::of(dir, name);
     let held = inbox.side.acquire(LOCK_TIMEOUT)?;
@@ -118,9 +103,6 @@ pub fn forget(dir: &TeamDir, name: &AgentName) -> Result<(), SendError> {
 }
 
 /// Appends a line, which ends with its only newline, and syncs it by policy.
-///
-/// # Errors
-/// See [`SendError`].
 pub fn append(
     dir: &TeamDir,
     name: &AgentName,
@@ -133,17 +115,11 @@ pub fn append(
 /// An inbox, for a process that sends often.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    target: Target,
-    side: SideLock,
-}
-
-/// The destination of a line.
-#[derive(Debug)]
-struct Target {
     dir: TeamDir,
     name: AgentName,
     path: PathBuf,
     fifo: PathBuf,
+    side: SideLock,
 }
 
 /// A line that was written.
@@ -170,7 +146,7 @@ impl Inbox {
         let (dir, name) = (dir.clone(), name.clone());
         let side = SideLock::new(dir.inbox_lock(&name));
         let (path, fifo) = (dir.inbox(&name), dir.fifo(&name));
-        Self { target: Target { dir, name, path, fifo }, side }
+        Self { dir, name, path, fifo, side }
     }
 
     /// Writes a line. `permit` is called under the lock, before any file is touched.
@@ -184,29 +160,26 @@ impl Inbox {
         policy: &SendPolicy,
         permit: impl FnOnce() -> Result<(), E>,
     ) -> Result<Stored, E> {
-        let Self { target, side } = self;
-        target.dir.is_still_there().map_err(SendError::from)?;
-        let held = side.acquire(policy.lock_limit).map_err(SendError::from)?;
+        self.dir.is_still_there().map_err(SendError::from)?;
+        let held = self.side.acquire(policy.lock_limit).map_err(SendError::from)?;
         permit()?;
         failpoint::hit("send.locked");
-        let (stored, size) = target.write(line, policy)?;
+        let (stored, size) = self.write(line, policy)?;
         failpoint::hit("send.written");
         drop(held);
         failpoint::hit("send.unlocked");
         if size == 0 {
             // A sender that found the inbox empty has notified the owner.
-            notify(&target.fifo);
+            notify(&self.fifo);
             failpoint::hit("send.notified");
         }
         Ok(stored)
     }
-}
 
-impl Target {
     /// Writes a line; returns the previous size of the inbox. The caller holds the side lock.
     fn write(&self, line: &[u8], policy: &SendPolicy) -> Result<(Stored, u64), SendError> {
         if line.len() > MAX_LINE_BYTES {
-            return Err(SendError::TooLong { size: line.len() });
+            return Err(SendError::TooLong(line.len()));
         }
         let (file, size) = self.open(policy.fsync)?;
         // After the timeout the line is appended all the same: that is correct without this lock.
@@ -235,21 +208,14 @@ impl Target {
     fn open(&self, fsync: Fsync) -> Result<(File, u64), SendError> {
         let Self { dir, name, path, .. } = self;
         let (file, known) = match open_known(path, Access::Append) {
-            Ok(opened) => opened,
             Err(why) if why.is_missing() => {
                 let file = create_new(path, Access::Append)?;
                 sync_folder(&dir.inboxes(), fsync)?;
                 return Ok((file, 0));
             }
-            Err(why) => return Err(why.into()),
+            other => other?,
         };
-        if known.nlink() > 1 {
-            undo_half_claim(dir, name, known.ino())?;
-            let links = file.metadata().at(path)?.nlink();
-            if links > 1 {
-                return Err(StoreError::Linked { path: path.clone(), links }.into());
-            }
-        }
+        undo_half_claim(dir, name, &file, &known)?;
         Ok((file, known.len()))
     }
 }

@@ -47,11 +47,7 @@ impl Ingest {
         path: &Path,
         drained: &mut Drained,
     ) -> Result<(), StoreError> {
-        let outcome = self.read(claim, file, path, drained);
-        if outcome.is_err() {
-            self.seen.forget();
-        }
-        outcome?;
+        self.read(claim, file, path, drained).inspect_err(|_| self.seen.forget())?;
         self.dead.sync(self.policy.fsync)?;
         failpoint::hit("drain.dead_synced");
         self.transcript.sync(self.policy.fsync)?;
@@ -108,13 +104,10 @@ impl Ingest {
         match self.seen.look_up(id, &message) {
             Known::New => {
                 if batch.head.is_empty() {
-                    let head =
+                    batch.head =
                         format!(r#"{{"kind":"mail","at":{now},"gen":"{batch_id}","offset":"#);
-                    batch.head = head;
                 }
-                let digits = offset.to_string();
-                let parts = [&batch.head, &digits, r#","message":"#, &text, "}\n"];
-                for part in parts {
+                for part in [&batch.head, &*offset.to_string(), r#","message":"#, &text, "}\n"] {
                     batch.lines.extend_from_slice(part.as_bytes());
                 }
                 batch.reached.mail = Some(offset);
@@ -158,17 +151,16 @@ impl Ingest {
         claim: &mut Claim,
         bytes: &[u8],
     ) -> Result<MailNotice, StoreError> {
-        let reason = "the line was never finished".to_owned();
-        let offset = claim.read_to;
+        let (reason, offset) = ("the line was never finished".to_owned(), claim.read_to);
+        let letter = DeadLetter::new(&claim.batch_id, offset, reason, self.clock.now());
+        let letter = letter.holding(bytes);
+        let notice = letter.notice();
         if claim.recorded.dead.is_none_or(|last| offset > last) {
-            let now = self.clock.now();
-            let letter = DeadLetter::new(&claim.batch_id, offset, reason.clone(), now);
-            self.dead.append(&[letter.holding(bytes)])?;
+            self.dead.append(&[letter])?;
             self.dead.sync(self.policy.fsync)?;
             claim.recorded.dead = Some(offset);
         }
-        let batch_id = claim.batch_id.clone();
-        Ok(MailNotice::Dead { reason, batch_id, offset })
+        Ok(notice)
     }
 }
 
@@ -177,9 +169,8 @@ fn reject(framed: &Framed<'_>, reason: String, claim: &Claim, now: WallTime, bat
     if claim.recorded.dead.is_some_and(|last| offset <= last) {
         return;
     }
-    let letter = DeadLetter::new(&claim.batch_id, offset, reason.clone(), now);
-    batch.letters.push(letter.holding(framed.bytes));
+    let letter = DeadLetter::new(&claim.batch_id, offset, reason, now).holding(framed.bytes);
+    batch.drained.notices.push(letter.notice());
+    batch.letters.push(letter);
     batch.reached.dead = Some(offset);
-    let batch_id = claim.batch_id.clone();
-    batch.drained.notices.push(MailNotice::Dead { reason, batch_id, offset });
 }

@@ -2,19 +2,106 @@
 //! the transcript and acknowledges them ([`Mailbox`]). RELIABILITY.md 3 is the specification.
 
 mod attempts;
-mod batch_id;
 pub(super) mod claim;
 pub mod dead;
 mod dedup;
-mod drained;
 pub mod inbox;
 mod ingest;
-mod late_writers;
 mod owner;
 mod parse_line;
 mod rotation;
 mod wake;
 
-pub use drained::{Drained, Mail, MailNotice, MailPolicy, SettleResult};
 pub use owner::Mailbox;
 pub use wake::WakeMode;
+
+use crate::store::Fsync;
+use crate::wire::message::Message;
+use serde_json::{Map, Value};
+use std::time::Duration;
+
+/// The policy for incoming mail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MailPolicy {
+    /// What an acknowledged message survives.
+    pub fsync: Fsync,
+    /// The longest content in bytes; longer ones become dead letters.
+    pub max_content: usize,
+}
+
+/// A delivered message.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Mail {
+    /// The message; boxed, because mail is moved several times on its way.
+    pub message: Box<Message>,
+    /// The line as it was received, with its id: one JSON object.
+    pub text: String,
+    /// The batch id of its claim.
+    pub batch_id: String,
+    /// The offset in the claim.
+    pub offset: u64,
+}
+
+impl Mail {
+    /// Returns the message as an object, with the fields that this version does not know.
+    pub fn object(&self) -> Map<String, Value> {
+        serde_json::from_str(&self.text).unwrap_or_default()
+    }
+}
+
+/// An event to log and to report to the lead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MailNotice {
+    /// A line became a dead letter.
+    Dead {
+        /// The reason.
+        reason: String,
+        /// The batch id of its claim.
+        batch_id: String,
+        /// The offset in the claim.
+        offset: u64,
+    },
+    /// A repeated message was dropped.
+    Repeated {
+        /// The id of the message.
+        id: String,
+        /// The sender that the message names.
+        from: String,
+    },
+}
+
+/// The result of one drain.
+#[derive(Debug, Default, PartialEq)]
+#[must_use]
+pub struct Drained {
+    /// The messages in order. Their transcript lines are on disk.
+    pub mail: Vec<Mail>,
+    /// The other events.
+    pub notices: Vec<MailNotice>,
+}
+
+impl Drained {
+    /// Whether the drain brought nothing.
+    pub fn is_empty(&self) -> bool {
+        self.mail.is_empty() && self.notices.is_empty()
+    }
+
+    pub(crate) fn append(&mut self, mut later: Self) {
+        self.mail.append(&mut later.mail);
+        self.notices.append(&mut later.notices);
+    }
+}
+
+/// What remains of the claims that were acted on, the most urgent first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SettleResult {
+    /// A late writer came: drain again.
+    Grown,
+    /// Late writers may still come: settle again.
+    Again {
+        /// The pause before that.
+        after: Duration,
+    },
+    /// Nothing remains.
+    Done,
+}

@@ -7,16 +7,15 @@
 //! *Invariant:* only the holder of the life lock has a mailbox, so an inbox has one reader.
 
 use super::attempts::Attempts;
-use super::batch_id::BatchIds;
-use super::claim::{Claim, Stage};
+use super::claim::{BatchIds, Claim, Stage};
 use super::dead::{self, DeadLetter, DeadLetters};
 use super::dedup::Seen;
-use super::drained::{Drained, MailNotice, MailPolicy, SettleResult};
 use super::ingest::Ingest;
-use super::late_writers::{LateWriters, late_writers, too_early};
 use super::rotation::InboxRotation;
 use super::wake::WakeMode;
-use crate::os::file::{Access, At, FileError, open, open_known};
+use super::{Drained, MailPolicy, SettleResult};
+use crate::os::file::{Access, At, FileError, open_known};
+use crate::store::file::read::open_if_there;
 use crate::store::process::liveness::LifeLock;
 use crate::store::transcript::{TakenIn, Transcript, archive, each_mail, latest_archives};
 use crate::store::{SharedClock, StoreError, TeamDir, failpoint};
@@ -24,8 +23,7 @@ use crate::wire::AgentName;
 use crate::wire::limits::LATE_WRITER_DELAY;
 use crate::wire::message::Message;
 use std::collections::VecDeque;
-use std::fs::{self, File};
-use std::io;
+use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::{Duration, Instant};
@@ -48,10 +46,7 @@ pub struct Mailbox {
 
 impl Mailbox {
     /// Opens the mailbox of the life lock's name. Mail that an earlier process left comes with the first
-    /// drain.
-    ///
-    /// # Errors
-    /// A file cannot be read or written.
+    /// drain. Fails if a file cannot be read or written.
     pub fn open(
         dir: &TeamDir,
         life: &LifeLock,
@@ -72,7 +67,13 @@ impl Mailbox {
                 newest = taken_in.batch_id;
             })?;
         }
-        record_dead_letters(dir, &name, &mut claims)?;
+        if !claims.is_empty() {
+            for letter in dead::read_all(dir, &name)? {
+                if let Some(claim) = claims.iter_mut().find(|c| c.batch_id == letter.batch_id) {
+                    claim.recorded.dead = claim.recorded.dead.max(Some(letter.offset));
+                }
+            }
+        }
         let known = claims.iter().map(|claim| claim.batch_id.as_str()).chain([newest.as_str()]);
         let batch_ids = BatchIds::open(dir, &name, known)?;
         let dead = DeadLetters::of(dir, &name);
@@ -90,9 +91,7 @@ impl Mailbox {
     }
 
     /// Delivers all waiting mail. When this returns, the mail is acknowledged: in the transcript, on disk.
-    ///
-    /// # Errors
-    /// Mail that was not acknowledged stays in its file and comes with a later drain.
+    /// After an error, mail that was not acknowledged stays in its file and comes with a later drain.
     pub fn drain(&mut self) -> Result<Drained, StoreError> {
         self.dir.is_still_there()?;
         match self.drain_what_is_there() {
@@ -121,10 +120,7 @@ impl Mailbox {
     }
 
     /// Archives the conversation and starts a new one. Claims of an earlier process belong to the old
-    /// conversation; their mail is returned.
-    ///
-    /// # Errors
-    /// The old conversation continues.
+    /// conversation; their mail is returned. On an error the old conversation continues.
     pub fn start_anew(&mut self) -> Result<Drained, StoreError> {
         self.deliver_claims()?;
         failpoint::hit("recover.gathered");
@@ -148,7 +144,7 @@ impl Mailbox {
         if claim.is_read() && is_watched && !self.rotation.waker.may_be_written(claim.watch_id) {
             return Ok(());
         }
-        let path = claim.path(&self.dir, &self.name);
+        let path = claim.path();
         let (file, known) = match open_known(&path, Access::Read) {
             Ok(opened) => opened,
             Err(why) if why.is_missing() => {
@@ -178,109 +174,79 @@ impl Mailbox {
         }
         claim.size = known.len();
         claim.grown = Instant::now();
-        let stage = match claim.stage {
-            // There is no mail to act on.
-            Stage::Fresh | Stage::Taken | Stage::InheritedTaken
-                if self.held_back.mail.len() == before =>
-            {
-                Stage::Taken
-            }
-            Stage::Fresh
-            | Stage::Inherited
-            | Stage::InheritedTaken
-            | Stage::Acknowledged
-            | Stage::Taken => Stage::Acknowledged,
-        };
-        Ok(claim.enter(stage, &self.dir, &self.name)?)
+        let is_mail_to_act_on = self.held_back.mail.len() > before
+            || matches!(claim.stage, Stage::Inherited | Stage::Acknowledged);
+        let stage = if is_mail_to_act_on { Stage::Acknowledged } else { Stage::Taken };
+        Ok(claim.enter(stage)?)
     }
 
     /// Moves a claim that cannot be read to the dead letters, whole.
     fn quarantine(&mut self, at: usize, reason: String) -> Result<(), StoreError> {
-        let Some(claim) = self.claims.get(at) else { return Ok(()) };
-        let path = claim.path(&self.dir, &self.name);
+        let Some(claim) = self.claims.get_mut(at) else { return Ok(()) };
+        let path = claim.path();
         let kept = self.dir.dead_claim(&self.name, &claim.batch_id);
         let Ingest { dead, clock, policy, .. } = &mut self.ingest;
-        let mut letter = DeadLetter::new(&claim.batch_id, 0, reason.clone(), clock.now());
+        let mut letter = DeadLetter::new(&claim.batch_id, 0, reason, clock.now());
         letter.file = Some(kept.clone());
+        let notice = letter.notice();
         dead.append(&[letter])?;
         dead.sync(policy.fsync)?;
         failpoint::hit("recover.lettered");
         fs::rename(&path, &kept).at(&path)?;
         failpoint::hit("recover.quarantined");
         self.attempts.clear()?;
-        let batch_id = claim.batch_id.clone();
-        self.held_back.notices.push(MailNotice::Dead { reason, batch_id, offset: 0 });
-        if let Some(claim) = self.claims.get_mut(at) {
-            claim.stage = Stage::Taken;
-        }
+        self.held_back.notices.push(notice);
+        claim.stage = Stage::Taken;
         Ok(())
     }
 
-    /// Marks all drained mail as acted on, so that it no longer counts as unread.
-    ///
-    /// # Errors
-    /// The mail still counts as unread.
+    /// Marks all drained mail as acted on, so that it no longer counts as unread. On an error the mail still
+    /// counts as unread.
     pub fn mark_taken(&mut self) -> Result<(), StoreError> {
         for claim in &mut self.claims {
             if claim.stage == Stage::Acknowledged {
                 failpoint::hit("drain.marking");
-                claim.enter(Stage::Taken, &self.dir, &self.name)?;
+                claim.enter(Stage::Taken)?;
                 failpoint::hit("drain.marked");
             }
         }
         Ok(())
     }
 
-    /// Removes the claims that no process can write to any more, and prepares the next inbox.
-    ///
-    /// # Errors
-    /// The claims stay, which is harmless.
+    /// Removes the claims that no process can write to any more, and prepares the next inbox. On an error the
+    /// claims stay, which is harmless.
     pub fn settle(&mut self) -> Result<SettleResult, StoreError> {
         self.rotation.prepare_next();
         let mut settled = SettleResult::Done;
-        let mut kept = VecDeque::new();
-        while let Some(mut claim) = self.claims.pop_front() {
-            let answer = self.settle_claim(&mut claim);
-            if answer.is_err() || answer.as_ref().is_ok_and(|answer| *answer != SettleResult::Done)
-            {
-                kept.push_back(claim);
-            }
-            match answer {
-                Ok(answer) => settled = settled.and(answer),
-                Err(why) => {
-                    kept.append(&mut self.claims);
-                    self.claims = kept;
-                    return Err(why);
+        let mut at = 0;
+        while at < self.claims.len() {
+            match self.settle_claim(at)? {
+                SettleResult::Done => drop(self.claims.remove(at)),
+                again @ (SettleResult::Grown | SettleResult::Again { .. }) => {
+                    (settled, at) = (settled.min(again), at + 1)
                 }
             }
         }
-        self.claims = kept;
         Ok(settled)
     }
 
-    fn settle_claim(&mut self, claim: &mut Claim) -> Result<SettleResult, StoreError> {
+    fn settle_claim(&mut self, at: usize) -> Result<SettleResult, StoreError> {
+        let Some(claim) = self.claims.get_mut(at) else { return Ok(SettleResult::Done) };
         if claim.stage != Stage::Taken {
             return Ok(SettleResult::Again { after: LATE_WRITER_DELAY });
         }
-        if let Some(after) = too_early(claim) {
+        if let Some(after) = claim.too_early() {
             return Ok(SettleResult::Again { after });
         }
-        let path = claim.path(&self.dir, &self.name);
-        let file = match open(&path, Access::Read) {
-            Err(why) if why.is_missing() => return Ok(SettleResult::Done),
-            other => other?,
-        };
-        let size = match late_writers(claim, &file).at(&path)? {
-            LateWriters::Wait(after) => return Ok(SettleResult::Again { after }),
-            LateWriters::Grown => {
-                // Its event may be missing, so the next drain reads it in any case.
-                claim.watch_id = None;
-                return Ok(SettleResult::Grown);
-            }
-            LateWriters::Over(size) => size,
-        };
-        if claim.read_to < size {
-            let bytes = read_tail(&file, claim.read_to, size).at(&path)?;
+        let path = claim.path();
+        let Some((file, _)) = open_if_there(&path)? else { return Ok(SettleResult::Done) };
+        let settled = claim.late_writers(&file).at(&path)?;
+        if settled != SettleResult::Done {
+            return Ok(settled);
+        }
+        if claim.read_to < claim.size {
+            let mut bytes = vec![0; usize::try_from(claim.size - claim.read_to).unwrap_or(0)];
+            file.read_exact_at(&mut bytes, claim.read_to).at(&path)?;
             let notice = self.ingest.reject_fragment(claim, &bytes)?;
             self.held_back.notices.push(notice);
         }
@@ -301,7 +267,7 @@ impl Mailbox {
                 let may_have_grown = is_blind
                     || claim.stage != Stage::Taken
                     || rotation.waker.may_be_written(claim.watch_id);
-                !claim.is_read() || (may_have_grown && claim.has_grown(&self.dir, &self.name))
+                !claim.is_read() || (may_have_grown && claim.has_grown())
             })
     }
 
@@ -312,10 +278,7 @@ impl Mailbox {
     }
 
     /// Consumes the pending events; call [`Mailbox::has_unread`] afterwards. Claims of this process wake it
-    /// as well.
-    ///
-    /// # Errors
-    /// Neither file events nor a fifo are available.
+    /// as well. Fails if neither file events nor a fifo are available.
     pub fn acknowledge_events(&mut self) -> Result<(), StoreError> {
         self.rotation.waker.acknowledge()
     }
@@ -348,27 +311,4 @@ fn record_mail(taken_in: &TakenIn, claims: &mut [Claim], seen: &mut Seen) {
         seen.look_up(id, &message);
         seen.keep();
     }
-}
-
-/// Records what the dead letters say about them.
-fn record_dead_letters(
-    dir: &TeamDir,
-    name: &AgentName,
-    claims: &mut [Claim],
-) -> Result<(), StoreError> {
-    if claims.is_empty() {
-        return Ok(());
-    }
-    for letter in dead::read_all(dir, name)? {
-        if let Some(claim) = claims.iter_mut().find(|c| c.batch_id == letter.batch_id) {
-            claim.recorded.dead = claim.recorded.dead.max(Some(letter.offset));
-        }
-    }
-    Ok(())
-}
-
-fn read_tail(file: &File, from: u64, to: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; usize::try_from(to - from).unwrap_or(0)];
-    file.read_exact_at(&mut bytes, from)?;
-    Ok(bytes)
 }

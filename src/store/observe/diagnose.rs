@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 /// A problem, or a fact worth knowing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Diagnosis {
+pub(crate) enum Diagnosis {
     /// Other users may read or write this path.
     Open(PathBuf),
     /// The path is a link, or belongs to another user.
@@ -25,32 +25,18 @@ pub enum Diagnosis {
     DamagedTask(String),
     /// The roster names a member as alive that is dead.
     Ghost {
-        /// The name of the member.
         name: String,
         /// The machine was restarted since.
         is_of_another_boot: bool,
     },
     /// Claims that a dead owner has not acted on.
-    Claims {
-        /// The owner.
-        name: AgentName,
-        /// The number of claims.
-        count: usize,
-    },
+    Claims { name: AgentName, count: usize },
     /// Lines that could not be delivered.
-    DeadLetters {
-        /// The owner.
-        name: AgentName,
-        /// The number of lines.
-        count: usize,
-    },
+    DeadLetters { name: AgentName, count: usize },
 }
 
-/// Returns all problems.
-///
-/// # Errors
-/// A file or folder cannot be inspected.
-pub fn flaws(dir: &TeamDir) -> Result<Vec<Diagnosis>, StoreError> {
+/// Returns all problems. Fails if a file or folder cannot be inspected.
+pub(crate) fn flaws(dir: &TeamDir) -> Result<Vec<Diagnosis>, StoreError> {
     let mut flaws = Vec::new();
     modes(dir.root(), &mut flaws)?;
     if roster::is_damaged(dir)? {
@@ -93,14 +79,11 @@ fn modes(folder: &Path, flaws: &mut Vec<Diagnosis>) -> Result<(), StoreError> {
     }
     for entry in fs::read_dir(folder).at(folder)? {
         let path = entry.at(folder)?.path();
-        let is_committed = ["settings.toml", "roles", ".gitignore"]
-            .iter()
-            .any(|committed| path.file_name().is_some_and(|name| name == *committed));
-        // A file that was removed meanwhile is no problem.
-        let Ok(known) = fs::symlink_metadata(&path) else { continue };
-        if is_committed {
+        if ["settings.toml", "roles", ".gitignore"].map(|file| folder.join(file)).contains(&path) {
             continue;
         }
+        // A file that was removed meanwhile is no problem.
+        let Ok(known) = fs::symlink_metadata(&path) else { continue };
         if known.is_symlink() {
             flaws.push(Diagnosis::Foreign(format!("{} is a symbolic link", path.display())));
         } else if let Err(why) = check_owner(&path, &known) {

@@ -2,7 +2,7 @@
 
 use crate::store::file::jsonl::{Piece, each_piece};
 use crate::store::mailbox::claim::list;
-use crate::store::transcript::all_archives;
+use crate::store::transcript::conversations;
 use crate::store::{StoreError, TeamDir};
 use crate::wire::AgentName;
 use std::path::PathBuf;
@@ -12,56 +12,44 @@ const LONGEST: usize = 64 * 1024 * 1024;
 
 /// The kind of file that holds a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SearchLocation {
-    /// The inbox.
+pub(crate) enum SearchLocation {
     Inbox,
     /// A claim that its owner has not acted on.
     Claim,
     /// A claim that was acted on, kept for late writers.
     TakenClaim,
-    /// The dead letters.
     Dead,
     /// The conversation, current or archived.
     Transcript,
-    /// The structured log.
     Log,
 }
 
 /// The position of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spot {
-    /// The kind of file.
-    pub place: SearchLocation,
+pub(crate) struct Spot {
+    pub(crate) place: SearchLocation,
     /// The file, relative to the team folder.
-    pub file: PathBuf,
+    pub(crate) file: PathBuf,
     /// The byte offset of the line.
-    pub offset: u64,
+    pub(crate) offset: u64,
     /// The line number, counted from 1.
-    pub line: usize,
+    pub(crate) line: usize,
 }
 
 /// Passes every whole line of an agent's files to `meet`. Mail moves from the inbox into a claim and into
 /// the transcript; the files are read in this order, so that a message is seen at least once.
-///
-/// # Errors
-/// A file cannot be read.
-pub fn each_line(
+pub(crate) fn each_line(
     dir: &TeamDir,
     name: &AgentName,
     mut meet: impl FnMut(&Spot, &[u8]),
 ) -> Result<(), StoreError> {
     let mut files = vec![(SearchLocation::Inbox, dir.inbox(name))];
-    for claim in list(dir, name)? {
-        let place = if claim.is_taken { SearchLocation::TakenClaim } else { SearchLocation::Claim };
-        files.push((place, claim.path));
-    }
+    let claims = list(dir, name)?.into_iter();
+    let place = |taken| if taken { SearchLocation::TakenClaim } else { SearchLocation::Claim };
+    files.extend(claims.map(|claim| (place(claim.is_taken), claim.path)));
     files.push((SearchLocation::Dead, dir.dead(name)));
-    if dir.archive().exists() {
-        files.extend(
-            all_archives(dir, name)?.into_iter().map(|path| (SearchLocation::Transcript, path)),
-        );
-    }
-    files.push((SearchLocation::Transcript, dir.transcript(name)));
+    let conversations = conversations(dir, name)?.into_iter();
+    files.extend(conversations.map(|path| (SearchLocation::Transcript, path)));
     files.push((SearchLocation::Log, dir.log(name)));
     for (place, path) in files {
         let inside = path.strip_prefix(dir.root()).map_or_else(|_| path.clone(), PathBuf::from);

@@ -3,8 +3,9 @@
 //!
 //! A file is identified by its inode, since a claim is the renamed inbox. Only appended lines are read.
 
-use crate::os::file::{Access, At, open_known};
+use crate::os::file::At;
 use crate::store::file::jsonl::{Lines, Piece};
+use crate::store::file::read::open_if_there;
 use crate::store::mailbox::claim::list_all;
 use crate::store::{StoreError, TeamDir};
 use crate::wire::AgentName;
@@ -58,10 +59,7 @@ impl MailTracker {
         Self { dir: dir.clone(), files: BTreeMap::new() }
     }
 
-    /// Returns the lines that are new since the last call.
-    ///
-    /// # Errors
-    /// A file cannot be read.
+    /// Returns the lines that are new since the last call. Fails if a file cannot be read.
     pub(crate) fn look(&mut self, owners: &[AgentName]) -> Result<Vec<TrackedMail>, StoreError> {
         // Inboxes first: a line that is claimed in between is seen twice, not missed.
         let inboxes =
@@ -72,10 +70,7 @@ impl MailTracker {
         let mut found = Vec::new();
         let mut there = BTreeMap::new();
         for (owner, place, path) in files {
-            let (file, known) = match open_known(&path, Access::Read) {
-                Err(why) if why.is_missing() => continue,
-                other => other?,
-            };
+            let Some((file, known)) = open_if_there(&path)? else { continue };
             let key = (owner.clone(), known.ino());
             let before = there.remove(&key).or_else(|| self.files.remove(&key));
             let mut state = before
@@ -122,17 +117,17 @@ impl MailTracker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::test_team;
     use std::fs;
     use std::io::Write;
 
     #[test]
     fn a_line_is_reported_in_the_inbox_and_again_in_the_claim() {
-        let top = tempfile::tempdir().unwrap();
-        let dir = TeamDir::create(&top.path().join(".team")).unwrap();
+        let (_folder, dir) = test_team();
         let alice = AgentName::member("alice").unwrap();
         let append = |text: &str| {
-            let mut file =
-                fs::OpenOptions::new().create(true).append(true).open(dir.inbox(&alice)).unwrap();
+            let mut options = fs::File::options();
+            let mut file = options.create(true).append(true).open(dir.inbox(&alice)).unwrap();
             file.write_all(text.as_bytes()).unwrap();
         };
         let mut tracker = MailTracker::of(&dir);

@@ -1,7 +1,7 @@
 //! The read cursor of a person: mail is drained before every model call, so the inbox alone would show next
 //! to nothing.
 
-use crate::store::file::atomic::{Contents, Fsync, replace};
+use crate::store::file::atomic::{Fsync, replace};
 use crate::store::file::tail::Tail;
 use crate::store::transcript::mail_of;
 use crate::store::{StoreError, TeamDir, failpoint};
@@ -9,11 +9,8 @@ use crate::wire::AgentName;
 use serde_json::{Map, Value};
 use std::fs;
 
-/// Returns the mail that was drained since the last call.
-///
-/// # Errors
-/// A file cannot be read or written.
-pub fn since_last_look(
+/// Returns the mail that was drained since the last call. Fails if a file cannot be read or written.
+pub(crate) fn since_last_look(
     dir: &TeamDir,
     name: &AgentName,
 ) -> Result<Vec<Map<String, Value>>, StoreError> {
@@ -24,16 +21,13 @@ pub fn since_last_look(
     let looked = taken.tail.offset();
     if Some(looked) != offset {
         failpoint::hit("looked.read");
-        replace(&cursor, &Contents::text(format!("{looked}\n")), Fsync::Never)?;
+        replace(&cursor, format!("{looked}\n").as_bytes(), Fsync::Never)?;
     }
     Ok(mail)
 }
 
-/// Starts to follow the mail that is drained from now on.
-///
-/// # Errors
-/// The transcript cannot be read.
-pub fn mail_from_now_on(dir: &TeamDir, name: &AgentName) -> Result<NewlyRead, StoreError> {
+/// Starts to follow the mail that is drained from now on. Fails if the transcript cannot be read.
+pub(crate) fn mail_from_now_on(dir: &TeamDir, name: &AgentName) -> Result<NewlyRead, StoreError> {
     let mut taken = NewlyRead { tail: Tail::new(dir.transcript(name)) };
     taken.read_new()?;
     Ok(taken)
@@ -41,16 +35,13 @@ pub fn mail_from_now_on(dir: &TeamDir, name: &AgentName) -> Result<NewlyRead, St
 
 /// A position in a transcript from which mail is read.
 #[derive(Debug)]
-pub struct NewlyRead {
+pub(crate) struct NewlyRead {
     tail: Tail,
 }
 
 impl NewlyRead {
-    /// Returns the mail that was drained since the last call.
-    ///
-    /// # Errors
-    /// The transcript cannot be read.
-    pub fn read_new(&mut self) -> Result<Vec<Map<String, Value>>, StoreError> {
+    /// Returns the mail that was drained since the last call. Fails if the transcript cannot be read.
+    pub(crate) fn read_new(&mut self) -> Result<Vec<Map<String, Value>>, StoreError> {
         let lines = self.tail.read_new()?;
         Ok(lines.iter().filter_map(|line| mail_of(line)).collect())
     }

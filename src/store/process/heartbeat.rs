@@ -3,70 +3,54 @@
 //! *Invariant:* the contents kill no process. The watcher decides whether a heartbeat is late, by changes
 //! that it saw itself.
 
-use crate::os::file::{Access, At, open, open_or_create};
-use crate::store::file::atomic::Contents;
+use crate::os::file::{Access, At, open_or_create};
+use crate::store::file::atomic::json_line;
+use crate::store::file::read::read_state;
 use crate::store::{StoreError, TeamDir};
 use crate::wire::{AgentName, MachineTime, WallTime};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
 
-/// The longest heartbeat in bytes.
-const LONGEST: u64 = 4096;
-
 /// The state of a busy agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Heartbeat {
-    /// The incarnation of the agent.
-    pub incarnation: String,
+pub(crate) struct Heartbeat {
+    pub(crate) incarnation: String,
     /// A counter, so that no two heartbeats are equal.
-    pub count: u64,
+    pub(crate) count: u64,
     /// `llm`, `tool:NAME`, or the status.
-    pub state: String,
+    pub(crate) state: String,
     /// The begin of the state, for people.
-    pub since: WallTime,
+    pub(crate) since: WallTime,
     /// The time limit of the running tool, in seconds.
-    pub limit: Option<u64>,
-    /// The time of the heartbeat.
-    pub uptime: MachineTime,
+    pub(crate) limit: Option<u64>,
+    pub(crate) uptime: MachineTime,
 }
 
 /// The heartbeat file of the agent itself.
 #[derive(Debug)]
-pub struct HeartbeatFile {
+pub(crate) struct HeartbeatFile {
     path: PathBuf,
     file: File,
 }
 
 impl HeartbeatFile {
-    /// Opens the file.
-    ///
-    /// # Errors
-    /// The file cannot be opened or written.
-    pub fn open(dir: &TeamDir, name: &AgentName) -> Result<Self, StoreError> {
+    pub(crate) fn open(dir: &TeamDir, name: &AgentName) -> Result<Self, StoreError> {
         let path = dir.beat(name);
         let file = open_or_create(&path, Access::Update)?;
         Ok(Self { path, file })
     }
 
     /// Writes over the last heartbeat. Readers parse the first line.
-    ///
-    /// # Errors
-    /// The file cannot be opened or written.
-    pub fn write(&self, beat: &Heartbeat) -> Result<(), StoreError> {
-        let line = Contents::json(beat).at(&self.path)?.line();
-        Ok(self.file.write_all_at(line.as_bytes(), 0).at(&self.path)?)
+    pub(crate) fn write(&self, beat: &Heartbeat) -> Result<(), StoreError> {
+        Ok(self.file.write_all_at(&json_line(beat, &self.path)?, 0).at(&self.path)?)
     }
 
     /// Gives a sign of life where the file cannot be written: a full disk still accepts a new modification
-    /// time.
-    ///
-    /// # Errors
-    /// The file cannot be opened or written.
-    pub fn touch(&self, now: WallTime) -> Result<(), StoreError> {
+    /// time. Fails if the file cannot be opened or written.
+    pub(crate) fn touch(&self, now: WallTime) -> Result<(), StoreError> {
         let now = UNIX_EPOCH + now.since(WallTime::default());
         Ok(self.file.set_modified(now).at(&self.path)?)
     }
@@ -78,30 +62,19 @@ pub(crate) fn stamp(dir: &TeamDir, name: &AgentName) -> Option<(i64, i64)> {
     Some((known.mtime(), known.mtime_nsec()))
 }
 
-/// Reads the last heartbeat of `name`; `None` if there is none.
-///
-/// # Errors
-/// The file exists and cannot be read.
-pub fn read(dir: &TeamDir, name: &AgentName) -> Result<Option<Heartbeat>, StoreError> {
-    let path = dir.beat(name);
-    let file = match open(&path, Access::Read) {
-        Err(why) if why.is_missing() => return Ok(None),
-        other => other?,
-    };
-    let mut text = Vec::new();
-    file.take(LONGEST).read_to_end(&mut text).at(&path)?;
-    let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    Ok(serde_json::from_slice(line).ok())
+/// Reads the last heartbeat of `name`; `None` if there is none. Fails if the file exists and cannot be read.
+pub(crate) fn read(dir: &TeamDir, name: &AgentName) -> Result<Option<Heartbeat>, StoreError> {
+    Ok(read_state(&dir.beat(name))?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::test_team;
 
     #[test]
     fn a_short_heartbeat_after_a_long_one_is_read() {
-        let folder = tempfile::tempdir().unwrap();
-        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
+        let (_folder, dir) = test_team();
         let alice = AgentName::member("alice").unwrap();
         assert_eq!(read(&dir, &alice).unwrap(), None);
         let file = HeartbeatFile::open(&dir, &alice).unwrap();

@@ -5,15 +5,16 @@
 //! the file are information. Only `clean` removes a lock file, and only while it holds the lock.
 
 use crate::os::event_loop::check_blocking;
-use crate::os::file::{Access, At, FileError, open, open_or_create};
+use crate::os::file::{Access, At, FileError, open_or_create};
 use crate::os::identity::ProcessIdentity;
-use crate::store::file::atomic::Contents;
-use crate::store::file::lock::{release, try_exclusive, try_shared};
+use crate::store::file::atomic::json_line;
+use crate::store::file::lock::{is_named, release, try_exclusive, try_shared};
+use crate::store::file::read::{open_if_there, state_in};
 use crate::store::{TeamDir, failpoint};
 use crate::wire::{AgentName, MachineTime, WallTime};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,11 +25,8 @@ pub const PROTOCOL_VERSION: u32 = 1;
 /// The time for which probes by others may delay an acquisition.
 const PROBE_LIMIT: Duration = Duration::from_secs(1);
 
-/// The longest record in bytes.
-const RECORD_BYTES: usize = 4096;
-
 /// The holder of a life lock.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LifeRecord {
     /// The pid of its process.
@@ -52,27 +50,11 @@ pub struct LifeRecord {
     pub lead_lost: Option<MachineTime>,
 }
 
-impl Default for LifeRecord {
-    fn default() -> Self {
-        Self {
-            pid: 0,
-            start_time: 0,
-            boot_id: String::new(),
-            incarnation: String::new(),
-            protocol: PROTOCOL_VERSION,
-            run_id: String::new(),
-            started_at: WallTime::default(),
-            started_by: String::new(),
-            lead_lost: None,
-        }
-    }
-}
-
 impl LifeRecord {
     /// Creates a record of this process.
     pub fn of_this_process() -> Self {
         let ProcessIdentity { pid, start_time, boot_id } = ProcessIdentity::current();
-        Self { pid, start_time, boot_id, ..Self::default() }
+        Self { pid, start_time, boot_id, protocol: PROTOCOL_VERSION, ..Self::default() }
     }
 
     /// Returns the process that wrote the record.
@@ -128,10 +110,7 @@ pub struct LifeLock {
 }
 
 impl LifeLock {
-    /// Acquires a name.
-    ///
-    /// # Errors
-    /// Another process holds it, or the file cannot be opened or written.
+    /// Acquires a name. Fails if another process holds it.
     pub fn take(dir: &TeamDir, name: &AgentName, record: LifeRecord) -> Result<Self, LifeError> {
         let path = dir.life(name);
         let start = Instant::now();
@@ -170,20 +149,16 @@ impl LifeLock {
         &self.record
     }
 
-    /// Rewrites the record.
-    ///
-    /// # Errors
-    /// The file cannot be opened or written.
+    /// Rewrites the record. Fails if the file cannot be opened or written.
     pub fn update(&mut self, record: LifeRecord) -> Result<(), FileError> {
         self.record = record;
         self.write()
     }
 
     fn write(&self) -> Result<(), FileError> {
-        let line = Contents::json(&self.record).at(&self.path)?.line();
-        let size = u64::try_from(line.as_bytes().len()).unwrap_or(u64::MAX);
-        self.file.write_all_at(line.as_bytes(), 0).at(&self.path)?;
-        self.file.set_len(size).at(&self.path)
+        let line = json_line(&self.record, &self.path)?;
+        self.file.write_all_at(&line, 0).at(&self.path)?;
+        self.file.set_len(line.len() as u64).at(&self.path)
     }
 }
 
@@ -194,46 +169,23 @@ impl Drop for LifeLock {
     }
 }
 
-/// Whether the lock file still has a name: `clean` removes the locks of the dead while it holds them.
-pub(crate) fn is_named(file: &File) -> bool {
-    file.metadata().is_ok_and(|known| known.nlink() > 0)
-}
-
 /// Probes whether `name` is alive. Creates no file; concurrent probes do not disturb each other.
-///
-/// # Errors
-/// The file exists and cannot be read.
 pub fn probe(dir: &TeamDir, name: &AgentName) -> Result<Liveness, FileError> {
-    match open(&dir.life(name), Access::Read) {
-        Err(why) if why.is_missing() => Ok(Liveness::Dead),
-        Err(why) => Err(why),
-        Ok(file) if is_held(&file, &dir.life(name))? => Ok(Liveness::Alive(read_record(&file))),
-        Ok(_) => Ok(Liveness::Dead),
+    let path = dir.life(name);
+    match open_if_there(&path)? {
+        Some((file, _)) if is_held(&file, &path)? => Ok(Liveness::Alive(read_record(&file))),
+        Some(_) | None => Ok(Liveness::Dead),
     }
 }
 
-/// Reads the record of the last holder of a name, dead or alive.
-///
-/// # Errors
-/// The file exists and cannot be read.
+/// Reads the record of the last holder of a name, dead or alive. Fails if the file exists and cannot be read.
 pub fn last_record(dir: &TeamDir, name: &AgentName) -> Result<Option<LifeRecord>, FileError> {
-    match open(&dir.life(name), Access::Read) {
-        Err(why) if why.is_missing() => Ok(None),
-        Err(why) => Err(why),
-        Ok(file) => Ok(read_record(&file)),
-    }
+    Ok(open_if_there(&dir.life(name))?.and_then(|(file, _)| read_record(&file)))
 }
 
-/// Returns the living agent whose commands carry `run_id`.
-///
-/// # Errors
-/// The life locks cannot be listed.
+/// Returns the living agent whose commands carry `run_id`. Fails if the life locks cannot be listed.
 pub fn holder_of_run_id(dir: &TeamDir, run_id: &str) -> Result<Option<AgentName>, FileError> {
-    let folder = dir.run();
-    for entry in std::fs::read_dir(&folder).at(&folder)? {
-        let file = entry.at(&folder)?.file_name();
-        let name = file.to_str().and_then(|file| file.strip_suffix(".lock"));
-        let Some(Ok(name)) = name.map(AgentName::mailbox) else { continue };
+    for name in dir.agents_with_locks()? {
         if let Liveness::Alive(Some(record)) = probe(dir, &name)?
             && record.run_id == run_id
         {
@@ -271,10 +223,7 @@ impl LifeState {
             return Ok(true);
         }
         // Free, or a file that was removed with its team: open the current file.
-        let file = match open(&self.path, Access::Read) {
-            Err(why) if why.is_missing() => return Ok(false),
-            other => other?,
-        };
+        let Some((file, _)) = open_if_there(&self.path)? else { return Ok(false) };
         let is_held = is_held(&file, &self.path)?;
         self.file = is_held.then_some(file);
         Ok(is_held)
@@ -282,25 +231,18 @@ impl LifeState {
 }
 
 pub(crate) fn read_record(file: &File) -> Option<LifeRecord> {
-    let mut text = vec![0; RECORD_BYTES];
-    let read = file.read_at(&mut text, 0).ok()?;
-    let line = text.get(..read)?.split(|byte| *byte == b'\n').next()?;
-    serde_json::from_slice(line).ok()
+    state_in(file).ok().flatten()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn team() -> (tempfile::TempDir, TeamDir, AgentName) {
-        let folder = tempfile::tempdir().unwrap();
-        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
-        (folder, dir, AgentName::member("alice").unwrap())
-    }
+    use crate::store::test_team;
 
     #[test]
     fn a_name_is_alive_while_the_lock_is_held() {
-        let (_folder, dir, alice) = team();
+        let (_folder, dir) = test_team();
+        let alice = AgentName::member("alice").unwrap();
         assert_eq!(probe(&dir, &alice).unwrap(), Liveness::Dead);
         assert!(!dir.life(&alice).exists());
         let mut state = LifeState::of(&dir, &alice);
@@ -328,7 +270,8 @@ mod tests {
 
     #[test]
     fn probes_do_not_prevent_the_acquisition_of_a_free_name() {
-        let (_folder, dir, alice) = team();
+        let (_folder, dir) = test_team();
+        let alice = AgentName::member("alice").unwrap();
         drop(LifeLock::take(&dir, &alice, LifeRecord::default()).unwrap());
         let done = std::sync::atomic::AtomicBool::new(false);
         thread::scope(|scope| {

@@ -1,6 +1,6 @@
 //! The state that a process publishes for others: liveness, heartbeat, usage, and the shared back-off.
 
-pub mod heartbeat;
+pub(crate) mod heartbeat;
 pub mod liveness;
-pub mod shared_backoff;
-pub mod usage;
+pub(crate) mod shared_backoff;
+pub(crate) mod usage;

@@ -1,0 +1,86 @@
+//! Reads files and folders that need not exist, and notices which files have changed.
+
+use crate::os::file::{Access, At, FileError, open_known};
+use crate::wire::{AgentName, FORMAT_VERSION};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// The longest line of a file of state, in bytes.
+const LONGEST_STATE: usize = 4096;
+
+/// Opens a file for reading; `None` if it does not exist.
+pub(crate) fn open_if_there(path: &Path) -> Result<Option<(File, Metadata)>, FileError> {
+    match open_known(path, Access::Read) {
+        Err(why) if why.is_missing() => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+/// Reads a file whose first line is a JSON value; `None` if there is no file, or another line in it.
+pub(crate) fn read_state<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, FileError> {
+    open_if_there(path)?.map_or(Ok(None), |(file, _)| state_in(&file).at(path))
+}
+
+/// As [`read_state`], for an open file.
+pub(crate) fn state_in<T: DeserializeOwned>(file: &File) -> io::Result<Option<T>> {
+    let mut text = vec![0; LONGEST_STATE];
+    let read = file.read_at(&mut text, 0)?;
+    let line = text.get(..read).and_then(|text| text.split(|byte| *byte == b'\n').next());
+    Ok(line.and_then(|line| serde_json::from_slice(line).ok()))
+}
+
+/// Returns the names in a folder, or none if it does not exist.
+pub(crate) fn names_in(folder: &Path) -> Result<Vec<String>, FileError> {
+    let entries = match fs::read_dir(folder) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.at(folder)?,
+    };
+    let name = |entry: fs::DirEntry| entry.file_name().into_string().ok();
+    entries.filter_map(|entry| entry.map(name).transpose()).collect::<io::Result<_>>().at(folder)
+}
+
+/// Returns the files `NAME-NUMBER` with this ending, by number.
+pub(crate) fn numbered(
+    folder: &Path,
+    name: &AgentName,
+    end: &str,
+) -> Result<Vec<(u64, PathBuf)>, FileError> {
+    let mut found = Vec::new();
+    for file in names_in(folder)? {
+        // A name may contain dashes.
+        let parts = file.strip_suffix(end).and_then(|stem| stem.rsplit_once('-'));
+        let number = parts.filter(|(owner, _)| *owner == name.as_str());
+        found.extend(
+            number.and_then(|(_, number)| Some((number.parse().ok()?, folder.join(&file)))),
+        );
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Renames a damaged file to `FILE.bad-N`.
+pub(crate) fn quarantine(path: &Path) -> Result<(), FileError> {
+    let beside = |number: u32| path.with_extension(format!("json.bad-{number}"));
+    let free = (1..=u32::MAX).map(beside).find(|beside| fs::symlink_metadata(beside).is_err());
+    free.map_or(Ok(()), |beside| fs::rename(path, beside).at(path))
+}
+
+/// Returns the format version of a file that cannot be read because it is of a newer one, which may have
+/// changed existing fields. That is no damage.
+pub(crate) fn newer_version(text: &[u8]) -> Option<u64> {
+    let value: Value = serde_json::from_slice(text).ok()?;
+    value.get("version")?.as_u64().filter(|version| *version > u64::from(FORMAT_VERSION))
+}
+
+/// The attributes that change when a file is replaced (its link count drops), edited, or linked again. The
+/// first is the link count.
+pub(crate) type Stamp = (u64, u64, u64, i64, i64, i64, i64);
+
+pub(crate) fn stamp(known: &Metadata) -> Stamp {
+    let (mtime, ctime) = ((known.mtime(), known.mtime_nsec()), (known.ctime(), known.ctime_nsec()));
+    (known.nlink(), known.ino(), known.len(), mtime.0, mtime.1, ctime.0, ctime.1)
+}
