@@ -3,7 +3,7 @@
 //! Only the owner of the name writes it. Readers skip torn and foreign lines, so a crash costs at most the
 //! line that was being written, which was never acknowledged.
 
-use super::file::atomic::{Contents, Fsync, sync_folder, sync_parent};
+use super::file::atomic::{Fsync, json_line, sync_folder, sync_parent};
 use super::file::jsonl::{Framed, Lines, Log, Piece, each_piece};
 use super::file::read::{numbered, open_if_there};
 use super::{StoreError, TeamDir};
@@ -57,8 +57,7 @@ impl Transcript {
 
     /// Appends a line. On an error nothing was written.
     pub fn append(&mut self, line: &Line) -> Result<(), StoreError> {
-        let line = Contents::json(line).at(self.path())?.line();
-        self.append_raw(line.as_bytes())
+        self.append_raw(&json_line(line, self.path())?)
     }
 
     /// Appends whole lines: all of them or none. On an error nothing was written.

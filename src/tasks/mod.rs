@@ -110,8 +110,7 @@ impl Tasks {
         why: Option<String>,
         by: &AgentName,
     ) -> Result<Changed, TaskError> {
-        let changed = self.change(by, |board, _, by| Ok((id, end(board, id, how, why, by)?)))?;
-        Ok(self.tell_of_freed(changed, by))
+        self.update(id, TaskEdit::status(how, why), by)
     }
 
     /// Changes a task. Fails if the rules refuse or the new owner is not reachable.
