@@ -5,7 +5,6 @@ use super::http::ConfigError;
 use super::model_list::Listing;
 use super::provider::Provider;
 use super::retry::Backoff;
-use super::secret::Secret;
 use serde::{Deserialize, Serialize};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -164,18 +163,6 @@ impl Access {
     pub fn is_usable(&self) -> bool {
         [&self.api_key, &self.auth_token, &self.base_url].iter().any(|value| value.is_some())
     }
-
-    /// The key as a secret; `variable` is named in the error.
-    ///
-    /// # Errors
-    /// The key cannot stand in a header.
-    pub(super) fn secret(
-        variable: &str,
-        value: Option<&String>,
-    ) -> Result<Option<Secret>, ConfigError> {
-        let secret = value.map(Secret::new).transpose();
-        secret.map_err(|why| ConfigError::BadHeader { name: variable.into(), why: why.to_string() })
-    }
 }
 
 /// One agent's connection to a model.
@@ -201,7 +188,7 @@ pub struct Connected {
     /// The model.
     pub provider: Rc<dyn Provider>,
     /// What the person who wrote the configuration should know.
-    pub warnings: Vec<String>,
+    pub warning: Option<&'static str>,
 }
 
 /// Why a model cannot be connected.

@@ -5,7 +5,7 @@
 //! `script-<agent>-<word>-<turn>-<k>`, where the word belongs to the conversation. A line with `error` fails one call
 //! per process, before the reply after it. Requests must keep the rules of `request_checks.rs`.
 
-use super::provider::{Delta, ModelError, Provider, TurnFuture};
+use super::provider::{Delta, ModelError, Provider, Sink, TurnFuture};
 use super::registry::{ConnectError, Connected, ModelName, ProviderSpec};
 use super::request_checks::check;
 use crate::wire::chat::{Block, Reply, Request, Role, StopReason, Usage};
@@ -27,7 +27,7 @@ pub static SPEC: ProviderSpec = ProviderSpec {
         let word = word.get(word.len().saturating_sub(8)..).unwrap_or(word);
         let scripted = Scripted::open(Path::new(connection.model), connection.agent, word);
         let scripted = scripted.map_err(|why| ConnectError::Setup(why.to_string()))?;
-        Ok(Connected { provider: Rc::new(scripted), warnings: Vec::new() })
+        Ok(Connected { provider: Rc::new(scripted), warning: None })
     },
     ..ProviderSpec::new("script", "docs/script.md describes the format")
 };
@@ -131,11 +131,7 @@ impl Scripted {
         Ok(Self { agent: agent.into(), word: word.into(), turns, happened: Cell::default() })
     }
 
-    async fn answer(
-        &self,
-        request: &Request,
-        sink: &mut dyn FnMut(Delta),
-    ) -> Result<Reply, ModelError> {
+    async fn answer(&self, request: &Request, sink: Sink<'_>) -> Result<Reply, ModelError> {
         check(request).map_err(ModelError::Script)?;
         let said = request.messages.iter().filter(|message| message.role == Role::Assistant);
         let at = said.count();
@@ -182,12 +178,12 @@ impl Provider for Scripted {
         "script".into()
     }
 
-    fn turn<'a>(&'a self, request: &'a Request, sink: &'a mut dyn FnMut(Delta)) -> TurnFuture<'a> {
+    fn turn<'a>(&'a self, request: &'a Request, sink: Sink<'a>) -> TurnFuture<'a> {
         Box::pin(self.answer(request, sink))
     }
 }
 
-fn reply(text: String, calls: &[Block], sink: &mut dyn FnMut(Delta)) -> Reply {
+fn reply(text: String, calls: &[Block], sink: Sink<'_>) -> Reply {
     let mut blocks = Vec::new();
     if !text.is_empty() {
         sink(Delta::Text(text.clone()));
@@ -212,6 +208,7 @@ fn trouble(trouble: Trouble) -> ModelError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::llm::fixtures::{self, result, text};
     use crate::wire::chat::ChatMessage;
     use std::io::Write;
 
@@ -225,26 +222,15 @@ mod tests {
     "#;
 
     fn request(replies: &[&Reply]) -> Request {
-        let text = |text: &str| Block::Text { text: text.into() };
-        let mut messages = vec![ChatMessage { role: Role::User, blocks: vec![text("go")] }];
+        let mut messages = vec![vec![text("go")]];
         for reply in replies {
-            let mut results: Vec<Block> = reply
-                .blocks
-                .iter()
-                .filter_map(|block| match block {
-                    Block::ToolUse { id, .. } => Some(Block::ToolResult {
-                        tool_use_id: id.clone(),
-                        content: "ok".into(),
-                        is_error: false,
-                    }),
-                    Block::Text { .. } | Block::ToolResult { .. } | Block::Opaque { .. } => None,
-                })
-                .collect();
-            results.push(text("more"));
-            messages.push(ChatMessage { role: Role::Assistant, blocks: reply.blocks.clone() });
-            messages.push(ChatMessage { role: Role::User, blocks: results });
+            let results = reply.blocks.iter().filter_map(|block| match block {
+                Block::ToolUse { id, .. } => Some(result(id, "ok", false)),
+                Block::Text { .. } | Block::ToolResult { .. } | Block::Opaque { .. } => None,
+            });
+            messages.extend([reply.blocks.clone(), results.chain([text("more")]).collect()]);
         }
-        Request { system: String::new(), messages, tools: vec![], max_tokens: 9 }
+        fixtures::request(messages)
     }
 
     fn script(agent: &str) -> Scripted {

@@ -96,6 +96,7 @@ impl Decoder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::llm::stream_parser::tests::cut;
     use proptest::prelude::*;
 
     fn events(pieces: &[&[u8]]) -> Vec<(String, String)> {
@@ -150,11 +151,7 @@ mod tests {
             let stream: String = lines.iter().zip(&ends).flat_map(|(line, end)| [line, *end]).collect();
             let bytes = stream.as_bytes();
             let whole = events(&[bytes]);
-            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
-            cuts.extend([0, bytes.len()]);
-            cuts.sort_unstable();
-            let pieces: Vec<&[u8]> = cuts.windows(2).map(|cut| &bytes[cut[0]..cut[1]]).collect();
-            prop_assert_eq!(&events(&pieces), &whole);
+            prop_assert_eq!(&events(&cut(bytes, &cuts)), &whole);
             let single: Vec<&[u8]> = bytes.chunks(1).collect();
             prop_assert_eq!(&events(&single), &whole);
         }
