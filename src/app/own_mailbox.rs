@@ -1,6 +1,5 @@
 //! The mailbox of a name that this process holds: opening, emptying and closing it.
 
-use super::team_rules::durability;
 use crate::error::{Failure, OrFail};
 use crate::os::SystemClock;
 use crate::settings::Rules;
@@ -24,8 +23,7 @@ pub(crate) fn open_mailbox(
     rules: Rules,
 ) -> Result<Mailbox, Failure> {
     ensure_inbox(team, name)?;
-    let policy =
-        MailPolicy { fsync: durability(rules.fsync), max_content: rules.max_message_bytes };
+    let policy = MailPolicy { fsync: rules.fsync, max_content: rules.max_message_bytes };
     let transcript = Transcript::open(team, name)?;
     Ok(Mailbox::open(team, life, transcript, policy, Arc::new(SystemClock))?)
 }

@@ -11,34 +11,25 @@ use std::time::Duration;
 /// The reason that an attempt gave no reply.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AttemptError {
-    /// The HTTP client could not be created.
     #[error("cannot set up the http client: {0}")]
     Setup(String),
     /// The connection failed or broke.
     #[error("{0}")]
     Broken(String),
-    /// The response did not start in time.
     #[error("no answer within {0:?}")]
     NoAnswer(Duration),
-    /// The response stalled.
     #[error("silence for {0:?}")]
     Silence(Duration),
-    /// The attempt exceeded its total time.
     #[error("not finished within {0:?}")]
     TooLong(Duration),
-    /// The response is larger than this number of bytes.
     #[error("the answer is larger than {0} bytes")]
     TooLarge(usize),
-    /// An event is too long.
     #[error(transparent)]
     Oversized(#[from] sse::TooLong),
-    /// The response violates the format.
     #[error("the answer breaks the format: {0}")]
     Garbled(String),
-    /// The response ended without content.
     #[error("the answer is empty")]
     Empty,
-    /// The response ended before the message did.
     #[error("the stream ended before the message did")]
     Cut,
     /// The response is a web page: another server answers at this address.
@@ -228,13 +219,7 @@ mod tests {
             (301, "", "moved", "rejected the request", false),
             (400, "invalid_request_error", "bad field", "rejected the request", false),
             (400, "invalid_request_error", "prompt is too long: 9 > 5", "context window", false),
-            (
-                400,
-                "exceed_context_size_error",
-                "the available context size",
-                "context window",
-                false,
-            ),
+            (400, "exceed_context_size_error", "available context size", "context window", false),
             (400, "invalid_request_error", "Your credit balance is too low", "spend cap", false),
             (401, "authentication_error", "no", "refused the credentials", false),
             (402, "billing_error", "pay", "spend cap", false),

@@ -218,17 +218,4 @@ mod tests {
             }
         }
     }
-
-    #[test]
-    fn a_name_is_there_exactly_where_the_provider_has_one() {
-        for spec in PROVIDERS {
-            let name = spec.name;
-            let is_optional = spec.model_name == ModelName::Optional;
-            let bare = spec.model_name == ModelName::None || is_optional;
-            assert_eq!(spec.read(name) == Some(None), bare, "{name}");
-            assert_eq!(spec.read(&format!("{name}/")), None, "{name}");
-            assert_eq!(spec.read(&format!("{name}:")), None, "{name}");
-            assert_eq!(spec.read(&format!("{name}x")), None, "{name}");
-        }
-    }
 }

@@ -58,19 +58,12 @@ impl ReplyBuilder {
         if let Some(model) = body.get("model").and_then(Value::as_str).filter(|it| !it.is_empty()) {
             self.model = model.into();
         }
-        let Usage {
-            input_tokens,
-            output_tokens,
-            cache_read_input_tokens,
-            cache_creation_input_tokens,
-        } = self.usage;
-        self.usage = Usage {
-            input_tokens: input_tokens.max(seen.input_tokens),
-            output_tokens: output_tokens.max(seen.output_tokens),
-            cache_read_input_tokens: cache_read_input_tokens.max(seen.cache_read_input_tokens),
-            cache_creation_input_tokens: cache_creation_input_tokens
-                .max(seen.cache_creation_input_tokens),
-        };
+        let larger = |count: &mut u64, seen: u64| *count = seen.max(*count);
+        let usage = &mut self.usage;
+        larger(&mut usage.input_tokens, seen.input_tokens);
+        larger(&mut usage.output_tokens, seen.output_tokens);
+        larger(&mut usage.cache_read_input_tokens, seen.cache_read_input_tokens);
+        larger(&mut usage.cache_creation_input_tokens, seen.cache_creation_input_tokens);
     }
 
     /// Adds text, if there is any.

@@ -80,16 +80,9 @@ pub struct Scripted {
     agent: String,
     /// The word of the conversation, which makes the ids of two conversations differ.
     word: String,
-    turns: Vec<Turn>,
+    lines: Vec<Line>,
     /// The number of errors of a turn that were returned, and that turn.
     happened: Cell<(usize, usize)>,
-}
-
-/// A reply and the errors before it. The last entry may have errors only.
-#[derive(Debug, Default)]
-struct Turn {
-    errors: Vec<Line>,
-    reply: Option<Line>,
 }
 
 impl Scripted {
@@ -106,29 +99,22 @@ impl Scripted {
     }
 
     fn read(text: &str, agent: &str, word: &str) -> Result<Self, (usize, String)> {
-        let mut turns = vec![Turn::default()];
-        for (number, line) in (1..).zip(text.lines()) {
-            if line.trim().is_empty() {
-                continue;
-            }
+        let mut lines = Vec::new();
+        for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
             let line: Line =
                 serde_json::from_str(line).map_err(|cause| (number, cause.to_string()))?;
             if line.error.is_some() && (line.text.is_some() || !line.tools.is_empty()) {
                 return Err((number, "a line is an error or a reply, not both".into()));
             }
-            if line.agent != agent {
-                continue;
-            }
-            if let Some(turn) = turns.last_mut() {
-                if line.error.is_some() {
-                    turn.errors.push(line);
-                    continue;
-                }
-                turn.reply = Some(line);
-            }
-            turns.push(Turn::default());
+            lines.push(line);
         }
-        Ok(Self { agent: agent.into(), word: word.into(), turns, happened: Cell::default() })
+        lines.retain(|line| line.agent == agent);
+        Ok(Self { agent: agent.into(), word: word.into(), lines, happened: Cell::default() })
+    }
+
+    /// The errors of a turn and, behind them, its reply. The last turn may have errors only.
+    fn turn_lines(&self, at: usize) -> &[Line] {
+        self.lines.split_inclusive(|line| line.error.is_none()).nth(at).unwrap_or_default()
     }
 
     async fn answer(&self, request: &Request, sink: Sink<'_>) -> Result<Reply, ModelError> {
@@ -136,16 +122,18 @@ impl Scripted {
         let said = request.messages.iter().filter(|message| message.role == Role::Assistant);
         let at = said.count();
         self.check_end(request, at)?;
-        let Some(turn) = self.turns.get(at) else { return Ok(reply(OVER.into(), &[], sink)) };
         let (current, happened) = self.happened.get();
         let happened = if current == at { happened } else { 0 };
-        if let Some(line) = turn.errors.get(happened) {
+        let Some(line) = self.turn_lines(at).get(happened) else {
+            return Ok(reply(OVER.into(), &[], sink));
+        };
+        if line.error.is_some() {
             self.happened.set((at, happened + 1));
-            sleep(Duration::from_millis(line.delay_ms)).await;
-            return Err(trouble(line.error.unwrap_or(Trouble::Unavailable)));
         }
-        let Some(line) = &turn.reply else { return Ok(reply(OVER.into(), &[], sink)) };
         sleep(Duration::from_millis(line.delay_ms)).await;
+        if let Some(error) = line.error {
+            return Err(trouble(error));
+        }
         let calls: Vec<Block> =
             (0..).zip(&line.tools).map(|(k, call)| self.call(at, k, call)).collect();
         let reply = reply(line.text.clone().unwrap_or_default(), &calls, sink);
@@ -156,9 +144,10 @@ impl Scripted {
     /// Only a paused turn may be sent again without a user message.
     fn check_end(&self, request: &Request, at: usize) -> Result<(), ModelError> {
         let waits = request.messages.last().is_some_and(|last| last.role == Role::User);
-        let before = at.checked_sub(1).and_then(|before| self.turns.get(before)?.reply.as_ref());
-        let paused = before.is_some_and(|line| line.stop_reason == Some(StopReason::PauseTurn));
-        if waits || paused {
+        let before = at.checked_sub(1).and_then(|before| self.turn_lines(before).last());
+        let is_pause =
+            |line: &Line| line.error.is_none() && line.stop_reason == Some(StopReason::PauseTurn);
+        if waits || before.is_some_and(is_pause) {
             return Ok(());
         }
         Err(ModelError::Script("the conversation does not end with a user message".into()))

@@ -181,7 +181,7 @@ fn append(block: &mut Map<String, Value>, key: &str, more: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::llm::fixtures::{Outcome, call, replay, request};
+    use crate::llm::fixtures::{call, replay, request};
     use crate::llm::reply_builder::INVALID_JSON;
     use serde_json::json;
 
@@ -299,29 +299,9 @@ mod tests {
         }
         let error = take("error", "{\"error\":{\"type\":\"overloaded_error\"}}");
         assert!(matches!(error, Err(AttemptError::Reported(_))));
-    }
-
-    #[test]
-    fn a_complete_body_is_a_complete_message() {
-        let take = |body: Value| -> Outcome {
-            let (mut shown, mut assembler) = (String::new(), assembler(&[]));
-            let mut sink = |delta| match delta {
-                Delta::Text(text) => shown.push_str(&text),
-                Delta::Retry { .. } => panic!("{delta:?}"),
-            };
-            let taken = assembler.take_whole(body.to_string().as_bytes(), &mut sink);
-            (taken.map(|()| Box::new(assembler).finish()), shown)
-        };
-        let (reply, shown) = take(json!({
-            "type": "message", "model": "m-2", "stop_reason": "end_turn",
-            "content": [{"type": "text", "text": "hi"}, {"type": "redacted_thinking", "data": "x"}],
-            "usage": {"input_tokens": 3, "output_tokens": 4},
-        }));
-        let reply = reply.unwrap();
-        assert_eq!((shown.as_str(), reply.text().as_str()), ("hi", "hi"));
-        assert_eq!((reply.usage.total(), reply.model.as_str(), reply.blocks.len()), (7, "m-2", 2));
-        assert_eq!(take(json!({})).0, Err(garbled("the message has no content")));
-        let error = take(json!({"type": "error", "error": {}})).0;
+        let whole = |body: &str| assembler(&[]).take_whole(body.as_bytes(), &mut |_| ());
+        assert_eq!(whole("{}"), Err(garbled("the message has no content")));
+        let error = whole("{\"type\":\"error\",\"error\":{}}");
         assert!(matches!(error, Err(AttemptError::Reported(_))));
     }
 }
