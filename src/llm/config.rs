@@ -82,7 +82,7 @@ impl ClientConfig {
         let secret = |word: &str, text: Option<&String>| {
             let variable = || spec.variables.map(|it| it.name(word)).unwrap_or_default();
             let secret = text.map(Secret::new).transpose();
-            secret.map_err(|why| ConfigError::header(&variable(), why))
+            secret.map_err(|why| ConfigError::header(&variable(), why.to_string()))
         };
         let as_key = match api {
             Api::Messages => Credentials::ApiKey,
@@ -166,7 +166,7 @@ impl ClientConfig {
 }
 
 fn header(name: &str, value: &str) -> Result<(String, Secret), ConfigError> {
-    let secret = Secret::new(value).map_err(|why| ConfigError::header(name, why))?;
+    let secret = Secret::new(value).map_err(|why| ConfigError::header(name, why.to_string()))?;
     Ok((name.to_owned(), secret))
 }
 

@@ -71,6 +71,6 @@ pub(super) fn read<'a>(
 /// Reads a stream of which each line is the data of an event.
 pub(super) fn replay(assembler: impl Assemble + 'static, lines: &str) -> Outcome {
     let lines = lines.lines().map(str::trim).filter(|line| !line.is_empty());
-    let stream: String = lines.map(|line| format!("data: {line}\n\n")).collect();
+    let stream: String = lines.flat_map(|line| ["data: ", line, "\n\n"]).collect();
     read(assembler, [stream.as_bytes()])
 }

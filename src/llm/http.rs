@@ -65,8 +65,8 @@ pub enum ConfigError {
 
 impl ConfigError {
     /// Creates the error of a header that cannot be sent.
-    pub(super) fn header(name: &str, why: impl ToString) -> Self {
-        Self::BadHeader { name: name.into(), why: why.to_string() }
+    pub(super) fn header(name: &str, why: impl Into<String>) -> Self {
+        Self::BadHeader { name: name.into(), why: why.into() }
     }
 }
 

@@ -205,7 +205,6 @@ pub enum ConnectError {
 #[cfg(test)]
 mod tests {
     use super::super::PROVIDERS;
-    use super::*;
 
     #[test]
     fn no_two_providers_read_the_same_model() {

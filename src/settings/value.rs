@@ -36,11 +36,11 @@ pub(crate) trait SettingValue: Clone + Serialize + DeserializeOwned {
 
     /// The value as `team config` shows it; `None` if it is unset or empty.
     fn shown(&self) -> Option<String> {
-        match json!(self) {
-            Value::Null => None,
-            Value::String(word) => Some(word),
-            other => Some(other.to_string()),
+        let value = json!(self);
+        if let Value::String(word) = value {
+            return Some(word);
         }
+        (!value.is_null()).then(|| value.to_string())
     }
 
     /// Whether a file with this value says anything; an empty list that adds to others does not.
