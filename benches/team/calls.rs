@@ -5,7 +5,7 @@
 //! also builds the request from a conversation, decodes the events and assembles the reply.
 
 use crate::figure::{Figure, Size, Target, median, percentile};
-use agent_team::llm::{Anthropic, AnthropicConfig, Credentials, Provider};
+use agent_team::llm::{Api, Client, ClientConfig, Credentials, Provider};
 use agent_team::wire::chat::{Block, ChatMessage, Request, Role, ToolDefinition};
 use serde_json::json;
 use std::io::{BufRead, BufReader, Write};
@@ -23,7 +23,8 @@ const PIECES: usize = 100;
 pub(crate) fn measure(size: &Size) -> Vec<Figure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (base, bodies) = endpoint();
-    let ours = Anthropic::new(AnthropicConfig::new(&base, Credentials::Nobody, "m")).unwrap();
+    let config = ClientConfig::new(Api::Messages, &base, Credentials::Nobody, "m");
+    let ours = Client::new(config).unwrap();
     let request = conversation();
     // The first call connects, and records the body for the bare client.
     runtime.block_on(call(&ours, &request));
@@ -78,7 +79,7 @@ fn conversation() -> Request {
 }
 
 /// Duration of our call in milliseconds.
-async fn call(client: &Anthropic, request: &Request) -> f64 {
+async fn call(client: &Client, request: &Request) -> f64 {
     let began = Instant::now();
     let mut shown = 0;
     let reply = client.turn(request, &mut |_| shown += 1).await.unwrap();

@@ -3,7 +3,6 @@
 use super::context::Context;
 use super::output;
 use super::progress_line::ProgressLine;
-use super::team_rules::durability;
 use crate::error::{Exit, Failure};
 use crate::os::process_tree;
 use crate::protocol::lifecycle::{self, LifecycleEvent};
@@ -37,7 +36,7 @@ impl Cleanup {
     pub(crate) fn find(context: &Context) -> Result<Self, Failure> {
         context.refuse_inside_agent("clean")?;
         let team = context.team()?;
-        let fsync = durability(context.settings()?.fsync.value);
+        let fsync = context.settings()?.fsync.value;
         let at_rest = TeamAtRest::take(&team).map_err(|why| refusal(&why))?;
         let (precious, plain) =
             at_rest.find()?.into_iter().partition(|leftover| leftover.kind.is_precious());

@@ -1,6 +1,5 @@
 //! The mailbox of a name that this process holds: opening, emptying and closing it.
 
-use super::team_rules::durability;
 use crate::error::{Failure, OrFail};
 use crate::os::SystemClock;
 use crate::settings::Rules;
@@ -26,8 +25,7 @@ pub(crate) async fn open_mailbox(
     let team = team.clone();
     let open = move || {
         make_inbox(&team, life.name())?;
-        let policy =
-            MailPolicy { fsync: durability(rules.fsync), max_content: rules.max_message_bytes };
+        let policy = MailPolicy { fsync: rules.fsync, max_content: rules.max_message_bytes };
         let transcript = Transcript::open(&team, life.name())?;
         let mailbox = Mailbox::open(&team, &life, transcript, policy, Arc::new(SystemClock))?;
         Ok((mailbox, life))

@@ -38,9 +38,9 @@ pub(super) fn open_provider(
         jitter_seed: jitter_seed(agent),
         backoff: &|base_url| Box::new(TeamBackoff::of(team, base_url)),
     };
-    let Connected { provider, warnings } =
+    let Connected { provider, warning } =
         (model.spec().connect)(connection).map_err(|why| unusable(model, &why))?;
-    for warning in warnings {
+    if let Some(warning) = warning {
         tracing::warn!(warning, "the endpoint");
     }
     Ok(provider)

@@ -4,7 +4,7 @@ use crate::bus::{Bus, Limits};
 use crate::error::{Exit, Failure, OrFail};
 use crate::os::SystemClock;
 use crate::protocol::permission::Policy;
-use crate::settings::{Fsync, Rules, Settings};
+use crate::settings::{Rules, Settings};
 use crate::store::TeamDir;
 use crate::wire::limits::LOCK_TIMEOUT;
 use crate::wire::permission::Permissions;
@@ -26,16 +26,8 @@ pub(super) fn open_bus(team: TeamDir, rules: Rules) -> Bus {
     let limits = Limits {
         max_message_bytes: rules.max_message_bytes,
         inbox_bytes: rules.inbox_bytes,
-        fsync: durability(rules.fsync),
+        fsync: rules.fsync,
         lock_limit: LOCK_TIMEOUT,
     };
     Bus::new(team, limits, Arc::new(SystemClock))
-}
-
-/// Translates the setting into the store's own type.
-pub(crate) fn durability(fsync: Fsync) -> crate::store::Fsync {
-    match fsync {
-        Fsync::Always => crate::store::Fsync::Always,
-        Fsync::Never => crate::store::Fsync::Never,
-    }
 }

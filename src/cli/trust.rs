@@ -31,11 +31,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let lock = exclusive(&list.lock_file()?, LOCK_TIMEOUT)?;
     let risks = Settings::risks_in(&TeamDir::settings_in(team.root()))?;
     let was_trusted = list.has(team.root(), &risks);
-    if args.revoke {
-        list.remove(team.root())?;
-    } else {
-        list.add(team.root(), risks.clone())?;
-    }
+    list.set(team.root(), (!args.revoke).then(|| risks.clone()))?;
     drop(lock);
     let as_json = || {
         let is_new = !args.revoke && !was_trusted;

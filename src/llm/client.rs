@@ -1,143 +1,111 @@
-//! One model call over HTTP with retries, for any API.
+//! A model behind an HTTP API: one call is one or more attempts.
 //!
 //! *Invariant:* an attempt either ends with the last event of its API and gives a complete reply, or has no
-//! effect: the next attempt sends the same request. The client does not read the environment and does not know other
-//! callers; a shared back-off is passed in.
+//! effect: the next attempt sends the same request. The client does not know other callers; a shared back-off is
+//! passed in.
+//!
+//! If a server of chat completions answers a streamed request with an empty response (some do when tools are
+//! offered), the client retries once without streaming, and never streams from that server again.
 
-use super::http::{Answer, Endpoint, HttpError};
-use super::provider::{Delta, ModelError};
-use super::report::Report;
-use super::retry::{
-    AttemptFailure, Backoff, Jitter, NoSharedBackoff, RetryDecision, RetryPolicy, retry_after,
-    stagger,
-};
-use super::sse::TooLong;
-use super::stream_parser::{Assemble, Fault, StreamParser};
+use super::anthropic::reply::Assembler as MessageAssembler;
+use super::anthropic::request::body as message_body;
+use super::attempt_error::{AttemptError, Report};
+use super::config::{Api, ClientConfig};
+use super::http::{Answer, ConfigError, Endpoint};
+use super::openai::reply::{Assembler as CompletionAssembler, translate};
+use super::openai::request::body as completion_body;
+use super::provider::{Delta, ModelError, Provider, Sink, TurnFuture};
+use super::registry::{Access, ConnectError, Connected, Connection, ListFuture, ProviderSpec};
+use super::retry::{Backoff, Jitter, retry_after, stagger};
+use super::stream_parser::{Assemble, StreamParser};
 use crate::os::{Clock, SystemClock};
 use crate::wire::chat::{Reply, Request};
-use serde_json::Value;
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// The longest part of an error body that is read, in bytes.
 const ERROR_BODY: usize = 64 << 10;
 
-/// The parts of a call that depend on the API. Pure.
-pub(super) trait Api {
-    /// Assembles replies of this API.
-    type Assembler: Assemble;
-
-    /// Returns the body of a call.
-    fn body(&self, request: &Request) -> Value;
-
-    /// Returns the assembler of the reply to a request.
-    fn assembler(&self, request: &Request) -> Self::Assembler;
-
-    /// Decides about an attempt that gave no reply.
-    fn on_failed_attempt(&self, error: &AttemptError) -> NextAttempt;
-
-    /// Translates an error report of this API into the terms of the Messages API.
-    fn translate(&self, report: Report) -> Report {
-        report
-    }
-}
-
-/// The decision of an API about a failed attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NextAttempt {
-    /// The retry policy decides.
-    AsPolicy,
-    /// The body changed: retry at once.
-    Resend,
-}
-
-/// A client of one endpoint.
+/// A client of one endpoint for one model.
 #[derive(Debug)]
-pub(super) struct Client<A> {
-    api: A,
+pub struct Client {
+    config: ClientConfig,
     endpoint: Endpoint,
-    retry: RetryPolicy,
     jitter: Jitter,
-    backoff: Box<dyn Backoff>,
+    backoff: Option<Box<dyn Backoff>>,
+    is_streamed: Cell<bool>,
+    warning: Option<&'static str>,
 }
 
-impl<A: Api> Client<A> {
-    /// Creates a client with a back-off of its own.
-    pub(super) fn new(api: A, endpoint: Endpoint, retry: RetryPolicy, jitter_seed: u64) -> Self {
-        let jitter = Jitter::seeded(jitter_seed);
-        Self { api, endpoint, retry, jitter, backoff: Box::new(NoSharedBackoff) }
+impl Client {
+    /// Creates a client, which connects at its first call.
+    ///
+    /// # Errors
+    /// The base URL or a header is unusable.
+    pub fn new(config: ClientConfig) -> Result<Self, ConfigError> {
+        let path = match config.api {
+            Api::Messages => "/messages",
+            Api::ChatCompletions => "/chat/completions",
+        };
+        let (endpoint, warning) = config.endpoint(path)?;
+        let (jitter, is_streamed) = (Jitter::seeded(config.jitter_seed), Cell::new(true));
+        Ok(Self { config, endpoint, jitter, backoff: None, is_streamed, warning })
     }
 
-    /// Shares the back-off with other callers from now on.
-    pub(super) fn share(&mut self, backoff: Box<dyn Backoff>) {
-        self.backoff = backoff;
+    /// Shares a back-off with other callers.
+    #[must_use]
+    pub fn with_backoff(self, backoff: Box<dyn Backoff>) -> Self {
+        Self { backoff: Some(backoff), ..self }
     }
 
-    /// Returns the API.
-    pub(super) fn api(&self) -> &A {
-        &self.api
-    }
-
-    /// Returns the URL of the endpoint.
-    #[cfg(test)]
-    pub(super) fn url(&self) -> &str {
-        self.endpoint.url()
-    }
-
-    /// Requests one complete reply.
-    pub(super) async fn complete(
-        &self,
-        request: &Request,
-        sink: &mut dyn FnMut(Delta),
-    ) -> Result<Reply, ModelError> {
-        let mut body = self.api.body(request).to_string().into_bytes();
+    async fn complete(&self, request: &Request, sink: Sink<'_>) -> Result<Reply, ModelError> {
         let start = Instant::now();
         let mut tries = 0;
         loop {
             self.wait_with_others(start, sink).await?;
             tries += 1;
-            let error = match self.attempt(request, body.clone(), sink).await {
+            let mut error = match self.attempt(request, sink).await {
                 Ok(reply) => return Ok(reply),
                 Err(error) => error,
             };
-            if self.api.on_failed_attempt(&error) == NextAttempt::Resend {
-                body = self.api.body(request).to_string().into_bytes();
-                continue;
-            }
-            let why = self.endpoint.shown(&format!("{}: {}", self.endpoint.url(), error.words()));
-            let Some(failure) = error.failure() else { return Err(error.error(why)) };
-            match self.retry.judge(failure, tries, start.elapsed(), self.jitter.draw()) {
-                RetryDecision::Final => return Err(error.error(why)),
-                RetryDecision::Exhausted => {
-                    let seconds = start.elapsed().as_secs();
-                    return Err(
-                        error.error(format!("{why}; gave up after {tries} tries in {seconds} s"))
-                    );
+            if self.config.api == Api::ChatCompletions {
+                if error == AttemptError::Empty && self.is_streamed.replace(false) {
+                    continue;
                 }
-                RetryDecision::Retry(wait) => {
-                    if matches!(failure, AttemptFailure::Status { status: 429 | 529, .. }) {
-                        self.backoff.hold(wait);
-                    }
-                    sink(Delta::Retry { wait, why });
-                    sleep(wait).await;
-                }
+                translate(&mut error);
             }
+            let why = self.endpoint.shown(&format!("{}: {error}", self.endpoint.url()));
+            if !error.is_retryable() {
+                return Err(error.model_error(why));
+            }
+            let (elapsed, draw) = (start.elapsed(), self.jitter.draw());
+            let Some(wait) = self.config.retry.wait(&error, tries, elapsed, draw) else {
+                let seconds = elapsed.as_secs();
+                let why = format!("{why}; gave up after {tries} tries in {seconds} s");
+                return Err(error.model_error(why));
+            };
+            if let (Some(backoff), AttemptError::Reported(Report { status: 429 | 529, .. })) =
+                (&self.backoff, &error)
+            {
+                backoff.hold(wait);
+            }
+            sink(Delta::Retry { wait, why });
+            sleep(wait).await;
         }
     }
 
     /// Waits until the shared back-off is over.
-    async fn wait_with_others(
-        &self,
-        start: Instant,
-        sink: &mut dyn FnMut(Delta),
-    ) -> Result<(), ModelError> {
+    async fn wait_with_others(&self, start: Instant, sink: Sink<'_>) -> Result<(), ModelError> {
         loop {
-            let pending = self.backoff.pending();
+            let pending = self.backoff.as_ref().map_or(Duration::ZERO, |it| it.pending());
             if pending.is_zero() {
                 return Ok(());
             }
             let wait = pending + stagger(pending, self.jitter.draw());
             let why = "the endpoint asked another member of the team to wait".to_owned();
-            if start.elapsed() + wait > self.retry.within {
+            if start.elapsed() + wait > self.config.retry.within {
                 return Err(ModelError::Unavailable(why));
             }
             sink(Delta::Retry { wait, why });
@@ -145,21 +113,25 @@ impl<A: Api> Client<A> {
         }
     }
 
-    async fn attempt(
-        &self,
-        request: &Request,
-        body: Vec<u8>,
-        sink: &mut dyn FnMut(Delta),
-    ) -> Result<Reply, AttemptError> {
-        let mut answer = self.endpoint.post(body).await?;
+    async fn attempt(&self, request: &Request, sink: Sink<'_>) -> Result<Reply, AttemptError> {
+        let ClientConfig { api, model, .. } = &self.config;
+        let body = match api {
+            Api::Messages => message_body(request, model),
+            Api::ChatCompletions => {
+                completion_body(request, model, self.endpoint.host(), self.is_streamed.get())
+            }
+        };
+        let mut answer = self.endpoint.post(body.to_string().into_bytes()).await?;
         if !(200..300).contains(&answer.status()) {
-            return Err(AttemptError::Reported(self.api.translate(report(answer).await)));
+            return Err(AttemptError::Reported(report(answer).await));
         }
-        let mut assembler = self.api.assembler(request);
+        let mut assembler: Box<dyn Assemble> = match api {
+            Api::Messages => Box::new(MessageAssembler::new(request, model)),
+            Api::ChatCompletions => Box::new(CompletionAssembler::new(request, model)),
+        };
         let media = answer.header("content-type").unwrap_or_default().to_lowercase();
         if media.starts_with("application/json") {
-            let body = answer.rest().await?;
-            assembler.take_whole(&body, sink).map_err(|fault| self.attempt_error(fault))?;
+            assembler.take_whole(&answer.rest().await?, sink)?;
             return Ok(assembler.finish());
         }
         if media.starts_with("text/html") {
@@ -167,23 +139,21 @@ impl<A: Api> Client<A> {
         }
         let mut stream_parser = StreamParser::new(assembler);
         while let Some(piece) = answer.piece().await? {
-            if stream_parser.push(&piece, sink).map_err(|fault| self.attempt_error(fault))? {
-                return Ok(stream_parser.finish());
+            if stream_parser.push(&piece, sink)? {
+                break;
             }
         }
-        stream_parser.close().map_err(|fault| self.attempt_error(fault))
+        stream_parser.close()
+    }
+}
+
+impl Provider for Client {
+    fn label(&self) -> String {
+        format!("{}/{}", self.config.provider, self.config.model)
     }
 
-    fn attempt_error(&self, fault: Fault) -> AttemptError {
-        match fault {
-            Fault::Garbled(what) => AttemptError::Garbled(what),
-            Fault::Empty => AttemptError::Empty,
-            Fault::Cut => AttemptError::Cut,
-            Fault::Oversized(cause) => AttemptError::Oversized(cause),
-            Fault::Error(event) => {
-                AttemptError::Reported(self.api.translate(Report::from_event(&event)))
-            }
-        }
+    fn turn<'a>(&'a self, request: &'a Request, sink: Sink<'a>) -> TurnFuture<'a> {
+        Box::pin(self.complete(request, sink))
     }
 }
 
@@ -207,78 +177,47 @@ async fn report(mut answer: Answer<'_>) -> Report {
     report
 }
 
-/// The reason that an attempt gave no reply.
-#[derive(Debug)]
-pub(super) enum AttemptError {
-    Http(HttpError),
-    Garbled(String),
-    Oversized(TooLong),
-    /// The response ended without content.
-    Empty,
-    /// The stream ended before its last event.
-    Cut,
-    /// The response is a web page: another server answers at this address.
-    NotTheApi,
-    Reported(Report),
+/// Opens a model of a provider with an endpoint.
+pub(super) fn connect(
+    spec: &ProviderSpec,
+    api: Api,
+    connection: &Connection<'_>,
+) -> Result<Connected, ConnectError> {
+    let config = ClientConfig::of(spec, api, &connection.access)?;
+    let backoff = (connection.backoff)(&config.base_url);
+    let (model, jitter_seed) = (connection.model.into(), connection.jitter_seed);
+    let client = Client::new(ClientConfig { model, jitter_seed, ..config })?.with_backoff(backoff);
+    Ok(Connected { warning: client.warning, provider: Rc::new(client) })
 }
 
-impl AttemptError {
-    fn words(&self) -> String {
-        match self {
-            Self::Http(cause) => cause.to_string(),
-            Self::Garbled(what) => format!("the answer breaks the format: {what}"),
-            Self::Oversized(cause) => cause.to_string(),
-            Self::Empty => "the answer is empty".into(),
-            Self::Cut => "the stream ended before the message did".into(),
-            Self::NotTheApi => {
-                "a web page answers there, not the api: is the base url right?".into()
-            }
-            Self::Reported(report) => report.words(),
-        }
-    }
-
-    /// Returns the failure for the retry policy, or `None` if a retry would repeat it.
-    fn failure(&self) -> Option<AttemptFailure> {
-        match self {
-            Self::Http(HttpError::Setup(_) | HttpError::TooLarge(_))
-            | Self::Oversized(_)
-            | Self::NotTheApi => None,
-            Self::Http(_) | Self::Garbled(_) | Self::Empty | Self::Cut => {
-                Some(AttemptFailure::Broken)
-            }
-            Self::Reported(report) => Some(report.failure()),
-        }
-    }
-
-    fn error(&self, shown: String) -> ModelError {
-        match self {
-            Self::Reported(report) => report.error(shown),
-            Self::NotTheApi => ModelError::Rejected(shown),
-            Self::Http(_) | Self::Garbled(_) | Self::Oversized(_) | Self::Empty | Self::Cut => {
-                ModelError::Unavailable(shown)
-            }
-        }
-    }
-}
-
-impl From<HttpError> for AttemptError {
-    fn from(cause: HttpError) -> Self {
-        Self::Http(cause)
-    }
+/// Asks the endpoint of a provider for its models.
+pub(super) fn list_models(
+    spec: &ProviderSpec,
+    api: Api,
+    access: &Access,
+    limit: Duration,
+) -> ListFuture {
+    let config = ClientConfig::of(spec, api, access);
+    Box::pin(async move { config.map_err(|why| why.to_string())?.list_models(limit).await })
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::config::Credentials;
+    use super::super::secret::Secret;
     use super::*;
-    use std::time::Duration;
 
     #[test]
-    fn a_setup_error_and_an_oversized_response_are_not_retried() {
-        assert_eq!(AttemptError::Http(HttpError::TooLarge(1)).failure(), None);
-        assert_eq!(AttemptError::Oversized(TooLong).failure(), None);
-        assert_eq!(
-            AttemptError::Http(HttpError::Silence(Duration::ZERO)).failure(),
-            Some(AttemptFailure::Broken)
-        );
+    fn no_secret_in_debug_output() {
+        for (api, label) in [(Api::Messages, "anthropic/m"), (Api::ChatCompletions, "openai/m")] {
+            let token = Credentials::Bearer(Secret::new("canary-token-1").unwrap());
+            let mut config = ClientConfig::new(api, "https://h/x", token, "m");
+            let gateway = Secret::new("canary-gateway-1").unwrap();
+            config.extra_headers.push(("x-gateway".into(), gateway));
+            let client = Client::new(config).unwrap();
+            assert_eq!(client.label(), label);
+            let debug = format!("{client:?}");
+            assert!(!debug.contains("canary"), "{debug}");
+        }
     }
 }

@@ -1,9 +1,10 @@
 //! A POST or GET to one endpoint: connection, headers, time limits, size limits. The only user of reqwest.
 //!
 //! *Invariant:* a secret is sent to the configured host only: redirects are not followed, a loopback address is
-//! never reached through a proxy, and plain http leaves the machine only if the configuration allows it. This file
-//! does not know the content of requests and responses.
+//! never reached through a proxy, and plain http never leaves the machine. This file does not know the content of
+//! requests and responses.
 
+use super::attempt_error::AttemptError;
 use super::secret::{Redactor, Secret};
 use reqwest::Client;
 pub(crate) use reqwest::Url;
@@ -41,16 +42,6 @@ impl Default for Limits {
     }
 }
 
-/// The hosts that plain http may reach.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum PlainHttp {
-    /// This machine only.
-    #[default]
-    LoopbackOnly,
-    /// Any host; the user has declared the network between as trusted.
-    Anywhere,
-}
-
 /// A configuration error that prevents every call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
@@ -72,27 +63,11 @@ pub enum ConfigError {
     },
 }
 
-/// The reason that an exchange did not complete.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum HttpError {
-    /// The HTTP client could not be created.
-    #[error("cannot set up the http client: {0}")]
-    Setup(String),
-    /// The connection failed or broke.
-    #[error("{0}")]
-    Broken(String),
-    /// The response did not start in time.
-    #[error("no answer within {0:?}")]
-    NoAnswer(Duration),
-    /// The response stalled.
-    #[error("silence for {0:?}")]
-    Silence(Duration),
-    /// The attempt exceeded its total time.
-    #[error("not finished within {0:?}")]
-    TooLong(Duration),
-    /// The response is too large.
-    #[error("the answer is larger than {0} bytes")]
-    TooLarge(usize),
+impl ConfigError {
+    /// Creates the error of a header that cannot be sent.
+    pub(super) fn header(name: &str, why: impl Into<String>) -> Self {
+        Self::BadHeader { name: name.into(), why: why.into() }
+    }
 }
 
 /// An address with the headers that each request carries.
@@ -132,10 +107,9 @@ impl Endpoint {
         url: Url,
         headers: &[(String, Secret)],
         limits: Limits,
-        plain: PlainHttp,
         redactor: Redactor,
     ) -> Result<Self, ConfigError> {
-        if url.scheme() == "http" && plain == PlainHttp::LoopbackOnly && !is_loopback(&url) {
+        if url.scheme() == "http" && !is_loopback(&url) {
             let base = url.origin().ascii_serialization();
             let why = "plain http to another machine would show the key to the network: use https, \
                        or allow plain http for it";
@@ -143,12 +117,10 @@ impl Endpoint {
         }
         let mut map = HeaderMap::new();
         for (name, value) in headers {
-            let bad = |why: &str| ConfigError::BadHeader { name: name.clone(), why: why.into() };
+            let bad = |why: &str| ConfigError::header(name, why);
             let key: HeaderName = name.parse().map_err(|_| bad("this is no header name"))?;
-            if matches!(
-                key.as_str(),
-                "host" | "content-length" | "transfer-encoding" | "connection"
-            ) {
+            let ours = ["host", "content-length", "transfer-encoding", "connection"];
+            if ours.contains(&key.as_str()) {
                 return Err(bad("it is ours to set"));
             }
             let mut value = HeaderValue::from_str(value.reveal()).map_err(|_| bad("bad value"))?;
@@ -161,6 +133,11 @@ impl Endpoint {
     /// Returns the URL, for messages to people.
     pub(crate) fn url(&self) -> &str {
         self.url.as_str()
+    }
+
+    /// Returns the host.
+    pub(crate) fn host(&self) -> &str {
+        self.url.host_str().unwrap_or_default()
     }
 
     /// Prepares foreign text for display: one line without secrets, at most 2,000 characters.
@@ -176,35 +153,32 @@ impl Endpoint {
     }
 
     /// Posts a JSON body and waits for the response headers.
-    pub(crate) async fn post(&self, body: Vec<u8>) -> Result<Answer<'_>, HttpError> {
+    pub(crate) async fn post(&self, body: Vec<u8>) -> Result<Answer<'_>, AttemptError> {
         let end = Instant::now() + self.limits.call;
-        let client = self.client()?.clone();
-        let request = client
-            .post(self.url.clone())
-            .header("content-type", "application/json")
-            .headers(self.headers.clone())
-            .body(body);
+        let request = self.client()?.post(self.url.clone());
+        let request = request.header("content-type", "application/json");
+        let request = request.headers(self.headers.clone()).body(body);
         let begin = Instant::now() + self.limits.first_byte;
         match timeout_at(begin.min(end), request.send()).await {
             Ok(Ok(response)) => Ok(Answer { endpoint: self, response, end, received: 0 }),
             Ok(Err(cause)) => Err(self.broken(cause)),
-            Err(_) if end <= begin => Err(HttpError::TooLong(self.limits.call)),
-            Err(_) => Err(HttpError::NoAnswer(self.limits.first_byte)),
+            Err(_) if end <= begin => Err(AttemptError::TooLong(self.limits.call)),
+            Err(_) => Err(AttemptError::NoAnswer(self.limits.first_byte)),
         }
     }
 
     /// Returns status and body of a GET that completes within `limit`.
-    pub(crate) async fn get(&self, limit: Duration) -> Result<(u16, Vec<u8>), HttpError> {
+    pub(crate) async fn get(&self, limit: Duration) -> Result<(u16, Vec<u8>), AttemptError> {
         let end = Instant::now() + limit;
         let sent = self.client()?.get(self.url.clone()).headers(self.headers.clone()).send();
-        let response = timeout_at(end, sent).await.map_err(|_| HttpError::NoAnswer(limit))?;
+        let response = timeout_at(end, sent).await.map_err(|_| AttemptError::NoAnswer(limit))?;
         let response = response.map_err(|cause| self.broken(cause))?;
         let answer = Answer { endpoint: self, response, end, received: 0 };
         let status = answer.status();
         Ok((status, answer.rest().await?))
     }
 
-    fn client(&self) -> Result<&Client, HttpError> {
+    fn client(&self) -> Result<&Client, AttemptError> {
         if let Some(client) = self.client.get() {
             return Ok(client);
         }
@@ -225,12 +199,12 @@ impl Endpoint {
             builder = builder.tls_certs_only([]);
         }
         let client =
-            builder.build().map_err(|cause| HttpError::Setup(self.shown(&chain(&cause))))?;
+            builder.build().map_err(|cause| AttemptError::Setup(self.shown(&chain(&cause))))?;
         Ok(self.client.get_or_init(|| client))
     }
 
-    fn broken(&self, cause: reqwest::Error) -> HttpError {
-        HttpError::Broken(self.shown(&chain(&cause.without_url())))
+    fn broken(&self, cause: reqwest::Error) -> AttemptError {
+        AttemptError::Broken(self.shown(&chain(&cause.without_url())))
     }
 }
 
@@ -255,41 +229,31 @@ impl Answer<'_> {
     }
 
     /// The next piece, or nothing at the end.
-    pub(crate) async fn piece(&mut self) -> Result<Option<Vec<u8>>, HttpError> {
+    pub(crate) async fn piece(&mut self) -> Result<Option<Vec<u8>>, AttemptError> {
         let limits = self.endpoint.limits;
         let silent = Instant::now() + limits.silence;
         let piece = match timeout_at(silent.min(self.end), self.response.chunk()).await {
             Ok(Ok(piece)) => piece,
             Ok(Err(cause)) => return Err(self.endpoint.broken(cause)),
-            Err(_) if self.end <= silent => return Err(HttpError::TooLong(limits.call)),
-            Err(_) => return Err(HttpError::Silence(limits.silence)),
+            Err(_) if self.end <= silent => return Err(AttemptError::TooLong(limits.call)),
+            Err(_) => return Err(AttemptError::Silence(limits.silence)),
         };
         let Some(piece) = piece else { return Ok(None) };
         self.received += piece.len();
         if self.received > limits.reply_bytes {
-            return Err(HttpError::TooLarge(limits.reply_bytes));
+            return Err(AttemptError::TooLarge(limits.reply_bytes));
         }
         Ok(Some(piece.to_vec()))
     }
 
     /// Returns the rest of the body.
-    pub(crate) async fn rest(mut self) -> Result<Vec<u8>, HttpError> {
+    pub(crate) async fn rest(mut self) -> Result<Vec<u8>, AttemptError> {
         let mut rest = Vec::new();
         while let Some(piece) = self.piece().await? {
             rest.extend(piece);
         }
         Ok(rest)
     }
-}
-
-/// Returns the body of a successful GET from a loopback port, or `None` if none arrives within `limit`.
-pub(crate) async fn get_on_loopback(port: u16, path: &str, limit: Duration) -> Option<Vec<u8>> {
-    let url = join(&format!("http://127.0.0.1:{port}"), path).ok()?;
-    let limits = Limits { call: limit, first_byte: limit, ..Limits::default() };
-    let endpoint =
-        Endpoint::new(url, &[], limits, PlainHttp::LoopbackOnly, Redactor::default()).ok()?;
-    let (status, body) = endpoint.get(limit).await.ok()?;
-    (status == 200).then_some(body)
 }
 
 fn is_loopback(url: &Url) -> bool {
@@ -300,82 +264,51 @@ fn is_loopback(url: &Url) -> bool {
 
 /// Joins an error and its causes: the outermost error alone says only "error sending request".
 fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text.push_str(": ");
-        text.push_str(&inner.to_string());
-        cause = inner.source();
-    }
-    text
+    let causes = std::iter::successors(Some(error), |&cause| cause.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn endpoint(base: &str, plain: PlainHttp) -> Result<Endpoint, ConfigError> {
+    fn endpoint(base: &str, headers: &[(String, Secret)]) -> Result<Endpoint, ConfigError> {
         let url = join(base, "/v1/messages")?;
-        Endpoint::new(url, &[], Limits::default(), plain, Redactor::default())
+        Endpoint::new(url, headers, Limits::default(), Redactor::default())
     }
 
     #[test]
-    fn plain_http_stays_on_this_machine_unless_allowed() {
-        for base in
-            ["http://127.0.0.1:1", "http://localhost", "http://[::1]:8080/x/", "http://127.9.9.9"]
+    fn a_base_url_is_checked_and_plain_http_stays_on_this_machine() {
+        let joined = join("https://h/p/", "/v1/messages").unwrap();
+        assert_eq!(joined.as_str(), "https://h/p/v1/messages");
+        for base in "http://127.0.0.1:1 http://localhost http://[::1]:8080/x/ http://127.9.9.9 \
+            https://api.anthropic.com"
+            .split(' ')
         {
-            endpoint(base, PlainHttp::LoopbackOnly).unwrap();
+            endpoint(base, &[]).unwrap();
         }
         for base in
-            ["http://10.0.0.1", "http://localhost.evil.org", "http://0x7f.example", "http://[::2]"]
+            " h file:///etc https://u:canary@h https://h?a=canary https://h#canary sk-canary \
+            http://10.0.0.1 http://localhost.evil.org http://0x7f.example http://[::2]"
+                .split(' ')
         {
-            assert!(endpoint(base, PlainHttp::LoopbackOnly).is_err(), "{base}");
-            endpoint(base, PlainHttp::Anywhere).unwrap();
-        }
-        endpoint("https://api.anthropic.com", PlainHttp::LoopbackOnly).unwrap();
-    }
-
-    #[test]
-    fn a_base_url_has_no_credentials_query_or_fragment() {
-        assert_eq!(
-            join("https://h/p/", "/v1/messages").unwrap().as_str(),
-            "https://h/p/v1/messages"
-        );
-        for base in [
-            "",
-            "h",
-            "file:///etc",
-            "https://u:canary@h",
-            "https://h?a=canary",
-            "https://h#canary",
-            "sk-canary",
-        ] {
-            let error = join(base, "/v1").unwrap_err().to_string();
+            let error = endpoint(base, &[]).unwrap_err().to_string();
             assert!(!error.contains("canary"), "{error}");
         }
     }
 
     #[test]
     fn reserved_and_malformed_headers_are_refused() {
-        let url = join("https://h", "/v1").unwrap();
         for name in ["Host", "content-length", "a b", "a\r\nb", ""] {
-            let headers = [(name.to_owned(), Secret::new("v").unwrap())];
-            let made = Endpoint::new(
-                url.clone(),
-                &headers,
-                Limits::default(),
-                PlainHttp::LoopbackOnly,
-                Redactor::default(),
-            );
+            let made = endpoint("https://h", &[(name.to_owned(), Secret::new("v").unwrap())]);
             assert!(matches!(made, Err(ConfigError::BadHeader { .. })), "{name:?}");
         }
     }
 
     #[test]
     fn foreign_text_is_shown_as_one_short_line() {
-        let endpoint = endpoint("https://h", PlainHttp::LoopbackOnly).unwrap();
-        let shown =
-            endpoint.shown(&format!("a\n\x1b[31m sk-ant-0123456789abcdef {}", "x".repeat(9999)));
+        let text = format!("a\n\x1b[31m sk-ant-0123456789abcdef {}", "x".repeat(9999));
+        let shown = endpoint("https://h", &[]).unwrap().shown(&text);
         assert!(shown.starts_with("a  [31m [redacted] xxx") && shown.chars().count() == 2001);
     }
 }

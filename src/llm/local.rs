@@ -1,13 +1,14 @@
 //! Finds model servers on this machine and their models.
 //!
-//! llama-server, Ollama and LM Studio all list their models at `/v1/models` and speak the Messages API, so the
-//! Anthropic client serves them without a key.
+//! llama-server, Ollama and LM Studio all list their models at `/v1/models` and speak the Messages API, so its
+//! client serves them without a key.
 
-use super::anthropic::spec::connect_with;
-use super::anthropic::{AnthropicConfig, Credentials};
-use super::http::get_on_loopback;
-use super::model_list::models;
-use super::registry::{Access, Discovery, ModelName, ProviderSpec};
+use super::client::{connect, list_models};
+use super::config::Api;
+use super::http::{Endpoint, Limits, join};
+use super::model_list::{Listing, ask};
+use super::registry::{Discovery, ModelName, ProviderSpec};
+use super::secret::Redactor;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
@@ -16,21 +17,10 @@ pub static SPEC: ProviderSpec = ProviderSpec {
     model_name: ModelName::Optional,
     discovery: Discovery::LocalServers,
     has_small_models: true,
-    connect: |connection| {
-        let config = AnthropicConfig { provider: "local".into(), ..config(&connection.access) };
-        connect_with(config, &connection)
-    },
-    list_models: Some(|access, limit| {
-        let config = config(access);
-        Box::pin(async move { config.listing(limit).await })
-    }),
+    connect: |connection| connect(&SPEC, Api::Messages, &connection),
+    list_models: Some(|access, limit| list_models(&SPEC, Api::Messages, access, limit)),
     ..ProviderSpec::new("local", "the local server")
 };
-
-fn config(access: &Access) -> AnthropicConfig {
-    let base_url = access.base_url.as_deref().unwrap_or_default();
-    AnthropicConfig::new(base_url, Credentials::Nobody, "")
-}
 
 /// The longest time that a server may take to list its models.
 pub const PROBE_LIMIT: Duration = Duration::from_millis(300);
@@ -58,7 +48,10 @@ pub async fn find(ports: &[u16]) -> Vec<LocalServer> {
 
 async fn probe(port: u16) -> Option<LocalServer> {
     let base_url = format!("http://127.0.0.1:{port}");
-    let body = get_on_loopback(port, "/v1/models", PROBE_LIMIT).await?;
-    let models = models(&serde_json::from_slice(&body).ok()?);
-    (!models.is_empty()).then_some(LocalServer { base_url, models })
+    let url = join(&base_url, "/v1/models").ok()?;
+    let endpoint = Endpoint::new(url, &[], Limits::default(), Redactor::default()).ok()?;
+    match ask(&endpoint, PROBE_LIMIT).await {
+        Ok(Listing::Models(models)) => Some(LocalServer { base_url, models }),
+        Ok(Listing::Refused | Listing::Unlisted) | Err(_) => None,
+    }
 }

@@ -3,8 +3,11 @@
 //! *Invariant:* this layer does not know teams, inboxes or the effects of tools.
 
 pub mod anthropic;
-mod calls;
+mod attempt_error;
 mod client;
+mod config;
+#[cfg(test)]
+mod fixtures;
 mod http;
 pub mod local;
 mod model_list;
@@ -12,7 +15,7 @@ pub mod openai;
 mod provider;
 pub mod registry;
 pub mod rehearsal;
-mod report;
+mod reply_builder;
 mod request_checks;
 pub mod retry;
 pub mod scripted;
@@ -20,25 +23,19 @@ pub mod secret;
 mod sse;
 mod stream_parser;
 
-pub use anthropic::{Anthropic, AnthropicConfig, Credentials};
-pub use calls::INVALID_JSON;
-pub use http::{ConfigError, Limits, PlainHttp};
+pub use client::Client;
+pub use config::{Api, ClientConfig, Credentials};
+pub use http::{ConfigError, Limits};
 pub use model_list::Listing;
-pub use openai::{OpenAi, OpenAiConfig};
-pub use provider::{Delta, ModelError, Provider, TurnFuture};
+pub use provider::{Delta, ModelError, Provider, Sink, TurnFuture};
 pub use scripted::Scripted;
 pub use secret::{Redactor, Secret, StreamRedactor};
 
 use registry::ProviderSpec;
 
 /// All providers. Credentials in the environment choose the first provider in this order.
-pub static PROVIDERS: [&ProviderSpec; 5] = [
-    &anthropic::spec::SPEC,
-    &openai::spec::SPEC,
-    &local::SPEC,
-    &rehearsal::spec::SPEC,
-    &scripted::SPEC,
-];
+pub static PROVIDERS: [&ProviderSpec; 5] =
+    [&anthropic::SPEC, &openai::SPEC, &local::SPEC, &rehearsal::SPEC, &scripted::SPEC];
 
 /// The provider that is used when no model is configured.
-pub static FALLBACK: &ProviderSpec = &rehearsal::spec::SPEC;
+pub static FALLBACK: &ProviderSpec = &rehearsal::SPEC;

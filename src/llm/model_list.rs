@@ -1,6 +1,7 @@
 //! The list of models of an endpoint, which also shows whether the credentials are accepted.
 
-use super::http::{Endpoint, HttpError};
+use super::attempt_error::AttemptError;
+use super::http::Endpoint;
 use serde_json::Value;
 use std::time::Duration;
 
@@ -28,13 +29,13 @@ pub(super) async fn ask(endpoint: &Endpoint, limit: Duration) -> Result<Listing,
             Ok(if models.is_empty() { Listing::Unlisted } else { Listing::Models(models) })
         }
         Ok(_) => Ok(Listing::Unlisted),
-        Err(why @ HttpError::Setup(_)) => Err(why.to_string()),
+        Err(why @ AttemptError::Setup(_)) => Err(why.to_string()),
         Err(why) => Err(endpoint.shown(&format!("{}: {why}", endpoint.url()))),
     }
 }
 
 /// Returns the chat models of a list, without embedding models.
-pub(super) fn models(list: &Value) -> Vec<String> {
+fn models(list: &Value) -> Vec<String> {
     let entries = list.get("data").and_then(Value::as_array).into_iter().flatten();
     let ids = entries.filter_map(|entry| entry.get("id").and_then(Value::as_str));
     ids.filter(|id| !id.is_empty() && !id.contains("embed")).map(str::to_owned).collect()

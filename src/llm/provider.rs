@@ -11,11 +11,14 @@ pub trait Provider {
     fn label(&self) -> String;
 
     /// Requests one reply. `sink` receives the progress.
-    fn turn<'a>(&'a self, request: &'a Request, sink: &'a mut dyn FnMut(Delta)) -> TurnFuture<'a>;
+    fn turn<'a>(&'a self, request: &'a Request, sink: Sink<'a>) -> TurnFuture<'a>;
 }
 
 /// The future of one model call. It is not `Send`: each agent runs on one thread.
 pub type TurnFuture<'a> = Pin<Box<dyn Future<Output = Result<Reply, ModelError>> + 'a>>;
+
+/// The receiver of the progress of a model call.
+pub type Sink<'a> = &'a mut dyn FnMut(Delta);
 
 /// Progress of a model call, for display only: the agent acts on the complete reply.
 #[derive(Debug, Clone, PartialEq)]

@@ -22,15 +22,12 @@ pub(crate) fn check(request: &Request) -> Result<(), String> {
         for block in &message.blocks {
             match (turn, block) {
                 (Role::User, Block::ToolResult { tool_use_id, .. }) => {
+                    let id = tool_use_id.as_str();
                     if past_results {
-                        return Err(format!(
-                            "message {at} has the result of {tool_use_id} after text"
-                        ));
+                        return Err(format!("message {at} has the result of {id} after text"));
                     }
-                    if !open.remove(tool_use_id.as_str()) {
-                        return Err(format!(
-                            "message {at} answers {tool_use_id}, which is not asked"
-                        ));
+                    if !open.remove(id) {
+                        return Err(format!("message {at} answers {id}, which is not asked"));
                     }
                 }
                 (Role::Assistant, Block::ToolUse { id, input, .. }) => {
@@ -64,44 +61,27 @@ pub(crate) fn check(request: &Request) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::chat::{ChatMessage, ToolDefinition};
+    use crate::llm::fixtures::{self, request, tool};
     use serde_json::{Value, json};
 
     fn text() -> Block {
-        Block::Text { text: "x".into() }
+        fixtures::text("x")
     }
 
     fn call(id: &str) -> Block {
-        Block::ToolUse { id: id.into(), name: "n".into(), input: json!({}) }
+        fixtures::call(id, "n", json!({}))
     }
 
     fn result(id: &str) -> Block {
-        Block::ToolResult { tool_use_id: id.into(), content: "c".into(), is_error: false }
-    }
-
-    fn request(messages: Vec<Vec<Block>>) -> Request {
-        let roles = [Role::User, Role::Assistant].into_iter().cycle();
-        let messages = roles.zip(messages).map(|(role, blocks)| ChatMessage { role, blocks });
-        Request {
-            system: String::new(),
-            messages: messages.collect(),
-            tools: vec![],
-            max_tokens: 1,
-        }
+        fixtures::result(id, "c", false)
     }
 
     #[test]
     fn each_rule_is_checked() {
+        let two = vec![call("a"), call("b")];
         let table = [
             (vec![vec![text()]], ""),
-            (
-                vec![
-                    vec![text()],
-                    vec![call("a"), call("b")],
-                    vec![result("b"), result("a"), text()],
-                ],
-                "",
-            ),
+            (vec![vec![text()], two, vec![result("b"), result("a"), text()]], ""),
             (vec![vec![text()], vec![text()]], ""),
             (vec![], "empty"),
             (vec![vec![text()], vec![call("a")], vec![text()]], "does not answer the call a"),
@@ -111,22 +91,16 @@ mod tests {
             (vec![vec![text()], vec![call("a"), call("a")], vec![result("a")]], "repeats"),
             (vec![vec![call("a")]], "other role"),
         ];
-        for (messages, complaint) in table {
-            let got = check(&request(messages)).err().unwrap_or_default();
-            assert!(
-                got.contains(complaint) && got.is_empty() == complaint.is_empty(),
-                "{complaint}: {got}"
-            );
-        }
         let mut two_users = request(vec![vec![text()], vec![text()], vec![text()]]);
         two_users.messages[1].role = Role::User;
-        assert!(check(&two_users).unwrap_err().contains("roles alternate"));
-        let mut tool = request(vec![vec![text()]]);
-        tool.tools = vec![ToolDefinition {
-            name: "n".into(),
-            description: "d".into(),
-            input_schema: Value::Null,
-        }];
-        assert!(check(&tool).unwrap_err().contains("schema"));
+        let tools = vec![tool("n", Value::Null)];
+        let bad_schema = Request { tools, ..request(vec![vec![text()]]) };
+        let requests = table.map(|(messages, complaint)| (request(messages), complaint));
+        let others = [(two_users, "roles alternate"), (bad_schema, "schema")];
+        for (request, complaint) in requests.into_iter().chain(others) {
+            let got = check(&request).err().unwrap_or_default();
+            let fits = got.contains(complaint) && got.is_empty() == complaint.is_empty();
+            assert!(fits, "{complaint}: {got}");
+        }
     }
 }

@@ -1,6 +1,6 @@
-//! Decides whether and when a failed call is retried. Pure: the failure, counts and a random number go in, a
-//! decision comes out.
+//! Decides when a failed call is retried. Pure: the error, counts and a random number go in, a wait comes out.
 
+use super::attempt_error::{AttemptError, Report};
 use crate::wire::WallTime;
 use std::cell::Cell;
 use std::time::Duration;
@@ -32,83 +32,44 @@ impl Default for RetryPolicy {
     }
 }
 
-/// The failure of an attempt, as the retry policy sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AttemptFailure {
-    /// The connection failed, or the stream was cut, malformed or silent.
-    Broken,
-    /// The endpoint answered with an error.
-    Status {
-        /// The HTTP status, or the one that the error type stands for.
-        status: u16,
-        /// The header `x-should-retry`, which wins over everything else.
-        should_retry: Option<bool>,
-        /// The wait of `retry-after-ms` or `retry-after`.
-        retry_after: Option<Duration>,
-    },
-}
-
-/// The decision about a failure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RetryDecision {
-    /// Retry after this wait.
-    Retry(Duration),
-    /// A retry would not help.
-    Final,
-    /// A retry might help, but the limits are reached.
-    Exhausted,
-}
-
 impl RetryPolicy {
-    /// Decides about a failure after `tries` attempts and `elapsed` time; `draw` is a random number from 0 to 1.
-    pub fn judge(
+    /// Returns the wait before the next attempt, after `tries` attempts and `elapsed` time; `None` if the limits are
+    /// reached. `draw` is a random number from 0 to 1.
+    pub(super) fn wait(
         &self,
-        failure: AttemptFailure,
+        error: &AttemptError,
         tries: u32,
         elapsed: Duration,
         draw: f64,
-    ) -> RetryDecision {
-        if !is_retryable(failure) {
-            return RetryDecision::Final;
-        }
-        let wait = match failure {
-            AttemptFailure::Status { retry_after: Some(asked), .. } => asked + stagger(asked, draw),
-            AttemptFailure::Status { status: 529, .. } => {
-                self.doubled(tries, self.longest_overloaded, draw)
-            }
-            AttemptFailure::Status { .. } | AttemptFailure::Broken => {
-                self.doubled(tries, self.longest, draw)
-            }
+    ) -> Option<Duration> {
+        let doubled = |longest: Duration| {
+            let factor = 2_u32.saturating_pow(tries.saturating_sub(1));
+            self.first.saturating_mul(factor).min(longest).mul_f64(1.0 - draw / 4.0)
         };
-        if tries >= self.tries || elapsed.saturating_add(wait) > self.within {
-            return RetryDecision::Exhausted;
-        }
-        RetryDecision::Retry(wait)
-    }
-
-    fn doubled(&self, tries: u32, longest: Duration, draw: f64) -> Duration {
-        let factor = 2_u32.saturating_pow(tries.saturating_sub(1));
-        self.first.saturating_mul(factor).min(longest).mul_f64(1.0 - draw / 4.0)
-    }
-}
-
-fn is_retryable(failure: AttemptFailure) -> bool {
-    match failure {
-        AttemptFailure::Broken => true,
-        AttemptFailure::Status { should_retry: Some(decided), .. } => decided,
-        // A 429 without retry-after is a spend cap, which no wait lifts.
-        AttemptFailure::Status { status: 429, retry_after, .. } => retry_after.is_some(),
-        AttemptFailure::Status { status, .. } => matches!(status, 408 | 409 | 500..),
+        let wait = if let AttemptError::Reported(Report { retry_after: Some(asked), .. }) = error {
+            *asked + stagger(*asked, draw)
+        } else if matches!(error, AttemptError::Reported(Report { status: 529, .. })) {
+            doubled(self.longest_overloaded)
+        } else {
+            doubled(self.longest)
+        };
+        let is_allowed = tries < self.tries && elapsed.saturating_add(wait) <= self.within;
+        is_allowed.then_some(wait)
     }
 }
 
 /// Returns the random part of a shared wait, so that the callers do not retry in the same instant.
-pub fn stagger(wait: Duration, draw: f64) -> Duration {
+pub(super) fn stagger(wait: Duration, draw: f64) -> Duration {
     (wait / 4).min(Duration::from_secs(1)).mul_f64(draw)
 }
 
-/// Parses the headers `retry-after-ms` and `retry-after`. An unreadable value counts as one second, since the header says that waiting helps.
-pub fn retry_after(millis: Option<&str>, after: Option<&str>, now: WallTime) -> Option<Duration> {
+/// Parses the headers `retry-after-ms` and `retry-after`. An unreadable value counts as one second, since the
+/// header says that waiting helps.
+pub(super) fn retry_after(
+    millis: Option<&str>,
+    after: Option<&str>,
+    now: WallTime,
+) -> Option<Duration> {
     let seconds = |text: &str| text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
     if let Some(millis) = millis.and_then(seconds) {
         return Some(lasting(millis / 1e3));
@@ -134,30 +95,18 @@ pub trait Backoff: std::fmt::Debug {
     fn hold(&self, wait: Duration);
 }
 
-/// The back-off of a single caller.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NoSharedBackoff;
-
-impl Backoff for NoSharedBackoff {
-    fn pending(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn hold(&self, _wait: Duration) {}
-}
-
 /// A deterministic source of jitter.
 #[derive(Debug, Clone)]
-pub struct Jitter(Cell<u64>);
+pub(super) struct Jitter(Cell<u64>);
 
 impl Jitter {
     /// Creates a source from a seed.
-    pub fn seeded(seed: u64) -> Self {
+    pub(super) fn seeded(seed: u64) -> Self {
         Self(Cell::new(seed))
     }
 
     /// Returns the next number, from 0 to below 1 (splitmix64).
-    pub fn draw(&self) -> f64 {
+    pub(super) fn draw(&self) -> f64 {
         let state = self.0.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
         self.0.set(state);
         let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -171,79 +120,44 @@ impl Jitter {
 mod tests {
     use super::*;
 
-    const ZERO: Duration = Duration::ZERO;
+    const SECOND: Duration = Duration::from_secs(1);
 
-    fn status(status: u16) -> AttemptFailure {
-        AttemptFailure::Status { status, should_retry: None, retry_after: None }
+    fn status(status: u16) -> AttemptError {
+        AttemptError::Reported(Report { status, ..Report::default() })
     }
 
-    #[test]
-    fn statuses_follow_the_table() {
-        let policy = RetryPolicy::default();
-        for code in [408, 409, 500, 502, 503, 504, 529] {
-            let verdict = policy.judge(status(code), 1, ZERO, 0.0);
-            assert_eq!(verdict, RetryDecision::Retry(Duration::from_millis(500)), "{code}");
-        }
-        for code in [301, 400, 401, 402, 403, 404, 413, 418, 422, 429] {
-            assert_eq!(policy.judge(status(code), 1, ZERO, 0.0), RetryDecision::Final, "{code}");
-        }
-    }
-
-    #[test]
-    fn the_header_should_retry_wins() {
-        let with = |status, decided| AttemptFailure::Status {
-            status,
-            should_retry: Some(decided),
-            retry_after: None,
-        };
-        let policy = RetryPolicy::default();
-        assert!(matches!(policy.judge(with(400, true), 1, ZERO, 0.0), RetryDecision::Retry(_)));
-        assert!(matches!(policy.judge(with(429, true), 1, ZERO, 0.0), RetryDecision::Retry(_)));
-        assert_eq!(policy.judge(with(529, false), 1, ZERO, 0.0), RetryDecision::Final);
+    fn limited(seconds: u64) -> AttemptError {
+        let retry_after = Some(Duration::from_secs(seconds));
+        AttemptError::Reported(Report { status: 429, retry_after, ..Report::default() })
     }
 
     #[test]
     fn waits_double_to_their_cap_and_jitter_shortens_them() {
         let policy = RetryPolicy { tries: 20, ..RetryPolicy::default() };
-        let waits = |failure, draw| -> Vec<f64> {
-            let judge = |tries| match policy.judge(failure, tries, ZERO, draw) {
-                RetryDecision::Retry(wait) => wait.as_secs_f64(),
-                RetryDecision::Final | RetryDecision::Exhausted => {
-                    panic!("no retry after {tries} tries")
-                }
-            };
-            (1..=9).map(judge).collect()
+        let waits = |error: AttemptError, draw| -> Vec<f64> {
+            let wait = |tries| policy.wait(&error, tries, Duration::ZERO, draw).unwrap();
+            (1..=9).map(|tries| wait(tries).as_secs_f64()).collect()
         };
         assert_eq!(waits(status(500), 0.0), [0.5, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0, 8.0, 8.0]);
-        assert_eq!(waits(AttemptFailure::Broken, 1.0)[..3], [0.375, 0.75, 1.5]);
+        assert_eq!(waits(AttemptError::Cut, 1.0)[..3], [0.375, 0.75, 1.5]);
         assert_eq!(waits(status(529), 0.0)[5..], [16.0, 32.0, 60.0, 60.0]);
     }
 
     #[test]
     fn retries_end_by_count_and_by_time() {
-        let policy = RetryPolicy::default();
-        assert_eq!(policy.judge(status(500), 10, ZERO, 0.0), RetryDecision::Exhausted);
-        let late = Duration::from_millis(599_800);
-        assert_eq!(policy.judge(AttemptFailure::Broken, 1, late, 0.0), RetryDecision::Exhausted);
-        let asked = Some(Duration::from_secs(3600));
-        let long = AttemptFailure::Status { status: 429, should_retry: None, retry_after: asked };
-        assert_eq!(policy.judge(long, 1, ZERO, 0.0), RetryDecision::Exhausted);
+        for (error, tries, elapsed) in [
+            (status(500), 10, Duration::ZERO),
+            (AttemptError::Cut, 1, Duration::from_millis(599_800)),
+            (limited(3600), 1, Duration::ZERO),
+        ] {
+            assert_eq!(RetryPolicy::default().wait(&error, tries, elapsed, 0.0), None, "{error}");
+        }
     }
 
     #[test]
     fn a_requested_wait_is_kept_and_staggered() {
-        let policy = RetryPolicy::default();
-        let asked = Some(Duration::from_secs(20));
-        let failure =
-            AttemptFailure::Status { status: 429, should_retry: None, retry_after: asked };
-        assert_eq!(
-            policy.judge(failure, 5, ZERO, 0.0),
-            RetryDecision::Retry(Duration::from_secs(20))
-        );
-        assert_eq!(
-            policy.judge(failure, 5, ZERO, 0.5),
-            RetryDecision::Retry(Duration::from_millis(20_500))
-        );
+        let wait = |draw| RetryPolicy::default().wait(&limited(20), 5, Duration::ZERO, draw);
+        assert_eq!((wait(0.0), wait(0.5)), (Some(20 * SECOND), Some(20 * SECOND + SECOND / 2)));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! `script-<agent>-<word>-<turn>-<k>`, where the word belongs to the conversation. A line with `error` fails one call
 //! per process, before the reply after it. Requests must keep the rules of `request_checks.rs`.
 
-use super::provider::{Delta, ModelError, Provider, TurnFuture};
+use super::provider::{Delta, ModelError, Provider, Sink, TurnFuture};
 use super::registry::{ConnectError, Connected, ModelName, ProviderSpec};
 use super::request_checks::check;
 use crate::wire::chat::{Block, Reply, Request, Role, StopReason, Usage};
@@ -27,7 +27,7 @@ pub static SPEC: ProviderSpec = ProviderSpec {
         let word = word.get(word.len().saturating_sub(8)..).unwrap_or(word);
         let scripted = Scripted::open(Path::new(connection.model), connection.agent, word);
         let scripted = scripted.map_err(|why| ConnectError::Setup(why.to_string()))?;
-        Ok(Connected { provider: Rc::new(scripted), warnings: Vec::new() })
+        Ok(Connected { provider: Rc::new(scripted), warning: None })
     },
     ..ProviderSpec::new("script", "docs/script.md describes the format")
 };
@@ -80,16 +80,9 @@ pub struct Scripted {
     agent: String,
     /// The word of the conversation, which makes the ids of two conversations differ.
     word: String,
-    turns: Vec<Turn>,
+    lines: Vec<Line>,
     /// The number of errors of a turn that were returned, and that turn.
     happened: Cell<(usize, usize)>,
-}
-
-/// A reply and the errors before it. The last entry may have errors only.
-#[derive(Debug, Default)]
-struct Turn {
-    errors: Vec<Line>,
-    reply: Option<Line>,
 }
 
 impl Scripted {
@@ -106,50 +99,41 @@ impl Scripted {
     }
 
     fn read(text: &str, agent: &str, word: &str) -> Result<Self, (usize, String)> {
-        let mut turns = vec![Turn::default()];
-        for (number, line) in (1..).zip(text.lines()) {
-            if line.trim().is_empty() {
-                continue;
-            }
+        let mut lines = Vec::new();
+        for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
             let line: Line =
                 serde_json::from_str(line).map_err(|cause| (number, cause.to_string()))?;
             if line.error.is_some() && (line.text.is_some() || !line.tools.is_empty()) {
                 return Err((number, "a line is an error or a reply, not both".into()));
             }
-            if line.agent != agent {
-                continue;
-            }
-            if let Some(turn) = turns.last_mut() {
-                if line.error.is_some() {
-                    turn.errors.push(line);
-                    continue;
-                }
-                turn.reply = Some(line);
-            }
-            turns.push(Turn::default());
+            lines.push(line);
         }
-        Ok(Self { agent: agent.into(), word: word.into(), turns, happened: Cell::default() })
+        lines.retain(|line| line.agent == agent);
+        Ok(Self { agent: agent.into(), word: word.into(), lines, happened: Cell::default() })
     }
 
-    async fn answer(
-        &self,
-        request: &Request,
-        sink: &mut dyn FnMut(Delta),
-    ) -> Result<Reply, ModelError> {
+    /// The errors of a turn and, behind them, its reply. The last turn may have errors only.
+    fn turn_lines(&self, at: usize) -> &[Line] {
+        self.lines.split_inclusive(|line| line.error.is_none()).nth(at).unwrap_or_default()
+    }
+
+    async fn answer(&self, request: &Request, sink: Sink<'_>) -> Result<Reply, ModelError> {
         check(request).map_err(ModelError::Script)?;
         let said = request.messages.iter().filter(|message| message.role == Role::Assistant);
         let at = said.count();
         self.check_end(request, at)?;
-        let Some(turn) = self.turns.get(at) else { return Ok(reply(OVER.into(), &[], sink)) };
         let (current, happened) = self.happened.get();
         let happened = if current == at { happened } else { 0 };
-        if let Some(line) = turn.errors.get(happened) {
+        let Some(line) = self.turn_lines(at).get(happened) else {
+            return Ok(reply(OVER.into(), &[], sink));
+        };
+        if line.error.is_some() {
             self.happened.set((at, happened + 1));
-            sleep(Duration::from_millis(line.delay_ms)).await;
-            return Err(trouble(line.error.unwrap_or(Trouble::Unavailable)));
         }
-        let Some(line) = &turn.reply else { return Ok(reply(OVER.into(), &[], sink)) };
         sleep(Duration::from_millis(line.delay_ms)).await;
+        if let Some(error) = line.error {
+            return Err(trouble(error));
+        }
         let calls: Vec<Block> =
             (0..).zip(&line.tools).map(|(k, call)| self.call(at, k, call)).collect();
         let reply = reply(line.text.clone().unwrap_or_default(), &calls, sink);
@@ -160,9 +144,10 @@ impl Scripted {
     /// Only a paused turn may be sent again without a user message.
     fn check_end(&self, request: &Request, at: usize) -> Result<(), ModelError> {
         let waits = request.messages.last().is_some_and(|last| last.role == Role::User);
-        let before = at.checked_sub(1).and_then(|before| self.turns.get(before)?.reply.as_ref());
-        let paused = before.is_some_and(|line| line.stop_reason == Some(StopReason::PauseTurn));
-        if waits || paused {
+        let before = at.checked_sub(1).and_then(|before| self.turn_lines(before).last());
+        let is_pause =
+            |line: &Line| line.error.is_none() && line.stop_reason == Some(StopReason::PauseTurn);
+        if waits || before.is_some_and(is_pause) {
             return Ok(());
         }
         Err(ModelError::Script("the conversation does not end with a user message".into()))
@@ -182,12 +167,12 @@ impl Provider for Scripted {
         "script".into()
     }
 
-    fn turn<'a>(&'a self, request: &'a Request, sink: &'a mut dyn FnMut(Delta)) -> TurnFuture<'a> {
+    fn turn<'a>(&'a self, request: &'a Request, sink: Sink<'a>) -> TurnFuture<'a> {
         Box::pin(self.answer(request, sink))
     }
 }
 
-fn reply(text: String, calls: &[Block], sink: &mut dyn FnMut(Delta)) -> Reply {
+fn reply(text: String, calls: &[Block], sink: Sink<'_>) -> Reply {
     let mut blocks = Vec::new();
     if !text.is_empty() {
         sink(Delta::Text(text.clone()));
@@ -212,6 +197,7 @@ fn trouble(trouble: Trouble) -> ModelError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::llm::fixtures::{self, result, text};
     use crate::wire::chat::ChatMessage;
     use std::io::Write;
 
@@ -225,26 +211,15 @@ mod tests {
     "#;
 
     fn request(replies: &[&Reply]) -> Request {
-        let text = |text: &str| Block::Text { text: text.into() };
-        let mut messages = vec![ChatMessage { role: Role::User, blocks: vec![text("go")] }];
+        let mut messages = vec![vec![text("go")]];
         for reply in replies {
-            let mut results: Vec<Block> = reply
-                .blocks
-                .iter()
-                .filter_map(|block| match block {
-                    Block::ToolUse { id, .. } => Some(Block::ToolResult {
-                        tool_use_id: id.clone(),
-                        content: "ok".into(),
-                        is_error: false,
-                    }),
-                    Block::Text { .. } | Block::ToolResult { .. } | Block::Opaque { .. } => None,
-                })
-                .collect();
-            results.push(text("more"));
-            messages.push(ChatMessage { role: Role::Assistant, blocks: reply.blocks.clone() });
-            messages.push(ChatMessage { role: Role::User, blocks: results });
+            let results = reply.blocks.iter().filter_map(|block| match block {
+                Block::ToolUse { id, .. } => Some(result(id, "ok", false)),
+                Block::Text { .. } | Block::ToolResult { .. } | Block::Opaque { .. } => None,
+            });
+            messages.extend([reply.blocks.clone(), results.chain([text("more")]).collect()]);
         }
-        Request { system: String::new(), messages, tools: vec![], max_tokens: 9 }
+        fixtures::request(messages)
     }
 
     fn script(agent: &str) -> Scripted {

@@ -39,11 +39,6 @@ impl Decoder {
     /// closing blank line is never returned.
     pub(crate) fn push(&mut self, piece: &[u8]) -> (Vec<Event>, Result<(), TooLong>) {
         let mut events = Vec::new();
-        let end = self.decode(piece, &mut events);
-        (events, end)
-    }
-
-    fn decode(&mut self, piece: &[u8], events: &mut Vec<Event>) -> Result<(), TooLong> {
         let mut rest = piece;
         while let Some((&first, behind)) = rest.split_first() {
             if mem::take(&mut self.after_cr) && first == b'\n' {
@@ -54,7 +49,7 @@ impl Decoder {
             let (part, behind) = rest.split_at(end.unwrap_or(rest.len()));
             let known = self.data.as_ref().map_or(0, String::len);
             if self.line.len() + part.len() + known > LONGEST {
-                return Err(TooLong);
+                return (events, Err(TooLong));
             }
             self.line.extend_from_slice(part);
             rest = behind;
@@ -64,7 +59,7 @@ impl Decoder {
                 events.extend(self.line_end());
             }
         }
-        Ok(())
+        (events, Ok(()))
     }
 
     fn line_end(&mut self) -> Option<Event> {
@@ -96,6 +91,7 @@ impl Decoder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::llm::stream_parser::tests::cut;
     use proptest::prelude::*;
 
     fn events(pieces: &[&[u8]]) -> Vec<(String, String)> {
@@ -150,11 +146,7 @@ mod tests {
             let stream: String = lines.iter().zip(&ends).flat_map(|(line, end)| [line, *end]).collect();
             let bytes = stream.as_bytes();
             let whole = events(&[bytes]);
-            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
-            cuts.extend([0, bytes.len()]);
-            cuts.sort_unstable();
-            let pieces: Vec<&[u8]> = cuts.windows(2).map(|cut| &bytes[cut[0]..cut[1]]).collect();
-            prop_assert_eq!(&events(&pieces), &whole);
+            prop_assert_eq!(&events(&cut(bytes, &cuts)), &whole);
             let single: Vec<&[u8]> = bytes.chunks(1).collect();
             prop_assert_eq!(&events(&single), &whole);
         }

@@ -1,73 +1,51 @@
 //! Parses a streamed response: chunks to events to one [`Reply`]. Pure.
 //!
-//! *Invariant:* the chunk boundaries never change the reply or the fault. The parser knows neither HTTP nor the
+//! *Invariant:* the chunk boundaries never change the reply or the error. The parser knows neither HTTP nor the
 //! meaning of events.
 
-use super::provider::Delta;
-use super::sse::{Decoder, Event, TooLong};
+use super::attempt_error::AttemptError;
+use super::provider::Sink;
+use super::sse::{Decoder, Event};
 use crate::wire::chat::Reply;
 use serde_json::Value;
 
 /// Assembles a reply from events or from one complete body. Pure.
-pub(super) trait Assemble {
+pub(super) trait Assemble: std::fmt::Debug {
     /// Adds an event; returns true if it was the last one.
-    fn take(&mut self, event: &Event, sink: &mut dyn FnMut(Delta)) -> Result<bool, Fault>;
+    fn take(&mut self, event: &Event, sink: Sink<'_>) -> Result<bool, AttemptError>;
 
     /// Adds a body that holds the complete response.
-    fn take_whole(&mut self, body: &[u8], sink: &mut dyn FnMut(Delta)) -> Result<(), Fault>;
+    fn take_whole(&mut self, body: &[u8], sink: Sink<'_>) -> Result<(), AttemptError>;
 
     /// Whether the reply is complete if the stream ends here.
     fn is_whole(&self) -> bool;
 
     /// Returns the reply.
-    fn finish(self) -> Reply;
-}
-
-/// The reason that a response gives no reply.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Fault {
-    /// The response violates the format.
-    Garbled(String),
-    /// The response ended without content.
-    Empty,
-    /// The response ended before the message did.
-    Cut,
-    /// An event is too long.
-    Oversized(TooLong),
-    /// The server reported an error; the value is its body.
-    Error(Value),
-}
-
-impl From<TooLong> for Fault {
-    fn from(cause: TooLong) -> Self {
-        Self::Oversized(cause)
-    }
+    fn finish(self: Box<Self>) -> Reply;
 }
 
 /// A partially received response.
 #[derive(Debug)]
-pub(super) struct StreamParser<S> {
+pub(super) struct StreamParser {
     decoder: Decoder,
-    assembler: S,
+    assembler: Box<dyn Assemble>,
     has_begun: bool,
+    has_ended: bool,
 }
 
-impl<S: Assemble> StreamParser<S> {
+impl StreamParser {
     /// Creates a parser for a response.
-    pub(super) fn new(assembler: S) -> Self {
-        Self { decoder: Decoder::default(), assembler, has_begun: false }
+    pub(super) fn new(assembler: Box<dyn Assemble>) -> Self {
+        Self { decoder: Decoder::default(), assembler, has_begun: false, has_ended: false }
     }
 
     /// Adds a chunk; returns true if it contained the last event. Data after that event is ignored.
-    pub(super) fn push(
-        &mut self,
-        piece: &[u8],
-        sink: &mut dyn FnMut(Delta),
-    ) -> Result<bool, Fault> {
+    pub(super) fn push(&mut self, piece: &[u8], sink: Sink<'_>) -> Result<bool, AttemptError> {
         self.has_begun |= !piece.is_empty();
         let (events, end) = self.decoder.push(piece);
         for event in &events {
             if self.assembler.take(event, sink)? {
+                self.has_ended = true;
                 return Ok(true);
             }
         }
@@ -75,19 +53,25 @@ impl<S: Assemble> StreamParser<S> {
         Ok(false)
     }
 
-    /// Returns the reply after the last event.
-    pub(super) fn finish(self) -> Reply {
-        self.assembler.finish()
-    }
-
-    /// Returns the reply of a stream that ended without a last event, if it is complete.
-    pub(super) fn close(self) -> Result<Reply, Fault> {
-        if self.assembler.is_whole() {
+    /// Returns the reply after the last event, or of a stream that ended without one, if it is complete.
+    pub(super) fn close(self) -> Result<Reply, AttemptError> {
+        if self.has_ended || self.assembler.is_whole() {
             return Ok(self.assembler.finish());
         }
-        Err(if self.has_begun { Fault::Cut } else { Fault::Empty })
+        Err(if self.has_begun { AttemptError::Cut } else { AttemptError::Empty })
     }
 }
 
+/// Parses the JSON of an event or of a complete response.
+pub(super) fn parse(text: &[u8]) -> Result<Value, AttemptError> {
+    let garbled = |why| AttemptError::Garbled(format!("not json: {why}"));
+    serde_json::from_slice(text).map_err(garbled)
+}
+
+/// Returns a text field, empty if there is none.
+pub(super) fn word<'a>(object: &'a Value, key: &str) -> &'a str {
+    object.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

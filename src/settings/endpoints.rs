@@ -6,11 +6,9 @@
 use super::layers::SettingMap;
 use super::trust::Risks;
 use super::value::{SettingEntry, SettingValue};
+use crate::llm::secret::REDACTED;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-
-/// The replacement for a value that may be a secret.
-const REDACTED: &str = "[redacted]";
 
 /// The address of an API.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,10 +58,8 @@ impl TryFrom<String> for HeaderValue {
 
     fn try_from(value: String) -> Result<Self, String> {
         let fits = |c: char| c == ' ' || c.is_ascii_graphic();
-        if value.chars().all(fits) {
-            return Ok(Self(value));
-        }
-        Err("a header's value is visible ASCII on one line".into())
+        let why = "a header's value is visible ASCII on one line";
+        if value.chars().all(fits) { Ok(Self(value)) } else { Err(why.into()) }
     }
 }
 
@@ -94,10 +90,10 @@ pub(super) fn is_public(header: &str) -> bool {
 /// The headers as lines of `Name: value`, then those of the environment, which win.
 pub(super) fn header_lines(
     headers: &SettingMap<HeaderValue>,
-    environment: Option<&str>,
+    environment: Option<String>,
 ) -> Option<String> {
     let own = headers.iter().map(|(name, header)| format!("{name}: {}", header.value.0));
-    let lines: Vec<String> = own.chain(environment.map(Into::into)).collect();
+    let lines: Vec<String> = own.chain(environment).collect();
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
@@ -106,9 +102,8 @@ pub(crate) fn redacted(risks: &Risks) -> Risks {
     let mut shown = risks.clone();
     for (_, value) in shown.iter_mut().filter(|(key, _)| key.ends_with(".headers")) {
         let headers = value.as_object_mut().into_iter().flatten();
-        headers
-            .filter(|(name, _)| !is_public(name))
-            .for_each(|(_, value)| *value = REDACTED.into());
+        let secret = headers.filter(|(name, _)| !is_public(name));
+        secret.for_each(|(_, value)| *value = REDACTED.into());
     }
     shown
 }

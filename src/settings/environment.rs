@@ -51,14 +51,17 @@ impl Environment {
 
     /// The folder of the user's configuration.
     pub(crate) fn config_home(&self) -> Option<PathBuf> {
-        let home = || self.get("HOME").map(|home| PathBuf::from(home).join(".config"));
-        self.get("XDG_CONFIG_HOME").map(PathBuf::from).or_else(home)
+        self.folder("XDG_CONFIG_HOME", ".config")
     }
 
     /// The folder in which the user's programs keep their state.
     pub(crate) fn state_home(&self) -> Option<PathBuf> {
-        let home = || self.get("HOME").map(|home| PathBuf::from(home).join(".local/state"));
-        self.get("XDG_STATE_HOME").map(PathBuf::from).or_else(home)
+        self.folder("XDG_STATE_HOME", ".local/state")
+    }
+
+    fn folder(&self, variable: &str, in_home: &str) -> Option<PathBuf> {
+        let home = || self.get("HOME").map(|home| PathBuf::from(home).join(in_home));
+        self.get(variable).map(PathBuf::from).or_else(home)
     }
 
     /// The variables that teammates and commands get: the allow list and the locale.

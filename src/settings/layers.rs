@@ -4,7 +4,7 @@ use super::environment::Environment;
 use super::spec::SettingSpec;
 use super::trust::Risks;
 use super::value::{SettingEntry, SettingValue};
-use crate::error::{Exit, Failure};
+use crate::error::{Exit, Failure, OrFail};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -78,12 +78,10 @@ impl Flags {
 /// The file cannot be read.
 pub(super) fn read(file: &Path) -> Result<String, Failure> {
     match std::fs::read_to_string(file) {
-        Ok(text) => Ok(text),
         Err(why) if why.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
-        Err(why) => {
+        text => {
             let what = format!("{} cannot be read", file.display());
-            let hint = "check the file's permissions";
-            Err(Failure::new(Exit::Failure, what, why.to_string(), hint))
+            text.or_fail(what, "check the file's permissions")
         }
     }
 }
@@ -182,32 +180,37 @@ impl<'t> Layers<'t> {
 
     /// What the layers say about a setting, the nearest first, without what must not act.
     fn values<T: SettingValue>(&mut self, spec: &SettingSpec) -> Result<Vec<Setting<T>>, Failure> {
-        let flag = spec.flag.and_then(|flag| Some((flag.to_owned(), self.flags.0.get(flag)?)));
         let mut found = Vec::new();
-        if let Some((flag, text)) = flag {
-            found.push(Setting { value: parse(&flag, text)?, source: Source::Flag });
+        if let Some(flag) = spec.flag
+            && let Some(text) = self.flags.0.get(flag)
+        {
+            found.push(Setting { value: parse(flag, text)?, source: Source::Flag });
         }
         if let Some(name) = spec.variable()
             && let Some(text) = self.environment.get(&name)
         {
             found.push(Setting { value: parse(&name, text)?, source: Source::Environment(name) });
         }
-        let mut of_folder = None;
-        for (at, file) in self.files.iter().enumerate() {
-            if let Some(value) = file.get(spec.key)?.filter(T::is_said) {
-                of_folder = of_folder.or_else(|| (at == 0).then_some(found.len()));
-                found.push(Setting { value, source: Source::File(file.path.to_path_buf()) });
-            }
+        let nearer = found.len();
+        let mut of_files = self.files.iter().map(|file| {
+            let value = file.get(spec.key)?.filter(T::is_said);
+            let source = Source::File(file.path.to_path_buf());
+            Ok::<_, Failure>(value.map(|value| Setting { value, source }))
+        });
+        let of_folder = of_files.next().transpose()?.flatten();
+        for of_user in of_files {
+            found.extend(of_user?);
         }
-        if let Some(at) = of_folder.filter(|_| spec.needs_trust) {
-            let folders = found.remove(at);
-            if folders.value.is_risk() {
-                self.risks.insert(spec.trust_key().into(), json!(folders.value));
+        if let Some(folders) = of_folder {
+            let (needs_trust, key) = (spec.needs_trust, || spec.trust_key().to_owned());
+            if needs_trust && folders.value.is_risk() {
+                self.risks.insert(key(), json!(folders.value));
             }
-            if self.is_trusted || folders.value.acts_untrusted(found.first().map(|it| &it.value)) {
-                found.insert(at, folders);
+            let own = found.first().map(|own| &own.value);
+            if !needs_trust || self.is_trusted || folders.value.acts_untrusted(own) {
+                found.insert(nearer, folders);
             } else {
-                self.ignored.insert(spec.trust_key().into(), json!(folders.value));
+                self.ignored.insert(key(), json!(folders.value));
             }
         }
         Ok(found)
@@ -215,10 +218,8 @@ impl<'t> Layers<'t> {
 }
 
 fn parse<T: SettingValue>(place: &str, text: &str) -> Result<T, Failure> {
-    T::parse(text).map_err(|why| {
-        let hint = format!("give {place} another value, or leave it out");
-        Failure::new(Exit::Usage, format!("{place} is not usable"), why, hint)
-    })
+    let hint = format!("give {place} another value, or leave it out");
+    T::parse(text).or_exit(Exit::Usage, format!("{place} is not usable"), hint)
 }
 
 /// A field of the settings: one value, or a table with free keys.
@@ -249,11 +250,9 @@ impl<T: SettingValue> SettingField for Setting<T> {
             |near: Self, far: Self| Self { value: near.value.with_farther(far.value), ..near };
         let setting = nearer_first.reduce(combine);
         let setting = setting.unwrap_or(Self { value: default, source: Source::Default });
-        if spec.is_positive && setting.value.is_zero() {
-            let (what, why) = (
-                format!("{} may not be 0", spec.key),
-                format!("it was set by: {}", setting.source),
-            );
+        if spec.is_positive && json!(setting.value) == json!(0) {
+            let what = format!("{} may not be 0", spec.key);
+            let why = format!("it was set by: {}", setting.source);
             let hint = "give it a positive number, or leave it out for the default";
             return Err(Failure::new(Exit::Usage, what, why, hint));
         }
@@ -318,11 +317,8 @@ impl<T: SettingEntry> SettingField for SettingMap<T> {
 
 fn entry_risks<T: SettingEntry>(spec: &SettingSpec, entries: &BTreeMap<T::Name, T>) -> Risks {
     let key = spec.trust_key();
-    if entries.is_empty() {
-        Risks::new()
-    } else if T::IS_TRUSTED_AS_A_WHOLE {
-        [(key.to_owned(), json!(entries))].into_iter().collect()
-    } else {
-        entries.iter().map(|(name, entry)| (format!("{key}.{name}"), json!(entry))).collect()
+    if T::IS_TRUSTED_AS_A_WHOLE && !entries.is_empty() {
+        return Risks::from_iter([(key.to_owned(), json!(entries))]);
     }
+    entries.iter().map(|(name, entry)| (format!("{key}.{name}"), json!(entry))).collect()
 }

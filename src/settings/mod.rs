@@ -20,4 +20,4 @@ mod value;
 
 pub(crate) use layers::{ConfigRow, Flags};
 pub(crate) use table::{Rules, Settings};
-pub(crate) use value::{Fsync, PromptProfile};
+pub(crate) use value::PromptProfile;

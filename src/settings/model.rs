@@ -135,15 +135,13 @@ pub(crate) fn price_of(
     budgets: &Budgets,
 ) -> Result<Option<Price>, Failure> {
     if price.is_none() && budgets.limit_money() && model.is_paid() {
-        let hint = format!(
-            "set input and output for a million tokens under [prices.\"{model}\"] in the settings"
-        );
-        let why = "there is a budget in money, which cannot be kept without prices";
         return Err(Failure::new(
             Exit::Usage,
             format!("the price of {model} is not set"),
-            why,
-            hint,
+            "there is a budget in money, which cannot be kept without prices",
+            format!(
+                "set input and output for a million tokens under [prices.\"{model}\"] in the settings"
+            ),
         ));
     }
     Ok(price)
@@ -167,18 +165,17 @@ impl Credentials {
         let access = |provider: &&ProviderSpec| {
             let variables = provider.variables?;
             let variable = |word| environment.get(&variables.name(word));
-            let headers = variable("CUSTOM_HEADERS");
             let own = |word| variable(word).map(ToOwned::to_owned);
             let mut access = Access {
                 api_key: own("API_KEY"),
                 auth_token: own("AUTH_TOKEN").filter(|_| variables.has_auth_token),
                 base_url: own("BASE_URL"),
-                custom_headers: headers.map(ToOwned::to_owned),
+                custom_headers: own("CUSTOM_HEADERS"),
                 api_version: None,
             };
             if let Some((_, url, more, version)) = rows.iter().find(|row| row.0 == provider.name) {
                 access.base_url = url.value.clone().map(|url| url.0);
-                access.custom_headers = header_lines(more, headers);
+                access.custom_headers = header_lines(more, access.custom_headers);
                 access.api_version = version.cloned();
             }
             Some((provider.name.to_owned(), access))
@@ -232,18 +229,18 @@ mod tests {
 
     #[test]
     fn a_model_is_parsed_and_shown_with_its_provider() {
-        for text in [
-            "rehearsal",
-            "script:a/b.jsonl",
-            "anthropic/claude-x",
-            "openai",
-            "openai/o/x:1",
-            "local",
-            "local/q",
-        ] {
+        for text in
+            "rehearsal script:a/b.jsonl anthropic/claude-x openai openai/o/x:1 local local/q"
+                .split(' ')
+        {
             assert_eq!(ModelChoice::parse(text).unwrap().to_string(), text);
         }
-        for text in ["", "gpt", "anthropic/", "openai/", "local/", "script:", "Rehearsal"] {
+        // A name is there exactly where the provider has one.
+        for text in
+            " gpt anthropic anthropic/ anthropic: anthropicx openai/ openai: openaix local/ local: \
+            localx script script/ script: scriptx Rehearsal rehearsal/ rehearsal: rehearsalx"
+                .split(' ')
+        {
             assert_eq!(ModelChoice::parse(text).unwrap_err().exit, Exit::Usage, "{text}");
         }
     }

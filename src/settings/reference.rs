@@ -47,6 +47,7 @@ fn defaults() -> Result<Settings, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::spec::SettingSpec;
     use std::collections::BTreeMap;
     use std::path::PathBuf;
 
@@ -55,23 +56,16 @@ mod tests {
         let defaults = defaults().unwrap();
         let shown: BTreeMap<String, String> =
             defaults.rows().into_iter().map(|row| (row.key, row.value)).collect();
-        let mut rows = vec![
-            "| key | default | variable | for | |".to_owned(),
-            "|---|---|---|---|---|".to_owned(),
-        ];
-        for (spec, _) in defaults.declared() {
+        let row = |spec: &SettingSpec| {
             let key = spec.key;
             let default = shown.get(key).map_or(spec.unset, String::as_str);
             let variable = spec.variable().map_or("-".into(), |name| format!("`{name}`"));
             let readers = if Settings::HANDED_OVER.contains(&key) { "team" } else { "lead" };
-            let about: Vec<&str> = spec.description_lines().collect();
-            let about = about.join(" ");
-            rows.push(format!(
-                "| `{key}` | {default} | {variable} | {readers} | {} |",
-                about.trim()
-            ));
-        }
-        rows.join("\n")
+            let about = spec.description_lines().collect::<Vec<_>>().join(" ");
+            format!("\n| `{key}` | {default} | {variable} | {readers} | {} |", about.trim())
+        };
+        let rows: String = defaults.declared().iter().map(|(spec, _)| row(spec)).collect();
+        format!("| key | default | variable | for | |\n|---|---|---|---|---|{rows}")
     }
 
     /// Compares part of a committed file with the generated text; `UPDATE_DOCS=1` writes it instead.
@@ -113,11 +107,8 @@ mod tests {
         let commented = commented_file().unwrap();
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("settings.toml");
-        let all: Vec<&str> = commented
-            .lines()
-            .filter(|line| !line.starts_with("##"))
-            .map(|line| line.strip_prefix("# ").unwrap_or(line))
-            .collect();
+        let settings = commented.lines().filter(|line| !line.starts_with("##"));
+        let all: Vec<&str> = settings.map(|line| line.strip_prefix("# ").unwrap_or(line)).collect();
         for text in [commented.clone(), all.join("\n")] {
             #[expect(clippy::disallowed_methods, reason = "a test fixture")]
             std::fs::write(&file, &text).unwrap();

@@ -11,8 +11,9 @@ use super::layers::{
 };
 use super::spec::SettingSpec;
 use super::trust::{Risks, TrustList};
-use super::value::{Fsync, PromptProfile};
+use super::value::PromptProfile;
 use crate::error::Failure;
+use crate::wire::Fsync;
 use crate::wire::budget::{Budget, Budgets, RunBudget};
 use crate::wire::hook::Hook;
 use crate::wire::limits;

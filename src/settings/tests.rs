@@ -5,13 +5,14 @@ use super::environment::Environment;
 use super::layers::{Setting, Source};
 use super::model::{Credentials, ModelChoice, price_of, resolve};
 use super::trust::TrustList;
-use super::{ConfigRow, Flags, Fsync, Settings};
+use super::{ConfigRow, Flags, Settings};
 use crate::error::{Exit, Failure};
+use crate::wire::Fsync;
 use crate::wire::budget::{Budget, Budgets};
 use crate::wire::money::Money;
 use crate::wire::permission::PermissionMode;
 use crate::wire::restart::RestartPolicy;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What there is to read settings from.
@@ -30,19 +31,24 @@ impl Given<'_> {
         let path = home.path().display().to_string();
         let environment = Environment::of(&[&[("HOME", path.as_str())], self.variables].concat());
         let (folder, config) = (home.path().join("work/.team"), home.path().join(".config/team"));
-        for (folder, text) in [(&folder, self.folder), (&config, self.user)] {
-            std::fs::create_dir_all(folder).unwrap();
-            #[expect(clippy::disallowed_methods, reason = "a test fixture")]
-            std::fs::write(folder.join("settings.toml"), text).unwrap();
-        }
-        let file = folder.join("settings.toml");
+        let file = write(&folder, self.folder);
+        write(&config, self.user);
         if self.is_trusted {
             let risks = Settings::risks_in(&file).unwrap();
-            TrustList::of(&environment).add(&folder, risks).unwrap();
+            TrustList::of(&environment).set(&folder, Some(risks)).unwrap();
         }
         let settings = Settings::load(&environment, &file, &Flags::of([("--mode", self.mode)]))?;
         Ok((settings, environment))
     }
+}
+
+/// Writes the settings file of a folder.
+#[expect(clippy::disallowed_methods, reason = "a test fixture")]
+fn write(folder: &Path, text: &str) -> PathBuf {
+    let file = folder.join("settings.toml");
+    std::fs::create_dir_all(folder).unwrap();
+    std::fs::write(&file, text).unwrap();
+    file
 }
 
 fn load(variables: &[(&str, &str)], folder: &str) -> Result<Settings, Failure> {
@@ -267,10 +273,7 @@ fn an_untrusted_folder_redirects_nothing() {
     assert!(!shown.contains("canary"), "{ignored}");
     // The list of trusted settings has the headers in full, as one value.
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("settings.toml");
-    #[expect(clippy::disallowed_methods, reason = "a test fixture")]
-    std::fs::write(&file, ENDPOINTS).unwrap();
-    let risks = Settings::risks_in(&file).unwrap();
+    let risks = Settings::risks_in(&write(folder.path(), ENDPOINTS)).unwrap();
     assert_eq!(risks["anthropic.headers"]["x-house"], "canary");
     assert_eq!(risks.len(), 3, "{risks:?}");
 }
@@ -304,10 +307,9 @@ fn heartbeats_come_often_enough_to_miss_a_few() {
     let interval = |seconds: &str| {
         load(&[("TEAM_HUNG_AFTER", seconds)], "").unwrap().rules().heartbeat_interval()
     };
-    assert_eq!(interval("0"), Duration::from_secs(5));
-    assert_eq!(interval("1"), Duration::from_millis(100));
-    assert_eq!(interval("24"), Duration::from_secs(2));
-    assert_eq!(interval("3600"), Duration::from_secs(5));
+    for (hung_after, millis) in [("0", 5000), ("1", 100), ("24", 2000), ("3600", 5000)] {
+        assert_eq!(interval(hung_after), Duration::from_millis(millis), "{hung_after}");
+    }
 }
 
 #[test]
@@ -316,15 +318,18 @@ fn a_key_alone_chooses_a_model_and_a_named_model_wins() {
         let (settings, environment) = Given { variables, ..Given::default() }.load().unwrap();
         resolve(&settings, &environment).unwrap().map(|model| model.value.to_string())
     };
+    let (key, other) = (("ANTHROPIC_API_KEY", "k"), ("OPENAI_API_KEY", "k"));
     assert_eq!(found(&[]), None);
-    let key = ("ANTHROPIC_API_KEY", "k");
     assert!(found(&[key]).unwrap().starts_with("anthropic/"));
-    assert_eq!(found(&[key, ("ANTHROPIC_MODEL", "m")]).unwrap(), "anthropic/m");
-    assert_eq!(found(&[key, ("TEAM_MODEL", "rehearsal")]).unwrap(), "rehearsal");
-    let other = ("OPENAI_API_KEY", "k");
-    assert_eq!(found(&[other]).unwrap(), "openai");
-    assert_eq!(found(&[other, ("OPENAI_MODEL", "m")]).unwrap(), "openai/m");
-    assert_eq!(found(&[other, key, ("ANTHROPIC_MODEL", "m")]).unwrap(), "anthropic/m");
+    for (variables, model) in [
+        (&[key, ("ANTHROPIC_MODEL", "m")][..], "anthropic/m"),
+        (&[key, ("TEAM_MODEL", "rehearsal")], "rehearsal"),
+        (&[other], "openai"),
+        (&[other, ("OPENAI_MODEL", "m")], "openai/m"),
+        (&[other, key, ("ANTHROPIC_MODEL", "m")], "anthropic/m"),
+    ] {
+        assert_eq!(found(variables).unwrap(), model);
+    }
 }
 
 #[test]

@@ -54,23 +54,11 @@ impl TrustList {
         Ok(file.with_extension("lock"))
     }
 
-    /// Trusts exactly these settings of a team folder.
+    /// Trusts exactly these settings of a team folder, or nothing of it any more.
     ///
     /// # Errors
     /// There is no state folder, or it cannot be read or written.
-    pub(crate) fn add(&self, folder: &Path, risks: Risks) -> Result<(), Failure> {
-        self.change(folder, Some(risks))
-    }
-
-    /// Withdraws the trust in a team folder.
-    ///
-    /// # Errors
-    /// There is no state folder, or it cannot be read or written.
-    pub(crate) fn remove(&self, folder: &Path) -> Result<(), Failure> {
-        self.change(folder, None)
-    }
-
-    fn change(&self, folder: &Path, risks: Option<Risks>) -> Result<(), Failure> {
+    pub(crate) fn set(&self, folder: &Path, risks: Option<Risks>) -> Result<(), Failure> {
         let file = self.file()?;
         let failed = |why: io::Error| unchanged(file, &why);
         let mut known = self.read().map_err(failed)?;
@@ -157,18 +145,18 @@ mod tests {
         fs::create_dir_all(&other).unwrap();
         symlink(&one, home.path().join("link")).unwrap();
         assert!(!list.has(&one, &some(1)));
-        list.add(&home.path().join("link"), some(1)).unwrap();
+        list.set(&home.path().join("link"), Some(some(1))).unwrap();
         assert!(list.has(&one, &some(1)));
         assert!(!list.has(&one, &some(2)), "a setting has changed");
         assert!(!list.has(&other, &some(1)) && !list.has(home.path(), &some(1)));
         let file = home.path().join("state/team/trust.json");
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-        list.remove(&one).unwrap();
+        list.set(&one, None).unwrap();
         assert!(!list.has(&one, &some(1)));
-        list.add(&one, some(1)).unwrap();
+        list.set(&one, Some(some(1))).unwrap();
         fs::set_permissions(file.parent().unwrap(), fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(list.add(&one, some(2)).unwrap_err().why.contains("by others"));
+        assert!(list.set(&one, Some(some(2))).unwrap_err().why.contains("by others"));
         let nowhere = TrustList::of(&Environment::of(&[]));
-        assert!(nowhere.add(&one, some(1)).unwrap_err().why.contains("HOME"));
+        assert!(nowhere.set(&one, Some(some(1))).unwrap_err().why.contains("HOME"));
     }
 }

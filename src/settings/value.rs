@@ -1,5 +1,6 @@
 //! The types that a setting can have: how each is read from text, shown, and combined from several layers.
 
+use crate::wire::Fsync;
 use crate::wire::hook::Hook;
 use crate::wire::money::{Money, Price};
 use crate::wire::permission::{PermissionMode, PlanApproval};
@@ -7,17 +8,8 @@ use crate::wire::restart::RestartPolicy;
 use serde::de::value::{Error as WordError, StrDeserializer};
 use serde::de::{DeserializeOwned, IntoDeserializer};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use std::fmt::Display;
-
-/// What is made durable before a send is called successful.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Fsync {
-    /// Survives power loss.
-    Always,
-    /// Survives `kill -9`, not power loss.
-    Never,
-}
 
 /// The size of the prompt and of the tool list that a model gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,20 +25,22 @@ pub(crate) enum PromptProfile {
 
 /// A type that a setting with one value can have.
 pub(crate) trait SettingValue: Clone + Serialize + DeserializeOwned {
-    /// Reads the text of a flag or an environment variable.
+    /// Reads the text of a flag or an environment variable; by default, it is one of several words.
     ///
     /// # Errors
     /// The text is no such value; the error says why.
-    fn parse(_text: &str) -> Result<Self, String> {
-        Err("it is set in a settings file only".into())
+    fn parse(text: &str) -> Result<Self, String> {
+        let word: StrDeserializer<'_, WordError> = text.trim().into_deserializer();
+        Self::deserialize(word).map_err(|why| why.to_string())
     }
 
     /// The value as `team config` shows it; `None` if it is unset or empty.
-    fn shown(&self) -> Option<String>;
-
-    /// Whether the value is the number 0.
-    fn is_zero(&self) -> bool {
-        false
+    fn shown(&self) -> Option<String> {
+        let value = json!(self);
+        if let Value::String(word) = value {
+            return Some(word);
+        }
+        (!value.is_null()).then(|| value.to_string())
     }
 
     /// Whether a file with this value says anything; an empty list that adds to others does not.
@@ -93,14 +87,6 @@ macro_rules! whole_number {
                 text.trim().parse().map_err(|_| format!("{text:?} is not a whole number"))
             }
 
-            fn shown(&self) -> Option<String> {
-                Some(self.to_string())
-            }
-
-            fn is_zero(&self) -> bool {
-                *self == 0
-            }
-
             fn acts_untrusted(&self, own: Option<&Self>) -> bool {
                 own.is_none_or(|own| self <= own)
             }
@@ -110,30 +96,10 @@ macro_rules! whole_number {
 
 whole_number!(u32, u64, usize);
 
-macro_rules! word {
-    ($($word:ty),+) => {$(
-        impl SettingValue for $word {
-            fn parse(text: &str) -> Result<Self, String> {
-                parse_word(text)
-            }
-
-            fn shown(&self) -> Option<String> {
-                shown_word(self)
-            }
-        }
-    )+};
-}
-
-word!(Fsync, PromptProfile, RestartPolicy, PlanApproval);
-
-fn parse_word<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    let word: StrDeserializer<'_, WordError> = text.trim().into_deserializer();
-    T::deserialize(word).map_err(|why| why.to_string())
-}
-
-fn shown_word(word: &impl Serialize) -> Option<String> {
-    serde_json::to_value(word).ok()?.as_str().map(Into::into)
-}
+impl SettingValue for Fsync {}
+impl SettingValue for PromptProfile {}
+impl SettingValue for RestartPolicy {}
+impl SettingValue for PlanApproval {}
 
 impl SettingValue for PermissionMode {
     fn parse(text: &str) -> Result<Self, String> {
@@ -141,10 +107,6 @@ impl SettingValue for PermissionMode {
             let modes = Self::ALL.map(|mode| format!("{mode} ({})", mode.meaning()));
             format!("{text:?} is not a permission mode; the modes are: {}", modes.join(", "))
         })
-    }
-
-    fn shown(&self) -> Option<String> {
-        Some(self.word().into())
     }
 
     fn is_risk(&self) -> bool {
@@ -160,19 +122,11 @@ impl SettingValue for bool {
     fn parse(text: &str) -> Result<Self, String> {
         text.trim().parse().map_err(|_| format!("{text:?} is neither true nor false"))
     }
-
-    fn shown(&self) -> Option<String> {
-        Some(self.to_string())
-    }
 }
 
 impl SettingValue for String {
     fn parse(text: &str) -> Result<Self, String> {
         Ok(text.into())
-    }
-
-    fn shown(&self) -> Option<String> {
-        Some(self.clone())
     }
 }
 
@@ -199,10 +153,6 @@ impl<T: SettingValue> SettingValue for Option<T> {
 
     fn shown(&self) -> Option<String> {
         self.as_ref().and_then(T::shown)
-    }
-
-    fn is_zero(&self) -> bool {
-        self.as_ref().is_some_and(T::is_zero)
     }
 
     fn acts_untrusted(&self, own: Option<&Self>) -> bool {

@@ -7,6 +7,7 @@ pub mod activity;
 pub mod budget;
 pub mod chat;
 pub mod front_matter;
+pub mod fsync;
 pub mod hook;
 pub mod inbox_block;
 pub mod limits;
@@ -24,6 +25,7 @@ pub mod transcript;
 pub mod unknown_fields;
 mod words;
 
+pub use fsync::Fsync;
 pub use name::{AgentName, NameError};
 pub use time::{MachineTime, WallTime};
 pub use unknown_fields::WithUnknownFields;

@@ -1,13 +1,14 @@
 //! Assembles a [`Reply`] from the events or the complete body of a Messages API response. Pure.
 //!
 //! *Invariant:* a reply exists only after `message_stop`. Unknown events, deltas and fields are ignored; unknown
-//! blocks are kept as [`Block::Opaque`].
+//! blocks are kept as [`Block::Opaque`](crate::wire::chat::Block::Opaque).
 
-use super::super::calls::{Ids, input};
-use super::super::provider::Delta;
-use super::super::sse::Event;
-use super::super::stream_parser::{Assemble, Fault};
-use crate::wire::chat::{Block, Reply, Request, StopReason, Usage};
+use crate::llm::attempt_error::{AttemptError, Report};
+use crate::llm::provider::{Delta, Sink};
+use crate::llm::reply_builder::{ReplyBuilder, input};
+use crate::llm::sse::Event;
+use crate::llm::stream_parser::{Assemble, parse, word};
+use crate::wire::chat::{Reply, Request, StopReason, Usage};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -29,12 +30,10 @@ const KNOWN: [&str; 10] = [
 /// A partial reply.
 #[derive(Debug)]
 pub(in crate::llm) struct Assembler {
-    ids: Ids,
-    model: String,
+    reply: ReplyBuilder,
     /// The blocks by the server's index.
     parts: BTreeMap<u64, Part>,
     stop_reason: Option<StopReason>,
-    usage: Usage,
 }
 
 /// A partial block: its start, and the chunks of its input.
@@ -47,26 +46,26 @@ struct Part {
 impl Assembler {
     /// Creates an assembler for the reply to a request. `model` holds until the server names another one.
     pub(in crate::llm) fn new(request: &Request, model: &str) -> Self {
-        Self {
-            ids: Ids::of(request),
-            model: model.into(),
-            parts: BTreeMap::new(),
-            stop_reason: None,
-            usage: Usage::default(),
-        }
+        let reply = ReplyBuilder::new(request, model);
+        Self { reply, parts: BTreeMap::new(), stop_reason: None }
     }
 
-    fn begin(&mut self, message: &Value) {
-        let model = word(message, "model");
-        if !model.is_empty() {
-            self.model = model.into();
-        }
-        self.count(message);
+    fn note(&mut self, message: &Value) {
+        let read = |key: &str| {
+            let count = message.get("usage").and_then(|usage| usage.get(key)?.as_u64());
+            count.unwrap_or_default()
+        };
+        let usage = Usage {
+            input_tokens: read("input_tokens"),
+            output_tokens: read("output_tokens"),
+            cache_read_input_tokens: read("cache_read_input_tokens"),
+            cache_creation_input_tokens: read("cache_creation_input_tokens"),
+        };
+        self.reply.note(message, usage);
     }
 
-    fn open(&mut self, at: u64, block: &Value, sink: &mut dyn FnMut(Delta)) -> Result<(), Fault> {
-        let fields = block.as_object();
-        let fields = fields.ok_or_else(|| Fault::Garbled("a block is no object".into()))?;
+    fn open(&mut self, at: u64, block: &Value, sink: Sink<'_>) -> Result<(), AttemptError> {
+        let fields = block.as_object().ok_or_else(|| garbled("a block is no object"))?;
         if word(block, "type") == "text" && !word(block, "text").is_empty() {
             sink(Delta::Text(word(block, "text").into()));
         }
@@ -74,9 +73,9 @@ impl Assembler {
         Ok(())
     }
 
-    fn grow(&mut self, data: &Value, sink: &mut dyn FnMut(Delta)) -> Result<(), Fault> {
+    fn grow(&mut self, data: &Value, sink: Sink<'_>) -> Result<(), AttemptError> {
         let part = self.parts.get_mut(&index(data)?);
-        let part = part.ok_or_else(|| Fault::Garbled("a delta has no block".into()))?;
+        let part = part.ok_or_else(|| garbled("a delta has no block"))?;
         let delta = data.get("delta").unwrap_or(&Value::Null);
         match word(delta, "type") {
             "text_delta" => {
@@ -98,50 +97,37 @@ impl Assembler {
         if let Some(reason) = reason.and_then(|reason| StopReason::deserialize(reason).ok()) {
             self.stop_reason = Some(reason);
         }
-        self.count(counted);
-    }
-
-    /// Keeps the larger count of start and end: either may be zero.
-    fn count(&mut self, message: &Value) {
-        let read = |key: &str| message.get("usage")?.get(key)?.as_u64();
-        let larger = |field: &mut u64, key| *field = (*field).max(read(key).unwrap_or_default());
-        larger(&mut self.usage.input_tokens, "input_tokens");
-        larger(&mut self.usage.output_tokens, "output_tokens");
-        larger(&mut self.usage.cache_read_input_tokens, "cache_read_input_tokens");
-        larger(&mut self.usage.cache_creation_input_tokens, "cache_creation_input_tokens");
+        self.note(counted);
     }
 }
 
 impl Assemble for Assembler {
-    fn take(&mut self, event: &Event, sink: &mut dyn FnMut(Delta)) -> Result<bool, Fault> {
+    fn take(&mut self, event: &Event, sink: Sink<'_>) -> Result<bool, AttemptError> {
         if !KNOWN.contains(&event.name.as_str()) {
             return Ok(false);
         }
         let data = parse(event.data.as_bytes())?;
-        match data.get("type").and_then(Value::as_str).unwrap_or(&event.name) {
-            "message_start" => self.begin(data.get("message").unwrap_or(&Value::Null)),
-            "content_block_start" => {
-                let block = data.get("content_block").unwrap_or(&Value::Null);
-                self.open(index(&data)?, block, sink)?;
-            }
+        let field = |key: &str| data.get(key).unwrap_or(&Value::Null);
+        match field("type").as_str().unwrap_or(&event.name) {
+            "message_start" => self.note(field("message")),
+            "content_block_start" => self.open(index(&data)?, field("content_block"), sink)?,
             "content_block_delta" => self.grow(&data, sink)?,
-            "message_delta" => self.end(data.get("delta").unwrap_or(&Value::Null), &data),
+            "message_delta" => self.end(field("delta"), &data),
             "message_stop" => return Ok(true),
-            "error" => return Err(Fault::Error(data)),
+            "error" => return Err(AttemptError::Reported(Report::from_event(&data))),
             _ => {}
         }
         Ok(false)
     }
 
-    fn take_whole(&mut self, body: &[u8], sink: &mut dyn FnMut(Delta)) -> Result<(), Fault> {
+    fn take_whole(&mut self, body: &[u8], sink: Sink<'_>) -> Result<(), AttemptError> {
         let message = parse(body)?;
         if word(&message, "type") == "error" {
-            return Err(Fault::Error(message));
+            return Err(AttemptError::Reported(Report::from_event(&message)));
         }
         let Some(Value::Array(content)) = message.get("content") else {
-            return Err(Fault::Garbled("the message has no content".into()));
+            return Err(garbled("the message has no content"));
         };
-        self.begin(&message);
         for (at, block) in (0..).zip(content) {
             self.open(at, block, sink)?;
         }
@@ -153,68 +139,36 @@ impl Assemble for Assembler {
         false
     }
 
-    fn finish(mut self) -> Reply {
-        let mut blocks = Vec::new();
-        for (at, part) in std::mem::take(&mut self.parts) {
-            match part.finish(at) {
-                Block::ToolUse { id, name, input } => {
-                    if let Some(id) = self.ids.admit(&id) {
-                        blocks.push(Block::ToolUse { id, name, input });
+    fn finish(self: Box<Self>) -> Reply {
+        let Self { mut reply, parts, stop_reason } = *self;
+        for (at, Part { mut block, input: streamed }) in parts {
+            let text =
+                |key: &str| block.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+            match text("type").as_str() {
+                "text" => reply.text(text("text")),
+                "tool_use" => {
+                    let input = input(&streamed, block.get("input"));
+                    reply.call(at, &text("id"), text("name"), input);
+                }
+                _ => {
+                    if !streamed.is_empty() {
+                        block.insert("input".into(), input(&streamed, None));
                     }
-                }
-                Block::Text { text } if text.is_empty() => {}
-                other @ (Block::Text { .. } | Block::Opaque { .. } | Block::ToolResult { .. }) => {
-                    blocks.push(other);
+                    reply.opaque(Value::Object(block));
                 }
             }
         }
-        let calls = blocks.iter().any(|block| matches!(block, Block::ToolUse { .. }));
-        let unsaid = if calls { StopReason::ToolUse } else { StopReason::EndTurn };
-        Reply {
-            blocks,
-            stop_reason: self.stop_reason.unwrap_or(unsaid),
-            usage: self.usage,
-            model: self.model,
-        }
+        reply.finish(stop_reason)
     }
 }
 
-impl Part {
-    fn finish(self, at: u64) -> Block {
-        let Self { mut block, input: streamed } = self;
-        let value =
-            |key: &str| block.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-        match value("type").as_str() {
-            "text" => Block::Text { text: value("text") },
-            "tool_use" => {
-                let id = Some(value("id")).filter(|id| !id.is_empty());
-                Block::ToolUse {
-                    id: id.unwrap_or_else(|| format!("call_{at}")),
-                    name: value("name"),
-                    input: input(&streamed, block.get("input")),
-                }
-            }
-            _ => {
-                if !streamed.is_empty() {
-                    block.insert("input".into(), input(&streamed, None));
-                }
-                Block::Opaque { value: Value::Object(block) }
-            }
-        }
-    }
+fn garbled(what: &str) -> AttemptError {
+    AttemptError::Garbled(what.into())
 }
 
-fn parse(text: &[u8]) -> Result<Value, Fault> {
-    serde_json::from_slice(text).map_err(|cause| Fault::Garbled(format!("not json: {cause}")))
-}
-
-fn word<'a>(object: &'a Value, key: &str) -> &'a str {
-    object.get(key).and_then(Value::as_str).unwrap_or_default()
-}
-
-fn index(data: &Value) -> Result<u64, Fault> {
+fn index(data: &Value) -> Result<u64, AttemptError> {
     let index = data.get("index").and_then(Value::as_u64);
-    index.ok_or_else(|| Fault::Garbled("a block has no index".into()))
+    index.ok_or_else(|| garbled("a block has no index"))
 }
 
 fn append(block: &mut Map<String, Value>, key: &str, more: &str) {
@@ -227,173 +181,99 @@ fn append(block: &mut Map<String, Value>, key: &str, more: &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::calls::INVALID_JSON;
     use super::*;
-    use crate::wire::chat::{ChatMessage, Role};
+    use crate::llm::fixtures::{call, replay, request};
+    use crate::llm::reply_builder::INVALID_JSON;
     use serde_json::json;
 
-    fn request(ids: &[&str]) -> Request {
-        let call =
-            |id: &&str| Block::ToolUse { id: (*id).into(), name: "x".into(), input: json!({}) };
-        let blocks = ids.iter().map(call).collect();
-        Request {
-            system: String::new(),
-            messages: vec![ChatMessage { role: Role::Assistant, blocks }],
-            tools: vec![],
-            max_tokens: 1,
-        }
+    fn assembler(taken: &[&str]) -> Assembler {
+        let calls = taken.iter().map(|id| call(id, "x", json!({}))).collect();
+        Assembler::new(&request(vec![vec![], calls]), "asked")
     }
 
-    fn replay(taken: &[&str], events: &[Value]) -> (Result<Reply, Fault>, String) {
-        let mut shown = String::new();
-        let mut assembler = Assembler::new(&request(taken), "asked");
-        for data in events {
-            let event = Event { name: word(data, "type").into(), data: data.to_string() };
-            let mut sink = |delta| match delta {
-                Delta::Text(text) => shown.push_str(&text),
-                Delta::Retry { .. } => panic!("{delta:?}"),
-            };
-            match assembler.take(&event, &mut sink) {
-                Ok(true) => return (Ok(assembler.finish()), shown),
-                Ok(false) => {}
-                Err(fault) => return (Err(fault), shown),
-            }
-        }
-        (Err(Fault::Garbled("cut".into())), shown)
-    }
-
-    fn start(at: u64, block: &Value) -> Value {
-        json!({"type": "content_block_start", "index": at, "content_block": block})
-    }
-
-    fn delta(at: u64, delta: &Value) -> Value {
-        json!({"type": "content_block_delta", "index": at, "delta": delta})
-    }
-
-    fn input_of(block: &Block) -> &Value {
-        let Block::ToolUse { input, .. } = block else { panic!("{block:?}") };
-        input
+    /// Reads the events that open, fill and close one block, or several.
+    fn blocks(taken: &[&str], lines: &str) -> Reply {
+        let end = r#"{"type":"message_stop"}"#;
+        replay(assembler(taken), &[lines, end].join("\n")).0.unwrap()
     }
 
     #[test]
     fn a_stream_with_everything_in_it() {
         let (reply, shown) = replay(
-            &[],
-            &[
-                json!({"type": "message_start", "message": {"model": "m-1", "usage":
-                {"input_tokens": 10, "output_tokens": 1, "cache_read_input_tokens": 7}}}),
-                json!({"type": "ping"}),
-                start(0, &json!({"type": "thinking", "thinking": "", "signature": "", "new": 1})),
-                delta(0, &json!({"type": "thinking_delta", "thinking": "h"})),
-                delta(0, &json!({"type": "thinking_delta", "thinking": "m"})),
-                delta(0, &json!({"type": "signature_delta", "signature": "c2ln"})),
-                json!({"type": "content_block_stop", "index": 0}),
-                start(1, &json!({"type": "text", "text": ""})),
-                delta(1, &json!({"type": "text_delta", "text": "a"})),
-                delta(1, &json!({"type": "citations_delta", "citation": {}})),
-                delta(1, &json!({"type": "brand_new_delta"})),
-                delta(1, &json!({"type": "text_delta", "text": "b"})),
-                start(2, &json!({"type": "tool_use", "id": "t", "name": "bash", "input": {}})),
-                delta(2, &json!({"type": "input_json_delta", "partial_json": ""})),
-                delta(2, &json!({"type": "input_json_delta", "partial_json": "{\"command\":"})),
-                delta(2, &json!({"type": "input_json_delta", "partial_json": "\"ls\"}"})),
-                start(
-                    3,
-                    &json!({"type": "server_tool_use", "id": "s", "name": "web", "input": {}}),
-                ),
-                delta(3, &json!({"type": "input_json_delta", "partial_json": "{\"q\":1}"})),
-                json!({"type": "brand_new_event", "index": 9}),
-                json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"},
-                "usage": {"output_tokens": 42, "input_tokens": 0}}),
-                json!({"type": "message_stop"}),
-            ],
+            assembler(&[]),
+            r#"
+            {"type":"message_start","message":{"model":"m-1","usage":{"input_tokens":10,"output_tokens":1,"cache_read_input_tokens":7}}}
+            {"type":"ping"}
+            {"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"","signature":"","new":1}}
+            {"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"h"}}
+            {"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"m"}}
+            {"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":"c2ln"}}
+            {"type":"content_block_stop","index":0}
+            {"type":"content_block_start","index":1,"content_block":{"type":"text","text":""}}
+            {"type":"content_block_delta","index":1,"delta":{"type":"text_delta","text":"a"}}
+            {"type":"content_block_delta","index":1,"delta":{"type":"citations_delta","citation":{}}}
+            {"type":"content_block_delta","index":1,"delta":{"type":"brand_new_delta"}}
+            {"type":"content_block_delta","index":1,"delta":{"type":"text_delta","text":"b"}}
+            {"type":"content_block_start","index":2,"content_block":{"type":"tool_use","id":"t","name":"bash","input":{}}}
+            {"type":"content_block_delta","index":2,"delta":{"type":"input_json_delta","partial_json":""}}
+            {"type":"content_block_delta","index":2,"delta":{"type":"input_json_delta","partial_json":"{\"command\":"}}
+            {"type":"content_block_delta","index":2,"delta":{"type":"input_json_delta","partial_json":"\"ls\"}"}}
+            {"type":"content_block_start","index":3,"content_block":{"type":"server_tool_use","id":"s","name":"web","input":{}}}
+            {"type":"content_block_delta","index":3,"delta":{"type":"input_json_delta","partial_json":"{\"q\":1}"}}
+            {"type":"brand_new_event","index":9}
+            {"type":"message_delta","delta":{"stop_reason":"tool_use"},"usage":{"output_tokens":42,"input_tokens":0}}
+            {"type":"message_stop"}
+            "#,
         );
-        assert_eq!(shown, "ab");
-        assert_eq!(
-            reply.unwrap(),
-            Reply {
-                blocks: vec![
-                    Block::Opaque {
-                        value: json!(
-                    {"type": "thinking", "thinking": "hm", "signature": "c2ln", "new": 1})
-                    },
-                    Block::Text { text: "ab".into() },
-                    Block::ToolUse {
-                        id: "t".into(),
-                        name: "bash".into(),
-                        input: json!({"command": "ls"})
-                    },
-                    Block::Opaque {
-                        value: json!(
-                    {"type": "server_tool_use", "id": "s", "name": "web", "input": {"q": 1}})
-                    },
-                ],
-                stop_reason: StopReason::ToolUse,
-                usage: Usage {
-                    input_tokens: 10,
-                    output_tokens: 42,
-                    cache_read_input_tokens: 7,
-                    cache_creation_input_tokens: 0,
-                },
-                model: "m-1".into(),
-            }
-        );
+        let Reply { blocks, stop_reason, usage, model } = reply.unwrap();
+        let expected = json!([
+            {"type": "opaque", "value": {"type": "thinking", "thinking": "hm", "signature": "c2ln", "new": 1}},
+            {"type": "text", "text": "ab"},
+            {"type": "tool_use", "id": "t", "name": "bash", "input": {"command": "ls"}},
+            {"type": "opaque", "value": {"type": "server_tool_use", "id": "s", "name": "web", "input": {"q": 1}}},
+        ]);
+        assert_eq!(json!(blocks), expected);
+        assert_eq!((shown.as_str(), model.as_str()), ("ab", "m-1"));
+        assert_eq!(stop_reason, StopReason::ToolUse);
+        let counts = (usage.input_tokens, usage.output_tokens, usage.cache_read_input_tokens);
+        assert_eq!((counts, usage.cache_creation_input_tokens), ((10, 42, 7), 0));
     }
 
     #[test]
     fn ids_are_unique_in_the_reply_and_in_the_conversation() {
-        let call = |at, id: &str, n: u64| {
-            start(at, &json!({"type": "tool_use", "id": id, "name": "x", "input": {"n": n}}))
-        };
-        let stop = json!({"type": "message_stop"});
-        let events = [call(0, "a", 0), call(1, "a", 1), call(2, "b", 2), call(3, "", 3), stop];
-        let reply = replay(&["b", "b-2", "call_3"], &events).0.unwrap();
-        let pair = |block: &Block| {
-            let Block::ToolUse { id, input, .. } = block else { panic!("{block:?}") };
-            (id.clone(), input["n"].as_u64().unwrap())
-        };
-        let got: Vec<(String, u64)> = reply.blocks.iter().map(pair).collect();
+        let lines = [("a", 0), ("a", 1), ("b", 2), ("", 3)].map(|(id, n)| {
+            let block = json!({"type": "tool_use", "id": id, "name": "x", "input": {"n": n}});
+            json!({"type": "content_block_start", "index": n, "content_block": block}).to_string()
+        });
+        let reply = blocks(&["b", "b-2", "call_3"], &lines.join("\n"));
         let expected = [("a", 0), ("b-3", 2), ("call_3-2", 3)];
-        assert_eq!(got, expected.map(|(id, n)| (id.to_owned(), n)));
-        assert_eq!(reply.stop_reason, StopReason::ToolUse);
-        assert_eq!(reply.model, "asked");
+        assert_eq!(reply.blocks, expected.map(|(id, n)| call(id, "x", json!({ "n": n }))));
+        assert_eq!((reply.stop_reason, reply.model.as_str()), (StopReason::ToolUse, "asked"));
     }
 
     #[test]
     fn every_stop_reason_is_kept() {
-        for reason in [
-            "end_turn",
-            "max_tokens",
-            "stop_sequence",
-            "tool_use",
-            "pause_turn",
-            "refusal",
-            "model_context_window_exceeded",
-            "brand_new",
-        ] {
+        for reason in "end_turn max_tokens stop_sequence tool_use pause_turn refusal \
+            model_context_window_exceeded brand_new"
+            .split(' ')
+        {
             let end = json!({"type": "message_delta", "delta": {"stop_reason": reason}});
-            let reply = replay(&[], &[end, json!({"type": "message_stop"})]).0.unwrap();
+            let reply = blocks(&[], &end.to_string());
             assert_eq!(serde_json::to_value(reply.stop_reason).unwrap(), reason);
         }
     }
 
     #[test]
     fn a_call_cut_by_max_tokens_is_a_call_with_unreadable_input() {
-        let reply = replay(
+        let reply = blocks(
             &[],
-            &[
-                start(
-                    0,
-                    &json!({"type": "tool_use", "id": "t", "name": "write_file", "input": {}}),
-                ),
-                delta(0, &json!({"type": "input_json_delta", "partial_json": "{\"path\":\"a"})),
-                json!({"type": "message_delta", "delta": {"stop_reason": "max_tokens"}}),
-                json!({"type": "message_stop"}),
-            ],
-        )
-        .0
-        .unwrap();
-        assert_eq!(input_of(&reply.blocks[0]), &json!({INVALID_JSON: "{\"path\":\"a"}));
+            r#"
+            {"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"t","name":"x","input":{}}}
+            {"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{\"path\":\"a"}}
+            {"type":"message_delta","delta":{"stop_reason":"max_tokens"}}
+            "#,
+        );
+        assert_eq!(reply.blocks, [call("t", "x", json!({INVALID_JSON: "{\"path\":\"a"}))]);
         assert_eq!(reply.stop_reason, StopReason::MaxTokens);
     }
 
@@ -401,7 +281,7 @@ mod tests {
     fn malformed_events_are_faults_and_unknown_events_are_not() {
         let take = |name: &str, data: &str| {
             let event = Event { name: name.into(), data: data.into() };
-            Assembler::new(&request(&[]), "m").take(&event, &mut |_| ())
+            assembler(&[]).take(&event, &mut |_| ())
         };
         for (name, data) in [
             ("message_start", "{\"type\""),
@@ -411,40 +291,18 @@ mod tests {
             ("content_block_delta", "{\"index\":3,\"delta\":{\"type\":\"text_delta\"}}"),
             ("", "garbage"),
         ] {
-            let garbled = matches!(take(name, data), Err(Fault::Garbled(_)));
-            assert!(garbled, "{name} {data}");
+            let is_garbled = matches!(take(name, data), Err(AttemptError::Garbled(_)));
+            assert!(is_garbled, "{name} {data}");
         }
-        for (name, data) in
-            [("vendor_event", "not json"), ("ping", "{}"), ("", "{}"), ("message_start", "{}")]
-        {
+        let unknown = ("vendor_event", "not json");
+        for (name, data) in [unknown, ("ping", "{}"), ("", "{}"), ("message_start", "{}")] {
             assert_eq!(take(name, data), Ok(false), "{name} {data}");
         }
         let error = take("error", "{\"error\":{\"type\":\"overloaded_error\"}}");
-        assert!(matches!(error, Err(Fault::Error(_))));
-    }
-
-    #[test]
-    fn a_complete_body_is_a_complete_message() {
-        let take = |body: Value| {
-            let mut shown = String::new();
-            let mut assembler = Assembler::new(&request(&[]), "asked");
-            let mut sink = |delta| {
-                if let Delta::Text(text) = delta {
-                    shown.push_str(&text);
-                }
-            };
-            assembler.take_whole(body.to_string().as_bytes(), &mut sink)?;
-            Ok((assembler.finish(), shown))
-        };
-        let (reply, shown) = take(json!({
-            "type": "message", "model": "m-2", "stop_reason": "end_turn",
-            "content": [{"type": "text", "text": "hi"}, {"type": "redacted_thinking", "data": "x"}],
-            "usage": {"input_tokens": 3, "output_tokens": 4},
-        }))
-        .unwrap();
-        assert_eq!((shown.as_str(), reply.text().as_str()), ("hi", "hi"));
-        assert_eq!((reply.usage.total(), reply.model.as_str(), reply.blocks.len()), (7, "m-2", 2));
-        assert_eq!(take(json!({})), Err(Fault::Garbled("the message has no content".into())));
-        assert!(matches!(take(json!({"type": "error", "error": {}})), Err(Fault::Error(_))));
+        assert!(matches!(error, Err(AttemptError::Reported(_))));
+        let whole = |body: &str| assembler(&[]).take_whole(body.as_bytes(), &mut |_| ());
+        assert_eq!(whole("{}"), Err(garbled("the message has no content")));
+        let error = whole("{\"type\":\"error\",\"error\":{}}");
+        assert!(matches!(error, Err(AttemptError::Reported(_))));
     }
 }

@@ -3,11 +3,12 @@
 //! *Invariant:* a reply exists only after `[DONE]`, or after the end of a stream that named its finish reason. Only
 //! the first choice counts. Unknown fields, including reasoning, are ignored.
 
-use super::super::calls::{Ids, input};
-use super::super::provider::Delta;
-use super::super::sse::Event;
-use super::super::stream_parser::{Assemble, Fault};
-use crate::wire::chat::{Block, Reply, Request, StopReason, Usage};
+use crate::llm::attempt_error::{AttemptError, Report};
+use crate::llm::provider::{Delta, Sink};
+use crate::llm::reply_builder::{ReplyBuilder, input};
+use crate::llm::sse::Event;
+use crate::llm::stream_parser::{self, Assemble, word};
+use crate::wire::chat::{Reply, Request, StopReason, Usage};
 use serde_json::Value;
 
 /// The data of the last event.
@@ -16,13 +17,11 @@ const DONE: &str = "[DONE]";
 /// A partial reply.
 #[derive(Debug)]
 pub(in crate::llm) struct Assembler {
-    ids: Ids,
-    model: String,
+    reply: ReplyBuilder,
     text: String,
     refusal: String,
     calls: Vec<Part>,
     finish_reason: String,
-    usage: Usage,
 }
 
 /// A partial tool call.
@@ -41,29 +40,21 @@ struct Part {
 impl Assembler {
     /// Creates an assembler for the reply to a request. `model` holds until the server names another one.
     pub(in crate::llm) fn new(request: &Request, model: &str) -> Self {
-        Self {
-            ids: Ids::of(request),
-            model: model.into(),
-            text: String::new(),
-            refusal: String::new(),
-            calls: Vec::new(),
-            finish_reason: String::new(),
-            usage: Usage::default(),
-        }
+        let (text, refusal, finish_reason) = (String::new(), String::new(), String::new());
+        let reply = ReplyBuilder::new(request, model);
+        Self { reply, text, refusal, calls: Vec::new(), finish_reason }
     }
 
-    fn begin(&mut self, body: &Value) {
-        let model = word(body, "model");
-        if !model.is_empty() {
-            self.model = model.into();
-        }
+    fn note(&mut self, body: &Value) {
         let read = |at: &str| body.pointer(at).and_then(Value::as_u64).unwrap_or_default();
         let cached = read("/usage/prompt_tokens_details/cached_tokens");
-        let fresh = read("/usage/prompt_tokens").saturating_sub(cached);
-        let usage = &mut self.usage;
-        usage.input_tokens = usage.input_tokens.max(fresh);
-        usage.cache_read_input_tokens = usage.cache_read_input_tokens.max(cached);
-        usage.output_tokens = usage.output_tokens.max(read("/usage/completion_tokens"));
+        let usage = Usage {
+            input_tokens: read("/usage/prompt_tokens").saturating_sub(cached),
+            output_tokens: read("/usage/completion_tokens"),
+            cache_read_input_tokens: cached,
+            cache_creation_input_tokens: 0,
+        };
+        self.reply.note(body, usage);
     }
 
     fn end(&mut self, choice: &Value) {
@@ -73,7 +64,7 @@ impl Assembler {
         }
     }
 
-    fn say(&mut self, message: &Value, sink: &mut dyn FnMut(Delta)) {
+    fn say(&mut self, message: &Value, sink: Sink<'_>) {
         let text = text_of(message.get("content"));
         if !text.is_empty() {
             self.text.push_str(&text);
@@ -105,46 +96,46 @@ impl Assembler {
         &mut self.calls[at]
     }
 
-    fn stop_reason(&self) -> StopReason {
-        let unsaid = if self.calls.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
+    /// The reason that the server names, if it says more than the calls do.
+    fn stop_reason(&self) -> Option<StopReason> {
         match self.finish_reason.as_str() {
-            "" | "stop" | "tool_calls" | "function_call" if self.refusal.is_empty() => unsaid,
-            "length" => StopReason::MaxTokens,
-            "" | "stop" | "content_filter" => StopReason::Refusal,
-            other => StopReason::Other(other.into()),
+            "" | "stop" | "tool_calls" | "function_call" if self.refusal.is_empty() => None,
+            "length" => Some(StopReason::MaxTokens),
+            "" | "stop" | "content_filter" => Some(StopReason::Refusal),
+            other => Some(StopReason::Other(other.into())),
         }
     }
 }
 
 impl Assemble for Assembler {
-    fn take(&mut self, event: &Event, sink: &mut dyn FnMut(Delta)) -> Result<bool, Fault> {
+    fn take(&mut self, event: &Event, sink: Sink<'_>) -> Result<bool, AttemptError> {
         if event.data.trim() == DONE {
             let said = !self.text.is_empty() || !self.refusal.is_empty() || !self.calls.is_empty();
             let ended = said || !self.finish_reason.is_empty();
-            return if ended { Ok(true) } else { Err(Fault::Empty) };
+            return if ended { Ok(true) } else { Err(AttemptError::Empty) };
         }
         let chunk = parse(event.data.as_bytes())?;
-        self.begin(&chunk);
+        self.note(&chunk);
         let Some(choice) = chunk.pointer("/choices/0") else { return Ok(false) };
         let delta = choice.get("delta").unwrap_or(&Value::Null);
         self.say(delta, sink);
-        for piece in delta.get("tool_calls").and_then(Value::as_array).into_iter().flatten() {
+        for piece in tool_calls(delta) {
             self.part(piece).grow(piece);
         }
         self.end(choice);
         Ok(false)
     }
 
-    fn take_whole(&mut self, body: &[u8], sink: &mut dyn FnMut(Delta)) -> Result<(), Fault> {
+    fn take_whole(&mut self, body: &[u8], sink: Sink<'_>) -> Result<(), AttemptError> {
         let answer = parse(body)?;
-        self.begin(&answer);
+        self.note(&answer);
         let choice = answer.pointer("/choices/0");
         let message = choice.and_then(|choice| choice.get("message"));
         let (Some(choice), Some(message)) = (choice, message) else {
-            return Err(Fault::Garbled("the answer has no message".into()));
+            return Err(AttemptError::Garbled("the answer has no message".into()));
         };
         self.say(message, sink);
-        for call in message.get("tool_calls").and_then(Value::as_array).into_iter().flatten() {
+        for call in tool_calls(message) {
             let mut part = Part::default();
             part.grow(call);
             self.calls.push(part);
@@ -157,21 +148,14 @@ impl Assemble for Assembler {
         !self.finish_reason.is_empty()
     }
 
-    fn finish(mut self) -> Reply {
+    fn finish(self: Box<Self>) -> Reply {
         let stop_reason = self.stop_reason();
-        self.text.push_str(&self.refusal);
-        let mut blocks = Vec::new();
-        if !self.text.is_empty() {
-            blocks.push(Block::Text { text: std::mem::take(&mut self.text) });
+        let Self { mut reply, text, refusal, calls, .. } = *self;
+        reply.text(text + &refusal);
+        for (at, part) in (0..).zip(calls) {
+            reply.call(at, &part.id, part.name, input(&part.streamed, part.given.as_ref()));
         }
-        for (at, part) in std::mem::take(&mut self.calls).into_iter().enumerate() {
-            let id = if part.id.is_empty() { format!("call_{at}") } else { part.id };
-            if let Some(id) = self.ids.admit(&id) {
-                let input = input(&part.streamed, part.given.as_ref());
-                blocks.push(Block::ToolUse { id, name: part.name, input });
-            }
-        }
-        Reply { blocks, stop_reason, usage: self.usage, model: self.model }
+        reply.finish(stop_reason)
     }
 }
 
@@ -203,49 +187,46 @@ fn text_of(content: Option<&Value>) -> String {
     }
 }
 
+fn tool_calls(message: &Value) -> impl Iterator<Item = &Value> {
+    message.get("tool_calls").and_then(Value::as_array).into_iter().flatten()
+}
+
 /// Parses a chunk or a complete response; an error object in its place is an error of the server.
-fn parse(text: &[u8]) -> Result<Value, Fault> {
-    let value: Value = serde_json::from_slice(text)
-        .map_err(|cause| Fault::Garbled(format!("not json: {cause}")))?;
+fn parse(text: &[u8]) -> Result<Value, AttemptError> {
+    let value = stream_parser::parse(text)?;
     match value.get("error") {
         None | Some(Value::Null) => Ok(value),
-        Some(_) => Err(Fault::Error(value)),
+        Some(_) => Err(AttemptError::Reported(Report::from_event(&value))),
     }
 }
 
-fn word<'a>(object: &'a Value, key: &str) -> &'a str {
-    object.get(key).and_then(Value::as_str).unwrap_or_default()
+/// Translates an error report of this API into the terms of the Messages API.
+pub(in crate::llm) fn translate(error: &mut AttemptError) {
+    let AttemptError::Reported(report) = error else { return };
+    if report.is("insufficient_quota") || report.is("context_length_exceeded") {
+        report.should_retry = Some(false);
+    } else if report.status == 429 && report.retry_after.is_none() {
+        // Unlike the Messages API, many of these servers send no retry-after.
+        report.should_retry = report.should_retry.or(Some(true));
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::llm::fixtures::{self, call, request};
     use serde_json::json;
 
     fn assembler() -> Assembler {
-        let request =
-            Request { system: String::new(), messages: vec![], tools: vec![], max_tokens: 1 };
-        Assembler::new(&request, "asked")
-    }
-
-    fn event(data: &str) -> Event {
-        Event { name: String::new(), data: data.into() }
+        Assembler::new(&request(vec![]), "asked")
     }
 
     /// Returns the reply of a stream of choices, and the text that was shown.
     fn replay(choices: &[Value]) -> (Reply, String) {
-        let (mut assembler, mut shown) = (assembler(), String::new());
-        let mut sink = |delta| {
-            if let Delta::Text(text) = delta {
-                shown.push_str(&text);
-            }
-        };
-        for choice in choices {
-            let chunk = json!({"object": "chat.completion.chunk", "choices": [choice]});
-            assert_eq!(assembler.take(&event(&chunk.to_string()), &mut sink), Ok(false));
-        }
-        assert_eq!(assembler.take(&event(DONE), &mut sink), Ok(true));
-        (assembler.finish(), shown)
+        let chunks = choices.iter().map(|choice| json!({"choices": [choice]}).to_string());
+        let lines: Vec<String> = chunks.chain([DONE.to_owned()]).collect();
+        let (reply, shown) = fixtures::replay(assembler(), &lines.join("\n"));
+        (reply.unwrap(), shown)
     }
 
     fn calls(pieces: &[Value]) -> Value {
@@ -257,16 +238,9 @@ mod tests {
             "function": {"name": name, "arguments": arguments}})
     }
 
-    fn more(index: u64, arguments: &str) -> Value {
-        json!({"index": index, "function": {"arguments": arguments}})
-    }
-
-    fn call(id: &str, name: &str, input: Value) -> Block {
-        Block::ToolUse { id: id.into(), name: name.into(), input }
-    }
-
     #[test]
     fn interleaved_chunks_of_calls_are_assembled() {
+        let more = |index, text| json!({"index": index, "function": {"arguments": text}});
         let (reply, shown) = replay(&[
             json!({"delta": {"role": "assistant", "content": "I ", "reasoning_content": "hm"}}),
             json!({"delta": {"content": "look.", "thinking": "hm", "reasoning": "hm"}}),
@@ -275,12 +249,9 @@ mod tests {
             calls(&[more(0, "\"ls\"}")]),
             json!({"delta": {}, "finish_reason": "tool_calls"}),
         ]);
-        let expected = [
-            Block::Text { text: "I look.".into() },
-            call("a", "bash", json!({"command": "ls"})),
-            call("b", "idle", json!({})),
-        ];
-        assert_eq!(reply.blocks, expected);
+        let looked = fixtures::text("I look.");
+        let list = call("a", "bash", json!({"command": "ls"}));
+        assert_eq!(reply.blocks, [looked, list, call("b", "idle", json!({}))]);
         assert_eq!((shown.as_str(), reply.stop_reason), ("I look.", StopReason::ToolUse));
     }
 
@@ -288,23 +259,17 @@ mod tests {
     fn calls_are_told_apart_however_a_server_numbers_them() {
         let two = [call("a", "x", json!({"n": 1})), call("b", "y", json!({"n": 2}))];
         let bare = |id: &str, name: &str, arguments: Value| json!({"id": id, "function": {"name": name, "arguments": arguments}});
+        let last = || piece(1, "b", "y", "{\"n\":2}");
+        let more = json!({"function": {"arguments": ":1}"}});
         let streams = [
             // Every call has the index 0.
             vec![piece(0, "a", "x", "{\"n\":1}"), piece(0, "b", "y", "{\"n\":2}")],
             // No index, complete calls, arguments as objects.
             vec![bare("a", "x", json!({"n": 1})), bare("b", "y", json!({"n": 2}))],
             // Id and name in each chunk.
-            vec![
-                piece(0, "a", "x", "{\"n\""),
-                piece(0, "a", "x", ":1}"),
-                piece(1, "b", "y", "{\"n\":2}"),
-            ],
+            vec![piece(0, "a", "x", "{\"n\""), piece(0, "a", "x", ":1}"), last()],
             // No index, in chunks.
-            vec![
-                bare("a", "x", json!("{\"n\"")),
-                json!({"function": {"arguments": ":1}"}}),
-                bare("b", "y", json!("{\"n\":2}")),
-            ],
+            vec![bare("a", "x", json!("{\"n\"")), more, bare("b", "y", json!("{\"n\":2}"))],
         ];
         for pieces in streams {
             let choices: Vec<Value> =
@@ -317,10 +282,6 @@ mod tests {
 
     #[test]
     fn every_finish_reason_has_its_meaning() {
-        let end = |reason: &str| {
-            let choice = json!({"delta": {"content": "x"}, "finish_reason": reason});
-            serde_json::to_value(replay(&[choice]).0.stop_reason).unwrap()
-        };
         for (reason, meaning) in [
             ("stop", "end_turn"),
             ("length", "max_tokens"),
@@ -328,12 +289,13 @@ mod tests {
             ("content_filter", "refusal"),
             ("brand_new", "brand_new"),
         ] {
-            assert_eq!(end(reason), meaning);
+            let choice = json!({"delta": {"content": "x"}, "finish_reason": reason});
+            assert_eq!(serde_json::to_value(replay(&[choice]).0.stop_reason).unwrap(), meaning);
         }
-        let refused = json!({"delta": {"refusal": "no."}, "finish_reason": "stop"});
-        let (reply, shown) = replay(&[refused]);
-        assert_eq!((reply.stop_reason.clone(), reply.text()), (StopReason::Refusal, "no.".into()));
-        assert_eq!(shown, "no.");
+        let (reply, shown) =
+            replay(&[json!({"delta": {"refusal": "no."}, "finish_reason": "stop"})]);
+        assert_eq!((reply.text().as_str(), shown.as_str()), ("no.", "no."));
+        assert_eq!(reply.stop_reason, StopReason::Refusal);
         let called = [calls(&[piece(0, "a", "x", "{}")]), json!({"finish_reason": "stop"})];
         assert_eq!(replay(&called).0.stop_reason, StopReason::ToolUse);
     }
@@ -347,11 +309,9 @@ mod tests {
             "usage": {"prompt_tokens": 10, "completion_tokens": 4,
                 "prompt_tokens_details": {"cached_tokens": 7}}});
         assembler.take_whole(body.to_string().as_bytes(), &mut |_| ()).unwrap();
-        let reply = assembler.finish();
-        assert_eq!(
-            (reply.text(), reply.model.as_str(), reply.blocks.len()),
-            ("hi".into(), "m-2", 2)
-        );
+        let reply = Box::new(assembler).finish();
+        let named = (reply.text(), reply.model.as_str(), reply.blocks.len());
+        assert_eq!(named, ("hi".into(), "m-2", 2));
         let usage = reply.usage;
         assert_eq!((usage.input_tokens, usage.cache_read_input_tokens), (3, 7));
         assert_eq!((usage.output_tokens, usage.total()), (4, 14));
@@ -359,13 +319,17 @@ mod tests {
 
     #[test]
     fn empty_malformed_and_error_responses_are_distinguished() {
-        let take = |data: &str| assembler().take(&event(data), &mut |_| ());
-        assert_eq!(take(DONE), Err(Fault::Empty));
-        assert!(matches!(take("{\"choices\""), Err(Fault::Garbled(_))));
-        assert!(matches!(take("{\"error\":{\"message\":\"x\"}}"), Err(Fault::Error(_))));
+        let take = |data: &str| {
+            let event = Event { name: String::new(), data: data.into() };
+            assembler().take(&event, &mut |_| ())
+        };
+        assert_eq!(take(DONE), Err(AttemptError::Empty));
+        assert!(matches!(take("{\"choices\""), Err(AttemptError::Garbled(_))));
+        let error = take("{\"error\":{\"message\":\"x\"}}");
+        assert!(matches!(error, Err(AttemptError::Reported(_))));
         assert_eq!(take("{\"choices\":[],\"error\":null}"), Ok(false));
         let whole = assembler().take_whole(b"{\"choices\":[]}", &mut |_| ());
-        assert_eq!(whole, Err(Fault::Garbled("the answer has no message".into())));
+        assert_eq!(whole, Err(AttemptError::Garbled("the answer has no message".into())));
         assert!(!assembler().is_whole());
     }
 }

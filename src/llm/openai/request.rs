@@ -9,45 +9,23 @@ use serde_json::{Map, Value, json};
 /// The text of a message that has nothing to send.
 const NOTHING: &str = "(empty)";
 
-/// The fields of the body that do not come from the request.
-#[derive(Debug, Clone)]
-pub(super) struct Shape {
-    pub(super) model: String,
-    pub(super) limit: AnswerLimit,
-}
+/// The host of `OpenAI` itself, whose newer models refuse the old name of the limit. All other servers get the old
+/// name; many of them know no other.
+const NEW_NAMES_HOST: &str = "api.openai.com";
 
-/// The name of the field that limits the reply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum AnswerLimit {
-    /// `max_completion_tokens`, for `OpenAI` itself, whose newer models refuse the old name.
-    Completion,
-    /// `max_tokens`, for all other servers, many of which know only the old name.
-    Plain,
-}
-
-/// The form of the response.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Transfer {
-    Streamed,
-    AtOnce,
-}
-
-/// Returns the body of the call.
-pub(super) fn body(request: &Request, shape: &Shape, transfer: Transfer) -> Value {
+/// Returns the body of the call to a server on this host.
+pub(in crate::llm) fn body(request: &Request, model: &str, host: &str, is_streamed: bool) -> Value {
+    let limit = if host == NEW_NAMES_HOST { "max_completion_tokens" } else { "max_tokens" };
     let mut body = Map::new();
-    body.insert("model".into(), shape.model.as_str().into());
-    let limit = match shape.limit {
-        AnswerLimit::Completion => "max_completion_tokens",
-        AnswerLimit::Plain => "max_tokens",
-    };
-    body.insert(limit.into(), request.max_tokens.into());
-    if transfer == Transfer::Streamed {
-        body.insert("stream".into(), true.into());
-        body.insert("stream_options".into(), json!({"include_usage": true}));
+    let mut put = |key: &str, value: Value| drop(body.insert(key.into(), value));
+    put("model", model.into());
+    put(limit, request.max_tokens.into());
+    if is_streamed {
+        put("stream", true.into());
+        put("stream_options", json!({"include_usage": true}));
     }
     if !request.tools.is_empty() {
-        let tools: Vec<Value> = request.tools.iter().map(tool).collect();
-        body.insert("tools".into(), tools.into());
+        put("tools", request.tools.iter().map(tool).collect());
     }
     let mut messages = Vec::new();
     if !request.system.trim().is_empty() {
@@ -59,15 +37,14 @@ pub(super) fn body(request: &Request, shape: &Shape, transfer: Transfer) -> Valu
             Role::Assistant => messages.push(assistant(message)),
         }
     }
-    body.insert("messages".into(), messages.into());
+    put("messages", messages.into());
     Value::Object(body)
 }
 
 fn tool(spec: &ToolDefinition) -> Value {
+    let ToolDefinition { name, description, input_schema } = spec;
     json!({"type": "function", "function": {
-        "name": spec.name,
-        "description": spec.description,
-        "parameters": spec.input_schema,
+        "name": name, "description": description, "parameters": input_schema,
     }})
 }
 
@@ -121,69 +98,22 @@ fn call(block: &Block) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn text(text: &str) -> Block {
-        Block::Text { text: text.into() }
-    }
-
-    fn call(id: &str, input: Value) -> Block {
-        Block::ToolUse { id: id.into(), name: "bash".into(), input }
-    }
-
-    fn result(id: &str, content: &str, is_error: bool) -> Block {
-        Block::ToolResult { tool_use_id: id.into(), content: content.into(), is_error }
-    }
-
-    fn conversation() -> Request {
-        let message = |role, blocks| ChatMessage { role, blocks };
-        let thinking = Block::Opaque { value: json!({"type": "thinking", "signature": "s"}) };
-        Request {
-            system: "You are alice.".into(),
-            messages: vec![
-                message(Role::User, vec![text("hi")]),
-                message(
-                    Role::Assistant,
-                    vec![
-                        thinking,
-                        text(" "),
-                        call("t1", json!({"command": "ls"})),
-                        call("t2", Value::Null),
-                    ],
-                ),
-                message(
-                    Role::User,
-                    vec![
-                        result("t1", "", false),
-                        result("t2", "no", true),
-                        text("mail"),
-                        text("more"),
-                    ],
-                ),
-                message(Role::Assistant, vec![]),
-                message(Role::User, vec![text("go on")]),
-            ],
-            tools: vec![ToolDefinition {
-                name: "bash".into(),
-                description: "runs".into(),
-                input_schema: json!({"type": "object"}),
-            }],
-            max_tokens: 1024,
-        }
-    }
+    use crate::llm::fixtures::{conversation, request, text};
 
     #[test]
     fn a_conversation_with_tools_and_mail() {
-        let shape = Shape { model: "m-1".into(), limit: AnswerLimit::Plain };
-        let body = body(&conversation(), &shape, Transfer::Streamed).to_string();
+        let body = body(&conversation(), "m-1", "h", true).to_string();
         // One line per message and tool makes a change easy to locate.
         let lines = body.replace("{\"role\"", "\n{\"role\"").replace("{\"type\":", "\n{\"type\":");
         insta::assert_snapshot!(lines, @r#"
         {"model":"m-1","max_tokens":1024,"stream":true,"stream_options":{"include_usage":true},"tools":[
-        {"type":"function","function":{"name":"bash","description":"runs","parameters":
+        {"type":"function","function":{"name":"run","description":"runs","parameters":
+        {"type":"object"}}},
+        {"type":"function","function":{"name":"rest","description":"rests","parameters":
         {"type":"object"}}}],"messages":[
         {"role":"system","content":"You are alice."},
         {"role":"user","content":"hi"},
-        {"role":"assistant","content":null,"tool_calls":[{"id":"t1","type":"function","function":{"name":"bash","arguments":"{\"command\":\"ls\"}"}},{"id":"t2","type":"function","function":{"name":"bash","arguments":"{}"}}]},
+        {"role":"assistant","content":null,"tool_calls":[{"id":"t1","type":"function","function":{"name":"run","arguments":"{\"command\":\"ls\"}"}},{"id":"t2","type":"function","function":{"name":"rest","arguments":"{}"}}]},
         {"role":"tool","tool_call_id":"t1","content":"(empty)"},
         {"role":"tool","tool_call_id":"t2","content":"[error] no"},
         {"role":"user","content":"mail\n\nmore"},
@@ -194,9 +124,7 @@ mod tests {
 
     #[test]
     fn a_request_without_streaming_has_no_stream_fields() {
-        let shape = Shape { model: "m-1".into(), limit: AnswerLimit::Completion };
-        let request = Request { tools: vec![], system: String::new(), ..conversation() };
-        let body = body(&request, &shape, Transfer::AtOnce);
+        let body = body(&request(vec![vec![text("hi")]]), "m-1", NEW_NAMES_HOST, false);
         let keys: Vec<&String> = body.as_object().unwrap().keys().collect();
         assert_eq!(keys, ["model", "max_completion_tokens", "messages"]);
     }

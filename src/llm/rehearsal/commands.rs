@@ -40,7 +40,7 @@ pub(super) const OWN: &[Command] = &[
     (
         "Spawn dana (reviewer) and ed as a test engineer in plan mode.",
         "spawn|start|hire {members}; spawn|start|hire {members} in {mode} mode",
-        |it| it.members().into_iter().map(|(name, role)| spawn(it, &name, &role)).collect(),
+        |it| it.members().into_iter().flat_map(|(name, role)| spawn(it, &name, &role)).collect(),
     ),
     (
         "Have dana send ed a message, then ask her to run \"make\" and list the files.",
@@ -107,10 +107,10 @@ pub(super) const ALL: &[Command] = &[
          create|add a? task called|:? {text} for {name}; \
          create|add a? task called|:? {text} after task? {task_id}; create|add a? task called|:? {text}",
         |it| {
-            let after = it.has("task_id").then(|| json!([it.text("task_id")]));
-            let input = with(json!({ "subject": it.text("text") }), "blocked_by", after);
-            let owner = it.names().pop().map(Step::AssignCreated);
-            std::iter::once(Step::Call("create_task", input)).chain(owner).collect()
+            let (subject, after) = (it.text("text"), it.optional("task_id").map(|id| [id]));
+            let mut steps = one("create_task", json!({ "subject": subject, "blocked_by": after }));
+            steps.extend(it.names().pop().map(Step::AssignCreated));
+            steps
         },
     ),
     ("Claim task 4.", "claim|take task {task_id}", |it| call(it, "claim_task")),
@@ -166,16 +166,10 @@ fn call(it: &Match<'_>, tool: &'static str) -> Vec<Step> {
     one(tool, Value::Object(slots.collect()))
 }
 
-fn one(tool: &'static str, input: Value) -> Vec<Step> {
+/// A call with the arguments that have a value.
+fn one(tool: &'static str, mut input: Value) -> Vec<Step> {
+    input.as_object_mut().into_iter().for_each(|fields| fields.retain(|_, it| !it.is_null()));
     vec![Step::Call(tool, input)]
-}
-
-/// The arguments with one more field, where it has a value.
-fn with(mut input: Value, field: &str, value: Option<impl Into<Value>>) -> Value {
-    if let (Some(fields), Some(value)) = (input.as_object_mut(), value) {
-        fields.insert(field.into(), value.into());
-    }
-    input
 }
 
 /// One call for each agent that is named.
@@ -197,12 +191,11 @@ fn handed_over(it: &Match<'_>) -> String {
     format!("{}{rest}.", first.to_uppercase())
 }
 
-fn spawn(it: &Match<'_>, name: &str, role: &str) -> Step {
+fn spawn(it: &Match<'_>, name: &str, role: &str) -> Vec<Step> {
     let role = if role.is_empty() { "teammate" } else { role };
     let prompt = format!("You are {name}, the {role} of this team. Wait for instructions.");
-    let mode = it.has("mode").then(|| it.text("mode").to_lowercase());
-    let input = json!({ "name": name, "role": role, "prompt": prompt });
-    Step::Call("spawn_teammate", with(input, "mode", mode))
+    let mode = it.optional("mode").map(|mode| mode.to_lowercase());
+    one("spawn_teammate", json!({ "name": name, "role": role, "prompt": prompt, "mode": mode }))
 }
 
 fn review(it: &Match<'_>, approve: bool) -> Vec<Step> {
@@ -210,9 +203,8 @@ fn review(it: &Match<'_>, approve: bool) -> Vec<Step> {
     let Some((_, id)) = it.scope.plans.iter().find(|(owner, _)| names.contains(owner)) else {
         return vec![Step::Remark(format!("Not done: no plan of {} waits.", names.concat()))];
     };
-    let feedback = it.has("text").then(|| it.text("text"));
-    let input = json!({ "request_id": id, "approve": approve });
-    one("review_plan", with(input, "feedback", feedback))
+    let feedback = it.optional("text");
+    one("review_plan", json!({ "request_id": id, "approve": approve, "feedback": feedback }))
 }
 
 /// A word as the shell takes it literally.

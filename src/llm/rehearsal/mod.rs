@@ -9,14 +9,28 @@ mod commands;
 mod conversation;
 mod plan;
 mod reply;
-pub mod spec;
 mod template;
 
-use super::provider::{Delta, Provider, TurnFuture};
+use super::provider::{Delta, Provider, Sink, TurnFuture};
+use super::registry::{Connected, ProviderSpec};
 use crate::wire::chat::{Block, Reply, Request, StopReason, Usage};
 use plan::NextReply;
 use serde_json::{Value, json};
 use std::cell::Cell;
+use std::rc::Rc;
+
+/// `rehearsal`: the embedded stand-in for a model.
+pub static SPEC: ProviderSpec = ProviderSpec {
+    notice: Some(
+        "REHEARSAL MODEL: this is not a language model. It understands short commands and turns them \
+         into real tool calls.",
+    ),
+    connect: |connection| {
+        let provider = Rc::new(Rehearsal::new(connection.incarnation));
+        Ok(Connected { provider, warning: None })
+    },
+    ..ProviderSpec::new(NAME, "the program")
+};
 
 /// The label, and the model's name.
 const NAME: &str = "rehearsal";
@@ -60,7 +74,7 @@ impl Provider for Rehearsal {
         NAME.into()
     }
 
-    fn turn<'a>(&'a self, request: &'a Request, sink: &'a mut dyn FnMut(Delta)) -> TurnFuture<'a> {
+    fn turn<'a>(&'a self, request: &'a Request, sink: Sink<'a>) -> TurnFuture<'a> {
         Box::pin(async move {
             let reply = self.reply(request);
             for word in reply.text().split_inclusive(char::is_whitespace) {

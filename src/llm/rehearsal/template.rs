@@ -195,6 +195,11 @@ impl<'a> Match<'a> {
         }
     }
 
+    /// The text of a slot that took something.
+    pub(super) fn optional(&self, slot: &str) -> Option<String> {
+        self.has(slot).then(|| self.text(slot))
+    }
+
     /// The file that is named, or that "it" stands for.
     pub(super) fn path(&self) -> String {
         let is_it = self.tokens("path").iter().any(|token| token.is(&["it", "its"]));

@@ -2,21 +2,12 @@
 
 use crate::os::event_loop::check_blocking;
 use crate::os::file::{Access, At, FileError, create_new};
+pub use crate::wire::Fsync;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
-
-/// What an acknowledged write survives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Fsync {
-    /// The end of any process, and power loss.
-    #[default]
-    Always,
-    /// The end of any process.
-    Never,
-}
 
 /// Serializes a value without spaces. A value that cannot be serialized never replaces a file.
 pub(crate) fn json(value: &impl Serialize, path: &Path) -> Result<Vec<u8>, FileError> {

@@ -1,8 +1,10 @@
 //! The client of chat completions against the strict fake: requests, replies, retries, and every fault.
 
-use crate::support::fake::{Api, Fake, Reply, post_to};
+use crate::support::fake::{self, Fake, Reply, post_to};
 use agent_team::llm::retry::RetryPolicy;
-use agent_team::llm::{Delta, Limits, ModelError, OpenAi, OpenAiConfig, Provider, Secret};
+use agent_team::llm::{
+    Api, Client, ClientConfig, Credentials, Delta, Limits, ModelError, Provider, Secret,
+};
 use agent_team::wire::chat::{
     Block, ChatMessage, Reply as Answer, Request, Role, StopReason, ToolDefinition,
 };
@@ -24,14 +26,15 @@ const AT_ONCE: RetryPolicy = RetryPolicy {
     longest_overloaded: Duration::ZERO,
 };
 
-fn config(fake: &Fake) -> OpenAiConfig {
+fn config(fake: &Fake) -> ClientConfig {
     let base = format!("{}/v1", fake.base_url());
-    let key = Secret::new(CANARY).unwrap();
-    OpenAiConfig { retry: AT_ONCE, ..OpenAiConfig::new(&base, Some(key), "model-1") }
+    let key = Credentials::Bearer(Secret::new(CANARY).unwrap());
+    let config = ClientConfig::new(Api::ChatCompletions, &base, key, "model-1");
+    ClientConfig { retry: AT_ONCE, ..config }
 }
 
-fn client(fake: &Fake) -> OpenAi {
-    OpenAi::new(config(fake)).unwrap()
+fn client(fake: &Fake) -> Client {
+    Client::new(config(fake)).unwrap()
 }
 
 fn text(text: &str) -> Block {
@@ -72,7 +75,7 @@ fn rich_blocks() -> Vec<Block> {
     ]
 }
 
-async fn ask(client: &OpenAi, request: &Request) -> (Result<Answer, ModelError>, Vec<Delta>) {
+async fn ask(client: &Client, request: &Request) -> (Result<Answer, ModelError>, Vec<Delta>) {
     let mut deltas = Vec::new();
     let result = client.turn(request, &mut |delta| deltas.push(delta)).await;
     (result, deltas)
@@ -177,7 +180,7 @@ async fn a_stream_cut_at_any_byte_is_requested_again() {
 /// Cuts a stream after 1, 1 + `step`, 1 + 2 * `step`, … bytes.
 async fn cut_streams(step: usize) {
     for reply in [rich(), rich().until_close()] {
-        let stream = reply.stream_bytes(Api::Completions, "model-1");
+        let stream = reply.stream_bytes(fake::Api::Completions, "model-1");
         let length = stream.len();
         // After the finish reason only the usage follows.
         let reason = b"\"tool_calls\"}]";
@@ -292,7 +295,7 @@ async fn stalls_and_missing_answers_end_by_their_limits() {
         ..Limits::default()
     };
     let fake = Fake::queue([Reply::mute(), rich().stall_after(400), rich()]);
-    let client = OpenAi::new(OpenAiConfig { limits, ..config(&fake) }).unwrap();
+    let client = Client::new(ClientConfig { limits, ..config(&fake) }).unwrap();
     let (answer, deltas) = ask(&client, &request()).await;
     assert_eq!(answer.unwrap().blocks, rich_blocks());
     assert_eq!(retries(&deltas), 2);
@@ -312,9 +315,10 @@ async fn an_unreachable_host_ends_by_the_connect_limit() {
     let limits = Limits { connect: Duration::from_millis(200), ..Limits::default() };
     let retry = RetryPolicy { tries: 2, ..AT_ONCE };
     let base = format!("http://{address}/v1");
-    let config = OpenAiConfig { limits, retry, ..OpenAiConfig::new(&base, None, "m") };
+    let config = ClientConfig::new(Api::ChatCompletions, &base, Credentials::Nobody, "m");
+    let config = ClientConfig { limits, retry, ..config };
     let begun = std::time::Instant::now();
-    let error = ask(&OpenAi::new(config).unwrap(), &request()).await.0.unwrap_err();
+    let error = ask(&Client::new(config).unwrap(), &request()).await.0.unwrap_err();
     assert!(matches!(&error, ModelError::Unavailable(why) if why.contains("2 tries")), "{error}");
     // Far below the other limits.
     assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());

@@ -1,9 +1,9 @@
 //! The client of the Messages API against the strict fake: requests, replies, retries, and every fault.
 
-use crate::support::fake::{Api, Fake, Reply, post};
+use crate::support::fake::{self, Fake, Reply, post};
 use agent_team::llm::retry::{Backoff, RetryPolicy};
 use agent_team::llm::{
-    Anthropic, AnthropicConfig, ConfigError, Credentials, Delta, Limits, ModelError, Provider,
+    Api, Client, ClientConfig, ConfigError, Credentials, Delta, Limits, ModelError, Provider,
     Redactor, Secret,
 };
 use agent_team::wire::chat::{
@@ -30,13 +30,13 @@ const AT_ONCE: RetryPolicy = RetryPolicy {
     longest_overloaded: Duration::ZERO,
 };
 
-fn config(base_url: &str) -> AnthropicConfig {
+fn config(base_url: &str) -> ClientConfig {
     let key = Credentials::ApiKey(Secret::new(CANARY).unwrap());
-    AnthropicConfig { retry: AT_ONCE, ..AnthropicConfig::new(base_url, key, "model-1") }
+    ClientConfig { retry: AT_ONCE, ..ClientConfig::new(Api::Messages, base_url, key, "model-1") }
 }
 
-fn client(fake: &Fake) -> Anthropic {
-    Anthropic::new(config(&fake.base_url())).unwrap()
+fn client(fake: &Fake) -> Client {
+    Client::new(config(&fake.base_url())).unwrap()
 }
 
 fn text(text: &str) -> Block {
@@ -78,7 +78,7 @@ fn rich_blocks() -> Vec<Block> {
     ]
 }
 
-async fn ask(client: &Anthropic, request: &Request) -> (Result<Answer, ModelError>, Vec<Delta>) {
+async fn ask(client: &Client, request: &Request) -> (Result<Answer, ModelError>, Vec<Delta>) {
     let mut deltas = Vec::new();
     let result = client.turn(request, &mut |delta| deltas.push(delta)).await;
     (result, deltas)
@@ -165,14 +165,14 @@ async fn a_paused_turn_is_sent_again_unchanged() {
 #[tokio::test]
 async fn credentials_and_headers_go_where_they_belong() {
     let fake = Fake::start(|_| Reply::text("ok"));
-    let with = |credentials| AnthropicConfig {
+    let with = |credentials| ClientConfig {
         credentials,
         extra_headers: vec![("X-Gateway".into(), Secret::new("g1").unwrap())],
         ..config(&format!("{}/v1/", fake.base_url()))
     };
     let secret = Secret::new(CANARY).unwrap();
-    for credentials in [Credentials::ApiKey(secret.clone()), Credentials::AuthToken(secret)] {
-        ask(&Anthropic::new(with(credentials)).unwrap(), &request()).await.0.unwrap();
+    for credentials in [Credentials::ApiKey(secret.clone()), Credentials::Bearer(secret)] {
+        ask(&Client::new(with(credentials)).unwrap(), &request()).await.0.unwrap();
     }
     let [key, token] = fake.requests().try_into().unwrap();
     assert_eq!(key.headers["x-api-key"], CANARY);
@@ -202,7 +202,7 @@ async fn a_stream_cut_at_any_byte_is_requested_again() {
 /// Cuts a stream after 0, `step`, 2 * `step`, … bytes.
 async fn cut_streams(step: usize) {
     for reply in [rich(), rich().until_close()] {
-        let length = reply.stream_bytes(Api::Messages, "model-1").len();
+        let length = reply.stream_bytes(fake::Api::Messages, "model-1").len();
         let whole = reply.clone();
         let fake = Fake::start(move |view| {
             // Even requests are cut, odd ones are answered completely.
@@ -334,7 +334,7 @@ async fn stalls_and_missing_answers_end_by_their_limits() {
         rich().stall_after(400),
         rich().after(Duration::from_millis(20)),
     ]);
-    let client = Anthropic::new(AnthropicConfig { limits, ..config(&fake.base_url()) }).unwrap();
+    let client = Client::new(ClientConfig { limits, ..config(&fake.base_url()) }).unwrap();
     let (answer, deltas) = ask(&client, &request()).await;
     // A loaded machine may be slower than the limits, so only the end of each stall counts.
     assert_eq!(answer.unwrap().blocks, rich_blocks());
@@ -347,14 +347,14 @@ async fn pings_reset_the_stall_limit_but_not_that_of_the_call() {
     let pings = |count| rich().pings(count, Duration::from_millis(100));
     let fake = Fake::queue([pings(15), pings(1000)]);
     let limits = Limits { silence: Duration::from_secs(1), ..Limits::default() };
-    let patient = Anthropic::new(AnthropicConfig { limits, ..config(&fake.base_url()) }).unwrap();
+    let patient = Client::new(ClientConfig { limits, ..config(&fake.base_url()) }).unwrap();
     let (answer, deltas) = ask(&patient, &request()).await;
     assert_eq!((answer.unwrap().blocks, retries(&deltas)), (rich_blocks(), 0));
 
     let limits = Limits { call: Duration::from_millis(400), ..limits };
     let retry = RetryPolicy { tries: 1, ..AT_ONCE };
-    let hasty = AnthropicConfig { limits, retry, ..config(&fake.base_url()) };
-    let error = ask(&Anthropic::new(hasty).unwrap(), &request()).await.0.unwrap_err();
+    let hasty = ClientConfig { limits, retry, ..config(&fake.base_url()) };
+    let error = ask(&Client::new(hasty).unwrap(), &request()).await.0.unwrap_err();
     assert!(error.to_string().contains("not finished within 400ms"), "{error}");
 }
 
@@ -364,8 +364,7 @@ async fn an_answer_without_end_is_refused_once() {
     for reply in [huge(), huge().plain()] {
         let fake = Fake::start(move |_| reply.clone());
         let limits = Limits { reply_bytes: 10_000, ..Limits::default() };
-        let client =
-            Anthropic::new(AnthropicConfig { limits, ..config(&fake.base_url()) }).unwrap();
+        let client = Client::new(ClientConfig { limits, ..config(&fake.base_url()) }).unwrap();
         let error = ask(&client, &request()).await.0.unwrap_err();
         assert!(
             matches!(&error, ModelError::Unavailable(why) if why.contains("larger than 10000")),
@@ -399,7 +398,7 @@ async fn dropping_the_turn_closes_its_connection() {
 #[tokio::test]
 async fn no_listener_is_unavailable_after_all_tries() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let client = Anthropic::new(config(&format!("http://127.0.0.1:{port}"))).unwrap();
+    let client = Client::new(config(&format!("http://127.0.0.1:{port}"))).unwrap();
     let (answer, deltas) = ask(&client, &request()).await;
     let error = answer.unwrap_err().to_string();
     assert!(error.contains("refused") && error.contains("10 tries"), "{error}");
@@ -410,7 +409,7 @@ async fn no_listener_is_unavailable_after_all_tries() {
 async fn a_server_without_tls_is_not_spoken_to_over_https() {
     let fake = Fake::queue([]);
     let base = fake.base_url().replace("http://", "https://");
-    let error = ask(&Anthropic::new(config(&base)).unwrap(), &request()).await.0.unwrap_err();
+    let error = ask(&Client::new(config(&base)).unwrap(), &request()).await.0.unwrap_err();
     assert!(matches!(&error, ModelError::Unavailable(why) if why.contains("10 tries")), "{error}");
     assert_eq!(fake.requests().len(), 0);
 }
@@ -452,7 +451,7 @@ async fn a_web_page_is_not_the_api() {
 
 #[test]
 fn a_key_never_leaves_the_machine_in_the_clear() {
-    let refused = Anthropic::new(config("http://192.0.2.1")).err().unwrap();
+    let refused = Client::new(config("http://192.0.2.1")).err().unwrap();
     assert!(matches!(&refused, ConfigError::BadBase { .. }), "{refused}");
     assert!(refused.to_string().contains("https"), "{refused}");
 }

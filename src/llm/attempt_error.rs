@@ -1,0 +1,292 @@
+//! Classifies the reasons that an attempt gave no reply. Pure.
+//!
+//! The error types of a report are those of the Messages API; those of chat completions are translated first.
+
+use super::provider::ModelError;
+use super::sse;
+use serde_json::Value;
+use std::fmt;
+use std::time::Duration;
+
+/// The reason that an attempt gave no reply.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum AttemptError {
+    #[error("cannot set up the http client: {0}")]
+    Setup(String),
+    /// The connection failed or broke.
+    #[error("{0}")]
+    Broken(String),
+    #[error("no answer within {0:?}")]
+    NoAnswer(Duration),
+    #[error("silence for {0:?}")]
+    Silence(Duration),
+    #[error("not finished within {0:?}")]
+    TooLong(Duration),
+    #[error("the answer is larger than {0} bytes")]
+    TooLarge(usize),
+    #[error(transparent)]
+    Oversized(#[from] sse::TooLong),
+    #[error("the answer breaks the format: {0}")]
+    Garbled(String),
+    #[error("the answer is empty")]
+    Empty,
+    #[error("the stream ended before the message did")]
+    Cut,
+    /// The response is a web page: another server answers at this address.
+    #[error("a web page answers there, not the api: is the base url right?")]
+    NotTheApi,
+    /// The endpoint reported an error.
+    #[error("{0}")]
+    Reported(Report),
+}
+
+impl AttemptError {
+    /// Whether another attempt may succeed.
+    pub(super) fn is_retryable(&self) -> bool {
+        if let Self::Reported(report) = self {
+            return report.is_retryable();
+        }
+        !matches!(self, Self::Setup(_) | Self::TooLarge(_) | Self::Oversized(_) | Self::NotTheApi)
+    }
+
+    /// Returns the error of a call without further attempts; `shown` is this error in words.
+    pub(super) fn model_error(&self, shown: String) -> ModelError {
+        if let Self::Reported(report) = self {
+            report.model_error(shown)
+        } else if *self == Self::NotTheApi {
+            ModelError::Rejected(shown)
+        } else {
+            ModelError::Unavailable(shown)
+        }
+    }
+}
+
+/// An error report, from the status of a response or from an event of its stream. Its text is not yet sanitized.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Report {
+    /// The HTTP status, or the one that the error type stands for.
+    pub(super) status: u16,
+    /// The error type, empty if the body names none.
+    pub(super) kind: String,
+    /// The error code, a finer word than the type, if the endpoint sends one.
+    pub(super) code: String,
+    /// The message, or the body as it is.
+    pub(super) message: String,
+    /// The request id to quote to the operator of the API.
+    pub(super) request_id: Option<String>,
+    /// The header `x-should-retry`, which wins over everything else.
+    pub(super) should_retry: Option<bool>,
+    /// The wait that the headers request.
+    pub(super) retry_after: Option<Duration>,
+}
+
+/// The error types and their statuses.
+const TYPES: [(&str, u16); 11] = [
+    ("invalid_request_error", 400),
+    ("authentication_error", 401),
+    ("billing_error", 402),
+    ("permission_error", 403),
+    ("not_found_error", 404),
+    ("conflict_error", 409),
+    ("request_too_large", 413),
+    ("rate_limit_error", 429),
+    ("api_error", 500),
+    ("timeout_error", 504),
+    ("overloaded_error", 529),
+];
+
+/// The phrases by which a 400 says that the conversation is too long.
+const TOO_LONG: [&str; 7] = [
+    "prompt is too long",
+    "context length",
+    "context size",
+    "context window",
+    "context limit",
+    "context_length_exceeded",
+    "maximum context",
+];
+
+impl Report {
+    /// Parses an error body.
+    pub(super) fn from_body(status: u16, body: &[u8]) -> Self {
+        if let Ok(value) = serde_json::from_slice(body) {
+            return Self::from_json(status, &value);
+        }
+        let message = String::from_utf8_lossy(body).trim().to_owned();
+        Self { status, message, ..Self::default() }
+    }
+
+    /// Parses an error event after a 200, for which no header applies.
+    pub(super) fn from_event(event: &Value) -> Self {
+        let report = Self::from_json(500, event);
+        let known = TYPES.iter().find(|(name, _)| *name == report.kind).map(|(_, status)| *status);
+        let told = event.pointer("/error/code").and_then(Value::as_u64);
+        let told = told.and_then(|code| u16::try_from(code).ok()).filter(|code| *code >= 400);
+        let status = known.or(told).unwrap_or(500);
+        // A rate limit within a stream cannot carry retry-after, so its absence does not mean a spend cap.
+        Self { status, should_retry: (status == 429).then_some(true), ..report }
+    }
+
+    fn from_json(status: u16, body: &Value) -> Self {
+        let word = |at: &str| body.pointer(at).and_then(Value::as_str).map(str::to_owned);
+        let said = word("/error/message").or_else(|| word("/message")).or_else(|| word("/error"));
+        Self {
+            status,
+            kind: word("/error/type").unwrap_or_default(),
+            code: word("/error/code").unwrap_or_default(),
+            message: said.unwrap_or_else(|| body.to_string()),
+            request_id: word("/request_id"),
+            ..Self::default()
+        }
+    }
+
+    /// Whether type or code is this word: servers disagree about the field.
+    pub(super) fn is(&self, word: &str) -> bool {
+        self.kind == word || self.code == word
+    }
+
+    fn is_retryable(&self) -> bool {
+        self.should_retry.unwrap_or(match self.status {
+            // A 429 without retry-after is a spend cap, which no wait lifts.
+            429 => self.retry_after.is_some(),
+            status => matches!(status, 408 | 409 | 500..),
+        })
+    }
+
+    fn model_error(&self, shown: String) -> ModelError {
+        if self.is_spend_cap() {
+            return ModelError::SpendCap(shown);
+        }
+        if self.is_too_long() {
+            return ModelError::ContextFull(shown);
+        }
+        match self.status {
+            401 | 403 => ModelError::Credentials(shown),
+            408 | 409 | 429 | 500.. => ModelError::Unavailable(shown),
+            _ => ModelError::Rejected(shown),
+        }
+    }
+
+    fn is_spend_cap(&self) -> bool {
+        self.kind == "billing_error"
+            || self.is("insufficient_quota")
+            || self.status == 402
+            || self.status == 429 && self.retry_after.is_none() && self.should_retry != Some(true)
+            || self.status == 400 && self.message.contains("credit balance")
+    }
+
+    fn is_too_long(&self) -> bool {
+        let said = self.message.to_lowercase();
+        self.status == 413
+            || self.kind == "request_too_large"
+            || self.is("context_length_exceeded")
+            || self.status == 400 && TOO_LONG.iter().any(|words| said.contains(words))
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { status, kind, message, .. } = self;
+        let space = if kind.is_empty() { "" } else { " " };
+        write!(out, "{status}{space}{kind}: {message}")?;
+        self.request_id.iter().try_for_each(|id| write!(out, " (request_id {id})"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn event(kind: &str, message: &str) -> Value {
+        json!({"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_1"})
+    }
+
+    fn read(status: u16, kind: &str, message: &str) -> Report {
+        Report::from_body(status, event(kind, message).to_string().as_bytes())
+    }
+
+    /// The kind of the error, as its words begin, and whether the call is retried.
+    fn verdict(report: Report) -> (String, bool) {
+        let error = AttemptError::Reported(report);
+        (error.model_error(String::new()).to_string(), error.is_retryable())
+    }
+
+    #[test]
+    fn statuses_and_types_follow_the_table() {
+        let unavailable = "the endpoint is unavailable";
+        let table = [
+            (301, "", "moved", "rejected the request", false),
+            (400, "invalid_request_error", "bad field", "rejected the request", false),
+            (400, "invalid_request_error", "prompt is too long: 9 > 5", "context window", false),
+            (400, "exceed_context_size_error", "available context size", "context window", false),
+            (400, "invalid_request_error", "Your credit balance is too low", "spend cap", false),
+            (401, "authentication_error", "no", "refused the credentials", false),
+            (402, "billing_error", "pay", "spend cap", false),
+            (403, "billing_error", "pay", "spend cap", false),
+            (403, "permission_error", "no", "refused the credentials", false),
+            (404, "not_found_error", "no model", "rejected the request", false),
+            (408, "timeout_error", "slow", unavailable, true),
+            (409, "conflict_error", "again", unavailable, true),
+            (413, "request_too_large", "big", "context window", false),
+            (418, "", "teapot", "rejected the request", false),
+            (422, "", "odd", "rejected the request", false),
+            (429, "rate_limit_error", "cap", "spend cap", false),
+            (500, "api_error", "oops", unavailable, true),
+            (502, "", "bad gateway", unavailable, true),
+            (503, "", "busy", unavailable, true),
+            (504, "timeout_error", "slow", unavailable, true),
+            (529, "overloaded_error", "busy", unavailable, true),
+        ];
+        for (status, kind, message, expected, is_retried) in table {
+            let (error, retried) = verdict(read(status, kind, message));
+            let fits = error.contains(expected) && retried == is_retried;
+            assert!(fits, "{status} {kind} {message}: {error} {retried}");
+        }
+        // The header x-should-retry wins.
+        for (status, should_retry) in [(400, true), (429, true), (529, false)] {
+            let report = Report { should_retry: Some(should_retry), ..read(status, "", "") };
+            assert_eq!(verdict(report).1, should_retry, "{status}");
+        }
+    }
+
+    #[test]
+    fn a_429_that_names_a_time_is_a_rate_limit() {
+        let report = read(429, "rate_limit_error", "slow down");
+        let limited = Report { retry_after: Some(Duration::from_secs(1)), ..report.clone() };
+        let told = Report { should_retry: Some(true), ..report };
+        let in_stream = Report::from_event(&event("rate_limit_error", "m"));
+        for report in [limited, told, in_stream] {
+            let (error, is_retried) = verdict(report);
+            assert!(error.contains("unavailable") && is_retried, "{error}");
+        }
+    }
+
+    #[test]
+    fn an_error_event_counts_as_the_status_of_its_type() {
+        for (kind, status) in TYPES.into_iter().chain([("brand_new_error", 500)]) {
+            assert_eq!(Report::from_event(&event(kind, "m")).status, status, "{kind}");
+        }
+    }
+
+    #[test]
+    fn words_name_status_type_message_and_request() {
+        assert_eq!(read(400, "e", "m").to_string(), "400 e: m (request_id req_1)");
+        for (status, body, words) in [
+            (502, "<html>bad gateway\n", "502: <html>bad gateway"),
+            (500, "{\"error\":\"loading\"}", "500: loading"),
+            (500, "{\"detail\":1}", "500: {\"detail\":1}"),
+        ] {
+            assert_eq!(Report::from_body(status, body.as_bytes()).to_string(), words);
+        }
+    }
+
+    #[test]
+    fn a_setup_error_and_an_oversized_response_are_not_retried() {
+        let too_long = AttemptError::Oversized(sse::TooLong);
+        for error in [AttemptError::Setup(String::new()), AttemptError::TooLarge(1), too_long] {
+            assert!(!error.is_retryable(), "{error}");
+        }
+        assert!(AttemptError::Silence(Duration::ZERO).is_retryable());
+    }
+}

@@ -1,0 +1,229 @@
+//! The configuration of a client: endpoint, credentials, headers, limits. It does not read the environment.
+
+use super::http::{ConfigError, Endpoint, Limits, Url, join};
+use super::model_list::{Listing, ask};
+use super::registry::{Access, ProviderSpec};
+use super::retry::RetryPolicy;
+use super::secret::{Redactor, Secret};
+use std::time::Duration;
+
+/// The version of the Messages API that this client is written for.
+const API_VERSION: &str = "2026-10-21";
+
+/// The API that an endpoint speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Api {
+    /// The Anthropic Messages API.
+    Messages,
+    /// OpenAI-compatible chat completions.
+    ChatCompletions,
+}
+
+/// The credentials of the caller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Credentials {
+    /// A key, sent as `x-api-key`.
+    ApiKey(Secret),
+    /// A token, or a key of chat completions, sent as `Authorization: Bearer`.
+    Bearer(Secret),
+    /// No credentials: a local server.
+    Nobody,
+}
+
+/// The configuration of a client.
+#[derive(Debug, Clone)]
+pub struct ClientConfig {
+    /// The API of the endpoint.
+    pub api: Api,
+    /// The base URL. The path of the API's version is `/v1` behind it for the Messages API, and a part of it for
+    /// chat completions; the other form is accepted with a warning.
+    pub base_url: String,
+    /// The credentials.
+    pub credentials: Credentials,
+    /// The model.
+    pub model: String,
+    /// The name of the provider in the roster.
+    pub provider: String,
+    /// The header `anthropic-version`.
+    pub version: String,
+    /// Additional headers; they override the client's headers of the same name.
+    pub extra_headers: Vec<(String, Secret)>,
+    /// The limits of one attempt.
+    pub limits: Limits,
+    /// The limits of retries.
+    pub retry: RetryPolicy,
+    /// The seed of the jitter; it should differ between the members of a team.
+    pub jitter_seed: u64,
+}
+
+impl ClientConfig {
+    /// Creates a configuration with defaults.
+    pub fn new(api: Api, base_url: &str, credentials: Credentials, model: &str) -> Self {
+        let provider = match api {
+            Api::Messages => "anthropic",
+            Api::ChatCompletions => "openai",
+        };
+        Self {
+            api,
+            base_url: base_url.into(),
+            credentials,
+            model: model.into(),
+            provider: provider.into(),
+            version: API_VERSION.into(),
+            extra_headers: Vec::new(),
+            limits: Limits::default(),
+            retry: RetryPolicy::default(),
+            jitter_seed: 0,
+        }
+    }
+
+    /// Creates the configuration of a provider without a model.
+    pub(super) fn of(spec: &ProviderSpec, api: Api, access: &Access) -> Result<Self, ConfigError> {
+        let secret = |word: &str, text: Option<&String>| {
+            let variable = || spec.variables.map(|it| it.name(word)).unwrap_or_default();
+            let secret = text.map(Secret::new).transpose();
+            secret.map_err(|why| ConfigError::header(&variable(), why.to_string()))
+        };
+        let as_key = match api {
+            Api::Messages => Credentials::ApiKey,
+            Api::ChatCompletions => Credentials::Bearer,
+        };
+        let token = secret("AUTH_TOKEN", access.auth_token.as_ref())?.map(Credentials::Bearer);
+        let credentials = secret("API_KEY", access.api_key.as_ref())?.map(as_key).or(token);
+        let base_url = access.base_url.as_deref().or(spec.base_url).unwrap_or_default();
+        let new = Self::new(api, base_url, credentials.unwrap_or(Credentials::Nobody), "");
+        let version = access.api_version.clone().unwrap_or(new.version);
+        let extra_headers = parse_headers(access.custom_headers.as_deref().unwrap_or_default())?;
+        Ok(Self { provider: spec.name.into(), version, extra_headers, ..new })
+    }
+
+    /// Requests the list of models of the endpoint.
+    ///
+    /// # Errors
+    /// The configuration is unusable, or the endpoint does not respond; the text is for people.
+    pub(super) async fn list_models(&self, limit: Duration) -> Result<Listing, String> {
+        let (endpoint, _) = self.endpoint("/models").map_err(|why| why.to_string())?;
+        ask(&endpoint, limit).await
+    }
+
+    /// Returns the endpoint of a path, and a warning about the base URL.
+    pub(super) fn endpoint(
+        &self,
+        path: &str,
+    ) -> Result<(Endpoint, Option<&'static str>), ConfigError> {
+        let (url, warning) = self.url(path)?;
+        let redactor = Redactor::new(self.secrets());
+        Ok((Endpoint::new(url, &self.headers()?, self.limits, redactor)?, warning))
+    }
+
+    fn url(&self, path: &str) -> Result<(Url, Option<&'static str>), ConfigError> {
+        match self.api {
+            Api::Messages => {
+                let base = self.base_url.trim().trim_end_matches('/');
+                let shorter = base.strip_suffix("/v1");
+                let warning = "the base url should not end with /v1, which is added to it: ignored";
+                let url = join(shorter.unwrap_or(base), &format!("/v1{path}"))?;
+                Ok((url, shorter.map(|_| warning)))
+            }
+            Api::ChatCompletions => {
+                let base = join(&self.base_url, "")?;
+                let is_bare = matches!(base.path(), "" | "/");
+                let warning = "the base url has no path: /v1 is added to it";
+                let version = if is_bare { "/v1" } else { "" };
+                let url = join(base.as_str(), &format!("{version}{path}"))?;
+                Ok((url, is_bare.then_some(warning)))
+            }
+        }
+    }
+
+    fn headers(&self) -> Result<Vec<(String, Secret)>, ConfigError> {
+        let mut headers = Vec::new();
+        if self.api == Api::Messages {
+            headers.push(header("anthropic-version", &self.version)?);
+        }
+        match &self.credentials {
+            Credentials::ApiKey(key) => headers.push(("x-api-key".into(), key.clone())),
+            Credentials::Bearer(token) => {
+                headers.push(header("authorization", &format!("Bearer {}", token.reveal()))?);
+            }
+            Credentials::Nobody => {}
+        }
+        headers.extend_from_slice(&self.extra_headers);
+        Ok(headers)
+    }
+
+    fn secrets(&self) -> Vec<Secret> {
+        // The headers of the Messages API name versions and features; any other header may hold a key.
+        let is_public =
+            |name: &str| self.api == Api::Messages && name.to_lowercase().starts_with("anthropic-");
+        let extra = self.extra_headers.iter().filter(|(name, _)| !is_public(name));
+        let own = match &self.credentials {
+            Credentials::ApiKey(secret) | Credentials::Bearer(secret) => Some(secret),
+            Credentials::Nobody => None,
+        };
+        extra.map(|(_, value)| value).chain(own).cloned().collect()
+    }
+}
+
+fn header(name: &str, value: &str) -> Result<(String, Secret), ConfigError> {
+    let secret = Secret::new(value).map_err(|why| ConfigError::header(name, why.to_string()))?;
+    Ok((name.to_owned(), secret))
+}
+
+/// Parses additional headers in the form of `ANTHROPIC_CUSTOM_HEADERS`: one `Name: value` per line.
+///
+/// # Errors
+/// A line has no colon or an invalid value. The error does not show the value.
+fn parse_headers(text: &str) -> Result<Vec<(String, Secret)>, ConfigError> {
+    let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
+    let headers = lines.map(|(number, line)| {
+        let bad = || ConfigError::header(&format!("line {number}"), "it is not 'Name: value'");
+        let (name, value) = line.split_once(':').ok_or_else(bad)?;
+        header(name.trim(), value.trim())
+    });
+    headers.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_base_url_in_the_other_form_is_accepted_with_a_warning() {
+        for (api, base, url, is_warned) in [
+            (Api::Messages, "https://h", "https://h/v1/x", false),
+            (Api::Messages, "https://h/api", "https://h/api/v1/x", false),
+            (Api::Messages, "https://h/api/", "https://h/api/v1/x", false),
+            (Api::Messages, "https://h/api/v1", "https://h/api/v1/x", true),
+            (Api::Messages, " https://h/api/v1/ ", "https://h/api/v1/x", true),
+            (Api::ChatCompletions, "https://h/v1", "https://h/v1/x", false),
+            (Api::ChatCompletions, " https://h/openai/v1/ ", "https://h/openai/v1/x", false),
+            (Api::ChatCompletions, "http://127.0.0.1:8080", "http://127.0.0.1:8080/v1/x", true),
+            (Api::ChatCompletions, "http://localhost:1/", "http://localhost:1/v1/x", true),
+        ] {
+            let config = ClientConfig::new(api, base, Credentials::Nobody, "m");
+            let (endpoint, warning) = config.endpoint("/x").unwrap();
+            assert_eq!((endpoint.url(), warning.is_some()), (url, is_warned), "{base}");
+        }
+    }
+
+    #[test]
+    fn custom_headers_are_lines_of_name_and_value() {
+        let headers = parse_headers("X-One: 1: 2\n\n anthropic-beta : a,b \r\n").unwrap();
+        let shown: Vec<_> =
+            headers.iter().map(|(name, value)| (name.as_str(), value.reveal())).collect();
+        assert_eq!(shown, [("X-One", "1: 2"), ("anthropic-beta", "a,b")]);
+        for bad in ["canary", "ok: 1\ncanary", "x: canary\u{1}"] {
+            let error = parse_headers(bad).unwrap_err().to_string();
+            assert!(!error.contains("canary"), "{error}");
+        }
+        assert_eq!(parse_headers(""), Ok(vec![]));
+    }
+
+    #[test]
+    fn a_version_that_is_not_a_valid_header_is_refused() {
+        let config = ClientConfig::new(Api::Messages, "https://h", Credentials::Nobody, "m");
+        let config = ClientConfig { version: "2026\r\nx-evil: 1".into(), ..config };
+        assert!(matches!(config.endpoint("/x"), Err(ConfigError::BadHeader { .. })));
+    }
+}
