@@ -3,8 +3,7 @@
 use super::stop::{StopOutcome, StopResult};
 use super::supervisor::Supervisor;
 use crate::store::roster;
-use crate::tools::ToolError;
-use crate::tools::team::{OpsFuture, SpawnOrder, TeamOps};
+use crate::tools::{SpawnOrder, TeamOps, ToolError, ToolFuture};
 use crate::wire::AgentName;
 use crate::wire::roster::StartedBy;
 use std::rc::Rc;
@@ -13,12 +12,12 @@ use std::rc::Rc;
 struct SupervisorOps(Rc<Supervisor>);
 
 impl TeamOps for SupervisorOps {
-    fn spawn(&self, order: SpawnOrder) -> OpsFuture<'_> {
+    fn spawn(&self, order: SpawnOrder) -> ToolFuture<'_> {
         let supervisor = Rc::clone(&self.0);
         run_to_completion(async move { supervisor.spawn(order).await })
     }
 
-    fn shutdown(&self, name: AgentName, reason: String) -> OpsFuture<'_> {
+    fn shutdown(&self, name: AgentName, reason: String) -> ToolFuture<'_> {
         let supervisor = Rc::clone(&self.0);
         run_to_completion(async move { supervisor.shutdown(name, reason).await })
     }
@@ -28,7 +27,7 @@ impl TeamOps for SupervisorOps {
 /// leave a process half started or half stopped.
 fn run_to_completion(
     work: impl Future<Output = Result<String, ToolError>> + 'static,
-) -> OpsFuture<'static> {
+) -> ToolFuture<'static> {
     let task = tokio::task::spawn_local(work);
     Box::pin(async move { task.await.unwrap_or_else(|why| Err(ToolError::Reply(why.to_string()))) })
 }

@@ -4,12 +4,12 @@
 //! passes the ledger of [`crate::protocol::request`], which accepts one per request.
 
 use super::call::ToolError;
-use super::off_thread::off_thread;
 use crate::bus::Bus;
 use crate::protocol::request::{
     IgnoredAnswer, PendingRequest, RequestAnswer, RequestKind, RequestLedger, RequestVerdict,
 };
-use crate::store::{StoreError, roster};
+use crate::store::asynchronous::offload;
+use crate::store::roster;
 use crate::wire::AgentName;
 use crate::wire::message::{Body, Correlation, Message, Scope};
 use crate::wire::permission::{PermissionMode, PlanApproval, Question, QuestionKind};
@@ -28,6 +28,16 @@ pub(crate) struct QueuedRequest {
     pub(crate) owner: AgentName,
     /// Its incarnation.
     pub(crate) incarnation: String,
+}
+
+impl QueuedRequest {
+    fn kind(&self) -> RequestKind {
+        match self.question.about {
+            QuestionKind::Permission => RequestKind::Permission,
+            QuestionKind::Plan => RequestKind::Plan,
+            QuestionKind::Sandbox => RequestKind::Sandbox,
+        }
+    }
 }
 
 /// The source of a decision.
@@ -119,15 +129,12 @@ impl ApprovalQueue {
         }
         let request_id = message.request_id.clone().ok_or(IgnoredAnswer::Unknown)?;
         let owner = AgentName::member(&message.from).map_err(|_| IgnoredAnswer::Foreign)?;
-        let incarnation = self.incarnation_of(&owner).ok_or(IgnoredAnswer::Foreign)?;
+        let roster = roster::read(self.bus.dir()).map_err(|_| IgnoredAnswer::Foreign)?;
+        let member = roster.member(owner.as_str()).ok_or(IgnoredAnswer::Foreign)?;
+        let incarnation = member.incarnation.clone();
         let tool_use_id = String::new();
         let question = Question { request_id, about, tool_use_id, tool, input, description };
         self.open(QueuedRequest { question, owner, incarnation })
-    }
-
-    fn incarnation_of(&self, owner: &AgentName) -> Option<String> {
-        let roster = roster::read(self.bus.dir()).ok()?;
-        roster.member(owner.as_str()).map(|member| member.incarnation.clone())
     }
 
     /// Opens a request that did not come by mail: the lead's own, or one from a transcript. `None` if it is
@@ -146,18 +153,12 @@ impl ApprovalQueue {
         if known {
             return Ok(None);
         }
-        let (kind, decider) = match asked.question.about {
-            QuestionKind::Permission => (RequestKind::Permission, "user"),
-            QuestionKind::Sandbox => (RequestKind::Sandbox, "user"),
-            QuestionKind::Plan if self.plan_approval == PlanApproval::Person => {
-                (RequestKind::Plan, "user")
-            }
-            QuestionKind::Plan => (RequestKind::Plan, "lead"),
-        };
-        self.withdraw_earlier(&asked);
+        // An agent asks one question at a time.
+        self.withdraw(|other| other.owner != asked.owner || other.question.request_id == id);
+        let decider = if self.is_for_person(&asked.question) { "user" } else { "lead" };
         self.ledger.borrow_mut().open(PendingRequest {
             id: id.clone(),
-            kind,
+            kind: asked.kind(),
             owner: asked.owner.to_string(),
             decider: decider.into(),
             incarnation: asked.incarnation.clone(),
@@ -166,21 +167,6 @@ impl ApprovalQueue {
         })?;
         self.asked.borrow_mut().insert(id, asked.clone());
         Ok(Some(asked))
-    }
-
-    /// Withdraws the agent's earlier request: an agent asks one question at a time.
-    fn withdraw_earlier(&self, asked: &QueuedRequest) {
-        let earlier: Vec<String> = self
-            .ledger
-            .borrow()
-            .pending()
-            .filter(|request| request.owner == asked.owner.as_str())
-            .map(|request| request.id.clone())
-            .filter(|id| *id != asked.question.request_id)
-            .collect();
-        for id in earlier {
-            self.ledger.borrow_mut().withdraw(&id);
-        }
     }
 
     /// Whether the person decides, not the lead's model.
@@ -218,23 +204,17 @@ impl ApprovalQueue {
     ) -> Result<QueuedRequest, ToolError> {
         let found = self.find(id);
         let asked = found.ok_or_else(|| ToolError::Reply(format!("no request {id:?} is open")))?;
-        let kind = match asked.question.about {
-            QuestionKind::Permission => RequestKind::Permission,
-            QuestionKind::Plan => RequestKind::Plan,
-            QuestionKind::Sandbox => RequestKind::Sandbox,
-        };
         let expected = self.ledger.borrow().pending_of(id).map(|request| request.decider.clone());
         let from = match decider {
             Decider::Model => "lead".to_owned(),
             // The person may decide everything that the model may.
             Decider::Person => expected.unwrap_or_default(),
         };
-        let incarnation = Some(asked.incarnation.as_str());
         let answer = RequestAnswer {
             id: Some(id),
-            kind,
+            kind: asked.kind(),
             from: &from,
-            incarnation,
+            incarnation: Some(&asked.incarnation),
             verdict: decision.verdict,
         };
         let answered = self.ledger.borrow_mut().answer(&answer, Instant::now());
@@ -266,34 +246,36 @@ impl ApprovalQueue {
                 Body::PlanApprovalResponse { approve, feedback: reason, mode }
             }
         };
-        let correlation = Correlation {
-            request_id: asked.question.request_id.clone(),
-            incarnation: asked.incarnation.clone(),
-        };
-        let (bus, to) = (Arc::clone(&self.bus), asked.owner.clone());
-        off_thread(move || bus.control(&AgentName::lead(), &to, body, correlation)).await?;
+        let request_id = asked.question.request_id.clone();
+        self.send(asked.owner.clone(), body, request_id, asked.incarnation.clone()).await
+    }
+
+    async fn send(
+        &self,
+        to: AgentName,
+        body: Body,
+        request_id: String,
+        incarnation: String,
+    ) -> Result<(), ToolError> {
+        let bus = Arc::clone(&self.bus);
+        let correlation = Correlation { request_id, incarnation };
+        offload(move || bus.control(&AgentName::lead(), &to, body, correlation)).await?;
         Ok(())
     }
 
     /// Sends new rules or another mode to every running member that `to` selects by name and mode. Gives
     /// the number of members told.
     pub(crate) async fn fan_out(&self, body: Body, to: impl Fn(&str, &str) -> bool) -> usize {
-        let members: Result<_, StoreError> = roster::read(self.bus.dir());
-        let Ok(roster) = members else { return 0 };
+        let Ok(roster) = roster::read(self.bus.dir()) else { return 0 };
         let mut told = 0;
         for member in &roster.members {
             let Ok(name) = AgentName::member(&member.name) else { continue };
             if member.status.is_over() || !to(&member.name, &member.mode) {
                 continue;
             }
-            let (bus, body) = (Arc::clone(&self.bus), body.clone());
-            let correlation = Correlation {
-                request_id: crate::bus::new_id(&AgentName::lead()),
-                incarnation: member.incarnation.clone(),
-            };
-            let send = move || bus.control(&AgentName::lead(), &name, body, correlation);
-            match off_thread(send).await {
-                Ok(_) => told += 1,
+            let request_id = crate::bus::new_id(&AgentName::lead());
+            match self.send(name, body.clone(), request_id, member.incarnation.clone()).await {
+                Ok(()) => told += 1,
                 Err(why) => tracing::warn!(%why, "a member could not be told"),
             }
         }

@@ -5,7 +5,6 @@
 //! does not stop a team.
 
 use super::call::ToolError;
-use super::command::CommandEnvironment;
 use super::command::output::CappedOutput;
 use super::command::shell::{self, CommandResult};
 use crate::os::command::{self, CommandSetup};
@@ -38,9 +37,9 @@ impl Hooks {
         hooks: Vec<Hook>,
         me: AgentName,
         workspace: PathBuf,
-        environment: CommandEnvironment,
+        setup: CommandSetup,
     ) -> Self {
-        Self { list: hooks, me, workspace, setup: environment.setup() }
+        Self { list: hooks, me, workspace, setup }
     }
 
     /// All hooks, for teammates to be started with the same ones.

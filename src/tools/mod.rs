@@ -1,7 +1,7 @@
-//! The tools of agents. Each one stands in a file with its spec, its arguments and its behaviour, and
-//! is registered in the list of its folder.
+//! The tools of agents. Each one is a type with its arguments, its spec and its behaviour, and is
+//! registered in the list of its topic.
 //!
-//! *Invariant:* a tool never starts or ends a process of the team, it asks [`team::TeamOps`]. A failure
+//! *Invariant:* a tool never starts or ends a process of the team, it asks [`TeamOps`]. A failure
 //! is either told to the model or ends the agent; nothing else crosses this boundary. No other part of
 //! the program compares names of tools: it asks [`find`] for the spec.
 
@@ -11,7 +11,6 @@ pub(crate) mod command;
 mod files;
 pub(crate) mod hooks;
 mod mail;
-mod off_thread;
 mod parts;
 mod registry;
 mod tasks;
@@ -19,27 +18,27 @@ pub(crate) mod team;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use call::{Call, ToolError};
+pub(crate) use call::{Call, ToolError, ToolFuture};
 #[cfg(test)]
 pub(crate) use files::file_tools;
-pub(crate) use parts::ToolParts;
+pub(crate) use parts::{Ops, SpawnOrder, TeamOps, ToolParts};
 pub(crate) use registry::Registry;
 
 use crate::store::TeamDir;
 use crate::wire::tool::{Signal, ToolSpec};
-use registry::Registration;
+use registry::{Registration, Tool as _};
 
 /// Every tool, by folder.
 const GROUPS: [&[Registration]; 5] =
-    [command::TOOLS, files::TOOLS, mail::TOOLS, tasks::TOOLS, team::TOOLS];
+    [command::bash::TOOLS, files::TOOLS, mail::TOOLS, tasks::TOOLS, team::TOOLS];
 
 fn registrations() -> impl Iterator<Item = &'static Registration> {
     GROUPS.into_iter().flatten()
 }
 
 /// The tools of one agent.
-pub(crate) fn registry(parts: &ToolParts) -> Registry {
-    Registry::build(registrations(), parts)
+pub(crate) fn registry(parts: ToolParts) -> Registry {
+    Registry::new(registrations(), parts)
 }
 
 /// The tool of this name.
@@ -54,7 +53,7 @@ pub(crate) fn find_by_alias(name: &str) -> Option<&'static ToolSpec> {
 
 /// Whether an agent in this role can complete tasks. A role without a file has every tool.
 pub(crate) fn can_complete_tasks(team: &TeamDir, role: &str) -> bool {
-    team.role(role, find_by_alias).is_none_or(|file| file.role.has(tasks::COMPLETE))
+    team.role(role, find_by_alias).is_none_or(|file| file.role.has(&tasks::CompleteTask::SPEC))
 }
 
 /// What a call tells the agent's loop.

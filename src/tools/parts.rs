@@ -1,24 +1,26 @@
-//! The parts that the tools of one agent are made from.
+//! The parts that the tools of one agent work with.
 
-use super::command::{CommandEnvironment, OutputStore};
+use super::approval_queue::ApprovalQueue;
+use super::call::{ToolError, ToolFuture};
+use super::command::OutputStore;
 use super::files::FileAccess;
-use super::tasks::TaskContext;
-use super::team::{Ops, TeamContext};
-use crate::tasks::Tasks;
+use super::team::TeamContext;
+use crate::os::command::CommandSetup;
+use crate::tasks::{TaskError, Tasks};
+use crate::wire::AgentName;
+use crate::wire::permission::PermissionMode;
 use crate::wire::tool::Audience;
 use std::io;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
 /// Everything that a tool may need.
 pub(crate) struct ToolParts {
-    pub(super) workspace: PathBuf,
-    pub(super) environment: CommandEnvironment,
+    pub(super) commands: CommandSetup,
     pub(super) output_store: OutputStore,
-    pub(super) files: Rc<FileAccess>,
+    pub(super) files: FileAccess,
     pub(super) team: Rc<TeamContext>,
-    pub(super) tasks: Rc<TaskContext>,
+    pub(super) tasks: Arc<Tasks>,
     /// The lead's operations; a teammate has none.
     pub(super) ops: Option<Ops>,
 }
@@ -32,24 +34,73 @@ impl ToolParts {
         team: &Rc<TeamContext>,
         tasks: &Arc<Tasks>,
         ops: Option<Ops>,
-        environment: CommandEnvironment,
+        commands: CommandSetup,
         output_store: OutputStore,
     ) -> io::Result<Self> {
-        let dir = tasks.dir();
-        let files = Rc::new(FileAccess::open(dir.workspace(), dir.root())?);
-        Ok(Self {
-            workspace: files.workspace().to_owned(),
-            environment,
-            output_store,
-            files,
-            team: Rc::clone(team),
-            tasks: Rc::new(TaskContext::new(Rc::clone(team), Arc::clone(tasks))),
-            ops,
-        })
+        let files = FileAccess::open(tasks.dir().workspace(), tasks.dir().root())?;
+        let (team, tasks) = (Rc::clone(team), Arc::clone(tasks));
+        Ok(Self { commands, output_store, files, team, tasks, ops })
     }
 
     /// The kind of agent.
     pub(super) fn audience(&self) -> Audience {
         if self.ops.is_some() { Audience::Lead } else { Audience::Teammate }
     }
+
+    /// The lead's operations.
+    ///
+    /// # Errors
+    /// The agent is a teammate.
+    pub(super) fn ops(&self) -> Result<&Ops, ToolError> {
+        self.ops.as_ref().ok_or_else(|| ToolError::reply("only the lead can do that"))
+    }
+
+    /// Works on the task list on another thread, as this agent.
+    ///
+    /// # Errors
+    /// The error of `work`; fatal if the team folder is gone.
+    pub(super) async fn with_tasks<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Tasks, &AgentName) -> Result<T, TaskError> + Send + 'static,
+    ) -> Result<T, ToolError> {
+        let (tasks, me) = (Arc::clone(&self.tasks), self.team.me().clone());
+        match tokio::task::spawn_blocking(move || work(&tasks, &me)).await {
+            Ok(done) => Ok(done?),
+            Err(why) => Err(ToolError::Reply(format!("the task list was not reached: {why}"))),
+        }
+    }
+}
+
+/// The parts of a lead that a teammate lacks.
+pub(crate) struct Ops {
+    /// The team's processes.
+    pub(crate) team: Rc<dyn TeamOps>,
+    /// Open requests for a decision.
+    pub(crate) approval_queue: Rc<ApprovalQueue>,
+}
+
+/// Operations on the team's processes, which only the lead's program can perform.
+pub(crate) trait TeamOps {
+    /// Starts a teammate, or gives an idle one a new prompt; resolves when it is ready.
+    fn spawn(&self, order: SpawnOrder) -> ToolFuture<'_>;
+
+    /// Takes a teammate down the shutdown ladder; resolves when its process has exited.
+    fn shutdown(&self, name: AgentName, reason: String) -> ToolFuture<'_>;
+}
+
+/// A teammate to be started.
+#[derive(Debug, Clone)]
+pub(crate) struct SpawnOrder {
+    /// Its name.
+    pub(crate) name: AgentName,
+    /// Its role.
+    pub(crate) role: String,
+    /// Its first prompt, delivered as a message.
+    pub(crate) prompt: String,
+    /// The id of that message, derived from the tool call: a repeated call delivers it once.
+    pub(crate) message_id: String,
+    /// A model other than the lead's.
+    pub(crate) model: Option<String>,
+    /// A permission mode stricter than the lead's.
+    pub(crate) mode: Option<PermissionMode>,
 }

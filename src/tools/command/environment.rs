@@ -9,58 +9,34 @@ const CREDENTIALS: [&str; 2] = ["_API_KEY", "_AUTH_TOKEN"];
 /// The search path of commands if the caller gives none.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// The environment of one agent's commands.
-#[derive(Debug, Clone)]
-pub(crate) struct CommandEnvironment {
-    variables: Vec<(String, String)>,
-    run_id: String,
-}
-
-impl CommandEnvironment {
-    /// The variables in `allowed` without credentials. `run_id`, which is unique to the agent, marks
-    /// every process of its commands.
-    pub(crate) fn new(allowed: Vec<(String, String)>, run_id: String) -> Self {
-        let mut variables = allowed;
-        // The output goes to a model: no colours, no cursor movements.
-        let is_credential = |name: &str| CREDENTIALS.iter().any(|end| name.ends_with(end));
-        variables.retain(|(name, _)| !is_credential(name) && name != "TERM");
-        variables.push(("TERM".into(), "dumb".into()));
-        if !variables.iter().any(|(name, _)| name == "PATH") {
-            variables.push(("PATH".into(), DEFAULT_PATH.into()));
-        }
-        Self { variables, run_id }
+/// The setup of one agent's commands: the variables in `env` without credentials. `run_id`, which is unique
+/// to the agent, marks every process of its commands.
+pub(crate) fn command_setup(mut env: Vec<(String, String)>, run_id: String) -> CommandSetup {
+    // The output goes to a model: no colours, no cursor movements.
+    let is_credential = |name: &str| CREDENTIALS.iter().any(|end| name.ends_with(end));
+    env.retain(|(name, _)| !is_credential(name) && name != "TERM");
+    env.push(("TERM".into(), "dumb".into()));
+    if !env.iter().any(|(name, _)| name == "PATH") {
+        env.push(("PATH".into(), DEFAULT_PATH.into()));
     }
-
-    /// The setup of the agent's commands.
-    pub(in crate::tools) fn setup(self) -> CommandSetup {
-        CommandSetup {
-            guard: SupervisorProgram::default(),
-            env: self.variables,
-            run_id: self.run_id,
-        }
-    }
+    CommandSetup { guard: SupervisorProgram::default(), env, run_id }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn check(allowed: &[(&str, &str)], expected: &[(&str, &str)]) {
-        let owned = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
-            pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()
-        };
-        let environment = CommandEnvironment::new(owned(allowed), "run_id".into());
-        assert_eq!(environment.variables, owned(expected));
-    }
-
     #[test]
-    fn the_terminal_is_dumb_and_credentials_are_removed() {
-        let allowed = [("PATH", "/bin"), ("TERM", "xterm"), ("OPENAI_API_KEY", "canary")];
-        check(&allowed, &[("PATH", "/bin"), ("TERM", "dumb")]);
-    }
-
-    #[test]
-    fn a_missing_path_gets_the_default() {
-        check(&[("HOME", "/h")], &[("HOME", "/h"), ("TERM", "dumb"), ("PATH", DEFAULT_PATH)]);
+    fn the_terminal_is_dumb_credentials_are_removed_and_a_path_is_there() {
+        for (allowed, expected) in [
+            ("PATH=/bin TERM=xterm OPENAI_API_KEY=canary X_AUTH_TOKEN=c", "PATH=/bin TERM=dumb"),
+            ("HOME=/h", &*format!("HOME=/h TERM=dumb PATH={DEFAULT_PATH}")),
+        ] {
+            let pairs = |text: &str| -> Vec<(String, String)> {
+                let pairs = text.split(' ').map(|pair| pair.split_once('=').unwrap());
+                pairs.map(|(name, value)| (name.into(), value.into())).collect()
+            };
+            assert_eq!(command_setup(pairs(allowed), String::new()).env, pairs(expected));
+        }
     }
 }

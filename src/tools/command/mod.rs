@@ -8,10 +8,5 @@ pub(super) mod output;
 mod output_store;
 pub(super) mod shell;
 
-pub(crate) use environment::CommandEnvironment;
+pub(crate) use environment::command_setup;
 pub(crate) use output_store::OutputStore;
-
-use super::registry::Registration;
-
-/// The tools of this folder.
-pub(super) const TOOLS: &[Registration] = &[bash::TOOL];

@@ -30,15 +30,15 @@ impl CappedOutput {
         Self { stored: Some(output_store.begin()), ..Self::default() }
     }
 
-    /// The part of a text that a model sees.
-    pub(in crate::tools) fn cap(text: &str) -> String {
+    /// The part of a text, given in pieces, that a model sees.
+    pub(in crate::tools) fn cap<'a>(pieces: impl IntoIterator<Item = &'a str>) -> String {
         let mut output = Self::default();
-        output.push_text(text);
+        pieces.into_iter().for_each(|piece| output.push_text(piece));
         output.finish()
     }
 
     /// Appends bytes, which may end within a character; invalid UTF-8 is replaced.
-    pub(in crate::tools) fn push(&mut self, bytes: &[u8]) {
+    pub(super) fn push(&mut self, bytes: &[u8]) {
         let mut partial = std::mem::take(&mut self.partial);
         partial.extend_from_slice(bytes);
         let mut rest = partial.as_slice();
@@ -56,7 +56,7 @@ impl CappedOutput {
     }
 
     /// Appends text.
-    pub(in crate::tools) fn push_text(&mut self, text: &str) {
+    fn push_text(&mut self, text: &str) {
         let room = HEAD_CHARS - self.head_chars;
         let split = text.char_indices().nth(room).map_or(text.len(), |(at, _)| at);
         let (head, rest) = text.split_at(split);

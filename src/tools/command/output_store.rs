@@ -38,14 +38,14 @@ impl OutputStore {
 
     /// A store in a new team folder below `folder`, without secrets.
     #[cfg(test)]
-    pub(super) fn below(folder: &std::path::Path) -> Self {
+    pub(in crate::tools) fn below(folder: &std::path::Path) -> Self {
         let dir = TeamDir::create(&folder.join(".team")).unwrap();
         Self::new(dir, AgentName::lead(), |text| (text, String::new()))
     }
 
     /// Begins one output.
     pub(super) fn begin(&self) -> StoredOutput {
-        StoredOutput { output_store: self.clone(), state: State::Short, held: String::new() }
+        StoredOutput { output_store: self.clone(), spill: None, held: String::new() }
     }
 }
 
@@ -53,44 +53,30 @@ impl OutputStore {
 #[derive(Debug)]
 pub(super) struct StoredOutput {
     output_store: OutputStore,
-    state: State,
+    /// `None` while it is short enough to be shown as a whole; or why it could not be stored.
+    spill: Option<Result<OutputSpill, String>>,
     /// An end of the text that may be the beginning of a secret.
     held: String,
-}
-
-#[derive(Debug)]
-enum State {
-    /// Short enough to be shown as a whole so far.
-    Short,
-    Spilled(OutputSpill),
-    /// Why it could not be stored.
-    Failed(String),
 }
 
 impl StoredOutput {
     /// Appends to an output that is too long to be shown.
     pub(super) fn push(&mut self, text: &str) {
-        if matches!(self.state, State::Short) {
-            self.state = match OutputSpill::begin(&self.output_store.dir, &self.output_store.name) {
-                Ok(spill) => State::Spilled(spill),
-                Err(why) => State::Failed(why.to_string()),
-            };
-        }
-        let text = std::mem::take(&mut self.held) + text;
-        let (clean, held) = (self.output_store.redact)(text);
+        let OutputStore { dir, name, redact } = &self.output_store;
+        let begin = || OutputSpill::begin(dir, name).map_err(|why| why.to_string());
+        self.spill.get_or_insert_with(begin);
+        let (clean, held) = redact(std::mem::take(&mut self.held) + text);
         self.held = held;
         self.write(&clean);
     }
 
     fn write(&mut self, text: &str) {
-        if let State::Spilled(spill) = &mut self.state
+        if let Some(Ok(spill)) = &mut self.spill
             && let Err(why) = spill.push(text)
+            && let Some(Ok(spill)) = self.spill.replace(Err(why.to_string()))
         {
             // An incomplete file would pass for a complete one.
-            let state = std::mem::replace(&mut self.state, State::Failed(why.to_string()));
-            if let State::Spilled(spill) = state {
-                spill.discard();
-            }
+            spill.discard();
         }
     }
 
@@ -98,13 +84,13 @@ impl StoredOutput {
     pub(super) fn finish(mut self) -> String {
         let held = std::mem::take(&mut self.held);
         self.write(&held);
-        match &self.state {
-            State::Short => "ask for less at a time".into(),
-            State::Failed(why) => {
+        match &self.spill {
+            None => "ask for less at a time".into(),
+            Some(Err(why)) => {
                 tracing::warn!(why, "a long output could not be stored");
                 "the whole could not be kept; ask for less at a time".into()
             }
-            State::Spilled(spill) => {
+            Some(Ok(spill)) => {
                 let path = spill.path();
                 let workspace = self.output_store.dir.workspace();
                 let path = path.strip_prefix(workspace).unwrap_or(path).display();

@@ -7,6 +7,7 @@ use super::workspace::{Workspace, path_error};
 use crate::os::safe_path::Spot;
 use crate::protocol::permission::PermissionSubject;
 use crate::tools::call::{Call, ToolError};
+use crate::wire::tool::Effect;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
@@ -58,60 +59,38 @@ impl FileAccess {
         self.workspace.path()
     }
 
-    /// The file of a call that reads, for permission rules.
+    /// The file of a call of this effect, with links followed, for permission rules.
     ///
     /// # Errors
-    /// The path is invalid or never readable.
-    pub(super) fn subject_to_read(
+    /// The path is invalid or never permitted.
+    pub(super) fn judge(
         &self,
         call: &Call,
         path: &str,
+        effect: Effect,
     ) -> Result<PermissionSubject, ToolError> {
-        Ok(self.subject(call, &self.workspace.to_read(path)?))
-    }
-
-    /// The file of a call that writes, for permission rules.
-    ///
-    /// # Errors
-    /// The path is invalid or never writable.
-    pub(super) fn subject_to_write(
-        &self,
-        call: &Call,
-        path: &str,
-    ) -> Result<PermissionSubject, ToolError> {
-        Ok(self.subject(call, &self.workspace.to_write(path)?))
-    }
-
-    /// The path with links followed.
-    fn subject(&self, call: &Call, spot: &Spot) -> PermissionSubject {
-        let path = spot.path();
+        let path = self.workspace.find(path, effect)?.path();
+        let is_outside = path.is_absolute();
         let name = path.to_string_lossy().into_owned();
-        let subject = if path.is_absolute() {
+        *self.judged.borrow_mut() = Some(JudgedFile { call_id: call.id.clone(), path });
+        Ok(if is_outside {
             PermissionSubject::Outside(name)
         } else {
             PermissionSubject::Path(name)
-        };
-        *self.judged.borrow_mut() = Some(JudgedFile { call_id: call.id.clone(), path });
-        subject
+        })
     }
 
-    /// The file of a judged call that reads.
+    /// The file of a judged call.
     ///
     /// # Errors
     /// The path is invalid, or leads to another file than the judged one.
-    pub(super) fn to_read(&self, call: &Call, path: &str) -> Result<Spot, ToolError> {
-        self.as_judged(call, self.workspace.to_read(path)?)
-    }
-
-    /// The file of a judged call that writes.
-    ///
-    /// # Errors
-    /// The path is invalid, or leads to another file than the judged one.
-    pub(super) fn to_write(&self, call: &Call, path: &str) -> Result<Spot, ToolError> {
-        self.as_judged(call, self.workspace.to_write(path)?)
-    }
-
-    fn as_judged(&self, call: &Call, spot: Spot) -> Result<Spot, ToolError> {
+    pub(super) fn judged(
+        &self,
+        call: &Call,
+        path: &str,
+        effect: Effect,
+    ) -> Result<Spot, ToolError> {
+        let spot = self.workspace.find(path, effect)?;
         let judged = self.judged.borrow();
         if judged.as_ref().is_some_and(|file| file.call_id == call.id && file.path == spot.path()) {
             return Ok(spot);
@@ -166,18 +145,6 @@ pub(super) fn load(path: &str, spot: &Spot) -> Result<Option<Vec<u8>>, ToolError
         )));
     }
     Ok(Some(bytes))
-}
-
-/// The error for a file that must exist.
-pub(super) fn missing(path: &str) -> ToolError {
-    ToolError::Reply(format!("{path} does not exist; look with `ls` which files there are"))
-}
-
-/// The error for content that the agent has not seen.
-pub(super) fn changed(path: &str) -> ToolError {
-    ToolError::Reply(format!(
-        "{path} has changed since you read it; read it again, then repeat what still applies"
-    ))
 }
 
 fn hash(bytes: &[u8]) -> u64 {

@@ -43,18 +43,9 @@ pub(super) fn find(workspace: &Path, path: &Path) -> Result<Spot, SafePathError>
     Ok(spot)
 }
 
-/// Whether this file is never opened. Case is ignored, as some file systems do.
+/// Whether this file is never opened.
 fn is_guarded(path: &Path) -> bool {
-    let names: Vec<String> = path
-        .components()
-        .filter_map(|component| match component {
-            Component::Normal(name) => Some(name.to_string_lossy().to_lowercase()),
-            Component::Prefix(_)
-            | Component::RootDir
-            | Component::CurDir
-            | Component::ParentDir => None,
-        })
-        .collect();
+    let names: Vec<String> = names(path).collect();
     let is_memory_disk = names.starts_with(&["dev".into(), "shm".into()]);
     let is_system =
         !is_memory_disk && names.first().is_some_and(|name| SYSTEM.contains(&name.as_str()));
@@ -66,72 +57,58 @@ fn is_guarded(path: &Path) -> bool {
     is_system || is_key || is_ours || names.iter().any(is_named)
 }
 
+/// The names in a path, as a case-insensitive file system compares them.
+pub(super) fn names(path: &Path) -> impl Iterator<Item = String> {
+    path.components().filter_map(|component| match component {
+        Component::Normal(name) => Some(name.to_string_lossy().to_lowercase()),
+        Component::Prefix(_) | Component::RootDir | Component::CurDir | Component::ParentDir => {
+            None
+        }
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    fn is_outside(found: &Result<Spot, SafePathError>) -> bool {
-        matches!(found, Err(SafePathError::Outside))
-    }
-
     #[test]
     fn a_plain_external_file_can_be_asked_for() {
         let all = tempfile::Builder::new().prefix("plain").tempdir().unwrap();
         let real = all.path().canonicalize().unwrap();
-        fs::create_dir_all(real.join("work")).unwrap();
-        fs::create_dir_all(real.join("beside")).unwrap();
+        let workspace = real.join("work");
+        for folder in ["work", "beside"] {
+            fs::create_dir_all(real.join(folder)).unwrap();
+        }
         let absolute = real.join("beside/notes.txt");
         for path in ["../beside/notes.txt", absolute.to_str().unwrap()] {
-            let spot = find(&real.join("work"), Path::new(path)).unwrap();
-            assert_eq!(spot.path(), absolute, "{path}");
+            assert_eq!(find(&workspace, Path::new(path)).unwrap().path(), absolute, "{path}");
         }
         symlink("../beside", real.join("work/out")).unwrap();
         symlink("beside", real.join("other")).unwrap();
-        for path in
-            ["out/notes.txt", "../other/notes.txt", "../work/a", "../work/.team/config.json"]
-        {
-            let found = find(&real.join("work"), Path::new(path));
-            assert!(is_outside(&found), "{path}: {found:?}");
+        let refused =
+            "out/notes.txt ../other/notes.txt ../work/a ../work/.team/config.json ../beside";
+        for path in refused.split(' ') {
+            let found = find(&workspace, Path::new(path));
+            assert!(matches!(found, Err(SafePathError::Outside)), "{path}: {found:?}");
         }
-        let above = find(&real.join("work"), Path::new("../beside"));
-        assert!(is_outside(&above), "{above:?}");
     }
 
     #[test]
     fn secrets_and_system_files_are_never_opened() {
-        for path in [
-            "/root/.ssh/id_ed25519",
-            "/home/me/.bashrc",
-            "/home/me/.aws/credentials",
-            "/home/me/project/.team/inbox/alice.jsonl",
-            "/home/me/project/.TEAM/config.json",
-            "/home/me/project/.git/hooks/pre-commit",
-            "/home/me/.netrc",
-            "/etc/shadow",
-            "/etc/sudoers.d/me",
-            "/etc/ssh/ssh_host_rsa_key",
-            "/srv/site/server.KEY",
-            "/srv/site/server.pem",
-            "/proc/self/environ",
-            "/proc/1/root/etc/hosts",
-            "/sys/kernel/x",
-            "/dev/fd/3",
-            "/run/secrets/token",
-            "/srv/state/team/trust.json",
-            "/srv/config/team/settings.toml",
-        ] {
-            assert!(is_guarded(Path::new(path)), "{path}");
-        }
-        for path in [
-            "/etc/hosts",
-            "/usr/include/stdio.h",
-            "/home/me/notes.txt",
-            "/srv/keys.txt",
-            "/dev/shm/notes",
-        ] {
-            assert!(!is_guarded(Path::new(path)), "{path}");
+        let never = "/root/.ssh/id_ed25519 /home/me/.bashrc /home/me/.aws/credentials \
+            /home/me/project/.team/inbox/alice.jsonl /home/me/project/.TEAM/config.json \
+            /home/me/project/.git/hooks/pre-commit /home/me/.netrc /etc/shadow /etc/sudoers.d/me \
+            /etc/ssh/ssh_host_rsa_key /srv/site/server.KEY /srv/site/server.pem /proc/self/environ \
+            /proc/1/root/etc/hosts /sys/kernel/x /dev/fd/3 /run/secrets/token \
+            /srv/state/team/trust.json /srv/config/team/settings.toml";
+        let maybe =
+            "/etc/hosts /usr/include/stdio.h /home/me/notes.txt /srv/keys.txt /dev/shm/notes";
+        for (paths, guarded) in [(never, true), (maybe, false)] {
+            for path in paths.split_whitespace() {
+                assert_eq!(is_guarded(Path::new(path)), guarded, "{path}");
+            }
         }
     }
 }

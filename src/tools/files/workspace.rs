@@ -2,11 +2,12 @@
 //!
 //! [`external_paths`] decides which files outside the workspace may be asked about.
 
-use super::external_paths;
+use super::external_paths::{self, names};
 use crate::os::safe_path::{SafePathError, SafeRoot, Spot};
 use crate::tools::call::ToolError;
+use crate::wire::tool::Effect;
 use std::io;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 /// The longest path in bytes that the system accepts.
 const MAX_PATH_BYTES: usize = 4096;
@@ -36,36 +37,29 @@ impl Workspace {
         self.root.path()
     }
 
-    /// The file that a model's path leads to. The result has an absolute path if the file is outside the
-    /// workspace; opening it needs an approval.
-    pub(crate) fn to_read(&self, path: &str) -> Result<Spot, ToolError> {
-        let advice = "give a path inside the workspace, such as src/main.rs";
-        let reply = |why: &str| ToolError::Reply(format!("{why}; {advice}"));
-        if path.is_empty() {
-            return Err(reply("the path is empty"));
+    /// The file that a model's path leads to, for a call of this effect. The result has an absolute path if
+    /// the file is outside the workspace; opening it needs an approval.
+    pub(crate) fn find(&self, path: &str, effect: Effect) -> Result<Spot, ToolError> {
+        let problem = if path.is_empty() {
+            Some("the path is empty".into())
+        } else if path.contains('\0') {
+            Some("the path contains a NUL character".into())
+        } else if path.len() > MAX_PATH_BYTES {
+            Some(format!("the path has {} bytes, {MAX_PATH_BYTES} are allowed", path.len()))
+        } else {
+            None
+        };
+        if let Some(problem) = problem {
+            let advice = "give a path inside the workspace, such as src/main.rs";
+            return Err(ToolError::Reply(format!("{problem}; {advice}")));
         }
-        if path.contains('\0') {
-            return Err(reply("the path contains a NUL character"));
-        }
-        if path.len() > MAX_PATH_BYTES {
-            return Err(reply(&format!(
-                "the path has {} bytes, {MAX_PATH_BYTES} are allowed",
-                path.len()
-            )));
-        }
-        match self.root.find(Path::new(path)) {
-            Ok(spot) => Ok(spot),
-            Err(SafePathError::Outside) => external_paths::find(self.root.path(), Path::new(path))
-                .map_err(|why| path_error(path, &why)),
-            Err(why) => Err(path_error(path, &why)),
-        }
-    }
-
-    /// The same for a file that will be written.
-    pub(crate) fn to_write(&self, path: &str) -> Result<Spot, ToolError> {
-        let spot = self.to_read(path)?;
+        let spot = match self.root.find(Path::new(path)) {
+            Err(SafePathError::Outside) => external_paths::find(self.root.path(), Path::new(path)),
+            found => found,
+        };
+        let spot = spot.map_err(|why| path_error(path, &why))?;
         let real = spot.path();
-        if real.is_absolute() {
+        if effect == Effect::Reads || real.is_absolute() {
             return Ok(spot);
         }
         let in_team = self.team.as_ref().is_some_and(|team| real.starts_with(team));
@@ -97,16 +91,6 @@ pub(super) fn path_error(path: &str, why: &SafePathError) -> ToolError {
     };
     let path: String = path.chars().take(256).collect();
     ToolError::Reply(format!("{path}: {why}; {advice}"))
-}
-
-/// The names in a path, as a case-insensitive file system compares them.
-fn names(path: &Path) -> impl Iterator<Item = String> {
-    path.components().filter_map(|component| match component {
-        Component::Normal(name) => Some(name.to_string_lossy().to_lowercase()),
-        Component::Prefix(_) | Component::RootDir | Component::CurDir | Component::ParentDir => {
-            None
-        }
-    })
 }
 
 /// Whether git runs code from this file: hooks and configuration, also of submodules and worktrees.
@@ -167,8 +151,11 @@ mod tests {
         Fixture { all, workspace }
     }
 
-    fn why(found: Result<Spot, ToolError>) -> String {
-        found.map(|spot| spot.path()).unwrap_err().to_string()
+    impl Fixture {
+        fn find(&self, path: &str, effect: Effect) -> Result<PathBuf, String> {
+            let found = self.workspace.find(path, effect);
+            found.map(|spot| spot.path()).map_err(|why| why.to_string())
+        }
     }
 
     #[test]
@@ -187,83 +174,66 @@ mod tests {
             ("-rf", "-rf"),
             (absolute.as_str(), "sub/new"),
         ] {
-            let spot = fixture.workspace.to_write(path).unwrap();
-            assert_eq!(spot.path(), Path::new(real), "{path}");
+            assert_eq!(fixture.find(path, Effect::Changes).unwrap(), Path::new(real), "{path}");
         }
     }
 
     #[test]
     fn a_path_that_leads_out_is_refused() {
         let fixture = fixture();
-        let long = "x/".repeat(3000);
-        let deep = "x/".repeat(1000);
-        for (path, says) in [
-            ("..", "leads out"),
-            ("../outside/secret", "leads out"),
-            ("sub/../../outside/secret", "leads out"),
-            ("/etc/shadow", "leads out"),
-            ("/", "leads out"),
-            ("out/secret", "leads out"),
-            ("out_absolute/secret", "leads out"),
-            ("chain", "leads out"),
-            ("dangling_out", "leads out"),
-            ("proc/etc/passwd", "leads out"),
-            ("/proc/self/root/etc/passwd", "leads out"),
-            ("/dev/fd/3", "leads out"),
-            ("ring", "symbolic links"),
-            ("missing/../file", "without `..`"),
-            ("file/below", "Not a directory"),
-            ("sub", "is a folder"),
-            (".", "is a folder"),
-            ("", "the path is empty"),
-            ("a\0b", "NUL"),
-            (long.as_str(), "4096 are allowed"),
-            (deep.as_str(), "too long"),
+        let long = format!("4096 are allowed: {}", "x/".repeat(3000));
+        let deep = format!("too long: {}", "x/".repeat(1000));
+        for case in [
+            "leads out: .. ../outside/secret sub/../../outside/secret / out/secret",
+            "leads out: /etc/shadow out_absolute/secret chain dangling_out /dev/fd/3",
+            "leads out: proc/etc/passwd /proc/self/root/etc/passwd",
+            "symbolic links: ring",
+            "without `..`: missing/../file",
+            "Not a directory: file/below",
+            "is a folder: sub .",
+            "NUL: a\0b",
+            "the path is empty: ",
+            &long,
+            &deep,
         ] {
-            for found in [fixture.workspace.to_read(path), fixture.workspace.to_write(path)] {
-                let why = why(found);
-                assert!(why.contains(says) && why.contains(';'), "{path}: {why}");
+            let (says, paths) = case.split_once(": ").unwrap();
+            for path in paths.split(' ') {
+                for effect in [Effect::Reads, Effect::Changes] {
+                    let why = fixture.find(path, effect).unwrap_err();
+                    assert!(why.contains(says) && why.contains(';'), "{path}: {why}");
+                }
             }
         }
     }
 
     #[test]
     fn an_external_file_has_an_absolute_path() {
-        let fixture = fixture();
-        for found in
-            [fixture.workspace.to_read("/etc/passwd"), fixture.workspace.to_write("/etc/passwd")]
-        {
-            assert_eq!(found.unwrap().path(), Path::new("/etc/passwd"));
+        for effect in [Effect::Reads, Effect::Changes] {
+            let found = fixture().find("/etc/passwd", effect);
+            assert_eq!(found.unwrap(), Path::new("/etc/passwd"));
         }
     }
 
     #[test]
     fn git_hooks_and_team_files_are_readable_but_never_writable() {
         let fixture = fixture();
-        for (path, says) in [
-            (".team/config.json", "send_message"),
-            (".TEAM/inbox/alice.jsonl", "send_message"),
-            ("sub/../.team/new", "send_message"),
-            ("to_team/config.json", "send_message"),
-            ("named/roster", "send_message"),
-            ("sub/.team/x", "send_message"),
-            (".git/config", "git runs"),
-            (".Git/Config", "git runs"),
-            (".git/hooks/pre-commit", "git runs"),
-            (".git/hooks/new/x", "git runs"),
-            (".git/modules/x/hooks/y", "git runs"),
-            ("to_hooks/pre-commit", "git runs"),
-            ("nested/.git/config", "git runs"),
-            ("sub/.git", "git runs"),
+        for case in [
+            "send_message: .team/config.json .TEAM/inbox/alice.jsonl sub/../.team/new",
+            "send_message: to_team/config.json named/roster sub/.team/x",
+            "git runs: .git/config .Git/Config .git/hooks/pre-commit .git/hooks/new/x sub/.git",
+            "git runs: .git/modules/x/hooks/y to_hooks/pre-commit nested/.git/config",
         ] {
-            let why = why(fixture.workspace.to_write(path));
-            assert!(why.contains(says), "{path}: {why}");
-            fixture.workspace.to_read(path).unwrap();
+            let (says, paths) = case.split_once(": ").unwrap();
+            for path in paths.split(' ') {
+                let why = fixture.find(path, Effect::Changes).unwrap_err();
+                assert!(why.contains(says), "{path}: {why}");
+                fixture.find(path, Effect::Reads).unwrap();
+            }
         }
         for path in
             [".github/hooks/x", ".gitignore", ".team.md", ".git/info/exclude", "hooks/config"]
         {
-            fixture.workspace.to_write(path).unwrap();
+            fixture.find(path, Effect::Changes).unwrap();
         }
     }
 }

@@ -6,9 +6,9 @@ use crate::protocol::rate_limiter::{RateLimiter, SendPermit};
 use crate::protocol::request::{
     PendingRequest, RequestAnswer, RequestKind, RequestLedger, RequestVerdict,
 };
-use crate::tools::call::ToolError;
+use crate::store::asynchronous::offload;
+use crate::tools::call::{Call, ToolError};
 use crate::tools::hooks::Hooks;
-use crate::tools::off_thread::off_thread;
 use crate::wire::AgentName;
 use crate::wire::message::{Body, Correlation};
 use serde_json::{Map, Value};
@@ -48,6 +48,11 @@ impl TeamContext {
         &self.me
     }
 
+    /// The id of the message that a call sends: a repeated call delivers it once.
+    pub(in crate::tools) fn message_id(&self, call: &Call) -> String {
+        format!("{}:{}", self.me, call.id)
+    }
+
     /// The team's mail.
     pub(in crate::tools) fn bus(&self) -> &Arc<Bus> {
         &self.bus
@@ -66,10 +71,10 @@ impl TeamContext {
         let permit = self.rate_limiter.borrow_mut().ask(count, SystemClock.monotonic());
         let SendPermit::Wait { wait, first } = permit else { return Ok(()) };
         if first && !self.me.is_lead() {
-            let content =
-                format!("{} sends too many messages (max_sends) and was slowed down", self.me);
+            let me = &self.me;
+            let content = format!("{me} sends too many messages (max_sends) and was slowed down");
             let (bus, id) = (Arc::clone(&self.bus), new_id(&AgentName::system()));
-            off_thread(move || bus.notify_lead(Body::text(), content, id)).await?;
+            offload(move || bus.notify_lead(Body::text(), content, id)).await?;
         }
         Err(ToolError::Reply(format!(
             "you send too many messages: nothing was sent, the next one can be sent in {} s; do \
@@ -118,22 +123,21 @@ impl TeamContext {
         reason: Option<String>,
     ) -> Result<(), ToolError> {
         let open: Vec<PendingRequest> = self.shutdowns.borrow().pending().cloned().collect();
-        for PendingRequest { id, owner, .. } in open {
+        for PendingRequest { id, owner, incarnation, .. } in open {
             let answer = RequestAnswer {
                 id: Some(&id),
                 kind: RequestKind::Shutdown,
                 from: self.me.as_str(),
-                incarnation: Some(&self.incarnation),
+                incarnation: Some(&incarnation),
                 verdict: RequestVerdict::of(approve),
             };
             let answered = self.shutdowns.borrow_mut().answer(&answer, Instant::now());
             answered.map_err(ToolError::reply)?;
-            let incarnation = self.incarnation.clone();
             let correlation = Correlation { request_id: id, incarnation };
             let (bus, me) = (Arc::clone(&self.bus), self.me.clone());
             let body = Body::ShutdownResponse { approve, reason: reason.clone() };
             let send = move || bus.control(&me, &AgentName::mailbox(&owner)?, body, correlation);
-            off_thread(send).await?;
+            offload(send).await?;
         }
         Ok(())
     }

@@ -1,0 +1,301 @@
+//! Task tools: the model's side of the shared task list. `protocol::tasks` decides what is allowed; this
+//! file reads arguments and words answers.
+
+use super::call::{Call, ToolError};
+use super::command::output::CappedOutput;
+use super::parts::ToolParts;
+use super::registry::{Registration, Tool};
+use crate::protocol::tasks::{NewOwner, NewTask, TaskEdit, TaskEnd, is_claimable};
+use crate::tasks::{Changed, Seen};
+use crate::wire::AgentName;
+use crate::wire::hook::HookEvent;
+use crate::wire::task::{Task, TaskId, TaskStatus};
+use crate::wire::tool::ParameterType::{Text, TextList, Word};
+use crate::wire::tool::{Effect, Parameter, ToolSpec};
+use serde::Deserialize;
+use serde_json::json;
+use std::fmt::Write as _;
+
+/// The task tools.
+pub(super) const TOOLS: &[Registration] = &[
+    Registration::of::<CreateTask>(),
+    Registration::of::<ListTasks>(),
+    Registration::of::<GetTask>(),
+    Registration::of::<ClaimTask>(),
+    Registration::of::<UpdateTask>(),
+    Registration::of::<CompleteTask>(),
+];
+
+/// The words of all task statuses.
+const STATUSES: [&str; 5] = ["pending", "in_progress", "completed", "failed", "cancelled"];
+
+/// The argument that names a task.
+const TASK_ID: Parameter =
+    Parameter::required("task_id", Text, "the id of the task, such as \"3\"");
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CreateTask {
+    subject: String,
+    #[serde(default)]
+    description: String,
+    #[serde(default)]
+    blocked_by: Vec<TaskId>,
+    owner: Option<String>,
+    role: Option<String>,
+}
+
+impl Tool for CreateTask {
+    const SPEC: ToolSpec = ToolSpec {
+        name: "create_task",
+        description: "Put a task on the list that the team shares. Whoever is free claims it, once every \
+                      task in blocked_by is completed. Answers with its id.",
+        parameters: &[
+            Parameter::required("subject", Text, "what is to be done, in one line"),
+            Parameter::optional("description", Text, "the details"),
+            Parameter::optional(
+                "blocked_by",
+                TextList,
+                "ids of tasks that must be completed first",
+            ),
+            Parameter::optional(
+                "owner",
+                Text,
+                "who is to do it; leave it out to let anybody take it",
+            ),
+            Parameter::optional(
+                "role",
+                Text,
+                "only teammates with this role take it by themselves",
+            ),
+        ],
+        effect: Effect::Talks,
+        ..ToolSpec::STRICT
+    };
+
+    async fn run(self, call: &Call, parts: &ToolParts) -> Result<String, ToolError> {
+        let Self { subject, description, blocked_by, owner, role } = self;
+        let owner = owner.filter(|owner| !owner.is_empty());
+        let fields = json!({
+            "subject": subject, "description": description, "owner": owner,
+            "blocked_by": blocked_by, "role": role,
+        });
+        let owner = owner.as_deref().map(AgentName::mailbox).transpose()?;
+        let origin = Some(parts.team.message_id(call));
+        let new = NewTask { subject, description, blocked_by, owner, role, origin };
+        parts.team.hooks().ask(HookEvent::TaskCreated, fields).await?;
+        let made = parts.with_tasks(move |tasks, me| tasks.create(&new, me)).await?;
+        let owner = made.task.owner.as_ref().map(|owner| format!(" for {owner}"));
+        Ok(report(format!("Created task {}{}.", made.task.id, owner.unwrap_or_default()), &made))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ListTasks {
+    status: Option<TaskStatus>,
+}
+
+impl Tool for ListTasks {
+    const SPEC: ToolSpec = ToolSpec {
+        name: "list_tasks",
+        description: "Show the team's tasks, one JSON object a line. `claimable` says whether you may \
+                      take one.",
+        parameters: &[Parameter::optional("status", Word(&STATUSES), "only tasks of this status")],
+        effect: Effect::Reads,
+        ..ToolSpec::STRICT
+    };
+
+    async fn run(self, _: &Call, parts: &ToolParts) -> Result<String, ToolError> {
+        let seen = parts.with_tasks(|tasks, _| tasks.look()).await?;
+        let tasks = seen.board.values();
+        let listed = tasks.filter(|task| self.status.is_none_or(|status| task.status == status));
+        let mut lines: Vec<String> = listed.map(|task| line(task, &seen)).collect();
+        if lines.is_empty() {
+            lines.push("There are no such tasks. create_task makes one.".into());
+        }
+        for problem in &seen.problems {
+            lines.push(format!("The file {} is no task: {}", problem.file, problem.why));
+        }
+        Ok(CappedOutput::cap([&*lines.join("\n")]))
+    }
+}
+
+/// A task as a line of JSON, so that its text cannot pass for another task.
+fn line(task: &Task, seen: &Seen) -> String {
+    json!({
+        "id": task.id, "subject": task.subject, "status": task.status, "owner": task.owner,
+        "role": task.role, "blocked_by": task.blocked_by,
+        "claimable": is_claimable(&seen.board, task),
+    })
+    .to_string()
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GetTask {
+    task_id: TaskId,
+}
+
+impl Tool for GetTask {
+    const SPEC: ToolSpec = ToolSpec {
+        name: "get_task",
+        description: "Show one task with its description and its history, as JSON.",
+        parameters: &[TASK_ID],
+        effect: Effect::Reads,
+        ..ToolSpec::STRICT
+    };
+
+    async fn run(self, _: &Call, parts: &ToolParts) -> Result<String, ToolError> {
+        let (task, _) = parts.with_tasks(move |tasks, _| tasks.get(self.task_id)).await?;
+        let text = serde_json::to_string(&task).map_err(ToolError::reply)?;
+        Ok(CappedOutput::cap([&*text]))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClaimTask {
+    task_id: TaskId,
+}
+
+impl Tool for ClaimTask {
+    const SPEC: ToolSpec = ToolSpec {
+        name: "claim_task",
+        description: "Take a task and begin to work on it. Only one agent gets it; it stays yours until \
+                      you complete it, give it back (update_task with status pending), or end.",
+        parameters: &[TASK_ID],
+        effect: Effect::Talks,
+        ..ToolSpec::STRICT
+    };
+
+    async fn run(self, _: &Call, parts: &ToolParts) -> Result<String, ToolError> {
+        let id = self.task_id;
+        let Changed { task, .. } = parts.with_tasks(move |tasks, me| tasks.claim(id, me)).await?;
+        let words = json!({ "subject": task.subject, "description": task.description });
+        Ok(format!("Task {id} is yours: {words}\nCall complete_task when it is done."))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UpdateTask {
+    task_id: TaskId,
+    status: Option<TaskStatus>,
+    owner: Option<String>,
+    subject: Option<String>,
+    description: Option<String>,
+    role: Option<String>,
+    blocked_by: Option<Vec<TaskId>>,
+    note: Option<String>,
+}
+
+impl Tool for UpdateTask {
+    const SPEC: ToolSpec = ToolSpec {
+        name: "update_task",
+        description: "Change a task; what you leave out stays. A new owner is told. status failed: it \
+                      could not be done (say why in note); pending: you give it back, or it is to be \
+                      done after all.",
+        parameters: &[
+            TASK_ID,
+            Parameter::optional("status", Word(&STATUSES), ""),
+            Parameter::optional("owner", Text, "who is to do it; \"\" for nobody"),
+            Parameter::optional("subject", Text, "what is to be done, in one line"),
+            Parameter::optional("description", Text, "the details"),
+            Parameter::optional(
+                "role",
+                Text,
+                "only teammates with this role take it; \"\" for anybody",
+            ),
+            Parameter::optional("blocked_by", TextList, "all tasks that must be completed first"),
+            Parameter::optional("note", Text, "why, for the history"),
+        ],
+        effect: Effect::Talks,
+        ..ToolSpec::STRICT
+    };
+
+    async fn run(self, _: &Call, parts: &ToolParts) -> Result<String, ToolError> {
+        let Self { task_id: id, status, owner, subject, description, role, blocked_by, note } =
+            self;
+        if status == Some(TaskStatus::Completed) {
+            ask_to_complete(parts, id).await?;
+        }
+        let owner = match owner.as_deref() {
+            None => None,
+            Some("") => Some(NewOwner::Nobody),
+            Some(name) => Some(NewOwner::Agent(AgentName::mailbox(name)?)),
+        };
+        let edit = TaskEdit { subject, description, role, blocked_by, owner, status, note };
+        let done = parts.with_tasks(move |tasks, me| tasks.update(id, edit, me)).await?;
+        let owner = done.task.owner.as_deref().unwrap_or("nobody");
+        let status = done.task.status.word();
+        Ok(report(format!("Task {id} is {status}, its owner is {owner}."), &done))
+    }
+}
+
+/// The tool that an agent needs to take tasks from the list by itself.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CompleteTask {
+    task_id: TaskId,
+}
+
+impl Tool for CompleteTask {
+    const SPEC: ToolSpec = ToolSpec {
+        name: "complete_task",
+        description: "Say that a task of yours is done. Answers what can begin now.",
+        parameters: &[TASK_ID],
+        effect: Effect::Talks,
+        ..ToolSpec::STRICT
+    };
+
+    async fn run(self, _: &Call, parts: &ToolParts) -> Result<String, ToolError> {
+        let id = self.task_id;
+        ask_to_complete(parts, id).await?;
+        let end = TaskEnd::Completed;
+        let done = parts.with_tasks(move |tasks, me| tasks.end(id, end, None, me)).await?;
+        Ok(report(format!("Task {id} is completed."), &done))
+    }
+}
+
+/// Asks the user's hooks before a task is completed.
+///
+/// # Errors
+/// A hook refused, or the task cannot be read.
+async fn ask_to_complete(parts: &ToolParts, id: TaskId) -> Result<(), ToolError> {
+    let hooks = parts.team.hooks();
+    if !hooks.are_there_for(HookEvent::TaskCompleted) {
+        return Ok(());
+    }
+    let (task, _) = parts.with_tasks(move |tasks, _| tasks.get(id)).await?;
+    hooks.ask(HookEvent::TaskCompleted, json!({ "task_id": id, "task": task })).await
+}
+
+/// The answer to a change: `done`, then the tasks that became ready and the owners who were not told.
+fn report(done: String, changed: &Changed) -> String {
+    let mut text = done;
+    for task in &changed.ready {
+        let whose = match &task.owner {
+            Some(owner) => format!("{owner}'s, who was told"),
+            None => "nobody's: it can be claimed".into(),
+        };
+        let _infallible = write!(text, "\nTask {} can begin now ({whose}).", task.id);
+    }
+    for untold in &changed.untold {
+        let _infallible = write!(text, "\nNOT told: {untold}. Send a message yourself.");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_status_word_is_a_status() {
+        for word in STATUSES {
+            let status: TaskStatus = serde_json::from_value(json!(word)).unwrap();
+            assert_eq!(status.word(), word);
+        }
+    }
+}
