@@ -21,7 +21,7 @@ use crate::tasks::Tasks;
 use crate::tools::command::{OutputStore, command_setup};
 use crate::tools::hooks::Hooks;
 use crate::tools::team::TeamContext;
-use crate::tools::{self, Ops, ToolParts};
+use crate::tools::{self, FileAccess, Ops, ToolParts};
 use crate::wire::AgentName;
 use crate::wire::front_matter::Problem;
 use crate::wire::hook::{Hook, HookEvent};
@@ -81,12 +81,20 @@ pub(super) fn build_agent(parts: AgentParts, environment: &Environment) -> Resul
         parts.rules.max_sends,
         hooks,
     ));
-    let outputs = {
+    let output_store = {
         let secrets = Rc::clone(&secrets);
         OutputStore::new(team.clone(), parts.name.clone(), move |text: String| secrets.part(&text))
     };
-    let tool_parts = ToolParts::new(&team_context, &parts.tasks, parts.ops, commands, outputs)
+    let files = FileAccess::open(team.workspace(), team.root())
         .or_fail("the workspace cannot be opened", "check the folder's permissions")?;
+    let tool_parts = ToolParts {
+        commands,
+        output_store,
+        files,
+        team: Rc::clone(&team_context),
+        tasks: Arc::clone(&parts.tasks),
+        ops: parts.ops,
+    };
     let mut tools = tools::registry(tool_parts);
     if profile == Profile::Compact {
         tools.use_compact_profile();

@@ -76,7 +76,8 @@ pub(crate) struct ApprovalQueue {
     /// The tool whose calls submit plans.
     plan_tool: &'static str,
     plan_approval: PlanApproval,
-    mode: Cell<PermissionMode>,
+    /// The lead's permission mode.
+    pub(crate) mode: Cell<PermissionMode>,
     ledger: RefCell<RequestLedger>,
     asked: RefCell<BTreeMap<String, QueuedRequest>>,
 }
@@ -92,16 +93,6 @@ impl ApprovalQueue {
     ) -> Self {
         let (ledger, asked) = (RefCell::default(), RefCell::default());
         Self { bus, incarnation, plan_tool, plan_approval, mode: Cell::new(mode), ledger, asked }
-    }
-
-    /// Sets the lead's permission mode.
-    pub(crate) fn set_mode(&self, mode: PermissionMode) {
-        self.mode.set(mode);
-    }
-
-    /// The lead's permission mode.
-    pub(crate) fn mode(&self) -> PermissionMode {
-        self.mode.get()
     }
 
     /// Opens the request in a message; `None` for other mail and for a known request.
@@ -202,18 +193,19 @@ impl ApprovalQueue {
         decider: Decider,
         decision: ApprovalDecision,
     ) -> Result<QueuedRequest, ToolError> {
-        let found = self.find(id);
-        let asked = found.ok_or_else(|| ToolError::Reply(format!("no request {id:?} is open")))?;
-        let expected = self.ledger.borrow().pending_of(id).map(|request| request.decider.clone());
+        let pending = self.ledger.borrow().pending_of(id).cloned();
+        let (Some(asked), Some(pending)) = (self.find(id), pending) else {
+            return Err(ToolError::Reply(format!("no request {id:?} is open")));
+        };
         let from = match decider {
-            Decider::Model => "lead".to_owned(),
+            Decider::Model => "lead",
             // The person may decide everything that the model may.
-            Decider::Person => expected.unwrap_or_default(),
+            Decider::Person => &pending.decider,
         };
         let answer = RequestAnswer {
             id: Some(id),
             kind: asked.kind(),
-            from: &from,
+            from,
             incarnation: Some(&asked.incarnation),
             verdict: decision.verdict,
         };

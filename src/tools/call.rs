@@ -66,10 +66,8 @@ impl From<TaskError> for ToolError {
 /// to the model.
 pub(crate) type ToolFuture<'a> = Pin<Box<dyn Future<Output = Result<String, ToolError>> + 'a>>;
 
-/// Reads the arguments of a call into the tool's own struct, which denies unknown fields.
-///
-/// # Errors
-/// They do not fit; the message names the field.
+/// Reads the arguments of a call into the tool's own struct, which denies unknown fields. The error for arguments
+/// that do not fit names the field.
 pub(super) fn arguments<T: DeserializeOwned>(call: &Call) -> Result<T, ToolError> {
     serde_json::from_value(call.input.clone()).map_err(|why| {
         ToolError::Reply(format!("the arguments of {} do not fit: {why}; correct them", call.name))

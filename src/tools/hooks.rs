@@ -83,15 +83,12 @@ impl Hooks {
         let limit = Duration::from_secs(hook.timeout);
         // Only standard error matters.
         let line = format!("exec >/dev/null\n{}", hook.command);
-        let done = match command::input(told) {
-            Ok(input) => {
-                let output = CappedOutput::default();
-                shell::run(&line, &self.workspace, &self.setup, Some(input), limit, output).await
-            }
-            Err(why) => Err(why),
+        let done = async {
+            let (input, output) = (command::input(told)?, CappedOutput::default());
+            shell::run(&line, &self.workspace, &self.setup, Some(input), limit, output).await
         };
         let (event, command) = (hook.event.word(), hook.command.as_str());
-        match done {
+        match done.await {
             Ok(CommandResult { end: ExitKind::Code(0), timed_out: false, .. }) => {
                 tracing::info!(event, command, "a hook ran");
             }

@@ -2,7 +2,7 @@
 
 use super::call::{Call, ToolError};
 use super::parts::ToolParts;
-use super::registry::{Registration, Tool};
+use super::registry::Tool;
 use super::team::TeamContext;
 use crate::bus::Outgoing;
 use crate::store::asynchronous::offload;
@@ -17,13 +17,6 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
-/// The mail tools.
-pub(super) const TOOLS: &[Registration] = &[
-    Registration::of::<SendMessage>(),
-    Registration::of::<Broadcast>(),
-    Registration::of::<ReadInbox>(),
-];
-
 /// Characters of an unknown `msg_type` that the error repeats.
 const KIND_CHARS: usize = 64;
 
@@ -37,7 +30,7 @@ const MAIL: ToolSpec = ToolSpec {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SendMessage {
+pub(super) struct SendMessage {
     to: String,
     content: String,
     msg_type: Option<String>,
@@ -66,7 +59,7 @@ impl Tool for SendMessage {
         }
         let team = &parts.team;
         ask_to_send(team, 1, &to, &content).await?;
-        let (bus, me, id) = (Arc::clone(team.bus()), team.me().clone(), team.message_id(call));
+        let (bus, me, id) = (Arc::clone(&team.bus), team.me.clone(), team.message_id(call));
         let answer = format!("Sent to {to}.");
         let outgoing = Outgoing { id: Some(id), ..Outgoing::text(content) };
         offload(move || bus.send(&me, &to, outgoing)).await?;
@@ -83,7 +76,7 @@ async fn ask_to_send(
 ) -> Result<(), ToolError> {
     team.reserve_sends(count).await?;
     let fields = json!({ "to": to, "content": content });
-    team.hooks().ask(HookEvent::MessageSent, fields).await
+    team.hooks.ask(HookEvent::MessageSent, fields).await
 }
 
 fn wrong_type(kind: &str) -> String {
@@ -105,7 +98,7 @@ fn wrong_type(kind: &str) -> String {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Broadcast {
+pub(super) struct Broadcast {
     content: String,
 }
 
@@ -120,11 +113,11 @@ impl Tool for Broadcast {
 
     async fn run(self, call: &Call, parts: &ToolParts) -> Result<String, ToolError> {
         let team = &parts.team;
-        let bus = Arc::clone(team.bus());
+        let bus = Arc::clone(&team.bus);
         // The reachable agents include the sender and the person, who get no broadcast.
         let receivers = offload(move || bus.reachable()).await?.len().saturating_sub(2);
         ask_to_send(team, receivers, "all", &self.content).await?;
-        let (bus, me, id) = (Arc::clone(team.bus()), team.me().clone(), team.message_id(call));
+        let (bus, me, id) = (Arc::clone(&team.bus), team.me.clone(), team.message_id(call));
         let sent = offload(move || bus.broadcast(&me, &self.content, Some(&id))).await?;
         if sent.is_empty() {
             return Err(ToolError::reply("nobody else is on the team; nothing was sent"));
@@ -140,7 +133,7 @@ impl Tool for Broadcast {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ReadInbox {}
+pub(super) struct ReadInbox {}
 
 impl Tool for ReadInbox {
     const SPEC: ToolSpec = ToolSpec {
@@ -154,7 +147,7 @@ impl Tool for ReadInbox {
 
     async fn run(self, _: &Call, parts: &ToolParts) -> Result<String, ToolError> {
         let team = &parts.team;
-        let waiting = unread::waiting(team.bus().dir(), team.me()).map_err(ToolError::reply)?;
+        let waiting = unread::waiting(team.bus.dir(), &team.me).map_err(ToolError::reply)?;
         let recent = team.take_recent();
         let unread = waiting.iter().filter_map(|waiting| waiting.object.as_ref());
         let mail: Vec<_> = recent

@@ -1,5 +1,5 @@
 //! The tools of agents. Each one is a type with its arguments, its spec and its behaviour, and is
-//! registered in the list of its topic.
+//! registered in [`TOOLS`].
 //!
 //! *Invariant:* a tool never starts or ends a process of the team, it asks [`TeamOps`]. A failure
 //! is either told to the model or ends the agent; nothing else crosses this boundary. No other part of
@@ -19,6 +19,7 @@ pub(crate) mod team;
 mod tests;
 
 pub(crate) use call::{Call, ToolError, ToolFuture};
+pub(crate) use files::FileAccess;
 #[cfg(test)]
 pub(crate) use files::file_tools;
 pub(crate) use parts::{Ops, SpawnOrder, TeamOps, ToolParts};
@@ -28,27 +29,47 @@ use crate::store::TeamDir;
 use crate::wire::tool::{Signal, ToolSpec};
 use registry::{Registration, Tool as _};
 
-/// Every tool, by folder.
-const GROUPS: [&[Registration]; 5] =
-    [command::bash::TOOLS, files::TOOLS, mail::TOOLS, tasks::TOOLS, team::TOOLS];
+/// Every tool.
+const TOOLS: &[Registration] = &[
+    Registration::of::<command::Bash>(),
+    Registration::of::<files::ReadFile>(),
+    Registration::of::<files::WriteFile>(),
+    Registration::of::<files::EditFile>(),
+    Registration::of::<mail::SendMessage>(),
+    Registration::of::<mail::Broadcast>(),
+    Registration::of::<mail::ReadInbox>(),
+    Registration::of::<tasks::CreateTask>(),
+    Registration::of::<tasks::ListTasks>(),
+    Registration::of::<tasks::GetTask>(),
+    Registration::of::<tasks::ClaimTask>(),
+    Registration::of::<tasks::UpdateTask>(),
+    Registration::of::<tasks::CompleteTask>(),
+    Registration::of::<team::ListTeammates>(),
+    Registration::of::<team::SpawnTeammate>(),
+    Registration::of::<team::ShutdownTeammate>(),
+    Registration::of::<team::ShutdownResponse>(),
+    Registration::of::<team::SubmitPlan>(),
+    Registration::of::<team::ReviewPlan>(),
+    Registration::of::<team::Idle>(),
+];
 
-fn registrations() -> impl Iterator<Item = &'static Registration> {
-    GROUPS.into_iter().flatten()
+fn specs() -> impl Iterator<Item = &'static ToolSpec> {
+    TOOLS.iter().map(|tool| tool.spec)
 }
 
 /// The tools of one agent.
 pub(crate) fn registry(parts: ToolParts) -> Registry {
-    Registry::new(registrations(), parts)
+    Registry::new(TOOLS.iter(), parts)
 }
 
 /// The tool of this name.
 pub(crate) fn find(name: &str) -> Option<&'static ToolSpec> {
-    registrations().map(|registration| registration.spec).find(|spec| spec.name == name)
+    specs().find(|spec| spec.name == name)
 }
 
 /// The tool of this name or alias, as role files write it.
 pub(crate) fn find_by_alias(name: &str) -> Option<&'static ToolSpec> {
-    registrations().map(|registration| registration.spec).find(|spec| spec.is_called(name))
+    specs().find(|spec| spec.is_called(name))
 }
 
 /// Whether an agent in this role can complete tasks. A role without a file has every tool.

@@ -10,60 +10,37 @@ use crate::tasks::{TaskError, Tasks};
 use crate::wire::AgentName;
 use crate::wire::permission::PermissionMode;
 use crate::wire::tool::Audience;
-use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
 /// Everything that a tool may need.
 pub(crate) struct ToolParts {
-    pub(super) commands: CommandSetup,
-    pub(super) output_store: OutputStore,
-    pub(super) files: FileAccess,
-    pub(super) team: Rc<TeamContext>,
-    pub(super) tasks: Arc<Tasks>,
+    pub(crate) commands: CommandSetup,
+    pub(crate) output_store: OutputStore,
+    pub(crate) files: FileAccess,
+    pub(crate) team: Rc<TeamContext>,
+    pub(crate) tasks: Arc<Tasks>,
     /// The lead's operations; a teammate has none.
-    pub(super) ops: Option<Ops>,
+    pub(crate) ops: Option<Ops>,
 }
 
 impl ToolParts {
-    /// The parts of a lead, or without `ops` of a teammate.
-    ///
-    /// # Errors
-    /// The workspace cannot be entered.
-    pub(crate) fn new(
-        team: &Rc<TeamContext>,
-        tasks: &Arc<Tasks>,
-        ops: Option<Ops>,
-        commands: CommandSetup,
-        output_store: OutputStore,
-    ) -> io::Result<Self> {
-        let files = FileAccess::open(tasks.dir().workspace(), tasks.dir().root())?;
-        let (team, tasks) = (Rc::clone(team), Arc::clone(tasks));
-        Ok(Self { commands, output_store, files, team, tasks, ops })
-    }
-
     /// The kind of agent.
     pub(super) fn audience(&self) -> Audience {
         if self.ops.is_some() { Audience::Lead } else { Audience::Teammate }
     }
 
-    /// The lead's operations.
-    ///
-    /// # Errors
-    /// The agent is a teammate.
+    /// The lead's operations; a teammate gets an error.
     pub(super) fn ops(&self) -> Result<&Ops, ToolError> {
         self.ops.as_ref().ok_or_else(|| ToolError::reply("only the lead can do that"))
     }
 
-    /// Works on the task list on another thread, as this agent.
-    ///
-    /// # Errors
-    /// The error of `work`; fatal if the team folder is gone.
+    /// Works on the task list on another thread, as this agent; fatal if the team folder is gone.
     pub(super) async fn with_tasks<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Tasks, &AgentName) -> Result<T, TaskError> + Send + 'static,
     ) -> Result<T, ToolError> {
-        let (tasks, me) = (Arc::clone(&self.tasks), self.team.me().clone());
+        let (tasks, me) = (Arc::clone(&self.tasks), self.team.me.clone());
         match tokio::task::spawn_blocking(move || work(&tasks, &me)).await {
             Ok(done) => Ok(done?),
             Err(why) => Err(ToolError::Reply(format!("the task list was not reached: {why}"))),

@@ -18,10 +18,8 @@ pub(super) trait Tool: DeserializeOwned + 'static {
     /// Everything about it but its behaviour.
     const SPEC: ToolSpec;
 
-    /// The part of a call that permission rules match.
-    ///
-    /// # Errors
-    /// The call cannot run at all, so there is nothing to ask about.
+    /// The part of a call that permission rules match. Fails if the call cannot run at all, so that there is
+    /// nothing to ask about.
     fn subject(_call: &Call, _parts: &ToolParts) -> Result<PermissionSubject, ToolError> {
         Ok(PermissionSubject::Nothing)
     }

@@ -4,7 +4,7 @@
 use super::call::{Call, ToolError};
 use super::command::output::CappedOutput;
 use super::parts::ToolParts;
-use super::registry::{Registration, Tool};
+use super::registry::Tool;
 use crate::protocol::tasks::{NewOwner, NewTask, TaskEdit, TaskEnd, is_claimable};
 use crate::tasks::{Changed, Seen};
 use crate::wire::AgentName;
@@ -16,16 +16,6 @@ use serde::Deserialize;
 use serde_json::json;
 use std::fmt::Write as _;
 
-/// The task tools.
-pub(super) const TOOLS: &[Registration] = &[
-    Registration::of::<CreateTask>(),
-    Registration::of::<ListTasks>(),
-    Registration::of::<GetTask>(),
-    Registration::of::<ClaimTask>(),
-    Registration::of::<UpdateTask>(),
-    Registration::of::<CompleteTask>(),
-];
-
 /// The words of all task statuses.
 const STATUSES: [&str; 5] = ["pending", "in_progress", "completed", "failed", "cancelled"];
 
@@ -35,7 +25,7 @@ const TASK_ID: Parameter =
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct CreateTask {
+pub(super) struct CreateTask {
     subject: String,
     #[serde(default)]
     description: String,
@@ -83,7 +73,7 @@ impl Tool for CreateTask {
         let owner = owner.as_deref().map(AgentName::mailbox).transpose()?;
         let origin = Some(parts.team.message_id(call));
         let new = NewTask { subject, description, blocked_by, owner, role, origin };
-        parts.team.hooks().ask(HookEvent::TaskCreated, fields).await?;
+        parts.team.hooks.ask(HookEvent::TaskCreated, fields).await?;
         let made = parts.with_tasks(move |tasks, me| tasks.create(&new, me)).await?;
         let owner = made.task.owner.as_ref().map(|owner| format!(" for {owner}"));
         Ok(report(format!("Created task {}{}.", made.task.id, owner.unwrap_or_default()), &made))
@@ -92,7 +82,7 @@ impl Tool for CreateTask {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ListTasks {
+pub(super) struct ListTasks {
     status: Option<TaskStatus>,
 }
 
@@ -133,7 +123,7 @@ fn line(task: &Task, seen: &Seen) -> String {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct GetTask {
+pub(super) struct GetTask {
     task_id: TaskId,
 }
 
@@ -155,7 +145,7 @@ impl Tool for GetTask {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ClaimTask {
+pub(super) struct ClaimTask {
     task_id: TaskId,
 }
 
@@ -179,7 +169,7 @@ impl Tool for ClaimTask {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct UpdateTask {
+pub(super) struct UpdateTask {
     task_id: TaskId,
     status: Option<TaskStatus>,
     owner: Option<String>,
@@ -258,12 +248,9 @@ impl Tool for CompleteTask {
     }
 }
 
-/// Asks the user's hooks before a task is completed.
-///
-/// # Errors
-/// A hook refused, or the task cannot be read.
+/// Asks the user's hooks before a task is completed. Fails if one refuses, or the task cannot be read.
 async fn ask_to_complete(parts: &ToolParts, id: TaskId) -> Result<(), ToolError> {
-    let hooks = parts.team.hooks();
+    let hooks = &parts.team.hooks;
     if !hooks.are_there_for(HookEvent::TaskCompleted) {
         return Ok(());
     }

@@ -8,15 +8,12 @@ use crate::os::pidfd::ExitKind;
 use crate::protocol::permission::PermissionSubject;
 use crate::tools::call::{Call, ToolError, arguments};
 use crate::tools::parts::ToolParts;
-use crate::tools::registry::{Registration, Tool};
+use crate::tools::registry::Tool;
 use crate::wire::tool::ParameterType::{Count, Text};
 use crate::wire::tool::{Audience, Parameter, Repetition, SubjectArgument, ToolSpec};
 use serde::Deserialize;
 use std::path::Path;
 use std::time::Duration;
-
-/// The only tool that runs commands.
-pub(in crate::tools) const TOOLS: &[Registration] = &[Registration::of::<Bash>()];
 
 /// Seconds that a command may take by default.
 const DEFAULT_TIMEOUT_SECONDS: u64 = 120;
@@ -27,7 +24,7 @@ const MAX_COMMAND_BYTES: usize = 131_071;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Bash {
+pub(in crate::tools) struct Bash {
     pub(super) command: String,
     /// In seconds.
     pub(super) timeout: Option<u64>,
@@ -88,10 +85,7 @@ impl Bash {
         }
     }
 
-    /// The time limit of the command.
-    ///
-    /// # Errors
-    /// The call cannot run at all; the error says what to do instead.
+    /// The time limit of the command. Fails if the call cannot run at all, and says what to do instead.
     fn check(&self) -> Result<Duration, ToolError> {
         let (command, limit) = (&self.command, self.timeout.unwrap_or(DEFAULT_TIMEOUT_SECONDS));
         Err(ToolError::Reply(if command.trim().is_empty() {

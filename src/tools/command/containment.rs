@@ -7,7 +7,7 @@ mod commands;
 mod process_limit;
 
 use super::bash::Bash;
-use super::environment::command_setup;
+use super::command_setup;
 use super::output_store::OutputStore;
 use crate::os::processes::Process;
 use crate::os::{Signal, command, process_tree};

@@ -12,7 +12,7 @@ const TAIL_CHARS: usize = crate::wire::limits::OUTPUT_CHARS / 2;
 const NOTE_CHARS: usize = 600;
 
 /// Collects output; [`CappedOutput::finish`] gives the part that a model sees.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(in crate::tools) struct CappedOutput {
     head: String,
     head_chars: usize,

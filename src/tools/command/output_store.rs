@@ -20,12 +20,6 @@ pub(crate) struct OutputStore {
     redact: RedactPiece,
 }
 
-impl std::fmt::Debug for OutputStore {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("OutputStore").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
 impl OutputStore {
     /// The store of this agent. `redact` gets each piece together with the end that it held back before.
     pub(crate) fn new(
@@ -50,7 +44,6 @@ impl OutputStore {
 }
 
 /// One output.
-#[derive(Debug)]
 pub(super) struct StoredOutput {
     output_store: OutputStore,
     /// `None` while it is short enough to be shown as a whole; or why it could not be stored.

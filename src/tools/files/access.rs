@@ -19,18 +19,12 @@ const MAX_FILE_BYTES: u64 = 32 * 1024 * 1024;
 
 /// The state that the file tools of one agent share.
 #[derive(Debug)]
-pub(in crate::tools) struct FileAccess {
+pub(crate) struct FileAccess {
     workspace: Workspace,
     /// A hash of each file's content as the agent last saw it.
     seen: RefCell<BTreeMap<PathBuf, u64>>,
-    judged: RefCell<Option<JudgedFile>>,
-}
-
-/// The file that a call was judged by. A link that is changed later leads elsewhere.
-#[derive(Debug)]
-struct JudgedFile {
-    call_id: String,
-    path: PathBuf,
+    /// The id of the last judged call and its file. A link that is changed later leads elsewhere.
+    judged: RefCell<Option<(String, PathBuf)>>,
 }
 
 /// Whether the agent has seen the content of a file.
@@ -49,7 +43,7 @@ impl FileAccess {
     ///
     /// # Errors
     /// The workspace cannot be entered.
-    pub(in crate::tools) fn open(workspace: &Path, team: &Path) -> io::Result<Self> {
+    pub(crate) fn open(workspace: &Path, team: &Path) -> io::Result<Self> {
         let (seen, judged) = (RefCell::default(), RefCell::default());
         Ok(Self { workspace: Workspace::open(workspace, team)?, seen, judged })
     }
@@ -59,10 +53,8 @@ impl FileAccess {
         self.workspace.path()
     }
 
-    /// The file of a call of this effect, with links followed, for permission rules.
-    ///
-    /// # Errors
-    /// The path is invalid or never permitted.
+    /// The file of a call of this effect, with links followed, for permission rules. Fails for a path that
+    /// is invalid or never permitted.
     pub(super) fn judge(
         &self,
         call: &Call,
@@ -72,7 +64,7 @@ impl FileAccess {
         let path = self.workspace.find(path, effect)?.path();
         let is_outside = path.is_absolute();
         let name = path.to_string_lossy().into_owned();
-        *self.judged.borrow_mut() = Some(JudgedFile { call_id: call.id.clone(), path });
+        *self.judged.borrow_mut() = Some((call.id.clone(), path));
         Ok(if is_outside {
             PermissionSubject::Outside(name)
         } else {
@@ -80,10 +72,7 @@ impl FileAccess {
         })
     }
 
-    /// The file of a judged call.
-    ///
-    /// # Errors
-    /// The path is invalid, or leads to another file than the judged one.
+    /// The file of a judged call. Fails if the path now leads to another file than the judged one.
     pub(super) fn judged(
         &self,
         call: &Call,
@@ -92,7 +81,7 @@ impl FileAccess {
     ) -> Result<Spot, ToolError> {
         let spot = self.workspace.find(path, effect)?;
         let judged = self.judged.borrow();
-        if judged.as_ref().is_some_and(|file| file.call_id == call.id && file.path == spot.path()) {
+        if judged.as_ref().is_some_and(|(id, path)| *id == call.id && *path == spot.path()) {
             return Ok(spot);
         }
         Err(ToolError::Reply(format!(
@@ -103,9 +92,6 @@ impl FileAccess {
     }
 
     /// Replaces the content of a file.
-    ///
-    /// # Errors
-    /// The file cannot be written.
     pub(super) fn replace(&self, path: &str, spot: &Spot, bytes: &[u8]) -> Result<(), ToolError> {
         spot.replace(bytes).map_err(|why| path_error(path, &why))?;
         self.mark_seen(spot, bytes);
@@ -127,10 +113,7 @@ impl FileAccess {
     }
 }
 
-/// The content of a file; `None` if it does not exist.
-///
-/// # Errors
-/// The file cannot be read or is too large.
+/// The content of a file; `None` if it does not exist. Fails if it cannot be read or is too large.
 pub(super) fn load(path: &str, spot: &Spot) -> Result<Option<Vec<u8>>, ToolError> {
     let failed = |why: io::Error| path_error(path, &why.into());
     let Some(file) = spot.open().map_err(|why| path_error(path, &why))? else { return Ok(None) };

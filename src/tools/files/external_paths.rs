@@ -29,10 +29,8 @@ const SYSTEM: [&str; 4] = ["proc", "sys", "dev", "run"];
 /// The user's own files of this program: settings and trusted folders.
 const OURS: [&str; 2] = ["team/settings.toml", "team/trust.json"];
 
-/// The file outside `workspace` that a path leads to.
-///
-/// # Errors
-/// The path leads through a link, back inside, or to a file that is never opened.
+/// The file outside `workspace` that a path leads to. Fails if the path leads through a link, back inside, or to
+/// a file that is never opened.
 pub(super) fn find(workspace: &Path, path: &Path) -> Result<Spot, SafePathError> {
     // One error for every problem: the model must not learn which files exist outside.
     let Ok(spot) = anywhere(&workspace.join(path)) else { return Err(SafePathError::Outside) };

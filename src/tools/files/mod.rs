@@ -6,26 +6,19 @@ mod external_paths;
 mod tests;
 mod workspace;
 
-pub(super) use access::FileAccess;
+pub(crate) use access::FileAccess;
 #[cfg(test)]
 pub(crate) use tests::file_tools;
 
 use super::call::{Call, ToolError, arguments};
 use super::command::output::CappedOutput;
 use super::parts::ToolParts;
-use super::registry::{Registration, Tool};
+use super::registry::Tool;
 use crate::protocol::permission::PermissionSubject;
 use crate::wire::tool::ParameterType::{Count, Text};
 use crate::wire::tool::{Audience, Effect, Parameter, SubjectArgument, ToolSpec};
 use access::{Knowledge, load};
 use serde::Deserialize;
-
-/// The file tools.
-pub(super) const TOOLS: &[Registration] = &[
-    Registration::of::<ReadFile>(),
-    Registration::of::<WriteFile>(),
-    Registration::of::<EditFile>(),
-];
 
 /// What all file tools have in common.
 const FILE: ToolSpec = ToolSpec { subject: SubjectArgument::File("path"), ..ToolSpec::STRICT };
@@ -35,7 +28,7 @@ const PATH: Parameter = Parameter::required("path", Text, "Path in the workspace
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ReadFile {
+pub(super) struct ReadFile {
     path: String,
     offset: Option<usize>,
     limit: Option<usize>,
@@ -104,7 +97,7 @@ impl ReadFile {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WriteFile {
+pub(super) struct WriteFile {
     path: String,
     content: String,
 }
@@ -138,7 +131,7 @@ impl Tool for WriteFile {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct EditFile {
+pub(super) struct EditFile {
     path: String,
     old_text: String,
     new_text: String,

@@ -7,7 +7,7 @@ use crate::store::{SharedClock, TeamDir};
 use crate::tasks::Tasks;
 use crate::tools::command::{OutputStore, command_setup};
 use crate::tools::hooks::Hooks;
-use crate::tools::registry::Registry;
+use crate::tools::registry::{Registration, Registry};
 use crate::tools::team::TeamContext;
 use crate::wire::AgentName;
 use serde_json::{Value, json};
@@ -40,7 +40,8 @@ pub(crate) fn file_tools(workspace: &Path) -> Registry {
     let tasks = Arc::new(Tasks::new(bus, clock, |_, _| true));
     let files = FileAccess::open(workspace, &workspace.join(".team")).unwrap();
     let parts = ToolParts { commands, output_store, files, team, tasks, ops: None };
-    Registry::new(TOOLS.iter(), parts)
+    let is_file_tool = |tool: &&Registration| tool.spec.subject == FILE.subject;
+    Registry::new(crate::tools::TOOLS.iter().filter(is_file_tool), parts)
 }
 
 fn block_on<R>(task: impl Future<Output = R>) -> R {

@@ -21,10 +21,8 @@ pub(crate) struct Workspace {
 }
 
 impl Workspace {
-    /// The workspace at `root`; `team` is the team folder, which can have any name.
-    ///
-    /// # Errors
-    /// The folder does not exist or may not be entered.
+    /// The workspace at `root`; `team` is the team folder, which can have any name. Fails if `root` does not
+    /// exist or may not be entered.
     pub(crate) fn open(root: &Path, team: &Path) -> io::Result<Self> {
         let root = SafeRoot::open(root)?;
         let team = team.canonicalize().unwrap_or_else(|_| team.to_owned());

@@ -18,15 +18,16 @@ use std::time::Instant;
 
 /// The shared state of one agent's team tools.
 pub(crate) struct TeamContext {
-    me: AgentName,
+    pub(in crate::tools) me: AgentName,
     incarnation: String,
-    bus: Arc<Bus>,
+    pub(in crate::tools) bus: Arc<Bus>,
     /// Mail that was taken in since the model last read its inbox.
     recent: RefCell<Vec<Map<String, Value>>>,
     /// Requests to shut down.
     shutdowns: RefCell<RequestLedger>,
     rate_limiter: RefCell<RateLimiter>,
-    hooks: Hooks,
+    /// The user's hooks.
+    pub(crate) hooks: Hooks,
 }
 
 impl TeamContext {
@@ -43,24 +44,9 @@ impl TeamContext {
         Self { me, incarnation, bus, recent, shutdowns, rate_limiter, hooks }
     }
 
-    /// The agent.
-    pub(in crate::tools) fn me(&self) -> &AgentName {
-        &self.me
-    }
-
     /// The id of the message that a call sends: a repeated call delivers it once.
     pub(in crate::tools) fn message_id(&self, call: &Call) -> String {
         format!("{}:{}", self.me, call.id)
-    }
-
-    /// The team's mail.
-    pub(in crate::tools) fn bus(&self) -> &Arc<Bus> {
-        &self.bus
-    }
-
-    /// The user's hooks.
-    pub(crate) fn hooks(&self) -> &Hooks {
-        &self.hooks
     }
 
     /// Reserves `count` sends of the model. The lead is told once when a sender is slowed down.

@@ -7,7 +7,7 @@ pub(crate) use context::TeamContext;
 use super::approval_queue::{ApprovalDecision, Decider};
 use super::call::{Call, ToolError};
 use super::parts::{SpawnOrder, ToolParts};
-use super::registry::{Registration, Tool};
+use super::registry::Tool;
 use crate::protocol::request::RequestVerdict;
 use crate::store::{Liveness, liveness, roster};
 use crate::wire::AgentName;
@@ -18,23 +18,12 @@ use crate::wire::tool::{Audience, Effect, Parameter, Purpose, RoleAccess, Signal
 use serde::Deserialize;
 use serde_json::Value;
 
-/// The team tools.
-pub(super) const TOOLS: &[Registration] = &[
-    Registration::of::<ListTeammates>(),
-    Registration::of::<SpawnTeammate>(),
-    Registration::of::<ShutdownTeammate>(),
-    Registration::of::<ShutdownResponse>(),
-    Registration::of::<SubmitPlan>(),
-    Registration::of::<ReviewPlan>(),
-    Registration::of::<Idle>(),
-];
-
 /// The tool whose calls submit plans.
 pub(crate) const PLAN_TOOL: &str = SubmitPlan::SPEC.name;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ListTeammates {}
+pub(super) struct ListTeammates {}
 
 impl Tool for ListTeammates {
     const SPEC: ToolSpec = ToolSpec {
@@ -48,7 +37,7 @@ impl Tool for ListTeammates {
     };
 
     async fn run(self, _: &Call, parts: &ToolParts) -> Result<String, ToolError> {
-        let dir = parts.team.bus().dir();
+        let dir = parts.team.bus.dir();
         let roster = roster::read(dir).map_err(ToolError::reply)?;
         let life_of = |name: AgentName| liveness::probe(dir, &name).unwrap_or(Liveness::Dead);
         let lead_life = life_of(AgentName::lead());
@@ -64,7 +53,7 @@ impl Tool for ListTeammates {
                 Some(activity) if status == Status::Working => format!(" ({activity})"),
                 _ => String::new(),
             };
-            let you = if member.name == parts.team.me().as_str() { " (you)" } else { "" };
+            let you = if member.name == parts.team.me.as_str() { " (you)" } else { "" };
             let (name, role, model) = (&member.name, &member.role, &member.model);
             let status = status.word();
             lines.push(format!("- {name}{you}: {status}{activity}, {role}, {model}"));
@@ -78,7 +67,7 @@ impl Tool for ListTeammates {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SpawnTeammate {
+pub(super) struct SpawnTeammate {
     name: String,
     role: String,
     prompt: String,
@@ -120,7 +109,7 @@ impl Tool for SpawnTeammate {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ShutdownTeammate {
+pub(super) struct ShutdownTeammate {
     name: String,
     reason: Option<String>,
 }
@@ -148,7 +137,7 @@ impl Tool for ShutdownTeammate {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ShutdownResponse {
+pub(super) struct ShutdownResponse {
     request_id: String,
     approve: bool,
     reason: Option<String>,
@@ -194,7 +183,7 @@ pub(crate) fn refusal_reason(name: &str, input: &Value, request_id: &str) -> Opt
 /// In mode plan, the agent's approval gate asks for a decision and answers the call with it, so that the
 /// tool itself runs only if no approval is needed.
 #[derive(Deserialize)]
-struct SubmitPlan {
+pub(super) struct SubmitPlan {
     plan: Option<Value>,
 }
 
@@ -223,7 +212,7 @@ impl Tool for SubmitPlan {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ReviewPlan {
+pub(super) struct ReviewPlan {
     request_id: String,
     approve: bool,
     feedback: Option<String>,
@@ -260,7 +249,7 @@ impl Tool for ReviewPlan {
                  was asked",
             ));
         }
-        if self.approve && queue.mode() == PermissionMode::Plan {
+        if self.approve && queue.mode.get() == PermissionMode::Plan {
             return Err(ToolError::reply(
                 "you are in mode plan yourself, in which nothing is changed: only the user can approve \
                  this plan",
@@ -275,7 +264,7 @@ impl Tool for ReviewPlan {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Idle {}
+pub(super) struct Idle {}
 
 impl Tool for Idle {
     const SPEC: ToolSpec = ToolSpec {
