@@ -69,8 +69,12 @@ pub(super) fn build_agent(parts: AgentParts, environment: &Environment) -> Resul
     let role = read_role(&team, &parts.role);
     let profile = profile(parts.rules.prompt_profile, &parts.model);
     let commands = command_setup(environment.passed_on(), parts.run_id);
-    let hooks =
-        Hooks::new(parts.hooks, parts.name.clone(), team.workspace().to_owned(), commands.clone());
+    let hooks = Hooks {
+        list: parts.hooks,
+        me: parts.name.clone(),
+        workspace: team.workspace().to_owned(),
+        setup: commands.clone(),
+    };
     let me = identity(&parts.name, parts.incarnation.clone(), parts.rules, &role, &hooks);
     let approval = approval_gate(parts.permissions, parts.asks, &role)?;
     let system = system_prompt(&briefing(&team, &parts.name, &parts.role, &role, profile));
@@ -83,7 +87,8 @@ pub(super) fn build_agent(parts: AgentParts, environment: &Environment) -> Resul
     ));
     let output_store = {
         let secrets = Rc::clone(&secrets);
-        OutputStore::new(team.clone(), parts.name.clone(), move |text: String| secrets.part(&text))
+        let redact = Rc::new(move |text: String| secrets.part(&text));
+        OutputStore { dir: team.clone(), name: parts.name.clone(), redact }
     };
     let files = FileAccess::open(team.workspace(), team.root())
         .or_fail("the workspace cannot be opened", "check the folder's permissions")?;

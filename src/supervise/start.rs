@@ -190,7 +190,7 @@ async fn launch(
         credentials: config.credentials.only_for(&chosen),
         price: config.prices.get(&spec.model).copied(),
         rules: config.rules,
-        hooks: config.hooks.list(),
+        hooks: config.hooks.list.clone(),
         permissions,
         start_reason: spec.start_reason,
     };

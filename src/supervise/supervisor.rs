@@ -47,7 +47,7 @@ impl Supervisor {
 
     /// Lists the hooks, for the lead's own agent.
     pub(crate) fn hooks(&self) -> Vec<Hook> {
-        self.config.hooks.list()
+        self.config.hooks.list.clone()
     }
 
     /// Sets the mode of teammates that are spawned from now on.

@@ -213,17 +213,9 @@ impl ApprovalQueue {
         answered.map_err(|why| ToolError::Reply(format!("{id} was not answered: {why}")))?;
         tracing::info!(request_id = id, owner = %asked.owner, ?decider, verdict = ?decision.verdict,
             tool = asked.question.tool, "a request was decided");
-        if !asked.owner.is_lead() {
-            self.tell(&asked, decision).await?;
+        if asked.owner.is_lead() {
+            return Ok(asked);
         }
-        Ok(asked)
-    }
-
-    async fn tell(
-        &self,
-        asked: &QueuedRequest,
-        decision: ApprovalDecision,
-    ) -> Result<(), ToolError> {
         let approve = decision.verdict == RequestVerdict::Approve;
         let ApprovalDecision { scope, reason, updated_input, .. } = decision;
         let body = match asked.question.about {
@@ -238,8 +230,8 @@ impl ApprovalQueue {
                 Body::PlanApprovalResponse { approve, feedback: reason, mode }
             }
         };
-        let request_id = asked.question.request_id.clone();
-        self.send(asked.owner.clone(), body, request_id, asked.incarnation.clone()).await
+        self.send(asked.owner.clone(), body, id.to_owned(), asked.incarnation.clone()).await?;
+        Ok(asked)
     }
 
     async fn send(

@@ -25,28 +25,16 @@ const MAX_REASON_CHARS: usize = 4000;
 /// The hooks of one process.
 #[derive(Debug)]
 pub(crate) struct Hooks {
-    list: Vec<Hook>,
-    me: AgentName,
-    workspace: PathBuf,
-    setup: CommandSetup,
+    /// All hooks.
+    pub(crate) list: Vec<Hook>,
+    /// The agent at whose events they run.
+    pub(crate) me: AgentName,
+    /// The folder in which they run.
+    pub(crate) workspace: PathBuf,
+    pub(crate) setup: CommandSetup,
 }
 
 impl Hooks {
-    /// Hooks that run in this workspace at events of this agent.
-    pub(crate) fn new(
-        hooks: Vec<Hook>,
-        me: AgentName,
-        workspace: PathBuf,
-        setup: CommandSetup,
-    ) -> Self {
-        Self { list: hooks, me, workspace, setup }
-    }
-
-    /// All hooks, for teammates to be started with the same ones.
-    pub(crate) fn list(&self) -> Vec<Hook> {
-        self.list.clone()
-    }
-
     /// Whether a hook runs at this event.
     pub(crate) fn are_there_for(&self, event: HookEvent) -> bool {
         self.list.iter().any(|hook| hook.event == event)

@@ -1,7 +1,6 @@
 //! The `bash` tool: runs one shell command in the workspace. No process of the command outlives it.
 
-use super::output::CappedOutput;
-use super::output_store::OutputStore;
+use super::output::{CappedOutput, OutputStore};
 use super::shell;
 use crate::os::command::CommandSetup;
 use crate::os::pidfd::ExitKind;

@@ -8,8 +8,8 @@ mod process_limit;
 
 use super::bash::Bash;
 use super::command_setup;
-use super::output_store::OutputStore;
-use crate::os::processes::Process;
+use super::output::OutputStore;
+use crate::os::processes::{self, Process};
 use crate::os::{Signal, command, process_tree};
 use crate::tools::call::ToolError;
 use serde_json::json;
@@ -72,11 +72,11 @@ impl Fixture {
     /// The number of processes that are still running.
     fn survivors(&self) -> usize {
         let argument = format!("300.{}", self.token).into_bytes();
-        let ours = |pid: &i32| {
-            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let ours = |process: &&Process| {
+            let line = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
             line.windows(argument.len()).any(|part| part == argument)
         };
-        let seen = pids().filter(ours).count();
+        let seen = processes::all().iter().filter(ours).count();
         // A scan can miss a process that respawns all the time; its trace file grows.
         let trace = || fs::metadata(self.path().join("trace")).map_or(0, |trace| trace.len());
         let before = trace();
@@ -134,12 +134,6 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "timed out waiting until {what}");
         park_timeout(Duration::from_millis(5));
     }
-}
-
-/// The pids of all processes.
-fn pids() -> impl Iterator<Item = i32> {
-    let entries = fs::read_dir("/proc").unwrap().flatten();
-    entries.filter_map(|entry| entry.file_name().to_string_lossy().parse().ok())
 }
 
 /// The environment variable of this name, if it is set.
@@ -335,8 +329,8 @@ fn killed_with_its_supervisor(fixture: &Fixture, way: &str) {
     let agent = fixture.agent_with_escaped(way);
     let pid = i32::try_from(agent.id()).unwrap();
     Process::read(pid).unwrap().signal(Signal::SIGSTOP);
-    let supervisors = pids().filter_map(Process::read).filter(|process| process.parent == pid);
-    for supervisor in supervisors.filter(|process| process.is_named(c"teammate-guard")) {
+    let is_supervisor = |it: &&Process| it.parent == pid && it.is_named(c"teammate-guard");
+    for supervisor in processes::all().iter().filter(is_supervisor) {
         supervisor.signal(Signal::SIGKILL);
     }
     kill(agent);

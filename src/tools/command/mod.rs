@@ -4,11 +4,10 @@ mod bash;
 #[cfg(test)]
 mod containment;
 pub(super) mod output;
-mod output_store;
 pub(super) mod shell;
 
 pub(super) use bash::Bash;
-pub(crate) use output_store::OutputStore;
+pub(crate) use output::OutputStore;
 
 use crate::os::command::{CommandSetup, SupervisorProgram};
 

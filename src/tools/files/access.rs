@@ -1,11 +1,13 @@
-//! File access of one agent's file tools.
+//! File access of one agent's file tools: the workspace, and the files that they never open or write.
+//! [`external_paths`] decides which files outside the workspace may be asked about.
 //!
 //! *Invariants:* a call opens only the file that permission rules judged. An agent never overwrites content
 //! that it has not seen: a change needs the content that the agent last read or wrote.
 
-use super::workspace::{Workspace, path_error};
-use crate::os::safe_path::Spot;
+use super::external_paths::{self, names};
+use crate::os::safe_path::{SafePathError, SafeRoot, Spot};
 use crate::protocol::permission::PermissionSubject;
+use crate::store::asynchronous::offload;
 use crate::tools::call::{Call, ToolError};
 use crate::wire::tool::Effect;
 use std::cell::RefCell;
@@ -17,10 +19,15 @@ use std::path::{Path, PathBuf};
 /// The largest file in bytes that file tools load.
 const MAX_FILE_BYTES: u64 = 32 * 1024 * 1024;
 
+/// The longest path in bytes that the system accepts.
+const MAX_PATH_BYTES: usize = 4096;
+
 /// The state that the file tools of one agent share.
 #[derive(Debug)]
 pub(crate) struct FileAccess {
-    workspace: Workspace,
+    workspace: SafeRoot,
+    /// The team folder below the workspace.
+    team: Option<PathBuf>,
     /// A hash of each file's content as the agent last saw it.
     seen: RefCell<BTreeMap<PathBuf, u64>>,
     /// The id of the last judged call and its file. A link that is changed later leads elsewhere.
@@ -39,18 +46,63 @@ pub(super) enum Knowledge {
 }
 
 impl FileAccess {
-    /// Access to the workspace; `team` is the team folder.
+    /// Access to the workspace; `team` is the team folder, which can have any name.
     ///
     /// # Errors
     /// The workspace cannot be entered.
     pub(crate) fn open(workspace: &Path, team: &Path) -> io::Result<Self> {
-        let (seen, judged) = (RefCell::default(), RefCell::default());
-        Ok(Self { workspace: Workspace::open(workspace, team)?, seen, judged })
+        let workspace = SafeRoot::open(workspace)?;
+        let team = team.canonicalize().unwrap_or_else(|_| team.to_owned());
+        let team = team.strip_prefix(workspace.path()).ok().map(Path::to_owned);
+        Ok(Self { workspace, team, seen: RefCell::default(), judged: RefCell::default() })
     }
 
     /// The workspace's folder.
     pub(in crate::tools) fn workspace(&self) -> &Path {
         self.workspace.path()
+    }
+
+    /// The file that a model's path leads to, for a call of this effect. The result has an absolute path if
+    /// the file is outside the workspace; opening it needs an approval.
+    fn find(&self, path: &str, effect: Effect) -> Result<Spot, ToolError> {
+        let problem = if path.is_empty() {
+            Some("the path is empty".into())
+        } else if path.contains('\0') {
+            Some("the path contains a NUL character".into())
+        } else if path.len() > MAX_PATH_BYTES {
+            Some(format!("the path has {} bytes, {MAX_PATH_BYTES} are allowed", path.len()))
+        } else {
+            None
+        };
+        if let Some(problem) = problem {
+            let advice = "give a path inside the workspace, such as src/main.rs";
+            return Err(ToolError::Reply(format!("{problem}; {advice}")));
+        }
+        let spot = match self.workspace.find(Path::new(path)) {
+            Err(SafePathError::Outside) => {
+                external_paths::find(self.workspace.path(), Path::new(path))
+            }
+            found => found,
+        };
+        let spot = spot.map_err(|why| path_error(path, &why))?;
+        let real = spot.path();
+        if effect == Effect::Reads || real.is_absolute() {
+            return Ok(spot);
+        }
+        let in_team = self.team.as_ref().is_some_and(|team| real.starts_with(team));
+        if in_team || names(&real).any(|name| name == ".team") {
+            return Err(ToolError::Reply(format!(
+                "{path} belongs to the team folder, which is never written by file tools; use \
+                 send_message and the task tools instead"
+            )));
+        }
+        if runs_code(&real) {
+            return Err(ToolError::Reply(format!(
+                "{path} decides what git runs and is never written by file tools; ask the user to \
+                 change it"
+            )));
+        }
+        Ok(spot)
     }
 
     /// The file of a call of this effect, with links followed, for permission rules. Fails for a path that
@@ -61,7 +113,7 @@ impl FileAccess {
         path: &str,
         effect: Effect,
     ) -> Result<PermissionSubject, ToolError> {
-        let path = self.workspace.find(path, effect)?.path();
+        let path = self.find(path, effect)?.path();
         let is_outside = path.is_absolute();
         let name = path.to_string_lossy().into_owned();
         *self.judged.borrow_mut() = Some((call.id.clone(), path));
@@ -79,7 +131,7 @@ impl FileAccess {
         path: &str,
         effect: Effect,
     ) -> Result<Spot, ToolError> {
-        let spot = self.workspace.find(path, effect)?;
+        let spot = self.find(path, effect)?;
         let judged = self.judged.borrow();
         if judged.as_ref().is_some_and(|(id, path)| *id == call.id && *path == spot.path()) {
             return Ok(spot);
@@ -92,9 +144,15 @@ impl FileAccess {
     }
 
     /// Replaces the content of a file.
-    pub(super) fn replace(&self, path: &str, spot: &Spot, bytes: &[u8]) -> Result<(), ToolError> {
-        spot.replace(bytes).map_err(|why| path_error(path, &why))?;
-        self.mark_seen(spot, bytes);
+    pub(super) async fn replace(
+        &self,
+        path: &str,
+        spot: Spot,
+        bytes: Vec<u8>,
+    ) -> Result<(), ToolError> {
+        let (replaced, spot, bytes) = offload(move || (spot.replace(&bytes), spot, bytes)).await;
+        replaced.map_err(|why| path_error(path, &why))?;
+        self.mark_seen(&spot, &bytes);
         Ok(())
     }
 
@@ -134,4 +192,163 @@ fn hash(bytes: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(bytes);
     hasher.finish()
+}
+
+/// The error for a path that cannot be opened.
+fn path_error(path: &str, why: &SafePathError) -> ToolError {
+    let advice = match why {
+        SafePathError::Link => "give the real path",
+        SafePathError::Outside => "file tools stay inside the workspace; give a path inside it",
+        SafePathError::Folder => "give the path of a file; `ls` it with bash",
+        SafePathError::Special(_) => "only regular files can be read and written",
+        SafePathError::Nowhere => "give the path without `..`",
+        SafePathError::Io(_) => "look with `ls -la` what is there",
+    };
+    let path: String = path.chars().take(256).collect();
+    ToolError::Reply(format!("{path}: {why}; {advice}"))
+}
+
+/// Whether git runs code from this file: hooks and configuration, also of submodules and worktrees.
+fn runs_code(path: &Path) -> bool {
+    let mut inside_git = names(path).skip_while(|name| name != ".git");
+    if inside_git.next().is_none() {
+        return false;
+    }
+    let mut rest = inside_git.peekable();
+    // `.git` can be a file that names another git folder.
+    rest.peek().is_none()
+        || rest.any(|name| matches!(name.as_str(), "hooks" | "config" | "config.worktree"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    struct Fixture {
+        all: tempfile::TempDir,
+        files: FileAccess,
+    }
+
+    /// A workspace with a file, links of every kind and a team folder, beside a folder with a secret.
+    fn fixture() -> Fixture {
+        let all = tempfile::tempdir().unwrap();
+        let (inside, outside) = (all.path().join("work"), all.path().join("outside"));
+        for folder in ["sub/deep", ".team/inbox", ".git/hooks", "nested/.git", "named"] {
+            fs::create_dir_all(inside.join(folder)).unwrap();
+        }
+        fs::create_dir(&outside).unwrap();
+        for file in
+            ["file", ".team/config.json", ".git/config", "named/roster", "../outside/secret"]
+        {
+            fs::File::create(inside.join(file)).unwrap();
+        }
+        for (link, target) in [
+            ("to_file", "file"),
+            ("to_sub", "sub"),
+            ("sub/up", ".."),
+            ("absolute", inside.join("file").to_str().unwrap()),
+            ("out", "../outside"),
+            ("out_absolute", outside.to_str().unwrap()),
+            ("chain", "sub/up/chain2"),
+            ("chain2", "out/secret"),
+            ("ring", "ring"),
+            ("dangling", "sub/new"),
+            ("dangling_out", "../outside/new"),
+            ("to_team", ".team"),
+            ("to_hooks", "sub/../.git/hooks"),
+            ("proc", "/proc/self/root"),
+        ] {
+            symlink(target, inside.join(link)).unwrap();
+        }
+        let files = FileAccess::open(&inside, &inside.join("named")).unwrap();
+        Fixture { all, files }
+    }
+
+    impl Fixture {
+        fn find(&self, path: &str, effect: Effect) -> Result<PathBuf, String> {
+            let found = self.files.find(path, effect);
+            found.map(|spot| spot.path()).map_err(|why| why.to_string())
+        }
+    }
+
+    #[test]
+    fn a_path_inside_resolves_to_its_real_name() {
+        let fixture = fixture();
+        let absolute = fixture.all.path().join("work/sub/new").display().to_string();
+        for (path, real) in [
+            ("file", "file"),
+            ("./sub/../file", "file"),
+            ("to_file", "file"),
+            ("to_sub/up/to_sub/deep/new", "sub/deep/new"),
+            ("absolute", "file"),
+            ("dangling", "sub/new"),
+            ("new/folder/file", "new/folder/file"),
+            ("sub/...", "sub/..."),
+            ("-rf", "-rf"),
+            (absolute.as_str(), "sub/new"),
+        ] {
+            assert_eq!(fixture.find(path, Effect::Changes).unwrap(), Path::new(real), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_leads_out_is_refused() {
+        let fixture = fixture();
+        let long = format!("4096 are allowed: {}", "x/".repeat(3000));
+        let deep = format!("too long: {}", "x/".repeat(1000));
+        for case in [
+            "leads out: .. ../outside/secret sub/../../outside/secret / out/secret",
+            "leads out: /etc/shadow out_absolute/secret chain dangling_out /dev/fd/3",
+            "leads out: proc/etc/passwd /proc/self/root/etc/passwd",
+            "symbolic links: ring",
+            "without `..`: missing/../file",
+            "Not a directory: file/below",
+            "is a folder: sub .",
+            "NUL: a\0b",
+            "the path is empty: ",
+            &long,
+            &deep,
+        ] {
+            let (says, paths) = case.split_once(": ").unwrap();
+            for path in paths.split(' ') {
+                for effect in [Effect::Reads, Effect::Changes] {
+                    let why = fixture.find(path, effect).unwrap_err();
+                    assert!(why.contains(says) && why.contains(';'), "{path}: {why}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_external_file_has_an_absolute_path() {
+        for effect in [Effect::Reads, Effect::Changes] {
+            let found = fixture().find("/etc/passwd", effect);
+            assert_eq!(found.unwrap(), Path::new("/etc/passwd"));
+        }
+    }
+
+    #[test]
+    fn git_hooks_and_team_files_are_readable_but_never_writable() {
+        let fixture = fixture();
+        for case in [
+            "send_message: .team/config.json .TEAM/inbox/alice.jsonl sub/../.team/new",
+            "send_message: to_team/config.json named/roster sub/.team/x",
+            "git runs: .git/config .Git/Config .git/hooks/pre-commit .git/hooks/new/x sub/.git",
+            "git runs: .git/modules/x/hooks/y to_hooks/pre-commit nested/.git/config",
+        ] {
+            let (says, paths) = case.split_once(": ").unwrap();
+            for path in paths.split(' ') {
+                let why = fixture.find(path, Effect::Changes).unwrap_err();
+                assert!(why.contains(says), "{path}: {why}");
+                fixture.find(path, Effect::Reads).unwrap();
+            }
+        }
+        for path in
+            [".github/hooks/x", ".gitignore", ".team.md", ".git/info/exclude", "hooks/config"]
+        {
+            fixture.find(path, Effect::Changes).unwrap();
+        }
+    }
 }

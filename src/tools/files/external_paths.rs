@@ -7,18 +7,8 @@ use crate::os::safe_path::{SafePathError, Spot, anywhere};
 use std::path::{Component, Path};
 
 /// Names of files and folders with secrets or privileges, in any folder.
-const GUARDED: [&str; 10] = [
-    "shadow",
-    "shadow-",
-    "gshadow",
-    "gshadow-",
-    "sudoers",
-    "sudoers.d",
-    "ssh",
-    "credentials",
-    "credentials.json",
-    "secrets",
-];
+const GUARDED: &str =
+    "shadow shadow- gshadow gshadow- sudoers sudoers.d ssh credentials credentials.json secrets";
 
 /// Extensions of key files.
 const KEYS: [&str; 7] = ["pem", "key", "p12", "pfx", "jks", "kdbx", "keystore"];
@@ -47,7 +37,7 @@ fn is_guarded(path: &Path) -> bool {
     let is_memory_disk = names.starts_with(&["dev".into(), "shm".into()]);
     let is_system =
         !is_memory_disk && names.first().is_some_and(|name| SYSTEM.contains(&name.as_str()));
-    let is_named = |name: &String| name.starts_with('.') || GUARDED.contains(&name.as_str());
+    let is_named = |name: &String| name.starts_with('.') || GUARDED.split(' ').any(|it| it == name);
     let last = names.last().map(Path::new).and_then(Path::extension);
     let is_key = last.is_some_and(|ending| KEYS.iter().any(|key| ending == *key));
     let whole = names.join("/");

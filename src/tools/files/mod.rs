@@ -4,7 +4,6 @@ mod access;
 mod external_paths;
 #[cfg(test)]
 mod tests;
-mod workspace;
 
 pub(crate) use access::FileAccess;
 #[cfg(test)]
@@ -118,14 +117,15 @@ impl Tool for WriteFile {
     }
 
     async fn run(self, call: &Call, parts: &ToolParts) -> Result<String, ToolError> {
-        let (Self { path, content }, files) = (&self, &parts.files);
+        let (path, content, files) = (&self.path, self.content, &parts.files);
         let spot = files.judged(call, path, Self::SPEC.effect)?;
         let current = load(path, &spot)?;
         if current.is_some_and(|bytes| files.knowledge(&spot, &bytes) == Knowledge::Stale) {
             return Err(changed(path));
         }
-        files.replace(path, &spot, content.as_bytes())?;
-        Ok(format!("wrote {} bytes to {path}", content.len()))
+        let size = content.len();
+        files.replace(path, spot, content.into_bytes()).await?;
+        Ok(format!("wrote {size} bytes to {path}"))
     }
 }
 
@@ -184,7 +184,8 @@ impl Tool for EditFile {
             0 if text.contains("\r\n") => "the file's lines end in \\r\\n: give them so",
             0 => "copy it exactly from read_file, with its spaces and line breaks",
             1 => {
-                files.replace(path, &spot, text.replacen(old_text, new_text, 1).as_bytes())?;
+                let edited = text.replacen(old_text, new_text, 1).into_bytes();
+                files.replace(path, spot, edited).await?;
                 return Ok(format!("edited {path}"));
             }
             _ => "give more of the text around it, so that it occurs once",

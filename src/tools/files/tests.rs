@@ -35,7 +35,8 @@ pub(crate) fn file_tools(workspace: &Path) -> Registry {
     let output_store = OutputStore::below(elsewhere.path());
     let bus = Arc::new(Bus::new(dir, Limits::default(), Arc::clone(&clock)));
     let commands = command_setup(Vec::new(), "run".into());
-    let hooks = Hooks::new(Vec::new(), me.clone(), workspace.to_owned(), commands.clone());
+    let (setup, hooks_folder) = (commands.clone(), workspace.to_owned());
+    let hooks = Hooks { list: Vec::new(), me: me.clone(), workspace: hooks_folder, setup };
     let team = Rc::new(TeamContext::new(me, "1".into(), Arc::clone(&bus), 0, hooks));
     let tasks = Arc::new(Tasks::new(bus, clock, |_, _| true));
     let files = FileAccess::open(workspace, &workspace.join(".team")).unwrap();

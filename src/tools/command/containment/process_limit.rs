@@ -16,7 +16,7 @@ fn says_within_limit(fixture: &Fixture, command: &str) -> String {
     let agent = fixture.agent(command, 60);
     let mut limited = Command::new("bash");
     let am_root = fs::metadata("/proc/self").unwrap().uid() == 0;
-    let running = if am_root { 0 } else { pids().count() };
+    let running = if am_root { 0 } else { processes::all().len() };
     let limit = format!("ulimit -u {}; exec \"$0\" \"$@\"", KERNEL_LIMIT + running);
     limited.args(["-c", &limit]).arg(agent.get_program()).args(agent.get_args());
     limited.envs(agent.get_envs().filter_map(|(name, value)| Some((name, value?))));
