@@ -95,10 +95,8 @@ impl ApprovalQueue {
         Self { bus, incarnation, plan_tool, plan_approval, mode: Cell::new(mode), ledger, asked }
     }
 
-    /// Opens the request in a message; `None` for other mail and for a known request.
-    ///
-    /// # Errors
-    /// The request is invalid or for another incarnation of the lead.
+    /// Opens the request in a message; `None` for other mail and for a known request. Fails if the request is
+    /// invalid or for another incarnation of the lead.
     pub(crate) fn hear(&self, message: &Message) -> Result<Option<QueuedRequest>, IgnoredAnswer> {
         let (about, tool, input, description) =
             if let Body::PermissionRequest { tool, input, description } = &message.body {
@@ -129,10 +127,7 @@ impl ApprovalQueue {
     }
 
     /// Opens a request that did not come by mail: the lead's own, or one from a transcript. `None` if it is
-    /// known.
-    ///
-    /// # Errors
-    /// Another agent has a request of this id.
+    /// known. Fails if another agent has a request of this id.
     pub(crate) fn open(
         &self,
         asked: QueuedRequest,
@@ -183,10 +178,8 @@ impl ApprovalQueue {
         gone.collect()
     }
 
-    /// Decides and tells the agent that asked; the caller tells the lead itself.
-    ///
-    /// # Errors
-    /// No such request is open, another decider is responsible, or the answer could not be sent.
+    /// Decides and tells the agent that asked; the caller tells the lead itself. Fails if no such request is
+    /// open, another decider is responsible, or the answer could not be sent.
     pub(crate) async fn decide(
         &self,
         id: &str,

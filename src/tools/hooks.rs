@@ -40,10 +40,7 @@ impl Hooks {
         self.list.iter().any(|hook| hook.event == event)
     }
 
-    /// Runs the hooks of an event, one after the other, until one refuses.
-    ///
-    /// # Errors
-    /// A hook refused; the error tells the model.
+    /// Runs the hooks of an event, one after the other, until one refuses; the error tells the model.
     pub(crate) async fn ask(&self, event: HookEvent, fields: Value) -> Result<(), ToolError> {
         let mut told = json!({
             "event": event.word(), "agent": self.me.as_str(),

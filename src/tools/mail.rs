@@ -1,8 +1,7 @@
 //! Mail tools: the model's side of the team's mail.
 
 use super::call::{Call, ToolError};
-use super::parts::ToolParts;
-use super::registry::Tool;
+use super::registry::{Tool, ToolParts, parameters};
 use super::team::TeamContext;
 use crate::bus::Outgoing;
 use crate::store::asynchronous::offload;
@@ -10,10 +9,7 @@ use crate::store::unread;
 use crate::wire::hook::HookEvent;
 use crate::wire::inbox_block::inbox_block;
 use crate::wire::tool::ParameterType::{Text, Word};
-use crate::wire::tool::{
-    AfterCrash, Audience, Effect, Parameter, Purpose, RoleAccess, Signal, ToolSpec,
-};
-use serde::Deserialize;
+use crate::wire::tool::{AfterCrash, Audience, Effect, Purpose, RoleAccess, Signal, ToolSpec};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
@@ -28,24 +24,18 @@ const MAIL: ToolSpec = ToolSpec {
     ..ToolSpec::STRICT
 };
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct SendMessage {
-    to: String,
-    content: String,
-    msg_type: Option<String>,
-}
+parameters!(SendMessage {
+    to: String = required(Text, "who gets it"),
+    content: String = required(Text, "the text"),
+    msg_type: Option<String> = optional(Word(&["message"]), ""),
+});
 
 impl Tool for SendMessage {
     const SPEC: ToolSpec = ToolSpec {
         name: "send_message",
         description: "Send a message to one agent by name (a teammate, or `lead`, or `user`). It is \
                       stored at once and wakes the receiver. An unknown or ended receiver is an error.",
-        parameters: &[
-            Parameter::required("to", Text, "who gets it"),
-            Parameter::required("content", Text, "the text"),
-            Parameter::optional("msg_type", Word(&["message"]), ""),
-        ],
+        parameters: Self::PARAMETERS,
         compact: Some(Audience::Both),
         after_crash: AfterCrash::Repeat,
         signal: Signal::SendsMessage,
@@ -96,17 +86,13 @@ fn wrong_type(kind: &str) -> String {
     format!("msg_type {kind:?} cannot be sent with send_message; {instead}")
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Broadcast {
-    content: String,
-}
+parameters!(Broadcast { content: String = required(Text, "the text") });
 
 impl Tool for Broadcast {
     const SPEC: ToolSpec = ToolSpec {
         name: "broadcast",
         description: "Send the same message to everybody on the team but yourself.",
-        parameters: &[Parameter::required("content", Text, "the text")],
+        parameters: Self::PARAMETERS,
         after_crash: AfterCrash::Repeat,
         ..MAIL
     };
@@ -131,9 +117,7 @@ impl Tool for Broadcast {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ReadInbox {}
+parameters!(ReadInbox {});
 
 impl Tool for ReadInbox {
     const SPEC: ToolSpec = ToolSpec {
@@ -141,6 +125,7 @@ impl Tool for ReadInbox {
         description: "Show your mail: what is unread, and what was taken in since you last looked. Mail \
                       is also shown to you by itself before every step, so waiting with this tool is \
                       useless.",
+        parameters: Self::PARAMETERS,
         effect: Effect::Reads,
         ..MAIL
     };

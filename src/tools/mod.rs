@@ -11,7 +11,6 @@ pub(crate) mod command;
 mod files;
 pub(crate) mod hooks;
 mod mail;
-mod parts;
 mod registry;
 mod tasks;
 pub(crate) mod team;
@@ -22,8 +21,7 @@ pub(crate) use call::{Call, ToolError, ToolFuture};
 pub(crate) use files::FileAccess;
 #[cfg(test)]
 pub(crate) use files::file_tools;
-pub(crate) use parts::{Ops, SpawnOrder, TeamOps, ToolParts};
-pub(crate) use registry::Registry;
+pub(crate) use registry::{Ops, Registry, SpawnOrder, TeamOps, ToolParts};
 
 use crate::store::TeamDir;
 use crate::wire::tool::{Signal, ToolSpec};

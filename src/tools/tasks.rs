@@ -3,62 +3,38 @@
 
 use super::call::{Call, ToolError};
 use super::command::output::CappedOutput;
-use super::parts::ToolParts;
-use super::registry::Tool;
+use super::registry::{Tool, ToolParts, parameters};
 use crate::protocol::tasks::{NewOwner, NewTask, TaskEdit, TaskEnd, is_claimable};
 use crate::tasks::{Changed, Seen};
 use crate::wire::AgentName;
 use crate::wire::hook::HookEvent;
 use crate::wire::task::{Task, TaskId, TaskStatus};
 use crate::wire::tool::ParameterType::{Text, TextList, Word};
-use crate::wire::tool::{Effect, Parameter, ToolSpec};
-use serde::Deserialize;
+use crate::wire::tool::{Effect, ToolSpec};
 use serde_json::json;
 use std::fmt::Write as _;
 
 /// The words of all task statuses.
 const STATUSES: [&str; 5] = ["pending", "in_progress", "completed", "failed", "cancelled"];
 
-/// The argument that names a task.
-const TASK_ID: Parameter =
-    Parameter::required("task_id", Text, "the id of the task, such as \"3\"");
+const TASK_ID: &str = "the id of the task, such as \"3\"";
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct CreateTask {
-    subject: String,
+parameters!(CreateTask {
+    subject: String = required(Text, "what is to be done, in one line"),
     #[serde(default)]
-    description: String,
+    description: String = optional(Text, "the details"),
     #[serde(default)]
-    blocked_by: Vec<TaskId>,
-    owner: Option<String>,
-    role: Option<String>,
-}
+    blocked_by: Vec<TaskId> = optional(TextList, "ids of tasks that must be completed first"),
+    owner: Option<String> = optional(Text, "who is to do it; leave it out to let anybody take it"),
+    role: Option<String> = optional(Text, "only teammates with this role take it by themselves"),
+});
 
 impl Tool for CreateTask {
     const SPEC: ToolSpec = ToolSpec {
         name: "create_task",
         description: "Put a task on the list that the team shares. Whoever is free claims it, once every \
                       task in blocked_by is completed. Answers with its id.",
-        parameters: &[
-            Parameter::required("subject", Text, "what is to be done, in one line"),
-            Parameter::optional("description", Text, "the details"),
-            Parameter::optional(
-                "blocked_by",
-                TextList,
-                "ids of tasks that must be completed first",
-            ),
-            Parameter::optional(
-                "owner",
-                Text,
-                "who is to do it; leave it out to let anybody take it",
-            ),
-            Parameter::optional(
-                "role",
-                Text,
-                "only teammates with this role take it by themselves",
-            ),
-        ],
+        parameters: Self::PARAMETERS,
         effect: Effect::Talks,
         ..ToolSpec::STRICT
     };
@@ -80,18 +56,16 @@ impl Tool for CreateTask {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ListTasks {
-    status: Option<TaskStatus>,
-}
+parameters!(ListTasks {
+    status: Option<TaskStatus> = optional(Word(&STATUSES), "only tasks of this status"),
+});
 
 impl Tool for ListTasks {
     const SPEC: ToolSpec = ToolSpec {
         name: "list_tasks",
         description: "Show the team's tasks, one JSON object a line. `claimable` says whether you may \
                       take one.",
-        parameters: &[Parameter::optional("status", Word(&STATUSES), "only tasks of this status")],
+        parameters: Self::PARAMETERS,
         effect: Effect::Reads,
         ..ToolSpec::STRICT
     };
@@ -121,17 +95,13 @@ fn line(task: &Task, seen: &Seen) -> String {
     .to_string()
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct GetTask {
-    task_id: TaskId,
-}
+parameters!(GetTask { task_id: TaskId = required(Text, TASK_ID) });
 
 impl Tool for GetTask {
     const SPEC: ToolSpec = ToolSpec {
         name: "get_task",
         description: "Show one task with its description and its history, as JSON.",
-        parameters: &[TASK_ID],
+        parameters: Self::PARAMETERS,
         effect: Effect::Reads,
         ..ToolSpec::STRICT
     };
@@ -143,18 +113,14 @@ impl Tool for GetTask {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ClaimTask {
-    task_id: TaskId,
-}
+parameters!(ClaimTask { task_id: TaskId = required(Text, TASK_ID) });
 
 impl Tool for ClaimTask {
     const SPEC: ToolSpec = ToolSpec {
         name: "claim_task",
         description: "Take a task and begin to work on it. Only one agent gets it; it stays yours until \
                       you complete it, give it back (update_task with status pending), or end.",
-        parameters: &[TASK_ID],
+        parameters: Self::PARAMETERS,
         effect: Effect::Talks,
         ..ToolSpec::STRICT
     };
@@ -167,18 +133,17 @@ impl Tool for ClaimTask {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct UpdateTask {
-    task_id: TaskId,
-    status: Option<TaskStatus>,
-    owner: Option<String>,
-    subject: Option<String>,
-    description: Option<String>,
-    role: Option<String>,
-    blocked_by: Option<Vec<TaskId>>,
-    note: Option<String>,
-}
+parameters!(UpdateTask {
+    task_id: TaskId = required(Text, TASK_ID),
+    status: Option<TaskStatus> = optional(Word(&STATUSES), ""),
+    owner: Option<String> = optional(Text, "who is to do it; \"\" for nobody"),
+    subject: Option<String> = optional(Text, "what is to be done, in one line"),
+    description: Option<String> = optional(Text, "the details"),
+    role: Option<String> =
+        optional(Text, "only teammates with this role take it; \"\" for anybody"),
+    blocked_by: Option<Vec<TaskId>> = optional(TextList, "all tasks that must be completed first"),
+    note: Option<String> = optional(Text, "why, for the history"),
+});
 
 impl Tool for UpdateTask {
     const SPEC: ToolSpec = ToolSpec {
@@ -186,20 +151,7 @@ impl Tool for UpdateTask {
         description: "Change a task; what you leave out stays. A new owner is told. status failed: it \
                       could not be done (say why in note); pending: you give it back, or it is to be \
                       done after all.",
-        parameters: &[
-            TASK_ID,
-            Parameter::optional("status", Word(&STATUSES), ""),
-            Parameter::optional("owner", Text, "who is to do it; \"\" for nobody"),
-            Parameter::optional("subject", Text, "what is to be done, in one line"),
-            Parameter::optional("description", Text, "the details"),
-            Parameter::optional(
-                "role",
-                Text,
-                "only teammates with this role take it; \"\" for anybody",
-            ),
-            Parameter::optional("blocked_by", TextList, "all tasks that must be completed first"),
-            Parameter::optional("note", Text, "why, for the history"),
-        ],
+        parameters: Self::PARAMETERS,
         effect: Effect::Talks,
         ..ToolSpec::STRICT
     };
@@ -223,18 +175,14 @@ impl Tool for UpdateTask {
     }
 }
 
-/// The tool that an agent needs to take tasks from the list by itself.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct CompleteTask {
-    task_id: TaskId,
-}
+// The tool that an agent needs to take tasks from the list by itself.
+parameters!(CompleteTask { task_id: TaskId = required(Text, TASK_ID) });
 
 impl Tool for CompleteTask {
     const SPEC: ToolSpec = ToolSpec {
         name: "complete_task",
         description: "Say that a task of yours is done. Answers what can begin now.",
-        parameters: &[TASK_ID],
+        parameters: Self::PARAMETERS,
         effect: Effect::Talks,
         ..ToolSpec::STRICT
     };

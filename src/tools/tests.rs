@@ -20,8 +20,12 @@ fn names_and_aliases_are_unique() {
 }
 
 #[test]
-fn every_spec_describes_the_tool_and_its_arguments() {
+fn every_spec_describes_the_tool_and_a_compact_tool_is_also_for_its_audience() {
     for spec in specs() {
+        for agent in [Audience::Lead, Audience::Teammate] {
+            let is_compact = spec.compact.is_some_and(|it| it.includes(agent));
+            assert!(!is_compact || spec.audience.includes(agent), "{} {agent:?}", spec.name);
+        }
         assert!(!spec.description.is_empty(), "{}", spec.name);
         let definition = spec.definition();
         let arguments = definition.input_schema["properties"].as_object().unwrap();
@@ -71,15 +75,5 @@ fn the_tools_of_the_contract_have_their_properties() {
              {after_crash:?} {signal:?} {subject:?}"
         );
         assert_eq!(found.replace('"', ""), expected);
-    }
-}
-
-#[test]
-fn a_compact_tool_is_also_for_its_audience() {
-    for spec in specs() {
-        for agent in [Audience::Lead, Audience::Teammate] {
-            let is_compact = spec.compact.is_some_and(|it| it.includes(agent));
-            assert!(!is_compact || spec.audience.includes(agent), "{} {agent:?}", spec.name);
-        }
     }
 }

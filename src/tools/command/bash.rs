@@ -6,11 +6,9 @@ use crate::os::command::CommandSetup;
 use crate::os::pidfd::ExitKind;
 use crate::protocol::permission::PermissionSubject;
 use crate::tools::call::{Call, ToolError, arguments};
-use crate::tools::parts::ToolParts;
-use crate::tools::registry::Tool;
-use crate::wire::tool::ParameterType::{Count, Text};
-use crate::wire::tool::{Audience, Parameter, Repetition, SubjectArgument, ToolSpec};
-use serde::Deserialize;
+use crate::tools::registry::{Tool, ToolParts, parameters};
+use crate::wire::tool::ParameterType::{self, Text};
+use crate::wire::tool::{Audience, Repetition, SubjectArgument, ToolSpec};
 use std::path::Path;
 use std::time::Duration;
 
@@ -18,16 +16,15 @@ use std::time::Duration;
 const DEFAULT_TIMEOUT_SECONDS: u64 = 120;
 /// The most seconds that a call may ask for.
 const MAX_TIMEOUT_SECONDS: u64 = 3600;
+const SECONDS: ParameterType = ParameterType::Count { most: Some(MAX_TIMEOUT_SECONDS) };
 /// The longest argument in bytes that Linux passes to a program, without its final NUL.
 const MAX_COMMAND_BYTES: usize = 131_071;
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(in crate::tools) struct Bash {
-    pub(super) command: String,
+parameters!(Bash {
+    pub(super) command: String = required(Text, "The command, as typed in bash."),
     /// In seconds.
-    pub(super) timeout: Option<u64>,
-}
+    pub(super) timeout: Option<u64> = optional(SECONDS, "Seconds after which it is ended."),
+});
 
 impl Tool for Bash {
     const SPEC: ToolSpec = ToolSpec {
@@ -39,14 +36,7 @@ impl Tool for Bash {
                       Everything the command starts, also in the background, is ended when it returns \
                       or after `timeout` seconds (default 120, at most 3600), or once it is more than \
                       512 processes.",
-        parameters: &[
-            Parameter::required("command", Text, "The command, as typed in bash."),
-            Parameter::optional(
-                "timeout",
-                Count { most: Some(MAX_TIMEOUT_SECONDS) },
-                "Seconds after which it is ended.",
-            ),
-        ],
+        parameters: Self::PARAMETERS,
         compact: Some(Audience::Both),
         subject: SubjectArgument::Command("command"),
         repetition: Repetition::Failures,
@@ -60,7 +50,7 @@ impl Tool for Bash {
     }
 
     async fn run(self, _: &Call, parts: &ToolParts) -> Result<String, ToolError> {
-        self.run_in(parts.files.workspace(), &parts.commands, &parts.output_store).await
+        self.run_in(parts.files.workspace.path(), &parts.commands, &parts.output_store).await
     }
 }
 

@@ -47,13 +47,15 @@ impl CappedOutput {
     /// Appends bytes, which may end within a character; invalid UTF-8 is replaced.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         let bytes = [std::mem::take(&mut self.partial).as_slice(), bytes].concat();
-        for chunk in bytes.utf8_chunks() {
+        let mut chunks = bytes.utf8_chunks().peekable();
+        while let Some(chunk) = chunks.next() {
             self.push_text(chunk.valid());
-            match str::from_utf8(chunk.invalid()) {
-                Ok(_) => {}
-                // The end of `bytes`.
-                Err(why) if why.error_len().is_none() => self.partial = chunk.invalid().to_vec(),
-                Err(_) => self.push_text("\u{fffd}"),
+            let invalid = chunk.invalid();
+            let is_begun = str::from_utf8(invalid).is_err_and(|why| why.error_len().is_none());
+            if is_begun && chunks.peek().is_none() {
+                self.partial = invalid.to_vec();
+            } else if !invalid.is_empty() {
+                self.push_text("\u{fffd}");
             }
         }
     }
@@ -206,9 +208,10 @@ mod tests {
     }
 
     #[test]
-    fn output_within_the_limit_is_complete() {
+    fn output_within_the_limit_is_complete_and_invalid_utf8_is_replaced() {
         let text = "ä".repeat(50_000);
         assert_eq!(shown(&[text.as_bytes()]), text);
+        assert_eq!(shown(&[b"a\xffb\xc3"]), "a\u{fffd}b\u{fffd}");
     }
 
     #[test]
@@ -218,11 +221,6 @@ mod tests {
         assert!(shown.starts_with("BEGIN") && shown.ends_with("END"));
         assert!(shown.contains("[... 601 characters cut here"), "{}", &shown[24_990..25_100]);
         assert!(shown.chars().count() <= 50_000);
-    }
-
-    #[test]
-    fn invalid_utf8_is_replaced() {
-        assert_eq!(shown(&[b"a\xffb\xc3"]), "a\u{fffd}b\u{fffd}");
     }
 
     fn output_store(dir: &TeamDir) -> OutputStore {

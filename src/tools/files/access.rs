@@ -25,7 +25,7 @@ const MAX_PATH_BYTES: usize = 4096;
 /// The state that the file tools of one agent share.
 #[derive(Debug)]
 pub(crate) struct FileAccess {
-    workspace: SafeRoot,
+    pub(in crate::tools) workspace: SafeRoot,
     /// The team folder below the workspace.
     team: Option<PathBuf>,
     /// A hash of each file's content as the agent last saw it.
@@ -34,32 +34,14 @@ pub(crate) struct FileAccess {
     judged: RefCell<Option<(String, PathBuf)>>,
 }
 
-/// Whether the agent has seen the content of a file.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Knowledge {
-    /// It never read or wrote the file.
-    Never,
-    /// The file has changed since.
-    Stale,
-    /// It has seen this content.
-    Current,
-}
-
 impl FileAccess {
-    /// Access to the workspace; `team` is the team folder, which can have any name.
-    ///
-    /// # Errors
-    /// The workspace cannot be entered.
+    /// Access to the workspace; `team` is the team folder, which can have any name. Fails if the workspace
+    /// cannot be entered.
     pub(crate) fn open(workspace: &Path, team: &Path) -> io::Result<Self> {
         let workspace = SafeRoot::open(workspace)?;
         let team = team.canonicalize().unwrap_or_else(|_| team.to_owned());
         let team = team.strip_prefix(workspace.path()).ok().map(Path::to_owned);
         Ok(Self { workspace, team, seen: RefCell::default(), judged: RefCell::default() })
-    }
-
-    /// The workspace's folder.
-    pub(in crate::tools) fn workspace(&self) -> &Path {
-        self.workspace.path()
     }
 
     /// The file that a model's path leads to, for a call of this effect. The result has an absolute path if
@@ -161,12 +143,18 @@ impl FileAccess {
         self.seen.borrow_mut().insert(spot.path(), hash(bytes));
     }
 
-    /// Whether the agent has seen this content.
-    pub(super) fn knowledge(&self, spot: &Spot, bytes: &[u8]) -> Knowledge {
+    /// Whether the agent has seen the content of this file. Fails if it has changed since.
+    pub(super) fn is_known(
+        &self,
+        path: &str,
+        spot: &Spot,
+        bytes: &[u8],
+    ) -> Result<bool, ToolError> {
         match self.seen.borrow().get(&spot.path()) {
-            None => Knowledge::Never,
-            Some(seen) if *seen == hash(bytes) => Knowledge::Current,
-            Some(_) => Knowledge::Stale,
+            Some(seen) if *seen != hash(bytes) => Err(ToolError::Reply(format!(
+                "{path} has changed since you read it; read it again, then repeat what still applies"
+            ))),
+            seen => Ok(seen.is_some()),
         }
     }
 }

@@ -11,27 +11,22 @@ pub(crate) use tests::file_tools;
 
 use super::call::{Call, ToolError, arguments};
 use super::command::output::CappedOutput;
-use super::parts::ToolParts;
-use super::registry::Tool;
+use super::registry::{Tool, ToolParts, parameters};
 use crate::protocol::permission::PermissionSubject;
 use crate::wire::tool::ParameterType::{Count, Text};
-use crate::wire::tool::{Audience, Effect, Parameter, SubjectArgument, ToolSpec};
-use access::{Knowledge, load};
-use serde::Deserialize;
+use crate::wire::tool::{Audience, Effect, SubjectArgument, ToolSpec};
+use access::load;
 
 /// What all file tools have in common.
 const FILE: ToolSpec = ToolSpec { subject: SubjectArgument::File("path"), ..ToolSpec::STRICT };
 
-/// The argument that names a file.
-const PATH: Parameter = Parameter::required("path", Text, "Path in the workspace.");
+const PATH: &str = "Path in the workspace.";
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ReadFile {
-    path: String,
-    offset: Option<usize>,
-    limit: Option<usize>,
-}
+parameters!(ReadFile {
+    path: String = required(Text, PATH),
+    offset: Option<usize> = optional(Count { most: None }, "First line, from 1."),
+    limit: Option<usize> = optional(Count { most: None }, "Number of lines."),
+});
 
 impl Tool for ReadFile {
     const SPEC: ToolSpec = ToolSpec {
@@ -39,11 +34,7 @@ impl Tool for ReadFile {
         aliases: &["Read"],
         description: "Reads a text file of the workspace. Of more than 50,000 characters the middle is \
                       cut: then ask for parts by offset and limit.",
-        parameters: &[
-            PATH,
-            Parameter::optional("offset", Count { most: None }, "First line, from 1."),
-            Parameter::optional("limit", Count { most: None }, "Number of lines."),
-        ],
+        parameters: Self::PARAMETERS,
         compact: Some(Audience::Teammate),
         effect: Effect::Reads,
         ..FILE
@@ -94,12 +85,10 @@ impl ReadFile {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct WriteFile {
-    path: String,
-    content: String,
-}
+parameters!(WriteFile {
+    path: String = required(Text, PATH),
+    content: String = required(Text, "All that the file will hold."),
+});
 
 impl Tool for WriteFile {
     const SPEC: ToolSpec = ToolSpec {
@@ -107,7 +96,7 @@ impl Tool for WriteFile {
         aliases: &["Write"],
         description: "Writes a whole file of the workspace, new or instead of the old one; folders on \
                       the way are made. To change a part of a file use edit_file.",
-        parameters: &[PATH, Parameter::required("content", Text, "All that the file will hold.")],
+        parameters: Self::PARAMETERS,
         compact: Some(Audience::Teammate),
         ..FILE
     };
@@ -119,9 +108,8 @@ impl Tool for WriteFile {
     async fn run(self, call: &Call, parts: &ToolParts) -> Result<String, ToolError> {
         let (path, content, files) = (&self.path, self.content, &parts.files);
         let spot = files.judged(call, path, Self::SPEC.effect)?;
-        let current = load(path, &spot)?;
-        if current.is_some_and(|bytes| files.knowledge(&spot, &bytes) == Knowledge::Stale) {
-            return Err(changed(path));
+        if let Some(bytes) = load(path, &spot)? {
+            files.is_known(path, &spot, &bytes)?;
         }
         let size = content.len();
         files.replace(path, spot, content.into_bytes()).await?;
@@ -129,13 +117,11 @@ impl Tool for WriteFile {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct EditFile {
-    path: String,
-    old_text: String,
-    new_text: String,
-}
+parameters!(EditFile {
+    path: String = required(Text, PATH),
+    old_text: String = required(Text, "The text as it stands there."),
+    new_text: String = required(Text, "What replaces it."),
+});
 
 impl Tool for EditFile {
     const SPEC: ToolSpec = ToolSpec {
@@ -143,11 +129,7 @@ impl Tool for EditFile {
         aliases: &["Edit", "MultiEdit"],
         description: "Replaces one piece of text in a file that you have read with read_file. old_text \
                       must occur exactly once.",
-        parameters: &[
-            PATH,
-            Parameter::required("old_text", Text, "The text as it stands there."),
-            Parameter::required("new_text", Text, "What replaces it."),
-        ],
+        parameters: Self::PARAMETERS,
         ..FILE
     };
 
@@ -167,14 +149,10 @@ impl Tool for EditFile {
         }
         let spot = files.judged(call, path, Self::SPEC.effect)?;
         let bytes = load(path, &spot)?.ok_or_else(|| missing(path))?;
-        match files.knowledge(&spot, &bytes) {
-            Knowledge::Never => {
-                return Err(ToolError::Reply(format!(
-                    "{path} has not been read by you yet; read it first with read_file"
-                )));
-            }
-            Knowledge::Stale => return Err(changed(path)),
-            Knowledge::Current => {}
+        if !files.is_known(path, &spot, &bytes)? {
+            return Err(ToolError::Reply(format!(
+                "{path} has not been read by you yet; read it first with read_file"
+            )));
         }
         let text = str::from_utf8(&bytes).map_err(|_| {
             ToolError::Reply(format!("{path} is not UTF-8 text; change it with bash (sed, python)"))
@@ -197,11 +175,4 @@ impl Tool for EditFile {
 /// The error for a file that must exist.
 fn missing(path: &str) -> ToolError {
     ToolError::Reply(format!("{path} does not exist; look with `ls` which files there are"))
-}
-
-/// The error for content that the agent has not seen.
-fn changed(path: &str) -> ToolError {
-    ToolError::Reply(format!(
-        "{path} has changed since you read it; read it again, then repeat what still applies"
-    ))
 }

@@ -49,10 +49,8 @@ impl TeamContext {
         format!("{}:{}", self.me, call.id)
     }
 
-    /// Reserves `count` sends of the model. The lead is told once when a sender is slowed down.
-    ///
-    /// # Errors
-    /// The model sends too many messages.
+    /// Reserves `count` sends of the model, or fails because it sends too many messages. The lead is told once
+    /// when a sender is slowed down.
     pub(in crate::tools) async fn reserve_sends(&self, count: usize) -> Result<(), ToolError> {
         let permit = self.rate_limiter.borrow_mut().ask(count, SystemClock.monotonic());
         let SendPermit::Wait { wait, first } = permit else { return Ok(()) };
@@ -99,10 +97,7 @@ impl TeamContext {
         self.shutdowns.borrow().pending_of(request_id).is_some()
     }
 
-    /// Answers every open shutdown request, each at most once.
-    ///
-    /// # Errors
-    /// An answer could not be sent.
+    /// Answers every open shutdown request, each at most once. Fails if an answer could not be sent.
     pub(crate) async fn answer_shutdown(
         &self,
         approve: bool,

@@ -6,8 +6,7 @@ pub(crate) use context::TeamContext;
 
 use super::approval_queue::{ApprovalDecision, Decider};
 use super::call::{Call, ToolError};
-use super::parts::{SpawnOrder, ToolParts};
-use super::registry::Tool;
+use super::registry::{SpawnOrder, Tool, ToolParts, parameters};
 use crate::protocol::request::RequestVerdict;
 use crate::store::{Liveness, liveness, roster};
 use crate::wire::AgentName;
@@ -21,14 +20,13 @@ use serde_json::Value;
 /// The tool whose calls submit plans.
 pub(crate) const PLAN_TOOL: &str = SubmitPlan::SPEC.name;
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ListTeammates {}
+parameters!(ListTeammates {});
 
 impl Tool for ListTeammates {
     const SPEC: ToolSpec = ToolSpec {
         name: "list_teammates",
         description: "Show who is on the team: name, role, status, what each one does.",
+        parameters: Self::PARAMETERS,
         compact: Some(Audience::Lead),
         effect: Effect::Reads,
         role_access: RoleAccess::Granted,
@@ -65,15 +63,17 @@ impl Tool for ListTeammates {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct SpawnTeammate {
-    name: String,
-    role: String,
-    prompt: String,
-    model: Option<String>,
-    mode: Option<PermissionMode>,
-}
+parameters!(SpawnTeammate {
+    name: String = required(Text, "lower-case, such as alice or db-expert"),
+    role: String = required(Text, "what it is for, such as coder or tester"),
+    prompt: String = required(Text, "what it is to do"),
+    model: Option<String> = optional(Text, "another model, as provider/name"),
+    mode: Option<PermissionMode> = optional(
+        Word(&PermissionMode::WORDS),
+        "a stricter permission mode than yours; plan: it must submit a plan to you before it \
+         changes anything"
+    ),
+});
 
 impl Tool for SpawnTeammate {
     const SPEC: ToolSpec = ToolSpec {
@@ -81,18 +81,7 @@ impl Tool for SpawnTeammate {
         description: "Start a teammate: an agent with a name, a role and a memory of its own. Answers \
                       when it is ready. A name that is idle gets the new prompt; a name that was shut \
                       down comes back with its memory.",
-        parameters: &[
-            Parameter::required("name", Text, "lower-case, such as alice or db-expert"),
-            Parameter::required("role", Text, "what it is for, such as coder or tester"),
-            Parameter::required("prompt", Text, "what it is to do"),
-            Parameter::optional("model", Text, "another model, as provider/name"),
-            Parameter::optional(
-                "mode",
-                Word(&PermissionMode::WORDS),
-                "a stricter permission mode than yours; plan: it must submit a plan to you before it \
-                 changes anything",
-            ),
-        ],
+        parameters: Self::PARAMETERS,
         audience: Audience::Lead,
         compact: Some(Audience::Lead),
         effect: Effect::Talks,
@@ -107,22 +96,17 @@ impl Tool for SpawnTeammate {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ShutdownTeammate {
-    name: String,
-    reason: Option<String>,
-}
+parameters!(ShutdownTeammate {
+    name: String = required(Text, "whom to end"),
+    reason: Option<String> = optional(Text, "why; told to the teammate"),
+});
 
 impl Tool for ShutdownTeammate {
     const SPEC: ToolSpec = ToolSpec {
         name: "shutdown_teammate",
         description: "End a teammate: it is asked first, and ended by force when it does not go in time. \
                       Answers when its process is gone and says how it ended.",
-        parameters: &[
-            Parameter::required("name", Text, "whom to end"),
-            Parameter::optional("reason", Text, "why; told to the teammate"),
-        ],
+        parameters: Self::PARAMETERS,
         audience: Audience::Lead,
         compact: Some(Audience::Lead),
         effect: Effect::Talks,
@@ -135,23 +119,17 @@ impl Tool for ShutdownTeammate {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ShutdownResponse {
-    request_id: String,
-    approve: bool,
-    reason: Option<String>,
-}
+parameters!(ShutdownResponse {
+    request_id: String = required(Text, "the request's id"),
+    approve: bool = required(Boolean, "true: end now"),
+    reason: Option<String> = optional(Text, "why"),
+});
 
 impl Tool for ShutdownResponse {
     const SPEC: ToolSpec = ToolSpec {
         name: "shutdown_response",
         description: "Answer an open shutdown request. Refusing is a wish: say why; the deadline stands.",
-        parameters: &[
-            Parameter::required("request_id", Text, "the request's id"),
-            Parameter::required("approve", Boolean, "true: end now"),
-            Parameter::optional("reason", Text, "why"),
-        ],
+        parameters: Self::PARAMETERS,
         audience: Audience::Teammate,
         effect: Effect::Talks,
         role_access: RoleAccess::Always,
@@ -210,13 +188,11 @@ impl Tool for SubmitPlan {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ReviewPlan {
-    request_id: String,
-    approve: bool,
-    feedback: Option<String>,
-}
+parameters!(ReviewPlan {
+    request_id: String = required(Text, "the request's id"),
+    approve: bool = required(Boolean, "true: carry it out"),
+    feedback: Option<String> = optional(Text, "what to change, or what to mind"),
+});
 
 impl Tool for ReviewPlan {
     const SPEC: ToolSpec = ToolSpec {
@@ -224,11 +200,7 @@ impl Tool for ReviewPlan {
         description: "Decide about a plan that a teammate has submitted (a plan_approval_request in \
                       your inbox). Approved, it goes on and carries it out; rejected, it gets your \
                       feedback and may submit another.",
-        parameters: &[
-            Parameter::required("request_id", Text, "the request's id"),
-            Parameter::required("approve", Boolean, "true: carry it out"),
-            Parameter::optional("feedback", Text, "what to change, or what to mind"),
-        ],
+        parameters: Self::PARAMETERS,
         audience: Audience::Lead,
         effect: Effect::Talks,
         ..ToolSpec::STRICT
@@ -262,14 +234,13 @@ impl Tool for ReviewPlan {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Idle {}
+parameters!(Idle {});
 
 impl Tool for Idle {
     const SPEC: ToolSpec = ToolSpec {
         name: "idle",
         description: "End your turn because there is nothing to do now; mail wakes you again.",
+        parameters: Self::PARAMETERS,
         audience: Audience::Teammate,
         compact: Some(Audience::Teammate),
         effect: Effect::Reads,
