@@ -5,7 +5,7 @@ use super::call::{Call, ToolError};
 use super::command::output::CappedOutput;
 use super::registry::{Tool, ToolParts, parameters};
 use crate::protocol::tasks::{NewOwner, NewTask, TaskEdit, TaskEnd, is_claimable};
-use crate::tasks::{Changed, Seen};
+use crate::tasks::Changed;
 use crate::wire::AgentName;
 use crate::wire::hook::HookEvent;
 use crate::wire::task::{Task, TaskId, TaskStatus};
@@ -74,7 +74,15 @@ impl Tool for ListTasks {
         let seen = parts.with_tasks(|tasks, _| tasks.look()).await?;
         let tasks = seen.board.values();
         let listed = tasks.filter(|task| self.status.is_none_or(|status| task.status == status));
-        let mut lines: Vec<String> = listed.map(|task| line(task, &seen)).collect();
+        // A line of JSON, so that the text of a task cannot pass for another task.
+        let line = |task: &Task| {
+            json!({
+                "id": task.id, "subject": task.subject, "status": task.status,
+                "owner": task.owner, "role": task.role, "blocked_by": task.blocked_by,
+                "claimable": is_claimable(&seen.board, task),
+            })
+        };
+        let mut lines: Vec<String> = listed.map(|task| line(task).to_string()).collect();
         if lines.is_empty() {
             lines.push("There are no such tasks. create_task makes one.".into());
         }
@@ -83,16 +91,6 @@ impl Tool for ListTasks {
         }
         Ok(CappedOutput::cap([&*lines.join("\n")]))
     }
-}
-
-/// A task as a line of JSON, so that its text cannot pass for another task.
-fn line(task: &Task, seen: &Seen) -> String {
-    json!({
-        "id": task.id, "subject": task.subject, "status": task.status, "owner": task.owner,
-        "role": task.role, "blocked_by": task.blocked_by,
-        "claimable": is_claimable(&seen.board, task),
-    })
-    .to_string()
 }
 
 parameters!(GetTask { task_id: TaskId = required(Text, TASK_ID) });

@@ -1,7 +1,6 @@
 //! File tools. [`access`] is the part of the file system that they reach.
 
 mod access;
-mod external_paths;
 #[cfg(test)]
 mod tests;
 
