@@ -44,12 +44,11 @@ impl From<NameError> for ToolError {
 
 impl From<BusError> for ToolError {
     fn from(why: BusError) -> Self {
-        match why {
-            _ if why.is_without_team() => Self::Fatal(why.to_string()),
-            // The other hints name commands of a shell.
-            BusError::Name(why) => why.into(),
-            why => Self::reply(why),
+        if why.is_without_team() {
+            return Self::Fatal(why.to_string());
         }
+        // The other hints name commands of a shell.
+        if let BusError::Name(why) = why { why.into() } else { Self::reply(why) }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Mail tools: the model's side of the team's mail.
 
 use super::call::{Call, ToolError};
-use super::registry::{Tool, ToolParts, parameters};
+use super::registry::{TALKS, Tool, ToolParts, parameters};
 use super::team::TeamContext;
 use crate::bus::Outgoing;
 use crate::store::asynchronous::offload;
@@ -17,12 +17,8 @@ use std::sync::Arc;
 const KIND_CHARS: usize = 64;
 
 /// What all mail tools have in common.
-const MAIL: ToolSpec = ToolSpec {
-    effect: Effect::Talks,
-    role_access: RoleAccess::Granted,
-    purpose: Purpose::Talk,
-    ..ToolSpec::STRICT
-};
+const MAIL: ToolSpec =
+    ToolSpec { role_access: RoleAccess::Granted, purpose: Purpose::Talk, ..TALKS };
 
 parameters!(SendMessage {
     to: String = required(Text, "who gets it"),

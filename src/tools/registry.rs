@@ -12,7 +12,7 @@ use crate::wire::AgentName;
 use crate::wire::chat::ToolDefinition;
 use crate::wire::permission::PermissionMode;
 use crate::wire::role::Role;
-use crate::wire::tool::{Audience, ToolSpec};
+use crate::wire::tool::{Audience, Effect, ToolSpec};
 use serde::de::DeserializeOwned;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -58,6 +58,9 @@ macro_rules! parameters {
     };
 }
 pub(super) use parameters;
+
+/// What tools have in common that change the state of the team, not the workspace.
+pub(super) const TALKS: ToolSpec = ToolSpec { effect: Effect::Talks, ..ToolSpec::STRICT };
 
 /// A tool that agents can have.
 #[derive(Debug)]
@@ -186,18 +189,13 @@ impl Registry {
         self.specs(&self.role.borrow()).map(define).collect()
     }
 
-    /// Runs a call.
-    ///
-    /// # Errors
-    /// The agent has no such tool, in which case the error lists those that it has; or the call failed.
+    /// Runs a call. If the agent has no such tool, the error lists those that it has.
     pub(crate) async fn call(&self, call: &Call) -> Result<String, ToolError> {
         (self.find(call)?.run)(call, &self.parts).await
     }
 
-    /// The tool of a call, and the part of the call that permission rules match.
-    ///
-    /// # Errors
-    /// The agent has no such tool, or the call cannot run at all.
+    /// The tool of a call, and the part of the call that permission rules match. Fails if the agent has no such
+    /// tool, or the call cannot run at all.
     pub(crate) fn inspect(
         &self,
         call: &Call,

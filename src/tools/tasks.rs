@@ -3,7 +3,7 @@
 
 use super::call::{Call, ToolError};
 use super::command::output::CappedOutput;
-use super::registry::{Tool, ToolParts, parameters};
+use super::registry::{TALKS, Tool, ToolParts, parameters};
 use crate::protocol::tasks::{NewOwner, NewTask, TaskEdit, TaskEnd, is_claimable};
 use crate::tasks::Changed;
 use crate::wire::AgentName;
@@ -35,8 +35,7 @@ impl Tool for CreateTask {
         description: "Put a task on the list that the team shares. Whoever is free claims it, once every \
                       task in blocked_by is completed. Answers with its id.",
         parameters: Self::PARAMETERS,
-        effect: Effect::Talks,
-        ..ToolSpec::STRICT
+        ..TALKS
     };
 
     async fn run(self, call: &Call, parts: &ToolParts) -> Result<String, ToolError> {
@@ -119,8 +118,7 @@ impl Tool for ClaimTask {
         description: "Take a task and begin to work on it. Only one agent gets it; it stays yours until \
                       you complete it, give it back (update_task with status pending), or end.",
         parameters: Self::PARAMETERS,
-        effect: Effect::Talks,
-        ..ToolSpec::STRICT
+        ..TALKS
     };
 
     async fn run(self, _: &Call, parts: &ToolParts) -> Result<String, ToolError> {
@@ -150,8 +148,7 @@ impl Tool for UpdateTask {
                       could not be done (say why in note); pending: you give it back, or it is to be \
                       done after all.",
         parameters: Self::PARAMETERS,
-        effect: Effect::Talks,
-        ..ToolSpec::STRICT
+        ..TALKS
     };
 
     async fn run(self, _: &Call, parts: &ToolParts) -> Result<String, ToolError> {
@@ -181,8 +178,7 @@ impl Tool for CompleteTask {
         name: "complete_task",
         description: "Say that a task of yours is done. Answers what can begin now.",
         parameters: Self::PARAMETERS,
-        effect: Effect::Talks,
-        ..ToolSpec::STRICT
+        ..TALKS
     };
 
     async fn run(self, _: &Call, parts: &ToolParts) -> Result<String, ToolError> {

@@ -14,7 +14,7 @@ use crate::tools::call::{Call, ToolError};
 use crate::wire::tool::Effect;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 
@@ -190,9 +190,7 @@ pub(super) fn load(path: &str, spot: &Spot) -> Result<Option<Vec<u8>>, ToolError
 }
 
 fn hash(bytes: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    hasher.write(bytes);
-    hasher.finish()
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(bytes)
 }
 
 /// The error for a path that cannot be opened.

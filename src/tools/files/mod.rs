@@ -78,7 +78,7 @@ impl ReadFile {
         if count < total {
             let line_end = if shown.ends_with('\n') { "" } else { "\n" };
             let last = first + count - 1;
-            shown += &format!("{line_end}[lines {first} to {last} of {total}]");
+            shown = format!("{shown}{line_end}[lines {first} to {last} of {total}]");
         }
         Ok(shown)
     }

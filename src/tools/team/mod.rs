@@ -6,7 +6,7 @@ pub(crate) use context::TeamContext;
 
 use super::approval_queue::{ApprovalDecision, Decider};
 use super::call::{Call, ToolError};
-use super::registry::{SpawnOrder, Tool, ToolParts, parameters};
+use super::registry::{SpawnOrder, TALKS, Tool, ToolParts, parameters};
 use crate::protocol::request::RequestVerdict;
 use crate::store::{Liveness, liveness, roster};
 use crate::wire::AgentName;
@@ -84,8 +84,7 @@ impl Tool for SpawnTeammate {
         parameters: Self::PARAMETERS,
         audience: Audience::Lead,
         compact: Some(Audience::Lead),
-        effect: Effect::Talks,
-        ..ToolSpec::STRICT
+        ..TALKS
     };
 
     async fn run(self, call: &Call, parts: &ToolParts) -> Result<String, ToolError> {
@@ -109,8 +108,7 @@ impl Tool for ShutdownTeammate {
         parameters: Self::PARAMETERS,
         audience: Audience::Lead,
         compact: Some(Audience::Lead),
-        effect: Effect::Talks,
-        ..ToolSpec::STRICT
+        ..TALKS
     };
 
     async fn run(self, _: &Call, parts: &ToolParts) -> Result<String, ToolError> {
@@ -131,11 +129,10 @@ impl Tool for ShutdownResponse {
         description: "Answer an open shutdown request. Refusing is a wish: say why; the deadline stands.",
         parameters: Self::PARAMETERS,
         audience: Audience::Teammate,
-        effect: Effect::Talks,
         role_access: RoleAccess::Always,
         purpose: Purpose::Talk,
         signal: Signal::AnswersShutdown,
-        ..ToolSpec::STRICT
+        ..TALKS
     };
 
     async fn run(self, _: &Call, parts: &ToolParts) -> Result<String, ToolError> {
@@ -172,10 +169,9 @@ impl Tool for SubmitPlan {
                       you will change, where and why, and how you will check it.",
         parameters: &[Parameter::required("plan", Text, "the plan")],
         audience: Audience::Teammate,
-        effect: Effect::Talks,
         role_access: RoleAccess::Granted,
         signal: Signal::SubmitsPlan,
-        ..ToolSpec::STRICT
+        ..TALKS
     };
 
     async fn run(self, _: &Call, _: &ToolParts) -> Result<String, ToolError> {
@@ -202,8 +198,7 @@ impl Tool for ReviewPlan {
                       feedback and may submit another.",
         parameters: Self::PARAMETERS,
         audience: Audience::Lead,
-        effect: Effect::Talks,
-        ..ToolSpec::STRICT
+        ..TALKS
     };
 
     async fn run(self, _: &Call, parts: &ToolParts) -> Result<String, ToolError> {
