@@ -26,7 +26,7 @@ impl IdleHookRunner {
         let team_context = Rc::clone(&self.team_context);
         let fields = serde_json::json!({ "role": role, "refused": refused });
         self.work.start(async move {
-            let asked = team_context.hooks().ask(HookEvent::TeammateIdle, fields).await;
+            let asked = team_context.hooks.ask(HookEvent::TeammateIdle, fields).await;
             asked.map_err(|why| why.to_string())
         });
     }

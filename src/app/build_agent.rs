@@ -18,10 +18,10 @@ use crate::settings::model::ModelChoice;
 use crate::settings::{PromptProfile, Rules};
 use crate::store::{Mailbox, RoleFile, TeamDir};
 use crate::tasks::Tasks;
-use crate::tools::command::{CommandEnvironment, OutputStore};
+use crate::tools::command::{OutputStore, command_setup};
 use crate::tools::hooks::Hooks;
-use crate::tools::team::{Ops, TeamContext};
-use crate::tools::{self, ToolParts};
+use crate::tools::team::TeamContext;
+use crate::tools::{self, FileAccess, Ops, ToolParts};
 use crate::wire::AgentName;
 use crate::wire::front_matter::Problem;
 use crate::wire::hook::{Hook, HookEvent};
@@ -68,9 +68,13 @@ pub(super) fn build_agent(parts: AgentParts, environment: &Environment) -> Resul
     let secrets = Rc::new(parts.secrets);
     let role = read_role(&team, &parts.role);
     let profile = profile(parts.rules.prompt_profile, &parts.model);
-    let commands = CommandEnvironment::new(environment.passed_on(), parts.run_id);
-    let hooks =
-        Hooks::new(parts.hooks, parts.name.clone(), team.workspace().to_owned(), commands.clone());
+    let commands = command_setup(environment.passed_on(), parts.run_id);
+    let hooks = Hooks {
+        list: parts.hooks,
+        me: parts.name.clone(),
+        workspace: team.workspace().to_owned(),
+        setup: commands.clone(),
+    };
     let me = identity(&parts.name, parts.incarnation.clone(), parts.rules, &role, &hooks);
     let approval = approval_gate(parts.permissions, parts.asks, &role)?;
     let system = system_prompt(&briefing(&team, &parts.name, &parts.role, &role, profile));
@@ -81,13 +85,22 @@ pub(super) fn build_agent(parts: AgentParts, environment: &Environment) -> Resul
         parts.rules.max_sends,
         hooks,
     ));
-    let outputs = {
+    let output_store = {
         let secrets = Rc::clone(&secrets);
-        OutputStore::new(team.clone(), parts.name.clone(), move |text: String| secrets.part(&text))
+        let redact = Rc::new(move |text: String| secrets.part(&text));
+        OutputStore { dir: team.clone(), name: parts.name.clone(), redact }
     };
-    let tool_parts = ToolParts::new(&team_context, &parts.tasks, parts.ops, commands, outputs)
+    let files = FileAccess::open(team.workspace(), team.root())
         .or_fail("the workspace cannot be opened", "check the folder's permissions")?;
-    let mut tools = tools::registry(&tool_parts);
+    let tool_parts = ToolParts {
+        commands,
+        output_store,
+        files,
+        team: Rc::clone(&team_context),
+        tasks: Arc::clone(&parts.tasks),
+        ops: parts.ops,
+    };
+    let mut tools = tools::registry(tool_parts);
     if profile == Profile::Compact {
         tools.use_compact_profile();
     }

@@ -160,7 +160,7 @@ impl Supervisor {
             credentials: config.credentials.only_for(&chosen),
             price: config.prices.get(&spec.model).copied(),
             rules: config.rules,
-            hooks: config.hooks.list(),
+            hooks: config.hooks.list.clone(),
             permissions,
             start_reason: spec.start_reason,
         };

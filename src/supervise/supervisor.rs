@@ -10,9 +10,8 @@ use crate::protocol::restart::RestartTracker;
 use crate::settings::Rules;
 use crate::settings::model::Credentials;
 use crate::tasks::Tasks;
-use crate::tools::ToolError;
 use crate::tools::hooks::Hooks;
-use crate::tools::team::{OpsFuture, SpawnOrder, TeamOps};
+use crate::tools::{SpawnOrder, TeamOps, ToolError, ToolFuture};
 use crate::wire::AgentName;
 use crate::wire::hook::Hook;
 use crate::wire::money::Price;
@@ -85,7 +84,7 @@ impl Supervisor {
 
     /// Lists the hooks, for the lead's own agent.
     pub(crate) fn hooks(&self) -> Vec<Hook> {
-        self.config.hooks.list()
+        self.config.hooks.list.clone()
     }
 
     /// Sets the mode of teammates that are spawned from now on.
@@ -110,12 +109,12 @@ impl Supervisor {
 }
 
 impl TeamOps for Rc<Supervisor> {
-    fn spawn(&self, order: SpawnOrder) -> OpsFuture<'_> {
+    fn spawn(&self, order: SpawnOrder) -> ToolFuture<'_> {
         let supervisor = Self::clone(self);
         run_to_completion(async move { supervisor.spawn_ordered(order).await })
     }
 
-    fn shutdown(&self, name: AgentName, reason: String) -> OpsFuture<'_> {
+    fn shutdown(&self, name: AgentName, reason: String) -> ToolFuture<'_> {
         let supervisor = Self::clone(self);
         run_to_completion(async move { supervisor.stop_ordered(name, reason).await })
     }
@@ -125,7 +124,7 @@ impl TeamOps for Rc<Supervisor> {
 /// leave a process half started or half stopped.
 fn run_to_completion(
     work: impl Future<Output = Result<String, ToolError>> + 'static,
-) -> OpsFuture<'static> {
+) -> ToolFuture<'static> {
     let task = tokio::task::spawn_local(work);
     Box::pin(async move { task.await.unwrap_or_else(|why| Err(ToolError::reply(why))) })
 }

@@ -4,12 +4,12 @@
 //! passes the ledger of [`crate::protocol::request`], which accepts one per request.
 
 use super::call::ToolError;
-use super::off_thread::off_thread;
 use crate::bus::Bus;
 use crate::protocol::request::{
     IgnoredAnswer, PendingRequest, RequestAnswer, RequestLedger, RequestVerdict,
 };
-use crate::store::{StoreError, roster};
+use crate::store::asynchronous::offload;
+use crate::store::roster;
 use crate::wire::AgentName;
 use crate::wire::message::{Body, Correlation, Message, Scope};
 use crate::wire::permission::{PermissionMode, PlanApproval, Question, QuestionKind};
@@ -66,7 +66,8 @@ pub(crate) struct ApprovalQueue {
     /// The tool whose calls submit plans.
     plan_tool: &'static str,
     plan_approval: PlanApproval,
-    mode: Cell<PermissionMode>,
+    /// The lead's permission mode.
+    pub(crate) mode: Cell<PermissionMode>,
     ledger: RefCell<RequestLedger>,
     asked: RefCell<BTreeMap<String, QueuedRequest>>,
 }
@@ -84,20 +85,8 @@ impl ApprovalQueue {
         Self { bus, incarnation, plan_tool, plan_approval, mode: Cell::new(mode), ledger, asked }
     }
 
-    /// Sets the lead's permission mode.
-    pub(crate) fn set_mode(&self, mode: PermissionMode) {
-        self.mode.set(mode);
-    }
-
-    /// The lead's permission mode.
-    pub(crate) fn mode(&self) -> PermissionMode {
-        self.mode.get()
-    }
-
-    /// Opens the request in a message; `None` for other mail and for a known request.
-    ///
-    /// # Errors
-    /// The request is invalid or for another incarnation of the lead.
+    /// Opens the request in a message; `None` for other mail and for a known request. Fails if the request is
+    /// invalid or for another incarnation of the lead.
     pub(crate) fn hear(&self, message: &Message) -> Result<Option<QueuedRequest>, IgnoredAnswer> {
         let (about, tool, input, description) =
             if let Body::PermissionRequest { tool, input, description } = &message.body {
@@ -119,22 +108,16 @@ impl ApprovalQueue {
         }
         let request_id = message.request_id.clone().ok_or(IgnoredAnswer::Unknown)?;
         let owner = AgentName::member(&message.from).map_err(|_| IgnoredAnswer::Foreign)?;
-        let incarnation = self.incarnation_of(&owner).ok_or(IgnoredAnswer::Foreign)?;
+        let roster = roster::read(self.bus.dir()).map_err(|_| IgnoredAnswer::Foreign)?;
+        let member = roster.member(owner.as_str()).ok_or(IgnoredAnswer::Foreign)?;
+        let incarnation = member.incarnation.clone();
         let tool_use_id = String::new();
         let question = Question { request_id, about, tool_use_id, tool, input, description };
         self.open(QueuedRequest { question, owner, incarnation })
     }
 
-    fn incarnation_of(&self, owner: &AgentName) -> Option<String> {
-        let roster = roster::read(self.bus.dir()).ok()?;
-        roster.member(owner.as_str()).map(|member| member.incarnation.clone())
-    }
-
     /// Opens a request that did not come by mail: the lead's own, or one from a transcript. `None` if it is
-    /// known.
-    ///
-    /// # Errors
-    /// Another agent has a request of this id.
+    /// known. Fails if another agent has a request of this id.
     pub(crate) fn open(
         &self,
         asked: QueuedRequest,
@@ -146,10 +129,9 @@ impl ApprovalQueue {
         if known {
             return Ok(None);
         }
-        let is_for_model = asked.question.about == QuestionKind::Plan
-            && self.plan_approval != PlanApproval::Person;
-        let decider = if is_for_model { "lead" } else { "user" };
-        self.withdraw_earlier(&asked);
+        // An agent asks one question at a time.
+        self.withdraw(|other| other.owner != asked.owner || other.question.request_id == id);
+        let decider = if self.is_for_person(&asked.question) { "user" } else { "lead" };
         self.ledger.borrow_mut().open(PendingRequest {
             id: id.clone(),
             kind: asked.question.about.into(),
@@ -161,21 +143,6 @@ impl ApprovalQueue {
         })?;
         self.asked.borrow_mut().insert(id, asked.clone());
         Ok(Some(asked))
-    }
-
-    /// Withdraws the agent's earlier request: an agent asks one question at a time.
-    fn withdraw_earlier(&self, asked: &QueuedRequest) {
-        let earlier: Vec<String> = self
-            .ledger
-            .borrow()
-            .pending()
-            .filter(|request| request.owner == asked.owner.as_str())
-            .map(|request| request.id.clone())
-            .filter(|id| *id != asked.question.request_id)
-            .collect();
-        for id in earlier {
-            self.ledger.borrow_mut().withdraw(&id);
-        }
     }
 
     /// Whether the person decides, not the lead's model.
@@ -201,48 +168,37 @@ impl ApprovalQueue {
         gone.collect()
     }
 
-    /// Decides and tells the agent that asked; the caller tells the lead itself.
-    ///
-    /// # Errors
-    /// No such request is open, another decider is responsible, or the answer could not be sent.
+    /// Decides and tells the agent that asked; the caller tells the lead itself. Fails if no such request is
+    /// open, another decider is responsible, or the answer could not be sent.
     pub(crate) async fn decide(
         &self,
         id: &str,
         decider: Decider,
         decision: ApprovalDecision,
     ) -> Result<QueuedRequest, ToolError> {
-        let found = self.find(id);
-        let asked = found.ok_or_else(|| ToolError::Reply(format!("no request {id:?} is open")))?;
-        let kind = asked.question.about.into();
-        let expected = self.ledger.borrow().pending_of(id).map(|request| request.decider.clone());
-        let from = match decider {
-            Decider::Model => "lead".to_owned(),
-            // The person may decide everything that the model may.
-            Decider::Person => expected.unwrap_or_default(),
+        let pending = self.ledger.borrow().pending_of(id).cloned();
+        let (Some(asked), Some(pending)) = (self.find(id), pending) else {
+            return Err(ToolError::Reply(format!("no request {id:?} is open")));
         };
-        let incarnation = Some(asked.incarnation.as_str());
+        let from = match decider {
+            Decider::Model => "lead",
+            // The person may decide everything that the model may.
+            Decider::Person => &pending.decider,
+        };
         let answer = RequestAnswer {
             id: Some(id),
-            kind,
-            from: &from,
-            incarnation,
+            kind: asked.question.about.into(),
+            from,
+            incarnation: Some(&asked.incarnation),
             verdict: decision.verdict,
         };
         let answered = self.ledger.borrow_mut().answer(&answer, Instant::now());
         answered.map_err(|why| ToolError::Reply(format!("{id} was not answered: {why}")))?;
         tracing::info!(request_id = id, owner = %asked.owner, ?decider, verdict = ?decision.verdict,
             tool = asked.question.tool, "a request was decided");
-        if !asked.owner.is_lead() {
-            self.tell(&asked, decision).await?;
+        if asked.owner.is_lead() {
+            return Ok(asked);
         }
-        Ok(asked)
-    }
-
-    async fn tell(
-        &self,
-        asked: &QueuedRequest,
-        decision: ApprovalDecision,
-    ) -> Result<(), ToolError> {
         let approve = decision.verdict == RequestVerdict::Approve;
         let ApprovalDecision { scope, reason, updated_input, .. } = decision;
         let body = match asked.question.about {
@@ -257,34 +213,36 @@ impl ApprovalQueue {
                 Body::PlanApprovalResponse { approve, feedback: reason, mode }
             }
         };
-        let correlation = Correlation {
-            request_id: asked.question.request_id.clone(),
-            incarnation: asked.incarnation.clone(),
-        };
-        let (bus, to) = (Arc::clone(&self.bus), asked.owner.clone());
-        off_thread(move || bus.control(&AgentName::lead(), &to, body, correlation)).await?;
+        self.send(asked.owner.clone(), body, id.to_owned(), asked.incarnation.clone()).await?;
+        Ok(asked)
+    }
+
+    async fn send(
+        &self,
+        to: AgentName,
+        body: Body,
+        request_id: String,
+        incarnation: String,
+    ) -> Result<(), ToolError> {
+        let bus = Arc::clone(&self.bus);
+        let correlation = Correlation { request_id, incarnation };
+        offload(move || bus.control(&AgentName::lead(), &to, body, correlation)).await?;
         Ok(())
     }
 
     /// Sends new rules or another mode to every running member that `to` selects by name and mode. Gives
     /// the number of members told.
     pub(crate) async fn fan_out(&self, body: Body, to: impl Fn(&str, &str) -> bool) -> usize {
-        let members: Result<_, StoreError> = roster::read(self.bus.dir());
-        let Ok(roster) = members else { return 0 };
+        let Ok(roster) = roster::read(self.bus.dir()) else { return 0 };
         let mut told = 0;
         for member in &roster.members {
             let Ok(name) = AgentName::member(&member.name) else { continue };
             if member.status.is_over() || !to(&member.name, &member.mode) {
                 continue;
             }
-            let (bus, body) = (Arc::clone(&self.bus), body.clone());
-            let correlation = Correlation {
-                request_id: crate::bus::new_id(&AgentName::lead()),
-                incarnation: member.incarnation.clone(),
-            };
-            let send = move || bus.control(&AgentName::lead(), &name, body, correlation);
-            match off_thread(send).await {
-                Ok(_) => told += 1,
+            let request_id = crate::bus::new_id(&AgentName::lead());
+            match self.send(name, body.clone(), request_id, member.incarnation.clone()).await {
+                Ok(()) => told += 1,
                 Err(why) => tracing::warn!(%why, "a member could not be told"),
             }
         }

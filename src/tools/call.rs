@@ -1,8 +1,8 @@
-//! Tool calls: the [`Tool`] trait, the call of a model, and how a call fails.
+//! Tool calls: the call of a model, and how a call fails.
 
-use crate::protocol::permission::PermissionSubject;
-use crate::wire::{AgentName, NameError};
-use serde::Deserialize;
+use crate::bus::BusError;
+use crate::tasks::TaskError;
+use crate::wire::NameError;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::pin::Pin;
@@ -36,48 +36,39 @@ impl ToolError {
     }
 }
 
-/// The future of one call; dropping it cancels the call and everything it started.
-pub(crate) type ToolFuture<'a> = Pin<Box<dyn Future<Output = Result<String, ToolError>> + 'a>>;
-
-/// The behaviour of a tool. Everything else about it is in its
-/// [`ToolSpec`](crate::wire::tool::ToolSpec).
-pub(crate) trait Tool {
-    /// The part of a call that permission rules match.
-    ///
-    /// # Errors
-    /// The call cannot run at all, so there is nothing to ask about.
-    fn subject(&self, _call: &Call) -> Result<PermissionSubject, ToolError> {
-        Ok(PermissionSubject::Nothing)
+impl From<NameError> for ToolError {
+    fn from(why: NameError) -> Self {
+        Self::Reply(format!("{why}; {}", why.hint()))
     }
-
-    /// Runs one call.
-    fn call<'a>(&'a self, call: &'a Call) -> ToolFuture<'a>;
 }
 
-/// Reads the arguments of a call into the tool's own struct, which denies unknown fields.
-///
-/// # Errors
-/// They do not fit; the message names the field.
+impl From<BusError> for ToolError {
+    fn from(why: BusError) -> Self {
+        if why.is_without_team() {
+            return Self::Fatal(why.to_string());
+        }
+        // The other hints name commands of a shell.
+        if let BusError::Name(why) = why { why.into() } else { Self::reply(why) }
+    }
+}
+
+impl From<TaskError> for ToolError {
+    fn from(why: TaskError) -> Self {
+        if why.is_without_team() {
+            return Self::Fatal(why.to_string());
+        }
+        Self::Reply(format!("{why}; {}", why.hint()))
+    }
+}
+
+/// The future of one call; dropping it cancels the call and everything it started. Its value is the answer
+/// to the model.
+pub(crate) type ToolFuture<'a> = Pin<Box<dyn Future<Output = Result<String, ToolError>> + 'a>>;
+
+/// Reads the arguments of a call into the tool's own struct, which denies unknown fields. The error for arguments
+/// that do not fit names the field.
 pub(super) fn arguments<T: DeserializeOwned>(call: &Call) -> Result<T, ToolError> {
     serde_json::from_value(call.input.clone()).map_err(|why| {
         ToolError::Reply(format!("the arguments of {} do not fit: {why}; correct them", call.name))
     })
-}
-
-/// The arguments of a tool that has none.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct NoArguments {}
-
-/// Reads the name of a teammate.
-///
-/// # Errors
-/// It is not a valid name.
-pub(super) fn member_name(given: &str) -> Result<AgentName, ToolError> {
-    AgentName::member(given).map_err(|why| invalid_name(&why))
-}
-
-/// The error for a name that is not valid, with advice.
-pub(super) fn invalid_name(why: &NameError) -> ToolError {
-    ToolError::Reply(format!("{why}; {}", why.hint()))
 }

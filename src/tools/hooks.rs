@@ -5,7 +5,6 @@
 //! does not stop a team.
 
 use super::call::ToolError;
-use super::command::CommandEnvironment;
 use super::command::output::CappedOutput;
 use super::command::shell::{self, CommandResult};
 use crate::os::command::{self, CommandSetup};
@@ -26,42 +25,26 @@ const MAX_REASON_CHARS: usize = 4000;
 /// The hooks of one process.
 #[derive(Debug)]
 pub(crate) struct Hooks {
-    list: Vec<Hook>,
-    me: AgentName,
-    workspace: PathBuf,
-    setup: CommandSetup,
+    /// All hooks.
+    pub(crate) list: Vec<Hook>,
+    /// The agent at whose events they run.
+    pub(crate) me: AgentName,
+    /// The folder in which they run.
+    pub(crate) workspace: PathBuf,
+    pub(crate) setup: CommandSetup,
 }
 
 impl Hooks {
-    /// Hooks that run in this workspace at events of this agent.
-    pub(crate) fn new(
-        hooks: Vec<Hook>,
-        me: AgentName,
-        workspace: PathBuf,
-        environment: CommandEnvironment,
-    ) -> Self {
-        Self { list: hooks, me, workspace, setup: environment.setup() }
-    }
-
-    /// All hooks, for teammates to be started with the same ones.
-    pub(crate) fn list(&self) -> Vec<Hook> {
-        self.list.clone()
-    }
-
     /// Whether a hook runs at this event.
     pub(crate) fn are_there_for(&self, event: HookEvent) -> bool {
         self.list.iter().any(|hook| hook.event == event)
     }
 
-    /// Runs the hooks of an event, one after the other, until one refuses.
-    ///
-    /// # Errors
-    /// A hook refused; the error tells the model.
+    /// Runs the hooks of an event, one after the other, until one refuses; the error tells the model.
     pub(crate) async fn ask(&self, event: HookEvent, fields: Value) -> Result<(), ToolError> {
         let mut told = json!({
             "event": event.word(), "agent": self.me.as_str(),
-            "workspace": self.workspace,
-            "at": SystemClock.now(),
+            "workspace": self.workspace, "at": SystemClock.now(),
         });
         if let (Value::Object(told), Value::Object(fields)) = (&mut told, fields) {
             told.extend(fields);
@@ -84,15 +67,12 @@ impl Hooks {
         let limit = Duration::from_secs(hook.timeout);
         // Only standard error matters.
         let line = format!("exec >/dev/null\n{}", hook.command);
-        let done = match command::input(told) {
-            Ok(input) => {
-                let output = CappedOutput::default();
-                shell::run(&line, &self.workspace, &self.setup, Some(input), limit, output).await
-            }
-            Err(why) => Err(why),
+        let done = async {
+            let (input, output) = (command::input(told)?, CappedOutput::default());
+            shell::run(&line, &self.workspace, &self.setup, Some(input), limit, output).await
         };
         let (event, command) = (hook.event.word(), hook.command.as_str());
-        match done {
+        match done.await {
             Ok(CommandResult { end: ExitKind::Code(0), timed_out: false, .. }) => {
                 tracing::info!(event, command, "a hook ran");
             }

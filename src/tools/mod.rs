@@ -1,7 +1,7 @@
-//! The tools of agents. Each one stands in a file with its spec, its arguments and its behaviour, and
-//! is registered in the list of its folder.
+//! The tools of agents. Each one is a type with its arguments, its spec and its behaviour, and is
+//! registered in [`TOOLS`].
 //!
-//! *Invariant:* a tool never starts or ends a process of the team, it asks [`team::TeamOps`]. A failure
+//! *Invariant:* a tool never starts or ends a process of the team, it asks [`TeamOps`]. A failure
 //! is either told to the model or ends the agent; nothing else crosses this boundary. No other part of
 //! the program compares names of tools: it asks [`find`] for the spec.
 
@@ -11,50 +11,68 @@ pub(crate) mod command;
 mod files;
 pub(crate) mod hooks;
 mod mail;
-mod off_thread;
-mod parts;
 mod registry;
 mod tasks;
 pub(crate) mod team;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use call::{Call, ToolError};
+pub(crate) use call::{Call, ToolError, ToolFuture};
+pub(crate) use files::FileAccess;
 #[cfg(test)]
 pub(crate) use files::file_tools;
-pub(crate) use parts::ToolParts;
-pub(crate) use registry::Registry;
+pub(crate) use registry::{Ops, Registry, SpawnOrder, TeamOps, ToolParts};
 
 use crate::store::TeamDir;
 use crate::wire::tool::{Signal, ToolSpec};
-use registry::Registration;
+use registry::{Registration, Tool as _};
 
-/// Every tool, by folder.
-const GROUPS: [&[Registration]; 5] =
-    [command::TOOLS, files::TOOLS, mail::TOOLS, tasks::TOOLS, team::TOOLS];
+/// Every tool.
+const TOOLS: &[Registration] = &[
+    Registration::of::<command::Bash>(),
+    Registration::of::<files::ReadFile>(),
+    Registration::of::<files::WriteFile>(),
+    Registration::of::<files::EditFile>(),
+    Registration::of::<mail::SendMessage>(),
+    Registration::of::<mail::Broadcast>(),
+    Registration::of::<mail::ReadInbox>(),
+    Registration::of::<tasks::CreateTask>(),
+    Registration::of::<tasks::ListTasks>(),
+    Registration::of::<tasks::GetTask>(),
+    Registration::of::<tasks::ClaimTask>(),
+    Registration::of::<tasks::UpdateTask>(),
+    Registration::of::<tasks::CompleteTask>(),
+    Registration::of::<team::ListTeammates>(),
+    Registration::of::<team::SpawnTeammate>(),
+    Registration::of::<team::ShutdownTeammate>(),
+    Registration::of::<team::ShutdownResponse>(),
+    Registration::of::<team::SubmitPlan>(),
+    Registration::of::<team::ReviewPlan>(),
+    Registration::of::<team::Idle>(),
+];
 
-fn registrations() -> impl Iterator<Item = &'static Registration> {
-    GROUPS.into_iter().flatten()
+fn specs() -> impl Iterator<Item = &'static ToolSpec> {
+    TOOLS.iter().map(|tool| tool.spec)
 }
 
 /// The tools of one agent.
-pub(crate) fn registry(parts: &ToolParts) -> Registry {
-    Registry::build(registrations(), parts)
+pub(crate) fn registry(parts: ToolParts) -> Registry {
+    Registry::new(TOOLS.iter(), parts)
 }
 
 /// The tool of this name.
 pub(crate) fn find(name: &str) -> Option<&'static ToolSpec> {
-    registrations().map(|registration| registration.spec).find(|spec| spec.name == name)
+    specs().find(|spec| spec.name == name)
 }
 
 /// The tool of this name or alias, as role files write it.
 pub(crate) fn find_by_alias(name: &str) -> Option<&'static ToolSpec> {
-    registrations().map(|registration| registration.spec).find(|spec| spec.is_called(name))
+    specs().find(|spec| spec.is_called(name))
 }
 
 /// Whether an agent in this role can complete tasks. A role without a file has every tool.
 pub(crate) fn can_complete_tasks(team: &TeamDir, role: &str) -> bool {
-    team.role(role, find_by_alias).is_none_or(|file| file.role.has(tasks::COMPLETE))
+    team.role(role, find_by_alias).is_none_or(|file| file.role.has(&tasks::CompleteTask::SPEC))
 }
 
 /// What a call tells the agent's loop.

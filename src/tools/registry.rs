@@ -1,68 +1,173 @@
-//! The registry: the tools of one agent, limited by its role.
+//! What a tool is, what it works with, and the registry: the tools of one agent, limited by its role.
 
-use super::call::{Call, Tool, ToolError};
-use super::parts::ToolParts;
+use super::approval_queue::ApprovalQueue;
+use super::call::{Call, ToolError, ToolFuture, arguments};
+use super::command::OutputStore;
+use super::files::FileAccess;
+use super::team::TeamContext;
+use crate::os::command::CommandSetup;
 use crate::protocol::permission::PermissionSubject;
+use crate::tasks::{TaskError, Tasks};
+use crate::wire::AgentName;
 use crate::wire::chat::ToolDefinition;
+use crate::wire::permission::PermissionMode;
 use crate::wire::role::Role;
-use crate::wire::tool::{Audience, ToolSpec};
+use crate::wire::tool::{Audience, Effect, ToolSpec};
+use serde::de::DeserializeOwned;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
 
 /// Characters of an unknown tool's name that an error repeats.
 const NAME_CHARS: usize = 64;
+
+/// A tool. The type holds the arguments of one call.
+pub(super) trait Tool: DeserializeOwned + 'static {
+    /// Everything about it but its behaviour.
+    const SPEC: ToolSpec;
+
+    /// The part of a call that permission rules match. Fails if the call cannot run at all, so that there is
+    /// nothing to ask about.
+    fn subject(_call: &Call, _parts: &ToolParts) -> Result<PermissionSubject, ToolError> {
+        Ok(PermissionSubject::Nothing)
+    }
+
+    /// Runs one call.
+    async fn run(self, call: &Call, parts: &ToolParts) -> Result<String, ToolError>;
+}
+
+/// Declares a tool by its arguments: a line is a field that a call is read into and a parameter that the model
+/// is told of. Unknown arguments are refused.
+macro_rules! parameters {
+    ($tool:ident { $(
+        $(#[$attribute:meta])?
+        $public:vis $name:ident: $type:ty = $presence:ident($kind:expr, $meaning:expr)
+    ),* $(,)? }) => {
+        #[derive(serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub(in crate::tools) struct $tool {
+            $($(#[$attribute])? $public $name: $type,)*
+        }
+
+        impl $tool {
+            const PARAMETERS: &[crate::wire::tool::Parameter] = &[
+                $(crate::wire::tool::Parameter::$presence(stringify!($name), $kind, $meaning)),*
+            ];
+        }
+    };
+}
+pub(super) use parameters;
+
+/// What tools have in common that change the state of the team, not the workspace.
+pub(super) const TALKS: ToolSpec = ToolSpec { effect: Effect::Talks, ..ToolSpec::STRICT };
 
 /// A tool that agents can have.
 #[derive(Debug)]
 pub(super) struct Registration {
     /// What it is.
     pub(super) spec: &'static ToolSpec,
-    /// Makes it for one agent; `None` if the agent lacks a part that it needs.
-    pub(super) build: fn(&ToolParts) -> Option<Box<dyn Tool>>,
+    subject: fn(&Call, &ToolParts) -> Result<PermissionSubject, ToolError>,
+    run: for<'a> fn(&'a Call, &'a ToolParts) -> ToolFuture<'a>,
+}
+
+impl Registration {
+    pub(super) const fn of<T: Tool>() -> Self {
+        Self {
+            spec: const { &T::SPEC },
+            subject: T::subject,
+            run: |call, parts| {
+                Box::pin(async move { arguments::<T>(call)?.run(call, parts).await })
+            },
+        }
+    }
+}
+
+/// Everything that a tool may need.
+pub(crate) struct ToolParts {
+    pub(crate) commands: CommandSetup,
+    pub(crate) output_store: OutputStore,
+    pub(crate) files: FileAccess,
+    pub(crate) team: Rc<TeamContext>,
+    pub(crate) tasks: Arc<Tasks>,
+    /// The lead's operations; a teammate has none.
+    pub(crate) ops: Option<Ops>,
+}
+
+impl ToolParts {
+    /// The kind of agent.
+    pub(super) fn audience(&self) -> Audience {
+        if self.ops.is_some() { Audience::Lead } else { Audience::Teammate }
+    }
+
+    /// The lead's operations; a teammate gets an error.
+    pub(super) fn ops(&self) -> Result<&Ops, ToolError> {
+        self.ops.as_ref().ok_or_else(|| ToolError::reply("only the lead can do that"))
+    }
+
+    /// Works on the task list on another thread, as this agent; fatal if the team folder is gone.
+    pub(super) async fn with_tasks<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Tasks, &AgentName) -> Result<T, TaskError> + Send + 'static,
+    ) -> Result<T, ToolError> {
+        let (tasks, me) = (Arc::clone(&self.tasks), self.team.me.clone());
+        match tokio::task::spawn_blocking(move || work(&tasks, &me)).await {
+            Ok(done) => Ok(done?),
+            Err(why) => Err(ToolError::Reply(format!("the task list was not reached: {why}"))),
+        }
+    }
+}
+
+/// The parts of a lead that a teammate lacks.
+pub(crate) struct Ops {
+    /// The team's processes.
+    pub(crate) team: Rc<dyn TeamOps>,
+    /// Open requests for a decision.
+    pub(crate) approval_queue: Rc<ApprovalQueue>,
+}
+
+/// Operations on the team's processes, which only the lead's program can perform.
+pub(crate) trait TeamOps {
+    /// Starts a teammate, or gives an idle one a new prompt; resolves when it is ready.
+    fn spawn(&self, order: SpawnOrder) -> ToolFuture<'_>;
+
+    /// Takes a teammate down the shutdown ladder; resolves when its process has exited.
+    fn shutdown(&self, name: AgentName, reason: String) -> ToolFuture<'_>;
+}
+
+/// A teammate to be started.
+#[derive(Debug, Clone)]
+pub(crate) struct SpawnOrder {
+    /// Its name.
+    pub(crate) name: AgentName,
+    /// Its role.
+    pub(crate) role: String,
+    /// Its first prompt, delivered as a message.
+    pub(crate) prompt: String,
+    /// The id of that message, derived from the tool call: a repeated call delivers it once.
+    pub(crate) message_id: String,
+    /// A model other than the lead's.
+    pub(crate) model: Option<String>,
+    /// A permission mode stricter than the lead's.
+    pub(crate) mode: Option<PermissionMode>,
 }
 
 /// The tools of one agent.
 pub(crate) struct Registry {
-    tools: BTreeMap<&'static str, RegisteredTool>,
-    audience: Audience,
+    tools: BTreeMap<&'static str, &'static Registration>,
+    parts: ToolParts,
     role: RefCell<Role>,
-    profile: Profile,
-}
-
-struct RegisteredTool {
-    spec: &'static ToolSpec,
-    tool: Box<dyn Tool>,
-}
-
-/// How much the model is told about a tool.
-#[derive(Debug, Clone, Copy)]
-enum Profile {
-    Full,
-    Compact,
+    /// Whether the model is told about tools in few words.
+    is_compact: bool,
 }
 
 impl Registry {
-    /// Makes those of `all` that are for this agent.
-    pub(super) fn build(
-        all: impl Iterator<Item = &'static Registration>,
-        parts: &ToolParts,
-    ) -> Self {
+    /// Those of `all` that are for the agent of these parts.
+    pub(super) fn new(all: impl Iterator<Item = &'static Registration>, parts: ToolParts) -> Self {
         let audience = parts.audience();
-        let built = all
-            .filter(|registration| registration.spec.audience.includes(audience))
-            .filter_map(|Registration { spec, build }| Some((*spec, build(parts)?)));
-        Self::of(built, audience)
-    }
-
-    /// A registry with these tools.
-    pub(super) fn of(
-        tools: impl IntoIterator<Item = (&'static ToolSpec, Box<dyn Tool>)>,
-        audience: Audience,
-    ) -> Self {
-        let tools =
-            tools.into_iter().map(|(spec, tool)| (spec.name, RegisteredTool { spec, tool }));
-        let (role, profile) = (RefCell::default(), Profile::Full);
-        Self { tools: tools.collect(), audience, role, profile }
+        let tools = all.filter(|tool| tool.spec.audience.includes(audience));
+        let tools = tools.map(|tool| (tool.spec.name, tool)).collect();
+        Self { tools, parts, role: RefCell::default(), is_compact: false }
     }
 
     /// Limits the agent to the tools of this role.
@@ -72,60 +177,46 @@ impl Registry {
 
     /// Removes every tool that is not in the compact prompt profile and shortens the others' definitions.
     pub(crate) fn use_compact_profile(&mut self) {
-        let audience = self.audience;
-        let is_compact = |spec: &ToolSpec| spec.compact.is_some_and(|it| it.includes(audience));
-        self.tools.retain(|_, registered| is_compact(registered.spec));
-        self.profile = Profile::Compact;
+        let audience = self.parts.audience();
+        self.tools.retain(|_, tool| tool.spec.compact.is_some_and(|it| it.includes(audience)));
+        self.is_compact = true;
     }
 
     /// The definitions of the agent's tools, for the model.
     pub(crate) fn definitions(&self) -> Vec<ToolDefinition> {
-        let role = self.role.borrow();
-        let specs = self.specs(&role);
-        match self.profile {
-            Profile::Full => specs.map(ToolSpec::definition).collect(),
-            Profile::Compact => specs.map(ToolSpec::compact_definition).collect(),
-        }
+        let define =
+            if self.is_compact { ToolSpec::compact_definition } else { ToolSpec::definition };
+        self.specs(&self.role.borrow()).map(define).collect()
     }
 
-    /// Runs a call.
-    ///
-    /// # Errors
-    /// The agent has no such tool, in which case the error lists those that it has; or the call failed.
+    /// Runs a call. If the agent has no such tool, the error lists those that it has.
     pub(crate) async fn call(&self, call: &Call) -> Result<String, ToolError> {
-        self.find(call)?.tool.call(call).await
+        (self.find(call)?.run)(call, &self.parts).await
     }
 
-    /// The tool of a call, and the part of the call that permission rules match.
-    ///
-    /// # Errors
-    /// The agent has no such tool, or the call cannot run at all.
+    /// The tool of a call, and the part of the call that permission rules match. Fails if the agent has no such
+    /// tool, or the call cannot run at all.
     pub(crate) fn inspect(
         &self,
         call: &Call,
     ) -> Result<(&'static ToolSpec, PermissionSubject), ToolError> {
-        let RegisteredTool { spec, tool } = self.find(call)?;
-        Ok((spec, tool.subject(call)?))
+        let tool = self.find(call)?;
+        Ok((tool.spec, (tool.subject)(call, &self.parts)?))
     }
 
     fn specs(&self, role: &Role) -> impl Iterator<Item = &'static ToolSpec> {
-        self.tools.values().map(|registered| registered.spec).filter(|spec| role.has(spec))
+        self.tools.values().map(|tool| tool.spec).filter(|spec| role.has(spec))
     }
 
-    fn find(&self, call: &Call) -> Result<&RegisteredTool, ToolError> {
+    fn find(&self, call: &Call) -> Result<&'static Registration, ToolError> {
         let role = self.role.borrow();
-        let registered = self.tools.get(call.name.as_str());
-        if let Some(tool) = registered.filter(|registered| role.has(registered.spec)) {
-            return Ok(tool);
-        }
         let name: String = call.name.chars().take(NAME_CHARS).collect();
-        let given: Vec<&str> = self.specs(&role).map(|spec| spec.name).collect();
-        let given = given.join(", ");
-        let why = if registered.is_some() {
-            format!("your role ({}) does not have the tool {name:?}", role.name)
-        } else {
-            format!("there is no tool {name:?}")
+        let why = match self.tools.get(call.name.as_str()) {
+            Some(tool) if role.has(tool.spec) => return Ok(tool),
+            Some(_) => format!("your role ({}) does not have the tool {name:?}", role.name),
+            None => format!("there is no tool {name:?}"),
         };
-        Err(ToolError::Reply(format!("{why}; use one of: {given}")))
+        let given: Vec<&str> = self.specs(&role).map(|spec| spec.name).collect();
+        Err(ToolError::Reply(format!("{why}; use one of: {}", given.join(", "))))
     }
 }

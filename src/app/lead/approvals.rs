@@ -83,7 +83,7 @@ impl Approvals {
 
     /// The lead's permission mode.
     pub(super) fn mode(&self) -> PermissionMode {
-        self.runtime.approval_queue.mode()
+        self.runtime.approval_queue.mode.get()
     }
 
     /// Waits for the next notice for the person.
@@ -312,8 +312,8 @@ impl Approvals {
     /// Switches the team to another mode: members in the lead's mode follow, and none stays looser.
     pub(super) fn set_mode(&self, mode: PermissionMode) {
         let runtime = &self.runtime;
-        let before = runtime.approval_queue.mode();
-        runtime.approval_queue.set_mode(mode);
+        let before = runtime.approval_queue.mode.get();
+        runtime.approval_queue.mode.set(mode);
         runtime.supervisor.set_mode(mode);
         runtime.send(ApprovalEvent::SetMode(mode).into());
         let approval_queue = Rc::clone(&runtime.approval_queue);

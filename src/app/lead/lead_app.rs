@@ -29,10 +29,10 @@ use crate::store::{LifeLock, Mailbox, TeamDir, roster};
 use crate::supervise::supervisor::{Supervisor, SupervisorConfig};
 use crate::tasks::Tasks;
 use crate::tools::approval_queue::ApprovalQueue;
-use crate::tools::can_complete_tasks;
-use crate::tools::command::CommandEnvironment;
+use crate::tools::command::command_setup;
 use crate::tools::hooks::Hooks;
-use crate::tools::team::{Ops, submit_plan};
+use crate::tools::team::PLAN_TOOL;
+use crate::tools::{Ops, can_complete_tasks};
 use crate::wire::AgentName;
 use crate::wire::budget::RunBudget;
 use crate::wire::limits::RESTART_FIRST_PAUSE;
@@ -101,7 +101,7 @@ impl LeadApp {
         let approval_queue = Rc::new(ApprovalQueue::new(
             Arc::clone(&bus),
             process.incarnation.clone(),
-            submit_plan::NAME,
+            PLAN_TOOL,
             options.permissions.plan_approval,
             options.permissions.mode,
         ));
@@ -176,7 +176,7 @@ fn new_supervisor(
         "install `team`, `lead` and `teammate` side by side",
     )?;
     let hung_after = Duration::from_secs(settings.hung_after.value);
-    let commands = CommandEnvironment::new(context.environment.passed_on(), process.run_id.clone());
+    let setup = command_setup(context.environment.passed_on(), process.run_id.clone());
     let workspace = bus.dir().workspace().to_owned();
     Ok(Supervisor::new(SupervisorConfig {
         bus: Arc::clone(bus),
@@ -185,7 +185,12 @@ fn new_supervisor(
         program,
         max_teammates: settings.max_teammates.value,
         rules,
-        hooks: Hooks::new(settings.hooks.value.clone(), AgentName::lead(), workspace, commands),
+        hooks: Hooks {
+            list: settings.hooks.value.clone(),
+            me: AgentName::lead(),
+            workspace,
+            setup,
+        },
         prices: settings.prices(),
         restarts: RefCell::new(restart_tracker(
             &context.environment,

@@ -1,8 +1,13 @@
 //! Output of any length in bounded memory: its beginning, its end, and the number of characters between.
-//! [`StoredOutput`] stores the whole.
+//!
+//! Output that is too long to be shown is stored. This file decides when and what the model is told;
+//! `store::output_spill` owns the files, the creator of the [`OutputStore`] knows the secrets.
 
-use super::output_store::{OutputStore, StoredOutput};
+use crate::store::TeamDir;
+use crate::store::output_spill::{LONGEST, MOST, OutputSpill};
+use crate::wire::AgentName;
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 /// Characters kept of the beginning.
 const HEAD_CHARS: usize = crate::wire::limits::OUTPUT_CHARS / 2;
@@ -12,7 +17,7 @@ const TAIL_CHARS: usize = crate::wire::limits::OUTPUT_CHARS / 2;
 const NOTE_CHARS: usize = 600;
 
 /// Collects output; [`CappedOutput::finish`] gives the part that a model sees.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(in crate::tools) struct CappedOutput {
     head: String,
     head_chars: usize,
@@ -27,36 +32,36 @@ pub(in crate::tools) struct CappedOutput {
 impl CappedOutput {
     /// Output that is stored as a whole if it is too long.
     pub(super) fn stored_in(output_store: &OutputStore) -> Self {
-        Self { stored: Some(output_store.begin()), ..Self::default() }
+        let output_store = output_store.clone();
+        let stored = StoredOutput { output_store, spill: None, held: String::new() };
+        Self { stored: Some(stored), ..Self::default() }
     }
 
-    /// The part of a text that a model sees.
-    pub(in crate::tools) fn cap(text: &str) -> String {
+    /// The part of a text, given in pieces, that a model sees.
+    pub(in crate::tools) fn cap<'a>(pieces: impl IntoIterator<Item = &'a str>) -> String {
         let mut output = Self::default();
-        output.push_text(text);
+        pieces.into_iter().for_each(|piece| output.push_text(piece));
         output.finish()
     }
 
     /// Appends bytes, which may end within a character; invalid UTF-8 is replaced.
-    pub(in crate::tools) fn push(&mut self, bytes: &[u8]) {
-        let mut partial = std::mem::take(&mut self.partial);
-        partial.extend_from_slice(bytes);
-        let mut rest = partial.as_slice();
-        while let Err(why) = std::str::from_utf8(rest) {
-            let (good, bad) = rest.split_at(why.valid_up_to());
-            self.push_text(&String::from_utf8_lossy(good));
-            let Some(length) = why.error_len() else {
-                self.partial = bad.to_vec();
-                return;
-            };
-            self.push_text("\u{fffd}");
-            rest = bad.split_at(length).1;
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        let bytes = [std::mem::take(&mut self.partial).as_slice(), bytes].concat();
+        let mut chunks = bytes.utf8_chunks().peekable();
+        while let Some(chunk) = chunks.next() {
+            self.push_text(chunk.valid());
+            let invalid = chunk.invalid();
+            let is_begun = str::from_utf8(invalid).is_err_and(|why| why.error_len().is_none());
+            if is_begun && chunks.peek().is_none() {
+                self.partial = invalid.to_vec();
+            } else if !invalid.is_empty() {
+                self.push_text("\u{fffd}");
+            }
         }
-        self.push_text(&String::from_utf8_lossy(rest));
     }
 
     /// Appends text.
-    pub(in crate::tools) fn push_text(&mut self, text: &str) {
+    fn push_text(&mut self, text: &str) {
         let room = HEAD_CHARS - self.head_chars;
         let split = text.char_indices().nth(room).map_or(text.len(), |(at, _)| at);
         let (head, rest) = text.split_at(split);
@@ -110,11 +115,88 @@ impl CappedOutput {
     }
 }
 
+/// Redacts text that comes in pieces, each together with the end that was held back before. Gives the redacted
+/// text, and the end of the text that may be the beginning of a secret.
+type RedactPiece = Rc<dyn Fn(String) -> (String, String)>;
+
+/// Stores the output of one agent's commands.
+#[derive(Clone)]
+pub(crate) struct OutputStore {
+    pub(crate) dir: TeamDir,
+    pub(crate) name: AgentName,
+    pub(crate) redact: RedactPiece,
+}
+
+#[cfg(test)]
+impl OutputStore {
+    /// A store in a new team folder below `folder`, without secrets.
+    pub(in crate::tools) fn below(folder: &std::path::Path) -> Self {
+        let dir = TeamDir::create(&folder.join(".team")).unwrap();
+        Self { dir, name: AgentName::lead(), redact: Rc::new(|text| (text, String::new())) }
+    }
+}
+
+/// One output.
+struct StoredOutput {
+    output_store: OutputStore,
+    /// `None` while it is short enough to be shown as a whole; or why it could not be stored.
+    spill: Option<Result<OutputSpill, String>>,
+    /// An end of the text that may be the beginning of a secret.
+    held: String,
+}
+
+impl StoredOutput {
+    /// Appends to an output that is too long to be shown.
+    fn push(&mut self, text: &str) {
+        let OutputStore { dir, name, redact } = &self.output_store;
+        let begin = || OutputSpill::begin(dir, name).map_err(|why| why.to_string());
+        self.spill.get_or_insert_with(begin);
+        let (clean, held) = redact(std::mem::take(&mut self.held) + text);
+        self.held = held;
+        self.write(&clean);
+    }
+
+    fn write(&mut self, text: &str) {
+        if let Some(Ok(spill)) = &mut self.spill
+            && let Err(why) = spill.push(text)
+            && let Some(Ok(spill)) = self.spill.replace(Err(why.to_string()))
+        {
+            // An incomplete file would pass for a complete one.
+            spill.discard();
+        }
+    }
+
+    /// Tells the model where the output is.
+    fn finish(mut self) -> String {
+        let held = std::mem::take(&mut self.held);
+        self.write(&held);
+        match &self.spill {
+            None => "ask for less at a time".into(),
+            Some(Err(why)) => {
+                tracing::warn!(why, "a long output could not be stored");
+                "the whole could not be kept; ask for less at a time".into()
+            }
+            Some(Ok(spill)) => {
+                let path = spill.path();
+                let workspace = self.output_store.dir.workspace();
+                let path = path.strip_prefix(workspace).unwrap_or(path).display();
+                let what = if spill.is_cut() {
+                    format!("its first {} MiB are", LONGEST / 1024 / 1024)
+                } else {
+                    "all of it is".into()
+                };
+                format!(
+                    "{what} in {path} (until {MOST} later ones): read_file it by offset and limit, \
+                     or search it with bash"
+                )
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::TeamDir;
-    use crate::wire::AgentName;
     use proptest::prelude::*;
 
     fn shown(pieces: &[&[u8]]) -> String {
@@ -126,9 +208,10 @@ mod tests {
     }
 
     #[test]
-    fn output_within_the_limit_is_complete() {
+    fn output_within_the_limit_is_complete_and_invalid_utf8_is_replaced() {
         let text = "ä".repeat(50_000);
         assert_eq!(shown(&[text.as_bytes()]), text);
+        assert_eq!(shown(&[b"a\xffb\xc3"]), "a\u{fffd}b\u{fffd}");
     }
 
     #[test]
@@ -140,19 +223,15 @@ mod tests {
         assert!(shown.chars().count() <= 50_000);
     }
 
-    #[test]
-    fn invalid_utf8_is_replaced() {
-        assert_eq!(shown(&[b"a\xffb\xc3"]), "a\u{fffd}b\u{fffd}");
-    }
-
     fn output_store(dir: &TeamDir) -> OutputStore {
         let secret = "canary";
-        OutputStore::new(dir.clone(), AgentName::member("alice").unwrap(), move |text| {
+        let redact = Rc::new(move |text: String| {
             let clean = text.replace(secret, "[redacted]");
             let begun = (1..secret.len()).rev().find(|length| clean.ends_with(&secret[..*length]));
             let held = clean.len() - begun.unwrap_or_default();
             (clean[..held].to_owned(), clean[held..].to_owned())
-        })
+        });
+        OutputStore { dir: dir.clone(), name: AgentName::member("alice").unwrap(), redact }
     }
 
     #[test]

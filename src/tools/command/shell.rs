@@ -26,10 +26,7 @@ pub(in crate::tools) struct CommandResult {
 }
 
 /// Runs a command; dropping the future kills it. The command reads `input`, `output` collects what it
-/// writes.
-///
-/// # Errors
-/// It cannot be started, or its supervisor process hangs in the kernel.
+/// writes. Fails if it cannot be started, or if its supervisor process hangs in the kernel.
 pub(in crate::tools) async fn run(
     command: &str,
     folder: &Path,

@@ -1,120 +1,134 @@
-//! File access of one agent's file tools.
+//! File access of one agent's file tools: the workspace, and the files that they never open or write.
+//!
+//! Some files outside the workspace may be asked about, as a guard against accidents: the person sees the path
+//! before approving it. Files that give access to more than themselves (keys, tokens, startup files of shells
+//! and git, another team's mail) are never asked for.
 //!
 //! *Invariants:* a call opens only the file that permission rules judged. An agent never overwrites content
 //! that it has not seen: a change needs the content that the agent last read or wrote.
 
-use super::workspace::{Workspace, path_error};
-use crate::os::safe_path::Spot;
+use crate::os::safe_path::{SafePathError, SafeRoot, Spot, anywhere};
 use crate::protocol::permission::PermissionSubject;
 use crate::store::asynchronous::offload;
 use crate::tools::call::{Call, ToolError};
+use crate::wire::tool::Effect;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// The largest file in bytes that file tools load.
 const MAX_FILE_BYTES: u64 = 32 * 1024 * 1024;
 
+/// The longest path in bytes that the system accepts.
+const MAX_PATH_BYTES: usize = 4096;
+
+/// Names of files and folders with secrets or privileges, in any folder.
+const GUARDED: &str =
+    "shadow shadow- gshadow gshadow- sudoers sudoers.d ssh credentials credentials.json secrets";
+
+/// Extensions of key files.
+const KEYS: [&str; 7] = ["pem", "key", "p12", "pfx", "jks", "kdbx", "keystore"];
+
+/// Top-level folders that represent the system instead of files.
+const SYSTEM: [&str; 4] = ["proc", "sys", "dev", "run"];
+
+/// The user's own files of this program: settings and trusted folders.
+const OURS: [&str; 2] = ["team/settings.toml", "team/trust.json"];
+
 /// The state that the file tools of one agent share.
 #[derive(Debug)]
-pub(in crate::tools) struct FileAccess {
-    workspace: Workspace,
+pub(crate) struct FileAccess {
+    pub(in crate::tools) workspace: SafeRoot,
+    /// The team folder below the workspace.
+    team: Option<PathBuf>,
     /// A hash of each file's content as the agent last saw it.
     seen: RefCell<BTreeMap<PathBuf, u64>>,
-    judged: RefCell<Option<JudgedFile>>,
-}
-
-/// The file that a call was judged by. A link that is changed later leads elsewhere.
-#[derive(Debug)]
-struct JudgedFile {
-    call_id: String,
-    path: PathBuf,
-}
-
-/// Whether the agent has seen the content of a file.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Knowledge {
-    /// It never read or wrote the file.
-    Never,
-    /// The file has changed since.
-    Stale,
-    /// It has seen this content.
-    Current,
+    /// The id of the last judged call and its file. A link that is changed later leads elsewhere.
+    judged: RefCell<Option<(String, PathBuf)>>,
 }
 
 impl FileAccess {
-    /// Access to the workspace; `team` is the team folder.
-    ///
-    /// # Errors
-    /// The workspace cannot be entered.
-    pub(in crate::tools) fn open(workspace: &Path, team: &Path) -> io::Result<Self> {
-        let (seen, judged) = (RefCell::default(), RefCell::default());
-        Ok(Self { workspace: Workspace::open(workspace, team)?, seen, judged })
+    /// Access to the workspace; `team` is the team folder, which can have any name. Fails if the workspace
+    /// cannot be entered.
+    pub(crate) fn open(workspace: &Path, team: &Path) -> io::Result<Self> {
+        let workspace = SafeRoot::open(workspace)?;
+        let team = team.canonicalize().unwrap_or_else(|_| team.to_owned());
+        let team = team.strip_prefix(workspace.path()).ok().map(Path::to_owned);
+        Ok(Self { workspace, team, seen: RefCell::default(), judged: RefCell::default() })
     }
 
-    /// The workspace's folder.
-    pub(in crate::tools) fn workspace(&self) -> &Path {
-        self.workspace.path()
+    /// The file that a model's path leads to, for a call of this effect. The result has an absolute path if
+    /// the file is outside the workspace; opening it needs an approval.
+    fn find(&self, path: &str, effect: Effect) -> Result<Spot, ToolError> {
+        let problem = if path.is_empty() {
+            Some("the path is empty".into())
+        } else if path.contains('\0') {
+            Some("the path contains a NUL character".into())
+        } else if path.len() > MAX_PATH_BYTES {
+            Some(format!("the path has {} bytes, {MAX_PATH_BYTES} are allowed", path.len()))
+        } else {
+            None
+        };
+        if let Some(problem) = problem {
+            let advice = "give a path inside the workspace, such as src/main.rs";
+            return Err(ToolError::Reply(format!("{problem}; {advice}")));
+        }
+        let spot = match self.workspace.find(Path::new(path)) {
+            Err(SafePathError::Outside) => find_outside(self.workspace.path(), Path::new(path)),
+            found => found,
+        };
+        let spot = spot.map_err(|why| path_error(path, &why))?;
+        let real = spot.path();
+        if effect == Effect::Reads || real.is_absolute() {
+            return Ok(spot);
+        }
+        let in_team = self.team.as_ref().is_some_and(|team| real.starts_with(team));
+        if in_team || names(&real).any(|name| name == ".team") {
+            return Err(ToolError::Reply(format!(
+                "{path} belongs to the team folder, which is never written by file tools; use \
+                 send_message and the task tools instead"
+            )));
+        }
+        if runs_code(&real) {
+            return Err(ToolError::Reply(format!(
+                "{path} decides what git runs and is never written by file tools; ask the user to \
+                 change it"
+            )));
+        }
+        Ok(spot)
     }
 
-    /// The file of a call that reads, for permission rules.
-    ///
-    /// # Errors
-    /// The path is invalid or never readable.
-    pub(super) fn subject_to_read(
+    /// The file of a call of this effect, with links followed, for permission rules. Fails for a path that
+    /// is invalid or never permitted.
+    pub(super) fn judge(
         &self,
         call: &Call,
         path: &str,
+        effect: Effect,
     ) -> Result<PermissionSubject, ToolError> {
-        Ok(self.subject(call, &self.workspace.to_read(path)?))
-    }
-
-    /// The file of a call that writes, for permission rules.
-    ///
-    /// # Errors
-    /// The path is invalid or never writable.
-    pub(super) fn subject_to_write(
-        &self,
-        call: &Call,
-        path: &str,
-    ) -> Result<PermissionSubject, ToolError> {
-        Ok(self.subject(call, &self.workspace.to_write(path)?))
-    }
-
-    /// The path with links followed.
-    fn subject(&self, call: &Call, spot: &Spot) -> PermissionSubject {
-        let path = spot.path();
+        let path = self.find(path, effect)?.path();
+        let is_outside = path.is_absolute();
         let name = path.to_string_lossy().into_owned();
-        let subject = if path.is_absolute() {
+        *self.judged.borrow_mut() = Some((call.id.clone(), path));
+        Ok(if is_outside {
             PermissionSubject::Outside(name)
         } else {
             PermissionSubject::Path(name)
-        };
-        *self.judged.borrow_mut() = Some(JudgedFile { call_id: call.id.clone(), path });
-        subject
+        })
     }
 
-    /// The file of a judged call that reads.
-    ///
-    /// # Errors
-    /// The path is invalid, or leads to another file than the judged one.
-    pub(super) fn to_read(&self, call: &Call, path: &str) -> Result<Spot, ToolError> {
-        self.as_judged(call, self.workspace.to_read(path)?)
-    }
-
-    /// The file of a judged call that writes.
-    ///
-    /// # Errors
-    /// The path is invalid, or leads to another file than the judged one.
-    pub(super) fn to_write(&self, call: &Call, path: &str) -> Result<Spot, ToolError> {
-        self.as_judged(call, self.workspace.to_write(path)?)
-    }
-
-    fn as_judged(&self, call: &Call, spot: Spot) -> Result<Spot, ToolError> {
+    /// The file of a judged call. Fails if the path now leads to another file than the judged one.
+    pub(super) fn judged(
+        &self,
+        call: &Call,
+        path: &str,
+        effect: Effect,
+    ) -> Result<Spot, ToolError> {
+        let spot = self.find(path, effect)?;
         let judged = self.judged.borrow();
-        if judged.as_ref().is_some_and(|file| file.call_id == call.id && file.path == spot.path()) {
+        if judged.as_ref().is_some_and(|(id, path)| *id == call.id && *path == spot.path()) {
             return Ok(spot);
         }
         Err(ToolError::Reply(format!(
@@ -125,9 +139,6 @@ impl FileAccess {
     }
 
     /// Replaces the content of a file.
-    ///
-    /// # Errors
-    /// The file cannot be written.
     pub(super) async fn replace(
         &self,
         path: &str,
@@ -145,20 +156,23 @@ impl FileAccess {
         self.seen.borrow_mut().insert(spot.path(), hash(bytes));
     }
 
-    /// Whether the agent has seen this content.
-    pub(super) fn knowledge(&self, spot: &Spot, bytes: &[u8]) -> Knowledge {
+    /// Whether the agent has seen the content of this file. Fails if it has changed since.
+    pub(super) fn is_known(
+        &self,
+        path: &str,
+        spot: &Spot,
+        bytes: &[u8],
+    ) -> Result<bool, ToolError> {
         match self.seen.borrow().get(&spot.path()) {
-            None => Knowledge::Never,
-            Some(seen) if *seen == hash(bytes) => Knowledge::Current,
-            Some(_) => Knowledge::Stale,
+            Some(seen) if *seen != hash(bytes) => Err(ToolError::Reply(format!(
+                "{path} has changed since you read it; read it again, then repeat what still applies"
+            ))),
+            seen => Ok(seen.is_some()),
         }
     }
 }
 
-/// The content of a file; `None` if it does not exist.
-///
-/// # Errors
-/// The file cannot be read or is too large.
+/// The content of a file; `None` if it does not exist. Fails if it cannot be read or is too large.
 pub(super) fn load(path: &str, spot: &Spot) -> Result<Option<Vec<u8>>, ToolError> {
     let failed = |why: io::Error| path_error(path, &why.into());
     let Some(file) = spot.open().map_err(|why| path_error(path, &why))? else { return Ok(None) };
@@ -175,20 +189,239 @@ pub(super) fn load(path: &str, spot: &Spot) -> Result<Option<Vec<u8>>, ToolError
     Ok(Some(bytes))
 }
 
-/// The error for a file that must exist.
-pub(super) fn missing(path: &str) -> ToolError {
-    ToolError::Reply(format!("{path} does not exist; look with `ls` which files there are"))
-}
-
-/// The error for content that the agent has not seen.
-pub(super) fn changed(path: &str) -> ToolError {
-    ToolError::Reply(format!(
-        "{path} has changed since you read it; read it again, then repeat what still applies"
-    ))
-}
-
 fn hash(bytes: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    hasher.write(bytes);
-    hasher.finish()
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(bytes)
+}
+
+/// The error for a path that cannot be opened.
+fn path_error(path: &str, why: &SafePathError) -> ToolError {
+    let advice = match why {
+        SafePathError::Link => "give the real path",
+        SafePathError::Outside => "file tools stay inside the workspace; give a path inside it",
+        SafePathError::Folder => "give the path of a file; `ls` it with bash",
+        SafePathError::Special(_) => "only regular files can be read and written",
+        SafePathError::Nowhere => "give the path without `..`",
+        SafePathError::Io(_) => "look with `ls -la` what is there",
+    };
+    let path: String = path.chars().take(256).collect();
+    ToolError::Reply(format!("{path}: {why}; {advice}"))
+}
+
+/// Whether git runs code from this file: hooks and configuration, also of submodules and worktrees.
+fn runs_code(path: &Path) -> bool {
+    let mut inside_git = names(path).skip_while(|name| name != ".git");
+    if inside_git.next().is_none() {
+        return false;
+    }
+    let mut rest = inside_git.peekable();
+    // `.git` can be a file that names another git folder.
+    rest.peek().is_none()
+        || rest.any(|name| matches!(name.as_str(), "hooks" | "config" | "config.worktree"))
+}
+
+/// The file outside `workspace` that a path leads to. Fails if the path leads through a link, back inside, or to
+/// a file that is never opened.
+fn find_outside(workspace: &Path, path: &Path) -> Result<Spot, SafePathError> {
+    // One error for every problem: the model must not learn which files exist outside.
+    let Ok(spot) = anywhere(&workspace.join(path)) else { return Err(SafePathError::Outside) };
+    let real = spot.path();
+    if real.starts_with(workspace) || is_guarded(&real) {
+        return Err(SafePathError::Outside);
+    }
+    Ok(spot)
+}
+
+/// Whether this file is never opened.
+fn is_guarded(path: &Path) -> bool {
+    let names: Vec<String> = names(path).collect();
+    let is_memory_disk = names.starts_with(&["dev".into(), "shm".into()]);
+    let is_system =
+        !is_memory_disk && names.first().is_some_and(|name| SYSTEM.contains(&name.as_str()));
+    let is_named = |name: &String| name.starts_with('.') || GUARDED.split(' ').any(|it| it == name);
+    let last = names.last().map(Path::new).and_then(Path::extension);
+    let is_key = last.is_some_and(|ending| KEYS.iter().any(|key| ending == *key));
+    let whole = names.join("/");
+    let is_ours = OURS.iter().any(|ours| Path::new(&whole).ends_with(ours));
+    is_system || is_key || is_ours || names.iter().any(is_named)
+}
+
+/// The names in a path, as a case-insensitive file system compares them.
+fn names(path: &Path) -> impl Iterator<Item = String> {
+    path.components().filter_map(|component| match component {
+        Component::Normal(name) => Some(name.to_string_lossy().to_lowercase()),
+        Component::Prefix(_) | Component::RootDir | Component::CurDir | Component::ParentDir => {
+            None
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    struct Fixture {
+        all: tempfile::TempDir,
+        files: FileAccess,
+    }
+
+    /// A workspace with a file, links of every kind and a team folder, beside a folder with a secret.
+    fn fixture() -> Fixture {
+        let all = tempfile::tempdir().unwrap();
+        let (inside, outside) = (all.path().join("work"), all.path().join("outside"));
+        for folder in ["sub/deep", ".team/inbox", ".git/hooks", "nested/.git", "named"] {
+            fs::create_dir_all(inside.join(folder)).unwrap();
+        }
+        fs::create_dir(&outside).unwrap();
+        for file in
+            ["file", ".team/config.json", ".git/config", "named/roster", "../outside/secret"]
+        {
+            fs::File::create(inside.join(file)).unwrap();
+        }
+        for (link, target) in [
+            ("to_file", "file"),
+            ("to_sub", "sub"),
+            ("sub/up", ".."),
+            ("absolute", inside.join("file").to_str().unwrap()),
+            ("out", "../outside"),
+            ("out_absolute", outside.to_str().unwrap()),
+            ("chain", "sub/up/chain2"),
+            ("chain2", "out/secret"),
+            ("ring", "ring"),
+            ("dangling", "sub/new"),
+            ("dangling_out", "../outside/new"),
+            ("to_team", ".team"),
+            ("to_hooks", "sub/../.git/hooks"),
+            ("proc", "/proc/self/root"),
+        ] {
+            symlink(target, inside.join(link)).unwrap();
+        }
+        let files = FileAccess::open(&inside, &inside.join("named")).unwrap();
+        Fixture { all, files }
+    }
+
+    impl Fixture {
+        fn find(&self, path: &str, effect: Effect) -> Result<PathBuf, String> {
+            let found = self.files.find(path, effect);
+            found.map(|spot| spot.path()).map_err(|why| why.to_string())
+        }
+    }
+
+    #[test]
+    fn a_path_resolves_to_its_real_name_which_is_absolute_outside() {
+        let fixture = fixture();
+        let absolute = fixture.all.path().join("work/sub/new").display().to_string();
+        for (path, real) in [
+            ("file", "file"),
+            ("./sub/../file", "file"),
+            ("to_file", "file"),
+            ("to_sub/up/to_sub/deep/new", "sub/deep/new"),
+            ("absolute", "file"),
+            ("dangling", "sub/new"),
+            ("new/folder/file", "new/folder/file"),
+            ("sub/...", "sub/..."),
+            ("-rf", "-rf"),
+            ("/etc/passwd", "/etc/passwd"),
+            (absolute.as_str(), "sub/new"),
+        ] {
+            for effect in [Effect::Reads, Effect::Changes] {
+                assert_eq!(fixture.find(path, effect).unwrap(), Path::new(real), "{path}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_path_that_leads_out_is_refused() {
+        let fixture = fixture();
+        let long = format!("4096 are allowed: {}", "x/".repeat(3000));
+        let deep = format!("too long: {}", "x/".repeat(1000));
+        for case in [
+            "leads out: .. ../outside/secret sub/../../outside/secret / out/secret",
+            "leads out: /etc/shadow out_absolute/secret chain dangling_out /dev/fd/3",
+            "leads out: proc/etc/passwd /proc/self/root/etc/passwd",
+            "symbolic links: ring",
+            "without `..`: missing/../file",
+            "Not a directory: file/below",
+            "is a folder: sub .",
+            "NUL: a\0b",
+            "the path is empty: ",
+            &long,
+            &deep,
+        ] {
+            let (says, paths) = case.split_once(": ").unwrap();
+            for path in paths.split(' ') {
+                for effect in [Effect::Reads, Effect::Changes] {
+                    let why = fixture.find(path, effect).unwrap_err();
+                    assert!(why.contains(says) && why.contains(';'), "{path}: {why}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn git_hooks_and_team_files_are_readable_but_never_writable() {
+        let fixture = fixture();
+        for case in [
+            "send_message: .team/config.json .TEAM/inbox/alice.jsonl sub/../.team/new",
+            "send_message: to_team/config.json named/roster sub/.team/x",
+            "git runs: .git/config .Git/Config .git/hooks/pre-commit .git/hooks/new/x sub/.git",
+            "git runs: .git/modules/x/hooks/y to_hooks/pre-commit nested/.git/config",
+        ] {
+            let (says, paths) = case.split_once(": ").unwrap();
+            for path in paths.split(' ') {
+                let why = fixture.find(path, Effect::Changes).unwrap_err();
+                assert!(why.contains(says), "{path}: {why}");
+                fixture.find(path, Effect::Reads).unwrap();
+            }
+        }
+        for path in
+            [".github/hooks/x", ".gitignore", ".team.md", ".git/info/exclude", "hooks/config"]
+        {
+            fixture.find(path, Effect::Changes).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_plain_external_file_can_be_asked_for() {
+        let all = tempfile::Builder::new().prefix("plain").tempdir().unwrap();
+        let real = all.path().canonicalize().unwrap();
+        let workspace = real.join("work");
+        for folder in ["work", "beside"] {
+            fs::create_dir_all(real.join(folder)).unwrap();
+        }
+        let absolute = real.join("beside/notes.txt");
+        for path in ["../beside/notes.txt", absolute.to_str().unwrap()] {
+            assert_eq!(
+                find_outside(&workspace, Path::new(path)).unwrap().path(),
+                absolute,
+                "{path}"
+            );
+        }
+        symlink("../beside", real.join("work/out")).unwrap();
+        symlink("beside", real.join("other")).unwrap();
+        let refused =
+            "out/notes.txt ../other/notes.txt ../work/a ../work/.team/config.json ../beside";
+        for path in refused.split(' ') {
+            let found = find_outside(&workspace, Path::new(path));
+            assert!(matches!(found, Err(SafePathError::Outside)), "{path}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn secrets_and_system_files_are_never_opened() {
+        let never = "/root/.ssh/id_ed25519 /home/me/.bashrc /home/me/.aws/credentials \
+            /home/me/project/.team/inbox/alice.jsonl /home/me/project/.TEAM/config.json \
+            /home/me/project/.git/hooks/pre-commit /home/me/.netrc /etc/shadow /etc/sudoers.d/me \
+            /etc/ssh/ssh_host_rsa_key /srv/site/server.KEY /srv/site/server.pem /proc/self/environ \
+            /proc/1/root/etc/hosts /sys/kernel/x /dev/fd/3 /run/secrets/token \
+            /srv/state/team/trust.json /srv/config/team/settings.toml";
+        let maybe =
+            "/etc/hosts /usr/include/stdio.h /home/me/notes.txt /srv/keys.txt /dev/shm/notes";
+        for (paths, guarded) in [(never, true), (maybe, false)] {
+            for path in paths.split_whitespace() {
+                assert_eq!(is_guarded(Path::new(path)), guarded, "{path}");
+            }
+        }
+    }
 }

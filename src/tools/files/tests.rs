@@ -1,17 +1,20 @@
 //! The file tools in a real folder.
 
-use super::edit::EditFile;
-use super::read::ReadFile;
-use super::write::WriteFile;
 use super::*;
-use crate::protocol::permission::PermissionSubject;
-use crate::tools::call::{Call, Tool};
-use crate::tools::registry::Registry;
-use crate::wire::tool::Audience;
+use crate::bus::{Bus, Limits};
+use crate::os::SystemClock;
+use crate::store::{SharedClock, TeamDir};
+use crate::tasks::Tasks;
+use crate::tools::command::{OutputStore, command_setup};
+use crate::tools::hooks::Hooks;
+use crate::tools::registry::{Registration, Registry};
+use crate::tools::team::TeamContext;
+use crate::wire::AgentName;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 
 struct Fixture {
     folder: tempfile::TempDir,
@@ -24,15 +27,26 @@ fn fixture() -> Fixture {
     Fixture { folder, tools }
 }
 
-/// The file tools of an agent that works in this folder.
+/// The file tools of an agent that works in this folder. They use nothing of its team, whose folder is gone.
 pub(crate) fn file_tools(workspace: &Path) -> Registry {
-    let files = Rc::new(FileAccess::open(workspace, &workspace.join(".team")).unwrap());
-    let tools: [(_, Box<dyn Tool>); 3] = [
-        (read::TOOL.spec, Box::new(ReadFile(Rc::clone(&files)))),
-        (write::TOOL.spec, Box::new(WriteFile(Rc::clone(&files)))),
-        (edit::TOOL.spec, Box::new(EditFile(files))),
-    ];
-    Registry::of(tools, Audience::Teammate)
+    let elsewhere = tempfile::tempdir().unwrap();
+    let dir = TeamDir::create(&elsewhere.path().join(".team")).unwrap();
+    let (me, clock): (_, SharedClock) = (AgentName::lead(), Arc::new(SystemClock));
+    let output_store = OutputStore::below(elsewhere.path());
+    let bus = Arc::new(Bus::new(dir, Limits::default(), Arc::clone(&clock)));
+    let commands = command_setup(Vec::new(), "run".into());
+    let (setup, hooks_folder) = (commands.clone(), workspace.to_owned());
+    let hooks = Hooks { list: Vec::new(), me: me.clone(), workspace: hooks_folder, setup };
+    let team = Rc::new(TeamContext::new(me, "1".into(), Arc::clone(&bus), 0, hooks));
+    let tasks = Arc::new(Tasks::new(bus, clock, |_, _| true));
+    let files = FileAccess::open(workspace, &workspace.join(".team")).unwrap();
+    let parts = ToolParts { commands, output_store, files, team, tasks, ops: None };
+    let is_file_tool = |tool: &&Registration| tool.spec.subject == FILE.subject;
+    Registry::new(crate::tools::TOOLS.iter().filter(is_file_tool), parts)
+}
+
+fn block_on<R>(task: impl Future<Output = R>) -> R {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(task)
 }
 
 impl Fixture {
@@ -45,11 +59,18 @@ impl Fixture {
         fs::write(self.path(name), bytes).unwrap();
     }
 
+    fn text(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    fn run(&self, call: &Call) -> Result<String, String> {
+        block_on(self.tools.call(call)).map_err(|why| why.to_string())
+    }
+
     fn call(&self, name: &str, input: Value) -> Result<String, String> {
         let call = Call { id: "1".into(), name: name.into(), input };
         self.tools.inspect(&call).map_err(|why| why.to_string())?;
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(self.tools.call(&call)).map_err(|why| why.to_string())
+        self.run(&call)
     }
 
     fn read(&self, path: &str) -> Result<String, String> {
@@ -80,7 +101,6 @@ fn a_call_opens_only_the_judged_file() {
         let _none_yet = fs::remove_file(fixture.path("link"));
         std::os::unix::fs::symlink(target, fixture.path("link")).unwrap();
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     for (name, input) in [
         ("write_file", json!({"path": "link/a", "content": "new"})),
         ("read_file", json!({"path": "link/a"})),
@@ -93,22 +113,23 @@ fn a_call_opens_only_the_judged_file() {
         let (_, judged) = fixture.tools.inspect(&call).unwrap();
         assert_eq!(judged, PermissionSubject::Path("mine/a".into()));
         point_at("theirs");
-        let run = || runtime.block_on(fixture.tools.call(&call)).map_err(|why| why.to_string());
-        refused(run(), "leads to theirs/a");
-        let other = Call { id: "another".into(), ..call.clone() };
-        let other = runtime.block_on(fixture.tools.call(&other)).map_err(|why| why.to_string());
-        refused(other, "nobody has judged");
-        assert_eq!(fs::read_to_string(fixture.path("theirs/a")).unwrap(), "old", "{name}");
+        refused(fixture.run(&call), "leads to theirs/a");
+        refused(fixture.run(&Call { id: "another".into(), ..call }), "nobody has judged");
+        assert_eq!(fixture.text("theirs/a"), "old", "{name}");
     }
 }
 
 #[test]
-fn a_written_file_can_be_read_and_edited() {
+fn a_written_file_can_be_read_and_edited_and_an_unread_one_overwritten() {
     let fixture = fixture();
     assert_eq!(fixture.write("src/a.txt", "one\ntwo\n").unwrap(), "wrote 8 bytes to src/a.txt");
     assert_eq!(fixture.edit("src/a.txt", "two", "2").unwrap(), "edited src/a.txt");
     assert_eq!(fixture.edit("src/../src/a.txt", "one", "1").unwrap(), "edited src/../src/a.txt");
     assert_eq!(fixture.read("src/a.txt").unwrap(), "1\n2\n");
+    fixture.put("unread", "old");
+    fixture.write("unread", "new").unwrap();
+    fixture.write("unread", "newer").unwrap();
+    assert_eq!(fixture.text("unread"), "newer");
 }
 
 #[test]
@@ -122,7 +143,7 @@ fn an_edit_of_unread_or_changed_content_is_refused() {
     refused(fixture.write("a", "new"), "read it again");
     fixture.read("a").unwrap();
     fixture.edit("a", "odd", "new").unwrap();
-    assert_eq!(fs::read_to_string(fixture.path("a")).unwrap(), "new");
+    assert_eq!(fixture.text("a"), "new");
     refused(fixture.edit("gone", "x", "y"), "does not exist");
 }
 
@@ -135,16 +156,7 @@ fn old_text_must_occur_exactly_once() {
     refused(fixture.edit("a", "q", "z"), "occurs 0 times");
     refused(fixture.edit("a", "", "z"), "is empty");
     refused(fixture.edit("a", "x", "x"), "the same");
-    assert_eq!(fs::read_to_string(fixture.path("a")).unwrap(), "x y x\r\n");
-}
-
-#[test]
-fn an_unread_file_may_be_overwritten() {
-    let fixture = fixture();
-    fixture.put("a", "old");
-    fixture.write("a", "new").unwrap();
-    fixture.write("a", "newer").unwrap();
-    assert_eq!(fs::read_to_string(fixture.path("a")).unwrap(), "newer");
+    assert_eq!(fixture.text("a"), "x y x\r\n");
 }
 
 #[test]

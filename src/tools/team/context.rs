@@ -6,9 +6,9 @@ use crate::protocol::rate_limiter::{RateLimiter, SendPermit};
 use crate::protocol::request::{
     PendingRequest, RequestAnswer, RequestKind, RequestLedger, RequestVerdict,
 };
-use crate::tools::call::ToolError;
+use crate::store::asynchronous::offload;
+use crate::tools::call::{Call, ToolError};
 use crate::tools::hooks::Hooks;
-use crate::tools::off_thread::off_thread;
 use crate::wire::AgentName;
 use crate::wire::message::{Body, Correlation};
 use serde_json::{Map, Value};
@@ -18,15 +18,16 @@ use std::time::Instant;
 
 /// The shared state of one agent's team tools.
 pub(crate) struct TeamContext {
-    me: AgentName,
+    pub(in crate::tools) me: AgentName,
     incarnation: String,
-    bus: Arc<Bus>,
+    pub(in crate::tools) bus: Arc<Bus>,
     /// Mail that was taken in since the model last read its inbox.
     recent: RefCell<Vec<Map<String, Value>>>,
     /// Requests to shut down.
     shutdowns: RefCell<RequestLedger>,
     rate_limiter: RefCell<RateLimiter>,
-    hooks: Hooks,
+    /// The user's hooks.
+    pub(crate) hooks: Hooks,
 }
 
 impl TeamContext {
@@ -43,33 +44,21 @@ impl TeamContext {
         Self { me, incarnation, bus, recent, shutdowns, rate_limiter, hooks }
     }
 
-    /// The agent.
-    pub(in crate::tools) fn me(&self) -> &AgentName {
-        &self.me
+    /// The id of the message that a call sends: a repeated call delivers it once.
+    pub(in crate::tools) fn message_id(&self, call: &Call) -> String {
+        format!("{}:{}", self.me, call.id)
     }
 
-    /// The team's mail.
-    pub(in crate::tools) fn bus(&self) -> &Arc<Bus> {
-        &self.bus
-    }
-
-    /// The user's hooks.
-    pub(crate) fn hooks(&self) -> &Hooks {
-        &self.hooks
-    }
-
-    /// Reserves `count` sends of the model. The lead is told once when a sender is slowed down.
-    ///
-    /// # Errors
-    /// The model sends too many messages.
+    /// Reserves `count` sends of the model, or fails because it sends too many messages. The lead is told once
+    /// when a sender is slowed down.
     pub(in crate::tools) async fn reserve_sends(&self, count: usize) -> Result<(), ToolError> {
         let permit = self.rate_limiter.borrow_mut().ask(count, SystemClock.monotonic());
         let SendPermit::Wait { wait, first } = permit else { return Ok(()) };
         if first && !self.me.is_lead() {
-            let content =
-                format!("{} sends too many messages (max_sends) and was slowed down", self.me);
+            let me = &self.me;
+            let content = format!("{me} sends too many messages (max_sends) and was slowed down");
             let (bus, id) = (Arc::clone(&self.bus), new_id(&AgentName::system()));
-            off_thread(move || bus.notify_lead(Body::text(), content, id)).await?;
+            offload(move || bus.notify_lead(Body::text(), content, id)).await?;
         }
         Err(ToolError::Reply(format!(
             "you send too many messages: nothing was sent, the next one can be sent in {} s; do \
@@ -108,32 +97,28 @@ impl TeamContext {
         self.shutdowns.borrow().pending_of(request_id).is_some()
     }
 
-    /// Answers every open shutdown request, each at most once.
-    ///
-    /// # Errors
-    /// An answer could not be sent.
+    /// Answers every open shutdown request, each at most once. Fails if an answer could not be sent.
     pub(crate) async fn answer_shutdown(
         &self,
         approve: bool,
         reason: Option<String>,
     ) -> Result<(), ToolError> {
         let open: Vec<PendingRequest> = self.shutdowns.borrow().pending().cloned().collect();
-        for PendingRequest { id, owner, .. } in open {
+        for PendingRequest { id, owner, incarnation, .. } in open {
             let answer = RequestAnswer {
                 id: Some(&id),
                 kind: RequestKind::Shutdown,
                 from: self.me.as_str(),
-                incarnation: Some(&self.incarnation),
+                incarnation: Some(&incarnation),
                 verdict: RequestVerdict::of(approve),
             };
             let answered = self.shutdowns.borrow_mut().answer(&answer, Instant::now());
             answered.map_err(ToolError::reply)?;
-            let incarnation = self.incarnation.clone();
             let correlation = Correlation { request_id: id, incarnation };
             let (bus, me) = (Arc::clone(&self.bus), self.me.clone());
             let body = Body::ShutdownResponse { approve, reason: reason.clone() };
             let send = move || bus.control(&me, &AgentName::mailbox(&owner)?, body, correlation);
-            off_thread(send).await?;
+            offload(send).await?;
         }
         Ok(())
     }

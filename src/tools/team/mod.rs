@@ -1,28 +1,278 @@
 //! Tools by which agents start, end and direct each other, and the state that team tools share.
 
 mod context;
-mod idle;
-mod list_teammates;
-mod ops;
-mod review_plan;
-mod shutdown_response;
-mod shutdown_teammate;
-mod spawn_teammate;
-pub(crate) mod submit_plan;
 
 pub(crate) use context::TeamContext;
-pub(crate) use ops::{Ops, OpsFuture, SpawnOrder, TeamOps};
-pub(crate) use shutdown_response::refusal_reason;
 
-use super::registry::Registration;
+use super::approval_queue::{ApprovalDecision, Decider};
+use super::call::{Call, ToolError};
+use super::registry::{SpawnOrder, TALKS, Tool, ToolParts, parameters};
+use crate::protocol::request::RequestVerdict;
+use crate::store::{Liveness, liveness, roster};
+use crate::wire::AgentName;
+use crate::wire::permission::{PermissionMode, QuestionKind};
+use crate::wire::roster::Status;
+use crate::wire::tool::ParameterType::{Boolean, Text, Word};
+use crate::wire::tool::{Audience, Effect, Parameter, Purpose, RoleAccess, Signal, ToolSpec};
+use serde::Deserialize;
+use serde_json::Value;
 
-/// The tools of this folder.
-pub(super) const TOOLS: &[Registration] = &[
-    list_teammates::TOOL,
-    spawn_teammate::TOOL,
-    shutdown_teammate::TOOL,
-    shutdown_response::TOOL,
-    submit_plan::TOOL,
-    review_plan::TOOL,
-    idle::TOOL,
-];
+/// The tool whose calls submit plans.
+pub(crate) const PLAN_TOOL: &str = SubmitPlan::SPEC.name;
+
+parameters!(ListTeammates {});
+
+impl Tool for ListTeammates {
+    const SPEC: ToolSpec = ToolSpec {
+        name: "list_teammates",
+        description: "Show who is on the team: name, role, status, what each one does.",
+        parameters: Self::PARAMETERS,
+        compact: Some(Audience::Lead),
+        effect: Effect::Reads,
+        role_access: RoleAccess::Granted,
+        purpose: Purpose::Talk,
+        ..ToolSpec::STRICT
+    };
+
+    async fn run(self, _: &Call, parts: &ToolParts) -> Result<String, ToolError> {
+        let dir = parts.team.bus.dir();
+        let roster = roster::read(dir).map_err(ToolError::reply)?;
+        let life_of = |name: AgentName| liveness::probe(dir, &name).unwrap_or(Liveness::Dead);
+        let lead_life = life_of(AgentName::lead());
+        let mut lines = Vec::new();
+        if let Some(lead) = &roster.lead {
+            let status = if lead_life.is_alive() { lead.status.word() } else { "not running" };
+            lines.push(format!("- lead: {status}"));
+        }
+        for member in &roster.members {
+            let life = AgentName::member(&member.name).map_or(Liveness::Dead, life_of);
+            let status = roster::effective_status(member, &life, &lead_life);
+            let activity = match &member.activity {
+                Some(activity) if status == Status::Working => format!(" ({activity})"),
+                _ => String::new(),
+            };
+            let you = if member.name == parts.team.me.as_str() { " (you)" } else { "" };
+            let (name, role, model) = (&member.name, &member.role, &member.model);
+            let status = status.word();
+            lines.push(format!("- {name}{you}: {status}{activity}, {role}, {model}"));
+        }
+        if roster.members.is_empty() {
+            lines.push("There are no teammates yet.".into());
+        }
+        Ok(lines.join("\n"))
+    }
+}
+
+parameters!(SpawnTeammate {
+    name: String = required(Text, "lower-case, such as alice or db-expert"),
+    role: String = required(Text, "what it is for, such as coder or tester"),
+    prompt: String = required(Text, "what it is to do"),
+    model: Option<String> = optional(Text, "another model, as provider/name"),
+    mode: Option<PermissionMode> = optional(
+        Word(&PermissionMode::WORDS),
+        "a stricter permission mode than yours; plan: it must submit a plan to you before it \
+         changes anything"
+    ),
+});
+
+impl Tool for SpawnTeammate {
+    const SPEC: ToolSpec = ToolSpec {
+        name: "spawn_teammate",
+        description: "Start a teammate: an agent with a name, a role and a memory of its own. Answers \
+                      when it is ready. A name that is idle gets the new prompt; a name that was shut \
+                      down comes back with its memory.",
+        parameters: Self::PARAMETERS,
+        audience: Audience::Lead,
+        compact: Some(Audience::Lead),
+        ..TALKS
+    };
+
+    async fn run(self, call: &Call, parts: &ToolParts) -> Result<String, ToolError> {
+        let Self { name, role, prompt, model, mode } = self;
+        let (name, message_id) = (AgentName::member(&name)?, parts.team.message_id(call));
+        let order = SpawnOrder { name, role, prompt, message_id, model, mode };
+        parts.ops()?.team.spawn(order).await
+    }
+}
+
+parameters!(ShutdownTeammate {
+    name: String = required(Text, "whom to end"),
+    reason: Option<String> = optional(Text, "why; told to the teammate"),
+});
+
+impl Tool for ShutdownTeammate {
+    const SPEC: ToolSpec = ToolSpec {
+        name: "shutdown_teammate",
+        description: "End a teammate: it is asked first, and ended by force when it does not go in time. \
+                      Answers when its process is gone and says how it ended.",
+        parameters: Self::PARAMETERS,
+        audience: Audience::Lead,
+        compact: Some(Audience::Lead),
+        ..TALKS
+    };
+
+    async fn run(self, _: &Call, parts: &ToolParts) -> Result<String, ToolError> {
+        let reason = self.reason.unwrap_or_else(|| "the lead no longer needs you".into());
+        parts.ops()?.team.shutdown(AgentName::member(&self.name)?, reason).await
+    }
+}
+
+parameters!(ShutdownResponse {
+    request_id: String = required(Text, "the request's id"),
+    approve: bool = required(Boolean, "true: end now"),
+    reason: Option<String> = optional(Text, "why"),
+});
+
+impl Tool for ShutdownResponse {
+    const SPEC: ToolSpec = ToolSpec {
+        name: "shutdown_response",
+        description: "Answer an open shutdown request. Refusing is a wish: say why; the deadline stands.",
+        parameters: Self::PARAMETERS,
+        audience: Audience::Teammate,
+        role_access: RoleAccess::Always,
+        purpose: Purpose::Talk,
+        signal: Signal::AnswersShutdown,
+        ..TALKS
+    };
+
+    async fn run(self, _: &Call, parts: &ToolParts) -> Result<String, ToolError> {
+        if !parts.team.is_shutdown_open(&self.request_id) {
+            return Err(ToolError::reply(
+                "no shutdown request with that id is open; there is nothing to answer",
+            ));
+        }
+        parts.team.answer_shutdown(self.approve, self.reason).await?;
+        Ok(if self.approve { "Ending." } else { "Your refusal was sent." }.into())
+    }
+}
+
+/// Why a recorded call refuses this shutdown request; `None` if it does not.
+pub(crate) fn refusal_reason(name: &str, input: &Value, request_id: &str) -> Option<String> {
+    let text = |key: &str| input.get(key).and_then(Value::as_str);
+    let refuses = input.get("approve").and_then(Value::as_bool) == Some(false);
+    let is_refusal = name == ShutdownResponse::SPEC.name && refuses;
+    (is_refusal && text("request_id") == Some(request_id))
+        .then(|| text("reason").unwrap_or("no reason given").to_owned())
+}
+
+/// In mode plan, the agent's approval gate asks for a decision and answers the call with it, so that the
+/// tool itself runs only if no approval is needed.
+#[derive(Deserialize)]
+pub(super) struct SubmitPlan {
+    plan: Option<Value>,
+}
+
+impl Tool for SubmitPlan {
+    const SPEC: ToolSpec = ToolSpec {
+        name: "submit_plan",
+        description: "In mode plan: send your plan to be approved and wait for the decision. Say what \
+                      you will change, where and why, and how you will check it.",
+        parameters: &[Parameter::required("plan", Text, "the plan")],
+        audience: Audience::Teammate,
+        role_access: RoleAccess::Granted,
+        signal: Signal::SubmitsPlan,
+        ..TALKS
+    };
+
+    async fn run(self, _: &Call, _: &ToolParts) -> Result<String, ToolError> {
+        match self.plan {
+            Some(Value::String(_)) => {
+                Ok("You are not in mode plan: no approval is needed, go on.".into())
+            }
+            _ => Err(ToolError::reply("give the plan as text in the field plan")),
+        }
+    }
+}
+
+parameters!(ReviewPlan {
+    request_id: String = required(Text, "the request's id"),
+    approve: bool = required(Boolean, "true: carry it out"),
+    feedback: Option<String> = optional(Text, "what to change, or what to mind"),
+});
+
+impl Tool for ReviewPlan {
+    const SPEC: ToolSpec = ToolSpec {
+        name: "review_plan",
+        description: "Decide about a plan that a teammate has submitted (a plan_approval_request in \
+                      your inbox). Approved, it goes on and carries it out; rejected, it gets your \
+                      feedback and may submit another.",
+        parameters: Self::PARAMETERS,
+        audience: Audience::Lead,
+        ..TALKS
+    };
+
+    async fn run(self, _: &Call, parts: &ToolParts) -> Result<String, ToolError> {
+        let (queue, id) = (&parts.ops()?.approval_queue, &self.request_id);
+        let asked = queue.find(id).filter(|asked| asked.question.about == QuestionKind::Plan);
+        let Some(asked) = asked else {
+            return Err(ToolError::Reply(format!(
+                "no plan with the request_id {id:?} waits for a decision; permissions are the user's \
+                 to give"
+            )));
+        };
+        if queue.is_for_person(&asked.question) {
+            return Err(ToolError::reply(
+                "this team's settings leave plans to the user (plan_approval = \"person\"); the user \
+                 was asked",
+            ));
+        }
+        if self.approve && queue.mode.get() == PermissionMode::Plan {
+            return Err(ToolError::reply(
+                "you are in mode plan yourself, in which nothing is changed: only the user can approve \
+                 this plan",
+            ));
+        }
+        let decision = ApprovalDecision::once(RequestVerdict::of(self.approve), self.feedback);
+        let asked = queue.decide(id, Decider::Model, decision).await?;
+        let word = if self.approve { "approved" } else { "not approved" };
+        Ok(format!("{}'s plan is {word}; it was told.", asked.owner))
+    }
+}
+
+parameters!(Idle {});
+
+impl Tool for Idle {
+    const SPEC: ToolSpec = ToolSpec {
+        name: "idle",
+        description: "End your turn because there is nothing to do now; mail wakes you again.",
+        parameters: Self::PARAMETERS,
+        audience: Audience::Teammate,
+        compact: Some(Audience::Teammate),
+        effect: Effect::Reads,
+        role_access: RoleAccess::Always,
+        purpose: Purpose::Talk,
+        signal: Signal::EndsTurn,
+        ..ToolSpec::STRICT
+    };
+
+    async fn run(self, _: &Call, _: &ToolParts) -> Result<String, ToolError> {
+        Ok("Idle.".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_a_refusal_of_this_request_has_a_reason() {
+        let refusal = json!({"request_id": "r1", "approve": false, "reason": "busy"});
+        for (tool, input, reason) in [
+            ("shutdown_response", refusal.clone(), Some("busy")),
+            (
+                "shutdown_response",
+                json!({"request_id": "r1", "approve": false}),
+                Some("no reason given"),
+            ),
+            ("another_tool", refusal, None),
+            ("shutdown_response", json!({"request_id": "r2", "approve": false}), None),
+            ("shutdown_response", json!({"request_id": "r1", "approve": true}), None),
+            ("shutdown_response", json!({"request_id": "r1"}), None),
+            ("shutdown_response", json!(null), None),
+        ] {
+            let found = refusal_reason(tool, &input, "r1");
+            assert_eq!(found.as_deref(), reason, "{tool} {input}");
+        }
+    }
+}

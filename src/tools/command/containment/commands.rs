@@ -44,17 +44,18 @@ fn exit_codes_and_signals_are_reported() {
 #[test]
 fn commands_start_with_a_clean_environment() {
     let fixture = Fixture::new();
-    let said = run(&fixture, "env | cut -d= -f1 | sort | tr '\\n' ' '; pwd -P", 60);
     let folder = fixture.path().canonicalize().unwrap();
-    let names = "PATH PWD SHLVL TEAM_RUN TERM _ ";
-    assert_eq!(said, format!("{names}{}\n", folder.display()));
-    let said = run(
-        &fixture,
-        "grep -E '^Sig(Blk|Ign)' /proc/self/status; cat /proc/self/oom_score_adj",
-        60,
-    );
-    assert_eq!(said, "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n500\n");
-    assert_eq!(run(&fixture, "ulimit -c; ls /proc/self/fd | tr '\\n' ' '", 60), "0\n0 1 2 3 ");
+    let names = format!("PATH PWD SHLVL TEAM_RUN TERM _ {}\n", folder.display());
+    for (command, expected) in [
+        ("env | cut -d= -f1 | sort | tr '\\n' ' '; pwd -P", &*names),
+        (
+            "grep -E '^Sig(Blk|Ign)' /proc/self/status; cat /proc/self/oom_score_adj",
+            "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n500\n",
+        ),
+        ("ulimit -c; ls /proc/self/fd | tr '\\n' ' '", "0\n0 1 2 3 "),
+    ] {
+        assert_eq!(run(&fixture, command, 60), expected, "{command}");
+    }
 }
 
 #[test]
@@ -62,32 +63,28 @@ fn sh_replaces_a_missing_bash() {
     let fixture = Fixture::new();
     std::os::unix::fs::symlink("/bin/sh", fixture.path().join("sh")).unwrap();
     let path = vec![("PATH".into(), fixture.path().display().to_string())];
-    let environment = CommandEnvironment::new(path, uuid::Uuid::now_v7().to_string());
+    let setup = command_setup(path, uuid::Uuid::now_v7().to_string());
+    let bash = Bash { command: "echo $0".into(), timeout: None };
     let output_store = OutputStore::below(fixture.path());
-    let bash = Bash::new(fixture.path().to_owned(), environment, output_store);
-    let input = json!({"command": "echo $0"});
-    let call = Call { id: "1".into(), name: "bash".into(), input };
-    assert_eq!(block_on(bash.call(&call)).unwrap(), "sh\n");
+    assert_eq!(block_on(bash.run_in(fixture.path(), &setup, &output_store)).unwrap(), "sh\n");
 }
 
 #[test]
 fn an_invalid_call_says_what_to_do() {
     let fixture = Fixture::new();
+    let (folder, missing) = (fixture.path(), fixture.path().join("gone"));
     let long = format!("true {}", "x".repeat(131_071));
-    for (command, timeout, says) in [
-        (" ", 60, "give the command"),
-        ("a\0b", 60, "NUL"),
-        (long.as_str(), 60, "write_file"),
-        ("true", 0, "from 1 to 3600"),
-        ("true", 120_000, "timeout is in seconds"),
+    for (folder, command, timeout, says) in [
+        (folder, " ", 60, "give the command"),
+        (folder, "a\0b", 60, "NUL"),
+        (folder, long.as_str(), 60, "write_file"),
+        (folder, "true", 0, "from 1 to 3600"),
+        (folder, "true", 120_000, "timeout is in seconds"),
+        (missing.as_path(), "true", 60, "could not be run"),
     ] {
-        let why = block_on(bash(fixture.path().to_owned(), &fixture.run_id, command, timeout))
-            .unwrap_err();
+        let why = block_on(bash(folder, &fixture.run_id, command, timeout)).unwrap_err();
         assert!(matches!(&why, ToolError::Reply(text) if text.contains(says)), "{why}");
     }
-    let missing = fixture.path().join("gone");
-    let why = block_on(bash(missing, &fixture.run_id, "true", 60)).unwrap_err();
-    assert!(matches!(&why, ToolError::Reply(text) if text.contains("could not be run")), "{why}");
     let longest = format!("true {}", "x".repeat(131_066));
     assert_eq!(run(&fixture, &longest, 60), "(no output)");
 }

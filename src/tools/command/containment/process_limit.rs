@@ -13,10 +13,10 @@ const TOO_MANY: &str = "[more than 512 processes at once: all were ended]\n[ende
 /// The tool's answer in an agent process under a kernel limit of processes. The kernel exempts root from
 /// it, so root becomes an otherwise unused user.
 fn says_within_limit(fixture: &Fixture, command: &str) -> String {
-    let agent = fixture.agent_command(command, 60);
+    let agent = fixture.agent(command, 60);
     let mut limited = Command::new("bash");
     let am_root = fs::metadata("/proc/self").unwrap().uid() == 0;
-    let running = if am_root { 0 } else { pids().count() };
+    let running = if am_root { 0 } else { processes::all().len() };
     let limit = format!("ulimit -u {}; exec \"$0\" \"$@\"", KERNEL_LIMIT + running);
     limited.args(["-c", &limit]).arg(agent.get_program()).args(agent.get_args());
     limited.envs(agent.get_envs().filter_map(|(name, value)| Some((name, value?))));
@@ -25,9 +25,7 @@ fn says_within_limit(fixture: &Fixture, command: &str) -> String {
         chown(fixture.path(), Some(user), Some(user)).unwrap();
         limited.uid(user).gid(user);
     }
-    let end = limited.stdout(Stdio::null()).spawn().unwrap().wait().unwrap();
-    assert!(end.success(), "{end}");
-    fs::read_to_string(fixture.path().join("said")).unwrap()
+    fixture.said_by(limited.stdout(Stdio::null()))
 }
 
 /// In one process group, and in new sessions.
@@ -35,8 +33,8 @@ fn says_within_limit(fixture: &Fixture, command: &str) -> String {
 fn a_fork_bomb_is_ended() {
     let _exclusive = MACHINE.write();
     for bomb in [":(){ :|:& };:", "b() { b & setsid bash -c \"$(declare -f b); b\" & }; b"] {
-        for containment in [Containment::ControlGroup, Containment::RunId] {
-            let fixture = Fixture::with(containment);
+        for containment in BOTH {
+            let fixture = Fixture::with(*containment);
             let began = Instant::now();
             let said = says_within_limit(&fixture, &format!("{bomb}; sleep 300.{}", fixture.token));
             let took = began.elapsed();
@@ -52,9 +50,8 @@ fn only_more_processes_than_the_limit_are_killed() {
     let _exclusive = MACHINE.write();
     for (count, end) in [(COMMAND_PROCESSES - 100, "done\n"), (COMMAND_PROCESSES + 100, TOO_MANY)] {
         let fixture = Fixture::new();
-        let token = &fixture.token;
-        let command =
-            format!("for i in $(seq {count}); do sleep 300.{token} & done; sleep 4; echo done");
+        let sleep = format!("sleep 300.{}", fixture.token);
+        let command = format!("for i in $(seq {count}); do {sleep} & done; sleep 4; echo done");
         let said = run(&fixture, &command, 60);
         assert!(said.ends_with(end), "{count}: {said}");
     }

@@ -1,0 +1,151 @@
+//! Mail tools: the model's side of the team's mail.
+
+use super::call::{Call, ToolError};
+use super::registry::{TALKS, Tool, ToolParts, parameters};
+use super::team::TeamContext;
+use crate::bus::Outgoing;
+use crate::store::asynchronous::offload;
+use crate::store::unread;
+use crate::wire::hook::HookEvent;
+use crate::wire::inbox_block::inbox_block;
+use crate::wire::tool::ParameterType::{Text, Word};
+use crate::wire::tool::{AfterCrash, Audience, Effect, Purpose, RoleAccess, Signal, ToolSpec};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+/// Characters of an unknown `msg_type` that the error repeats.
+const KIND_CHARS: usize = 64;
+
+/// What all mail tools have in common.
+const MAIL: ToolSpec =
+    ToolSpec { role_access: RoleAccess::Granted, purpose: Purpose::Talk, ..TALKS };
+
+parameters!(SendMessage {
+    to: String = required(Text, "who gets it"),
+    content: String = required(Text, "the text"),
+    msg_type: Option<String> = optional(Word(&["message"]), ""),
+});
+
+impl Tool for SendMessage {
+    const SPEC: ToolSpec = ToolSpec {
+        name: "send_message",
+        description: "Send a message to one agent by name (a teammate, or `lead`, or `user`). It is \
+                      stored at once and wakes the receiver. An unknown or ended receiver is an error.",
+        parameters: Self::PARAMETERS,
+        compact: Some(Audience::Both),
+        after_crash: AfterCrash::Repeat,
+        signal: Signal::SendsMessage,
+        ..MAIL
+    };
+
+    async fn run(self, call: &Call, parts: &ToolParts) -> Result<String, ToolError> {
+        let Self { to, content, msg_type } = self;
+        if let Some(kind) = msg_type.filter(|kind| kind != "message") {
+            return Err(ToolError::Reply(wrong_type(&kind)));
+        }
+        let team = &parts.team;
+        ask_to_send(team, 1, &to, &content).await?;
+        let (bus, me, id) = (Arc::clone(&team.bus), team.me.clone(), team.message_id(call));
+        let answer = format!("Sent to {to}.");
+        let outgoing = Outgoing { id: Some(id), ..Outgoing::text(content) };
+        offload(move || bus.send(&me, &to, outgoing)).await?;
+        Ok(answer)
+    }
+}
+
+/// Checks the sender's rate limit, then the user's hooks.
+async fn ask_to_send(
+    team: &TeamContext,
+    count: usize,
+    to: &str,
+    content: &str,
+) -> Result<(), ToolError> {
+    team.reserve_sends(count).await?;
+    let fields = json!({ "to": to, "content": content });
+    team.hooks.ask(HookEvent::MessageSent, fields).await
+}
+
+fn wrong_type(kind: &str) -> String {
+    let instead = match kind {
+        "broadcast" => "use the broadcast tool",
+        "shutdown_request" => "use shutdown_teammate (the lead's tool)",
+        "shutdown_response" => "use shutdown_response",
+        "plan_approval_request" => "use submit_plan (a teammate's tool)",
+        "plan_approval_response" => "use review_plan (the lead's tool)",
+        "permission_response" | "permission_update" | "mode_set_request" => {
+            "only the user grants permissions"
+        }
+        "result" => "end your turn with the text: the program sends it to the lead",
+        _ => "leave msg_type out",
+    };
+    let kind: String = kind.chars().take(KIND_CHARS).collect();
+    format!("msg_type {kind:?} cannot be sent with send_message; {instead}")
+}
+
+parameters!(Broadcast { content: String = required(Text, "the text") });
+
+impl Tool for Broadcast {
+    const SPEC: ToolSpec = ToolSpec {
+        name: "broadcast",
+        description: "Send the same message to everybody on the team but yourself.",
+        parameters: Self::PARAMETERS,
+        after_crash: AfterCrash::Repeat,
+        ..MAIL
+    };
+
+    async fn run(self, call: &Call, parts: &ToolParts) -> Result<String, ToolError> {
+        let team = &parts.team;
+        let bus = Arc::clone(&team.bus);
+        // The reachable agents include the sender and the person, who get no broadcast.
+        let receivers = offload(move || bus.reachable()).await?.len().saturating_sub(2);
+        ask_to_send(team, receivers, "all", &self.content).await?;
+        let (bus, me, id) = (Arc::clone(&team.bus), team.me.clone(), team.message_id(call));
+        let sent = offload(move || bus.broadcast(&me, &self.content, Some(&id))).await?;
+        if sent.is_empty() {
+            return Err(ToolError::reply("nobody else is on the team; nothing was sent"));
+        }
+        let lines = sent.iter().map(|(name, outcome)| match outcome {
+            Ok(_) => format!("\n- {name}: sent"),
+            Err(why) => format!("\n- {name}: NOT sent: {why}"),
+        });
+        let reached = sent.iter().filter(|(_, outcome)| outcome.is_ok()).count();
+        Ok(format!("Sent to {reached} of {}:{}", sent.len(), lines.collect::<String>()))
+    }
+}
+
+parameters!(ReadInbox {});
+
+impl Tool for ReadInbox {
+    const SPEC: ToolSpec = ToolSpec {
+        name: "read_inbox",
+        description: "Show your mail: what is unread, and what was taken in since you last looked. Mail \
+                      is also shown to you by itself before every step, so waiting with this tool is \
+                      useless.",
+        parameters: Self::PARAMETERS,
+        effect: Effect::Reads,
+        ..MAIL
+    };
+
+    async fn run(self, _: &Call, parts: &ToolParts) -> Result<String, ToolError> {
+        let team = &parts.team;
+        let waiting = unread::waiting(team.bus.dir(), &team.me).map_err(ToolError::reply)?;
+        let recent = team.take_recent();
+        let unread = waiting.iter().filter_map(|waiting| waiting.object.as_ref());
+        let mail: Vec<_> = recent
+            .iter()
+            .map(|message| with_state(message, "taken_in"))
+            .chain(unread.map(|message| with_state(message, "unread")))
+            .collect();
+        if mail.is_empty() {
+            let none = "No mail: nothing is unread and nothing was taken in since you last looked.";
+            return Ok(none.into());
+        }
+        Ok(inbox_block(&mail))
+    }
+}
+
+fn with_state(message: &Map<String, Value>, state: &str) -> Map<String, Value> {
+    let mut message = message.clone();
+    message.insert("state".into(), state.into());
+    message
+}
