@@ -6,7 +6,7 @@
 use crate::tools::Call;
 use crate::wire::chat::{Block, ChatMessage, Role};
 use crate::wire::inbox_block::inbox_block;
-use crate::wire::message::Message;
+use crate::wire::message::{Body, Message};
 use crate::wire::transcript::Entry;
 use serde_json::{Map, Value};
 
@@ -150,7 +150,7 @@ impl Memory {
     fn push_mail(&mut self, message: &Map<String, Value>) {
         let body = Message::read(message).map(|message| message.body);
         // Mail for the program would cost the model tokens for nothing.
-        if body.as_ref().is_ok_and(|body| body.is_for_program()) {
+        if body.as_ref().is_ok_and(Body::is_for_program) {
             return;
         }
         // An agent that ended before it acted on the mail resumes with a turn.

@@ -50,7 +50,6 @@ impl TurnMachine {
     }
 
     /// Performs one step. Returns the turn after it, or the turn's end, and what is to be done.
-    #[must_use]
     pub(crate) fn step(self, event: TurnEvent) -> (ControlFlow<TurnEnd, Self>, Vec<TurnAction>) {
         let Self { mut turn, phase } = self;
         let next = transition(&mut turn, phase, event);
