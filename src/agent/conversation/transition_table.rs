@@ -15,8 +15,11 @@ pub(crate) fn transition_table<M, E>(
     let (event_width, phase_width) = (width(&event_names), width(&names));
     let mut table = String::new();
     let mut row = |head: &str, cells: &[&str]| {
-        let cells: String = cells.iter().map(|cell| format!(" {cell:phase_width$}")).collect();
-        let _infallible = writeln!(table, "{}", format!("{head:event_width$}{cells}").trim_end());
+        let mut line = format!("{head:event_width$}");
+        for cell in cells {
+            let _infallible = write!(line, " {cell:phase_width$}");
+        }
+        let _infallible = writeln!(table, "{}", line.trim_end());
     };
     row("event", &names);
     for (at, event) in event_names.into_iter().enumerate() {

@@ -128,8 +128,8 @@ mod tests {
                     let owned = Rc::new(());
                     let seen = Rc::downgrade(&owned);
                     let id = work.start(async move {
-                        let _owned = owned;
-                        pending().await
+                        pending::<()>().await;
+                        drop(owned);
                     });
                     (id, seen)
                 })
