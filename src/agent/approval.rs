@@ -3,27 +3,27 @@
 //! The rules decide ([`Policy`]). Where they say "ask", the question goes to the lead's user by mail, or
 //! to the user at this member's own terminal, and the [`RequestLedger`] says which answer counts.
 
-use super::conversation::{CallVerdict, Conversation, RecordError, ToolRunner};
+use super::conversation::{CallVerdict, Journal, RecordError};
 use super::event::ApprovalEvent;
 use super::identity::Identity;
 use super::member_host::MemberHost;
-use super::member_status::MemberStatus;
 use super::progress::Progress;
+use super::status::StatusReporter;
 use crate::bus::{Bus, Outgoing};
 use crate::os::Clock;
-use crate::protocol::permission::{self, PermissionSubject, Policy};
+use crate::protocol::permission::{self, PermissionSubject, PermissionVerdict, Policy};
 use crate::protocol::request::{
     PendingRequest, RequestAnswer, RequestKind, RequestLedger, RequestVerdict,
 };
 use crate::store::{liveness, roster};
-use crate::tools::{Call, signal};
+use crate::tools::{Call, Registry, signal};
+use crate::wire::AgentName;
 use crate::wire::message::{Body, Correlation, Message, Scope};
 use crate::wire::permission::{
     Decision, DecisionOutcome, PermissionMode, PlanApproval, Question, QuestionKind, RuleLists,
 };
-use crate::wire::tool::{Signal, ToolSpec};
+use crate::wire::tool::Signal;
 use crate::wire::transcript::Entry;
-use crate::wire::{AgentName, WallTime};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -41,54 +41,103 @@ pub(crate) enum Asks {
 
 /// What a member's calls must pass.
 pub(crate) struct ApprovalGate {
-    policy: Policy,
+    /// The rules.
+    pub(crate) policy: Policy,
+    /// Where its questions go.
+    pub(crate) asks: Asks,
+    /// How long a question stays open.
+    pub(crate) timeout: Duration,
+    /// Who decides about plans.
+    pub(crate) plan_approval: PlanApproval,
+}
+
+/// The plan in a call that submits one.
+fn plan_in(call: &Call) -> Option<&str> {
+    let plan = call.input.get("plan").filter(|_| signal(call) == Signal::SubmitsPlan);
+    plan.and_then(|plan| plan.as_str())
+}
+
+/// The decision in a message that answers a question, with the kind of the question.
+fn answer_in(message: &Message) -> Option<(RequestKind, Decision)> {
+    let (mut scope, mut updated_input, mut mode) = (Scope::Once, None, None);
+    let (kind, approve, reason) =
+        if let Body::PermissionResponse { approve, scope: given, reason, updated_input: changed } =
+            &message.body
+        {
+            (scope, updated_input) = (*given, changed.clone());
+            (RequestKind::Permission, *approve, reason)
+        } else if let Body::SandboxPermissionResponse { approve, scope: given, reason } =
+            &message.body
+        {
+            scope = *given;
+            (RequestKind::Sandbox, *approve, reason)
+        } else if let Body::PlanApprovalResponse { approve, feedback, mode: named } = &message.body
+        {
+            let named = named.as_deref().and_then(PermissionMode::parse);
+            mode = approve.then_some(named.unwrap_or(PermissionMode::AcceptEdits));
+            (RequestKind::Plan, *approve, feedback)
+        } else {
+            return None;
+        };
+    let outcome = if approve { DecisionOutcome::Approved } else { DecisionOutcome::Rejected };
+    let request_id = message.request_id.clone().unwrap_or_default();
+    let (by, reason) = (message.from.clone(), reason.clone());
+    Some((kind, Decision { request_id, outcome, by, scope, reason, updated_input, mode }))
+}
+
+/// A member's gate at work.
+pub(super) struct Approvals {
+    gate: ApprovalGate,
     ledger: RequestLedger,
-    asks: Asks,
-    timeout: Duration,
-    plan_approval: PlanApproval,
     /// The last question; a member asks one question at a time.
     asked: Option<Question>,
     /// The subject of the call that was judged last. An answer is about this subject, wherever a link
     /// leads by the time the answer comes.
     judged: Option<PermissionSubject>,
+    tools: Rc<Registry>,
+    me: Identity,
+    bus: Arc<Bus>,
+    clock: Rc<dyn Clock>,
 }
 
-impl ApprovalGate {
-    /// Creates a gate without open questions. A question expires after `timeout`.
-    pub(crate) fn new(
-        policy: Policy,
-        asks: Asks,
-        timeout: Duration,
-        plan_approval: PlanApproval,
+impl Approvals {
+    /// Puts a gate to work; no question is open.
+    pub(super) fn new(
+        gate: ApprovalGate,
+        tools: Rc<Registry>,
+        me: Identity,
+        bus: Arc<Bus>,
+        clock: Rc<dyn Clock>,
     ) -> Self {
-        let ledger = RequestLedger::default();
-        Self { policy, ledger, asks, timeout, plan_approval, asked: None, judged: None }
+        let (ledger, asked, judged) = (RequestLedger::default(), None, None);
+        Self { gate, ledger, asked, judged, tools, me, bus, clock }
     }
 
-    /// The name of the decider in the transcript.
-    fn decider(&self) -> &'static str {
-        if self.asks == Asks::Lead { "lead" } else { "user" }
+    /// When the open question expires.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.ledger.due()
     }
 
-    fn judge(
-        &self,
-        me: &AgentName,
-        call: &Call,
-        tool: &ToolSpec,
-        subject: &PermissionSubject,
-    ) -> CallVerdict {
-        let about = match self.policy.judge(tool, subject) {
-            permission::PermissionVerdict::Refuse(why) => return CallVerdict::Refuse(why),
-            permission::PermissionVerdict::Run
-                if plan_in(call).is_some() && self.policy.mode() == PermissionMode::Plan =>
+    /// Judges a call.
+    pub(super) fn judge(&mut self, call: &Call) -> CallVerdict {
+        let (tool, subject) = match self.tools.inspect(call) {
+            Ok(found) => found,
+            Err(why) => return CallVerdict::Refuse(why.to_string()),
+        };
+        let verdict = self.gate.policy.judge(tool, &subject);
+        let subject = self.judged.insert(subject);
+        let about = match verdict {
+            PermissionVerdict::Refuse(why) => return CallVerdict::Refuse(why),
+            PermissionVerdict::Run
+                if plan_in(call).is_some() && self.gate.policy.mode() == PermissionMode::Plan =>
             {
                 QuestionKind::Plan
             }
-            permission::PermissionVerdict::Run => return CallVerdict::Run,
-            permission::PermissionVerdict::Ask => QuestionKind::Permission,
-            permission::PermissionVerdict::AskToLeave => QuestionKind::Sandbox,
+            PermissionVerdict::Run => return CallVerdict::Run,
+            PermissionVerdict::Ask => QuestionKind::Permission,
+            PermissionVerdict::AskToLeave => QuestionKind::Sandbox,
         };
-        if let Asks::Nobody(why) = &self.asks {
+        if let Asks::Nobody(why) = &self.gate.asks {
             let rules = permission::rules_for(about, &call.name, subject);
             return CallVerdict::Refuse(format!(
                 "denied: {why}; a rule such as {:?} under `allow` in the [permissions] of the \
@@ -102,123 +151,43 @@ impl ApprovalGate {
             (_, PermissionSubject::Path(path) | PermissionSubject::Outside(path)) => path.clone(),
             (_, PermissionSubject::Nothing) => call.input.to_string(),
         };
-        CallVerdict::Ask(Box::new(Question {
-            request_id: format!("{me}:{}", call.id),
-            about,
-            tool_use_id: call.id.clone(),
-            tool: call.name.clone(),
-            input: call.input.clone(),
-            description,
-        }))
-    }
-}
-
-/// The plan in a call that submits one.
-fn plan_in(call: &Call) -> Option<&str> {
-    let plan = call.input.get("plan").filter(|_| signal(call) == Signal::SubmitsPlan);
-    plan.and_then(|plan| plan.as_str())
-}
-
-/// The decision in a message that answers a question, with the kind of the question.
-fn answer_in(message: &Message) -> Option<(RequestKind, Decision)> {
-    let decision = |approve: bool, reason: &Option<String>| Decision {
-        request_id: message.request_id.clone().unwrap_or_default(),
-        outcome: if approve { DecisionOutcome::Approved } else { DecisionOutcome::Rejected },
-        by: message.from.clone(),
-        scope: Scope::Once,
-        reason: reason.clone(),
-        updated_input: None,
-        mode: None,
-    };
-    if let Body::PermissionResponse { approve, scope, reason, updated_input } = &message.body {
-        let updated_input = updated_input.clone();
-        let decision = Decision { scope: *scope, updated_input, ..decision(*approve, reason) };
-        return Some((RequestKind::Permission, decision));
-    }
-    if let Body::SandboxPermissionResponse { approve, scope, reason } = &message.body {
-        return Some((
-            RequestKind::Sandbox,
-            Decision { scope: *scope, ..decision(*approve, reason) },
-        ));
-    }
-    if let Body::PlanApprovalResponse { approve, feedback, mode } = &message.body {
-        let mode =
-            mode.as_deref().and_then(PermissionMode::parse).unwrap_or(PermissionMode::AcceptEdits);
-        let mode = approve.then_some(mode);
-        return Some((RequestKind::Plan, Decision { mode, ..decision(*approve, feedback) }));
-    }
-    None
-}
-
-/// A member's gate at work.
-pub(super) struct Approvals {
-    gate: ApprovalGate,
-    me: Identity,
-    bus: Arc<Bus>,
-    clock: Rc<dyn Clock>,
-}
-
-impl Approvals {
-    /// Puts a gate to work.
-    pub(super) fn new(
-        gate: ApprovalGate,
-        me: Identity,
-        bus: Arc<Bus>,
-        clock: Rc<dyn Clock>,
-    ) -> Self {
-        Self { gate, me, bus, clock }
+        let Call { id, name: tool, input } = call.clone();
+        let request_id = format!("{}:{id}", self.me.name);
+        let question = Question { request_id, about, tool_use_id: id, tool, input, description };
+        CallVerdict::Ask(Box::new(question))
     }
 
-    /// When the open question expires.
-    pub(super) fn due(&self) -> Option<Instant> {
-        self.gate.ledger.due()
-    }
-
-    /// Judges a call.
-    pub(super) fn judge(&mut self, call: &Call, tools: &ToolRunner) -> CallVerdict {
-        match tools.inspect(call) {
-            Ok((tool, subject)) => {
-                let verdict = self.gate.judge(&self.me.name, call, tool, &subject);
-                self.gate.judged = Some(subject);
-                verdict
-            }
-            Err(why) => CallVerdict::Refuse(why.to_string()),
-        }
-    }
-
-    /// Records a question, then asks it. Returns a decision if the question cannot be asked.
-    ///
-    /// # Errors
-    /// The question was not recorded, and not asked.
+    /// Records a question, then asks it. Returns a decision if the question cannot be asked; fails if it
+    /// was not recorded, and not asked.
     pub(super) async fn ask(
         &mut self,
         question: Question,
-        conversation: &mut Conversation,
+        journal: &mut Journal,
         host: &mut MemberHost,
     ) -> Result<Option<Decision>, RecordError> {
-        let decider = self.gate.decider();
-        let deadline: WallTime = self.clock.now() + self.gate.timeout;
-        let entry =
-            Entry::Request { question: question.clone(), decider: decider.into(), deadline };
-        conversation.record(entry, host).await?;
-        conversation.sync().await?;
-        self.gate.asked = Some(question.clone());
+        let decider = if self.gate.asks == Asks::Lead { "lead" } else { "user" };
+        let deadline = self.clock.now() + self.gate.timeout;
+        let (asked, decider) = (question.clone(), decider.to_owned());
+        let entry = Entry::Request { question: asked, decider: decider.clone(), deadline };
+        journal.record(entry, host).await?;
+        journal.sync().await?;
+        self.asked = Some(question.clone());
         let id = question.request_id.clone();
-        let opened = self.gate.ledger.open(PendingRequest {
+        let opened = self.ledger.open(PendingRequest {
             id: id.clone(),
             kind: question.about.into(),
             owner: self.me.name.to_string(),
-            decider: decider.into(),
+            decider,
             incarnation: self.me.incarnation.clone(),
             deadline: Some(self.clock.monotonic() + self.gate.timeout),
         });
         tracing::info!(request_id = id, tool = question.tool, ?opened, "asked");
         if self.gate.asks != Asks::Lead {
-            host.show(&Progress::Asked(Box::new(question)));
+            (host.show)(&Progress::Asked(Box::new(question)));
             return Ok(None);
         }
         let Err(why) = self.send_to_lead(question).await else { return Ok(None) };
-        self.gate.ledger.withdraw(&id);
+        self.ledger.withdraw(&id);
         Ok(Some(Decision::by_program(&id, DecisionOutcome::Rejected, &why)))
     }
 
@@ -263,15 +232,14 @@ impl Approvals {
     pub(super) async fn on_event(
         &mut self,
         event: ApprovalEvent,
-        tools: &ToolRunner,
-        status: &mut MemberStatus,
+        status: &mut StatusReporter,
     ) -> Option<Decision> {
         match event {
             ApprovalEvent::Answered(decision) => {
-                let asked = self.gate.ledger.pending_of(&decision.request_id);
+                let asked = self.ledger.pending_of(&decision.request_id);
                 let kind = asked.map_or(RequestKind::Permission, |request| request.kind);
                 let life = self.me.incarnation.clone();
-                self.settle(kind, decision, Some(&life), tools, status).await
+                self.settle(kind, decision, Some(&life), status).await
             }
             ApprovalEvent::SetMode(mode) => {
                 self.set_mode(mode, status).await;
@@ -288,14 +256,13 @@ impl Approvals {
     pub(super) async fn on_mail(
         &mut self,
         mail: &[Message],
-        tools: &ToolRunner,
-        status: &mut MemberStatus,
+        status: &mut StatusReporter,
     ) -> Vec<Decision> {
         let mut settled = Vec::new();
         for message in mail {
             if let Some((kind, decision)) = answer_in(message) {
                 let life = message.incarnation.as_deref();
-                settled.extend(self.settle(kind, decision, life, tools, status).await);
+                settled.extend(self.settle(kind, decision, life, status).await);
             } else {
                 self.on_control_mail(message, status).await;
             }
@@ -303,7 +270,7 @@ impl Approvals {
         settled
     }
 
-    async fn on_control_mail(&mut self, message: &Message, status: &mut MemberStatus) {
+    async fn on_control_mail(&mut self, message: &Message, status: &mut StatusReporter) {
         let is_bound = message.from == AgentName::lead().as_str()
             && !self.me.name.is_lead()
             && message.request_id.is_some()
@@ -327,13 +294,12 @@ impl Approvals {
         kind: RequestKind,
         mut decision: Decision,
         life: Option<&str>,
-        tools: &ToolRunner,
-        status: &mut MemberStatus,
+        status: &mut StatusReporter,
     ) -> Option<Decision> {
         let verdict = RequestVerdict::of(decision.outcome == DecisionOutcome::Approved);
         let (id, from) = (decision.request_id.as_str(), decision.by.as_str());
         let answer = RequestAnswer { id: Some(id), kind, from, incarnation: life, verdict };
-        let state = match self.gate.ledger.answer(&answer, self.clock.monotonic()) {
+        let state = match self.ledger.answer(&answer, self.clock.monotonic()) {
             Ok(state) => state,
             Err(why) => {
                 tracing::warn!(request_id = id, from, %why, "an answer was not acted on");
@@ -344,7 +310,7 @@ impl Approvals {
             if let Some(mode) = decision.mode {
                 self.set_mode(mode, status).await;
             }
-            if let Some(why) = self.check_change(&decision, tools) {
+            if let Some(why) = self.check_change(&decision) {
                 decision.outcome = DecisionOutcome::Rejected;
                 decision.reason = Some(why);
             }
@@ -356,28 +322,21 @@ impl Approvals {
     }
 
     /// A call that the user has changed must pass the rules as well. Returns why it does not.
-    fn check_change(&mut self, decision: &Decision, tools: &ToolRunner) -> Option<String> {
+    fn check_change(&mut self, decision: &Decision) -> Option<String> {
         let input = decision.updated_input.clone()?;
-        let Question { tool_use_id: id, tool: name, .. } = self.gate.asked.clone()?;
-        let call = Call { id, name, input };
-        match tools.inspect(&call) {
-            Err(why) => Some(why.to_string()),
-            Ok((tool, subject)) => {
-                let verdict = self.gate.policy.judge(tool, &subject);
-                self.gate.judged = Some(subject);
-                match verdict {
-                    permission::PermissionVerdict::Refuse(why) => Some(why),
-                    permission::PermissionVerdict::Run
-                    | permission::PermissionVerdict::Ask
-                    | permission::PermissionVerdict::AskToLeave => None,
-                }
-            }
-        }
+        let Question { tool_use_id: id, tool: name, .. } = self.asked.clone()?;
+        let (tool, subject) = match self.tools.inspect(&Call { id, name, input }) {
+            Ok(found) => found,
+            Err(why) => return Some(why.to_string()),
+        };
+        let verdict = self.gate.policy.judge(tool, &subject);
+        self.judged = Some(subject);
+        if let PermissionVerdict::Refuse(why) = verdict { Some(why) } else { None }
     }
 
     /// Makes a rule of an approval that holds for more than one call.
     fn keep_as_rule(&mut self) {
-        let (Some(asked), Some(subject)) = (&self.gate.asked, &self.gate.judged) else { return };
+        let (Some(asked), Some(subject)) = (&self.asked, &self.judged) else { return };
         let allow = permission::rules_for(asked.about, &asked.tool, subject);
         self.add_rules(&RuleLists { allow, ..RuleLists::default() });
     }
@@ -390,7 +349,7 @@ impl Approvals {
         }
     }
 
-    async fn set_mode(&mut self, mode: PermissionMode, status: &mut MemberStatus) {
+    async fn set_mode(&mut self, mode: PermissionMode, status: &mut StatusReporter) {
         let before = self.gate.policy.mode();
         self.gate.policy.set_mode(mode);
         tracing::info!(%before, now = %mode, "permission mode set");
@@ -399,18 +358,14 @@ impl Approvals {
 
     /// Expires the questions whose time is over. Returns their decisions.
     pub(super) fn expire(&mut self) -> Vec<Decision> {
-        let seconds = self.gate.timeout.as_secs();
-        let late = self.gate.ledger.tick(self.clock.monotonic()).into_iter();
-        let expired = late.map(|id| {
-            let why = format!("nobody answered within {seconds} s");
-            Decision::by_program(&id, DecisionOutcome::Expired, &why)
-        });
-        expired.collect()
+        let why = format!("nobody answered within {} s", self.gate.timeout.as_secs());
+        let expired = |id: String| Decision::by_program(&id, DecisionOutcome::Expired, &why);
+        self.ledger.tick(self.clock.monotonic()).into_iter().map(expired).collect()
     }
 
     /// Takes a question back: its answer no longer counts.
     pub(super) fn withdraw(&mut self, request_id: &str) {
-        self.gate.ledger.withdraw(request_id);
+        self.ledger.withdraw(request_id);
     }
 }
 

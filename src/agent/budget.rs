@@ -3,7 +3,7 @@
 //! A lead has no budget of its own but the team's. The warning that little is left is given once, by the
 //! lead before it calls its model or by its program, which watches all members.
 
-use super::member_status::MemberStatus;
+use super::status::StatusReporter;
 use crate::protocol::budget::{BudgetLimit, BudgetVerdict, LimitOwner, judge};
 use crate::store::{TeamDir, usage};
 use crate::wire::AgentName;
@@ -20,15 +20,7 @@ pub(crate) struct AgentBudget {
     own: Budget,
     team: Budget,
     run: Option<RunBudget>,
-    role: Role,
     warnings: Warnings,
-}
-
-/// Whether an agent gives the warnings of the shared budgets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
-    Lead,
-    Teammate,
 }
 
 /// The warnings that little is left.
@@ -54,12 +46,8 @@ impl Once {
 impl AgentBudget {
     /// Selects the budgets that concern this agent.
     pub(crate) fn of(budgets: Budgets, run: Option<RunBudget>, name: &AgentName) -> Self {
-        let (role, own) = if name.is_lead() {
-            (Role::Lead, Budget::default())
-        } else {
-            (Role::Teammate, budgets.member)
-        };
-        Self { own, team: budgets.team, run, role, warnings: Warnings::default() }
+        let own = if name.is_lead() { Budget::default() } else { budgets.member };
+        Self { own, team: budgets.team, run, warnings: Warnings::default() }
     }
 
     /// Shares the warnings with another part of the program that gives them.
@@ -68,17 +56,12 @@ impl AgentBudget {
     }
 
     /// Whether this agent's usage counts in the budget of others, and theirs in its own.
-    pub(super) fn is_shared(&self) -> bool {
+    fn is_shared(&self) -> bool {
         self.team != Budget::default() || self.run.is_some()
     }
 
     /// Whether an agent that has used so much may call its model. A warning is given once.
-    pub(super) fn may_ask(
-        &self,
-        dir: &TeamDir,
-        name: &AgentName,
-        used: &UsageCount,
-    ) -> BudgetVerdict {
+    fn may_ask(&self, dir: &TeamDir, name: &AgentName, used: &UsageCount) -> BudgetVerdict {
         let own = judge(LimitOwner::Member, &self.own, used);
         let all = self.is_shared().then(|| together(dir, name, used));
         let team = all.map_or(BudgetVerdict::Fine, |all| judge(LimitOwner::Team, &self.team, &all));
@@ -86,40 +69,37 @@ impl AgentBudget {
             judge(LimitOwner::Run, &run.budget(), &run.part_of(&all))
         };
         let run = all.zip(self.run).map_or(BudgetVerdict::Fine, of_run);
-        let all = [own, team, run].into_iter();
-        if let Some(spent) = all.clone().find(|verdict| matches!(verdict, BudgetVerdict::Spent(_)))
-        {
+        let is_spent = |verdict: &BudgetVerdict| matches!(verdict, BudgetVerdict::Spent(_));
+        if let Some(spent) = [own, team, run].into_iter().find(is_spent) {
             return spent;
         }
-        let Warnings { standing, run: of_run } = &self.warnings;
-        let told = match self.role {
-            Role::Teammate => vec![(own, standing)],
-            Role::Lead => vec![(team, standing), (run, of_run)],
-        };
-        let is_new = |(verdict, warning): &(BudgetVerdict, &Once)| {
+        // Only the lead warns of the shared budgets.
+        let standing = if name.is_lead() { team } else { own };
+        let is_new = |verdict: &BudgetVerdict, warning: &Once| {
             matches!(verdict, BudgetVerdict::Nearly(_)) && warning.take()
         };
-        told.into_iter().find(is_new).map_or(BudgetVerdict::Fine, |(verdict, _)| verdict)
+        if is_new(&standing, &self.warnings.standing) {
+            standing
+        } else if name.is_lead() && is_new(&run, &self.warnings.run) {
+            run
+        } else {
+            BudgetVerdict::Fine
+        }
     }
 }
 
 /// A member's budget at work.
 pub(super) struct BudgetKeeper {
-    budget: AgentBudget,
-    dir: TeamDir,
-    me: AgentName,
+    pub(super) budget: AgentBudget,
+    pub(super) dir: TeamDir,
+    pub(super) me: AgentName,
     /// What had been used when the last turn ended.
-    before_turn: UsageCount,
+    pub(super) before_turn: UsageCount,
 }
 
 impl BudgetKeeper {
-    /// Puts a budget to work; `used` is what the member has used until now.
-    pub(super) fn new(budget: AgentBudget, dir: TeamDir, me: AgentName, used: UsageCount) -> Self {
-        Self { budget, dir, me, before_turn: used }
-    }
-
     /// Whether the model may be called now.
-    pub(super) fn check(&self, status: &MemberStatus) -> BudgetVerdict {
+    pub(super) fn check(&self, status: &StatusReporter) -> BudgetVerdict {
         self.budget.may_ask(&self.dir, &self.me, &status.used())
     }
 
@@ -130,14 +110,22 @@ impl BudgetKeeper {
     }
 
     /// Counts a model call.
-    pub(super) fn count_call(&self, usage: Usage, status: &mut MemberStatus) {
-        log_call(&usage);
+    pub(super) fn count_call(&self, usage: Usage, status: &mut StatusReporter) {
+        let (input, output) = (usage.input_tokens, usage.output_tokens);
+        let (cache_read, cache_write) =
+            (usage.cache_read_input_tokens, usage.cache_creation_input_tokens);
+        tracing::info!(input, output, cache_read, cache_write, "model call");
         status.count(usage);
         self.share(status);
     }
 
     /// Counts a turn.
-    pub(super) fn count_turn(&mut self, outcome: Outcome, rounds: u32, status: &mut MemberStatus) {
+    pub(super) fn count_turn(
+        &mut self,
+        outcome: Outcome,
+        rounds: u32,
+        status: &mut StatusReporter,
+    ) {
         status.count_turn();
         self.share(status);
         let used = status.used();
@@ -148,19 +136,11 @@ impl BudgetKeeper {
     }
 
     /// Writes the member's usage where those who share the budget read it.
-    fn share(&self, status: &MemberStatus) {
+    fn share(&self, status: &StatusReporter) {
         if self.budget.is_shared() {
-            status.share_usage();
+            status.share();
         }
     }
-}
-
-/// Logs the tokens of one call.
-fn log_call(usage: &Usage) {
-    let (input, output) = (usage.input_tokens, usage.output_tokens);
-    let (cache_read, cache_write) =
-        (usage.cache_read_input_tokens, usage.cache_creation_input_tokens);
-    tracing::info!(input, output, cache_read, cache_write, "model call");
 }
 
 /// What the team has used: of the others as far as they have shared it, of this agent until now.
@@ -200,36 +180,38 @@ mod tests {
         let most = |tokens| Budget { tokens: Some(tokens), ..Budget::default() };
         let budgets = Budgets { team: most(1000), member: most(500) };
         let budget = AgentBudget::of(budgets, None, &alice);
-        let ask = |used| match budget.may_ask(&dir, &alice, &tokens(used)) {
+        let ask = |budget: &AgentBudget, name: &AgentName, used| match budget.may_ask(
+            &dir,
+            name,
+            &tokens(used),
+        ) {
             BudgetVerdict::Fine => "fine".into(),
             BudgetVerdict::Nearly(limit) => format!("nearly {limit}"),
             BudgetVerdict::Spent(limit) => format!("spent {limit}"),
         };
-        assert_eq!(ask(399), "fine");
-        assert_eq!(ask(400), "spent 1000 of 1000 tokens of the budget of the team");
-        assert_eq!(ask(500), "spent 500 of 500 tokens of the budget of this teammate");
-        let alone = AgentBudget::of(Budgets { team: Budget::default(), ..budgets }, None, &alice);
-        assert!(matches!(alone.may_ask(&dir, &alice, &tokens(400)), BudgetVerdict::Nearly(_)));
-        assert_eq!(alone.may_ask(&dir, &alice, &tokens(401)), BudgetVerdict::Fine, "it was said");
         let lead = AgentName::lead();
-        let budget = AgentBudget::of(budgets, None, &lead);
-        assert!(matches!(budget.may_ask(&dir, &lead, &tokens(900)), BudgetVerdict::Nearly(_)));
-        assert_eq!(budget.may_ask(&dir, &lead, &tokens(901)), BudgetVerdict::Fine);
-        assert!(!budget.warnings().standing.take(), "it was said");
-        assert!(matches!(budget.may_ask(&dir, &lead, &tokens(999)), BudgetVerdict::Spent(_)));
-
+        let alone = AgentBudget::of(Budgets { team: Budget::default(), ..budgets }, None, &alice);
+        let of_lead = AgentBudget::of(budgets, None, &lead);
         // The budget of a run counts from its start.
         let run = RunBudget { tokens: 100, before: 901 };
-        let budget = AgentBudget::of(Budgets::default(), Some(run), &lead);
-        for (used, verdict) in
-            [(979, "fine"), (980, "nearly 80 of 100"), (981, "fine"), (1000, "spent 100 of 100")]
-        {
-            let said = match budget.may_ask(&dir, &lead, &tokens(used)) {
-                BudgetVerdict::Fine => "fine".into(),
-                BudgetVerdict::Nearly(limit) => format!("nearly {limit}"),
-                BudgetVerdict::Spent(limit) => format!("spent {limit}"),
-            };
-            assert!(said.starts_with(verdict), "{used}: {said}");
+        let of_run = AgentBudget::of(Budgets::default(), Some(run), &lead);
+        for (budget, name, used, verdict) in [
+            (&budget, &alice, 399, "fine"),
+            (&budget, &alice, 400, "spent 1000 of 1000 tokens of the budget of the team"),
+            (&budget, &alice, 500, "spent 500 of 500 tokens of the budget of this teammate"),
+            (&alone, &alice, 400, "nearly "),
+            (&alone, &alice, 401, "fine"),
+            (&of_lead, &lead, 900, "nearly "),
+            (&of_lead, &lead, 901, "fine"),
+            (&of_lead, &lead, 999, "spent "),
+            (&of_run, &lead, 979, "fine"),
+            (&of_run, &lead, 980, "nearly 80 of 100"),
+            (&of_run, &lead, 981, "fine"),
+            (&of_run, &lead, 1000, "spent 100 of 100"),
+        ] {
+            let said = ask(budget, name, used);
+            assert!(said.starts_with(verdict), "{name}, {used}: {said}");
         }
+        assert!(!of_lead.warnings().standing.take(), "it was said");
     }
 }

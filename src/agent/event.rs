@@ -1,13 +1,11 @@
 //! What can happen to a member of a team, and what its machine asks for.
 
-use super::conversation::{CallVerdict, Effect, WorkId, WorkResult};
+use super::conversation::{CallVerdict, Effect, HostAction, TurnAction, WorkId, WorkResult};
 use crate::protocol::budget::BudgetLimit;
 use crate::store::Drained;
-use crate::tools::Call;
 use crate::wire::activity::Activity;
-use crate::wire::chat::Usage;
 use crate::wire::message::{IdleReason, Message, Outcome};
-use crate::wire::permission::{Decision, PermissionMode, Question, RuleLists};
+use crate::wire::permission::{Decision, PermissionMode, RuleLists};
 use crate::wire::roster::Status;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -93,14 +91,7 @@ impl From<ApprovalEvent> for Event {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum StopCause {
     /// A valid `shutdown_request`: finish the turn, then answer the request.
-    Requested {
-        /// The request's id.
-        request_id: String,
-        /// The sender.
-        by: String,
-        /// The sender's reason.
-        reason: String,
-    },
+    Requested { request_id: String, by: String, reason: String },
     /// The lead's process is gone: finish the running tool, then end.
     LeadLost,
     /// A budget is used up.
@@ -112,22 +103,9 @@ pub(crate) enum StopCause {
 /// What the machine asks for. Actions are performed in order.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Action {
-    /// The conversation performs it.
-    Effect(Effect),
-    /// Judges a tool call; answered by `Judged`.
-    Judge(Call),
-    /// Records a question, then asks it; answered by `Settled`.
-    Ask(Box<Question>),
-    /// Takes a question back: its answer is no longer awaited.
-    Withdraw(String),
-    /// Counts the tokens of a model call.
-    Count(Usage),
-    /// Writes into the roster why the member refuses to end.
-    PublishRefusal(String),
-    /// Takes mail in; answered by `Drained` or `DrainFailed`.
-    Drain,
-    /// Marks the mail of the last drain as acted on.
-    MarkTaken,
+    /// What a turn asks for, and what the member does in the same way between two turns: it takes in mail,
+    /// and marks that mail as acted on.
+    Turn(TurnAction),
     /// Starts the time that the last tool call gets; answered by `LastCallTimeout`.
     StartLastCallTimeout,
     /// Writes status and activity into the roster.
@@ -155,19 +133,20 @@ pub(crate) enum Action {
     /// Tells the lead's program that this member is idle.
     NotifyIdle(IdleReason),
     /// Registers a shutdown request as open: it is answered when the member ends.
-    OpenShutdown {
-        /// The request's id.
-        request_id: String,
-        /// The sender.
-        by: String,
-    },
+    OpenShutdown { request_id: String, by: String },
     /// Ends the loop.
     Exit(Ending),
 }
 
 impl From<Effect> for Action {
     fn from(effect: Effect) -> Self {
-        Self::Effect(effect)
+        Self::Turn(effect.into())
+    }
+}
+
+impl From<HostAction> for Action {
+    fn from(action: HostAction) -> Self {
+        Self::Turn(action.into())
     }
 }
 

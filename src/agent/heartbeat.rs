@@ -12,7 +12,8 @@ pub(crate) struct HeartbeatWriter {
     incarnation: String,
     clock: Rc<dyn Clock>,
     every: Duration,
-    due: Option<Instant>,
+    /// When the next heartbeat is due; `None` while nothing happens.
+    pub(super) due: Option<Instant>,
     file: Option<HeartbeatFile>,
     count: u64,
     /// The last state that was written, and since when it holds (wall clock).
@@ -41,16 +42,6 @@ impl HeartbeatWriter {
         self.due.get_or_insert(next);
     }
 
-    /// When the next heartbeat is due; `None` while nothing happens.
-    pub(super) fn due(&self) -> Option<Instant> {
-        self.due
-    }
-
-    /// Pauses until something happens.
-    pub(super) fn rest(&mut self) {
-        self.due = None;
-    }
-
     /// Writes a heartbeat with this state; `limit` is the time limit of the running tool, in seconds.
     pub(super) fn beat(&mut self, state: &str, limit: Option<u64>) {
         self.due = Some(self.clock.monotonic() + self.every);
@@ -71,5 +62,13 @@ impl HeartbeatWriter {
         {
             tracing::warn!(%why, "a heartbeat could not be written");
         }
+    }
+}
+
+/// Waits until a point in time; for ever without one.
+pub(super) async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due.into()).await,
+        None => std::future::pending().await,
     }
 }

@@ -17,20 +17,19 @@
 mod exchange_limit;
 mod shutdown;
 
-use super::conversation::{
-    Effect, HostAction, TurnAction, TurnEnd, TurnEvent, TurnMachine, TurnStep,
-};
+use super::conversation::{Effect, HostAction, TurnAction, TurnEnd, TurnEvent, TurnMachine};
 use super::event::{Action, Ending, MachineEvent, StopCause};
-use super::identity::{AutoClaim, Identity, IdleHook};
+use super::identity::Identity;
 use super::progress::Progress;
 use crate::tools::Call;
 use crate::wire::activity::Activity;
 use crate::wire::message::{IdleReason, Message, Outcome};
-use crate::wire::permission::{Decision, QuestionKind};
 use crate::wire::roster::Status;
 use crate::wire::transcript::Entry;
 use exchange_limit::{ExchangeLimit, Reason};
+use shutdown::ShutdownRequest;
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 
 /// How often in a row the hooks may keep a member from being idle: each time costs a turn.
 const MAX_KEPT: u32 = 5;
@@ -56,11 +55,12 @@ enum Phase {
     Over,
 }
 
-/// The machine.
 #[derive(Debug)]
 pub(crate) struct Machine {
     me: Identity,
     phase: Phase,
+    /// What the current step asks for, in order.
+    todo: Vec<Action>,
     /// Prompts that the next turn begins with, or the current one goes on with.
     prompts: VecDeque<String>,
     /// Notes that the model is told with its next call.
@@ -87,6 +87,7 @@ impl Machine {
             exchange_limit: ExchangeLimit::new(me.name.clone(), me.max_exchanges),
             me,
             phase,
+            todo: Vec::new(),
             prompts: VecDeque::new(),
             notices: VecDeque::new(),
             mail_again: false,
@@ -94,134 +95,134 @@ impl Machine {
             published_idle: false,
             kept: 0,
         };
-        (machine, vec![Action::Drain])
+        (machine, vec![HostAction::TakeInput.into()])
     }
 
     /// Performs one step. This is the only place that takes the phase out of the machine: every
     /// transition consumes it and returns its successor.
     pub(crate) fn step(&mut self, event: MachineEvent) -> Vec<Action> {
-        let mut todo = Vec::new();
         let phase = std::mem::replace(&mut self.phase, Phase::Over);
         if !matches!(phase, Phase::Over) {
-            self.phase = self.transition(phase, event, &mut todo);
+            self.phase = self.transition(phase, event);
         }
-        todo
+        std::mem::take(&mut self.todo)
     }
 
-    fn transition(&mut self, phase: Phase, event: MachineEvent, todo: &mut Vec<Action>) -> Phase {
-        match event {
-            MachineEvent::Mail => self.on_mail(phase, todo),
-            MachineEvent::Drained(mail) => self.on_drained(phase, &mail, todo),
-            MachineEvent::DrainFailed(why) => self.on_drain_failed(phase, &why, todo),
-            MachineEvent::DiskFull => {
-                self.published_idle = false;
-                todo.push(Action::Publish(Status::Waiting, Some(Activity::DiskFull)));
-                phase
-            }
-            MachineEvent::TeamGone(why) => {
-                todo.push(Effect::Cancel.into());
-                todo.push(Action::CancelIdleHook);
-                todo.push(Action::Exit(Ending::Broken(why)));
-                Phase::Over
-            }
-            MachineEvent::Prompt(text) => self.on_prompt(phase, text, todo),
-            MachineEvent::Notice(text) => {
-                self.notices.push_back(text);
-                phase
-            }
-            MachineEvent::Work(result) => self.on_turn_event(phase, TurnEvent::Work(result), todo),
-            MachineEvent::Judged(verdict) => {
-                self.on_turn_event(phase, TurnEvent::Judged(verdict), todo)
-            }
-            MachineEvent::Settled(decision) => self.on_settled(phase, decision, todo),
-            MachineEvent::Interrupt => self.on_interrupt(phase, todo),
-            MachineEvent::Stop(cause) => self.on_stop(phase, cause, todo),
-            MachineEvent::TaskInSight => self.on_task_in_sight(phase, todo),
-            MachineEvent::TaskTaken => on_task_taken(phase, todo),
-            MachineEvent::IdleHookAnswered(answer) => self.on_idle_hook(phase, answer, todo),
-            MachineEvent::LastCallTimeout => self.on_last_call_timeout(phase, todo),
-        }
-    }
-
-    fn on_mail(&mut self, phase: Phase, todo: &mut Vec<Action>) -> Phase {
-        match phase {
-            Phase::Idle => take_mail(todo),
-            Phase::Resting => leave_rest(todo),
-            Phase::TakingMail => {
+    /// The table of phases and events: for each event the phases in which it does something, then all
+    /// others.
+    fn transition(&mut self, phase: Phase, event: MachineEvent) -> Phase {
+        use MachineEvent as Event;
+        match (phase, event) {
+            (phase @ (Phase::Idle | Phase::Resting), Event::Mail) => self.wake(phase),
+            (Phase::TakingMail, Event::Mail) => {
                 self.mail_again = true;
                 Phase::TakingMail
             }
-            Phase::InTurn(turn, stop) => self.in_turn(turn, stop, TurnEvent::InputWaits, todo),
-            // A claim, too, ends in a drain.
-            phase @ (Phase::Claiming | Phase::Leaving(_) | Phase::Over) => phase,
-        }
-    }
+            (Phase::InTurn(turn, stop), Event::Mail) => {
+                self.in_turn(turn, stop, TurnEvent::InputWaits)
+            }
+            (Phase::TakingMail, Event::Drained(mail)) => self.on_drained_between_turns(&mail),
+            (Phase::InTurn(turn, stop), Event::Drained(mail)) => {
+                self.on_drained_in_turn(turn, stop, &mail)
+            }
+            (phase, Event::Drained(_)) => self.unexpected(phase, "mail"),
+            (phase, Event::DrainFailed(why)) => self.on_drain_failed(phase, &why),
+            (phase, Event::DiskFull) => {
+                self.publish(Status::Waiting, Some(Activity::DiskFull));
+                phase
+            }
+            (_, Event::TeamGone(why)) => {
+                self.push(Effect::Cancel);
+                self.todo.push(Action::CancelIdleHook);
+                self.exit(Ending::Broken(why))
+            }
 
-    fn on_prompt(&mut self, phase: Phase, text: String, todo: &mut Vec<Action>) -> Phase {
-        self.prompts.push_back(text);
-        match phase {
-            Phase::Idle => take_mail(todo),
-            Phase::Resting => leave_rest(todo),
-            // The prompt is recorded with the mail that is taken in next.
-            phase @ (Phase::Claiming
-            | Phase::TakingMail
-            | Phase::InTurn(..)
-            | Phase::Leaving(_)
-            | Phase::Over) => phase,
-        }
-    }
+            // In a turn, the prompt is recorded with the mail that is taken in next.
+            (phase, Event::Prompt(text)) => {
+                self.prompts.push_back(text);
+                self.wake(phase)
+            }
+            (phase, Event::Notice(text)) => {
+                self.notices.push_back(text);
+                phase
+            }
 
-    /// The roster says "working" before the task is claimed, so that the team never looks as if all work
-    /// were done.
-    fn on_task_in_sight(&mut self, phase: Phase, todo: &mut Vec<Action>) -> Phase {
-        match phase {
-            Phase::Idle => {
-                self.published_idle = false;
-                todo.push(Action::Publish(Status::Working, Some(Activity::Task)));
-                todo.push(Action::TakeTask);
+            (phase, Event::Work(result)) => self.on_turn_event(phase, TurnEvent::Work(result)),
+            (phase, Event::Judged(verdict)) => {
+                self.on_turn_event(phase, TurnEvent::Judged(verdict))
+            }
+            (Phase::InTurn(turn, stop), Event::Settled(decision)) => {
+                self.in_turn(turn, stop, TurnEvent::Settled(decision))
+            }
+            (Phase::InTurn(turn, stop), Event::Interrupt) => {
+                self.in_turn(turn, stop, TurnEvent::Interrupt)
+            }
+            (phase, Event::Stop(cause)) => self.on_stop(phase, cause),
+            (Phase::Leaving(turn), Event::LastCallTimeout) => {
+                self.leaving(turn, TurnEvent::Stop { limit: None })
+            }
+
+            // The roster says "working" before the task is claimed, so that the team never looks as if
+            // all work were done.
+            (Phase::Idle, Event::TaskInSight) => {
+                self.publish(Status::Working, Some(Activity::Task));
+                self.todo.push(Action::TakeTask);
                 Phase::Claiming
             }
-            // The watch may report while the member has found other work.
-            phase @ (Phase::Claiming
-            | Phase::Resting
-            | Phase::TakingMail
-            | Phase::InTurn(..)
-            | Phase::Leaving(_)
-            | Phase::Over) => phase,
+            (Phase::Claiming, Event::TaskTaken) => self.take_mail(),
+            (phase, Event::TaskTaken) => self.unexpected(phase, "a claim"),
+
+            (Phase::Resting, Event::IdleHookAnswered(Ok(()))) => self.be_idle(),
+            (Phase::Resting, Event::IdleHookAnswered(Err(content))) => {
+                self.kept += 1;
+                self.finished = None;
+                self.record(Entry::Note { content });
+                self.begin_turn(true)
+            }
+            (phase, Event::IdleHookAnswered(_)) => {
+                self.unexpected(phase, "the answer of the hooks")
+            }
+
+            // A claim, too, ends in a drain; the watch may report a task while the member has found other
+            // work; the turn that asked, or that is interrupted, may be over or ending after its call; and
+            // the timer of a last call is not cancelled when the call ends in time.
+            (
+                phase,
+                Event::Mail
+                | Event::TaskInSight
+                | Event::Settled(_)
+                | Event::Interrupt
+                | Event::LastCallTimeout,
+            ) => phase,
         }
     }
 
-    fn on_drained(&mut self, phase: Phase, mail: &[Message], todo: &mut Vec<Action>) -> Phase {
-        match phase {
-            Phase::TakingMail => self.on_drained_between_turns(mail, todo),
-            Phase::InTurn(turn, stop) => self.on_drained_in_turn(turn, stop, mail, todo),
-            phase @ (Phase::Idle
-            | Phase::Claiming
-            | Phase::Resting
-            | Phase::Leaving(_)
-            | Phase::Over) => unexpected("mail", phase, todo),
+    /// Begins to take in mail, or a prompt, unless the member is doing so or at work.
+    fn wake(&mut self, phase: Phase) -> Phase {
+        if matches!(phase, Phase::Resting) {
+            self.todo.push(Action::CancelIdleHook);
         }
+        if matches!(phase, Phase::Idle | Phase::Resting) { self.take_mail() } else { phase }
     }
 
-    fn on_drained_between_turns(&mut self, mail: &[Message], todo: &mut Vec<Action>) -> Phase {
-        show_mail(mail, todo);
-        let stop = shutdown::find(&self.me, mail, todo);
-        let is_prompted = self.record_prompts(todo);
-        let is_woken = stop.is_none() && self.is_reason_for_a_turn(mail, todo);
+    fn on_drained_between_turns(&mut self, mail: &[Message]) -> Phase {
+        let stop = self.look_through(mail);
+        let is_prompted = self.record_prompts();
+        let is_woken = stop.is_none() && self.is_reason_for_a_turn(mail);
         if is_woken {
             self.kept = 0;
         }
         let again = std::mem::take(&mut self.mail_again);
-        if let Some(stop) = stop {
-            todo.push(Action::MarkTaken);
-            shutdown::open(&stop, todo);
-            leave(stop, todo)
-        } else if is_woken || is_prompted {
-            self.begin_turn(!is_prompted, todo)
-        } else {
-            todo.push(Action::MarkTaken);
-            if again { take_mail(todo) } else { self.rest(todo) }
+        if let Some(ShutdownRequest { cause, open, .. }) = stop {
+            self.push(HostAction::InputUsed);
+            self.todo.push(open);
+            return self.leave(cause);
         }
+        if is_woken || is_prompted {
+            return self.begin_turn(!is_prompted);
+        }
+        self.push(HostAction::InputUsed);
+        if again { self.take_mail() } else { self.rest() }
     }
 
     fn on_drained_in_turn(
@@ -229,202 +230,134 @@ impl Machine {
         turn: TurnMachine,
         stop: Option<StopCause>,
         mail: &[Message],
-        todo: &mut Vec<Action>,
     ) -> Phase {
-        show_mail(mail, todo);
-        let asked = shutdown::find(&self.me, mail, todo);
+        let asked = self.look_through(mail);
         if turn.takes_prompts() {
-            self.record_prompts(todo);
+            self.record_prompts();
         }
-        if let Some(cause) = asked {
-            shutdown::open(&cause, todo);
-            let note = TurnEvent::WindDown(shutdown::note(&cause));
-            return self.in_turn(turn, Some(cause), note, todo);
+        if let Some(ShutdownRequest { cause, open, note }) = asked {
+            self.todo.push(open);
+            return self.in_turn(turn, Some(cause), TurnEvent::WindDown(note));
         }
         let unseen = mail.iter().filter(|message| message.body.wakes()).count();
-        self.in_turn(turn, stop, TurnEvent::InputTaken { unseen }, todo)
+        self.in_turn(turn, stop, TurnEvent::InputTaken { unseen })
+    }
+
+    /// Shows mail, and finds the request to shut down in it.
+    fn look_through(&mut self, mail: &[Message]) -> Option<ShutdownRequest> {
+        for message in mail {
+            self.push(Effect::Show(Progress::Mail(Box::new(message.clone()))));
+        }
+        let todo = &mut self.todo;
+        ShutdownRequest::find(&self.me, mail, |why| todo.push(Effect::Log(why).into()))
     }
 
     /// Records the prompts and the notes that wait. Whether there was a prompt.
-    fn record_prompts(&mut self, todo: &mut Vec<Action>) -> bool {
+    fn record_prompts(&mut self) -> bool {
         let is_prompted = !self.prompts.is_empty();
         if is_prompted {
             self.exchange_limit.progress();
             self.kept = 0;
         }
-        let prompt = |content| Effect::Record(Entry::User { content }).into();
-        let note = |content| Effect::Record(Entry::Note { content }).into();
-        todo.extend(self.prompts.drain(..).map(prompt));
-        todo.extend(self.notices.drain(..).map(note));
+        while let Some(content) = self.prompts.pop_front() {
+            self.record(Entry::User { content });
+        }
+        while let Some(content) = self.notices.pop_front() {
+            self.record(Entry::Note { content });
+        }
         is_prompted
     }
 
     /// Whether mail begins a turn. Where it no longer does, the model, the viewer and the lead are told
     /// once.
-    fn is_reason_for_a_turn(&mut self, mail: &[Message], todo: &mut Vec<Action>) -> bool {
+    fn is_reason_for_a_turn(&mut self, mail: &[Message]) -> bool {
         let notes = match self.exchange_limit.weigh(mail) {
             Reason::Turn => return true,
             Reason::None => return false,
             Reason::Talk(notes) => notes,
         };
         for content in notes {
-            todo.push(Effect::Record(Entry::Note { content: content.clone() }).into());
-            todo.push(Effect::Show(Progress::Note(content.clone())).into());
+            self.record(Entry::Note { content: content.clone() });
+            self.push(Effect::Show(Progress::Note(content.clone())));
             if !self.me.name.is_lead() {
-                todo.push(Action::TellLead(content));
+                self.todo.push(Action::TellLead(content));
             }
         }
         false
     }
 
-    fn on_drain_failed(&mut self, phase: Phase, why: &str, todo: &mut Vec<Action>) -> Phase {
+    fn on_drain_failed(&mut self, phase: Phase, why: &str) -> Phase {
         let text = format!("mail could not be taken in, it stays in the inbox: {why}");
-        todo.push(Effect::Log(text.clone()).into());
+        self.push(Effect::Log(text.clone()));
         match phase {
             // A prompt, and rest, do not wait for mail that cannot be taken in.
             Phase::TakingMail => {
-                todo.push(Effect::Show(Progress::Note(text)).into());
-                self.on_drained_between_turns(&[], todo)
+                self.push(Effect::Show(Progress::Note(text)));
+                self.on_drained_between_turns(&[])
             }
-            Phase::InTurn(turn, stop) => {
-                self.in_turn(turn, stop, TurnEvent::InputFailed(text), todo)
-            }
+            Phase::InTurn(turn, stop) => self.in_turn(turn, stop, TurnEvent::InputFailed(text)),
             phase @ (Phase::Idle
             | Phase::Claiming
             | Phase::Resting
             | Phase::Leaving(_)
-            | Phase::Over) => unexpected("failed mail", phase, todo),
+            | Phase::Over) => self.unexpected(phase, "failed mail"),
         }
     }
 
-    fn on_turn_event(&mut self, phase: Phase, event: TurnEvent, todo: &mut Vec<Action>) -> Phase {
+    fn on_turn_event(&mut self, phase: Phase, event: TurnEvent) -> Phase {
         match phase {
-            Phase::InTurn(turn, stop) => self.in_turn(turn, stop, event, todo),
-            Phase::Leaving(turn) => self.leaving(turn, event, todo),
+            Phase::InTurn(turn, stop) => self.in_turn(turn, stop, event),
+            Phase::Leaving(turn) => self.leaving(turn, event),
             phase @ (Phase::Idle
             | Phase::Claiming
             | Phase::Resting
             | Phase::TakingMail
-            | Phase::Over) => unexpected("an event of a turn", phase, todo),
+            | Phase::Over) => self.unexpected(phase, "an event of a turn"),
         }
     }
 
-    fn on_settled(&mut self, phase: Phase, decision: Decision, todo: &mut Vec<Action>) -> Phase {
-        match phase {
-            Phase::InTurn(turn, stop) => {
-                self.in_turn(turn, stop, TurnEvent::Settled(decision), todo)
-            }
-            // The turn that asked is over, or ends after its call.
-            phase @ (Phase::Idle
-            | Phase::Claiming
-            | Phase::Resting
-            | Phase::TakingMail
-            | Phase::Leaving(_)
-            | Phase::Over) => phase,
-        }
-    }
-
-    fn on_interrupt(&mut self, phase: Phase, todo: &mut Vec<Action>) -> Phase {
-        match phase {
-            Phase::InTurn(turn, stop) => self.in_turn(turn, stop, TurnEvent::Interrupt, todo),
-            // There is no turn to interrupt, or it is ending.
-            phase @ (Phase::Idle
-            | Phase::Claiming
-            | Phase::Resting
-            | Phase::TakingMail
-            | Phase::Leaving(_)
-            | Phase::Over) => phase,
-        }
-    }
-
-    fn on_stop(&mut self, phase: Phase, cause: StopCause, todo: &mut Vec<Action>) -> Phase {
-        let limit = match &cause {
-            StopCause::Budget(limit) => Some(format!("{limit} are used")),
-            StopCause::Requested { .. } | StopCause::LeadLost | StopCause::AtOnce => None,
-        };
+    fn on_stop(&mut self, phase: Phase, cause: StopCause) -> Phase {
+        let is_lead_lost = cause == StopCause::LeadLost;
         match phase {
             Phase::Over => Phase::Over,
             Phase::Resting => {
-                todo.push(Action::CancelIdleHook);
-                leave(cause, todo)
+                self.todo.push(Action::CancelIdleHook);
+                self.leave(cause)
             }
-            Phase::Idle | Phase::Claiming | Phase::TakingMail => leave(cause, todo),
+            Phase::Idle | Phase::Claiming | Phase::TakingMail => self.leave(cause),
             // The question stays open in the transcript: a later life asks it again.
-            Phase::InTurn(turn, _) if cause == StopCause::LeadLost && turn.is_asking() => {
-                leave(cause, todo)
-            }
-            Phase::InTurn(turn, _) if cause == StopCause::LeadLost && turn.is_acting() => {
-                todo.push(Action::StartLastCallTimeout);
-                self.leaving(turn, TurnEvent::EndAfterCall(LEAD_LOST), todo)
+            Phase::InTurn(turn, _) if is_lead_lost && turn.is_asking() => self.leave(cause),
+            Phase::InTurn(turn, _) if is_lead_lost && turn.is_acting() => {
+                self.todo.push(Action::StartLastCallTimeout);
+                self.leaving(turn, TurnEvent::EndAfterCall(LEAD_LOST))
             }
             Phase::InTurn(turn, _) | Phase::Leaving(turn) => {
-                self.in_turn(turn, Some(cause), TurnEvent::Stop { limit }, todo)
+                let limit = match &cause {
+                    StopCause::Budget(limit) => Some(format!("{limit} are used")),
+                    StopCause::Requested { .. } | StopCause::LeadLost | StopCause::AtOnce => None,
+                };
+                self.in_turn(turn, Some(cause), TurnEvent::Stop { limit })
             }
         }
     }
 
-    fn on_last_call_timeout(&mut self, phase: Phase, todo: &mut Vec<Action>) -> Phase {
-        match phase {
-            Phase::Leaving(turn) => self.leaving(turn, TurnEvent::Stop { limit: None }, todo),
-            // The timer is not cancelled when the call ends in time.
-            phase @ (Phase::Idle
-            | Phase::Claiming
-            | Phase::Resting
-            | Phase::TakingMail
-            | Phase::InTurn(..)
-            | Phase::Over) => phase,
-        }
-    }
-
-    fn on_idle_hook(
-        &mut self,
-        phase: Phase,
-        answer: Result<(), String>,
-        todo: &mut Vec<Action>,
-    ) -> Phase {
-        match (phase, answer) {
-            (Phase::Resting, Ok(())) => self.be_idle(todo),
-            (Phase::Resting, Err(content)) => {
-                self.kept += 1;
-                self.finished = None;
-                todo.push(Effect::Record(Entry::Note { content }).into());
-                self.begin_turn(true, todo)
-            }
-            (
-                phase @ (Phase::Idle
-                | Phase::Claiming
-                | Phase::TakingMail
-                | Phase::InTurn(..)
-                | Phase::Leaving(_)
-                | Phase::Over),
-                _,
-            ) => unexpected("the answer of the hooks", phase, todo),
-        }
-    }
-
-    fn begin_turn(&mut self, by_mail: bool, todo: &mut Vec<Action>) -> Phase {
-        todo.push(Effect::Show(Progress::TurnStarted { by_mail }).into());
+    fn begin_turn(&mut self, by_mail: bool) -> Phase {
+        self.push(Effect::Show(Progress::TurnStarted { by_mail }));
         let turn = TurnMachine::new(self.me.max_rounds, VecDeque::new());
-        self.in_turn(turn, None, TurnEvent::InputTaken { unseen: 0 }, todo)
+        self.in_turn(turn, None, TurnEvent::InputTaken { unseen: 0 })
     }
 
-    fn in_turn(
-        &mut self,
-        turn: TurnMachine,
-        stop: Option<StopCause>,
-        event: TurnEvent,
-        todo: &mut Vec<Action>,
-    ) -> Phase {
-        match self.step_turn(turn, event, todo) {
-            TurnStep::Running(turn) => Phase::InTurn(turn, stop),
-            TurnStep::Ended(end) => self.end_turn(end, stop, todo),
+    fn in_turn(&mut self, turn: TurnMachine, stop: Option<StopCause>, event: TurnEvent) -> Phase {
+        match self.step_turn(turn, event) {
+            ControlFlow::Continue(turn) => Phase::InTurn(turn, stop),
+            ControlFlow::Break(end) => self.end_turn(end, stop),
         }
     }
 
-    fn leaving(&mut self, turn: TurnMachine, event: TurnEvent, todo: &mut Vec<Action>) -> Phase {
-        match self.step_turn(turn, event, todo) {
-            TurnStep::Running(turn) => Phase::Leaving(turn),
-            TurnStep::Ended(end) => self.end_turn(end, Some(StopCause::LeadLost), todo),
+    fn leaving(&mut self, turn: TurnMachine, event: TurnEvent) -> Phase {
+        match self.step_turn(turn, event) {
+            ControlFlow::Continue(turn) => Phase::Leaving(turn),
+            ControlFlow::Break(end) => self.end_turn(end, Some(StopCause::LeadLost)),
         }
     }
 
@@ -432,64 +365,33 @@ impl Machine {
         &mut self,
         turn: TurnMachine,
         event: TurnEvent,
-        todo: &mut Vec<Action>,
-    ) -> TurnStep {
-        let mut wanted = Vec::new();
-        let step = turn.step(event, &mut wanted);
-        for action in wanted {
-            match action {
-                TurnAction::Effect(effect) => {
-                    if let Effect::RunTool(call) = &effect {
-                        self.exchange_limit.call(&call.name);
-                    }
-                    todo.push(effect.into());
-                }
-                TurnAction::Host(wish) => self.host_action(wish, todo),
+    ) -> ControlFlow<TurnEnd, TurnMachine> {
+        let (next, todo) = turn.step(event);
+        for action in todo {
+            if let TurnAction::Effect(Effect::RunTool(call)) = &action {
+                self.exchange_limit.call(&call.name);
             }
+            // The roster shows the member at work, or waiting for an answer.
+            if matches!(&action, TurnAction::Host(HostAction::Doing(_) | HostAction::Ask(_))) {
+                self.published_idle = false;
+            }
+            self.todo.push(Action::Turn(action));
         }
-        step
-    }
-
-    /// Translates what a turn asks of its host into what a member does.
-    fn host_action(&mut self, wish: HostAction, todo: &mut Vec<Action>) {
-        let action = match wish {
-            HostAction::TakeInput => Action::Drain,
-            HostAction::InputUsed => Action::MarkTaken,
-            HostAction::Doing(activity) => {
-                self.published_idle = false;
-                Action::Publish(Status::Working, Some(activity))
-            }
-            HostAction::Judge(call) => Action::Judge(call),
-            HostAction::Ask(question) => {
-                self.published_idle = false;
-                let activity = match question.about {
-                    QuestionKind::Permission => Activity::Permission(question.tool.clone()),
-                    QuestionKind::Plan => Activity::Plan,
-                    QuestionKind::Sandbox => Activity::Sandbox(question.tool.clone()),
-                };
-                todo.push(Action::Publish(Status::Waiting, Some(activity)));
-                Action::Ask(question)
-            }
-            HostAction::Withdraw(request_id) => Action::Withdraw(request_id),
-            HostAction::Count(usage) => Action::Count(usage),
-            HostAction::EndRefused(why) => Action::PublishRefusal(why),
-        };
-        todo.push(action);
+        next
     }
 
     /// The turn ended: it is recorded and reported, and mail is taken in once more.
-    fn end_turn(&mut self, end: TurnEnd, stop: Option<StopCause>, todo: &mut Vec<Action>) -> Phase {
+    fn end_turn(&mut self, end: TurnEnd, stop: Option<StopCause>) -> Phase {
         let TurnEnd { outcome, rounds, text, told_lead, fatal } = end;
         let is_told = text.is_empty() || told_lead || self.me.name.is_lead();
         let report = (!is_told).then(|| text.clone());
-        todo.push(Action::EndTurn { outcome, rounds, report });
-        todo.push(Effect::Show(Progress::TurnEnded { outcome, text }).into());
+        self.todo.push(Action::EndTurn { outcome, rounds, report });
+        self.push(Effect::Show(Progress::TurnEnded { outcome, text }));
         if let Some(why) = fatal {
-            todo.push(Action::Exit(Ending::Broken(why)));
-            return Phase::Over;
+            return self.exit(Ending::Broken(why));
         }
         if let Some(cause) = stop {
-            return leave(cause, todo);
+            return self.leave(cause);
         }
         self.finished = Some(match outcome {
             Outcome::Done => IdleReason::Available,
@@ -497,79 +399,73 @@ impl Machine {
             Outcome::Interrupted => IdleReason::Interrupted,
         });
         self.mail_again = false;
-        take_mail(todo)
+        self.take_mail()
     }
 
     /// There is nothing to do: the member is idle, unless the hooks object.
-    fn rest(&mut self, todo: &mut Vec<Action>) -> Phase {
+    fn rest(&mut self) -> Phase {
         let has_worked = self.finished == Some(IdleReason::Available);
-        if self.me.idle_hook == IdleHook::Asked && has_worked {
+        if self.me.asks_idle_hook && has_worked {
             if self.kept < MAX_KEPT {
-                todo.push(Action::AskIdleHook(self.kept));
+                self.todo.push(Action::AskIdleHook(self.kept));
                 return Phase::Resting;
             }
             let told = format!("the hooks refused to let it rest {MAX_KEPT} times: it rests now");
-            todo.push(Effect::Log(told.clone()).into());
-            todo.push(Effect::Show(Progress::Note(told)).into());
+            self.push(Effect::Log(told.clone()));
+            self.push(Effect::Show(Progress::Note(told)));
         }
-        self.be_idle(todo)
+        self.be_idle()
     }
 
     /// The member is idle, and the roster and the lead's program are told so once.
-    fn be_idle(&mut self, todo: &mut Vec<Action>) -> Phase {
+    fn be_idle(&mut self) -> Phase {
         if !self.published_idle {
-            todo.push(Action::Publish(Status::Idle, None));
+            self.publish(Status::Idle, None);
             self.published_idle = true;
         }
         if let Some(reason) = self.finished.take() {
-            todo.push(Action::NotifyIdle(reason));
+            self.todo.push(Action::NotifyIdle(reason));
         }
-        todo.push(Effect::Show(Progress::Idle).into());
-        if self.me.auto_claim == AutoClaim::TakesTasks {
-            todo.push(Action::FindTask);
+        self.push(Effect::Show(Progress::Idle));
+        if self.me.takes_tasks {
+            self.todo.push(Action::FindTask);
         }
         Phase::Idle
     }
-}
 
-fn on_task_taken(phase: Phase, todo: &mut Vec<Action>) -> Phase {
-    match phase {
-        Phase::Claiming => take_mail(todo),
-        phase @ (Phase::Idle
-        | Phase::Resting
-        | Phase::TakingMail
-        | Phase::InTurn(..)
-        | Phase::Leaving(_)
-        | Phase::Over) => unexpected("a claim", phase, todo),
+    fn take_mail(&mut self) -> Phase {
+        self.push(HostAction::TakeInput);
+        Phase::TakingMail
     }
-}
 
-fn take_mail(todo: &mut Vec<Action>) -> Phase {
-    todo.push(Action::Drain);
-    Phase::TakingMail
-}
+    fn leave(&mut self, cause: StopCause) -> Phase {
+        self.publish(Status::Stopping, None);
+        self.exit(Ending::Stopped(cause))
+    }
 
-/// Mail or a prompt came while the hooks were asked whether the member may be idle.
-fn leave_rest(todo: &mut Vec<Action>) -> Phase {
-    todo.push(Action::CancelIdleHook);
-    take_mail(todo)
-}
+    fn exit(&mut self, ending: Ending) -> Phase {
+        self.todo.push(Action::Exit(ending));
+        Phase::Over
+    }
 
-fn leave(cause: StopCause, todo: &mut Vec<Action>) -> Phase {
-    todo.push(Action::Publish(Status::Stopping, None));
-    todo.push(Action::Exit(Ending::Stopped(cause)));
-    Phase::Over
-}
+    fn push(&mut self, action: impl Into<Action>) {
+        self.todo.push(action.into());
+    }
 
-fn show_mail(mail: &[Message], todo: &mut Vec<Action>) {
-    let shown = mail.iter().map(|message| Progress::Mail(Box::new(message.clone())));
-    todo.extend(shown.map(|progress| Effect::Show(progress).into()));
-}
+    fn record(&mut self, entry: Entry) {
+        self.push(Effect::Record(entry));
+    }
 
-/// Ignores an event that no action asked for in this phase. That is a bug: it is logged.
-fn unexpected(event: &str, phase: Phase, todo: &mut Vec<Action>) -> Phase {
-    todo.push(Effect::Log(format!("unexpected: {event} while {}", phase.name())).into());
-    phase
+    fn publish(&mut self, status: Status, activity: Option<Activity>) {
+        self.published_idle = false;
+        self.todo.push(Action::Publish(status, activity));
+    }
+
+    /// Ignores an event that no action asked for in this phase. That is a bug: it is logged.
+    fn unexpected(&mut self, phase: Phase, event: &str) -> Phase {
+        self.push(Effect::Log(format!("unexpected: {event} while {}", phase.name())));
+        phase
+    }
 }
 
 impl Phase {

@@ -1,44 +1,33 @@
-//! Takes a member's mail in: from the mailbox into the transcript and the memory.
+//! A member's mailbox: takes its mail into the transcript and the memory, and lends its transcript, to which
+//! a drain writes, too, to the conversation.
 
-use super::conversation::Conversation;
+use super::conversation::{Journal, SyncFuture, TranscriptWriter};
 use super::event::{Event, Events, MachineEvent};
 use super::member_host::{RETRY_AFTER, ROOM_AGAIN, disk_full};
 use super::progress::Progress;
 use crate::bus::Bus;
-use crate::store::asynchronous::{self, SharedMailbox};
-use crate::store::{Drained, MailNotice, StoreError};
+use crate::store::asynchronous::{self, SharedMailbox, sync_transcript};
+use crate::store::{Drained, Fsync, MailNotice, StoreError};
 use crate::tools::team::TeamContext;
 use crate::wire::AgentName;
 use crate::wire::message::{Body, Message};
-use crate::wire::transcript::Entry;
+use crate::wire::transcript::{Entry, Line};
 use std::rc::Rc;
 use std::sync::{Arc, PoisonError};
 
 /// A member's incoming mail.
 pub(super) struct MailIntake {
-    mailbox: SharedMailbox,
-    bus: Arc<Bus>,
-    me: AgentName,
-    team_context: Rc<TeamContext>,
-    events: Events,
-    show: Rc<dyn Fn(&Progress)>,
+    pub(super) mailbox: SharedMailbox,
+    pub(super) bus: Arc<Bus>,
+    pub(super) me: AgentName,
+    pub(super) team_context: Rc<TeamContext>,
+    pub(super) events: Events,
+    pub(super) show: Rc<dyn Fn(&Progress)>,
     /// Mail was acted on that still looks unread.
-    is_mark_due: bool,
+    pub(super) is_mark_due: bool,
 }
 
 impl MailIntake {
-    /// Creates the intake of this mailbox.
-    pub(super) fn new(
-        mailbox: SharedMailbox,
-        bus: Arc<Bus>,
-        me: AgentName,
-        team_context: Rc<TeamContext>,
-        events: Events,
-        show: Rc<dyn Fn(&Progress)>,
-    ) -> Self {
-        Self { mailbox, bus, me, team_context, events, show, is_mark_due: false }
-    }
-
     /// Drains the mailbox beside the loop, however long the disk is full; the result is an event.
     pub(super) fn drain(&mut self) {
         // The mail that this brings is marked together with the mail that was due.
@@ -60,26 +49,18 @@ impl MailIntake {
 
     /// Takes drained mail, which stands in the transcript, into the memory. Returns the messages for the
     /// machine, which must not hear of them before.
-    pub(super) fn remember(
-        &self,
-        drained: Drained,
-        conversation: &mut Conversation,
-    ) -> Vec<Message> {
+    pub(super) fn remember(&self, drained: Drained, journal: &mut Journal) -> Vec<Message> {
         let mut messages = Vec::with_capacity(drained.mail.len());
         for mail in drained.mail {
             let object = mail.object();
             if !mail.message.body.is_for_program() {
                 self.team_context.take_note(&object);
             }
-            tracing::info!(
-                id = mail.message.id,
-                from = mail.message.from,
-                kind = mail.message.body.kind(),
-                "mail taken in"
-            );
+            let Message { id, from, body, .. } = &*mail.message;
+            tracing::info!(id, from, kind = body.kind(), "mail taken in");
             messages.push(*mail.message);
             let (claim, offset, message) = (mail.batch_id, mail.offset, object);
-            conversation.remember(&Entry::Mail { claim, offset, message });
+            journal.remember(&Entry::Mail { claim, offset, message });
         }
         messages
     }
@@ -93,13 +74,6 @@ impl MailIntake {
             if let Err(why) = marked {
                 tracing::error!(%why, "mail that was acted on still looks unread");
             }
-        }
-    }
-
-    /// Marks mail whose mark had to wait.
-    pub(super) fn mark_if_due(&mut self, is_status_published: bool) {
-        if self.is_mark_due {
-            self.mark_taken(is_status_published);
         }
     }
 }
@@ -159,5 +133,23 @@ async fn report_dead_letters(bus: &Arc<Bus>, me: &AgentName, drained: &Drained) 
     match tokio::task::spawn_blocking(tell).await {
         Ok(Ok(_)) => {}
         failed => tracing::error!(?failed, "the lead could not be told of dead letters"),
+    }
+}
+
+/// The transcript of a mailbox.
+pub(super) struct MailboxTranscript {
+    pub(super) mailbox: SharedMailbox,
+    /// What a sync does.
+    pub(super) fsync: Fsync,
+}
+
+impl TranscriptWriter for MailboxTranscript {
+    fn append(&self, line: &Line) -> Result<(), StoreError> {
+        let mut mailbox = self.mailbox.lock().unwrap_or_else(PoisonError::into_inner);
+        mailbox.transcript().append(line)
+    }
+
+    fn sync(&self) -> SyncFuture<'_> {
+        Box::pin(sync_transcript(&self.mailbox, self.fsync))
     }
 }

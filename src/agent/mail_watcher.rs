@@ -1,11 +1,12 @@
 //! Watches for mail by file events, with a slow poll as the safety net, and settles claims.
 
 use super::event::{Events, MachineEvent};
+use super::heartbeat::until;
 use crate::os::aligned_interval::AlignedInterval;
 use crate::os::async_fd::ReadableFd;
 use crate::store::{Mailbox, SettleResult};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The sources of wake-ups.
 struct MailSource {
@@ -40,7 +41,7 @@ pub(crate) async fn watch(mailbox: Arc<Mutex<Mailbox>>, events: Events) {
         let woken = tokio::select! {
             () = readable(sources.wakes.as_ref()) => true,
             () = tick(sources.ticks.as_ref()) => false,
-            () = after(pause) => false,
+            () = until(pause.and_then(|pause| Instant::now().checked_add(pause))) => false,
         };
         // A mailbox that is locked is being drained; the machine drains again afterwards.
         let unread = match mailbox.try_lock() {
@@ -67,13 +68,6 @@ pub(crate) async fn watch(mailbox: Arc<Mutex<Mailbox>>, events: Events) {
         if unread && events.send(MachineEvent::Mail.into()).is_err() {
             return;
         }
-    }
-}
-
-async fn after(pause: Option<Duration>) {
-    match pause {
-        Some(pause) => tokio::time::sleep(pause).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -2,82 +2,78 @@
 //!
 //! Each part owns its state; the loop hands one part to another where they must work together.
 
+mod resume;
+
 use super::approval::{ApprovalGate, Approvals};
 use super::budget::{AgentBudget, BudgetKeeper};
-use super::conversation::{Conversation, Effect, Journal, ModelCaller, ToolRunner, time_limit_s};
+use super::conversation::{
+    Conversation, Effect, HostAction, Journal, ModelCaller, TurnAction, WorkSet,
+};
 use super::event::{Action, Ending, Event, Events, MachineEvent, StopCause};
 use super::heartbeat::HeartbeatWriter;
 use super::identity::Identity;
-use super::idle_hook::IdleHookRunner;
-use super::inbound::Inbound;
 use super::machine::Machine;
-use super::mail_intake::MailIntake;
+use super::mail_intake::{MailIntake, MailboxTranscript};
 use super::mail_watcher;
 use super::member_host::{MemberHost, Wake};
-use super::member_status::{Due, MemberStatus};
 use super::progress::Progress;
 use super::reports::Reports;
-use super::resume::Start;
 use super::role::MemberRole;
 use super::situation::situation;
 use super::status::StatusReporter;
-use super::task_claimer::TaskClaimer;
-use super::transcript::MailboxTranscript;
+use super::task_claimer::{AbortOnDrop, TaskClaimer};
 use crate::bus::Bus;
 use crate::llm::{ModelError, Provider, Redactor};
 use crate::os::Clock;
 use crate::os::failpoint::hit;
 use crate::protocol::budget::{BudgetLimit, BudgetVerdict};
-use crate::store::{Drained, Mailbox, TeamDir};
+use crate::store::Drained;
+use crate::store::asynchronous::SharedMailbox;
 use crate::tasks::Tasks;
 use crate::tools::team::TeamContext;
 use crate::tools::{Call, Registry};
+use crate::wire::activity::Activity;
+use crate::wire::hook::HookEvent;
 use crate::wire::message::Outcome;
-use crate::wire::permission::{Decision, RuleLists};
+use crate::wire::permission::{Decision, QuestionKind, RuleLists};
+use crate::wire::roster::Status;
 use crate::wire::transcript::Entry;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::task::JoinHandle;
 
 /// How long a running tool call may go on after the lead's death (RELIABILITY 4).
 const LAST_CALL_TIMEOUT: Duration = crate::wire::limits::LEAD_LOSS_GRACE;
+
+/// How long a tool call without a time limit of its own may take, in seconds.
+const DEFAULT_TIME_LIMIT_S: u64 = 120;
 
 /// Everything that a member of a team consists of.
 pub(crate) struct Agent {
     /// Who it is, and its rules of work.
     pub(crate) me: Identity,
-    /// Its mail, and its transcript.
-    pub(crate) mailbox: Arc<Mutex<Mailbox>>,
-    /// Its model.
+    pub(crate) mailbox: SharedMailbox,
     pub(crate) provider: Rc<dyn Provider>,
     /// Tokens that fit its model, if known.
     pub(crate) context_tokens: Option<u64>,
-    /// Its system prompt.
     pub(crate) system: String,
-    /// Its tools.
     pub(crate) tools: Rc<Registry>,
     /// What its tool calls must pass.
     pub(crate) approval: ApprovalGate,
     /// What its loop shares with its team tools.
     pub(crate) team_context: Rc<TeamContext>,
-    /// Sends its mail.
     pub(crate) bus: Arc<Bus>,
-    /// The team's task list.
     pub(crate) tasks: Arc<Tasks>,
     /// Its entry in the roster.
     pub(crate) reporter: StatusReporter,
     /// What it may spend.
     pub(crate) budget: AgentBudget,
-    /// Its heartbeat.
     pub(crate) heartbeat: HeartbeatWriter,
-    /// Its role.
     pub(crate) role: String,
     /// What its model is told about this start if it has a past; `None` after a plain spawn.
     pub(crate) start_reason: Option<String>,
-    /// The clock.
     pub(crate) clock: Rc<dyn Clock>,
     /// What must never be written or shown.
     pub(crate) secrets: Rc<Redactor>,
@@ -105,33 +101,32 @@ pub(crate) async fn run(
     let (mut member, start_reason) = Member::new(agent, events, inbound);
     let ending = match member.resume(start_reason).await {
         Ok(turn) => member.live(turn, ready).await,
-        Err(ending) => ending,
+        Err(why) => member.host.ending(why),
     };
     member.conversation.cancel_all();
-    member.idle_hook.cancel();
+    member.idle_hook.cancel_all();
     hit("leave.answering");
     if let Err(why) = member.team_context.answer_shutdown(true, None).await {
         tracing::warn!(%why, "the shutdown request could not be answered");
     }
     hit("leave.answered");
-    let model_error = member.conversation.take_model_error();
-    Finished { ending, model_error, reporter: member.host.into_status().into_reporter() }
+    let model_error = member.conversation.model_error;
+    Finished { ending, model_error, reporter: member.host.reporter }
 }
 
 struct Member {
     me: Identity,
-    dir: TeamDir,
     conversation: Conversation,
     host: MemberHost,
     intake: MailIntake,
     approvals: Approvals,
     budget: BudgetKeeper,
     reports: Reports,
-    idle_hook: IdleHookRunner,
+    /// The question to the hooks whether the member may be idle.
+    idle_hook: WorkSet<Result<(), String>>,
     task_claimer: TaskClaimer,
     role: MemberRole,
     team_context: Rc<TeamContext>,
-    mailbox: Arc<Mutex<Mailbox>>,
     events: Events,
 }
 
@@ -142,67 +137,74 @@ impl Member {
         events: Events,
         inbound: UnboundedReceiver<Event>,
     ) -> (Self, Option<String>) {
-        let Agent { me, mailbox, bus, tasks, team_context, clock, show, .. } = agent;
+        let Agent { me, mailbox, bus, tasks, team_context, clock, show, reporter, .. } = agent;
         let (dir, name) = (bus.dir().clone(), me.name.clone());
-        let conversation = {
-            let writer = MailboxTranscript::new(Arc::clone(&mailbox), bus.fsync());
-            let (tasks, name) = (Arc::clone(&tasks), name.clone());
-            let model = ModelCaller {
-                provider: agent.provider,
-                system: agent.system,
-                context_tokens: agent.context_tokens,
-                secrets: agent.secrets,
-                situation: Box::new(move || situation(&tasks, &name)),
-                show: Rc::clone(&show),
-            };
-            let events = events.clone();
-            Conversation::new(
-                Journal::new(Rc::new(writer), Rc::clone(&clock)),
-                model,
-                ToolRunner::new(agent.tools),
-                move |id, result| {
-                    let _ended = events.send(Event::WorkEnded(id, result));
-                },
-            )
+        let writer = MailboxTranscript { mailbox: Arc::clone(&mailbox), fsync: bus.fsync() };
+        let (tasks_seen, me_seen) = (Arc::clone(&tasks), name.clone());
+        let model = ModelCaller {
+            provider: agent.provider,
+            system: agent.system,
+            context_tokens: agent.context_tokens,
+            secrets: agent.secrets,
+            situation: Box::new(move || situation(&tasks_seen, &me_seen)),
+            show: Rc::clone(&show),
         };
-        let status = MemberStatus::new(agent.reporter, agent.heartbeat, Arc::clone(&mailbox));
-        let used = status.used();
-        let intake = MailIntake::new(
-            Arc::clone(&mailbox),
-            Arc::clone(&bus),
-            name.clone(),
-            Rc::clone(&team_context),
-            events.clone(),
-            Rc::clone(&show),
-        );
+        let tools = Rc::clone(&agent.tools);
+        let journal = Journal::new(Rc::new(writer), Rc::clone(&clock));
+        let (work_ended, hook_ended) = (events.clone(), events.clone());
+        let conversation = Conversation::new(journal, model, agent.tools, move |id, result| {
+            let _ended = work_ended.send(Event::WorkEnded(id, result));
+        });
+        let idle_hook = WorkSet::new(move |id, answer| {
+            let _ended = hook_ended.send(Event::IdleHookEnded(id, answer));
+        });
         let member = Self {
             conversation,
-            host: MemberHost::new(Inbound::new(inbound), status, dir.clone(), show),
-            intake,
-            approvals: Approvals::new(agent.approval, me.clone(), Arc::clone(&bus), clock),
-            budget: BudgetKeeper::new(agent.budget, dir.clone(), name.clone(), used),
-            reports: Reports::new(bus, name.clone()),
-            idle_hook: IdleHookRunner::new(Rc::clone(&team_context), events.clone()),
-            task_claimer: TaskClaimer::new(tasks, name.clone(), events.clone()),
-            role: MemberRole::new(dir.clone(), name, agent.role),
+            idle_hook,
+            intake: MailIntake {
+                mailbox: Arc::clone(&mailbox),
+                bus: Arc::clone(&bus),
+                me: name.clone(),
+                team_context: Rc::clone(&team_context),
+                events: events.clone(),
+                show: Rc::clone(&show),
+                is_mark_due: false,
+            },
+            approvals: Approvals::new(agent.approval, tools, me.clone(), Arc::clone(&bus), clock),
+            budget: BudgetKeeper {
+                budget: agent.budget,
+                dir: dir.clone(),
+                me: name.clone(),
+                before_turn: reporter.used(),
+            },
+            reports: Reports { bus, me: name.clone() },
+            task_claimer: TaskClaimer {
+                tasks,
+                me: name.clone(),
+                events: events.clone(),
+                watch: None,
+                failed: Rc::default(),
+            },
+            role: MemberRole { dir: dir.clone(), me: name, name: agent.role },
+            host: MemberHost {
+                inbound,
+                put_off: VecDeque::new(),
+                reporter,
+                heartbeat: agent.heartbeat,
+                mailbox,
+                tool_limit_s: None,
+                dir,
+                show,
+            },
             team_context,
-            mailbox,
             events,
-            dir,
             me,
         };
         (member, agent.start_reason)
     }
 
-    async fn resume(&mut self, reason: Option<String>) -> Result<Option<VecDeque<Call>>, Ending> {
-        let Identity { name, incarnation, .. } = &self.me;
-        let start = Start { dir: &self.dir, name, incarnation, reason };
-        let resumed = start.resume(&mut self.conversation, &self.reports, &mut self.host).await;
-        resumed.map_err(|why| self.host.ending(why))
-    }
-
     async fn live(&mut self, turn: Option<VecDeque<Call>>, ready: impl FnOnce()) -> Ending {
-        let watch = mail_watcher::watch(Arc::clone(&self.mailbox), self.events.clone());
+        let watch = mail_watcher::watch(Arc::clone(&self.host.mailbox), self.events.clone());
         let _watch = AbortOnDrop(tokio::task::spawn_local(watch));
         let (mut machine, first) = Machine::start(self.me.clone(), turn);
         let mut events = VecDeque::new();
@@ -225,24 +227,25 @@ impl Member {
 
     /// Waits for what happens next. Returns it as events of the machine, in order.
     async fn wait(&mut self) -> Result<VecDeque<MachineEvent>, Ending> {
-        let wake = self.host.next(self.approvals.due()).await;
-        match wake {
-            Wake::Status(Due::Status) => {
-                self.host.status().write().await;
+        match self.host.next(self.approvals.due()).await {
+            Wake::StatusDue => {
+                self.host.reporter.write().await;
                 self.mark_if_due();
-                return Ok(VecDeque::new());
+                Ok(VecDeque::new())
             }
-            Wake::Status(Due::Heartbeat) => {
-                self.host.status().beat();
-                return Ok(VecDeque::new());
+            Wake::HeartbeatDue => {
+                self.host.beat();
+                Ok(VecDeque::new())
             }
-            Wake::Timeout | Wake::Event(_) => self.host.status().on_event(),
-        }
-        match wake {
-            Wake::Status(_) => Ok(VecDeque::new()),
-            Wake::Timeout => Ok(settled(self.approvals.expire())),
-            Wake::Event(Some(event)) => self.receive(event).await,
-            Wake::Event(None) => Err(Ending::Broken("the event channel closed".into())),
+            Wake::Timeout => {
+                self.host.heartbeat.note_event();
+                Ok(settled(self.approvals.expire()))
+            }
+            Wake::Event(event) => {
+                self.host.heartbeat.note_event();
+                let closed = || Ending::Broken("the event channel closed".into());
+                self.receive(event.ok_or_else(closed)?).await
+            }
         }
     }
 
@@ -254,9 +257,7 @@ impl Member {
             }
             Event::Machine(event) => event,
             Event::Approval(event) => {
-                let (tools, status) = (self.conversation.tools(), self.host.status());
-                let decision = self.approvals.on_event(event, tools, status).await;
-                return Ok(settled(decision));
+                return Ok(settled(self.approvals.on_event(event, &mut self.host.reporter).await));
             }
             Event::Drained(drained) => return self.receive_mail(drained).await,
             Event::WorkEnded(id, result) => match self.conversation.end_work(id, result) {
@@ -276,17 +277,15 @@ impl Member {
 
     /// Takes mail into the memory, then tells the parts that it concerns.
     async fn receive_mail(&mut self, drained: Drained) -> Result<VecDeque<MachineEvent>, Ending> {
-        let mail = self.intake.remember(drained, &mut self.conversation);
+        let mail = self.intake.remember(drained, &mut self.conversation.journal);
         if let Some(change) = self.role.update(&mail).await {
             // What an earlier role denied stays denied: a life never loses a rule.
             let deny = change.limits.denied_calls().cloned().collect();
             self.approvals.add_rules(&RuleLists { deny, ..RuleLists::default() });
-            self.conversation.tools().limit(change.limits);
+            self.conversation.tools.limit(change.limits);
             self.record(Entry::Note { content: change.note }).await?;
         }
-        let (tools, status) = (self.conversation.tools(), self.host.status());
-        let decisions = self.approvals.on_mail(&mail, tools, status).await;
-        let mut events = settled(decisions);
+        let mut events = settled(self.approvals.on_mail(&mail, &mut self.host.reporter).await);
         events.push_front(MachineEvent::Drained(mail));
         Ok(events)
     }
@@ -308,22 +307,8 @@ impl Member {
     /// Performs one action. Returns its answer if there is one at once.
     async fn perform(&mut self, action: Action) -> Result<Option<MachineEvent>, Ending> {
         match action {
-            Action::Effect(effect) => return self.perform_effect(effect).await,
-            Action::Judge(call) => {
-                let verdict = self.approvals.judge(&call, self.conversation.tools());
-                return Ok(Some(MachineEvent::Judged(verdict)));
-            }
-            Action::Ask(question) => {
-                let (conversation, host) = (&mut self.conversation, &mut self.host);
-                let asked = self.approvals.ask(*question, conversation, host).await;
-                let decision = asked.map_err(|why| self.host.ending(why))?;
-                return Ok(decision.map(MachineEvent::Settled));
-            }
-            Action::Withdraw(request_id) => self.approvals.withdraw(&request_id),
-            Action::Count(usage) => self.budget.count_call(usage, self.host.status()),
-            Action::PublishRefusal(why) => self.host.status().publish_refusal(why).await,
-            Action::Drain => self.intake.drain(),
-            Action::MarkTaken => self.intake.mark_taken(self.host.status().is_published()),
+            Action::Turn(TurnAction::Effect(effect)) => return self.perform_effect(effect).await,
+            Action::Turn(TurnAction::Host(action)) => return self.perform_for_turn(action).await,
             Action::StartLastCallTimeout => {
                 let events = self.events.clone();
                 tokio::task::spawn_local(async move {
@@ -331,16 +316,20 @@ impl Member {
                     let _ended = events.send(MachineEvent::LastCallTimeout.into());
                 });
             }
-            Action::Publish(status, activity) => {
-                self.host.status().publish(status, activity).await;
-                self.mark_if_due();
-            }
+            Action::Publish(status, activity) => self.publish(status, activity).await,
             Action::EndTurn { outcome, rounds, report } => {
                 self.end_turn(outcome, rounds, report).await?;
             }
             Action::TellLead(text) => self.reports.tell_lead(text, &mut self.host).await,
-            Action::AskIdleHook(refused) => self.idle_hook.ask(self.role.name(), refused),
-            Action::CancelIdleHook => self.idle_hook.cancel(),
+            Action::AskIdleHook(refused) => {
+                let team_context = Rc::clone(&self.team_context);
+                let fields = serde_json::json!({ "role": self.role.name, "refused": refused });
+                self.idle_hook.start(async move {
+                    let asked = team_context.hooks.ask(HookEvent::TeammateIdle, fields).await;
+                    asked.map_err(|why| why.to_string())
+                });
+            }
+            Action::CancelIdleHook => self.idle_hook.cancel_all(),
             Action::FindTask => self.task_claimer.watch(),
             Action::TakeTask => self.task_claimer.take(),
             Action::NotifyIdle(reason) => self.reports.notify_idle(reason, &mut self.host).await,
@@ -353,25 +342,52 @@ impl Member {
         Ok(None)
     }
 
+    /// Performs what a turn asks of its host. Returns the answer if there is one at once.
+    async fn perform_for_turn(
+        &mut self,
+        action: HostAction,
+    ) -> Result<Option<MachineEvent>, Ending> {
+        match action {
+            HostAction::TakeInput => self.intake.drain(),
+            HostAction::InputUsed => self.intake.mark_taken(self.host.reporter.is_published()),
+            HostAction::Doing(activity) => self.publish(Status::Working, Some(activity)).await,
+            HostAction::Judge(call) => {
+                return Ok(Some(MachineEvent::Judged(self.approvals.judge(&call))));
+            }
+            HostAction::Ask(question) => {
+                let activity = match question.about {
+                    QuestionKind::Permission => Activity::Permission(question.tool.clone()),
+                    QuestionKind::Plan => Activity::Plan,
+                    QuestionKind::Sandbox => Activity::Sandbox(question.tool.clone()),
+                };
+                self.publish(Status::Waiting, Some(activity)).await;
+                let (journal, host) = (&mut self.conversation.journal, &mut self.host);
+                let asked = self.approvals.ask(*question, journal, host).await;
+                let decision = asked.map_err(|why| self.host.ending(why))?;
+                return Ok(decision.map(MachineEvent::Settled));
+            }
+            HostAction::Withdraw(request_id) => self.approvals.withdraw(&request_id),
+            HostAction::Count(usage) => self.budget.count_call(usage, &mut self.host.reporter),
+            HostAction::EndRefused(why) => self.host.reporter.refuse_to_end(why).await,
+        }
+        Ok(None)
+    }
+
     /// Performs an effect of the conversation, with what a member adds to it: the budget before a model
     /// call, the heartbeat of a tool call.
     async fn perform_effect(&mut self, effect: Effect) -> Result<Option<MachineEvent>, Ending> {
-        match &effect {
-            Effect::CallModel => match self.budget.check(self.host.status()) {
+        if effect == Effect::CallModel {
+            match self.budget.check(&self.host.reporter) {
                 BudgetVerdict::Fine => {}
                 BudgetVerdict::Nearly(limit) => self.warn(limit).await?,
                 BudgetVerdict::Spent(limit) => {
                     tracing::warn!(%limit, "the budget is used up");
                     return Ok(Some(MachineEvent::Stop(StopCause::Budget(limit))));
                 }
-            },
-            Effect::RunTool(call) => self.host.status().tool_starts(time_limit_s(call)),
-            Effect::Record(_)
-            | Effect::Sync
-            | Effect::Compact
-            | Effect::Cancel
-            | Effect::Show(_)
-            | Effect::Log(_) => {}
+            }
+        } else if let Effect::RunTool(call) = &effect {
+            let given = call.input.get("timeout").and_then(serde_json::Value::as_u64);
+            self.host.tool_starts(given.unwrap_or(DEFAULT_TIME_LIMIT_S));
         }
         let performed = self.conversation.perform(effect, &mut self.host).await;
         performed.map(|()| None).map_err(|why| self.host.ending(why))
@@ -381,7 +397,7 @@ impl Member {
     async fn warn(&mut self, limit: BudgetLimit) -> Result<(), Ending> {
         tracing::warn!(%limit, "the budget is nearly used up");
         let content = self.budget.warning(&limit);
-        self.host.show(&Progress::Warning(content.clone()));
+        (self.host.show)(&Progress::Warning(content.clone()));
         if !self.me.name.is_lead() {
             let told = format!("{}: {content}", self.me.name);
             self.reports.tell_lead(told, &mut self.host).await;
@@ -397,9 +413,9 @@ impl Member {
     ) -> Result<(), Ending> {
         let report = report.map(|text| self.reports.prepare(&text));
         self.record(Entry::TurnEnd { outcome, rounds, report: report.clone() }).await?;
-        self.conversation.sync().await.map_err(|why| self.host.ending(why))?;
+        self.conversation.journal.sync().await.map_err(|why| self.host.ending(why))?;
         hit("turn.ended");
-        self.budget.count_turn(outcome, rounds, self.host.status());
+        self.budget.count_turn(outcome, rounds, &mut self.host.reporter);
         if let Some(report) = report {
             self.reports.send(outcome, report, &mut self.host).await;
             hit("turn.reported");
@@ -408,24 +424,23 @@ impl Member {
     }
 
     async fn record(&mut self, entry: Entry) -> Result<(), Ending> {
-        let recorded = self.conversation.record(entry, &mut self.host).await;
+        let recorded = self.conversation.journal.record(entry, &mut self.host).await;
         recorded.map_err(|why| self.host.ending(why))
     }
 
+    async fn publish(&mut self, status: Status, activity: Option<Activity>) {
+        self.host.reporter.publish(status, activity).await;
+        self.mark_if_due();
+    }
+
+    /// Marks mail whose mark had to wait.
     fn mark_if_due(&mut self) {
-        self.intake.mark_if_due(self.host.status().is_published());
+        if self.intake.is_mark_due {
+            self.intake.mark_taken(self.host.reporter.is_published());
+        }
     }
 }
 
 fn settled(decisions: impl IntoIterator<Item = Decision>) -> VecDeque<MachineEvent> {
     decisions.into_iter().map(MachineEvent::Settled).collect()
-}
-
-/// Aborts a task together with its owner.
-struct AbortOnDrop(JoinHandle<()>);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }

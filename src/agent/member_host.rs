@@ -1,15 +1,19 @@
-//! Where a member's conversation runs: its events and its status. A full disk is waited out here.
+//! Where a member's conversation runs: its events, and what others see of it (roster entry and heartbeat).
+//! A full disk is waited out here.
 
 use super::conversation::{DiskFullHandler, NextAttempt, RecordError};
-use super::event::{Ending, Event};
-use super::inbound::Inbound;
-use super::member_status::{Due, MemberStatus, until};
+use super::event::{Ending, Event, MachineEvent, StopCause};
+use super::heartbeat::{HeartbeatWriter, until};
 use super::progress::Progress;
+use super::status::StatusReporter;
+use crate::store::asynchronous::SharedMailbox;
 use crate::store::{StoreError, TeamDir};
 use crate::wire::activity::Activity;
 use crate::wire::roster::Status;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+use tokio::sync::mpsc::UnboundedReceiver;
 
 /// How long to wait before a full disk is written to again.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -24,11 +28,19 @@ pub(super) fn disk_full(why: &StoreError) -> String {
 
 /// The surroundings of a member's conversation.
 pub(super) struct MemberHost {
-    inbound: Inbound,
-    member_status: MemberStatus,
+    pub(super) inbound: UnboundedReceiver<Event>,
+    /// Events that came while a full disk was waited out, oldest first.
+    pub(super) put_off: VecDeque<Event>,
+    /// Its roster entry.
+    pub(super) reporter: StatusReporter,
+    pub(super) heartbeat: HeartbeatWriter,
+    /// Tells whether an idle member has mail to read.
+    pub(super) mailbox: SharedMailbox,
+    /// Time limit of the last tool call, in seconds.
+    pub(super) tool_limit_s: Option<u64>,
     /// The team folder, which holds the reserve.
-    dir: TeamDir,
-    show: Rc<dyn Fn(&Progress)>,
+    pub(super) dir: TeamDir,
+    pub(super) show: Rc<dyn Fn(&Progress)>,
 }
 
 /// What wakes the loop.
@@ -38,62 +50,87 @@ pub(super) enum Wake {
     Event(Option<Event>),
     /// The given time has come.
     Timeout,
-    /// Something about the status is due.
-    Status(Due),
+    /// The roster entry is due.
+    StatusDue,
+    /// The heartbeat is due.
+    HeartbeatDue,
 }
 
 impl MemberHost {
-    /// Combines them.
-    pub(super) fn new(
-        inbound: Inbound,
-        member_status: MemberStatus,
-        dir: TeamDir,
-        show: Rc<dyn Fn(&Progress)>,
-    ) -> Self {
-        Self { inbound, member_status, dir, show }
-    }
-
-    /// Waits for the next event, the given time, or the status. Dropping the future loses nothing.
+    /// Waits for the next event (those that were put off come first), the given time, or the status.
+    /// Dropping the future loses nothing.
     pub(super) async fn next(&mut self, timeout: Option<Instant>) -> Wake {
+        let (inbound, put_off) = (&mut self.inbound, &mut self.put_off);
+        let event = async {
+            match put_off.pop_front() {
+                Some(event) => Some(event),
+                None => inbound.recv().await,
+            }
+        };
         tokio::select! {
-            event = self.inbound.next() => Wake::Event(event),
+            event = event => Wake::Event(event),
             () = until(timeout) => Wake::Timeout,
-            due = self.member_status.due() => Wake::Status(due),
+            () = until(self.reporter.due()) => Wake::StatusDue,
+            () = until(self.heartbeat.due) => Wake::HeartbeatDue,
         }
     }
 
-    /// What others see.
-    pub(super) fn status(&mut self) -> &mut MemberStatus {
-        &mut self.member_status
+    /// A tool call with this time limit starts.
+    pub(super) fn tool_starts(&mut self, limit_s: u64) {
+        self.tool_limit_s = Some(limit_s);
+        self.beat();
     }
 
-    /// Returns the status, for the end of the life.
-    pub(super) fn into_status(self) -> MemberStatus {
-        self.member_status
-    }
-
-    /// Shows progress.
-    pub(super) fn show(&self, progress: &Progress) {
-        (self.show)(progress);
+    /// Writes a heartbeat, unless the member is idle without mail.
+    pub(super) fn beat(&mut self) {
+        let (status, activity) = self.reporter.shown();
+        // A mailbox that is locked is being drained.
+        let has_mail = self.mailbox.try_lock().map_or(true, |mailbox| mailbox.has_unread());
+        if status == Status::Idle && !has_mail {
+            self.heartbeat.due = None;
+            return;
+        }
+        let (state, limit) = match activity.filter(|_| status == Status::Working) {
+            Some(Activity::Model) => ("llm".to_owned(), None),
+            Some(activity) => (format!("tool:{activity}"), self.tool_limit_s),
+            None => (status.word().to_owned(), None),
+        };
+        self.heartbeat.beat(&state, limit);
     }
 
     /// Waits for room on the disk. Events are put off; true if the member is to end.
     pub(super) async fn wait_for_room(&mut self) -> bool {
         // A member that waits is not hung.
-        self.member_status.beat();
-        self.inbound.wait_for_stop(RETRY_AFTER).await.is_some()
+        self.beat();
+        let over = tokio::time::Instant::now() + RETRY_AFTER;
+        loop {
+            if self.stop_wish().is_some() {
+                return true;
+            }
+            tokio::select! {
+                () = tokio::time::sleep_until(over) => return false,
+                Some(event) = self.inbound.recv() => self.put_off.push_back(event),
+            }
+        }
+    }
+
+    /// The wish to end, if one was put off. It stays in the queue.
+    fn stop_wish(&self) -> Option<&StopCause> {
+        self.put_off.iter().find_map(|event| {
+            if let Event::Machine(MachineEvent::Stop(cause)) = event { Some(cause) } else { None }
+        })
     }
 
     /// Shows and logs an error.
     pub(super) fn show_error(&self, text: &str) {
         tracing::error!("{text}");
-        self.show(&Progress::Note(text.into()));
+        (self.show)(&Progress::Note(text.into()));
     }
 
     /// How the loop ends because an entry was not recorded.
     pub(super) fn ending(&self, why: RecordError) -> Ending {
-        match (why, self.inbound.stop_wish()) {
-            (RecordError::GivenUp, Some(cause)) => Ending::Stopped(cause),
+        match (why, self.stop_wish()) {
+            (RecordError::GivenUp, Some(cause)) => Ending::Stopped(cause.clone()),
             (RecordError::GivenUp, None) => Ending::Broken("the disk is full".into()),
             (RecordError::Broken(why), _) => Ending::Broken(why),
         }
@@ -105,7 +142,7 @@ impl DiskFullHandler for MemberHost {
     async fn wait(&mut self, why: &StoreError, is_first: bool) -> NextAttempt {
         if is_first {
             self.show_error(&disk_full(why));
-            self.member_status.publish(Status::Waiting, Some(Activity::DiskFull)).await;
+            self.reporter.publish(Status::Waiting, Some(Activity::DiskFull)).await;
         }
         if !self.wait_for_room().await {
             return NextAttempt::Again;

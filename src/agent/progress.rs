@@ -20,25 +20,17 @@ pub(crate) enum Progress {
     Retry {
         /// Time until the next attempt.
         wait: Duration,
-        /// What happened.
         why: String,
     },
     /// The user at this agent's terminal is asked.
     Asked(Box<Question>),
     /// A tool call begins.
-    ToolStarted {
-        /// The tool.
-        name: String,
-        /// Its arguments on one line.
-        summary: String,
-    },
+    ToolStarted { name: String, summary: String },
     /// A tool call is over.
     ToolEnded {
-        /// The tool.
         name: String,
         /// Whether the call failed.
         is_error: bool,
-        /// The whole result.
         content: String,
     },
     /// The turn is over.

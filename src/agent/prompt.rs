@@ -15,7 +15,6 @@ pub(crate) enum Profile {
 /// The parts of a system prompt.
 #[derive(Debug, Clone)]
 pub(crate) struct Briefing {
-    /// The name of the agent.
     pub(crate) name: AgentName,
     /// The role; empty for the lead.
     pub(crate) role: String,

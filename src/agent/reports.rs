@@ -11,16 +11,11 @@ use std::sync::Arc;
 
 /// A member's way to write to the lead.
 pub(super) struct Reports {
-    bus: Arc<Bus>,
-    me: AgentName,
+    pub(super) bus: Arc<Bus>,
+    pub(super) me: AgentName,
 }
 
 impl Reports {
-    /// Creates the reports of this member.
-    pub(super) fn new(bus: Arc<Bus>, me: AgentName) -> Self {
-        Self { bus, me }
-    }
-
     /// Makes a report of a turn's last text. Its id is recorded before it is sent, so that a second
     /// attempt after a crash is the same message.
     pub(super) fn prepare(&self, text: &str) -> Report {

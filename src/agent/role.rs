@@ -8,9 +8,9 @@ use crate::wire::role::Role;
 
 /// A member's role, as this life knows it.
 pub(super) struct MemberRole {
-    dir: TeamDir,
-    me: AgentName,
-    name: String,
+    pub(super) dir: TeamDir,
+    pub(super) me: AgentName,
+    pub(super) name: String,
 }
 
 /// A role that a member has taken on.
@@ -22,16 +22,6 @@ pub(super) struct RoleChange {
 }
 
 impl MemberRole {
-    /// Creates the role that the member started with.
-    pub(super) fn new(dir: TeamDir, me: AgentName, name: String) -> Self {
-        Self { dir, me, name }
-    }
-
-    /// The role's name.
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Takes on the role that the roster gives, if this mail may have come with another one.
     pub(super) async fn update(&mut self, mail: &[Message]) -> Option<RoleChange> {
         if self.me.is_lead() || mail.iter().all(|message| message.from != "lead") {

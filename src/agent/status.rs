@@ -7,13 +7,12 @@
 use crate::os::Clock;
 use crate::protocol::lifecycle::{self, IllegalTransition, LifecycleEvent};
 use crate::store::{Fsync, StoreError, TeamDir, roster, usage};
-use crate::wire::AgentName;
 use crate::wire::activity::Activity;
 use crate::wire::chat::Usage;
 use crate::wire::money::Price;
 use crate::wire::permission::PermissionMode;
-use crate::wire::roster::{ExitCause, LastExit, Roster, Status, UsageCount};
-use std::fmt;
+use crate::wire::roster::{ExitCause, LastExit, Lead, Member, Roster, Status, UsageCount};
+use crate::wire::{AgentName, WallTime};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
@@ -54,27 +53,6 @@ struct Shown {
     last_exit: Option<(Option<i32>, ExitCause)>,
 }
 
-/// What an agent is doing, as its heartbeat says it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Doing {
-    /// It waits for its model's reply.
-    Model,
-    /// It runs a tool, or is in another activity of its turn.
-    Tool(Activity),
-    /// Nothing that its status does not say.
-    Status(Status),
-}
-
-impl fmt::Display for Doing {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Model => out.write_str("llm"),
-            Self::Tool(activity) => write!(out, "tool:{activity}"),
-            Self::Status(status) => out.write_str(status.word()),
-        }
-    }
-}
-
 impl StatusReporter {
     /// Creates the entry of an agent that is starting. `usage` is that of its earlier lives, `price` that of
     /// its model.
@@ -89,37 +67,23 @@ impl StatusReporter {
         let began = (clock.monotonic(), usage.seconds);
         let (activity, refusal, mode, last_exit) = (None, None, None, None);
         let shown = Shown { reported: Status::Starting, activity, refusal, usage, mode, last_exit };
-        Self {
-            dir,
-            name,
-            incarnation,
-            clock,
-            price,
-            began,
-            shown,
-            written: None,
-            tried: None,
-            writing: None,
-        }
+        let (written, tried, writing) = (None, None, None);
+        Self { dir, name, incarnation, clock, price, began, shown, written, tried, writing }
     }
 
-    /// Returns what the agent is doing.
-    pub(super) fn doing(&self) -> Doing {
-        match (&self.shown.activity, self.shown.reported) {
-            (Some(Activity::Model), Status::Working) => Doing::Model,
-            (Some(activity), Status::Working) => Doing::Tool(activity.clone()),
-            (_, status) => Doing::Status(status),
-        }
+    /// The current status and activity.
+    pub(super) fn shown(&self) -> (Status, Option<&Activity>) {
+        (self.shown.reported, self.shown.activity.as_ref())
     }
 
     /// Adds a model call's tokens.
-    pub(crate) fn count(&mut self, usage: Usage) {
+    pub(super) fn count(&mut self, usage: Usage) {
         self.shown.usage.add_call(usage, self.price);
     }
 
     /// Writes the usage for the agents that share a budget with this one.
-    pub(super) fn share(&self) -> Result<(), StoreError> {
-        usage::write(&self.dir, &self.name, &self.incarnation, self.used())
+    pub(super) fn share(&self) {
+        log_error(usage::write(&self.dir, &self.name, &self.incarnation, self.used()));
     }
 
     /// What the agent has used until now.
@@ -130,32 +94,29 @@ impl StatusReporter {
     }
 
     /// Adds a finished turn.
-    pub(crate) fn count_turn(&mut self) {
+    pub(super) fn count_turn(&mut self) {
         self.shown.usage.turns = self.shown.usage.turns.saturating_add(1);
     }
 
     /// Sets status and activity. A new status is written now, a new activity when
     /// [`StatusReporter::due`] says so.
-    pub(crate) async fn publish(
-        &mut self,
-        status: Status,
-        activity: Option<Activity>,
-    ) -> Result<(), StoreError> {
+    pub(super) async fn publish(&mut self, status: Status, activity: Option<Activity>) {
         (self.shown.reported, self.shown.activity) = (status, activity);
-        let new_status = self.written.as_ref().is_none_or(|written| written.reported != status);
-        if new_status { self.write().await } else { Ok(()) }
+        if self.written.as_ref().is_none_or(|written| written.reported != status) {
+            self.write().await;
+        }
     }
 
     /// Sets why the agent refused to end; the roster shows that until it ends.
-    pub(super) async fn refuse_to_end(&mut self, why: String) -> Result<(), StoreError> {
+    pub(super) async fn refuse_to_end(&mut self, why: String) {
         self.shown.refusal = Some(why);
-        self.write().await
+        self.write().await;
     }
 
     /// Sets the permission mode.
-    pub(crate) async fn set_mode(&mut self, mode: PermissionMode) -> Result<(), StoreError> {
+    pub(super) async fn set_mode(&mut self, mode: PermissionMode) {
         self.shown.mode = Some(mode);
-        self.write().await
+        self.write().await;
     }
 
     /// Writes the end of an orderly life.
@@ -182,17 +143,19 @@ impl StatusReporter {
     }
 
     /// When unwritten changes are due.
-    pub(crate) fn due(&self) -> Option<Instant> {
+    pub(super) fn due(&self) -> Option<Instant> {
         let tried = self.tried?;
         let is_open = self.writing.is_some() || self.written.as_ref() != Some(&self.shown);
         is_open.then_some(tried + ACTIVITY_EVERY)
     }
 
     /// Writes what has changed. A write that takes longer goes on beside the agent's work.
-    ///
-    /// # Errors
-    /// This write, or the one that was still under way, failed.
-    pub(crate) async fn write(&mut self) -> Result<(), StoreError> {
+    pub(super) async fn write(&mut self) {
+        log_error(self.try_write().await);
+    }
+
+    /// Fails if this write, or the one that was still under way, failed.
+    async fn try_write(&mut self) -> Result<(), StoreError> {
         match &self.writing {
             Some(writing) if !writing.is_finished() => {
                 self.tried = Some(self.clock.monotonic());
@@ -232,34 +195,30 @@ impl StatusReporter {
     }
 }
 
+/// Logs that the team folder was not written: the agent works on.
+fn log_error(done: Result<(), StoreError>) {
+    if let Err(why) = done {
+        tracing::error!(%why, "the team folder could not be written");
+    }
+}
+
 /// Writes the agent's entry. An entry that belongs to another life is left alone; the lifecycle's table
 /// decides what a report makes of the status that stands there.
-fn show(
-    roster: &mut Roster,
-    name: &AgentName,
-    incarnation: &str,
-    shown: &Shown,
-    now: crate::wire::WallTime,
-) {
+fn show(roster: &mut Roster, name: &AgentName, incarnation: &str, shown: &Shown, now: WallTime) {
     let told = if name.is_lead() {
-        show_lead(roster, incarnation, shown, now)
+        let lead = roster.lead.as_mut().filter(|lead| lead.incarnation == incarnation);
+        lead.map(|lead| show_lead(lead, shown, now))
     } else {
-        show_member(roster, name, incarnation, shown, now)
+        let member = roster.member_mut(name.as_str());
+        let member = member.filter(|member| member.incarnation == incarnation);
+        member.map(|member| show_member(member, shown, now))
     };
-    if let Err(why) = told {
+    if let Some(Err(why)) = told {
         tracing::warn!(%name, %why, "the status was not reported");
     }
 }
 
-fn show_lead(
-    roster: &mut Roster,
-    incarnation: &str,
-    shown: &Shown,
-    now: crate::wire::WallTime,
-) -> Result<(), IllegalTransition> {
-    let Some(lead) = roster.lead.as_mut().filter(|lead| lead.incarnation == incarnation) else {
-        return Ok(());
-    };
+fn show_lead(lead: &mut Lead, shown: &Shown, now: WallTime) -> Result<(), IllegalTransition> {
     lead.usage = shown.usage;
     let before = lead.status;
     if before == Status::Stopping {
@@ -276,17 +235,7 @@ fn show_lead(
     Ok(())
 }
 
-fn show_member(
-    roster: &mut Roster,
-    name: &AgentName,
-    incarnation: &str,
-    shown: &Shown,
-    now: crate::wire::WallTime,
-) -> Result<(), IllegalTransition> {
-    let member = roster.member_mut(name.as_str());
-    let Some(member) = member.filter(|member| member.incarnation == incarnation) else {
-        return Ok(());
-    };
+fn show_member(member: &mut Member, shown: &Shown, now: WallTime) -> Result<(), IllegalTransition> {
     member.usage = shown.usage;
     let before = lifecycle::apply(&mut member.status, LifecycleEvent::Reported(shown.reported))?;
     if member.status != before {
@@ -309,7 +258,6 @@ fn show_member(
 mod tests {
     use super::*;
     use crate::os::SystemClock;
-    use crate::wire::roster::Lead;
 
     /// A process that was stopped (SIGSTOP) may hold the roster's lock for any time.
     #[test]
@@ -327,29 +275,29 @@ mod tests {
             StatusReporter::new(dir.clone(), AgentName::lead(), "l1".into(), clock, usage, None);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
-            status.publish(Status::Idle, None).await.unwrap();
+            status.publish(Status::Idle, None).await;
             assert_eq!(shown().status, Status::Idle);
             let held = std::fs::File::open(dir.root().join("run/.state/config.lock")).unwrap();
             fs4::FileExt::lock(&held).unwrap();
             let bash = Activity::Tool("bash".into());
             for activity in [Activity::Model, bash.clone()] {
-                status.publish(Status::Working, Some(activity)).await.unwrap();
+                status.publish(Status::Working, Some(activity)).await;
             }
             assert_eq!(shown().status, Status::Idle);
             assert!(!status.is_published());
-            status.publish(Status::Idle, None).await.unwrap();
+            status.publish(Status::Idle, None).await;
             assert!(!status.is_published(), "what is being written says something else");
-            status.publish(Status::Working, Some(bash.clone())).await.unwrap();
+            status.publish(Status::Working, Some(bash.clone())).await;
             fs4::FileExt::unlock(&held).unwrap();
             while let Some(due) = status.due() {
                 tokio::time::sleep_until(due.into()).await;
-                status.write().await.unwrap();
+                status.write().await;
             }
             assert!(status.is_published());
             assert_eq!(shown().activity, Some(bash));
             fs4::FileExt::lock(&held).unwrap();
-            status.publish(Status::Working, Some(Activity::Model)).await.unwrap();
-            status.write().await.unwrap();
+            status.publish(Status::Working, Some(Activity::Model)).await;
+            status.write().await;
             fs4::FileExt::unlock(&held).unwrap();
             status.publish_end(Status::Shutdown, 0, ExitCause::TeamStopped).await.unwrap();
             assert_eq!((shown().status, shown().activity.clone()), (Status::Shutdown, None));

@@ -19,33 +19,30 @@ const POLL_EVERY: Duration = Duration::from_secs(1);
 
 /// Finds and takes tasks for one agent.
 pub(super) struct TaskClaimer {
-    tasks: Arc<Tasks>,
-    me: AgentName,
-    events: Events,
+    pub(super) tasks: Arc<Tasks>,
+    pub(super) me: AgentName,
+    pub(super) events: Events,
     /// The watch under way.
-    watch: Option<JoinHandle<()>>,
+    pub(super) watch: Option<AbortOnDrop>,
     /// The last task could not be taken: the next attempt comes later.
-    failed: Rc<Cell<bool>>,
+    pub(super) failed: Rc<Cell<bool>>,
 }
 
-impl Drop for TaskClaimer {
+/// Aborts a task together with its owner.
+pub(super) struct AbortOnDrop(pub(super) JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
-        self.stop_watching();
+        self.0.abort();
     }
 }
 
 impl TaskClaimer {
-    /// Creates a claimer that does nothing yet.
-    pub(super) fn new(tasks: Arc<Tasks>, me: AgentName, events: Events) -> Self {
-        Self { tasks, me, events, watch: None, failed: Rc::default() }
-    }
-
     /// Starts to watch for a task; the event is sent once.
     pub(super) fn watch(&mut self) {
-        self.stop_watching();
         let (tasks, me, events) = (Arc::clone(&self.tasks), self.me.clone(), self.events.clone());
         let has_failed = self.failed.take();
-        self.watch = Some(tokio::task::spawn_local(async move {
+        self.watch = Some(AbortOnDrop(tokio::task::spawn_local(async move {
             if has_failed {
                 tokio::time::sleep(POLL_EVERY).await;
             }
@@ -64,12 +61,12 @@ impl TaskClaimer {
                 }
             }
             let _gone = events.send(MachineEvent::TaskInSight.into());
-        }));
+        })));
     }
 
     /// Takes the next task; the event is sent when the attempt is over.
     pub(super) fn take(&mut self) {
-        self.stop_watching();
+        self.watch = None;
         let (tasks, me, events) = (Arc::clone(&self.tasks), self.me.clone(), self.events.clone());
         let failed = Rc::clone(&self.failed);
         tokio::task::spawn_local(async move {
@@ -83,12 +80,6 @@ impl TaskClaimer {
             }
             let _gone = events.send(MachineEvent::TaskTaken.into());
         });
-    }
-
-    fn stop_watching(&mut self) {
-        if let Some(watch) = self.watch.take() {
-            watch.abort();
-        }
     }
 }
 

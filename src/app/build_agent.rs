@@ -4,7 +4,7 @@ use crate::agent::Agent;
 use crate::agent::approval::{ApprovalGate, Asks};
 use crate::agent::budget::AgentBudget;
 use crate::agent::heartbeat::HeartbeatWriter;
-use crate::agent::identity::{AutoClaim, Identity, IdleHook};
+use crate::agent::identity::Identity;
 use crate::agent::progress::Progress;
 use crate::agent::prompt::{Briefing, Profile, system_prompt};
 use crate::agent::status::StatusReporter;
@@ -168,15 +168,13 @@ fn identity(
     hooks: &Hooks,
 ) -> Identity {
     let is_teammate = !name.is_lead();
-    let asks_idle_hook = is_teammate && hooks.are_there_for(HookEvent::TeammateIdle);
-    let takes_tasks = is_teammate && rules.auto_claim;
     Identity {
         name: name.clone(),
         incarnation,
         max_rounds: role.max_turns.map_or(rules.max_rounds, |turns| turns.min(rules.max_rounds)),
         max_exchanges: rules.max_exchanges,
-        idle_hook: if asks_idle_hook { IdleHook::Asked } else { IdleHook::Free },
-        auto_claim: if takes_tasks { AutoClaim::TakesTasks } else { AutoClaim::Asked },
+        takes_tasks: is_teammate && rules.auto_claim,
+        asks_idle_hook: is_teammate && hooks.are_there_for(HookEvent::TeammateIdle),
     }
 }
 
@@ -193,7 +191,7 @@ fn approval_gate(
         "a permission rule is not understood",
         "correct it under [permissions], or in the file of the role",
     )?;
-    Ok(ApprovalGate::new(policy, asks, Duration::from_secs(timeout), plan_approval))
+    Ok(ApprovalGate { policy, asks, timeout: Duration::from_secs(timeout), plan_approval })
 }
 
 fn briefing(

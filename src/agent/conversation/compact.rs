@@ -5,8 +5,7 @@
 //! what it knows by itself (the situation of the agent). What was asked in the current turn is repeated
 //! by [`Memory`]. Nothing is recorded before the summary exists.
 
-use super::memory::Memory;
-use super::text::{BYTES_PER_TOKEN, cut};
+use super::memory::{BYTES_PER_TOKEN, Memory, cut};
 use crate::llm::{Delta, ModelError, Provider};
 use crate::wire::chat::{Block, ChatMessage, Request, Role, Usage};
 use crate::wire::transcript::Entry;

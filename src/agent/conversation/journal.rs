@@ -51,7 +51,8 @@ pub(crate) enum RecordError {
 
 /// A conversation's memory and its transcript.
 pub(crate) struct Journal {
-    memory: Memory,
+    /// What the entries amount to.
+    pub(super) memory: Memory,
     transcript: Rc<dyn TranscriptWriter>,
     clock: Rc<dyn Clock>,
 }
@@ -62,17 +63,13 @@ impl Journal {
         Self { memory: Memory::default(), transcript, clock }
     }
 
-    /// What the entries amount to.
-    pub(crate) fn memory(&self) -> &Memory {
-        &self.memory
-    }
-
     /// Takes an entry into the memory that stands in the transcript already.
     pub(crate) fn remember(&mut self, entry: &Entry) {
         self.memory.push(entry);
     }
 
     /// Takes an entry into the memory and appends it to the transcript, however long the disk is full.
+    /// Fails if the transcript cannot be written.
     pub(crate) async fn record(
         &mut self,
         entry: Entry,
@@ -87,9 +84,8 @@ impl Journal {
             match self.transcript.append(&line) {
                 Ok(()) => break,
                 Err(why) if why.is_full() => {
-                    let next =
-                        disk_full.wait(&why, !std::mem::replace(&mut has_waited, true)).await;
-                    if next == NextAttempt::Last {
+                    let is_first = !std::mem::replace(&mut has_waited, true);
+                    if disk_full.wait(&why, is_first).await == NextAttempt::Last {
                         return self.transcript.append(&line).map_err(|_| RecordError::GivenUp);
                     }
                 }
@@ -103,7 +99,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Makes the transcript durable.
+    /// Makes the transcript durable. Fails if it may not survive power loss.
     pub(crate) async fn sync(&self) -> Result<(), RecordError> {
         self.transcript.sync().await.map_err(|why| RecordError::Broken(why.to_string()))
     }

@@ -49,9 +49,9 @@ impl LoopDetector {
         };
         if times >= END_AT && counts {
             let same = if is_error { format!(": {result}") } else { ".".into() };
-            let why =
-                format!("when the same call of {tool} had the same result {times} times{same}");
-            self.end = Some(why);
+            self.end = Some(format!(
+                "when the same call of {tool} had the same result {times} times{same}"
+            ));
         }
         if times < TELL_FROM {
             return result;
@@ -80,39 +80,42 @@ mod tests {
     #[test]
     fn repetitions_are_counted_once_per_model_call() {
         let mut loop_detector = LoopDetector::default();
-        let mut look = |round, tool, input, result: &str| {
-            loop_detector.look(round, &call(tool, input), result.into(), false)
-        };
-        for _ in 0..20 {
-            assert_eq!(
-                look(1, "list_teammates", 1, "alice"),
-                "alice",
-                "one reply may ask for much"
-            );
+        for (round, tool, input, result, is_told) in [
+            (1, "list_teammates", 1, "alice", false),
+            (1, "list_teammates", 1, "alice", false), // one reply may ask for much
+            (1, "list_teammates", 1, "alice", false),
+            (2, "list_teammates", 1, "alice", false),
+            (3, "send_message", 1, "Sent.", false),
+            (4, "list_teammates", 1, "alice", true),
+            (5, "list_teammates", 1, "bob", false), // another result
+            (6, "list_teammates", 2, "alice", false), // another call
+        ] {
+            let told = loop_detector.look(round, &call(tool, input), result.into(), false);
+            let is_expected = if is_told {
+                told.starts_with("alice\n[team: ") && told.contains("3 times")
+            } else {
+                told == result
+            };
+            assert!(is_expected, "{round}: {told}");
         }
-        assert_eq!(look(2, "list_teammates", 1, "alice"), "alice");
-        assert_eq!(look(3, "send_message", 1, "Sent."), "Sent.");
-        let told = look(4, "list_teammates", 1, "alice");
-        assert!(told.starts_with("alice\n[team: ") && told.contains("3 times"), "{told}");
-        assert_eq!(look(5, "list_teammates", 1, "bob"), "bob", "another result");
-        assert_eq!(look(6, "list_teammates", 2, "alice"), "alice", "another call");
         assert_eq!(loop_detector.end(), None);
     }
 
     #[test]
     fn ten_repetitions_end_the_turn_but_not_of_commands_that_succeed() {
-        let run = |tool: &str, is_error: bool| {
+        for (tool, is_error, end) in [
+            ("bash", false, None),
+            ("bash", true, Some("bash had the same result 10 times: no")),
+            ("write_file", false, Some("write_file had the same result 10 times.")),
+        ] {
             let mut loop_detector = LoopDetector::default();
             for round in 1..=END_AT {
                 assert_eq!(loop_detector.end(), None);
                 loop_detector.look(round, &call(tool, 1), "no".into(), is_error);
             }
-            loop_detector.end()
-        };
-        assert_eq!(run("bash", false), None);
-        assert!(run("bash", true).unwrap().ends_with("bash had the same result 10 times: no"));
-        assert!(
-            run("write_file", false).unwrap().ends_with("write_file had the same result 10 times.")
-        );
+            let why = loop_detector.end();
+            assert_eq!(why.is_some(), end.is_some(), "{tool}: {why:?}");
+            assert!(why.unwrap_or_default().ends_with(end.unwrap_or_default()), "{tool}");
+        }
     }
 }

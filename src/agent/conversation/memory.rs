@@ -3,12 +3,15 @@
 //! *Invariant:* the memory is a function of the entries alone. An agent that resumes from its transcript
 //! sends the same request as one that was never interrupted, and the provider's cache still fits.
 
-use super::text::{BYTES_PER_TOKEN, cut};
+use crate::tools::Call;
 use crate::wire::chat::{Block, ChatMessage, Role};
 use crate::wire::inbox_block::inbox_block;
-use crate::wire::message::Message;
+use crate::wire::message::{Body, Message};
 use crate::wire::transcript::Entry;
 use serde_json::{Map, Value};
+
+/// Bytes that count as one token where no tokenizer is at hand.
+pub(super) const BYTES_PER_TOKEN: usize = 4;
 
 /// Bytes of the prompts and the mail of a turn that are repeated after a compaction.
 const ASKED_BYTES: usize = 16_384;
@@ -33,23 +36,15 @@ pub(crate) struct Memory {
 /// A tool call that was recorded but not answered: the process ended meanwhile.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct OpenCall {
-    /// The call's id.
-    pub(crate) id: String,
-    /// The tool.
-    pub(crate) name: String,
-    /// Its arguments.
-    pub(crate) input: Value,
-    /// The call had started: its effect is unknown.
+    pub(crate) call: Call,
+    /// It had started: its effect is unknown.
     pub(crate) started: bool,
 }
 
 #[derive(Debug, Clone)]
 enum Turn {
     /// The program's side: results first, then the other entries in order.
-    User {
-        results: Vec<Block>,
-        pieces: Vec<Piece>,
-    },
+    User(Vec<Block>, Vec<Piece>),
     Assistant(Vec<Block>),
 }
 
@@ -57,6 +52,12 @@ enum Turn {
 enum Piece {
     Text(String),
     Inbox(Vec<Map<String, Value>>),
+}
+
+/// The call in a block of a reply.
+pub(super) fn call_of(block: &Block) -> Option<Call> {
+    let Block::ToolUse { id, name, input } = block else { return None };
+    Some(Call { id: id.clone(), name: name.clone(), input: input.clone() })
 }
 
 impl Memory {
@@ -73,33 +74,26 @@ impl Memory {
             Entry::Assistant { blocks, usage, .. } => {
                 self.in_turn = true;
                 (self.counted, self.uncounted) = (usage.total(), 0);
-                for block in blocks {
-                    if let Block::ToolUse { id, name, input } = block {
-                        let (id, name, input) = (id.clone(), name.clone(), input.clone());
-                        self.open_calls.push(OpenCall { id, name, input, started: false });
-                    }
-                }
+                let calls = blocks.iter().filter_map(call_of);
+                self.open_calls.extend(calls.map(|call| OpenCall { call, started: false }));
                 if !blocks.is_empty() {
                     self.said.push(Turn::Assistant(blocks.clone()));
                 }
             }
             Entry::ToolStart { tool_use_id, .. } => {
-                for call in self.open_calls.iter_mut().filter(|call| call.id == *tool_use_id) {
-                    call.started = true;
+                for open in self.open_calls.iter_mut().filter(|open| open.call.id == *tool_use_id) {
+                    open.started = true;
                 }
             }
             Entry::ToolResult { tool_use_id, content, is_error } => {
                 let known = self.open_calls.len();
-                self.open_calls.retain(|call| call.id != *tool_use_id);
+                self.open_calls.retain(|open| open.call.id != *tool_use_id);
                 // A result without a call (an edited transcript) would make every request invalid.
                 if self.open_calls.len() < known {
                     self.uncounted += content.len();
-                    let (results, _) = self.user_side();
-                    results.push(Block::ToolResult {
-                        tool_use_id: tool_use_id.clone(),
-                        content: content.clone(),
-                        is_error: *is_error,
-                    });
+                    let (tool_use_id, content) = (tool_use_id.clone(), content.clone());
+                    let result = Block::ToolResult { tool_use_id, content, is_error: *is_error };
+                    self.user_side().0.push(result);
                 }
             }
             Entry::TurnEnd { .. } => {
@@ -154,12 +148,13 @@ impl Memory {
     }
 
     fn push_mail(&mut self, message: &Map<String, Value>) {
+        let body = Message::read(message).map(|message| message.body);
         // Mail for the program would cost the model tokens for nothing.
-        if Message::read(message).is_ok_and(|message| message.body.is_for_program()) {
+        if body.as_ref().is_ok_and(Body::is_for_program) {
             return;
         }
         // An agent that ended before it acted on the mail resumes with a turn.
-        self.in_turn |= Message::read(message).is_ok_and(|message| message.body.wakes());
+        self.in_turn |= body.is_ok_and(|body| body.wakes());
         let piece = Piece::Inbox(vec![message.clone()]);
         self.asked.push(piece.clone());
         self.add(piece);
@@ -175,11 +170,11 @@ impl Memory {
 
     /// The user message being filled; a new one after an assistant message.
     fn user_side(&mut self) -> (&mut Vec<Block>, &mut Vec<Piece>) {
-        if !matches!(self.said.last(), Some(Turn::User { .. })) {
-            self.said.push(Turn::User { results: Vec::new(), pieces: Vec::new() });
+        if !matches!(self.said.last(), Some(Turn::User(..))) {
+            self.said.push(Turn::User(Vec::new(), Vec::new()));
         }
         match self.said.last_mut() {
-            Some(Turn::User { results, pieces }) => (results, pieces),
+            Some(Turn::User(results, pieces)) => (results, pieces),
             Some(Turn::Assistant(_)) | None => {
                 unreachable!("a user message was just made the last")
             }
@@ -202,7 +197,7 @@ impl Memory {
         for turn in &self.said {
             let (role, blocks) = match turn {
                 Turn::Assistant(blocks) => (Role::Assistant, blocks.clone()),
-                Turn::User { results, pieces } => {
+                Turn::User(results, pieces) => {
                     let texts = pieces.iter().map(|piece| Block::Text { text: piece.render() });
                     (Role::User, results.iter().cloned().chain(texts).collect())
                 }
@@ -259,6 +254,17 @@ impl Piece {
     }
 }
 
+/// Cuts a text to about `room` bytes: keeps its beginning, which names the subject, and a longer end.
+pub(crate) fn cut(text: &str, room: usize) -> String {
+    if text.len() <= room {
+        return text.to_owned();
+    }
+    let (head, tail) = (room / 4, room - room / 4);
+    let head = text.get(..text.floor_char_boundary(head)).unwrap_or_default();
+    let tail = text.get(text.ceil_char_boundary(text.len() - tail)..).unwrap_or_default();
+    format!("{head}\n[… left out …]\n{tail}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -267,22 +273,39 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
+    fn user(content: impl Into<String>) -> Entry {
+        Entry::User { content: content.into() }
+    }
+
     fn mail(value: Value) -> Entry {
         let Value::Object(message) = value else { panic!("no object") };
         Entry::Mail { claim: "1".into(), offset: 0, message }
     }
 
-    fn assistant(blocks: Vec<Block>) -> Entry {
-        let (stop_reason, usage) = (StopReason::EndTurn, Usage::default());
-        Entry::Assistant { blocks, stop_reason, usage, model: "m".into() }
+    fn from_bob(content: &str) -> Entry {
+        mail(json!({"from": "bob", "content": content}))
     }
 
-    fn call(id: &str) -> Block {
-        Block::ToolUse { id: id.into(), name: "bash".into(), input: json!({}) }
+    fn reply(blocks: Vec<Block>, usage: Usage) -> Entry {
+        Entry::Assistant { blocks, stop_reason: StopReason::EndTurn, usage, model: "m".into() }
     }
 
-    fn result(id: &str) -> Entry {
-        Entry::ToolResult { tool_use_id: id.into(), content: "ok".into(), is_error: false }
+    fn calls(ids: &[&str]) -> Entry {
+        let call =
+            |id: &&str| Block::ToolUse { id: (*id).into(), name: "bash".into(), input: json!({}) };
+        reply(ids.iter().map(call).collect(), Usage::default())
+    }
+
+    fn started(id: &str) -> Entry {
+        Entry::ToolStart { tool_use_id: id.into(), name: "bash".into() }
+    }
+
+    fn result(id: &str, content: &str) -> Entry {
+        Entry::ToolResult { tool_use_id: id.into(), content: content.into(), is_error: false }
+    }
+
+    fn end(outcome: Outcome) -> Entry {
+        Entry::TurnEnd { outcome, rounds: 1, report: None }
     }
 
     fn remember(entries: &[Entry]) -> Memory {
@@ -296,35 +319,38 @@ mod tests {
     #[test]
     fn results_come_before_mail_in_a_user_message() {
         let memory = remember(&[
-            Entry::User { content: "go".into() },
-            assistant(vec![call("a"), call("b")]),
-            result("a"),
-            mail(json!({"from":"bob","content":"hi"})),
-            result("b"),
-            mail(json!({"from":"bob","content":"again"})),
+            user("go"),
+            calls(&["a", "b"]),
+            result("a", "ok"),
+            from_bob("hi"),
+            result("b", "ok"),
+            from_bob("again"),
         ]);
         let messages = memory.messages();
         assert_eq!(messages.len(), 3);
-        let last = &messages[2].blocks;
-        assert!(matches!(&last[0], Block::ToolResult { tool_use_id, .. } if tool_use_id == "a"));
-        assert!(matches!(&last[1], Block::ToolResult { tool_use_id, .. } if tool_use_id == "b"));
-        let Block::Text { text } = &last[2] else { panic!("{last:?}") };
+        let [
+            Block::ToolResult { tool_use_id: first, .. },
+            Block::ToolResult { tool_use_id: second, .. },
+            Block::Text { text },
+        ] = &messages[2].blocks[..]
+        else {
+            panic!("{messages:?}")
+        };
+        assert_eq!((first.as_str(), second.as_str()), ("a", "b"));
         assert!(text.contains("hi") && text.contains("again"), "one block for both: {text}");
-        assert_eq!(last.len(), 3);
     }
 
     #[test]
     fn a_conversation_that_was_cut_off_has_open_calls() {
         let memory = remember(&[
-            Entry::User { content: "go".into() },
-            assistant(vec![call("a"), call("b"), call("c")]),
-            Entry::ToolStart { tool_use_id: "a".into(), name: "bash".into() },
-            result("a"),
-            Entry::ToolStart { tool_use_id: "b".into(), name: "bash".into() },
+            user("go"),
+            calls(&["a", "b", "c"]),
+            started("a"),
+            result("a", "ok"),
+            started("b"),
         ]);
-        let open: Vec<_> =
-            memory.open_calls().iter().map(|call| (call.id.as_str(), call.started)).collect();
-        assert_eq!(open, [("b", true), ("c", false)]);
+        let open = memory.open_calls().iter().map(|open| (open.call.id.as_str(), open.started));
+        assert_eq!(open.collect::<Vec<_>>(), [("b", true), ("c", false)]);
         assert!(memory.in_turn());
     }
 
@@ -337,85 +363,77 @@ mod tests {
             context_tokens,
         };
         let mut memory = remember(&[
-            Entry::User { content: "an older wish".into() },
-            assistant(vec![call("a")]),
-            result("a"),
-            Entry::TurnEnd { outcome: Outcome::Done, rounds: 1, report: None },
-            mail(json!({"from":"bob","content":"a newer wish"})),
-            assistant(vec![call("b")]),
-            result("b"),
-            summary(Some(500)),
+            user("an older wish"),
+            calls(&["a"]),
+            result("a", "ok"),
+            end(Outcome::Done),
+            from_bob("a newer wish"),
+            calls(&["b"]),
+            result("b", "ok"),
         ]);
-        let messages = memory.messages();
-        assert_eq!(messages.len(), 1);
-        let told = format!("{:?}", messages[0].blocks);
-        for word in ["NOTES", "You are alice.", "a newer wish"] {
-            assert!(told.contains(word), "{word} is not in {told}");
-        }
-        assert!(!told.contains("an older wish"), "{told}");
-        assert_eq!(memory.context_shown(), Some(500));
-        assert!(memory.in_turn() && !memory.is_worth_compacting());
-        // It outlives a second compaction, too, and is cut if it is too long by itself.
-        memory.push(&summary(None));
-        assert!(format!("{:?}", memory.messages()).contains("a newer wish"));
-        assert_eq!(memory.context_shown(), Some(500));
-        memory.push(&Entry::User { content: "x".repeat(ASKED_BYTES + 1) });
-        memory.push(&summary(None));
-        let told = format!("{:?}", memory.messages());
-        assert!(told.len() < ASKED_BYTES && told.contains("xxx\\n[… left out …]"), "{told}");
-        // That holds for mail, too, and the pieces that do not fit are counted.
         let long = "y".repeat(ASKED_BYTES);
-        memory.push(&mail(json!({"from":"bob","content":long})));
-        memory.push(&Entry::User { content: "z".repeat(ASKED_BYTES / 4 * 3) });
-        memory.push(&summary(None));
-        let told = format!("{:?}", memory.messages());
-        for word in ["(3 before it: see the notes)", "zzz"] {
-            assert!(told.contains(word), "{word}: {told}");
+        let halves = [from_bob(&long), user("z".repeat(ASKED_BYTES / 4 * 3))];
+        // What is told at each further compaction, and what it must hold.
+        for (context_tokens, asked, wanted) in [
+            (Some(500), &[][..], &["NOTES", "You are alice.", "a newer wish"][..]),
+            // It outlives a second compaction, too, and is cut if it is too long by itself.
+            (None, &[], &["a newer wish"]),
+            (None, &[user("x".repeat(ASKED_BYTES + 1))], &["xxx\\n[… left out …]"]),
+            // That holds for mail, too, and the pieces that do not fit are counted.
+            (None, &halves, &["(3 before it: see the notes)", "zzz"]),
+            (None, &[from_bob(&long)], &["yyy", "left out", "bob"]),
+        ] {
+            for entry in asked.iter().chain([&summary(context_tokens)]) {
+                memory.push(entry);
+            }
+            let messages = memory.messages();
+            let told = format!("{messages:?}");
+            for word in wanted {
+                assert!(told.contains(word), "{word} is not in {told}");
+            }
+            let is_short = told.len() < ASKED_BYTES + ASKED_BYTES / 4;
+            assert!(messages.len() == 1 && is_short && !told.contains("an older wish"), "{told}");
+            assert_eq!(memory.context_shown(), Some(500), "what a refusal has shown stays");
+            assert!(memory.in_turn() && !memory.is_worth_compacting());
         }
-        memory.push(&mail(json!({"from":"bob","content":long})));
-        memory.push(&summary(None));
-        let told = format!("{:?}", memory.messages());
-        assert!(
-            told.contains("yyy") && told.contains("left out") && told.contains("bob"),
-            "{told}"
-        );
     }
 
     #[test]
     fn tokens_are_those_of_the_last_call_and_an_estimate_of_the_rest() {
-        let mut memory = remember(&[Entry::User { content: "x".repeat(400) }]);
+        let mut memory = remember(&[user("x".repeat(400))]);
         assert_eq!(memory.tokens(), 100);
         let usage = Usage { input_tokens: 900, output_tokens: 100, ..Usage::default() };
-        let (stop_reason, model) = (StopReason::ToolUse, "m".into());
-        memory.push(&Entry::Assistant { blocks: vec![call("a")], stop_reason, usage, model });
+        let Entry::Assistant { blocks, .. } = calls(&["a"]) else { panic!() };
+        memory.push(&reply(blocks, usage));
         assert_eq!(memory.tokens(), 1000);
-        let content = "x".repeat(40);
-        memory.push(&Entry::ToolResult { tool_use_id: "a".into(), content, is_error: false });
+        memory.push(&result("a", &"x".repeat(40)));
         assert_eq!(memory.tokens(), 1010);
     }
 
     #[test]
     fn idle_notices_cost_no_tokens_and_failed_turns_merge() {
-        let memory = remember(&[
-            mail(json!({"type":"idle_notification","from":"a","content":"","reason":"available"})),
-            Entry::User { content: "one".into() },
-            Entry::TurnEnd { outcome: Outcome::Failed, rounds: 1, report: None },
-            Entry::User { content: "two".into() },
-        ]);
+        let idle = mail(json!({"type": "idle_notification", "from": "a", "reason": "available"}));
+        let memory = remember(&[idle, user("one"), end(Outcome::Failed), user("two")]);
         let messages = memory.messages();
-        assert_eq!(messages.len(), 1);
-        assert_eq!(messages[0].blocks.len(), 2);
-        assert!(!memory.in_turn() || memory.open_calls().is_empty());
+        assert_eq!((messages.len(), messages[0].blocks.len()), (1, 2));
     }
 
     #[test]
     fn unhandled_mail_is_a_turn_to_resume() {
-        let end = Entry::TurnEnd { outcome: Outcome::Done, rounds: 1, report: None };
-        let letter = || mail(json!({"from":"bob","content":"hi"}));
-        let idle = mail(json!({"type":"idle_notification","from":"a","reason":"available"}));
-        assert!(remember(&[letter()]).in_turn());
-        assert!(remember(&[letter(), end.clone(), letter()]).in_turn());
-        assert!(!remember(&[letter(), end, idle]).in_turn());
+        let idle = mail(json!({"type": "idle_notification", "from": "a", "reason": "available"}));
+        assert!(remember(&[from_bob("hi")]).in_turn());
+        assert!(remember(&[from_bob("hi"), end(Outcome::Done), from_bob("hi")]).in_turn());
+        assert!(!remember(&[from_bob("hi"), end(Outcome::Done), idle]).in_turn());
+    }
+
+    #[test]
+    fn a_cut_text_keeps_its_beginning_and_a_longer_end() {
+        let text = format!("begin {} end", "ä".repeat(500));
+        let short = cut(&text, 100);
+        assert!(short.starts_with("begin ") && short.ends_with(" end"), "{short}");
+        assert!(short.contains("left out") && short.len() < 130, "{short}");
+        assert_eq!(cut(&text, text.len()), text);
+        assert!(cut("äöü", 1).contains("left out"));
     }
 
     proptest! {
@@ -425,14 +443,14 @@ mod tests {
             for (n, pick) in picks.iter().enumerate() {
                 let id = format!("t{n}");
                 match pick {
-                    0 => memory.push(&Entry::User { content: id }),
-                    1 => memory.push(&mail(json!({"from":"b","content":id}))),
-                    2 => memory.push(&assistant(vec![Block::Text { text: id }])),
+                    0 => memory.push(&user(id)),
+                    1 => memory.push(&from_bob(&id)),
+                    2 => memory.push(&reply(vec![Block::Text { text: id }], Usage::default())),
                     3 => {
-                        memory.push(&assistant(vec![call(&id)]));
-                        memory.push(&result(&id));
+                        memory.push(&calls(&[&id]));
+                        memory.push(&result(&id, "ok"));
                     }
-                    4 => memory.push(&result("no-such-call")),
+                    4 => memory.push(&result("no-such-call", "ok")),
                     _ => memory.push(&Entry::Note { content: id }),
                 }
             }

@@ -20,43 +20,41 @@ mod memory;
 mod model_caller;
 mod redaction;
 mod resume;
-mod text;
-mod tool_runner;
+#[cfg(test)]
+pub(crate) mod transition_table;
 mod turn;
 mod turn_machine;
-mod turn_transitions;
 mod work_set;
 
 pub(crate) use event::{CallVerdict, Effect, HostAction, TurnAction, TurnEvent, WorkResult};
 pub(crate) use journal::{
     DiskFullHandler, Journal, NextAttempt, RecordError, SyncFuture, TranscriptWriter,
 };
-pub(crate) use memory::Memory;
+pub(crate) use memory::{Memory, cut};
 pub(crate) use model_caller::ModelCaller;
 pub(crate) use resume::CutOff;
-pub(crate) use text::cut;
-pub(crate) use tool_runner::{ToolRunner, time_limit_s};
-pub(crate) use turn_machine::{TurnMachine, TurnStep};
-pub(crate) use turn_transitions::TurnEnd;
+pub(crate) use turn::TurnEnd;
+pub(crate) use turn_machine::TurnMachine;
 pub(crate) use work_set::{WorkId, WorkSet};
 
 use crate::llm::ModelError;
-use crate::wire::transcript::Entry;
+use crate::os::failpoint::hit;
+use crate::tools::{Call, Registry};
 use compact::CompactionReason;
 use redaction::redact;
-use resume::answer_open_calls;
-use std::collections::BTreeSet;
+use std::rc::Rc;
 
-/// A conversation. Its parts are its own: the owner sees the memory and the tools through methods.
+/// A conversation.
 pub(crate) struct Conversation {
-    journal: Journal,
-    model: ModelCaller,
-    tools: ToolRunner,
+    /// Its memory and its transcript.
+    pub(crate) journal: Journal,
+    pub(crate) model: ModelCaller,
+    pub(crate) tools: Rc<Registry>,
     work: WorkSet<WorkResult>,
     /// The work that the turn waits for.
     awaited: Option<WorkId>,
     /// Why the last model call gave no reply.
-    model_error: Option<ModelError>,
+    pub(crate) model_error: Option<ModelError>,
 }
 
 impl Conversation {
@@ -65,29 +63,26 @@ impl Conversation {
     pub(crate) fn new(
         journal: Journal,
         model: ModelCaller,
-        tools: ToolRunner,
+        tools: Rc<Registry>,
         report: impl Fn(WorkId, WorkResult) + 'static,
     ) -> Self {
         let work = WorkSet::new(report);
         Self { journal, model, tools, work, awaited: None, model_error: None }
     }
 
-    /// Performs an effect of the turn machine.
-    ///
-    /// # Errors
-    /// The transcript could not be written.
+    /// Performs an effect of the turn machine. Fails if the transcript cannot be written.
     pub(crate) async fn perform(
         &mut self,
         effect: Effect,
         disk_full: &mut impl DiskFullHandler,
     ) -> Result<(), RecordError> {
         match effect {
-            Effect::Record(entry) => self.record(entry, disk_full).await?,
-            Effect::Sync => self.sync().await?,
+            Effect::Record(entry) => self.journal.record(entry, disk_full).await?,
+            Effect::Sync => self.journal.sync().await?,
             Effect::CallModel => self.call_model(),
             Effect::Compact => self.compact(CompactionReason::Refused),
             Effect::RunTool(call) => {
-                let run = self.tools.clone().run(call);
+                let run = run_tool(Rc::clone(&self.tools), call);
                 self.awaited = Some(self.work.start(run));
             }
             Effect::Cancel => {
@@ -122,77 +117,34 @@ impl Conversation {
         self.work.cancel_all();
     }
 
-    /// Takes an entry into the memory and appends it to the transcript.
-    ///
-    /// # Errors
-    /// The transcript could not be written.
-    pub(crate) async fn record(
-        &mut self,
-        entry: Entry,
-        disk_full: &mut impl DiskFullHandler,
-    ) -> Result<(), RecordError> {
-        self.journal.record(entry, disk_full).await
-    }
-
-    /// Takes an entry into the memory that stands in the transcript already.
-    pub(crate) fn remember(&mut self, entry: &Entry) {
-        self.journal.remember(entry);
-    }
-
-    /// Answers the calls that the transcript leaves open: what an earlier process did not finish. If the
-    /// user was being asked about one of them (`asked` holds its id), the calls that had not started are
-    /// returned, to be judged and asked about again.
-    ///
-    /// # Errors
-    /// An answer could not be recorded.
-    pub(crate) async fn answer_open_calls(
-        &mut self,
-        asked: &BTreeSet<String>,
-        disk_full: &mut impl DiskFullHandler,
-    ) -> Result<CutOff, RecordError> {
-        answer_open_calls(&mut self.journal, &self.tools, asked, disk_full).await
-    }
-
-    /// Makes the transcript durable.
-    ///
-    /// # Errors
-    /// The transcript may not survive power loss.
-    pub(crate) async fn sync(&self) -> Result<(), RecordError> {
-        self.journal.sync().await
-    }
-
     /// Removes known secrets from a text that enters the conversation.
     pub(crate) fn redact(&self, text: &str) -> String {
         self.model.secrets.hide(text).into_owned()
     }
 
-    /// The tools.
-    pub(crate) fn tools(&self) -> &ToolRunner {
-        &self.tools
-    }
-
-    /// `provider/name` of the model.
-    pub(crate) fn model_label(&self) -> String {
-        self.model.label()
-    }
-
-    /// Returns why the last model call gave no reply, if it gave none.
-    pub(crate) fn take_model_error(&mut self) -> Option<ModelError> {
-        self.model_error.take()
-    }
-
     fn call_model(&mut self) {
-        if self.model.needs_room(self.journal.memory()) {
+        let memory = &self.journal.memory;
+        if self.model.needs_room(memory) {
             return self.compact(CompactionReason::NearlyFull);
         }
-        let call = self.model.call(self.journal.memory(), self.tools.definitions());
+        let call = self.model.call(memory, self.tools.definitions());
         self.awaited = Some(self.work.start(call));
     }
 
     fn compact(&mut self, reason: CompactionReason) {
-        let compaction = self.model.compact(self.journal.memory(), reason);
+        let compaction = self.model.compact(&self.journal.memory, reason);
         self.awaited = Some(self.work.start(compaction));
     }
+}
+
+/// Runs a tool call as a piece of work.
+async fn run_tool(tools: Rc<Registry>, call: Call) -> WorkResult {
+    tracing::info!(tool = call.name, id = call.id, "tool started");
+    hit("tool.started");
+    let result = tools.call(&call).await;
+    hit("tool.ran");
+    tracing::info!(tool = call.name, id = call.id, ok = result.is_ok(), "tool ended");
+    WorkResult::ToolEnded(result)
 }
 
 #[cfg(test)]

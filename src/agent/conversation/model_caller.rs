@@ -13,9 +13,7 @@ const MAX_ANSWER_TOKENS: u32 = 16_384;
 
 /// The model of one conversation.
 pub(crate) struct ModelCaller {
-    /// The model.
     pub(crate) provider: Rc<dyn Provider>,
-    /// The system prompt.
     pub(crate) system: String,
     /// Tokens that fit the model, if known.
     pub(crate) context_tokens: Option<u64>,
@@ -28,11 +26,6 @@ pub(crate) struct ModelCaller {
 }
 
 impl ModelCaller {
-    /// `provider/name` of the model.
-    pub(super) fn label(&self) -> String {
-        self.provider.label()
-    }
-
     /// Whether room must be made before the model is called again.
     pub(super) fn needs_room(&self, memory: &Memory) -> bool {
         is_due(memory, self.context_tokens)

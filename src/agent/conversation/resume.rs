@@ -1,8 +1,9 @@
 //! Resumes a conversation whose process ended: tool calls that were cut off get an answer before the
 //! model is called again.
 
-use super::journal::{DiskFullHandler, Journal, RecordError};
-use super::tool_runner::ToolRunner;
+use super::Conversation;
+use super::journal::{DiskFullHandler, RecordError};
+use super::memory::OpenCall;
 use crate::os::failpoint::hit;
 use crate::tools::{Call, find};
 use crate::wire::tool::AfterCrash;
@@ -21,41 +22,38 @@ pub(crate) struct CutOff {
     pub(crate) turn: Option<VecDeque<Call>>,
 }
 
-/// Answers the open calls. If the user was being asked about one of them
-/// (`asked` holds its id), the calls that had not started are returned instead.
-///
-/// # Errors
-/// An answer could not be recorded.
-pub(super) async fn answer_open_calls(
-    journal: &mut Journal,
-    tools: &ToolRunner,
-    asked: &BTreeSet<String>,
-    disk_full: &mut impl DiskFullHandler,
-) -> Result<CutOff, RecordError> {
-    let open = journal.memory().open_calls().to_vec();
-    let asks_again = open.iter().any(|call| !call.started && asked.contains(&call.id));
-    let tool = open.iter().find(|call| call.started).map(|call| call.name.clone());
-    let mut to_run = VecDeque::new();
-    for open in open {
-        let after_crash = find(&open.name).map(|spec| spec.after_crash);
-        let (started, is_repeatable) = (open.started, after_crash == Some(AfterCrash::Repeat));
-        let call = Call { id: open.id, name: open.name, input: open.input };
-        let (content, is_error) = match (started, is_repeatable) {
-            (false, _) if asks_again => {
+impl Conversation {
+    /// Answers the calls that the transcript leaves open: what an earlier process did not finish. If the
+    /// user was being asked about one of them (`asked` holds its id), the calls that had not started are
+    /// returned, to be judged and asked about again. Fails if an answer cannot be recorded.
+    pub(crate) async fn answer_open_calls(
+        &mut self,
+        asked: &BTreeSet<String>,
+        disk_full: &mut impl DiskFullHandler,
+    ) -> Result<CutOff, RecordError> {
+        let open = self.journal.memory.open_calls().to_vec();
+        let asks_again = open.iter().any(|open| !open.started && asked.contains(&open.call.id));
+        let tool = open.iter().find(|open| open.started).map(|open| open.call.name.clone());
+        let mut to_run = VecDeque::new();
+        for OpenCall { call, started } in open {
+            let after_crash = find(&call.name).map(|spec| spec.after_crash);
+            let result = if started && after_crash == Some(AfterCrash::Repeat) {
+                self.tools.call(&call).await.map_err(|why| why.to_string())
+            } else if started {
+                Err(STATE_UNKNOWN.into())
+            } else if asks_again {
                 to_run.push_back(call);
                 continue;
-            }
-            (false, _) => ("not run: the program ended before it began".into(), true),
-            (true, false) => (STATE_UNKNOWN.into(), true),
-            (true, true) => match tools.repeat(&call).await {
-                Ok(content) => (content, false),
-                Err(why) => (why.to_string(), true),
-            },
-        };
-        let result = Entry::ToolResult { tool_use_id: call.id, content, is_error };
-        journal.record(result, disk_full).await?;
+            } else {
+                Err("not run: the program ended before it began".into())
+            };
+            let is_error = result.is_err();
+            let (Ok(content) | Err(content)) = result;
+            let entry = Entry::ToolResult { tool_use_id: call.id, content, is_error };
+            self.journal.record(entry, disk_full).await?;
+        }
+        hit("turn.resumed");
+        let turn = self.journal.memory.in_turn().then_some(to_run);
+        Ok(CutOff { tool, turn })
     }
-    hit("turn.resumed");
-    let turn = journal.memory().in_turn().then_some(to_run);
-    Ok(CutOff { tool, turn })
 }

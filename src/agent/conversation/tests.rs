@@ -3,18 +3,19 @@
 
 use super::*;
 use crate::agent::progress::Progress;
-use crate::llm::{Provider, Redactor, Scripted};
-use crate::os::{Clock, SystemClock};
+use crate::llm::{Redactor, Scripted};
+use crate::os::SystemClock;
 use crate::store::{Fsync, StoreError, Transcript};
 use crate::tools::file_tools;
+use crate::wire::chat::{Block, StopReason, Usage};
 use crate::wire::message::Outcome;
-use crate::wire::transcript::Line;
+use crate::wire::transcript::{Entry, Line};
 use serde_json::json;
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::rc::Rc;
 use tempfile::TempDir;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -62,11 +63,8 @@ impl Place {
     }
 
     fn conversation(&self) -> (Conversation, Results) {
-        let tools = file_tools(&self.path("workspace"));
-        let script = Scripted::open(&self.path("script"), "lead", "w").unwrap();
-        let provider: Rc<dyn Provider> = Rc::new(script);
         let model = ModelCaller {
-            provider,
+            provider: Rc::new(Scripted::open(&self.path("script"), "lead", "w").unwrap()),
             system: "You work alone.".into(),
             context_tokens: None,
             secrets: Rc::new(Redactor::new([])),
@@ -75,14 +73,19 @@ impl Place {
         };
         let transcript = Transcript::at(self.path("transcript")).unwrap();
         let writer = Rc::new(OwnTranscript(RefCell::new(transcript)));
-        let clock: Rc<dyn Clock> = Rc::new(SystemClock);
+        let journal = Journal::new(writer, Rc::new(SystemClock));
+        let tools = Rc::new(file_tools(&self.path("workspace")));
         let (report, results) = unbounded_channel();
-        let conversation = Conversation::new(
-            Journal::new(writer, clock),
-            model,
-            ToolRunner::new(Rc::new(tools)),
-            move |id, result| report.send((id, result)).unwrap(),
-        );
+        let report = move |id, result| report.send((id, result)).unwrap();
+        (Conversation::new(journal, model, tools, report), results)
+    }
+
+    /// A conversation that goes on with the transcript.
+    fn resumed(&self) -> (Conversation, Results) {
+        let (mut conversation, results) = self.conversation();
+        for entry in self.transcript() {
+            conversation.journal.remember(&entry);
+        }
         (conversation, results)
     }
 
@@ -92,14 +95,19 @@ impl Place {
     }
 }
 
+/// Records a prompt.
+async fn ask(conversation: &mut Conversation, prompt: &str) {
+    let prompt = Entry::User { content: prompt.into() };
+    conversation.journal.record(prompt, &mut NoRoom).await.unwrap();
+}
+
 /// Runs one prompt to the model's last text; every tool call may run.
 async fn run_to_end(
     conversation: &mut Conversation,
     results: &mut Results,
     prompt: &str,
 ) -> TurnEnd {
-    let prompt = Entry::User { content: prompt.into() };
-    conversation.record(prompt, &mut NoRoom).await.unwrap();
+    ask(conversation, prompt).await;
     let mut turn = TurnMachine::new(10, VecDeque::new());
     let mut events = VecDeque::from([TurnEvent::InputTaken { unseen: 0 }]);
     loop {
@@ -110,8 +118,7 @@ async fn run_to_end(
                 TurnEvent::Work(conversation.end_work(id, result).unwrap())
             }
         };
-        let mut todo = Vec::new();
-        let step = turn.step(event, &mut todo);
+        let (next, todo) = turn.step(event);
         for action in todo {
             match action {
                 TurnAction::Effect(effect) => {
@@ -121,7 +128,7 @@ async fn run_to_end(
                     events.push_back(TurnEvent::InputTaken { unseen: 0 });
                 }
                 TurnAction::Host(HostAction::Judge(call)) => {
-                    let verdict = match conversation.tools().inspect(&call) {
+                    let verdict = match conversation.tools.inspect(&call) {
                         Ok(_) => CallVerdict::Run,
                         Err(why) => CallVerdict::Refuse(why.to_string()),
                     };
@@ -130,12 +137,12 @@ async fn run_to_end(
                 TurnAction::Host(_) => {}
             }
         }
-        match step {
-            TurnStep::Running(next) => turn = next,
-            TurnStep::Ended(end) => {
+        match next {
+            ControlFlow::Continue(next) => turn = next,
+            ControlFlow::Break(end) => {
                 let (outcome, rounds) = (end.outcome, end.rounds);
                 let entry = Entry::TurnEnd { outcome, rounds, report: None };
-                conversation.record(entry, &mut NoRoom).await.unwrap();
+                conversation.journal.record(entry, &mut NoRoom).await.unwrap();
                 return end;
             }
         }
@@ -184,13 +191,10 @@ fn a_conversation_runs_without_a_mailbox_to_its_last_text() {
         assert!(matches!(entries.last(), Some(Entry::TurnEnd { .. })));
 
         // A second conversation on the same transcript goes on where the first one ended.
-        let before = conversation.journal.memory().messages();
+        let before = conversation.journal.memory.messages();
         drop(conversation);
-        let (mut resumed, mut results) = place.conversation();
-        for entry in &entries {
-            resumed.remember(entry);
-        }
-        assert_eq!(resumed.journal.memory().messages(), before);
+        let (mut resumed, mut results) = place.resumed();
+        assert_eq!(resumed.journal.memory.messages(), before);
         let end = run_to_end(&mut resumed, &mut results, "thank you").await;
         assert_eq!(end.text, "you are welcome");
     });
@@ -207,8 +211,7 @@ fn a_reply_that_was_cancelled_is_not_taken_for_that_of_the_next_call() {
     let place = Place::new(&[json!({"text": "hello"})]);
     run(async {
         let (mut conversation, mut results) = place.conversation();
-        let prompt = Entry::User { content: "go".into() };
-        conversation.record(prompt, &mut NoRoom).await.unwrap();
+        ask(&mut conversation, "go").await;
         conversation.perform(Effect::CallModel, &mut NoRoom).await.unwrap();
         let (late, reply) = results.recv().await.unwrap();
         conversation.perform(Effect::Cancel, &mut NoRoom).await.unwrap();
@@ -221,54 +224,34 @@ fn a_reply_that_was_cancelled_is_not_taken_for_that_of_the_next_call() {
 
 #[test]
 fn calls_that_a_crash_cut_off_are_answered_before_the_model_is_called_again() {
-    let place = Place::new(&[
-        json!({"tools": [
-            {"name": "read_file", "input": {"path": "a.txt"}},
-            {"name": "read_file", "input": {"path": "b.txt"}},
-        ]}),
-        json!({"text": "done"}),
-    ]);
+    let place = Place::new(&[]);
     run(async {
-        let (mut conversation, mut results) = place.conversation();
-        let prompt = Entry::User { content: "read".into() };
-        conversation.record(prompt, &mut NoRoom).await.unwrap();
-        conversation.perform(Effect::CallModel, &mut NoRoom).await.unwrap();
-        let (id, reply) = results.recv().await.unwrap();
-        let reply = TurnEvent::Work(conversation.end_work(id, reply).unwrap());
-        let mut todo = Vec::new();
-        let turn = TurnMachine::new(10, VecDeque::new());
-        let TurnStep::Running(turn) = turn.step(TurnEvent::InputTaken { unseen: 0 }, &mut todo)
-        else {
-            panic!()
-        };
-        todo.clear();
-        let TurnStep::Running(turn) = turn.step(reply, &mut todo) else { panic!() };
-        let TurnStep::Running(_) = turn.step(TurnEvent::Judged(CallVerdict::Run), &mut todo) else {
-            panic!()
-        };
-        for action in todo {
-            if let TurnAction::Effect(effect @ Effect::Record(_)) = action {
-                conversation.perform(effect, &mut NoRoom).await.unwrap();
-            }
+        let (mut conversation, _results) = place.conversation();
+        ask(&mut conversation, "read").await;
+        let (name, input) = (String::from("read_file"), json!({"path": "a.txt"}));
+        let call =
+            |id: &str| Block::ToolUse { id: id.into(), name: name.clone(), input: input.clone() };
+        let (blocks, model) = (vec![call("1"), call("2")], "m".into());
+        let (stop_reason, usage) = (StopReason::ToolUse, Usage::default());
+        for entry in [
+            Entry::Assistant { blocks, stop_reason, usage, model },
+            Entry::ToolStart { tool_use_id: "1".into(), name: name.clone() },
+        ] {
+            conversation.journal.record(entry, &mut NoRoom).await.unwrap();
         }
         drop(conversation);
 
-        let (mut resumed, _results) = place.conversation();
-        for entry in place.transcript() {
-            resumed.remember(&entry);
-        }
+        let (mut resumed, _results) = place.resumed();
         let asked = BTreeSet::new();
         let cut_off = resumed.answer_open_calls(&asked, &mut NoRoom).await.unwrap();
         assert_eq!(cut_off.tool.as_deref(), Some("read_file"));
         assert_eq!(cut_off.turn, Some(VecDeque::new()));
-        let answers: Vec<String> = place
-            .transcript()
-            .into_iter()
-            .filter_map(|entry| {
-                let Entry::ToolResult { content, is_error: true, .. } = entry else { return None };
-                Some(content)
-            })
-            .collect();
+        let entries = place.transcript();
+        let answers = entries.iter().filter_map(|entry| {
+            let Entry::ToolResult { content, is_error: true, .. } = entry else { return None };
+            Some(content)
+        });
+        let answers: Vec<&String> = answers.collect();
         assert!(answers[0].starts_with("state unknown"), "{answers:?}");
         assert!(answers[1].starts_with("not run"), "{answers:?}");
     });

@@ -1,44 +1,22 @@
-//! The state of a turn between two steps, and the answers to calls that are not run.
+//! The state of a turn, and its transitions: each returns what the turn waits for next, or its end.
 
+use super::compact::Compacted;
 use super::event::{Effect, HostAction, TurnAction};
 use super::loop_detector::LoopDetector;
+use super::memory::call_of;
 use crate::agent::progress::Progress;
 use crate::tools::{Call, ToolError, signal};
-use crate::wire::chat::Block;
+use crate::wire::activity::Activity;
+use crate::wire::chat::{Reply, StopReason};
+use crate::wire::message::Outcome;
+use crate::wire::permission::{Decision, DecisionOutcome, Question, QuestionKind};
 use crate::wire::tool::Signal;
 use crate::wire::transcript::Entry;
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 
-/// The state of a turn.
-#[derive(Debug, Default)]
-pub(super) struct Turn {
-    /// Model calls that the turn may take.
-    pub(super) max_rounds: u32,
-    /// Input was announced while it could not be taken in.
-    pub(super) input_waits: bool,
-    /// Model calls so far.
-    pub(super) rounds: u32,
-    /// The model's last text.
-    pub(super) text: String,
-    /// The last tool call sent this text to the lead: a result would only repeat it.
-    pub(super) told_lead: bool,
-    /// The model called `idle`.
-    pub(super) wants_idle: bool,
-    /// Messages since the last model call: the model must see them before it is idle.
-    pub(super) unseen: usize,
-    /// Whether the conversation was summarized since the model last answered.
-    pub(super) room: Room,
-    /// Plans of this turn that were not approved.
-    pub(super) plans_rejected: u32,
-    /// Counts repeated calls.
-    pub(super) loop_detector: LoopDetector,
-    /// Calls of the last reply that have not been run yet.
-    pub(super) calls: VecDeque<Call>,
-    /// The turn must come to its end.
-    pub(super) winding_down: Option<WindDown>,
-    /// The model refused to end the turn: it goes on for a few calls.
-    pub(super) extension: Option<Extension>,
-}
+/// Plans of one turn that may be rejected before the turn ends.
+const MAX_PLANS: u32 = 5;
 
 /// Model calls that a refusal to shut down is worth.
 const EXTENSION_CALLS: u32 = 5;
@@ -46,22 +24,89 @@ const EXTENSION_CALLS: u32 = 5;
 /// Model calls that a turn gets once it is told to end.
 const LAST_CALLS: u32 = 2;
 
-/// The rest of a turn whose model refused to end it. The shutdown's deadlines do not change.
+/// What a turn waits for after a transition, or its end.
+pub(super) type Next = ControlFlow<TurnEnd, TurnPhase>;
+
+/// What a turn waits for.
 #[derive(Debug)]
-pub(super) struct Extension {
-    calls_left: u32,
+pub(super) enum TurnPhase {
+    /// Input is being taken in.
+    TakingInput,
+    /// Input is being taken in; then the turn ends, since the user interrupted it.
+    Interrupted,
+    /// The model is called, or the conversation is summarized.
+    Thinking,
+    /// The rules are asked about a call.
+    Judging(Call),
+    /// The user, or the lead, is asked about a call.
+    Asking(Asking),
+    /// A call runs.
+    Acting(Call),
+    /// The last call of the turn runs; the other calls are answered with this text.
+    ActingLast(Call, &'static str),
 }
 
-impl Extension {
-    /// Creates a whole extension.
-    pub(super) fn new() -> Self {
-        Self { calls_left: EXTENSION_CALLS }
-    }
+/// A question about a call. Input is taken in meanwhile, since the answer may come with it.
+#[derive(Debug)]
+pub(super) struct Asking {
+    pub(super) call: Call,
+    pub(super) question: Box<Question>,
+    /// Input is being taken in.
+    pub(super) taking_input: bool,
+    /// A decision that waits until the input is taken in: until then nothing else is recorded.
+    pub(super) settled: Option<Box<Decision>>,
+}
+
+/// How a turn ended.
+#[derive(Debug)]
+pub(crate) struct TurnEnd {
+    /// Whether it did what was asked.
+    pub(crate) outcome: Outcome,
+    /// Model calls it took.
+    pub(crate) rounds: u32,
+    /// The model's last text, or why the turn ended.
+    pub(crate) text: String,
+    /// The model has sent this text to the lead by itself.
+    pub(crate) told_lead: bool,
+    /// Why the agent cannot go on, if it cannot.
+    pub(crate) fatal: Option<String>,
+}
+
+/// The state of a turn.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    /// What the current step asks for, in order.
+    pub(super) todo: Vec<TurnAction>,
+    /// Model calls that the turn may take.
+    max_rounds: u32,
+    /// Input was announced while it could not be taken in.
+    pub(super) input_waits: bool,
+    /// Messages since the last model call: the model must see them before it is idle.
+    pub(super) unseen: usize,
+    /// Calls of the last reply that have not been run yet.
+    calls: VecDeque<Call>,
+    /// Model calls so far.
+    rounds: u32,
+    /// The model's last text.
+    text: String,
+    /// The last tool call sent this text to the lead: a result would only repeat it.
+    told_lead: bool,
+    /// The model called `idle`.
+    wants_idle: bool,
+    /// Whether the conversation was summarized since the model last answered.
+    room: Room,
+    /// Plans of this turn that were not approved.
+    plans_rejected: u32,
+    loop_detector: LoopDetector,
+    /// The turn must come to its end.
+    winding_down: Option<WindDown>,
+    /// The model refused to end the turn: it goes on for so many calls. The shutdown's deadlines stand.
+    extension: Option<u32>,
 }
 
 /// A request that is refused for its length is worth one summary, not two.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Room {
+#[derive(Debug, PartialEq, Eq, Default)]
+enum Room {
     #[default]
     AsItWas,
     Made,
@@ -69,61 +114,141 @@ pub(super) enum Room {
 
 /// The end of a turn that was told to end.
 #[derive(Debug)]
-pub(super) struct WindDown {
+struct WindDown {
     calls_left: u32,
     /// What the model is told with its next call; `None` once it was told.
     note: Option<String>,
 }
 
 impl WindDown {
-    /// Creates the end of a turn whose model is told this note.
-    pub(super) fn new(note: String) -> Self {
+    fn new(note: String) -> Self {
         Self { calls_left: LAST_CALLS, note: Some(note) }
-    }
-
-    /// Uses one of the last model calls, with the note if it is due; false if none is left.
-    pub(super) fn use_call(&mut self, todo: &mut Vec<TurnAction>) -> bool {
-        let Some(calls_left) = self.calls_left.checked_sub(1) else { return false };
-        self.calls_left = calls_left;
-        if let Some(content) = self.note.take() {
-            todo.push(Effect::Record(Entry::Note { content }).into());
-        }
-        true
     }
 }
 
+/// What is said when a turn breaks off.
+pub(super) struct BreakOff {
+    /// To a call that was not run.
+    not_run: &'static str,
+    /// To a call that was running.
+    running: &'static str,
+    /// Of a question that is taken back.
+    question: &'static str,
+}
+
+/// The user interrupts the turn.
+pub(super) const INTERRUPT: BreakOff = BreakOff {
+    not_run: "not run: the user interrupted this turn",
+    running: "interrupted by the user; what it had done until then stands",
+    question: "the turn was interrupted",
+};
+
+/// The agent is stopped.
+pub(super) const STOP: BreakOff = BreakOff {
+    not_run: "not run: the agent was stopped",
+    running: "ended before it was done: the agent was stopped; its effect is unknown",
+    question: "the agent was stopped",
+};
+
+const WINDING_DOWN: &str = "not run: you are being shut down; finish with a short report";
+const EXTENSION_OVER: &str = "the time you asked for is over and the shutdown stands: answer with a \
+    short report of where things stand";
+const CUT_OFF: &str = "not run: the answer was cut off at the token limit before this call was \
+    complete; make the call shorter, or split it";
+const CONTEXT_FULL: &str = "the conversation no longer fits the model's context window, not even summarized; start a new \
+    one (a new lead without --resume begins with an empty conversation)";
+
 impl Turn {
-    /// Uses one model call of the extension; when none is left, the turn winds down for good.
-    pub(super) fn use_extension(&mut self) {
-        let Some(extension) = self.extension.take() else { return };
-        match extension.calls_left.checked_sub(1) {
-            Some(calls_left) => self.extension = Some(Extension { calls_left }),
-            None => self.winding_down = Some(WindDown::new(EXTENSION_OVER.to_owned())),
+    pub(super) fn new(max_rounds: u32, calls: VecDeque<Call>) -> Self {
+        Self { max_rounds, calls, ..Self::default() }
+    }
+
+    pub(super) fn push(&mut self, action: impl Into<TurnAction>) {
+        self.todo.push(action.into());
+    }
+
+    fn record(&mut self, entry: Entry) {
+        self.push(Effect::Record(entry));
+    }
+
+    pub(super) fn note(&mut self, content: String) {
+        self.record(Entry::Note { content });
+    }
+
+    /// Shows and records the result of a call.
+    pub(super) fn answer(&mut self, call: &Call, content: impl Into<String>, is_error: bool) {
+        let (name, tool_use_id, content) = (call.name.clone(), call.id.clone(), content.into());
+        let shown = Progress::ToolEnded { name, is_error, content: content.clone() };
+        self.push(Effect::Show(shown));
+        self.record(Entry::ToolResult { tool_use_id, content, is_error });
+    }
+
+    /// Answers the calls that are not run.
+    fn refuse_calls(&mut self, why: &str) {
+        while let Some(call) = self.calls.pop_front() {
+            self.answer(&call, why, true);
         }
     }
 
-    /// Answers a call that was run. Returns why the agent cannot go on, if it cannot.
-    pub(super) fn answer_run(
-        &mut self,
-        call: &Call,
-        result: Result<String, ToolError>,
-        todo: &mut Vec<TurnAction>,
-    ) -> Option<String> {
-        let (result, is_error) = match result {
-            Ok(content) => (content, false),
-            Err(ToolError::Reply(why)) => (why, true),
-            Err(ToolError::Fatal(why)) => {
-                answer(call, why.clone(), true, todo);
-                return Some(why);
+    /// Refuses all calls but the answer to the shutdown request: a turn that winds down runs no other.
+    fn refuse_work(&mut self) {
+        let is_answer = |call: &Call| signal(call) == Signal::AnswersShutdown;
+        let (answers, work) = std::mem::take(&mut self.calls).into_iter().partition(is_answer);
+        self.calls = work;
+        self.refuse_calls(WINDING_DOWN);
+        self.calls = answers;
+    }
+
+    /// Takes in input before the next step.
+    pub(super) fn take_input(&mut self) -> Next {
+        self.push(HostAction::TakeInput);
+        self.input_waits = false;
+        Next::Continue(TurnPhase::TakingInput)
+    }
+
+    /// Goes on with input that was taken in before the next step.
+    pub(super) fn use_input(&mut self, unseen: usize) -> Next {
+        self.input_waits = false;
+        self.unseen += unseen;
+        if self.calls.is_empty() {
+            return self.think();
+        }
+        self.push(HostAction::InputUsed);
+        self.act()
+    }
+
+    /// Calls the model, unless the turn has reached a limit.
+    fn think(&mut self) -> Next {
+        self.push(HostAction::Doing(Activity::Model));
+        self.push(HostAction::InputUsed);
+        if let Some(calls_left) = self.extension {
+            self.extension = calls_left.checked_sub(1);
+            if self.extension.is_none() {
+                self.winding_down = Some(WindDown::new(EXTENSION_OVER.to_owned()));
             }
-        };
-        let told = self.loop_detector.look(self.rounds, call, result, is_error);
-        answer(call, told, is_error, todo);
-        None
+        }
+        if let Some(end) = &mut self.winding_down {
+            let Some(calls_left) = end.calls_left.checked_sub(1) else {
+                return self.end(Outcome::Interrupted);
+            };
+            end.calls_left = calls_left;
+            if let Some(note) = end.note.take() {
+                self.note(note);
+            }
+        }
+        if let Some(why) = self.limit() {
+            self.push(Effect::Show(Progress::Note(why.clone())));
+            self.text = why;
+            return self.end(Outcome::Interrupted);
+        }
+        self.rounds += 1;
+        (self.unseen, self.wants_idle) = (0, false);
+        self.push(Effect::CallModel);
+        Next::Continue(TurnPhase::Thinking)
     }
 
     /// Why the model is not called again in this turn, if it is not.
-    pub(super) fn limit(&self) -> Option<String> {
+    fn limit(&self) -> Option<String> {
         let why = self.loop_detector.end().or_else(|| {
             let rounds = self.rounds;
             let is_end = rounds >= self.max_rounds;
@@ -133,68 +258,276 @@ impl Turn {
     }
 
     /// The report of a turn that a limit ended.
-    pub(super) fn stopped(&self, why: &str) -> String {
+    fn stopped(&self, why: &str) -> String {
         let last = if self.text.is_empty() { "none" } else { &self.text };
         format!("{why} Last words: {last}")
     }
 
-    /// Answers the calls that are not run.
-    pub(super) fn refuse_calls(&mut self, why: &str, todo: &mut Vec<TurnAction>) {
-        for call in self.calls.drain(..) {
-            answer(&call, why.into(), true, todo);
+    /// Acts on the model's reply.
+    pub(super) fn replied(&mut self, reply: Reply) -> Next {
+        let text = reply.text();
+        let Reply { blocks, stop_reason, usage, model } = reply;
+        self.calls = blocks.iter().filter_map(call_of).collect();
+        self.push(HostAction::Count(usage));
+        let reason = stop_reason.clone();
+        self.record(Entry::Assistant { blocks, stop_reason, usage, model });
+        if !text.is_empty() {
+            self.text = text;
+        }
+        if reason == StopReason::ContextWindowExceeded && self.calls.is_empty() {
+            return self.make_room();
+        }
+        // A reply shows that the conversation fits.
+        self.room = Room::AsItWas;
+        if !self.calls.is_empty() {
+            if reason == StopReason::MaxTokens {
+                self.refuse_calls(CUT_OFF);
+            } else if self.winding_down.is_some() {
+                self.refuse_work();
+            }
+            return self.act();
+        }
+        match reason {
+            StopReason::PauseTurn => return self.take_input(),
+            StopReason::MaxTokens => {
+                self.text.push_str("\n[the answer was cut off at the token limit]");
+            }
+            StopReason::Refusal if self.text.is_empty() => {
+                return self.fail("the model declined to answer".into());
+            }
+            StopReason::EndTurn
+            | StopReason::StopSequence
+            | StopReason::ToolUse
+            | StopReason::ContextWindowExceeded
+            | StopReason::Refusal
+            | StopReason::Other(_) => {}
+        }
+        self.end(Outcome::Done)
+    }
+
+    /// Summarizes a conversation that was refused as too long, once.
+    pub(super) fn make_room(&mut self) -> Next {
+        if std::mem::replace(&mut self.room, Room::Made) == Room::Made {
+            return self.fail(CONTEXT_FULL.into());
+        }
+        self.push(Effect::Compact);
+        Next::Continue(TurnPhase::Thinking)
+    }
+
+    /// Asks the model what it was to be asked before the conversation was summarized.
+    pub(super) fn compacted(&mut self, made: Compacted) -> Next {
+        let note = "the conversation was long and is summarized now";
+        self.push(HostAction::Count(made.usage));
+        self.record(made.entry());
+        self.push(Effect::Sync);
+        self.push(Effect::Show(Progress::Note(note.into())));
+        self.push(Effect::CallModel);
+        self.room = Room::Made;
+        Next::Continue(TurnPhase::Thinking)
+    }
+
+    /// Goes on with the next call, or with the next model call when all calls are answered.
+    fn act(&mut self) -> Next {
+        if self.input_waits && !self.calls.is_empty() {
+            return self.take_input();
+        }
+        match self.calls.pop_front() {
+            Some(call) => {
+                self.push(HostAction::Judge(call.clone()));
+                Next::Continue(TurnPhase::Judging(call))
+            }
+            None if self.wants_idle && self.unseen == 0 => self.end(Outcome::Done),
+            None => self.take_input(),
         }
     }
 
-    /// Refuses all calls but the answer to the shutdown request: a turn that winds down runs no other.
-    pub(super) fn refuse_work(&mut self, todo: &mut Vec<TurnAction>) {
-        let (answers, work): (VecDeque<Call>, VecDeque<Call>) =
-            self.calls.drain(..).partition(|call| signal(call) == Signal::AnswersShutdown);
-        self.calls = work;
-        self.refuse_calls(WINDING_DOWN, todo);
-        self.calls = answers;
+    /// Answers a call that may not run, and goes on.
+    pub(super) fn refuse(&mut self, call: &Call, why: String) -> Next {
+        self.answer(call, why, true);
+        self.told_lead = false;
+        self.act()
     }
-}
 
-pub(super) const WINDING_DOWN: &str =
-    "not run: you are being shut down; finish with a short report";
-const EXTENSION_OVER: &str = "the time you asked for is over and the shutdown stands: answer with a \
-    short report of where things stand";
-pub(super) const STOPPED: &str = "not run: the agent was stopped";
-pub(super) const INTERRUPTED: &str = "not run: the user interrupted this turn";
-pub(super) const CUT_OFF: &str = "not run: the answer was cut off at the token limit before this call was \
-    complete; make the call shorter, or split it";
-pub(super) const CONTEXT_FULL: &str = "the conversation no longer fits the model's context window, not even summarized; start a new \
-    one (a new lead without --resume begins with an empty conversation)";
+    /// Runs a call. The intent is durable before the tool runs.
+    pub(super) fn run(&mut self, call: Call) -> Next {
+        let (tool_use_id, name) = (call.id.clone(), call.name.clone());
+        let summary = call.input.to_string();
+        self.record(Entry::ToolStart { tool_use_id, name: name.clone() });
+        self.push(Effect::Sync);
+        self.push(HostAction::Doing(Activity::Tool(name.clone())));
+        self.push(Effect::Show(Progress::ToolStarted { name, summary }));
+        self.push(Effect::RunTool(call.clone()));
+        Next::Continue(TurnPhase::Acting(call))
+    }
 
-/// The call in a block of a reply.
-pub(super) fn call_of(block: &Block) -> Option<Call> {
-    match block {
-        Block::ToolUse { id, name, input } => {
-            Some(Call { id: id.clone(), name: name.clone(), input: input.clone() })
+    /// Asks about a call.
+    pub(super) fn ask(&mut self, call: Call, question: Box<Question>) -> Next {
+        self.push(HostAction::Ask(question.clone()));
+        self.ask_on(Asking { call, question, taking_input: false, settled: None })
+    }
+
+    /// Goes on with a question while no input is being taken in. The input that waits may end the wait.
+    pub(super) fn ask_on(&mut self, mut asking: Asking) -> Next {
+        if let Some(decision) = asking.settled.take() {
+            return self.decide(asking, *decision);
         }
-        Block::Text { .. } | Block::ToolResult { .. } | Block::Opaque { .. } => None,
+        asking.taking_input = std::mem::take(&mut self.input_waits);
+        if asking.taking_input {
+            self.push(HostAction::TakeInput);
+        }
+        Next::Continue(TurnPhase::Asking(asking))
+    }
+
+    /// Acts on a decision about a call.
+    pub(super) fn decide(&mut self, asking: Asking, decision: Decision) -> Next {
+        let Asking { mut call, question, .. } = asking;
+        self.record(Entry::Decision(decision.clone()));
+        let is_approved = decision.outcome == DecisionOutcome::Approved;
+        match question.about {
+            QuestionKind::Permission | QuestionKind::Sandbox if is_approved => {
+                if let Some(input) = decision.updated_input {
+                    self.note(format!("the user changed this call of {} to {input}", call.name));
+                    call.input = input;
+                }
+                self.run(call)
+            }
+            QuestionKind::Permission | QuestionKind::Sandbox => {
+                self.refuse(&call, denied(&decision))
+            }
+            QuestionKind::Plan if is_approved => {
+                let mode = decision.mode.unwrap_or_default();
+                let notes = decision.reason.map(|notes| format!(" They say: {notes}"));
+                let notes = notes.unwrap_or_default();
+                let text =
+                    format!("Approved. You go on in mode {mode}: carry the plan out.{notes}");
+                self.answer(&call, text, false);
+                self.act()
+            }
+            QuestionKind::Plan => self.reject_plan(&call, decision.reason),
+        }
+    }
+
+    fn reject_plan(&mut self, call: &Call, reason: Option<String>) -> Next {
+        self.plans_rejected += 1;
+        let why = reason.unwrap_or_else(|| "no reason was given".into());
+        let count = self.plans_rejected;
+        let text = format!("Not approved ({count} of {MAX_PLANS}): {why}");
+        if count < MAX_PLANS {
+            return self.refuse(call, format!("{text}; change the plan and submit it again"));
+        }
+        self.answer(call, text.clone(), true);
+        self.refuse_calls("not run: the plan was rejected too often");
+        self.fail(format!("No plan was approved. {text}"))
+    }
+
+    /// Takes a question back and answers its call as not run.
+    pub(super) fn give_up(&mut self, asking: Asking, how: &BreakOff) {
+        let id = asking.question.request_id;
+        let decision = Decision::by_program(&id, DecisionOutcome::Withdrawn, how.question);
+        self.record(Entry::Decision(decision));
+        self.push(HostAction::Withdraw(id));
+        self.answer(&asking.call, how.not_run, true);
+    }
+
+    /// Answers a call that was run, and goes on if the agent can. `last` is the answer to the other calls
+    /// if this was the last call of the turn.
+    pub(super) fn tool_ended(
+        &mut self,
+        call: &Call,
+        result: Result<String, ToolError>,
+        last: Option<&str>,
+    ) -> Next {
+        let succeeded = result.is_ok();
+        let result = match result {
+            Ok(result) | Err(ToolError::Reply(result)) => result,
+            Err(ToolError::Fatal(why)) => {
+                self.answer(call, why.clone(), true);
+                self.refuse_calls("not run: the agent cannot go on");
+                let end = self.fail(why.clone());
+                return end.map_break(|end| TurnEnd { fatal: Some(why), ..end });
+            }
+        };
+        let told = self.loop_detector.look(self.rounds, call, result, !succeeded);
+        self.answer(call, told, !succeeded);
+        if let Some(others) = last {
+            self.refuse_calls(others);
+            return self.end(Outcome::Interrupted);
+        }
+        let signal = succeeded.then(|| signal(call));
+        let argument = |name: &str| call.input.get(name);
+        let is_to_lead = argument("to").and_then(|to| to.as_str()) == Some("lead");
+        self.told_lead = signal == Some(Signal::SendsMessage) && is_to_lead;
+        self.wants_idle |= signal == Some(Signal::EndsTurn);
+        if signal == Some(Signal::AnswersShutdown) {
+            if argument("approve").and_then(serde_json::Value::as_bool) != Some(true) {
+                let reason = argument("reason").and_then(serde_json::Value::as_str);
+                let reason = reason.unwrap_or("no reason was given");
+                self.push(HostAction::EndRefused(reason.into()));
+                self.extension = self.winding_down.take().map(|_| EXTENSION_CALLS);
+            } else if self.winding_down.is_some() {
+                self.refuse_calls(WINDING_DOWN);
+                return self.end(Outcome::Interrupted);
+            }
+        }
+        self.act()
+    }
+
+    /// Tells the model, with its next call, that the turn must come to its end. `asking` is the question
+    /// that is open.
+    pub(super) fn wind_down(&mut self, note: String, asking: Option<Asking>) -> Next {
+        if let Some(asking) = asking {
+            let question = "the agent is being shut down";
+            self.push(HostAction::InputUsed);
+            self.give_up(asking, &BreakOff { not_run: WINDING_DOWN, question, ..STOP });
+        }
+        self.winding_down = Some(WindDown::new(note));
+        self.refuse_calls(WINDING_DOWN);
+        self.think()
+    }
+
+    /// Ends the turn now.
+    pub(super) fn break_off(&mut self, phase: TurnPhase, how: &BreakOff) -> Next {
+        match phase {
+            TurnPhase::TakingInput | TurnPhase::Interrupted => {}
+            TurnPhase::Thinking => self.push(Effect::Cancel),
+            TurnPhase::Judging(call) => self.answer(&call, how.not_run, true),
+            TurnPhase::Asking(asking) => self.give_up(asking, how),
+            TurnPhase::Acting(call) | TurnPhase::ActingLast(call, _) => {
+                self.push(Effect::Cancel);
+                self.answer(&call, how.running, true);
+            }
+        }
+        self.refuse_calls(how.not_run);
+        self.end(Outcome::Interrupted)
+    }
+
+    /// Reports that a limit of the member ends the turn.
+    pub(super) fn report_limit(&mut self, limit: &str) {
+        self.text = self.stopped(&format!("Stopped: {limit}."));
+        self.told_lead = false;
+    }
+
+    /// Ends the turn with an error.
+    pub(super) fn fail(&mut self, why: String) -> Next {
+        self.text = why;
+        self.told_lead = false;
+        self.end(Outcome::Failed)
+    }
+
+    /// Ends the turn.
+    pub(super) fn end(&mut self, outcome: Outcome) -> Next {
+        self.refuse_calls("not run: the turn was over");
+        let (rounds, text, told_lead) =
+            (self.rounds, std::mem::take(&mut self.text), self.told_lead);
+        Next::Break(TurnEnd { outcome, rounds, text, told_lead, fatal: None })
     }
 }
 
-/// Shows and records the result of a call.
-pub(super) fn answer(call: &Call, content: String, is_error: bool, todo: &mut Vec<TurnAction>) {
-    let (name, tool_use_id) = (call.name.clone(), call.id.clone());
-    let shown = Progress::ToolEnded { name, is_error, content: content.clone() };
-    todo.push(Effect::Show(shown).into());
-    todo.push(Effect::Record(Entry::ToolResult { tool_use_id, content, is_error }).into());
-}
-
-pub(super) fn is_message_to_lead(call: &Call) -> bool {
-    signal(call) == Signal::SendsMessage
-        && call.input.get("to").and_then(|to| to.as_str()) == Some("lead")
-}
-
-pub(super) fn wants_shutdown(call: &Call) -> bool {
-    call.input.get("approve").and_then(serde_json::Value::as_bool) == Some(true)
-}
-
-/// The model's refusal to end its turn, with its reason.
-pub(super) fn refusal(call: &Call) -> TurnAction {
-    let reason = call.input.get("reason").and_then(serde_json::Value::as_str);
-    HostAction::EndRefused(reason.unwrap_or("no reason was given").into()).into()
+/// What the model is told about a call that was not approved.
+fn denied(decision: &Decision) -> String {
+    let reason = decision.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    let by = if decision.by == "lead" { "the user" } else { &decision.by };
+    let is_expired = decision.outcome == DecisionOutcome::Expired;
+    let denied = if is_expired { "denied".into() } else { format!("denied by {by}") };
+    format!("{denied}{reason}; do without it, or say in your report what you could not do")
 }

@@ -67,6 +67,7 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
     use std::future::pending;
+    use std::rc::Weak;
     use tokio::task::yield_now;
 
     type Reports = Rc<RefCell<Vec<(WorkId, &'static str)>>>;
@@ -119,33 +120,28 @@ mod tests {
 
     #[test]
     fn cancelled_work_is_dropped_and_other_work_goes_on() {
-        struct Dropped(Reports, WorkId);
-        impl Drop for Dropped {
-            fn drop(&mut self) {
-                self.0.borrow_mut().push((self.1, "dropped"));
-            }
-        }
-        let hang = |reports: &Reports, id| {
-            let owned = Dropped(Rc::clone(reports), id);
-            async move {
-                let _owned = owned;
-                pending::<&'static str>().await
-            }
-        };
         run(async {
-            let (mut work, reports) = set();
-            for id in 1..=3 {
-                let id = WorkId(id);
-                assert_eq!(work.start(hang(&reports, id)), id);
-            }
+            let mut work = WorkSet::new(|_, ()| {});
+            // Work that ends only when it is dropped; it owns one end of the pair.
+            let (ids, owned): (Vec<WorkId>, Vec<Weak<()>>) = (0..3)
+                .map(|_| {
+                    let owned = Rc::new(());
+                    let seen = Rc::downgrade(&owned);
+                    let id = work.start(async move {
+                        pending::<()>().await;
+                        drop(owned);
+                    });
+                    (id, seen)
+                })
+                .unzip();
+            let living = || owned.iter().map(Weak::strong_count).collect::<Vec<_>>();
             yield_now().await;
-            work.cancel(WorkId(2));
+            work.cancel(ids[1]);
             yield_now().await;
-            assert_eq!(*reports.borrow(), [(WorkId(2), "dropped")]);
+            assert_eq!(living(), [1, 0, 1]);
             drop(work);
             yield_now().await;
-            let all = [2, 1, 3].map(|id| (WorkId(id), "dropped"));
-            assert_eq!(*reports.borrow(), all);
+            assert_eq!(living(), [0, 0, 0]);
         });
     }
 }

@@ -1,16 +1,19 @@
 //! The machine of a member as a whole: every pair of phase and event, and any order of events.
 
-use super::tests::{has, identity, machine, mail, replied, reply, step, taker, tool_ended};
+use super::MachineEvent as Event;
+use super::tests::{
+    bash, drained, identity, idle, is_exit, mail, prompt, replied, reply, run, taker, tool_ended,
+};
 use super::*;
+use crate::agent::conversation::transition_table::transition_table;
 use crate::agent::conversation::{CallVerdict, WorkResult};
 use crate::llm::ModelError;
 use crate::tools::ToolError;
 use crate::wire::chat::Block;
-use crate::wire::permission::{DecisionOutcome, Question};
+use crate::wire::permission::{Decision, DecisionOutcome, Question, QuestionKind};
 use proptest::prelude::*;
 use serde_json::json;
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
 /// A result that the loop owes the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,105 +26,109 @@ enum Pending {
     Task,
     Claim,
     Timeout,
+    Answer,
 }
 
 /// What the loop owes the machine.
 #[derive(Debug, Default)]
 struct Owed {
     results: BTreeSet<Pending>,
-    /// The question that is open.
-    asked: Option<String>,
+    /// The question that was asked last.
+    asked: String,
+}
+
+/// The work that an action begins.
+fn begun_by(action: &Action) -> Option<Pending> {
+    let Action::Turn(action) = action else {
+        let begins = [
+            (matches!(action, Action::AskIdleHook(_)), Pending::HookAnswer),
+            (*action == Action::FindTask, Pending::Task),
+            (*action == Action::TakeTask, Pending::Claim),
+            (*action == Action::StartLastCallTimeout, Pending::Timeout),
+        ];
+        return begins.into_iter().find_map(|(is_begun, work)| is_begun.then_some(work));
+    };
+    let begins = [
+        (*action == Effect::CallModel.into(), Pending::Reply),
+        (*action == Effect::Compact.into(), Pending::Summary),
+        (matches!(action, TurnAction::Effect(Effect::RunTool(_))), Pending::ToolResult),
+        (*action == HostAction::TakeInput.into(), Pending::Drain),
+        (matches!(action, TurnAction::Host(HostAction::Ask(_))), Pending::Answer),
+    ];
+    begins.into_iter().find_map(|(is_begun, work)| is_begun.then_some(work))
 }
 
 impl Owed {
     /// Takes note of an action; at most one drain and one piece of work are under way.
     fn note(&mut self, action: &Action) {
         const WORK: [Pending; 3] = [Pending::Reply, Pending::Summary, Pending::ToolResult];
-        let begins = [
-            (matches!(action, Action::Effect(Effect::CallModel)), Pending::Reply),
-            (matches!(action, Action::Effect(Effect::Compact)), Pending::Summary),
-            (matches!(action, Action::Effect(Effect::RunTool(_))), Pending::ToolResult),
-            (*action == Action::Drain, Pending::Drain),
-            (matches!(action, Action::AskIdleHook(_)), Pending::HookAnswer),
-            (*action == Action::FindTask, Pending::Task),
-            (*action == Action::TakeTask, Pending::Claim),
-            (*action == Action::StartLastCallTimeout, Pending::Timeout),
-        ];
-        if *action == Action::Effect(Effect::Cancel) {
+        if *action == Effect::Cancel.into() {
             self.results.retain(|it| !WORK.contains(it));
         } else if *action == Action::CancelIdleHook {
             self.results.remove(&Pending::HookAnswer);
-        } else if let Action::Ask(question) = action {
-            self.asked = Some(question.request_id.clone());
-        } else if let Action::Withdraw(_) = action {
-            self.asked = None;
-        } else if let Action::Effect(Effect::Log(text)) = action {
+        } else if let Action::Turn(TurnAction::Host(HostAction::Ask(question))) = action {
+            self.asked.clone_from(&question.request_id);
+        } else if let Action::Turn(TurnAction::Host(HostAction::Withdraw(_))) = action {
+            self.results.remove(&Pending::Answer);
+        } else if let Action::Turn(TurnAction::Effect(Effect::Log(text))) = action {
             assert!(!text.contains("unexpected"), "{text}");
         }
-        let Some((_, begun)) = begins.into_iter().find(|(is_begun, _)| *is_begun) else { return };
-        let is_work = WORK.contains(&begun);
-        let is_free = !is_work || !WORK.iter().any(|it| self.results.contains(it));
+        let Some(begun) = begun_by(action) else { return };
+        let is_free = !WORK.contains(&begun) || !WORK.iter().any(|it| self.results.contains(it));
         let is_new = self.results.insert(begun) || begun == Pending::Task;
         assert!(is_free && is_new, "{action:?} while {:?} are under way", self.results);
     }
 
     /// The event of this number, if the loop can deliver it now.
-    fn deliver(&mut self, pick: usize) -> Option<MachineEvent> {
-        if pick == 5 {
-            return self.results.contains(&Pending::Drain).then_some(MachineEvent::DiskFull);
-        }
-        if let Some(owed) = owed_for(pick)
-            && !self.results.remove(&owed)
-        {
-            return None;
-        }
-        let too_long = || ModelError::ContextFull("400".into());
-        let settled = |request_id: String, outcome| {
-            MachineEvent::Settled(Decision::by_program(&request_id, outcome, "because"))
+    fn deliver(&mut self, pick: usize) -> Option<Event> {
+        let (owed, event) = deliveries(&self.asked).swap_remove(pick);
+        let can_come = match owed {
+            None => true,
+            // The drain goes on.
+            Some(owed) if matches!(event, Event::DiskFull) => self.results.contains(&owed),
+            Some(owed) => self.results.remove(&owed),
         };
-        Some(match pick {
-            0 => MachineEvent::Mail,
-            1 => MachineEvent::Prompt("p".into()),
-            2 => MachineEvent::Notice("n".into()),
-            3 => MachineEvent::Interrupt,
-            4 => MachineEvent::Stop(StopCause::LeadLost),
-            6 => MachineEvent::Drained(vec![]),
-            7 => MachineEvent::Drained(vec![mail("message", "bob")]),
-            8 => MachineEvent::Drained(vec![mail("shutdown_request", "lead")]),
-            9 => MachineEvent::DrainFailed("no locks".into()),
-            10 => reply("t", &[]),
-            11 => reply("", &[("bash", json!({})), ("idle", json!({}))]),
-            12 => reply("", &[("shutdown_response", json!({"approve": true}))]),
-            13 => replied(Err(ModelError::Unavailable("x".into()))),
-            14 => replied(Err(too_long())),
-            15 => MachineEvent::Work(WorkResult::Compacted(Err(too_long()))),
-            16 => tool_ended(Ok("ok".into())),
-            17 => tool_ended(Err(ToolError::Reply("no".into()))),
-            18 => tool_ended(Err(ToolError::Fatal("gone".into()))),
-            19 => MachineEvent::IdleHookAnswered(Ok(())),
-            20 => MachineEvent::IdleHookAnswered(Err("not yet".into())),
-            21 => MachineEvent::TaskInSight,
-            22 => MachineEvent::TaskTaken,
-            23 => MachineEvent::LastCallTimeout,
-            24 => settled(self.asked.take()?, DecisionOutcome::Approved),
-            _ => settled(self.asked.take()?, DecisionOutcome::Rejected),
-        })
+        can_come.then_some(event)
     }
 }
 
-/// What must be owed for the event of this number.
-fn owed_for(pick: usize) -> Option<Pending> {
-    Some(match pick {
-        6..=9 => Pending::Drain,
-        10..=14 => Pending::Reply,
-        15 => Pending::Summary,
-        16..=18 => Pending::ToolResult,
-        19 | 20 => Pending::HookAnswer,
-        21 => Pending::Task,
-        22 => Pending::Claim,
-        23 => Pending::Timeout,
-        _ => return None,
-    })
+/// The events that the loop delivers, each with what must be owed for it; `asked` is the last question.
+fn deliveries(asked: &str) -> Vec<(Option<Pending>, Event)> {
+    let too_long = || ModelError::ContextFull("400".into());
+    let settled = |outcome| Event::Settled(Decision::by_program(asked, outcome, "because"));
+    let refusal = reply("", &[("shutdown_response", json!({"approve": true}))]);
+    let free = [
+        Event::Mail,
+        prompt(),
+        Event::Notice("n".into()),
+        Event::Interrupt,
+        Event::Stop(StopCause::LeadLost),
+    ];
+    let owed = [
+        (Pending::Drain, Event::DiskFull),
+        (Pending::Drain, drained()),
+        (Pending::Drain, mail("message", "bob")),
+        (Pending::Drain, mail("shutdown_request", "lead")),
+        (Pending::Drain, Event::DrainFailed("no locks".into())),
+        (Pending::Reply, reply("t", &[])),
+        (Pending::Reply, reply("", &[("bash", json!({})), ("idle", json!({}))])),
+        (Pending::Reply, refusal),
+        (Pending::Reply, replied(Err(ModelError::Unavailable("x".into())))),
+        (Pending::Reply, replied(Err(too_long()))),
+        (Pending::Summary, Event::Work(WorkResult::Compacted(Err(too_long())))),
+        (Pending::ToolResult, tool_ended(Ok("ok"))),
+        (Pending::ToolResult, tool_ended(Err(ToolError::Reply("no".into())))),
+        (Pending::ToolResult, tool_ended(Err(ToolError::Fatal("gone".into())))),
+        (Pending::HookAnswer, Event::IdleHookAnswered(Ok(()))),
+        (Pending::HookAnswer, Event::IdleHookAnswered(Err("not yet".into()))),
+        (Pending::Task, Event::TaskInSight),
+        (Pending::Claim, Event::TaskTaken),
+        (Pending::Timeout, Event::LastCallTimeout),
+        (Pending::Answer, settled(DecisionOutcome::Approved)),
+        (Pending::Answer, settled(DecisionOutcome::Rejected)),
+    ];
+    let owed = owed.into_iter().map(|(owed, event)| (Some(owed), event));
+    free.into_iter().map(|event| (None, event)).chain(owed).collect()
 }
 
 fn call_id(block: &Block) -> Option<String> {
@@ -148,8 +155,7 @@ proptest! {
         picks in proptest::collection::vec((0usize..26, 0u8..3), 0..80),
         hooks in any::<bool>(),
     ) {
-        let idle_hook = if hooks { IdleHook::Asked } else { IdleHook::Free };
-        let me = Identity { auto_claim: AutoClaim::TakesTasks, idle_hook, ..identity("alice") };
+        let me = Identity { takes_tasks: true, asks_idle_hook: hooks, ..identity("alice") };
         let (mut alice, first) = Machine::start(me, None);
         let (mut owed, mut open, mut is_over) = (Owed::default(), Vec::<String>::new(), false);
         for action in &first {
@@ -161,25 +167,25 @@ proptest! {
             while let Some(event) = next.take() {
                 for action in alice.step(event) {
                     prop_assert!(!is_over, "{action:?} after the end");
-                    if let Action::Effect(Effect::Record(Entry::Assistant { blocks, .. })) = &action {
-                        prop_assert!(open.is_empty());
-                        open = blocks.iter().filter_map(call_id).collect();
-                    } else if let Action::Effect(Effect::Record(entry)) = &action
-                        && let Entry::ToolResult { tool_use_id, .. } = entry
-                    {
-                        let before = open.len();
-                        open.retain(|id| id != tool_use_id);
-                        prop_assert_eq!(open.len() + 1, before);
-                    } else if action == Action::Effect(Effect::CallModel) {
+                    if let Action::Turn(TurnAction::Effect(Effect::Record(entry))) = &action {
+                        if let Entry::Assistant { blocks, .. } = entry {
+                            prop_assert!(open.is_empty());
+                            open = blocks.iter().filter_map(call_id).collect();
+                        } else if let Entry::ToolResult { tool_use_id, .. } = entry {
+                            let before = open.len();
+                            open.retain(|id| id != tool_use_id);
+                            prop_assert_eq!(open.len() + 1, before);
+                        }
+                    } else if action == Effect::CallModel.into() {
                         prop_assert!(open.is_empty());
                     } else if let Action::Exit(ending) = &action {
                         // A question that is open when the lead is lost is asked again by a later life.
-                        let is_asking = owed.asked.is_some()
+                        let is_asking = owed.results.contains(&Pending::Answer)
                             && *ending == Ending::Stopped(StopCause::LeadLost);
                         prop_assert!(open.is_empty() || is_asking);
                         is_over = true;
-                    } else if let Action::Judge(call) = &action {
-                        next = Some(MachineEvent::Judged(match verdict {
+                    } else if let Action::Turn(TurnAction::Host(HostAction::Judge(call))) = &action {
+                        next = Some(Event::Judged(match verdict {
                             0 => CallVerdict::Run,
                             1 => CallVerdict::Refuse("no".into()),
                             _ => CallVerdict::Ask(question(call)),
@@ -198,65 +204,46 @@ proptest! {
 
 /// A machine in each phase.
 fn phases() -> Vec<(&'static str, Machine)> {
-    let resting = || {
-        let me = Identity { idle_hook: IdleHook::Asked, ..identity("alice") };
-        let (mut alice, _) = Machine::start(me, None);
-        for event in [
-            MachineEvent::Prompt("go".into()),
-            MachineEvent::Drained(vec![]),
-            reply("done", &[]),
-            MachineEvent::Drained(vec![]),
-        ] {
-            step(&mut alice, event);
-        }
-        alice
+    let after = |mut machine: Machine, events: Vec<Event>| {
+        run(&mut machine, events);
+        machine
     };
-    let in_turn = |events: Vec<MachineEvent>| {
-        let mut alice = machine("alice");
-        for event in events {
-            step(&mut alice, event);
-        }
-        alice
-    };
-    let prompt = || MachineEvent::Prompt("go".into());
-    let drained = || MachineEvent::Drained(vec![]);
-    let call = || reply("", &[("bash", json!({}))]);
-    let lost = || MachineEvent::Stop(StopCause::LeadLost);
-    let mut claiming = taker();
-    step(&mut claiming, MachineEvent::TaskInSight);
+    let alice = || idle(identity("alice"));
+    let hooked = idle(Identity { asks_idle_hook: true, ..identity("alice") });
+    let lost = Event::Stop(StopCause::LeadLost);
     vec![
-        ("Idle", machine("alice")),
-        ("Claiming", claiming),
-        ("Resting", resting()),
-        ("TakingMail", in_turn(vec![MachineEvent::Mail])),
-        ("InTurn", in_turn(vec![prompt(), drained()])),
-        ("Leaving", in_turn(vec![prompt(), drained(), call(), lost()])),
-        ("Over", in_turn(vec![MachineEvent::Stop(StopCause::AtOnce)])),
+        ("Idle", alice()),
+        ("Claiming", after(taker(), vec![Event::TaskInSight])),
+        ("Resting", after(hooked, vec![prompt(), drained(), reply("done", &[]), drained()])),
+        ("TakingMail", after(alice(), vec![Event::Mail])),
+        ("InTurn", after(alice(), vec![prompt(), drained()])),
+        ("Leaving", after(alice(), vec![prompt(), drained(), bash(), lost])),
+        ("Over", after(alice(), vec![Event::Stop(StopCause::AtOnce)])),
     ]
 }
 
 /// One event of each kind.
-fn all_events() -> Vec<(&'static str, MachineEvent)> {
+fn all_events() -> Vec<(&'static str, Event)> {
     let decision = Decision::by_program("r", DecisionOutcome::Approved, "");
     vec![
-        ("Mail", MachineEvent::Mail),
-        ("Drained", MachineEvent::Drained(vec![])),
-        ("DrainFailed", MachineEvent::DrainFailed("no locks".into())),
-        ("DiskFull", MachineEvent::DiskFull),
-        ("TeamGone", MachineEvent::TeamGone("moved".into())),
-        ("Prompt", MachineEvent::Prompt("go".into())),
-        ("Notice", MachineEvent::Notice("note".into())),
+        ("Mail", Event::Mail),
+        ("Drained", drained()),
+        ("DrainFailed", Event::DrainFailed("no locks".into())),
+        ("DiskFull", Event::DiskFull),
+        ("TeamGone", Event::TeamGone("moved".into())),
+        ("Prompt", prompt()),
+        ("Notice", Event::Notice("note".into())),
         ("Replied", reply("done", &[])),
-        ("ToolEnded", tool_ended(Ok("ok".into()))),
-        ("Judged", MachineEvent::Judged(CallVerdict::Run)),
-        ("Settled", MachineEvent::Settled(decision)),
-        ("Interrupt", MachineEvent::Interrupt),
-        ("Stop", MachineEvent::Stop(StopCause::AtOnce)),
-        ("LeadLost", MachineEvent::Stop(StopCause::LeadLost)),
-        ("TaskInSight", MachineEvent::TaskInSight),
-        ("TaskTaken", MachineEvent::TaskTaken),
-        ("HookAnswered", MachineEvent::IdleHookAnswered(Ok(()))),
-        ("LastCallTimeout", MachineEvent::LastCallTimeout),
+        ("ToolEnded", tool_ended(Ok("ok"))),
+        ("Judged", Event::Judged(CallVerdict::Run)),
+        ("Settled", Event::Settled(decision)),
+        ("Interrupt", Event::Interrupt),
+        ("Stop", Event::Stop(StopCause::AtOnce)),
+        ("LeadLost", Event::Stop(StopCause::LeadLost)),
+        ("TaskInSight", Event::TaskInSight),
+        ("TaskTaken", Event::TaskTaken),
+        ("HookAnswered", Event::IdleHookAnswered(Ok(()))),
+        ("LastCallTimeout", Event::LastCallTimeout),
     ]
 }
 
@@ -285,32 +272,20 @@ LastCallTimeout =          =          =          =          =          Over     
 
 #[test]
 fn every_pair_of_phase_and_event_has_its_transition() {
-    let names: Vec<String> = phases().iter().map(|(name, _)| format!(" {name:10}")).collect();
-    let mut table = format!("{:15}{}", "event", names.concat());
-    table.truncate(table.trim_end().len());
-    table.push('\n');
-    for at in 0..all_events().len() {
-        let name = all_events().swap_remove(at).0;
-        let _infallible = write!(table, "{name:15}");
-        for (before, mut machine) in phases() {
-            assert_eq!(machine.phase.name(), before);
-            let actions = machine.step(all_events().swap_remove(at).1);
-            let is_exit = has(&actions, |action| matches!(action, Action::Exit(_)));
-            let is_over = machine.phase.name() == "Over";
-            assert_eq!(is_over, is_exit || before == "Over", "{before}, {name}: {actions:?}");
-            let is_bug = has(
-                &actions,
-                |action| matches!(action, Action::Effect(Effect::Log(why)) if why.contains("unexpected")),
-            );
-            let after = match machine.phase.name() {
-                _ if is_bug => "BUG",
-                after if after == before => "=",
-                after => after,
-            };
-            let _infallible = write!(table, " {after:10}");
+    let table = transition_table(phases, all_events, |before, mut machine, name, event| {
+        assert_eq!(machine.phase.name(), before);
+        let actions = machine.step(event);
+        let after = machine.phase.name();
+        let is_over = is_exit(&actions) || before == "Over";
+        assert_eq!(after == "Over", is_over, "{before}, {name}: {actions:?}");
+        let is_bug = actions.iter().any(|action| {
+            matches!(action, Action::Turn(TurnAction::Effect(Effect::Log(why))) if why.contains("unexpected"))
+        });
+        match after {
+            _ if is_bug => "BUG",
+            _ if after == before => "=",
+            _ => after,
         }
-        table.truncate(table.trim_end().len());
-        table.push('\n');
-    }
+    });
     assert_eq!(table, TRANSITIONS, "\n{table}");
 }

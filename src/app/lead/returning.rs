@@ -89,9 +89,9 @@ fn last_state(lines: &[Line]) -> String {
         memory.push(entry);
     }
     if memory.in_turn() {
-        let running = memory.open_calls().iter().find(|call| call.started);
+        let running = memory.open_calls().iter().find(|open| open.started);
         return match running {
-            Some(call) => format!("in the middle of a turn, during {}", call.name),
+            Some(open) => format!("in the middle of a turn, during {}", open.call.name),
             None => "in the middle of a turn".into(),
         };
     }

@@ -1,44 +1,27 @@
 //! Resumes a member: its conversation is read back, what was cut off is answered and reported, and the
 //! model is told what became of it meanwhile.
 
-use super::conversation::{Conversation, CutOff, RecordError};
-use super::member_host::MemberHost;
-use super::reports::Reports;
-use crate::store::{TeamDir, transcript, unread};
+use super::Member;
+use crate::agent::conversation::{CutOff, RecordError};
+use crate::store::{transcript, unread};
 use crate::tools::Call;
-use crate::wire::AgentName;
 use crate::wire::message::Message;
 use crate::wire::transcript::{Entry, Line};
 use std::collections::{BTreeSet, VecDeque};
 
-/// What a start of a member is about.
-pub(super) struct Start<'a> {
-    /// The team folder.
-    pub(super) dir: &'a TeamDir,
-    /// The member.
-    pub(super) name: &'a AgentName,
-    /// Its new life.
-    pub(super) incarnation: &'a str,
-    /// What the model is told about this start if the member has a past.
-    pub(super) reason: Option<String>,
-}
-
-impl Start<'_> {
+impl Member {
     /// Reads the transcript into the memory and answers what was cut off. Returns the calls that are
-    /// still to run if the transcript ends within a turn.
-    ///
-    /// # Errors
-    /// The transcript could not be read or written.
+    /// still to run if the transcript ends within a turn. A model with a past is told the `reason` of the
+    /// start. Fails if the transcript cannot be read or written.
     pub(super) async fn resume(
-        self,
-        conversation: &mut Conversation,
-        reports: &Reports,
-        host: &mut MemberHost,
+        &mut self,
+        reason: Option<String>,
     ) -> Result<Option<VecDeque<Call>>, RecordError> {
         let (mut has_past, mut last_report) = (false, None);
         let mut asked = BTreeSet::new();
-        let read = transcript::each(self.dir, self.name, |Line { entry, .. }| {
-            conversation.remember(&entry);
+        let (conversation, host) = (&mut self.conversation, &mut self.host);
+        let read = transcript::each(&host.dir, &self.me.name, |Line { entry, .. }| {
+            conversation.journal.remember(&entry);
             if matches!(entry, Entry::Session { .. }) {
                 return;
             }
@@ -53,28 +36,31 @@ impl Start<'_> {
         });
         read.map_err(|why| RecordError::Broken(why.to_string()))?;
         let session = Entry::Session {
-            incarnation: self.incarnation.to_owned(),
+            incarnation: self.me.incarnation.clone(),
             pid: i32::try_from(std::process::id()).unwrap_or_default(),
-            model: conversation.model_label(),
+            model: conversation.model.provider.label(),
         };
-        conversation.record(session, host).await?;
+        conversation.journal.record(session, host).await?;
         // The report may not have been sent; its id makes a second one harmless.
         if let Some((outcome, report)) = last_report {
-            reports.send(outcome, report, host).await;
+            self.reports.send(outcome, report, host).await;
         }
         let cut_off = conversation.answer_open_calls(&asked, host).await?;
-        if let Some(content) = self.note(has_past, &cut_off) {
-            conversation.record(Entry::Note { content }, host).await?;
+        if let Some(content) = self.start_note(reason.filter(|_| has_past), has_past, &cut_off) {
+            let note = Entry::Note { content };
+            self.conversation.journal.record(note, &mut self.host).await?;
         }
         Ok(cut_off.turn)
     }
 
     /// What the model is told about this start, if anything.
-    fn note(self, has_past: bool, cut_off: &CutOff) -> Option<String> {
-        let mut parts = Vec::new();
-        if has_past {
-            parts.extend(self.reason);
-        }
+    fn start_note(
+        &self,
+        reason: Option<String>,
+        has_past: bool,
+        cut_off: &CutOff,
+    ) -> Option<String> {
+        let mut parts: Vec<String> = reason.into_iter().collect();
         if cut_off.turn.is_some() {
             let tool = cut_off.tool.as_ref();
             let during = tool.map_or_else(String::new, |tool| format!(" (during {tool})"));
@@ -83,8 +69,8 @@ impl Start<'_> {
             ));
         }
         // A new member cannot have mail from before its start.
-        if has_past || self.name.is_lead() {
-            let waiting = unread::waiting(self.dir, self.name).unwrap_or_default();
+        if has_past || self.me.name.is_lead() {
+            let waiting = unread::waiting(&self.host.dir, &self.me.name).unwrap_or_default();
             let wakes = |message: &Message| message.body.wakes();
             let old = waiting.iter().filter(|line| line.message.as_ref().is_some_and(wakes));
             match old.count() {
