@@ -8,12 +8,14 @@ use super::signal_stream::SignalStream;
 use crate::bus::{Bus, Outgoing};
 use crate::error::{Exit, Failure, OrFail};
 use crate::os::terminal::TerminalGuard;
+use crate::store::asynchronous::offload;
 use crate::store::tail::Tail;
 use crate::store::{StoreError, TeamDir, liveness};
 use crate::ui;
 use crate::ui::console::{Console, ConsoleOptions, Input};
 use crate::wire::AgentName;
 use crate::wire::transcript::Line;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Interval at which the conversation is read.
@@ -25,7 +27,7 @@ const FIRST_LINES: usize = 20;
 struct Window<'a> {
     context: &'a Context,
     team: TeamDir,
-    bus: &'a Bus,
+    bus: &'a Arc<Bus>,
     name: AgentName,
     console: Console,
     tail: Tail,
@@ -65,7 +67,7 @@ pub(crate) fn run(context: &Context, name: AgentName) -> Result<Exit, Failure> {
                 _ = look.tick() => window.show_new()?,
                 _ = signals.next() => break,
                 input = inputs.recv() => match input {
-                    Some(Input::Line(text)) => window.send(&text),
+                    Some(Input::Line(text)) => window.send(text).await,
                     // No question is shown here.
                     Some(Input::Answer(_)) => {}
                     Some(Input::Interrupt | Input::EndOfInput | Input::Closed) | None => break,
@@ -112,12 +114,13 @@ impl Window<'_> {
     }
 
     /// Sends a line; a failure is shown.
-    fn send(&self, text: &str) {
+    async fn send(&self, text: String) {
         if text.trim().is_empty() {
             return;
         }
-        let sent = self.bus.send(&AgentName::user(), self.name.as_str(), Outgoing::text(text));
-        if let Err(why) = sent {
+        let (bus, name) = (Arc::clone(self.bus), self.name.clone());
+        let send = move || bus.send(&AgentName::user(), name.as_str(), Outgoing::text(text));
+        if let Err(why) = offload(send).await {
             self.console.print(&format!("error: {why}\n  now: {}", why.hint()));
         }
     }

@@ -5,10 +5,9 @@ use super::context::Context;
 use super::event_loop::block_on;
 use super::own_mailbox::{CLOSE_LIMIT, close_mailbox, open_mailbox};
 use crate::error::Failure;
-use crate::store::Mail;
-use crate::store::TeamDir;
+use crate::store::{Mail, TeamDir, asynchronous};
 use crate::wire::AgentName;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Drains the inbox. The claims are removed after `show` has returned for each message.
 ///
@@ -23,10 +22,12 @@ pub(crate) fn drain(
     context.refuse_inside_agent("inbox --drain")?;
     let life = take_life_lock(team, name, &fresh_id(), &fresh_id(), "hand")?;
     let rules = context.settings()?.rules();
-    let mailbox = Arc::new(Mutex::new(open_mailbox(team, name, &life, rules)?));
-    let drained = mailbox.lock().unwrap_or_else(PoisonError::into_inner).drain()?;
-    drained.mail.into_iter().for_each(&mut show);
-    block_on(close_mailbox(mailbox, CLOSE_LIMIT))?;
-    drop(life);
-    Ok(())
+    block_on(async {
+        let (mailbox, life) = open_mailbox(team, life, rules).await?;
+        let mailbox = Arc::new(Mutex::new(mailbox));
+        asynchronous::drain(&mailbox).await?.mail.into_iter().for_each(&mut show);
+        close_mailbox(mailbox, CLOSE_LIMIT).await;
+        drop(life);
+        Ok(())
+    })?
 }

@@ -4,12 +4,13 @@ use super::team_rules::durability;
 use crate::error::{Failure, OrFail};
 use crate::os::SystemClock;
 use crate::settings::Rules;
+use crate::store::asynchronous::{self, SharedMailbox, offload};
 use crate::store::liveness::LifeLock;
 use crate::store::{
     Drained, MailPolicy, Mailbox, SettleResult, StoreError, TeamDir, Transcript, inbox,
 };
 use crate::wire::AgentName;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -17,21 +18,30 @@ use tokio::time::Instant;
 pub(crate) const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
 /// Opens the mailbox of the holder of `life`; its inbox is made if it does not exist.
-pub(crate) fn open_mailbox(
+pub(crate) async fn open_mailbox(
     team: &TeamDir,
-    name: &AgentName,
-    life: &LifeLock,
+    life: LifeLock,
     rules: Rules,
-) -> Result<Mailbox, Failure> {
-    ensure_inbox(team, name)?;
-    let policy =
-        MailPolicy { fsync: durability(rules.fsync), max_content: rules.max_message_bytes };
-    let transcript = Transcript::open(team, name)?;
-    Ok(Mailbox::open(team, life, transcript, policy, Arc::new(SystemClock))?)
+) -> Result<(Mailbox, LifeLock), Failure> {
+    let team = team.clone();
+    let open = move || {
+        make_inbox(&team, life.name())?;
+        let policy =
+            MailPolicy { fsync: durability(rules.fsync), max_content: rules.max_message_bytes };
+        let transcript = Transcript::open(&team, life.name())?;
+        let mailbox = Mailbox::open(&team, &life, transcript, policy, Arc::new(SystemClock))?;
+        Ok((mailbox, life))
+    };
+    offload(open).await
 }
 
 /// Makes the inbox of a name that becomes known.
-pub(super) fn ensure_inbox(team: &TeamDir, name: &AgentName) -> Result<(), Failure> {
+pub(super) async fn ensure_inbox(team: &TeamDir, name: AgentName) -> Result<(), Failure> {
+    let team = team.clone();
+    offload(move || make_inbox(&team, &name)).await
+}
+
+fn make_inbox(team: &TeamDir, name: &AgentName) -> Result<(), Failure> {
     inbox::ensure(team, name).or_fail(
         format!("the inbox of {name} is not usable"),
         "check the team folder's permissions and free space",
@@ -40,9 +50,8 @@ pub(super) fn ensure_inbox(team: &TeamDir, name: &AgentName) -> Result<(), Failu
 
 /// Drains the mail that arrived after the agent's loop ended. Mail that cannot be drained waits for the
 /// next start.
-pub(super) fn drain_last_mail(mailbox: &Mutex<Mailbox>) -> Drained {
-    let drained = mailbox.lock().unwrap_or_else(PoisonError::into_inner).drain();
-    drained.unwrap_or_else(|why| {
+pub(super) async fn drain_last_mail(mailbox: &SharedMailbox) -> Drained {
+    asynchronous::drain(mailbox).await.unwrap_or_else(|why| {
         tracing::warn!(%why, "mail is left for the next start");
         Drained::default()
     })
@@ -50,15 +59,16 @@ pub(super) fn drain_last_mail(mailbox: &Mutex<Mailbox>) -> Drained {
 
 /// Removes the claims of a mailbox whose mail was acted on, within `limit`. A claim that stays is
 /// recovered at the next start.
-pub(crate) async fn close_mailbox(mailbox: Arc<Mutex<Mailbox>>, limit: Duration) {
-    let settle = || -> Result<SettleResult, StoreError> {
+pub(crate) async fn close_mailbox(mailbox: SharedMailbox, limit: Duration) {
+    let settle = |mailbox: SharedMailbox| -> Result<SettleResult, StoreError> {
         let mut mailbox = mailbox.lock().unwrap_or_else(PoisonError::into_inner);
         mailbox.mark_taken()?;
         mailbox.settle()
     };
     let give_up = Instant::now() + limit;
     loop {
-        match settle() {
+        let mailbox = Arc::clone(&mailbox);
+        match offload(move || settle(mailbox)).await {
             Ok(SettleResult::Again { after }) if Instant::now() < give_up => {
                 tokio::time::sleep(after).await;
             }

@@ -7,6 +7,7 @@ use super::names::member_names;
 use crate::bus::Bus;
 use crate::error::{Exit, Failure};
 use crate::os::{Clock, SystemClock};
+use crate::store::asynchronous::offload;
 use crate::store::transcript::{OpenQuestion, decision, open_questions};
 use crate::store::{Liveness, TeamDir, liveness, roster};
 use crate::ui::sanitize::one_line;
@@ -14,6 +15,7 @@ use crate::wire::AgentName;
 use crate::wire::message::{Body, Correlation, Scope};
 use crate::wire::permission::{Decision, DecisionOutcome, QuestionKind};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long the lead may take to pass an answer on.
@@ -84,7 +86,7 @@ pub(crate) enum Answer {
 /// Answers an open request in the user's name and waits until its owner has recorded the decision. Returns
 /// the outcome as a word.
 pub(crate) async fn decide(
-    bus: &Bus,
+    bus: &Arc<Bus>,
     id: &str,
     answer: Answer,
     reason: Option<String>,
@@ -112,7 +114,9 @@ pub(crate) async fn decide(
         QuestionKind::Sandbox => Body::SandboxPermissionResponse { approve, scope, reason },
     };
     let correlation = Correlation { request_id: id.into(), incarnation: lead_life };
-    bus.control(&AgentName::user(), &lead, body, correlation).map_err(|why| {
+    let sender = Arc::clone(bus);
+    let relay = move || sender.control(&AgentName::user(), &lead, body, correlation);
+    offload(relay).await.map_err(|why| {
         Failure::new(Exit::Failure, format!("{id} was not answered"), why.to_string(), why.hint())
     })?;
     result(id, answer, recorded_decision(team, &request).await)

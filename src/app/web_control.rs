@@ -48,6 +48,6 @@ async fn deliver(bus: Arc<Bus>, to: String, text: String) -> Result<String, Fail
     sent.await.or_fail("nothing is known of the message", "try again")?
 }
 
-async fn answer(bus: &Bus, id: &str, answer: Answer) -> Result<String, Failure> {
+async fn answer(bus: &Arc<Bus>, id: &str, answer: Answer) -> Result<String, Failure> {
     requests::decide(bus, id, answer, None).await.map(str::to_owned)
 }

@@ -112,7 +112,8 @@ pub(super) async fn close(supervisor: &Supervisor, ended: EndedLoop, reason: End
     hit("lead.closing");
     let outcomes = supervisor.stop_all("the team is being stopped", cause).await;
     hit("lead.alone");
-    let last_mail = drain_last_mail(&mailbox).mail.into_iter().map(|mail| *mail.message).collect();
+    let last_mail = drain_last_mail(&mailbox).await.mail;
+    let last_mail = last_mail.into_iter().map(|mail| *mail.message).collect();
     close_mailbox(mailbox, CLOSE_LIMIT).await;
     let end = publish_end(finished, 0, cause).await;
     tracing::info!(?reason, "lead ends");

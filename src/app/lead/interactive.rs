@@ -43,7 +43,7 @@ pub(super) async fn run(context: &Context, app: LeadApp) -> Result<Exit, Failure
     let LeadApp { runtime, agent, progress, signals, budgets, opening, life: _life } = app;
     let (outcomes, outcomes_received) = unbounded_channel();
     let mut sources = Sources {
-        user_mail: UserMail::open(context, runtime.team()),
+        user_mail: UserMail::open(context, runtime.team()).await,
         inputs,
         progress,
         signals,
@@ -89,7 +89,7 @@ impl Sources {
                     return Ok((ended.reason(), ended));
                 }
                 Some(progress) = self.progress.recv() => session.on_progress(&progress),
-                Some(input) = self.inputs.recv() => session.on_input(input),
+                Some(input) = self.inputs.recv() => session.on_input(input).await,
                 signal = self.signals.next() => session.on_signal(signal),
                 Some(message) = self.user_mail.next() => {
                     session.console.show(&Progress::Mail(Box::new(message)));

@@ -24,6 +24,7 @@ use crate::protocol::restart::RestartLimits;
 use crate::settings::Rules;
 use crate::settings::environment::Environment;
 use crate::settings::model::ModelChoice;
+use crate::store::asynchronous::offload;
 use crate::store::{LifeLock, Mailbox, TeamDir, roster};
 use crate::supervise::config::{RestartConfig, SupervisorConfig};
 use crate::supervise::supervisor::Supervisor;
@@ -84,8 +85,8 @@ impl LeadApp {
         let mut rules = options.settings.rules();
         let bus = Arc::new(open_bus(team.clone(), rules));
         let place = LeadPlace::take(&bus, &options).await?;
-        let (process, startup) = place.enter(&bus, &options).await?;
-        ensure_inbox(team, &AgentName::user())?;
+        let (mut process, startup) = place.enter(&bus, &options).await?;
+        ensure_inbox(team, AgentName::user()).await?;
         let used_before = roster::read(team)?.used();
         let of_run = |tokens| RunBudget { tokens, before: used_before.tokens() };
         rules.run = options.limits.max_tokens.map(of_run);
@@ -115,7 +116,8 @@ impl LeadApp {
             incarnation: process.incarnation.clone(),
         };
         let lead = NewLead { options: &options, rules, runtime: &runtime };
-        let (mailbox, unshown_mail) = lead.open_mailbox(&process)?;
+        let (mailbox, unshown_mail, life) = lead.open_mailbox(process.life).await?;
+        process.life = life;
         let (parts, progress) = lead.agent_parts(&process, &startup, provider, mailbox);
         let agent = build_agent(parts, &context.environment)?;
         let budgets = BudgetWatch::new(
@@ -222,14 +224,17 @@ struct NewLead<'a> {
 impl NewLead<'_> {
     /// Opens the lead's mailbox. A new conversation gets the mail that an earlier lead had claimed and
     /// not shown as a list for the user; a resumed one drains it as usual.
-    fn open_mailbox(&self, process: &AgentProcess) -> Result<(Mailbox, Vec<Message>), Failure> {
-        let (team, lead) = (self.runtime.team(), AgentName::lead());
-        let mut mailbox = open_mailbox(team, &lead, &process.life, self.rules)?;
+    async fn open_mailbox(
+        &self,
+        life: LifeLock,
+    ) -> Result<(Mailbox, Vec<Message>, LifeLock), Failure> {
+        let (mut mailbox, life) = open_mailbox(self.runtime.team(), life, self.rules).await?;
         if self.options.resume {
-            return Ok((mailbox, Vec::new()));
+            return Ok((mailbox, Vec::new(), life));
         }
-        let claimed = mailbox.start_anew()?.mail;
-        Ok((mailbox, claimed.into_iter().map(|mail| *mail.message).collect()))
+        let (claimed, mailbox) = offload(move || (mailbox.start_anew(), mailbox)).await;
+        let unshown = claimed?.mail.into_iter().map(|mail| *mail.message).collect();
+        Ok((mailbox, unshown, life))
     }
 
     fn agent_parts(

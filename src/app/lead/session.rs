@@ -16,6 +16,7 @@ use crate::os::signals::SignalEvent;
 use crate::os::{Clock, SystemClock};
 use crate::protocol::ctrl_c::{CtrlC, CtrlCAction, LeadActivity};
 use crate::settings::model::{ModelChoice, credential_variables};
+use crate::store::asynchronous::offload;
 use crate::store::roster;
 use crate::supervise::stop::StopOutcome;
 use crate::supervise::supervisor::Supervisor;
@@ -24,6 +25,7 @@ use crate::ui::view::View;
 use crate::wire::AgentName;
 use std::io::IsTerminal;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -157,7 +159,7 @@ impl Session {
     }
 
     /// Handles input of the user.
-    pub(super) fn on_input(&mut self, input: Input) -> Option<EndReason> {
+    pub(super) async fn on_input(&mut self, input: Input) -> Option<EndReason> {
         match input {
             Input::Interrupt => self.on_ctrl_c(),
             Input::EndOfInput if std::io::stdin().is_terminal() => Some(EndReason::Done),
@@ -171,17 +173,17 @@ impl Session {
                 None
             }
             Input::Line(line) if self.approvals.answer_line(&line) => None,
-            Input::Line(line) => self.on_line(&line),
+            Input::Line(line) => self.on_line(&line).await,
         }
     }
 
-    fn on_line(&mut self, line: &str) -> Option<EndReason> {
+    async fn on_line(&mut self, line: &str) -> Option<EndReason> {
         match slash_command::parse(line) {
             TypedLine::Blank => {}
             TypedLine::Prompt(text) => self.prompt(text),
             TypedLine::Quit => return Some(EndReason::Done),
             TypedLine::Stop(name) => self.stop_member(name),
-            TypedLine::Direct { to, text } => self.send(&to, text),
+            TypedLine::Direct { to, text } => self.send(to, text).await,
             TypedLine::Show(what) => self.show(&what),
             TypedLine::Mode(mode) => {
                 self.approvals.set_mode(mode);
@@ -192,12 +194,13 @@ impl Session {
         None
     }
 
-    fn send(&self, to: &str, text: String) {
-        let sent = self.runtime.bus.send(&AgentName::user(), to, Outgoing::text(text));
-        self.console.print(&match sent {
+    async fn send(&self, to: String, text: String) {
+        let bus = Arc::clone(&self.runtime.bus);
+        let send = move || match bus.send(&AgentName::user(), &to, Outgoing::text(text)) {
             Ok(_) => format!("sent to {to}"),
             Err(why) => format!("nothing was sent: {why}; {}", why.hint()),
-        });
+        };
+        self.console.print(&offload(send).await);
     }
 
     fn show(&self, what: &SlashView) {

@@ -15,11 +15,12 @@ use crate::os::failpoint::hit;
 use crate::os::{Clock, SystemClock, limits};
 use crate::protocol::ladder::Urgency;
 use crate::protocol::lifecycle;
+use crate::store::asynchronous::update_roster;
 use crate::store::{Fsync, Liveness, StoreError, TeamDir, liveness, roster, transcript};
 use crate::supervise::recover::{self, Before};
 use crate::supervise::stop::{StopPlan, StopResult};
-use crate::wire::roster::{ExitCause, Lead, Status, UsageCount};
-use crate::wire::{AgentName, WallTime};
+use crate::wire::roster::{ExitCause, Lead, Roster, Status, UsageCount};
+use crate::wire::{AgentName, WallTime, WithUnknownFields};
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -76,7 +77,7 @@ impl LeadPlace {
     ) -> Result<(AgentProcess, Startup), Failure> {
         let Self { process, earlier_run_id, roster_was_damaged } = self;
         let team = bus.dir();
-        let (lead, usage) = write_entry(team, options, &process.incarnation)?;
+        let (lead, usage) = write_entry(team, options, &process.incarnation).await?;
         hit("lead.entered");
         let before = Before { lead, run_id: earlier_run_id, was_damaged: roster_was_damaged };
         let found = recover_team(bus, before).await?;
@@ -164,27 +165,29 @@ fn stop_plan(bus: &Arc<Bus>, by: AgentName, urgency: Urgency, reason: &str) -> S
 }
 
 /// Puts this lead on the roster. Returns the status of the earlier lead, and what this one has used.
-fn write_entry(
+async fn write_entry(
     team: &TeamDir,
     options: &LeadOptions,
     incarnation: &str,
 ) -> Result<(Option<Status>, UsageCount), StoreError> {
     let pid = i32::try_from(std::process::id()).ok();
     let now = SystemClock.now();
-    roster::update(team, Fsync::Always, |roster| {
+    let (incarnation, resume) = (incarnation.to_owned(), options.resume);
+    let (model, mode) = (options.model.to_string(), options.permissions.mode.word());
+    let enter = move |roster: &mut WithUnknownFields<Roster>| {
         if roster.created_at == WallTime::default() {
             roster.created_at = now;
         }
         let earlier = roster.lead.as_ref().map(|lead| lead.status);
         let lead = roster.lead.get_or_insert_with(|| Lead::default().into());
         lead.pid = pid;
-        lead.incarnation = incarnation.into();
+        lead.incarnation = incarnation;
         let _legal = lifecycle::apply_spawned(&mut lead.status);
         (lead.since, lead.activity) = (now, None);
-        lead.model = options.model.to_string();
-        lead.mode = options.permissions.mode.word().into();
+        lead.model = model;
+        lead.mode = mode.into();
         let usage = lead.usage;
-        if options.resume {
+        if resume {
             return (earlier, usage);
         }
         // A new conversation starts a new account.
@@ -193,5 +196,6 @@ fn write_entry(
             (lead.usage, lead.used_before) = (UsageCount::default(), used_before);
         }
         (earlier, UsageCount::default())
-    })
+    };
+    update_roster(team, Fsync::Always, enter).await
 }

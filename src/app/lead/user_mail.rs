@@ -26,8 +26,8 @@ struct OpenMailbox {
 
 impl UserMail {
     /// Opens the mailbox. If another process reads it, or the disk is full, no mail comes from here.
-    pub(super) fn open(context: &Context, team: &TeamDir) -> Self {
-        let open = try_open(context, team);
+    pub(super) async fn open(context: &Context, team: &TeamDir) -> Self {
+        let open = try_open(context, team).await;
         if open.is_none() {
             tracing::warn!("the user's mail is not shown here: another process reads it");
         }
@@ -52,17 +52,20 @@ impl UserMail {
         while let Ok(message) = open.messages.try_recv() {
             last.push(message);
         }
-        last.extend(drain_last_mail(&open.mailbox).mail.into_iter().map(|mail| *mail.message));
+        last.extend(
+            drain_last_mail(&open.mailbox).await.mail.into_iter().map(|mail| *mail.message),
+        );
         close_mailbox(open.mailbox, CLOSE_LIMIT).await;
         last
     }
 }
 
-fn try_open(context: &Context, team: &TeamDir) -> Option<OpenMailbox> {
+async fn try_open(context: &Context, team: &TeamDir) -> Option<OpenMailbox> {
     let name = AgentName::user();
     let life = take_life_lock(team, &name, &fresh_id(), &fresh_id(), "lead").ok()?;
     let rules = context.settings().ok()?.rules();
-    let mailbox = Arc::new(Mutex::new(open_mailbox(team, &name, &life, rules).ok()?));
+    let (mailbox, life) = open_mailbox(team, life, rules).await.ok()?;
+    let mailbox = Arc::new(Mutex::new(mailbox));
     let (events, notifications) = unbounded_channel();
     // Mail that waits already causes no file event.
     events.send(MachineEvent::Mail.into()).ok()?;

@@ -5,15 +5,16 @@ use crate::app::context::Context;
 use crate::error::{Exit, Failure};
 use crate::os::{Clock, SystemClock};
 use crate::protocol::lifecycle;
-use crate::store::{Fsync, TeamDir, roster};
-use crate::wire::WallTime;
+use crate::store::asynchronous::update_roster;
+use crate::store::{Fsync, TeamDir};
 use crate::wire::roster::{Member, Roster, StartedBy, UsageCount};
+use crate::wire::{WallTime, WithUnknownFields};
 
 /// Joins the team. Returns what the name has used in earlier incarnations.
 ///
 /// # Errors
 /// The teammate was stopped or started again before it was ready.
-pub(super) fn join(
+pub(super) async fn join(
     context: &Context,
     team: &TeamDir,
     options: &TeammateOptions,
@@ -21,10 +22,13 @@ pub(super) fn join(
     let usage = if options.lead.is_some() {
         // The lead has written the entry; the first status report completes it.
         // Read under the lock: a stop that came before the life lock was taken is in the entry by then.
-        let (name, incarnation) = (options.name.as_str(), &options.hello.incarnation);
-        roster::update(team, Fsync::Never, |roster| expected_entry(roster, name, incarnation))?
+        let (name, incarnation) = (options.name.clone(), options.hello.incarnation.clone());
+        update_roster(team, Fsync::Never, move |roster| {
+            expected_entry(roster, name.as_str(), &incarnation)
+        })
+        .await?
     } else {
-        Some(write_entry(context, team, options)?)
+        Some(write_entry(context, team, options).await?)
     };
     usage.ok_or_else(|| {
         let why = "it was stopped, or started again, before it was ready";
@@ -32,28 +36,30 @@ pub(super) fn join(
     })
 }
 
-fn write_entry(
+async fn write_entry(
     context: &Context,
     team: &TeamDir,
     options: &TeammateOptions,
 ) -> Result<UsageCount, Failure> {
     let now = SystemClock.now();
-    let usage = roster::update(team, Fsync::Always, |roster| {
+    let (name, hello) = (options.name.clone(), &options.hello);
+    let (role, incarnation) = (hello.role.clone(), hello.incarnation.clone());
+    let (model, mode) = (options.model.to_string(), hello.permissions.mode.word());
+    let cwd = context.cwd.display().to_string();
+    let enter = move |roster: &mut WithUnknownFields<Roster>| {
         if roster.created_at == WallTime::default() {
             roster.created_at = now;
         }
-        let member = roster.enter(options.name.as_str(), now);
-        member.role.clone_from(&options.hello.role);
-        member.model = options.model.to_string();
-        member.mode = options.hello.permissions.mode.word().into();
-        (member.started_by, member.cwd) = (StartedBy::Hand, context.cwd.display().to_string());
-        member.incarnation.clone_from(&options.hello.incarnation);
+        let member = roster.enter(name.as_str(), now);
+        (member.role, member.model, member.mode) = (role, model, mode.into());
+        (member.started_by, member.cwd) = (StartedBy::Hand, cwd);
+        member.incarnation = incarnation;
         member.pid = i32::try_from(std::process::id()).ok();
         let _legal = lifecycle::apply_spawned(&mut member.status);
         member.since = now;
         member.usage
-    })?;
-    Ok(usage)
+    };
+    Ok(update_roster(team, Fsync::Always, enter).await?)
 }
 
 /// The usage of a spawned teammate whose entry is still that of this incarnation.

@@ -48,7 +48,7 @@ pub(crate) fn run(context: &Context, request: TeammateRequest) -> Result<Exit, F
     let outcome = options.and_then(|options| {
         hit("child.greeted");
         let team = if options.lead.is_some() { context.team()? } else { context.make_team()? };
-        block_on(async { TeammateApp::start(context, &team, options)?.run().await })?
+        block_on(async { TeammateApp::start(context, &team, options).await?.run().await })?
     });
     if let (Err(failure), Some(Ok(socket))) = (&outcome, answer_to) {
         report_failure(socket, format!("{}: {}", failure.what, failure.why));
@@ -72,7 +72,11 @@ struct TeammateApp {
 impl TeammateApp {
     /// Takes the name, joins the team and builds the agent, in this order: the roster is only changed
     /// with the life lock held, and the mailbox belongs to a member of the roster.
-    fn start(context: &Context, team: &TeamDir, options: TeammateOptions) -> Result<Self, Failure> {
+    async fn start(
+        context: &Context,
+        team: &TeamDir,
+        options: TeammateOptions,
+    ) -> Result<Self, Failure> {
         let started_by = if options.lead.is_some() { "lead" } else { "hand" };
         let process = AgentProcess::start(
             team,
@@ -88,10 +92,10 @@ impl TeammateApp {
         }
         let provider = provider(&options, team)?;
         reserve_disk_space(team);
-        let usage = join(context, team, &options)?;
+        let usage = join(context, team, &options).await?;
         hit("child.entered");
         let bus = Arc::new(open_bus(team.clone(), options.hello.rules));
-        let mailbox = open_mailbox(team, &options.name, &process.life, options.hello.rules)?;
+        let (mailbox, life) = open_mailbox(team, process.life, options.hello.rules).await?;
         hit("child.opened");
         let (events, inbound) = unbounded_channel();
         let is_by_hand = options.lead.is_none();
@@ -124,7 +128,7 @@ impl TeammateApp {
         };
         Ok(Self {
             agent: build_agent(parts, &context.environment)?,
-            life: Rc::new(RefCell::new(process.life)),
+            life: Rc::new(RefCell::new(life)),
             signals: process.signals,
             events,
             inbound,
@@ -154,7 +158,7 @@ impl TeammateApp {
         };
         tracing::info!(name = %options.name, model = %options.model, "teammate started");
         let finished = agent::run(agent, events, inbound, ready).await;
-        let late = drain_last_mail(&mailbox);
+        let late = drain_last_mail(&mailbox).await;
         hit("leave.drained");
         tracing::info!(messages = late.mail.len(), "the last mail is drained");
         // The sender of a signal waits for about a second only.
