@@ -103,23 +103,17 @@ mod tests {
     fn each_kind_of_line_is_shown() {
         let mail =
             json!({"type":"message","from":"bob","to":"alice","content":"hi","timestamp":2.0});
+        let message = mail.as_object().unwrap().clone();
+        let input = json!({"command":"ls"});
         let entries = [
             Entry::Session { incarnation: "k3f9".into(), pid: 7, model: "rehearsal".into() },
             Entry::User { content: "list\nfiles".into() },
-            Entry::Mail {
-                claim: "1".into(),
-                offset: 0,
-                message: mail.as_object().unwrap().clone(),
-            },
+            Entry::Mail { claim: "1".into(), offset: 0, message },
             Entry::Assistant {
                 blocks: vec![
                     Block::Text { text: "Looking.".into() },
                     Block::Opaque { value: json!({"type":"thinking"}) },
-                    Block::ToolUse {
-                        id: "t".into(),
-                        name: "bash".into(),
-                        input: json!({"command":"ls"}),
-                    },
+                    Block::ToolUse { id: "t".into(), name: "bash".into(), input },
                 ],
                 stop_reason: StopReason::ToolUse,
                 usage: Usage::default(),

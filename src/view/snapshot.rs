@@ -253,15 +253,8 @@ mod tests {
     use std::fs;
 
     fn progress(id: usize, stage: Stage) -> MessageProgress {
-        MessageProgress {
-            id: id.to_string(),
-            kind: "message".into(),
-            from: "a".into(),
-            to: "b".into(),
-            content: String::new(),
-            timestamp: None,
-            stage,
-        }
+        let object = json!({"from": "a", "content": "", "id": id.to_string()});
+        MessageProgress::read("b", object.as_object().unwrap(), stage).unwrap()
     }
 
     fn mail(snapshot: &Snapshot) -> Vec<Change> {
