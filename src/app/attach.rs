@@ -76,7 +76,7 @@ pub(crate) fn run(context: &Context, name: AgentName) -> Result<Exit, Failure> {
         }
         window.show_new()?;
         window.console.print(&format!("left; {} goes on as before", window.name));
-        window.console.close();
+        drop(window.console);
         Ok::<_, Failure>(Exit::Ok)
     })?;
     drop(terminal);

@@ -4,7 +4,7 @@ use crate::error::Failure;
 use crate::os::{Clock, SystemClock};
 use crate::store::tasks::TaskList;
 use crate::store::{Fsync, TeamDir, roster, unread};
-use crate::ui::roster::{RosterRow, roster_table};
+use crate::ui::roster::{activity, roster_table};
 use crate::ui::style::Palette;
 use crate::view::{self, MemberView};
 use crate::wire::task::TaskStatus;
@@ -18,17 +18,17 @@ type HeldTasks = BTreeMap<String, Vec<String>>;
 pub(crate) fn table(team: &TeamDir, palette: Palette, width: usize) -> Result<String, Failure> {
     let now = SystemClock.now();
     let held = held_tasks(team);
-    let row = |member: &MemberView| {
-        let mut row = RosterRow::of(member, now);
+    let mut members = member_views(team)?;
+    for member in &mut members {
         if let Some(tasks) = held.get(&member.name).filter(|_| member.alive) {
-            let doing = std::mem::take(&mut row.activity);
+            let doing = activity(member);
             let doing = if doing.is_empty() { doing } else { doing + ", " };
-            row.activity = format!("{doing}task {}", tasks.join(", "));
+            // The activity has the words of the heartbeat already.
+            (member.activity, member.sign) =
+                (Some(format!("{doing}task {}", tasks.join(", "))), None);
         }
-        row
-    };
-    let rows: Vec<RosterRow> = member_views(team)?.iter().map(row).collect();
-    Ok(roster_table(&rows, palette, width))
+    }
+    Ok(roster_table(&members.iter().collect::<Vec<_>>(), now, palette, width))
 }
 
 /// Renders the roster as JSON.

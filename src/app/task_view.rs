@@ -3,7 +3,7 @@
 use crate::protocol::tasks::{blockers, is_claimable};
 use crate::tasks::{Changed, Seen};
 use crate::ui::style::Palette;
-use crate::ui::tasks::{TaskRow, task, task_table};
+use crate::ui::tables::{TaskRow, task, task_table};
 use crate::ui::view::View;
 use crate::wire::WithUnknownFields;
 use crate::wire::task::{Board, Task, TaskId};

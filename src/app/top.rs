@@ -15,7 +15,7 @@ use crate::protocol::ladder::Urgency;
 use crate::supervise::stop::words;
 use crate::ui::top::draw::draw;
 use crate::ui::top::screen::Screen;
-use crate::ui::top::{Action, Input, Notice, RequestAnswer, Top};
+use crate::ui::top::{Action, Input, Notice, Top};
 use crate::ui::view::View;
 use crate::view::Observer;
 use crate::wire::AgentName;
@@ -75,16 +75,16 @@ fn watch(
         if now >= read_at {
             read_at = now + READ_INTERVAL;
             is_news |= observer.look();
-            top.update(observer.snapshot());
+            top.update(&observer.snapshot);
         }
         if let Some(notice) = actions.result() {
             top.notify(notice);
             is_news = true;
         }
-        observer.follow(top.selected());
+        observer.follow(&top.selected);
         if is_news || now >= draw_at {
             draw_at = now + DRAW_INTERVAL;
-            screen.draw(|frame| draw(&mut top, observer.snapshot(), clock.now(), view, frame))?;
+            screen.draw(|frame| draw(&mut top, &observer.snapshot, clock.now(), view, frame))?;
         }
         let timeout = read_at.saturating_duration_since(clock.monotonic());
         for input in screen.next(signals, timeout)? {
@@ -95,14 +95,14 @@ fn watch(
                     top.paste(&text);
                     None
                 }
-                Input::Key(key) => top.press(key, observer.snapshot()),
+                Input::Key(key) => top.press(key, &observer.snapshot),
             };
             match action {
                 None => {}
                 Some(Action::Quit) => return Ok(Exit::Ok),
                 Some(Action::Send { to, text }) => top.notify(actions.send(to, text)),
                 Some(Action::Stop { name }) => top.notify(actions.stop(name)),
-                Some(Action::Answer { id, answer }) => top.notify(actions.answer(id, answer)),
+                Some(Action::Answer { id, approve }) => top.notify(actions.answer(id, approve)),
             }
         }
     }
@@ -144,12 +144,9 @@ impl Actions {
         })
     }
 
-    fn answer(&mut self, id: String, answer: RequestAnswer) -> Notice {
+    fn answer(&mut self, id: String, approve: bool) -> Notice {
         let bus = Arc::clone(&self.bus);
-        let answer = match answer {
-            RequestAnswer::Approve => Answer::Approve(Scope::Once),
-            RequestAnswer::Deny => Answer::Deny,
-        };
+        let answer = if approve { Answer::Approve(Scope::Once) } else { Answer::Deny };
         let work = move || match block_on(requests::decide(&bus, &id, answer, None)).flatten() {
             Ok(outcome) => Notice::Fine(outcome.into()),
             Err(failure) => Notice::Failed(format!("{}: {}", failure.what, failure.why)),

@@ -10,24 +10,20 @@ use crate::protocol::ladder::Urgency;
 use crate::web::{Control, Order, Outcome};
 use crate::wire::message::Scope;
 use crate::wire::roster::ExitCause;
-use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// Control over a team.
-pub(crate) struct TeamControl {
-    pub(crate) bus: Arc<Bus>,
-}
-
-impl Control for TeamControl {
-    fn carry_out(&self, order: Order) -> Pin<Box<dyn Future<Output = Outcome>>> {
-        let bus = Arc::clone(&self.bus);
+pub(crate) fn team_control(bus: Arc<Bus>) -> Rc<Control> {
+    Rc::new(move |order| {
+        let bus = Arc::clone(&bus);
         Box::pin(async move {
             match carry_out(bus, order).await {
                 Ok(said) => Outcome::Done { said },
                 Err(Failure { what, why, hint, exit: _ }) => Outcome::Failed { what, why, hint },
             }
         })
-    }
+    })
 }
 
 async fn carry_out(bus: Arc<Bus>, order: Order) -> Result<String, Failure> {

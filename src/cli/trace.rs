@@ -35,7 +35,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     };
     let as_text = || {
         let message = message.as_ref().and_then(|message| Message::read(message).ok());
-        ui::trace::story(&args.id, message.as_ref(), &steps, &context.view())
+        ui::messages::story(&args.id, message.as_ref(), &steps, &context.view())
     };
     Ok(print_result(args.json.json, as_json, as_text))
 }

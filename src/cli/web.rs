@@ -4,9 +4,9 @@ use crate::app::context::Context;
 use crate::app::event_loop::block_on;
 use crate::app::output::{print, warn};
 use crate::app::signal_stream::{SignalStream, exit_of};
-use crate::app::web_control::TeamControl;
+use crate::app::web_control::team_control;
 use crate::error::{Exit, Failure, OrFail};
-use crate::web::{Broadcaster, Control, Site};
+use crate::web::{Broadcaster, Site};
 use std::rc::Rc;
 
 #[derive(Debug, clap::Args)]
@@ -22,9 +22,9 @@ pub(super) struct Args {
 pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let team = context.team_to_view()?;
     let prices = context.settings()?.prices();
-    let control: Option<Rc<dyn Control>> = if args.control {
+    let control = if args.control {
         context.refuse_inside_agent("web --control")?;
-        Some(Rc::new(TeamControl { bus: context.bus(team.clone())? }))
+        Some(team_control(context.bus(team.clone())?))
     } else {
         None
     };

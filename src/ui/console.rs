@@ -4,17 +4,18 @@
 //! One thread reads and one prints, so that neither a pause at the prompt nor a slow terminal delays the
 //! agent. Without a terminal on both sides the same calls read plain lines and write plain text.
 
-pub(crate) use super::editor::Input;
+pub(crate) use super::editor::{ConsoleOptions, Input};
 
-use super::editor::{self, EditorOptions, Printer, Words, write_out};
+use super::editor::{self, Printer, Reader, Words, write_out};
 use super::live::Live;
 use super::messages::NAME_WIDTH;
 use super::sanitize::one_line;
 use super::style::Palette;
 use crate::agent::progress::Progress;
 use crate::os::terminal_size;
+use crate::wire::WithUnknownFields;
+use crate::wire::roster::Member;
 use std::io::{self, BufRead, IsTerminal};
-use std::path::PathBuf;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -24,55 +25,18 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 /// The longest time that closing may take.
 const CLOSE_LIMIT: Duration = Duration::from_secs(3);
 
-/// The options of a console.
-#[derive(Debug)]
-pub(crate) struct ConsoleOptions {
-    /// The colours.
-    pub(crate) palette: Palette,
-    /// The prompt, with the spaces at its end.
-    pub(crate) prompt: String,
-    /// The file that keeps lines between sessions.
-    pub(crate) history_file: Option<PathBuf>,
-    /// The slash commands to complete.
-    pub(crate) completions: Vec<String>,
-}
-
-/// A member's name and colour.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct MemberLabel {
-    /// The name.
-    pub(crate) name: String,
-    /// The colour word.
-    pub(crate) color: String,
-}
-
-/// The terminal. Dropping it restores the terminal.
+/// The terminal. Dropping it prints what is left, removes the prompt and restores the terminal, in a few
+/// milliseconds, and at most [`CLOSE_LIMIT`].
 #[derive(Debug)]
 pub(crate) struct Console {
     palette: Palette,
-    kind: ConsoleKind,
+    is_terminal: bool,
     commands: Vec<String>,
     words: Words,
     live: Live,
     /// `None` while closing.
     rows: Option<mpsc::Sender<String>>,
     printed: mpsc::Receiver<()>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ConsoleKind {
-    /// A terminal.
-    Terminal,
-    /// Files or pipes.
-    Plain,
-}
-
-/// The destination of rows.
-enum RowOutput {
-    /// Above the line being typed.
-    Above(Printer),
-    /// Stdout, directly.
-    Direct,
 }
 
 impl Console {
@@ -82,26 +46,25 @@ impl Console {
     /// A thread cannot be started.
     pub(crate) fn start(options: ConsoleOptions) -> io::Result<(Self, UnboundedReceiver<Input>)> {
         let (inputs, received) = unbounded_channel();
-        let ConsoleOptions { palette, prompt, history_file, completions: commands } = options;
+        let (palette, commands) = (options.palette, options.completions.clone());
         let words: Words = Arc::new(Mutex::new(commands.clone()));
-        let options = EditorOptions { palette, prompt, history_file, words: words.clone() };
         let on_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
+        let open = || editor::open(options, Arc::clone(&words), inputs.clone()).ok();
         // A terminal that cannot move its cursor is read like a pipe.
-        let parts = on_terminal.then(|| editor::open(options, inputs.clone()).ok()).flatten();
-        let (kind, reader, output): (_, Box<dyn FnOnce() + Send>, _) = match parts {
-            Some(parts) => (ConsoleKind::Terminal, parts.reader, RowOutput::Above(parts.printer)),
-            None => (ConsoleKind::Plain, Box::new(move || read_lines(&inputs)), RowOutput::Direct),
+        let (reader, printer): (Reader, _) = match on_terminal.then(open).flatten() {
+            Some((reader, printer)) => (reader, Some(printer)),
+            None => (Box::new(move || read_lines(&inputs)), None),
         };
+        let is_terminal = printer.is_some();
         let (rows, to_print) = mpsc::channel();
         let (finished, printed) = mpsc::channel();
         thread::Builder::new().name("console-out".into()).spawn(move || {
-            print_rows(&to_print, output);
+            print_rows(&to_print, printer);
             drop(finished);
         })?;
         thread::Builder::new().name("console-in".into()).spawn(reader)?;
-        let live = Live::new(palette);
-        let rows = Some(rows);
-        Ok((Self { palette, kind, commands, words, live, rows, printed }, received))
+        let (live, rows) = (Live::new(palette), Some(rows));
+        Ok((Self { palette, is_terminal, commands, words, live, rows, printed }, received))
     }
 
     /// Shows a progress event of the lead.
@@ -111,11 +74,11 @@ impl Console {
     }
 
     /// Shows the activity of a teammate, on one line.
-    pub(crate) fn member(&self, label: &MemberLabel, text: &str) {
-        let name = one_line(&label.name, NAME_WIDTH);
+    pub(crate) fn member(&self, member: &Member, text: &str) {
+        let name = one_line(&member.name, NAME_WIDTH);
         let room = self.width().map_or(200, |width| width.saturating_sub(name.len() + 3));
         let text = self.palette.dim(&one_line(text, room));
-        self.put(format!("{} {text}\n", self.palette.member(&label.color, &format!("│ {name}"))));
+        self.put(format!("{} {text}\n", self.palette.member(&member.color, &format!("│ {name}"))));
     }
 
     /// Shows text that a view of this layer has rendered.
@@ -125,26 +88,17 @@ impl Console {
     }
 
     /// Sets the members: their names are completed, and their mail has their colour.
-    pub(crate) fn set_members(&mut self, members: &[MemberLabel]) {
-        let names = members.iter().map(|label| format!("@{}", label.name));
+    pub(crate) fn set_members(&mut self, members: &[WithUnknownFields<Member>]) {
+        let names = members.iter().map(|member| format!("@{}", member.name));
         let words = self.commands.iter().cloned().chain(names).collect();
         *self.words.lock().unwrap_or_else(PoisonError::into_inner) = words;
-        let color = |label: &MemberLabel| (label.name.clone(), label.color.clone());
-        self.live.set_colors(members.iter().map(color).collect());
+        let colors = members.iter().map(|member| (member.name.clone(), member.color.clone()));
+        self.live.colors = colors.collect();
     }
 
     /// The width for text in columns; `None` without a terminal.
     pub(crate) fn width(&self) -> Option<usize> {
-        match self.kind {
-            ConsoleKind::Terminal => terminal_size::columns(),
-            ConsoleKind::Plain => None,
-        }
-    }
-
-    /// Prints what is left, removes the prompt and restores the terminal. Takes a few milliseconds, and at
-    /// most [`CLOSE_LIMIT`].
-    pub(crate) fn close(self) {
-        drop(self);
+        terminal_size::columns().filter(|_| self.is_terminal)
     }
 
     fn put(&self, rows: String) {
@@ -163,16 +117,16 @@ impl Drop for Console {
     }
 }
 
-/// Prints until the sender is dropped. Rows that have accumulated are printed as one piece.
-fn print_rows(rows: &mpsc::Receiver<String>, mut output: RowOutput) {
+/// Prints until the sender is dropped: above the line being typed, or directly. Rows that have accumulated are printed as one piece.
+fn print_rows(rows: &mpsc::Receiver<String>, mut printer: Option<Printer>) {
     while let Ok(mut text) = rows.recv() {
         text.extend(rows.try_iter());
-        match &mut output {
-            RowOutput::Above(printer) => printer.print(text),
-            RowOutput::Direct => write_out(&text),
+        match &mut printer {
+            Some(printer) => printer.print(text),
+            None => write_out(&text),
         }
     }
-    if let RowOutput::Above(printer) = output {
+    if let Some(printer) = printer {
         printer.finish();
     }
 }
@@ -224,7 +178,7 @@ mod tests {
             completions: vec!["/team".into(), "/quit".into()],
         })
         .unwrap();
-        console.set_members(&[MemberLabel { name: "alice".into(), color: "blue".into() }]);
+        console.set_members(&[alice().into()]);
         console.print("ready");
         while let Some(input) = inputs.blocking_recv() {
             eprintln!("{input:?}");
@@ -237,8 +191,12 @@ mod tests {
             }
         }
         console.print("bye");
-        console.close();
+        drop(console);
         eprintln!("closed");
+    }
+
+    fn alice() -> Member {
+        Member { name: "alice".into(), color: "blue".into(), ..Member::default() }
     }
 
     fn flood(console: &mut Console) {
@@ -249,7 +207,7 @@ mod tests {
             never.recv_timeout(Duration::from_millis(3)).ok();
         }
         console.show(&Progress::Text("a last word".into()));
-        console.member(&MemberLabel { name: "alice".into(), color: "blue".into() }, "bash ls");
+        console.member(&alice(), "bash ls");
         console.show(&Progress::Note("the end of the flood".into()));
     }
 
@@ -311,6 +269,11 @@ mod tests {
             assert_eq!(self.told.recv_timeout(BOUND).unwrap(), wanted);
         }
 
+        fn does(&mut self, keys: &str, wanted: &str) {
+            self.types(keys);
+            self.hears(wanted);
+        }
+
         /// Types `quit` and waits for the end of the program.
         fn quits(mut self) {
             self.types("quit\r");
@@ -342,12 +305,10 @@ mod tests {
     #[test]
     fn a_typed_line_stays_whole_while_rows_are_printed_above_it() {
         let mut person = someone();
-        person.types("\x03");
-        person.hears("Interrupt");
+        person.does("\x03", "Interrupt");
         for key in "the quick brown fox jumps".chars() {
             person.types(&key.to_string());
-            let typed_so_far = format!("{key}");
-            person.see("the key", |rows| rows.ends_with(typed_so_far.trim()));
+            person.see("the key", |rows| rows.ends_with(key.to_string().trim()));
         }
         person.see("the end", |rows| rows.contains("the end of the flood"));
         person.see("the typed line", |rows| rows.ends_with("\n> the quick brown fox jumps"));
@@ -357,8 +318,7 @@ mod tests {
         let start = rows.find("line 0 of").unwrap();
         let shown: Vec<&str> = rows[start..].lines().collect();
         assert_eq!(shown[..wanted.len()], wanted);
-        person.types("\r");
-        person.hears("Line(\"the quick brown fox jumps\")");
+        person.does("\r", "Line(\"the quick brown fox jumps\")");
         person.quits();
     }
 
@@ -369,34 +329,30 @@ mod tests {
         person.see("the text", |rows| rows.ends_with("everything"));
         person.types("\x03");
         person.see("the empty line", |rows| rows.ends_with("\n>"));
-        person.types("\x03");
-        person.hears("Interrupt");
-        person.types("\x04");
-        person.hears("EndOfInput");
+        person.does("\x03", "Interrupt");
+        person.does("\x04", "EndOfInput");
         person.quits();
     }
 
     #[test]
     fn lines_typed_ahead_arrive_one_by_one_and_pasted_lines_as_one() {
         let mut person = someone();
-        person.types("one\rtwo\rthr");
-        person.hears("Line(\"one\")");
+        person.does("one\rtwo\rthr", "Line(\"one\")");
         person.hears("Line(\"two\")");
-        person.types("ee\r");
-        person.hears("Line(\"three\")");
-        person.types("\x1b[200~first\rsecond\x1b[201~ and\x1b\rthird\r");
-        person.hears("Line(\"first\\nsecond and\\nthird\")");
+        person.does("ee\r", "Line(\"three\")");
+        person.does(
+            "\x1b[200~first\rsecond\x1b[201~ and\x1b\rthird\r",
+            "Line(\"first\\nsecond and\\nthird\")",
+        );
         person.quits();
     }
 
     #[test]
     fn tab_completes_and_up_recalls_the_last_line() {
         let mut person = someone();
-        person.types("/te\t@al\tx\r");
-        person.hears("Line(\"/team @alice x\")");
+        person.does("/te\t@al\tx\r", "Line(\"/team @alice x\")");
         person.see("the echo", |rows| rows.contains("echo /team"));
-        person.types("\x1b[A\r");
-        person.hears("Line(\"/team @alice x\")");
+        person.does("\x1b[A\r", "Line(\"/team @alice x\")");
         person.quits();
     }
 

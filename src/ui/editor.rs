@@ -46,33 +46,32 @@ pub(crate) enum Input {
     Closed,
 }
 
+#[derive(Debug)]
+pub(crate) struct ConsoleOptions {
+    pub(crate) palette: Palette,
+    /// The prompt, with the spaces at its end.
+    pub(crate) prompt: String,
+    /// The file that keeps lines between sessions.
+    pub(crate) history_file: Option<PathBuf>,
+    /// The slash commands to complete.
+    pub(crate) completions: Vec<String>,
+}
+
 /// The words to complete.
 pub(super) type Words = Arc<Mutex<Vec<String>>>;
 
-/// The parts of an interactive terminal.
-pub(super) struct Parts {
-    /// Reads lines until the terminal is gone; runs on its own thread.
-    pub(super) reader: Box<dyn FnOnce() + Send>,
-    /// Prints above the line.
-    pub(super) printer: Printer,
-}
+/// Reads inputs until there are no more; runs on its own thread.
+pub(super) type Reader = Box<dyn FnOnce() + Send>;
 
-/// The options of the editor.
-pub(super) struct EditorOptions {
-    pub(super) palette: Palette,
-    pub(super) prompt: String,
-    pub(super) history_file: Option<PathBuf>,
-    pub(super) words: Words,
-}
-
-/// Takes over the terminal.
+/// Takes over the terminal; the printer prints above the line that the reader reads.
 ///
 /// # Errors
 /// There is no terminal, or none that can move its cursor.
 pub(super) fn open(
-    options: EditorOptions,
+    options: ConsoleOptions,
+    words: Words,
     inputs: UnboundedSender<Input>,
-) -> rustyline::Result<Parts> {
+) -> rustyline::Result<(Reader, Printer)> {
     let config = Config::builder()
         .max_history_size(OFFERED)?
         .history_ignore_space(true)
@@ -83,35 +82,31 @@ pub(super) fn open(
     let history = MemHistory::with_config(&config);
     let mut editor: Editor<LineHelper, MemHistory> = Editor::with_history(config, history)?;
     let state = EditorState::default();
-    let printer =
-        Printer { way: Box::new(editor.create_external_printer()?), state: state.clone() };
+    let way = Box::new(editor.create_external_printer()?);
+    let printer = Printer { way, state: state.clone() };
 
-    let mut kept = History::new(options.history_file);
+    let mut kept = History { file: options.history_file };
     for entry in kept.load() {
         editor.add_history_entry(entry)?;
     }
-    let key = |key: Key| EventHandler::Conditional(Box::new(OnKey { key, inputs: inputs.clone() }));
-    editor.bind_sequence(KeyEvent::ctrl('c'), key(Key::Interrupt));
-    editor.bind_sequence(KeyEvent::ctrl('d'), key(Key::End));
+    let key =
+        |input: Input| EventHandler::Conditional(Box::new(OnKey { input, inputs: inputs.clone() }));
+    editor.bind_sequence(KeyEvent::ctrl('c'), key(Input::Interrupt));
+    editor.bind_sequence(KeyEvent::ctrl('d'), key(Input::EndOfInput));
     for answer in ['y', 'n', 'a'] {
-        editor.bind_sequence(KeyEvent::alt(answer), key(Key::Answer(answer)));
+        editor.bind_sequence(KeyEvent::alt(answer), key(Input::Answer(answer)));
     }
     // Enter that is typed between two lines arrives as a line feed.
     for enter in [KeyEvent(KeyCode::Enter, Modifiers::ALT), KeyEvent::alt('\n')] {
         editor.bind_sequence(enter, EventHandler::Simple(Cmd::Newline));
     }
-    editor.set_helper(Some(LineHelper {
-        palette: options.palette,
-        words: options.words,
-        state: state.clone(),
-    }));
+    editor.set_helper(Some(LineHelper { palette: options.palette, words, state: state.clone() }));
 
-    let prompt = options.prompt;
     let reader = move || {
         let _end = EndGuard(state);
-        read_lines(&mut editor, &prompt, &mut kept, &inputs);
+        read_lines(&mut editor, &options.prompt, &mut kept, &inputs);
     };
-    Ok(Parts { reader: Box::new(reader), printer })
+    Ok((Box::new(reader), printer))
 }
 
 fn read_lines(
@@ -143,9 +138,7 @@ fn read_lines(
 
 /// The phase of the editor, shared with the printer.
 #[derive(Debug, Clone, Default)]
-struct EditorState {
-    shared: Arc<(Mutex<EditorPhase>, Condvar)>,
-}
+struct EditorState(Arc<(Mutex<EditorPhase>, Condvar)>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum EditorPhase {
@@ -162,7 +155,7 @@ enum EditorPhase {
 
 impl EditorState {
     fn lock(&self) -> MutexGuard<'_, EditorPhase> {
-        self.shared.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the phase from one of `from` to `to`; returns the phase afterwards.
@@ -171,14 +164,14 @@ impl EditorState {
         if from.contains(&phase) {
             *phase = to;
         }
-        self.shared.1.notify_all();
+        self.0.1.notify_all();
         *phase
     }
 
     /// Waits while `condition` holds, at most [`PROMPT_LIMIT`]; returns the phase afterwards.
     fn wait_while(&self, condition: impl Fn(EditorPhase) -> bool) -> EditorPhase {
-        let phase =
-            self.shared.1.wait_timeout_while(self.lock(), PROMPT_LIMIT, |phase| condition(*phase));
+        let waits = |phase: &mut EditorPhase| condition(*phase);
+        let phase = self.0.1.wait_timeout_while(self.lock(), PROMPT_LIMIT, waits);
         *phase.unwrap_or_else(PoisonError::into_inner).0
     }
 }
@@ -188,10 +181,8 @@ struct EndGuard(EditorState);
 
 impl Drop for EndGuard {
     fn drop(&mut self) {
-        self.0.change(
-            &[EditorPhase::Away, EditorPhase::Editing, EditorPhase::Closing],
-            EditorPhase::Ended,
-        );
+        let all = [EditorPhase::Away, EditorPhase::Editing, EditorPhase::Closing];
+        self.0.change(&all, EditorPhase::Ended);
     }
 }
 
@@ -301,28 +292,21 @@ fn complete(typed: &str, words: &[String]) -> (usize, Vec<String>) {
 /// The handler of Ctrl-C and Ctrl-D, whose meaning depends on whether the line is empty, and of the keys that
 /// do not edit the line.
 struct OnKey {
-    key: Key,
+    input: Input,
     inputs: UnboundedSender<Input>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Key {
-    Interrupt,
-    End,
-    Answer(char),
 }
 
 impl ConditionalEventHandler for OnKey {
     fn handle(&self, _: &Event, _: RepeatCount, _: bool, line: &EventContext<'_>) -> Option<Cmd> {
-        let input = match (self.key, line.line().is_empty()) {
-            (Key::Interrupt, false) => return Some(Cmd::Kill(Movement::WholeBuffer)),
-            (Key::Interrupt, true) => Input::Interrupt,
-            (Key::End, false) => return None,
-            (Key::End, true) => Input::EndOfInput,
-            (Key::Answer(answer), _) => Input::Answer(answer),
-        };
+        if !line.line().is_empty() {
+            match self.input {
+                Input::Interrupt => return Some(Cmd::Kill(Movement::WholeBuffer)),
+                Input::EndOfInput => return None,
+                Input::Answer(_) | Input::Line(_) | Input::Closed => {}
+            }
+        }
         // Without a receiver nothing is left to interrupt or end.
-        self.inputs.send(input).ok();
+        self.inputs.send(self.input.clone()).ok();
         Some(Cmd::Noop)
     }
 }
@@ -345,11 +329,8 @@ mod tests {
             ("al", 0, &[]),
         ];
         for (typed, start, wanted) in cases {
-            let (at, found) = complete(typed, &words);
-            assert_eq!(
-                (at, found.iter().map(String::as_str).collect::<Vec<_>>()),
-                (start, wanted.to_vec())
-            );
+            let wanted = wanted.iter().map(ToString::to_string).collect();
+            assert_eq!(complete(typed, &words), (start, wanted), "{typed}");
         }
     }
 }

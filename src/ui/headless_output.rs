@@ -7,9 +7,10 @@ use super::live::Live;
 use super::sanitize::clean;
 use super::style::Palette;
 use crate::agent::progress::Progress;
-use crate::wire::message::Message;
-use crate::wire::roster::UsageCount;
+use crate::wire::WithUnknownFields;
+use crate::wire::roster::{Member, UsageCount};
 use serde_json::{Value, json};
+use std::fmt::Display;
 use std::io::{self, Write};
 
 /// The version of the JSON objects.
@@ -34,31 +35,13 @@ pub(crate) struct Summary {
     pub(crate) result: String,
     /// The outcome: `done`, `failed`, `interrupted`, `timeout`, `budget`.
     pub(crate) outcome: String,
-    /// The exit code of the process.
     pub(crate) exit_code: u8,
     /// The reason of an exit code other than 0.
     pub(crate) error: Option<String>,
-    /// The duration, in seconds.
     pub(crate) seconds: f64,
     /// The usage of all agents together; `turns` counts the lead's.
     pub(crate) usage: UsageCount,
-    /// The teammates at the end.
-    pub(crate) members: Vec<MemberSummary>,
-}
-
-/// A teammate at the end of the run.
-#[derive(Debug, Clone)]
-pub(crate) struct MemberSummary {
-    /// The name.
-    pub(crate) name: String,
-    /// The role.
-    pub(crate) role: String,
-    /// The status word.
-    pub(crate) status: String,
-    /// `provider/name` of its model.
-    pub(crate) model: String,
-    /// The usage.
-    pub(crate) usage: UsageCount,
+    pub(crate) members: Vec<WithUnknownFields<Member>>,
 }
 
 /// Writes the output of a headless run: data to `O`, progress for people to `N`.
@@ -87,10 +70,7 @@ impl<O: Write, N: Write> Headless<O, N> {
                 self.narration = None;
             }
         }
-        match self.format {
-            Format::Text | Format::Json => Ok(()),
-            Format::StreamJson => self.line(&event(progress)),
-        }
+        if self.format == Format::StreamJson { self.line(&event(progress)) } else { Ok(()) }
     }
 
     /// Writes the result.
@@ -100,15 +80,12 @@ impl<O: Write, N: Write> Headless<O, N> {
     pub(crate) fn finish(mut self, summary: &Summary) -> io::Result<()> {
         match self.format {
             Format::Text if summary.result.is_empty() => Ok(()),
-            Format::Text => {
-                writeln!(self.out, "{}", clean(summary.result.trim_end_matches('\n')))?;
-                self.out.flush()
-            }
+            Format::Text => self.line(&clean(summary.result.trim_end_matches('\n'))),
             Format::Json | Format::StreamJson => self.line(&result(summary)),
         }
     }
 
-    fn line(&mut self, value: &Value) -> io::Result<()> {
+    fn line(&mut self, value: &impl Display) -> io::Result<()> {
         writeln!(self.out, "{value}")?;
         self.out.flush()
     }
@@ -116,7 +93,16 @@ impl<O: Write, N: Write> Headless<O, N> {
 
 fn event(progress: &Progress) -> Value {
     match progress {
-        Progress::Mail(message) => mail(message),
+        Progress::Mail(message) => json!({
+            "type": "mail",
+            "message_type": message.body.kind(),
+            "from": message.from,
+            "to": message.to,
+            "content": message.content,
+            "timestamp": message.timestamp,
+            "id": message.id,
+            "request_id": message.request_id,
+        }),
         Progress::Asked(question) => json!({"type": "asked", "question": question}),
         Progress::TurnStarted { by_mail } => json!({"type": "turn_started", "by_mail": by_mail}),
         Progress::Text(text) => json!({"type": "text", "text": text}),
@@ -138,21 +124,17 @@ fn event(progress: &Progress) -> Value {
     }
 }
 
-fn mail(message: &Message) -> Value {
-    json!({
-        "type": "mail",
-        "message_type": message.body.kind(),
-        "from": message.from,
-        "to": message.to,
-        "content": message.content,
-        "timestamp": message.timestamp,
-        "id": message.id,
-        "request_id": message.request_id,
-    })
-}
-
 fn result(summary: &Summary) -> Value {
-    let members: Vec<Value> = summary.members.iter().map(member).collect();
+    let member = |member: &WithUnknownFields<Member>| {
+        json!({
+            "name": member.name,
+            "role": member.role,
+            "status": member.status.word(),
+            "model": member.model,
+            "turns": member.usage.turns,
+            "usage": tokens(member.usage),
+        })
+    };
     json!({
         "type": "result",
         "schema": SCHEMA,
@@ -163,18 +145,7 @@ fn result(summary: &Summary) -> Value {
         "seconds": summary.seconds,
         "turns": summary.usage.turns,
         "usage": tokens(summary.usage),
-        "members": members,
-    })
-}
-
-fn member(member: &MemberSummary) -> Value {
-    json!({
-        "name": member.name,
-        "role": member.role,
-        "status": member.status,
-        "model": member.model,
-        "turns": member.usage.turns,
-        "usage": tokens(member.usage),
+        "members": summary.members.iter().map(member).collect::<Vec<_>>(),
     })
 }
 
@@ -194,21 +165,40 @@ fn tokens(usage: UsageCount) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::message::Outcome;
+    use crate::wire::message::{Message, Outcome};
     use crate::wire::money::Money;
+    use crate::wire::roster::Status;
     use std::time::Duration;
 
-    fn events() -> Vec<Progress> {
+    /// Events with their lines.
+    fn events() -> Vec<(Progress, &'static str)> {
         let hello = json!({"from":"alice","to":"lead","content":"hi","timestamp":1.5,"id":"a:1"});
+        let hello = Box::new(Message::read(hello.as_object().unwrap()).unwrap());
+        let (name, content) = ("bash".to_owned(), "a".into());
         vec![
-            Progress::TurnStarted { by_mail: true },
-            Progress::Mail(Box::new(Message::read(hello.as_object().unwrap()).unwrap())),
-            Progress::Text("All\n".into()),
-            Progress::Retry { wait: Duration::from_secs(2), why: "reset".into() },
-            Progress::ToolStarted { name: "bash".into(), summary: "ls".into() },
-            Progress::ToolEnded { name: "bash".into(), is_error: false, content: "a".into() },
-            Progress::TurnEnded { outcome: Outcome::Done, text: "All done.".into() },
-            Progress::Note("late".into()),
+            (Progress::TurnStarted { by_mail: true }, r#"{"type":"turn_started","by_mail":true}"#),
+            (
+                Progress::Mail(hello),
+                r#"{"type":"mail","message_type":"message","from":"alice","to":"lead","content":"hi","timestamp":1.5,"id":"a:1","request_id":null}"#,
+            ),
+            (Progress::Text("All\n".into()), r#"{"type":"text","text":"All\n"}"#),
+            (
+                Progress::Retry { wait: Duration::from_secs(2), why: "reset".into() },
+                r#"{"type":"retry","wait_seconds":2.0,"why":"reset"}"#,
+            ),
+            (
+                Progress::ToolStarted { name: name.clone(), summary: "ls".into() },
+                r#"{"type":"tool_started","name":"bash","summary":"ls"}"#,
+            ),
+            (
+                Progress::ToolEnded { name, is_error: false, content },
+                r#"{"type":"tool_ended","name":"bash","is_error":false,"content":"a"}"#,
+            ),
+            (
+                Progress::TurnEnded { outcome: Outcome::Done, text: "All done.".into() },
+                r#"{"type":"turn_ended","outcome":"done","text":"All done."}"#,
+            ),
+            (Progress::Note("late".into()), r#"{"type":"note","text":"late"}"#),
         ]
     }
 
@@ -221,6 +211,14 @@ mod tests {
             cost: Money::try_from(0.5).ok(),
             ..UsageCount::default()
         };
+        let alice = Member {
+            name: "alice".into(),
+            role: "coder".into(),
+            status: Status::Shutdown,
+            model: "rehearsal".into(),
+            usage: UsageCount { turns: 1, input_tokens: 10, output_tokens: 1, ..<_>::default() },
+            ..Member::default()
+        };
         Summary {
             result: "All done.\n".into(),
             outcome: "done".into(),
@@ -228,18 +226,7 @@ mod tests {
             error: None,
             seconds: 1.25,
             usage,
-            members: vec![MemberSummary {
-                name: "alice".into(),
-                role: "coder".into(),
-                status: "shutdown".into(),
-                model: "rehearsal".into(),
-                usage: UsageCount {
-                    turns: 1,
-                    input_tokens: 10,
-                    output_tokens: 1,
-                    ..UsageCount::default()
-                },
-            }],
+            members: vec![alice.into()],
         }
     }
 
@@ -247,7 +234,7 @@ mod tests {
         let (mut out, mut narration) = (Vec::new(), Vec::new());
         let watched = Some((&mut narration, Palette::plain()));
         let mut headless = Headless::new(format, &mut out, watched);
-        for event in events() {
+        for (event, _) in events() {
             headless.show(&event).unwrap();
         }
         headless.finish(&summary()).unwrap();
@@ -277,17 +264,8 @@ mod tests {
 
     #[test]
     fn stream_output_has_an_object_per_event_and_the_result_last() {
-        let wanted = [
-            r#"{"type":"turn_started","by_mail":true}"#,
-            r#"{"type":"mail","message_type":"message","from":"alice","to":"lead","content":"hi","timestamp":1.5,"id":"a:1","request_id":null}"#,
-            r#"{"type":"text","text":"All\n"}"#,
-            r#"{"type":"retry","wait_seconds":2.0,"why":"reset"}"#,
-            r#"{"type":"tool_started","name":"bash","summary":"ls"}"#,
-            r#"{"type":"tool_ended","name":"bash","is_error":false,"content":"a"}"#,
-            r#"{"type":"turn_ended","outcome":"done","text":"All done."}"#,
-            r#"{"type":"note","text":"late"}"#,
-        ];
-        assert_eq!(run(Format::StreamJson).0, wanted.join("\n") + "\n" + RESULT);
+        let lines: String = events().iter().flat_map(|(_, line)| [*line, "\n"]).collect();
+        assert_eq!(run(Format::StreamJson).0, lines + RESULT);
     }
 
     #[test]

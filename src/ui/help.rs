@@ -16,7 +16,6 @@ const COMMANDS: [(&str, &str); 9] = [
     ("/quit", "stop the whole team gracefully and leave"),
 ];
 
-/// Example prompts for the lead.
 const EXAMPLES: [&str; 4] = [
     "Start carol as a reviewer and dave as a coder.",
     "Ask dave to write hello.py that prints a greeting, then have carol read it.",
@@ -42,7 +41,6 @@ pub(crate) fn commands() -> impl Iterator<Item = &'static str> {
     COMMANDS.iter().map(|(usage, _)| usage.split(' ').next().unwrap_or(usage))
 }
 
-/// The help text.
 pub(crate) fn help(palette: Palette) -> String {
     let mut text = String::from("Say in your own words what you want done. The lead can:\n");
     text.extend(EXAMPLES.map(|example| format!("  {}\n", palette.bold(example))));

@@ -16,25 +16,19 @@ const READ_BYTES: u64 = 4 * 1024 * 1024;
 /// The file; `None` after an error.
 #[derive(Debug)]
 pub(super) struct History {
-    file: Option<PathBuf>,
+    pub(super) file: Option<PathBuf>,
 }
 
 impl History {
-    /// A history in this file.
-    pub(super) fn new(file: Option<PathBuf>) -> Self {
-        Self { file }
-    }
-
     /// The last entries, oldest first.
     pub(super) fn load(&self) -> Vec<String> {
         let text = self.file.as_ref().and_then(|file| tail(file).ok()).unwrap_or_default();
-        let entries = text.split(|byte| *byte == b'\n');
+        let lines = text.split(|byte| *byte == b'\n');
         let mut entries: Vec<String> =
-            entries.filter_map(|line| serde_json::from_slice(line).ok()).collect();
+            lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
         entries.split_off(entries.len().saturating_sub(OFFERED))
     }
 
-    /// Appends an entry.
     pub(super) fn keep(&mut self, entry: &str) {
         if let Some(file) = &self.file
             && append(file, entry).is_err()
@@ -62,18 +56,19 @@ fn append(file: &PathBuf, entry: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn entries_keep_their_line_ends_and_the_file_is_private() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("history");
-        let mut history = History::new(Some(file.clone()));
+        let mut history = History { file: Some(file.clone()) };
         assert!(history.load().is_empty());
         history.keep("one");
         history.keep("two\nlines");
         append(&file, "three").unwrap();
-        assert_eq!(History::new(Some(file.clone())).load(), ["one", "two\nlines", "three"]);
+        assert_eq!(history.load(), ["one", "two\nlines", "three"]);
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     }
 
@@ -81,14 +76,10 @@ mod tests {
     fn a_damaged_or_unwritable_file_is_tolerated() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("history");
-        OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&file)
-            .and_then(|mut file| file.write_all(b"\"a\"\n\"torn\n\xff\n\"b\"\n"))
-            .unwrap();
-        assert_eq!(History::new(Some(file)).load(), ["a", "b"]);
-        let mut refused = History::new(Some(folder.path().join("no/such/folder")));
+        let mut damaged = fs::File::create(&file).unwrap();
+        damaged.write_all(b"\"a\"\n\"torn\n\xff\n\"b\"\n").unwrap();
+        assert_eq!(History { file: Some(file) }.load(), ["a", "b"]);
+        let mut refused = History { file: Some(folder.path().join("no/such/folder")) };
         refused.keep("x");
         assert_eq!(refused.file, None);
     }

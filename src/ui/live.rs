@@ -4,15 +4,14 @@
 //! being typed. Pure: neither a terminal nor a clock.
 
 use super::messages::{NAME_WIDTH, in_words};
-use super::question::{Asker, ask};
+use super::question::ask;
 use super::sanitize::{clean, one_line};
 use super::style::Palette;
 use super::text_width::{columns, wrap};
-use super::view::{Extent, View};
+use super::view::View;
 use crate::agent::progress::Progress;
 use crate::wire::message::{Body, Message, Outcome};
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 /// The lines of a failed tool's result that are shown.
 const ERROR_LINES: usize = 5;
@@ -23,61 +22,36 @@ const MAIL_LINES: usize = 12;
 #[derive(Debug)]
 pub(crate) struct Live {
     palette: Palette,
-    colors: BTreeMap<String, String>,
+    /// The colour words of the members.
+    pub(super) colors: BTreeMap<String, String>,
     /// Text without the end of its row.
     pending: String,
-    attempt: Attempt,
-    turn: Said,
-}
-
-/// Whether the text of the running model call is on the screen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Attempt {
-    Unseen,
-    Seen,
-}
-
-/// Whether the model has produced text in this turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Said {
-    Nothing,
-    Something,
+    /// The text of the running model call is on the screen.
+    is_attempt_seen: bool,
+    /// The model has produced text in this turn.
+    has_spoken: bool,
 }
 
 impl Live {
-    /// A view that has shown nothing yet.
     pub(crate) fn new(palette: Palette) -> Self {
-        Self {
-            palette,
-            colors: BTreeMap::new(),
-            pending: String::new(),
-            attempt: Attempt::Unseen,
-            turn: Said::Nothing,
-        }
-    }
-
-    /// The colour words of the members.
-    pub(super) fn set_colors(&mut self, colors: BTreeMap<String, String>) {
-        self.colors = colors;
+        let (colors, pending) = (BTreeMap::new(), String::new());
+        Self { palette, colors, pending, is_attempt_seen: false, has_spoken: false }
     }
 
     /// The rows that `progress` adds, each with a line end; `width` as in [`View`].
     pub(crate) fn rows(&mut self, progress: &Progress, width: Option<usize>) -> String {
         if let Progress::Text(text) = progress {
-            self.turn = Said::Something;
+            self.has_spoken = true;
             return self.text(text, width);
         }
-        let view = View::new(self.palette, width);
-        let mut rows = String::new();
-        if let Progress::Retry { wait, why } = progress {
+        if matches!(progress, Progress::Retry { .. }) {
             // The pending text belongs to the failed attempt and has not been shown.
             self.pending.clear();
-            rows.push_str(&self.retry(*wait, why));
-        } else {
-            rows.push_str(&self.flush(width));
-            rows.push_str(&self.event(progress, &view));
         }
-        self.attempt = Attempt::Unseen;
+        let rest = std::mem::take(&mut self.pending);
+        let rest = if rest.trim().is_empty() { String::new() } else { whole_line(&rest, width) };
+        let rows = rest + &self.event(progress, &View::new(self.palette, width));
+        self.is_attempt_seen = false;
         rows
     }
 
@@ -88,119 +62,89 @@ impl Live {
             rows.push_str(&whole_line(line, width));
             self.pending = rest.to_owned();
         }
-        if let Some(width) = width.filter(|width| columns(&self.pending) > *width) {
+        if width.is_some_and(|width| columns(&self.pending) > width) {
             let mut wrapped = wrap(&clean(&self.pending), width);
             self.pending = wrapped.pop().unwrap_or_default();
             rows.extend(wrapped.into_iter().map(|row| row + "\n"));
         }
-        if !rows.is_empty() {
-            self.attempt = Attempt::Seen;
-        }
+        self.is_attempt_seen |= !rows.is_empty();
         rows
-    }
-
-    /// The pending text as a row.
-    fn flush(&mut self, width: Option<usize>) -> String {
-        let rest = std::mem::take(&mut self.pending);
-        if rest.trim().is_empty() { String::new() } else { whole_line(&rest, width) }
-    }
-
-    fn retry(&self, wait: Duration, why: &str) -> String {
-        let seconds = wait.as_secs_f64().ceil();
-        let void = match self.attempt {
-            Attempt::Unseen => "",
-            Attempt::Seen => "; its text above is void and comes again",
-        };
-        let text = format!(
-            "(the connection broke, trying again in {seconds} s: {}{void})",
-            one_line(why, 200)
-        );
-        self.palette.warn(&text) + "\n"
     }
 
     fn event(&mut self, progress: &Progress, view: &View) -> String {
         let palette = self.palette;
-        let row_width = view.width.unwrap_or(200);
-        match progress {
-            Progress::Text(_)
-            | Progress::Retry { .. }
-            | Progress::ToolEnded { is_error: false, .. }
-            | Progress::Idle => String::new(),
-            Progress::Mail(message) => self.mail(message, view),
-            Progress::Asked(question) => ask(&Asker::own_agent(), question, view),
+        let row = match progress {
+            Progress::Text(_) | Progress::ToolEnded { is_error: false, .. } | Progress::Idle => {
+                return String::new();
+            }
+            Progress::Mail(message) => return self.mail(message, view),
+            Progress::Asked(question) => return ask("the agent", "", 0, question, view),
             Progress::TurnStarted { by_mail } => {
-                self.turn = Said::Nothing;
-                if *by_mail {
-                    palette.dim("(mail arrived, a turn begins)") + "\n"
-                } else {
-                    String::new()
+                self.has_spoken = false;
+                if !by_mail {
+                    return String::new();
                 }
+                palette.dim("(mail arrived, a turn begins)")
+            }
+            Progress::Retry { wait, why } => {
+                let (seconds, why) = (wait.as_secs_f64().ceil(), one_line(why, 200));
+                let void = "; its text above is void and comes again";
+                let void = if self.is_attempt_seen { void } else { "" };
+                palette.warn(&format!(
+                    "(the connection broke, trying again in {seconds} s: {why}{void})"
+                ))
             }
             Progress::ToolStarted { name, summary } => {
-                palette.dim(&one_line(&format!("⏺ {name} {summary}"), row_width)) + "\n"
+                let call = format!("⏺ {name} {summary}");
+                palette.dim(&one_line(&call, view.width.unwrap_or(200)))
             }
             Progress::ToolEnded { is_error: true, name, content } => {
-                let why = if content.trim().is_empty() {
-                    format!("{name} failed")
-                } else {
-                    content.clone()
-                };
-                let rows = view.block(&why, "  ", Extent::Lines(ERROR_LINES));
-                palette.bad(&rows.join("\n")) + "\n"
+                let failed = format!("{name} failed");
+                let why = if content.trim().is_empty() { &failed } else { content };
+                palette.bad(&view.block(why, "  ", Some(ERROR_LINES)).join("\n"))
             }
             Progress::TurnEnded { outcome, text } => self.turn_end(*outcome, text, view),
             Progress::Warning(text) | Progress::Note(text) => {
-                let rows = view.block(text, "", Extent::Whole);
-                palette.warn(&rows.join("\n")) + "\n"
+                palette.warn(&view.block(text, "", None).join("\n"))
             }
-        }
+        };
+        row + "\n"
     }
 
     fn turn_end(&self, outcome: Outcome, text: &str, view: &View) -> String {
-        let palette = self.palette;
         match outcome {
-            Outcome::Done if self.turn == Said::Nothing && !text.trim().is_empty() => {
-                view.block(text, "", Extent::Whole).join("\n") + "\n\n"
-            }
-            Outcome::Done => "\n".into(),
-            Outcome::Interrupted => palette.warn("(interrupted)") + "\n\n",
+            Outcome::Done if self.has_spoken || text.trim().is_empty() => String::new(),
+            Outcome::Done => view.block(text, "", None).join("\n") + "\n",
+            Outcome::Interrupted => self.palette.warn("(interrupted)") + "\n",
             Outcome::Failed => {
-                let rows = view.block(&format!("✗ {text}"), "", Extent::Whole);
+                let rows = view.block(&format!("✗ {text}"), "", None).join("\n");
                 let advice = "  Say it again to try again; /log lead tells more.";
-                format!("{}\n{}\n\n", palette.bad(&rows.join("\n")), palette.dim(advice))
+                format!("{}\n{}\n", self.palette.bad(&rows), self.palette.dim(advice))
             }
         }
     }
 
     fn mail(&self, message: &Message, view: &View) -> String {
-        let from = one_line(&message.from, NAME_WIDTH);
-        let color = self.colors.get(&from).map_or("", String::as_str);
-        let said = in_words(message);
         // Changes of status and questions are shown elsewhere.
-        let quiet = matches!(
-            message.body,
-            Body::IdleNotification { .. }
-                | Body::PermissionRequest { .. }
-                | Body::SandboxPermissionRequest { .. }
-        );
-        if quiet {
+        if let Body::IdleNotification { .. }
+        | Body::PermissionRequest { .. }
+        | Body::SandboxPermissionRequest { .. } = message.body
+        {
             return String::new();
         }
-        let rows = view.block(&format!("✉ {from}: {said}"), "  ", Extent::Lines(MAIL_LINES));
+        let from = one_line(&message.from, NAME_WIDTH);
+        let color = self.colors.get(&from).map_or("", String::as_str);
         let head = format!("✉ {from}");
-        let painted = self.palette.member(color, &head);
-        rows.join("\n").trim_start().replacen(&head, &painted, 1) + "\n"
+        let rows = format!("{head}: {}", in_words(message));
+        let rows = view.block(&rows, "  ", Some(MAIL_LINES)).join("\n");
+        rows.trim_start().replacen(&head, &self.palette.member(color, &head), 1) + "\n"
     }
 }
 
 /// One sanitized line as rows. Blank lines stay: they separate paragraphs.
 fn whole_line(line: &str, width: Option<usize>) -> String {
     let cleaned = clean(line.strip_suffix('\r').unwrap_or(line));
-    let lines = cleaned.split('\n');
-    let rows = lines.flat_map(|line| match width {
-        Some(width) => wrap(line.trim_end(), width),
-        None => vec![line.trim_end().to_owned()],
-    });
+    let rows = cleaned.split('\n').flat_map(|line| wrap(line.trim_end(), width));
     rows.map(|row| row + "\n").collect()
 }
 
@@ -210,6 +154,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use serde_json::json;
+    use std::time::Duration;
 
     const DONE: Progress = Progress::TurnEnded { outcome: Outcome::Done, text: String::new() };
 
@@ -278,10 +223,9 @@ mod tests {
     #[test]
     fn mail_has_the_colour_of_its_sender() {
         let mut live = Live::new(Palette::new(ColorChoice::Always, true));
-        live.set_colors([("alice".to_owned(), "blue".to_owned())].into());
+        live.colors.insert("alice".into(), "blue".into());
         let hello = mail(&json!({"from":"alice","content":"a\nb"}));
-        let shown = live.rows(&hello, Some(40));
-        assert_eq!(shown, "\x1b[34m✉ alice\x1b[0m: a\n  b\n");
+        assert_eq!(live.rows(&hello, Some(40)), "\x1b[34m✉ alice\x1b[0m: a\n  b\n");
     }
 
     #[test]

@@ -35,13 +35,9 @@ pub(crate) fn line(name: &str, object: &Map<String, Value>, view: &View) -> Stri
 }
 
 fn time(object: &Map<String, Value>, view: &View) -> String {
-    let at = match object.get("timestamp") {
-        Some(Value::Number(seconds)) => seconds.as_f64(),
-        Some(Value::String(text)) => {
-            text.parse::<jiff::Timestamp>().ok().map(|at| at.as_duration().as_secs_f64())
-        }
-        _ => None,
-    };
+    let seconds =
+        |text: &str| Some(text.parse::<jiff::Timestamp>().ok()?.as_duration().as_secs_f64());
+    let at = object.get("timestamp").and_then(|at| at.as_f64().or_else(|| seconds(at.as_str()?)));
     view.clock(at.unwrap_or(f64::NAN).into())
 }
 

@@ -1,8 +1,9 @@
-//! Messages for people: fields in words, with marks and indentation.
+//! Messages for people: fields in words, with marks and indentation; and the path of one message.
 
 use super::sanitize::one_line;
 use super::text_width::columns;
-use super::view::{Extent, View};
+use super::view::View;
+use crate::view::trace::{Step, What};
 use crate::wire::message::{Body, IdleReason, Message, Outcome, Scope};
 
 /// The state of a message in an inbox view.
@@ -22,15 +23,14 @@ pub(crate) fn inbox(owner: &str, items: &[(Message, Standing)], view: &View) -> 
     if items.is_empty() {
         return format!("No mail for {owner}.\n");
     }
-    let unread = items.iter().filter(|(_, standing)| *standing == Standing::Unread).count();
-    let taken = items.len() - unread;
-    let title = match (unread, taken) {
-        (unread, 0) => format!("Mail for {owner}: {unread} unread"),
-        (0, taken) => format!("Mail for {owner}: {taken} taken in since you last looked"),
-        (unread, taken) => {
-            format!("Mail for {owner}: {unread} unread, {taken} taken in since you last looked")
-        }
-    };
+    let count = |of: Standing| items.iter().filter(|(_, standing)| *standing == of).count();
+    let counts = [
+        (count(Standing::Unread), "unread"),
+        (count(Standing::TakenIn), "taken in since you last looked"),
+    ];
+    let counts = counts.iter().filter(|(count, _)| *count > 0);
+    let counts: Vec<String> = counts.map(|(count, what)| format!("{count} {what}")).collect();
+    let title = format!("Mail for {owner}: {}", counts.join(", "));
     let mut text = view.palette.bold(&title) + "\n";
     for (message, standing) in items {
         text.push_str(&entry(&sent_at(message, view), message, Some(*standing), view));
@@ -43,39 +43,31 @@ pub(crate) fn message(message: &Message, view: &View) -> String {
     entry(&sent_at(message, view), message, None, view)
 }
 
-/// The same in a conversation, with the time at which it was received.
-pub(super) fn taken_in(message: &Message, time: &str, view: &View) -> String {
-    entry(&format!("{time} ✉"), message, None, view)
-}
-
 fn sent_at(message: &Message, view: &View) -> String {
     message.timestamp.map_or_else(|| "--:--:--".into(), |at| view.clock(at))
 }
 
 /// The line of a message after its time, and a block with the text that does not fit.
-fn entry(time: &str, message: &Message, standing: Option<Standing>, view: &View) -> String {
+pub(super) fn entry(time: &str, message: &Message, mark: Option<Standing>, view: &View) -> String {
     let palette = view.palette;
     let from = one_line(&message.from, NAME_WIDTH);
     let to = message.to.as_deref().map(|to| format!(" -> {}", one_line(to, NAME_WIDTH)));
-    let kind = if matches!(message.body, Body::Message { .. }) {
-        String::new()
-    } else {
-        format!(" [{}]", one_line(message.body.kind(), NAME_WIDTH))
-    };
-    let mark = match standing {
+    let is_plain = matches!(message.body, Body::Message { .. });
+    let kind = format!(" [{}]", one_line(message.body.kind(), NAME_WIDTH));
+    let kind = if is_plain { "" } else { &kind };
+    let mark = match mark {
         None => String::new(),
         Some(Standing::Unread) => palette.warn(" (unread)"),
         Some(Standing::TakenIn) => palette.dim(" (taken in)"),
     };
     let route = format!("{from}{}", to.unwrap_or_default());
-    let head =
-        format!("{} {}{}{mark}", palette.dim(time), palette.bold(&route), palette.dim(&kind));
+    let head = format!("{} {}{}{mark}", palette.dim(time), palette.bold(&route), palette.dim(kind));
     let said = in_words(message);
     let short = one_line(&said, 400);
-    let used = columns(time) + columns(&route) + columns(&kind) + " (taken in): ".len() + 1;
+    let used = columns(time) + columns(&route) + columns(kind) + " (taken in): ".len() + 1;
     let room = view.width.unwrap_or(100).saturating_sub(used);
     if said.trim().contains('\n') || columns(&short) > room {
-        let rows = view.block(&said, "  ", Extent::Whole);
+        let rows = view.block(&said, "  ", None);
         format!("{head}\n{}\n", rows.join("\n"))
     } else {
         format!("{head}: {short}\n")
@@ -105,17 +97,15 @@ fn meaning(body: &Body) -> String {
         | Body::Result { outcome: Outcome::Done } => String::new(),
         Body::Result { outcome: Outcome::Failed } => "the turn failed".into(),
         Body::Result { outcome: Outcome::Interrupted } => "the turn was interrupted".into(),
-        Body::IdleNotification { reason: IdleReason::Available } => "is idle".into(),
-        Body::IdleNotification { reason: IdleReason::Interrupted } => {
-            "is idle, its turn was interrupted".into()
-        }
-        Body::IdleNotification { reason: IdleReason::Failed } => "is idle, its turn failed".into(),
+        Body::IdleNotification { reason } => match reason {
+            IdleReason::Available => "is idle".into(),
+            IdleReason::Interrupted => "is idle, its turn was interrupted".into(),
+            IdleReason::Failed => "is idle, its turn failed".into(),
+        },
         Body::ShutdownRequest { reason, .. } => format!("please shut down{}", because(reason)),
-        Body::ShutdownResponse { approve: true, reason } => {
-            format!("shuts down{}", because(reason))
-        }
-        Body::ShutdownResponse { approve: false, reason } => {
-            format!("does not want to shut down{}", because(reason))
+        Body::ShutdownResponse { approve, reason } => {
+            let answer = if *approve { "shuts down" } else { "does not want to shut down" };
+            format!("{answer}{}", because(reason))
         }
         Body::PlanApprovalRequest { plan, .. } => format!("asks to approve this plan:\n{plan}"),
         Body::PlanApprovalResponse { approve: true, feedback, mode } => {
@@ -147,14 +137,10 @@ fn meaning(body: &Body) -> String {
             format!("asks to leave the workspace{tool} for {}", what.join(" and "))
         }
         Body::TaskAssignment { task_id, subject, description, assigned_by, blocked_by } => {
-            let description = Some(description.clone());
-            let details = because(&description);
-            let wait = if blocked_by.is_empty() {
-                String::new()
-            } else {
-                format!(", after {}", blocked_by.join(", "))
-            };
-            format!("task {task_id} from {assigned_by}{wait}: {subject}{details}")
+            let details = because(&Some(description.clone()));
+            let after = if blocked_by.is_empty() { "" } else { ", after " };
+            let blockers = blocked_by.join(", ");
+            format!("task {task_id} from {assigned_by}{after}{blockers}: {subject}{details}")
         }
         Body::TeammateTerminated { name, cause, exit } => {
             format!("{name} has ended: {cause} ({exit})")
@@ -162,19 +148,55 @@ fn meaning(body: &Body) -> String {
     }
 }
 
+/// The step in words, after the name of its agent.
+fn words(what: What) -> &'static str {
+    match what {
+        What::Called => "calls the tool",
+        What::Reported => "ends a turn and reports it",
+        What::Sent => "sends it to",
+        What::Told => "is told",
+        What::Waits => "has it in the inbox, unread",
+        What::Claimed => "has taken it from the inbox, not yet acted on",
+        What::Processed => "acted on the batch it came with",
+        What::TakenIn => "takes it in",
+        What::Read => "replies",
+        What::TurnEnded => "ends the turn",
+        What::Answered => "answers",
+        What::Dead => "has it among the dead messages",
+        What::Logged => "logs",
+    }
+}
+
+pub(crate) fn story(id: &str, message: Option<&Message>, steps: &[Step], view: &View) -> String {
+    let width = view.width.unwrap_or(200);
+    let mut text = format!("{}\n", view.palette.bold(&one_line(id, width)));
+    if let Some(message) = message {
+        text.push_str(&self::message(message, view));
+    }
+    for step in steps {
+        let time = step.at.map_or_else(|| "now     ".into(), |at| view.clock(at));
+        let place = step.proof.as_ref().map(|it| format!("  ({} at {})", it.file, it.offset));
+        let place = place.unwrap_or_default();
+        let separator = if step.text.is_empty() { "" } else { ": " };
+        let room = width.saturating_sub(time.len() + place.len() + 1).max(30);
+        let what = format!("{} {}{separator}{}", step.agent, words(step.what), step.text);
+        let row = one_line(&what, room);
+        let (time, place) = (view.palette.dim(&time), view.palette.dim(&place));
+        text.extend([&time, " ", &row, &place, "\n"]);
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::view::trace::Proof;
     use serde_json::json;
-
-    fn read(value: &serde_json::Value) -> Message {
-        Message::read(value.as_object().unwrap()).unwrap()
-    }
 
     fn text(content: &str) -> Message {
         let value = json!({"type":"message","from":"alice","to":"lead","content":content,
             "timestamp":1_763_690_000.125});
-        read(&value)
+        Message::read(value.as_object().unwrap()).unwrap()
     }
 
     #[test]
@@ -201,38 +223,30 @@ Mail for lead: 1 unread, 1 taken in since you last looked
 
     #[test]
     fn each_type_is_shown_in_words() {
-        let cases = [
+        let bob = "bob has ended: crash (signal 9)";
+        for (kind, content, fields, wanted) in [
+            ("shutdown_request", "", json!({"reason": "done"}), "please shut down: done"),
+            ("shutdown_rejected", "busy", json!({}), "does not want to shut down: busy"),
+            ("plan_approval_request", "", json!({"plan": "1."}), "asks to approve this plan:\n1."),
             (
-                json!({"type":"shutdown_request","content":"","reason":"tests are done"}),
-                "please shut down: tests are done",
-            ),
-            (
-                json!({"type":"shutdown_rejected","content":"busy"}),
-                "does not want to shut down: busy",
-            ),
-            (
-                json!({"type":"plan_approval_request","content":"","plan":"1. look"}),
-                "asks to approve this plan:\n1. look",
-            ),
-            (
-                json!({"type":"permission_request","content":"","tool":"bash","input":{"command":"ls"},
-                "description":"ls"}),
+                "permission_request",
+                "",
+                json!({"tool": "bash", "input": {"command": "ls"}, "description": "ls"}),
                 "asks to run bash: ls",
             ),
+            ("result", "no model", json!({"outcome": "failed"}), "the turn failed: no model"),
+            ("result", "all green", json!({"outcome": "done"}), "all green"),
             (
-                json!({"type":"result","content":"no model","outcome":"failed"}),
-                "the turn failed: no model",
+                "teammate_terminated",
+                bob,
+                json!({"name": "bob", "cause": "crash", "exit": "signal 9"}),
+                bob,
             ),
-            (json!({"type":"result","content":"all green","outcome":"done"}), "all green"),
-            (
-                json!({"type":"teammate_terminated","content":"bob has ended: crash (signal 9)",
-                "name":"bob","cause":"crash","exit":"signal 9"}),
-                "bob has ended: crash (signal 9)",
-            ),
-            (json!({"type":"telepathy","content":"hm"}), "hm"),
-        ];
-        for (value, wanted) in cases {
-            assert_eq!(in_words(&read(&value)), wanted);
+            ("telepathy", "hm", json!({}), "hm"),
+        ] {
+            let mut message = fields.as_object().unwrap().clone();
+            message.extend([("type".into(), kind.into()), ("content".into(), content.into())]);
+            assert_eq!(in_words(&Message::read(&message).unwrap()), wanted);
         }
     }
 
@@ -240,7 +254,31 @@ Mail for lead: 1 unread, 1 taken in since you last looked
     fn every_field_is_sanitized() {
         let hostile = json!({"type":"\u{1b}[2J\n","from":"a\u{1b}]52;c;x\u{7}\nlead: yes",
             "to":"\u{202e}bob","content":"\u{9b}31mx"});
-        let shown = message(&read(&hostile), &View::fixed(Some(200)));
+        let hostile = Message::read(hostile.as_object().unwrap()).unwrap();
+        let shown = message(&hostile, &View::fixed(Some(200)));
         assert_eq!(shown, "--:--:-- a52;c;x lead: yes -> bob []: x\n");
+    }
+
+    #[test]
+    fn a_trace_has_a_row_per_step_and_is_sanitized() {
+        let step = |at, what, file: Option<&str>, text: &str| Step {
+            at,
+            agent: "alice".into(),
+            what,
+            text: text.into(),
+            proof: file.map(|file| Proof { file: file.into(), offset: 7, ..Proof::default() }),
+        };
+        let steps = [
+            step(Some(1.0.into()), What::Sent, None, "bob"),
+            step(Some(2.0.into()), What::Read, Some("transcript/bob.jsonl"), "\u{1b}[2Jdone\n"),
+            step(None, What::Waits, Some("inbox/bob.jsonl"), ""),
+        ];
+        let wanted = "\
+a:1
+00:00:01 alice sends it to: bob
+00:00:02 alice replies: done  (transcript/bob.jsonl at 7)
+now      alice has it in the inbox, unread  (inbox/bob.jsonl at 7)
+";
+        assert_eq!(story("a:1", None, &steps, &View::fixed(None)), wanted);
     }
 }

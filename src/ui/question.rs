@@ -2,7 +2,7 @@
 
 use super::messages::NAME_WIDTH;
 use super::sanitize::{clean, one_line};
-use super::view::{Extent, View};
+use super::view::View;
 use crate::tools::find;
 use crate::wire::permission::{Question, QuestionKind};
 use crate::wire::tool::SubjectArgument;
@@ -11,65 +11,44 @@ use serde_json::Value;
 /// The lines of a command, a change or a plan that are shown.
 const SHOWN_LINES: usize = 40;
 
-/// The agent that asks.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Asker {
-    /// The name.
-    pub(crate) name: String,
-    /// The colour word.
-    pub(crate) color: String,
-    /// The number of questions that wait after this one.
-    pub(crate) more: usize,
-}
-
-impl Asker {
-    /// The agent that runs at this terminal.
-    pub(crate) fn own_agent() -> Self {
-        Self { name: "the agent".into(), color: String::new(), more: 0 }
-    }
-}
-
-/// The rows of a question.
-pub(crate) fn ask(asker: &Asker, question: &Question, view: &View) -> String {
+/// The rows of a question of the agent with this name and colour word; `more` questions wait after it.
+pub(crate) fn ask(
+    name: &str,
+    color: &str,
+    more: usize,
+    question: &Question,
+    view: &View,
+) -> String {
     let palette = view.palette;
-    let name = palette.member(&asker.color, &one_line(&asker.name, NAME_WIDTH));
+    let name = palette.member(color, &one_line(name, NAME_WIDTH));
     let tool = one_line(&question.tool, NAME_WIDTH);
-    let (what, keys) = match question.about {
-        QuestionKind::Plan => ("asks to carry out this plan:".into(), YES_OR_NO.to_owned()),
-        QuestionKind::Permission => match find(&question.tool).map(|spec| spec.subject) {
-            Some(SubjectArgument::Command(_)) => {
-                let keys = always("command") + " · e COMMAND run that instead";
-                ("asks to run:".into(), keys)
-            }
-            Some(SubjectArgument::File(_)) => (format!("asks to use {tool}:"), always("file")),
-            Some(SubjectArgument::None) | None => (format!("asks to use {tool}:"), always("tool")),
-        },
-        QuestionKind::Sandbox => {
-            (format!("asks to leave the workspace with {tool}:"), always("file"))
+    let subject = find(&question.tool).map(|spec| spec.subject);
+    let (what, keys) = match (question.about, subject) {
+        (QuestionKind::Plan, _) => ("carry out this plan:".into(), String::new()),
+        (QuestionKind::Permission, Some(SubjectArgument::Command(_))) => {
+            ("run:".into(), always("command") + " · e COMMAND run that instead")
         }
+        (QuestionKind::Permission, Some(SubjectArgument::File(_))) => {
+            (format!("use {tool}:"), always("file"))
+        }
+        (QuestionKind::Permission, Some(SubjectArgument::None) | None) => {
+            (format!("use {tool}:"), always("tool"))
+        }
+        (QuestionKind::Sandbox, _) => (format!("leave the workspace with {tool}:"), always("file")),
     };
-    let mark = palette.warn("?");
-    let mut rows = vec![format!("{mark} {name} {what}")];
+    let mut rows = vec![format!("{} {name} asks to {what}", palette.warn("?"))];
     let told = told(question);
-    rows.extend(view.block(&told, "    ", Extent::Lines(SHOWN_LINES)));
-    let keys = if told.lines().count() > SHOWN_LINES {
-        format!("v the whole of it · {keys}")
-    } else {
-        keys
-    };
-    let more = match asker.more {
-        0 => String::new(),
-        more => format!("   ({more} more after this)"),
-    };
-    rows.push(palette.dim(&format!("  {keys}{more}")));
+    rows.extend(view.block(&told, "    ", Some(SHOWN_LINES)));
+    let is_cut = told.lines().count() > SHOWN_LINES;
+    let whole = if is_cut { "v the whole of it · " } else { "" };
+    let more = if more == 0 { String::new() } else { format!("   ({more} more after this)") };
+    let keys = format!("  {whole}y yes · n no · n WHY no, and why{keys}{more}");
+    rows.push(palette.dim(&keys));
     rows.join("\n") + "\n"
 }
 
-const YES_OR_NO: &str = "y yes · n no · n WHY no, and why";
-
-/// The keys of a question that `always` can answer.
 fn always(what: &str) -> String {
-    format!("{YES_OR_NO} · always yes to this very {what}")
+    format!(" · always yes to this very {what}")
 }
 
 /// The subject of a question in full: a person must be able to read all of it before approving.
@@ -81,9 +60,7 @@ pub(crate) fn whole(question: &Question) -> String {
 fn told(question: &Question) -> String {
     let field = |name: &str| question.input.get(name).and_then(Value::as_str);
     let marked = |mark: &str, text: &str| -> String {
-        text.lines()
-            .flat_map(|line| ["\n".into(), mark.into(), " ".into(), line.to_owned()])
-            .collect()
+        text.lines().flat_map(|line| ["\n", mark, " ", line]).collect()
     };
     let path = &question.description;
     match (field("content"), field("old_text"), field("new_text")) {
@@ -96,7 +73,6 @@ fn told(question: &Question) -> String {
 /// A person's answer to a question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Said {
-    /// Yes.
     Yes,
     /// No, perhaps with a reason.
     No(Option<String>),
@@ -135,10 +111,9 @@ mod tests {
     fn question(tool: &str, description: &str, input: Value) -> Question {
         Question {
             request_id: "alice:t".into(),
-            about: if tool == "submit_plan" {
-                QuestionKind::Plan
-            } else {
-                QuestionKind::Permission
+            about: match tool {
+                "submit_plan" => QuestionKind::Plan,
+                _ => QuestionKind::Permission,
             },
             tool_use_id: "t".into(),
             tool: tool.into(),
@@ -148,8 +123,7 @@ mod tests {
     }
 
     fn shown(question: &Question, more: usize) -> String {
-        let asker = Asker { name: "alice".into(), color: "blue".into(), more };
-        ask(&asker, question, &View::fixed(Some(100)))
+        ask("alice", "blue", more, question, &View::fixed(Some(100)))
     }
 
     #[test]
@@ -171,10 +145,8 @@ mod tests {
         let input = json!({"path": "a", "content": content.join("\n")});
         let long = question("write_file", "a", input);
         let text = shown(&long, 0);
-        assert!(
-            !text.contains("line 41") && text.contains("  v the whole of it · y yes"),
-            "{text}"
-        );
+        assert!(!text.contains("line 41"), "{text}");
+        assert!(text.contains("  v the whole of it · y yes"), "{text}");
         let all = whole(&long);
         assert!(all.contains("+ line 41") && !all.contains('\u{1b}'), "{all}");
         assert!(!shown(&question("bash", "ls", json!({})), 0).contains("whole"));

@@ -1,76 +1,41 @@
 //! The table of agents: status, activity, age, unread mail, usage.
-//!
-//! [`crate::view`] joins the roster with life locks and inboxes.
 
 use super::sanitize::one_line;
-use super::style::{Life, Mark, Palette};
+use super::style::{Mark, Palette};
 use super::text_width::{columns, pad};
 use crate::view::MemberView;
 use crate::wire::WallTime;
-use crate::wire::money::Money;
-use crate::wire::roster::Status;
 use std::time::Duration;
-
-/// One agent.
-#[derive(Debug, Clone)]
-pub(crate) struct RosterRow {
-    /// The name.
-    pub(crate) name: String,
-    /// The colour word; empty for none.
-    pub(crate) color: String,
-    /// The role.
-    pub(crate) role: String,
-    /// The status by the roster.
-    pub(crate) status: Status,
-    /// Whether its life lock is held.
-    pub(crate) life: Life,
-    /// The time since the status was set.
-    pub(crate) age: Duration,
-    /// The current tool or phase, or the end of the process.
-    pub(crate) activity: String,
-    /// The number of unread messages.
-    pub(crate) unread: usize,
-    /// Tokens used, in and out.
-    pub(crate) tokens: u64,
-    /// The percentage of input tokens that came from the provider's cache.
-    pub(crate) cached: Option<u64>,
-    /// The cost.
-    pub(crate) cost: Option<Money>,
-    /// `provider/name`.
-    pub(crate) model: String,
-}
 
 /// The age of a heartbeat that is shown, in seconds; a busy agent sends one at least every five seconds.
 const WORTH_SAYING: f64 = 15.0;
 
-impl RosterRow {
-    /// The row of an agent.
-    pub(crate) fn of(member: &MemberView, now: WallTime) -> Self {
-        let ended = member.ended.clone().filter(|_| !member.alive);
-        let silent = member.sign.as_ref().filter(|sign| sign.silent_for > WORTH_SAYING);
-        let quiet = silent.map(|sign| {
-            let silent = Duration::try_from_secs_f64(sign.silent_for).unwrap_or_default();
-            format!("{}, no sign of life for {}", sign.state, age(silent))
-        });
-        let activity = ended.or(quiet).or_else(|| member.activity.clone());
-        Self {
-            activity: activity.unwrap_or_default(),
-            name: member.name.clone(),
-            color: member.color.clone(),
-            role: member.role.clone(),
-            status: member.status,
-            life: if member.alive { Life::Alive } else { Life::Dead },
-            age: now.since(member.since),
-            unread: member.unread,
-            tokens: member.usage.tokens(),
-            cached: member.usage.cached_share(),
-            cost: member.usage.cost,
-            model: member.model.clone(),
-        }
-    }
+/// What an agent does, for people: the end of its process, a silence, or its tool or phase.
+pub(crate) fn activity(member: &MemberView) -> String {
+    let ended = member.ended.clone().filter(|_| !member.alive);
+    let silent = member.sign.as_ref().filter(|sign| sign.silent_for > WORTH_SAYING);
+    let quiet = silent.map(|sign| {
+        let silent = Duration::try_from_secs_f64(sign.silent_for).unwrap_or_default();
+        format!("{}, no sign of life for {}", sign.state, age(silent))
+    });
+    ended.or(quiet).or_else(|| member.activity.clone()).unwrap_or_default()
 }
 
-/// A column: title, cells, smallest width, and the order in which columns are left out.
+/// The columns: title, smallest width, and when it is left out.
+const COLUMNS: [(&str, usize, Rank); 10] = [
+    ("NAME", 8, Rank::Needed),
+    ("STATUS", 10, Rank::Needed),
+    ("FOR", 3, Rank::Age),
+    ("ROLE", 6, Rank::Role),
+    ("ACTIVITY", 8, Rank::Activity),
+    ("MAIL", 4, Rank::Needed),
+    ("TOKENS", 6, Rank::Tokens),
+    ("CACHED", 6, Rank::Tokens),
+    ("COST", 6, Rank::Tokens),
+    ("MODEL", 9, Rank::Needed),
+];
+
+/// A column with its cells.
 struct Column {
     title: &'static str,
     cells: Vec<String>,
@@ -92,38 +57,37 @@ enum Rank {
 const GAP: &str = "  ";
 
 /// The team as a table that is at most `width` columns wide.
-pub(crate) fn roster_table(rows: &[RosterRow], palette: Palette, width: usize) -> String {
-    if rows.is_empty() {
-        return empty_team(palette);
+pub(crate) fn roster_table(
+    members: &[&MemberView],
+    now: WallTime,
+    palette: Palette,
+    width: usize,
+) -> String {
+    if members.is_empty() {
+        let example = palette.bold("Spawn alice as a coder. Ask her to write a README.");
+        return format!(
+            "Nobody is on the team yet. Type what you want done, for example:\n  {example}\n"
+        );
     }
-    let text = |what: fn(&RosterRow) -> &str| rows.iter().map(move |row| one_line(what(row), 200));
-    let marks: Vec<_> = rows.iter().map(|row| Mark::of(row.status, row.life)).collect();
-    let status = marks.iter().map(|mark| format!("{} {}", mark.glyph, mark.word));
-    let mut table = vec![
-        Column::new("NAME", text(|row| &row.name), 8, Rank::Needed),
-        Column::new("STATUS", status, 10, Rank::Needed),
-        Column::new("FOR", rows.iter().map(|row| age(row.age)), 3, Rank::Age),
-        Column::new("ROLE", text(|row| &row.role), 6, Rank::Role),
-        Column::new("ACTIVITY", text(|row| &row.activity), 8, Rank::Activity),
-        Column::new("MAIL", rows.iter().map(|row| count(row.unread)), 4, Rank::Needed),
-        Column::new("TOKENS", rows.iter().map(|row| short(row.tokens)), 6, Rank::Tokens),
-        Column::new("CACHED", rows.iter().map(cached), 6, Rank::Tokens),
-        Column::new("COST", rows.iter().map(cost), 6, Rank::Tokens),
-        Column::new("MODEL", text(|row| &row.model), 9, Rank::Needed),
-    ];
+    let column = |(title, least, rank): (&'static str, usize, Rank)| {
+        let cells: Vec<String> = members.iter().map(|member| cell(title, member, now)).collect();
+        let widest = cells.iter().map(|cell| columns(cell)).max().unwrap_or_default();
+        Column { title, cells, least, width: widest.max(title.len()), rank }
+    };
+    let mut table: Vec<Column> = COLUMNS.into_iter().map(column).collect();
     table.retain(|column| {
         column.rank == Rank::Needed || column.cells.iter().any(|cell| !cell.is_empty())
     });
     squeeze(&mut table, width);
 
     let mut lines = vec![palette.dim(&line(&table, |column| pad(column.title, column.width)))];
-    for (at, (row, mark)) in rows.iter().zip(&marks).enumerate() {
+    for (at, member) in members.iter().enumerate() {
         lines.push(line(&table, |column| {
             let cell = pad(column.cells.get(at).map_or("", String::as_str), column.width);
             match column.title {
-                "NAME" => palette.member(&row.color, &cell),
-                "STATUS" => palette.mark(*mark, &cell),
-                "MAIL" if row.unread > 0 => palette.warn(&cell),
+                "NAME" => palette.member(&member.color, &cell),
+                "STATUS" => palette.paint(Mark::of(member.status, member.alive).style, &cell),
+                "MAIL" if member.unread > 0 => palette.warn(&cell),
                 "FOR" | "TOKENS" | "CACHED" | "COST" | "MODEL" => palette.dim(&cell),
                 _ => cell,
             }
@@ -132,29 +96,26 @@ pub(crate) fn roster_table(rows: &[RosterRow], palette: Palette, width: usize) -
     lines.join("\n") + "\n"
 }
 
-/// The text that replaces an empty table.
-fn empty_team(palette: Palette) -> String {
-    format!(
-        "Nobody is on the team yet. Type what you want done, for example:\n  {}\n",
-        palette.bold("Spawn alice as a coder. Ask her to write a README.")
-    )
+fn cell(title: &str, member: &MemberView, now: WallTime) -> String {
+    match title {
+        "NAME" => one_line(&member.name, 200),
+        "STATUS" => Mark::of(member.status, member.alive).to_string(),
+        "FOR" => age(now.since(member.since)),
+        "ROLE" => one_line(&member.role, 200),
+        "ACTIVITY" => one_line(&activity(member), 200),
+        "MAIL" if member.unread == 0 => String::new(),
+        "MAIL" => member.unread.to_string(),
+        "TOKENS" => short(member.usage.tokens()),
+        "CACHED" => {
+            member.usage.cached_share().map(|share| format!("{share}%")).unwrap_or_default()
+        }
+        "COST" => member.usage.cost.map(|cost| cost.to_string()).unwrap_or_default(),
+        _ => one_line(&member.model, 200),
+    }
 }
 
 fn line(table: &[Column], cell: impl FnMut(&Column) -> String) -> String {
     table.iter().map(cell).collect::<Vec<_>>().join(GAP).trim_end().to_owned()
-}
-
-impl Column {
-    fn new(
-        title: &'static str,
-        cells: impl Iterator<Item = String>,
-        least: usize,
-        rank: Rank,
-    ) -> Self {
-        let cells: Vec<String> = cells.collect();
-        let widest = cells.iter().map(|cell| columns(cell)).max().unwrap_or_default();
-        Self { title, cells, least, width: widest.max(title.len()), rank }
-    }
 }
 
 /// Leaves out columns that do not fit at their smallest width, then narrows the widest ones.
@@ -163,31 +124,17 @@ fn squeeze(table: &mut Vec<Column>, width: usize) {
         table.iter().map(one).sum::<usize>() + GAP.len() * table.len().saturating_sub(1)
     };
     while total(table, |column| column.width.min(column.least)) > width {
-        let first = table.iter().map(|column| column.rank).min();
-        match first {
-            None | Some(Rank::Needed) => break,
-            first => table.retain(|column| Some(column.rank) != first),
+        let first = table.iter().map(|column| column.rank).min().unwrap_or(Rank::Needed);
+        if first == Rank::Needed {
+            break;
         }
+        table.retain(|column| column.rank != first);
     }
     while total(table, |column| column.width) > width {
         let spare = table.iter_mut().filter(|column| column.width > column.least);
-        match spare.max_by_key(|column| column.width) {
-            Some(widest) => widest.width -= 1,
-            None => break,
-        }
+        let Some(widest) = spare.max_by_key(|column| column.width) else { break };
+        widest.width -= 1;
     }
-}
-
-fn cached(row: &RosterRow) -> String {
-    row.cached.map(|share| format!("{share}%")).unwrap_or_default()
-}
-
-fn cost(row: &RosterRow) -> String {
-    row.cost.map(|cost| cost.to_string()).unwrap_or_default()
-}
-
-fn count(unread: usize) -> String {
-    if unread == 0 { String::new() } else { unread.to_string() }
 }
 
 /// A number of tokens in at most six columns.
@@ -216,45 +163,49 @@ pub(crate) fn age(age: Duration) -> String {
 mod tests {
     use super::super::style::ColorChoice;
     use super::*;
+    use crate::wire::money::Money;
+    use crate::wire::roster::{Status, UsageCount};
     use proptest::prelude::*;
 
-    fn row(name: &str, status: Status) -> RosterRow {
-        RosterRow {
-            name: name.into(),
-            color: "blue".into(),
+    const NOW: f64 = 1_000.0;
+
+    fn member(name: &str, status: Status) -> MemberView {
+        MemberView {
             role: "backend developer".into(),
-            status,
-            life: Life::Alive,
-            age: Duration::from_secs(130),
-            activity: "bash cargo test".into(),
+            since: (NOW - 130.0).into(),
+            activity: Some("bash cargo test".into()),
             unread: 2,
-            tokens: 51_234,
-            cached: None,
-            cost: None,
-            model: "rehearsal".into(),
+            usage: UsageCount { input_tokens: 51_234, ..UsageCount::default() },
+            ..MemberView::sample(name, status)
         }
+    }
+
+    fn table(members: &[MemberView], palette: Palette, width: usize) -> String {
+        roster_table(&members.iter().collect::<Vec<_>>(), NOW.into(), palette, width)
     }
 
     #[test]
     fn a_wide_table_shows_everything() {
-        let mut gone = row("bob", Status::Working);
-        gone.life = Life::Dead;
-        gone.activity = "crash, signal 9".into();
-        gone.unread = 0;
-        let table = roster_table(&[row("alice", Status::Working), gone], Palette::plain(), 120);
+        let gone = MemberView {
+            alive: false,
+            ended: Some("crash, signal 9".into()),
+            unread: 0,
+            ..member("bob", Status::Working)
+        };
         let wanted = "\
 NAME   STATUS     FOR  ROLE               ACTIVITY         MAIL  TOKENS  MODEL
 alice  ● working  2m   backend developer  bash cargo test  2     51.2k   rehearsal
 bob    ✗ dead     2m   backend developer  crash, signal 9        51.2k   rehearsal
 ";
-        assert_eq!(table, wanted);
+        assert_eq!(table(&[member("alice", Status::Working), gone], Palette::plain(), 120), wanted);
     }
 
     #[test]
     fn cache_share_and_cost_are_shown_if_known() {
-        let mut known = row("bob", Status::Idle);
-        (known.cached, known.cost) = (Some(83), Money::try_from(0.25).ok());
-        let table = roster_table(&[row("alice", Status::Working), known], Palette::plain(), 140);
+        let mut known = member("bob", Status::Idle);
+        known.usage.cache_read_tokens = 43_000;
+        known.usage.cost = Money::try_from(0.25).ok();
+        let table = table(&[member("alice", Status::Working), known], Palette::plain(), 140);
         let lines: Vec<&str> = table.lines().collect();
         assert!(lines[0].contains("TOKENS  CACHED  COST    MODEL"), "{table}");
         assert!(lines[2].contains("51.2k   83%     0.2500  rehearsal"), "{table}");
@@ -262,34 +213,33 @@ bob    ✗ dead     2m   backend developer  crash, signal 9        51.2k   rehea
 
     #[test]
     fn a_narrow_table_keeps_the_important_columns() {
-        let table = roster_table(&[row("alice", Status::Waiting)], Palette::plain(), 40);
         let wanted = "\
 NAME   STATUS     FOR  MAIL  MODEL
 alice  ◐ waiting  2m   2     rehearsal
 ";
-        assert_eq!(table, wanted);
+        assert_eq!(table(&[member("alice", Status::Waiting)], Palette::plain(), 40), wanted);
     }
 
     #[test]
     fn an_empty_team_shows_what_to_type() {
-        let text = roster_table(&[], Palette::plain(), 80);
+        let text = table(&[], Palette::plain(), 80);
         assert!(text.contains("Spawn alice"), "{text}");
     }
 
     #[test]
     fn numbers_stay_short() {
-        for (number, wanted) in [(999, "999"), (5_120, "5.1k"), (123_456, "123k")] {
+        let cases = [(999, "999"), (5_120, "5.1k"), (123_456, "123k"), (1_950_000, "1.9M")];
+        for (number, wanted) in cases {
             assert_eq!(short(number), wanted);
         }
-        assert_eq!(short(1_950_000), "1.9M");
         assert_eq!(age(Duration::from_secs(90_000)), "1d");
     }
 
     #[test]
     fn colours_do_not_shift_columns() {
-        let rows = [row("alice", Status::Idle), row("bob", Status::Failed)];
-        let painted = roster_table(&rows, Palette::new(ColorChoice::Always, true), 100);
-        let plain = roster_table(&rows, Palette::plain(), 100);
+        let members = [member("alice", Status::Idle), member("bob", Status::Failed)];
+        let painted = table(&members, Palette::new(ColorChoice::Always, true), 100);
+        let plain = table(&members, Palette::plain(), 100);
         let tidy = |text: &str| text.lines().map(|l| l.trim_end().to_owned()).collect::<Vec<_>>();
         assert_eq!(tidy(&super::super::sanitize::clean(&painted)), tidy(&plain));
     }
@@ -298,10 +248,13 @@ alice  ◐ waiting  2m   2     rehearsal
         #[test]
         fn no_line_is_too_wide(
             name in "[a-z]{1,32}", role in "\\PC{0,80}", activity in any::<String>(),
-            model in "[a-z/-]{0,60}", tokens: u64, width in 40usize..200,
+            model in "[a-z/-]{0,60}", input_tokens: u64, width in 40usize..200,
         ) {
-            let row = RosterRow { name, role, activity, tokens, model, ..row("x", Status::Starting) };
-            for line in roster_table(&[row], Palette::plain(), width).lines() {
+            let activity = Some(activity);
+            let usage = UsageCount { input_tokens, ..UsageCount::default() };
+            let row =
+                MemberView { name, role, activity, usage, model, ..member("x", Status::Starting) };
+            for line in table(&[row], Palette::plain(), width).lines() {
                 prop_assert!(columns(line) <= width, "{} columns at {width}: {line}", columns(line));
             }
         }

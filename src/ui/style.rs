@@ -2,8 +2,9 @@
 //!
 //! The caller decides whether there is a terminal, and reads the environment.
 
-use crate::wire::roster::Status;
+use crate::wire::roster::{COLORS, Status};
 use anstyle::{AnsiColor, Style};
+use std::fmt;
 
 /// The value of `--color`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -20,58 +21,71 @@ pub(crate) enum ColorChoice {
 /// Styles text; the plain palette leaves it unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Palette {
-    colored: bool,
+    pub(super) is_colored: bool,
 }
 
-/// The colours of members, in the order of assignment. Red is reserved for failures.
-const MEMBER_COLORS: [(&str, AnsiColor); 10] = [
-    ("blue", AnsiColor::Blue),
-    ("green", AnsiColor::Green),
-    ("yellow", AnsiColor::Yellow),
-    ("magenta", AnsiColor::Magenta),
-    ("cyan", AnsiColor::Cyan),
-    ("bright_blue", AnsiColor::BrightBlue),
-    ("bright_green", AnsiColor::BrightGreen),
-    ("bright_yellow", AnsiColor::BrightYellow),
-    ("bright_magenta", AnsiColor::BrightMagenta),
-    ("bright_cyan", AnsiColor::BrightCyan),
+/// Secondary text.
+pub(super) const DIM: Style = Style::new().dimmed();
+/// Titles and names.
+pub(super) const BOLD: Style = Style::new().bold();
+/// Failures.
+pub(super) const BAD: Style = color(AnsiColor::Red);
+/// Warnings.
+pub(super) const WARN: Style = color(AnsiColor::Yellow);
+
+/// The colours of members, by the words of [`COLORS`]. Red is reserved for failures.
+const MEMBER_COLORS: [AnsiColor; COLORS.len()] = [
+    AnsiColor::Blue,
+    AnsiColor::Green,
+    AnsiColor::Yellow,
+    AnsiColor::Magenta,
+    AnsiColor::Cyan,
+    AnsiColor::BrightBlue,
+    AnsiColor::BrightGreen,
+    AnsiColor::BrightYellow,
+    AnsiColor::BrightMagenta,
+    AnsiColor::BrightCyan,
 ];
+
+const fn color(color: AnsiColor) -> Style {
+    Style::new().fg_color(Some(anstyle::Color::Ansi(color)))
+}
+
+/// The style of a member's colour word; plain for an unknown one.
+pub(super) fn of_member(word: &str) -> Style {
+    let known = COLORS.iter().zip(MEMBER_COLORS).find(|(known, _)| **known == word);
+    known.map_or_else(Style::new, |(_, of_word)| color(of_word))
+}
 
 /// The mark and the word of a status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Mark {
+pub(super) struct Mark {
     /// The mark, one column wide.
-    pub(crate) glyph: char,
-    /// The word after the mark.
-    pub(crate) word: &'static str,
+    pub(super) glyph: char,
+    pub(super) word: &'static str,
     pub(super) style: Style,
-}
-
-/// Whether a life lock is held.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Life {
-    /// A process holds it.
-    Alive,
-    /// It is free, whatever the roster says.
-    Dead,
 }
 
 impl Mark {
     /// The mark of a status; a member without a process that has not ended in order is shown as dead.
-    pub(crate) fn of(status: Status, life: Life) -> Self {
-        let plain = Style::new();
-        let color = |color: AnsiColor| plain.fg_color(Some(color.into()));
-        let (glyph, word, style) = match (status, life) {
-            (Status::Shutdown, _) => ('·', "shutdown", plain.dimmed()),
-            (Status::Failed, _) => ('✗', "failed", color(AnsiColor::Red)),
-            (_, Life::Dead) => ('✗', "dead", color(AnsiColor::Red)),
-            (Status::Starting, Life::Alive) => ('◌', "starting", color(AnsiColor::Cyan)),
-            (Status::Working, Life::Alive) => ('●', "working", color(AnsiColor::Green)),
-            (Status::Idle, Life::Alive) => ('○', "idle", plain),
-            (Status::Waiting, Life::Alive) => ('◐', "waiting", color(AnsiColor::Yellow)),
-            (Status::Stopping, Life::Alive) => ('◑', "stopping", color(AnsiColor::Yellow)),
+    pub(super) fn of(status: Status, is_alive: bool) -> Self {
+        let (glyph, word, style) = match (status, is_alive) {
+            (Status::Shutdown, _) => ('·', "shutdown", DIM),
+            (Status::Failed, _) => ('✗', "failed", BAD),
+            (_, false) => ('✗', "dead", BAD),
+            (Status::Starting, true) => ('◌', "starting", color(AnsiColor::Cyan)),
+            (Status::Working, true) => ('●', "working", color(AnsiColor::Green)),
+            (Status::Idle, true) => ('○', "idle", Style::new()),
+            (Status::Waiting, true) => ('◐', "waiting", WARN),
+            (Status::Stopping, true) => ('◑', "stopping", WARN),
         };
         Self { glyph, word, style }
+    }
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} {}", self.glyph, self.word)
     }
 }
 
@@ -79,71 +93,47 @@ impl Palette {
     /// The palette for a choice; `terminal` is whether the output is a terminal. The caller turns
     /// [`ColorChoice::Auto`] into [`ColorChoice::Never`] if `NO_COLOR` is set.
     pub(crate) fn new(choice: ColorChoice, terminal: bool) -> Self {
-        let colored = match choice {
+        let is_colored = match choice {
             ColorChoice::Auto => terminal,
             ColorChoice::Always => true,
             ColorChoice::Never => false,
         };
-        Self { colored }
+        Self { is_colored }
     }
 
-    /// No colours.
     pub(crate) fn plain() -> Self {
-        Self { colored: false }
+        Self { is_colored: false }
     }
 
-    /// Secondary text.
     pub(crate) fn dim(self, text: &str) -> String {
-        self.paint(Style::new().dimmed(), text)
+        self.paint(DIM, text)
     }
 
-    /// Titles and names.
     pub(crate) fn bold(self, text: &str) -> String {
-        self.paint(Style::new().bold(), text)
+        self.paint(BOLD, text)
     }
 
-    /// Failures.
     pub(crate) fn bad(self, text: &str) -> String {
-        self.paint(Style::new().fg_color(Some(AnsiColor::Red.into())), text)
+        self.paint(BAD, text)
     }
 
-    /// Warnings.
     pub(crate) fn warn(self, text: &str) -> String {
-        self.paint(Style::new().fg_color(Some(AnsiColor::Yellow.into())), text)
+        self.paint(WARN, text)
     }
 
     /// Text in a member's colour; unchanged for an unknown colour word.
     pub(crate) fn member(self, color: &str, text: &str) -> String {
-        match Self::of_member(color) {
-            Some(style) => self.paint(style, text),
-            None => text.to_owned(),
-        }
-    }
-
-    /// The style of a member's colour word.
-    pub(super) fn of_member(color: &str) -> Option<Style> {
-        let known = MEMBER_COLORS.iter().find(|(word, _)| *word == color);
-        known.map(|(_, color)| Style::new().fg_color(Some((*color).into())))
-    }
-
-    /// Whether the palette has colours.
-    pub(super) fn is_colored(self) -> bool {
-        self.colored
-    }
-
-    /// Text in the colour of a status.
-    pub(crate) fn mark(self, mark: Mark, text: &str) -> String {
-        self.paint(mark.style, text)
+        self.paint(of_member(color), text)
     }
 
     /// Styles each line separately: a pager or a redrawn prompt may start at any line.
-    fn paint(self, style: Style, text: &str) -> String {
-        if !self.colored || style.is_plain() {
+    pub(super) fn paint(self, style: Style, text: &str) -> String {
+        if !self.is_colored || style.is_plain() {
             return text.to_owned();
         }
         let paint = |line: &str| match line {
             "" => String::new(),
-            line => format!("{}{line}{}", style.render(), style.render_reset()),
+            line => format!("{style}{line}{style:#}"),
         };
         text.split('\n').map(paint).collect::<Vec<_>>().join("\n")
     }
@@ -156,10 +146,14 @@ mod tests {
     #[test]
     fn the_choice_decides_about_colours() {
         let red = "\x1b[31mno\x1b[0m";
-        assert_eq!(Palette::new(ColorChoice::Auto, true).bad("no"), red);
-        assert_eq!(Palette::new(ColorChoice::Auto, false).bad("no"), "no");
-        assert_eq!(Palette::new(ColorChoice::Always, false).bad("no"), red);
-        assert_eq!(Palette::new(ColorChoice::Never, true).bad("no"), "no");
+        for (choice, terminal, wanted) in [
+            (ColorChoice::Auto, true, red),
+            (ColorChoice::Auto, false, "no"),
+            (ColorChoice::Always, false, red),
+            (ColorChoice::Never, true, "no"),
+        ] {
+            assert_eq!(Palette::new(choice, terminal).bad("no"), wanted, "{choice:?} {terminal}");
+        }
     }
 
     #[test]
@@ -169,16 +163,19 @@ mod tests {
     }
 
     #[test]
-    fn every_member_colour_has_a_style() {
-        for word in crate::wire::roster::COLORS {
-            assert!(MEMBER_COLORS.iter().any(|(known, _)| *known == word), "{word}");
+    fn every_member_colour_has_the_style_of_its_word() {
+        for word in COLORS {
+            let Some(anstyle::Color::Ansi(color)) = of_member(word).get_fg_color() else {
+                panic!("{word} has no style");
+            };
+            assert_eq!(format!("{color:?}").to_lowercase(), word.replace('_', ""));
         }
     }
 
     #[test]
     fn a_member_without_a_process_is_shown_as_dead_unless_it_ended() {
-        assert_eq!(Mark::of(Status::Working, Life::Dead).word, "dead");
-        assert_eq!(Mark::of(Status::Shutdown, Life::Dead).word, "shutdown");
-        assert_eq!(Mark::of(Status::Failed, Life::Dead).word, "failed");
+        assert_eq!(Mark::of(Status::Working, false).word, "dead");
+        assert_eq!(Mark::of(Status::Shutdown, false).word, "shutdown");
+        assert_eq!(Mark::of(Status::Failed, false).word, "failed");
     }
 }

@@ -27,9 +27,10 @@ pub(super) fn pad(text: &str, width: usize) -> String {
     format!("{text}{:fill$}", "")
 }
 
-/// One line wrapped to rows of at most `width` columns, at blanks if possible. Rows after the first have the
-/// indentation of the first.
-pub(super) fn wrap(line: &str, width: usize) -> Vec<String> {
+/// One line wrapped to rows of at most `width` columns, at blanks if possible; whole without a width. Rows
+/// after the first have the indentation of the first.
+pub(super) fn wrap(line: &str, width: Option<usize>) -> Vec<String> {
+    let Some(width) = width else { return vec![line.to_owned()] };
     // At least half of the width is left for text, which fits a wide character: every row makes progress.
     let width = width.max(4);
     let line = line.replace('\t', "    ");
@@ -72,25 +73,25 @@ mod tests {
     #[test]
     fn a_wide_character_takes_two_columns() {
         assert_eq!(columns("日本"), 4);
-        assert_eq!(fit("日本語", 5), "日本…");
-        assert_eq!(pad("日本語", 5), "日本…");
-        assert_eq!(pad("ab", 4), "ab  ");
-        assert_eq!(fit("日本", 2), "…");
-        assert_eq!(fit("abc", 0), "");
+        for (text, width, wanted) in [("日本語", 5, "日本…"), ("日本", 2, "…"), ("abc", 0, "")]
+        {
+            assert_eq!(fit(text, width), wanted);
+        }
+        assert_eq!((pad("日本語", 5), pad("ab", 4)), ("日本…".into(), "ab  ".into()));
     }
 
     #[test]
     fn rows_are_wrapped_at_blanks_and_keep_the_indentation() {
-        assert_eq!(wrap("  one two three", 9), ["  one two", "  three"]);
-        assert_eq!(wrap("abcdefgh", 3), ["abcd", "efgh"]);
-        assert_eq!(wrap("      x", 4), ["  x"]);
-        assert_eq!(wrap("", 10), [""]);
+        assert_eq!(wrap("  one two three", Some(9)), ["  one two", "  three"]);
+        assert_eq!(wrap("abcdefgh", Some(3)), ["abcd", "efgh"]);
+        assert_eq!(wrap("      x", Some(4)), ["  x"]);
+        assert_eq!(wrap("", Some(10)), [""]);
     }
 
     proptest! {
         #[test]
         fn no_row_is_too_wide_and_no_word_is_lost(line in "[ a-zé日]{0,80}", width in 4usize..40) {
-            let rows = wrap(&line, width);
+            let rows = wrap(&line, Some(width));
             for row in &rows {
                 prop_assert!(columns(row) <= width, "{row:?} at {width}");
             }

@@ -2,7 +2,7 @@
 
 use super::messages;
 use super::sanitize::one_line;
-use super::view::{Extent, View};
+use super::view::View;
 use crate::wire::chat::Block;
 use crate::wire::message::Message;
 use crate::wire::transcript::{Entry, Line};
@@ -13,27 +13,35 @@ const RESULT_LINES: usize = 20;
 /// One transcript line; empty if it has no information for people.
 pub(crate) fn line(line: &Line, view: &View) -> String {
     let palette = view.palette;
-    let time = palette.dim(&view.clock(line.at));
+    let time = view.clock(line.at);
+    let head = |what: String| format!("{} {what}", palette.dim(&time));
     let width = view.width.unwrap_or(200);
     let rows = match &line.entry {
         Entry::Session { incarnation, pid, model } => {
             let what = format!("── session {incarnation}, process {pid}, model {model}");
-            vec![format!("{time} {}", palette.dim(&one_line(&what, width)))]
+            vec![head(palette.dim(&one_line(&what, width)))]
         }
         Entry::User { content } => {
-            let mut rows = vec![format!("{time} {}", palette.bold("user"))];
-            rows.extend(view.block(content, "  ", Extent::Whole));
-            rows
+            let text = view.block(content, "  ", None);
+            [vec![head(palette.bold("user"))], text].concat()
         }
-        Entry::Mail { message, .. } => return mail(message, &view.clock(line.at), view),
+        Entry::Mail { message, .. } => match Message::read(message) {
+            Ok(message) => {
+                return messages::entry(&format!("{time} ✉"), &message, None, view);
+            }
+            Err(why) => {
+                let raw = serde_json::Value::Object(message.clone()).to_string();
+                let raw = one_line(&raw, 200);
+                vec![format!("{time} ✉ mail that cannot be read ({why}): {raw}")]
+            }
+        },
         Entry::Assistant { blocks, model, .. } => {
-            let mut rows = vec![format!("{time} {}", palette.bold(&one_line(model, width)))];
-            rows.extend(blocks.iter().flat_map(|block| said(block, view)));
-            rows
+            let said = blocks.iter().flat_map(|block| said(block, view)).collect();
+            [vec![head(palette.bold(&one_line(model, width)))], said].concat()
         }
         Entry::ToolStart { .. } => Vec::new(),
         Entry::ToolResult { content, is_error, .. } => {
-            let rows = view.block(content, "    ", Extent::Lines(RESULT_LINES));
+            let rows = view.block(content, "    ", Some(RESULT_LINES));
             let paint = |row: &String| if *is_error { palette.bad(row) } else { palette.dim(row) };
             rows.iter().map(paint).collect()
         }
@@ -42,50 +50,38 @@ pub(crate) fn line(line: &Line, view: &View) -> String {
             vec![palette.warn(&one_line(&what, width))]
         }
         Entry::Decision(decision) => {
-            let reason = decision.reason.iter().map(|reason| format!(": {reason}"));
-            let what = format!("! {} by {}", decision.outcome.word(), decision.by);
-            vec![palette.warn(&one_line(&(what + &reason.collect::<String>()), width))]
+            let reason = decision.reason.as_ref().map(|reason| format!(": {reason}"));
+            let decided = decision.outcome.word();
+            let what = format!("! {decided} by {}{}", decision.by, reason.unwrap_or_default());
+            vec![palette.warn(&one_line(&what, width))]
         }
         Entry::Note { content } => {
-            let rows = view.block(content, "  ", Extent::Whole);
+            let rows = view.block(content, "  ", None);
             rows.iter().map(|row| palette.warn(row)).collect()
         }
         Entry::Compacted { summary, .. } => {
-            let head = palette.dim("── the conversation until here, summarized");
-            let rows = view.block(summary, "  ", Extent::Whole);
-            std::iter::once(format!("{time} {head}")).chain(rows).collect()
+            let what = palette.dim("── the conversation until here, summarized");
+            [vec![head(what)], view.block(summary, "  ", None)].concat()
         }
         Entry::TurnEnd { outcome, rounds, .. } => {
             let calls = if *rounds == 1 { "model call" } else { "model calls" };
             let end = format!("── turn {}, {rounds} {calls}", outcome.word());
-            vec![format!("{time} {}", palette.dim(&end))]
+            vec![head(palette.dim(&end))]
         }
-        Entry::Unknown => vec![format!("{time} {}", palette.dim("(written by a later version)"))],
+        Entry::Unknown => vec![head(palette.dim("(written by a later version)"))],
     };
     rows.into_iter().map(|row| row + "\n").collect()
 }
 
-fn mail(object: &serde_json::Map<String, serde_json::Value>, time: &str, view: &View) -> String {
-    match Message::read(object) {
-        Ok(message) => messages::taken_in(&message, time, view),
-        Err(why) => {
-            let raw = serde_json::Value::Object(object.clone()).to_string();
-            format!("{time} ✉ mail that cannot be read ({why}): {}\n", one_line(&raw, 200))
-        }
-    }
-}
-
 fn said(block: &Block, view: &View) -> Vec<String> {
     match block {
-        Block::Text { text } => view.block(text, "  ", Extent::Whole),
+        Block::Text { text } => view.block(text, "  ", None),
         Block::ToolUse { name, input, .. } => {
-            let call = format!("⏺ {name} {input}");
             let width = view.width.map_or(200, |width| width.saturating_sub(2));
-            vec![format!("  {}", view.palette.dim(&one_line(&call, width)))]
+            let call = one_line(&format!("⏺ {name} {input}"), width);
+            vec![format!("  {}", view.palette.dim(&call))]
         }
-        Block::ToolResult { content, .. } => {
-            view.block(content, "    ", Extent::Lines(RESULT_LINES))
-        }
+        Block::ToolResult { content, .. } => view.block(content, "    ", Some(RESULT_LINES)),
         Block::Opaque { .. } => Vec::new(),
     }
 }
@@ -101,23 +97,17 @@ mod tests {
     fn each_kind_of_line_is_shown() {
         let mail =
             json!({"type":"message","from":"bob","to":"alice","content":"hi","timestamp":2.0});
+        let message = mail.as_object().unwrap().clone();
+        let input = json!({"command":"ls"});
         let entries = [
             Entry::Session { incarnation: "k3f9".into(), pid: 7, model: "rehearsal".into() },
             Entry::User { content: "list\nfiles".into() },
-            Entry::Mail {
-                claim: "1".into(),
-                offset: 0,
-                message: mail.as_object().unwrap().clone(),
-            },
+            Entry::Mail { claim: "1".into(), offset: 0, message },
             Entry::Assistant {
                 blocks: vec![
                     Block::Text { text: "Looking.".into() },
                     Block::Opaque { value: json!({"type":"thinking"}) },
-                    Block::ToolUse {
-                        id: "t".into(),
-                        name: "bash".into(),
-                        input: json!({"command":"ls"}),
-                    },
+                    Block::ToolUse { id: "t".into(), name: "bash".into(), input },
                 ],
                 stop_reason: StopReason::ToolUse,
                 usage: Usage::default(),

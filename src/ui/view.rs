@@ -6,36 +6,26 @@ use super::text_width::wrap;
 use crate::wire::WallTime;
 use jiff::tz::TimeZone;
 
-/// The layout of views.
 #[derive(Debug, Clone)]
 pub(crate) struct View {
-    /// The colours.
     pub(crate) palette: Palette,
     /// The width in columns; `None` does not wrap lines, for pipes.
     pub(crate) width: Option<usize>,
-    zone: TimeZone,
-}
-
-/// The number of rows of a block that are shown; the rest is counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Extent {
-    /// All rows.
-    Whole,
-    /// At most so many rows.
-    Lines(usize),
+    pub(super) zone: TimeZone,
 }
 
 /// Returns the local date and time of day.
 pub(crate) fn date(at: WallTime) -> String {
+    formatted(at, TimeZone::system(), "%Y-%m-%d %H:%M:%S").unwrap_or("an unknown time".into())
+}
+
+/// `None` for a time that no calendar holds.
+fn formatted(at: WallTime, zone: TimeZone, format: &str) -> Option<String> {
     let nanoseconds = at.as_secs() * 1e9;
     #[expect(clippy::cast_possible_truncation, reason = "a cast of a float saturates")]
-    let whole = nanoseconds.is_finite().then_some(nanoseconds as i128);
-    match whole.and_then(|whole| jiff::Timestamp::from_nanosecond(whole).ok()) {
-        Some(instant) => {
-            instant.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string()
-        }
-        None => "an unknown time".into(),
-    }
+    let whole = nanoseconds.is_finite().then_some(nanoseconds as i128)?;
+    let instant = jiff::Timestamp::from_nanosecond(whole).ok()?;
+    Some(instant.to_zoned(zone).strftime(format).to_string())
 }
 
 impl View {
@@ -44,41 +34,22 @@ impl View {
         Self { palette, width, zone: TimeZone::system() }
     }
 
-    /// The same view with this width.
-    pub(super) fn as_wide_as(&self, width: usize) -> Self {
-        Self { width: Some(width), ..self.clone() }
-    }
-
-    /// The same view without colours.
-    pub(super) fn unpainted(&self) -> Self {
-        Self { palette: Palette::plain(), ..self.clone() }
-    }
-
     /// Local time of day; a time that no calendar holds is shown as dashes.
     pub(super) fn clock(&self, at: WallTime) -> String {
-        let nanoseconds = at.as_secs() * 1e9;
-        #[expect(clippy::cast_possible_truncation, reason = "a cast of a float saturates")]
-        let whole = nanoseconds.is_finite().then_some(nanoseconds as i128);
-        let instant = whole.and_then(|whole| jiff::Timestamp::from_nanosecond(whole).ok());
-        match instant {
-            Some(instant) => instant.to_zoned(self.zone.clone()).strftime("%H:%M:%S").to_string(),
-            None => "--:--:--".into(),
-        }
+        formatted(at, self.zone.clone(), "%H:%M:%S").unwrap_or("--:--:--".into())
     }
 
-    /// Untrusted text as indented rows. Rows beyond `extent` are counted.
-    pub(super) fn block(&self, text: &str, indent: &str, extent: Extent) -> Vec<String> {
+    /// Untrusted text as indented rows; lines after `most` rows are counted.
+    pub(super) fn block(&self, text: &str, indent: &str, most: Option<usize>) -> Vec<String> {
         let text = clean(text);
-        let room = self.width.map(|width| width.saturating_sub(indent.len()));
         let mut rows: Vec<String> = Vec::new();
+        let room = self.width.map(|width| width.saturating_sub(indent.len()));
         let mut hidden = 0;
         for line in text.trim_end().split('\n') {
-            match extent {
-                Extent::Lines(most) if rows.len() >= most => hidden += 1,
-                Extent::Lines(_) | Extent::Whole => match room {
-                    Some(room) => rows.extend(wrap(line.trim_end(), room)),
-                    None => rows.push(line.trim_end().to_owned()),
-                },
+            if most.is_some_and(|most| rows.len() >= most) {
+                hidden += 1;
+            } else {
+                rows.extend(wrap(line.trim_end(), room));
             }
         }
         if hidden > 0 {
@@ -93,12 +64,6 @@ impl View {
     #[cfg(test)]
     pub(super) fn fixed(width: Option<usize>) -> Self {
         Self { palette: Palette::plain(), width, zone: TimeZone::UTC }
-    }
-
-    /// The same with this palette.
-    #[cfg(test)]
-    pub(super) fn fixed_in(palette: Palette) -> Self {
-        Self { palette, ..Self::fixed(None) }
     }
 }
 
@@ -119,10 +84,10 @@ mod tests {
     #[test]
     fn a_block_is_wrapped_indented_and_truncated() {
         let view = View::fixed(Some(10));
-        let rows = view.block("one two three\n\nfour\nfive\n\n", "  ", Extent::Lines(3));
+        let rows = view.block("one two three\n\nfour\nfive\n\n", "  ", Some(3));
         assert_eq!(rows, ["  one two", "  three", "", "  … 2 more lines"]);
         let view = View::fixed(None);
-        assert_eq!(view.block("one two three", "", Extent::Whole), ["one two three"]);
+        assert_eq!(view.block("one two three", "", None), ["one two three"]);
     }
 
     proptest! {

@@ -1,14 +1,16 @@
-//! The changes of a team that views are told.
+//! The changes of a team that views are told: of the roster file, its members, tasks, requests and messages.
 
-use super::line_diff::LineDiff;
 use super::members::MemberView;
-use super::message_progress::MessageProgress;
-use crate::wire::WallTime;
-use crate::wire::WithUnknownFields;
+use crate::wire::message::Message;
 use crate::wire::money::Money;
 use crate::wire::permission::Question;
 use crate::wire::task::Task;
+use crate::wire::{WallTime, WithUnknownFields};
 use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// The longest content of a `MessageProgress`, in characters; the conversation has all of it.
+const CONTENT_CHARS: usize = 2000;
 
 /// One change of the team's state.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -16,26 +18,14 @@ use serde::Serialize;
 pub(crate) enum Change {
     /// The roster file has other lines.
     Config(LineDiff),
-    /// The list of agents is another one.
-    Team {
-        /// All agents, the lead first.
-        members: Vec<MemberView>,
-    },
-    /// Some agents of the same list have changed.
-    Members {
-        /// The changed agents, in the order of the list.
-        members: Vec<MemberView>,
-    },
-    /// The task list has changed.
-    Tasks {
-        /// All tasks, by id.
-        tasks: Vec<WithUnknownFields<Task>>,
-    },
-    /// The open requests have changed.
-    Requests {
-        /// All open requests, by id.
-        requests: Vec<Asked>,
-    },
+    /// The list of agents is another one: all of them, the lead first.
+    Team { members: Vec<MemberView> },
+    /// Some agents of the same list have changed; they are in the order of the list.
+    Members { members: Vec<MemberView> },
+    /// The task list has changed: all tasks, by id.
+    Tasks { tasks: Vec<WithUnknownFields<Task>> },
+    /// The open requests have changed: all of them, by id.
+    Requests { requests: Vec<Asked> },
     /// A message is new, or has reached a further stage.
     Mail(MessageProgress),
     /// A model call has ended.
@@ -45,13 +35,11 @@ pub(crate) enum Change {
 /// A question that waits for an answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Asked {
-    /// The agent that asks.
     pub(crate) from: String,
     /// The decider: `lead`, or `user` at the agent's own terminal.
     pub(crate) decider: String,
     /// The time from which the question counts as denied.
     pub(crate) deadline: WallTime,
-    /// The question.
     pub(crate) question: Question,
 }
 
@@ -64,9 +52,143 @@ pub(crate) struct Spent {
     pub(crate) name: String,
     /// Input tokens, cached ones included.
     pub(crate) input: u64,
-    /// Output tokens.
     pub(crate) output: u64,
     /// The cost, by the price that is set for the model now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cost: Option<Money>,
+}
+
+/// The stages of a message, in order. Each one shows in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Stage {
+    /// The call that sends it is in the sender's transcript.
+    Sent,
+    /// Its line is in the recipient's inbox.
+    Appended,
+    /// The recipient has renamed the inbox to a claim.
+    Claimed,
+    /// Its line is in the recipient's transcript.
+    Acknowledged,
+    /// The recipient's model has answered a request that contains it.
+    Answered,
+}
+
+/// A message as a view shows it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct MessageProgress {
+    pub(crate) id: String,
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    /// The sender, as the message says.
+    pub(crate) from: String,
+    /// The owner of the inbox.
+    pub(crate) to: String,
+    /// The content, truncated.
+    pub(crate) content: String,
+    /// The time at which it was sent.
+    pub(crate) timestamp: Option<WallTime>,
+    pub(crate) stage: Stage,
+}
+
+impl MessageProgress {
+    /// A message in the mail of `owner`; `None` if the object is not a message or has no id yet.
+    pub(crate) fn read(owner: &str, object: &Map<String, Value>, stage: Stage) -> Option<Self> {
+        let message = Message::read(object).ok()?;
+        let text = if message.content.is_empty() { text_of_kind(object) } else { &message.content };
+        Some(Self {
+            id: message.id?,
+            kind: message.body.kind().to_owned(),
+            from: message.from,
+            to: owner.to_owned(),
+            content: text.chars().take(CONTENT_CHARS).collect(),
+            timestamp: message.timestamp,
+            stage,
+        })
+    }
+}
+
+/// The text of a message without content, from the fields of its kind.
+fn text_of_kind(object: &Map<String, Value>) -> &str {
+    let field = |key: &str| object.get(key).and_then(Value::as_str);
+    let fields = ["description", "plan", "reason", "feedback", "subject", "mode", "exit"];
+    fields.into_iter().find_map(field).unwrap_or_default()
+}
+
+/// The replacement of a range of lines.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub(crate) struct LineDiff {
+    /// The index of the first replaced line, from 0.
+    pub(crate) at: usize,
+    /// The number of replaced lines.
+    pub(crate) gone: usize,
+    pub(crate) lines: Vec<String>,
+}
+
+impl LineDiff {
+    /// The difference from `before` to `after`; `None` if they are equal.
+    pub(crate) fn between(before: &[String], after: &[String]) -> Option<Self> {
+        let alike = |pairs: &mut dyn Iterator<Item = (&String, &String)>| {
+            pairs.take_while(|(a, b)| a == b).count()
+        };
+        let at = alike(&mut before.iter().zip(after));
+        let [before, after] = [before, after].map(|lines| lines.get(at..).unwrap_or_default());
+        let kept = alike(&mut before.iter().rev().zip(after.iter().rev()));
+        let gone = before.len() - kept;
+        let lines = after.get(..after.len() - kept).unwrap_or_default().to_vec();
+        (gone > 0 || !lines.is_empty()).then_some(Self { at, gone, lines })
+    }
+
+    /// Applies the difference to `lines`.
+    pub(crate) fn apply(&self, lines: &mut Vec<String>) {
+        let at = self.at.min(lines.len());
+        let end = self.at.saturating_add(self.gone).min(lines.len());
+        lines.splice(at..end, self.lines.iter().cloned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn lines(text: &str) -> Vec<String> {
+        text.lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn only_the_changed_range_is_replaced() {
+        let diff = LineDiff::between(&lines("a\nb\nc\nd"), &lines("a\nx\ny\nd"));
+        let wanted = LineDiff { at: 1, gone: 2, lines: lines("x\ny") };
+        assert_eq!(diff, Some(wanted));
+        assert_eq!(LineDiff::between(&lines("a\nb"), &lines("a\nb")), None);
+        let removed = LineDiff { at: 1, gone: 1, lines: Vec::new() };
+        assert_eq!(LineDiff::between(&lines("a\na"), &lines("a")), Some(removed));
+    }
+
+    #[test]
+    fn a_message_without_content_shows_its_reason_and_one_without_an_id_is_not_listed() {
+        let read = |owner: &str, object: serde_json::Value| {
+            MessageProgress::read(owner, object.as_object().unwrap(), Stage::Appended)
+        };
+        let stop = json!({"type":"shutdown_request","id":"u:1","from":"user","reason":"done"});
+        let stop = read("alice", stop).unwrap();
+        assert_eq!((stop.content.as_str(), stop.to.as_str()), ("done", "alice"));
+        assert_eq!(read("b", json!({"from":"a","content":"x"})), None);
+    }
+
+    proptest! {
+        #[test]
+        fn applying_a_difference_gives_the_new_text(
+            before in proptest::collection::vec("[ab]", 0..9),
+            after in proptest::collection::vec("[ab]", 0..9),
+        ) {
+            let mut text = before.clone();
+            if let Some(diff) = LineDiff::between(&before, &after) {
+                diff.apply(&mut text);
+            }
+            prop_assert_eq!(text, after);
+        }
+    }
 }

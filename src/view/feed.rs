@@ -1,9 +1,7 @@
 //! The changes of a team between one look at its files and the next.
 
-use super::change::{Asked, Change, Spent};
-use super::line_diff::LineDiff;
+use super::change::{Asked, Change, LineDiff, MessageProgress, Spent, Stage};
 use super::members::{MemberView, members};
-use super::message_progress::{MessageProgress, Stage};
 use crate::os::file::{Access, open};
 use crate::store::mail_tracker::{MailLocation, MailTracker, TrackedMail};
 use crate::store::roster::Cached;
@@ -16,7 +14,7 @@ use crate::wire::money::Price;
 use crate::wire::roster::Roster;
 use crate::wire::tool::Signal;
 use crate::wire::transcript::{Entry, Line};
-use crate::wire::{AgentName, WithUnknownFields};
+use crate::wire::{AgentName, WallTime, WithUnknownFields};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -38,7 +36,6 @@ pub(crate) struct Feed {
     conversations: BTreeMap<AgentName, Conversation>,
     /// The open requests, by request id.
     requests: BTreeMap<String, Asked>,
-    /// The prices of models, by `provider/name`.
     prices: BTreeMap<String, Price>,
     /// The lines of the roster file at the last look.
     config: Vec<String>,
@@ -58,8 +55,9 @@ struct Conversation {
 }
 
 impl Feed {
-    /// A feed whose first look returns the whole state.
-    pub(crate) fn of(dir: &TeamDir) -> Self {
+    /// A feed whose first look returns the whole state. The cost of model calls is added by these prices of
+    /// `provider/name`.
+    pub(crate) fn of(dir: &TeamDir, prices: BTreeMap<String, Price>) -> Self {
         Self {
             dir: dir.clone(),
             roster: Cached::of(dir),
@@ -67,16 +65,11 @@ impl Feed {
             tasks: TaskList::of(dir, Fsync::Never),
             conversations: BTreeMap::new(),
             requests: BTreeMap::new(),
-            prices: BTreeMap::new(),
+            prices,
             config: Vec::new(),
             members: None,
             lists: Vec::new(),
         }
-    }
-
-    /// Adds the cost of model calls, by these prices.
-    pub(crate) fn priced(self, prices: BTreeMap<String, Price>) -> Self {
-        Self { prices, ..self }
     }
 
     /// The changes since the last look; at the first look, the whole state.
@@ -86,10 +79,8 @@ impl Feed {
     pub(crate) fn look(&mut self) -> Result<Vec<Change>, StoreError> {
         let roster = self.roster.current(&self.dir)?.clone();
         let lead = roster.lead.as_ref().map_or("", |lead| lead.model.as_str());
-        let listed = roster
-            .members
-            .iter()
-            .filter_map(|it| Some((AgentName::member(&it.name).ok()?, it.model.as_str())));
+        let listed = roster.members.iter();
+        let listed = listed.filter_map(|it| Some((AgentName::member(&it.name).ok()?, &*it.model)));
         let (names, models): (Vec<AgentName>, Vec<&str>) =
             [(AgentName::lead(), lead), (AgentName::user(), "")].into_iter().chain(listed).unzip();
         let mut mail: Vec<MessageProgress> =
@@ -116,27 +107,29 @@ impl Feed {
     }
 
     fn new_config(&mut self) -> Option<Change> {
-        let lines: Vec<String> = self.config_text().lines().map(str::to_owned).collect();
+        let mut text = Vec::new();
+        if let Ok(file) = open(&self.dir.config(), Access::Read) {
+            // A read error leaves the part of the file that was read.
+            let _shown = file.take(CONFIG_BYTES).read_to_end(&mut text);
+        }
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
         let diff = LineDiff::between(&self.config, &lines)?;
         self.config = lines;
         Some(Change::Config(diff))
     }
 
     fn changed_members(&mut self, members: Vec<MemberView>) -> Option<Change> {
-        let names = |members: &[MemberView]| {
-            members.iter().map(|member| member.name.clone()).collect::<Vec<_>>()
+        let before = self.members.replace(members.clone());
+        let is_same_list = |before: &Vec<MemberView>| {
+            before.iter().map(|it| &it.name).eq(members.iter().map(|it| &it.name))
         };
-        let change = match &self.members {
-            Some(before) if names(before) == names(&members) => {
-                let pairs = members.iter().zip(before);
-                let changed = pairs.filter(|(new, old)| new != old).map(|(new, _)| new.clone());
-                Change::Members { members: changed.collect() }
-            }
-            Some(_) | None => Change::Team { members: members.clone() },
+        let Some(before) = before.filter(is_same_list) else {
+            return Some(Change::Team { members });
         };
-        self.members = Some(members);
-        let is_news = !matches!(&change, Change::Members { members } if members.is_empty());
-        is_news.then_some(change)
+        let pairs = members.into_iter().zip(&before);
+        let changed: Vec<_> = pairs.filter(|(new, old)| new != *old).map(|(new, _)| new).collect();
+        (!changed.is_empty()).then_some(Change::Members { members: changed })
     }
 
     /// Reads on in the conversation of `name`; `model` is its model by the roster.
@@ -165,17 +158,16 @@ impl Feed {
             let Some(Line { at, entry }) = Line::read(&line) else { continue };
             match entry {
                 Entry::Mail { message, .. } => {
-                    if let Some(progress) =
-                        MessageProgress::read(name.as_str(), &message, Stage::Acknowledged)
-                    {
-                        conversation.unanswered.push(progress.clone());
-                        mail.push(progress);
-                    }
+                    let stage = Stage::Acknowledged;
+                    let read = MessageProgress::read(name.as_str(), &message, stage);
+                    conversation.unanswered.extend(read.clone());
+                    mail.extend(read);
                 }
                 Entry::Assistant { blocks, usage, .. } => {
-                    for progress in conversation.unanswered.drain(..) {
-                        mail.push(MessageProgress { stage: Stage::Answered, ..progress });
-                    }
+                    let answered = conversation.unanswered.drain(..);
+                    mail.extend(
+                        answered.map(|it| MessageProgress { stage: Stage::Answered, ..it }),
+                    );
                     mail.extend(blocks.iter().filter_map(|block| sent_by(name, block, at)));
                     spent.push(spent_on(at, &conversation.model, usage));
                 }
@@ -203,15 +195,6 @@ impl Feed {
         }
         Ok(())
     }
-
-    fn config_text(&self) -> String {
-        let mut text = Vec::new();
-        if let Ok(file) = open(&self.dir.config(), Access::Read) {
-            // A read error leaves the part of the file that was read.
-            let _shown = file.take(CONFIG_BYTES).read_to_end(&mut text);
-        }
-        String::from_utf8_lossy(&text).into_owned()
-    }
 }
 
 fn tracked_progress(seen: &TrackedMail) -> Option<MessageProgress> {
@@ -223,7 +206,7 @@ fn tracked_progress(seen: &TrackedMail) -> Option<MessageProgress> {
 }
 
 /// The message of a `send_message` call, which is not in any inbox yet.
-fn sent_by(name: &AgentName, block: &Block, at: crate::wire::WallTime) -> Option<MessageProgress> {
+fn sent_by(name: &AgentName, block: &Block, at: WallTime) -> Option<MessageProgress> {
     let Block::ToolUse { id, name: tool, input } = block else { return None };
     let field = |key: &str| input.get(key).and_then(Value::as_str).map(str::to_owned);
     (find(tool)?.signal == Signal::SendsMessage).then_some(())?;
@@ -241,21 +224,20 @@ fn sent_by(name: &AgentName, block: &Block, at: crate::wire::WallTime) -> Option
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::view::testing::{append, team_folder};
     use crate::wire::message::Outcome;
-    use crate::wire::permission::{self, Decision, Question, QuestionKind};
+    use crate::wire::money::Money;
+    use crate::wire::permission::{Decision, DecisionOutcome, Question, QuestionKind};
     use serde_json::json;
-    use std::fs::OpenOptions;
-    use std::io::Write;
-    use std::path::Path;
 
-    fn append(path: &Path, text: &str) {
-        let mut file = OpenOptions::new().create(true).append(true).open(path).unwrap();
-        file.write_all(text.as_bytes()).unwrap();
+    /// Adds a line to the conversation of alice.
+    fn record(dir: &TeamDir, at: f64, entry: Entry) {
+        let alice = AgentName::member("alice").unwrap();
+        append(&dir.transcript(&alice), &Line { at: at.into(), entry }.text());
     }
 
     fn team() -> (tempfile::TempDir, TeamDir) {
-        let top = tempfile::tempdir().unwrap();
-        let dir = TeamDir::create(&top.path().join(".team")).unwrap();
+        let (top, dir) = team_folder();
         let roster = json!({"version":1,"team_name":"t","members":[{"name":"alice"}]});
         append(&dir.config(), &roster.to_string());
         (top, dir)
@@ -275,49 +257,38 @@ mod tests {
         let alice = AgentName::member("alice").unwrap();
         let price = json!({"input": 2, "output": 10});
         let prices = [("p/m".to_owned(), serde_json::from_value(price).unwrap())];
-        let mut feed = Feed::of(&dir).priced(prices.into());
+        let mut feed = Feed::of(&dir, prices.into());
         assert_eq!(feed.look().unwrap().len(), 4, "the whole state, once");
         assert!(feed.look().unwrap().is_empty());
         let message = json!({"type":"message","from":"user","content":"hi","id":"user:1"});
         append(&dir.inbox(&alice), &format!("{message}\n"));
         let changes = feed.look().unwrap();
         assert_eq!(stages(&changes), [("user:1".into(), Stage::Appended)]);
-        let unread = changes.iter().find_map(|change| {
-            let Change::Members { members } = change else { return None };
-            members.iter().find(|member| member.name == "alice")
-        });
-        assert_eq!(unread.unwrap().unread, 1);
+        let is_unread = |change: &Change| matches!(change, Change::Members { members } if members[0].unread == 1);
+        assert!(changes.iter().any(is_unread), "{changes:?}");
         let mail = Entry::Mail {
             claim: "000000000001-0123abcd".into(),
             offset: 0,
             message: message.as_object().unwrap().clone(),
         };
-        append(&dir.transcript(&alice), &Line { at: 1.0.into(), entry: mail }.text());
+        record(&dir, 1.0, mail);
         assert_eq!(stages(&feed.look().unwrap()), [("user:1".into(), Stage::Acknowledged)]);
-        let call = json!({"to":"lead","content":"hello"});
+        let input = json!({"to":"lead","content":"hello"});
+        let call = Block::ToolUse { id: "t1".into(), name: "send_message".into(), input };
         let reply = Entry::Assistant {
-            blocks: vec![Block::ToolUse {
-                id: "t1".into(),
-                name: "send_message".into(),
-                input: call,
-            }],
+            blocks: vec![call],
             stop_reason: crate::wire::chat::StopReason::ToolUse,
-            usage: crate::wire::chat::Usage {
-                input_tokens: 5,
-                output_tokens: 2,
-                ..Default::default()
-            },
+            usage: Usage { input_tokens: 5, output_tokens: 2, ..Usage::default() },
             model: "m".into(),
         };
         let session = Entry::Session { incarnation: "x".into(), pid: 1, model: "p/m".into() };
-        append(&dir.transcript(&alice), &Line { at: 1.5.into(), entry: session }.text());
-        append(&dir.transcript(&alice), &Line { at: 2.0.into(), entry: reply }.text());
-        let end = Entry::TurnEnd { outcome: Outcome::Done, rounds: 1, report: None };
-        append(&dir.transcript(&alice), &Line { at: 3.0.into(), entry: end }.text());
+        record(&dir, 1.5, session);
+        record(&dir, 2.0, reply);
+        record(&dir, 3.0, Entry::TurnEnd { outcome: Outcome::Done, rounds: 1, report: None });
         let changes = feed.look().unwrap();
         let sent = ("alice:t1".to_owned(), Stage::Sent);
         assert_eq!(stages(&changes), [("user:1".into(), Stage::Answered), sent]);
-        let cost = crate::wire::money::Money::try_from(0.000_03).ok();
+        let cost = Money::try_from(0.000_03).ok();
         let spent = Spent { at: 2.0.into(), name: "alice".into(), input: 5, output: 2, cost };
         assert!(changes.contains(&Change::Usage(spent)));
     }
@@ -325,7 +296,7 @@ mod tests {
     #[test]
     fn only_changed_members_are_reported() {
         let (_top, dir) = team();
-        let mut feed = Feed::of(&dir);
+        let mut feed = Feed::of(&dir, BTreeMap::new());
         feed.look().unwrap();
         let config = |status: &str| {
             let member = |name: &str, status: &str| json!({"name": name, "status": status});
@@ -353,8 +324,7 @@ mod tests {
     #[test]
     fn a_request_is_open_until_it_is_decided() {
         let (_top, dir) = team();
-        let alice = AgentName::member("alice").unwrap();
-        let mut feed = Feed::of(&dir);
+        let mut feed = Feed::of(&dir, BTreeMap::new());
         let open = |changes: &[Change]| {
             changes.iter().find_map(|change| {
                 let Change::Requests { requests } = change else { return None };
@@ -370,13 +340,14 @@ mod tests {
             input: json!({"command": "ls"}),
             description: "ls".into(),
         };
-        let ask = Entry::Request { question, decider: "lead".into(), deadline: 9.0.into() };
-        append(&dir.transcript(&alice), &Line { at: 1.0.into(), entry: ask }.text());
+        record(
+            &dir,
+            1.0,
+            Entry::Request { question, decider: "lead".into(), deadline: 9.0.into() },
+        );
         assert_eq!(open(&feed.look().unwrap()), Some(1));
-        let decided =
-            Decision::by_program("alice:t1", permission::DecisionOutcome::Expired, "late");
-        let decided = Entry::Decision(decided);
-        append(&dir.transcript(&alice), &Line { at: 2.0.into(), entry: decided }.text());
+        let decided = Decision::by_program("alice:t1", DecisionOutcome::Expired, "late");
+        record(&dir, 2.0, Entry::Decision(decided));
         assert_eq!(open(&feed.look().unwrap()), Some(0));
     }
 }

@@ -3,7 +3,7 @@
 use crate::os::uptime;
 use crate::store::heartbeat::{self, Heartbeat};
 use crate::store::{Liveness, TeamDir, liveness, roster};
-use crate::wire::roster::{Lead, Member, Roster, Status, UsageCount};
+use crate::wire::roster::{Member, Roster, Status, UsageCount};
 use crate::wire::{AgentName, WallTime};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -34,7 +34,6 @@ pub(crate) struct MemberView {
 /// The last heartbeat of a busy agent.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Sign {
-    /// Its activity.
     pub(crate) state: String,
     /// The start of the activity.
     pub(crate) since: WallTime,
@@ -49,21 +48,67 @@ pub(crate) fn members(
     unread: impl Fn(&AgentName) -> usize,
 ) -> Vec<MemberView> {
     let lead_life = life_of(team, &AgentName::lead());
-    let mut members = Vec::new();
-    if let Some(lead) = &roster.lead {
-        members.push(lead_view(team, lead, lead_life.is_alive()));
-    }
-    for member in &roster.members {
+    let lead = roster.lead.iter().map(|lead| {
+        let is_gone = !lead_life.is_alive() && !lead.status.is_over();
+        let status = if is_gone { Status::Failed } else { lead.status };
+        let as_member = Member {
+            role: "lead".into(),
+            activity: lead.activity.clone(),
+            since: lead.since,
+            pid: lead.pid,
+            incarnation: lead.incarnation.clone(),
+            model: lead.model.clone(),
+            usage: lead.usage,
+            ..Member::default()
+        };
+        let view = view_of(team, &AgentName::lead(), &as_member, status, &lead_life);
+        MemberView { unread: unread(&AgentName::lead()), entry: json!(lead), ..view }
+    });
+    let members = roster.members.iter().filter_map(|member| {
         // An invalid name was written by another program; it must not become part of a path.
-        if let Ok(name) = AgentName::member(&member.name) {
-            members.push(member_view(team, &name, member, &lead_life));
-        }
+        let name = AgentName::member(&member.name).ok()?;
+        let life = life_of(team, &name);
+        let status = roster::effective_status(member, &life, &lead_life);
+        let view = view_of(team, &name, member, status, &life);
+        Some(MemberView { unread: unread(&name), entry: json!(member), ..view })
+    });
+    lead.chain(members).collect()
+}
+
+fn life_of(team: &TeamDir, name: &AgentName) -> Liveness {
+    liveness::probe(team, name).unwrap_or(Liveness::Dead)
+}
+
+/// An agent without its mail and its entry.
+fn view_of(
+    team: &TeamDir,
+    name: &AgentName,
+    member: &Member,
+    status: Status,
+    life: &Liveness,
+) -> MemberView {
+    let alive = life.is_alive();
+    let ended = member.last_exit.as_ref().map(|exit| match (exit.code, exit.signal) {
+        (_, Some(signal)) => format!("{}, signal {signal}", exit.cause.word()),
+        (Some(code), None) => format!("{}, exit {code}", exit.cause.word()),
+        (None, None) => exit.cause.word().to_owned(),
+    });
+    MemberView {
+        name: name.to_string(),
+        color: member.color.clone(),
+        role: member.role.clone(),
+        status,
+        alive,
+        since: member.since,
+        activity: member.activity.as_ref().map(ToString::to_string),
+        usage: member.usage,
+        model: member.model.clone(),
+        unread: 0,
+        pid: member.pid.filter(|_| alive),
+        sign: sign_of(team, name, &member.incarnation, status).filter(|_| alive),
+        ended,
+        entry: Value::Null,
     }
-    for member in &mut members {
-        member.unread =
-            AgentName::mailbox(&member.name).map(|name| unread(&name)).unwrap_or_default();
-    }
-    members
 }
 
 /// The last heartbeat of a busy agent.
@@ -75,57 +120,25 @@ fn sign_of(team: &TeamDir, name: &AgentName, incarnation: &str, status: Status) 
     (last.incarnation == incarnation).then_some(Sign { state, since, silent_for })
 }
 
-fn life_of(team: &TeamDir, name: &AgentName) -> Liveness {
-    liveness::probe(team, name).unwrap_or(Liveness::Dead)
-}
-
-fn lead_view(team: &TeamDir, lead: &Lead, alive: bool) -> MemberView {
-    let status = if alive || lead.status.is_over() { lead.status } else { Status::Failed };
-    MemberView {
-        name: "lead".into(),
-        color: String::new(),
-        role: "lead".into(),
-        status,
-        alive,
-        since: lead.since,
-        activity: lead.activity.as_ref().map(ToString::to_string),
-        usage: lead.usage,
-        model: lead.model.clone(),
-        unread: 0,
-        pid: lead.pid.filter(|_| alive),
-        sign: sign_of(team, &AgentName::lead(), &lead.incarnation, status).filter(|_| alive),
-        ended: None,
-        entry: json!(lead),
-    }
-}
-
-fn member_view(
-    team: &TeamDir,
-    name: &AgentName,
-    member: &Member,
-    lead_life: &Liveness,
-) -> MemberView {
-    let life = life_of(team, name);
-    let status = roster::effective_status(member, &life, lead_life);
-    let ended = member.last_exit.as_ref().map(|exit| match (exit.code, exit.signal) {
-        (_, Some(signal)) => format!("{}, signal {signal}", exit.cause.word()),
-        (Some(code), None) => format!("{}, exit {code}", exit.cause.word()),
-        (None, None) => exit.cause.word().to_owned(),
-    });
-    MemberView {
-        name: member.name.clone(),
-        color: member.color.clone(),
-        role: member.role.clone(),
-        status,
-        alive: life.is_alive(),
-        since: member.since,
-        activity: member.activity.as_ref().map(ToString::to_string),
-        usage: member.usage,
-        model: member.model.clone(),
-        unread: 0,
-        pid: member.pid.filter(|_| life.is_alive()),
-        sign: sign_of(team, name, &member.incarnation, status).filter(|_| life.is_alive()),
-        ended,
-        entry: json!(member),
+#[cfg(test)]
+impl MemberView {
+    /// A coder who has done nothing yet.
+    pub(crate) fn sample(name: &str, status: Status) -> Self {
+        Self {
+            name: name.into(),
+            color: "blue".into(),
+            role: "coder".into(),
+            status,
+            alive: !status.is_over(),
+            since: WallTime::default(),
+            activity: None,
+            usage: UsageCount::default(),
+            model: "rehearsal".into(),
+            unread: 0,
+            pid: Some(7),
+            sign: None,
+            ended: None,
+            entry: Value::Null,
+        }
     }
 }

@@ -5,16 +5,30 @@
 
 pub(crate) mod change;
 mod feed;
-mod line_diff;
 mod members;
-mod message_progress;
-mod observer;
 mod snapshot;
 pub(crate) mod trace;
 
-pub(crate) use change::Change;
+pub(crate) use change::{Change, MessageProgress, Stage};
 pub(crate) use feed::Feed;
 pub(crate) use members::{MemberView, members};
-pub(crate) use message_progress::{MessageProgress, Stage};
-pub(crate) use observer::Observer;
-pub(crate) use snapshot::Snapshot;
+pub(crate) use snapshot::{Observer, Snapshot};
+
+#[cfg(test)]
+mod testing {
+    use crate::store::TeamDir;
+    use std::fs::OpenOptions;
+    use std::io::Write;
+    use std::path::Path;
+
+    pub(super) fn team_folder() -> (tempfile::TempDir, TeamDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let team = TeamDir::create(&folder.path().join(".team")).unwrap();
+        (folder, team)
+    }
+
+    pub(super) fn append(path: &Path, text: &str) {
+        let file = OpenOptions::new().create(true).append(true).open(path);
+        file.unwrap().write_all(text.as_bytes()).unwrap();
+    }
+}

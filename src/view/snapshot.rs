@@ -1,14 +1,15 @@
-//! The state that a feed of changes adds up to: what `team top` draws, and what a new visitor of the page
-//! gets first.
+//! The state that a feed of changes adds up to: what a new visitor of the page gets first, and, with one
+//! conversation, what `team top` draws.
 
-use super::change::{Asked, Change, Spent};
-use super::line_diff::LineDiff;
+use super::change::{Asked, Change, LineDiff, MessageProgress, Spent};
+use super::feed::Feed;
 use super::members::MemberView;
-use super::message_progress::MessageProgress;
 use crate::protocol::tasks::blockers;
-use crate::wire::WithUnknownFields;
+use crate::store::TeamDir;
+use crate::store::tail::Tail;
 use crate::wire::task::{Board, Task, TaskId};
 use crate::wire::transcript::Line;
+use crate::wire::{AgentName, WithUnknownFields};
 use std::collections::{BTreeMap, VecDeque};
 
 /// The most model calls that are kept.
@@ -17,16 +18,20 @@ const CALLS: usize = 5_000;
 /// The most messages that are kept, unless the snapshot has another limit.
 const MESSAGES: usize = 10_000;
 
+/// The part of a conversation that is read when it is first followed, in bytes from its end.
+const LOOK_BACK: u64 = 1024 * 1024;
+
+/// The most lines of a conversation that are kept.
+const LINES: usize = 4_000;
+
 /// The team as of the last change.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshot {
     /// The lead, then the members in the order in which they joined.
     pub(crate) members: Vec<MemberView>,
-    /// The latest messages.
     pub(crate) messages: MessageList,
     /// The task list; with each task, the tasks that block it.
     pub(crate) tasks: Vec<(WithUnknownFields<Task>, Vec<TaskId>)>,
-    /// The open requests.
     pub(crate) requests: Vec<Asked>,
     /// The end of the conversation that is followed.
     pub(crate) conversation: Conversation,
@@ -44,6 +49,8 @@ pub(crate) struct Conversation {
     pub(crate) name: String,
     /// The lines, oldest first.
     pub(crate) lines: VecDeque<Line>,
+    /// The rest of it; `None` if no agent can have the name.
+    tail: Option<Tail>,
 }
 
 /// The latest messages, each once, with the furthest stage that it has reached.
@@ -73,7 +80,6 @@ impl MessageList {
         self.messages.iter()
     }
 
-    /// The number of messages.
     pub(crate) fn len(&self) -> usize {
         self.messages.len()
     }
@@ -103,12 +109,10 @@ impl Snapshot {
         Self { messages: MessageList::of_last(messages), ..Self::default() }
     }
 
-    /// The agent of that name.
     pub(crate) fn member(&self, name: &str) -> Option<&MemberView> {
         self.members.iter().find(|member| member.name == name)
     }
 
-    /// Applies a change.
     pub(crate) fn apply(&mut self, change: Change) {
         match change {
             Change::Config(diff) => diff.apply(&mut self.config),
@@ -155,21 +159,102 @@ impl Snapshot {
     }
 }
 
+/// Keeps a [`Snapshot`] up to date.
+#[derive(Debug)]
+pub(crate) struct Observer {
+    team: TeamDir,
+    feed: Feed,
+    /// The team as of the last look.
+    pub(crate) snapshot: Snapshot,
+}
+
+impl Observer {
+    pub(crate) fn of(team: &TeamDir) -> Self {
+        Self {
+            team: team.clone(),
+            feed: Feed::of(team, BTreeMap::new()),
+            snapshot: Snapshot::default(),
+        }
+    }
+
+    /// Follows the conversation of `name` instead of the one before.
+    pub(crate) fn follow(&mut self, name: &str) {
+        if self.snapshot.conversation.name == name {
+            return;
+        }
+        let known = AgentName::mailbox(name).ok();
+        let tail = known.map(|name| Tail::of_last(self.team.transcript(&name), LOOK_BACK));
+        let (name, lines) = (name.to_owned(), VecDeque::new());
+        self.snapshot.conversation = Conversation { name, lines, tail };
+        self.read_on();
+    }
+
+    /// Reads all files again; `true` if anything has changed.
+    pub(crate) fn look(&mut self) -> bool {
+        let before = self.snapshot.trouble.take();
+        let mut is_news = false;
+        match self.feed.look() {
+            Ok(mut changes) => {
+                is_news |= !changes.is_empty();
+                if self.snapshot.messages.len() == 0 {
+                    in_order(&mut changes);
+                }
+                for change in changes {
+                    self.snapshot.apply(change);
+                }
+            }
+            Err(why) => self.snapshot.trouble = Some(why.to_string()),
+        }
+        is_news |= self.read_on();
+        is_news || self.snapshot.trouble != before
+    }
+
+    /// Reads on in the followed conversation; `true` if it has changed.
+    fn read_on(&mut self) -> bool {
+        let Conversation { lines, tail: Some(tail), .. } = &mut self.snapshot.conversation else {
+            return false;
+        };
+        let before = tail.file();
+        let new = match tail.read_new() {
+            Ok(new) => new,
+            Err(why) => {
+                self.snapshot.trouble = Some(why.to_string());
+                return false;
+            }
+        };
+        let is_another = before.is_some() && before != tail.file();
+        if is_another {
+            lines.clear();
+        }
+        let is_longer = !new.is_empty();
+        lines.extend(new.iter().filter_map(|line| Line::read(line)));
+        lines.drain(..lines.len().saturating_sub(LINES));
+        is_another || is_longer
+    }
+}
+
+/// Sorts messages by time: the first look reads them file by file.
+fn in_order(changes: &mut [Change]) {
+    let time = |change: &Change| {
+        let Change::Mail(progress) = change else { return 0.0 };
+        progress.timestamp.unwrap_or_default().as_secs()
+    };
+    changes.sort_by(|a, b| time(a).total_cmp(&time(b)));
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::message_progress::Stage;
+    use super::super::change::Stage;
     use super::*;
+    use crate::store::Transcript;
+    use crate::view::testing::{append, team_folder};
+    use crate::wire::transcript::Entry;
+    use serde_json::json;
+    use std::fs;
 
     fn progress(id: usize, stage: Stage) -> MessageProgress {
-        MessageProgress {
-            id: id.to_string(),
-            kind: "message".into(),
-            from: "a".into(),
-            to: "b".into(),
-            content: String::new(),
-            timestamp: None,
-            stage,
-        }
+        let object = json!({"from": "a", "content": "", "id": id.to_string()});
+        MessageProgress::read("b", object.as_object().unwrap(), stage).unwrap()
     }
 
     fn mail(snapshot: &Snapshot) -> Vec<Change> {
@@ -213,5 +298,80 @@ mod tests {
         let mut copy = Snapshot::default();
         snapshot.changes().into_iter().for_each(|change| copy.apply(change));
         assert_eq!(copy.changes(), snapshot.changes());
+    }
+
+    fn write_to(team: &TeamDir, name: &AgentName, text: &str, at: f64) {
+        let id = format!("user:{text}");
+        let message = json!({"from": "user", "content": text, "id": id, "timestamp": at});
+        append(&team.inbox(name), &format!("{message}\n"));
+    }
+
+    fn said(snapshot: &Snapshot) -> Vec<(&str, Stage)> {
+        snapshot.messages.iter().map(|it| (it.content.as_str(), it.stage)).collect()
+    }
+
+    fn note(text: &str) -> Line {
+        Line { at: 5.0.into(), entry: Entry::Note { content: text.into() } }
+    }
+
+    #[test]
+    fn messages_of_several_files_are_in_the_order_of_their_times() {
+        let (_folder, team) = team_folder();
+        let (lead, user) = (AgentName::lead(), AgentName::user());
+        write_to(&team, &lead, "second", 2.0);
+        write_to(&team, &lead, "third", 3.0);
+        write_to(&team, &user, "first", 1.0);
+        let mut observer = Observer::of(&team);
+        assert!(observer.look());
+        assert!(!observer.look(), "nothing has changed");
+        let appended = ["first", "second", "third"].map(|text| (text, Stage::Appended));
+        assert_eq!(said(&observer.snapshot), appended);
+        let line = fs::read_to_string(team.inbox(&user)).unwrap();
+        let message = serde_json::from_str(&line).unwrap();
+        let taken = Entry::Mail { claim: "000000000001-a".into(), offset: 0, message };
+        let mut transcript = Transcript::open(&team, &user).unwrap();
+        transcript.append(&Line { at: 9.0.into(), entry: taken }).unwrap();
+        assert!(observer.look());
+        assert_eq!(said(&observer.snapshot).first(), Some(&("first", Stage::Acknowledged)));
+        assert_eq!(observer.snapshot.messages.len(), 3);
+    }
+
+    #[test]
+    fn only_the_end_of_a_long_conversation_is_read() {
+        let (_folder, team) = team_folder();
+        let mut transcript = Transcript::open(&team, &AgentName::lead()).unwrap();
+        for _ in 0..40 {
+            transcript.append(&note(&"x".repeat(100_000))).unwrap();
+        }
+        transcript.append(&note("the end")).unwrap();
+        let mut observer = Observer::of(&team);
+        observer.look();
+        observer.follow("lead");
+        let lines = &observer.snapshot.conversation.lines;
+        assert!((2..12).contains(&lines.len()), "{}", lines.len());
+        assert_eq!(lines.back(), Some(&note("the end")));
+        let kept = team.archive().join("lead-000001.jsonl");
+        fs::rename(team.transcript(&AgentName::lead()), kept).unwrap();
+        let mut transcript = Transcript::open(&team, &AgentName::lead()).unwrap();
+        transcript.append(&note("a new one")).unwrap();
+        assert!(observer.look());
+        let lines = &observer.snapshot.conversation.lines;
+        assert_eq!(lines.iter().collect::<Vec<_>>(), [&note("a new one")]);
+    }
+
+    #[test]
+    fn an_unreadable_file_is_reported_until_it_can_be_read() {
+        let (_folder, team) = team_folder();
+        let mut observer = Observer::of(&team);
+        let path = team.transcript(&AgentName::lead());
+        fs::create_dir(&path).unwrap();
+        assert!(observer.look());
+        assert!(observer.snapshot.trouble.is_some());
+        assert!(!observer.look(), "the same trouble is reported once");
+        fs::remove_dir(&path).unwrap();
+        write_to(&team, &AgentName::lead(), "now", 1.0);
+        assert!(observer.look());
+        assert!(observer.snapshot.trouble.is_none());
+        assert_eq!(observer.snapshot.messages.len(), 1);
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! *Invariant:* files are read line by line: a long conversation is never in memory.
 
-use super::message_progress::Stage;
+use super::change::Stage;
 use crate::store::mail_search::{SearchLocation, Spot, each_line};
 use crate::store::{StoreError, TeamDir};
 use crate::wire::chat::Block;
@@ -26,7 +26,6 @@ pub(crate) enum What {
     Called,
     /// The program sent it at the end of a turn.
     Reported,
-    /// It was sent.
     Sent,
     /// The sender's model got the result of the call.
     Told,
@@ -77,7 +76,6 @@ pub(crate) struct Step {
     pub(crate) at: Option<WallTime>,
     /// The agent that acted, or whose files have the line.
     pub(crate) agent: String,
-    /// The kind of the step.
     pub(crate) what: What,
     /// Details, for people.
     pub(crate) text: String,
@@ -86,7 +84,7 @@ pub(crate) struct Step {
 }
 
 /// A line on disk that proves a step.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct Proof {
     /// The file, relative to the team folder.
     pub(crate) file: String,
@@ -122,8 +120,8 @@ pub(crate) fn of(team: &TeamDir, id: &str) -> Result<Trace, StoreError> {
         search.look(team, name)?;
     }
     let message = search.trace.message.as_ref();
-    let request = message.and_then(|message| message.get("request_id")).and_then(Value::as_str);
-    if let Some(request) = request.map(ToOwned::to_owned) {
+    let request = message.and_then(|message| word(message, "request_id")).map(str::to_owned);
+    if let Some(request) = request {
         for name in &agents {
             search.look_for_answer(team, name, &request)?;
         }
@@ -133,7 +131,6 @@ pub(crate) fn of(team: &TeamDir, id: &str) -> Result<Trace, StoreError> {
     Ok(search.trace)
 }
 
-/// The search for a message.
 struct Search<'a> {
     id: &'a str,
     /// The id of the call that sent it, if the message id contains it.
@@ -151,7 +148,6 @@ struct Reader<'a> {
 }
 
 impl Search<'_> {
-    /// Searches all files of an agent.
     fn look(&mut self, team: &TeamDir, name: &AgentName) -> Result<(), StoreError> {
         let mut reader = Reader { name, unanswered: false, in_turn: false };
         each_line(team, name, |spot, line| self.meet(&mut reader, spot, line))
@@ -159,114 +155,92 @@ impl Search<'_> {
 
     fn meet(&mut self, reader: &mut Reader<'_>, spot: &Spot, line: &[u8]) {
         let names = |word: &str| std::str::from_utf8(line).is_ok_and(|line| line.contains(word));
+        let is_transcript = spot.place == SearchLocation::Transcript;
         let is_called = || self.call.is_some_and(|call| names(call_of(call)));
-        let is_context =
-            || spot.place == SearchLocation::Transcript && (reader.in_turn || is_called());
-        if !names(self.id) && !is_context() {
+        if !names(self.id) && !(is_transcript && (reader.in_turn || is_called())) {
             return;
         }
-        let mut add = |at, what, text: String| {
-            let proof = Some(proof(spot, line));
-            self.trace.steps.push(Step { at, agent: reader.name.to_string(), what, text, proof });
-        };
-        match spot.place {
-            SearchLocation::Inbox | SearchLocation::Claim | SearchLocation::TakenClaim => {
-                let Ok(object) = serde_json::from_slice::<Object>(line) else { return };
-                if object.get("id").and_then(Value::as_str) != Some(self.id) {
-                    return;
-                }
-                let what = if spot.place == SearchLocation::Inbox {
-                    What::Waits
-                } else if spot.place == SearchLocation::Claim {
-                    What::Claimed
-                } else {
-                    What::Processed
-                };
-                add(None, what, String::new());
-                self.found(object);
+        if is_transcript {
+            if let Some(read) = Line::read(line) {
+                self.transcript(reader, read, proof(spot, line));
             }
+            return;
+        }
+        let Ok(object) = serde_json::from_slice::<Object>(line) else { return };
+        let (what, at, text) = match spot.place {
+            SearchLocation::Inbox => (What::Waits, None, None),
+            SearchLocation::Claim => (What::Claimed, None, None),
+            SearchLocation::TakenClaim => (What::Processed, None, None),
             SearchLocation::Dead => {
-                let Ok(progress) = serde_json::from_slice::<Object>(line) else { return };
-                let raw = progress.get("raw").and_then(Value::as_str).unwrap_or_default();
-                let id =
-                    serde_json::from_str::<Object>(raw).ok().and_then(|it| it.get("id").cloned());
-                if id.is_some_and(|id| id != self.id) {
-                    return;
-                }
-                let text = progress.get("reason").and_then(Value::as_str).unwrap_or_default();
-                add(
-                    progress.get("at").and_then(Value::as_f64).map(WallTime::from_secs),
-                    What::Dead,
-                    text.to_owned(),
-                );
+                let at = object.get("at").and_then(Value::as_f64).map(WallTime::from_secs);
+                (What::Dead, at, word(&object, "reason"))
             }
             SearchLocation::Log => {
-                let Ok(logged) = serde_json::from_slice::<Object>(line) else { return };
-                let at = logged.get("timestamp").and_then(Value::as_str);
-                let at = at.and_then(|at| at.parse::<jiff::Timestamp>().ok());
-                let text = logged.get("message").and_then(Value::as_str).unwrap_or_default();
-                add(
-                    at.map(|at| at.as_duration().as_secs_f64().into()),
-                    What::Logged,
-                    text.to_owned(),
-                );
+                let at = word(&object, "timestamp").and_then(|at| at.parse().ok());
+                let at = at.map(|at: jiff::Timestamp| at.as_duration().as_secs_f64().into());
+                (What::Logged, at, word(&object, "message"))
             }
-            SearchLocation::Transcript => {
-                if let Some(Line { at, entry }) = Line::read(line) {
-                    self.transcript(reader, at, entry, &proof(spot, line));
-                }
-            }
+            SearchLocation::Transcript => return,
+        };
+        let is_mail = what != What::Dead && what != What::Logged;
+        let raw = word(&object, "raw").and_then(|raw| serde_json::from_str(raw).ok());
+        let has_other_id = |raw: Object| raw.get("id").is_some_and(|id| id != self.id);
+        if (is_mail && word(&object, "id") != Some(self.id))
+            || (what == What::Dead && raw.is_some_and(has_other_id))
+        {
+            return;
+        }
+        let text = text.unwrap_or_default().to_owned();
+        self.add(reader.name.as_str(), at, what, text, proof(spot, line));
+        if is_mail {
+            self.found(object);
         }
     }
 
-    fn transcript(
+    fn add(
         &mut self,
-        reader: &mut Reader<'_>,
-        at: crate::wire::WallTime,
-        entry: Entry,
-        shown: &Proof,
+        agent: &str,
+        at: Option<WallTime>,
+        what: What,
+        text: String,
+        proof: impl Into<Option<Proof>>,
     ) {
-        let mut steps = Vec::new();
-        let mut add = |what, text: String, claim| {
-            let proof = Some(Proof { claim, ..shown.clone() });
-            let agent = reader.name.to_string();
-            steps.push(Step { at: Some(at), agent, what, text, proof });
-        };
+        let (agent, proof) = (agent.to_string(), proof.into());
+        self.trace.steps.push(Step { at, agent, what, text, proof });
+    }
+
+    fn transcript(&mut self, reader: &mut Reader<'_>, line: Line, proof: Proof) {
+        let (name, at) = (reader.name.as_str(), Some(line.at));
         let is_the_call = |id: &str| self.call.map(call_of) == Some(id);
-        let mut found = None;
-        match entry {
-            Entry::Mail { message, claim, offset }
-                if message.get("id").and_then(Value::as_str) == Some(self.id) =>
-            {
-                add(What::TakenIn, String::new(), Some((claim, offset)));
+        match line.entry {
+            Entry::Mail { message, claim, offset } if word(&message, "id") == Some(self.id) => {
+                let proof = Proof { claim: Some((claim, offset)), ..proof };
+                self.add(name, at, What::TakenIn, String::new(), proof);
                 (reader.unanswered, reader.in_turn) = (true, true);
-                found = Some(message);
+                self.found(message);
             }
             Entry::Assistant { blocks, .. } => {
-                let sends = |block: &Block| match block {
-                    Block::ToolUse { id, name, .. } if is_the_call(id) => Some(name.clone()),
-                    Block::ToolUse { .. }
-                    | Block::Text { .. }
-                    | Block::ToolResult { .. }
-                    | Block::Opaque { .. } => None,
-                };
-                if let Some(tool) = blocks.iter().find_map(sends) {
-                    add(What::Called, tool, None);
+                let tool = blocks.iter().find_map(|block| {
+                    let Block::ToolUse { id, name, .. } = block else { return None };
+                    is_the_call(id).then(|| name.clone())
+                });
+                if let Some(tool) = tool {
+                    self.add(name, at, What::Called, tool, proof.clone());
                 }
                 if std::mem::take(&mut reader.unanswered) {
-                    add(What::Read, summary(&blocks), None);
+                    self.add(name, at, What::Read, summary(&blocks), proof);
                 }
             }
             Entry::ToolResult { tool_use_id, content, .. } if is_the_call(&tool_use_id) => {
-                add(What::Told, content, None);
+                self.add(name, at, What::Told, content, proof);
             }
             Entry::TurnEnd { outcome, report, .. } => {
                 if report.as_ref().is_some_and(|report| report.id == self.id) {
-                    add(What::Reported, String::new(), None);
+                    self.add(name, at, What::Reported, String::new(), proof.clone());
                 }
                 if std::mem::take(&mut reader.in_turn) {
                     let told = report.map_or_else(String::new, |it| format!(", told as {}", it.id));
-                    add(What::TurnEnded, format!("{}{told}", outcome.word()), None);
+                    self.add(name, at, What::TurnEnded, outcome.word().to_owned() + &told, proof);
                 }
             }
             Entry::Mail { .. }
@@ -280,10 +254,6 @@ impl Search<'_> {
             | Entry::Decision(_)
             | Entry::Unknown => {}
         }
-        self.trace.steps.append(&mut steps);
-        if let Some(message) = found {
-            self.found(message);
-        }
     }
 
     /// Keeps the message, which has the time at which it was sent.
@@ -294,9 +264,8 @@ impl Search<'_> {
         if let Ok(message) = Message::read(&object)
             && let Some(at) = sent_at(&object)
         {
-            let text = object.get("to").and_then(Value::as_str).unwrap_or_default().to_owned();
-            let (agent, what) = (message.from.clone(), What::Sent);
-            self.trace.steps.push(Step { at: Some(at), agent, what, text, proof: None });
+            let to = word(&object, "to").unwrap_or_default().to_owned();
+            self.add(&message.from, Some(at), What::Sent, to, None);
         }
         self.trace.message = Some(object);
     }
@@ -314,19 +283,25 @@ impl Search<'_> {
             }
             let object: Option<Object> = match spot.place {
                 SearchLocation::Inbox | SearchLocation::Claim => serde_json::from_slice(line).ok(),
-                SearchLocation::Transcript => mail_of(line),
+                SearchLocation::Transcript => Line::read(line).and_then(|line| {
+                    let Entry::Mail { message, .. } = line.entry else { return None };
+                    Some(message)
+                }),
                 SearchLocation::TakenClaim | SearchLocation::Dead | SearchLocation::Log => None,
             };
             let Some(object) = object else { return };
-            let word = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
+            let word = |key: &str| word(&object, key).unwrap_or_default();
             if word("request_id") == request && word("id") != self.id {
                 let text = format!("{} to {name}, {}", word("type"), word("id"));
-                let (at, agent) = (sent_at(&object), word("from").to_owned());
-                let (what, proof) = (What::Answered, Some(proof(spot, line)));
-                self.trace.steps.push(Step { at, agent, what, text, proof });
+                let (at, proof) = (sent_at(&object), proof(spot, line));
+                self.add(word("from"), at, What::Answered, text, proof);
             }
         })
     }
+}
+
+fn word<'a>(object: &'a Object, key: &str) -> Option<&'a str> {
+    object.get(key).and_then(Value::as_str)
 }
 
 /// The id of the call, without the recipient that a broadcast adds.
@@ -344,18 +319,11 @@ fn proof(spot: &Spot, line: &[u8]) -> Proof {
     }
 }
 
-/// The message of a transcript line of kind `mail`.
-fn mail_of(line: &[u8]) -> Option<Object> {
-    let Entry::Mail { message, .. } = Line::read(line)?.entry else { return None };
-    Some(message)
-}
-
 fn sent_at(message: &Object) -> Option<WallTime> {
     let at = message.get("timestamp").or_else(|| message.get("ts")).and_then(Value::as_f64);
     at.map(WallTime::from_secs)
 }
 
-/// A summary of a reply.
 fn summary(blocks: &[Block]) -> String {
     let part = |block: &Block| match block {
         Block::Text { text } => Some(text.clone()),
@@ -368,23 +336,16 @@ fn summary(blocks: &[Block]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::view::testing::{append, team_folder};
     use crate::wire::chat::Usage;
     use serde_json::json;
-    use std::io::Write;
-    use std::path::Path;
-
-    fn write(path: &Path, text: &str) {
-        let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
-        file.unwrap().write_all(text.as_bytes()).unwrap();
-    }
 
     #[test]
     fn each_step_has_the_line_that_proves_it() {
-        let top = tempfile::tempdir().unwrap();
-        let dir = TeamDir::create(&top.path().join(".team")).unwrap();
+        let (_top, dir) = team_folder();
         let lead = AgentName::lead();
         let message = json!({"type":"message","from":"user","content":"hi","id":"user:1"});
-        write(&dir.inbox(&lead), &format!("{{\"from\":\"x\"}}\n{message}\n"));
+        append(&dir.inbox(&lead), &format!("{{\"from\":\"x\"}}\n{message}\n"));
         let shown = |id: &str| {
             let steps = of(&dir, id).unwrap().steps.into_iter();
             steps.map(|step| (step.what, step.proof.unwrap())).collect::<Vec<_>>()
@@ -397,7 +358,7 @@ mod tests {
             offset: 13,
             message: message.as_object().unwrap().clone(),
         };
-        write(&dir.transcript(&lead), &Line { at: 1.0.into(), entry }.text());
+        append(&dir.transcript(&lead), &Line { at: 1.0.into(), entry }.text());
         let steps = shown("user:1");
         let (what, proof) = &steps[0];
         assert_eq!((steps.len(), what.stage()), (2, Some(Stage::Acknowledged)));
@@ -408,20 +369,16 @@ mod tests {
 
     #[test]
     fn each_copy_of_a_broadcast_is_traced_to_the_call() {
-        let top = tempfile::tempdir().unwrap();
-        let dir = TeamDir::create(&top.path().join(".team")).unwrap();
-        let call = Block::ToolUse {
-            id: "t1".into(),
-            name: "broadcast".into(),
-            input: json!({"content": "all hear"}),
-        };
+        let (_top, dir) = team_folder();
+        let input = json!({"content": "all hear"});
+        let call = Block::ToolUse { id: "t1".into(), name: "broadcast".into(), input };
         let entry = Entry::Assistant {
             blocks: vec![call],
             stop_reason: crate::wire::chat::StopReason::ToolUse,
             usage: Usage::default(),
             model: "m".into(),
         };
-        write(&dir.transcript(&AgentName::lead()), &Line { at: 1.0.into(), entry }.text());
+        append(&dir.transcript(&AgentName::lead()), &Line { at: 1.0.into(), entry }.text());
         for id in ["lead:t1:bob", "lead:t1"] {
             let steps = of(&dir, id).unwrap().steps;
             assert_eq!(steps.iter().map(|step| step.what).collect::<Vec<_>>(), [What::Called]);

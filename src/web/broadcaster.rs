@@ -28,11 +28,12 @@ const MESSAGES: usize = 500;
 
 /// The present state, and the visitors to tell about changes.
 pub(crate) struct Broadcaster {
-    dir: TeamDir,
+    pub(super) dir: TeamDir,
     prices: BTreeMap<String, Price>,
     snapshot: RefCell<Snapshot>,
     visitors: RefCell<Vec<mpsc::Sender<Bytes>>>,
-    looks: watch::Sender<u64>,
+    /// Changes with every look.
+    pub(super) looks: watch::Sender<()>,
 }
 
 impl Broadcaster {
@@ -43,17 +44,8 @@ impl Broadcaster {
             prices,
             snapshot: RefCell::new(Snapshot::of_last(MESSAGES)),
             visitors: RefCell::default(),
-            looks: watch::Sender::new(0),
+            looks: watch::Sender::default(),
         }
-    }
-
-    pub(super) fn dir(&self) -> &TeamDir {
-        &self.dir
-    }
-
-    /// A counter that changes with every look.
-    pub(super) fn looks(&self) -> watch::Receiver<u64> {
-        self.looks.subscribe()
     }
 
     /// The present state, then every change.
@@ -70,7 +62,7 @@ impl Broadcaster {
     pub(crate) async fn run(&self) {
         let watcher = ChangeWatcher::listen(&self.dir).ok();
         let ready = watcher.as_ref().and_then(|watcher| ReadableFd::to_read(watcher).ok());
-        let mut feed = Feed::of(&self.dir).priced(self.prices.clone());
+        let mut feed = Feed::of(&self.dir, self.prices.clone());
         loop {
             if let Some(watcher) = &watcher
                 && let Err(why) = watcher.acknowledge()
@@ -81,7 +73,7 @@ impl Broadcaster {
                 Ok(changes) => self.broadcast(changes),
                 Err(why) => tracing::warn!(%why, "the team cannot be read"),
             }
-            self.looks.send_modify(|looks| *looks = looks.wrapping_add(1));
+            self.looks.send_replace(());
             tokio::time::sleep(PAUSE).await;
             let changed = async {
                 match &ready {
@@ -91,7 +83,9 @@ impl Broadcaster {
             };
             tokio::select! {
                 () = changed => {}
-                () = tokio::time::sleep(SLOWEST) => self.visitors.borrow_mut().retain(is_connected),
+                () = tokio::time::sleep(SLOWEST) => {
+                    self.visitors.borrow_mut().retain(|visitor| !visitor.is_closed());
+                }
             }
         }
     }
@@ -107,8 +101,4 @@ impl Broadcaster {
             snapshot.apply(change);
         }
     }
-}
-
-fn is_connected(visitor: &mpsc::Sender<Bytes>) -> bool {
-    !visitor.is_closed()
 }

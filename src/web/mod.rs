@@ -5,13 +5,10 @@
 //! for a foreign `Origin`; no part of a request becomes a path. [`Control`] carries out the commands.
 
 mod broadcaster;
-mod control;
-mod page;
 mod reply;
 mod request_auth;
 
 pub(crate) use broadcaster::Broadcaster;
-pub(crate) use control::{Control, Order, Outcome};
 
 use crate::store::tail::Tail;
 use crate::view::Stage;
@@ -24,12 +21,14 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use reply::{ResponseBody, event};
-use request_auth::{Access, Refusal, RequestAuth, Route};
+use request_auth::{Refusal, RequestAuth, Route};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::io;
 use std::net::Ipv4Addr;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -47,12 +46,38 @@ const CONNECTIONS: usize = 64;
 /// The time that a client has to send a request.
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 
+/// A command from the page.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum Order {
+    /// Send a message from `user`, to one agent or to `all`.
+    Send { to: String, text: String },
+    /// Stop a member by the shutdown ladder.
+    Stop { name: String },
+    /// Approve the request of this id, once.
+    Approve { id: String },
+    /// Deny the request of this id.
+    Deny { id: String },
+}
+
+/// The result of a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It was carried out; a sentence for the person.
+    Done { said: String },
+    /// It failed.
+    Failed { what: String, why: String, hint: String },
+}
+
+/// Carries out a command; the future waits for its result.
+pub(crate) type Control = dyn Fn(Order) -> Pin<Box<dyn Future<Output = Outcome>>>;
+
 /// The server of the page.
 pub(crate) struct Site {
     listener: TcpListener,
     auth: RequestAuth,
     broadcaster: Rc<Broadcaster>,
-    control: Option<Rc<dyn Control>>,
+    control: Option<Rc<Control>>,
     connections: Cell<usize>,
 }
 
@@ -65,12 +90,11 @@ impl Site {
         port: u16,
         token: String,
         broadcaster: Rc<Broadcaster>,
-        control: Option<Rc<dyn Control>>,
+        control: Option<Rc<Control>>,
     ) -> io::Result<Rc<Self>> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
         let port = listener.local_addr()?.port();
-        let access = if control.is_some() { Access::Control } else { Access::Look };
-        let auth = RequestAuth { port, token, access };
+        let auth = RequestAuth { port, token, has_control: control.is_some() };
         Ok(Rc::new(Self { listener, auth, broadcaster, control, connections: Cell::new(0) }))
     }
 
@@ -113,11 +137,10 @@ impl Site {
         request: Request<Incoming>,
     ) -> Result<Response<ResponseBody>, Infallible> {
         let (head, body) = request.into_parts();
-        let route = self.auth.admit(&head);
-        let reply = match route {
+        let reply = match self.auth.admit(&head) {
             Err(refusal) => reply::refused(&refusal),
-            Ok(Route::Page) => page::page(self.auth.access),
-            Ok(Route::Events) => self.watch(),
+            Ok(Route::Page) => reply::page(self.auth.has_control),
+            Ok(Route::Events) => reply::stream(self.broadcaster.subscribe()),
             Ok(Route::Conversation(name)) => self.follow(&name),
             Ok(Route::Trace(id)) => self.trace(id).await,
             Ok(Route::Order) => self.order(body).await,
@@ -127,13 +150,15 @@ impl Site {
 
     /// The lines that prove a message's stages, in the order of the stages.
     async fn trace(&self, id: String) -> Response<ResponseBody> {
-        let dir = self.broadcaster.dir().clone();
+        let dir = self.broadcaster.dir.clone();
         // A search through long conversations must not block this thread.
         let found = tokio::task::spawn_blocking(move || trace::of(&dir, &id).map(|it| (id, it)));
-        let (id, found) = match found.await {
-            Ok(Ok(found)) => found,
-            Ok(Err(why)) => return failed(&why.to_string()),
-            Err(why) => return failed(&why.to_string()),
+        let found = found.await.map_err(|why| why.to_string());
+        let (id, found) = match found.and_then(|found| found.map_err(|why| why.to_string())) {
+            Ok(found) => found,
+            Err(why) => {
+                return reply::json(StatusCode::INTERNAL_SERVER_ERROR, &json!({ "error": why }));
+            }
         };
         let shown = found.steps.into_iter().filter_map(|it| Some((it.what.stage()?, it.proof?)));
         let mut shown: Vec<(Stage, Proof)> = shown.collect();
@@ -142,27 +167,19 @@ impl Site {
         reply::json(StatusCode::OK, &json!({ "id": id, "steps": steps.collect::<Vec<_>>() }))
     }
 
-    /// The present state of the team, then every change.
-    fn watch(&self) -> Response<ResponseBody> {
-        reply::stream(self.broadcaster.subscribe())
-    }
-
     /// The conversation of an agent, then every new line.
     fn follow(&self, name: &AgentName) -> Response<ResponseBody> {
         let (sender, events) = mpsc::channel(64);
-        let mut tail = Tail::of_last(self.broadcaster.dir().transcript(name), LOOK_BACK);
-        let mut looks = self.broadcaster.looks();
+        let mut tail = Tail::of_last(self.broadcaster.dir.transcript(name), LOOK_BACK);
+        let mut looks = self.broadcaster.looks.subscribe();
         tokio::task::spawn_local(async move {
             loop {
                 let lines = tail.read_new().unwrap_or_default();
-                let lines: Vec<Value> = lines
-                    .iter()
-                    .filter(|line| Line::read(line).is_some())
-                    .filter_map(|line| serde_json::from_slice(line).ok())
-                    .collect();
-                if !lines.is_empty()
-                    && sender.send(event(&json!({ "lines": lines }))).await.is_err()
-                {
+                let lines = lines.iter().filter(|line| Line::read(line).is_some());
+                let lines: Vec<Value> =
+                    lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
+                let event = event(&json!({ "lines": lines }));
+                if !lines.is_empty() && sender.send(event).await.is_err() {
                     return;
                 }
                 tokio::select! {
@@ -179,16 +196,16 @@ impl Site {
             return reply::refused(&Refusal::ReadOnly);
         };
         let whole = Limited::new(body, ORDER_BYTES).collect();
-        let text = match tokio::time::timeout(REQUEST_LIMIT, whole).await {
-            Ok(Ok(text)) => text.to_bytes(),
-            Ok(Err(_)) => return reply::refused(&Refusal::BadOrder("it is too long".into())),
-            Err(_) => return reply::refused(&Refusal::BadOrder("it never ended".into())),
+        let order: Result<Order, String> = match tokio::time::timeout(REQUEST_LIMIT, whole).await {
+            Ok(Ok(text)) => serde_json::from_slice(&text.to_bytes()).map_err(|why| why.to_string()),
+            Ok(Err(_)) => Err("it is too long".into()),
+            Err(_) => Err("it never ended".into()),
         };
-        let order: Order = match serde_json::from_slice(&text) {
+        let order = match order {
             Ok(order) => order,
-            Err(why) => return reply::refused(&Refusal::BadOrder(why.to_string())),
+            Err(why) => return reply::refused(&Refusal::BadOrder(why)),
         };
-        match control.carry_out(order).await {
+        match control(order).await {
             Outcome::Done { said } => reply::json(StatusCode::OK, &json!({ "said": said })),
             Outcome::Failed { what, why, hint } => {
                 let error = json!({ "error": what, "why": why, "hint": hint });
@@ -198,6 +215,16 @@ impl Site {
     }
 }
 
-fn failed(why: &str) -> Response<ResponseBody> {
-    reply::json(StatusCode::INTERNAL_SERVER_ERROR, &json!({ "error": why }))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_order_is_refused() {
+        let read = |text: &str| serde_json::from_str::<Order>(text).ok();
+        let stop = Order::Stop { name: "alice".into() };
+        assert_eq!(read(r#"{"do":"stop","name":"alice"}"#), Some(stop));
+        assert_eq!(read(r#"{"do":"stop","name":"alice","now":true}"#), None);
+        assert_eq!(read(r#"{"do":"purge"}"#), None);
+    }
 }

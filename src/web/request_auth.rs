@@ -13,35 +13,24 @@ use subtle::ConstantTimeEq;
 /// The longest message id that is searched for, in bytes.
 const LONGEST_ID: usize = 512;
 
-/// The rights of a visitor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Access {
-    /// Look only.
-    Look,
-    /// Also send messages, stop members and answer requests.
-    Control,
-}
-
 /// The checks of a request.
 #[derive(Debug)]
 pub(super) struct RequestAuth {
     pub(super) port: u16,
     pub(super) token: String,
-    pub(super) access: Access,
+    /// The page may also send messages, stop members and answer requests.
+    pub(super) has_control: bool,
 }
 
 /// The resource that a request names.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Route {
-    /// The page.
     Page,
     /// The changes of the team.
     Events,
-    /// The conversation of an agent.
     Conversation(AgentName),
-    /// The path of a message through the files.
+    /// The path of the message of this id through the files.
     Trace(String),
-    /// A command.
     Order,
 }
 
@@ -87,7 +76,13 @@ impl RequestAuth {
         }
         let is_read = head.method == Method::GET;
         match head.uri.path() {
-            "/orders" if head.method == Method::POST => self.admit_order(&head.headers),
+            "/orders" if head.method != Method::POST => Err(Refusal::WrongMethod),
+            "/orders" if !self.has_control => Err(Refusal::ReadOnly),
+            // A form of a foreign page cannot send JSON without a preflight request.
+            "/orders" if only(&head.headers, &header::CONTENT_TYPE) != Some("application/json") => {
+                Err(Refusal::BadOrder("it is not application/json".into()))
+            }
+            "/orders" => Ok(Route::Order),
             "/" if is_read => Ok(Route::Page),
             "/events" if is_read => Ok(Route::Events),
             "/conversation" if is_read => {
@@ -95,24 +90,11 @@ impl RequestAuth {
                 name.map(Route::Conversation).ok_or(Refusal::Unknown)
             }
             "/trace" if is_read => {
-                let id = parameter(query, "id").filter(|id| !id.is_empty());
-                let id = id.filter(|id| id.len() <= LONGEST_ID);
+                let id = parameter(query, "id").filter(|id| (1..=LONGEST_ID).contains(&id.len()));
                 id.map(Route::Trace).ok_or(Refusal::Unknown)
             }
-            "/" | "/events" | "/conversation" | "/trace" | "/orders" => Err(Refusal::WrongMethod),
+            "/" | "/events" | "/conversation" | "/trace" => Err(Refusal::WrongMethod),
             _ => Err(Refusal::Unknown),
-        }
-    }
-
-    fn admit_order(&self, headers: &HeaderMap) -> Result<Route, Refusal> {
-        // A form of a foreign page cannot send JSON without a preflight request.
-        let kind = only(headers, &header::CONTENT_TYPE);
-        match self.access {
-            Access::Look => Err(Refusal::ReadOnly),
-            Access::Control if kind != Some("application/json") => {
-                Err(Refusal::BadOrder("it is not application/json".into()))
-            }
-            Access::Control => Ok(Route::Order),
         }
     }
 }
@@ -148,11 +130,11 @@ mod tests {
     use hyper::Request;
 
     fn ask(method: &str, uri: &str, headers: &[(&str, &str)]) -> Result<Route, Refusal> {
-        ask_at(Access::Control, method, uri, headers)
+        ask_at(true, method, uri, headers)
     }
 
     fn ask_at(
-        access: Access,
+        has_control: bool,
         method: &str,
         uri: &str,
         headers: &[(&str, &str)],
@@ -162,7 +144,11 @@ mod tests {
             request = request.header(*name, *value);
         }
         let (head, ()) = request.body(()).unwrap().into_parts();
-        RequestAuth { port: 80, token: "secret".into(), access }.admit(&head)
+        RequestAuth { port: 80, token: "secret".into(), has_control }.admit(&head)
+    }
+
+    fn refuses(why: Refusal, uri: &str, headers: &[(&str, &str)]) {
+        assert_eq!(ask("GET", uri, headers), Err(why), "{uri} {headers:?}");
     }
 
     const HOST: (&str, &str) = ("host", "127.0.0.1:80");
@@ -171,12 +157,10 @@ mod tests {
     #[test]
     fn a_foreign_host_is_refused() {
         for host in ["evil.example", "127.0.0.1", "127.0.0.1:81", "127.0.0.1:80.evil.example", ""] {
-            let refused = ask("GET", "/?token=secret", &[("host", host)]);
-            assert_eq!(refused, Err(Refusal::ForeignHost), "{host}");
+            refuses(Refusal::ForeignHost, "/?token=secret", &[("host", host)]);
         }
-        assert_eq!(ask("GET", "/?token=secret", &[]), Err(Refusal::ForeignHost));
-        let twice = ask("GET", "/?token=secret", &[HOST, ("host", "evil.example")]);
-        assert_eq!(twice, Err(Refusal::ForeignHost));
+        refuses(Refusal::ForeignHost, "/?token=secret", &[]);
+        refuses(Refusal::ForeignHost, "/?token=secret", &[HOST, ("host", "evil.example")]);
         for host in ["127.0.0.1:80", "localhost:80"] {
             assert_eq!(ask("GET", "/?token=secret", &[("host", host)]), Ok(Route::Page));
         }
@@ -186,8 +170,7 @@ mod tests {
     fn a_foreign_origin_is_refused() {
         for origin in ["http://evil.example", "null", "https://127.0.0.1:80", "http://localhost:80"]
         {
-            let refused = ask("GET", "/?token=secret", &[HOST, ("origin", origin)]);
-            assert_eq!(refused, Err(Refusal::ForeignOrigin), "{origin}");
+            refuses(Refusal::ForeignOrigin, "/?token=secret", &[HOST, ("origin", origin)]);
         }
         let own = ("origin", "http://127.0.0.1:80");
         assert_eq!(ask("POST", "/orders?token=secret", &[HOST, own, JSON]), Ok(Route::Order));
@@ -197,21 +180,19 @@ mod tests {
     fn a_request_without_the_token_is_refused() {
         for query in ["", "?token=", "?token=secre", "?token=secrets", "?token=Secret", "?x=secret"]
         {
-            let refused = ask("GET", &format!("/{query}"), &[HOST]);
-            assert_eq!(refused, Err(Refusal::WrongToken), "{query}");
+            refuses(Refusal::WrongToken, &format!("/{query}"), &[HOST]);
         }
-        assert_eq!(ask("GET", "/etc/passwd", &[HOST]), Err(Refusal::WrongToken));
+        refuses(Refusal::WrongToken, "/etc/passwd", &[HOST]);
     }
 
     #[test]
     fn a_path_in_a_request_is_refused() {
         for path in ["/../config.json", "/%2e%2e/config.json", "//etc/passwd", "/page.js"] {
-            let refused = ask("GET", &format!("{path}?token=secret"), &[HOST]);
-            assert_eq!(refused, Err(Refusal::Unknown), "{path}");
+            refuses(Refusal::Unknown, &format!("{path}?token=secret"), &[HOST]);
         }
         for name in ["..%2flead", "../lead", "%00", "a/b", ".lock", "%zz", "Alice"] {
-            let refused = ask("GET", &format!("/conversation?token=secret&name={name}"), &[HOST]);
-            assert_eq!(refused, Err(Refusal::Unknown), "{name}");
+            let uri = format!("/conversation?token=secret&name={name}");
+            refuses(Refusal::Unknown, &uri, &[HOST]);
         }
         let trace = ask("GET", "/trace?id=a%3A1+b&token=secret", &[HOST]);
         assert_eq!(trace, Ok(Route::Trace("a:1 b".into())));
@@ -219,11 +200,13 @@ mod tests {
 
     #[test]
     fn an_order_needs_control_access_and_json() {
-        let order = |access, headers: &[_]| ask_at(access, "POST", "/orders?token=secret", headers);
-        assert_eq!(order(Access::Look, &[HOST, JSON]), Err(Refusal::ReadOnly));
+        let order = |has_control, headers: &[_]| {
+            ask_at(has_control, "POST", "/orders?token=secret", headers)
+        };
+        assert_eq!(order(false, &[HOST, JSON]), Err(Refusal::ReadOnly));
         let form = ("content-type", "text/plain");
-        assert!(matches!(order(Access::Control, &[HOST, form]), Err(Refusal::BadOrder(_))));
-        assert_eq!(order(Access::Control, &[HOST, JSON]), Ok(Route::Order));
+        assert!(matches!(order(true, &[HOST, form]), Err(Refusal::BadOrder(_))));
+        assert_eq!(order(true, &[HOST, JSON]), Ok(Route::Order));
         for (method, path) in [("POST", "/"), ("GET", "/orders"), ("DELETE", "/events")] {
             let refused = ask(method, &format!("{path}?token=secret"), &[HOST]);
             assert_eq!(refused, Err(Refusal::WrongMethod), "{method} {path}");

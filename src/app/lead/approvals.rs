@@ -10,7 +10,7 @@ use crate::protocol::request::RequestVerdict;
 use crate::store::{Liveness, TeamDir, liveness, roster, transcript, unread};
 use crate::tools::approval_queue::{ApprovalDecision, Decider, QueuedRequest};
 use crate::tools::find;
-use crate::ui::question::{Asker, Said, ask, understand, whole};
+use crate::ui::question::{Said, ask, understand, whole};
 use crate::ui::view::View;
 use crate::wire::AgentName;
 use crate::wire::message::{Body, Message, Scope};
@@ -215,9 +215,9 @@ impl Approvals {
         let color = roster.ok().and_then(|roster| {
             roster.member(asked.owner.as_str()).map(|member| member.color.clone())
         });
-        let (name, color) = (asked.owner.to_string(), color.unwrap_or_default());
+        let color = color.unwrap_or_default();
         let more = self.queue.len().saturating_sub(1);
-        ask(&Asker { name, color, more }, &asked.question, view)
+        ask(asked.owner.as_str(), &color, more, &asked.question, view)
     }
 
     /// Returns whether the line answered the question in front.

@@ -17,9 +17,9 @@ use crate::error::{Exit, Failure};
 use crate::os::signals::SignalEvent;
 use crate::os::{Clock, SystemClock};
 use crate::protocol::ladder::Urgency;
-use crate::store::{TeamDir, roster};
+use crate::store::roster;
 use crate::supervise::supervisor::Supervisor;
-use crate::ui::headless_output::{Format, Headless, MemberSummary, Summary};
+use crate::ui::headless_output::{Format, Headless, Summary};
 use crate::wire::message::Outcome;
 use crate::wire::task::TaskId;
 use std::io::{self, IsTerminal, Stderr, Stdout};
@@ -199,7 +199,7 @@ impl HeadlessRun {
             result: self.last_turn.text,
             seconds: self.began.elapsed().as_secs_f64(),
             usage: self.budgets.used(),
-            members: member_summaries(self.runtime.team()),
+            members: roster::read(self.runtime.team()).unwrap_or_default().members.clone(),
         };
         if self.budgets.turns() == 0 && summary.error.is_none() {
             output::warn("nothing was left to do");
@@ -286,16 +286,4 @@ fn error(reason: EndReason, closed: &Closed, last_turn: &LastTurn) -> Option<Str
 fn failed_words(failed: &[TaskId]) -> Option<String> {
     let ids: Vec<String> = failed.iter().map(ToString::to_string).collect();
     (!ids.is_empty()).then(|| format!("task {} failed", ids.join(", task ")))
-}
-
-fn member_summaries(team: &TeamDir) -> Vec<MemberSummary> {
-    let Ok(roster) = roster::read(team) else { return Vec::new() };
-    let members = roster.members.iter().map(|member| MemberSummary {
-        name: member.name.clone(),
-        role: member.role.clone(),
-        status: member.status.word().into(),
-        model: member.model.clone(),
-        usage: member.usage,
-    });
-    members.collect()
 }

@@ -154,7 +154,7 @@ impl Sources {
         if let Some(why) = &closed.end.broken {
             console.print(&format!("error: the lead could not go on: {why}"));
         }
-        console.close();
+        drop(console);
     }
 }
 

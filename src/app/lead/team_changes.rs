@@ -1,7 +1,7 @@
 //! What an interactive lead shows of its teammates as their roster entries change.
 
 use crate::store::{TeamDir, roster};
-use crate::ui::console::{Console, MemberLabel};
+use crate::ui::console::Console;
 use crate::wire::activity::Activity;
 use crate::wire::roster::{Member, Status};
 use std::collections::BTreeMap;
@@ -16,23 +16,18 @@ impl TeamChanges {
     /// Shows what has changed since the last call.
     pub(super) fn show(&mut self, team: &TeamDir, console: &mut Console) {
         let Ok(roster) = roster::read(team) else { return };
-        let labels: Vec<MemberLabel> = roster
-            .members
-            .iter()
-            .map(|member| MemberLabel { name: member.name.clone(), color: member.color.clone() })
-            .collect();
-        let names_changed = labels.len() != self.shown.len();
-        for (member, label) in roster.members.iter().zip(&labels) {
+        let names_changed = roster.members.len() != self.shown.len();
+        for member in &roster.members {
             let now = (member.status, member.activity.clone());
             let before = self.shown.insert(member.name.clone(), now.clone());
             if before.as_ref() != Some(&now)
                 && let Some(text) = change(member, before.as_ref().map(|(status, _)| *status))
             {
-                console.member(label, &text);
+                console.member(member, &text);
             }
         }
         if names_changed {
-            console.set_members(&labels);
+            console.set_members(&roster.members);
         }
     }
 }

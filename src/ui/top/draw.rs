@@ -1,12 +1,12 @@
-//! The frame: the layout of the panes and their content.
+//! The frame: the layout of the panes, their content, and the help.
 
 use super::super::roster::short;
 use super::super::sanitize::one_line;
+use super::super::style::{BAD, BOLD, DIM, WARN};
 use super::super::text_width::columns;
 use super::super::view::View;
-use super::paint::Paint;
-use super::panes::{self, Rows};
-use super::{Mode, Notice, PANES, Pane, RequestAnswer, Top, help};
+use super::panes::{self, Paint, Rows};
+use super::{Action, Mode, Notice, PANES, Pane, Top};
 use crate::view::Snapshot;
 use crate::wire::WallTime;
 use crate::wire::money::Money;
@@ -20,6 +20,23 @@ const LEAST: (u16, u16) = (40, 10);
 /// The smallest terminal that shows all panes side by side, in columns and rows.
 const WIDE: (u16, u16) = (110, 24);
 
+/// All keys, by task: the help of `?`.
+const KEYS: [(&str, &str); 13] = [
+    ("tab, shift-tab, 1-5", "go to another pane"),
+    ("arrows, j, k", "move or scroll by one"),
+    ("page up, page down", "by ten"),
+    ("home, end, g, G", "to the start, to the end"),
+    ("enter", "the conversation of the selected agent"),
+    ("/", "filter by text"),
+    ("esc", "show everything again; back"),
+    ("m", "write to the selected agent"),
+    ("s", "stop the selected teammate (asks first)"),
+    ("a, d", "approve or deny the selected request (asks first)"),
+    ("?", "this help; any key closes it"),
+    ("q, ctrl-c", "leave; the team goes on"),
+    ("", "Looking changes nothing: this view only reads the files of the team."),
+];
+
 /// Draws the frame; returns the position of the cursor while text is typed.
 pub(crate) fn draw(
     top: &mut Top,
@@ -29,29 +46,27 @@ pub(crate) fn draw(
     buffer: &mut Buffer,
 ) -> Option<Position> {
     let area = buffer.area;
-    let paint = Paint::of(view.palette);
+    let paint = Paint(view.palette);
     if area.width < LEAST.0 || area.height < LEAST.1 {
-        let text =
-            format!("too small: {}x{}, needs {}x{}", area.width, area.height, LEAST.0, LEAST.1);
+        let (width, height) = (area.width, area.height);
+        let text = format!("too small: {width}x{height}, needs {}x{}", LEAST.0, LEAST.1);
         line(buffer, area, &Line::raw(text));
         return None;
     }
     let rows = [Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)];
     let [head, body, foot] = area.layout(&Layout::vertical(rows));
     line(buffer, head, &header(snapshot, head.width, paint));
-    if top.mode == Mode::Help {
-        let rows = help::ALL.iter().map(|(key, what)| {
-            Line::from(vec![
-                Span::styled(format!("  {key:<22}"), paint.bold()),
-                Span::raw(if key.is_empty() { format!("\n{what}") } else { (*what).to_owned() }),
-            ])
+    if top.mode == Some(Mode::Help) {
+        let rows = KEYS.map(|(key, what)| {
+            let key = Span::styled(format!("  {key:<22}"), paint.of(BOLD));
+            Line::from(vec![key, Span::raw(what)])
         });
-        fill(buffer, body, rows);
+        fill(buffer, body, rows.into_iter());
     } else {
         for (pane, place) in arrange(top, snapshot, body) {
             let [head, inside] =
                 place.layout(&Layout::vertical([Constraint::Length(1), Constraint::Min(0)]));
-            let view = view.as_wide_as(usize::from(inside.width));
+            let view = View { width: Some(usize::from(inside.width)), ..view.clone() };
             let rows = panes::rows(pane, top, snapshot, now, &view, usize::from(inside.height));
             line(buffer, head, &title(top, pane, &rows, head.width, paint));
             fill(buffer, inside, rows.lines.into_iter());
@@ -67,35 +82,29 @@ fn header(snapshot: &Snapshot, width: u16, paint: Paint) -> Line<'static> {
     let costs = snapshot.members.iter().filter_map(|member| member.usage.cost);
     let cost = costs.reduce(Money::plus).map(|cost| format!(" · cost {cost}"));
     let mut text = format!("  {alive} of {} alive", snapshot.members.len());
-    let counts = [
-        format!(" · {} messages", snapshot.messages.len()),
-        format!(" · {} tokens", short(tokens)),
-    ];
-    for part in counts.into_iter().chain(cost) {
+    let messages = format!(" · {} messages", snapshot.messages.len());
+    let tokens = format!(" · {} tokens", short(tokens));
+    for part in [messages, tokens].into_iter().chain(cost) {
         if columns("team") + columns(&text) + columns(&part) > usize::from(width) {
             break;
         }
         text.push_str(&part);
     }
-    let mut spans = vec![Span::styled("team", paint.bold()), Span::styled(text, paint.dim())];
+    let mut spans = vec![Span::styled("team", paint.of(BOLD)), Span::styled(text, paint.of(DIM))];
     if let Some(trouble) = &snapshot.trouble {
-        spans.push(Span::styled(format!("  {}", one_line(trouble, 200)), paint.bad()));
+        spans.push(Span::styled(format!("  {}", one_line(trouble, 200)), paint.of(BAD)));
     }
     Line::from(spans)
 }
 
-/// The panes and their areas.
 fn arrange(top: &Top, snapshot: &Snapshot, body: Rect) -> Vec<(Pane, Rect)> {
     if body.width >= WIDE.0 && body.height + 2 >= WIDE.1 {
         let halves = [Constraint::Percentage(50), Constraint::Percentage(50)];
         let [left, right] = body.layout(&Layout::horizontal(halves).spacing(2));
         let asked = u16::try_from(snapshot.requests.len()).unwrap_or(u16::MAX);
         let quarter = left.height / 4;
-        let rows = [
-            Constraint::Min(0),
-            Constraint::Length(quarter),
-            Constraint::Length(asked.saturating_add(2).clamp(2, quarter)),
-        ];
+        let asked = Constraint::Length(asked.saturating_add(2).clamp(2, quarter));
+        let rows = [Constraint::Min(0), Constraint::Length(quarter), asked];
         let [members, tasks, requests] = left.layout(&Layout::vertical(rows));
         let [messages, conversation] = right.layout(&Layout::vertical(halves));
         return vec![
@@ -111,7 +120,7 @@ fn arrange(top: &Top, snapshot: &Snapshot, body: Rect) -> Vec<(Pane, Rect)> {
     let members = wanted.clamp(3, (body.height * 2 / 5).max(3));
     let rows = [Constraint::Length(members), Constraint::Min(0)];
     let [members, below] = body.layout(&Layout::vertical(rows));
-    vec![(Pane::Members, members), (top.below, below)]
+    vec![(Pane::Members, members), (top.below.unwrap_or(Pane::Messages), below)]
 }
 
 /// The title of a pane on a line; the pane with the focus is marked.
@@ -121,54 +130,71 @@ fn title(top: &Top, pane: Pane, rows: &Rows, width: u16, paint: Paint) -> Line<'
     let mark = if has_keys { '▸' } else { '─' };
     let name = format!("{mark} {number} {} ", one_line(&rows.title, usize::from(width)));
     let rule = "─".repeat(usize::from(width).saturating_sub(columns(&name)));
-    let style = if has_keys { paint.bold() } else { paint.dim() };
-    Line::from(vec![Span::styled(name, style), Span::styled(rule, paint.dim())])
+    let style = if has_keys { paint.of(BOLD) } else { paint.of(DIM) };
+    Line::from(vec![Span::styled(name, style), Span::styled(rule, paint.of(DIM))])
 }
 
 fn draw_footer(top: &Top, paint: Paint, buffer: &mut Buffer, foot: Rect) -> Option<Position> {
-    match (&top.mode, &top.notice) {
-        (Mode::Filter { .. }, _) => Some(prompt(buffer, foot, "show only: ", &top.filter, paint)),
-        (Mode::Write { to, text }, _) => {
-            Some(prompt(buffer, foot, &format!("to {to}: "), text, paint))
+    let width = usize::from(foot.width);
+    let shown = match (&top.mode, &top.notice) {
+        (Some(Mode::Filter { .. }), _) => {
+            return Some(prompt(buffer, foot, "show only: ", &top.filter, paint));
         }
-        (Mode::Confirm { name }, _) => {
-            let question = format!("stop {name}? y: yes, any other key: no");
-            line(buffer, foot, &Line::styled(question, paint.warn()));
-            None
+        (Some(Mode::Write { to, text }), _) => {
+            return Some(prompt(buffer, foot, &format!("to {to}: "), text, paint));
         }
-        (Mode::Decide { what, answer, .. }, _) => {
-            let verb = match answer {
-                RequestAnswer::Approve => "approve",
-                RequestAnswer::Deny => "deny",
+        (Some(Mode::Confirm { what, action }), _) => {
+            let question = if let Action::Answer { approve, .. } = action {
+                let verb = if *approve { "approve" } else { "deny" };
+                let what = one_line(what, width.saturating_sub(verb.len() + 30));
+                format!("{verb} {what}? y: yes, any other: no")
+            } else {
+                format!("{what}? y: yes, any other key: no")
             };
-            let room = usize::from(foot.width).saturating_sub(verb.len() + 30);
-            let what = one_line(what, room);
-            let question = format!("{verb} {what}? y: yes, any other: no");
-            line(buffer, foot, &Line::styled(question, paint.warn()));
-            None
+            Line::styled(question, paint.of(WARN))
         }
-        (Mode::Browse | Mode::Help, Some(notice)) => {
-            let (text, style) = match notice {
-                Notice::Fine(text) => (text, paint.bold()),
-                Notice::Failed(text) => (text, paint.bad()),
-            };
-            line(buffer, foot, &Line::styled(one_line(text, usize::from(foot.width)), style));
-            None
+        (None | Some(Mode::Help), Some(Notice::Fine(text))) => {
+            Line::styled(one_line(text, width), paint.of(BOLD))
         }
-        (Mode::Browse | Mode::Help, None) => {
-            let keys = help::footer(&top.mode, top.focus, !top.filter.is_empty());
-            let spans = keys.into_iter().flat_map(|(key, what)| {
-                [Span::styled(key, paint.bold()), Span::styled(format!(" {what}  "), paint.dim())]
+        (None | Some(Mode::Help), Some(Notice::Failed(text))) => {
+            Line::styled(one_line(text, width), paint.of(BAD))
+        }
+        (None | Some(Mode::Help), None) => {
+            let only = (!top.filter.is_empty()).then(|| {
+                let filter = format!("only: {}  ", one_line(&top.filter, 20));
+                Span::styled(filter, paint.of(WARN))
             });
-            let mut spans: Vec<Span<'_>> = spans.collect();
-            if !top.filter.is_empty() {
-                let filter = format!("only: {}", one_line(&top.filter, 20));
-                spans.insert(0, Span::styled(filter + "  ", paint.warn()));
-            }
-            line(buffer, foot, &Line::from(spans));
-            None
+            let keys = footer_keys(top).into_iter().flat_map(|(key, what)| {
+                [
+                    Span::styled(key, paint.of(BOLD)),
+                    Span::styled(format!(" {what}  "), paint.of(DIM)),
+                ]
+            });
+            only.into_iter().chain(keys).collect()
         }
+    };
+    line(buffer, foot, &shown);
+    None
+}
+
+/// The keys that the footer names while no text is typed.
+fn footer_keys(top: &Top) -> Vec<(&'static str, &'static str)> {
+    if top.mode == Some(Mode::Help) {
+        return vec![("any key", "back")];
     }
+    let mut keys = vec![("q", "quit"), ("?", "help"), ("tab", "pane")];
+    keys.extend(match top.focus {
+        Pane::Members => &[("↑↓", "select"), ("enter", "open")][..],
+        Pane::Requests => &[("↑↓", "scroll"), ("a", "approve"), ("d", "deny")],
+        Pane::Messages | Pane::Conversation | Pane::Tasks => &[("↑↓", "scroll")],
+    });
+    keys.extend([("m", "message"), ("s", "stop"), ("/", "filter")]);
+    if !top.filter.is_empty() {
+        keys.push(("esc", "show all"));
+    } else if top.focus != Pane::Members {
+        keys.push(("esc", "back"));
+    }
+    keys
 }
 
 /// The line being typed; if it is long, its end.
@@ -179,7 +205,7 @@ fn prompt(buffer: &mut Buffer, foot: Rect, label: &str, text: &str, paint: Paint
         shown.remove(0);
     }
     let end = columns(label) + columns(&shown);
-    let spans = vec![Span::styled(label.to_owned(), paint.bold()), Span::raw(shown)];
+    let spans = vec![Span::styled(label.to_owned(), paint.of(BOLD)), Span::raw(shown)];
     line(buffer, foot, &Line::from(spans));
     Position::new(foot.x.saturating_add(u16::try_from(end).unwrap_or(u16::MAX)), foot.y)
 }

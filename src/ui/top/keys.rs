@@ -1,6 +1,5 @@
 //! Keys, and the bytes that a terminal sends for them.
 
-/// A key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Key {
     Char(char),
@@ -24,7 +23,6 @@ pub(crate) enum Key {
 /// An input of the person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Input {
-    /// A key.
     Key(Key),
     /// Pasted text.
     Paste(String),
@@ -100,35 +98,24 @@ fn sequence(text: &[u8]) -> Option<Key> {
 
 fn character(bytes: &[u8]) -> Option<(Option<Input>, usize)> {
     let head = bytes.get(..bytes.len().min(4)).unwrap_or_default();
-    let valid = match std::str::from_utf8(head) {
-        Ok(text) => text,
-        Err(why) if why.valid_up_to() > 0 => {
-            std::str::from_utf8(head.get(..why.valid_up_to()).unwrap_or_default()).ok()?
-        }
-        Err(why) => return why.error_len().map(|length| (None, length)),
-    };
-    let c = valid.chars().next()?;
-    Some((Some(Input::Key(Key::Char(c))), c.len_utf8()))
+    let chunk = head.utf8_chunks().next()?;
+    if let Some(c) = chunk.valid().chars().next() {
+        return Some((Some(Input::Key(Key::Char(c))), c.len_utf8()));
+    }
+    // The start of a character is completed later.
+    let length = std::str::from_utf8(head).err()?.error_len()?;
+    Some((None, length))
 }
 
 impl Key {
     /// Edits a line that is being typed.
     pub(super) fn edit(self, line: &mut String) {
-        match self {
-            Self::Char(c) => line.push(c),
-            Self::Backspace => drop(line.pop()),
-            Self::EraseLine => line.clear(),
-            Self::Enter
-            | Self::Esc
-            | Self::Tab
-            | Self::BackTab
-            | Self::Up
-            | Self::Down
-            | Self::PageUp
-            | Self::PageDown
-            | Self::Home
-            | Self::End
-            | Self::Interrupt => {}
+        if let Self::Char(c) = self {
+            line.push(c);
+        } else if self == Self::Backspace {
+            line.pop();
+        } else if self == Self::EraseLine {
+            line.clear();
         }
     }
 }
@@ -140,18 +127,22 @@ mod tests {
 
     #[test]
     fn the_bytes_of_each_key_are_decoded() {
-        let keys = |bytes: &[u8]| Decoder::default().feed(bytes);
-        let key = |key| vec![Input::Key(key)];
-        assert_eq!(keys(b"\x1b[A"), key(Key::Up));
-        assert_eq!(keys(b"\x1bOB"), key(Key::Down));
-        assert_eq!(keys(b"\x1b[6~"), key(Key::PageDown));
-        assert_eq!(keys(b"\x1b[Z"), key(Key::BackTab));
-        assert_eq!(keys(b"\x1b"), key(Key::Esc));
-        assert_eq!(keys("é".as_bytes()), key(Key::Char('é')));
-        assert_eq!(keys(b"\x1b[1;5D\x01\xff"), []);
-        let esc_q = [Input::Key(Key::Esc), Input::Key(Key::Char('q'))];
-        assert_eq!(keys(b"\x1bq"), esc_q);
-        assert_eq!(keys(b"\x1b[200~q\ny\x1b[201~\x03").first(), Some(&Input::Paste("q\ny".into())));
+        let cases: [(&[u8], &[Key]); 8] = [
+            (b"\x1b[A", &[Key::Up]),
+            (b"\x1bOB", &[Key::Down]),
+            (b"\x1b[6~", &[Key::PageDown]),
+            (b"\x1b[Z", &[Key::BackTab]),
+            (b"\x1b", &[Key::Esc]),
+            ("é".as_bytes(), &[Key::Char('é')]),
+            (b"\x1b[1;5D\x01\xff", &[]),
+            (b"\x1bq", &[Key::Esc, Key::Char('q')]),
+        ];
+        for (bytes, keys) in cases {
+            let wanted: Vec<Input> = keys.iter().copied().map(Input::Key).collect();
+            assert_eq!(Decoder::default().feed(bytes), wanted, "{bytes:?}");
+        }
+        let pasted = Decoder::default().feed(b"\x1b[200~q\ny\x1b[201~\x03");
+        assert_eq!(pasted.first(), Some(&Input::Paste("q\ny".into())));
     }
 
     #[test]

@@ -1,0 +1,185 @@
+//! The tables of tasks and roles, and one task with its history.
+//!
+//! The caller reads the files, computes which tasks block which, and names the file of each role.
+
+use super::sanitize::one_line;
+use super::style::Palette;
+use super::text_width::{columns, pad};
+use super::view::{View, date};
+use crate::wire::WithUnknownFields;
+use crate::wire::role::Role;
+use crate::wire::task::{EventKind, HistoryEntry, Task, TaskId, TaskStatus};
+
+/// The width of a subject or a description, in columns.
+const PROSE: usize = 60;
+
+/// Rows of cells as aligned columns; the first row is the header.
+fn table<const N: usize>(rows: &[[String; N]], palette: Palette) -> String {
+    let cells = |at: usize| rows.iter().filter_map(move |row| row.get(at));
+    let widths: [usize; N] =
+        std::array::from_fn(|at| cells(at).map(|cell| columns(cell)).max().unwrap_or_default());
+    let lines = rows.iter().enumerate().map(|(at, row)| {
+        let padded = row.iter().zip(widths).map(|(cell, width)| pad(cell, width) + "  ");
+        let line = padded.collect::<String>();
+        let line = line.trim_end();
+        if at == 0 { palette.dim(line) + "\n" } else { format!("{line}\n") }
+    });
+    lines.collect()
+}
+
+/// A task, and the tasks that block it.
+#[derive(Debug, Clone)]
+pub(crate) struct TaskRow<'a> {
+    pub(crate) task: &'a Task,
+    pub(crate) waits_for: Vec<TaskId>,
+}
+
+pub(crate) fn task_table(rows: &[TaskRow<'_>], palette: Palette) -> String {
+    if rows.is_empty() {
+        let example = palette.bold("team task add \"write the schema\"");
+        return format!("There are no tasks yet. Make one, for example:\n  {example}\n");
+    }
+    let header = ["ID", "STATUS", "OWNER", "SUBJECT"].map(str::to_owned);
+    let rows = std::iter::once(header).chain(rows.iter().map(|row| {
+        let owner = one_line(row.task.owner.as_deref().unwrap_or("-"), 32);
+        [row.task.id.to_string(), standing(row), owner, one_line(&row.task.subject, PROSE)]
+    }));
+    table(&rows.collect::<Vec<_>>(), palette)
+}
+
+/// The state of a task in words.
+fn standing(row: &TaskRow<'_>) -> String {
+    if row.task.status != TaskStatus::Pending || row.waits_for.is_empty() {
+        return row.task.status.word().replace('_', " ");
+    }
+    format!("waits for {}", list(&row.waits_for))
+}
+
+fn list(ids: &[TaskId]) -> String {
+    ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// One task with all its fields and its history.
+pub(crate) fn task(row: &TaskRow<'_>, view: &View) -> String {
+    let task = row.task;
+    let title = format!("task {}: {}", task.id, one_line(&task.subject, 400));
+    let mut rows = vec![view.palette.bold(&title)];
+    let owner = one_line(task.owner.as_deref().unwrap_or("nobody"), 32);
+    let role = task.role.as_ref().map(|role| format!(", for a {}", one_line(role, 80)));
+    rows.push(format!("  {}, owner {owner}{}", standing(row), role.unwrap_or_default()));
+    if !task.blocked_by.is_empty() {
+        rows.push(format!("  after {}", list(&task.blocked_by)));
+    }
+    if !task.description.trim().is_empty() {
+        rows.push(String::new());
+        rows.extend(view.block(&task.description, "  ", None));
+    }
+    rows.push(String::new());
+    rows.extend(task.history.iter().map(happening));
+    rows.join("\n") + "\n"
+}
+
+fn happening(what: &WithUnknownFields<HistoryEntry>) -> String {
+    let event = match &what.what {
+        EventKind::Created => "created",
+        EventKind::Changed => "changed",
+        EventKind::Assigned => "assigned",
+        EventKind::Claimed => "claimed",
+        EventKind::Released => "given back",
+        EventKind::Completed => "completed",
+        EventKind::Failed => "failed",
+        EventKind::Cancelled => "cancelled",
+        EventKind::Reopened => "reopened",
+        EventKind::Other(word) => word,
+    };
+    let to = what.owner.as_ref().filter(|_| what.what == EventKind::Assigned);
+    let to = to.map(|owner| format!(" to {owner}")).unwrap_or_default();
+    let note = what.note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
+    let text = format!("{event}{to} by {}{note}", what.by);
+    format!("  {}  {}", date(what.at), one_line(&text, 400))
+}
+
+pub(crate) fn role_table(roles: &[(&Role, String)], palette: Palette) -> String {
+    if roles.is_empty() {
+        let example = palette.bold("team init");
+        return format!("There are no roles here. To make three examples:\n  {example}\n");
+    }
+    let header = ["ROLE", "FROM", "TOOLS", "MODEL", "MODE", "FOR"].map(str::to_owned);
+    let rows = std::iter::once(header).chain(roles.iter().map(|(role, from)| {
+        let model = role.model.as_deref().map_or_else(|| "-".into(), |model| one_line(model, 32));
+        let mode = role.mode.map_or_else(|| "-".into(), |mode| mode.to_string());
+        let (name, from) = (one_line(&role.name, 64), one_line(from, 64));
+        [name, from, tools(role), model, mode, one_line(&role.description, PROSE)]
+    }));
+    table(&rows.collect::<Vec<_>>(), palette)
+}
+
+fn tools(role: &Role) -> String {
+    let given = match role.tools.as_deref() {
+        None => "all".to_owned(),
+        Some([]) => "none".to_owned(),
+        Some(tools) => tools.join(","),
+    };
+    let but = if role.disallowed.is_empty() { "" } else { " but " };
+    one_line(&format!("{given}{but}{}", role.disallowed.join(",")), 48)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(value: serde_json::Value) -> Task {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn a_table_shows_which_tasks_block_a_task() {
+        let first = read(json!({"id": "1", "subject": "schema\u{1b}[2J", "status": "in_progress",
+            "owner": "alice"}));
+        let second = read(json!({"id": "2", "subject": "server", "blocked_by": ["1"]}));
+        let rows = [
+            TaskRow { task: &first, waits_for: Vec::new() },
+            TaskRow { task: &second, waits_for: second.blocked_by.clone() },
+        ];
+        let wanted = "\
+ID  STATUS       OWNER  SUBJECT
+1   in progress  alice  schema
+2   waits for 1  -      server
+";
+        assert_eq!(task_table(&rows, Palette::plain()), wanted);
+        assert!(task_table(&[], Palette::plain()).contains("team task add"));
+    }
+
+    #[test]
+    fn one_task_is_shown_with_its_history() {
+        let told = read(json!({"id": "3", "subject": "tests", "description": "all\nof them",
+            "role": "tester", "history": [
+                {"at": 0.0, "by": "lead", "what": "assigned", "owner": "bob"},
+                {"at": 1.0, "by": "system", "what": "released", "note": "bob is gone"}]}));
+        let text = task(&TaskRow { task: &told, waits_for: Vec::new() }, &View::fixed(Some(80)));
+        for part in [
+            "task 3: tests\n",
+            "pending, owner nobody, for a tester",
+            "  all\n  of them",
+            "assigned to bob by lead\n",
+            "given back by system: bob is gone\n",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+
+    #[test]
+    fn each_role_is_a_row() {
+        let (role, _) = Role::parse(
+            "a",
+            "---\ntools: Read\ndisallowedTools: broadcast\ndescription: \"x\\ny\"\nmodel: rehearsal\n---\n",
+            crate::tools::find_by_alias,
+        );
+        let table = role_table(&[(&role, "roles/a.md".into())], Palette::plain());
+        let row = table.lines().nth(1).unwrap().split("  ").filter(|it| !it.is_empty());
+        let wanted = ["a", "roles/a.md", "read_file but broadcast", "rehearsal", "-", "x y"];
+        assert_eq!(row.map(str::trim).collect::<Vec<_>>(), wanted);
+        assert!(role_table(&[], Palette::plain()).contains("team init"));
+    }
+}
