@@ -1,19 +1,15 @@
 //! A window on an agent's conversation as it grows, with a line to write to the agent. Closing the window
 //! changes nothing for the agent.
 
-use super::context::Context;
-use super::event_loop::block_on;
-use super::failures::unknown_name;
-use super::signal_stream::SignalStream;
+use super::event_loop::{SignalStream, block_on};
+use super::{context::Context, names::unknown_name, stop_members::is_alive};
 use crate::bus::{Bus, Outgoing};
 use crate::error::{Exit, Failure, OrFail};
 use crate::os::terminal::TerminalGuard;
-use crate::store::tail::Tail;
-use crate::store::{StoreError, TeamDir, liveness};
-use crate::ui;
+use crate::store::{StoreError, TeamDir, tail::Tail};
 use crate::ui::console::{Console, ConsoleOptions, Input};
-use crate::wire::AgentName;
-use crate::wire::transcript::Line;
+use crate::ui::transcript;
+use crate::wire::{AgentName, transcript::Line};
 use std::time::Duration;
 
 /// Interval at which the conversation is read.
@@ -58,7 +54,11 @@ pub(crate) fn run(context: &Context, name: AgentName) -> Result<Exit, Failure> {
         let tail = Tail::last(team.transcript(&name), FIRST_LINES)?;
         let was_alive = is_alive(&team, &name);
         let mut window = Window { context, team, bus: &bus, name, console, tail, was_alive };
-        window.greet();
+        let state = if was_alive { "lives" } else { "is not running" };
+        let name = &window.name;
+        window.console.print(&format!(
+            "{name} {state}. What you type is sent to {name}; Ctrl-D or Ctrl-C leaves."
+        ));
         let mut look = tokio::time::interval(READ_INTERVAL);
         loop {
             tokio::select! {
@@ -81,26 +81,14 @@ pub(crate) fn run(context: &Context, name: AgentName) -> Result<Exit, Failure> {
     left
 }
 
-fn is_alive(team: &TeamDir, name: &AgentName) -> bool {
-    liveness::probe(team, name).is_ok_and(|life| life.is_alive())
-}
-
 impl Window<'_> {
-    fn greet(&self) {
-        let state = if self.was_alive { "lives" } else { "is not running" };
-        let name = &self.name;
-        self.console.print(&format!(
-            "{name} {state}. What you type is sent to {name}; Ctrl-D or Ctrl-C leaves."
-        ));
-    }
-
     /// Shows the new lines, and whether the process has started or exited.
     fn show_new(&mut self) -> Result<(), Failure> {
         let view = self.context.view();
         let mut fresh = self.tail.fresh()?;
         while let Some(bytes) = fresh.next_line().map_err(StoreError::from)? {
             if let Some(line) = Line::read(bytes) {
-                self.console.print(&ui::transcript::line(&line, &view));
+                self.console.print(&transcript::line(&line, &view));
             }
         }
         let lives = is_alive(&self.team, &self.name);

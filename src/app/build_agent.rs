@@ -1,47 +1,38 @@
 //! Building an agent, in the same way for the lead and for teammates.
 
-use crate::agent::Agent;
+use super::agent_process::AgentProcess;
 use crate::agent::approval::{ApprovalGate, Asks};
 use crate::agent::budget::AgentBudget;
-use crate::agent::heartbeat::HeartbeatWriter;
 use crate::agent::identity::{AutoClaim, Identity, IdleHook};
-use crate::agent::progress::Progress;
 use crate::agent::prompt::{Briefing, Profile, system_prompt};
-use crate::agent::status::StatusReporter;
+use crate::agent::{Agent, heartbeat::HeartbeatWriter, progress::Progress, status::StatusReporter};
 use crate::bus::Bus;
 use crate::error::{Exit, Failure, OrFail};
-use crate::llm::{Provider, Redactor};
+use crate::llm::Provider;
 use crate::os::{Clock, SystemClock};
 use crate::protocol::permission::Policy;
-use crate::settings::environment::Environment;
-use crate::settings::model::ModelChoice;
-use crate::settings::{PromptProfile, Rules};
+use crate::settings::{PromptProfile, Rules, environment::Environment, model::ModelChoice};
 use crate::store::{Mailbox, RoleFile, TeamDir};
 use crate::tasks::Tasks;
 use crate::tools::command::{CommandEnvironment, OutputStore};
 use crate::tools::hooks::Hooks;
 use crate::tools::team::{Ops, TeamContext};
 use crate::tools::{self, ToolParts};
-use crate::wire::AgentName;
 use crate::wire::front_matter::Problem;
 use crate::wire::hook::{Hook, HookEvent};
-use crate::wire::money::Price;
-use crate::wire::permission::Permissions;
-use crate::wire::role::Role;
-use crate::wire::roster::UsageCount;
+use crate::wire::{
+    AgentName, money::Price, permission::Permissions, role::Role, roster::UsageCount,
+};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The parts in which one agent differs from another.
-pub(super) struct AgentParts {
-    pub(super) name: AgentName,
+pub(super) struct AgentParts<'a> {
+    pub(super) process: &'a AgentProcess,
     pub(super) role: String,
     /// Told to the model of an agent that has a past.
     pub(super) start_reason: Option<String>,
-    pub(super) incarnation: String,
-    /// In the environment of every command that the agent runs.
-    pub(super) run_id: String,
     pub(super) bus: Arc<Bus>,
     pub(super) tasks: Arc<Tasks>,
     pub(super) mailbox: Mailbox,
@@ -50,11 +41,10 @@ pub(super) struct AgentParts {
     pub(super) hooks: Vec<Hook>,
     pub(super) permissions: Permissions,
     pub(super) asks: Asks,
-    pub(super) model: ModelChoice,
+    pub(super) model: &'a ModelChoice,
     pub(super) ops: Option<Ops>,
     pub(super) usage: UsageCount,
     pub(super) price: Option<Price>,
-    pub(super) secrets: Redactor,
     pub(super) show: Rc<dyn Fn(&Progress)>,
 }
 
@@ -62,59 +52,63 @@ pub(super) struct AgentParts {
 ///
 /// # Errors
 /// The workspace cannot be opened, or a permission rule is not understood.
-pub(super) fn build_agent(parts: AgentParts, environment: &Environment) -> Result<Agent, Failure> {
-    let team = parts.bus.dir().clone();
+pub(super) fn build_agent(
+    parts: AgentParts<'_>,
+    environment: &Environment,
+) -> Result<Agent, Failure> {
+    let AgentParts { rules, bus, tasks, model, .. } = parts;
+    let AgentProcess { name, incarnation, run_id, secrets, .. } = parts.process;
+    let team = bus.dir().clone();
     let clock: Rc<dyn Clock> = Rc::new(SystemClock);
-    let secrets = Rc::new(parts.secrets);
+    let secrets = Rc::new(secrets.clone());
     let role = read_role(&team, &parts.role);
-    let profile = profile(parts.rules.prompt_profile, &parts.model);
-    let commands = CommandEnvironment::new(environment.passed_on(), parts.run_id);
+    let profile = match rules.prompt_profile {
+        PromptProfile::Compact => Profile::Compact,
+        PromptProfile::Auto if model.spec().has_small_models => Profile::Compact,
+        PromptProfile::Full | PromptProfile::Auto => Profile::Full,
+    };
+    let commands = CommandEnvironment::new(environment.passed_on(), run_id.clone());
     let hooks =
-        Hooks::new(parts.hooks, parts.name.clone(), team.workspace().to_owned(), commands.clone());
-    let me = identity(&parts.name, parts.incarnation.clone(), parts.rules, &role, &hooks);
+        Hooks::new(parts.hooks, name.clone(), team.workspace().to_owned(), commands.clone());
+    let me = identity(name, incarnation.clone(), rules, &role, &hooks);
     let approval = approval_gate(parts.permissions, parts.asks, &role)?;
-    let system = system_prompt(&briefing(&team, &parts.name, &parts.role, &role, profile));
+    let system = system_prompt(&briefing(&team, name, &parts.role, &role, profile));
     let team_context = Rc::new(TeamContext::new(
-        parts.name.clone(),
-        parts.incarnation.clone(),
-        Arc::clone(&parts.bus),
-        parts.rules.max_sends,
+        name.clone(),
+        incarnation.clone(),
+        Arc::clone(&bus),
+        rules.max_sends,
         hooks,
     ));
-    let outputs = {
-        let secrets = Rc::clone(&secrets);
-        OutputStore::new(team.clone(), parts.name.clone(), move |text: String| secrets.part(&text))
-    };
-    let tool_parts = ToolParts::new(&team_context, &parts.tasks, parts.ops, commands, outputs)
+    let known = Rc::clone(&secrets);
+    let redact = move |text: String| known.part(&text);
+    let outputs = OutputStore::new(team.clone(), name.clone(), redact);
+    let tool_parts = ToolParts::new(&team_context, &tasks, parts.ops, commands, outputs)
         .or_fail("the workspace cannot be opened", "check the folder's permissions")?;
     let mut tools = tools::registry(&tool_parts);
     if profile == Profile::Compact {
         tools.use_compact_profile();
     }
     tools.limit(role);
-    let heartbeat = HeartbeatWriter::new(
-        &team,
-        &parts.name,
-        parts.incarnation.clone(),
-        Rc::clone(&clock),
-        parts.rules.heartbeat_interval(),
-    );
+    let interval = rules.heartbeat_interval();
+    let heartbeat =
+        HeartbeatWriter::new(&team, name, incarnation.clone(), Rc::clone(&clock), interval);
     Ok(Agent {
         me,
         mailbox: Arc::new(Mutex::new(parts.mailbox)),
         provider: parts.provider,
-        context_tokens: parts.rules.context_tokens.or(parts.model.spec().context_tokens),
+        context_tokens: rules.context_tokens.or(model.spec().context_tokens),
         system,
         tools: Rc::new(tools),
         approval,
         team_context,
-        bus: parts.bus,
-        tasks: parts.tasks,
-        budget: AgentBudget::of(parts.rules.budgets(), parts.rules.run, &parts.name),
+        bus,
+        tasks,
+        budget: AgentBudget::of(rules.budgets(), rules.run, name),
         reporter: StatusReporter::new(
             team,
-            parts.name,
-            parts.incarnation,
+            name.clone(),
+            incarnation.clone(),
             Rc::clone(&clock),
             parts.usage,
             parts.price,
@@ -137,14 +131,6 @@ fn read_role(team: &TeamDir, name: &str) -> Role {
         tracing::warn!(file = %path.display(), line, what, "a role file has a problem");
     }
     role
-}
-
-fn profile(setting: PromptProfile, model: &ModelChoice) -> Profile {
-    match setting {
-        PromptProfile::Compact => Profile::Compact,
-        PromptProfile::Auto if model.spec().has_small_models => Profile::Compact,
-        PromptProfile::Full | PromptProfile::Auto => Profile::Full,
-    }
 }
 
 fn identity(

@@ -2,10 +2,7 @@
 //! overwritten and removed in the end; anything else gets plain lines at growing intervals.
 
 use crate::os::{Clock, SystemClock, terminal_size};
-use crate::store::{TeamDir, liveness};
-use crate::ui::roster::age;
-use crate::ui::sanitize::one_line;
-use crate::wire::AgentName;
+use crate::ui::{roster::age, sanitize::one_line};
 use std::cell::Cell;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -23,7 +20,7 @@ const UPDATE_INTERVAL: Duration = Duration::from_millis(500);
 const FIRST_PLAIN: Duration = Duration::from_secs(30);
 
 /// The progress line of one piece of work. Dropping it removes the line.
-pub(crate) struct ProgressLine {
+pub(super) struct ProgressLine {
     what: &'static str,
     since: Instant,
     is_terminal: bool,
@@ -42,7 +39,7 @@ struct Shown {
 
 impl ProgressLine {
     /// Starts the line; `what` is its beginning, such as "waiting for".
-    pub(crate) fn begin(what: &'static str) -> Self {
+    pub(super) fn begin(what: &'static str) -> Self {
         let (since, is_terminal) = (SystemClock.monotonic(), io::stderr().is_terminal());
         let first = if is_terminal { FIRST_ON_TERMINAL } else { FIRST_PLAIN };
         let shown = Shown { is_visible: false, next: since + first, pause: FIRST_PLAIN * 2 };
@@ -50,12 +47,12 @@ impl ProgressLine {
     }
 
     /// Shows the subject of the work at the moment, with the time that it has taken so far.
-    pub(crate) fn show_subject(&self, subject: &str) {
+    pub(super) fn show_subject(&self, subject: &str) {
         self.update(|| format!("{} ({})", subject.trim(), age(self.since.elapsed())));
     }
 
     /// Shows the subject of the work at the moment; `subject` is only called when an update is due.
-    pub(crate) fn update(&self, subject: impl FnOnce() -> String) {
+    pub(super) fn update(&self, subject: impl FnOnce() -> String) {
         let (now, shown) = (SystemClock.monotonic(), self.shown.get());
         if now < shown.next {
             return;
@@ -77,7 +74,7 @@ impl ProgressLine {
     }
 
     /// Removes the line so that something else can be printed.
-    pub(crate) fn hide(&self) {
+    pub(super) fn hide(&self) {
         let shown = self.shown.get();
         if shown.is_visible {
             write("\r\u{1b}[K");
@@ -85,22 +82,23 @@ impl ProgressLine {
             self.shown.set(Shown { is_visible: false, next, ..shown });
         }
     }
+}
 
-    /// Runs the work and calls `subject` for each update meanwhile.
-    pub(crate) async fn during<T>(
-        self,
-        work: impl Future<Output = T>,
-        subject: impl Fn() -> String,
-    ) -> T {
-        tokio::pin!(work);
-        loop {
-            tokio::select! {
-                done = &mut work => return done,
-                () = tokio::time::sleep(UPDATE_INTERVAL) => {
-                    let subject = subject();
-                    if !subject.is_empty() {
-                        self.show_subject(&subject);
-                    }
+/// Runs the work under a progress line that begins with `what`; `subject` is called for each update.
+pub(super) async fn during<T>(
+    what: &'static str,
+    work: impl Future<Output = T>,
+    subject: impl Fn() -> String,
+) -> T {
+    let line = ProgressLine::begin(what);
+    tokio::pin!(work);
+    loop {
+        tokio::select! {
+            done = &mut work => return done,
+            () = tokio::time::sleep(UPDATE_INTERVAL) => {
+                let subject = subject();
+                if !subject.is_empty() {
+                    line.show_subject(&subject);
                 }
             }
         }
@@ -111,13 +109,6 @@ fn write(text: &str) {
     let mut out = io::stderr().lock();
     // A closed stderr only loses the progress line.
     let _lost = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-}
-
-/// Lists those names whose processes are alive.
-pub(crate) fn still_alive(team: &TeamDir, names: &[AgentName]) -> String {
-    let is_alive =
-        |name: &&AgentName| liveness::probe(team, name).is_ok_and(|life| life.is_alive());
-    names.iter().filter(is_alive).map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 impl Drop for ProgressLine {

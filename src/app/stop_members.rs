@@ -1,19 +1,23 @@
 //! Stopping members from outside the lead, in the user's name.
 
 use super::names::member_name;
-use super::progress_line::{ProgressLine, still_alive};
+use super::progress_line::during;
 use crate::bus::Bus;
 use crate::error::{Exit, Failure};
 use crate::os::SystemClock;
 use crate::protocol::ladder::Urgency;
 use crate::protocol::lifecycle::{self, LifecycleEvent};
-use crate::store::{Liveness, TeamDir, liveness, roster};
+use crate::store::{TeamDir, liveness, roster};
 use crate::supervise::stop::{StopOutcome, StopPlan, stop_in_parallel};
-use crate::wire::AgentName;
-use crate::wire::roster::ExitCause;
+use crate::wire::{AgentName, roster::ExitCause};
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::sync::watch;
+
+/// Whether a process holds the name.
+pub(crate) fn is_alive(team: &TeamDir, name: &AgentName) -> bool {
+    liveness::probe(team, name).is_ok_and(|life| life.is_alive())
+}
 
 /// Reads the names of members.
 ///
@@ -21,44 +25,43 @@ use tokio::sync::watch;
 /// A name is neither in the roster nor held by a process.
 pub(crate) fn members_named(team: &TeamDir, given: &[String]) -> Result<Vec<AgentName>, Failure> {
     let roster = roster::read(team)?;
-    let mut names = Vec::new();
-    for given in given {
+    let known = |given: &String| {
         let name = member_name(given)?;
-        let is_known = roster.member(name.as_str()).is_some();
-        if !is_known && !is_alive(team, &name) {
-            let members: Vec<_> = roster.members.iter().map(|m| m.name.as_str()).collect();
-            return Err(Failure::new(
-                Exit::Failure,
-                format!("there is no member {name}"),
-                format!("the team is: {}", members.join(", ")),
-                "`team ls` shows who is there; nothing was stopped",
-            ));
+        if roster.member(name.as_str()).is_some() || is_alive(team, &name) {
+            return Ok(name);
         }
-        names.push(name);
-    }
-    Ok(names)
+        let members: Vec<_> = roster.members.iter().map(|m| m.name.as_str()).collect();
+        Err(Failure::new(
+            Exit::Failure,
+            format!("there is no member {name}"),
+            format!("the team is: {}", members.join(", ")),
+            "`team ls` shows who is there; nothing was stopped",
+        ))
+    };
+    given.iter().map(known).collect()
 }
 
-fn is_alive(team: &TeamDir, name: &AgentName) -> bool {
-    matches!(liveness::probe(team, name), Ok(Liveness::Alive(_)))
+/// Plans a stop of fixed urgency in the name of `by`.
+pub(super) fn stop_plan(
+    bus: &Arc<Bus>,
+    by: AgentName,
+    reason: &str,
+    cause: ExitCause,
+    urgency: Urgency,
+) -> StopPlan {
+    let (_fixed, urgency) = watch::channel(urgency);
+    let (bus, clock) = (Arc::clone(bus), Rc::new(SystemClock));
+    StopPlan { bus, clock, by, reason: reason.into(), cause, urgency }
 }
 
 /// Stops members and waits until their processes have exited.
-pub(crate) async fn stop_members(
-    bus: Arc<Bus>,
+pub(super) async fn stop_members(
+    bus: &Arc<Bus>,
     cause: ExitCause,
     urgency: Urgency,
     names: Vec<AgentName>,
 ) -> Vec<StopOutcome> {
-    let (_fixed, urgency) = watch::channel(urgency);
-    let plan = StopPlan {
-        bus,
-        clock: Rc::new(SystemClock),
-        by: AgentName::user(),
-        reason: "the user stops you".into(),
-        cause,
-        urgency,
-    };
+    let plan = stop_plan(bus, AgentName::user(), "the user stops you", cause, urgency);
     stop_in_parallel(&plan, names).await
 }
 
@@ -69,8 +72,14 @@ pub(crate) async fn stop_with_progress(
     urgency: Urgency,
     names: Vec<AgentName>,
 ) -> Vec<StopOutcome> {
-    let stopping = stop_members(Arc::clone(bus), cause, urgency, names.clone());
-    ProgressLine::begin("stopping").during(stopping, || still_alive(bus.dir(), &names)).await
+    let stopping = stop_members(bus, cause, urgency, names.clone());
+    during("stopping", stopping, || still_alive(bus.dir(), &names)).await
+}
+
+/// Lists those names whose processes are alive.
+pub(super) fn still_alive(team: &TeamDir, names: &[AgentName]) -> String {
+    let alive = names.iter().filter(|name| is_alive(team, name));
+    alive.map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// Stops all members, then the lead.
@@ -97,7 +106,8 @@ pub(crate) async fn stop_team(
     Ok(outcomes)
 }
 
-/// Describes how a member ended.
-pub(crate) fn outcome_line(outcome: &StopOutcome) -> String {
-    format!("{} {}", outcome.name, outcome.words())
+/// Describes how members ended, each on a line.
+pub(crate) fn outcome_lines(outcomes: &[StopOutcome]) -> String {
+    let line = |outcome: &StopOutcome| format!("{} {}", outcome.name, outcome.words());
+    outcomes.iter().map(line).collect::<Vec<_>>().join("\n")
 }

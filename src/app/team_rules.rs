@@ -1,4 +1,4 @@
-//! What the settings decide for the whole team: permissions and the limits of mail.
+//! What the settings decide for the whole team: permissions, and the limits of mail and tasks.
 
 use crate::bus::{Bus, Limits};
 use crate::error::{Exit, Failure, OrFail};
@@ -6,8 +6,9 @@ use crate::os::SystemClock;
 use crate::protocol::permission::Policy;
 use crate::settings::{Fsync, Rules, Settings};
 use crate::store::TeamDir;
-use crate::wire::limits::LOCK_TIMEOUT;
-use crate::wire::permission::Permissions;
+use crate::tasks::Tasks;
+use crate::tools::can_complete_tasks;
+use crate::wire::{limits::LOCK_TIMEOUT, permission::Permissions};
 use std::sync::Arc;
 
 /// Returns the permissions of the settings after their rules were checked.
@@ -22,18 +23,23 @@ pub(super) fn permissions(settings: &Settings) -> Result<Permissions, Failure> {
 }
 
 /// Opens the mail of a team.
-pub(super) fn open_bus(team: TeamDir, rules: Rules) -> Bus {
+pub(super) fn open_bus(team: TeamDir, rules: Rules) -> Arc<Bus> {
     let limits = Limits {
         max_message_bytes: rules.max_message_bytes,
         inbox_bytes: rules.inbox_bytes,
         fsync: durability(rules.fsync),
         lock_limit: LOCK_TIMEOUT,
     };
-    Bus::new(team, limits, Arc::new(SystemClock))
+    Arc::new(Bus::new(team, limits, Arc::new(SystemClock)))
+}
+
+/// Opens the task list of a team.
+pub(crate) fn open_tasks(bus: &Arc<Bus>) -> Arc<Tasks> {
+    Arc::new(Tasks::new(Arc::clone(bus), Arc::new(SystemClock), can_complete_tasks))
 }
 
 /// Translates the setting into the store's own type.
-pub(crate) fn durability(fsync: Fsync) -> crate::store::Fsync {
+pub(super) fn durability(fsync: Fsync) -> crate::store::Fsync {
     match fsync {
         Fsync::Always => crate::store::Fsync::Always,
         Fsync::Never => crate::store::Fsync::Never,

@@ -1,8 +1,9 @@
-//! Arguments that several verbs have.
+//! Arguments that several verbs have, and the standard input that an argument `-` stands for.
 
-use crate::settings::Flags;
-use crate::settings::model::model_forms;
+use crate::error::{Exit, Failure, OrFail};
+use crate::settings::{Flags, model::model_forms};
 use crate::ui::style::ColorChoice;
+use std::io::Read;
 use std::path::PathBuf;
 
 /// Flags of every command.
@@ -46,4 +47,13 @@ impl ModelArgs {
     pub(super) fn flags(&self) -> Flags {
         Flags::of([("--model", self.model.as_deref()), ("--mode", self.mode.as_deref())])
     }
+}
+
+/// Reads what an argument `-` stands for from standard input.
+pub(super) fn read_stdin(what: &str) -> Result<String, Failure> {
+    let hint = "pipe UTF-8 text into the command";
+    let mut text = String::new();
+    let read = std::io::stdin().read_to_string(&mut text);
+    read.or_exit(Exit::Usage, format!("{what} cannot be read"), hint)?;
+    Ok(text)
 }

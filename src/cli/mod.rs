@@ -7,14 +7,12 @@
     reason = "all verbs have the same signature"
 )]
 
-mod approve;
 mod args;
 mod attach;
 mod broadcast;
 mod clean;
 mod completions;
 mod config;
-mod deny;
 mod doctor;
 mod follow;
 mod inbox;
@@ -38,11 +36,12 @@ mod trust;
 mod web;
 
 use crate::app::context::Context;
-pub use crate::app::greeting::greet;
-use crate::app::{failpoints, output};
+pub use crate::app::teammate::options::greet;
+use crate::app::{context::arm_failpoints, output};
 use crate::error::{Exit, Failure};
 use crate::settings::environment::Environment;
 use clap::{CommandFactory, Parser, Subcommand};
+use requests::{approve, deny};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -179,13 +178,13 @@ pub fn main(program: Program) -> ExitCode {
 fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failure> {
     let Arguments { common, verb } = arguments;
     let agent = if let Verb::Teammate(args) = &verb {
-        args.name()
+        &args.name
     } else if let Verb::Lead(_) = &verb {
         "lead"
     } else {
         "team"
     };
-    failpoints::arm(agent, &environment)?;
+    arm_failpoints(agent, &environment)?;
     let args::Common { dir, chdir, color } = common;
     let context = Context::new(chdir.as_deref(), dir.as_deref(), color, environment)?;
     verb.run(&context)

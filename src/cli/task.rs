@@ -1,17 +1,12 @@
 //! `team task …`: the shared task list, for the user.
 
 use super::args::Json;
-use crate::app::context::Context;
-use crate::app::names::mailbox_name;
 use crate::app::output::{exit_after, print, print_result, warn};
-use crate::app::task_view;
+use crate::app::{context::Context, names::mailbox_name, task_view, team_rules::open_tasks};
 use crate::error::{Exit, Failure, OrFail};
-use crate::os::SystemClock;
 use crate::protocol::tasks::{NewTask, TaskEnd};
 use crate::tasks::{Changed, TaskError, Tasks};
-use crate::tools::can_complete_tasks;
-use crate::wire::AgentName;
-use crate::wire::task::TaskId;
+use crate::wire::{AgentName, task::TaskId};
 use std::sync::Arc;
 
 #[derive(Debug, clap::Args)]
@@ -83,9 +78,9 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
         TaskVerb::Show(one) => show(context, &one),
         TaskVerb::Add(args) => add(context, args),
         TaskVerb::Claim(args) => claim(context, &args),
-        TaskVerb::Done(one) => end(context, "done", TaskEnd::Completed, &one),
-        TaskVerb::Fail(one) => end(context, "fail", TaskEnd::Failed, &one),
-        TaskVerb::Cancel(one) => end(context, "cancel", TaskEnd::Cancelled, &one),
+        TaskVerb::Done(one) => end(context, "done", TaskEnd::Completed, "completed", &one),
+        TaskVerb::Fail(one) => end(context, "fail", TaskEnd::Failed, "failed", &one),
+        TaskVerb::Cancel(one) => end(context, "cancel", TaskEnd::Cancelled, "cancelled", &one),
     }
 }
 
@@ -138,12 +133,13 @@ fn claim(context: &Context, args: &Claim) -> Result<Exit, Failure> {
     change_task(context, "claim", &args.one, change, "claimed", &format!("{owner}'s"))
 }
 
-fn end(context: &Context, verb: &str, how: TaskEnd, args: &One) -> Result<Exit, Failure> {
-    let word = match how {
-        TaskEnd::Completed => "completed",
-        TaskEnd::Failed => "failed",
-        TaskEnd::Cancelled => "cancelled",
-    };
+fn end(
+    context: &Context,
+    verb: &str,
+    how: TaskEnd,
+    word: &str,
+    args: &One,
+) -> Result<Exit, Failure> {
     let change = |tasks: &Tasks, id| tasks.end(id, how, None, &AgentName::user());
     change_task(context, verb, args, change, word, word)
 }
@@ -159,7 +155,7 @@ fn change_task(
 ) -> Result<Exit, Failure> {
     context.refuse_inside_agent(&format!("task {verb}"))?;
     let id = task_id(&args.id)?;
-    let done = change(&open(context)?, id);
+    let done = change(&*open(context)?, id);
     let done = done.map_err(|why| failure(&format!("task {id} was not {word}"), &why))?;
     Ok(report(&done, args.json, &format!("task {id} is {state}")))
 }
@@ -175,8 +171,8 @@ fn report(done: &Changed, Json { json }: Json, what: &str) -> Exit {
     }))
 }
 
-fn open(context: &Context) -> Result<Tasks, Failure> {
-    Ok(Tasks::new(context.team_bus()?, Arc::new(SystemClock), can_complete_tasks))
+fn open(context: &Context) -> Result<Arc<Tasks>, Failure> {
+    Ok(open_tasks(&context.team_bus()?))
 }
 
 fn task_id(given: &str) -> Result<TaskId, Failure> {

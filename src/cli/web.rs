@@ -1,10 +1,8 @@
 //! `team web`: the team as a page on loopback.
 
-use crate::app::context::Context;
-use crate::app::event_loop::block_on;
+use crate::app::event_loop::{SignalStream, block_on, exit_of};
 use crate::app::output::{print, warn};
-use crate::app::signal_stream::{SignalStream, exit_of};
-use crate::app::web_control::TeamControl;
+use crate::app::{context::Context, web_control::TeamControl};
 use crate::error::{Exit, Failure, OrFail};
 use crate::web::{Broadcaster, Control, Site};
 use std::rc::Rc;

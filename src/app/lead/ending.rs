@@ -4,18 +4,14 @@ use super::runtime::LeadRuntime;
 use crate::agent::event::{Ending, Event, StopCause};
 use crate::agent::{self, Agent, Events};
 use crate::app::agent_process::{AgentEnd, publish_end};
-use crate::app::own_mailbox::{CLOSE_LIMIT, close_mailbox, drain_last_mail};
+use crate::app::own_mailbox::{CLOSE_LIMIT, SharedMailbox, close_mailbox, drain_last_mail};
 use crate::error::{Exit, Failure, OrFail};
 use crate::llm::ModelError;
-use crate::os::failpoint::hit;
-use crate::os::signals::SignalEvent;
+use crate::os::{failpoint::hit, signals::SignalEvent};
 use crate::protocol::budget::BudgetLimit;
-use crate::store::Mailbox;
-use crate::supervise::stop::StopOutcome;
-use crate::supervise::supervisor::Supervisor;
-use crate::wire::message::Message;
-use crate::wire::roster::ExitCause;
-use std::sync::{Arc, Mutex};
+use crate::supervise::{stop::StopOutcome, supervisor::Supervisor};
+use crate::wire::{message::Message, roster::ExitCause};
+use std::sync::Arc;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::{JoinError, JoinHandle};
 
@@ -46,38 +42,27 @@ impl From<SignalEvent> for EndReason {
 impl EndReason {
     /// The cause that stands in the roster.
     fn cause(self) -> ExitCause {
-        match self {
-            Self::Budget(_) => ExitCause::Budget,
-            Self::Done | Self::Interrupted | Self::Terminated | Self::Timeout => {
-                ExitCause::TeamStopped
-            }
-        }
+        if let Self::Budget(_) = self { ExitCause::Budget } else { ExitCause::TeamStopped }
     }
 }
 
-/// The lead's agent before its loop runs.
-pub(super) struct AgentLoop {
-    pub(super) agent: Agent,
-    pub(super) events: Events,
-    pub(super) inbound: UnboundedReceiver<Event>,
-}
-
-impl AgentLoop {
-    /// Runs the loop beside the session.
-    pub(super) fn spawn(self) -> JoinHandle<EndedLoop> {
-        let Self { agent, events, inbound } = self;
-        tokio::task::spawn_local(async move {
-            let mailbox = Arc::clone(&agent.mailbox);
-            let finished = agent::run(agent, events, inbound, || {}).await;
-            EndedLoop { finished, mailbox }
-        })
-    }
+/// Runs the loop of the lead's agent beside the session.
+pub(super) fn spawn_loop(
+    agent: Agent,
+    events: Events,
+    inbound: UnboundedReceiver<Event>,
+) -> JoinHandle<EndedLoop> {
+    tokio::task::spawn_local(async move {
+        let mailbox = Arc::clone(&agent.mailbox);
+        let finished = agent::run(agent, events, inbound, || {}).await;
+        EndedLoop { finished, mailbox }
+    })
 }
 
 /// What is left of the lead's agent after its loop.
 pub(super) struct EndedLoop {
     finished: agent::Finished,
-    mailbox: Arc<Mutex<Mailbox>>,
+    mailbox: SharedMailbox,
 }
 
 impl EndedLoop {
@@ -152,38 +137,35 @@ pub(super) fn exit_code(reason: EndReason, end: &AgentEnd, last_turn_failed: boo
 mod tests {
     use super::*;
 
-    fn end(broken: bool, model_error: Option<ModelError>) -> AgentEnd {
-        AgentEnd { broken: broken.then(|| "the disk is gone".to_owned()), model_error }
+    /// The exit code after a failed turn or not, of a lead that could go on or not.
+    fn exit(reason: EndReason, error: Option<ModelError>, broken: bool, failed: bool) -> Exit {
+        let broken = broken.then(|| "the disk is gone".to_owned());
+        exit_code(reason, &AgentEnd { broken, model_error: error }, failed)
     }
 
     #[test]
     fn a_forced_end_decides_the_exit_code_alone() {
-        let unavailable = || Some(ModelError::Unavailable(String::new()));
-        for (reason, exit) in [
+        for (reason, code) in [
             (EndReason::Interrupted, Exit::Interrupted),
             (EndReason::Terminated, Exit::Terminated),
             (EndReason::Timeout, Exit::Timeout),
         ] {
-            for (broken, error, failed) in
-                [(false, None, false), (true, None, true), (false, unavailable(), true)]
-            {
-                assert_eq!(exit_code(reason, &end(broken, error), failed), exit, "{reason:?}");
-            }
+            let unavailable = Some(ModelError::Unavailable(String::new()));
+            assert_eq!(exit(reason, None, false, false), code, "{reason:?}");
+            assert_eq!(exit(reason, None, true, true), code, "{reason:?}");
+            assert_eq!(exit(reason, unavailable, false, true), code, "{reason:?}");
         }
     }
 
     #[test]
     fn a_finished_run_reports_its_worst_failure() {
-        let done = |end: &AgentEnd, failed| exit_code(EndReason::Done, end, failed);
-        assert_eq!(done(&end(false, None), false), Exit::Ok);
-        assert_eq!(done(&end(false, None), true), Exit::TurnFailed);
-        assert_eq!(done(&end(true, None), false), Exit::Failure);
-        assert_eq!(
-            done(&end(true, Some(ModelError::SpendCap(String::new()))), true),
-            Exit::Failure
-        );
+        let done = |error, broken, failed| exit(EndReason::Done, error, broken, failed);
+        assert_eq!(done(None, false, false), Exit::Ok);
+        assert_eq!(done(None, false, true), Exit::TurnFailed);
+        assert_eq!(done(None, true, false), Exit::Failure);
         let text = String::new;
-        for (error, exit) in [
+        assert_eq!(done(Some(ModelError::SpendCap(text())), true, true), Exit::Failure);
+        for (error, code) in [
             (ModelError::Credentials(text()), Exit::NoModel),
             (ModelError::Unavailable(text()), Exit::ModelUnavailable),
             (ModelError::SpendCap(text()), Exit::ModelUnavailable),
@@ -191,9 +173,8 @@ mod tests {
             (ModelError::Rejected(text()), Exit::TurnFailed),
             (ModelError::Script(text()), Exit::TurnFailed),
         ] {
-            for failed in [false, true] {
-                assert_eq!(done(&end(false, Some(error.clone())), failed), exit);
-            }
+            assert_eq!(done(Some(error.clone()), false, false), code);
+            assert_eq!(done(Some(error), false, true), code);
         }
     }
 

@@ -3,25 +3,22 @@
 use super::approvals::{Answerer, Approvals};
 use super::budget_watch::BudgetWatch;
 use super::ending::EndReason;
-use super::lead_app::Opening;
+use super::options::LeadOptions;
 use super::quiescence::is_at_rest;
 use super::runtime::LeadRuntime;
 use super::slash_command::{self, TypedLine, View as SlashView};
-use super::slash_output;
-use super::team_changes::TeamChanges;
-use crate::agent::event::MachineEvent;
-use crate::agent::progress::Progress;
+use super::{startup::Startup, team_changes::TeamChanges};
+use crate::agent::{event::MachineEvent, progress::Progress};
 use crate::bus::Outgoing;
-use crate::os::signals::SignalEvent;
-use crate::os::{Clock, SystemClock};
+use crate::os::{Clock, SystemClock, signals::SignalEvent};
 use crate::protocol::ctrl_c::{CtrlC, CtrlCAction, LeadActivity};
+use crate::protocol::ladder::Urgency;
 use crate::settings::model::{ModelChoice, credential_variables};
 use crate::store::roster;
 use crate::supervise::stop::StopOutcome;
-use crate::supervise::supervisor::Supervisor;
 use crate::ui::console::{Console, Input};
 use crate::ui::view::View;
-use crate::wire::AgentName;
+use crate::wire::{AgentName, message::Message};
 use std::io::IsTerminal;
 use std::rc::Rc;
 use std::time::Instant;
@@ -57,11 +54,8 @@ impl Session {
         budgets: BudgetWatch,
         outcomes: UnboundedSender<StopOutcome>,
     ) -> Self {
-        let answerer = if std::io::stdin().is_terminal() {
-            Answerer::Person
-        } else {
-            Answerer::Nobody("standard input is no terminal, so nobody can be asked")
-        };
+        let nobody = Answerer::Nobody("standard input is no terminal, so nobody can be asked");
+        let answerer = if std::io::stdin().is_terminal() { Answerer::Person } else { nobody };
         Self {
             approvals: Approvals::new(runtime.clone(), answerer),
             runtime,
@@ -78,33 +72,33 @@ impl Session {
     }
 
     /// Greets the user, shows old mail, and sends the first prompt.
-    pub(super) fn open(&mut self, opening: Opening) {
-        let greeting = self.greeting(&opening);
-        self.console.print(&greeting);
-        for message in opening.unshown_mail {
+    pub(super) fn open(
+        &mut self,
+        options: LeadOptions,
+        startup: &Startup,
+        unshown_mail: Vec<Message>,
+    ) {
+        let LeadOptions { request, model, is_fallback_model, .. } = options;
+        let notice = model_notice(&model, is_fallback_model);
+        let workspace = self.runtime.team().workspace().display();
+        let mode = self.runtime.approval_queue.mode();
+        let meaning = mode.meaning();
+        let found = startup.found.as_ref().map(|found| format!("{found}\n")).unwrap_or_default();
+        self.console.print(&format!(
+            "{notice}model {model}  workspace {workspace}\n\
+             mode {mode}: {meaning}\n\
+             {found}Type what you want done; /help explains, /quit ends the team.\n"
+        ));
+        for message in unshown_mail {
             self.console.show(&Progress::Mail(Box::new(message)));
         }
-        if let Some(prompt) = opening.prompt {
+        if let Some(prompt) = request.prompt {
             self.prompt(prompt);
         }
     }
 
-    fn greeting(&self, opening: &Opening) -> String {
-        let Opening { model, found, is_fallback_model, .. } = opening;
-        let notice = model_notice(model, *is_fallback_model);
-        let workspace = self.runtime.team().workspace().display();
-        let mode = self.approvals.mode();
-        let meaning = mode.meaning();
-        let found = found.as_ref().map(|found| format!("{found}\n")).unwrap_or_default();
-        format!(
-            "{notice}model {model}  workspace {workspace}\n\
-             mode {mode}: {meaning}\n\
-             {found}Type what you want done; /help explains, /quit ends the team.\n"
-        )
-    }
-
-    /// Says goodbye and gives back what the end of the team needs.
-    pub(super) fn finish(self, reason: EndReason) -> (Rc<Supervisor>, Console, CtrlC) {
+    /// Says that the team is stopped.
+    pub(super) fn say_goodbye(&self, reason: EndReason) {
         if let EndReason::Budget(limit) = reason {
             self.console.print(&format!("{limit} are used: the team is stopped"));
         }
@@ -113,7 +107,13 @@ impl Session {
         } else {
             "stopping …"
         });
-        (self.runtime.supervisor, self.console, self.keys)
+    }
+
+    /// Handles Ctrl-C while the team is being stopped.
+    pub(super) fn hurry(&mut self) {
+        let pressed = self.keys.pressed(LeadActivity::Stopping, SystemClock.monotonic());
+        let is_last = pressed == CtrlCAction::StopAtOnce;
+        self.runtime.supervisor.hurry(if is_last { Urgency::AtOnce } else { Urgency::Now });
     }
 
     fn prompt(&mut self, text: String) {
@@ -148,11 +148,9 @@ impl Session {
         self.console.show(progress);
         if let Progress::Mail(message) = progress {
             self.approvals.on_mail(message);
-        } else if let Progress::TurnStarted { .. } = progress {
-            self.is_busy = true;
-        } else if *progress == Progress::Idle {
-            self.is_busy = false;
         }
+        self.is_busy |= matches!(progress, Progress::TurnStarted { .. });
+        self.is_busy &= *progress != Progress::Idle;
         self.budgets.count(progress)
     }
 
@@ -160,10 +158,9 @@ impl Session {
     pub(super) fn on_input(&mut self, input: Input) -> Option<EndReason> {
         match input {
             Input::Interrupt => self.on_ctrl_c(),
-            Input::EndOfInput if std::io::stdin().is_terminal() => Some(EndReason::Done),
             Input::EndOfInput => {
                 self.ends_at_rest = true;
-                None
+                std::io::stdin().is_terminal().then_some(EndReason::Done)
             }
             Input::Closed => Some(EndReason::Terminated),
             Input::Answer(key) => {
@@ -202,7 +199,7 @@ impl Session {
 
     fn show(&self, what: &SlashView) {
         let width = self.console.width().unwrap_or(DEFAULT_COLUMNS);
-        let text = slash_output::render(what, &self.runtime.tasks, &self.view, width);
+        let text = slash_command::render(what, &self.runtime.tasks, &self.view, width);
         self.console.print(&text);
         if *what == SlashView::Cost {
             self.console.print(&self.budgets.lines().join("\n"));
@@ -235,21 +232,19 @@ impl Session {
             CtrlCAction::InterruptTurn => {
                 self.runtime.send(MachineEvent::Interrupt.into());
                 self.console.print("interrupted; Ctrl-C again within 2 s stops the team");
-                None
             }
-            CtrlCAction::SayHowToQuit => {
-                self.console.print("to quit: /quit, or Ctrl-D");
-                None
-            }
+            CtrlCAction::SayHowToQuit => self.console.print("to quit: /quit, or Ctrl-D"),
             CtrlCAction::StopTeam | CtrlCAction::StopNow | CtrlCAction::StopAtOnce => {
-                Some(EndReason::Interrupted)
+                return Some(EndReason::Interrupted);
             }
         }
+        None
     }
 
     /// Stops a member beside the session; a second `/stop` shortens the wait.
     fn stop_member(&self, name: AgentName) {
-        if !self.is_member(&name) {
+        let roster = roster::read(self.runtime.team());
+        if !roster.is_ok_and(|roster| roster.member(name.as_str()).is_some()) {
             let hint =
                 if name.is_lead() { "/quit ends the lead" } else { "/team shows who is there" };
             return self.console.print(&format!("there is no teammate {name}; {hint}"));
@@ -265,10 +260,6 @@ impl Session {
                 let _unread = outcomes.send(outcome);
             }
         });
-    }
-
-    fn is_member(&self, name: &AgentName) -> bool {
-        roster::read(self.runtime.team()).is_ok_and(|roster| roster.member(name.as_str()).is_some())
     }
 }
 

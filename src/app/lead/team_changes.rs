@@ -16,22 +16,22 @@ impl TeamChanges {
     /// Shows what has changed since the last call.
     pub(super) fn show(&mut self, team: &TeamDir, console: &mut Console) {
         let Ok(roster) = roster::read(team) else { return };
-        let labels: Vec<MemberLabel> = roster
-            .members
-            .iter()
-            .map(|member| MemberLabel { name: member.name.clone(), color: member.color.clone() })
-            .collect();
-        let names_changed = labels.len() != self.shown.len();
-        for (member, label) in roster.members.iter().zip(&labels) {
+        let label = |member: &Member| {
+            let Member { name, color, .. } = member;
+            MemberLabel { name: name.clone(), color: color.clone() }
+        };
+        let names_changed = roster.members.len() != self.shown.len();
+        for member in &roster.members {
             let now = (member.status, member.activity.clone());
             let before = self.shown.insert(member.name.clone(), now.clone());
             if before.as_ref() != Some(&now)
-                && let Some(text) = change(member, before.as_ref().map(|(status, _)| *status))
+                && let Some(text) = change(member, before.map(|(status, _)| status))
             {
-                console.member(label, &text);
+                console.member(&label(member), &text);
             }
         }
         if names_changed {
+            let labels: Vec<_> = roster.members.iter().map(|member| label(member)).collect();
             console.set_members(&labels);
         }
     }
@@ -58,14 +58,16 @@ mod tests {
 
     #[test]
     fn a_tool_and_a_new_status_get_a_line_and_a_model_call_does_not() {
-        let member = |status, activity| Member { status, activity, ..Member::default() };
-        let tool = member(Status::Working, Some(Activity::Tool("grep".into())));
-        assert_eq!(change(&tool, Some(Status::Working)).unwrap(), "working: grep");
-        let model = member(Status::Working, Some(Activity::Model));
-        assert_eq!(change(&model, Some(Status::Working)), None);
-        assert_eq!(change(&model, Some(Status::Idle)).unwrap(), "working");
-        assert_eq!(change(&member(Status::Idle, None), None).unwrap(), "idle");
-        let ended = member(Status::Failed, None);
-        assert_eq!(change(&ended, Some(Status::Failed)).unwrap(), "failed (unknown)");
+        let tool = || Some(Activity::Tool("grep".into()));
+        for (status, activity, before, line) in [
+            (Status::Working, tool(), Some(Status::Working), Some("working: grep")),
+            (Status::Working, Some(Activity::Model), Some(Status::Working), None),
+            (Status::Working, Some(Activity::Model), Some(Status::Idle), Some("working")),
+            (Status::Idle, None, None, Some("idle")),
+            (Status::Failed, None, Some(Status::Failed), Some("failed (unknown)")),
+        ] {
+            let member = Member { status, activity, ..Member::default() };
+            assert_eq!(change(&member, before).as_deref(), line, "{member:?} {before:?}");
+        }
     }
 }

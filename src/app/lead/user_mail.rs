@@ -2,13 +2,13 @@
 
 use crate::agent::event::{Event, MachineEvent};
 use crate::agent::mail_watcher;
-use crate::app::agent_process::{fresh_id, take_life_lock};
 use crate::app::context::Context;
-use crate::app::own_mailbox::{CLOSE_LIMIT, close_mailbox, drain_last_mail, open_mailbox};
-use crate::store::{LifeLock, Mailbox, TeamDir};
-use crate::wire::AgentName;
-use crate::wire::message::Message;
-use std::sync::{Arc, Mutex, PoisonError};
+use crate::app::own_mailbox::{
+    CLOSE_LIMIT, SharedMailbox, close_mailbox, drain_last_mail, take_mailbox,
+};
+use crate::store::{LifeLock, TeamDir};
+use crate::wire::{AgentName, message::Message};
+use std::sync::{Arc, PoisonError};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 
@@ -18,7 +18,7 @@ pub(super) struct UserMail {
 }
 
 struct OpenMailbox {
-    mailbox: Arc<Mutex<Mailbox>>,
+    mailbox: SharedMailbox,
     messages: UnboundedReceiver<Message>,
     tasks: [JoinHandle<()>; 2],
     _life: LifeLock,
@@ -48,10 +48,7 @@ impl UserMail {
         for task in &open.tasks {
             task.abort();
         }
-        let mut last = Vec::new();
-        while let Ok(message) = open.messages.try_recv() {
-            last.push(message);
-        }
+        let mut last: Vec<Message> = std::iter::from_fn(|| open.messages.try_recv().ok()).collect();
         last.extend(drain_last_mail(&open.mailbox).mail.into_iter().map(|mail| *mail.message));
         close_mailbox(open.mailbox, CLOSE_LIMIT).await;
         last
@@ -59,10 +56,7 @@ impl UserMail {
 }
 
 fn try_open(context: &Context, team: &TeamDir) -> Option<OpenMailbox> {
-    let name = AgentName::user();
-    let life = take_life_lock(team, &name, &fresh_id(), &fresh_id(), "lead").ok()?;
-    let rules = context.settings().ok()?.rules();
-    let mailbox = Arc::new(Mutex::new(open_mailbox(team, &name, &life, rules).ok()?));
+    let (life, mailbox) = take_mailbox(context, team, &AgentName::user(), "lead").ok()?;
     let (events, notifications) = unbounded_channel();
     // Mail that waits already causes no file event.
     events.send(MachineEvent::Mail.into()).ok()?;
@@ -75,7 +69,7 @@ fn try_open(context: &Context, team: &TeamDir) -> Option<OpenMailbox> {
 }
 
 async fn drain_when_notified(
-    mailbox: Arc<Mutex<Mailbox>>,
+    mailbox: SharedMailbox,
     mut notifications: UnboundedReceiver<Event>,
     shown: UnboundedSender<Message>,
 ) {
@@ -84,17 +78,16 @@ async fn drain_when_notified(
         let drained = tokio::task::spawn_blocking(move || {
             let mut mailbox = mailbox.lock().unwrap_or_else(PoisonError::into_inner);
             let drained = mailbox.drain();
-            mailbox.mark_taken().and(drained)
+            mailbox.mark_taken().and(drained).map_err(|why| why.to_string())
         });
-        match drained.await {
-            Ok(Ok(drained)) => {
+        match drained.await.unwrap_or_else(|why| Err(why.to_string())) {
+            Ok(drained) => {
                 for mail in drained.mail {
                     if shown.send(*mail.message).is_err() {
                         return;
                     }
                 }
             }
-            Ok(Err(why)) => tracing::warn!(%why, "the user's mail cannot be drained"),
             Err(why) => tracing::warn!(%why, "the user's mail cannot be drained"),
         }
     }

@@ -38,7 +38,7 @@ fn write_entry(
     options: &TeammateOptions,
 ) -> Result<UsageCount, Failure> {
     let now = SystemClock.now();
-    let usage = roster::update(team, Fsync::Always, |roster| {
+    Ok(roster::update(team, Fsync::Always, |roster| {
         if roster.created_at == WallTime::default() {
             roster.created_at = now;
         }
@@ -52,8 +52,7 @@ fn write_entry(
         let _legal = lifecycle::apply_spawned(&mut member.status);
         member.since = now;
         member.usage
-    })?;
-    Ok(usage)
+    })?)
 }
 
 /// The usage of a spawned teammate whose entry is still that of this incarnation.

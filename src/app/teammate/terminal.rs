@@ -1,16 +1,13 @@
 //! A teammate at its own terminal: what it shows, and the person's answers to its questions.
 
-use crate::agent::Events;
 use crate::agent::event::{ApprovalEvent, MachineEvent, StopCause};
-use crate::agent::progress::Progress;
-use crate::app::context::Context;
-use crate::app::output;
+use crate::agent::{Events, progress::Progress};
+use crate::app::requests::{decision_of, own_decision};
+use crate::app::{context::Context, output};
 use crate::error::{Failure, OrFail};
 use crate::os::terminal_size;
-use crate::tools::find;
 use crate::ui::live::Live;
 use crate::ui::question::{self, Said};
-use crate::wire::message::Scope;
 use crate::wire::permission::{Decision, DecisionOutcome, PermissionMode, Question, QuestionKind};
 use std::cell::{Cell, RefCell};
 use std::io::BufRead;
@@ -86,33 +83,17 @@ fn forward_answers(open: &OpenQuestion, events: &Events) {
 
 /// Makes the decision of a typed line; `None` if the line is no answer.
 fn decision(question: &Question, line: &str) -> Option<Decision> {
-    let mut updated_input = None;
-    let (outcome, scope, reason) = match question::understand(line)? {
-        Said::Yes => (DecisionOutcome::Approved, Scope::Once, None),
-        Said::Always => (DecisionOutcome::Approved, Scope::Always, None),
-        Said::No(why) => (DecisionOutcome::Rejected, Scope::Once, why),
-        Said::Instead(command) => {
-            updated_input = Some(question.with_command(find(&question.tool), command)?);
-            (DecisionOutcome::Approved, Scope::Once, None)
-        }
-        Said::InsteadOfWhat | Said::ShowWhole => return None,
-    };
+    let decision = decision_of(question, question::understand(line)?)?;
+    let decision = own_decision(&question.request_id, decision);
     let is_approved_plan =
-        question.about == QuestionKind::Plan && outcome == DecisionOutcome::Approved;
-    Some(Decision {
-        request_id: question.request_id.clone(),
-        outcome,
-        by: "user".into(),
-        scope,
-        reason,
-        updated_input,
-        mode: is_approved_plan.then_some(PermissionMode::AcceptEdits),
-    })
+        question.about == QuestionKind::Plan && decision.outcome == DecisionOutcome::Approved;
+    Some(Decision { mode: is_approved_plan.then_some(PermissionMode::AcceptEdits), ..decision })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::message::Scope;
     use serde_json::json;
 
     fn question(about: QuestionKind) -> Question {
