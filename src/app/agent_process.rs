@@ -6,8 +6,7 @@ use crate::error::{Exit, Failure};
 use crate::llm::{ModelError, Redactor, Secret};
 use crate::os::{Clock, SystemClock, failpoint::hit, process_tree, program};
 use crate::settings::model::Credentials;
-use crate::store::liveness::LifeError;
-use crate::store::{LifeLock, LifeRecord, TeamDir};
+use crate::store::{LifeLock, LifeRecord, TeamDir, liveness::LifeError};
 use crate::ui;
 use crate::wire::AgentName;
 use crate::wire::roster::{ExitCause, Status};
@@ -29,9 +28,6 @@ pub(super) struct AgentProcess {
 impl AgentProcess {
     /// Takes the life lock, then prepares the process. The order matters: nothing of the agent's may be
     /// touched without the lock, and nothing is logged before the secrets are known.
-    ///
-    /// # Errors
-    /// The name is in use, or signals or the log are not to be had.
     pub(super) fn start(
         team: &TeamDir,
         name: AgentName,
@@ -61,7 +57,6 @@ impl AgentProcess {
     }
 }
 
-/// Takes a name for this process.
 pub(super) fn take_life_lock(
     team: &TeamDir,
     name: &AgentName,
@@ -79,7 +74,6 @@ pub(super) fn take_life_lock(
     LifeLock::take(team, name, record).map_err(|why| life_failure(&why))
 }
 
-/// Fails because a life lock cannot be taken.
 fn life_failure(why: &LifeError) -> Failure {
     let LifeError::InUse { name, record } = why else {
         let hint = "check the team folder's permissions and free space";

@@ -3,36 +3,23 @@
 
 use super::event_loop::{SignalStream, block_on};
 use super::{context::Context, names::unknown_name, stop_members::is_alive};
-use crate::bus::{Bus, Outgoing};
+use crate::bus::Outgoing;
 use crate::error::{Exit, Failure, OrFail};
 use crate::os::terminal::TerminalGuard;
-use crate::store::{StoreError, TeamDir, tail::Tail};
+use crate::store::{StoreError, tail::Tail};
 use crate::ui::console::{Console, ConsoleOptions, Input};
 use crate::ui::transcript;
 use crate::wire::{AgentName, transcript::Line};
 use std::time::Duration;
 
-/// Interval at which the conversation is read.
 const READ_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Lines of the conversation that are shown first.
 const FIRST_LINES: usize = 20;
 
-struct Window<'a> {
-    context: &'a Context,
-    team: TeamDir,
-    bus: &'a Bus,
-    name: AgentName,
-    console: Console,
-    tail: Tail,
-    was_alive: bool,
-}
-
-/// Shows the window until the person leaves.
-pub(crate) fn run(context: &Context, name: AgentName) -> Result<Exit, Failure> {
+pub(crate) fn run(context: &Context, name: &AgentName) -> Result<Exit, Failure> {
     context.refuse_inside_agent("attach")?;
     let team = context.team_to_view()?;
-    if !team.inbox(&name).exists() {
+    if !team.inbox(name).exists() {
         let what = format!("there is no {name} to attach to");
         return Err(unknown_name(what, "no agent of that name belongs to this team"));
     }
@@ -51,62 +38,51 @@ pub(crate) fn run(context: &Context, name: AgentName) -> Result<Exit, Failure> {
             "the terminal cannot be used",
             "use `team transcript NAME --follow` and `team send` instead",
         )?;
-        let tail = Tail::last(team.transcript(&name), FIRST_LINES)?;
-        let was_alive = is_alive(&team, &name);
-        let mut window = Window { context, team, bus: &bus, name, console, tail, was_alive };
+        let mut tail = Tail::last(team.transcript(name), FIRST_LINES)?;
+        let mut was_alive = is_alive(&team, name);
         let state = if was_alive { "lives" } else { "is not running" };
-        let name = &window.name;
-        window.console.print(&format!(
+        console.print(&format!(
             "{name} {state}. What you type is sent to {name}; Ctrl-D or Ctrl-C leaves."
         ));
         let mut look = tokio::time::interval(READ_INTERVAL);
         loop {
-            tokio::select! {
-                _ = look.tick() => window.show_new()?,
-                _ = signals.next() => break,
+            let is_left = tokio::select! {
+                _ = look.tick() => false,
+                _ = signals.next() => true,
                 input = inputs.recv() => match input {
-                    Some(Input::Line(text)) => window.send(&text),
+                    Some(Input::Line(text)) if !text.trim().is_empty() => {
+                        let sent = bus.send(&AgentName::user(), name.as_str(), Outgoing::text(text));
+                        if let Err(why) = sent {
+                            console.print(&format!("error: {why}\n  now: {}", why.hint()));
+                        }
+                        continue;
+                    }
                     // No question is shown here.
-                    Some(Input::Answer(_)) => {}
-                    Some(Input::Interrupt | Input::EndOfInput | Input::Closed) | None => break,
+                    Some(Input::Line(_) | Input::Answer(_)) => continue,
+                    Some(Input::Interrupt | Input::EndOfInput | Input::Closed) | None => true,
                 },
+            };
+            // The new lines, and whether the process has started or exited.
+            let view = context.view();
+            let mut fresh = tail.fresh()?;
+            while let Some(bytes) = fresh.next_line().map_err(StoreError::from)? {
+                if let Some(line) = Line::read(bytes) {
+                    console.print(&transcript::line(&line, &view));
+                }
+            }
+            let lives = is_alive(&team, name);
+            if std::mem::replace(&mut was_alive, lives) != lives {
+                let what = if lives { "is there" } else { "has ended" };
+                console.print(&view.palette.warn(&format!("── {name} {what}")));
+            }
+            if is_left {
+                break;
             }
         }
-        window.show_new()?;
-        window.console.print(&format!("left; {} goes on as before", window.name));
-        window.console.close();
+        console.print(&format!("left; {name} goes on as before"));
+        console.close();
         Ok::<_, Failure>(Exit::Ok)
     })?;
     drop(terminal);
     left
-}
-
-impl Window<'_> {
-    /// Shows the new lines, and whether the process has started or exited.
-    fn show_new(&mut self) -> Result<(), Failure> {
-        let view = self.context.view();
-        let mut fresh = self.tail.fresh()?;
-        while let Some(bytes) = fresh.next_line().map_err(StoreError::from)? {
-            if let Some(line) = Line::read(bytes) {
-                self.console.print(&transcript::line(&line, &view));
-            }
-        }
-        let lives = is_alive(&self.team, &self.name);
-        if std::mem::replace(&mut self.was_alive, lives) != lives {
-            let what = if lives { "is there" } else { "has ended" };
-            self.console.print(&view.palette.warn(&format!("── {} {what}", self.name)));
-        }
-        Ok(())
-    }
-
-    /// Sends a line; a failure is shown.
-    fn send(&self, text: &str) {
-        if text.trim().is_empty() {
-            return;
-        }
-        let sent = self.bus.send(&AgentName::user(), self.name.as_str(), Outgoing::text(text));
-        if let Err(why) = sent {
-            self.console.print(&format!("error: {why}\n  now: {}", why.hint()));
-        }
-    }
 }

@@ -2,10 +2,12 @@
 
 use super::agent_process::AgentProcess;
 use crate::agent::approval::{ApprovalGate, Asks};
-use crate::agent::budget::AgentBudget;
 use crate::agent::identity::{AutoClaim, Identity, IdleHook};
 use crate::agent::prompt::{Briefing, Profile, system_prompt};
-use crate::agent::{Agent, heartbeat::HeartbeatWriter, progress::Progress, status::StatusReporter};
+use crate::agent::{
+    Agent, budget::AgentBudget, heartbeat::HeartbeatWriter, progress::Progress,
+    status::StatusReporter,
+};
 use crate::bus::Bus;
 use crate::error::{Exit, Failure, OrFail};
 use crate::llm::Provider;
@@ -15,13 +17,11 @@ use crate::settings::{PromptProfile, Rules, environment::Environment, model::Mod
 use crate::store::{Mailbox, RoleFile, TeamDir};
 use crate::tasks::Tasks;
 use crate::tools::command::{CommandEnvironment, OutputStore};
-use crate::tools::hooks::Hooks;
 use crate::tools::team::{Ops, TeamContext};
-use crate::tools::{self, ToolParts};
-use crate::wire::front_matter::Problem;
+use crate::tools::{self, ToolParts, hooks::Hooks};
 use crate::wire::hook::{Hook, HookEvent};
 use crate::wire::{
-    AgentName, money::Price, permission::Permissions, role::Role, roster::UsageCount,
+    front_matter::Problem, money::Price, permission::Permissions, role::Role, roster::UsageCount,
 };
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -48,10 +48,7 @@ pub(super) struct AgentParts<'a> {
     pub(super) show: Rc<dyn Fn(&Progress)>,
 }
 
-/// Builds the agent.
-///
-/// # Errors
-/// The workspace cannot be opened, or a permission rule is not understood.
+/// Builds the agent. Fails if the workspace cannot be opened, or a permission rule is not understood.
 pub(super) fn build_agent(
     parts: AgentParts<'_>,
     environment: &Environment,
@@ -70,9 +67,34 @@ pub(super) fn build_agent(
     let commands = CommandEnvironment::new(environment.passed_on(), run_id.clone());
     let hooks =
         Hooks::new(parts.hooks, name.clone(), team.workspace().to_owned(), commands.clone());
-    let me = identity(name, incarnation.clone(), rules, &role, &hooks);
-    let approval = approval_gate(parts.permissions, parts.asks, &role)?;
-    let system = system_prompt(&briefing(&team, name, &parts.role, &role, profile));
+    let is_teammate = !name.is_lead();
+    let asks_idle_hook = is_teammate && hooks.are_there_for(HookEvent::TeammateIdle);
+    let takes_tasks = is_teammate && rules.auto_claim;
+    let me = Identity {
+        name: name.clone(),
+        incarnation: incarnation.clone(),
+        max_rounds: role.max_turns.map_or(rules.max_rounds, |turns| turns.min(rules.max_rounds)),
+        max_exchanges: rules.max_exchanges,
+        idle_hook: if asks_idle_hook { IdleHook::Asked } else { IdleHook::Free },
+        auto_claim: if takes_tasks { AutoClaim::TakesTasks } else { AutoClaim::Asked },
+    };
+    // A role can only refuse more than the permissions do.
+    let Permissions { mode, rules: mut lists, timeout, plan_approval } = parts.permissions;
+    lists.deny.extend(role.denied_calls().cloned());
+    let policy = Policy::new(mode, &lists).or_exit(
+        Exit::Usage,
+        "a permission rule is not understood",
+        "correct it under [permissions], or in the file of the role",
+    )?;
+    let timeout = Duration::from_secs(timeout);
+    let system = system_prompt(&Briefing {
+        profile,
+        name: name.clone(),
+        instructions: role.instructions.clone(),
+        house_rules: house_rules(&team, profile),
+        role: parts.role.clone(),
+        workspace: team.workspace().display().to_string(),
+    });
     let team_context = Rc::new(TeamContext::new(
         name.clone(),
         incarnation.clone(),
@@ -100,7 +122,7 @@ pub(super) fn build_agent(
         context_tokens: rules.context_tokens.or(model.spec().context_tokens),
         system,
         tools: Rc::new(tools),
-        approval,
+        approval: ApprovalGate::new(policy, parts.asks, timeout, plan_approval),
         team_context,
         bus,
         tasks,
@@ -133,49 +155,8 @@ fn read_role(team: &TeamDir, name: &str) -> Role {
     role
 }
 
-fn identity(
-    name: &AgentName,
-    incarnation: String,
-    rules: Rules,
-    role: &Role,
-    hooks: &Hooks,
-) -> Identity {
-    let is_teammate = !name.is_lead();
-    let asks_idle_hook = is_teammate && hooks.are_there_for(HookEvent::TeammateIdle);
-    let takes_tasks = is_teammate && rules.auto_claim;
-    Identity {
-        name: name.clone(),
-        incarnation,
-        max_rounds: role.max_turns.map_or(rules.max_rounds, |turns| turns.min(rules.max_rounds)),
-        max_exchanges: rules.max_exchanges,
-        idle_hook: if asks_idle_hook { IdleHook::Asked } else { IdleHook::Free },
-        auto_claim: if takes_tasks { AutoClaim::TakesTasks } else { AutoClaim::Asked },
-    }
-}
-
-/// A role can only refuse more than the permissions do.
-fn approval_gate(
-    permissions: Permissions,
-    asks: Asks,
-    role: &Role,
-) -> Result<ApprovalGate, Failure> {
-    let Permissions { mode, mut rules, timeout, plan_approval } = permissions;
-    rules.deny.extend(role.denied_calls().cloned());
-    let policy = Policy::new(mode, &rules).or_exit(
-        Exit::Usage,
-        "a permission rule is not understood",
-        "correct it under [permissions], or in the file of the role",
-    )?;
-    Ok(ApprovalGate::new(policy, asks, Duration::from_secs(timeout), plan_approval))
-}
-
-fn briefing(
-    team: &TeamDir,
-    name: &AgentName,
-    role_name: &str,
-    role: &Role,
-    profile: Profile,
-) -> Briefing {
+/// Reads the instructions of the workspace and logs their problems.
+fn house_rules(team: &TeamDir, profile: Profile) -> String {
     let instructions = team.workspace_instructions(match profile {
         Profile::Full => 32 * 1024,
         Profile::Compact => 4 * 1024,
@@ -183,12 +164,5 @@ fn briefing(
     for problem in &instructions.problems {
         tracing::warn!(problem, "the instructions of the workspace are incomplete");
     }
-    Briefing {
-        profile,
-        name: name.clone(),
-        instructions: role.instructions.clone(),
-        house_rules: instructions.text,
-        role: role_name.to_owned(),
-        workspace: team.workspace().display().to_string(),
-    }
+    instructions.text
 }

@@ -19,7 +19,6 @@ pub(crate) struct Cleanup {
     plain: Vec<Leftover>,
 }
 
-/// What was removed, and what was kept.
 pub(crate) struct Cleaned {
     team: TeamDir,
     ghosts: Vec<String>,
@@ -28,10 +27,7 @@ pub(crate) struct Cleaned {
 }
 
 impl Cleanup {
-    /// Takes all life locks, then finds the leftovers.
-    ///
-    /// # Errors
-    /// A process of the team is alive.
+    /// Takes all life locks, then finds the leftovers. Fails if a process of the team is alive.
     pub(crate) fn find(context: &Context) -> Result<Self, Failure> {
         context.refuse_inside_agent("clean")?;
         let team = context.team()?;
@@ -105,7 +101,6 @@ impl Cleanup {
 }
 
 impl Cleaned {
-    /// Renders the result as JSON.
     pub(crate) fn json(&self) -> Value {
         let of = |leftover: &Leftover| {
             let Leftover { kind, name, bytes, .. } = leftover;
@@ -119,7 +114,6 @@ impl Cleaned {
         json!({ "schema": 1, "removed": removed, "kept": kept })
     }
 
-    /// Renders the result as text.
     pub(crate) fn text(&self) -> String {
         let ghosts = self.ghosts.iter().map(|name| format!("removed ghost: {name}"));
         let mut rows: Vec<String> = ghosts.collect();

@@ -14,7 +14,6 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The environment of a command.
 pub(crate) struct Context {
     pub(crate) environment: Environment,
     /// The folder that relative paths start from.
@@ -78,7 +77,6 @@ impl Context {
         Ok(team)
     }
 
-    /// Loads all settings for this folder, with these flags.
     pub(crate) fn settings_with(&self, flags: &Flags) -> Result<Settings, Failure> {
         Settings::load(&self.environment, &TeamDir::settings_in(&self.team_path), flags)
     }
@@ -98,7 +96,6 @@ impl Context {
         self.bus(self.team()?)
     }
 
-    /// Chooses the colours of a stream.
     pub(crate) fn palette_for(&self, is_terminal: bool) -> Palette {
         let no_color = self.environment.get("NO_COLOR").is_some();
         match self.color {
@@ -108,7 +105,6 @@ impl Context {
         }
     }
 
-    /// Chooses the colours of stdout.
     pub(crate) fn palette(&self) -> Palette {
         self.palette_for(std::io::stdout().is_terminal())
     }

@@ -22,7 +22,6 @@ const PROBE_LIMIT: Duration = Duration::from_secs(3);
 /// Descriptors that the lead of a full team needs.
 const NEEDED_DESCRIPTORS: u64 = 256;
 
-/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum State {
@@ -40,13 +39,11 @@ struct Finding {
     remedy: Option<String>,
 }
 
-/// The findings of all checks.
 #[derive(Default)]
 pub(crate) struct Report {
     findings: Vec<Finding>,
 }
 
-/// Checks everything that a team relies on.
 pub(crate) fn check(context: &Context) -> Result<Report, Failure> {
     let mut report = Report::default();
     report.folder(context);
@@ -307,7 +304,6 @@ impl Report {
         rows.join("\n")
     }
 
-    /// Renders the findings as JSON.
     pub(crate) fn json(&self) -> Value {
         json!({ "schema": 1, "ok": self.is_healthy(), "findings": self.findings })
     }

@@ -15,10 +15,7 @@ const THREAD_KEEP_ALIVE: Duration = Duration::from_millis(500);
 /// What to do when the system gives no descriptors or memory.
 const HINT: &str = "close other programs, or raise the limit on open files";
 
-/// Runs a future to its end.
-///
-/// # Errors
-/// The system gives no event loop (descriptors, memory).
+/// Runs a future to its end. Fails if the system gives no event loop (descriptors, memory).
 pub(crate) fn block_on<F: Future>(main: F) -> Result<F::Output, Failure> {
     memory::use_one_heap();
     // A local runtime: the wake-ups of a local set would each go through the kernel.
@@ -39,7 +36,6 @@ pub(crate) fn block_on<F: Future>(main: F) -> Result<F::Output, Failure> {
     Ok(output)
 }
 
-/// The signals of this process.
 pub(crate) struct SignalStream {
     signals: Signals,
     ready: ReadableFd,
@@ -56,7 +52,6 @@ impl SignalStream {
         listen().or_fail("signals cannot be handled", HINT)
     }
 
-    /// Waits for the next signal.
     pub(crate) async fn next(&mut self) -> SignalEvent {
         loop {
             if let Some(signal) = self.signals.take() {

@@ -33,14 +33,12 @@ fn read_unread(team: &TeamDir, name: &AgentName) -> Result<Vec<RawMessage>, Fail
     Ok(waiting.into_iter().filter_map(|waiting| waiting.object).collect())
 }
 
-/// Renders the messages as text.
 pub(crate) fn render(name: &AgentName, items: Vec<(RawMessage, Standing)>, view: &View) -> String {
     let readable = |(raw, standing)| Some((Message::read(&raw).ok()?, standing));
     let items: Vec<(Message, Standing)> = items.into_iter().filter_map(readable).collect();
     messages::inbox(name.as_str(), &items, view)
 }
 
-/// Renders the messages as JSON.
 pub(crate) fn json(name: &AgentName, items: Vec<(RawMessage, Standing)>) -> Value {
     let marked = items.into_iter().map(|(mut raw, standing)| {
         let state = match standing {
@@ -66,7 +64,6 @@ fn identity(raw: &RawMessage) -> String {
     }
 }
 
-/// An inbox that is followed.
 pub(crate) struct InboxFollow {
     team: TeamDir,
     name: AgentName,
@@ -85,7 +82,6 @@ impl InboxFollow {
         Ok(Self { team: team.clone(), name: name.clone(), drained, returned, just_drained })
     }
 
-    /// Returns the messages that arrived since the last call.
     pub(crate) fn new_messages(&mut self) -> Result<Vec<RawMessage>, Failure> {
         let mut new = Vec::new();
         for raw in self.drained.read_new()? {

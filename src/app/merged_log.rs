@@ -5,6 +5,7 @@ use crate::store::tail::{Fresh, Tail};
 use crate::store::{StoreError, TeamDir};
 use crate::ui::{self, view::View};
 use crate::wire::{AgentName, WallTime, transcript::Line};
+use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, btree_map::Entry};
 
@@ -21,14 +22,12 @@ enum Kind {
     Mail,
 }
 
-/// A line that is to be shown.
 pub(crate) struct Item {
     at: WallTime,
     kind: Kind,
     object: Map<String, Value>,
 }
 
-/// Which lines are shown.
 pub(crate) struct LogFilter {
     /// Only these agents; all if empty.
     pub(crate) names: Vec<AgentName>,
@@ -40,7 +39,8 @@ pub(crate) struct LogFilter {
 }
 
 /// The level of a log line, the most important first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
 pub(crate) enum LogLevel {
     /// Something failed.
     Error,
@@ -168,7 +168,6 @@ fn next(fresh: &mut Fresh<'_>, kind: Kind, filter: &LogFilter) -> Result<Option<
     Ok(None)
 }
 
-/// Reads the time of a log line.
 fn logged_at(object: &Map<String, Value>) -> Option<WallTime> {
     let at = object.get("timestamp")?;
     let read = |text: &str| Some(text.parse::<jiff::Timestamp>().ok()?.as_duration().as_secs_f64());
@@ -177,13 +176,7 @@ fn logged_at(object: &Map<String, Value>) -> Option<WallTime> {
 
 /// A line without a level counts as an error.
 fn level_of(object: &Map<String, Value>) -> LogLevel {
-    match object.get("level").and_then(Value::as_str) {
-        Some("WARN") => LogLevel::Warn,
-        Some("INFO") => LogLevel::Info,
-        Some("DEBUG") => LogLevel::Debug,
-        Some("TRACE") => LogLevel::Trace,
-        _ => LogLevel::Error,
-    }
+    object.get("level").and_then(|it| LogLevel::deserialize(it).ok()).unwrap_or(LogLevel::Error)
 }
 
 impl Item {
@@ -193,7 +186,6 @@ impl Item {
         Value::Object(self.object)
     }
 
-    /// Renders the line as text.
     pub(crate) fn text(self, name: &AgentName, view: &View) -> String {
         match self.kind {
             Kind::Log => ui::log::line(name.as_str(), &self.object, view),

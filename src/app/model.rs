@@ -15,7 +15,6 @@ use std::io::IsTerminal;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// How long an endpoint may take to list its models.
 const LIST_LIMIT: Duration = Duration::from_secs(10);
 
 /// Selects the model that is named. At a terminal an unnamed model is the fallback, whose notice a person
@@ -118,14 +117,10 @@ fn pick(servers: &[LocalServer], wanted: Option<&str>) -> Option<(String, String
 fn not_found(servers: &[LocalServer], wanted: Option<&str>, settings: &Settings) -> Failure {
     let models: Vec<String> = servers.iter().flat_map(|server| server.models.clone()).collect();
     if let Some(wanted) = wanted.filter(|_| !models.is_empty()) {
+        let what = format!("no local server has the model {wanted}");
         let why = format!("there is: {}", models.join(", "));
         let hint = "name one of these, or --model local for the first";
-        return Failure::new(
-            Exit::NoModel,
-            format!("no local server has the model {wanted}"),
-            why,
-            hint,
-        );
+        return Failure::new(Exit::NoModel, what, why, hint);
     }
     let ports: Vec<String> = settings.local_ports.value.iter().map(u16::to_string).collect();
     let (ports, limit) = (ports.join(", "), PROBE_LIMIT.as_millis());
@@ -161,16 +156,18 @@ pub(super) fn open_provider(
         incarnation,
         conversation: conversation.unwrap_or(incarnation),
         jitter_seed,
-        backoff: &|base_url| Box::new(TeamBackoff::of(team, base_url)),
+        backoff: &|base_url| {
+            // All endpoints of one host and port share a pause.
+            let host = base_url.split_once("://").map_or(base_url, |(_, rest)| rest);
+            Box::new(SharedBackoff::of(team, host.split('/').next().unwrap_or(host)))
+        },
     };
     let Connected { provider, warnings } = (model.spec().connect)(connection).map_err(|why| {
         let check = model.spec().check;
+        let config = || format!("check {check}, as the lead's environment and settings have them");
         let (exit, hint) = match why {
             ConnectError::Setup(_) => (Exit::Usage, check.to_owned()),
-            ConnectError::Config(_) => (
-                Exit::NoModel,
-                format!("check {check}, as the lead's environment and settings have them"),
-            ),
+            ConnectError::Config(_) => (Exit::NoModel, config()),
         };
         Failure::new(exit, format!("{model} cannot be used"), why.to_string(), hint)
     })?;
@@ -198,24 +195,13 @@ pub(super) async fn list_models(
 }
 
 /// The pause that all members of a team share, through a file, when an endpoint asks for one.
-#[derive(Debug)]
-struct TeamBackoff(SharedBackoff);
-
-impl TeamBackoff {
-    /// The pause for the endpoint of this base URL; all endpoints of one host and port share it.
-    fn of(team: &TeamDir, base_url: &str) -> Self {
-        let host = base_url.split_once("://").map_or(base_url, |(_, rest)| rest);
-        Self(SharedBackoff::of(team, host.split('/').next().unwrap_or(host)))
-    }
-}
-
-impl Backoff for TeamBackoff {
+impl Backoff for SharedBackoff {
     fn pending(&self) -> Duration {
-        self.0.pending(SystemClock.now())
+        Self::pending(self, SystemClock.now())
     }
 
     fn hold(&self, wait: Duration) {
-        if let Err(why) = self.0.hold(SystemClock.now(), wait) {
+        if let Err(why) = Self::hold(self, SystemClock.now(), wait) {
             tracing::warn!(%why, "the pause cannot be shared with the team");
         }
     }

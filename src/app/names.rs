@@ -28,7 +28,6 @@ pub(crate) fn member_name(given: &str) -> Result<AgentName, Failure> {
         .map_err(|why| Failure::new(Exit::Usage, why.what(), why.why(), why.hint()))
 }
 
-/// Lists the members of a roster in its order.
 pub(crate) fn member_names(roster: &Roster) -> Vec<AgentName> {
     roster.members.iter().filter_map(|member| AgentName::member(&member.name).ok()).collect()
 }

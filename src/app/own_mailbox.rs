@@ -34,10 +34,7 @@ pub(super) fn open_mailbox(
     Ok(Mailbox::open(team, life, transcript, policy, Arc::new(SystemClock))?)
 }
 
-/// Takes a name and opens its mailbox, to read its mail without being its agent.
-///
-/// # Errors
-/// A process holds the name, or the mailbox cannot be opened.
+/// Takes a name and opens its mailbox, to read its mail without being its agent. Fails if a process holds it.
 pub(super) fn take_mailbox(
     context: &Context,
     team: &TeamDir,
@@ -58,9 +55,6 @@ pub(super) fn ensure_inbox(team: &TeamDir, name: &AgentName) -> Result<(), Failu
 }
 
 /// Drains an inbox in its owner's place. The claims are removed after `show` has returned for each message.
-///
-/// # Errors
-/// A process holds the name, or the mail cannot be drained.
 pub(crate) fn drain(
     context: &Context,
     team: &TeamDir,

@@ -25,7 +25,6 @@ const RELAY_LIMIT: Duration = Duration::from_secs(15);
 /// Interval at which the transcript is checked for the decision.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// An open request.
 pub(crate) struct OpenRequest {
     owner: AgentName,
     is_alive: bool,
@@ -44,7 +43,6 @@ pub(crate) fn find(team: &TeamDir) -> Result<Vec<OpenRequest>, Failure> {
     Ok(found)
 }
 
-/// Renders a request as JSON.
 pub(crate) fn json(request: &OpenRequest) -> Value {
     let question = &request.open.question;
     json!({
@@ -67,7 +65,6 @@ impl OpenRequest {
     }
 }
 
-/// Renders a request as a line.
 pub(crate) fn line(request: &OpenRequest) -> String {
     let question = &request.open.question;
     let state = if !request.is_alive {
@@ -145,10 +142,7 @@ pub(crate) async fn decide(
     result(id, outcome_of(verdict), recorded_decision(team, &request).await)
 }
 
-/// Finds the request of that id.
-///
-/// # Errors
-/// It is not open, or cannot be answered from outside.
+/// Finds the request of that id. Fails if it is not open, or cannot be answered from outside.
 fn answerable(team: &TeamDir, id: &str) -> Result<OpenRequest, Failure> {
     let hint = "`team requests` lists what waits";
     let refuse =

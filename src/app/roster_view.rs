@@ -9,7 +9,6 @@ use crate::wire::task::TaskStatus;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Renders the roster as a table.
 pub(crate) fn table(team: &TeamDir, palette: Palette, width: usize) -> Result<String, Failure> {
     let now = SystemClock.now();
     let mut rows = Vec::new();
@@ -24,7 +23,6 @@ pub(crate) fn table(team: &TeamDir, palette: Palette, width: usize) -> Result<St
     Ok(roster_table(&rows, palette, width))
 }
 
-/// Renders the roster as JSON.
 pub(crate) fn json(team: &TeamDir) -> Result<Value, Failure> {
     let agents = members_with_tasks(team)?.into_iter().map(agent_json);
     let is_lead = |agent: &Value| agent.get("name").is_some_and(|name| name == "lead");

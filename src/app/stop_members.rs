@@ -1,7 +1,6 @@
 //! Stopping members from outside the lead, in the user's name.
 
-use super::names::member_name;
-use super::progress_line::during;
+use super::{names::member_name, progress_line::during};
 use crate::bus::Bus;
 use crate::error::{Exit, Failure};
 use crate::os::SystemClock;
@@ -14,15 +13,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// Whether a process holds the name.
 pub(crate) fn is_alive(team: &TeamDir, name: &AgentName) -> bool {
     liveness::probe(team, name).is_ok_and(|life| life.is_alive())
 }
 
-/// Reads the names of members.
-///
-/// # Errors
-/// A name is neither in the roster nor held by a process.
+/// Reads the names of members. Fails if one is neither in the roster nor held by a process.
 pub(crate) fn members_named(team: &TeamDir, given: &[String]) -> Result<Vec<AgentName>, Failure> {
     let roster = roster::read(team)?;
     let known = |given: &String| {
@@ -76,13 +71,11 @@ pub(crate) async fn stop_with_progress(
     during("stopping", stopping, || still_alive(bus.dir(), &names)).await
 }
 
-/// Lists those names whose processes are alive.
 pub(super) fn still_alive(team: &TeamDir, names: &[AgentName]) -> String {
     let alive = names.iter().filter(|name| is_alive(team, name));
     alive.map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Stops all members, then the lead.
 pub(crate) async fn stop_team(
     bus: &Arc<Bus>,
     urgency: Urgency,

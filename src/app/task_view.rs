@@ -2,14 +2,12 @@
 
 use crate::protocol::tasks::{blockers, is_claimable};
 use crate::tasks::{Changed, Seen};
-use crate::ui::style::Palette;
 use crate::ui::tasks::{TaskRow, task, task_table};
-use crate::ui::view::View;
+use crate::ui::{style::Palette, view::View};
 use crate::wire::WithUnknownFields;
 use crate::wire::task::{Board, Task, TaskId};
 use serde_json::{Value, json};
 
-/// Renders the list as a table.
 pub(crate) fn table(seen: &Seen, palette: Palette) -> String {
     let rows: Vec<TaskRow<'_>> = seen.board.values().map(|task| row(task, &seen.board)).collect();
     task_table(&rows, palette)
@@ -24,7 +22,6 @@ fn row<'a>(task: &'a Task, board: &Board) -> TaskRow<'a> {
     TaskRow { task, waits_for: blockers(board, task).into_iter().map(|(id, _)| id).collect() }
 }
 
-/// Renders the list as JSON.
 pub(crate) fn list_json(seen: &Seen) -> Value {
     let claimable = |task| ("claimable", is_claimable(&seen.board, task).into());
     let tasks = seen.board.values().map(|task| with(json!({}), task, claimable(task)));
@@ -33,7 +30,6 @@ pub(crate) fn list_json(seen: &Seen) -> Value {
     json!({ "schema": 1, "tasks": tasks, "problems": problems })
 }
 
-/// Renders one task as JSON.
 pub(crate) fn json(task: &WithUnknownFields<Task>, board: &Board) -> Value {
     with(json!({ "schema": 1 }), task, ("claimable", is_claimable(board, task).into()))
 }

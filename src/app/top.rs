@@ -17,13 +17,11 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Interval at which the files are read.
 const READ_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Interval at which the view is drawn when only the time has changed.
 const DRAW_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Shows the view until the person leaves.
 pub(crate) fn run(context: &Context) -> Result<Exit, Failure> {
     context.refuse_inside_agent("top")?;
     if !(io::stdin().is_terminal() && io::stdout().is_terminal()) {

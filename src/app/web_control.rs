@@ -11,7 +11,6 @@ use crate::wire::roster::ExitCause;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// Control over a team.
 pub(crate) struct TeamControl {
     pub(crate) bus: Arc<Bus>,
 }

@@ -2,23 +2,7 @@
 
 use crate::error::{Exit, Failure, OrFail};
 use crate::settings::{Flags, model::model_forms};
-use crate::ui::style::ColorChoice;
 use std::io::Read;
-use std::path::PathBuf;
-
-/// Flags of every command.
-#[derive(Debug, clap::Args)]
-pub(super) struct Common {
-    /// The team folder itself (default: `TEAM_DIR`, else the nearest .team upward, else ./.team)
-    #[arg(long, global = true, value_name = "FOLDER")]
-    pub(super) dir: Option<PathBuf>,
-    /// Run as if started in this folder
-    #[arg(short = 'C', global = true, value_name = "DIR")]
-    pub(super) chdir: Option<PathBuf>,
-    /// When to use colours
-    #[arg(long, global = true, value_enum, default_value_t = ColorChoice::Auto, value_name = "WHEN")]
-    pub(super) color: ColorChoice,
-}
 
 /// No arguments.
 #[derive(Debug, clap::Args)]

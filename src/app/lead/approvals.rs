@@ -14,11 +14,10 @@ use crate::tools::approval_queue::{ApprovalDecision, Decider, QueuedRequest};
 use crate::tools::find;
 use crate::ui::question::{Asker, Said, ask, understand, whole};
 use crate::ui::view::View;
-use crate::wire::AgentName;
 use crate::wire::message::{Body, Message, Scope};
 use crate::wire::permission::{PermissionMode, Question, QuestionKind, RuleLists};
 use crate::wire::roster::{Roster, Status};
-use crate::wire::tool::SubjectArgument;
+use crate::wire::{AgentName, tool::SubjectArgument};
 use serde_json::json;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -29,18 +28,10 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 /// moment was meant for the first.
 const IGNORE_AFTER_REPLACEMENT: Duration = Duration::from_secs(1);
 
-/// Whether a person can answer in this run.
-pub(super) enum Answerer {
-    /// A person at the terminal.
-    Person,
-    /// Every question is denied, with this reason.
-    Nobody(&'static str),
-}
-
-/// The open questions of a team, at its running lead.
 pub(super) struct Approvals {
     runtime: LeadRuntime,
-    answerer: Answerer,
+    /// Why nobody can answer in this run: every question is denied, with this reason.
+    nobody: Option<&'static str>,
     queue: VecDeque<QueuedRequest>,
     /// When the question in front was replaced without an answer.
     replaced_at: Option<Instant>,
@@ -51,11 +42,11 @@ pub(super) struct Approvals {
 
 impl Approvals {
     /// Starts with the questions of members that were already asking.
-    pub(super) fn new(runtime: LeadRuntime, answerer: Answerer) -> Self {
+    pub(super) fn new(runtime: LeadRuntime, nobody: Option<&'static str>) -> Self {
         let (notices, unread_notices) = unbounded_channel();
         let queue = VecDeque::new();
         let mut approvals =
-            Self { runtime, answerer, queue, replaced_at: None, notices, unread_notices };
+            Self { runtime, nobody, queue, replaced_at: None, notices, unread_notices };
         approvals.find_open_questions();
         approvals
     }
@@ -76,7 +67,6 @@ impl Approvals {
         }
     }
 
-    /// Waits for the next notice for the person.
     pub(super) async fn next_notice(&mut self) -> String {
         match self.unread_notices.recv().await {
             Some(notice) => notice,
@@ -119,13 +109,8 @@ impl Approvals {
         if !self.runtime.approval_queue.is_for_person(&asked.question) {
             return;
         }
-        match &self.answerer {
-            Answerer::Person => self.queue.push_back(asked),
-            Answerer::Nobody(why) => {
-                let no = ApprovalDecision::once(RequestVerdict::Reject, Some((*why).to_owned()));
-                self.decide(asked, no);
-            }
-        }
+        let Some(why) = self.nobody else { return self.queue.push_back(asked) };
+        self.decide(asked, ApprovalDecision::once(RequestVerdict::Reject, Some(why.into())));
     }
 
     /// Passes on an answer of `team approve` or `team deny`, which write to the lead as `user`.
@@ -188,12 +173,10 @@ impl Approvals {
         self.queue.retain(|asked| approval_queue.find(&asked.question.request_id).is_some());
     }
 
-    /// The question that is to be answered next.
     pub(super) fn front(&self) -> Option<&QueuedRequest> {
         self.queue.front()
     }
 
-    /// Renders a question.
     pub(super) fn render(&self, asked: &QueuedRequest, view: &View) -> String {
         let roster = roster::read(self.runtime.team());
         let color = roster.ok().and_then(|roster| {
@@ -210,7 +193,6 @@ impl Approvals {
         said.map(|said| self.answer(said)).is_some()
     }
 
-    /// Answers the question in front by a key.
     pub(super) fn answer_key(&mut self, key: char) {
         self.answer(match key {
             'y' => Said::Yes,
@@ -298,7 +280,6 @@ impl Approvals {
     }
 }
 
-/// Makes the permission rules of an answer "always".
 fn always_rules(question: &Question, decision: &ApprovalDecision) -> Vec<String> {
     let changed = decision.updated_input.as_ref().and_then(|input| input.get("command")?.as_str());
     let what = changed.unwrap_or(&question.description).to_owned();

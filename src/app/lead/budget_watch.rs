@@ -1,41 +1,25 @@
 //! Whether a run or its team has used up what it was given. The counts are read from the roster.
 
 use super::ending::EndReason;
-use crate::agent::budget::{Once, Warnings};
-use crate::agent::progress::Progress;
+use crate::agent::{budget::Once, progress::Progress};
 use crate::protocol::budget::{BudgetVerdict, LimitOwner, judge, limits};
 use crate::store::{TeamDir, roster};
 use crate::wire::{budget::Budget, roster::UsageCount};
 use std::time::Instant;
 
-/// The budgets of a run and of its team.
 pub(super) struct BudgetWatch {
-    team: TeamDir,
-    /// Each with its owner, and the warning that little of it is left.
-    budgets: [(LimitOwner, Budget, Once); 2],
+    pub(super) team: TeamDir,
+    /// Each with its owner, and the warning that little of it is left, which is shared with the lead's agent, so
+    /// that it is given once.
+    pub(super) budgets: [(LimitOwner, Budget, Once); 2],
     /// What all agents had used before this run.
-    used_before: UsageCount,
-    began: Instant,
+    pub(super) used_before: UsageCount,
+    pub(super) began: Instant,
     /// Turns of the lead so far.
     pub(super) turns: u64,
 }
 
 impl BudgetWatch {
-    /// Starts to count. The warnings are shared with the lead's agent, so that each is given once.
-    pub(super) fn new(
-        team: TeamDir,
-        run_budget: Budget,
-        team_budget: Budget,
-        used_before: UsageCount,
-        warnings: Warnings,
-    ) -> Self {
-        let budgets = [
-            (LimitOwner::Run, run_budget, warnings.run),
-            (LimitOwner::Team, team_budget, warnings.standing),
-        ];
-        Self { team, budgets, used_before, began: Instant::now(), turns: 0 }
-    }
-
     /// Counts the turns of the lead. Returns the end of the run when a turn too many begins, or when a
     /// budget is used up at the end of a turn.
     pub(super) fn count(&mut self, progress: &Progress) -> Option<EndReason> {
@@ -71,7 +55,6 @@ impl BudgetWatch {
         self.budgets.iter().filter(|(_, budget, _)| *budget != Budget::default())
     }
 
-    /// Describes each budget on a line.
     pub(super) fn lines(&self) -> Vec<String> {
         let of = |(owner, budget, _): &(_, _, _)| limits(*owner, budget, &self.used_by(*owner));
         self.budgets.iter().flat_map(of).map(|limit| format!("{limit} are used")).collect()

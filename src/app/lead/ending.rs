@@ -15,18 +15,14 @@ use std::sync::Arc;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::{JoinError, JoinHandle};
 
-/// Why a run is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EndReason {
     /// The user quit, or all work is done.
     Done,
-    /// Ctrl-C.
     Interrupted,
     /// SIGTERM, SIGHUP, or the terminal is gone.
     Terminated,
-    /// `--timeout` has passed.
     Timeout,
-    /// A budget is used up.
     Budget(BudgetLimit),
 }
 
@@ -66,7 +62,6 @@ pub(super) struct EndedLoop {
 }
 
 impl EndedLoop {
-    /// Takes the result of the loop's task.
     pub(super) fn of(joined: Result<Self, JoinError>) -> Result<Self, Failure> {
         joined.or_fail("the lead broke down", "`team log lead` tells more; please report this")
     }
@@ -83,7 +78,6 @@ impl EndedLoop {
 /// The result of a lead whose team is stopped.
 pub(super) struct Closed {
     pub(super) end: AgentEnd,
-    /// How the teammates ended.
     pub(super) outcomes: Vec<StopOutcome>,
     /// Mail that arrived while the team was being stopped.
     pub(super) last_mail: Vec<Message>,
@@ -104,7 +98,6 @@ pub(super) async fn close(supervisor: &Supervisor, ended: EndedLoop, reason: End
     Closed { end, outcomes, last_mail }
 }
 
-/// Tells the agent's loop to end and waits for it.
 pub(super) async fn stop_loop(
     runtime: &LeadRuntime,
     agent: &mut JoinHandle<EndedLoop>,

@@ -1,10 +1,9 @@
 //! `team lead -p`: runs until the team is at rest, then stops the team and prints the last text.
 
-use super::approvals::{Answerer, Approvals};
+use super::approvals::Approvals;
 use super::ending::{Closed, EndReason, EndedLoop, close, exit_code, stop_loop};
-use super::lead_app::LeadApp;
 use super::quiescence::{failed_tasks, is_at_rest, waiting_for};
-use super::runtime::LeadRuntime;
+use super::{lead_app::LeadApp, runtime::LeadRuntime};
 use crate::agent::{event::MachineEvent, progress::Progress};
 use crate::app::progress_line::{ProgressLine, during};
 use crate::app::{
@@ -24,16 +23,25 @@ use std::time::{Duration, Instant};
 /// Interval of the checks for rest and budgets. A run is over when two checks in a row find rest.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Runs the lead until the team is at rest or a limit is reached, then stops the team.
 pub(super) async fn run(context: &Context, app: LeadApp, output: Format) -> Result<Exit, Failure> {
-    let mut headless = HeadlessRun::new(context, app, output);
+    let narration = io::stderr().is_terminal().then(|| (io::stderr(), context.palette_for(true)));
+    let reason = "in a headless run (-p) nobody can be asked, and no rule allows it";
+    let mut headless = HeadlessRun {
+        approvals: Approvals::new(app.runtime.clone(), Some(reason)),
+        screen: Headless::new(output, io::stdout(), narration),
+        began: Instant::now(),
+        last_text: app.startup.last_text.clone(),
+        has_last_turn_failed: false,
+        was_at_rest: false,
+        failed_before: failed_tasks(&app.runtime.tasks),
+        app,
+    };
     headless.open();
     let (reason, ended) = headless.serve().await?;
     let closed = headless.close(ended, reason).await;
     Ok(headless.report(reason, &closed))
 }
 
-/// A headless run.
 struct HeadlessRun {
     app: LeadApp,
     approvals: Approvals,
@@ -48,23 +56,6 @@ struct HeadlessRun {
 }
 
 impl HeadlessRun {
-    fn new(context: &Context, app: LeadApp, output: Format) -> Self {
-        let stderr = io::stderr();
-        let palette = context.palette_for(true);
-        let narration = stderr.is_terminal().then_some((stderr, palette));
-        let reason = "in a headless run (-p) nobody can be asked, and no rule allows it";
-        Self {
-            approvals: Approvals::new(app.runtime.clone(), Answerer::Nobody(reason)),
-            screen: Headless::new(output, io::stdout(), narration),
-            began: Instant::now(),
-            last_text: app.startup.last_text.clone(),
-            has_last_turn_failed: false,
-            was_at_rest: false,
-            failed_before: failed_tasks(&app.runtime.tasks),
-            app,
-        }
-    }
-
     /// Shows what was found, and sends the prompt.
     fn open(&mut self) {
         if let Some(found) = &self.app.startup.found {
@@ -100,7 +91,8 @@ impl HeadlessRun {
                     None
                 }
                 signal = self.app.signals.next() => Some(signal.into()),
-                () = wait_until(deadline) => Some(EndReason::Timeout),
+                () = tokio::time::sleep_until(deadline.unwrap_or(self.began).into()),
+                    if deadline.is_some() => Some(EndReason::Timeout),
                 () = tokio::time::sleep(CHECK_INTERVAL) => self.check(&line),
             };
             if let Some(reason) = verdict {
@@ -234,13 +226,6 @@ async fn stop_team(
                 urgency = Urgency::AtOnce;
             }
         }
-    }
-}
-
-async fn wait_until(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
-        None => std::future::pending().await,
     }
 }
 

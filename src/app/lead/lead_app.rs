@@ -1,10 +1,9 @@
 //! Starting a lead: from its options to an agent with a supervisor, ready for a session.
 
-use super::budget_watch::BudgetWatch;
 use super::ending::{EndedLoop, spawn_loop};
 use super::options::{LeadOptions, approver};
-use super::runtime::LeadRuntime;
 use super::startup::{Startup, take_place};
+use super::{budget_watch::BudgetWatch, runtime::LeadRuntime};
 use crate::agent::progress::Progress;
 use crate::app::agent_process::{AgentProcess, fresh_id};
 use crate::app::build_agent::{AgentParts, build_agent};
@@ -15,21 +14,20 @@ use crate::app::{event_loop::SignalStream, model::open_provider};
 use crate::bus::Bus;
 use crate::error::{Failure, OrFail};
 use crate::os::{SystemClock, program::TeammateProgram};
-use crate::protocol::restart::RestartLimits;
+use crate::protocol::{budget::LimitOwner, restart::RestartLimits};
 use crate::settings::Rules;
 use crate::store::{LifeLock, TeamDir, roster};
 use crate::supervise::config::{RestartConfig, SupervisorConfig};
 use crate::supervise::supervisor::Supervisor;
 use crate::tasks::Tasks;
-use crate::tools::approval_queue::ApprovalQueue;
 use crate::tools::team::{Ops, submit_plan};
-use crate::tools::{command::CommandEnvironment, hooks::Hooks};
+use crate::tools::{approval_queue::ApprovalQueue, command::CommandEnvironment, hooks::Hooks};
 use crate::wire::{AgentName, budget::RunBudget, message::Message};
 use std::cell::RefCell;
 use std::io::IsTerminal;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinHandle;
 
@@ -110,13 +108,11 @@ impl LeadApp {
             }),
         };
         let agent = build_agent(parts, &context.environment)?;
-        let budgets = BudgetWatch::new(
-            team.clone(),
-            options.request.budget,
-            rules.budgets().team,
-            used_before,
-            agent.budget.warnings(),
-        );
+        let warnings = agent.budget.warnings();
+        let budgets = [
+            (LimitOwner::Run, options.request.budget, warnings.run),
+            (LimitOwner::Team, rules.budgets().team, warnings.standing),
+        ];
         tracing::info!(%model, "lead started");
         supervisor.resume(&startup.returning).await?;
         tokio::task::spawn_local(Rc::clone(&supervisor).keep_watch());
@@ -135,7 +131,13 @@ impl LeadApp {
             agent: spawn_loop(agent, agent_events, inbound),
             progress,
             signals,
-            budgets,
+            budgets: BudgetWatch {
+                team: team.clone(),
+                budgets,
+                used_before,
+                began: Instant::now(),
+                turns: 0,
+            },
             options,
             startup,
             unshown_mail: unshown.into_iter().map(|mail| *mail.message).collect(),

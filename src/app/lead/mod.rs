@@ -14,7 +14,6 @@ mod options;
 mod quiescence;
 mod returning;
 mod runtime;
-mod session;
 mod slash_command;
 mod startup;
 mod team_changes;

@@ -19,13 +19,11 @@ pub(crate) struct LeadRequest {
     pub(crate) timeout: Option<Duration>,
     /// The turns of the lead, and the tokens of all agents, at which the run is stopped.
     pub(crate) budget: Budget,
-    /// Continue with the last team.
     pub(crate) resume: bool,
     /// Stop the lead that runs in this folder first.
     pub(crate) takeover: bool,
 }
 
-/// What a lead is started with.
 pub(super) struct LeadOptions {
     pub(super) request: LeadRequest,
     pub(super) settings: Settings,

@@ -16,7 +16,6 @@ struct AgentSnapshot {
     name: String,
     /// The status that counts: the roster's, corrected by the life lock.
     status: Status,
-    /// When the status was written.
     since: WallTime,
     /// The inbox, or a claim that was not acted on, holds mail. Only looked at for idle agents.
     has_mail: bool,
@@ -100,7 +99,6 @@ fn has_mail(team: &TeamDir, name: &AgentName) -> bool {
     unread::is_unread(team, name).unwrap_or(true)
 }
 
-/// Lists the tasks that have failed.
 pub(super) fn failed_tasks(tasks: &Tasks) -> Vec<TaskId> {
     let seen = tasks.look().inspect_err(|why| tracing::warn!(%why, "the tasks cannot be read"));
     let board = seen.map(|seen| seen.board).unwrap_or_default();
@@ -111,16 +109,6 @@ pub(super) fn failed_tasks(tasks: &Tasks) -> Vec<TaskId> {
 mod tests {
     use super::*;
 
-    const STATUSES: [Status; 7] = [
-        Status::Starting,
-        Status::Idle,
-        Status::Working,
-        Status::Waiting,
-        Status::Stopping,
-        Status::Shutdown,
-        Status::Failed,
-    ];
-
     fn agent(status: Status, has_mail: bool, is_unsettled: bool) -> AgentSnapshot {
         let (name, since) = ("alice".into(), WallTime::default());
         AgentSnapshot { name, status, since, has_mail, is_unsettled }
@@ -129,7 +117,7 @@ mod tests {
     /// Every status, with and without mail, of a process that the lead has and has not settled.
     #[test]
     fn an_agent_is_at_rest_when_it_is_idle_without_mail_or_has_ended() {
-        for status in STATUSES {
+        for status in Status::ALL {
             for has_mail in [false, true] {
                 let wanted = match status {
                     Status::Shutdown | Status::Failed => None,

@@ -2,11 +2,9 @@
 
 use crate::agent::conversation::Memory;
 use crate::store::{TeamDir, transcript};
-use crate::wire::AgentName;
-use crate::wire::chat::Block;
-use crate::wire::message::Outcome;
 use crate::wire::roster::{ExitCause, Member, Roster, StartedBy};
 use crate::wire::transcript::{Entry, Line};
+use crate::wire::{AgentName, chat::Block, message::Outcome};
 
 /// Decides about the teammates of a roster: those that come back, at most `max_teammates`, and the decision in
 /// words for the user and the lead's model.
@@ -20,7 +18,6 @@ pub(super) fn returning(
     (names, text)
 }
 
-/// The last text of the lead.
 pub(super) fn last_text(team: &TeamDir) -> String {
     let text = read_lines(team, &AgentName::lead()).into_iter().rev().find_map(|line| {
         let Entry::Assistant { blocks, .. } = line.entry else { return None };
@@ -78,13 +75,13 @@ fn words(
 /// What a teammate was doing when its process ended.
 fn last_state(lines: &[Line]) -> String {
     let mut memory = Memory::default();
-    lines.iter().for_each(|line| memory.push(&line.entry));
+    for line in lines {
+        memory.push(&line.entry);
+    }
     if memory.in_turn() {
         let running = memory.open_calls().iter().find(|call| call.started);
-        return match running {
-            Some(call) => format!("in the middle of a turn, during {}", call.name),
-            None => "in the middle of a turn".into(),
-        };
+        let during = running.map(|call| format!(", during {}", call.name)).unwrap_or_default();
+        return format!("in the middle of a turn{during}");
     }
     let last = lines.iter().rev().find_map(|line| {
         let Entry::TurnEnd { outcome, .. } = &line.entry else { return None };

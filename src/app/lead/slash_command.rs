@@ -11,7 +11,6 @@ use serde_json::{Map, Value};
 /// Lines that `/log` shows.
 const LOG_LINES: usize = 20;
 
-/// A typed line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TypedLine {
     Blank,
@@ -23,16 +22,13 @@ pub(super) enum TypedLine {
         text: String,
     },
     Show(View),
-    /// Stop one member.
     Stop(AgentName),
     Mode(PermissionMode),
-    /// Stop the team.
     Quit,
     /// Not understood: why, and what to type instead.
     Invalid(String),
 }
 
-/// A view of a slash command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum View {
     Team,
@@ -44,7 +40,6 @@ pub(super) enum View {
     Help,
 }
 
-/// Parses a line.
 pub(super) fn parse(line: &str) -> TypedLine {
     let line = line.trim();
     if line.is_empty() {

@@ -4,9 +4,8 @@
 use super::options::LeadOptions;
 use super::returning::{last_text, returning};
 use crate::app::agent_process::{AgentProcess, fresh_id, reserve_disk_space};
-use crate::app::names::member_names;
-use crate::app::progress_line::during;
 use crate::app::stop_members::{still_alive, stop_plan};
+use crate::app::{names::member_names, progress_line::during};
 use crate::bus::Bus;
 use crate::error::{Exit, Failure};
 use crate::os::{Clock, SystemClock, failpoint::hit, limits};
@@ -23,7 +22,6 @@ use std::sync::Arc;
 pub(super) struct Startup {
     /// What was found of an earlier team, for the user.
     pub(super) found: Option<String>,
-    /// The teammates that are started again.
     pub(super) returning: Vec<AgentName>,
     /// What the model of a resumed lead is told.
     pub(super) start_reason: Option<String>,
@@ -37,10 +35,7 @@ pub(super) struct Startup {
 
 /// Stops the lead that runs here if `--takeover` was given, takes the life lock, enters the lead on the roster,
 /// recovers what an earlier team left, and decides who comes back. The roster is only changed with the life
-/// lock held.
-///
-/// # Errors
-/// A lead runs in this folder, or cannot be stopped.
+/// lock held. Fails if a lead runs in this folder, or cannot be stopped.
 pub(super) async fn take_place(
     bus: &Arc<Bus>,
     options: &LeadOptions,
@@ -59,9 +54,16 @@ pub(super) async fn take_place(
     reserve_disk_space(team);
     let (lead, usage) = write_entry(team, options, &process.incarnation)?;
     hit("lead.entered");
-    let found = recover_team(bus, Before { lead, run_id, was_damaged }).await?;
+    // A teammate that is still alive has lost its lifeline and had its time: no polite request.
+    let (reason, cause) = ("your lead is gone and a new one has come", ExitCause::LeadLost);
+    let plan = stop_plan(bus, AgentName::lead(), reason, cause, Urgency::Now);
+    let names = member_names(&*roster::read(team)?);
+    let before = Before { lead, run_id, was_damaged };
+    let recovery = recover::recover(bus, &SystemClock, &plan, before);
+    let what = "waiting for the last team:";
+    let recovered = during(what, recovery, || still_alive(team, &names)).await?;
     hit("lead.recovered");
-    let mut startup = Startup { found, usage, ..Startup::default() };
+    let mut startup = Startup { found: recovered.summary(), usage, ..Startup::default() };
     if options.request.resume {
         startup.resume(team, options.settings.max_teammates.value)?;
     }
@@ -69,7 +71,6 @@ pub(super) async fn take_place(
 }
 
 impl Startup {
-    /// Continues with the last team.
     fn resume(&mut self, team: &TeamDir, max_teammates: usize) -> Result<(), Failure> {
         let (names, text) = returning(team, &*roster::read(team)?, max_teammates);
         self.returning = names;
@@ -102,18 +103,6 @@ async fn stop_running_lead(bus: &Arc<Bus>) -> Result<(), Failure> {
         ));
     }
     Ok(())
-}
-
-/// Ends or adopts what an earlier team left; returns a summary for the user.
-async fn recover_team(bus: &Arc<Bus>, before: Before) -> Result<Option<String>, Failure> {
-    let team = bus.dir();
-    // A teammate that is still alive has lost its lifeline and had its time: no polite request.
-    let (reason, cause) = ("your lead is gone and a new one has come", ExitCause::LeadLost);
-    let plan = stop_plan(bus, AgentName::lead(), reason, cause, Urgency::Now);
-    let names = member_names(&*roster::read(team)?);
-    let work = recover::recover(bus, &SystemClock, &plan, before);
-    let recovered = during("waiting for the last team:", work, || still_alive(team, &names));
-    Ok(recovered.await?.summary())
 }
 
 /// Puts this lead on the roster. Returns the status of the earlier lead, and what this one has used.

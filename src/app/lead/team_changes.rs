@@ -13,7 +13,6 @@ pub(super) struct TeamChanges {
 }
 
 impl TeamChanges {
-    /// Shows what has changed since the last call.
     pub(super) fn show(&mut self, team: &TeamDir, console: &mut Console) {
         let Ok(roster) = roster::read(team) else { return };
         let label = |member: &Member| {

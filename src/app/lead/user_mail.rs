@@ -12,60 +12,44 @@ use std::sync::{Arc, PoisonError};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 
-/// The mailbox of `user`, unless another process reads it.
+/// The mailbox of `user`, open in this process.
 pub(super) struct UserMail {
-    open: Option<OpenMailbox>,
-}
-
-struct OpenMailbox {
     mailbox: SharedMailbox,
-    messages: UnboundedReceiver<Message>,
+    pub(super) messages: UnboundedReceiver<Message>,
     tasks: [JoinHandle<()>; 2],
     _life: LifeLock,
 }
 
 impl UserMail {
     /// Opens the mailbox. If another process reads it, or the disk is full, no mail comes from here.
-    pub(super) fn open(context: &Context, team: &TeamDir) -> Self {
-        let open = try_open(context, team);
+    pub(super) fn open(context: &Context, team: &TeamDir) -> Option<Self> {
+        let open = Self::try_open(context, team);
         if open.is_none() {
             tracing::warn!("the user's mail is not shown here: another process reads it");
         }
-        Self { open }
+        open
     }
 
-    /// Waits for the next message.
-    pub(super) async fn next(&mut self) -> Option<Message> {
-        match self.open.as_mut() {
-            Some(open) => open.messages.recv().await,
-            None => std::future::pending().await,
-        }
+    fn try_open(context: &Context, team: &TeamDir) -> Option<Self> {
+        let (life, mailbox) = take_mailbox(context, team, &AgentName::user(), "lead").ok()?;
+        let (events, notifications) = unbounded_channel();
+        // Mail that waits already causes no file event.
+        events.send(MachineEvent::Mail.into()).ok()?;
+        let (shown, messages) = unbounded_channel();
+        let drain = drain_when_notified(Arc::clone(&mailbox), notifications, shown);
+        let watch = mail_watcher::watch(Arc::clone(&mailbox), events);
+        let tasks = [tokio::task::spawn_local(watch), tokio::task::spawn_local(drain)];
+        Some(Self { mailbox, messages, tasks, _life: life })
     }
 
     /// Closes the mailbox and returns the last messages.
-    pub(super) async fn close(self) -> Vec<Message> {
-        let Some(mut open) = self.open else { return Vec::new() };
-        for task in &open.tasks {
-            task.abort();
-        }
-        let mut last: Vec<Message> = std::iter::from_fn(|| open.messages.try_recv().ok()).collect();
-        last.extend(drain_last_mail(&open.mailbox).mail.into_iter().map(|mail| *mail.message));
-        close_mailbox(open.mailbox, CLOSE_LIMIT).await;
+    pub(super) async fn close(mut self) -> Vec<Message> {
+        self.tasks.iter().for_each(JoinHandle::abort);
+        let mut last: Vec<Message> = std::iter::from_fn(|| self.messages.try_recv().ok()).collect();
+        last.extend(drain_last_mail(&self.mailbox).mail.into_iter().map(|mail| *mail.message));
+        close_mailbox(self.mailbox, CLOSE_LIMIT).await;
         last
     }
-}
-
-fn try_open(context: &Context, team: &TeamDir) -> Option<OpenMailbox> {
-    let (life, mailbox) = take_mailbox(context, team, &AgentName::user(), "lead").ok()?;
-    let (events, notifications) = unbounded_channel();
-    // Mail that waits already causes no file event.
-    events.send(MachineEvent::Mail.into()).ok()?;
-    let (shown, messages) = unbounded_channel();
-    let tasks = [
-        tokio::task::spawn_local(mail_watcher::watch(Arc::clone(&mailbox), events)),
-        tokio::task::spawn_local(drain_when_notified(Arc::clone(&mailbox), notifications, shown)),
-    ];
-    Some(OpenMailbox { mailbox, messages, tasks, _life: life })
 }
 
 async fn drain_when_notified(

@@ -4,6 +4,5 @@
 //! from the command line), the life lock, the roster entry, the mailbox, the agent, `Ready`, the end.
 
 pub(crate) mod options;
-mod roster_entry;
 pub(crate) mod run;
 mod terminal;

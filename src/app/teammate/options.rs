@@ -1,13 +1,11 @@
 //! What a teammate is started with: the handshake of its lead, or the command line of a person. And that
 //! handshake for a program that starts a teammate without being a lead: the benchmark.
 
-use crate::app::agent_process::fresh_id;
-use crate::app::names::member_name;
+use crate::app::{agent_process::fresh_id, names::member_name};
 use crate::app::{context::Context, model as model_access, output::warn, team_rules::permissions};
 use crate::error::{Exit, Failure, OrFail};
-use crate::settings::environment::Environment;
 use crate::settings::model::{self, Credentials, ModelChoice, price_of};
-use crate::settings::{Flags, Settings};
+use crate::settings::{Flags, Settings, environment::Environment};
 use crate::store::TeamDir;
 use crate::supervise::handshake::{self, Hello, StartReason};
 use crate::wire::{AgentName, permission::PermissionMode};
@@ -19,14 +17,12 @@ pub(crate) struct TeammateRequest {
     pub(crate) name: String,
     pub(crate) role: String,
     pub(crate) prompt: Option<String>,
-    /// End after the first turn.
     pub(crate) once: bool,
     pub(crate) flags: Flags,
     /// Descriptor of the control socket of a lead that spawns this process.
     pub(crate) control_fd: Option<i32>,
 }
 
-/// What a teammate is started with.
 pub(super) struct TeammateOptions {
     pub(super) name: AgentName,
     /// The lead's handshake, or what stands for it when started by hand.

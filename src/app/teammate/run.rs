@@ -1,11 +1,9 @@
 //! `team teammate` from its request to its exit code.
 
 use super::options::{TeammateOptions, TeammateRequest};
-use super::roster_entry::join;
 use super::terminal::{OpenQuestion, progress_handler, read_answers};
-use crate::agent::approval::Asks;
 use crate::agent::event::{Ending, MachineEvent, StopCause};
-use crate::agent::{self, Events, Finished};
+use crate::agent::{self, Events, Finished, approval::Asks};
 use crate::app::agent_process::{AgentProcess, publish_end, reserve_disk_space};
 use crate::app::build_agent::{AgentParts, build_agent};
 use crate::app::event_loop::{SignalStream, block_on};
@@ -13,11 +11,15 @@ use crate::app::own_mailbox::{CLOSE_LIMIT, close_mailbox, drain_last_mail, open_
 use crate::app::team_rules::{open_bus, open_tasks};
 use crate::app::{context::Context, model::open_provider, output};
 use crate::error::{Exit, Failure, OrFail};
-use crate::os::signals::SignalEvent;
-use crate::os::{async_fd::ReadableFd, failpoint::hit, memory, program, uptime};
-use crate::store::{LifeLock, LifeRecord, TeamDir, transcript};
+use crate::os::{Clock, SystemClock};
+use crate::os::{
+    async_fd::ReadableFd, failpoint::hit, memory, program, signals::SignalEvent, uptime,
+};
+use crate::protocol::lifecycle;
+use crate::store::{Fsync, LifeLock, LifeRecord, TeamDir, roster, transcript};
 use crate::supervise::handshake::{self, HandshakeAnswer};
-use crate::wire::roster::ExitCause;
+use crate::wire::WallTime;
+use crate::wire::roster::{ExitCause, Member, Roster, StartedBy, UsageCount};
 use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io::{IsTerminal, Read};
@@ -27,7 +29,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::unbounded_channel;
 
-/// Runs a teammate until it is stopped.
 pub(crate) fn run(context: &Context, request: TeammateRequest) -> Result<Exit, Failure> {
     context.refuse_inside_agent("teammate")?;
     program::name_this_process("teammate");
@@ -136,6 +137,49 @@ async fn serve(
     end
 }
 
+/// Joins the team. Returns what the name has used in earlier incarnations. Fails if the teammate was stopped or
+/// started again before it was ready.
+fn join(
+    context: &Context,
+    team: &TeamDir,
+    options: &TeammateOptions,
+) -> Result<UsageCount, Failure> {
+    let (name, hello) = (options.name.as_str(), &options.hello);
+    if options.lead.is_some() {
+        // The lead has written the entry; the first status report completes it.
+        // Read under the lock: a stop that came before the life lock was taken is in the entry by then.
+        let usage = roster::update(team, Fsync::Never, |roster| {
+            expected_entry(roster, name, &hello.incarnation)
+        })?;
+        return usage.ok_or_else(|| {
+            let why = "it was stopped, or started again, before it was ready";
+            Failure::new(Exit::InUse, format!("{name} cannot join"), why, "start it again")
+        });
+    }
+    let now = SystemClock.now();
+    Ok(roster::update(team, Fsync::Always, |roster| {
+        if roster.created_at == WallTime::default() {
+            roster.created_at = now;
+        }
+        let member = roster.enter(name, now);
+        member.role.clone_from(&hello.role);
+        member.model = options.model.to_string();
+        member.mode = hello.permissions.mode.word().into();
+        (member.started_by, member.cwd) = (StartedBy::Hand, context.cwd.display().to_string());
+        member.incarnation.clone_from(&hello.incarnation);
+        member.pid = i32::try_from(std::process::id()).ok();
+        let _legal = lifecycle::apply_spawned(&mut member.status);
+        member.since = now;
+        member.usage
+    })?)
+}
+
+/// The usage of a spawned teammate whose entry is still that of this incarnation.
+fn expected_entry(roster: &Roster, name: &str, incarnation: &str) -> Option<UsageCount> {
+    let is_ours = |member: &Member| member.incarnation == incarnation && !member.status.is_over();
+    roster.member(name).filter(|member| is_ours(member)).map(|member| member.usage)
+}
+
 /// Every signal stops the agent; the last one decides the exit code.
 async fn forward_signals(
     mut signals: SignalStream,
@@ -210,6 +254,7 @@ fn exit_of(ending: &Ending, signal: Option<SignalEvent>) -> (Exit, ExitCause) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::roster::Status;
 
     #[test]
     fn a_signal_decides_the_exit_code_only_when_it_ended_the_agent() {
@@ -231,5 +276,17 @@ mod tests {
                 assert_eq!(exit_of(&ending, signal), (exit, cause), "{ending:?} {signal:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_spawned_teammate_joins_only_while_its_entry_stands() {
+        let mut roster = Roster::default();
+        assert_eq!(expected_entry(&roster, "alice", "one"), None);
+        let member = roster.enter("alice", WallTime::default());
+        (member.incarnation, member.status) = ("one".into(), Status::Starting);
+        assert!(expected_entry(&roster, "alice", "one").is_some());
+        assert_eq!(expected_entry(&roster, "alice", "two"), None, "another incarnation");
+        roster.enter("alice", WallTime::default()).status = Status::Shutdown;
+        assert_eq!(expected_entry(&roster, "alice", "one"), None, "stopped meanwhile");
     }
 }
