@@ -6,10 +6,11 @@ use super::{context::Context, names::unknown_name, stop_members::is_alive};
 use crate::bus::Outgoing;
 use crate::error::{Exit, Failure, OrFail};
 use crate::os::terminal::TerminalGuard;
-use crate::store::{StoreError, tail::Tail};
+use crate::store::{StoreError, asynchronous::offload, tail::Tail};
 use crate::ui::console::{Console, ConsoleOptions, Input};
 use crate::ui::transcript;
 use crate::wire::{AgentName, transcript::Line};
+use std::sync::Arc;
 use std::time::Duration;
 
 const READ_INTERVAL: Duration = Duration::from_millis(100);
@@ -51,8 +52,9 @@ pub(crate) fn run(context: &Context, name: &AgentName) -> Result<Exit, Failure> 
                 _ = signals.next() => true,
                 input = inputs.recv() => match input {
                     Some(Input::Line(text)) if !text.trim().is_empty() => {
-                        let sent = bus.send(&AgentName::user(), name.as_str(), Outgoing::text(text));
-                        if let Err(why) = sent {
+                        let (bus, to) = (Arc::clone(&bus), name.to_string());
+                        let send = move || bus.send(&AgentName::user(), &to, Outgoing::text(text));
+                        if let Err(why) = offload(send).await {
                             console.print(&format!("error: {why}\n  now: {}", why.hint()));
                         }
                         continue;

@@ -5,6 +5,7 @@ use super::{context::Context, event_loop::block_on, team_rules::durability};
 use crate::error::{Failure, OrFail};
 use crate::os::SystemClock;
 use crate::settings::Rules;
+use crate::store::asynchronous::{self, SharedMailbox, offload};
 use crate::store::{
     Drained, LifeLock, Mail, MailPolicy, Mailbox, SettleResult, StoreError, TeamDir, Transcript,
     inbox,
@@ -17,37 +18,43 @@ use tokio::time::Instant;
 /// How long closing a mailbox may take in an orderly end; waiting for late writers takes about a second.
 pub(super) const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
-/// A mailbox that an agent and its end share.
-pub(super) type SharedMailbox = Arc<Mutex<Mailbox>>;
-
 /// Opens the mailbox of the holder of `life`; its inbox is made if it does not exist.
-pub(super) fn open_mailbox(
+pub(super) async fn open_mailbox(
     team: &TeamDir,
-    name: &AgentName,
-    life: &LifeLock,
+    life: LifeLock,
     rules: Rules,
-) -> Result<Mailbox, Failure> {
-    ensure_inbox(team, name)?;
-    let policy =
-        MailPolicy { fsync: durability(rules.fsync), max_content: rules.max_message_bytes };
-    let transcript = Transcript::open(team, name)?;
-    Ok(Mailbox::open(team, life, transcript, policy, Arc::new(SystemClock))?)
+) -> Result<(Mailbox, LifeLock), Failure> {
+    let team = team.clone();
+    let open = move || {
+        make_inbox(&team, life.name())?;
+        let policy =
+            MailPolicy { fsync: durability(rules.fsync), max_content: rules.max_message_bytes };
+        let transcript = Transcript::open(&team, life.name())?;
+        let mailbox = Mailbox::open(&team, &life, transcript, policy, Arc::new(SystemClock))?;
+        Ok((mailbox, life))
+    };
+    offload(open).await
 }
 
 /// Takes a name and opens its mailbox, to read its mail without being its agent. Fails if a process holds it.
-pub(super) fn take_mailbox(
+pub(super) async fn take_mailbox(
     context: &Context,
     team: &TeamDir,
     name: &AgentName,
     started_by: &str,
 ) -> Result<(LifeLock, SharedMailbox), Failure> {
     let life = take_life_lock(team, name, &fresh_id(), &fresh_id(), started_by)?;
-    let mailbox = open_mailbox(team, name, &life, context.settings()?.rules())?;
+    let (mailbox, life) = open_mailbox(team, life, context.settings()?.rules()).await?;
     Ok((life, Arc::new(Mutex::new(mailbox))))
 }
 
 /// Makes the inbox of a name that becomes known.
-pub(super) fn ensure_inbox(team: &TeamDir, name: &AgentName) -> Result<(), Failure> {
+pub(super) async fn ensure_inbox(team: &TeamDir, name: AgentName) -> Result<(), Failure> {
+    let team = team.clone();
+    offload(move || make_inbox(&team, &name)).await
+}
+
+fn make_inbox(team: &TeamDir, name: &AgentName) -> Result<(), Failure> {
     inbox::ensure(team, name).or_fail(
         format!("the inbox of {name} is not usable"),
         "check the team folder's permissions and free space",
@@ -62,19 +69,19 @@ pub(crate) fn drain(
     show: impl FnMut(Mail),
 ) -> Result<(), Failure> {
     context.refuse_inside_agent("inbox --drain")?;
-    let (life, mailbox) = take_mailbox(context, team, name, "hand")?;
-    let drained = mailbox.lock().unwrap_or_else(PoisonError::into_inner).drain()?;
-    drained.mail.into_iter().for_each(show);
-    block_on(close_mailbox(mailbox, CLOSE_LIMIT))?;
-    drop(life);
-    Ok(())
+    block_on(async {
+        let (life, mailbox) = take_mailbox(context, team, name, "hand").await?;
+        asynchronous::drain(&mailbox).await?.mail.into_iter().for_each(show);
+        close_mailbox(mailbox, CLOSE_LIMIT).await;
+        drop(life);
+        Ok(())
+    })?
 }
 
 /// Drains the mail that arrived after the agent's loop ended. Mail that cannot be drained waits for the
 /// next start.
-pub(super) fn drain_last_mail(mailbox: &Mutex<Mailbox>) -> Drained {
-    let drained = mailbox.lock().unwrap_or_else(PoisonError::into_inner).drain();
-    drained.unwrap_or_else(|why| {
+pub(super) async fn drain_last_mail(mailbox: &SharedMailbox) -> Drained {
+    asynchronous::drain(mailbox).await.unwrap_or_else(|why| {
         tracing::warn!(%why, "mail is left for the next start");
         Drained::default()
     })
@@ -83,14 +90,15 @@ pub(super) fn drain_last_mail(mailbox: &Mutex<Mailbox>) -> Drained {
 /// Removes the claims of a mailbox whose mail was acted on, within `limit`. A claim that stays is
 /// recovered at the next start.
 pub(super) async fn close_mailbox(mailbox: SharedMailbox, limit: Duration) {
-    let settle = || -> Result<SettleResult, StoreError> {
+    let settle = |mailbox: SharedMailbox| -> Result<SettleResult, StoreError> {
         let mut mailbox = mailbox.lock().unwrap_or_else(PoisonError::into_inner);
         mailbox.mark_taken()?;
         mailbox.settle()
     };
     let give_up = Instant::now() + limit;
     loop {
-        match settle() {
+        let mailbox = Arc::clone(&mailbox);
+        match offload(move || settle(mailbox)).await {
             Ok(SettleResult::Again { after }) if Instant::now() < give_up => {
                 tokio::time::sleep(after).await;
             }

@@ -9,6 +9,7 @@ use crate::bus::Bus;
 use crate::error::{Exit, Failure};
 use crate::os::{Clock, SystemClock};
 use crate::protocol::request::RequestVerdict;
+use crate::store::asynchronous::offload;
 use crate::store::transcript::{OpenQuestion, decision, open_questions};
 use crate::store::{Liveness, TeamDir, liveness, roster};
 use crate::tools::{approval_queue::ApprovalDecision, find as find_tool};
@@ -17,6 +18,7 @@ use crate::wire::AgentName;
 use crate::wire::message::{Body, Correlation, Scope};
 use crate::wire::permission::{Decision, DecisionOutcome, Question, QuestionKind};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long the lead may take to pass an answer on.
@@ -112,7 +114,7 @@ fn outcome_of(verdict: RequestVerdict) -> DecisionOutcome {
 /// Answers an open request in the user's name and waits until its owner has recorded the decision. Returns
 /// the outcome as a word.
 pub(crate) async fn decide(
-    bus: &Bus,
+    bus: &Arc<Bus>,
     id: &str,
     answer: ApprovalDecision,
 ) -> Result<&'static str, Failure> {
@@ -137,8 +139,9 @@ pub(crate) async fn decide(
         QuestionKind::Sandbox => Body::SandboxPermissionResponse { approve, scope, reason },
     };
     let correlation = Correlation { request_id: id.into(), incarnation: record.incarnation };
-    bus.control(&AgentName::user(), &lead, body, correlation)
-        .map_err(|why| unanswered(why.to_string(), why.hint()))?;
+    let sender = Arc::clone(bus);
+    let relay = move || sender.control(&AgentName::user(), &lead, body, correlation);
+    offload(relay).await.map_err(|why| unanswered(why.to_string(), why.hint()))?;
     result(id, outcome_of(verdict), recorded_decision(team, &request).await)
 }
 

@@ -6,6 +6,7 @@ use crate::error::{Exit, Failure};
 use crate::os::SystemClock;
 use crate::protocol::ladder::Urgency;
 use crate::protocol::lifecycle::{self, LifecycleEvent};
+use crate::store::asynchronous::update_roster;
 use crate::store::{TeamDir, liveness, roster};
 use crate::supervise::stop::{StopOutcome, StopPlan, stop_in_parallel};
 use crate::wire::{AgentName, roster::ExitCause};
@@ -85,11 +86,12 @@ pub(crate) async fn stop_team(
     let has_lead = is_alive(bus.dir(), &lead);
     if has_lead {
         // A lead that is marked as stopping starts no teammate meanwhile.
-        roster::update(bus.dir(), bus.fsync(), |roster| {
+        update_roster(bus.dir(), bus.fsync(), |roster| {
             if let Some(lead) = roster.lead.as_mut() {
                 let _refused = lifecycle::apply(&mut lead.status, LifecycleEvent::StopAsked);
             }
-        })?;
+        })
+        .await?;
     }
     let cause = ExitCause::TeamStopped;
     let mut outcomes = stop_with_progress(bus, cause, urgency, members).await;

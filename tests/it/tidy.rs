@@ -179,6 +179,25 @@ fn only_os_touches_the_machine() {
     }
 }
 
+/// What waits for the disk, for another process or for time.
+const WAITS: &[&str] = &[".sync_all()", ".sync_data()", "FileExt::lock(", "park_timeout("];
+
+/// Settings are read before any event loop runs; the other file holds tests.
+const MAY_WAIT: &[&str] = &["settings/trust.rs", "tools/command/containment.rs"];
+
+#[test]
+fn every_wait_refuses_to_block_an_event_loop() {
+    let src = root().join("src");
+    for file in rust_files(&src) {
+        let name = file.strip_prefix(&src).unwrap().to_string_lossy().into_owned();
+        let code = code_of(&fs::read_to_string(&file).unwrap());
+        let waits: usize = WAITS.iter().map(|wait| code.matches(wait).count()).sum();
+        let refused = code.matches("check_blocking(\"").count();
+        let may_wait = refused >= waits || MAY_WAIT.contains(&name.as_str());
+        assert!(may_wait, "{name}: {waits} waits, {refused} of them with `check_blocking`");
+    }
+}
+
 #[test]
 fn only_store_names_paths_of_the_team_folder() {
     for file in rust_files(&root().join("src")) {

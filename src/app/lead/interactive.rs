@@ -17,7 +17,7 @@ use crate::os::{Clock, SystemClock, signals::SignalEvent, terminal::TerminalGuar
 use crate::protocol::ctrl_c::{CtrlC, CtrlCAction, LeadActivity};
 use crate::protocol::ladder::Urgency;
 use crate::settings::model::credential_variables;
-use crate::store::roster;
+use crate::store::{asynchronous::offload, roster};
 use crate::supervise::stop::StopOutcome;
 use crate::ui::console::{Console, ConsoleOptions, Input};
 use crate::ui::{help, view::View};
@@ -25,6 +25,7 @@ use crate::wire::{AgentName, message::Message};
 use std::io::IsTerminal;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::time::{MissedTickBehavior, interval};
@@ -52,7 +53,6 @@ pub(super) async fn run(context: &Context, app: LeadApp) -> Result<Exit, Failure
     let LeadApp { options, startup, unshown_mail, life: _life, .. } = app;
     // How the members ended that the person stopped.
     let (outcomes, mut stopped) = unbounded_channel();
-    let mut user_mail = UserMail::open(context, runtime.team());
     let deadline = options.request.timeout.map(|timeout| Instant::now() + timeout);
     let nobody = "standard input is no terminal, so nobody can be asked";
     let nobody = (!std::io::stdin().is_terminal()).then_some(nobody);
@@ -69,7 +69,9 @@ pub(super) async fn run(context: &Context, app: LeadApp) -> Result<Exit, Failure
         outcomes,
         changes: TeamChanges::default(),
     };
+    // The agent's loop begins at the next wait, which must come after the first prompt.
     session.open(options, &startup, unshown_mail);
+    let mut user_mail = UserMail::open(context, session.runtime.team()).await;
     let mut check = interval(CHECK_INTERVAL);
     check.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (reason, ended) = loop {
@@ -79,7 +81,7 @@ pub(super) async fn run(context: &Context, app: LeadApp) -> Result<Exit, Failure
                 break (ended.reason(), ended);
             }
             Some(progress) = progress.recv() => session.on_progress(&progress),
-            Some(input) = inputs.recv() => session.on_input(input),
+            Some(input) = inputs.recv() => session.on_input(input).await,
             signal = signals.next() => session.on_signal(signal),
             Some(message) = async { user_mail.as_mut()?.messages.recv().await } => {
                 session.console.show(&Progress::Mail(Box::new(message)));
@@ -242,7 +244,7 @@ impl Session {
         self.budgets.count(progress)
     }
 
-    fn on_input(&mut self, input: Input) -> Option<EndReason> {
+    async fn on_input(&mut self, input: Input) -> Option<EndReason> {
         match input {
             Input::Interrupt => self.on_ctrl_c(),
             Input::EndOfInput => {
@@ -255,17 +257,17 @@ impl Session {
                 None
             }
             Input::Line(line) if self.approvals.answer_line(&line) => None,
-            Input::Line(line) => self.on_line(&line),
+            Input::Line(line) => self.on_line(&line).await,
         }
     }
 
-    fn on_line(&mut self, line: &str) -> Option<EndReason> {
+    async fn on_line(&mut self, line: &str) -> Option<EndReason> {
         match slash_command::parse(line) {
             TypedLine::Blank => {}
             TypedLine::Prompt(text) => self.prompt(text),
             TypedLine::Quit => return Some(EndReason::Done),
             TypedLine::Stop(name) => self.stop_member(name),
-            TypedLine::Direct { to, text } => self.send(&to, text),
+            TypedLine::Direct { to, text } => self.send(to, text).await,
             TypedLine::Show(what) => self.show(&what),
             TypedLine::Mode(mode) => {
                 self.approvals.set_mode(mode);
@@ -276,12 +278,13 @@ impl Session {
         None
     }
 
-    fn send(&self, to: &str, text: String) {
-        let sent = self.runtime.bus.send(&AgentName::user(), to, Outgoing::text(text));
-        self.console.print(&match sent {
+    async fn send(&self, to: String, text: String) {
+        let bus = Arc::clone(&self.runtime.bus);
+        let send = move || match bus.send(&AgentName::user(), &to, Outgoing::text(text)) {
             Ok(_) => format!("sent to {to}"),
             Err(why) => format!("nothing was sent: {why}; {}", why.hint()),
-        });
+        };
+        self.console.print(&offload(send).await);
     }
 
     fn show(&self, what: &SlashView) {

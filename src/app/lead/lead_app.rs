@@ -16,7 +16,7 @@ use crate::error::{Failure, OrFail};
 use crate::os::{SystemClock, program::TeammateProgram};
 use crate::protocol::{budget::LimitOwner, restart::RestartLimits};
 use crate::settings::Rules;
-use crate::store::{LifeLock, TeamDir, roster};
+use crate::store::{LifeLock, TeamDir, asynchronous::offload, roster};
 use crate::supervise::config::{RestartConfig, SupervisorConfig};
 use crate::supervise::supervisor::Supervisor;
 use crate::tasks::Tasks;
@@ -60,8 +60,8 @@ impl LeadApp {
     ) -> Result<Self, Failure> {
         let mut rules = options.settings.rules();
         let bus = open_bus(team.clone(), rules);
-        let (process, startup) = take_place(&bus, &options).await?;
-        ensure_inbox(team, &AgentName::user())?;
+        let (mut process, startup) = take_place(&bus, &options).await?;
+        ensure_inbox(team, AgentName::user()).await?;
         let used_before = roster::read(team)?.used();
         let of_run = |tokens| RunBudget { tokens, before: used_before.tokens() };
         rules.run = options.request.budget.tokens.map(of_run);
@@ -83,8 +83,13 @@ impl LeadApp {
         let (events, inbound) = unbounded_channel();
         // A new conversation shows the mail that an earlier lead had claimed to the user; a resumed one drains
         // it as usual.
-        let mut mailbox = open_mailbox(team, name, &process.life, rules)?;
-        let unshown = if options.request.resume { Vec::new() } else { mailbox.start_anew()?.mail };
+        let (mut mailbox, life) = open_mailbox(team, process.life, rules).await?;
+        process.life = life;
+        let mut unshown = Vec::new();
+        if !options.request.resume {
+            let (claimed, opened) = offload(move || (mailbox.start_anew(), mailbox)).await;
+            (unshown, mailbox) = (claimed?.mail, opened);
+        }
         let (shown, progress) = unbounded_channel::<Progress>();
         let parts = AgentParts {
             process: &process,

@@ -10,11 +10,12 @@ use crate::bus::Bus;
 use crate::error::{Exit, Failure};
 use crate::os::{Clock, SystemClock, failpoint::hit, limits};
 use crate::protocol::{ladder::Urgency, lifecycle};
+use crate::store::asynchronous::update_roster;
 use crate::store::{Fsync, Liveness, StoreError, TeamDir, liveness, roster, transcript};
 use crate::supervise::recover::{self, Before};
 use crate::supervise::stop::StopResult;
-use crate::wire::roster::{ExitCause, Lead, Status, UsageCount};
-use crate::wire::{AgentName, WallTime};
+use crate::wire::roster::{ExitCause, Lead, Roster, Status, UsageCount};
+use crate::wire::{AgentName, WallTime, WithUnknownFields};
 use std::sync::Arc;
 
 /// What the lead starts from once it stands in the roster.
@@ -52,7 +53,7 @@ pub(super) async fn take_place(
     let process = AgentProcess::start(team, lead, fresh_id(), "hand", &options.credentials)?;
     limits::raise_descriptors();
     reserve_disk_space(team);
-    let (lead, usage) = write_entry(team, options, &process.incarnation)?;
+    let (lead, usage) = write_entry(team, options, &process.incarnation).await?;
     hit("lead.entered");
     // A teammate that is still alive has lost its lifeline and had its time: no polite request.
     let (reason, cause) = ("your lead is gone and a new one has come", ExitCause::LeadLost);
@@ -106,27 +107,29 @@ async fn stop_running_lead(bus: &Arc<Bus>) -> Result<(), Failure> {
 }
 
 /// Puts this lead on the roster. Returns the status of the earlier lead, and what this one has used.
-fn write_entry(
+async fn write_entry(
     team: &TeamDir,
     options: &LeadOptions,
     incarnation: &str,
 ) -> Result<(Option<Status>, UsageCount), StoreError> {
     let pid = i32::try_from(std::process::id()).ok();
     let now = SystemClock.now();
-    roster::update(team, Fsync::Always, |roster| {
+    let (incarnation, resume) = (incarnation.to_owned(), options.request.resume);
+    let (model, mode) = (options.model.to_string(), options.permissions.mode.word());
+    let enter = move |roster: &mut WithUnknownFields<Roster>| {
         if roster.created_at == WallTime::default() {
             roster.created_at = now;
         }
         let earlier = roster.lead.as_ref().map(|lead| lead.status);
         let lead = roster.lead.get_or_insert_with(|| Lead::default().into());
         lead.pid = pid;
-        lead.incarnation = incarnation.into();
+        lead.incarnation = incarnation;
         let _legal = lifecycle::apply_spawned(&mut lead.status);
         (lead.since, lead.activity) = (now, None);
-        lead.model = options.model.to_string();
-        lead.mode = options.permissions.mode.word().into();
+        lead.model = model;
+        lead.mode = mode.into();
         let usage = lead.usage;
-        if options.request.resume {
+        if resume {
             return (earlier, usage);
         }
         // A new conversation starts a new account.
@@ -135,5 +138,6 @@ fn write_entry(
             (lead.usage, lead.used_before) = (UsageCount::default(), used_before);
         }
         (earlier, UsageCount::default())
-    })
+    };
+    update_roster(team, Fsync::Always, enter).await
 }

@@ -3,10 +3,8 @@
 use crate::agent::event::{Event, MachineEvent};
 use crate::agent::mail_watcher;
 use crate::app::context::Context;
-use crate::app::own_mailbox::{
-    CLOSE_LIMIT, SharedMailbox, close_mailbox, drain_last_mail, take_mailbox,
-};
-use crate::store::{LifeLock, TeamDir};
+use crate::app::own_mailbox::{CLOSE_LIMIT, close_mailbox, drain_last_mail, take_mailbox};
+use crate::store::{LifeLock, TeamDir, asynchronous::SharedMailbox};
 use crate::wire::{AgentName, message::Message};
 use std::sync::{Arc, PoisonError};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -22,16 +20,16 @@ pub(super) struct UserMail {
 
 impl UserMail {
     /// Opens the mailbox. If another process reads it, or the disk is full, no mail comes from here.
-    pub(super) fn open(context: &Context, team: &TeamDir) -> Option<Self> {
-        let open = Self::try_open(context, team);
+    pub(super) async fn open(context: &Context, team: &TeamDir) -> Option<Self> {
+        let open = Self::try_open(context, team).await;
         if open.is_none() {
             tracing::warn!("the user's mail is not shown here: another process reads it");
         }
         open
     }
 
-    fn try_open(context: &Context, team: &TeamDir) -> Option<Self> {
-        let (life, mailbox) = take_mailbox(context, team, &AgentName::user(), "lead").ok()?;
+    async fn try_open(context: &Context, team: &TeamDir) -> Option<Self> {
+        let (life, mailbox) = take_mailbox(context, team, &AgentName::user(), "lead").await.ok()?;
         let (events, notifications) = unbounded_channel();
         // Mail that waits already causes no file event.
         events.send(MachineEvent::Mail.into()).ok()?;
@@ -46,7 +44,8 @@ impl UserMail {
     pub(super) async fn close(mut self) -> Vec<Message> {
         self.tasks.iter().for_each(JoinHandle::abort);
         let mut last: Vec<Message> = std::iter::from_fn(|| self.messages.try_recv().ok()).collect();
-        last.extend(drain_last_mail(&self.mailbox).mail.into_iter().map(|mail| *mail.message));
+        let drained = drain_last_mail(&self.mailbox).await.mail;
+        last.extend(drained.into_iter().map(|mail| *mail.message));
         close_mailbox(self.mailbox, CLOSE_LIMIT).await;
         last
     }

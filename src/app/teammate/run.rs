@@ -16,10 +16,11 @@ use crate::os::{
     async_fd::ReadableFd, failpoint::hit, memory, program, signals::SignalEvent, uptime,
 };
 use crate::protocol::lifecycle;
-use crate::store::{Fsync, LifeLock, LifeRecord, TeamDir, roster, transcript};
+use crate::store::asynchronous::update_roster;
+use crate::store::{Fsync, LifeLock, LifeRecord, TeamDir, transcript};
 use crate::supervise::handshake::{self, HandshakeAnswer};
-use crate::wire::WallTime;
 use crate::wire::roster::{ExitCause, Member, Roster, StartedBy, UsageCount};
+use crate::wire::{WallTime, WithUnknownFields};
 use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io::{IsTerminal, Read};
@@ -62,7 +63,7 @@ async fn serve(
 ) -> Result<Exit, Failure> {
     let TeammateOptions { name, hello, model, lead, once, .. } = &options;
     let is_by_hand = lead.is_none();
-    let process = AgentProcess::start(
+    let mut process = AgentProcess::start(
         team,
         name.clone(),
         hello.incarnation.clone(),
@@ -76,10 +77,11 @@ async fn serve(
     let (incarnation, credentials) = (&hello.incarnation, &hello.credentials);
     let provider = open_provider(model, credentials, name, incarnation, first.as_deref(), team)?;
     reserve_disk_space(team);
-    let usage = join(context, team, &options)?;
+    let usage = join(context, team, &options).await?;
     hit("child.entered");
     let bus = open_bus(team.clone(), hello.rules);
-    let mailbox = open_mailbox(team, name, &process.life, hello.rules)?;
+    let (mailbox, life) = open_mailbox(team, process.life, hello.rules).await?;
+    process.life = life;
     hit("child.opened");
     let (events, inbound) = unbounded_channel();
     let has_person = is_by_hand && std::io::stdin().is_terminal();
@@ -125,7 +127,7 @@ async fn serve(
     };
     tracing::info!(%name, %model, "teammate started");
     let finished = agent::run(agent, events, inbound, ready).await;
-    let late = drain_last_mail(&mailbox);
+    let late = drain_last_mail(&mailbox).await;
     hit("leave.drained");
     tracing::info!(messages = late.mail.len(), "the last mail is drained");
     // The sender of a signal waits for about a second only.
@@ -139,39 +141,42 @@ async fn serve(
 
 /// Joins the team. Returns what the name has used in earlier incarnations. Fails if the teammate was stopped or
 /// started again before it was ready.
-fn join(
+async fn join(
     context: &Context,
     team: &TeamDir,
     options: &TeammateOptions,
 ) -> Result<UsageCount, Failure> {
-    let (name, hello) = (options.name.as_str(), &options.hello);
+    let (name, hello) = (options.name.clone(), &options.hello);
+    let (role, incarnation) = (hello.role.clone(), hello.incarnation.clone());
     if options.lead.is_some() {
         // The lead has written the entry; the first status report completes it.
         // Read under the lock: a stop that came before the life lock was taken is in the entry by then.
-        let usage = roster::update(team, Fsync::Never, |roster| {
-            expected_entry(roster, name, &hello.incarnation)
-        })?;
-        return usage.ok_or_else(|| {
+        let usage = move |roster: &mut WithUnknownFields<Roster>| {
+            expected_entry(roster, name.as_str(), &incarnation)
+        };
+        return update_roster(team, Fsync::Never, usage).await?.ok_or_else(|| {
+            let what = format!("{} cannot join", options.name);
             let why = "it was stopped, or started again, before it was ready";
-            Failure::new(Exit::InUse, format!("{name} cannot join"), why, "start it again")
+            Failure::new(Exit::InUse, what, why, "start it again")
         });
     }
     let now = SystemClock.now();
-    Ok(roster::update(team, Fsync::Always, |roster| {
+    let (model, mode) = (options.model.to_string(), hello.permissions.mode.word());
+    let cwd = context.cwd.display().to_string();
+    let enter = move |roster: &mut WithUnknownFields<Roster>| {
         if roster.created_at == WallTime::default() {
             roster.created_at = now;
         }
-        let member = roster.enter(name, now);
-        member.role.clone_from(&hello.role);
-        member.model = options.model.to_string();
-        member.mode = hello.permissions.mode.word().into();
-        (member.started_by, member.cwd) = (StartedBy::Hand, context.cwd.display().to_string());
-        member.incarnation.clone_from(&hello.incarnation);
+        let member = roster.enter(name.as_str(), now);
+        (member.role, member.model, member.mode) = (role, model, mode.into());
+        (member.started_by, member.cwd) = (StartedBy::Hand, cwd);
+        member.incarnation = incarnation;
         member.pid = i32::try_from(std::process::id()).ok();
         let _legal = lifecycle::apply_spawned(&mut member.status);
         member.since = now;
         member.usage
-    })?)
+    };
+    Ok(update_roster(team, Fsync::Always, enter).await?)
 }
 
 /// The usage of a spawned teammate whose entry is still that of this incarnation.

@@ -8,7 +8,6 @@ use std::panic::Location;
 
 thread_local! {
     static RUNS_EVENT_LOOP: Cell<bool> = const { Cell::new(false) };
-    static VIOLATIONS: Cell<u32> = const { Cell::new(0) };
 }
 
 /// Marks the current thread as one that runs an event loop, until it is dropped.
@@ -31,20 +30,17 @@ impl Drop for EventLoopMark {
     }
 }
 
-/// Reports a call that may block, if an event loop runs on this thread.
+/// Refuses a call that may block, if an event loop runs on this thread.
+///
+/// # Panics
+/// In a debug build, if it does: the call belongs into `store::asynchronous::offload`.
 #[track_caller]
 pub(crate) fn check_blocking(call: &'static str) {
-    if cfg!(debug_assertions) && RUNS_EVENT_LOOP.get() {
-        let site = Location::caller();
-        VIOLATIONS.set(VIOLATIONS.get() + 1);
-        tracing::warn!(call, %site, "a call blocks the event loop");
-    }
-}
-
-/// The number of violations on this thread.
-#[cfg(test)]
-pub(crate) fn violations() -> u32 {
-    VIOLATIONS.get()
+    debug_assert!(
+        !RUNS_EVENT_LOOP.get(),
+        "{call} at {} would block the event loop",
+        Location::caller()
+    );
 }
 
 #[cfg(test)]
@@ -52,22 +48,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_blocking_call_is_reported_only_on_a_marked_thread() {
-        check_blocking("lock");
-        assert_eq!(violations(), 0);
+    fn a_blocking_call_is_refused_only_on_a_marked_thread() {
+        let is_refused = || std::panic::catch_unwind(|| check_blocking("lock")).is_err();
+        assert!(!is_refused());
         let outer = EventLoopMark::set();
         let inner = EventLoopMark::set();
         drop(inner);
-        check_blocking("lock");
-        assert_eq!(violations(), 1);
-        std::thread::spawn(|| {
-            check_blocking("fsync");
-            assert_eq!(violations(), 0);
-        })
-        .join()
-        .unwrap();
+        assert!(is_refused());
+        std::thread::spawn(|| check_blocking("fsync")).join().unwrap();
         drop(outer);
-        check_blocking("lock");
-        assert_eq!(violations(), 1);
+        assert!(!is_refused());
     }
 }

@@ -4,6 +4,7 @@
 //! Without a writable cgroup v2, commands have no group. A group is found again by its name, which contains
 //! the `run_id`. Limits are not set here.
 
+use crate::os::event::event_loop::check_blocking;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -57,6 +58,7 @@ impl Cgroup {
         while remove(&self.folder).is_err_and(|why| why.kind() != io::ErrorKind::NotFound)
             && Instant::now() < deadline
         {
+            check_blocking("sleep");
             thread::park_timeout(Duration::from_millis(1));
         }
     }

@@ -3,6 +3,7 @@
 
 use super::atomic::remove;
 use super::lock::{release, try_exclusive};
+use crate::os::event_loop::check_blocking;
 use crate::os::file::{Access, create_new, open};
 use crate::store::{StoreError, TeamDir};
 use std::fs;
@@ -45,6 +46,7 @@ fn try_everything(probe: &Path, renamed: &Path) -> Result<(), String> {
     let said = |what: &'static str| move |why: io::Error| format!("{what}: {why}");
     let mut one = create_new(probe, Access::Append).map_err(|why| why.to_string())?;
     one.write_all(b"probe\n").map_err(said("writing failed"))?;
+    check_blocking("fsync");
     one.sync_data().map_err(said("syncing failed"))?;
     let two = open(probe, Access::Update).map_err(|why| why.to_string())?;
     if !try_exclusive(&one).map_err(said("locking (flock) failed"))? {

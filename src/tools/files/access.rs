@@ -6,6 +6,7 @@
 use super::workspace::{Workspace, path_error};
 use crate::os::safe_path::Spot;
 use crate::protocol::permission::PermissionSubject;
+use crate::store::asynchronous::offload;
 use crate::tools::call::{Call, ToolError};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -127,9 +128,15 @@ impl FileAccess {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub(super) fn replace(&self, path: &str, spot: &Spot, bytes: &[u8]) -> Result<(), ToolError> {
-        spot.replace(bytes).map_err(|why| path_error(path, &why))?;
-        self.mark_seen(spot, bytes);
+    pub(super) async fn replace(
+        &self,
+        path: &str,
+        spot: Spot,
+        bytes: Vec<u8>,
+    ) -> Result<(), ToolError> {
+        let (replaced, spot, bytes) = offload(move || (spot.replace(&bytes), spot, bytes)).await;
+        replaced.map_err(|why| path_error(path, &why))?;
+        self.mark_seen(&spot, &bytes);
         Ok(())
     }
 

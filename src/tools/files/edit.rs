@@ -36,7 +36,7 @@ struct Arguments {
 }
 
 impl EditFile {
-    fn edit(&self, call: &Call) -> Result<String, ToolError> {
+    async fn edit(&self, call: &Call) -> Result<String, ToolError> {
         let Arguments { path, old_text, new_text } = &arguments(call)?;
         if old_text.is_empty() {
             return Err(ToolError::reply(
@@ -66,7 +66,8 @@ impl EditFile {
         if count != 1 {
             return Err(wrong_count(path, text, count));
         }
-        self.0.replace(path, &spot, text.replacen(old_text.as_str(), new_text, 1).as_bytes())?;
+        let edited = text.replacen(old_text.as_str(), new_text, 1).into_bytes();
+        self.0.replace(path, spot, edited).await?;
         Ok(format!("edited {path}"))
     }
 }
@@ -78,7 +79,7 @@ impl Tool for EditFile {
     }
 
     fn call<'a>(&'a self, call: &'a Call) -> ToolFuture<'a> {
-        Box::pin(async { self.edit(call) })
+        Box::pin(self.edit(call))
     }
 }
 

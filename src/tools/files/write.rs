@@ -35,15 +35,17 @@ struct Arguments {
 }
 
 impl WriteFile {
-    fn write(&self, call: &Call) -> Result<String, ToolError> {
-        let Arguments { path, content } = &arguments(call)?;
+    async fn write(&self, call: &Call) -> Result<String, ToolError> {
+        let Arguments { path, content } = arguments(call)?;
+        let path = path.as_str();
         let spot = self.0.to_write(call, path)?;
         let current = load(path, &spot)?;
         if current.is_some_and(|bytes| self.0.knowledge(&spot, &bytes) == Knowledge::Stale) {
             return Err(changed(path));
         }
-        self.0.replace(path, &spot, content.as_bytes())?;
-        Ok(format!("wrote {} bytes to {path}", content.len()))
+        let size = content.len();
+        self.0.replace(path, spot, content.into_bytes()).await?;
+        Ok(format!("wrote {size} bytes to {path}"))
     }
 }
 
@@ -54,6 +56,6 @@ impl Tool for WriteFile {
     }
 
     fn call<'a>(&'a self, call: &'a Call) -> ToolFuture<'a> {
-        Box::pin(async { self.write(call) })
+        Box::pin(self.write(call))
     }
 }

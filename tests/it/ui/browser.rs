@@ -348,7 +348,7 @@ const UPDATE: &str = "
     const told = JSON.stringify([{ kind: 'config', at: 7 + round, gone: 1, lines: [`  \"round\": ${round},`] },
       { kind: 'members', members: [member] }, message]);
     const begin = performance.now();
-    for (const change of JSON.parse(told)) take(change, true);
+    for (const change of JSON.parse(told)) applyChange(change, true);
     draw();
     document.body.offsetHeight;
     took.push(performance.now() - begin);
@@ -368,10 +368,10 @@ fn a_large_team_is_shown_without_delays() {
     let roster = json!({ "version": 1, "team_name": "large", "lead": lead, "members": members });
     write(&team.path("config.json"), serde_json::to_string_pretty(&roster).unwrap());
     for number in 0..MEMBERS {
-        let line = |message: usize| {
-            let message = json!({ "type": "message", "from": "lead", "id": format!("lead:{number}:{message}"),
-                "content": format!("How far are you with part {message}?"), "timestamp": message });
-            json!({ "kind": "mail", "at": message, "gen": "000000000001-00000000", "offset": message,
+        let line = |index: usize| {
+            let message = json!({ "type": "message", "from": "lead", "id": format!("lead:{number}:{index}"),
+                "content": format!("How far are you with part {index}?"), "timestamp": index });
+            json!({ "kind": "mail", "at": index, "gen": "000000000001-00000000", "offset": index,
                 "message": message })
             .to_string()
                 + "\n"
