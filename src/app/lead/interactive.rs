@@ -4,11 +4,10 @@
 use super::approvals::Approvals;
 use super::budget_watch::BudgetWatch;
 use super::ending::{EndReason, EndedLoop, close, exit_code, stop_loop};
-use super::slash_command::{self, TypedLine, View as SlashView};
-use super::{
-    lead_app::LeadApp, options::LeadOptions, quiescence::is_at_rest, runtime::LeadRuntime,
-    startup::Startup, team_changes::TeamChanges, user_mail::UserMail,
-};
+use super::slash_command::{TypedLine, View as SlashView, parse, render};
+use super::user_mail::UserMail;
+use super::{lead_app::LeadApp, options::LeadOptions, quiescence::is_at_rest};
+use super::{runtime::LeadRuntime, startup::Startup, team_changes::TeamChanges};
 use crate::agent::{event::MachineEvent, progress::Progress};
 use crate::app::{context::Context, stop_members::outcome_lines};
 use crate::bus::Outgoing;
@@ -262,7 +261,7 @@ impl Session {
     }
 
     async fn on_line(&mut self, line: &str) -> Option<EndReason> {
-        match slash_command::parse(line) {
+        match parse(line) {
             TypedLine::Blank => {}
             TypedLine::Prompt(text) => self.prompt(text),
             TypedLine::Quit => return Some(EndReason::Done),
@@ -289,7 +288,7 @@ impl Session {
 
     fn show(&self, what: &SlashView) {
         let width = self.console.width().unwrap_or(DEFAULT_COLUMNS);
-        let text = slash_command::render(what, &self.runtime.tasks, &self.view, width);
+        let text = render(what, &self.runtime.tasks, &self.view, width);
         self.console.print(&text);
         if *what == SlashView::Cost {
             self.console.print(&self.budgets.lines().join("\n"));
