@@ -1,22 +1,22 @@
 //! The process of an agent, before and after the agent's loop: its name, its signals, its log, its end.
 
-use super::failures::life_failure;
-use super::log_file::start_log;
-use super::signal_stream::SignalStream;
-use crate::agent::Finished;
-use crate::agent::event::Ending;
-use crate::error::Failure;
+use super::event_loop::SignalStream;
+use crate::agent::{Finished, event::Ending};
+use crate::error::{Exit, Failure};
 use crate::llm::{ModelError, Redactor, Secret};
-use crate::os::failpoint::hit;
-use crate::os::{Clock, SystemClock, process_tree, program};
+use crate::os::{Clock, SystemClock, failpoint::hit, process_tree, program};
 use crate::settings::model::Credentials;
-use crate::store::liveness::LifeLock;
-use crate::store::{LifeRecord, TeamDir};
+use crate::store::{LifeLock, LifeRecord, TeamDir, liveness::LifeError};
+use crate::ui;
 use crate::wire::AgentName;
 use crate::wire::roster::{ExitCause, Status};
+use std::fs::File;
+use std::io::{self, Write};
+use std::sync::Arc;
 
 /// A process that holds an agent's name and is ready to become that agent.
 pub(super) struct AgentProcess {
+    pub(super) name: AgentName,
     pub(super) incarnation: String,
     /// In the environment of every command that the agent runs, so that its processes can be found.
     pub(super) run_id: String,
@@ -28,32 +28,36 @@ pub(super) struct AgentProcess {
 impl AgentProcess {
     /// Takes the life lock, then prepares the process. The order matters: nothing of the agent's may be
     /// touched without the lock, and nothing is logged before the secrets are known.
-    ///
-    /// # Errors
-    /// The name is in use, or signals or the log are not to be had.
     pub(super) fn start(
         team: &TeamDir,
-        name: &AgentName,
-        incarnation: &str,
+        name: AgentName,
+        incarnation: String,
         started_by: &str,
         credentials: &Credentials,
     ) -> Result<Self, Failure> {
         let run_id = fresh_id();
-        let life = take_life_lock(team, name, incarnation, &run_id, started_by)?;
+        let life = take_life_lock(team, &name, &incarnation, &run_id, started_by)?;
         if !name.is_lead() {
             hit("child.named");
         }
         let signals = SignalStream::begin()?;
         let secrets = Redactor::new(credentials.secrets().into_iter().flat_map(Secret::new));
-        start_log(team, name, &secrets)?;
-        adopt_orphans();
-        protect_memory(credentials);
-        Ok(Self { incarnation: incarnation.to_owned(), run_id, life, signals, secrets })
+        start_log(team, &name, &secrets)?;
+        // Processes that a command leaves behind become children of this one, which ends them.
+        if let Err(why) = process_tree::become_subreaper() {
+            tracing::warn!(%why, "orphans of commands cannot be adopted");
+        }
+        // Other processes of the same user may not read the memory of a process that holds a key.
+        if !credentials.secrets().is_empty()
+            && let Err(why) = program::forbid_inspection()
+        {
+            tracing::warn!(%why, "other processes of this user can read this one's memory");
+        }
+        Ok(Self { name, incarnation, run_id, life, signals, secrets })
     }
 }
 
-/// Takes a name for this process.
-pub(crate) fn take_life_lock(
+pub(super) fn take_life_lock(
     team: &TeamDir,
     name: &AgentName,
     incarnation: &str,
@@ -70,31 +74,73 @@ pub(crate) fn take_life_lock(
     LifeLock::take(team, name, record).map_err(|why| life_failure(&why))
 }
 
+fn life_failure(why: &LifeError) -> Failure {
+    let LifeError::InUse { name, record } = why else {
+        let hint = "check the team folder's permissions and free space";
+        let what = "the life lock cannot be taken";
+        return Failure::new(Exit::Failure, what, why.to_string(), hint);
+    };
+    let holder = record.as_ref().map_or_else(
+        || why.to_string(),
+        |record| format!("pid {}, since {}", record.pid, ui::view::date(record.started_at)),
+    );
+    let (what, hint) = if name.is_lead() {
+        let others = "take its place with `team lead --takeover`, or work in another folder";
+        let what = "a lead is already running in this folder";
+        (what.into(), format!("talk to that one, {others}"))
+    } else {
+        let hint = format!("choose another name, or stop it with `team stop {name}`");
+        (format!("{name} is already running"), hint)
+    };
+    Failure::new(Exit::InUse, what, holder, hint)
+}
+
 /// Makes an id that was never used before: an incarnation or a run id.
-pub(crate) fn fresh_id() -> String {
+pub(super) fn fresh_id() -> String {
     uuid::Uuid::now_v7().simple().to_string()
-}
-
-/// Processes that a command leaves behind become children of this one, which ends them.
-fn adopt_orphans() {
-    if let Err(why) = process_tree::become_subreaper() {
-        tracing::warn!(%why, "orphans of commands cannot be adopted");
-    }
-}
-
-/// Forbids other processes of the same user to read the memory of a process that holds a key.
-fn protect_memory(credentials: &Credentials) {
-    if !credentials.secrets().is_empty()
-        && let Err(why) = program::forbid_inspection()
-    {
-        tracing::warn!(%why, "other processes of this user can read this one's memory");
-    }
 }
 
 /// Reserves room on the disk for the orderly end of the team.
 pub(super) fn reserve_disk_space(team: &TeamDir) {
     if let Err(why) = team.keep_reserve() {
         tracing::warn!(%why, "no room is kept for the end; the disk is nearly full");
+    }
+}
+
+/// Starts the structured log of this process, in which no known secret appears; panics are logged too.
+fn start_log(team: &TeamDir, name: &AgentName, secrets: &Redactor) -> Result<(), Failure> {
+    let writer =
+        LogWriter { file: Arc::new(team.open_log(name)?), redactor: Arc::new(secrets.clone()) };
+    let subscriber = tracing_subscriber::fmt()
+        .json()
+        .flatten_event(true)
+        .with_max_level(tracing::Level::INFO)
+        .with_writer(move || writer.clone())
+        .finish();
+    // A process has one log: the call fails only if there is one already.
+    let _first_wins = tracing::subscriber::set_global_default(subscriber);
+    let name = name.to_string();
+    std::panic::set_hook(Box::new(move |panic| {
+        tracing::error!(name, %panic, "panicked");
+    }));
+    Ok(())
+}
+
+#[derive(Clone)]
+struct LogWriter {
+    file: Arc<File>,
+    redactor: Arc<Redactor>,
+}
+
+impl Write for LogWriter {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(line);
+        (&*self.file).write_all(self.redactor.redact(&text).as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -109,11 +155,10 @@ pub(super) struct AgentEnd {
 /// Writes the end of an agent into the roster.
 pub(super) async fn publish_end(finished: Finished, exit: i32, cause: ExitCause) -> AgentEnd {
     let Finished { ending, model_error, mut reporter } = finished;
-    let broken = match ending {
-        Ending::Broken(why) => Some(why),
-        Ending::Stopped(_) => None,
+    let (status, broken) = match ending {
+        Ending::Broken(why) => (Status::Failed, Some(why)),
+        Ending::Stopped(_) => (Status::Shutdown, None),
     };
-    let status = if broken.is_some() { Status::Failed } else { Status::Shutdown };
     if let Err(why) = reporter.publish_end(status, exit, cause).await {
         tracing::error!(%why, "the end cannot be written into the roster");
     }

@@ -1,44 +1,26 @@
 //! A window on an agent's conversation as it grows, with a line to write to the agent. Closing the window
 //! changes nothing for the agent.
 
-use super::context::Context;
-use super::event_loop::block_on;
-use super::failures::unknown_name;
-use super::signal_stream::SignalStream;
-use crate::bus::{Bus, Outgoing};
+use super::event_loop::{SignalStream, block_on};
+use super::{context::Context, names::unknown_name, stop_members::is_alive};
+use crate::bus::Outgoing;
 use crate::error::{Exit, Failure, OrFail};
 use crate::os::terminal::TerminalGuard;
-use crate::store::asynchronous::offload;
-use crate::store::tail::Tail;
-use crate::store::{StoreError, TeamDir, liveness};
-use crate::ui;
+use crate::store::{StoreError, asynchronous::offload, tail::Tail};
 use crate::ui::console::{Console, ConsoleOptions, Input};
-use crate::wire::AgentName;
-use crate::wire::transcript::Line;
+use crate::ui::transcript;
+use crate::wire::{AgentName, transcript::Line};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Interval at which the conversation is read.
 const READ_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Lines of the conversation that are shown first.
 const FIRST_LINES: usize = 20;
 
-struct Window<'a> {
-    context: &'a Context,
-    team: TeamDir,
-    bus: &'a Arc<Bus>,
-    name: AgentName,
-    console: Console,
-    tail: Tail,
-    was_alive: bool,
-}
-
-/// Shows the window until the person leaves.
-pub(crate) fn run(context: &Context, name: AgentName) -> Result<Exit, Failure> {
+pub(crate) fn run(context: &Context, name: &AgentName) -> Result<Exit, Failure> {
     context.refuse_inside_agent("attach")?;
     let team = context.team_to_view()?;
-    if !team.inbox(&name).exists() {
+    if !team.inbox(name).exists() {
         let what = format!("there is no {name} to attach to");
         return Err(unknown_name(what, "no agent of that name belongs to this team"));
     }
@@ -57,71 +39,52 @@ pub(crate) fn run(context: &Context, name: AgentName) -> Result<Exit, Failure> {
             "the terminal cannot be used",
             "use `team transcript NAME --follow` and `team send` instead",
         )?;
-        let tail = Tail::last(team.transcript(&name), FIRST_LINES)?;
-        let was_alive = is_alive(&team, &name);
-        let mut window = Window { context, team, bus: &bus, name, console, tail, was_alive };
-        window.greet();
+        let mut tail = Tail::last(team.transcript(name), FIRST_LINES)?;
+        let mut was_alive = is_alive(&team, name);
+        let state = if was_alive { "lives" } else { "is not running" };
+        console.print(&format!(
+            "{name} {state}. What you type is sent to {name}; Ctrl-D or Ctrl-C leaves."
+        ));
         let mut look = tokio::time::interval(READ_INTERVAL);
         loop {
-            tokio::select! {
-                _ = look.tick() => window.show_new()?,
-                _ = signals.next() => break,
+            let is_left = tokio::select! {
+                _ = look.tick() => false,
+                _ = signals.next() => true,
                 input = inputs.recv() => match input {
-                    Some(Input::Line(text)) => window.send(text).await,
+                    Some(Input::Line(text)) if !text.trim().is_empty() => {
+                        let (bus, to) = (Arc::clone(&bus), name.to_string());
+                        let send = move || bus.send(&AgentName::user(), &to, Outgoing::text(text));
+                        if let Err(why) = offload(send).await {
+                            console.print(&format!("error: {why}\n  now: {}", why.hint()));
+                        }
+                        continue;
+                    }
                     // No question is shown here.
-                    Some(Input::Answer(_)) => {}
-                    Some(Input::Interrupt | Input::EndOfInput | Input::Closed) | None => break,
+                    Some(Input::Line(_) | Input::Answer(_)) => continue,
+                    Some(Input::Interrupt | Input::EndOfInput | Input::Closed) | None => true,
                 },
+            };
+            // The new lines, and whether the process has started or exited.
+            let view = context.view();
+            let mut fresh = tail.fresh()?;
+            while let Some(bytes) = fresh.next_line().map_err(StoreError::from)? {
+                if let Some(line) = Line::read(bytes) {
+                    console.print(&transcript::line(&line, &view));
+                }
+            }
+            let lives = is_alive(&team, name);
+            if std::mem::replace(&mut was_alive, lives) != lives {
+                let what = if lives { "is there" } else { "has ended" };
+                console.print(&view.palette.warn(&format!("── {name} {what}")));
+            }
+            if is_left {
+                break;
             }
         }
-        window.show_new()?;
-        window.console.print(&format!("left; {} goes on as before", window.name));
-        drop(window.console);
+        console.print(&format!("left; {name} goes on as before"));
+        drop(console);
         Ok::<_, Failure>(Exit::Ok)
     })?;
     drop(terminal);
     left
-}
-
-fn is_alive(team: &TeamDir, name: &AgentName) -> bool {
-    liveness::probe(team, name).is_ok_and(|life| life.is_alive())
-}
-
-impl Window<'_> {
-    fn greet(&self) {
-        let state = if self.was_alive { "lives" } else { "is not running" };
-        let name = &self.name;
-        self.console.print(&format!(
-            "{name} {state}. What you type is sent to {name}; Ctrl-D or Ctrl-C leaves."
-        ));
-    }
-
-    /// Shows the new lines, and whether the process has started or exited.
-    fn show_new(&mut self) -> Result<(), Failure> {
-        let view = self.context.view();
-        let mut fresh = self.tail.fresh()?;
-        while let Some(bytes) = fresh.next_line().map_err(StoreError::from)? {
-            if let Some(line) = Line::read(bytes) {
-                self.console.print(&ui::transcript::line(&line, &view));
-            }
-        }
-        let lives = is_alive(&self.team, &self.name);
-        if std::mem::replace(&mut self.was_alive, lives) != lives {
-            let what = if lives { "is there" } else { "has ended" };
-            self.console.print(&view.palette.warn(&format!("── {} {what}", self.name)));
-        }
-        Ok(())
-    }
-
-    /// Sends a line; a failure is shown.
-    async fn send(&self, text: String) {
-        if text.trim().is_empty() {
-            return;
-        }
-        let (bus, name) = (Arc::clone(self.bus), self.name.clone());
-        let send = move || bus.send(&AgentName::user(), name.as_str(), Outgoing::text(text));
-        if let Err(why) = offload(send).await {
-            self.console.print(&format!("error: {why}\n  now: {}", why.hint()));
-        }
-    }
 }

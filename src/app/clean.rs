@@ -1,8 +1,6 @@
 //! Removing what a dead team left behind; with `--purge` also files that a person may want to keep.
 
-use super::context::Context;
-use super::output;
-use super::progress_line::ProgressLine;
+use super::{context::Context, output, progress_line::ProgressLine};
 use crate::error::{Exit, Failure};
 use crate::os::process_tree;
 use crate::protocol::lifecycle::{self, LifecycleEvent};
@@ -21,23 +19,34 @@ pub(crate) struct Cleanup {
     plain: Vec<Leftover>,
 }
 
-/// What was removed, and what was kept.
 pub(crate) struct Cleaned {
     team: TeamDir,
-    removed: Vec<Value>,
+    ghosts: Vec<String>,
+    removed: Vec<Leftover>,
     kept: Vec<Leftover>,
 }
 
 impl Cleanup {
-    /// Takes all life locks, then finds the leftovers.
-    ///
-    /// # Errors
-    /// A process of the team is alive.
+    /// Takes all life locks, then finds the leftovers. Fails if a process of the team is alive.
     pub(crate) fn find(context: &Context) -> Result<Self, Failure> {
         context.refuse_inside_agent("clean")?;
         let team = context.team()?;
         let fsync = context.settings()?.fsync.value;
-        let at_rest = TeamAtRest::take(&team).map_err(|why| refusal(&why))?;
+        let at_rest = TeamAtRest::take(&team).map_err(|why| {
+            let (exit, what, hint) = match why {
+                CleanError::Alive { .. } => (
+                    Exit::InUse,
+                    "the team cannot be cleaned while somebody lives",
+                    "end it with `team stop --all`, then try again; nothing was removed",
+                ),
+                CleanError::Store(_) => (
+                    Exit::Failure,
+                    "the team cannot be cleaned",
+                    "check the team folder with `team doctor`",
+                ),
+            };
+            Failure::new(exit, what, why.to_string(), hint)
+        })?;
         let (precious, plain) =
             at_rest.find()?.into_iter().partition(|leftover| leftover.kind.is_precious());
         Ok(Self { team, fsync, at_rest, precious, plain })
@@ -58,18 +67,16 @@ impl Cleanup {
                 output::warn(&format!("warning: processes {stuck:?} of a dead member stay"));
             }
         }
-        let ghosts = self.remove_ghosts()?.into_iter();
-        let mut removed: Vec<Value> = ghosts
-            .map(|name| json!({ "kind": "ghost", "name": name, "file": null, "bytes": 0 }))
-            .collect();
-        let Self { team, at_rest, precious, plain, .. } = self;
-        let (purged, kept) = if purge { (precious, Vec::new()) } else { (Vec::new(), precious) };
-        for leftover in plain.iter().chain(&purged) {
+        let ghosts = self.remove_ghosts()?;
+        let Self { team, at_rest, mut precious, plain: mut removed, .. } = self;
+        if purge {
+            removed.append(&mut precious);
+        }
+        for leftover in &removed {
             progress.show_subject(&line(&team, leftover));
             at_rest.remove(leftover)?;
-            removed.push(leftover_json(&team, leftover));
         }
-        Ok(Cleaned { team, removed, kept })
+        Ok(Cleaned { team, ghosts, removed, kept: precious })
     }
 
     /// Removes roster entries that claim a life and have none. The lead's entry stays for its usage.
@@ -94,24 +101,26 @@ impl Cleanup {
 }
 
 impl Cleaned {
-    /// Renders the result as JSON.
     pub(crate) fn json(&self) -> Value {
-        let kept = self.kept.iter().map(|leftover| leftover_json(&self.team, leftover));
-        json!({ "schema": 1, "removed": self.removed, "kept": kept.collect::<Vec<_>>() })
+        let of = |leftover: &Leftover| {
+            let Leftover { kind, name, bytes, .. } = leftover;
+            let file = relative_path(&self.team, leftover);
+            json!({ "kind": kind.words(), "name": name.as_str(), "file": file, "bytes": bytes })
+        };
+        let ghost = |name| json!({ "kind": "ghost", "name": name, "file": null, "bytes": 0 });
+        let removed = self.ghosts.iter().map(ghost).chain(self.removed.iter().map(of));
+        let kept = self.kept.iter().map(of);
+        let (removed, kept): (Vec<Value>, Vec<Value>) = (removed.collect(), kept.collect());
+        json!({ "schema": 1, "removed": removed, "kept": kept })
     }
 
-    /// Renders the result as text.
     pub(crate) fn text(&self) -> String {
-        let word = |value: &Value, key: &str| value.get(key)?.as_str().map(String::from);
-        let mut rows: Vec<String> = self
-            .removed
-            .iter()
-            .map(|one| {
-                let what = word(one, "file").or_else(|| word(one, "name")).unwrap_or_default();
-                format!("removed {}: {what}", word(one, "kind").unwrap_or_default())
-            })
-            .collect();
-        if self.removed.is_empty() {
+        let ghosts = self.ghosts.iter().map(|name| format!("removed ghost: {name}"));
+        let mut rows: Vec<String> = ghosts.collect();
+        rows.extend(self.removed.iter().map(|leftover| {
+            format!("removed {}: {}", leftover.kind.words(), relative_path(&self.team, leftover))
+        }));
+        if rows.is_empty() {
             rows.push("nothing to clean".into());
         }
         if !self.kept.is_empty() {
@@ -122,23 +131,6 @@ impl Cleaned {
     }
 }
 
-fn refusal(why: &CleanError) -> Failure {
-    match why {
-        CleanError::Alive { .. } => Failure::new(
-            Exit::InUse,
-            "the team cannot be cleaned while somebody lives",
-            why.to_string(),
-            "end it with `team stop --all`, then try again; nothing was removed",
-        ),
-        CleanError::Store(_) => Failure::new(
-            Exit::Failure,
-            "the team cannot be cleaned",
-            why.to_string(),
-            "check the team folder with `team doctor`",
-        ),
-    }
-}
-
 fn line(team: &TeamDir, leftover: &Leftover) -> String {
     let Leftover { kind, bytes, .. } = leftover;
     format!("  {}: {} ({bytes} bytes)", kind.words(), relative_path(team, leftover))
@@ -146,11 +138,4 @@ fn line(team: &TeamDir, leftover: &Leftover) -> String {
 
 fn relative_path(team: &TeamDir, leftover: &Leftover) -> String {
     leftover.path.strip_prefix(team.root()).unwrap_or(&leftover.path).display().to_string()
-}
-
-fn leftover_json(team: &TeamDir, leftover: &Leftover) -> Value {
-    let (kind, name) = (leftover.kind.words(), leftover.name.as_str());
-    json!({
-        "kind": kind, "name": name, "file": relative_path(team, leftover), "bytes": leftover.bytes,
-    })
 }

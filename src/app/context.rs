@@ -3,9 +3,9 @@
 use super::team_rules::open_bus;
 use crate::bus::Bus;
 use crate::error::{Exit, Failure, OrFail};
+use crate::os::failpoint::{self, ENABLED, VARIABLE};
 use crate::os::terminal_size;
-use crate::settings::environment::Environment;
-use crate::settings::{Flags, Settings};
+use crate::settings::{Flags, Settings, environment::Environment};
 use crate::store::{TeamDir, fs_probe, liveness, locate};
 use crate::ui::style::{ColorChoice, Palette};
 use crate::ui::view::View;
@@ -14,7 +14,6 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The environment of a command.
 pub(crate) struct Context {
     pub(crate) environment: Environment,
     /// The folder that relative paths start from.
@@ -32,16 +31,15 @@ impl Context {
         color: ColorChoice,
         environment: Environment,
     ) -> Result<Self, Failure> {
-        let here = std::env::current_dir()
+        let mut cwd = std::env::current_dir()
             .or_fail("there is no working folder", "change to a folder that exists")?;
-        let cwd = match chdir {
-            None => here,
-            Some(chdir) => std::fs::canonicalize(here.join(chdir)).or_exit(
+        if let Some(chdir) = chdir {
+            cwd = std::fs::canonicalize(cwd.join(chdir)).or_exit(
                 Exit::Usage,
                 format!("-C {} is not usable", chdir.display()),
                 "give a folder that exists",
-            )?,
-        };
+            )?;
+        }
         let named = dir.or_else(|| environment.get("TEAM_DIR").map(Path::new));
         let team_path = locate(named.map(|dir| cwd.join(dir)).as_deref(), &cwd);
         Ok(Self { environment, cwd, team_path, color })
@@ -79,10 +77,8 @@ impl Context {
         Ok(team)
     }
 
-    /// Loads all settings for this folder, with these flags.
     pub(crate) fn settings_with(&self, flags: &Flags) -> Result<Settings, Failure> {
-        let file = TeamDir::settings_in(&self.team_path);
-        Settings::load(&self.environment, &file, flags)
+        Settings::load(&self.environment, &TeamDir::settings_in(&self.team_path), flags)
     }
 
     /// Loads all settings for this folder.
@@ -92,7 +88,7 @@ impl Context {
 
     /// Opens the mail of a team by the settings of this folder.
     pub(crate) fn bus(&self, team: TeamDir) -> Result<Arc<Bus>, Failure> {
-        Ok(Arc::new(open_bus(team, self.settings()?.rules())))
+        Ok(open_bus(team, self.settings()?.rules()))
     }
 
     /// Opens the mail of the existing team, for a command that changes something.
@@ -100,7 +96,6 @@ impl Context {
         self.bus(self.team()?)
     }
 
-    /// Chooses the colours of a stream.
     pub(crate) fn palette_for(&self, is_terminal: bool) -> Palette {
         let no_color = self.environment.get("NO_COLOR").is_some();
         match self.color {
@@ -110,7 +105,6 @@ impl Context {
         }
     }
 
-    /// Chooses the colours of stdout.
     pub(crate) fn palette(&self) -> Palette {
         self.palette_for(std::io::stdout().is_terminal())
     }
@@ -142,7 +136,30 @@ impl Context {
 
 /// Repairs a team folder that was opened to view it, as opening it to work in it does. Called before
 /// the first change.
-pub(crate) fn repair(team: &TeamDir) -> Result<(), Failure> {
+pub(super) fn repair(team: &TeamDir) -> Result<(), Failure> {
     TeamDir::open(team.root())?;
     Ok(())
+}
+
+/// The failpoints that the environment names; only test builds have any.
+fn failpoints(environment: &Environment) -> Option<&str> {
+    environment.get(VARIABLE).filter(|_| ENABLED)
+}
+
+/// Arms the failpoints that the environment names for `agent`.
+pub(crate) fn arm_failpoints(agent: &str, environment: &Environment) -> Result<(), Failure> {
+    let Some(points) = failpoints(environment) else { return Ok(()) };
+    failpoint::arm(points, agent, None).or_exit(
+        Exit::Usage,
+        format!("{VARIABLE} is not usable"),
+        "unset it, or name points of src/os/failpoint.rs",
+    )
+}
+
+/// Returns the environment of a teammate, which gets the failpoints too.
+pub(super) fn teammate_environment(environment: &Environment) -> Vec<(String, String)> {
+    let mut variables = environment.passed_on();
+    let points = failpoints(environment);
+    variables.extend(points.map(|points| (VARIABLE.to_owned(), points.to_owned())));
+    variables
 }

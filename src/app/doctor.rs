@@ -1,21 +1,17 @@
 //! Checks of everything that a team relies on, each with its remedy. They change nothing, and show no
 //! credential.
 
-use super::context::Context;
-use super::event_loop::block_on;
-use super::model_discovery;
-use super::provider::{base_url, list_models};
+use super::{context::Context, event_loop::block_on, model as model_access};
 use crate::error::Failure;
-use crate::llm::Listing;
-use crate::llm::PROVIDERS;
 use crate::llm::registry::{ModelName, Variables};
+use crate::llm::{Listing, PROVIDERS};
 use crate::os::{usage, watch};
-use crate::settings::Settings;
 use crate::settings::model::{self, Credentials, ModelChoice, credential_variables};
-use crate::settings::trust::TrustList;
+use crate::settings::{Settings, trust::TrustList};
 use crate::store::diagnose::{Diagnosis, flaws};
 use crate::store::{StoreError, TeamDir, fs_probe};
-use crate::ui::style::Palette;
+use crate::ui::{sanitize::one_line, style::Palette};
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
@@ -26,35 +22,44 @@ const PROBE_LIMIT: Duration = Duration::from_secs(3);
 /// Descriptors that the lead of a full team needs.
 const NEEDED_DESCRIPTORS: u64 = 256;
 
-/// The result of a check.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 enum State {
-    Fine,
+    Ok,
     /// Worth knowing, and no fault.
     Note,
     Wrong,
 }
 
+#[derive(Serialize)]
 struct Finding {
     check: &'static str,
     state: State,
     found: String,
-    remedy: String,
+    remedy: Option<String>,
 }
 
-/// The findings of all checks.
 #[derive(Default)]
 pub(crate) struct Report {
     findings: Vec<Finding>,
 }
 
-/// Checks everything that a team relies on.
 pub(crate) fn check(context: &Context) -> Result<Report, Failure> {
     let mut report = Report::default();
     report.folder(context);
     report.machine();
-    if let Some(settings) = report.settings(context) {
-        report.model(context, &settings)?;
+    match context.settings() {
+        Ok(settings) => {
+            let set = settings.rows().into_iter().filter(|row| row.source != "default");
+            let set: Vec<_> = set.map(|row| format!("{} from {}", row.key, row.source)).collect();
+            let found = if set.is_empty() { "all default".to_owned() } else { set.join(", ") };
+            report.fine("settings", found);
+            report.model(context, &settings)?;
+        }
+        Err(why) => {
+            let remedy = "correct the line or variable; `team config` lists the keys";
+            report.failed("settings", &why, remedy);
+        }
     }
     Ok(report)
 }
@@ -65,18 +70,27 @@ impl Report {
         self.findings.iter().all(|finding| finding.state != State::Wrong)
     }
 
-    fn add(
-        &mut self,
-        check: &'static str,
-        state: State,
-        found: impl Into<String>,
-        remedy: impl Into<String>,
-    ) {
-        self.findings.push(Finding { check, state, found: found.into(), remedy: remedy.into() });
+    fn fine(&mut self, check: &'static str, found: impl Into<String>) {
+        let found = found.into();
+        self.findings.push(Finding { check, state: State::Ok, found, remedy: None });
     }
 
-    fn fine(&mut self, check: &'static str, found: impl Into<String>) {
-        self.add(check, State::Fine, found, "");
+    fn note(&mut self, check: &'static str, found: impl Into<String>, remedy: &str) {
+        let (found, remedy) = (found.into(), Some(remedy.to_owned()));
+        self.findings.push(Finding { check, state: State::Note, found, remedy });
+    }
+
+    fn wrong(&mut self, check: &'static str, found: impl Into<String>, remedy: &str) {
+        let (found, remedy) = (found.into(), Some(remedy.to_owned()));
+        self.findings.push(Finding { check, state: State::Wrong, found, remedy });
+    }
+
+    fn failed(&mut self, check: &'static str, why: &Failure, remedy: &str) {
+        self.wrong(check, format!("{}: {}", why.what, why.why), remedy);
+    }
+
+    fn broken(&mut self, check: &'static str, why: &StoreError) {
+        self.wrong(check, why.to_string(), why.hint());
     }
 
     fn folder(&mut self, context: &Context) {
@@ -85,10 +99,9 @@ impl Report {
             Ok(team) => team,
             Err(StoreError::NoTeam { .. }) => {
                 let what = format!("there is none yet; it would be {path}");
-                self.add("team folder", State::Note, what, "start one with `team lead`");
-                return;
+                return self.note("team folder", what, "start one with `team lead`");
             }
-            Err(why) => return self.add("team folder", State::Wrong, why.to_string(), why.hint()),
+            Err(why) => return self.broken("team folder", &why),
         };
         self.fine("team folder", path);
         // Settings that cannot be read are reported by their own check.
@@ -99,77 +112,64 @@ impl Report {
             self.fine("trust", "this folder is trusted: all of its settings are in force");
         } else {
             let remedy = "read .team/settings.toml; `team trust` puts all of it in force";
-            let found = "not trusted: its looser settings are not in force";
-            self.add("trust", State::Note, found, remedy);
+            self.note("trust", "not trusted: its looser settings are not in force", remedy);
         }
         match fs_probe::run(&team) {
             Ok(()) => self.fine("file system", "writing, syncing, locking and renaming work"),
-            Err(why) => self.add("file system", State::Wrong, why.to_string(), why.hint()),
+            Err(why) => self.broken("file system", &why),
         }
         match fs_probe::has_links(&team) {
             Ok(true) => {}
             Ok(false) => {
                 let what = "no hard links: mail is claimed by renaming alone";
-                self.add("file system", State::Note, what, "nothing is to be done");
+                self.note("file system", what, "nothing is to be done");
             }
-            Err(why) => self.add("file system", State::Wrong, why.to_string(), why.hint()),
+            Err(why) => self.broken("file system", &why),
         }
         match flaws(&team) {
             Ok(flaws) if flaws.is_empty() => self.fine("state", "nothing stale, nothing damaged"),
             Ok(flaws) => flaws.iter().for_each(|flaw| self.flaw(flaw)),
-            Err(why) => self.add("state", State::Wrong, why.to_string(), why.hint()),
+            Err(why) => self.broken("state", &why),
         }
     }
 
     fn flaw(&mut self, flaw: &Diagnosis) {
-        let (check, state, found, remedy) = match flaw {
-            Diagnosis::Open(path) => (
-                "modes",
-                State::Wrong,
-                format!("others may look into {}", path.display()),
-                "chmod -R go= .team/*/ .team/config.json*; folders are 0700, files 0600",
-            ),
-            Diagnosis::Foreign(what) => (
-                "owner",
-                State::Wrong,
-                what.clone(),
-                "remove it, or work as the user it belongs to",
-            ),
-            Diagnosis::DamagedRoster => (
-                "roster",
-                State::Wrong,
-                "config.json cannot be understood".into(),
-                "start `team lead`: it is rebuilt, and the bad one kept as config.json.bad-N",
-            ),
-            Diagnosis::DamagedTask(what) => (
-                "tasks",
-                State::Wrong,
-                what.clone(),
-                "repair or remove it; the next change of the list puts it beside",
-            ),
+        match flaw {
+            Diagnosis::Open(path) => {
+                let found = format!("others may look into {}", path.display());
+                let modes = "chmod -R go= .team/*/ .team/config.json*";
+                self.wrong("modes", found, &format!("{modes}; folders are 0700, files 0600"));
+            }
+            Diagnosis::Foreign(what) => {
+                self.wrong("owner", what, "remove it, or work as the user it belongs to");
+            }
+            Diagnosis::DamagedRoster => {
+                let remedy =
+                    "start `team lead`: it is rebuilt, and the bad one kept as config.json.bad-N";
+                self.wrong("roster", "config.json cannot be understood", remedy);
+            }
+            Diagnosis::DamagedTask(what) => {
+                let remedy = "repair or remove it; the next change of the list puts it beside";
+                self.wrong("tasks", what, remedy);
+            }
             Diagnosis::Ghost { name, is_of_another_boot } => {
                 let since = if *is_of_another_boot { ", since before this boot" } else { "" };
-                (
-                    "roster",
-                    State::Wrong,
-                    format!("{name} stands there as living and is dead{since}"),
-                    "team lead --resume goes on with the team, team clean removes its ghosts",
-                )
+                let found = format!("{name} stands there as living and is dead{since}");
+                let remedy =
+                    "team lead --resume goes on with the team, team clean removes its ghosts";
+                self.wrong("roster", found, remedy);
             }
-            Diagnosis::Claims { name, count } => (
-                "mail",
-                State::Note,
-                format!("{count} batches of {name}'s mail were taken and not acted on"),
-                "the next start of that agent takes them in",
-            ),
-            Diagnosis::DeadLetters { name, count } => (
-                "mail",
-                State::Note,
-                format!("{count} dead letter{} of {name}", if *count == 1 { "" } else { "s" }),
-                "each line in dead/NAME.jsonl says why; team clean --purge removes them",
-            ),
-        };
-        self.add(check, state, found, remedy);
+            Diagnosis::Claims { name, count } => {
+                let found = format!("{count} batches of {name}'s mail were taken and not acted on");
+                self.note("mail", found, "the next start of that agent takes them in");
+            }
+            Diagnosis::DeadLetters { name, count } => {
+                let plural = if *count == 1 { "" } else { "s" };
+                let remedy =
+                    "each line in dead/NAME.jsonl says why; team clean --purge removes them";
+                self.note("mail", format!("{count} dead letter{plural} of {name}"), remedy);
+            }
+        }
     }
 
     fn machine(&mut self) {
@@ -178,110 +178,82 @@ impl Report {
             "{} of {} queues, {} of {} watches in use",
             events.instances, events.max_instances, events.watches, events.max_watches
         );
+        let instead = "agents look at their inboxes four times a second instead";
         if events.max_instances == 0 {
-            let remedy = "agents look at their inboxes four times a second instead";
-            self.add("file events", State::Note, "there are none here", remedy);
+            self.note("file events", "there are none here", instead);
         } else if watch::is_to_be_had() {
             self.fine("file events", found);
         } else {
-            let remedy = "agents look at their inboxes four times a second instead; end programs that watch \
-                          files, or raise fs.inotify.max_user_instances and max_user_watches with sysctl";
-            self.add("file events", State::Note, format!("none is left: {found}"), remedy);
+            let remedy = "end programs that watch files, or raise fs.inotify.max_user_instances and \
+                          max_user_watches with sysctl";
+            let remedy = format!("{instead}; {remedy}");
+            self.note("file events", format!("none is left: {found}"), &remedy);
         }
         match usage::max_descriptors() {
             Some(most) if most < NEEDED_DESCRIPTORS => {
                 let found = format!("a process may have {most} only");
-                self.add("descriptors", State::Wrong, found, "raise it with ulimit -n");
+                self.wrong("descriptors", found, "raise it with ulimit -n");
             }
             Some(most) => self.fine("descriptors", format!("up to {most} for a process")),
-            None => self.add("descriptors", State::Note, "the system does not say", ""),
-        }
-    }
-
-    fn settings(&mut self, context: &Context) -> Option<Settings> {
-        match context.settings() {
-            Ok(settings) => {
-                let set = settings.rows().into_iter().filter(|row| row.source != "default");
-                let set: Vec<String> =
-                    set.map(|row| format!("{} from {}", row.key, row.source)).collect();
-                let found = if set.is_empty() { "all default".to_owned() } else { set.join(", ") };
-                self.fine("settings", found);
-                Some(settings)
-            }
-            Err(why) => {
-                let found = format!("{}: {}", why.what, why.why);
-                let remedy = "correct the line or variable; `team config` lists the keys";
-                self.add("settings", State::Wrong, found, remedy);
-                None
-            }
+            None => self.findings.push(Finding {
+                check: "descriptors",
+                state: State::Note,
+                found: "the system does not say".into(),
+                remedy: None,
+            }),
         }
     }
 
     fn model(&mut self, context: &Context, settings: &Settings) -> Result<(), Failure> {
-        let chosen = match model::resolve(settings, &context.environment) {
-            Ok(Some(chosen)) => chosen,
+        let (chosen, source) = match model::resolve(settings, &context.environment) {
+            Ok(Some(chosen)) => (chosen.value, chosen.source),
             Ok(None) => {
                 let remedy = format!("set {}, or --model; see the manual", credential_variables());
                 let found = "none is configured: team lead uses the rehearsal model";
-                self.add("model", State::Note, found, remedy);
+                self.note("model", found, &remedy);
                 return Ok(());
             }
             Err(why) => {
-                let found = format!("{}: {}", why.what, why.why);
-                self.add("model", State::Wrong, found, "a model is PROVIDER/NAME");
+                self.failed("model", &why, "a model is PROVIDER/NAME");
                 return Ok(());
             }
         };
-        self.fine("model", format!("{}, from {}", chosen.value, chosen.source));
+        self.fine("model", format!("{chosen}, from {source}"));
         let credentials = Credentials::of(settings, &context.environment);
-        if chosen.value.spec().model_name == ModelName::File {
-            let file = chosen.value.name().unwrap_or_default();
+        if chosen.spec().model_name == ModelName::File {
+            let file = chosen.name().unwrap_or_default();
             if !Path::new(file).is_file() {
-                let found = format!("{file} is not a file");
-                self.add("model", State::Wrong, found, "name a script that exists");
+                self.wrong("model", format!("{file} is not a file"), "name a script that exists");
             }
             return Ok(());
         }
-        if chosen.value.is_paid() {
-            let variables = PROVIDERS.iter().filter_map(|spec| spec.variables);
-            let keys = variables.flat_map(Variables::credentials);
-            let set: Vec<String> =
-                keys.filter(|key| context.environment.get(key).is_some()).collect();
-            if credentials.reach(&chosen.value) {
-                let set = if set.is_empty() {
-                    "none, but a server is named".into()
-                } else {
-                    set.join(", ")
-                };
-                self.fine("credentials", set);
-            } else {
+        if chosen.is_paid() {
+            if !credentials.reach(&chosen) {
                 let remedy = format!("set {}, whichever the model wants", credential_variables());
-                self.add("credentials", State::Wrong, "none for this model", remedy);
+                self.wrong("credentials", "none for this model", &remedy);
                 return Ok(());
             }
+            let variables = PROVIDERS.iter().filter_map(|spec| spec.variables);
+            let keys = variables.flat_map(Variables::credentials);
+            let set = keys.filter(|key| context.environment.get(key).is_some());
+            let set = set.collect::<Vec<_>>().join(", ");
+            let none = "none, but a server is named".to_owned();
+            self.fine("credentials", if set.is_empty() { none } else { set });
         }
-        match model_discovery::complete(chosen.value, credentials, settings) {
-            Ok((model, credentials)) => self.endpoint(&model, &credentials),
+        match model_access::complete(chosen, credentials, settings) {
+            Ok((model, credentials)) => return self.endpoint(&model, &credentials),
             Err(why) => {
-                let found = format!("{}: {}", why.what, why.why);
-                self.add(
-                    "endpoint",
-                    State::Wrong,
-                    found,
-                    "start the local server, or name another model",
-                );
-                Ok(())
+                self.failed("endpoint", &why, "start the local server, or name another model");
             }
         }
+        Ok(())
     }
 
     /// Whether the endpoint answers, takes the credentials, and has the model.
     fn endpoint(&mut self, model: &ModelChoice, credentials: &Credentials) -> Result<(), Failure> {
-        let Some(said) = block_on(async { list_models(model, credentials, PROBE_LIMIT).await })?
-        else {
-            return Ok(());
-        };
-        let base_url = base_url(model, credentials).unwrap_or_default();
+        let asked = model_access::list_models(model, credentials, PROBE_LIMIT);
+        let Some(said) = block_on(asked)? else { return Ok(()) };
+        let base_url = model_access::base_url(model, credentials).unwrap_or_default();
         // The part before an @ may be a password.
         let shown = base_url.rsplit('@').next().unwrap_or_default();
         match said {
@@ -293,20 +265,19 @@ impl Report {
                     self.fine("models", list);
                 } else {
                     let found = format!("{name} is not among those it lists: {list}");
-                    self.add("models", State::Note, found, "name one of these, if it fails");
+                    self.note("models", found, "name one of these, if it fails");
                 }
             }
             Ok(Listing::Refused) => {
                 let remedy = "check the key and the base url that it is for";
-                let found = format!("{shown} refuses them");
-                self.add("credentials", State::Wrong, found, remedy);
+                self.wrong("credentials", format!("{shown} refuses them"), remedy);
             }
             Ok(Listing::Unlisted) => {
                 self.fine("endpoint", format!("{shown} answers; it lists no models"));
             }
             Err(why) => {
                 let remedy = "check the network, and the provider's _BASE_URL variable";
-                self.add("endpoint", State::Wrong, format!("{shown}: {why}"), remedy);
+                self.wrong("endpoint", format!("{shown}: {why}"), remedy);
             }
         }
         Ok(())
@@ -314,17 +285,15 @@ impl Report {
 
     /// Renders the findings and what to do as text.
     pub(crate) fn text(&self, palette: Palette) -> String {
-        let mut rows = Vec::new();
-        let mut remedies = Vec::new();
+        let (mut rows, mut remedies) = (Vec::new(), Vec::new());
         for Finding { check, state, found, remedy } in &self.findings {
-            let found = crate::ui::sanitize::one_line(found, 400);
-            let row = format!("{check}: {found}");
-            match state {
-                State::Fine => rows.push(format!("ok     {row}")),
-                State::Note => rows.push(format!("{} {row}", palette.dim("note  "))),
-                State::Wrong => rows.push(format!("{} {row}", palette.bad("WRONG "))),
-            }
-            if *state != State::Fine && !remedy.is_empty() {
+            let mark = match state {
+                State::Ok => "ok    ".into(),
+                State::Note => palette.dim("note  "),
+                State::Wrong => palette.bad("WRONG "),
+            };
+            rows.push(format!("{mark} {check}: {}", one_line(found, 400)));
+            if let Some(remedy) = remedy.as_ref().filter(|remedy| !remedy.is_empty()) {
                 remedies.push(format!("{}. {check}: {remedy}", remedies.len() + 1));
             }
         }
@@ -335,23 +304,7 @@ impl Report {
         rows.join("\n")
     }
 
-    /// Renders the findings as JSON.
     pub(crate) fn json(&self) -> Value {
-        let findings: Vec<Value> = self
-            .findings
-            .iter()
-            .map(|finding| {
-                let state = match finding.state {
-                    State::Fine => "ok",
-                    State::Note => "note",
-                    State::Wrong => "wrong",
-                };
-                let remedy = Some(&finding.remedy).filter(|remedy| !remedy.is_empty());
-                json!({
-                    "check": finding.check, "state": state, "found": finding.found, "remedy": remedy,
-                })
-            })
-            .collect();
-        json!({ "schema": 1, "ok": self.is_healthy(), "findings": findings })
+        json!({ "schema": 1, "ok": self.is_healthy(), "findings": self.findings })
     }
 }

@@ -1,8 +1,9 @@
-//! The single-threaded event loop that an agent, or a command that waits, runs on.
+//! The single-threaded event loop that an agent, or a command that waits, runs on; signals as its events.
 
-use crate::error::{Failure, OrFail};
-use crate::os::event_loop::EventLoopMark;
-use crate::os::{command, memory};
+use crate::error::{Exit, Failure, OrFail};
+use crate::os::signals::{SignalEvent, Signals};
+use crate::os::{async_fd::ReadableFd, command, event_loop::EventLoopMark, memory};
+use std::io;
 use std::time::Duration;
 
 /// How long cancelled commands are waited for at the end.
@@ -11,10 +12,10 @@ const CANCELLED_COMMANDS_LIMIT: Duration = Duration::from_secs(3);
 /// How long an idle helper thread is kept: long enough for the next lock or disk access of a turn.
 const THREAD_KEEP_ALIVE: Duration = Duration::from_millis(500);
 
-/// Runs a future to its end.
-///
-/// # Errors
-/// The system gives no event loop (descriptors, memory).
+/// What to do when the system gives no descriptors or memory.
+const HINT: &str = "close other programs, or raise the limit on open files";
+
+/// Runs a future to its end. Fails if the system gives no event loop (descriptors, memory).
 pub(crate) fn block_on<F: Future>(main: F) -> Result<F::Output, Failure> {
     memory::use_one_heap();
     // A local runtime: the wake-ups of a local set would each go through the kernel.
@@ -22,10 +23,7 @@ pub(crate) fn block_on<F: Future>(main: F) -> Result<F::Output, Failure> {
         .enable_all()
         .thread_keep_alive(THREAD_KEEP_ALIVE)
         .build_local(tokio::runtime::LocalOptions::default())
-        .or_fail(
-            "the event loop cannot be started",
-            "close other programs, or raise the limit on open files",
-        )?;
+        .or_fail("the event loop cannot be started", HINT)?;
     let mark = EventLoopMark::set();
     let output = runtime.block_on(main);
     drop(mark);
@@ -36,4 +34,41 @@ pub(crate) fn block_on<F: Future>(main: F) -> Result<F::Output, Failure> {
     // A thread that still waits for a lock or a terminal must not keep the process alive.
     runtime.shutdown_background();
     Ok(output)
+}
+
+pub(crate) struct SignalStream {
+    signals: Signals,
+    ready: ReadableFd,
+}
+
+impl SignalStream {
+    /// Starts to listen: from now on signals no longer end the process by themselves.
+    pub(crate) fn begin() -> Result<Self, Failure> {
+        let listen = || -> io::Result<Self> {
+            let signals = Signals::listen()?;
+            let ready = ReadableFd::to_read(&signals)?;
+            Ok(Self { signals, ready })
+        };
+        listen().or_fail("signals cannot be handled", HINT)
+    }
+
+    pub(crate) async fn next(&mut self) -> SignalEvent {
+        loop {
+            if let Some(signal) = self.signals.take() {
+                return signal;
+            }
+            if self.ready.woken().await.is_err() {
+                // The event loop is being shut down.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+/// The exit code of a command that a signal ended.
+pub(crate) fn exit_of(signal: SignalEvent) -> Exit {
+    match signal {
+        SignalEvent::Interrupt => Exit::Interrupted,
+        SignalEvent::Terminate | SignalEvent::Hangup => Exit::Terminated,
+    }
 }

@@ -1,13 +1,14 @@
-//! The messages of an inbox: those that were drained since the person last looked, then the unread ones.
+//! The messages of an inbox: those that were drained since the person last looked, then the unread ones; and
+//! every message once as it arrives, also if its owner drains it before it is seen here.
 
 use crate::error::Failure;
-use crate::store::{TeamDir, read_cursor, unread};
+use crate::store::read_cursor::{self, NewlyRead};
+use crate::store::{TeamDir, unread};
 use crate::ui::messages::{self, Standing};
 use crate::ui::view::View;
-use crate::wire::AgentName;
-use crate::wire::message::Message;
+use crate::wire::{AgentName, message::Message};
 use serde_json::{Map, Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A message as it stands in its file.
 pub(crate) type RawMessage = Map<String, Value>;
@@ -27,21 +28,17 @@ pub(crate) fn read(
 }
 
 /// Reads the unread messages. Lines that are no messages become dead letters later.
-pub(super) fn read_unread(team: &TeamDir, name: &AgentName) -> Result<Vec<RawMessage>, Failure> {
+fn read_unread(team: &TeamDir, name: &AgentName) -> Result<Vec<RawMessage>, Failure> {
     let waiting = unread::waiting(team, name)?;
     Ok(waiting.into_iter().filter_map(|waiting| waiting.object).collect())
 }
 
-/// Renders the messages as text.
 pub(crate) fn render(name: &AgentName, items: Vec<(RawMessage, Standing)>, view: &View) -> String {
-    let items: Vec<(Message, Standing)> = items
-        .into_iter()
-        .filter_map(|(raw, standing)| Some((Message::read(&raw).ok()?, standing)))
-        .collect();
+    let readable = |(raw, standing)| Some((Message::read(&raw).ok()?, standing));
+    let items: Vec<(Message, Standing)> = items.into_iter().filter_map(readable).collect();
     messages::inbox(name.as_str(), &items, view)
 }
 
-/// Renders the messages as JSON.
 pub(crate) fn json(name: &AgentName, items: Vec<(RawMessage, Standing)>) -> Value {
     let marked = items.into_iter().map(|(mut raw, standing)| {
         let state = match standing {
@@ -56,7 +53,7 @@ pub(crate) fn json(name: &AgentName, items: Vec<(RawMessage, Standing)>) -> Valu
 
 /// Identifies a message before and after it was drained. A line without an id gets one when it is drained,
 /// so its text identifies it.
-pub(super) fn identity(raw: &RawMessage) -> String {
+fn identity(raw: &RawMessage) -> String {
     match raw.get("id").and_then(Value::as_str).filter(|id| !id.starts_with("raw-")) {
         Some(id) => id.to_owned(),
         None => {
@@ -64,5 +61,55 @@ pub(super) fn identity(raw: &RawMessage) -> String {
             raw.shift_remove("id");
             Value::Object(raw).to_string()
         }
+    }
+}
+
+pub(crate) struct InboxFollow {
+    team: TeamDir,
+    name: AgentName,
+    drained: NewlyRead,
+    /// How often each identity was returned as unread and not yet seen as drained.
+    returned: BTreeMap<String, u32>,
+    /// Seen as drained, while the claim may still be there.
+    just_drained: BTreeSet<String>,
+}
+
+impl InboxFollow {
+    /// Starts with the messages that are unread now.
+    pub(crate) fn new(team: &TeamDir, name: &AgentName) -> Result<Self, Failure> {
+        let drained = read_cursor::mail_from_now_on(team, name)?;
+        let (returned, just_drained) = (BTreeMap::new(), BTreeSet::new());
+        Ok(Self { team: team.clone(), name: name.clone(), drained, returned, just_drained })
+    }
+
+    pub(crate) fn new_messages(&mut self) -> Result<Vec<RawMessage>, Failure> {
+        let mut new = Vec::new();
+        for raw in self.drained.read_new()? {
+            let identity = identity(&raw);
+            match self.returned.get_mut(&identity) {
+                Some(count) if *count > 0 => *count -= 1,
+                Some(_) | None => new.push(raw),
+            }
+            self.just_drained.insert(identity);
+        }
+        let unread = read_unread(&self.team, &self.name)?;
+        let identities: BTreeSet<String> = unread.iter().map(identity).collect();
+        let mut waiting: BTreeMap<String, u32> = BTreeMap::new();
+        for raw in unread {
+            let identity = identity(&raw);
+            if self.just_drained.contains(&identity) {
+                continue;
+            }
+            let count = waiting.entry(identity.clone()).or_default();
+            *count += 1;
+            let returned = self.returned.entry(identity).or_default();
+            if *returned < *count {
+                *returned += 1;
+                new.push(raw);
+            }
+        }
+        self.just_drained.retain(|identity| identities.contains(identity));
+        self.returned.retain(|_, count| *count > 0);
+        Ok(new)
     }
 }

@@ -3,13 +3,11 @@
 use crate::error::Failure;
 use crate::store::tail::{Fresh, Tail};
 use crate::store::{StoreError, TeamDir};
-use crate::ui;
-use crate::ui::view::View;
-use crate::wire::transcript::Line;
-use crate::wire::{AgentName, WallTime};
+use crate::ui::{self, view::View};
+use crate::wire::{AgentName, WallTime, transcript::Line};
+use serde::Deserialize;
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, btree_map::Entry};
 
 /// The `--type` of log lines.
 const LOG: &str = "log";
@@ -24,18 +22,12 @@ enum Kind {
     Mail,
 }
 
-/// One file of one agent.
-type Source = (AgentName, Kind);
-
-/// A line that is to be shown.
 pub(crate) struct Item {
     at: WallTime,
     kind: Kind,
     object: Map<String, Value>,
 }
 
-/// Which lines are shown.
-#[derive(Debug, Clone, Default)]
 pub(crate) struct LogFilter {
     /// Only these agents; all if empty.
     pub(crate) names: Vec<AgentName>,
@@ -47,7 +39,8 @@ pub(crate) struct LogFilter {
 }
 
 /// The level of a log line, the most important first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
 pub(crate) enum LogLevel {
     /// Something failed.
     Error,
@@ -65,7 +58,7 @@ pub(crate) enum LogLevel {
 pub(crate) struct MergedLog {
     team: TeamDir,
     filter: LogFilter,
-    tails: BTreeMap<Source, Tail>,
+    tails: BTreeMap<(AgentName, Kind), Tail>,
 }
 
 impl MergedLog {
@@ -108,15 +101,12 @@ impl MergedLog {
         let LogFilter { names, since, types, .. } = &self.filter;
         let wants_log = types.is_empty() || types.iter().any(|kind| kind == LOG);
         let wants_mail = types.iter().any(|kind| kind != LOG);
+        let wanted = [(Kind::Log, wants_log), (Kind::Mail, wants_mail)];
         let names = if names.is_empty() { self.team.agents()? } else { names.clone() };
         for name in names {
-            for (kind, is_wanted) in [(Kind::Log, wants_log), (Kind::Mail, wants_mail)] {
-                if !is_wanted {
-                    continue;
-                }
-                if let Entry::Vacant(place) = self.tails.entry((name.clone(), kind)) {
-                    let tail = open(&self.team, place.key(), *since)?;
-                    place.insert(tail);
+            for (kind, _) in wanted.iter().filter(|(_, is_wanted)| *is_wanted) {
+                if let Entry::Vacant(place) = self.tails.entry((name.clone(), *kind)) {
+                    place.insert(kind.open(&self.team, &name, *since)?);
                 }
             }
         }
@@ -124,29 +114,30 @@ impl MergedLog {
     }
 }
 
-fn open(
-    team: &TeamDir,
-    (name, kind): &Source,
-    since: Option<WallTime>,
-) -> Result<Tail, StoreError> {
-    let path = match kind {
-        Kind::Log => team.log(name),
-        Kind::Mail => team.transcript(name),
-    };
-    match (since, kind) {
-        (None, _) => Ok(Tail::new(path)),
-        (Some(since), Kind::Log) => Tail::since(path, since, |line| {
-            logged_at(&serde_json::from_slice::<Map<String, Value>>(line).ok()?)
-        }),
-        (Some(since), Kind::Mail) => Tail::since(path, since, Line::time),
+impl Kind {
+    fn open(
+        self,
+        team: &TeamDir,
+        name: &AgentName,
+        since: Option<WallTime>,
+    ) -> Result<Tail, StoreError> {
+        let path = match self {
+            Self::Log => team.log(name),
+            Self::Mail => team.transcript(name),
+        };
+        match (since, self) {
+            (None, _) => Ok(Tail::new(path)),
+            (Some(since), Self::Log) => Tail::since(path, since, |line| {
+                logged_at(&serde_json::from_slice::<Map<String, Value>>(line).ok()?)
+            }),
+            (Some(since), Self::Mail) => Tail::since(path, since, Line::time),
+        }
     }
 }
 
 fn earliest<T, U>(streams: &[(Item, T, U)]) -> Option<usize> {
-    let times = streams.iter().enumerate();
-    times
-        .min_by(|(_, (a, ..)), (_, (b, ..))| a.at.as_secs().total_cmp(&b.at.as_secs()))
-        .map(|(at, _)| at)
+    let times = streams.iter().map(|(item, ..)| item.at.as_secs()).enumerate();
+    times.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(at, _)| at)
 }
 
 /// The next line of a file that the filter lets through.
@@ -156,22 +147,20 @@ fn next(fresh: &mut Fresh<'_>, kind: Kind, filter: &LogFilter) -> Result<Option<
             continue;
         }
         let Ok(object) = serde_json::from_slice::<Map<String, Value>>(line) else { continue };
-        let is_mail = object.get("kind").and_then(Value::as_str) == Some(MAIL);
-        if kind == Kind::Mail && !is_mail {
-            continue;
-        }
-        let at = match kind {
-            Kind::Log => logged_at(&object),
-            Kind::Mail => object.get("at").and_then(Value::as_f64).map(WallTime::from_secs),
+        let (at, is_wanted) = match kind {
+            Kind::Log => {
+                let is_wanted = filter.level.is_none_or(|least| level_of(&object) <= least);
+                (logged_at(&object), is_wanted)
+            }
+            Kind::Mail if object.get("kind").and_then(Value::as_str) != Some(MAIL) => continue,
+            Kind::Mail => {
+                let kind = object.get("message").and_then(|it| it.get("type")?.as_str());
+                let is_wanted = |wanted: &String| wanted == MAIL || kind == Some(wanted);
+                let at = object.get("at").and_then(Value::as_f64).map(WallTime::from_secs);
+                (at, filter.types.iter().any(is_wanted))
+            }
         };
         let at = at.unwrap_or_default();
-        let is_wanted = match kind {
-            Kind::Log => filter.level.is_none_or(|least| level_of(&object) <= least),
-            Kind::Mail => filter.types.iter().any(|wanted| {
-                let kind = object.get("message").and_then(|message| message.get("type"));
-                wanted == MAIL || kind.and_then(Value::as_str) == Some(wanted)
-            }),
-        };
         if is_wanted && filter.since.is_none_or(|since| at >= since) {
             return Ok(Some(Item { at, kind, object }));
         }
@@ -179,7 +168,6 @@ fn next(fresh: &mut Fresh<'_>, kind: Kind, filter: &LogFilter) -> Result<Option<
     Ok(None)
 }
 
-/// Reads the time of a log line.
 fn logged_at(object: &Map<String, Value>) -> Option<WallTime> {
     let at = object.get("timestamp")?;
     let read = |text: &str| Some(text.parse::<jiff::Timestamp>().ok()?.as_duration().as_secs_f64());
@@ -188,13 +176,7 @@ fn logged_at(object: &Map<String, Value>) -> Option<WallTime> {
 
 /// A line without a level counts as an error.
 fn level_of(object: &Map<String, Value>) -> LogLevel {
-    match object.get("level").and_then(Value::as_str) {
-        Some("WARN") => LogLevel::Warn,
-        Some("INFO") => LogLevel::Info,
-        Some("DEBUG") => LogLevel::Debug,
-        Some("TRACE") => LogLevel::Trace,
-        _ => LogLevel::Error,
-    }
+    object.get("level").and_then(|it| LogLevel::deserialize(it).ok()).unwrap_or(LogLevel::Error)
 }
 
 impl Item {
@@ -204,7 +186,6 @@ impl Item {
         Value::Object(self.object)
     }
 
-    /// Renders the line as text.
     pub(crate) fn text(self, name: &AgentName, view: &View) -> String {
         match self.kind {
             Kind::Log => ui::log::line(name.as_str(), &self.object, view),

@@ -1,8 +1,20 @@
-//! Names of agents from the command line and from the roster.
+//! Names of agents as they are typed, and failures that several commands share.
 
 use crate::error::{Exit, Failure};
-use crate::wire::AgentName;
-use crate::wire::roster::Roster;
+use crate::store::StoreError;
+use crate::wire::{AgentName, roster::Roster};
+
+impl From<StoreError> for Failure {
+    fn from(why: StoreError) -> Self {
+        let exit = if why.is_lock_timeout() { Exit::InUse } else { Exit::Failure };
+        Self::new(exit, "the team folder is not usable", why.to_string(), why.hint())
+    }
+}
+
+/// Fails because a name has nothing to show or to write to.
+pub(crate) fn unknown_name(what: String, why: &str) -> Failure {
+    Failure::new(Exit::Failure, what, why, "`team ls` shows who is there")
+}
 
 /// Reads a name from the command line that must have a mailbox.
 pub(crate) fn mailbox_name(given: &str) -> Result<AgentName, Failure> {
@@ -16,7 +28,6 @@ pub(crate) fn member_name(given: &str) -> Result<AgentName, Failure> {
         .map_err(|why| Failure::new(Exit::Usage, why.what(), why.why(), why.hint()))
 }
 
-/// Lists the members of a roster in its order.
 pub(crate) fn member_names(roster: &Roster) -> Vec<AgentName> {
     roster.members.iter().filter_map(|member| AgentName::member(&member.name).ok()).collect()
 }

@@ -24,7 +24,6 @@ pub(crate) fn exit_after(printed: bool) -> Exit {
     if printed { Exit::Ok } else { Exit::Failure }
 }
 
-/// Prints a message for the person to stderr.
 pub(crate) fn warn(text: &str) {
     // A closed stderr leaves no other place to report to.
     let _lost = write_line(&mut io::stderr().lock(), text);

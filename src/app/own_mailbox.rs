@@ -1,23 +1,25 @@
-//! The mailbox of a name that this process holds: opening, emptying and closing it.
+//! The mailbox of a name that this process holds: opening, draining and closing it.
 
+use super::agent_process::{fresh_id, take_life_lock};
+use super::{context::Context, event_loop::block_on};
 use crate::error::{Failure, OrFail};
 use crate::os::SystemClock;
 use crate::settings::Rules;
 use crate::store::asynchronous::{self, SharedMailbox, offload};
-use crate::store::liveness::LifeLock;
 use crate::store::{
-    Drained, MailPolicy, Mailbox, SettleResult, StoreError, TeamDir, Transcript, inbox,
+    Drained, LifeLock, Mail, MailPolicy, Mailbox, SettleResult, StoreError, TeamDir, Transcript,
+    inbox,
 };
 use crate::wire::AgentName;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long closing a mailbox may take in an orderly end; waiting for late writers takes about a second.
-pub(crate) const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+pub(super) const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
 /// Opens the mailbox of the holder of `life`; its inbox is made if it does not exist.
-pub(crate) async fn open_mailbox(
+pub(super) async fn open_mailbox(
     team: &TeamDir,
     life: LifeLock,
     rules: Rules,
@@ -33,6 +35,18 @@ pub(crate) async fn open_mailbox(
     offload(open).await
 }
 
+/// Takes a name and opens its mailbox, to read its mail without being its agent. Fails if a process holds it.
+pub(super) async fn take_mailbox(
+    context: &Context,
+    team: &TeamDir,
+    name: &AgentName,
+    started_by: &str,
+) -> Result<(LifeLock, SharedMailbox), Failure> {
+    let life = take_life_lock(team, name, &fresh_id(), &fresh_id(), started_by)?;
+    let (mailbox, life) = open_mailbox(team, life, context.settings()?.rules()).await?;
+    Ok((life, Arc::new(Mutex::new(mailbox))))
+}
+
 /// Makes the inbox of a name that becomes known.
 pub(super) async fn ensure_inbox(team: &TeamDir, name: AgentName) -> Result<(), Failure> {
     let team = team.clone();
@@ -46,6 +60,23 @@ fn make_inbox(team: &TeamDir, name: &AgentName) -> Result<(), Failure> {
     )
 }
 
+/// Drains an inbox in its owner's place. The claims are removed after `show` has returned for each message.
+pub(crate) fn drain(
+    context: &Context,
+    team: &TeamDir,
+    name: &AgentName,
+    show: impl FnMut(Mail),
+) -> Result<(), Failure> {
+    context.refuse_inside_agent("inbox --drain")?;
+    block_on(async {
+        let (life, mailbox) = take_mailbox(context, team, name, "hand").await?;
+        asynchronous::drain(&mailbox).await?.mail.into_iter().for_each(show);
+        close_mailbox(mailbox, CLOSE_LIMIT).await;
+        drop(life);
+        Ok(())
+    })?
+}
+
 /// Drains the mail that arrived after the agent's loop ended. Mail that cannot be drained waits for the
 /// next start.
 pub(super) async fn drain_last_mail(mailbox: &SharedMailbox) -> Drained {
@@ -57,7 +88,7 @@ pub(super) async fn drain_last_mail(mailbox: &SharedMailbox) -> Drained {
 
 /// Removes the claims of a mailbox whose mail was acted on, within `limit`. A claim that stays is
 /// recovered at the next start.
-pub(crate) async fn close_mailbox(mailbox: SharedMailbox, limit: Duration) {
+pub(super) async fn close_mailbox(mailbox: SharedMailbox, limit: Duration) {
     let settle = |mailbox: SharedMailbox| -> Result<SettleResult, StoreError> {
         let mut mailbox = mailbox.lock().unwrap_or_else(PoisonError::into_inner);
         mailbox.mark_taken()?;
@@ -72,10 +103,7 @@ pub(crate) async fn close_mailbox(mailbox: SharedMailbox, limit: Duration) {
             }
             // The next start drains a claim that has grown.
             Ok(SettleResult::Again { .. } | SettleResult::Grown | SettleResult::Done) => return,
-            Err(why) => {
-                tracing::warn!(%why, "claims are left for the next start");
-                return;
-            }
+            Err(why) => return tracing::warn!(%why, "claims are left for the next start"),
         }
     }
 }

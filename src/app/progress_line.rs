@@ -2,10 +2,7 @@
 //! overwritten and removed in the end; anything else gets plain lines at growing intervals.
 
 use crate::os::{Clock, SystemClock, terminal_size};
-use crate::store::{TeamDir, liveness};
-use crate::ui::roster::age;
-use crate::ui::sanitize::one_line;
-use crate::wire::AgentName;
+use crate::ui::{roster::age, sanitize::one_line};
 use std::cell::Cell;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -23,84 +20,73 @@ const UPDATE_INTERVAL: Duration = Duration::from_millis(500);
 const FIRST_PLAIN: Duration = Duration::from_secs(30);
 
 /// The progress line of one piece of work. Dropping it removes the line.
-pub(crate) struct ProgressLine {
+pub(super) struct ProgressLine {
     what: &'static str,
     since: Instant,
     is_terminal: bool,
-    shown: Cell<Shown>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Shown {
     /// A line stands on the terminal.
-    is_visible: bool,
-    /// Time of the next update.
-    next: Instant,
+    is_visible: Cell<bool>,
+    next: Cell<Instant>,
     /// Delay after the next plain line.
-    pause: Duration,
+    pause: Cell<Duration>,
 }
 
 impl ProgressLine {
     /// Starts the line; `what` is its beginning, such as "waiting for".
-    pub(crate) fn begin(what: &'static str) -> Self {
+    pub(super) fn begin(what: &'static str) -> Self {
         let (since, is_terminal) = (SystemClock.monotonic(), io::stderr().is_terminal());
-        let first = if is_terminal { FIRST_ON_TERMINAL } else { FIRST_PLAIN };
-        let shown = Shown { is_visible: false, next: since + first, pause: FIRST_PLAIN * 2 };
-        Self { what, since, is_terminal, shown: Cell::new(shown) }
+        let next = since + if is_terminal { FIRST_ON_TERMINAL } else { FIRST_PLAIN };
+        let (is_visible, next, pause) = (false.into(), next.into(), (FIRST_PLAIN * 2).into());
+        Self { what, since, is_terminal, is_visible, next, pause }
     }
 
     /// Shows the subject of the work at the moment, with the time that it has taken so far.
-    pub(crate) fn show_subject(&self, subject: &str) {
+    pub(super) fn show_subject(&self, subject: &str) {
         self.update(|| format!("{} ({})", subject.trim(), age(self.since.elapsed())));
     }
 
     /// Shows the subject of the work at the moment; `subject` is only called when an update is due.
-    pub(crate) fn update(&self, subject: impl FnOnce() -> String) {
-        let (now, shown) = (SystemClock.monotonic(), self.shown.get());
-        if now < shown.next {
-            return;
-        }
-        let subject = subject();
-        if subject.is_empty() {
-            return;
-        }
+    pub(super) fn update(&self, subject: impl FnOnce() -> String) {
+        let now = SystemClock.monotonic();
+        let due = (now >= self.next.get()).then(subject);
+        let Some(subject) = due.filter(|subject| !subject.is_empty()) else { return };
         let text = format!("{} {subject}", self.what);
         if self.is_terminal {
             let width = terminal_size::columns().unwrap_or(80).saturating_sub(1);
             write(&format!("\r\u{1b}[K{}", one_line(&text, width)));
-            self.shown.set(Shown { is_visible: true, next: now + UPDATE_INTERVAL, ..shown });
+            self.is_visible.set(true);
+            self.next.set(now + UPDATE_INTERVAL);
         } else {
             write(&format!("{}\n", one_line(&text, MAX_PLAIN_COLUMNS)));
-            let (next, pause) = (now + shown.pause, shown.pause * 2);
-            self.shown.set(Shown { is_visible: false, next, pause });
+            self.next.set(now + self.pause.get());
+            self.pause.set(self.pause.get() * 2);
         }
     }
 
     /// Removes the line so that something else can be printed.
-    pub(crate) fn hide(&self) {
-        let shown = self.shown.get();
-        if shown.is_visible {
+    pub(super) fn hide(&self) {
+        if self.is_visible.take() {
             write("\r\u{1b}[K");
-            let next = SystemClock.monotonic() + FIRST_ON_TERMINAL;
-            self.shown.set(Shown { is_visible: false, next, ..shown });
+            self.next.set(SystemClock.monotonic() + FIRST_ON_TERMINAL);
         }
     }
+}
 
-    /// Runs the work and calls `subject` for each update meanwhile.
-    pub(crate) async fn during<T>(
-        self,
-        work: impl Future<Output = T>,
-        subject: impl Fn() -> String,
-    ) -> T {
-        tokio::pin!(work);
-        loop {
-            tokio::select! {
-                done = &mut work => return done,
-                () = tokio::time::sleep(UPDATE_INTERVAL) => {
-                    let subject = subject();
-                    if !subject.is_empty() {
-                        self.show_subject(&subject);
-                    }
+/// Runs the work under a progress line that begins with `what`; `subject` is called for each update.
+pub(super) async fn during<T>(
+    what: &'static str,
+    work: impl Future<Output = T>,
+    subject: impl Fn() -> String,
+) -> T {
+    let line = ProgressLine::begin(what);
+    tokio::pin!(work);
+    loop {
+        tokio::select! {
+            done = &mut work => return done,
+            () = tokio::time::sleep(UPDATE_INTERVAL) => {
+                let subject = subject();
+                if !subject.is_empty() {
+                    line.show_subject(&subject);
                 }
             }
         }
@@ -111,13 +97,6 @@ fn write(text: &str) {
     let mut out = io::stderr().lock();
     // A closed stderr only loses the progress line.
     let _lost = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-}
-
-/// Lists those names whose processes are alive.
-pub(crate) fn still_alive(team: &TeamDir, names: &[AgentName]) -> String {
-    let is_alive =
-        |name: &&AgentName| liveness::probe(team, name).is_ok_and(|life| life.is_alive());
-    names.iter().filter(is_alive).map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 impl Drop for ProgressLine {
@@ -133,9 +112,8 @@ mod tests {
     #[test]
     fn the_interval_between_plain_lines_doubles() {
         let now = SystemClock.monotonic();
-        let shown = Shown { is_visible: false, next: now, pause: FIRST_PLAIN * 2 };
-        let shown = Cell::new(shown);
-        let line = ProgressLine { what: "waiting for", since: now, is_terminal: false, shown };
+        let mut line = ProgressLine::begin("waiting for");
+        (line.is_terminal, line.next) = (false, now.into());
         let mut asked = Vec::new();
         for subject in ["alice", "", "bob"] {
             line.update(|| {
@@ -144,7 +122,7 @@ mod tests {
             });
         }
         assert_eq!(asked, ["alice"], "the second line is not due yet");
-        let Shown { next, pause, .. } = line.shown.get();
-        assert!(next >= now + FIRST_PLAIN * 2 && pause == FIRST_PLAIN * 4);
+        assert!(line.next.get() >= now + FIRST_PLAIN * 2);
+        assert_eq!(line.pause.get(), FIRST_PLAIN * 4);
     }
 }

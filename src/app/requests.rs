@@ -1,19 +1,22 @@
-//! Open requests, read from the files alone, and the user's answer from outside the lead.
+//! Open requests, read from the files alone, and the person's answers: the decision that a typed answer
+//! makes, and the answer from outside the lead.
 //!
-//! The answer is sent to the lead as `user`, and the lead's program passes it on: a member acts only on the
+//! That answer is sent to the lead as `user`, and the lead's program passes it on: a member acts only on the
 //! decisions of its lead.
 
-use super::names::member_names;
+use super::{names::member_names, stop_members::is_alive};
 use crate::bus::Bus;
 use crate::error::{Exit, Failure};
 use crate::os::{Clock, SystemClock};
+use crate::protocol::request::RequestVerdict;
 use crate::store::asynchronous::offload;
 use crate::store::transcript::{OpenQuestion, decision, open_questions};
 use crate::store::{Liveness, TeamDir, liveness, roster};
-use crate::ui::sanitize::one_line;
+use crate::tools::{approval_queue::ApprovalDecision, find as find_tool};
+use crate::ui::{question::Said, sanitize::one_line};
 use crate::wire::AgentName;
 use crate::wire::message::{Body, Correlation, Scope};
-use crate::wire::permission::{Decision, DecisionOutcome, QuestionKind};
+use crate::wire::permission::{Decision, DecisionOutcome, Question, QuestionKind};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,28 +27,24 @@ const RELAY_LIMIT: Duration = Duration::from_secs(15);
 /// Interval at which the transcript is checked for the decision.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// An open request.
 pub(crate) struct OpenRequest {
     owner: AgentName,
-    life: Liveness,
+    is_alive: bool,
     open: OpenQuestion,
 }
 
 /// Finds the open requests of the lead and of all members.
 pub(crate) fn find(team: &TeamDir) -> Result<Vec<OpenRequest>, Failure> {
-    let roster = roster::read(team)?;
-    let members = member_names(&roster);
+    let members = member_names(&*roster::read(team)?);
     let mut found = Vec::new();
     for owner in std::iter::once(AgentName::lead()).chain(members) {
-        let life = liveness::probe(team, &owner).unwrap_or(Liveness::Dead);
-        for open in open_questions(team, &owner)? {
-            found.push(OpenRequest { owner: owner.clone(), life: life.clone(), open });
-        }
+        let is_alive = is_alive(team, &owner);
+        let open = open_questions(team, &owner)?.into_iter();
+        found.extend(open.map(|open| OpenRequest { owner: owner.clone(), is_alive, open }));
     }
     Ok(found)
 }
 
-/// Renders a request as JSON.
 pub(crate) fn json(request: &OpenRequest) -> Value {
     let question = &request.open.question;
     json!({
@@ -57,18 +56,25 @@ pub(crate) fn json(request: &OpenRequest) -> Value {
         "description": question.description,
         "decider": request.open.decider,
         "deadline": request.open.deadline,
-        "waiting": request.life.is_alive(),
+        "waiting": request.is_alive,
     })
 }
 
-/// Renders a request as a line.
+impl OpenRequest {
+    /// Whether the person at the owner's own terminal decides.
+    fn is_at_own_terminal(&self) -> bool {
+        self.open.decider == "user" && !self.owner.is_lead()
+    }
+}
+
 pub(crate) fn line(request: &OpenRequest) -> String {
     let question = &request.open.question;
-    let left = request.open.deadline.since(SystemClock.now());
-    let state = match (request.life.is_alive(), request.open.decider.as_str()) {
-        (false, _) => "not running; asks again when it is".to_owned(),
-        (true, "user") if !request.owner.is_lead() => "on its own terminal".to_owned(),
-        (true, _) => format!("{} s left", left.as_secs()),
+    let state = if !request.is_alive {
+        "not running; asks again when it is".to_owned()
+    } else if request.is_at_own_terminal() {
+        "on its own terminal".to_owned()
+    } else {
+        format!("{} s left", request.open.deadline.since(SystemClock.now()).as_secs())
     };
     let what = one_line(&question.description, 100);
     let (id, tool) = (one_line(&question.request_id, 200), one_line(&question.tool, 40));
@@ -76,11 +82,33 @@ pub(crate) fn line(request: &OpenRequest) -> String {
     format!("{id}  {} asks ({}) {tool}: {what}  ({state})", request.owner, question.about.word())
 }
 
-/// The user's answer to a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Answer {
-    Approve(Scope),
-    Deny,
+/// Makes the decision of a person's answer; `None` if it decides nothing, or changes what is no command.
+pub(super) fn decision_of(question: &Question, said: Said) -> Option<ApprovalDecision> {
+    let yes = ApprovalDecision::once(RequestVerdict::Approve, None);
+    Some(match said {
+        Said::Yes => yes,
+        Said::Always => ApprovalDecision { scope: Scope::Always, ..yes },
+        Said::No(why) => ApprovalDecision::once(RequestVerdict::Reject, why),
+        Said::Instead(command) => {
+            let input = question.with_command(find_tool(&question.tool), command)?;
+            ApprovalDecision { updated_input: Some(input), ..yes }
+        }
+        Said::InsteadOfWhat | Said::ShowWhole => return None,
+    })
+}
+
+/// Makes the user's decision about a call of this process's own agent.
+pub(super) fn own_decision(id: &str, decision: ApprovalDecision) -> Decision {
+    let ApprovalDecision { verdict, scope, reason, updated_input } = decision;
+    let (request_id, outcome, by) = (id.into(), outcome_of(verdict), "user".into());
+    Decision { request_id, outcome, by, scope, reason, updated_input, mode: None }
+}
+
+fn outcome_of(verdict: RequestVerdict) -> DecisionOutcome {
+    match verdict {
+        RequestVerdict::Approve => DecisionOutcome::Approved,
+        RequestVerdict::Reject => DecisionOutcome::Rejected,
+    }
 }
 
 /// Answers an open request in the user's name and waits until its owner has recorded the decision. Returns
@@ -88,44 +116,36 @@ pub(crate) enum Answer {
 pub(crate) async fn decide(
     bus: &Arc<Bus>,
     id: &str,
-    answer: Answer,
-    reason: Option<String>,
+    answer: ApprovalDecision,
 ) -> Result<&'static str, Failure> {
     let team = bus.dir();
     let request = answerable(team, id)?;
+    let unanswered = |why: String, hint: String| {
+        Failure::new(Exit::Failure, format!("{id} was not answered"), why, hint)
+    };
     let lead = AgentName::lead();
-    let lead_life = match liveness::probe(team, &lead) {
-        Ok(Liveness::Alive(Some(record))) => record.incarnation,
-        _ => {
-            let hint = "start one with `team lead`, then answer there or from here";
-            let why = "the lead passes answers on, and none is running";
-            return Err(Failure::new(Exit::Failure, format!("{id} was not answered"), why, hint));
-        }
+    let Ok(Liveness::Alive(Some(record))) = liveness::probe(team, &lead) else {
+        let hint = "start one with `team lead`, then answer there or from here";
+        let why = "the lead passes answers on, and none is running";
+        return Err(unanswered(why.into(), hint.into()));
     };
-    let (approve, scope) = match answer {
-        Answer::Approve(scope) => (true, scope),
-        Answer::Deny => (false, Scope::Once),
-    };
+    let ApprovalDecision { verdict, scope, reason, updated_input } = answer;
+    let approve = verdict == RequestVerdict::Approve;
     let body = match request.open.question.about {
         QuestionKind::Permission => {
-            Body::PermissionResponse { approve, scope, reason, updated_input: None }
+            Body::PermissionResponse { approve, scope, reason, updated_input }
         }
         QuestionKind::Plan => Body::PlanApprovalResponse { approve, feedback: reason, mode: None },
         QuestionKind::Sandbox => Body::SandboxPermissionResponse { approve, scope, reason },
     };
-    let correlation = Correlation { request_id: id.into(), incarnation: lead_life };
+    let correlation = Correlation { request_id: id.into(), incarnation: record.incarnation };
     let sender = Arc::clone(bus);
     let relay = move || sender.control(&AgentName::user(), &lead, body, correlation);
-    offload(relay).await.map_err(|why| {
-        Failure::new(Exit::Failure, format!("{id} was not answered"), why.to_string(), why.hint())
-    })?;
-    result(id, answer, recorded_decision(team, &request).await)
+    offload(relay).await.map_err(|why| unanswered(why.to_string(), why.hint()))?;
+    result(id, outcome_of(verdict), recorded_decision(team, &request).await)
 }
 
-/// Finds the request of that id.
-///
-/// # Errors
-/// It is not open, or cannot be answered from outside.
+/// Finds the request of that id. Fails if it is not open, or cannot be answered from outside.
 fn answerable(team: &TeamDir, id: &str) -> Result<OpenRequest, Failure> {
     let hint = "`team requests` lists what waits";
     let refuse =
@@ -133,10 +153,10 @@ fn answerable(team: &TeamDir, id: &str) -> Result<OpenRequest, Failure> {
     let found = find(team)?.into_iter().find(|it| it.open.question.request_id == id);
     let request = found.ok_or_else(|| refuse("no request of that id is open".into()))?;
     let owner = &request.owner;
-    if !request.life.is_alive() {
+    if !request.is_alive {
         return Err(refuse(format!("{owner} is not running; it asks again when it is")));
     }
-    if request.open.decider == "user" && !owner.is_lead() {
+    if request.is_at_own_terminal() {
         return Err(refuse(format!("{owner} asks on its own terminal; answer there")));
     }
     Ok(request)
@@ -157,20 +177,22 @@ async fn recorded_decision(team: &TeamDir, request: &OpenRequest) -> Option<Deci
 }
 
 /// Compares the recorded decision with the answer.
-fn result(id: &str, answer: Answer, decided: Option<Decision>) -> Result<&'static str, Failure> {
-    let wanted = match answer {
-        Answer::Approve(_) => DecisionOutcome::Approved,
-        Answer::Deny => DecisionOutcome::Rejected,
-    };
+fn result(
+    id: &str,
+    wanted: DecisionOutcome,
+    decided: Option<Decision>,
+) -> Result<&'static str, Failure> {
+    let failure = |what: String, why: &str, hint| Failure::new(Exit::Failure, what, why, hint);
     let Some(decided) = decided else {
         let why = "the answer was sent, and the lead has not passed it on yet";
         let hint = "`team requests` tells whether it still waits";
-        return Err(Failure::new(Exit::Failure, format!("{id} is still open"), why, hint));
+        return Err(failure(format!("{id} is still open"), why, hint));
     };
+    let word = decided.outcome.word();
     if decided.outcome != wanted {
-        let why = decided.reason.unwrap_or_else(|| "it was decided otherwise before".into());
-        let what = format!("{id} is {} all the same", decided.outcome.word());
-        return Err(Failure::new(Exit::Failure, what, why, "`team requests` lists what waits"));
+        let why = decided.reason.as_deref().unwrap_or("it was decided otherwise before");
+        let what = format!("{id} is {word} all the same");
+        return Err(failure(what, why, "`team requests` lists what waits"));
     }
-    Ok(decided.outcome.word())
+    Ok(word)
 }

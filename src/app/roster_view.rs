@@ -2,39 +2,31 @@
 
 use crate::error::Failure;
 use crate::os::{Clock, SystemClock};
-use crate::store::tasks::TaskList;
-use crate::store::{Fsync, TeamDir, roster, unread};
-use crate::ui::roster::{activity, roster_table};
-use crate::ui::style::Palette;
+use crate::store::{Fsync, TeamDir, roster, tasks::TaskList, unread};
+use crate::ui::{roster::activity, roster::roster_table, style::Palette};
 use crate::view::{self, MemberView};
 use crate::wire::task::TaskStatus;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Ids of tasks in progress, by owner.
-type HeldTasks = BTreeMap<String, Vec<String>>;
-
-/// Renders the roster as a table.
 pub(crate) fn table(team: &TeamDir, palette: Palette, width: usize) -> Result<String, Failure> {
     let now = SystemClock.now();
-    let held = held_tasks(team);
-    let mut members = member_views(team)?;
-    for member in &mut members {
-        if let Some(tasks) = held.get(&member.name).filter(|_| member.alive) {
+    let mut members = members_with_tasks(team)?;
+    for (member, tasks) in &mut members {
+        if !tasks.is_empty() {
             let doing = activity(member);
-            let doing = if doing.is_empty() { doing } else { doing + ", " };
+            let separator = if doing.is_empty() { "" } else { ", " };
+            let with_tasks = format!("{doing}{separator}task {}", tasks.join(", "));
             // The activity has the words of the heartbeat already.
-            (member.activity, member.sign) =
-                (Some(format!("{doing}task {}", tasks.join(", "))), None);
+            (member.activity, member.sign) = (Some(with_tasks), None);
         }
     }
-    Ok(roster_table(&members.iter().collect::<Vec<_>>(), now, palette, width))
+    let members: Vec<_> = members.iter().map(|(member, _)| member).collect();
+    Ok(roster_table(&members, now, palette, width))
 }
 
-/// Renders the roster as JSON.
 pub(crate) fn json(team: &TeamDir) -> Result<Value, Failure> {
-    let held = held_tasks(team);
-    let agents = member_views(team)?.into_iter().map(|member| agent_json(member, &held));
+    let agents = members_with_tasks(team)?.into_iter().map(agent_json);
     let is_lead = |agent: &Value| agent.get("name").is_some_and(|name| name == "lead");
     let (lead, members): (Vec<Value>, Vec<Value>) = agents.partition(is_lead);
     Ok(json!({
@@ -46,40 +38,44 @@ pub(crate) fn json(team: &TeamDir) -> Result<Value, Failure> {
     }))
 }
 
-fn agent_json(member: MemberView, held: &HeldTasks) -> Value {
+fn agent_json((member, tasks): (MemberView, Vec<String>)) -> Value {
     let mut object = member.entry;
+    let sign = member.sign.as_ref();
     if let Value::Object(entry) = &mut object {
-        let tasks = held.get(&member.name).filter(|_| member.alive);
-        let sign = member.sign.as_ref();
-        entry.insert("status".into(), member.status.word().into());
-        entry.insert("alive".into(), member.alive.into());
-        entry.insert("unread".into(), member.unread.into());
-        entry.insert("pid".into(), json!(member.pid));
-        entry.insert("tasks".into(), json!(tasks.cloned().unwrap_or_default()));
-        entry.insert("doing".into(), json!(sign.map(|sign| &sign.state)));
-        entry.insert("doing_since".into(), json!(sign.map(|sign| sign.since)));
-        entry.insert("silent_for".into(), json!(sign.map(|sign| sign.silent_for)));
+        for (key, value) in [
+            ("status", json!(member.status.word())),
+            ("alive", json!(member.alive)),
+            ("unread", json!(member.unread)),
+            ("pid", json!(member.pid)),
+            ("tasks", json!(tasks)),
+            ("doing", json!(sign.map(|sign| &sign.state))),
+            ("doing_since", json!(sign.map(|sign| sign.since))),
+            ("silent_for", json!(sign.map(|sign| sign.silent_for))),
+        ] {
+            entry.insert(key.into(), value);
+        }
     }
     object
 }
 
-/// An unreadable task list is reported by `team task ls`, not here.
-fn held_tasks(team: &TeamDir) -> HeldTasks {
-    let mut held = HeldTasks::new();
+/// Lists the agents, each with the ids of the tasks that it works on while it is alive. An unreadable task list
+/// is reported by `team task ls`, not here.
+fn members_with_tasks(team: &TeamDir) -> Result<Vec<(MemberView, Vec<String>)>, Failure> {
+    let mut held: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let mut list = TaskList::of(team, Fsync::Never);
-    if list.look().is_err() {
-        return held;
-    }
-    let running = list.board().values().filter(|task| task.status == TaskStatus::InProgress);
-    for task in running {
-        if let Some(owner) = task.owner.clone() {
-            held.entry(owner).or_default().push(task.id.to_string());
+    if list.look().is_ok() {
+        for task in list.board().values().filter(|task| task.status == TaskStatus::InProgress) {
+            if let Some(owner) = task.owner.as_deref() {
+                held.entry(owner).or_default().push(task.id.to_string());
+            }
         }
     }
-    held
-}
-
-fn member_views(team: &TeamDir) -> Result<Vec<MemberView>, Failure> {
     let roster = roster::read(team)?;
-    Ok(view::members(team, &roster, |name| unread::count(team, name).unwrap_or_default()))
+    let members =
+        view::members(team, &roster, |name| unread::count(team, name).unwrap_or_default());
+    let with_tasks = |member: MemberView| {
+        let tasks = held.remove(member.name.as_str()).filter(|_| member.alive).unwrap_or_default();
+        (member, tasks)
+    };
+    Ok(members.into_iter().map(with_tasks).collect())
 }

@@ -35,7 +35,6 @@ pub(crate) fn unreached(sent: &[Sent]) -> Vec<String> {
         .collect()
 }
 
-/// Fails if a recipient was not reached.
 pub(crate) fn require_all(unreached: &[String]) -> Result<(), Failure> {
     if unreached.is_empty() {
         return Ok(());
@@ -45,7 +44,6 @@ pub(crate) fn require_all(unreached: &[String]) -> Result<(), Failure> {
     Err(Failure::new(Exit::Failure, what, unreached.join("; "), hint))
 }
 
-/// Makes the failure of a send.
 pub(crate) fn send_failure(to: &str, why: &BusError) -> Failure {
     let to: String = to.chars().take(64).collect();
     let exit = if why.is_lock_timeout() { Exit::InUse } else { Exit::Failure };

@@ -1,65 +1,63 @@
 //! Stopping members from outside the lead, in the user's name.
 
-use super::names::member_name;
-use super::progress_line::{ProgressLine, still_alive};
+use super::{names::member_name, progress_line::during};
 use crate::bus::Bus;
 use crate::error::{Exit, Failure};
 use crate::os::SystemClock;
 use crate::protocol::ladder::Urgency;
 use crate::protocol::lifecycle::{self, LifecycleEvent};
 use crate::store::asynchronous::update_roster;
-use crate::store::{Liveness, TeamDir, liveness, roster};
+use crate::store::{TeamDir, liveness, roster};
 use crate::supervise::stop::{StopOutcome, StopPlan, stop_in_parallel};
-use crate::wire::AgentName;
-use crate::wire::roster::ExitCause;
+use crate::wire::{AgentName, roster::ExitCause};
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// Reads the names of members.
-///
-/// # Errors
-/// A name is neither in the roster nor held by a process.
-pub(crate) fn members_named(team: &TeamDir, given: &[String]) -> Result<Vec<AgentName>, Failure> {
-    let roster = roster::read(team)?;
-    let mut names = Vec::new();
-    for given in given {
-        let name = member_name(given)?;
-        let is_known = roster.member(name.as_str()).is_some();
-        if !is_known && !is_alive(team, &name) {
-            let members: Vec<_> = roster.members.iter().map(|m| m.name.as_str()).collect();
-            return Err(Failure::new(
-                Exit::Failure,
-                format!("there is no member {name}"),
-                format!("the team is: {}", members.join(", ")),
-                "`team ls` shows who is there; nothing was stopped",
-            ));
-        }
-        names.push(name);
-    }
-    Ok(names)
+pub(crate) fn is_alive(team: &TeamDir, name: &AgentName) -> bool {
+    liveness::probe(team, name).is_ok_and(|life| life.is_alive())
 }
 
-fn is_alive(team: &TeamDir, name: &AgentName) -> bool {
-    matches!(liveness::probe(team, name), Ok(Liveness::Alive(_)))
+/// Reads the names of members. Fails if one is neither in the roster nor held by a process.
+pub(crate) fn members_named(team: &TeamDir, given: &[String]) -> Result<Vec<AgentName>, Failure> {
+    let roster = roster::read(team)?;
+    let known = |given: &String| {
+        let name = member_name(given)?;
+        if roster.member(name.as_str()).is_some() || is_alive(team, &name) {
+            return Ok(name);
+        }
+        let members: Vec<_> = roster.members.iter().map(|m| m.name.as_str()).collect();
+        Err(Failure::new(
+            Exit::Failure,
+            format!("there is no member {name}"),
+            format!("the team is: {}", members.join(", ")),
+            "`team ls` shows who is there; nothing was stopped",
+        ))
+    };
+    given.iter().map(known).collect()
+}
+
+/// Plans a stop of fixed urgency in the name of `by`.
+pub(super) fn stop_plan(
+    bus: &Arc<Bus>,
+    by: AgentName,
+    reason: &str,
+    cause: ExitCause,
+    urgency: Urgency,
+) -> StopPlan {
+    let (_fixed, urgency) = watch::channel(urgency);
+    let (bus, clock) = (Arc::clone(bus), Rc::new(SystemClock));
+    StopPlan { bus, clock, by, reason: reason.into(), cause, urgency }
 }
 
 /// Stops members and waits until their processes have exited.
-pub(crate) async fn stop_members(
-    bus: Arc<Bus>,
+pub(super) async fn stop_members(
+    bus: &Arc<Bus>,
     cause: ExitCause,
     urgency: Urgency,
     names: Vec<AgentName>,
 ) -> Vec<StopOutcome> {
-    let (_fixed, urgency) = watch::channel(urgency);
-    let plan = StopPlan {
-        bus,
-        clock: Rc::new(SystemClock),
-        by: AgentName::user(),
-        reason: "the user stops you".into(),
-        cause,
-        urgency,
-    };
+    let plan = stop_plan(bus, AgentName::user(), "the user stops you", cause, urgency);
     stop_in_parallel(&plan, names).await
 }
 
@@ -70,11 +68,15 @@ pub(crate) async fn stop_with_progress(
     urgency: Urgency,
     names: Vec<AgentName>,
 ) -> Vec<StopOutcome> {
-    let stopping = stop_members(Arc::clone(bus), cause, urgency, names.clone());
-    ProgressLine::begin("stopping").during(stopping, || still_alive(bus.dir(), &names)).await
+    let stopping = stop_members(bus, cause, urgency, names.clone());
+    during("stopping", stopping, || still_alive(bus.dir(), &names)).await
 }
 
-/// Stops all members, then the lead.
+pub(super) fn still_alive(team: &TeamDir, names: &[AgentName]) -> String {
+    let alive = names.iter().filter(|name| is_alive(team, name));
+    alive.map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
 pub(crate) async fn stop_team(
     bus: &Arc<Bus>,
     urgency: Urgency,
@@ -99,7 +101,8 @@ pub(crate) async fn stop_team(
     Ok(outcomes)
 }
 
-/// Describes how a member ended.
-pub(crate) fn outcome_line(outcome: &StopOutcome) -> String {
-    format!("{} {}", outcome.name, outcome.words())
+/// Describes how members ended, each on a line.
+pub(crate) fn outcome_lines(outcomes: &[StopOutcome]) -> String {
+    let line = |outcome: &StopOutcome| format!("{} {}", outcome.name, outcome.words());
+    outcomes.iter().map(line).collect::<Vec<_>>().join("\n")
 }

@@ -2,14 +2,12 @@
 
 use crate::protocol::tasks::{blockers, is_claimable};
 use crate::tasks::{Changed, Seen};
-use crate::ui::style::Palette;
 use crate::ui::tables::{TaskRow, task, task_table};
-use crate::ui::view::View;
+use crate::ui::{style::Palette, view::View};
 use crate::wire::WithUnknownFields;
 use crate::wire::task::{Board, Task, TaskId};
 use serde_json::{Value, json};
 
-/// Renders the list as a table.
 pub(crate) fn table(seen: &Seen, palette: Palette) -> String {
     let rows: Vec<TaskRow<'_>> = seen.board.values().map(|task| row(task, &seen.board)).collect();
     task_table(&rows, palette)
@@ -21,30 +19,25 @@ pub(crate) fn details(found: &Task, board: &Board, view: &View) -> String {
 }
 
 fn row<'a>(task: &'a Task, board: &Board) -> TaskRow<'a> {
-    let waits_for = blockers(board, task).into_iter().map(|(id, _)| id).collect();
-    TaskRow { task, waits_for }
+    TaskRow { task, waits_for: blockers(board, task).into_iter().map(|(id, _)| id).collect() }
 }
 
-/// Renders the list as JSON.
 pub(crate) fn list_json(seen: &Seen) -> Value {
-    let tasks = seen.board.values();
-    let tasks: Vec<Value> =
-        tasks.map(|task| with_claimable(json!({}), task, &seen.board)).collect();
-    let problems = seen.problems.iter();
-    let problems: Vec<Value> =
-        problems.map(|problem| json!({ "file": problem.file, "why": problem.why })).collect();
+    let claimable = |task| ("claimable", is_claimable(&seen.board, task).into());
+    let tasks = seen.board.values().map(|task| with(json!({}), task, claimable(task)));
+    let problems = seen.problems.iter().map(|it| json!({ "file": it.file, "why": it.why }));
+    let (tasks, problems): (Vec<Value>, Vec<Value>) = (tasks.collect(), problems.collect());
     json!({ "schema": 1, "tasks": tasks, "problems": problems })
 }
 
-/// Renders one task as JSON.
 pub(crate) fn json(task: &WithUnknownFields<Task>, board: &Board) -> Value {
-    with_claimable(json!({ "schema": 1 }), task, board)
+    with(json!({ "schema": 1 }), task, ("claimable", is_claimable(board, task).into()))
 }
 
 /// Renders a change and what follows from it as JSON.
 pub(crate) fn change_json(done: &Changed) -> Value {
     let ready: Vec<TaskId> = done.ready.iter().map(|task| task.id).collect();
-    with_field(with_task(json!({ "schema": 1 }), &done.task), "ready", json!(ready))
+    with(json!({ "schema": 1 }), &done.task, ("ready", json!(ready)))
 }
 
 /// Renders a change and what follows from it as text.
@@ -56,21 +49,13 @@ pub(crate) fn change_text(done: &Changed, what: &str) -> String {
     std::iter::once(what.to_owned()).chain(ready).collect::<Vec<_>>().join("\n")
 }
 
-fn with_claimable(object: Value, task: &WithUnknownFields<Task>, board: &Board) -> Value {
-    with_field(with_task(object, task), "claimable", is_claimable(board, task).into())
-}
-
-fn with_task(mut object: Value, task: &WithUnknownFields<Task>) -> Value {
-    if let (Value::Object(fields), Ok(Value::Object(task))) =
-        (&mut object, serde_json::to_value(task))
-    {
-        fields.extend(task);
-    }
-    object
-}
-
-fn with_field(mut object: Value, key: &str, value: Value) -> Value {
+/// Adds the fields of a task and one more.
+fn with(mut object: Value, task: &WithUnknownFields<Task>, (key, value): (&str, Value)) -> Value {
+    let task = serde_json::to_value(task);
     if let Value::Object(fields) = &mut object {
+        if let Ok(Value::Object(task)) = task {
+            fields.extend(task);
+        }
         fields.insert(key.into(), value);
     }
     object

@@ -1,4 +1,4 @@
-//! What the settings decide for the whole team: permissions and the limits of mail.
+//! What the settings decide for the whole team: permissions, and the limits of mail and tasks.
 
 use crate::bus::{Bus, Limits};
 use crate::error::{Exit, Failure, OrFail};
@@ -6,8 +6,9 @@ use crate::os::SystemClock;
 use crate::protocol::permission::Policy;
 use crate::settings::{Rules, Settings};
 use crate::store::TeamDir;
-use crate::wire::limits::LOCK_TIMEOUT;
-use crate::wire::permission::Permissions;
+use crate::tasks::Tasks;
+use crate::tools::can_complete_tasks;
+use crate::wire::{limits::LOCK_TIMEOUT, permission::Permissions};
 use std::sync::Arc;
 
 /// Returns the permissions of the settings after their rules were checked.
@@ -22,12 +23,17 @@ pub(super) fn permissions(settings: &Settings) -> Result<Permissions, Failure> {
 }
 
 /// Opens the mail of a team.
-pub(super) fn open_bus(team: TeamDir, rules: Rules) -> Bus {
+pub(super) fn open_bus(team: TeamDir, rules: Rules) -> Arc<Bus> {
     let limits = Limits {
         max_message_bytes: rules.max_message_bytes,
         inbox_bytes: rules.inbox_bytes,
         fsync: rules.fsync,
         lock_limit: LOCK_TIMEOUT,
     };
-    Bus::new(team, limits, Arc::new(SystemClock))
+    Arc::new(Bus::new(team, limits, Arc::new(SystemClock)))
+}
+
+/// Opens the task list of a team.
+pub(crate) fn open_tasks(bus: &Arc<Bus>) -> Arc<Tasks> {
+    Arc::new(Tasks::new(Arc::clone(bus), Arc::new(SystemClock), can_complete_tasks))
 }

@@ -1,38 +1,28 @@
 //! The live view: shows the team from its files, and acts when the person presses a key.
 
 use super::context::{Context, repair};
-use super::event_loop::block_on;
-use super::names::member_name;
-use super::output;
-use super::requests::{self, Answer};
-use super::signal_stream::exit_of;
-use super::stop_members::stop_members;
+use super::event_loop::{block_on, exit_of};
+use super::{names::member_name, output, requests, stop_members::stop_members};
 use crate::bus::{Bus, Outgoing};
 use crate::error::{Exit, Failure};
-use crate::os::signals::Signals;
-use crate::os::{Clock, SystemClock};
-use crate::protocol::ladder::Urgency;
+use crate::os::{Clock, SystemClock, signals::Signals};
+use crate::protocol::{ladder::Urgency, request::RequestVerdict};
 use crate::supervise::stop::words;
-use crate::ui::top::draw::draw;
-use crate::ui::top::screen::Screen;
-use crate::ui::top::{Action, Input, Notice, Top};
+use crate::tools::approval_queue::ApprovalDecision;
+use crate::ui::top::{Action, Input, Notice, Top, draw::draw, screen::Screen};
 use crate::ui::view::View;
 use crate::view::Observer;
-use crate::wire::AgentName;
-use crate::wire::message::Scope;
-use crate::wire::roster::ExitCause;
+use crate::wire::{AgentName, roster::ExitCause};
 use std::io::{self, IsTerminal};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Interval at which the files are read.
 const READ_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Interval at which the view is drawn when only the time has changed.
 const DRAW_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Shows the view until the person leaves.
 pub(crate) fn run(context: &Context) -> Result<Exit, Failure> {
     context.refuse_inside_agent("top")?;
     if !(io::stdin().is_terminal() && io::stdout().is_terminal()) {
@@ -40,11 +30,17 @@ pub(crate) fn run(context: &Context) -> Result<Exit, Failure> {
         let hint = "use `team ls --json`, `team log --follow` or `team inbox NAME --follow`";
         return Err(Failure::new(Exit::Usage, "the live view cannot be shown", why, hint));
     }
+    let lost = |why: io::Error| {
+        let hint = "open another terminal, or use `team ls`";
+        Failure::new(Exit::Failure, "the terminal cannot be used", why.to_string(), hint)
+    };
     let team = context.team_to_view()?;
-    let mut actions = Actions::new(context.bus(team.clone())?);
-    let signals = Signals::listen().map_err(|why| lost(&why))?;
+    let (notices, received) = mpsc::channel();
+    let mut actions =
+        Actions { bus: context.bus(team.clone())?, notices, received, running: Vec::new() };
+    let signals = Signals::listen().map_err(lost)?;
     let view = context.view();
-    let mut screen = Screen::open().map_err(|why| lost(&why))?;
+    let mut screen = Screen::open().map_err(lost)?;
     let end = watch(&mut screen, &signals, &mut Observer::of(&team), &mut actions, &view);
     drop(screen);
     match end {
@@ -77,7 +73,7 @@ fn watch(
             is_news |= observer.look();
             top.update(&observer.snapshot);
         }
-        if let Some(notice) = actions.result() {
+        if let Ok(notice) = actions.received.try_recv() {
             top.notify(notice);
             is_news = true;
         }
@@ -117,51 +113,41 @@ struct Actions {
 }
 
 impl Actions {
-    fn new(bus: Arc<Bus>) -> Self {
-        let (notices, received) = mpsc::channel();
-        Self { bus, notices, received, running: Vec::new() }
-    }
-
-    /// The result of an action.
-    fn result(&mut self) -> Option<Notice> {
-        self.received.try_recv().ok()
-    }
-
     fn send(&mut self, to: String, text: String) -> Notice {
-        let bus = Arc::clone(&self.bus);
         let what = format!("writing to {to}");
-        self.begin(what, move || match bus.send(&AgentName::user(), &to, Outgoing::text(text)) {
-            Ok(_) => Notice::Fine(format!("sent to {to}")),
-            Err(why) => Notice::Failed(format!("nothing was sent to {to}: {why}")),
+        self.begin(what, move |bus| {
+            let sent = bus.send(&AgentName::user(), &to, Outgoing::text(text));
+            let failed = |why| format!("nothing was sent to {to}: {why}");
+            sent.map(|_| format!("sent to {to}")).map_err(failed)
         })
     }
 
     fn stop(&mut self, name: String) -> Notice {
-        let bus = Arc::clone(&self.bus);
-        self.begin(format!("stopping {name}"), move || match stop_one(bus, &name) {
-            Ok(how) => Notice::Fine(format!("{name} {how}")),
-            Err(why) => Notice::Failed(format!("{name} was not stopped: {}", why.why)),
+        self.begin(format!("stopping {name}"), move |bus| match stop_one(bus, &name) {
+            Ok(how) => Ok(format!("{name} {how}")),
+            Err(why) => Err(format!("{name} was not stopped: {}", why.why)),
         })
     }
 
     fn answer(&mut self, id: String, approve: bool) -> Notice {
-        let bus = Arc::clone(&self.bus);
-        let answer = if approve { Answer::Approve(Scope::Once) } else { Answer::Deny };
-        let work = move || match block_on(requests::decide(&bus, &id, answer, None)).flatten() {
-            Ok(outcome) => Notice::Fine(outcome.into()),
-            Err(failure) => Notice::Failed(format!("{}: {}", failure.what, failure.why)),
-        };
-        self.begin("answering".into(), work)
+        let verdict = RequestVerdict::of(approve);
+        let answer = ApprovalDecision::once(verdict, None);
+        self.begin("answering".into(), move |bus| {
+            let outcome = block_on(requests::decide(bus, &id, answer)).flatten();
+            outcome.map(str::to_owned).map_err(|failure| in_short(&failure))
+        })
     }
 
-    fn begin(&mut self, what: String, work: impl FnOnce() -> Notice + Send + 'static) -> Notice {
+    fn begin(
+        &mut self,
+        what: String,
+        work: impl FnOnce(&Arc<Bus>) -> Result<String, String> + Send + 'static,
+    ) -> Notice {
         self.running.retain(|(_, work)| !work.is_finished());
         let (bus, notices) = (Arc::clone(&self.bus), self.notices.clone());
         let work = move || {
-            let notice = match repair(bus.dir()) {
-                Ok(()) => work(),
-                Err(failure) => Notice::Failed(format!("{}: {}", failure.what, failure.why)),
-            };
+            let done = repair(bus.dir()).map_err(|failure| in_short(&failure));
+            let notice = done.and_then(|()| work(&bus)).map_or_else(Notice::Failed, Notice::Fine);
             // A closed view reads no notice.
             notices.send(notice).unwrap_or_default();
         };
@@ -186,25 +172,22 @@ impl Actions {
                 return Err(Failure::new(Exit::Failure, what, "it broke off", hint));
             }
         }
-        let failed = self.received.try_iter().find_map(|notice| match notice {
-            Notice::Failed(why) => Some(why),
-            Notice::Fine(_) => None,
-        });
-        match failed {
-            None => Ok(Exit::Ok),
-            Some(why) => Err(Failure::new(Exit::Failure, "not all was done", why, "see `team ls`")),
+        for notice in self.received.try_iter() {
+            if let Notice::Failed(why) = notice {
+                let what = "not all was done";
+                return Err(Failure::new(Exit::Failure, what, why, "see `team ls`"));
+            }
         }
+        Ok(Exit::Ok)
     }
 }
 
-fn stop_one(bus: Arc<Bus>, name: &str) -> Result<&'static str, Failure> {
-    let name = member_name(name)?;
-    let end = stop_members(bus, ExitCause::Stopped, Urgency::Polite, vec![name]);
-    let outcomes = block_on(end)?;
+fn stop_one(bus: &Arc<Bus>, name: &str) -> Result<&'static str, Failure> {
+    let names = vec![member_name(name)?];
+    let outcomes = block_on(stop_members(bus, ExitCause::Stopped, Urgency::Polite, names))?;
     Ok(words(outcomes.first().and_then(|outcome| outcome.rung)))
 }
 
-fn lost(why: &io::Error) -> Failure {
-    let hint = "open another terminal, or use `team ls`";
-    Failure::new(Exit::Failure, "the terminal cannot be used", why.to_string(), hint)
+fn in_short(failure: &Failure) -> String {
+    format!("{}: {}", failure.what, failure.why)
 }

@@ -1,14 +1,12 @@
 //! The orders of the page of `team web`, carried out as the commands carry them out.
 
-use super::context::repair;
-use super::requests::{self, Answer};
-use super::send;
-use super::stop_members::{members_named, outcome_line, stop_members};
+use super::stop_members::{members_named, outcome_lines, stop_members};
+use super::{context::repair, requests, send};
 use crate::bus::Bus;
 use crate::error::{Failure, OrFail};
-use crate::protocol::ladder::Urgency;
+use crate::protocol::{ladder::Urgency, request::RequestVerdict};
+use crate::tools::approval_queue::ApprovalDecision;
 use crate::web::{Control, Order, Outcome};
-use crate::wire::message::Scope;
 use crate::wire::roster::ExitCause;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -28,26 +26,22 @@ pub(crate) fn team_control(bus: Arc<Bus>) -> Rc<Control> {
 
 async fn carry_out(bus: Arc<Bus>, order: Order) -> Result<String, Failure> {
     repair(bus.dir())?;
-    match order {
-        Order::Send { to, text } => deliver(bus, to, text).await,
+    let (id, verdict) = match order {
+        Order::Send { to, text } => {
+            // On another thread, because a send may wait for a lock and for the disk.
+            let sent = tokio::task::spawn_blocking(move || {
+                if to == "all" { send::to_all(&bus, &text) } else { send::to_one(&bus, &to, text) }
+            });
+            return sent.await.or_fail("nothing is known of the message", "try again")?;
+        }
         Order::Stop { name } => {
             let names = members_named(bus.dir(), &[name])?;
-            let outcomes = stop_members(bus, ExitCause::Stopped, Urgency::Polite, names).await;
-            Ok(outcomes.iter().map(outcome_line).collect::<Vec<_>>().join("\n"))
+            let outcomes = stop_members(&bus, ExitCause::Stopped, Urgency::Polite, names).await;
+            return Ok(outcome_lines(&outcomes));
         }
-        Order::Approve { id } => answer(&bus, &id, Answer::Approve(Scope::Once)).await,
-        Order::Deny { id } => answer(&bus, &id, Answer::Deny).await,
-    }
-}
-
-/// Sends on another thread, because a send may wait for a lock and for the disk.
-async fn deliver(bus: Arc<Bus>, to: String, text: String) -> Result<String, Failure> {
-    let sent = tokio::task::spawn_blocking(move || {
-        if to == "all" { send::to_all(&bus, &text) } else { send::to_one(&bus, &to, text) }
-    });
-    sent.await.or_fail("nothing is known of the message", "try again")?
-}
-
-async fn answer(bus: &Arc<Bus>, id: &str, answer: Answer) -> Result<String, Failure> {
-    requests::decide(bus, id, answer, None).await.map(str::to_owned)
+        Order::Approve { id } => (id, RequestVerdict::Approve),
+        Order::Deny { id } => (id, RequestVerdict::Reject),
+    };
+    let answer = ApprovalDecision::once(verdict, None);
+    requests::decide(&bus, &id, answer).await.map(str::to_owned)
 }

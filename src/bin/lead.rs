@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    agent_team::cli::main(agent_team::cli::Program::Lead)
+    agent_team::cli::main(Some("lead"))
 }

@@ -1,23 +1,8 @@
-//! Arguments that several verbs have.
+//! Arguments that several verbs have, and the standard input that an argument `-` stands for.
 
-use crate::settings::Flags;
-use crate::settings::model::model_forms;
-use crate::ui::style::ColorChoice;
-use std::path::PathBuf;
-
-/// Flags of every command.
-#[derive(Debug, clap::Args)]
-pub(super) struct Common {
-    /// The team folder itself (default: `TEAM_DIR`, else the nearest .team upward, else ./.team)
-    #[arg(long, global = true, value_name = "FOLDER")]
-    pub(super) dir: Option<PathBuf>,
-    /// Run as if started in this folder
-    #[arg(short = 'C', global = true, value_name = "DIR")]
-    pub(super) chdir: Option<PathBuf>,
-    /// When to use colours
-    #[arg(long, global = true, value_enum, default_value_t = ColorChoice::Auto, value_name = "WHEN")]
-    pub(super) color: ColorChoice,
-}
+use crate::error::{Exit, Failure, OrFail};
+use crate::settings::{Flags, model::model_forms};
+use std::io::Read;
 
 /// No arguments.
 #[derive(Debug, clap::Args)]
@@ -46,4 +31,13 @@ impl ModelArgs {
     pub(super) fn flags(&self) -> Flags {
         Flags::of([("--model", self.model.as_deref()), ("--mode", self.mode.as_deref())])
     }
+}
+
+/// Reads what an argument `-` stands for from standard input.
+pub(super) fn read_stdin(what: &str) -> Result<String, Failure> {
+    let hint = "pipe UTF-8 text into the command";
+    let mut text = String::new();
+    let read = std::io::stdin().read_to_string(&mut text);
+    read.or_exit(Exit::Usage, format!("{what} cannot be read"), hint)?;
+    Ok(text)
 }

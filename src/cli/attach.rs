@@ -1,8 +1,6 @@
 //! `team attach NAME`: a window on an agent's conversation.
 
-use crate::app::attach;
-use crate::app::context::Context;
-use crate::app::names::mailbox_name;
+use crate::app::{attach, context::Context, names::mailbox_name};
 use crate::error::{Exit, Failure};
 
 #[derive(Debug, clap::Args)]
@@ -13,5 +11,5 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
-    attach::run(context, mailbox_name(&args.name)?)
+    attach::run(context, &mailbox_name(&args.name)?)
 }

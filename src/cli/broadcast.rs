@@ -1,10 +1,8 @@
 //! `team broadcast`.
 
-use super::args::Json;
-use super::send::{read_stdin, sender};
-use crate::app::context::Context;
-use crate::app::output::print_result;
-use crate::app::send;
+use super::args::{Json, read_stdin};
+use super::send::sender;
+use crate::app::{context::Context, output::print_result, send};
 use crate::error::{Exit, Failure};
 use serde_json::{Value, json};
 
@@ -24,7 +22,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     context.refuse_inside_agent("broadcast")?;
     let bus = context.team_bus()?;
     let from = sender(context, bus.dir(), args.from.as_deref())?;
-    let content = if args.text == "-" { read_stdin()? } else { args.text };
+    let content = if args.text == "-" { read_stdin("the text")? } else { args.text };
     let sent = send::broadcast(&bus, &from, &content)?;
     let failed = send::unreached(&sent);
     let ids: Vec<_> =

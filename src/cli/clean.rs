@@ -1,9 +1,8 @@
 //! `team clean`: removes what a dead team left behind.
 
 use super::args::Json;
-use crate::app::clean::Cleanup;
-use crate::app::context::Context;
 use crate::app::output::{print_result, warn};
+use crate::app::{clean::Cleanup, context::Context};
 use crate::error::{Exit, Failure};
 use std::io::{self, BufRead, IsTerminal};
 

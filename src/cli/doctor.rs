@@ -1,9 +1,7 @@
 //! `team doctor`: checks everything that a team relies on.
 
 pub(super) use super::args::Json as Args;
-use crate::app::context::Context;
-use crate::app::doctor;
-use crate::app::output::print_result;
+use crate::app::{context::Context, doctor, output::print_result};
 use crate::error::{Exit, Failure};
 
 pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {

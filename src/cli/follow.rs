@@ -1,7 +1,6 @@
 //! `--follow`: printing what is new until the reader has gone.
 
-use crate::app::event_loop::block_on;
-use crate::app::output::exit_after;
+use crate::app::{event_loop::block_on, output::exit_after};
 use crate::error::{Exit, Failure};
 use std::time::Duration;
 

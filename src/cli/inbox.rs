@@ -1,14 +1,10 @@
 //! `team inbox NAME`.
 
-use super::args::Json;
-use super::follow;
-use crate::app::context::Context;
-use crate::app::failures::unknown_name;
-use crate::app::inbox_drain::drain;
-use crate::app::inbox_follow::InboxFollow;
-use crate::app::inbox_view;
-use crate::app::names::mailbox_name;
-use crate::app::output::{exit_after, print, print_result};
+use super::{args::Json, follow};
+use crate::app::inbox_view::{self, InboxFollow};
+use crate::app::names::{mailbox_name, unknown_name};
+use crate::app::output::{exit_after, print};
+use crate::app::{context::Context, own_mailbox::drain};
 use crate::error::{Exit, Failure};
 use crate::ui::messages;
 use crate::wire::message::Message;
@@ -66,9 +62,9 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
         return Ok(Exit::Ok);
     }
     let items = inbox_view::read(&team, &name)?;
-    Ok(if json {
-        print_result(true, || inbox_view::json(&name, items), String::new)
+    Ok(exit_after(print(&if json {
+        inbox_view::json(&name, items).to_string()
     } else {
-        exit_after(print(&inbox_view::render(&name, items, &view)))
-    })
+        inbox_view::render(&name, items, &view)
+    })))
 }

@@ -1,8 +1,7 @@
 //! `team init`: makes a team folder with commented settings and the three example roles.
 
 pub(super) use super::args::Json as Args;
-use crate::app::context::Context;
-use crate::app::output::print_result;
+use crate::app::{context::Context, output::print_result};
 use crate::error::{Exit, Failure};
 use crate::settings::reference::commented_file;
 use serde_json::json;

@@ -1,13 +1,12 @@
 //! `team lead`.
 
-use super::args::ModelArgs;
+use super::args::{ModelArgs, read_stdin};
 use super::time_args::duration;
 use crate::app::context::Context;
-use crate::app::lead::request::{LeadRequest, RunLimits};
-use crate::app::lead::run;
-use crate::error::{Exit, Failure, OrFail};
+use crate::app::lead::{self, LeadRequest};
+use crate::error::{Exit, Failure};
 use crate::ui::headless_output::Format;
-use std::io::Read;
+use crate::wire::budget::Budget;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -41,7 +40,14 @@ pub(super) struct Args {
 
 pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let prompt = match args.prompt {
-        Some(text) if text == "-" && args.print => Some(read_stdin()?),
+        Some(text) if text == "-" && args.print => {
+            let text = read_stdin("the prompt")?;
+            if text.trim().is_empty() {
+                let (why, hint) = ("stdin had no text", "pipe a prompt into the command");
+                return Err(Failure::new(Exit::Usage, "the prompt is empty", why, hint));
+            }
+            Some(text)
+        }
         None if args.print && !args.resume => {
             return Err(Failure::new(
                 Exit::Usage,
@@ -52,32 +58,15 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
         }
         prompt => prompt,
     };
+    let (tokens, turns) = (args.max_tokens, args.max_turns);
     let request = LeadRequest {
         prompt,
         output: args.print.then_some(args.output),
         flags: args.model.flags(),
-        limits: RunLimits {
-            timeout: args.timeout,
-            max_turns: args.max_turns,
-            max_tokens: args.max_tokens,
-        },
+        timeout: args.timeout,
+        budget: Budget { tokens, turns, ..Budget::default() },
         resume: args.resume,
         takeover: args.takeover,
     };
-    run::run(context, request)
-}
-
-fn read_stdin() -> Result<String, Failure> {
-    let hint = "pipe UTF-8 text into the command";
-    let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).or_exit(
-        Exit::Usage,
-        "the prompt cannot be read",
-        hint,
-    )?;
-    if text.trim().is_empty() {
-        let hint = "pipe a prompt into the command";
-        return Err(Failure::new(Exit::Usage, "the prompt is empty", "stdin had no text", hint));
-    }
-    Ok(text)
+    lead::run(context, request)
 }

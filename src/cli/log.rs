@@ -1,13 +1,9 @@
 //! `team log`: the history of the team, merged by time.
 
-use super::args::Json;
-use super::follow;
-use super::time_args::since;
-use crate::app::context::Context;
-use crate::app::failures::unknown_name;
+use super::{args::Json, follow, time_args::since};
 use crate::app::merged_log::{LogFilter, LogLevel, MergedLog};
-use crate::app::names::mailbox_name;
-use crate::app::output::print;
+use crate::app::names::{mailbox_name, unknown_name};
+use crate::app::{context::Context, output::print};
 use crate::error::{Exit, Failure};
 use crate::wire::WallTime;
 use std::time::Duration;

@@ -1,9 +1,8 @@
 //! `team ls`: the roster with liveness, activity, unread mail, age and tokens.
 
 pub(super) use super::args::Json as Args;
-use crate::app::context::Context;
 use crate::app::output::{exit_after, print};
-use crate::app::roster_view;
+use crate::app::{context::Context, roster_view};
 use crate::error::{Exit, Failure};
 use crate::os::terminal_size;
 

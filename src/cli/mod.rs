@@ -7,14 +7,12 @@
     reason = "all verbs have the same signature"
 )]
 
-mod approve;
 mod args;
 mod attach;
 mod broadcast;
 mod clean;
 mod completions;
 mod config;
-mod deny;
 mod doctor;
 mod follow;
 mod inbox;
@@ -38,12 +36,15 @@ mod trust;
 mod web;
 
 use crate::app::context::Context;
-pub use crate::app::greeting::greet;
-use crate::app::{failpoints, output};
+pub use crate::app::teammate::options::greet;
+use crate::app::{context::arm_failpoints, output};
 use crate::error::{Exit, Failure};
 use crate::settings::environment::Environment;
+use crate::ui::style::ColorChoice;
 use clap::{CommandFactory, Parser, Subcommand};
+use requests::{approve, deny};
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Defines the verbs from rows of `Variant = module`, each with its help: the module has the arguments as
@@ -127,66 +128,52 @@ verbs! {
 #[command(name = "team", version, propagate_version = true, disable_help_subcommand = true)]
 #[command(after_help = "Start with: team lead")]
 struct Arguments {
-    #[command(flatten)]
-    common: args::Common,
+    /// The team folder itself (default: `TEAM_DIR`, else the nearest .team upward, else ./.team)
+    #[arg(long, global = true, value_name = "FOLDER")]
+    dir: Option<PathBuf>,
+    /// Run as if started in this folder
+    #[arg(short = 'C', global = true, value_name = "DIR")]
+    chdir: Option<PathBuf>,
+    /// When to use colours
+    #[arg(long, global = true, value_enum, default_value_t = ColorChoice::Auto, value_name = "WHEN")]
+    color: ColorChoice,
     #[command(subcommand)]
     verb: Verb,
 }
 
-/// One of the three programs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Program {
-    /// `team`: all verbs.
-    Team,
-    /// `lead`: the same as `team lead`.
-    Lead,
-    /// `teammate`: the same as `team teammate`.
-    Teammate,
-}
-
-/// Runs a program with the process's arguments and environment.
-pub fn main(program: Program) -> ExitCode {
+/// Runs the program with the process's arguments and environment; `verb` is that of a program with one verb.
+pub fn main(verb: Option<&str>) -> ExitCode {
     if let Some(code) = crate::intercept() {
         return code;
     }
     let mut words: Vec<OsString> = std::env::args_os().collect();
-    let verb = match program {
-        Program::Team => None,
-        Program::Lead => Some("lead"),
-        Program::Teammate => Some("teammate"),
-    };
     if let Some(verb) = verb {
         words.insert(words.len().min(1), verb.into());
     }
-    let arguments = match Arguments::try_parse_from(words) {
-        Ok(arguments) => arguments,
+    let exit = match Arguments::try_parse_from(words) {
+        Ok(arguments) => run(arguments, Environment::read()).unwrap_or_else(|failure| {
+            output::warn(&failure.to_string());
+            failure.exit
+        }),
         Err(usage) => {
-            let code = if usage.use_stderr() { Exit::Usage } else { Exit::Ok };
             // The exit code does not depend on the reader of the help.
             let _printed = usage.print();
-            return code.into();
+            if usage.use_stderr() { Exit::Usage } else { Exit::Ok }
         }
     };
-    match run(arguments, Environment::read()) {
-        Ok(exit) => exit.into(),
-        Err(failure) => {
-            output::warn(&failure.to_string());
-            failure.exit.into()
-        }
-    }
+    exit.into()
 }
 
 fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failure> {
-    let Arguments { common, verb } = arguments;
+    let Arguments { dir, chdir, color, verb } = arguments;
     let agent = if let Verb::Teammate(args) = &verb {
-        args.name()
+        &args.name
     } else if let Verb::Lead(_) = &verb {
         "lead"
     } else {
         "team"
     };
-    failpoints::arm(agent, &environment)?;
-    let args::Common { dir, chdir, color } = common;
+    arm_failpoints(agent, &environment)?;
     let context = Context::new(chdir.as_deref(), dir.as_deref(), color, environment)?;
     verb.run(&context)
 }

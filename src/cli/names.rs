@@ -1,9 +1,8 @@
 //! `team __names`: the names that can be completed.
 
 pub(super) use super::args::None as Args;
-use crate::app::context::Context;
-use crate::app::names::member_names;
 use crate::app::output::{exit_after, print};
+use crate::app::{context::Context, names::member_names};
 use crate::error::{Exit, Failure};
 use crate::store::{liveness, roster};
 

@@ -1,12 +1,12 @@
-//! `team requests`: what waits for a decision.
+//! `team requests`, `team approve ID` and `team deny ID`: what waits for a decision, and the user's answer.
 
 use super::args::Json;
 pub(super) use super::args::Json as Args;
-use crate::app::context::Context;
-use crate::app::event_loop::block_on;
-use crate::app::output::print_result;
-use crate::app::requests::{self, Answer};
+use crate::app::{context::Context, event_loop::block_on, output::print_result, requests};
 use crate::error::{Exit, Failure};
+use crate::protocol::request::RequestVerdict;
+use crate::tools::approval_queue::ApprovalDecision;
+use crate::wire::message::Scope;
 use serde_json::{Value, json};
 
 pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
@@ -22,18 +22,67 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     Ok(print_result(args.json, as_json, as_text))
 }
 
-/// Answers a request and prints the outcome.
-pub(super) fn answer(
-    context: &Context,
-    verb: &str,
-    id: &str,
-    answer: Answer,
+#[derive(Debug, clap::Args)]
+struct Request {
+    /// The request's id
+    #[arg(value_name = "ID")]
+    id: String,
+    /// Told to whoever asks
+    #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    json: Json,
-) -> Result<Exit, Failure> {
-    context.refuse_inside_agent(verb)?;
-    let bus = context.team_bus()?;
-    let outcome = block_on(requests::decide(&bus, id, answer, reason))??;
-    let as_json = || json!({ "schema": 1, "request_id": id, "outcome": outcome });
-    Ok(print_result(json.json, as_json, || format!("{id} {outcome}")))
+}
+
+impl Request {
+    /// Answers the request and prints the outcome.
+    fn answer(
+        self,
+        context: &Context,
+        verb: &str,
+        verdict: RequestVerdict,
+        scope: Scope,
+        Json { json }: Json,
+    ) -> Result<Exit, Failure> {
+        context.refuse_inside_agent(verb)?;
+        let (bus, id) = (context.team_bus()?, self.id);
+        let answer = ApprovalDecision { scope, ..ApprovalDecision::once(verdict, self.reason) };
+        let outcome = block_on(requests::decide(&bus, &id, answer))??;
+        let as_json = || json!({ "schema": 1, "request_id": id, "outcome": outcome });
+        Ok(print_result(json, as_json, || format!("{id} {outcome}")))
+    }
+}
+
+pub(super) mod approve {
+    use super::{Context, Exit, Failure, Json, Request, RequestVerdict, Scope};
+
+    #[derive(Debug, clap::Args)]
+    pub(in crate::cli) struct Args {
+        #[command(flatten)]
+        request: Request,
+        /// From now on, without asking
+        #[arg(long)]
+        always: bool,
+        #[command(flatten)]
+        json: Json,
+    }
+
+    pub(in crate::cli) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
+        let scope = if args.always { Scope::Always } else { Scope::Once };
+        args.request.answer(context, "approve", RequestVerdict::Approve, scope, args.json)
+    }
+}
+
+pub(super) mod deny {
+    use super::{Context, Exit, Failure, Json, Request, RequestVerdict, Scope};
+
+    #[derive(Debug, clap::Args)]
+    pub(in crate::cli) struct Args {
+        #[command(flatten)]
+        request: Request,
+        #[command(flatten)]
+        json: Json,
+    }
+
+    pub(in crate::cli) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
+        args.request.answer(context, "deny", RequestVerdict::Reject, Scope::Once, args.json)
+    }
 }

@@ -6,8 +6,7 @@ use crate::app::output::{print_result, warn};
 use crate::error::{Exit, Failure};
 use crate::store::RoleFile;
 use crate::tools::find_by_alias;
-use crate::ui::sanitize::one_line;
-use crate::ui::tables::role_table;
+use crate::ui::{sanitize::one_line, tables::role_table};
 use crate::wire::front_matter::Problem;
 use serde_json::{Value, json};
 

@@ -1,17 +1,15 @@
 //! `team send`.
 
-use super::args::Json;
-use crate::app::context::Context;
-use crate::app::names::mailbox_name;
+use super::args::{Json, read_stdin};
 use crate::app::output::{print, print_result};
-use crate::app::send::send_failure;
+use crate::app::{context::Context, names::mailbox_name, send::send_failure};
 use crate::bus::{Bus, Outgoing};
 use crate::error::{Exit, Failure, OrFail};
 use crate::store::TeamDir;
 use crate::wire::AgentName;
 use crate::wire::message::{Body, Message, Outcome};
 use serde_json::{Map, Value, json};
-use std::io::{BufRead, Read};
+use std::io::BufRead;
 
 /// Types that are data; control messages have commands of their own.
 const DATA_TYPES: &str = "message, broadcast, result, task_assignment, or a type of your own";
@@ -44,20 +42,28 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let bus = context.team_bus()?;
     let from = sender(context, bus.dir(), args.from.as_deref())?;
     let fields = parse_fields(&args.fields)?;
-    let kind = args.kind.as_deref();
+    let (to, kind) = (args.to.as_deref(), args.kind.as_deref());
     if args.jsonl {
-        return send_lines(&bus, &from, args.to.as_deref(), kind, &fields);
+        return Lines { bus: &bus, from: &from, to, kind, fields: &fields }.send_all();
     }
-    let (Some(to), Some(text)) = (args.to, args.text) else {
+    let (Some(to), Some(text)) = (to, args.text) else {
         let hint = "team send alice \"start with the schema\", or - to read the text from stdin";
         return Err(Failure::new(Exit::Usage, "send needs TO and TEXT", "one is missing", hint));
     };
-    let content = if text == "-" { read_stdin()? } else { text };
-    let body = body(kind, &fields)?;
-    let outgoing = Outgoing { extra: fields, ..Outgoing::of(body, content) };
-    let id = bus.send(&from, &to, outgoing).map_err(|why| send_failure(&to, &why))?;
+    let content = if text == "-" { read_stdin("the text")? } else { text };
+    let id = send(&bus, &from, to, kind, fields, content)?;
     let as_json = || json!({ "schema": 1, "id": id, "to": to, "from": from.as_str() });
     Ok(print_result(args.json.json, as_json, || id.clone()))
+}
+
+/// The lines of `--jsonl`, and what they do not say themselves.
+struct Lines<'a> {
+    bus: &'a Bus,
+    from: &'a AgentName,
+    /// The recipient of all lines; without it, each line names its own.
+    to: Option<&'a str>,
+    kind: Option<&'a str>,
+    fields: &'a Map<String, Value>,
 }
 
 /// The sender of a message. Inside an agent's command it is that agent, whatever `--from` says.
@@ -70,18 +76,6 @@ pub(super) fn sender(
         return Ok(agent);
     }
     from.map_or_else(|| Ok(AgentName::user()), mailbox_name)
-}
-
-/// Reads the text of a message.
-pub(super) fn read_stdin() -> Result<String, Failure> {
-    let hint = "pipe UTF-8 text into the command";
-    let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).or_exit(
-        Exit::Usage,
-        "the text cannot be read",
-        hint,
-    )?;
-    Ok(text)
 }
 
 fn parse_fields(fields: &[String]) -> Result<Map<String, Value>, Failure> {
@@ -124,66 +118,65 @@ fn body(kind: Option<&str>, fields: &Map<String, Value>) -> Result<Body, Failure
     }
 }
 
-/// `--jsonl`: one object per line, one id printed per line, in order; stops at the first bad one.
-fn send_lines(
-    bus: &Bus,
-    from: &AgentName,
-    to: Option<&str>,
-    kind: Option<&str>,
-    fields: &Map<String, Value>,
-) -> Result<Exit, Failure> {
-    let mut input = std::io::stdin().lock();
-    let mut line = Vec::new();
-    for number in 1.. {
-        line.clear();
-        let read =
-            input.read_until(b'\n', &mut line).or_fail("stdin cannot be read", "check the pipe")?;
-        if read == 0 {
-            break;
+impl Lines<'_> {
+    /// Sends one object per line and prints one id per line, in order; stops at the first bad one.
+    fn send_all(&self) -> Result<Exit, Failure> {
+        let mut input = std::io::stdin().lock();
+        let mut line = Vec::new();
+        for number in 1.. {
+            line.clear();
+            let read = input.read_until(b'\n', &mut line);
+            if read.or_fail("stdin cannot be read", "check the pipe")? == 0 {
+                break;
+            }
+            if line.trim_ascii().is_empty() {
+                continue;
+            }
+            let id = self.send(&line).map_err(|failure| {
+                let what = format!("line {number} was not sent: {}", failure.what);
+                let hint = format!("{}; the lines before it were sent", failure.hint);
+                Failure::new(Exit::Failure, what, failure.why, hint)
+            })?;
+            if !print(&id) {
+                return Ok(Exit::Failure);
+            }
         }
-        if line.trim_ascii().is_empty() {
-            continue;
-        }
-        let id = send_line(bus, from, to, kind, fields, &line).map_err(|failure| {
-            let what = format!("line {number} was not sent: {}", failure.what);
-            let hint = format!("{}; the lines before it were sent", failure.hint);
-            Failure::new(Exit::Failure, what, failure.why, hint)
-        })?;
-        if !print(&id) {
-            return Ok(Exit::Failure);
-        }
+        Ok(Exit::Ok)
     }
-    Ok(Exit::Ok)
+
+    fn send(&self, line: &[u8]) -> Result<String, Failure> {
+        let bad = |why: String| {
+            let hint = "each line is an object such as {\"to\":\"alice\",\"content\":\"hi\"}";
+            Failure::new(Exit::Failure, "it is no message", why, hint)
+        };
+        let mut object: Map<String, Value> =
+            serde_json::from_slice(line).map_err(|why| bad(why.to_string()))?;
+        let mut take = |key: &str| match object.shift_remove(key) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(_) => Err(bad(format!("{key:?} is not a string"))),
+        };
+        let content = take("content")?.ok_or_else(|| bad("\"content\" is missing".into()))?;
+        let (line_to, line_kind) = (take("to")?, take("type")?);
+        let to = self.to.map(ToOwned::to_owned).or(line_to);
+        let to = to.ok_or_else(|| bad("there is no \"to\", and TO was not given".into()))?;
+        for (key, value) in self.fields {
+            object.entry(key.clone()).or_insert_with(|| value.clone());
+        }
+        send(self.bus, self.from, &to, line_kind.as_deref().or(self.kind), object, content)
+    }
 }
 
-fn send_line(
+/// Sends a message of a data type and returns its id.
+fn send(
     bus: &Bus,
     from: &AgentName,
-    to: Option<&str>,
+    to: &str,
     kind: Option<&str>,
-    fields: &Map<String, Value>,
-    line: &[u8],
+    fields: Map<String, Value>,
+    content: String,
 ) -> Result<String, Failure> {
-    let bad = |why: String| {
-        let hint = "each line is an object such as {\"to\":\"alice\",\"content\":\"hi\"}";
-        Failure::new(Exit::Failure, "it is no message", why, hint)
-    };
-    let mut object: Map<String, Value> =
-        serde_json::from_slice(line).map_err(|why| bad(why.to_string()))?;
-    let mut take = |key: &str| match object.shift_remove(key) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text)),
-        Some(_) => Err(bad(format!("{key:?} is not a string"))),
-    };
-    let content = take("content")?.ok_or_else(|| bad("\"content\" is missing".into()))?;
-    let line_to = take("to")?;
-    let line_kind = take("type")?;
-    let to = to.map(ToOwned::to_owned).or(line_to);
-    let to = to.ok_or_else(|| bad("there is no \"to\", and TO was not given".into()))?;
-    for (key, value) in fields {
-        object.entry(key.clone()).or_insert_with(|| value.clone());
-    }
-    let body = body(line_kind.as_deref().or(kind), &object)?;
-    let outgoing = Outgoing { extra: object, ..Outgoing::of(body, content) };
-    bus.send(from, &to, outgoing).map_err(|why| send_failure(&to, &why))
+    let body = body(kind, &fields)?;
+    let outgoing = Outgoing { extra: fields, ..Outgoing::of(body, content) };
+    bus.send(from, to, outgoing).map_err(|why| send_failure(to, &why))
 }

@@ -1,11 +1,10 @@
 //! `team stop`: the stop ladder from outside the lead.
 
 use super::args::Json;
-use crate::app::context::Context;
-use crate::app::event_loop::block_on;
-use crate::app::names::member_names;
-use crate::app::output::print_result;
-use crate::app::stop_members::{members_named, outcome_line, stop_team, stop_with_progress};
+use crate::app::stop_members::{members_named, outcome_lines, stop_team, stop_with_progress};
+use crate::app::{
+    context::Context, event_loop::block_on, names::member_names, output::print_result,
+};
 use crate::error::{Exit, Failure};
 use crate::protocol::ladder::Urgency;
 use crate::store::roster;
@@ -34,27 +33,22 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let bus = context.team_bus()?;
     let urgency = if args.now { Urgency::Now } else { Urgency::Polite };
     let outcomes = if args.all {
-        let roster = roster::read(bus.dir())?;
-        let mut members = member_names(&roster);
+        let mut members = member_names(&*roster::read(bus.dir())?);
         members.reverse();
-        block_on(async { stop_team(&bus, urgency, members).await })??
+        block_on(stop_team(&bus, urgency, members))??
     } else {
         let names = members_named(bus.dir(), &args.names)?;
-        block_on(async { stop_with_progress(&bus, ExitCause::Stopped, urgency, names).await })?
+        block_on(stop_with_progress(&bus, ExitCause::Stopped, urgency, names))?
     };
-    let exit = print_result(
-        args.json.json,
-        || {
-            let stopped = outcomes
-                .iter()
-                .map(|outcome| json!({ "name": outcome.name.as_str(), "how": outcome.words() }));
-            json!({ "schema": 1, "stopped": stopped.collect::<Vec<_>>() })
-        },
-        || match outcomes.as_slice() {
-            [] => "nobody was running".into(),
-            outcomes => outcomes.iter().map(outcome_line).collect::<Vec<_>>().join("\n"),
-        },
-    );
+    let as_json = || {
+        let how = |it: &StopOutcome| json!({ "name": it.name.as_str(), "how": it.words() });
+        json!({ "schema": 1, "stopped": outcomes.iter().map(how).collect::<Vec<_>>() })
+    };
+    let as_text = || match outcomes.as_slice() {
+        [] => "nobody was running".into(),
+        outcomes => outcome_lines(outcomes),
+    };
+    let exit = print_result(args.json.json, as_json, as_text);
     if outcomes.iter().any(StopOutcome::is_stuck) {
         let hint = "look at it with `ps`; a process in state D waits for the kernel";
         let why = "a process is still there after SIGKILL";

@@ -1,15 +1,11 @@
 //! `team task …`: the shared task list, for the user.
 
 use super::args::Json;
-use crate::app::context::Context;
-use crate::app::names::mailbox_name;
 use crate::app::output::{exit_after, print, print_result, warn};
-use crate::app::task_view;
+use crate::app::{context::Context, names::mailbox_name, task_view, team_rules::open_tasks};
 use crate::error::{Exit, Failure, OrFail};
-use crate::os::SystemClock;
 use crate::protocol::tasks::NewTask;
 use crate::tasks::{Changed, TaskError, Tasks};
-use crate::tools::can_complete_tasks;
 use crate::wire::AgentName;
 use crate::wire::task::{TaskId, TaskStatus};
 use std::sync::Arc;
@@ -155,7 +151,7 @@ fn change_task(
 ) -> Result<Exit, Failure> {
     context.refuse_inside_agent(&format!("task {verb}"))?;
     let id = task_id(&args.id)?;
-    let done = change(&open(context)?, id);
+    let done = change(&*open(context)?, id);
     let done = done.map_err(|why| failure(&format!("task {id} was not {word}"), &why))?;
     Ok(report(&done, args.json, &format!("task {id} is {state}")))
 }
@@ -171,8 +167,8 @@ fn report(done: &Changed, Json { json }: Json, what: &str) -> Exit {
     }))
 }
 
-fn open(context: &Context) -> Result<Tasks, Failure> {
-    Ok(Tasks::new(context.team_bus()?, Arc::new(SystemClock), can_complete_tasks))
+fn open(context: &Context) -> Result<Arc<Tasks>, Failure> {
+    Ok(open_tasks(&context.team_bus()?))
 }
 
 fn task_id(given: &str) -> Result<TaskId, Failure> {

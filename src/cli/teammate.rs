@@ -2,15 +2,14 @@
 
 use super::args::ModelArgs;
 use crate::app::context::Context;
-use crate::app::teammate::options::TeammateRequest;
-use crate::app::teammate::run;
+use crate::app::teammate::{options::TeammateRequest, run};
 use crate::error::{Exit, Failure};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Its name
     #[arg(id = "new_name", value_name = "NAME", allow_hyphen_values = true)]
-    name: String,
+    pub(super) name: String,
     /// What it is for
     #[arg(long, default_value = "teammate")]
     role: String,
@@ -25,13 +24,6 @@ pub(super) struct Args {
     /// The descriptor of the control socket, when a lead spawns this
     #[arg(long, hide = true, value_name = "N")]
     control_fd: Option<i32>,
-}
-
-impl Args {
-    /// The name of the teammate, as it was typed.
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
 }
 
 pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {

@@ -17,19 +17,21 @@ pub(super) fn since(text: &str) -> Result<WallTime, String> {
     })
 }
 
+/// Units with their seconds; only a time ago is given in days.
+const UNITS: [(&str, f64); 4] = [("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86400.0)];
+
+/// Reads a number with one of the first `units` units.
+fn seconds(text: &str, units: usize) -> Option<f64> {
+    let with = |(unit, seconds): &(&str, f64)| Some(amount(text.strip_suffix(unit)?)? * seconds);
+    UNITS.iter().take(units).find_map(with)
+}
+
 fn read(text: &str, now: WallTime) -> Option<WallTime> {
-    let units = [("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86400.0)];
-    let ago = |(unit, seconds): (&str, f64)| Some(amount(text.strip_suffix(unit)?)? * seconds);
-    if let Some(ago) = units.into_iter().find_map(ago) {
+    if let Some(ago) = seconds(text, UNITS.len()) {
         return Some(WallTime::from_secs(now.as_secs() - ago));
     }
-    if let Some(seconds) = amount(text) {
-        return Some(WallTime::from_secs(seconds));
-    }
-    if let Ok(instant) = text.parse::<Instant>() {
-        return Some(wall(instant));
-    }
-    local(text, now).map(wall)
+    let instant = || text.parse::<Instant>().ok().or_else(|| local(text, now)).map(wall);
+    amount(text).map(WallTime::from_secs).or_else(instant)
 }
 
 fn wall(instant: Instant) -> WallTime {
@@ -59,16 +61,10 @@ fn local(text: &str, now: WallTime) -> Option<Instant> {
 
 /// Reads seconds, or a number with `s`, `m` or `h`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    let (number, unit) = match text.char_indices().last() {
-        Some((at, 's')) => (text.get(..at), 1.0),
-        Some((at, 'm')) => (text.get(..at), 60.0),
-        Some((at, 'h')) => (text.get(..at), 3600.0),
-        _ => (Some(text), 1.0),
-    };
-    number
-        .and_then(|number| number.parse::<f64>().ok())
-        .filter(|number| number.is_finite() && *number > 0.0)
-        .and_then(|number| Duration::try_from_secs_f64(number * unit).ok())
+    seconds(text, 3)
+        .or_else(|| amount(text))
+        .filter(|seconds| *seconds > 0.0)
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
         .ok_or_else(|| "give seconds, or a number with s, m or h, such as 90, 90s, 10m".into())
 }
 

@@ -1,8 +1,7 @@
 //! `team trace ID`: the history of a message, as a story or as JSON.
 
 use super::args::Json;
-use crate::app::context::Context;
-use crate::app::output::print_result;
+use crate::app::{context::Context, output::print_result};
 use crate::error::{Exit, Failure};
 use crate::ui;
 use crate::view::trace::{self, Step, Trace};

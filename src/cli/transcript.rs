@@ -1,19 +1,12 @@
 //! `team transcript NAME`: a conversation, also as it grows.
 
-use super::args::Json;
-use super::follow;
-use super::time_args::since;
-use crate::app::context::Context;
-use crate::app::failures::unknown_name;
-use crate::app::names::mailbox_name;
-use crate::app::output::print;
+use super::{args::Json, follow, time_args::since};
+use crate::app::names::{mailbox_name, unknown_name};
+use crate::app::{context::Context, output::print};
 use crate::error::{Exit, Failure};
-use crate::store::StoreError;
-use crate::store::tail::Tail;
-use crate::ui;
-use crate::ui::view::View;
-use crate::wire::WallTime;
-use crate::wire::transcript::Line;
+use crate::store::{StoreError, tail::Tail};
+use crate::ui::{transcript, view::View};
+use crate::wire::{WallTime, transcript::Line};
 use std::time::Duration;
 
 /// Interval at which the file is read with `--follow`.
@@ -63,7 +56,7 @@ fn print_new(tail: &mut Tail, args: &Args, view: &View) -> Result<bool, Failure>
             // The bytes of the file keep what a later version has written.
             String::from_utf8_lossy(bytes).into_owned()
         } else {
-            ui::transcript::line(&line, view)
+            transcript::line(&line, view)
         };
         if !shown.is_empty() && !print(&shown) {
             return Ok(false);

@@ -2,14 +2,10 @@
 //! take effect.
 
 use super::args::Json;
-use crate::app::context::Context;
-use crate::app::output::print_result;
+use crate::app::{context::Context, output::print_result};
 use crate::error::{Exit, Failure};
-use crate::settings::Settings;
-use crate::settings::endpoints::redacted;
-use crate::settings::trust::TrustList;
-use crate::store::TeamDir;
-use crate::store::lock::exclusive;
+use crate::settings::{Settings, endpoints::redacted, trust::TrustList};
+use crate::store::{TeamDir, lock::exclusive};
 use crate::wire::limits::LOCK_TIMEOUT;
 use serde_json::json;
 

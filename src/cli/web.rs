@@ -1,10 +1,8 @@
 //! `team web`: the team as a page on loopback.
 
-use crate::app::context::Context;
-use crate::app::event_loop::block_on;
+use crate::app::event_loop::{SignalStream, block_on, exit_of};
 use crate::app::output::{print, warn};
-use crate::app::signal_stream::{SignalStream, exit_of};
-use crate::app::web_control::team_control;
+use crate::app::{context::Context, web_control::team_control};
 use crate::error::{Exit, Failure, OrFail};
 use crate::web::{Broadcaster, Site};
 use std::rc::Rc;

@@ -184,7 +184,9 @@ impl Tool for CompleteTask {
     async fn run(self, _: &Call, parts: &ToolParts) -> Result<String, ToolError> {
         let id = self.task_id;
         ask_to_complete(parts, id).await?;
-        let done = parts.with_tasks(move |tasks, me| tasks.end(id, TaskStatus::Completed, None, me)).await?;
+        let done = parts
+            .with_tasks(move |tasks, me| tasks.end(id, TaskStatus::Completed, None, me))
+            .await?;
         Ok(report(format!("Task {id} is completed."), &done))
     }
 }

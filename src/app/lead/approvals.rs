@@ -5,20 +5,19 @@
 
 use super::runtime::LeadRuntime;
 use crate::agent::event::ApprovalEvent;
+use crate::app::requests::{decision_of, own_decision};
+use crate::app::stop_members::is_alive;
 use crate::protocol::permission::{PermissionSubject, Policy, rules_for};
 use crate::protocol::request::RequestVerdict;
-use crate::store::{Liveness, TeamDir, liveness, roster, transcript, unread};
+use crate::store::{TeamDir, roster, transcript, unread};
 use crate::tools::approval_queue::{ApprovalDecision, Decider, QueuedRequest};
 use crate::tools::find;
 use crate::ui::question::{Said, ask, understand, whole};
 use crate::ui::view::View;
-use crate::wire::AgentName;
 use crate::wire::message::{Body, Message, Scope};
-use crate::wire::permission::{
-    Decision, DecisionOutcome, PermissionMode, Question, QuestionKind, RuleLists,
-};
+use crate::wire::permission::{PermissionMode, Question, QuestionKind, RuleLists};
 use crate::wire::roster::{Roster, Status};
-use crate::wire::tool::SubjectArgument;
+use crate::wire::{AgentName, tool::SubjectArgument};
 use serde_json::json;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -29,19 +28,10 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 /// moment was meant for the first.
 const IGNORE_AFTER_REPLACEMENT: Duration = Duration::from_secs(1);
 
-/// Whether a person can answer in this run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Answerer {
-    /// A person at the terminal.
-    Person,
-    /// Every question is denied, with this reason.
-    Nobody(&'static str),
-}
-
-/// The open questions of a team, at its running lead.
 pub(super) struct Approvals {
     runtime: LeadRuntime,
-    answerer: Answerer,
+    /// Why nobody can answer in this run: every question is denied, with this reason.
+    nobody: Option<&'static str>,
     queue: VecDeque<QueuedRequest>,
     /// When the question in front was replaced without an answer.
     replaced_at: Option<Instant>,
@@ -52,11 +42,11 @@ pub(super) struct Approvals {
 
 impl Approvals {
     /// Starts with the questions of members that were already asking.
-    pub(super) fn new(runtime: LeadRuntime, answerer: Answerer) -> Self {
+    pub(super) fn new(runtime: LeadRuntime, nobody: Option<&'static str>) -> Self {
         let (notices, unread_notices) = unbounded_channel();
         let queue = VecDeque::new();
         let mut approvals =
-            Self { runtime, answerer, queue, replaced_at: None, notices, unread_notices };
+            Self { runtime, nobody, queue, replaced_at: None, notices, unread_notices };
         approvals.find_open_questions();
         approvals
     }
@@ -67,13 +57,9 @@ impl Approvals {
         for member in roster.members.iter().filter(|member| member.status == Status::Waiting) {
             let Ok(owner) = AgentName::member(&member.name) else { continue };
             let open = transcript::open_questions(self.runtime.team(), &owner).unwrap_or_default();
-            for question in open.into_iter().filter(|open| open.decider == "lead") {
-                let incarnation = member.incarnation.clone();
-                let asked = QueuedRequest {
-                    question: question.question,
-                    owner: owner.clone(),
-                    incarnation,
-                };
+            for open in open.into_iter().filter(|open| open.decider == "lead") {
+                let (owner, incarnation) = (owner.clone(), member.incarnation.clone());
+                let asked = QueuedRequest { question: open.question, owner, incarnation };
                 if is_waiting(self.runtime.team(), &roster, &asked) {
                     self.open(asked);
                 }
@@ -81,12 +67,6 @@ impl Approvals {
         }
     }
 
-    /// The lead's permission mode.
-    pub(super) fn mode(&self) -> PermissionMode {
-        self.runtime.approval_queue.mode.get()
-    }
-
-    /// Waits for the next notice for the person.
     pub(super) async fn next_notice(&mut self) -> String {
         match self.unread_notices.recv().await {
             Some(notice) => notice,
@@ -129,13 +109,8 @@ impl Approvals {
         if !self.runtime.approval_queue.is_for_person(&asked.question) {
             return;
         }
-        match &self.answerer {
-            Answerer::Person => self.queue.push_back(asked),
-            Answerer::Nobody(why) => {
-                let no = ApprovalDecision::once(RequestVerdict::Reject, Some((*why).to_owned()));
-                self.decide(asked, no);
-            }
-        }
+        let Some(why) = self.nobody else { return self.queue.push_back(asked) };
+        self.decide(asked, ApprovalDecision::once(RequestVerdict::Reject, Some(why.into())));
     }
 
     /// Passes on an answer of `team approve` or `team deny`, which write to the lead as `user`.
@@ -145,23 +120,22 @@ impl Approvals {
         let decision = if let Body::PermissionResponse { approve, scope, reason, updated_input } =
             &message.body
         {
-            let (verdict, updated_input) = (RequestVerdict::of(*approve), updated_input.clone());
-            ApprovalDecision { verdict, scope: *scope, reason: reason.clone(), updated_input }
+            let once = ApprovalDecision::once(RequestVerdict::of(*approve), reason.clone());
+            ApprovalDecision { scope: *scope, updated_input: updated_input.clone(), ..once }
         } else if let Body::SandboxPermissionResponse { approve, scope, reason } = &message.body {
-            let yes_or_no = ApprovalDecision::once(RequestVerdict::of(*approve), reason.clone());
-            ApprovalDecision { scope: *scope, ..yes_or_no }
+            let once = ApprovalDecision::once(RequestVerdict::of(*approve), reason.clone());
+            ApprovalDecision { scope: *scope, ..once }
         } else if let Body::PlanApprovalResponse { approve, feedback, .. } = &message.body {
             ApprovalDecision::once(RequestVerdict::of(*approve), feedback.clone())
         } else {
             return;
         };
         let id = message.request_id.as_deref().filter(|_| bound);
-        let approval_queue = Rc::clone(&self.runtime.approval_queue);
         let asked = id.and_then(|id| {
-            approval_queue.find(id).or_else(|| {
+            self.runtime.approval_queue.find(id).or_else(|| {
                 // The answer can arrive before the question.
                 self.find_open_questions();
-                approval_queue.find(id)
+                self.runtime.approval_queue.find(id)
             })
         });
         match asked {
@@ -176,23 +150,19 @@ impl Approvals {
 
     /// Finds questions in mail that is not drained yet, and withdraws those that no member waits for.
     pub(super) fn refresh(&mut self) {
-        let Ok(roster) = roster::read(self.runtime.team()) else { return };
-        let has_asked = |status: Status| status == Status::Waiting;
-        let is_any_waiting = roster.members.iter().any(|member| has_asked(member.status))
-            || roster.lead.as_ref().is_some_and(|lead| has_asked(lead.status));
-        if is_any_waiting {
-            let unread =
-                unread::waiting(self.runtime.team(), &AgentName::lead()).unwrap_or_default();
+        let team = self.runtime.team().clone();
+        let Ok(roster) = roster::read(&team) else { return };
+        let mut statuses = roster.members.iter().map(|member| member.status);
+        if statuses.any(|status| status == Status::Waiting) || is_lead_waiting(&roster) {
+            let unread = unread::waiting(&team, &AgentName::lead()).unwrap_or_default();
             for message in unread.iter().filter_map(|waiting| waiting.message.as_ref()) {
                 self.on_mail(message);
             }
         }
-        let team = self.runtime.team().clone();
-        for gone in self.runtime.approval_queue.withdraw(|asked| is_waiting(&team, &roster, asked))
-        {
+        let approval_queue = Rc::clone(&self.runtime.approval_queue);
+        for gone in approval_queue.withdraw(|asked| is_waiting(&team, &roster, asked)) {
             tracing::info!(request_id = gone.question.request_id, "a request was withdrawn");
-            let at = self.queue.iter().position(|asked| *asked == gone);
-            if let Some(at) = at {
+            if let Some(at) = self.queue.iter().position(|asked| *asked == gone) {
                 self.queue.remove(at);
                 self.notify(format!("({} no longer asks)", gone.owner));
                 if at == 0 {
@@ -200,16 +170,13 @@ impl Approvals {
                 }
             }
         }
-        let approval_queue = Rc::clone(&self.runtime.approval_queue);
         self.queue.retain(|asked| approval_queue.find(&asked.question.request_id).is_some());
     }
 
-    /// The question that is to be answered next.
     pub(super) fn front(&self) -> Option<&QueuedRequest> {
         self.queue.front()
     }
 
-    /// Renders a question.
     pub(super) fn render(&self, asked: &QueuedRequest, view: &View) -> String {
         let roster = roster::read(self.runtime.team());
         let color = roster.ok().and_then(|roster| {
@@ -223,19 +190,15 @@ impl Approvals {
     /// Returns whether the line answered the question in front.
     pub(super) fn answer_line(&mut self, line: &str) -> bool {
         let said = self.queue.front().and_then(|_| understand(line));
-        said.is_some_and(|said| {
-            self.answer(said);
-            true
-        })
+        said.map(|said| self.answer(said)).is_some()
     }
 
-    /// Answers the question in front by a key.
     pub(super) fn answer_key(&mut self, key: char) {
-        match key {
-            'y' => self.answer(Said::Yes),
-            'a' => self.answer(Said::Always),
-            _ => self.answer(Said::No(None)),
-        }
+        self.answer(match key {
+            'y' => Said::Yes,
+            'a' => Said::Always,
+            _ => Said::No(None),
+        });
     }
 
     fn answer(&mut self, said: Said) {
@@ -245,23 +208,17 @@ impl Approvals {
         let Some(asked) = self.queue.front() else {
             return self.notify("there is no question".into());
         };
-        let yes = ApprovalDecision::once(RequestVerdict::Approve, None);
-        let decision = match said {
-            Said::Yes => yes,
-            Said::No(why) => ApprovalDecision::once(RequestVerdict::Reject, why),
-            Said::Always if asked.question.about == QuestionKind::Plan => yes,
-            Said::Always => ApprovalDecision { scope: Scope::Always, ..yes },
-            Said::Instead(command) => match asked
-                .question
-                .with_command(find(&asked.question.tool), command)
-            {
-                None => return self.notify("only a command can be changed; say no and why".into()),
-                input => ApprovalDecision { updated_input: input, ..yes },
-            },
+        let said = match said {
             Said::ShowWhole => return self.notify(whole(&asked.question)),
             Said::InsteadOfWhat => {
                 return self.notify("write e and the command that shall run instead".into());
             }
+            // Each plan is read.
+            Said::Always if asked.question.about == QuestionKind::Plan => Said::Yes,
+            Said::Always | Said::Yes | Said::No(_) | Said::Instead(_) => said,
+        };
+        let Some(decision) = decision_of(&asked.question, said) else {
+            return self.notify("only a command can be changed; say no and why".into());
         };
         if let Some(asked) = self.queue.pop_front() {
             self.decide(asked, decision);
@@ -276,35 +233,31 @@ impl Approvals {
     fn decide(&mut self, asked: QueuedRequest, decision: ApprovalDecision) {
         let id = asked.question.request_id.clone();
         self.queue.retain(|waiting| waiting.question.request_id != id);
-        let (approval_queue, supervisor) =
-            (Rc::clone(&self.runtime.approval_queue), Rc::clone(&self.runtime.supervisor));
-        let (events, notices) = (self.runtime.events.clone(), self.notices.clone());
-        let verdict = if decision.verdict == RequestVerdict::Approve { "yes" } else { "no" };
+        let (runtime, notices) = (self.runtime.clone(), self.notices.clone());
+        let is_yes = decision.verdict == RequestVerdict::Approve;
+        let verdict = if is_yes { "yes" } else { "no" };
         self.notify(format!("{verdict} to {}: {}", asked.owner, asked.question.tool));
         tokio::task::spawn_local(async move {
-            if let Err(why) = approval_queue.decide(&id, Decider::Person, decision.clone()).await {
+            let queue = &runtime.approval_queue;
+            if let Err(why) = queue.decide(&id, Decider::Person, decision.clone()).await {
                 let _unread = notices.send(why.to_string());
                 return;
             }
+            let is_always = is_yes && decision.scope == Scope::Always;
+            let allow = always_rules(&asked.question, &decision);
             if asked.owner.is_lead() {
-                let _ended =
-                    events.send(ApprovalEvent::Answered(own_decision(&id, &decision)).into());
+                runtime.send(ApprovalEvent::Answered(own_decision(&id, decision)).into());
             }
-            if decision.verdict == RequestVerdict::Approve && decision.scope == Scope::Always {
-                let rules = RuleLists {
-                    allow: always_rules(&asked.question, &decision),
-                    ..RuleLists::default()
-                };
+            if is_always {
+                let rules = RuleLists { allow, ..RuleLists::default() };
                 // A question may name no known tool; a member that starts with such a rule fails.
                 if let Err(why) = Policy::new(PermissionMode::Default, &rules) {
                     let _unread = notices.send(why.to_string());
                     return;
                 }
-                supervisor.add_rules(&rules);
-                let _ended = events.send(ApprovalEvent::AddRules(rules.clone()).into());
-                approval_queue
-                    .fan_out(Body::PermissionUpdate { rules: json!(rules) }, |_, _| true)
-                    .await;
+                runtime.supervisor.add_rules(&rules);
+                runtime.send(ApprovalEvent::AddRules(rules.clone()).into());
+                queue.fan_out(Body::PermissionUpdate { rules: json!(rules) }, |_, _| true).await;
             }
         });
     }
@@ -321,28 +274,12 @@ impl Approvals {
             let follows = |_: &str, its: &str| {
                 its == before.word() || PermissionMode::parse(its).is_some_and(|its| its > mode)
             };
-            approval_queue
-                .fan_out(Body::ModeSetRequest { mode: mode.word().into() }, follows)
-                .await;
+            let request = Body::ModeSetRequest { mode: mode.word().into() };
+            approval_queue.fan_out(request, follows).await;
         });
     }
 }
 
-/// Makes the decision about the lead's own call.
-fn own_decision(id: &str, decision: &ApprovalDecision) -> Decision {
-    let approved = decision.verdict == RequestVerdict::Approve;
-    Decision {
-        request_id: id.into(),
-        outcome: if approved { DecisionOutcome::Approved } else { DecisionOutcome::Rejected },
-        by: "user".into(),
-        scope: decision.scope,
-        reason: decision.reason.clone(),
-        updated_input: decision.updated_input.clone(),
-        mode: None,
-    }
-}
-
-/// Makes the permission rules of an answer "always".
 fn always_rules(question: &Question, decision: &ApprovalDecision) -> Vec<String> {
     let changed = decision.updated_input.as_ref().and_then(|input| input.get("command")?.as_str());
     let what = changed.unwrap_or(&question.description).to_owned();
@@ -359,10 +296,14 @@ fn always_rules(question: &Question, decision: &ApprovalDecision) -> Vec<String>
 /// Whether the owner of a question still waits for its answer.
 fn is_waiting(team: &TeamDir, roster: &Roster, asked: &QueuedRequest) -> bool {
     if asked.owner.is_lead() {
-        return roster.lead.as_ref().is_some_and(|lead| lead.status == Status::Waiting);
+        return is_lead_waiting(roster);
     }
     let member = roster.member(asked.owner.as_str());
     member.is_some_and(|member| {
         member.status == Status::Waiting && member.incarnation == asked.incarnation
-    }) && matches!(liveness::probe(team, &asked.owner), Ok(Liveness::Alive(_)))
+    }) && is_alive(team, &asked.owner)
+}
+
+fn is_lead_waiting(roster: &Roster) -> bool {
+    roster.lead.as_ref().is_some_and(|lead| lead.status == Status::Waiting)
 }

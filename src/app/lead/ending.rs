@@ -7,30 +7,23 @@ use crate::app::agent_process::{AgentEnd, publish_end};
 use crate::app::own_mailbox::{CLOSE_LIMIT, close_mailbox, drain_last_mail};
 use crate::error::{Exit, Failure, OrFail};
 use crate::llm::ModelError;
-use crate::os::failpoint::hit;
-use crate::os::signals::SignalEvent;
+use crate::os::{failpoint::hit, signals::SignalEvent};
 use crate::protocol::budget::BudgetLimit;
-use crate::store::Mailbox;
-use crate::supervise::stop::StopOutcome;
-use crate::supervise::supervisor::Supervisor;
-use crate::wire::message::Message;
-use crate::wire::roster::ExitCause;
-use std::sync::{Arc, Mutex};
+use crate::store::asynchronous::SharedMailbox;
+use crate::supervise::{stop::StopOutcome, supervisor::Supervisor};
+use crate::wire::{message::Message, roster::ExitCause};
+use std::sync::Arc;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::{JoinError, JoinHandle};
 
-/// Why a run is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EndReason {
     /// The user quit, or all work is done.
     Done,
-    /// Ctrl-C.
     Interrupted,
     /// SIGTERM, SIGHUP, or the terminal is gone.
     Terminated,
-    /// `--timeout` has passed.
     Timeout,
-    /// A budget is used up.
     Budget(BudgetLimit),
 }
 
@@ -46,42 +39,30 @@ impl From<SignalEvent> for EndReason {
 impl EndReason {
     /// The cause that stands in the roster.
     fn cause(self) -> ExitCause {
-        match self {
-            Self::Budget(_) => ExitCause::Budget,
-            Self::Done | Self::Interrupted | Self::Terminated | Self::Timeout => {
-                ExitCause::TeamStopped
-            }
-        }
+        if let Self::Budget(_) = self { ExitCause::Budget } else { ExitCause::TeamStopped }
     }
 }
 
-/// The lead's agent before its loop runs.
-pub(super) struct AgentLoop {
-    pub(super) agent: Agent,
-    pub(super) events: Events,
-    pub(super) inbound: UnboundedReceiver<Event>,
-}
-
-impl AgentLoop {
-    /// Runs the loop beside the session.
-    pub(super) fn spawn(self) -> JoinHandle<EndedLoop> {
-        let Self { agent, events, inbound } = self;
-        tokio::task::spawn_local(async move {
-            let mailbox = Arc::clone(&agent.mailbox);
-            let finished = agent::run(agent, events, inbound, || {}).await;
-            EndedLoop { finished, mailbox }
-        })
-    }
+/// Runs the loop of the lead's agent beside the session.
+pub(super) fn spawn_loop(
+    agent: Agent,
+    events: Events,
+    inbound: UnboundedReceiver<Event>,
+) -> JoinHandle<EndedLoop> {
+    tokio::task::spawn_local(async move {
+        let mailbox = Arc::clone(&agent.mailbox);
+        let finished = agent::run(agent, events, inbound, || {}).await;
+        EndedLoop { finished, mailbox }
+    })
 }
 
 /// What is left of the lead's agent after its loop.
 pub(super) struct EndedLoop {
     finished: agent::Finished,
-    mailbox: Arc<Mutex<Mailbox>>,
+    mailbox: SharedMailbox,
 }
 
 impl EndedLoop {
-    /// Takes the result of the loop's task.
     pub(super) fn of(joined: Result<Self, JoinError>) -> Result<Self, Failure> {
         joined.or_fail("the lead broke down", "`team log lead` tells more; please report this")
     }
@@ -98,7 +79,6 @@ impl EndedLoop {
 /// The result of a lead whose team is stopped.
 pub(super) struct Closed {
     pub(super) end: AgentEnd,
-    /// How the teammates ended.
     pub(super) outcomes: Vec<StopOutcome>,
     /// Mail that arrived while the team was being stopped.
     pub(super) last_mail: Vec<Message>,
@@ -120,7 +100,6 @@ pub(super) async fn close(supervisor: &Supervisor, ended: EndedLoop, reason: End
     Closed { end, outcomes, last_mail }
 }
 
-/// Tells the agent's loop to end and waits for it.
 pub(super) async fn stop_loop(
     runtime: &LeadRuntime,
     agent: &mut JoinHandle<EndedLoop>,
@@ -153,38 +132,35 @@ pub(super) fn exit_code(reason: EndReason, end: &AgentEnd, last_turn_failed: boo
 mod tests {
     use super::*;
 
-    fn end(broken: bool, model_error: Option<ModelError>) -> AgentEnd {
-        AgentEnd { broken: broken.then(|| "the disk is gone".to_owned()), model_error }
+    /// The exit code after a failed turn or not, of a lead that could go on or not.
+    fn exit(reason: EndReason, error: Option<ModelError>, broken: bool, failed: bool) -> Exit {
+        let broken = broken.then(|| "the disk is gone".to_owned());
+        exit_code(reason, &AgentEnd { broken, model_error: error }, failed)
     }
 
     #[test]
     fn a_forced_end_decides_the_exit_code_alone() {
-        let unavailable = || Some(ModelError::Unavailable(String::new()));
-        for (reason, exit) in [
+        for (reason, code) in [
             (EndReason::Interrupted, Exit::Interrupted),
             (EndReason::Terminated, Exit::Terminated),
             (EndReason::Timeout, Exit::Timeout),
         ] {
-            for (broken, error, failed) in
-                [(false, None, false), (true, None, true), (false, unavailable(), true)]
-            {
-                assert_eq!(exit_code(reason, &end(broken, error), failed), exit, "{reason:?}");
-            }
+            let unavailable = Some(ModelError::Unavailable(String::new()));
+            assert_eq!(exit(reason, None, false, false), code, "{reason:?}");
+            assert_eq!(exit(reason, None, true, true), code, "{reason:?}");
+            assert_eq!(exit(reason, unavailable, false, true), code, "{reason:?}");
         }
     }
 
     #[test]
     fn a_finished_run_reports_its_worst_failure() {
-        let done = |end: &AgentEnd, failed| exit_code(EndReason::Done, end, failed);
-        assert_eq!(done(&end(false, None), false), Exit::Ok);
-        assert_eq!(done(&end(false, None), true), Exit::TurnFailed);
-        assert_eq!(done(&end(true, None), false), Exit::Failure);
-        assert_eq!(
-            done(&end(true, Some(ModelError::SpendCap(String::new()))), true),
-            Exit::Failure
-        );
+        let done = |error, broken, failed| exit(EndReason::Done, error, broken, failed);
+        assert_eq!(done(None, false, false), Exit::Ok);
+        assert_eq!(done(None, false, true), Exit::TurnFailed);
+        assert_eq!(done(None, true, false), Exit::Failure);
         let text = String::new;
-        for (error, exit) in [
+        assert_eq!(done(Some(ModelError::SpendCap(text())), true, true), Exit::Failure);
+        for (error, code) in [
             (ModelError::Credentials(text()), Exit::NoModel),
             (ModelError::Unavailable(text()), Exit::ModelUnavailable),
             (ModelError::SpendCap(text()), Exit::ModelUnavailable),
@@ -192,9 +168,8 @@ mod tests {
             (ModelError::Rejected(text()), Exit::TurnFailed),
             (ModelError::Script(text()), Exit::TurnFailed),
         ] {
-            for failed in [false, true] {
-                assert_eq!(done(&end(false, Some(error.clone())), failed), exit);
-            }
+            assert_eq!(done(Some(error.clone()), false, false), code);
+            assert_eq!(done(Some(error), false, true), code);
         }
     }
 

@@ -1,128 +1,88 @@
 //! `team lead -p`: runs until the team is at rest, then stops the team and prints the last text.
 
-use super::approvals::{Answerer, Approvals};
-use super::budget_watch::BudgetWatch;
+use super::approvals::Approvals;
 use super::ending::{Closed, EndReason, EndedLoop, close, exit_code, stop_loop};
-use super::lead_app::{LeadApp, Opening};
 use super::quiescence::{failed_tasks, is_at_rest, waiting_for};
-use super::runtime::LeadRuntime;
-use crate::agent::event::MachineEvent;
-use crate::agent::progress::Progress;
-use crate::app::context::Context;
-use crate::app::names::member_names;
-use crate::app::output;
-use crate::app::progress_line::{ProgressLine, still_alive};
-use crate::app::signal_stream::SignalStream;
+use super::{lead_app::LeadApp, runtime::LeadRuntime};
+use crate::agent::{event::MachineEvent, progress::Progress};
+use crate::app::progress_line::{ProgressLine, during};
+use crate::app::{
+    context::Context, event_loop::SignalStream, names::member_names, output,
+    stop_members::still_alive,
+};
 use crate::error::{Exit, Failure};
-use crate::os::signals::SignalEvent;
-use crate::os::{Clock, SystemClock};
+use crate::os::{Clock, SystemClock, signals::SignalEvent};
 use crate::protocol::ladder::Urgency;
 use crate::store::roster;
-use crate::supervise::supervisor::Supervisor;
 use crate::ui::headless_output::{Format, Headless, Summary};
-use crate::wire::message::Outcome;
-use crate::wire::task::TaskId;
+use crate::wire::{message::Outcome, task::TaskId};
 use std::io::{self, IsTerminal, Stderr, Stdout};
+use std::pin::pin;
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::task::JoinHandle;
 
 /// Interval of the checks for rest and budgets. A run is over when two checks in a row find rest.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The last turn of the lead.
-struct LastTurn {
-    text: String,
-    has_failed: bool,
-}
-
-/// Runs the lead until the team is at rest or a limit is reached, then stops the team.
 pub(super) async fn run(context: &Context, app: LeadApp, output: Format) -> Result<Exit, Failure> {
-    let LeadApp { runtime, agent, progress, mut signals, budgets, opening, life: _life } = app;
-    let mut headless = HeadlessRun::new(context, runtime, budgets, progress, output, &opening);
-    headless.open(opening);
-    let (reason, ended) = headless.serve(agent.spawn(), &mut signals).await?;
-    let closed = headless.close(ended, reason, &mut signals).await;
+    let narration = io::stderr().is_terminal().then(|| (io::stderr(), context.palette_for(true)));
+    let reason = "in a headless run (-p) nobody can be asked, and no rule allows it";
+    let mut headless = HeadlessRun {
+        approvals: Approvals::new(app.runtime.clone(), Some(reason)),
+        screen: Headless::new(output, io::stdout(), narration),
+        began: Instant::now(),
+        last_text: app.startup.last_text.clone(),
+        has_last_turn_failed: false,
+        was_at_rest: false,
+        failed_before: failed_tasks(&app.runtime.tasks),
+        app,
+    };
+    headless.open();
+    let (reason, ended) = headless.serve().await?;
+    let closed = headless.close(ended, reason).await;
     Ok(headless.report(reason, &closed))
 }
 
-/// A headless run.
 struct HeadlessRun {
-    runtime: LeadRuntime,
+    app: LeadApp,
     approvals: Approvals,
-    budgets: BudgetWatch,
-    progress: UnboundedReceiver<Progress>,
     screen: Headless<Stdout, Stderr>,
-    last_turn: LastTurn,
     began: Instant,
-    deadline: Option<Instant>,
-    /// A team that continues without a prompt may have nothing left to do.
-    may_rest_at_once: bool,
+    /// The text of the lead's last turn.
+    last_text: String,
+    has_last_turn_failed: bool,
     was_at_rest: bool,
     /// Failed tasks of earlier runs.
     failed_before: Vec<TaskId>,
 }
 
 impl HeadlessRun {
-    fn new(
-        context: &Context,
-        runtime: LeadRuntime,
-        budgets: BudgetWatch,
-        progress: UnboundedReceiver<Progress>,
-        output: Format,
-        opening: &Opening,
-    ) -> Self {
-        let began = Instant::now();
-        let stderr = io::stderr();
-        let palette = context.palette_for(true);
-        let narration = stderr.is_terminal().then_some((stderr, palette));
-        let reason = "in a headless run (-p) nobody can be asked, and no rule allows it";
-        Self {
-            approvals: Approvals::new(runtime.clone(), Answerer::Nobody(reason)),
-            budgets,
-            progress,
-            screen: Headless::new(output, io::stdout(), narration),
-            last_turn: LastTurn { text: opening.last_text.clone(), has_failed: false },
-            began,
-            deadline: opening.timeout.map(|timeout| began + timeout),
-            may_rest_at_once: opening.prompt.is_none(),
-            was_at_rest: false,
-            failed_before: failed_tasks(&runtime.tasks),
-            runtime,
-        }
-    }
-
     /// Shows what was found, and sends the prompt.
-    fn open(&mut self, opening: Opening) {
-        if let Some(found) = &opening.found {
+    fn open(&mut self) {
+        if let Some(found) = &self.app.startup.found {
             output::warn(found);
         }
-        for message in opening.unshown_mail {
+        for message in std::mem::take(&mut self.app.unshown_mail) {
             self.show(&Progress::Mail(Box::new(message)));
         }
-        if let Some(prompt) = opening.prompt {
-            self.runtime.send(MachineEvent::Prompt(prompt).into());
+        if let Some(prompt) = &self.app.options.request.prompt {
+            self.app.runtime.send(MachineEvent::Prompt(prompt.clone()).into());
         }
-        if let Some(notice) = opening.model.spec().notice {
+        if let Some(notice) = self.app.options.model.spec().notice {
             output::warn(notice);
         }
     }
 
     /// Watches the run until it or the agent ends; the agent's loop has ended afterwards.
-    async fn serve(
-        &mut self,
-        mut agent: JoinHandle<EndedLoop>,
-        signals: &mut SignalStream,
-    ) -> Result<(EndReason, EndedLoop), Failure> {
+    async fn serve(&mut self) -> Result<(EndReason, EndedLoop), Failure> {
         let line = ProgressLine::begin("waiting for");
-        let deadline = self.deadline;
+        let deadline = self.app.options.request.timeout.map(|timeout| self.began + timeout);
         loop {
             let verdict = tokio::select! {
-                ended = &mut agent => {
+                ended = &mut self.app.agent => {
                     let ended = EndedLoop::of(ended)?;
                     return Ok((ended.reason(), ended));
                 }
-                Some(progress) = self.progress.recv() => {
+                Some(progress) = self.app.progress.recv() => {
                     line.hide();
                     self.on_progress(&progress)
                 }
@@ -130,13 +90,14 @@ impl HeadlessRun {
                     tracing::info!(notice, "decided");
                     None
                 }
-                signal = signals.next() => Some(signal.into()),
-                () = wait_until(deadline) => Some(EndReason::Timeout),
+                signal = self.app.signals.next() => Some(signal.into()),
+                () = tokio::time::sleep_until(deadline.unwrap_or(self.began).into()),
+                    if deadline.is_some() => Some(EndReason::Timeout),
                 () = tokio::time::sleep(CHECK_INTERVAL) => self.check(&line),
             };
             if let Some(reason) = verdict {
                 tracing::info!(?reason, "the run ends");
-                return Ok((reason, stop_loop(&self.runtime, &mut agent).await?));
+                return Ok((reason, stop_loop(&self.app.runtime, &mut self.app.agent).await?));
             }
         }
     }
@@ -150,35 +111,28 @@ impl HeadlessRun {
         self.count_turn(progress)
     }
 
-    /// Does what is done at intervals: answers questions, warns, and checks whether the run is over.
+    /// Does what is done at intervals: answers questions, warns, and checks whether the run is over. A team that
+    /// continues without a prompt may have nothing left to do.
     fn check(&mut self, line: &ProgressLine) -> Option<EndReason> {
         self.approvals.refresh();
-        let is_at_rest =
-            (self.budgets.turns() > 0 || self.may_rest_at_once) && is_at_rest(&self.runtime);
+        let LeadApp { runtime, budgets, options, .. } = &self.app;
+        let may_rest = budgets.turns > 0 || options.request.prompt.is_none();
+        let is_at_rest = may_rest && is_at_rest(runtime);
         let is_over = is_at_rest && self.was_at_rest;
         self.was_at_rest = is_at_rest;
-        line.update(|| waiting_for(self.runtime.team(), SystemClock.now()));
-        if let Some(warning) = self.budgets.warning() {
+        line.update(|| waiting_for(runtime.team(), SystemClock.now()));
+        if let Some(warning) = budgets.warning() {
             line.hide();
             self.show(&Progress::Warning(warning.clone()));
-            self.runtime.send(MachineEvent::Notice(warning).into());
+            self.app.runtime.send(MachineEvent::Notice(warning).into());
         }
-        self.budgets.spent().or(is_over.then_some(EndReason::Done))
+        self.app.budgets.spent().or(is_over.then_some(EndReason::Done))
     }
 
-    /// Stops the team; each further SIGINT shortens the wait.
-    async fn close(
-        &mut self,
-        ended: EndedLoop,
-        reason: EndReason,
-        signals: &mut SignalStream,
-    ) -> Closed {
-        let (team, supervisor) = (self.runtime.team(), &self.runtime.supervisor);
-        let members = member_names(&roster::read(team).unwrap_or_default());
-        let closing = hurried_by(signals, supervisor, close(supervisor, ended, reason));
-        let line = ProgressLine::begin("stopping");
-        let closed = line.during(closing, || still_alive(team, &members)).await;
-        while let Ok(progress) = self.progress.try_recv() {
+    /// Stops the team, then shows what arrived meanwhile.
+    async fn close(&mut self, ended: EndedLoop, reason: EndReason) -> Closed {
+        let closed = stop_team(&self.app.runtime, &mut self.app.signals, ended, reason).await;
+        while let Ok(progress) = self.app.progress.try_recv() {
             self.show(&progress);
             self.count_turn(&progress);
         }
@@ -187,21 +141,39 @@ impl HeadlessRun {
 
     /// Prints the result and returns the exit code.
     fn report(self, reason: EndReason, closed: &Closed) -> Exit {
-        let mut failed_tasks = failed_tasks(&self.runtime.tasks);
+        let LeadApp { runtime, budgets, .. } = &self.app;
+        let mut failed_tasks = failed_tasks(&runtime.tasks);
         failed_tasks.retain(|id| !self.failed_before.contains(id));
-        let has_failed = self.last_turn.has_failed || !failed_tasks.is_empty();
+        let has_failed = self.has_last_turn_failed || !failed_tasks.is_empty();
         let exit = exit_code(reason, &closed.end, has_failed);
-        let error = error(reason, closed, &self.last_turn).or_else(|| failed_words(&failed_tasks));
-        let summary = Summary {
-            outcome: outcome(reason, exit).into(),
-            exit_code: exit as u8,
-            error,
-            result: self.last_turn.text,
-            seconds: self.began.elapsed().as_secs_f64(),
-            usage: self.budgets.used(),
-            members: roster::read(self.runtime.team()).unwrap_or_default().members.clone(),
+        let (outcome, error) = match reason {
+            EndReason::Done => {
+                let failed_turn = || self.has_last_turn_failed.then(|| self.last_text.clone());
+                let error = closed.end.broken.clone().or_else(failed_turn);
+                (if exit == Exit::Ok { "done" } else { "failed" }, error)
+            }
+            EndReason::Timeout => {
+                ("timeout", Some("--timeout passed before everybody was done".into()))
+            }
+            EndReason::Budget(limit) => {
+                ("budget", Some(format!("{limit} are used: the team was stopped")))
+            }
+            EndReason::Interrupted => ("interrupted", Some("interrupted".into())),
+            EndReason::Terminated => ("interrupted", Some("terminated".into())),
         };
-        if self.budgets.turns() == 0 && summary.error.is_none() {
+        let ids: Vec<String> = failed_tasks.iter().map(ToString::to_string).collect();
+        let failed_words =
+            || (!ids.is_empty()).then(|| format!("task {} failed", ids.join(", task ")));
+        let summary = Summary {
+            outcome: outcome.into(),
+            exit_code: exit as u8,
+            error: error.or_else(failed_words),
+            result: self.last_text,
+            seconds: self.began.elapsed().as_secs_f64(),
+            usage: budgets.used(),
+            members: roster::read(runtime.team()).unwrap_or_default().members.clone(),
+        };
+        if budgets.turns == 0 && summary.error.is_none() {
             output::warn("nothing was left to do");
         }
         if let Some(error) = &summary.error {
@@ -226,64 +198,33 @@ impl HeadlessRun {
     /// Remembers the last turn; returns the end of the run when a limit is reached.
     fn count_turn(&mut self, progress: &Progress) -> Option<EndReason> {
         if let Progress::TurnEnded { outcome, text } = progress {
-            let has_failed = *outcome == Outcome::Failed;
-            self.last_turn = LastTurn { text: text.clone(), has_failed };
+            self.last_text.clone_from(text);
+            self.has_last_turn_failed = *outcome == Outcome::Failed;
         }
-        self.budgets.count(progress)
+        self.app.budgets.count(progress)
     }
 }
 
-/// Waits for the team to be stopped. The first SIGINT skips the polite request, the second kills.
-async fn hurried_by<T>(
+/// Stops the team. The first SIGINT skips the polite request, the second kills.
+async fn stop_team(
+    runtime: &LeadRuntime,
     signals: &mut SignalStream,
-    supervisor: &Supervisor,
-    closing: impl Future<Output = T>,
-) -> T {
-    tokio::pin!(closing);
-    let mut urgency = Urgency::Polite;
+    ended: EndedLoop,
+    reason: EndReason,
+) -> Closed {
+    let (team, supervisor) = (runtime.team(), &runtime.supervisor);
+    let members = member_names(&roster::read(team).unwrap_or_default());
+    let alive = || still_alive(team, &members);
+    let mut closing = pin!(during("stopping", close(supervisor, ended, reason), alive));
+    let mut urgency = Urgency::Now;
     loop {
         tokio::select! {
             closed = &mut closing => return closed,
             // Repeated SIGTERMs count as one; only SIGINT shortens the wait.
             signal = signals.next() => if signal == SignalEvent::Interrupt {
-                urgency = if urgency == Urgency::Polite { Urgency::Now } else { Urgency::AtOnce };
                 supervisor.hurry(urgency);
+                urgency = Urgency::AtOnce;
             }
         }
     }
-}
-
-async fn wait_until(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
-        None => std::future::pending().await,
-    }
-}
-
-fn outcome(reason: EndReason, exit: Exit) -> &'static str {
-    match reason {
-        EndReason::Done if exit == Exit::Ok => "done",
-        EndReason::Done => "failed",
-        EndReason::Interrupted | EndReason::Terminated => "interrupted",
-        EndReason::Timeout => "timeout",
-        EndReason::Budget(_) => "budget",
-    }
-}
-
-fn error(reason: EndReason, closed: &Closed, last_turn: &LastTurn) -> Option<String> {
-    match reason {
-        EndReason::Timeout => Some("--timeout passed before everybody was done".into()),
-        EndReason::Budget(limit) => Some(format!("{limit} are used: the team was stopped")),
-        EndReason::Interrupted => Some("interrupted".into()),
-        EndReason::Terminated => Some("terminated".into()),
-        EndReason::Done => {
-            let failed = || last_turn.has_failed.then(|| last_turn.text.clone());
-            closed.end.broken.clone().or_else(failed)
-        }
-    }
-}
-
-fn failed_words(failed: &[TaskId]) -> Option<String> {
-    let ids: Vec<String> = failed.iter().map(ToString::to_string).collect();
-    (!ids.is_empty()).then(|| format!("task {} failed", ids.join(", task ")))
 }

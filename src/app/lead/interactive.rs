@@ -1,36 +1,44 @@
-//! `team lead` at a terminal: the loop that feeds a [`Session`], and its orderly end.
+//! `team lead` at a terminal: the loop that feeds a session, what each event shows and does there, and the orderly
+//! end.
 
-use super::ending::{Closed, EndReason, EndedLoop, close, exit_code, stop_loop};
-use super::lead_app::LeadApp;
-use super::session::Session;
+use super::approvals::Approvals;
+use super::budget_watch::BudgetWatch;
+use super::ending::{EndReason, EndedLoop, close, exit_code, stop_loop};
+use super::slash_command::{TypedLine, View as SlashView, parse, render};
 use super::user_mail::UserMail;
-use crate::agent::progress::Progress;
-use crate::app::context::Context;
-use crate::app::signal_stream::SignalStream;
-use crate::app::stop_members::outcome_line;
+use super::{lead_app::LeadApp, options::LeadOptions, quiescence::is_at_rest};
+use super::{runtime::LeadRuntime, startup::Startup, team_changes::TeamChanges};
+use crate::agent::{event::MachineEvent, progress::Progress};
+use crate::app::{context::Context, stop_members::outcome_lines};
+use crate::bus::Outgoing;
 use crate::error::{Exit, Failure, OrFail};
-use crate::os::signals::SignalEvent;
-use crate::os::terminal::TerminalGuard;
-use crate::os::{Clock, SystemClock};
+use crate::os::{Clock, SystemClock, signals::SignalEvent, terminal::TerminalGuard};
 use crate::protocol::ctrl_c::{CtrlC, CtrlCAction, LeadActivity};
 use crate::protocol::ladder::Urgency;
+use crate::settings::model::credential_variables;
+use crate::store::{asynchronous::offload, roster};
 use crate::supervise::stop::StopOutcome;
-use crate::supervise::supervisor::Supervisor;
 use crate::ui::console::{Console, ConsoleOptions, Input};
-use crate::ui::help;
+use crate::ui::{help, view::View};
+use crate::wire::{AgentName, message::Message};
+use std::io::IsTerminal;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::task::JoinHandle;
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::time::{MissedTickBehavior, interval};
+
+/// Columns of a view when the terminal does not say how wide it is.
+const DEFAULT_COLUMNS: usize = 120;
 
 /// Interval at which roster, budgets and open questions are checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Runs the session until it ends, then stops the team.
 pub(super) async fn run(context: &Context, app: LeadApp) -> Result<Exit, Failure> {
     // Restores the terminal on every way out, a panic included.
     let terminal = TerminalGuard::save();
-    let (console, inputs) = Console::start(ConsoleOptions {
+    let (console, mut inputs) = Console::start(ConsoleOptions {
         palette: context.palette(),
         prompt: "team> ".into(),
         history_file: context.environment.config_home().map(|home| home.join("team/history")),
@@ -40,130 +48,305 @@ pub(super) async fn run(context: &Context, app: LeadApp) -> Result<Exit, Failure
         "the terminal cannot be used",
         "run `team lead -p PROMPT` where there is no usable terminal",
     )?;
-    let LeadApp { runtime, agent, progress, signals, budgets, opening, life: _life } = app;
-    let (outcomes, outcomes_received) = unbounded_channel();
-    let mut sources = Sources {
-        user_mail: UserMail::open(context, runtime.team()).await,
-        inputs,
-        progress,
-        signals,
-        outcomes: outcomes_received,
+    let LeadApp { runtime, mut agent, mut progress, mut signals, budgets, .. } = app;
+    let LeadApp { options, startup, unshown_mail, life: _life, .. } = app;
+    // How the members ended that the person stopped.
+    let (outcomes, mut stopped) = unbounded_channel();
+    let deadline = options.request.timeout.map(|timeout| Instant::now() + timeout);
+    let nobody = "standard input is no terminal, so nobody can be asked";
+    let nobody = (!std::io::stdin().is_terminal()).then_some(nobody);
+    let mut session = Session {
+        approvals: Approvals::new(runtime.clone(), nobody),
+        runtime,
+        console,
+        view: context.view(),
+        budgets,
+        keys: CtrlC::default(),
+        is_busy: false,
+        ends_at_rest: false,
+        shown_question: None,
+        outcomes,
+        changes: TeamChanges::default(),
     };
-    let deadline = opening.timeout.map(|timeout| Instant::now() + timeout);
-    let mut session = Session::new(context.view(), runtime, console, budgets, outcomes);
-    session.open(opening);
-    let (reason, ended) = sources.serve(&mut session, agent.spawn(), deadline).await?;
-    let (supervisor, console, keys) = session.finish(reason);
-    let closed = sources.close(&supervisor, keys, ended, reason).await;
-    sources.show_last(console, &closed).await;
+    // The agent's loop begins at the next wait, which must come after the first prompt.
+    session.open(options, &startup, unshown_mail);
+    let mut user_mail = UserMail::open(context, session.runtime.team()).await;
+    let mut check = interval(CHECK_INTERVAL);
+    check.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (reason, ended) = loop {
+        let verdict = tokio::select! {
+            ended = &mut agent => {
+                let ended = EndedLoop::of(ended)?;
+                break (ended.reason(), ended);
+            }
+            Some(progress) = progress.recv() => session.on_progress(&progress),
+            Some(input) = inputs.recv() => session.on_input(input).await,
+            signal = signals.next() => session.on_signal(signal),
+            Some(message) = async { user_mail.as_mut()?.messages.recv().await } => {
+                session.console.show(&Progress::Mail(Box::new(message)));
+                None
+            }
+            Some(outcome) = stopped.recv() => {
+                session.console.print(&outcome_lines(&[outcome]));
+                None
+            }
+            notice = session.approvals.next_notice() => {
+                session.console.print(&notice);
+                None
+            }
+            _ = check.tick() => session.check(deadline),
+        };
+        session.show_question();
+        if let Some(reason) = verdict {
+            tracing::info!(?reason, "the session ends");
+            break (reason, stop_loop(&session.runtime, &mut agent).await?);
+        }
+    };
+    session.say_goodbye(reason);
+    let supervisor = Rc::clone(&session.runtime.supervisor);
+    let mut closing = pin!(close(&supervisor, ended, reason));
+    let closed = loop {
+        // Each further Ctrl-C shortens the wait. A hang-up is both a signal and a closed input, so only Ctrl-C
+        // counts.
+        tokio::select! {
+            closed = &mut closing => break closed,
+            signal = signals.next() => if signal == SignalEvent::Interrupt {
+                session.hurry();
+            },
+            Some(input) = inputs.recv() => if input == Input::Interrupt {
+                session.hurry();
+            },
+        }
+    };
+    // What arrived while the team was being stopped.
+    let mut console = session.console;
+    while let Ok(progress) = progress.try_recv() {
+        console.show(&progress);
+    }
+    for message in closed.last_mail {
+        console.show(&Progress::Mail(Box::new(message)));
+    }
+    for outcome in closed.outcomes {
+        console.print(&outcome_lines(&[outcome]));
+    }
+    if let Some(user_mail) = user_mail {
+        for message in user_mail.close().await {
+            console.show(&Progress::Mail(Box::new(message)));
+        }
+    }
+    if let Some(why) = &closed.end.broken {
+        console.print(&format!("error: the lead could not go on: {why}"));
+    }
+    drop(console);
     drop(terminal);
     // A person who quits after a failed turn has seen the failure: the exit code is that of success.
     let is_orderly = reason == EndReason::Done && closed.end.broken.is_none();
     Ok(if is_orderly { Exit::Ok } else { exit_code(reason, &closed.end, false) })
 }
 
-/// The sources of a session's events.
-struct Sources {
-    user_mail: UserMail,
-    inputs: UnboundedReceiver<Input>,
-    progress: UnboundedReceiver<Progress>,
-    signals: SignalStream,
-    /// How the members ended that the person stopped.
-    outcomes: UnboundedReceiver<StopOutcome>,
+struct Session {
+    runtime: LeadRuntime,
+    console: Console,
+    approvals: Approvals,
+    view: View,
+    budgets: BudgetWatch,
+    keys: CtrlC,
+    is_busy: bool,
+    /// Input has ended, but the user did not quit: the session ends when all work is done.
+    ends_at_rest: bool,
+    /// Request id of the question on the screen.
+    shown_question: Option<String>,
+    /// Receives how a member ended that the user stopped.
+    outcomes: UnboundedSender<StopOutcome>,
+    changes: TeamChanges,
 }
 
-impl Sources {
-    /// Feeds the session until it or the agent ends; the agent's loop has ended afterwards.
-    async fn serve(
-        &mut self,
-        session: &mut Session,
-        mut agent: JoinHandle<EndedLoop>,
-        deadline: Option<Instant>,
-    ) -> Result<(EndReason, EndedLoop), Failure> {
-        let mut check: Interval = interval(CHECK_INTERVAL);
-        check.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            let verdict = tokio::select! {
-                ended = &mut agent => {
-                    let ended = EndedLoop::of(ended)?;
-                    return Ok((ended.reason(), ended));
-                }
-                Some(progress) = self.progress.recv() => session.on_progress(&progress),
-                Some(input) = self.inputs.recv() => session.on_input(input).await,
-                signal = self.signals.next() => session.on_signal(signal),
-                Some(message) = self.user_mail.next() => {
-                    session.console.show(&Progress::Mail(Box::new(message)));
-                    None
-                }
-                Some(outcome) = self.outcomes.recv() => {
-                    session.console.print(&outcome_line(&outcome));
-                    None
-                }
-                notice = session.approvals.next_notice() => {
-                    session.console.print(&notice);
-                    None
-                }
-                _ = check.tick() => session.check(deadline),
-            };
-            session.show_question();
-            if let Some(reason) = verdict {
-                tracing::info!(?reason, "the session ends");
-                return Ok((reason, stop_loop(&session.runtime, &mut agent).await?));
+impl Session {
+    /// Greets the user, shows old mail, and sends the first prompt.
+    fn open(&mut self, options: LeadOptions, startup: &Startup, unshown_mail: Vec<Message>) {
+        let LeadOptions { request, model, is_fallback_model, .. } = options;
+        let mut notice = model.spec().notice.map(|it| format!("{it}\n")).unwrap_or_default();
+        if is_fallback_model && !notice.is_empty() {
+            let variables = credential_variables();
+            let how = format!("set {variables}, or give --model PROVIDER/NAME");
+            notice = format!("{notice}No model is configured: {how}.\n");
+        }
+        let workspace = self.runtime.team().workspace().display();
+        let mode = self.runtime.approval_queue.mode.get();
+        let meaning = mode.meaning();
+        let found = startup.found.as_ref().map(|found| format!("{found}\n")).unwrap_or_default();
+        self.console.print(&format!(
+            "{notice}model {model}  workspace {workspace}\n\
+             mode {mode}: {meaning}\n\
+             {found}Type what you want done; /help explains, /quit ends the team.\n"
+        ));
+        for message in unshown_mail {
+            self.console.show(&Progress::Mail(Box::new(message)));
+        }
+        if let Some(prompt) = request.prompt {
+            self.prompt(prompt);
+        }
+    }
+
+    fn say_goodbye(&self, reason: EndReason) {
+        if let EndReason::Budget(limit) = reason {
+            self.console.print(&format!("{limit} are used: the team is stopped"));
+        }
+        self.console.print(if self.runtime.supervisor.has_children() {
+            "stopping the team (Ctrl-C: now) …"
+        } else {
+            "stopping …"
+        });
+    }
+
+    /// Handles Ctrl-C while the team is being stopped.
+    fn hurry(&mut self) {
+        let pressed = self.keys.pressed(LeadActivity::Stopping, SystemClock.monotonic());
+        let is_last = pressed == CtrlCAction::StopAtOnce;
+        self.runtime.supervisor.hurry(if is_last { Urgency::AtOnce } else { Urgency::Now });
+    }
+
+    fn prompt(&mut self, text: String) {
+        // Ctrl-C means the turn from now on, before the agent reports that it began.
+        self.is_busy = true;
+        self.runtime.send(MachineEvent::Prompt(text).into());
+    }
+
+    /// Shows the question that is to be answered next, once.
+    fn show_question(&mut self) {
+        let id = self.approvals.front().map(|asked| asked.question.request_id.clone());
+        if self.shown_question == id {
+            return;
+        }
+        // The result of the last answer stands above the next question.
+        while let Some(notice) = self.approvals.waiting_notice() {
+            self.console.print(&notice);
+        }
+        if let Some(asked) = self.approvals.front() {
+            let view = View::new(self.view.palette, self.console.width());
+            self.console.print(&self.approvals.render(asked, &view));
+        }
+        self.shown_question = id;
+    }
+
+    fn on_progress(&mut self, progress: &Progress) -> Option<EndReason> {
+        if let Progress::Asked(question) = progress {
+            self.approvals.on_own((**question).clone());
+            return None;
+        }
+        self.console.show(progress);
+        if let Progress::Mail(message) = progress {
+            self.approvals.on_mail(message);
+        }
+        self.is_busy |= matches!(progress, Progress::TurnStarted { .. });
+        self.is_busy &= *progress != Progress::Idle;
+        self.budgets.count(progress)
+    }
+
+    async fn on_input(&mut self, input: Input) -> Option<EndReason> {
+        match input {
+            Input::Interrupt => self.on_ctrl_c(),
+            Input::EndOfInput => {
+                self.ends_at_rest = true;
+                std::io::stdin().is_terminal().then_some(EndReason::Done)
+            }
+            Input::Closed => Some(EndReason::Terminated),
+            Input::Answer(key) => {
+                self.approvals.answer_key(key);
+                None
+            }
+            Input::Line(line) if self.approvals.answer_line(&line) => None,
+            Input::Line(line) => self.on_line(&line).await,
+        }
+    }
+
+    async fn on_line(&mut self, line: &str) -> Option<EndReason> {
+        match parse(line) {
+            TypedLine::Blank => {}
+            TypedLine::Prompt(text) => self.prompt(text),
+            TypedLine::Quit => return Some(EndReason::Done),
+            TypedLine::Stop(name) => self.stop_member(name),
+            TypedLine::Direct { to, text } => self.send(to, text).await,
+            TypedLine::Show(what) => self.show(&what),
+            TypedLine::Mode(mode) => {
+                self.approvals.set_mode(mode);
+                self.console.print(&format!("mode {mode}: {}", mode.meaning()));
+            }
+            TypedLine::Invalid(why) => self.console.print(&why),
+        }
+        None
+    }
+
+    async fn send(&self, to: String, text: String) {
+        let bus = Arc::clone(&self.runtime.bus);
+        let send = move || match bus.send(&AgentName::user(), &to, Outgoing::text(text)) {
+            Ok(_) => format!("sent to {to}"),
+            Err(why) => format!("nothing was sent: {why}; {}", why.hint()),
+        };
+        self.console.print(&offload(send).await);
+    }
+
+    fn show(&self, what: &SlashView) {
+        let width = self.console.width().unwrap_or(DEFAULT_COLUMNS);
+        let text = render(what, &self.runtime.tasks, &self.view, width);
+        self.console.print(&text);
+        if *what == SlashView::Cost {
+            self.console.print(&self.budgets.lines().join("\n"));
+        }
+    }
+
+    /// Does what is done at intervals: shows changes, warns, and checks whether the session is over.
+    fn check(&mut self, deadline: Option<Instant>) -> Option<EndReason> {
+        self.changes.show(self.runtime.team(), &mut self.console);
+        if let Some(warning) = self.budgets.warning() {
+            self.console.show(&Progress::Warning(warning.clone()));
+            self.runtime.send(MachineEvent::Notice(warning).into());
+        }
+        self.approvals.refresh();
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Some(EndReason::Timeout);
+        }
+        let is_done = || self.ends_at_rest && !self.is_busy && is_at_rest(&self.runtime);
+        self.budgets.spent().or_else(|| is_done().then_some(EndReason::Done))
+    }
+
+    fn on_signal(&mut self, signal: SignalEvent) -> Option<EndReason> {
+        if signal == SignalEvent::Interrupt { self.on_ctrl_c() } else { Some(signal.into()) }
+    }
+
+    fn on_ctrl_c(&mut self) -> Option<EndReason> {
+        let activity = if self.is_busy { LeadActivity::Turn } else { LeadActivity::Idle };
+        match self.keys.pressed(activity, SystemClock.monotonic()) {
+            CtrlCAction::InterruptTurn => {
+                self.runtime.send(MachineEvent::Interrupt.into());
+                self.console.print("interrupted; Ctrl-C again within 2 s stops the team");
+            }
+            CtrlCAction::SayHowToQuit => self.console.print("to quit: /quit, or Ctrl-D"),
+            CtrlCAction::StopTeam | CtrlCAction::StopNow | CtrlCAction::StopAtOnce => {
+                return Some(EndReason::Interrupted);
             }
         }
+        None
     }
 
-    /// Stops the team. Each further Ctrl-C shortens the wait.
-    async fn close(
-        &mut self,
-        supervisor: &Supervisor,
-        mut keys: CtrlC,
-        ended: EndedLoop,
-        reason: EndReason,
-    ) -> Closed {
-        let closing = close(supervisor, ended, reason);
-        tokio::pin!(closing);
-        loop {
-            tokio::select! {
-                closed = &mut closing => return closed,
-                // A hang-up is both a signal and a closed input, so only Ctrl-C counts.
-                signal = self.signals.next() => if signal == SignalEvent::Interrupt {
-                    hurry(supervisor, &mut keys);
-                },
-                Some(input) = self.inputs.recv() => if input == Input::Interrupt {
-                    hurry(supervisor, &mut keys);
-                },
+    /// Stops a member beside the session; a second `/stop` shortens the wait.
+    fn stop_member(&self, name: AgentName) {
+        let roster = roster::read(self.runtime.team());
+        if !roster.is_ok_and(|roster| roster.member(name.as_str()).is_some()) {
+            let hint =
+                if name.is_lead() { "/quit ends the lead" } else { "/team shows who is there" };
+            return self.console.print(&format!("there is no teammate {name}; {hint}"));
+        }
+        if self.runtime.supervisor.hurry_member(&name) {
+            return self.console.print(&format!("{name} is not waited for any longer"));
+        }
+        self.console.print(&format!("stopping {name} … (/stop {name} again does not wait)"));
+        let (supervisor, outcomes) = (Rc::clone(&self.runtime.supervisor), self.outcomes.clone());
+        tokio::task::spawn_local(async move {
+            if let Some(outcome) = supervisor.stop_named(name, "the user stops you").await {
+                // A session that ends meanwhile reports the outcome itself.
+                let _unread = outcomes.send(outcome);
             }
-        }
+        });
     }
-
-    /// Shows what arrived while the team was being stopped.
-    async fn show_last(mut self, mut console: Console, closed: &Closed) {
-        while let Ok(progress) = self.progress.try_recv() {
-            console.show(&progress);
-        }
-        for message in &closed.last_mail {
-            console.show(&Progress::Mail(Box::new(message.clone())));
-        }
-        for outcome in &closed.outcomes {
-            console.print(&outcome_line(outcome));
-        }
-        for message in self.user_mail.close().await {
-            console.show(&Progress::Mail(Box::new(message)));
-        }
-        if let Some(why) = &closed.end.broken {
-            console.print(&format!("error: the lead could not go on: {why}"));
-        }
-        drop(console);
-    }
-}
-
-fn hurry(supervisor: &Supervisor, keys: &mut CtrlC) {
-    supervisor.hurry(match keys.pressed(LeadActivity::Stopping, SystemClock.monotonic()) {
-        CtrlCAction::StopAtOnce => Urgency::AtOnce,
-        CtrlCAction::StopNow
-        | CtrlCAction::StopTeam
-        | CtrlCAction::InterruptTurn
-        | CtrlCAction::SayHowToQuit => Urgency::Now,
-    });
 }

@@ -1,8 +1,8 @@
 //! The lead's program: `team lead`, interactive or headless.
 //!
-//! [`run`] goes through the stages in their order: `LeadOptions::resolve` (what was asked for),
-//! `LeadPlace::take` (the life lock), `LeadPlace::enter` (roster, recovery), `LeadApp::start` (the
-//! agent and the supervisor), then a session, which stops the team at its end (`ending`).
+//! [`run`] goes through the stages in their order: `LeadOptions::resolve` (what was asked for), `LeadApp::start`
+//! (the life lock, the roster, recovery, the agent and the supervisor), then a session, which stops the team at
+//! its end (`ending`).
 
 mod approvals;
 mod budget_watch;
@@ -12,13 +12,33 @@ mod interactive;
 mod lead_app;
 mod options;
 mod quiescence;
-pub(crate) mod request;
 mod returning;
-pub(crate) mod run;
 mod runtime;
-mod session;
 mod slash_command;
-mod slash_output;
 mod startup;
 mod team_changes;
 mod user_mail;
+
+pub(crate) use options::LeadRequest;
+
+use super::{context::Context, event_loop::block_on};
+use crate::error::{Exit, Failure};
+use crate::os::program;
+use lead_app::LeadApp;
+use options::LeadOptions;
+
+/// Runs a lead until its session ends and its team is stopped.
+pub(crate) fn run(context: &Context, request: LeadRequest) -> Result<Exit, Failure> {
+    context.refuse_inside_agent("lead")?;
+    program::name_this_process("lead");
+    let options = LeadOptions::resolve(context, request)?;
+    let team = context.make_team()?;
+    block_on(async {
+        let output = options.request.output;
+        let app = LeadApp::start(context, &team, options).await?;
+        match output {
+            Some(output) => headless::run(context, app, output).await,
+            None => interactive::run(context, app).await,
+        }
+    })?
+}

@@ -1,33 +1,38 @@
 //! What a lead is started with: its request, the settings, and the model that both lead to.
 
-use super::request::{LeadRequest, RunLimits};
 use crate::agent::approval::Asks;
-use crate::app::context::Context;
-use crate::app::model_discovery;
-use crate::app::model_selection::select_model;
-use crate::app::team_rules::permissions;
+use crate::app::{context::Context, model as model_access, output::warn, team_rules::permissions};
 use crate::error::Failure;
-use crate::settings::Settings;
 use crate::settings::model::{self, Credentials, ModelChoice, price_of};
+use crate::settings::{Flags, Settings};
 use crate::store::roster;
 use crate::ui::headless_output::Format;
-use crate::wire::money::Price;
-use crate::wire::permission::Permissions;
+use crate::wire::{budget::Budget, money::Price, permission::Permissions};
+use std::time::Duration;
 
-/// What a lead is started with.
+/// What `team lead` is asked for on its command line.
+pub(crate) struct LeadRequest {
+    pub(crate) prompt: Option<String>,
+    /// The output of a headless run; `None` for an interactive session.
+    pub(crate) output: Option<Format>,
+    pub(crate) flags: Flags,
+    pub(crate) timeout: Option<Duration>,
+    /// The turns of the lead, and the tokens of all agents, at which the run is stopped.
+    pub(crate) budget: Budget,
+    pub(crate) resume: bool,
+    /// Stop the lead that runs in this folder first.
+    pub(crate) takeover: bool,
+}
+
 pub(super) struct LeadOptions {
-    pub(super) prompt: Option<String>,
-    pub(super) output: Option<Format>,
+    pub(super) request: LeadRequest,
     pub(super) settings: Settings,
     pub(super) permissions: Permissions,
     pub(super) model: ModelChoice,
     pub(super) credentials: Credentials,
     pub(super) price: Option<Price>,
-    pub(super) limits: RunLimits,
     /// No model is configured, so the fallback is used and the person is told.
     pub(super) is_fallback_model: bool,
-    pub(super) resume: bool,
-    pub(super) takeover: bool,
 }
 
 impl LeadOptions {
@@ -37,38 +42,25 @@ impl LeadOptions {
     /// Settings or permissions are not understood, no model can be used, or a budget in money has no
     /// price to go by.
     pub(super) fn resolve(context: &Context, request: LeadRequest) -> Result<Self, Failure> {
-        let LeadRequest { prompt, output, flags, limits, resume, takeover } = request;
-        let settings = context.settings_with(&flags)?;
+        let settings = context.settings_with(&request.flags)?;
         let permissions = permissions(&settings)?;
-        settings.ignored.iter().for_each(|ignored| crate::app::output::warn(ignored));
-        let is_headless = output.is_some();
+        settings.ignored.iter().for_each(|ignored| warn(ignored));
+        let is_headless = request.output.is_some();
         let mut named =
             model::resolve(&settings, &context.environment)?.map(|setting| setting.value);
-        if named.is_none() && resume {
+        if named.is_none() && request.resume {
             named = last_model(context);
         }
         if named.is_none() && !is_headless {
-            named = model_discovery::offer_local(&settings)?;
+            named = model_access::offer_local(&settings)?;
         }
         let is_fallback_model = named.is_none();
-        let model = select_model(named, !is_headless)?;
+        let model = model_access::select(named, !is_headless)?;
         let credentials = Credentials::of(&settings, &context.environment);
-        let (model, credentials) = model_discovery::complete(model, credentials, &settings)?;
+        let (model, credentials) = model_access::complete(model, credentials, &settings)?;
         let price = settings.prices().get(&model.to_string()).copied();
         let price = price_of(&model, price, &settings.rules().budgets())?;
-        Ok(Self {
-            prompt,
-            output,
-            settings,
-            permissions,
-            model,
-            credentials,
-            price,
-            limits,
-            is_fallback_model,
-            resume,
-            takeover,
-        })
+        Ok(Self { request, settings, permissions, model, credentials, price, is_fallback_model })
     }
 }
 

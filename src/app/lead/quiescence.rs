@@ -1,7 +1,7 @@
 //! Whether a team is at rest, which is when a headless run is over.
 //!
-//! The decision is pure: [`assess`] goes through snapshots of the agents. They are read from the files one
-//! after the other, so that a team at work costs little to look at; no model is asked.
+//! The decision is pure: [`wait_for`] judges a snapshot of an agent. They are read from the files one after the
+//! other, so that a team at work costs little to look at; no model is asked.
 
 use super::runtime::LeadRuntime;
 use crate::store::{Liveness, TeamDir, liveness, roster, unread};
@@ -12,12 +12,10 @@ use crate::wire::task::{TaskId, TaskStatus};
 use crate::wire::{AgentName, WallTime};
 
 /// One agent at the time of the check.
-#[derive(Debug, Clone, PartialEq)]
 struct AgentSnapshot {
     name: String,
     /// The status that counts: the roster's, corrected by the life lock.
     status: Status,
-    /// When the status was written.
     since: WallTime,
     /// The inbox, or a claim that was not acted on, holds mail. Only looked at for idle agents.
     has_mail: bool,
@@ -25,73 +23,34 @@ struct AgentSnapshot {
     is_unsettled: bool,
 }
 
-/// The reason why a run goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wait {
-    Busy(Status),
-    UnreadMail,
-    Unsettled,
-}
-
-/// The state of a team.
-#[derive(Debug, Clone, PartialEq)]
-enum Quiescence {
-    AtRest,
-    /// The first agent that still has something to do.
-    WaitingForAgent(String, Wait),
-    /// A teammate is about to claim a task.
-    WaitingForTask,
-    /// The roster cannot be read or has no lead: a run never ends on a guess.
-    Unknown,
-}
-
-impl Wait {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Busy(status) => status.word(),
-            Self::UnreadMail => "has unread mail",
-            Self::Unsettled => "has died",
-        }
-    }
-}
-
-/// What an agent is waited for; `None` when it is at rest.
-fn wait_for(agent: &AgentSnapshot) -> Option<Wait> {
+/// What an agent is waited for, in words; `None` when it is at rest.
+fn wait_for(agent: &AgentSnapshot) -> Option<&'static str> {
     if agent.is_unsettled {
-        return Some(Wait::Unsettled);
+        return Some("has died");
     }
     if agent.status == Status::Idle {
-        agent.has_mail.then_some(Wait::UnreadMail)
-    } else {
-        (!agent.status.is_over()).then_some(Wait::Busy(agent.status))
+        return agent.has_mail.then_some("has unread mail");
     }
+    (!agent.status.is_over()).then(|| agent.status.word())
 }
 
-/// The team is at rest when no agent starts, works, waits or stops, no idle agent has mail, and no task
-/// is claimable. Stops at the first reason to wait.
-fn assess(
+/// Whether no agent starts, works, waits or stops, no idle agent has mail, and no task is claimable, for which
+/// the list is only read when all agents rest. Stops at the first reason to wait.
+fn is_quiet(
     mut agents: impl Iterator<Item = AgentSnapshot>,
     is_task_claimable: impl FnOnce() -> bool,
-) -> Quiescence {
-    let waiting = agents.find_map(|agent| wait_for(&agent).map(|wait| (agent.name, wait)));
-    match waiting {
-        Some((name, wait)) => Quiescence::WaitingForAgent(name, wait),
-        None if is_task_claimable() => Quiescence::WaitingForTask,
-        None => Quiescence::AtRest,
-    }
+) -> bool {
+    agents.all(|agent| wait_for(&agent).is_none()) && !is_task_claimable()
 }
 
-/// Whether the team of this lead is at rest.
+/// Whether the team of this lead is at rest. A run never ends on a guess: a roster that cannot be read or has no
+/// lead counts as busy, and an unreadable list as claimable.
 pub(super) fn is_at_rest(runtime: &LeadRuntime) -> bool {
     let team = runtime.team();
-    let state = match roster::read(team) {
-        Ok(roster) if roster.lead.is_some() => assess(snapshots(team, &roster), || {
-            // An unreadable list counts as claimable: a run never ends on a guess.
-            runtime.auto_claim && runtime.tasks.is_any_wanted().unwrap_or(true)
-        }),
-        Ok(_) | Err(_) => Quiescence::Unknown,
-    };
-    state == Quiescence::AtRest
+    let is_claimable = || runtime.auto_claim && runtime.tasks.is_any_wanted().unwrap_or(true);
+    roster::read(team).is_ok_and(|roster| {
+        roster.lead.is_some() && is_quiet(snapshots(team, &roster), is_claimable)
+    })
 }
 
 /// Lists the agents that are waited for, with the reason and for how long.
@@ -99,7 +58,7 @@ pub(super) fn waiting_for(team: &TeamDir, now: WallTime) -> String {
     let Ok(roster) = roster::read(team) else { return String::new() };
     let words = snapshots(team, &roster).filter_map(|agent| {
         let wait = wait_for(&agent)?;
-        Some(format!("{} ({}, {})", agent.name, wait.word(), age(now.since(agent.since))))
+        Some(format!("{} ({wait}, {})", agent.name, age(now.since(agent.since))))
     });
     words.collect::<Vec<_>>().join(", ")
 }
@@ -140,7 +99,6 @@ fn has_mail(team: &TeamDir, name: &AgentName) -> bool {
     unread::is_unread(team, name).unwrap_or(true)
 }
 
-/// Lists the tasks that have failed.
 pub(super) fn failed_tasks(tasks: &Tasks) -> Vec<TaskId> {
     let seen = tasks.look().inspect_err(|why| tracing::warn!(%why, "the tasks cannot be read"));
     let board = seen.map(|seen| seen.board).unwrap_or_default();
@@ -151,60 +109,46 @@ pub(super) fn failed_tasks(tasks: &Tasks) -> Vec<TaskId> {
 mod tests {
     use super::*;
 
-    const STATUSES: [Status; 7] = [
-        Status::Starting,
-        Status::Idle,
-        Status::Working,
-        Status::Waiting,
-        Status::Stopping,
-        Status::Shutdown,
-        Status::Failed,
-    ];
-
     fn agent(status: Status, has_mail: bool, is_unsettled: bool) -> AgentSnapshot {
-        AgentSnapshot {
-            name: "alice".into(),
-            status,
-            since: WallTime::default(),
-            has_mail,
-            is_unsettled,
-        }
+        let (name, since) = ("alice".into(), WallTime::default());
+        AgentSnapshot { name, status, since, has_mail, is_unsettled }
     }
 
     /// Every status, with and without mail, of a process that the lead has and has not settled.
     #[test]
     fn an_agent_is_at_rest_when_it_is_idle_without_mail_or_has_ended() {
-        for status in STATUSES {
+        for status in Status::ALL {
             for has_mail in [false, true] {
-                let ended = matches!(status, Status::Shutdown | Status::Failed);
-                let rests = ended || (status == Status::Idle && !has_mail);
+                let wanted = match status {
+                    Status::Shutdown | Status::Failed => None,
+                    Status::Idle => has_mail.then_some("has unread mail"),
+                    Status::Starting | Status::Working | Status::Waiting | Status::Stopping => {
+                        Some(status.word())
+                    }
+                };
                 let wait = wait_for(&agent(status, has_mail, false));
-                assert_eq!(wait.is_none(), rests, "{status:?} {has_mail}");
+                assert_eq!(wait, wanted, "{status:?} {has_mail}");
                 let unsettled = wait_for(&agent(status, has_mail, true));
-                assert_eq!(unsettled, Some(Wait::Unsettled), "{status:?}");
+                assert_eq!(unsettled, Some("has died"), "{status:?}");
             }
         }
     }
 
     #[test]
-    fn the_first_reason_to_wait_is_reported() {
+    fn a_team_is_at_rest_when_all_agents_are_and_no_task_is_claimable() {
         let idle = || agent(Status::Idle, false, false);
-        let busy = || AgentSnapshot { name: "bob".into(), ..agent(Status::Working, false, false) };
-        let mail = || AgentSnapshot { name: "carol".into(), ..agent(Status::Idle, true, false) };
-        let of = |agents: Vec<AgentSnapshot>, task| assess(agents.into_iter(), || task);
-        assert_eq!(of(vec![idle(), idle()], false), Quiescence::AtRest);
-        assert_eq!(of(vec![idle()], true), Quiescence::WaitingForTask);
-        let waiting = |name: &str, wait| Quiescence::WaitingForAgent(name.into(), wait);
-        assert_eq!(
-            of(vec![idle(), busy(), mail()], true),
-            waiting("bob", Wait::Busy(Status::Working))
-        );
-        assert_eq!(of(vec![idle(), mail()], false), waiting("carol", Wait::UnreadMail));
+        let of = |agents: Vec<AgentSnapshot>, task| is_quiet(agents.into_iter(), || task);
+        assert!(of(vec![idle(), idle()], false));
+        assert!(!of(vec![idle()], true), "a teammate is about to claim a task");
+        for busy in [agent(Status::Working, false, false), agent(Status::Idle, true, false)] {
+            assert!(!of(vec![idle(), busy], false));
+        }
     }
 
     #[test]
-    fn a_task_list_is_only_read_when_all_agents_rest() {
-        let agents = [agent(Status::Working, false, false)];
-        assess(agents.into_iter(), || panic!("the list was read"));
+    fn agents_and_tasks_are_only_read_up_to_the_first_reason_to_wait() {
+        let mut busy = [agent(Status::Working, false, false)].into_iter();
+        let mut left = || Some(busy.next().expect("one agent too many was read"));
+        assert!(!is_quiet(std::iter::from_fn(&mut left), || panic!("the list was read")));
     }
 }

@@ -2,38 +2,31 @@
 
 use crate::agent::conversation::Memory;
 use crate::store::{TeamDir, transcript};
-use crate::wire::AgentName;
-use crate::wire::chat::Block;
-use crate::wire::message::Outcome;
 use crate::wire::roster::{ExitCause, Member, Roster, StartedBy};
 use crate::wire::transcript::{Entry, Line};
+use crate::wire::{AgentName, chat::Block, message::Outcome};
 
-/// The decision about the last team.
-pub(super) struct Returning {
-    pub(super) names: Vec<AgentName>,
-    /// The decision in words, for the user and for the lead's model.
-    pub(super) text: String,
+/// Decides about the teammates of a roster: those that come back, at most `max_teammates`, and the decision in
+/// words for the user and the lead's model.
+pub(super) fn returning(
+    team: &TeamDir,
+    roster: &Roster,
+    max_teammates: usize,
+) -> (Vec<AgentName>, String) {
+    let (names, stopped) = split(roster, max_teammates);
+    let text = words(&names, &stopped, |name| last_state(&read_lines(team, name)));
+    (names, text)
 }
 
-impl Returning {
-    /// Decides about the teammates of a roster; at most `max_teammates` come back.
-    pub(super) fn of(team: &TeamDir, roster: &Roster, max_teammates: usize) -> Self {
-        let (names, stopped) = split(roster, max_teammates);
-        let text = words(&names, &stopped, |name| last_state(&read_lines(team, name)));
-        Self { names, text }
-    }
-}
-
-/// The last text of the lead.
 pub(super) fn last_text(team: &TeamDir) -> String {
-    let texts = read_lines(team, &AgentName::lead()).into_iter().rev().find_map(|line| {
+    let text = read_lines(team, &AgentName::lead()).into_iter().rev().find_map(|line| {
         let Entry::Assistant { blocks, .. } = line.entry else { return None };
         blocks.into_iter().rev().find_map(|block| match block {
             Block::Text { text } => Some(text),
             Block::ToolUse { .. } | Block::ToolResult { .. } | Block::Opaque { .. } => None,
         })
     });
-    texts.unwrap_or_default()
+    text.unwrap_or_default()
 }
 
 fn read_lines(team: &TeamDir, name: &AgentName) -> Vec<Line> {
@@ -69,31 +62,26 @@ fn words(
     }
     let back: Vec<String> =
         returning.iter().map(|name| format!("{name} ({})", state(name))).collect();
-    let mut text = if back.is_empty() {
-        "No teammate comes back".to_owned()
-    } else {
-        format!("Back: {}", back.join(", "))
+    let back = match back.join(", ") {
+        none if none.is_empty() => "No teammate comes back".to_owned(),
+        back => format!("Back: {back}"),
     };
-    if !stopped.is_empty() {
-        text.push_str("; not back, for they were stopped: ");
-        text.push_str(&stopped.join(", "));
+    match stopped.join(", ") {
+        none if none.is_empty() => format!("{back}."),
+        stopped => format!("{back}; not back, for they were stopped: {stopped}."),
     }
-    text.push('.');
-    text
 }
 
 /// What a teammate was doing when its process ended.
 fn last_state(lines: &[Line]) -> String {
     let mut memory = Memory::default();
-    for Line { entry, .. } in lines {
-        memory.push(entry);
+    for line in lines {
+        memory.push(&line.entry);
     }
     if memory.in_turn() {
-        let running = memory.open_calls().iter().find(|open| open.started);
-        return match running {
-            Some(open) => format!("in the middle of a turn, during {}", open.call.name),
-            None => "in the middle of a turn".into(),
-        };
+        let running = memory.open_calls().iter().find(|call| call.started);
+        let during = running.map(|call| format!(", during {}", call.call.name)).unwrap_or_default();
+        return format!("in the middle of a turn{during}");
     }
     let last = lines.iter().rev().find_map(|line| {
         let Entry::TurnEnd { outcome, .. } = &line.entry else { return None };
@@ -112,21 +100,6 @@ mod tests {
     use crate::wire::WallTime;
     use crate::wire::roster::{LastExit, Status};
 
-    fn member(name: &str, status: Status, cause: Option<ExitCause>, by: StartedBy) -> Member {
-        Member {
-            name: name.into(),
-            status,
-            last_exit: cause.map(|cause| LastExit {
-                code: None,
-                signal: None,
-                cause,
-                at: WallTime::default(),
-            }),
-            started_by: by,
-            ..Member::default()
-        }
-    }
-
     #[test]
     fn teammates_of_the_lead_come_back_unless_they_were_stopped_or_still_run() {
         let mut roster = Roster::default();
@@ -137,7 +110,15 @@ mod tests {
             ("running", Status::Idle, None, StartedBy::Lead),
             ("by-hand", Status::Shutdown, Some(ExitCause::TeamStopped), StartedBy::Hand),
         ] {
-            roster.members.push(member(name, status, cause, by).into());
+            let last_exit = cause.map(|cause| LastExit {
+                cause,
+                code: None,
+                signal: None,
+                at: WallTime::default(),
+            });
+            let name = name.into();
+            let member = Member { name, status, last_exit, started_by: by, ..Member::default() };
+            roster.members.push(member.into());
         }
         let (names, stopped) = split(&roster, 9);
         let names: Vec<&str> = names.iter().map(AgentName::as_str).collect();

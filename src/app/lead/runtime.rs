@@ -10,7 +10,6 @@ use crate::tools::approval_queue::ApprovalQueue;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// The shared parts of a running lead.
 #[derive(Clone)]
 pub(super) struct LeadRuntime {
     pub(super) bus: Arc<Bus>,
@@ -25,18 +24,15 @@ pub(super) struct LeadRuntime {
 }
 
 impl LeadRuntime {
-    /// The team folder.
     pub(super) fn team(&self) -> &TeamDir {
         self.bus.dir()
     }
 
-    /// Sends an event to the lead's agent.
     pub(super) fn send(&self, event: Event) {
         // An agent whose loop has ended needs no event any more.
         let _ended = self.events.send(event);
     }
 
-    /// Stops the lead's agent.
     pub(super) fn stop_agent(&self) {
         self.send(MachineEvent::Stop(StopCause::AtOnce).into());
     }

@@ -1,9 +1,16 @@
-//! What a person types at the lead's prompt: a prompt for the model, a slash command, `@name text`.
+//! What a person types at the lead's prompt: a prompt for the model, a slash command, `@name text`; and the answers
+//! of the lead's program to slash commands: views of the team, read from its files.
 
-use crate::wire::AgentName;
-use crate::wire::permission::PermissionMode;
+use crate::app::{inbox_view, roster_view, task_view};
+use crate::store::{TeamDir, roster, tail::Tail, tasks::Problem};
+use crate::tasks::Tasks;
+use crate::ui::{help, log, view::View as Layout};
+use crate::wire::{AgentName, permission::PermissionMode, roster::UsageCount};
+use serde_json::{Map, Value};
 
-/// A typed line.
+/// Lines that `/log` shows.
+const LOG_LINES: usize = 20;
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TypedLine {
     Blank,
@@ -15,16 +22,13 @@ pub(super) enum TypedLine {
         text: String,
     },
     Show(View),
-    /// Stop one member.
     Stop(AgentName),
     Mode(PermissionMode),
-    /// Stop the team.
     Quit,
     /// Not understood: why, and what to type instead.
     Invalid(String),
 }
 
-/// A view of a slash command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum View {
     Team,
@@ -36,21 +40,18 @@ pub(super) enum View {
     Help,
 }
 
-/// Parses a line.
 pub(super) fn parse(line: &str) -> TypedLine {
     let line = line.trim();
     if line.is_empty() {
         return TypedLine::Blank;
     }
     if let Some(rest) = line.strip_prefix('@') {
-        return match rest.split_once(char::is_whitespace) {
-            Some((to, text)) if !text.trim().is_empty() => {
-                TypedLine::Direct { to: to.into(), text: text.trim().into() }
-            }
-            _ => TypedLine::Invalid(
-                "write @NAME TEXT, for example: @alice start with the schema".into(),
-            ),
-        };
+        let (to, text) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+        if text.trim().is_empty() {
+            let how = "write @NAME TEXT, for example: @alice start with the schema";
+            return TypedLine::Invalid(how.into());
+        }
+        return TypedLine::Direct { to: to.into(), text: text.trim().into() };
     }
     let Some(command) = line.strip_prefix('/') else { return TypedLine::Prompt(line.into()) };
     let words: Vec<&str> = command.split_whitespace().collect();
@@ -69,8 +70,8 @@ pub(super) fn parse(line: &str) -> TypedLine {
             TypedLine::Invalid(format!("write /{verb} NAME; /team shows the names"))
         }
         ["quit" | "exit"] => TypedLine::Quit,
-        _ => {
-            let verb = words.first().copied().unwrap_or_default();
+        [] => TypedLine::Invalid("/ is not a command here; /help lists them".into()),
+        [verb, ..] => {
             TypedLine::Invalid(format!("/{verb} is not a command here; /help lists them"))
         }
     }
@@ -88,9 +89,76 @@ fn unknown_mode(word: &str) -> String {
     format!("{word:?} is no mode; there are: {}", modes.join(", "))
 }
 
+/// Renders a view, `width` columns wide.
+pub(super) fn render(view: &View, tasks: &Tasks, layout: &Layout, width: usize) -> String {
+    let team = tasks.dir();
+    let shown = match view {
+        View::Team => roster_view::table(team, layout.palette, width),
+        View::Inbox => {
+            let lead = AgentName::lead();
+            inbox_view::read(team, &lead).map(|items| inbox_view::render(&lead, items, layout))
+        }
+        View::Tasks => return task_list(tasks, layout),
+        View::Log(name) => return log_tail(team, name, layout),
+        View::Mode => {
+            let lead = roster::read(team).ok().and_then(|roster| roster.lead.clone());
+            let mode = lead.and_then(|lead| PermissionMode::parse(&lead.mode)).unwrap_or_default();
+            return format!("mode {mode}: {}", mode.meaning());
+        }
+        View::Cost => return cost(team),
+        View::Help => return help::help(layout.palette),
+    };
+    shown.unwrap_or_else(|failure| failure.to_string())
+}
+
+fn task_list(tasks: &Tasks, layout: &Layout) -> String {
+    let seen = match tasks.look() {
+        Ok(seen) => seen,
+        Err(why) => return format!("the task list cannot be read: {why}; {}", why.hint()),
+    };
+    let problem = |problem: &Problem| format!("{} is no task: {}\n", problem.file, problem.why);
+    let problems: String = seen.problems.iter().map(problem).collect();
+    task_view::table(&seen, layout.palette) + &problems
+}
+
+fn log_tail(team: &TeamDir, name: &AgentName, layout: &Layout) -> String {
+    let lines = match Tail::new(team.log(name)).read_new() {
+        Ok(lines) if lines.is_empty() => return format!("{name} has no log"),
+        Ok(lines) => lines,
+        Err(why) => return why.to_string(),
+    };
+    let first = lines.len().saturating_sub(LOG_LINES);
+    let shown = lines.iter().skip(first).filter_map(|line| {
+        let object: Map<String, Value> = serde_json::from_slice(line).ok()?;
+        Some(log::line(name.as_str(), &object, layout))
+    });
+    shown.collect()
+}
+
+fn cost(team: &TeamDir) -> String {
+    let Ok(roster) = roster::read(team) else { return "the roster cannot be read".into() };
+    let lead = roster.lead.iter().map(|lead| ("lead", lead.usage));
+    let members = roster.members.iter().map(|member| (member.name.as_str(), member.usage));
+    let lines = lead.chain(members).map(|(name, usage)| format!("{name}: {}", words(&usage)));
+    let together = format!("together, in this conversation: {}", words(&roster.used()));
+    lines.chain([together]).collect::<Vec<_>>().join("\n")
+}
+
+fn words(usage: &UsageCount) -> String {
+    let UsageCount { turns, input_tokens, output_tokens, .. } = usage;
+    let cached = usage.cached_share().map(|share| format!(" ({share} % from the cache)"));
+    let cost = usage.cost.map(|cost| format!(", cost {cost}"));
+    let (cached, cost) = (cached.unwrap_or_default(), cost.unwrap_or_default());
+    format!("{turns} turns, {input_tokens} tokens in{cached}, {output_tokens} out{cost}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bus::{Bus, Limits};
+    use crate::{app::team_rules::open_tasks, os::SystemClock, ui::style::Palette};
+    use std::io::Write;
+    use std::sync::Arc;
 
     #[test]
     fn each_form_of_a_line_is_recognised() {
@@ -135,5 +203,20 @@ mod tests {
             let TypedLine::Invalid(why) = parse(line) else { panic!("{line} was accepted") };
             assert!(why.contains(answer), "{line}: {why}");
         }
+    }
+
+    #[test]
+    fn a_log_is_shown_without_blank_lines() {
+        let folder = tempfile::tempdir().unwrap();
+        let team = TeamDir::create(&folder.path().join(".team")).unwrap();
+        let mut log = team.open_log(&AgentName::lead()).unwrap();
+        for message in ["one", "two"] {
+            writeln!(log, r#"{{"level":"INFO","message":"{message}"}}"#).unwrap();
+        }
+        let layout = Layout::new(Palette::plain(), None);
+        let bus = Bus::new(team, Limits::default(), Arc::new(SystemClock));
+        let tasks = open_tasks(&Arc::new(bus));
+        let text = render(&View::Log(AgentName::lead()), &tasks, &layout, 80);
+        assert_eq!(text.lines().count(), 2, "{text:?}");
     }
 }

@@ -13,7 +13,6 @@ pub(super) struct TeamChanges {
 }
 
 impl TeamChanges {
-    /// Shows what has changed since the last call.
     pub(super) fn show(&mut self, team: &TeamDir, console: &mut Console) {
         let Ok(roster) = roster::read(team) else { return };
         let names_changed = roster.members.len() != self.shown.len();
@@ -21,7 +20,7 @@ impl TeamChanges {
             let now = (member.status, member.activity.clone());
             let before = self.shown.insert(member.name.clone(), now.clone());
             if before.as_ref() != Some(&now)
-                && let Some(text) = change(member, before.as_ref().map(|(status, _)| *status))
+                && let Some(text) = change(member, before.map(|(status, _)| status))
             {
                 console.member(member, &text);
             }
@@ -53,14 +52,16 @@ mod tests {
 
     #[test]
     fn a_tool_and_a_new_status_get_a_line_and_a_model_call_does_not() {
-        let member = |status, activity| Member { status, activity, ..Member::default() };
-        let tool = member(Status::Working, Some(Activity::Tool("grep".into())));
-        assert_eq!(change(&tool, Some(Status::Working)).unwrap(), "working: grep");
-        let model = member(Status::Working, Some(Activity::Model));
-        assert_eq!(change(&model, Some(Status::Working)), None);
-        assert_eq!(change(&model, Some(Status::Idle)).unwrap(), "working");
-        assert_eq!(change(&member(Status::Idle, None), None).unwrap(), "idle");
-        let ended = member(Status::Failed, None);
-        assert_eq!(change(&ended, Some(Status::Failed)).unwrap(), "failed (unknown)");
+        let tool = || Some(Activity::Tool("grep".into()));
+        for (status, activity, before, line) in [
+            (Status::Working, tool(), Some(Status::Working), Some("working: grep")),
+            (Status::Working, Some(Activity::Model), Some(Status::Working), None),
+            (Status::Working, Some(Activity::Model), Some(Status::Idle), Some("working")),
+            (Status::Idle, None, None, Some("idle")),
+            (Status::Failed, None, Some(Status::Failed), Some("failed (unknown)")),
+        ] {
+            let member = Member { status, activity, ..Member::default() };
+            assert_eq!(change(&member, before).as_deref(), line, "{member:?} {before:?}");
+        }
     }
 }

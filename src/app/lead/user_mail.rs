@@ -2,83 +2,57 @@
 
 use crate::agent::event::{Event, MachineEvent};
 use crate::agent::mail_watcher;
-use crate::app::agent_process::{fresh_id, take_life_lock};
 use crate::app::context::Context;
-use crate::app::own_mailbox::{CLOSE_LIMIT, close_mailbox, drain_last_mail, open_mailbox};
-use crate::store::{LifeLock, Mailbox, TeamDir};
-use crate::wire::AgentName;
-use crate::wire::message::Message;
-use std::sync::{Arc, Mutex, PoisonError};
+use crate::app::own_mailbox::{CLOSE_LIMIT, close_mailbox, drain_last_mail, take_mailbox};
+use crate::store::{LifeLock, TeamDir, asynchronous::SharedMailbox};
+use crate::wire::{AgentName, message::Message};
+use std::sync::{Arc, PoisonError};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 
-/// The mailbox of `user`, unless another process reads it.
+/// The mailbox of `user`, open in this process.
 pub(super) struct UserMail {
-    open: Option<OpenMailbox>,
-}
-
-struct OpenMailbox {
-    mailbox: Arc<Mutex<Mailbox>>,
-    messages: UnboundedReceiver<Message>,
+    mailbox: SharedMailbox,
+    pub(super) messages: UnboundedReceiver<Message>,
     tasks: [JoinHandle<()>; 2],
     _life: LifeLock,
 }
 
 impl UserMail {
     /// Opens the mailbox. If another process reads it, or the disk is full, no mail comes from here.
-    pub(super) async fn open(context: &Context, team: &TeamDir) -> Self {
-        let open = try_open(context, team).await;
+    pub(super) async fn open(context: &Context, team: &TeamDir) -> Option<Self> {
+        let open = Self::try_open(context, team).await;
         if open.is_none() {
             tracing::warn!("the user's mail is not shown here: another process reads it");
         }
-        Self { open }
+        open
     }
 
-    /// Waits for the next message.
-    pub(super) async fn next(&mut self) -> Option<Message> {
-        match self.open.as_mut() {
-            Some(open) => open.messages.recv().await,
-            None => std::future::pending().await,
-        }
+    async fn try_open(context: &Context, team: &TeamDir) -> Option<Self> {
+        let (life, mailbox) = take_mailbox(context, team, &AgentName::user(), "lead").await.ok()?;
+        let (events, notifications) = unbounded_channel();
+        // Mail that waits already causes no file event.
+        events.send(MachineEvent::Mail.into()).ok()?;
+        let (shown, messages) = unbounded_channel();
+        let drain = drain_when_notified(Arc::clone(&mailbox), notifications, shown);
+        let watch = mail_watcher::watch(Arc::clone(&mailbox), events);
+        let tasks = [tokio::task::spawn_local(watch), tokio::task::spawn_local(drain)];
+        Some(Self { mailbox, messages, tasks, _life: life })
     }
 
     /// Closes the mailbox and returns the last messages.
-    pub(super) async fn close(self) -> Vec<Message> {
-        let Some(mut open) = self.open else { return Vec::new() };
-        for task in &open.tasks {
-            task.abort();
-        }
-        let mut last = Vec::new();
-        while let Ok(message) = open.messages.try_recv() {
-            last.push(message);
-        }
-        last.extend(
-            drain_last_mail(&open.mailbox).await.mail.into_iter().map(|mail| *mail.message),
-        );
-        close_mailbox(open.mailbox, CLOSE_LIMIT).await;
+    pub(super) async fn close(mut self) -> Vec<Message> {
+        self.tasks.iter().for_each(JoinHandle::abort);
+        let mut last: Vec<Message> = std::iter::from_fn(|| self.messages.try_recv().ok()).collect();
+        let drained = drain_last_mail(&self.mailbox).await.mail;
+        last.extend(drained.into_iter().map(|mail| *mail.message));
+        close_mailbox(self.mailbox, CLOSE_LIMIT).await;
         last
     }
 }
 
-async fn try_open(context: &Context, team: &TeamDir) -> Option<OpenMailbox> {
-    let name = AgentName::user();
-    let life = take_life_lock(team, &name, &fresh_id(), &fresh_id(), "lead").ok()?;
-    let rules = context.settings().ok()?.rules();
-    let (mailbox, life) = open_mailbox(team, life, rules).await.ok()?;
-    let mailbox = Arc::new(Mutex::new(mailbox));
-    let (events, notifications) = unbounded_channel();
-    // Mail that waits already causes no file event.
-    events.send(MachineEvent::Mail.into()).ok()?;
-    let (shown, messages) = unbounded_channel();
-    let tasks = [
-        tokio::task::spawn_local(mail_watcher::watch(Arc::clone(&mailbox), events)),
-        tokio::task::spawn_local(drain_when_notified(Arc::clone(&mailbox), notifications, shown)),
-    ];
-    Some(OpenMailbox { mailbox, messages, tasks, _life: life })
-}
-
 async fn drain_when_notified(
-    mailbox: Arc<Mutex<Mailbox>>,
+    mailbox: SharedMailbox,
     mut notifications: UnboundedReceiver<Event>,
     shown: UnboundedSender<Message>,
 ) {
@@ -87,17 +61,16 @@ async fn drain_when_notified(
         let drained = tokio::task::spawn_blocking(move || {
             let mut mailbox = mailbox.lock().unwrap_or_else(PoisonError::into_inner);
             let drained = mailbox.drain();
-            mailbox.mark_taken().and(drained)
+            mailbox.mark_taken().and(drained).map_err(|why| why.to_string())
         });
-        match drained.await {
-            Ok(Ok(drained)) => {
+        match drained.await.unwrap_or_else(|why| Err(why.to_string())) {
+            Ok(drained) => {
                 for mail in drained.mail {
                     if shown.send(*mail.message).is_err() {
                         return;
                     }
                 }
             }
-            Ok(Err(why)) => tracing::warn!(%why, "the user's mail cannot be drained"),
             Err(why) => tracing::warn!(%why, "the user's mail cannot be drained"),
         }
     }

@@ -3,8 +3,6 @@
 //! [`run`] goes through the stages in their order: `TeammateOptions::resolve` (from the lead's handshake or
 //! from the command line), the life lock, the roster entry, the mailbox, the agent, `Ready`, the end.
 
-mod lead_link;
 pub(crate) mod options;
-mod roster_entry;
 pub(crate) mod run;
 mod terminal;

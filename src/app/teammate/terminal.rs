@@ -1,25 +1,20 @@
 //! A teammate at its own terminal: what it shows, and the person's answers to its questions.
 
-use crate::agent::Events;
 use crate::agent::event::{ApprovalEvent, MachineEvent, StopCause};
-use crate::agent::progress::Progress;
-use crate::app::context::Context;
-use crate::app::output;
+use crate::agent::{Events, progress::Progress};
+use crate::app::requests::{decision_of, own_decision};
+use crate::app::{context::Context, output};
 use crate::error::{Failure, OrFail};
 use crate::os::terminal_size;
-use crate::tools::find;
 use crate::ui::live::Live;
 use crate::ui::question::{self, Said};
-use crate::wire::message::Scope;
 use crate::wire::permission::{Decision, DecisionOutcome, PermissionMode, Question, QuestionKind};
 use std::cell::{Cell, RefCell};
 use std::io::BufRead;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The open question of the teammate.
-#[derive(Clone, Default)]
-pub(super) struct OpenQuestion(Arc<Mutex<Option<Question>>>);
+pub(super) type OpenQuestion = Arc<Mutex<Option<Question>>>;
 
 /// Returns what handles the teammate's progress: its own terminal shows it, and with `once` the first
 /// idle moment after a turn stops the agent.
@@ -41,7 +36,7 @@ pub(super) fn progress_handler(
             }
         }
         if let Progress::Asked(question) = progress {
-            *open.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((**question).clone());
+            *open.lock().unwrap_or_else(PoisonError::into_inner) = Some((**question).clone());
         }
         if matches!(progress, Progress::TurnEnded { .. }) {
             had_turn.set(true);
@@ -66,7 +61,7 @@ pub(super) fn read_answers(open: OpenQuestion, events: Events) -> Result<(), Fai
 
 fn forward_answers(open: &OpenQuestion, events: &Events) {
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-        let mut open = open.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
         if question::understand(&line) == Some(Said::ShowWhole)
             && let Some(question) = open.as_ref()
         {
@@ -86,33 +81,17 @@ fn forward_answers(open: &OpenQuestion, events: &Events) {
 
 /// Makes the decision of a typed line; `None` if the line is no answer.
 fn decision(question: &Question, line: &str) -> Option<Decision> {
-    let mut updated_input = None;
-    let (outcome, scope, reason) = match question::understand(line)? {
-        Said::Yes => (DecisionOutcome::Approved, Scope::Once, None),
-        Said::Always => (DecisionOutcome::Approved, Scope::Always, None),
-        Said::No(why) => (DecisionOutcome::Rejected, Scope::Once, why),
-        Said::Instead(command) => {
-            updated_input = Some(question.with_command(find(&question.tool), command)?);
-            (DecisionOutcome::Approved, Scope::Once, None)
-        }
-        Said::InsteadOfWhat | Said::ShowWhole => return None,
-    };
+    let decision = decision_of(question, question::understand(line)?)?;
+    let decision = own_decision(&question.request_id, decision);
     let is_approved_plan =
-        question.about == QuestionKind::Plan && outcome == DecisionOutcome::Approved;
-    Some(Decision {
-        request_id: question.request_id.clone(),
-        outcome,
-        by: "user".into(),
-        scope,
-        reason,
-        updated_input,
-        mode: is_approved_plan.then_some(PermissionMode::AcceptEdits),
-    })
+        question.about == QuestionKind::Plan && decision.outcome == DecisionOutcome::Approved;
+    Some(Decision { mode: is_approved_plan.then_some(PermissionMode::AcceptEdits), ..decision })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::message::Scope;
     use serde_json::json;
 
     fn question(about: QuestionKind) -> Question {
@@ -129,12 +108,16 @@ mod tests {
     #[test]
     fn a_typed_line_decides_the_open_question() {
         let ask = question(QuestionKind::Permission);
-        let of = |line: &str| decision(&ask, line).map(|it| (it.outcome, it.scope, it.reason));
-        assert_eq!(of("y"), Some((DecisionOutcome::Approved, Scope::Once, None)));
-        assert_eq!(of("always"), Some((DecisionOutcome::Approved, Scope::Always, None)));
-        let no = Some("too slow".to_owned());
-        assert_eq!(of("n too slow"), Some((DecisionOutcome::Rejected, Scope::Once, no)));
-        assert_eq!(of("perhaps"), None);
+        let (yes, no) = (DecisionOutcome::Approved, DecisionOutcome::Rejected);
+        for (line, decided) in [
+            ("y", Some((yes, Scope::Once, None))),
+            ("always", Some((yes, Scope::Always, None))),
+            ("n too slow", Some((no, Scope::Once, Some("too slow".to_owned())))),
+            ("perhaps", None),
+        ] {
+            let of = |it: Decision| (it.outcome, it.scope, it.reason);
+            assert_eq!(decision(&ask, line).map(of), decided, "{line}");
+        }
         let other = decision(&ask, "e ls -a").unwrap();
         assert_eq!(other.updated_input, Some(json!({ "command": "ls -a" })));
         let other_tool = Question { tool: "read_file".into(), ..ask.clone() };

@@ -1,0 +1,237 @@
+//! The model of an agent: choosing it when nothing names one, asking endpoints for their models, and opening
+//! its provider.
+
+use super::{event_loop::block_on, output};
+use crate::error::{Exit, Failure};
+use crate::llm::local::{self, LocalServer, PROBE_LIMIT};
+use crate::llm::registry::{ConnectError, Connected, Connection, Discovery};
+use crate::llm::{Listing, Provider, retry::Backoff};
+use crate::os::{Clock, SystemClock};
+use crate::settings::Settings;
+use crate::settings::model::{Credentials, ModelChoice, credential_variables};
+use crate::store::{TeamDir, shared_backoff::SharedBackoff};
+use crate::wire::AgentName;
+use std::io::IsTerminal;
+use std::rc::Rc;
+use std::time::Duration;
+
+const LIST_LIMIT: Duration = Duration::from_secs(10);
+
+/// Selects the model that is named. At a terminal an unnamed model is the fallback, whose notice a person
+/// reads; elsewhere it is a failure.
+pub(super) fn select(named: Option<ModelChoice>, has_person: bool) -> Result<ModelChoice, Failure> {
+    if named.is_some() || has_person {
+        return Ok(named.unwrap_or_else(ModelChoice::fallback));
+    }
+    let (keys, fallback) = (credential_variables(), ModelChoice::fallback());
+    Err(Failure::new(
+        Exit::NoModel,
+        "no model is configured",
+        format!("there is no --model, TEAM_MODEL, `model` in settings, {keys}"),
+        format!(
+            "set one of the keys, or add --model {fallback} to try the program without a model"
+        ),
+    ))
+}
+
+/// Completes a model that has no name, and the URL of a server on this machine. A model and credentials that
+/// are complete stay as they are, so that teammates do not search again.
+pub(super) fn complete(
+    model: ModelChoice,
+    credentials: Credentials,
+    settings: &Settings,
+) -> Result<(ModelChoice, Credentials), Failure> {
+    let has_url = || credentials.access(&model).base_url.is_some();
+    match model.spec().discovery {
+        Discovery::FirstListed if model.name().is_none() => {
+            let name = first_listed(&model, &credentials)?;
+            Ok((model.named(name), credentials))
+        }
+        Discovery::LocalServers if model.name().is_none() || !has_url() => {
+            let servers = probe(settings)?;
+            let (name, base_url) = pick(&servers, model.name())
+                .ok_or_else(|| not_found(&servers, model.name(), settings))?;
+            let credentials = credentials.with_base_url(&model, base_url);
+            Ok((model.named(name), credentials))
+        }
+        Discovery::None | Discovery::FirstListed | Discovery::LocalServers => {
+            Ok((model, credentials))
+        }
+    }
+}
+
+/// The first model of a configured endpoint. The list of the provider's own endpoint is in no order that
+/// says which model is meant, so there a name is required.
+fn first_listed(model: &ModelChoice, credentials: &Credentials) -> Result<String, Failure> {
+    let provider = model.spec().name;
+    let variable = |word| model.spec().variables.map(|it| it.name(word)).unwrap_or_default();
+    let failed = |why: String| {
+        let hint = format!("give --model {provider}/NAME, or set {}", variable("MODEL"));
+        Failure::new(Exit::NoModel, format!("no model of {provider} is named"), why, hint)
+    };
+    if credentials.access(model).base_url.is_none() {
+        let key = variable("API_KEY");
+        return Err(failed(format!("{key} alone does not say which model of {provider} is meant")));
+    }
+    let listing = block_on(async { list_models(model, credentials, LIST_LIMIT).await })?;
+    let asked = |what: &str| failed(format!("the endpoint was asked for one: {what}"));
+    match listing.unwrap_or(Ok(Listing::Unlisted)).map_err(|why| asked(&why))? {
+        Listing::Models(models) => models.into_iter().next().ok_or_else(|| asked("it has none")),
+        Listing::Refused => Err(asked("it refuses the credentials")),
+        Listing::Unlisted => Err(asked("it keeps no list")),
+    }
+}
+
+/// Offers the person a local server that answers, when no model is configured. The answer counts for this
+/// run only.
+pub(super) fn offer_local(settings: &Settings) -> Result<Option<ModelChoice>, Failure> {
+    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        return Ok(None);
+    }
+    let servers = probe(settings)?;
+    let Some((name, base_url)) = pick(&servers, None) else { return Ok(None) };
+    output::warn(&format!(
+        "A local model server answers at {base_url}; its first model is {name}.\n\
+         Use it in this run? [y/N]  (model = \"local\" in the settings: not asked again)"
+    ));
+    let mut answer = String::new();
+    // Input that cannot be read counts as no.
+    let _length = std::io::stdin().read_line(&mut answer).unwrap_or_default();
+    let is_yes = matches!(answer.trim().to_lowercase().as_str(), "y" | "yes");
+    is_yes.then(|| ModelChoice::parse(&local::SPEC.write(Some(&name)))).transpose()
+}
+
+fn probe(settings: &Settings) -> Result<Vec<LocalServer>, Failure> {
+    block_on(async { local::find(&settings.local_ports.value).await })
+}
+
+/// The wanted model, or the first one, and the URL of its server.
+fn pick(servers: &[LocalServer], wanted: Option<&str>) -> Option<(String, String)> {
+    servers.iter().find_map(|server| {
+        let fits = |name: &&String| wanted.is_none_or(|wanted| wanted == name.as_str());
+        let name = server.models.iter().find(fits)?;
+        Some((name.clone(), server.base_url.clone()))
+    })
+}
+
+fn not_found(servers: &[LocalServer], wanted: Option<&str>, settings: &Settings) -> Failure {
+    let models: Vec<String> = servers.iter().flat_map(|server| server.models.clone()).collect();
+    if let Some(wanted) = wanted.filter(|_| !models.is_empty()) {
+        let what = format!("no local server has the model {wanted}");
+        let why = format!("there is: {}", models.join(", "));
+        let hint = "name one of these, or --model local for the first";
+        return Failure::new(Exit::NoModel, what, why, hint);
+    }
+    let ports: Vec<String> = settings.local_ports.value.iter().map(u16::to_string).collect();
+    let (ports, limit) = (ports.join(", "), PROBE_LIMIT.as_millis());
+    Failure::new(
+        Exit::NoModel,
+        "there is no local model server",
+        format!("no server lists models at 127.0.0.1 on the ports {ports} within {limit} ms"),
+        "start llama-server, Ollama or LM Studio, or set local_ports to where yours listens",
+    )
+}
+
+/// Opens a model for one incarnation of one agent. `conversation` is the incarnation in which its conversation
+/// began; `None` for a new one.
+///
+/// # Errors
+/// Credentials are missing or unusable, or a script cannot be read.
+pub(super) fn open_provider(
+    model: &ModelChoice,
+    credentials: &Credentials,
+    agent: &AgentName,
+    incarnation: &str,
+    conversation: Option<&str>,
+    team: &TeamDir,
+) -> Result<Rc<dyn Provider>, Failure> {
+    // Members that wait for the same endpoint must not come back at the same moment.
+    let jitter_seed = agent.as_str().bytes().fold(u64::from(std::process::id()), |seed, byte| {
+        seed.wrapping_mul(31).wrapping_add(byte.into())
+    });
+    let connection = Connection {
+        model: model.name().unwrap_or_default(),
+        access: credentials.access(model),
+        agent: agent.as_str(),
+        incarnation,
+        conversation: conversation.unwrap_or(incarnation),
+        jitter_seed,
+        backoff: &|base_url| {
+            // All endpoints of one host and port share a pause.
+            let host = base_url.split_once("://").map_or(base_url, |(_, rest)| rest);
+            Box::new(SharedBackoff::of(team, host.split('/').next().unwrap_or(host)))
+        },
+    };
+    let Connected { provider, warning } = (model.spec().connect)(connection).map_err(|why| {
+        let check = model.spec().check;
+        let config = || format!("check {check}, as the lead's environment and settings have them");
+        let (exit, hint) = match why {
+            ConnectError::Setup(_) => (Exit::Usage, check.to_owned()),
+            ConnectError::Config(_) => (Exit::NoModel, config()),
+        };
+        Failure::new(exit, format!("{model} cannot be used"), why.to_string(), hint)
+    })?;
+    if let Some(warning) = warning {
+        tracing::warn!(warning, "the endpoint");
+    }
+    Ok(provider)
+}
+
+/// The URL of the endpoint of a model; `None` for a provider without an endpoint.
+pub(super) fn base_url(model: &ModelChoice, credentials: &Credentials) -> Option<String> {
+    let named = credentials.access(model).base_url;
+    named.or_else(|| model.spec().base_url.map(ToOwned::to_owned))
+}
+
+/// Asks the endpoint of a model for its models; `None` for a provider without an endpoint. The error is for
+/// people.
+pub(super) async fn list_models(
+    model: &ModelChoice,
+    credentials: &Credentials,
+    limit: Duration,
+) -> Option<Result<Listing, String>> {
+    let list = model.spec().list_models?;
+    Some(list(&credentials.access(model), limit).await)
+}
+
+/// The pause that all members of a team share, through a file, when an endpoint asks for one.
+impl Backoff for SharedBackoff {
+    fn pending(&self) -> Duration {
+        Self::pending(self, SystemClock.now())
+    }
+
+    fn hold(&self, wait: Duration) {
+        if let Err(why) = Self::hold(self, SystemClock.now(), wait) {
+            tracing::warn!(%why, "the pause cannot be shared with the team");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_person_gets_the_fallback_model() {
+        let named = ModelChoice::parse("anthropic/m").unwrap();
+        for has_person in [false, true] {
+            assert_eq!(select(Some(named.clone()), has_person).unwrap(), named);
+        }
+        assert_eq!(select(None, true).unwrap(), ModelChoice::fallback());
+        assert_eq!(select(None, false).unwrap_err().exit, Exit::NoModel);
+    }
+
+    #[test]
+    fn the_wanted_model_is_picked_and_the_first_one_otherwise() {
+        let server = |port: u16, models: &[&str]| LocalServer {
+            base_url: format!("http://127.0.0.1:{port}"),
+            models: models.iter().map(ToString::to_string).collect(),
+        };
+        let servers = [server(1, &["a", "b"]), server(2, &["c"])];
+        let at = |name: &str, port: u16| Some((name.into(), format!("http://127.0.0.1:{port}")));
+        assert_eq!(pick(&servers, None), at("a", 1));
+        assert_eq!(pick(&servers, Some("c")), at("c", 2));
+        assert_eq!(pick(&servers, Some("d")), None);
+        assert_eq!(pick(&[], None), None);
+    }
+}
