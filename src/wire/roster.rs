@@ -220,18 +220,14 @@ pub(crate) enum HeartbeatPolicy {
 
 impl Status {
     /// The table of statuses: what reaches and is due from a living agent, and whether its process has ended.
-    #[rustfmt::skip]
     const fn row(self) -> (MailAccess, HeartbeatPolicy, bool) {
         use HeartbeatPolicy::{Always, Never, WithUnreadMail};
         use MailAccess::{All, ControlOnly, None};
         match self {
-            Self::Starting => (All,         Always,         false),
-            Self::Working  => (All,         Always,         false),
-            Self::Idle     => (All,         WithUnreadMail, false),
-            Self::Waiting  => (All,         Always,         false),
-            Self::Stopping => (ControlOnly, Never,          false),
-            Self::Shutdown => (None,        Never,          true),
-            Self::Failed   => (None,        Never,          true),
+            Self::Starting | Self::Working | Self::Waiting => (All, Always, false),
+            Self::Idle => (All, WithUnreadMail, false),
+            Self::Stopping => (ControlOnly, Never, false),
+            Self::Shutdown | Self::Failed => (None, Never, true),
         }
     }
 

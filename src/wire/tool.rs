@@ -175,17 +175,29 @@ impl Parameter {
         Self { name, kind, description: about, is_required: false }
     }
 
-    fn schema(&self) -> Value {
+    fn schema(&self) -> Map<String, Value> {
+        let mut schema = Map::new();
+        let mut put = |key: &str, value: Value| drop(schema.insert(key.into(), value));
         match self.kind {
-            ParameterType::Text => json!({ "type": "string" }),
-            ParameterType::Word(words) => json!({ "type": "string", "enum": words }),
-            ParameterType::TextList => json!({ "type": "array", "items": { "type": "string" } }),
-            ParameterType::Boolean => json!({ "type": "boolean" }),
-            ParameterType::Count { most: None } => json!({ "type": "integer", "minimum": 1 }),
+            ParameterType::Text => put("type", "string".into()),
+            ParameterType::Word(words) => {
+                put("type", "string".into());
+                put("enum", json!(words));
+            }
+            ParameterType::TextList => {
+                put("type", "array".into());
+                put("items", json!({ "type": "string" }));
+            }
+            ParameterType::Boolean => put("type", "boolean".into()),
             ParameterType::Count { most } => {
-                json!({ "type": "integer", "minimum": 1, "maximum": most })
+                put("type", "integer".into());
+                put("minimum", 1.into());
+                if let Some(most) = most {
+                    put("maximum", most.into());
+                }
             }
         }
+        schema
     }
 }
 
@@ -218,37 +230,45 @@ impl ToolSpec {
         let describe = |parameter: &Parameter| {
             let mut schema = parameter.schema();
             if !parameter.description.is_empty() {
-                schema["description"] = parameter.description.into();
+                schema.insert("description".into(), parameter.description.into());
             }
             schema
         };
-        let mut definition = self.announce(self.parameters.iter(), describe);
-        definition.input_schema["additionalProperties"] = false.into();
-        definition
+        let mut schema = self.schema(self.parameters.iter(), describe);
+        schema.insert("additionalProperties".into(), false.into());
+        self.announce(schema)
     }
 
     /// The same in fewer words: only the arguments that a call must have, by name and type. Small models
     /// fill in every argument they see.
     pub fn compact_definition(&self) -> ToolDefinition {
-        self.announce(self.required(), Parameter::schema)
+        let required = self.parameters.iter().filter(|parameter| parameter.is_required);
+        self.announce(self.schema(required, Parameter::schema))
     }
 
-    fn required(&self) -> impl Iterator<Item = &Parameter> {
-        self.parameters.iter().filter(|parameter| parameter.is_required)
+    fn announce(&self, schema: Map<String, Value>) -> ToolDefinition {
+        ToolDefinition {
+            name: self.name.into(),
+            description: self.description.into(),
+            input_schema: Value::Object(schema),
+        }
     }
 
-    fn announce<'a>(
+    fn schema<'a>(
         &self,
-        shown: impl Iterator<Item = &'a Parameter>,
-        schema: impl Fn(&Parameter) -> Value,
-    ) -> ToolDefinition {
-        let properties: Map<String, Value> =
-            shown.map(|parameter| (parameter.name.to_owned(), schema(parameter))).collect();
-        let required: Vec<&str> = self.required().map(|parameter| parameter.name).collect();
-        let input_schema =
-            json!({ "type": "object", "properties": properties, "required": required });
-        let (name, description) = (self.name.into(), self.description.into());
-        ToolDefinition { name, description, input_schema }
+        parameters: impl Iterator<Item = &'a Parameter>,
+        schema: impl Fn(&Parameter) -> Map<String, Value>,
+    ) -> Map<String, Value> {
+        let properties: Map<String, Value> = parameters
+            .map(|parameter| (parameter.name.to_owned(), Value::Object(schema(parameter))))
+            .collect();
+        let required = self.parameters.iter().filter(|parameter| parameter.is_required);
+        let required: Vec<&str> = required.map(|parameter| parameter.name).collect();
+        Map::from_iter([
+            ("type".into(), "object".into()),
+            ("properties".into(), properties.into()),
+            ("required".into(), required.into()),
+        ])
     }
 }
 
