@@ -223,7 +223,7 @@ impl Mailbox {
             match self.settle_claim(at)? {
                 SettleResult::Done => drop(self.claims.remove(at)),
                 again @ (SettleResult::Grown | SettleResult::Again { .. }) => {
-                    (settled, at) = (settled.min(again), at + 1)
+                    (settled, at) = (settled.min(again), at + 1);
                 }
             }
         }
