@@ -65,8 +65,8 @@ fn outgoing(body: Body) -> OutgoingMessage {
     OutgoingMessage { id, from, to, content, timestamp, correlation, body, extra }
 }
 
-fn bound() -> Option<Correlation> {
-    Some(Correlation { request_id: "r".into(), incarnation: "i".into() })
+fn bound() -> Correlation {
+    Correlation { request_id: "r".into(), incarnation: "i".into() }
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn the_line_is_the_object_however_it_is_written() {
         Body::Unknown { kind: "poke".into() },
     ];
     for body in bodies {
-        for correlation in [None, bound()] {
+        for correlation in [None, Some(bound())] {
             for extra in [Map::new(), Map::from_iter([("k".into(), 1.into())])] {
                 let correlation = correlation.clone();
                 let draft = OutgoingMessage { correlation, extra, ..outgoing(body.clone()) };
@@ -134,7 +134,7 @@ fn a_written_line_has_the_fields_in_the_order_of_the_contract() {
     assert_eq!(outgoing(Body::text()).line().unwrap(), format!("{begin}}}\n"));
     let extra = Map::from_iter([("k".into(), 1.into()), ("id".into(), "forged".into())]);
     let body = Body::Message { summary: Some("s".into()) };
-    let all = OutgoingMessage { correlation: bound(), extra, ..outgoing(body) };
+    let all = OutgoingMessage { correlation: Some(bound()), extra, ..outgoing(body) };
     let end = r#","request_id":"r","incarnation":"i","summary":"s","k":1}"#;
     assert_eq!(all.line().unwrap(), format!("{begin}{end}\n"));
 }
@@ -174,7 +174,7 @@ proptest! {
         let bodies = bodies(&text, maybe.as_deref());
         prop_assert_eq!(bodies.iter().map(Body::kind).collect::<Vec<_>>(), KINDS);
         for body in bodies {
-            let (correlation, content) = (bound(), content.clone());
+            let (correlation, content) = (Some(bound()), content.clone());
             let sent = OutgoingMessage { content, correlation, ..outgoing(body) };
             let line = sent.line().unwrap();
             prop_assert_eq!(line.matches('\n').count(), 1);

@@ -144,7 +144,7 @@ fn ids_come_from_the_sender_or_are_unique() {
     let bus = bus(&dir);
     let say = |id: Option<&str>| {
         let outgoing = Outgoing { id: id.map(str::to_owned), ..Outgoing::text("x") };
-        bus.send(&name("bob"), "lead", outgoing).unwrap().to_string()
+        bus.send(&name("bob"), "lead", outgoing).unwrap()
     };
     assert_eq!(say(Some("bob:toolu_1")), "bob:toolu_1");
     assert_eq!(say(Some("bob:toolu_1")), "bob:toolu_1");
@@ -164,7 +164,7 @@ fn a_broadcast_reaches_all_but_its_sender_with_an_id_each() {
     }
     for _ in 0..2 {
         let sent = bus.broadcast(&name("alice"), "phase 1", Some("alice:t1")).unwrap();
-        let ids: Vec<_> = sent.iter().map(|(_, sent)| sent.as_ref().unwrap().to_string()).collect();
+        let ids: Vec<_> = sent.iter().map(|(_, sent)| sent.as_ref().unwrap().clone()).collect();
         assert_eq!(ids, ["alice:t1:lead", "alice:t1:bob"]);
     }
     assert_eq!((unread(&dir, "alice"), unread(&dir, "gone"), unread(&dir, "user")), (0, 0, 0));
