@@ -3,8 +3,7 @@
 //! Every change of a status on the roster goes through [`apply`]; `tests/it/tidy.rs` checks that no
 //! other code assigns one. ARCHITECTURE.md draws the same table, and a test compares both.
 //!
-//! A process reports its status, not its steps: reports are written late and several may be merged into
-//! one. Therefore a report is legal from every live status.
+//! Reports are written late and several may be merged into one, so a report is legal from every live status.
 
 use crate::wire::roster::Status;
 use std::fmt;
@@ -41,7 +40,6 @@ pub(crate) enum LifecycleEvent {
     FoundAlive,
     /// The life lock is free although the roster shows no end.
     FoundDead,
-    /// The entry is removed.
     Removed,
 }
 
@@ -137,8 +135,7 @@ pub(crate) fn next(state: State, event: LifecycleEvent) -> Result<State, Illegal
     cell.ok_or(IllegalTransition { state, event })
 }
 
-/// Applies an event to the status of an entry on the roster. Returns the status it had. The status is unchanged if
-/// the table refuses the pair, or the event removes the entry.
+/// Applies an event; returns the status before. A refused pair and the removal of an entry leave it unchanged.
 pub(crate) fn apply(
     status: &mut Status,
     event: LifecycleEvent,

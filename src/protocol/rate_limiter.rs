@@ -1,5 +1,4 @@
-//! Limits the messages that an agent's model may send in a minute (fault 31), so that a loop of sends
-//! cannot fill other inboxes.
+//! Limits the messages of a model in a minute (fault 31): a loop of sends cannot fill other inboxes.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -31,7 +30,6 @@ pub(crate) enum SendPermit {
 }
 
 impl RateLimiter {
-    /// Creates a limiter for `most` messages a minute.
     pub(crate) fn new(most: usize) -> Self {
         Self { most, sent: VecDeque::new(), is_reported: false }
     }

@@ -48,8 +48,7 @@ pub enum Malformed {
 }
 
 impl Message {
-    /// Parses a plain text message as our senders write it, which most mail is, without a [`Value`] in
-    /// between. Returns `None` for any other line.
+    /// Parses a plain text message as our senders write it, as most mail is, without a [`Value`] in between.
     pub(crate) fn read_plain(line: &str) -> Option<Self> {
         let Plain { kind, from, to, content, timestamp, id, request_id, incarnation } =
             serde_json::from_str(line).ok()?;
@@ -110,8 +109,7 @@ fn first<'a>(object: &'a Map<String, Value>, keys: &[&str]) -> Option<&'a Value>
     keys.iter().find_map(|key| object.get(*key))
 }
 
-/// Returns a text field; errors name its first key. A number becomes its text, since ids written by hand are
-/// often numbers.
+/// Returns a text field; errors name its first key. Ids written by hand are often numbers: these become text.
 fn text(object: &Map<String, Value>, keys: &[&'static str]) -> Result<Option<String>, Malformed> {
     match first(object, keys) {
         None | Some(Value::Null) => Ok(None),
@@ -208,8 +206,7 @@ struct Common<'a> {
     correlation: Option<&'a Correlation>,
 }
 
-/// The fields of a plain text message. Parsing fails for a line with another field, a repeated one, or one
-/// of another type.
+/// The fields of a plain text message: a line with another, a repeated or a mistyped field does not parse.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Plain<'a> {

@@ -7,7 +7,6 @@ pub mod activity;
 pub mod budget;
 pub mod chat;
 pub mod front_matter;
-pub mod fsync;
 pub mod hook;
 pub mod inbox_block;
 pub mod limits;
@@ -25,18 +24,28 @@ pub mod transcript;
 pub mod unknown_fields;
 mod words;
 
-pub use fsync::Fsync;
 pub use name::{AgentName, NameError};
 pub use time::{MachineTime, WallTime};
 pub use unknown_fields::WithUnknownFields;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// The version of the on-disk format that this build writes (`config.json`, message and transcript lines).
 ///
 /// Changelog: **1** — the first format; golden files in `tests/it/golden/v1`.
 pub const FORMAT_VERSION: u32 = 1;
+
+/// What an acknowledged write survives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fsync {
+    /// The end of any process, and power loss.
+    #[default]
+    Always,
+    /// The end of any process.
+    Never,
+}
 
 /// Returns a record as the JSON object that it serializes to.
 fn object_of(record: &impl Serialize) -> serde_json::Result<Map<String, Value>> {

@@ -1,7 +1,6 @@
 //! Tool specifications: everything the program needs to know about a tool besides how it runs.
 //!
-//! The specs themselves stand next to the tools. Layers below `tools` get them as arguments and never
-//! compare names of tools.
+//! The specs stand next to the tools. Layers below get them as arguments and never compare names of tools.
 
 use super::chat::ToolDefinition;
 use serde_json::{Map, Value, json};
@@ -194,8 +193,7 @@ impl Parameter {
 }
 
 impl ToolSpec {
-    /// The strictest value of every field. A tool states where it differs, so that a forgotten field
-    /// never permits anything.
+    /// The strictest values. A tool states where it differs, so a forgotten field never permits anything.
     pub const STRICT: Self = Self {
         name: "",
         aliases: &[],
@@ -222,8 +220,7 @@ impl ToolSpec {
         self.announce(true)
     }
 
-    /// The same in fewer words: only the arguments that a call must have, by name and type. Small models
-    /// fill in every argument they see.
+    /// The same with only the names and types of required arguments: small models fill in all they see.
     pub fn compact_definition(&self) -> ToolDefinition {
         self.announce(false)
     }

@@ -11,8 +11,7 @@ const WRAPPERS: [&str; 18] = [
 ];
 
 /// Splits a line into its simple commands, each as its words without quotes. `None` if the line contains a
-/// substitution, a redirection, a group, an assignment before a command, or anything else whose effect
-/// its words do not show.
+/// substitution, a redirection, a group, an assignment, or anything else whose effect its words do not show.
 pub(super) fn plain(line: &str) -> Option<Vec<Vec<String>>> {
     let mut reader = Reader::default();
     let mut chars = line.chars();
