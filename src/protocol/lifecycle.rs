@@ -187,13 +187,17 @@ mod tests {
         for (state, event, result) in pairs() {
             if let Err(refusal) = result {
                 let (text, state) = (refusal.to_string(), word(state));
-                let wanted = format!("the event \"{event}\" is illegal for a member that is {state}");
+                let wanted =
+                    format!("the event \"{event}\" is illegal for a member that is {state}");
                 assert_eq!(text, wanted);
             }
             let Some(before) = state else { continue };
             let (mut status, after) = (before, result.ok().flatten());
             assert_eq!(apply(&mut status, event).ok(), after.map(|_| before), "{before:?} {event}");
             assert_eq!(status, after.unwrap_or(before), "{before:?} {event}");
+            status = before;
+            apply_spawned(&mut status).unwrap();
+            assert_eq!(status, Status::Starting, "a spawn over a dead process: {before:?}");
         }
     }
 
@@ -213,7 +217,8 @@ mod tests {
                 let wanted = is_start.then_some(Some(Status::Starting));
                 assert_eq!(started, wanted, "{pair}: only a start leads out of an ended state");
             }
-            if state.is_some() && [Exited, FoundDead, KilledAsHung, StopConfirmed].contains(&event) {
+            if state.is_some() && [Exited, FoundDead, KilledAsHung, StopConfirmed].contains(&event)
+            {
                 assert!(ENDED.contains(&result.unwrap()), "{pair}: the process is gone");
             }
             if let (true, Reported(status)) = (state == stopping, event) {
@@ -240,15 +245,6 @@ mod tests {
                 found.extend(after);
             }
             assert_eq!(found, BTreeSet::from(STATES), "{state:?}");
-        }
-    }
-
-    #[test]
-    fn a_spawn_over_the_entry_of_a_dead_process_is_legal_in_every_status() {
-        for before in Status::ALL {
-            let mut status = before;
-            apply_spawned(&mut status).unwrap();
-            assert_eq!(status, Status::Starting, "{before:?}");
         }
     }
 

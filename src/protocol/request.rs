@@ -208,11 +208,15 @@ mod tests {
         RequestAnswer { id: Some(id), kind, from, incarnation: Some(life), verdict }
     }
 
+    fn ledger(deadline: Option<Instant>) -> RequestLedger {
+        let mut ledger = RequestLedger::default();
+        ledger.open(request("r", "i1", deadline)).unwrap();
+        ledger
+    }
+
     #[test]
     fn only_an_answer_of_the_decider_to_this_incarnation_counts() {
-        let now = Instant::now();
-        let mut ledger = RequestLedger::default();
-        ledger.open(request("r", "i1", None)).unwrap();
+        let (mut ledger, now) = (ledger(None), Instant::now());
         let good = yes("r", "lead", "i1");
         for (bad, why) in [
             (yes("s", "lead", "i1"), IgnoredAnswer::Unknown),
@@ -236,8 +240,7 @@ mod tests {
     fn a_late_answer_has_no_effect() {
         let now = Instant::now();
         let at = now + Duration::from_secs(5);
-        let mut ledger = RequestLedger::default();
-        ledger.open(request("r", "i1", Some(at))).unwrap();
+        let mut ledger = ledger(Some(at));
         assert_eq!(ledger.due(), Some(at));
         assert_eq!(ledger.tick(now), Vec::<String>::new());
         let late = ledger.answer(&yes("r", "lead", "i1"), at);
@@ -250,9 +253,7 @@ mod tests {
 
     #[test]
     fn a_request_repeated_by_a_new_incarnation_is_bound_to_it() {
-        let now = Instant::now();
-        let mut ledger = RequestLedger::default();
-        ledger.open(request("r", "i1", None)).unwrap();
+        let (mut ledger, now) = (ledger(None), Instant::now());
         ledger.open(request("r", "i2", None)).unwrap();
         let stale = ledger.answer(&yes("r", "lead", "i1"), now);
         assert_eq!(stale, Err(IgnoredAnswer::OtherLife));

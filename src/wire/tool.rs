@@ -267,7 +267,7 @@ mod tests {
     };
 
     #[test]
-    fn a_definition_has_the_schema_of_every_argument() {
+    fn a_definition_has_the_schema_of_every_argument_and_a_compact_one_of_the_required() {
         let definition = SPEC.definition();
         assert_eq!((&*definition.name, &*definition.description), ("paint", "Paints."));
         let expected = json!({
@@ -284,10 +284,7 @@ mod tests {
             "additionalProperties": false,
         });
         assert_eq!(definition.input_schema.to_string(), expected.to_string());
-    }
-
-    #[test]
-    fn a_compact_definition_has_the_required_arguments_without_descriptions() {
+        // The compact one has the required arguments, without their descriptions.
         let color = json!({ "type": "string", "enum": ["red", "blue"] });
         let properties = json!({ "color": color, "where": { "type": "string" } });
         let required = ["color", "where"];
@@ -296,14 +293,10 @@ mod tests {
     }
 
     #[test]
-    fn an_audience_includes_itself_and_both_includes_all() {
+    fn an_audience_includes_itself_and_a_name_or_an_alias_calls_a_tool() {
+        assert!(SPEC.is_called("paint") && SPEC.is_called("Paint") && !SPEC.is_called("PAINT"));
         let [lead, teammate, both] = [Audience::Lead, Audience::Teammate, Audience::Both];
         assert!([lead, teammate, both].iter().all(|one| both.includes(*one) && one.includes(*one)));
         assert!(!lead.includes(teammate) && !teammate.includes(lead));
-    }
-
-    #[test]
-    fn a_tool_is_called_by_its_name_or_an_alias() {
-        assert!(SPEC.is_called("paint") && SPEC.is_called("Paint") && !SPEC.is_called("PAINT"));
     }
 }
