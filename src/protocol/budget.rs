@@ -8,7 +8,6 @@ use std::fmt;
 /// Percentage of a budget at which a warning is due.
 const NEARLY: u128 = 80;
 
-/// The owner of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LimitOwner {
     /// The team; set in the settings.
@@ -37,7 +36,7 @@ pub(crate) struct BudgetLimit {
     of: LimitedQuantity,
 }
 
-/// A limited quantity: used amount and limit.
+/// Used amount and limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LimitedQuantity {
     Tokens(u64, u64),
@@ -49,12 +48,11 @@ enum LimitedQuantity {
 
 impl BudgetLimit {
     fn percentage(&self) -> u128 {
+        use LimitedQuantity::{Minutes, Money, Tokens, Turns};
         let (used, most) = match self.of {
-            LimitedQuantity::Tokens(used, most) | LimitedQuantity::Turns(used, most) => {
-                (used, most)
-            }
-            LimitedQuantity::Minutes(seconds, most) => (seconds, most.saturating_mul(60)),
-            LimitedQuantity::Money(used, most) => (used.billionths(), most.billionths()),
+            Tokens(used, most) | Turns(used, most) => (used, most),
+            Minutes(seconds, most) => (seconds, most.saturating_mul(60)),
+            Money(used, most) => (used.billionths(), most.billionths()),
         };
         (u128::from(used) * 100).checked_div(u128::from(most)).unwrap_or(u128::MAX)
     }

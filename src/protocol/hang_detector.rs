@@ -11,11 +11,9 @@ use std::time::{Duration, Instant};
 pub(crate) struct Seen {
     /// Changes with every heartbeat and every report of the process.
     pub(crate) sign: String,
-    /// The signs that are due.
     pub(crate) owes: HeartbeatDuty,
 }
 
-/// The signs of life that are due from a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HeartbeatDuty {
     /// None: it is idle without unread mail, or it is stopping.
@@ -26,7 +24,6 @@ pub(crate) enum HeartbeatDuty {
     SignsAfter(Duration),
 }
 
-/// Watches several processes.
 #[derive(Debug)]
 pub(crate) struct HangDetector {
     /// Time without a change after which a process is hung.
@@ -51,25 +48,24 @@ impl HangDetector {
 
     /// Takes one check of the process with this incarnation. Returns whether it is hung.
     pub(crate) fn check(&mut self, life: &str, seen: Seen, now: Instant) -> bool {
-        let Some(watched) = self.watched.get_mut(life) else {
-            let watched = Watched { seen, quiet: Duration::ZERO, looked: now };
-            self.watched.insert(life.to_owned(), watched);
-            return false;
-        };
-        let passed = now.saturating_duration_since(watched.looked).min(self.longest_gap);
-        watched.looked = now;
         let limit = match seen.owes {
             HeartbeatDuty::Nothing => None,
             HeartbeatDuty::Signs => Some(self.patience),
             HeartbeatDuty::SignsAfter(tool) => Some(self.patience.saturating_add(tool)),
         };
-        if watched.seen != seen || limit.is_none() {
-            watched.seen = seen;
-            watched.quiet = Duration::ZERO;
-            return false;
+        match (self.watched.get_mut(life), limit) {
+            (Some(watched), Some(limit)) if watched.seen == seen => {
+                let passed = now.saturating_duration_since(watched.looked).min(self.longest_gap);
+                watched.looked = now;
+                watched.quiet = watched.quiet.saturating_add(passed);
+                watched.quiet >= limit
+            }
+            _ => {
+                let watched = Watched { seen, quiet: Duration::ZERO, looked: now };
+                self.watched.insert(life.to_owned(), watched);
+                false
+            }
         }
-        watched.quiet = watched.quiet.saturating_add(passed);
-        limit.is_some_and(|limit| watched.quiet >= limit)
     }
 
     /// Forgets all other incarnations.

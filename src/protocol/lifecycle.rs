@@ -34,7 +34,6 @@ pub(crate) enum LifecycleEvent {
     Exited,
     /// The process hung, was killed, and is not restarted.
     KilledAsHung,
-    /// The process has ended and will be restarted.
     RestartPlanned,
     /// The life lock is held, seen while a lost roster is rebuilt.
     FoundAlive,

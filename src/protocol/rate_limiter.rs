@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 /// Time over which messages are counted.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Counts the messages of one sender.
 #[derive(Debug)]
 pub(crate) struct RateLimiter {
     most: usize,
@@ -15,12 +14,9 @@ pub(crate) struct RateLimiter {
     is_reported: bool,
 }
 
-/// Whether a message may be sent now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SendPermit {
-    /// Send it.
     Granted,
-    /// Wait first.
     Wait {
         /// Time until the next message may be sent.
         wait: Duration,

@@ -46,23 +46,17 @@ pub(crate) struct PendingRequest {
     pub(crate) kind: RequestKind,
     /// The agent that asks.
     pub(crate) owner: String,
-    /// The agent that decides.
     pub(crate) decider: String,
     /// Incarnation that an answer must name.
     pub(crate) incarnation: String,
-    /// Time at which it expires.
     pub(crate) deadline: Option<Instant>,
 }
 
-/// An answer as it was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RequestAnswer<'a> {
-    /// The request it names.
     pub(crate) id: Option<&'a str>,
     pub(crate) kind: RequestKind,
-    /// Its sender.
     pub(crate) from: &'a str,
-    /// The incarnation that it names.
     pub(crate) incarnation: Option<&'a str>,
     pub(crate) verdict: RequestVerdict,
 }
@@ -74,7 +68,6 @@ pub(crate) enum RequestVerdict {
 }
 
 impl RequestVerdict {
-    /// Converts the `approve` field of a message.
     pub(crate) fn of(approve: bool) -> Self {
         if approve { Self::Approve } else { Self::Reject }
     }

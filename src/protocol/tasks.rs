@@ -22,10 +22,7 @@ use crate::wire::task::{Board, EventKind, HistoryEntry, Task, TaskId, TaskStatus
 use crate::wire::{AgentName, FORMAT_VERSION, WallTime, WithUnknownFields};
 use std::collections::BTreeSet;
 
-/// Longest subject, in characters.
 pub(crate) const SUBJECT_CHARS: usize = 200;
-
-/// Longest description, in bytes.
 pub(crate) const DESCRIPTION_BYTES: usize = 65_536;
 
 /// The task after a change; `None` if the change has no effect.
@@ -66,7 +63,6 @@ impl Actor {
 pub(crate) struct NewTask {
     pub(crate) subject: String,
     pub(crate) description: String,
-    /// Tasks that must be completed first.
     pub(crate) blocked_by: Vec<TaskId>,
     pub(crate) owner: Option<AgentName>,
     /// Role whose members may claim it by themselves.

@@ -14,7 +14,6 @@ pub mod message;
 pub mod money;
 pub mod name;
 pub mod permission;
-pub mod restart;
 pub mod role;
 pub mod roster;
 pub mod task;
@@ -45,6 +44,19 @@ pub enum Fsync {
     Always,
     /// The end of any process.
     Never,
+}
+
+/// Which ends of a teammate's process are followed by a restart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RestartPolicy {
+    /// None.
+    Never,
+    /// A crash, or the kill of a hung process.
+    #[default]
+    OnCrash,
+    /// Every end that was not asked for.
+    Always,
 }
 
 /// Returns a record as the JSON object that it serializes to.

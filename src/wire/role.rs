@@ -28,10 +28,6 @@ pub struct Role {
     pub instructions: String,
 }
 
-/// Permission modes as other programs name them.
-const FOREIGN_MODES: [(&str, PermissionMode); 2] =
-    [("acceptEdits", PermissionMode::AcceptEdits), ("bypassPermissions", PermissionMode::Bypass)];
-
 impl Role {
     /// Reads a role file; `stem` is its file name without the ending, `find` knows the tools.
     pub fn parse(stem: &str, text: &str, find: ToolLookup) -> (Self, Vec<Problem>) {
@@ -78,17 +74,19 @@ impl Role {
             }
             "model" => self.model = model(&text)?,
             "permissionMode" => {
-                let foreign = FOREIGN_MODES.iter().find(|(word, _)| *word == text);
-                let mode = foreign.map(|(_, mode)| *mode).or_else(|| PermissionMode::parse(&text));
-                let unknown =
-                    || format!("{text:?} is no permission mode, so the lead's is in force");
-                self.mode = Some(mode.ok_or_else(unknown)?);
+                let mode = match text.as_str() {
+                    // As other programs name them.
+                    "acceptEdits" => Some(PermissionMode::AcceptEdits),
+                    "bypassPermissions" => Some(PermissionMode::Bypass),
+                    word => PermissionMode::parse(word),
+                };
+                let why = "is no permission mode, so the lead's is in force";
+                self.mode = Some(mode.ok_or_else(|| format!("{text:?} {why}"))?);
             }
             "maxTurns" => {
                 let most = text.parse().ok().filter(|most| *most > 0);
-                let invalid =
-                    || format!("{text:?} is no positive number, so max_rounds is in force");
-                self.max_turns = Some(most.ok_or_else(invalid)?);
+                let why = "is no positive number, so max_rounds is in force";
+                self.max_turns = Some(most.ok_or_else(|| format!("{text:?} {why}"))?);
             }
             other => return Err(format!("the key {other:?} is not known, so it is ignored")),
         }
@@ -186,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_another_program_is_understood() {
+    fn a_file_of_another_program_and_one_without_front_matter_are_understood() {
         let (role, problems) = parse(
             "reviewer",
             "---\nname: code-reviewer\ndescription: Reads: everything\ntools: Read, Grep, Bash(git diff:*)\n\
@@ -202,16 +200,11 @@ mod tests {
         assert_eq!(lines, [4, 5, 6, 9], "{problems:?}");
         assert_eq!(tools_of(&role), ["run", "read", "send", "shout", "rest"]);
         assert_eq!(role.denied_calls().collect::<Vec<_>>(), ["run(rm:*)"]);
+        let (plain, problems) = parse("coder", "Code.\n");
+        assert_eq!((&*plain.name, &*plain.instructions, problems), ("coder", "Code.", vec![]));
+        assert_eq!(tools_of(&plain).len(), TOOLS.len());
     }
 
-    #[test]
-    fn a_role_without_front_matter_has_every_tool() {
-        let (role, problems) = parse("coder", "Code.\n");
-        assert_eq!((&*role.name, &*role.instructions, problems), ("coder", "Code.", Vec::new()));
-        assert_eq!(tools_of(&role).len(), TOOLS.len());
-    }
-
-    /// Every combination of an allow-list and disallowed tools, for every tool.
     #[test]
     fn an_allow_list_names_every_tool_besides_mail() {
         // Without a list, an empty one, one without the tool, one with it.

@@ -113,13 +113,10 @@ pub struct Task {
     #[serde(default)]
     pub status: TaskStatus,
     /// The owner: a member, `lead` or `user`.
-    #[serde(default)]
     pub owner: Option<String>,
     /// The incarnation of the owner that works on it. When that process ends, the task becomes pending again.
-    #[serde(default)]
     pub lease: Option<String>,
     /// The role that a member needs to claim it automatically.
-    #[serde(default)]
     pub role: Option<String>,
     /// The tasks that must be completed first.
     #[serde(default)]
@@ -134,7 +131,6 @@ pub struct Task {
     #[serde(default)]
     pub updated_at: WallTime,
     /// The id of the tool call that created it: the same call, repeated after a crash, creates no second task.
-    #[serde(default)]
     pub origin: Option<String>,
     /// The events so far, oldest first.
     #[serde(default)]
@@ -157,10 +153,8 @@ pub struct HistoryEntry {
     /// The kind of event.
     pub what: EventKind,
     /// The new owner, or the owner that gave the task up.
-    #[serde(default)]
     pub owner: Option<String>,
     /// The reason, in words.
-    #[serde(default)]
     pub note: Option<String>,
 }
 

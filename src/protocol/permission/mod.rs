@@ -19,7 +19,6 @@ const OUTSIDE: &str = "outside";
 pub(crate) enum PermissionSubject {
     /// None that a pattern could match.
     Nothing,
-    /// A command line for the shell.
     Command(String),
     /// A file in the workspace: its real path.
     Path(String),
@@ -73,7 +72,6 @@ impl Rule {
         Ok(Self { text: trimmed.into(), tool: tool.into(), pattern })
     }
 
-    /// Whether it covers the whole call.
     fn covers(&self, tool: &str, subject: &PermissionSubject) -> bool {
         use PermissionSubject::{Command, Nothing, Outside, Path};
         let Some(pattern) = &self.pattern else { return self.tool == tool };

@@ -28,11 +28,9 @@ enum Change {
 }
 use Change::{Add, Assign, Die, Role, Status, Wait};
 
-fn attempt(
-    board: &Board,
-    what: Change,
-    by: &Actor,
-) -> Result<Vec<WithUnknownFields<Task>>, TaskRefusal> {
+type Changed = Result<Vec<WithUnknownFields<Task>>, TaskRefusal>;
+
+fn attempt(board: &Board, what: Change, by: &Actor) -> Changed {
     let edit = TaskEdit::default();
     let (task, edit) = match what {
         Add(after) => {
@@ -78,9 +76,7 @@ fn check(board: &mut Board, steps: &[(&str, Change, &str)]) {
 /// A board of tasks of the lead, each with the tasks that it waits for.
 fn board(tasks: &[&[u64]]) -> Board {
     let mut board = Board::new();
-    for after in tasks {
-        check(&mut board, &[("lead", Add(after.to_vec()), "ok")]);
-    }
+    tasks.iter().for_each(|after| check(&mut board, &[("lead", Add(after.to_vec()), "ok")]));
     board
 }
 
