@@ -76,7 +76,9 @@ fn check(board: &mut Board, steps: &[(&str, Change, &str)]) {
 /// A board of tasks of the lead, each with the tasks that it waits for.
 fn board(tasks: &[&[u64]]) -> Board {
     let mut board = Board::new();
-    tasks.iter().for_each(|after| check(&mut board, &[("lead", Add(after.to_vec()), "ok")]));
+    for after in tasks {
+        check(&mut board, &[("lead", Add(after.to_vec()), "ok")]);
+    }
     board
 }
 

@@ -57,7 +57,7 @@ fn outgoing(body: Body) -> OutgoingMessage {
     let (from, to) = (AgentName::lead(), AgentName::member("alice").unwrap());
     let (id, content) = ("lead:7".into(), "start\nnow \u{1}\"ä".into());
     let (timestamp, correlation, extra) = (1.5.into(), None, Map::new());
-    OutgoingMessage { id, from, to, content, timestamp, correlation, body, extra }
+    OutgoingMessage { body, from, to, content, timestamp, id, correlation, extra }
 }
 
 fn bound() -> Correlation {
