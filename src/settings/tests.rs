@@ -8,10 +8,10 @@ use super::trust::TrustList;
 use super::{ConfigRow, Flags, Settings};
 use crate::error::{Exit, Failure};
 use crate::wire::Fsync;
+use crate::wire::RestartPolicy;
 use crate::wire::budget::{Budget, Budgets};
 use crate::wire::money::Money;
 use crate::wire::permission::PermissionMode;
-use crate::wire::restart::RestartPolicy;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

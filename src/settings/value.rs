@@ -1,10 +1,10 @@
 //! The types that a setting can have: how each is read from text, shown, and combined from several layers.
 
 use crate::wire::Fsync;
+use crate::wire::RestartPolicy;
 use crate::wire::hook::Hook;
 use crate::wire::money::{Money, Price};
 use crate::wire::permission::{PermissionMode, PlanApproval};
-use crate::wire::restart::RestartPolicy;
 use serde::de::value::{Error as WordError, StrDeserializer};
 use serde::de::{DeserializeOwned, IntoDeserializer};
 use serde::{Deserialize, Serialize};
