@@ -8,6 +8,7 @@
 
 use super::file::jsonl::{Piece, each_piece};
 use super::file::lock::{exclusive, is_named, release, try_for};
+use super::file::read::known_if_there;
 use super::mailbox::claim::{ClaimFile, list};
 use super::mailbox::dead;
 use super::process::liveness::{LifeRecord, read_record};
@@ -18,7 +19,6 @@ use crate::wire::AgentName;
 use crate::wire::limits::{LOCK_TIMEOUT, MAX_LINE_BYTES};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -117,7 +117,7 @@ impl TeamAtRest {
     /// Takes the life locks of the lead and of every known name. Fails if a member is alive, or a file cannot
     /// be opened.
     pub(crate) fn take(dir: &TeamDir) -> Result<Self, CleanError> {
-        let mut names: BTreeSet<AgentName> = dir.agents()?.into_iter().collect();
+        let mut names = BTreeSet::from_iter(dir.agents()?);
         names.insert(AgentName::lead());
         let roster = roster::read(dir)?;
         names.extend(roster.members.iter().filter_map(|it| AgentName::member(&it.name).ok()));
@@ -176,12 +176,8 @@ impl TeamAtRest {
             add(LeftoverKind::OutputSpill, spilled.map(|(_, path)| path).collect());
             add(LeftoverKind::Transcript, conversations(dir, name)?);
             for (kind, path) in files {
-                match fs::symlink_metadata(&path) {
-                    Err(why) if why.kind() == io::ErrorKind::NotFound => {}
-                    known => {
-                        let bytes = known.at(&path)?.len();
-                        finds.push(Leftover { kind, name: name.clone(), path, bytes });
-                    }
+                if let Some(known) = known_if_there(&path)? {
+                    finds.push(Leftover { kind, name: name.clone(), path, bytes: known.len() });
                 }
             }
         }

@@ -1,6 +1,7 @@
 //! The errors of the store, and the advice that goes with each.
 
 use crate::os::file::FileError;
+use crate::wire::FORMAT_VERSION;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,14 +22,12 @@ pub enum StoreError {
     #[error("{path} has {links} names (hard links): it cannot be told whose mail it is", path = .0.display(), links = .1)]
     Linked(PathBuf, u64),
     /// The file was written by a later version of this program.
-    #[error("{} has format version {found}, this program writes {known}: it is left as it is", path.display())]
+    #[error("{} has format version {found}, this program writes {FORMAT_VERSION}: it is left as it is", path.display())]
     Newer {
         /// The path of the file.
         path: PathBuf,
         /// The format version of the file.
         found: u64,
-        /// The format version that this program writes.
-        known: u32,
     },
     /// An earlier sync of the file failed. The system reports that only once, so no later sync can be
     /// trusted.

@@ -68,8 +68,7 @@ pub fn update<R>(
         Loaded::Missing => (WithUnknownFields::default(), Vec::new()),
         Loaded::Good { roster, text } => {
             if roster.version > FORMAT_VERSION {
-                let found = u64::from(roster.version);
-                return Err(StoreError::Newer { path, found, known: FORMAT_VERSION });
+                return Err(StoreError::Newer { path, found: roster.version.into() });
             }
             (*roster, text)
         }
@@ -129,16 +128,11 @@ pub(crate) struct MemberStandings {
     members: Vec<MemberStanding>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
 struct MemberStanding {
-    #[serde(default)]
     name: String,
-    #[serde(default = "default_status")]
     status: Status,
-}
-
-fn default_status() -> Status {
-    Member::default().status
 }
 
 impl MemberStandings {
@@ -153,11 +147,9 @@ impl MemberStandings {
 
 impl From<WithUnknownFields<Roster>> for MemberStandings {
     fn from(roster: WithUnknownFields<Roster>) -> Self {
-        let standing = |member: &WithUnknownFields<Member>| {
-            let Member { name, status, .. } = &**member;
-            MemberStanding { name: name.clone(), status: *status }
-        };
-        Self { members: roster.members.iter().map(standing).collect() }
+        let members = roster.members.iter();
+        let members = members.map(|it| MemberStanding { name: it.name.clone(), status: it.status });
+        Self { members: members.collect() }
     }
 }
 
@@ -206,7 +198,7 @@ fn load<R: Reading>(path: &Path) -> Result<Loaded<R>, StoreError> {
         return Ok(Loaded::Good { roster: Box::new(roster), text });
     }
     match newer_version(&text) {
-        Some(found) => Err(StoreError::Newer { path: path.into(), found, known: FORMAT_VERSION }),
+        Some(found) => Err(StoreError::Newer { path: path.into(), found }),
         None => Ok(Loaded::Damaged),
     }
 }

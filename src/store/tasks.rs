@@ -129,8 +129,7 @@ impl TaskList {
     fn store(&mut self, task: &WithUnknownFields<Task>, next: TaskId) -> Result<(), StoreError> {
         let path = self.dir.task(task.id);
         if task.version > FORMAT_VERSION {
-            let found = u64::from(task.version);
-            return Err(StoreError::Newer { path, found, known: FORMAT_VERSION });
+            return Err(StoreError::Newer { path, found: task.version.into() });
         }
         if task.id == next {
             // The counter comes first, so that an id is never reused.

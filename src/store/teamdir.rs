@@ -3,7 +3,7 @@
 use super::StoreError;
 use super::file::atomic::{Fsync, replace};
 use super::file::lock::exclusive;
-use super::file::read::names_in;
+use super::file::read::{known_if_there, names_in};
 use crate::os::file::{Access, At, FileError, check_owner, create_new, open_or_create};
 use crate::wire::AgentName;
 use crate::wire::limits::LOCK_TIMEOUT;
@@ -98,10 +98,9 @@ impl TeamDir {
     /// Checks that the folder is the one that was opened. Fails if it was removed or replaced, so that
     /// nothing in it belongs to this process.
     pub fn is_still_there(&self) -> Result<(), StoreError> {
-        match fs::symlink_metadata(&self.root) {
-            Ok(known) if (known.dev(), known.ino()) == self.identity => Ok(()),
-            Err(why) if why.kind() != io::ErrorKind::NotFound => Err(why).at(&self.root)?,
-            Ok(_) | Err(_) => Err(StoreError::Gone(self.root.clone())),
+        match known_if_there(&self.root)? {
+            Some(known) if (known.dev(), known.ino()) == self.identity => Ok(()),
+            Some(_) | None => Err(StoreError::Gone(self.root.clone())),
         }
     }
 
@@ -177,23 +176,22 @@ impl TeamDir {
 
     /// Returns every name that has a file here.
     pub fn agents(&self) -> Result<Vec<AgentName>, StoreError> {
-        let mut names = BTreeSet::from_iter(self.agents_with_locks()?);
+        let mut names = self.agents_with_locks()?;
         for folder in ["inbox", "dead", "transcript", "log"] {
-            names.extend(self.agents_in(folder, ".jsonl")?);
+            names.append(&mut self.agents_in(folder, ".jsonl")?);
         }
         Ok(names.into_iter().collect())
     }
 
     /// Returns every name that has a life lock, held or free.
-    pub(super) fn agents_with_locks(&self) -> Result<Vec<AgentName>, FileError> {
+    pub(super) fn agents_with_locks(&self) -> Result<BTreeSet<AgentName>, FileError> {
         self.agents_in("run", ".lock")
     }
 
-    fn agents_in(&self, folder: &str, end: &str) -> Result<Vec<AgentName>, FileError> {
+    fn agents_in(&self, folder: &str, end: &str) -> Result<BTreeSet<AgentName>, FileError> {
         let files = names_in(&self.root.join(folder))?;
         let name = |file: &String| AgentName::mailbox(file.strip_suffix(end)?).ok();
-        let names: BTreeSet<AgentName> = files.iter().filter_map(name).collect();
-        Ok(names.into_iter().collect())
+        Ok(files.iter().filter_map(name).collect())
     }
 }
 
@@ -238,12 +236,7 @@ paths! {
 }
 
 fn known_folder(folder: &Path) -> Result<Metadata, StoreError> {
-    let known = match fs::symlink_metadata(folder) {
-        Err(why) if why.kind() == io::ErrorKind::NotFound => {
-            return Err(StoreError::NoTeam(folder.into()));
-        }
-        other => other.at(folder)?,
-    };
+    let known = known_if_there(folder)?.ok_or_else(|| StoreError::NoTeam(folder.into()))?;
     if !known.is_dir() {
         let kind = if known.is_symlink() { "a symbolic link" } else { "a file" };
         let why = format!("{kind}, not a folder");

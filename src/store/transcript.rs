@@ -4,8 +4,8 @@
 //! line that was being written, which was never acknowledged.
 
 use super::file::atomic::{Fsync, json_line, sync_folder, sync_parent};
-use super::file::jsonl::{Framed, Lines, Log, Piece, each_piece};
-use super::file::read::{numbered, open_if_there};
+use super::file::jsonl::{Framed, LONGEST_LINE, Lines, Log, each_line};
+use super::file::read::{known_if_there, numbered, open_if_there};
 use super::{StoreError, TeamDir};
 use crate::os::file::{At, FileError};
 use crate::wire::chat::Block;
@@ -15,17 +15,10 @@ use crate::wire::{AgentName, WallTime};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
-
-/// The longest line that is read back, in bytes.
-const LONGEST: usize = 64 * 1024 * 1024;
 
 /// The ending of transcripts, also of archived ones.
 const ENDING: &str = ".jsonl";
-
-/// The kinds of lines that open and close questions.
-const ABOUT_QUESTIONS: [&str; 3] = ["request", "decision", "tool_result"];
 
 /// A question of an agent that is not decided.
 #[derive(Debug, Clone, PartialEq)]
@@ -88,7 +81,8 @@ pub fn read_all(dir: &TeamDir, name: &AgentName) -> Result<Vec<Line>, StoreError
 pub fn open_questions(dir: &TeamDir, name: &AgentName) -> Result<Vec<OpenQuestion>, StoreError> {
     let mut open: Vec<OpenQuestion> = Vec::new();
     each_line(&dir.transcript(name), |line| {
-        if !ABOUT_QUESTIONS.iter().any(|kind| Line::may_be(line, kind)) {
+        // Lines of other kinds are many, and are not parsed.
+        if !["request", "decision", "tool_result"].iter().any(|kind| Line::may_be(line, kind)) {
             return;
         }
         match Line::read(line).map(|line| line.entry) {
@@ -153,7 +147,7 @@ pub fn each(dir: &TeamDir, name: &AgentName, mut meet: impl FnMut(Line)) -> Resu
 pub fn first_life(dir: &TeamDir, name: &AgentName) -> Result<Option<String>, StoreError> {
     let path = dir.transcript(name);
     let Some((file, _)) = open_if_there(&path)? else { return Ok(None) };
-    let mut lines = Lines::from(file, 0, LONGEST).at(&path)?;
+    let mut lines = Lines::from(file, 0, LONGEST_LINE).at(&path)?;
     while let Some(Framed { bytes, .. }) = lines.next().at(&path)? {
         if Line::may_be(bytes, "session")
             && let Some(Entry::Session { incarnation, .. }) = Line::read(bytes).map(|it| it.entry)
@@ -172,11 +166,9 @@ pub fn archive(
     fsync: Fsync,
 ) -> Result<Option<PathBuf>, StoreError> {
     let path = dir.transcript(name);
-    match fs::symlink_metadata(&path) {
-        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Ok(known) if known.len() == 0 => return Ok(None),
-        other => other.at(&path)?,
-    };
+    if known_if_there(&path)?.is_none_or(|known| known.len() == 0) {
+        return Ok(None);
+    }
     let number = numbered(&dir.archive(), name, ENDING)?.last().map_or(1, |(number, _)| number + 1);
     let kept = dir.archive().join(format!("{name}-{number:06}{ENDING}"));
     fs::rename(&path, &kept).at(&path)?;
@@ -244,14 +236,6 @@ pub(crate) fn each_mail(path: &Path, mut meet: impl FnMut(TakenIn)) -> Result<()
 
 pub(crate) fn mail_of(line: &[u8]) -> Option<Map<String, Value>> {
     TakenIn::read(line).map(|taken_in| taken_in.message)
-}
-
-fn each_line(path: &Path, mut meet: impl FnMut(&[u8])) -> Result<(), FileError> {
-    each_piece(path, LONGEST, |framed| {
-        if framed.piece == Piece::Line {
-            meet(framed.bytes);
-        }
-    })
 }
 
 #[cfg(test)]

@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 const LEAST_AT_ONCE: usize = 512;
 const MOST_AT_ONCE: usize = 64 * 1024;
 
+/// The longest line of a program's own file that is read back, in bytes; longer ones are skipped.
+pub(crate) const LONGEST_LINE: usize = 64 * 1024 * 1024;
+
 /// The kind of a piece of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Piece {
@@ -94,6 +97,15 @@ pub(crate) fn each_piece(
     open_if_there(path)?.map_or(Ok(()), |(file, _)| pieces_of(file, path, limit, meet))
 }
 
+/// Passes every whole line of a file to `meet`, as [`each_piece`].
+pub(crate) fn each_line(path: &Path, mut meet: impl FnMut(&[u8])) -> Result<(), FileError> {
+    each_piece(path, LONGEST_LINE, |framed| {
+        if framed.piece == Piece::Line {
+            meet(framed.bytes);
+        }
+    })
+}
+
 /// As [`each_piece`], for an open file.
 pub(crate) fn pieces_of(
     file: File,
@@ -113,9 +125,7 @@ pub(crate) fn pieces_of(
 
 /// Whether the file ends within a line.
 pub(crate) fn is_torn(file: &File, size: u64) -> io::Result<bool> {
-    let Some(last) = size.checked_sub(1) else {
-        return Ok(false);
-    };
+    let Some(last) = size.checked_sub(1) else { return Ok(false) };
     let mut byte = [0];
     file.read_exact_at(&mut byte, last)?;
     Ok(byte != *b"\n")

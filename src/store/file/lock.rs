@@ -47,9 +47,7 @@ impl Drop for Held {
 /// holder.
 #[track_caller]
 pub fn exclusive(path: &Path, limit: Duration) -> Result<Held, StoreError> {
-    let file = Arc::new(open_or_create(path, Access::Update)?);
-    let yields = acquire(&file, path, limit)?;
-    Ok(Held { file, yields })
+    SideLock::new(path.into()).acquire(limit)
 }
 
 /// A lock file that stays open for its next use.
@@ -110,20 +108,16 @@ fn acquire(file: &File, path: &Path, limit: Duration) -> Result<bool, StoreError
             Err(why) if why.kind() != io::ErrorKind::Interrupted => return Err(why).at(path)?,
             Err(_) if start.elapsed() < limit => {}
             Err(_) => {
-                let holder = holder(file.metadata().at(path)?.ino());
+                let holder = lock_holder(file.metadata().at(path)?.ino()).map_or_else(
+                    || "a process that the system does not name".into(),
+                    |holder| format!("pid {} ({})", holder.pid, holder.command),
+                );
                 return Err(StoreError::LockTimeout(path.into(), limit, holder));
             }
         }
     }
     drop(timeout);
     Ok(true)
-}
-
-fn holder(inode: u64) -> String {
-    match lock_holder(inode) {
-        Some(holder) => format!("pid {} ({})", holder.pid, holder.command),
-        None => "a process that the system does not name".into(),
-    }
 }
 
 /// Acquires the exclusive lock if it is free.

@@ -1,7 +1,7 @@
 //! Reads a growing file of lines from the last position on, one line in memory at a time. The caller parses
 //! the lines, and supplies the time of a line for [`Tail::since`].
 
-use super::jsonl::{Lines, Piece};
+use super::jsonl::{LONGEST_LINE, Lines, Piece};
 use super::read::open_if_there;
 use crate::os::file::{At, FileError};
 use crate::store::StoreError;
@@ -10,9 +10,6 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
-
-/// The longest line that is returned, in bytes; longer ones are skipped.
-const LONGEST: usize = 64 * 1024 * 1024;
 
 /// The number of bytes at which the binary search for a time ends.
 const NEAR: u64 = 64 * 1024;
@@ -63,9 +60,7 @@ impl Tail {
         since: WallTime,
         time: impl Fn(&[u8]) -> Option<WallTime>,
     ) -> Result<Self, StoreError> {
-        let Some((file, known)) = open_if_there(&path)? else {
-            return Ok(Self::new(path));
-        };
+        let Some((file, known)) = open_if_there(&path)? else { return Ok(Self::new(path)) };
         // The line after `early` is too early, unless `early` is the beginning.
         let (mut early, mut late) = (0, known.len());
         while late - early > NEAR {
@@ -83,9 +78,7 @@ impl Tail {
 
     /// Starts at the last `count` lines. Fails if the file exists and cannot be read.
     pub fn last(path: PathBuf, count: usize) -> Result<Self, StoreError> {
-        let Some((file, known)) = open_if_there(&path)? else {
-            return Ok(Self::new(path));
-        };
+        let Some((file, known)) = open_if_there(&path)? else { return Ok(Self::new(path)) };
         let mut block = vec![0; 64 * 1024];
         let mut end = known.len();
         // One more newline: it ends the line before them.
@@ -121,7 +114,7 @@ impl Tail {
             Some((inode, offset)) if inode == known.ino() && offset <= known.len() => offset,
             Some(_) | None => 0,
         };
-        let lines = Lines::from(file, begin, LONGEST).at(&self.path)?;
+        let lines = Lines::from(file, begin, LONGEST_LINE).at(&self.path)?;
         self.place = Some((known.ino(), begin));
         Ok(Fresh { tail: self, lines: Some((lines, known.ino())) })
     }
@@ -182,7 +175,7 @@ fn first_time(
 
 /// Returns the lines after the one at `offset`.
 fn after_line(file: &File, offset: u64) -> io::Result<Lines> {
-    let mut lines = Lines::from(file.try_clone()?, offset, LONGEST)?;
+    let mut lines = Lines::from(file.try_clone()?, offset, LONGEST_LINE)?;
     lines.next()?;
     Ok(lines)
 }

@@ -6,14 +6,11 @@
 
 use super::MailNotice;
 use crate::store::file::atomic::{Fsync, json_line};
-use crate::store::file::jsonl::{Log, Piece, each_piece};
+use crate::store::file::jsonl::{Log, each_line};
 use crate::store::{StoreError, TeamDir};
 use crate::wire::{AgentName, WallTime};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-
-/// The longest line that is read back, in bytes: every byte of the longest raw piece may be escaped.
-const LONGEST: usize = 16 * 1024 * 1024;
 
 /// One line of `dead/NAME.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -102,11 +99,7 @@ impl DeadLetters {
 /// Returns all dead letters of `name`; torn and foreign lines are skipped.
 pub fn read_all(dir: &TeamDir, name: &AgentName) -> Result<Vec<DeadLetter>, StoreError> {
     let mut letters = Vec::new();
-    each_piece(&dir.dead(name), LONGEST, |framed| {
-        if framed.piece == Piece::Line {
-            letters.extend(serde_json::from_slice::<DeadLetter>(framed.bytes));
-        }
-    })?;
+    each_line(&dir.dead(name), |line| letters.extend(serde_json::from_slice::<DeadLetter>(line)))?;
     Ok(letters)
 }
 

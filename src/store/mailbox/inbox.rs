@@ -9,6 +9,7 @@ use crate::os::watch::notify;
 use crate::store::file::atomic::{Fsync, sync_data, sync_folder};
 use crate::store::file::jsonl::is_torn;
 use crate::store::file::lock::{SideLock, release, try_for};
+use crate::store::file::read::known_if_there;
 use crate::store::{StoreError, TeamDir, failpoint};
 use crate::wire::AgentName;
 use crate::wire::limits::{
@@ -92,11 +93,8 @@ pub fn forget(dir: &TeamDir, name: &AgentName) -> Result<(), SendError> {
     let mut inbox = Inbox::of(dir, name);
     let held = inbox.side.acquire(LOCK_TIMEOUT)?;
     let path = dir.inbox(name);
-    match std::fs::symlink_metadata(&path) {
-        Ok(known) if known.len() == 0 => std::fs::remove_file(&path).at(&path)?,
-        Ok(_) => {}
-        Err(why) if why.kind() == io::ErrorKind::NotFound => {}
-        Err(why) => return Err(why).at(&path).map_err(Into::into),
+    if known_if_there(&path)?.is_some_and(|known| known.len() == 0) {
+        std::fs::remove_file(&path).at(&path)?;
     }
     drop(held);
     Ok(())
