@@ -2,7 +2,7 @@
 
 use crate::os::file::FileError;
 use crate::wire::FORMAT_VERSION;
-use std::io;
+use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,13 +24,12 @@ pub enum StoreError {
     /// The file was written by a later version of this program.
     #[error("{} has format version {found}, this program writes {FORMAT_VERSION}: it is left as it is", path.display())]
     Newer {
-        /// The path of the file.
+        /// The file.
         path: PathBuf,
-        /// The format version of the file.
+        /// Its format version.
         found: u64,
     },
-    /// An earlier sync of the file failed. The system reports that only once, so no later sync can be
-    /// trusted.
+    /// An earlier sync of the file failed. The system reports that only once: no later sync can be trusted.
     #[error("{}: an earlier sync failed, so nothing more is acknowledged", .0.display())]
     Degraded(PathBuf),
     /// The folder or file in which this process works was removed or replaced.
@@ -56,13 +55,7 @@ impl StoreError {
     /// Whether the disk is full or read-only at present, so that a later attempt may succeed.
     pub fn is_full(&self) -> bool {
         let Self::File(FileError::Io { source, .. }) = self else { return false };
-        matches!(
-            source.kind(),
-            io::ErrorKind::StorageFull
-                | io::ErrorKind::QuotaExceeded
-                | io::ErrorKind::FileTooLarge
-                | io::ErrorKind::ReadOnlyFilesystem
-        )
+        matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge | ReadOnlyFilesystem)
     }
 
     /// Returns the advice for a person.

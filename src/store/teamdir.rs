@@ -43,8 +43,7 @@ pub struct TeamDir {
     identity: (u64, u64),
 }
 
-/// Finds the team folder: the named one, else the nearest `.team` at or above `from`, else the one that
-/// would be created in `from`.
+/// Finds the team folder: the named one, else the nearest `.team` at or above `from`, else `from/.team`.
 pub fn locate(named: Option<&Path>, from: &Path) -> PathBuf {
     match named {
         Some(named) => from.join(named),
@@ -57,8 +56,7 @@ pub fn locate(named: Option<&Path>, from: &Path) -> PathBuf {
 }
 
 impl TeamDir {
-    /// Creates the folder, or completes an existing one. Fails if the folder is a link, belongs to another
-    /// user, or cannot be written.
+    /// Creates the folder, or completes an existing one. Fails if it is a link or belongs to another user.
     pub fn create(root: &Path) -> Result<Self, StoreError> {
         let root = std::path::absolute(root).at(root)?;
         make_folder(&root)?;
@@ -67,8 +65,7 @@ impl TeamDir {
         Ok(dir)
     }
 
-    /// Opens an existing folder. Modes that let other users in are tightened. Fails if there is none, it is a
-    /// link, or it belongs to another user.
+    /// Opens an existing folder, and tightens modes that let other users in. Fails if it is a link or foreign.
     pub fn open(root: &Path) -> Result<Self, StoreError> {
         let dir = Self::look(root)?;
         secure(&dir.root)?;
@@ -95,8 +92,7 @@ impl TeamDir {
         Ok(())
     }
 
-    /// Checks that the folder is the one that was opened. Fails if it was removed or replaced, so that
-    /// nothing in it belongs to this process.
+    /// Checks that the folder is the one that was opened. Fails if it was removed or replaced.
     pub fn is_still_there(&self) -> Result<(), StoreError> {
         match known_if_there(&self.root)? {
             Some(known) if (known.dev(), known.ino()) == self.identity => Ok(()),
@@ -283,17 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_folder_is_private_and_ignored_by_git() {
-        let (top, dir) = test_team();
-        for folder in FOLDERS {
-            assert_eq!(mode(&dir.root().join(folder)), 0o700, "{folder}");
-        }
-        assert_eq!(fs::read_to_string(dir.root().join(".gitignore")).unwrap(), IGNORE);
-        assert_eq!(dir.workspace(), top.path());
-    }
-
-    #[test]
-    fn concurrent_creations_of_a_folder_succeed() {
+    fn a_new_folder_is_private_and_ignored_by_git_even_if_several_create_it() {
         for _ in 0..20 {
             let top = tempfile::tempdir().unwrap();
             let root = top.path().join(".team");
@@ -302,7 +288,11 @@ mod tests {
                     scope.spawn(|| TeamDir::create(&root).unwrap());
                 }
             });
+            for folder in FOLDERS {
+                assert_eq!(mode(&root.join(folder)), 0o700, "{folder}");
+            }
             assert_eq!(fs::read_to_string(root.join(".gitignore")).unwrap(), IGNORE);
+            assert_eq!(TeamDir::open(&root).unwrap().workspace(), top.path());
         }
     }
 

@@ -58,8 +58,7 @@ impl Transcript {
         self.log.append(lines)
     }
 
-    /// Makes the appended lines durable. After an error the lines may not be durable, and every later call
-    /// fails as well.
+    /// Makes the appended lines durable. After an error they may not be, and every later call fails as well.
     pub fn sync(&mut self, fsync: Fsync) -> Result<(), StoreError> {
         self.log.sync(fsync)
     }
@@ -158,8 +157,7 @@ pub fn first_life(dir: &TeamDir, name: &AgentName) -> Result<Option<String>, Sto
     Ok(None)
 }
 
-/// Moves the transcript of `name` to the archive; returns its path, or `None` if there is none. On an error
-/// the transcript stays.
+/// Moves the transcript of `name`, if there is one, to the archive; returns its path. On an error it stays.
 pub fn archive(
     dir: &TeamDir,
     name: &AgentName,
@@ -262,17 +260,21 @@ mod tests {
 
     #[test]
     fn a_torn_line_is_skipped_and_the_next_one_is_whole() {
+        const TORN: &str = r#"{"kind":"note","at":1,"con"#;
         let (_folder, dir) = test_team();
         let name = AgentName::lead();
         let mut transcript = Transcript::open(&dir, &name).unwrap();
         transcript.append(&note("one")).unwrap();
-        transcript.append_raw(br#"{"kind":"note","at":1,"con"#).unwrap();
+        transcript.append_raw(TORN.as_bytes()).unwrap();
         drop(transcript);
         let mut transcript = Transcript::open(&dir, &name).unwrap();
-        transcript.append_raw(b"foreign\n").unwrap();
+        transcript.append_raw(b"foreign").unwrap();
         transcript.append(&note("two")).unwrap();
         transcript.sync(Fsync::Always).unwrap();
         assert_eq!(read_all(&dir, &name).unwrap(), [note("one"), note("two")]);
+        let text = fs::read_to_string(transcript.path()).unwrap();
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!((lines[1], lines[2], lines.len()), (TORN, "foreign", 4), "sealed, not removed");
     }
 
     #[test]

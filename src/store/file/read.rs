@@ -78,15 +78,13 @@ pub(crate) fn quarantine(path: &Path) -> Result<(), FileError> {
     free.map_or(Ok(()), |beside| fs::rename(path, beside).at(path))
 }
 
-/// Returns the format version of a file that cannot be read because it is of a newer one, which may have
-/// changed existing fields. That is no damage.
+/// Returns the version of an unreadable file if it is a newer one, which may change fields. That is no damage.
 pub(crate) fn newer_version(text: &[u8]) -> Option<u64> {
     let value: Value = serde_json::from_slice(text).ok()?;
     value.get("version")?.as_u64().filter(|version| *version > u64::from(FORMAT_VERSION))
 }
 
-/// The attributes that change when a file is replaced (its link count drops), edited, or linked again. The
-/// first is the link count.
+/// What changes when a file is replaced, edited, or linked again. The first is the link count.
 pub(crate) type Stamp = (u64, u64, u64, i64, i64, i64, i64);
 
 pub(crate) fn stamp(known: &Metadata) -> Stamp {

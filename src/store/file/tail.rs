@@ -1,5 +1,4 @@
-//! Reads a growing file of lines from the last position on, one line in memory at a time. The caller parses
-//! the lines, and supplies the time of a line for [`Tail::since`].
+//! Reads a growing file of lines from the last position on, one line in memory at a time. The caller parses.
 
 use super::jsonl::{LONGEST_LINE, Lines, Piece};
 use super::read::open_if_there;
@@ -26,8 +25,8 @@ pub struct Tail {
 #[derive(Debug)]
 pub struct Fresh<'a> {
     tail: &'a mut Tail,
-    /// `None` if there is no file, or no further line.
-    lines: Option<(Lines, u64)>,
+    /// `None` if there is no file.
+    lines: Option<Lines>,
 }
 
 impl Tail {
@@ -53,8 +52,8 @@ impl Tail {
         Self::at(path, length.saturating_sub(bytes))
     }
 
-    /// Starts near the first line that is not older than `since`, found by binary search: the file is not
-    /// read. A few earlier lines may come as well. Fails if the file exists and cannot be read.
+    /// Starts near the first line that is not older than `since`, found by binary search. A few earlier lines
+    /// may come as well. Fails if the file exists and cannot be read.
     pub fn since(
         path: PathBuf,
         since: WallTime,
@@ -91,8 +90,7 @@ impl Tail {
             for (at, _) in bytes.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n') {
                 wanted -= 1;
                 if wanted == 0 {
-                    let place = Some((known.ino(), begin + at as u64 + 1));
-                    return Ok(Self { path, place });
+                    return Ok(Self { path, place: Some((known.ino(), begin + at as u64 + 1)) });
                 }
             }
             end = begin;
@@ -116,7 +114,7 @@ impl Tail {
         };
         let lines = Lines::from(file, begin, LONGEST_LINE).at(&self.path)?;
         self.place = Some((known.ino(), begin));
-        Ok(Fresh { tail: self, lines: Some((lines, known.ino())) })
+        Ok(Fresh { tail: self, lines: Some(lines) })
     }
 
     /// Returns the same lines at once. Fails if the file exists and cannot be read.
@@ -134,19 +132,14 @@ impl Fresh<'_> {
     /// Reads the next line. Fails if the file cannot be read.
     pub fn next_line(&mut self) -> Result<Option<&[u8]>, FileError> {
         let Self { tail, lines } = self;
-        let Some((lines, inode)) = lines.as_mut() else { return Ok(None) };
+        let Some(lines) = lines.as_mut() else { return Ok(None) };
         loop {
-            let before = lines.offset();
-            let is_line = match lines.next().at(&tail.path)?.map(|framed| framed.piece) {
-                Some(Piece::Line) => true,
-                Some(Piece::Chunk) => false,
-                Some(Piece::Fragment) | None => {
-                    tail.place = Some((*inode, before));
-                    return Ok(None);
-                }
+            let piece = match lines.next().at(&tail.path)?.map(|framed| framed.piece) {
+                Some(Piece::Fragment) | None => return Ok(None),
+                Some(piece) => piece,
             };
-            tail.place = Some((*inode, lines.offset()));
-            if is_line {
+            tail.place = tail.place.map(|(inode, _)| (inode, lines.offset()));
+            if piece == Piece::Line {
                 return Ok(Some(lines.line()));
             }
         }

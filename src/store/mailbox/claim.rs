@@ -26,8 +26,7 @@ const DIGITS: usize = 12;
 /// The suffix of a claim whose mail was acted on.
 const TAKEN: &str = ".taken";
 
-/// The batch ids of one mailbox. On disk the counter has a fixed number of digits, so that it is rewritten in
-/// place.
+/// The batch ids of one mailbox. The counter has a fixed number of digits, to be rewritten in place.
 #[derive(Debug)]
 pub(crate) struct BatchIds {
     path: PathBuf,
@@ -111,8 +110,7 @@ pub(crate) enum Stage {
     Taken,
 }
 
-/// The highest offsets of one claim in the owner's files. The files are written one after the other, so
-/// neither tells about the other.
+/// The highest offsets of one claim in the owner's files. They are written in turn: neither tells of the other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Recorded {
     pub(crate) mail: Option<u64>,
@@ -160,8 +158,7 @@ impl Claim {
         fs::symlink_metadata(self.path()).is_ok_and(|known| known.len() != self.size)
     }
 
-    /// Enters a stage and renames the file accordingly. A removed file needs no name, since its mail is not
-    /// acted on again.
+    /// Enters a stage and renames the file accordingly. A removed file needs no name.
     pub(crate) fn enter(&mut self, stage: Stage) -> Result<(), FileError> {
         let old = self.path();
         let before = std::mem::replace(&mut self.stage, stage);
@@ -275,7 +272,6 @@ mod tests {
         };
         let names =
             [open(&[]), open(&[]), open(&["000000000041-0123abcd", "junk", "41-0"]), open(&[])];
-        let counters: Vec<_> = names.iter().map(|name| counter(name).unwrap()).collect();
-        assert_eq!(counters, [1, 2, 42, 43]);
+        assert_eq!(names.map(|name| counter(&name).unwrap()), [1, 2, 42, 43]);
     }
 }

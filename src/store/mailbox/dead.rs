@@ -116,10 +116,8 @@ mod tests {
         dead.append(&[]).unwrap();
         assert!(!dir.dead(&name).exists());
         let lines: [&[u8]; 3] = [b"plain \"text\"", b"\xff\x00\n", "\u{1b}[31m\u{202e}".as_bytes()];
-        let letters: Vec<_> = lines
-            .iter()
-            .map(|line| DeadLetter::new("g", 3, "why".into(), 1.5.into()).holding(line))
-            .collect();
+        let letter = |line| DeadLetter::new("g", 3, "why".into(), 1.5.into()).holding(line);
+        let letters = lines.map(letter);
         dead.append(&letters).unwrap();
         dead.sync(Fsync::Always).unwrap();
         assert_eq!(read_all(&dir, &name).unwrap(), letters);

@@ -248,18 +248,16 @@ fn put(file: &File, bytes: &[u8]) -> io::Result<Place> {
         }
     };
     let start = file.stream_position()?.saturating_sub(u64::try_from(first).unwrap_or(0));
-    let is_sealed = bytes.starts_with(b"\n");
     let rest = bytes.get(first..).unwrap_or_default();
-    if rest.is_empty() {
-        return Ok(Place { start, is_whole: true, is_sealed });
+    let mut is_whole = rest.is_empty();
+    if !is_whole {
+        file.write_all(rest)?;
+        is_whole = file.stream_position()? == start + bytes.len() as u64;
     }
-    file.write_all(rest)?;
-    let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-    Ok(Place { start, is_whole: file.stream_position()? == start + length, is_sealed })
+    Ok(Place { start, is_whole, is_sealed: bytes.starts_with(b"\n") })
 }
 
-/// Whether the line is whole and begins a line. An outsider's unfinished line may have come between the
-/// check of the tail and the write.
+/// Whether the line is whole and begins a line. An outsider may have written between check and write.
 fn stands_alone(file: &File, place: &Place, size: u64) -> io::Result<bool> {
     let slipped_in = place.start != size && !place.is_sealed;
     Ok(place.is_whole && !(slipped_in && is_torn(file, place.start)?))

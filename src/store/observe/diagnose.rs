@@ -19,9 +19,7 @@ pub(crate) enum Diagnosis {
     Open(PathBuf),
     /// The path is a link, or belongs to another user.
     Foreign(String),
-    /// The roster cannot be parsed.
     DamagedRoster,
-    /// A file of the task list is not a task.
     DamagedTask(String),
     /// The roster names a member as alive that is dead.
     Ghost {
@@ -30,9 +28,15 @@ pub(crate) enum Diagnosis {
         is_of_another_boot: bool,
     },
     /// Claims that a dead owner has not acted on.
-    Claims { name: AgentName, count: usize },
+    Claims {
+        name: AgentName,
+        count: usize,
+    },
     /// Lines that could not be delivered.
-    DeadLetters { name: AgentName, count: usize },
+    DeadLetters {
+        name: AgentName,
+        count: usize,
+    },
 }
 
 /// Returns all problems. Fails if a file or folder cannot be inspected.
@@ -50,11 +54,9 @@ pub(crate) fn flaws(dir: &TeamDir) -> Result<Vec<Diagnosis>, StoreError> {
         Diagnosis::DamagedTask(format!("{}: {}", dir.tasks().join(&bad.file).display(), bad.why))
     }));
     let roster = roster::read(dir)?;
-    let lead = roster.lead.iter().map(|lead| (lead.name.clone(), lead.status));
-    let members = roster.members.iter().map(|member| (member.name.clone(), member.status));
-    for (name, status) in lead.chain(members) {
+    for (name, _, is_over) in roster::lives(&roster) {
         let Ok(owner) = AgentName::mailbox(&name) else { continue };
-        if !status.is_over() && probe(dir, &owner)? == Liveness::Dead {
+        if !is_over && probe(dir, &owner)? == Liveness::Dead {
             let record = last_record(dir, &owner)?;
             let is_of_another_boot = record.is_some_and(|record| record.boot_id != boot_id());
             flaws.push(Diagnosis::Ghost { name, is_of_another_boot });
