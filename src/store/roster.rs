@@ -45,7 +45,7 @@ fn read_as<R: Default + DeserializeOwned>(dir: &TeamDir) -> Result<R, StoreError
         Loaded::Missing => Ok(R::default()),
         Loaded::Good { roster, .. } => Ok(*roster),
         Loaded::Damaged => {
-            let text = pretty_json(&*repaired(dir)?, &path)?;
+            let text = pretty_json(&repaired(dir)?, &path)?;
             Ok(serde_json::from_slice(&text).map_err(io::Error::from).at(&path)?)
         }
     }

@@ -19,7 +19,9 @@ pub(crate) enum Diagnosis {
     Open(PathBuf),
     /// The path is a link, or belongs to another user.
     Foreign(String),
+    /// The roster cannot be parsed.
     DamagedRoster,
+    /// A file of the task list is not a task.
     DamagedTask(String),
     /// The roster names a member as alive that is dead.
     Ghost {
@@ -28,15 +30,9 @@ pub(crate) enum Diagnosis {
         is_of_another_boot: bool,
     },
     /// Claims that a dead owner has not acted on.
-    Claims {
-        name: AgentName,
-        count: usize,
-    },
+    Claims { name: AgentName, count: usize },
     /// Lines that could not be delivered.
-    DeadLetters {
-        name: AgentName,
-        count: usize,
-    },
+    DeadLetters { name: AgentName, count: usize },
 }
 
 /// Returns all problems. Fails if a file or folder cannot be inspected.
