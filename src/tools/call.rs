@@ -1,6 +1,7 @@
 //! Tool calls: the call of a model, and how a call fails.
 
 use crate::bus::BusError;
+use crate::store::StoreError;
 use crate::tasks::TaskError;
 use crate::wire::NameError;
 use serde::de::DeserializeOwned;
@@ -44,7 +45,7 @@ impl From<NameError> for ToolError {
 
 impl From<BusError> for ToolError {
     fn from(why: BusError) -> Self {
-        if why.is_without_team() {
+        if why.store_error().is_some_and(StoreError::is_without_team) {
             return Self::Fatal(why.to_string());
         }
         // The other hints name commands of a shell.
@@ -54,7 +55,7 @@ impl From<BusError> for ToolError {
 
 impl From<TaskError> for ToolError {
     fn from(why: TaskError) -> Self {
-        if why.is_without_team() {
+        if why.store_error().is_some_and(StoreError::is_without_team) {
             return Self::Fatal(why.to_string());
         }
         Self::Reply(format!("{why}; {}", why.hint()))
