@@ -1,16 +1,13 @@
 //! Properties of both APIs: the layout and the chunks of a stream never change its reply, and no input
 //! breaks the parser.
 
-use crate::llm::fixtures::{Outcome, read, request};
+use super::word;
+use crate::llm::fixtures::{Outcome, call, read, request, text};
 use crate::llm::{anthropic, openai};
-use crate::wire::chat::Reply;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use serde_json::{Value, json};
-
-/// A block of a message as a list of chunks, and whether it is a call or text.
-type Block = (bool, Vec<String>);
 
 /// The textual form of an event: its line ends, the space behind a colon, a line before it, and whether its JSON
 /// has line breaks.
@@ -41,96 +38,48 @@ fn bytes(stream: &[u8]) -> Vec<&[u8]> {
     stream.chunks(1).collect()
 }
 
-/// Asserts that the stream gives the same result as a whole, in two, in single bytes and in the given chunks.
-fn assert_same(read: Reader, stream: &[u8], cuts: &[Index]) -> Outcome {
-    let whole = read(&[stream]);
-    for at in 0..=stream.len() {
-        let (head, tail) = stream.split_at(at);
-        assert_eq!(read(&[head, tail]), whole, "cut at {at}");
-    }
-    assert_eq!(read(&bytes(stream)), whole, "in single bytes");
-    assert_eq!(read(&cut(stream, cuts)), whole, "in many pieces");
-    whole
-}
+/// The data of the events of one reply, by API.
+const MESSAGES: &str = r#"{"type":"message_start","message":{"model":"m-1"}}
+{"type":"ping"}
+{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}
+{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"ä€ \"{\\"}}
+{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"\r\nß🦀:"}}
+{"type":"content_block_stop","index":0}
+{"type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"a","name":"bash","input":{}}}
+{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"{\"command\":"}}
+{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":" \"ü🦀\"}"}}
+{"type":"content_block_stop","index":1}
+{"type":"message_delta","delta":{"stop_reason":"end_turn"}}
+{"type":"message_stop"}"#;
+const COMPLETIONS: &str = r#"{"model":"m-1","choices":[{"delta":{"role":"assistant","content":null}}]}
+{"choices":[{"index":0,"delta":{"content":"ä€ \"{\\"},"finish_reason":null}]}
+{"choices":[{"index":0,"delta":{"content":"\r\nß🦀:"},"finish_reason":null}]}
+{"choices":[{"delta":{"tool_calls":[{"index":1,"id":"a","function":{"name":"bash","arguments":""}}]}}]}
+{"choices":[{"delta":{"tool_calls":[{"index":1,"function":{"arguments":"{\"command\":"}}]}}]}
+{"choices":[{"delta":{"tool_calls":[{"index":1,"function":{"arguments":" \"ü🦀\"}"}}]}}]}
+{"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}
+{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}
+[DONE]"#;
 
 /// Serializes events, each in its form.
-fn lay_out(events: &[(&str, Value)], forms: &[Form], start: &str) -> Vec<u8> {
-    let mut text = start.to_owned();
-    for ((name, data), form) in events.iter().zip(forms.iter().cycle()) {
-        let (end, space, before, is_wide) = form;
-        let data = match data.as_str() {
-            Some(raw) => raw.to_owned(),
-            None if *is_wide => format!("{data:#}"),
-            None => data.to_string(),
-        };
+fn lay_out(events: &str, forms: &[Form], start: &str) -> String {
+    let mut stream = start.to_owned();
+    for (data, (end, space, before, is_wide)) in events.lines().zip(forms.iter().cycle()) {
+        let json: Option<Value> = serde_json::from_str(data).ok();
+        let name = json.as_ref().map_or("", |json| word(json, "type"));
+        let wide = json.as_ref().filter(|_| *is_wide).map(|json| format!("{json:#}"));
         if !before.is_empty() {
-            text.push_str(&[before, *end].concat());
+            stream.extend([before, *end]);
         }
         if !name.is_empty() {
-            text.push_str(&["event:", space, name, end].concat());
+            stream.extend(["event:", space, name, end]);
         }
-        for line in data.lines() {
-            text.push_str(&["data:", space, line, end].concat());
+        for line in wide.as_deref().unwrap_or(data).lines() {
+            stream.extend(["data:", space, line, end]);
         }
-        text.push_str(end);
+        stream.push_str(end);
     }
-    text.into_bytes()
-}
-
-fn messages_events(blocks: &[Block]) -> Vec<(&'static str, Value)> {
-    let mut events = vec![
-        ("message_start", json!({"message": {"model": "m-1"}})),
-        ("ping", json!({"type": "ping"})),
-    ];
-    for (index, (is_call, pieces)) in blocks.iter().enumerate() {
-        let (opening, kind, key) = if *is_call {
-            let id = format!("call-{index}");
-            let opening = json!({"type": "tool_use", "id": id, "name": "bash", "input": {}});
-            (opening, "input_json_delta", "partial_json")
-        } else {
-            (json!({"type": "text", "text": ""}), "text_delta", "text")
-        };
-        events.push(("content_block_start", json!({"index": index, "content_block": opening})));
-        events.extend(pieces.iter().map(|piece| {
-            let delta = json!({"type": kind, key: piece});
-            ("content_block_delta", json!({"index": index, "delta": delta}))
-        }));
-        events.push(("content_block_stop", json!({"index": index})));
-    }
-    events.push(("message_delta", json!({"delta": {"stop_reason": "end_turn"}})));
-    events.push(("message_stop", json!({})));
-    for (name, data) in &mut events {
-        data["type"] = (*name).into();
-    }
-    events
-}
-
-fn completions_events(blocks: &[Block]) -> Vec<(&'static str, Value)> {
-    let mut deltas = vec![json!({"role": "assistant", "content": null})];
-    for (index, (is_call, pieces)) in blocks.iter().enumerate() {
-        if !is_call {
-            deltas.extend(pieces.iter().map(|piece| json!({"content": piece})));
-            continue;
-        }
-        let (id, named) = (format!("call-{index}"), json!({"name": "bash", "arguments": ""}));
-        deltas.push(json!({"tool_calls": [{"index": index, "id": id, "function": named}]}));
-        deltas.extend(pieces.iter().map(
-            |piece| json!({"tool_calls": [{"index": index, "function": {"arguments": piece}}]}),
-        ));
-    }
-    let chunk = |delta| json!({"choices": [{"index": 0, "delta": delta, "finish_reason": null}]});
-    let mut events: Vec<Value> = deltas.into_iter().map(chunk).collect();
-    events.extend([
-        json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}),
-        json!({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}}),
-        "[DONE]".into(),
-    ]);
-    events.into_iter().map(|event| ("", event)).collect()
-}
-
-fn blocks() -> impl Strategy<Value = Vec<Block>> {
-    let pieces = proptest::collection::vec("[a-z \"\\\\\n\r{}:äß€🦀]{1,7}", 0..4);
-    proptest::collection::vec((any::<bool>(), pieces), 0..4)
+    stream
 }
 
 fn forms() -> impl Strategy<Value = Vec<Form>> {
@@ -148,44 +97,29 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_reply_does_not_depend_on_the_chunks_of_its_stream(
-        blocks in blocks(), forms in forms(), cuts in cuts(), start in select(vec!["", "\u{feff}"]),
+    fn a_reply_does_not_depend_on_the_layout_and_the_chunks_of_its_stream(
+        forms in forms(), cuts in cuts(), start in select(vec!["", "\u{feff}"]),
     ) {
-        let texts = blocks.iter().filter(|(is_call, _)| !is_call);
-        let said: String = texts.map(|(_, pieces)| pieces.concat()).collect();
-        let calls = blocks.iter().filter(|(is_call, _)| *is_call).count();
-        let count = |reply: &Reply| {
-            let is_call = |block: &&_| matches!(block, crate::wire::chat::Block::ToolUse { .. });
-            reply.blocks.iter().filter(is_call).count()
-        };
-
-        let streams = [messages_events(&blocks), completions_events(&blocks)];
-        for (read, events) in [messages as Reader, completions].into_iter().zip(streams) {
-            let (reply, shown) = assert_same(read, &lay_out(&events, &forms, start), &cuts);
-            prop_assert_eq!((&shown, count(&reply.unwrap())), (&said, calls));
+        let said = "ä€ \"{\\\r\nß🦀:";
+        for (read, events) in [(messages as Reader, MESSAGES), (completions, COMPLETIONS)] {
+            let stream = lay_out(events, &forms, start).into_bytes();
+            let whole = read(&[&stream]);
+            for at in 0..=stream.len() {
+                let (head, tail) = stream.split_at(at);
+                prop_assert_eq!(&read(&[head, tail]), &whole, "cut at {}", at);
+            }
+            prop_assert_eq!(&read(&bytes(&stream)), &whole, "in single bytes");
+            prop_assert_eq!(&read(&cut(&stream, &cuts)), &whole, "in many pieces");
+            let (reply, shown) = whole;
+            let call = call("a", "bash", json!({"command": "ü🦀"}));
+            prop_assert_eq!((reply.unwrap().blocks, shown.as_str()), (vec![text(said), call], said));
         }
     }
 }
 
-/// Fragments of streams, and the data of events of both APIs.
-const FRAGMENTS: [&str; 16] = [
-    "\n",
-    "\n\n",
-    "\r",
-    "\r\n",
-    "\r\n\r\n",
-    "data:",
-    "data: ",
-    "data: {",
-    "event: ",
-    ":",
-    "\u{feff}",
-    "id: 1\n",
-    "event: message_start\n",
-    "event: content_block_delta\n",
-    "event: vendor_event\n",
-    "event: error\n",
-];
+/// Fragments of streams with `|` between, and the data of events of both APIs.
+const FRAGMENTS: &str = "\n|\n\n|\r|\r\n|\r\n\r\n|data:|data: |data: {|event: |:|\u{feff}|id: 1\n|\
+    event: message_start\n|event: content_block_delta\n|event: vendor_event\n|event: error\n";
 const EVENTS: &str = r#"{"type":"message_start","message":{"usage":{"input_tokens":-1}}}
 {"type":"content_block_start","index":0,"content_block":{"type":"text","text":"ä"}}
 {"type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":7}}
@@ -202,7 +136,7 @@ const EVENTS: &str = r#"{"type":"message_start","message":{"usage":{"input_token
 
 /// Fragments of streams of both APIs, and malformed data.
 fn scraps() -> impl Strategy<Value = Vec<u8>> {
-    let known = select(FRAGMENTS.to_vec()).prop_map(str::to_owned);
+    let known = select(FRAGMENTS.split('|').collect::<Vec<_>>()).prop_map(str::to_owned);
     let events =
         select(EVENTS.lines().collect::<Vec<_>>()).prop_map(|it| format!("data: {it}\n\n"));
     let scrap = prop_oneof![
