@@ -8,8 +8,7 @@ use crate::error::{Exit, Failure, OrFail};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
@@ -18,45 +17,23 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 pub(crate) struct Setting<T> {
     /// The value in force.
     pub(crate) value: T,
-    /// The nearest layer that sets it.
-    pub(crate) source: Source,
+    /// The nearest layer that sets it, as `team config` shows it.
+    pub(crate) source: String,
 }
 
 /// A settings table with free keys; each entry has a source of its own.
 pub(crate) type SettingMap<T> = BTreeMap<<T as SettingEntry>::Name, Setting<T>>;
 
-/// The layer that a value came from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Source {
-    /// A command-line flag.
-    Flag,
-    /// An environment variable.
-    Environment(String),
-    /// A settings file.
-    File(PathBuf),
-    /// No layer sets it.
-    Default,
-}
-
-impl fmt::Display for Source {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Flag => out.write_str("flag"),
-            Self::Environment(name) => write!(out, "environment ({name})"),
-            Self::File(path) => write!(out, "{}", path.display()),
-            Self::Default => out.write_str("default"),
-        }
-    }
+/// The source of a value that an environment variable sets.
+pub(super) fn environment_source(variable: &str) -> String {
+    format!("environment ({variable})")
 }
 
 /// A setting as `team config` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ConfigRow {
-    /// The dotted name.
     pub(crate) key: String,
-    /// The value in force.
     pub(crate) value: String,
-    /// The layer that it came from.
     pub(crate) source: String,
 }
 
@@ -73,9 +50,6 @@ impl Flags {
 }
 
 /// The text of a settings file; empty if there is none.
-///
-/// # Errors
-/// The file cannot be read.
 pub(super) fn read(file: &Path) -> Result<String, Failure> {
     match std::fs::read_to_string(file) {
         Err(why) if why.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
@@ -95,10 +69,7 @@ pub(super) struct SettingsFile<'t> {
 }
 
 impl<'t> SettingsFile<'t> {
-    /// Parses the text of a file that may have these settings and no others.
-    ///
-    /// # Errors
-    /// The text is not TOML or has an unknown key; the failure names the line.
+    /// Parses the text of a file that may have these settings and no others; a failure names the line.
     pub(super) fn parse(
         path: &'t Path,
         text: &'t str,
@@ -118,8 +89,7 @@ impl<'t> SettingsFile<'t> {
     ) -> Result<(), Failure> {
         for (name, value) in table {
             let key = format!("{above}{}", name.get_ref());
-            let section = format!("{key}.");
-            let at = value.span().start;
+            let (section, at) = (format!("{key}."), value.span().start);
             // A quoted name with a dot is one name, not a path.
             let is_path = !name.get_ref().contains('.');
             if is_path && specs.iter().any(|spec| spec.key == key) {
@@ -140,6 +110,10 @@ impl<'t> SettingsFile<'t> {
         let Some(value) = self.values.get(key) else { return Ok(None) };
         let value = T::deserialize(ValueDeserializer::from(value.clone()));
         value.map(Some).map_err(|why| self.unusable(&why))
+    }
+
+    fn source(&self) -> String {
+        self.path.display().to_string()
     }
 
     fn unusable(&self, why: &toml::de::Error) -> Failure {
@@ -184,18 +158,17 @@ impl<'t> Layers<'t> {
         if let Some(flag) = spec.flag
             && let Some(text) = self.flags.0.get(flag)
         {
-            found.push(Setting { value: parse(flag, text)?, source: Source::Flag });
+            found.push(Setting { value: parse(flag, text)?, source: "flag".into() });
         }
         if let Some(name) = spec.variable()
             && let Some(text) = self.environment.get(&name)
         {
-            found.push(Setting { value: parse(&name, text)?, source: Source::Environment(name) });
+            found.push(Setting { value: parse(&name, text)?, source: environment_source(&name) });
         }
         let nearer = found.len();
         let mut of_files = self.files.iter().map(|file| {
             let value = file.get(spec.key)?.filter(T::is_said);
-            let source = Source::File(file.path.to_path_buf());
-            Ok::<_, Failure>(value.map(|value| Setting { value, source }))
+            Ok::<_, Failure>(value.map(|value| Setting { value, source: file.source() }))
         });
         let of_folder = of_files.next().transpose()?.flatten();
         for of_user in of_files {
@@ -238,7 +211,9 @@ pub(super) trait SettingField: Sized {
     fn rows(&self, spec: &SettingSpec) -> Vec<ConfigRow>;
 
     /// The value as TOML, if it has one.
-    fn toml(&self) -> Option<String>;
+    fn toml(&self) -> Option<String> {
+        None
+    }
 }
 
 impl<T: SettingValue> SettingField for Setting<T> {
@@ -249,7 +224,7 @@ impl<T: SettingValue> SettingField for Setting<T> {
         let combine =
             |near: Self, far: Self| Self { value: near.value.with_farther(far.value), ..near };
         let setting = nearer_first.reduce(combine);
-        let setting = setting.unwrap_or(Self { value: default, source: Source::Default });
+        let setting = setting.unwrap_or(Self { value: default, source: "default".into() });
         if spec.is_positive && json!(setting.value) == json!(0) {
             let what = format!("{} may not be 0", spec.key);
             let why = format!("it was set by: {}", setting.source);
@@ -261,7 +236,7 @@ impl<T: SettingValue> SettingField for Setting<T> {
 
     fn rows(&self, spec: &SettingSpec) -> Vec<ConfigRow> {
         let value = self.value.shown().unwrap_or_else(|| spec.unset.into());
-        vec![ConfigRow { key: spec.key.into(), value, source: self.source.to_string() }]
+        vec![ConfigRow { key: spec.key.into(), value, source: self.source.clone() }]
     }
 
     fn toml(&self) -> Option<String> {
@@ -290,8 +265,7 @@ impl<T: SettingEntry> SettingField for SettingMap<T> {
             for (name, value) in entries {
                 let own = found.get(&name).map(|own| &own.value);
                 if at > 0 || layers.is_trusted || value.acts_untrusted(own) {
-                    let source = Source::File(file.path.to_path_buf());
-                    found.insert(name, Setting { value, source });
+                    found.insert(name, Setting { value, source: file.source() });
                 } else {
                     ignored.insert(name, value);
                 }
@@ -305,13 +279,9 @@ impl<T: SettingEntry> SettingField for SettingMap<T> {
         let row = |(name, setting): (&T::Name, &Setting<T>)| ConfigRow {
             key: format!("{}.{name}", spec.key),
             value: setting.value.shown(name),
-            source: setting.source.to_string(),
+            source: setting.source.clone(),
         };
         self.iter().map(row).collect()
-    }
-
-    fn toml(&self) -> Option<String> {
-        None
     }
 }
 

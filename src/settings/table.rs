@@ -279,11 +279,8 @@ const HEARTBEAT_INTERVALS: [Duration; 2] = [Duration::from_millis(100), limits::
 const HEARTBEATS_UNTIL_HUNG: u32 = 12;
 
 impl Settings {
-    /// Reads all layers. `folder_file` is the team folder's settings file.
-    ///
-    /// # Errors
-    /// A file, variable or flag has an unknown key or an unusable value; for a file, the failure names the
-    /// line.
+    /// Reads all layers. `folder_file` is the team folder's settings file. A failure names the flag, the variable,
+    /// or the line of a file.
     pub(crate) fn load(
         environment: &Environment,
         folder_file: &Path,
@@ -310,12 +307,9 @@ impl Settings {
     }
 
     /// The settings in a team folder's file that need trust.
-    ///
-    /// # Errors
-    /// The file cannot be read, or is not usable.
     pub(crate) fn risks_in(folder_file: &Path) -> Result<Risks, Failure> {
-        let (text, environment, flags) =
-            (layers::read(folder_file)?, Environment::default(), Flags::default());
+        let text = layers::read(folder_file)?;
+        let (environment, flags) = (Environment::default(), Flags::default());
         let file = SettingsFile::parse(folder_file, &text, specs::ALL)?;
         let mut layers = Layers::new(&flags, &environment, vec![file]);
         Self::read(&mut layers)?;
@@ -345,13 +339,12 @@ impl Settings {
 /// The sentence that tells which settings of a folder do not act.
 fn untrusted(folder_file: &Path, ignored: &Risks) -> String {
     let ignored = redacted(ignored);
-    let shown: Vec<String> =
-        ignored.iter().map(|(key, value)| format!("{key} = {value}")).collect();
+    let shown = ignored.iter().map(|(key, value)| format!("{key} = {value}"));
     format!(
         "{}: not in force, since this folder is not trusted: {}. Look at the file; `team trust` puts it in \
          force as it stands now.",
         folder_file.display(),
-        shown.join(", ")
+        shown.collect::<Vec<_>>().join(", ")
     )
 }
 

@@ -44,10 +44,7 @@ impl TrustList {
         key(folder).is_ok_and(|key| known.folders.get(&key) == Some(risks))
     }
 
-    /// The file to lock while the list is changed. Creates its folder.
-    ///
-    /// # Errors
-    /// There is no state folder, it cannot be created, or others can write to it.
+    /// The file to lock while the list is changed. Creates its folder, which others must not be able to write.
     pub(crate) fn lock_file(&self) -> Result<PathBuf, Failure> {
         let file = self.file()?;
         make_folder(file).map_err(|why| unchanged(file, &why))?;
@@ -55,9 +52,6 @@ impl TrustList {
     }
 
     /// Trusts exactly these settings of a team folder, or nothing of it any more.
-    ///
-    /// # Errors
-    /// There is no state folder, or it cannot be read or written.
     pub(crate) fn set(&self, folder: &Path, risks: Option<Risks>) -> Result<(), Failure> {
         let file = self.file()?;
         let failed = |why: io::Error| unchanged(file, &why);
@@ -73,11 +67,10 @@ impl TrustList {
     }
 
     fn file(&self) -> Result<&Path, Failure> {
-        self.file.as_deref().ok_or_else(|| {
-            let hint = "set HOME or XDG_STATE_HOME, and try again";
-            let why = "neither HOME nor XDG_STATE_HOME is set";
-            Failure::new(Exit::Failure, "trust cannot be kept", why, hint)
-        })
+        let hint = "set HOME or XDG_STATE_HOME, and try again";
+        let why = "neither HOME nor XDG_STATE_HOME is set";
+        let homeless = || Failure::new(Exit::Failure, "trust cannot be kept", why, hint);
+        self.file.as_deref().ok_or_else(homeless)
     }
 
     fn read(&self) -> io::Result<Known> {
