@@ -13,7 +13,6 @@ use std::time::Duration;
 pub(crate) enum AttemptError {
     #[error("cannot set up the http client: {0}")]
     Setup(String),
-    /// The connection failed or broke.
     #[error("{0}")]
     Broken(String),
     #[error("no answer within {0:?}")]
@@ -35,13 +34,11 @@ pub(crate) enum AttemptError {
     /// The response is a web page: another server answers at this address.
     #[error("a web page answers there, not the api: is the base url right?")]
     NotTheApi,
-    /// The endpoint reported an error.
     #[error("{0}")]
     Reported(Report),
 }
 
 impl AttemptError {
-    /// Whether another attempt may succeed.
     pub(super) fn is_retryable(&self) -> bool {
         if let Self::Reported(report) = self {
             return report.is_retryable();
@@ -107,7 +104,6 @@ const TOO_LONG: [&str; 7] = [
 ];
 
 impl Report {
-    /// Parses an error body.
     pub(super) fn from_body(status: u16, body: &[u8]) -> Self {
         if let Ok(value) = serde_json::from_slice(body) {
             return Self::from_json(status, &value);

@@ -47,7 +47,6 @@ pub(super) fn conversation() -> Request {
     Request { system: "You are alice.".into(), tools, max_tokens: 1024, ..request(messages) }
 }
 
-/// Reads a stream in these pieces.
 pub(super) fn read<'a>(
     assembler: impl Assemble + 'static,
     pieces: impl IntoIterator<Item = &'a [u8]>,

@@ -64,7 +64,6 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
-    /// Creates the error of a header that cannot be sent.
     pub(super) fn header(name: &str, why: impl Into<String>) -> Self {
         Self::BadHeader { name: name.into(), why: why.into() }
     }
@@ -130,12 +129,10 @@ impl Endpoint {
         Ok(Self { url, headers: map, limits, redactor, client: OnceCell::new() })
     }
 
-    /// Returns the URL, for messages to people.
     pub(crate) fn url(&self) -> &str {
         self.url.as_str()
     }
 
-    /// Returns the host.
     pub(crate) fn host(&self) -> &str {
         self.url.host_str().unwrap_or_default()
     }
@@ -218,7 +215,6 @@ pub(crate) struct Answer<'a> {
 }
 
 impl Answer<'_> {
-    /// Returns the HTTP status.
     pub(crate) fn status(&self) -> u16 {
         self.response.status().as_u16()
     }
@@ -246,7 +242,6 @@ impl Answer<'_> {
         Ok(Some(piece.to_vec()))
     }
 
-    /// Returns the rest of the body.
     pub(crate) async fn rest(mut self) -> Result<Vec<u8>, AttemptError> {
         let mut rest = Vec::new();
         while let Some(piece) = self.piece().await? {

@@ -16,10 +16,7 @@ pub enum Listing {
     Unlisted,
 }
 
-/// Requests the list.
-///
-/// # Errors
-/// The endpoint does not respond; the text is for people.
+/// Requests the list. The error is for people.
 pub(super) async fn ask(endpoint: &Endpoint, limit: Duration) -> Result<Listing, String> {
     match endpoint.get(limit).await {
         Ok((401 | 403, _)) => Ok(Listing::Refused),

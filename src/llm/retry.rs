@@ -100,7 +100,6 @@ pub trait Backoff: std::fmt::Debug {
 pub(super) struct Jitter(Cell<u64>);
 
 impl Jitter {
-    /// Creates a source from a seed.
     pub(super) fn seeded(seed: u64) -> Self {
         Self(Cell::new(seed))
     }

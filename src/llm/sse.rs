@@ -9,7 +9,6 @@ use std::mem;
 /// The longest accepted event or line, in bytes.
 pub(crate) const LONGEST: usize = 16 << 20;
 
-/// An event.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Event {
     /// The `event` field, empty if absent.

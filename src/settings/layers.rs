@@ -15,7 +15,6 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 /// A value and the layer it came from.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Setting<T> {
-    /// The value in force.
     pub(crate) value: T,
     /// The nearest layer that sets it, as `team config` shows it.
     pub(crate) source: String,
@@ -105,7 +104,6 @@ impl<'t> SettingsFile<'t> {
         Ok(())
     }
 
-    /// The value of a key, if the file has it.
     pub(super) fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, Failure> {
         let Some(value) = self.values.get(key) else { return Ok(None) };
         let value = T::deserialize(ValueDeserializer::from(value.clone()));
@@ -200,7 +198,6 @@ pub(super) trait SettingField: Sized {
     /// The default in the declaration.
     type Default;
 
-    /// Reads it from all layers.
     fn read(
         spec: &SettingSpec,
         default: Self::Default,

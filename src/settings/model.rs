@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A model of a provider.
 #[derive(Clone)]
 pub(crate) struct ModelChoice {
     provider: &'static ProviderSpec,
@@ -46,7 +45,6 @@ impl ModelChoice {
         self.provider
     }
 
-    /// The name of the model, if it has one.
     pub(crate) fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }

@@ -9,7 +9,6 @@ pub(crate) struct SettingSpec {
     pub(super) description: &'static str,
     /// Whether no environment variable sets it.
     pub(super) is_file_only: bool,
-    /// The command-line flag that sets it.
     pub(super) flag: Option<&'static str>,
     /// What `team config` shows while no value is set.
     pub(super) unset: &'static str,
@@ -51,7 +50,6 @@ impl SettingSpec {
         self.key.strip_prefix("permissions.").unwrap_or(self.key)
     }
 
-    /// The lines of the description.
     pub(super) fn description_lines(&self) -> impl Iterator<Item = &'static str> {
         self.description.lines().map(str::trim)
     }

@@ -7,10 +7,11 @@ use super::model::{Credentials, ModelChoice, price_of, resolve};
 use super::trust::TrustList;
 use super::{ConfigRow, Flags, Settings};
 use crate::error::{Exit, Failure};
+use crate::llm::registry::Access;
 use crate::wire::Fsync;
 use crate::wire::budget::{Budget, Budgets};
 use crate::wire::money::Money;
-use crate::wire::permission::PermissionMode;
+use crate::wire::permission::{PermissionMode, Permissions};
 use crate::wire::restart::RestartPolicy;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -39,6 +40,10 @@ impl Given<'_> {
         }
         let settings = Settings::load(&environment, &file, &Flags::of([("--mode", self.mode)]))?;
         Ok((settings, environment))
+    }
+
+    fn settings(&self) -> Settings {
+        self.load().unwrap().0
     }
 }
 
@@ -129,39 +134,32 @@ fn an_unusable_value_is_refused_and_names_file_and_line_or_variable() {
     assert!(load(&[("TEAM_AUTO_CLAIM", "true")], "").unwrap().auto_claim.value);
 }
 
-const FOLDER: &str = "[permissions]\nmode = \"bypass\"\nallow = [\"bash(ls:*)\"]\n\
-    deny = [\"bash(rm:*)\"]\nask = [\"read_file(secrets/**)\"]\n";
-
 #[test]
-fn a_folder_loosens_nothing_before_it_is_trusted() {
-    let given = Given { folder: FOLDER, ..Given::default() };
-    let (settings, _) = given.load().unwrap();
-    let permissions = settings.permissions();
-    assert_eq!(permissions.mode, PermissionMode::Default);
-    assert!(permissions.rules.allow.is_empty());
-    assert_eq!(permissions.rules.deny, ["bash(rm:*)"]);
-    assert_eq!(permissions.rules.ask, ["read_file(secrets/**)"]);
-    let told = settings.ignored.unwrap();
-    assert!(told.contains("mode = \"bypass\"") && told.contains("bash(ls:*)"), "{told}");
-    assert!(told.contains("team trust"), "{told}");
-
-    let (settings, _) = Given { is_trusted: true, ..given }.load().unwrap();
-    assert_eq!(settings.permissions().mode, PermissionMode::Bypass);
-    assert_eq!(settings.permissions().rules.allow, ["bash(ls:*)"]);
-    assert_eq!(settings.ignored, None);
-}
-
-#[test]
-fn the_users_own_file_needs_no_trust_and_rules_add_up() {
-    let user = "[permissions]\nmode = \"accept_edits\"\nallow = [\"bash(cargo test:*)\"]\n";
-    let given = Given { folder: FOLDER, user, ..Given::default() };
-    let permissions = given.load().unwrap().0.permissions();
-    assert_eq!(permissions.mode, PermissionMode::AcceptEdits);
-    assert_eq!(permissions.rules.allow, ["bash(cargo test:*)"]);
-    let given = Given { is_trusted: true, mode: Some("plan"), ..given };
-    let permissions = given.load().unwrap().0.permissions();
-    assert_eq!(permissions.mode, PermissionMode::Plan);
-    assert_eq!(permissions.rules.allow, ["bash(ls:*)", "bash(cargo test:*)"]);
+fn a_folder_loosens_nothing_before_it_is_trusted_and_rules_add_up() {
+    let folder = "[permissions]\nmode = \"bypass\"\nallow = [\"bash(ls:*)\"]\n\
+        deny = [\"bash(rm:*)\"]\nask = [\"read_file(secrets/**)\"]\n";
+    let own = "[permissions]\nmode = \"accept_edits\"\nallow = [\"bash(cargo test:*)\"]\n";
+    let (ls, test) = ("bash(ls:*)", "bash(cargo test:*)");
+    for (user, mode, is_trusted, in_force, allow) in [
+        ("", None, false, PermissionMode::Default, &[][..]),
+        ("", None, true, PermissionMode::Bypass, &[ls]),
+        (own, None, false, PermissionMode::AcceptEdits, &[test]),
+        (own, Some("plan"), true, PermissionMode::Plan, &[ls, test]),
+    ] {
+        let given = Given { folder, user, mode, is_trusted, ..Given::default() };
+        let settings = given.settings();
+        let Permissions { mode, rules, .. } = settings.permissions();
+        assert_eq!(
+            (mode, rules.allow),
+            (in_force, allow.iter().map(ToString::to_string).collect())
+        );
+        assert_eq!((&*rules.deny[0], &*rules.ask[0]), ("bash(rm:*)", "read_file(secrets/**)"));
+        let told = settings.ignored.unwrap_or_default();
+        for part in ["mode = \"bypass\"", ls, "team trust"] {
+            assert_eq!(told.contains(part), !is_trusted, "{in_force}: {told}");
+        }
+        assert_eq!(told.is_empty(), is_trusted, "{in_force}: {told}");
+    }
 }
 
 #[test]
@@ -170,8 +168,7 @@ fn hooks_of_the_user_run_before_those_of_a_trusted_folder() {
     let (folder, user) = (hook("folder"), hook("user"));
     let given = Given { folder: &folder, user: &user, ..Given::default() };
     let commands = |given: &Given<'_>| -> Vec<String> {
-        let hooks = given.load().unwrap().0.hooks.value;
-        hooks.into_iter().map(|hook| hook.command).collect()
+        given.settings().hooks.value.into_iter().map(|hook| hook.command).collect()
     };
     assert_eq!(commands(&given), ["user"]);
     assert_eq!(commands(&Given { is_trusted: true, ..given }), ["user", "folder"]);
@@ -201,7 +198,7 @@ fn a_folder_raises_no_limit_before_it_is_trusted() {
     let user = "[budget.team]\ntokens = 1000\nturns = 50\n[budget.member]\nmoney = 0.5\n\
          [prices.\"m\"]\ninput = 3\noutput = 15\n";
     let given = Given { folder, user, ..Given::default() };
-    let (settings, _) = given.load().unwrap();
+    let settings = given.settings();
     let Budgets { team, member } = settings.rules().budgets();
     assert_eq!((team.tokens, team.turns, member.money), (Some(1000), Some(5), money(0.5)));
     let prices = settings.prices();
@@ -212,7 +209,7 @@ fn a_folder_raises_no_limit_before_it_is_trusted() {
     }
     assert!(!told.contains("turns") && !told.contains("prices.n"), "{told}");
 
-    let (settings, _) = Given { is_trusted: true, ..given }.load().unwrap();
+    let settings = Given { is_trusted: true, ..given }.settings();
     let Budgets { team, member } = settings.rules().budgets();
     assert_eq!((team.tokens, team.turns, member.money), (Some(9000), Some(5), money(8.0)));
     assert_eq!((Some(settings.prices()["m"].input), settings.ignored), (money(0.1), None));
@@ -229,61 +226,55 @@ fn the_environments_endpoints_and_headers_win_over_a_files() {
     let given = Given { user: ENDPOINTS, ..Given::default() };
     let (settings, environment) = given.load().unwrap();
     let credentials = Credentials::of(&settings, &environment);
-    let access = |credentials: &Credentials, model: &str| {
-        credentials.access(&ModelChoice::parse(model).unwrap())
+    let access = |of: &Credentials, model: &str| of.access(&ModelChoice::parse(model).unwrap());
+    let expected = Access {
+        base_url: Some("https://me:canary@gateway".into()),
+        custom_headers: Some("anthropic-beta: fast\nx-house: canary".into()),
+        api_version: Some("2023-06-01".into()),
+        ..Access::default()
     };
-    let anthropic = access(&credentials, "anthropic/m");
-    assert_eq!(anthropic.base_url.as_deref(), Some("https://me:canary@gateway"));
-    assert_eq!(anthropic.api_version.as_deref(), Some("2023-06-01"));
-    let lines = "anthropic-beta: fast\nx-house: canary";
-    assert_eq!(anthropic.custom_headers.as_deref(), Some(lines));
-    assert_eq!(
-        access(&credentials, "openai/m").custom_headers.as_deref(),
-        Some("x-other: canary2")
-    );
+    assert!(access(&credentials, "anthropic/m") == expected);
+    let headers = access(&credentials, "openai/m").custom_headers;
+    assert_eq!(headers.as_deref(), Some("x-other: canary2"));
     assert_eq!(credentials.secrets(), ["canary", "canary2"]);
     assert!(!format!("{:?}", settings.anthropic_headers).contains("canary"));
     assert!(settings.rows().iter().all(|row| !row.value.contains("canary")));
-    let shown = |key| row(&settings, key).value;
-    assert_eq!(shown("anthropic.base_url"), "gateway");
-    assert_eq!(shown("anthropic.headers.anthropic-beta"), "fast");
-    assert_eq!(shown("anthropic.headers.x-house"), "[redacted]");
-    assert_eq!(shown("openai.base_url"), "(its own)");
+    for (key, shown) in [
+        ("anthropic.base_url", "gateway"),
+        ("anthropic.headers.anthropic-beta", "fast"),
+        ("anthropic.headers.x-house", "[redacted]"),
+        ("openai.base_url", "(its own)"),
+    ] {
+        assert_eq!(row(&settings, key).value, shown, "{key}");
+    }
 
     let variables =
         [("ANTHROPIC_BASE_URL", "https://near"), ("ANTHROPIC_CUSTOM_HEADERS", "X-House: 2")];
     let (settings, environment) = Given { variables: &variables, ..given }.load().unwrap();
-    let credentials = Credentials::of(&settings, &environment);
-    let anthropic = access(&credentials, "anthropic/m");
-    assert_eq!(anthropic.base_url.as_deref(), Some("https://near"));
+    let near = access(&Credentials::of(&settings, &environment), "anthropic/m");
     let lines = "anthropic-beta: fast\nx-house: canary\nX-House: 2";
-    assert_eq!(anthropic.custom_headers.as_deref(), Some(lines));
+    assert_eq!(near.custom_headers.as_deref(), Some(lines));
+    assert_eq!(near.base_url.as_deref(), Some("https://near"));
     assert_eq!(row(&settings, "anthropic.base_url").source, "environment (ANTHROPIC_BASE_URL)");
 }
 
+/// `provider::model_selection` runs a folder's endpoint before and after trust.
 #[test]
-fn an_untrusted_folder_redirects_nothing() {
-    let settings = load(&[], ENDPOINTS).unwrap();
-    assert_eq!(settings.anthropic_base_url.value, None);
-    assert_eq!(settings.anthropic_version.value.as_deref(), Some("2023-06-01"));
-    assert!(settings.anthropic_headers.is_empty());
-    let ignored = settings.ignored.unwrap();
-    assert!(ignored.contains("anthropic.base_url") && ignored.contains("x-house"), "{ignored}");
-    let shown = ignored.replace("me:canary@", "");
-    assert!(!shown.contains("canary"), "{ignored}");
-    // The list of trusted settings has the headers in full, as one value.
+fn the_list_of_trusted_settings_has_the_headers_in_full_as_one_value() {
     let folder = tempfile::tempdir().unwrap();
     let risks = Settings::risks_in(&write(folder.path(), ENDPOINTS)).unwrap();
     assert_eq!(risks["anthropic.headers"]["x-house"], "canary");
     assert_eq!(risks.len(), 3, "{risks:?}");
+    let ignored = load(&[], ENDPOINTS).unwrap().ignored.unwrap();
+    let shown = ignored.replace("me:canary@", "");
+    assert!(shown.contains("x-house") && !shown.contains("canary"), "{ignored}");
 }
 
 #[test]
 fn a_header_is_set_by_the_nearest_file_that_names_it() {
     let user = "[openai]\nheaders = { A = \"user\", B = \"user\" }";
     let folder = "[openai]\nheaders = { b = \"folder\" }";
-    let given = Given { user, folder, is_trusted: true, ..Given::default() };
-    let (settings, _) = given.load().unwrap();
+    let settings = Given { user, folder, is_trusted: true, ..Given::default() }.settings();
     let source = |name: &str| {
         let name = HeaderName::try_from(name.to_owned()).unwrap();
         settings.openai_headers[&name].source.clone()
@@ -330,11 +321,4 @@ fn a_key_alone_chooses_a_model_and_a_named_model_wins() {
     ] {
         assert_eq!(found(variables).unwrap(), model);
     }
-}
-
-#[test]
-fn a_settings_file_that_is_missing_says_nothing() {
-    let nowhere = Path::new("does-not-exist/settings.toml");
-    let settings = Settings::load(&Environment::default(), nowhere, &Flags::default()).unwrap();
-    assert!(settings.rows().iter().all(|row| row.source == "default"));
 }

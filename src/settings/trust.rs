@@ -17,7 +17,6 @@ use std::path::{Path, PathBuf};
 /// Settings of a folder that need trust, by key.
 pub(crate) type Risks = Map<String, Value>;
 
-/// The list of trusted folders.
 #[derive(Debug)]
 pub(crate) struct TrustList {
     file: Option<PathBuf>,
@@ -32,7 +31,6 @@ struct Known {
 }
 
 impl TrustList {
-    /// The user's list.
     pub(crate) fn of(environment: &Environment) -> Self {
         let file = environment.state_home().map(|home| home.join("team/trust.json"));
         Self { file }

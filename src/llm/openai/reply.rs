@@ -14,8 +14,7 @@ use serde_json::Value;
 /// The data of the last event.
 const DONE: &str = "[DONE]";
 
-/// A partial reply.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::llm) struct Assembler {
     reply: ReplyBuilder,
     text: String,
@@ -38,11 +37,8 @@ struct Part {
 }
 
 impl Assembler {
-    /// Creates an assembler for the reply to a request. `model` holds until the server names another one.
     pub(in crate::llm) fn new(request: &Request, model: &str) -> Self {
-        let (text, refusal, finish_reason) = (String::new(), String::new(), String::new());
-        let reply = ReplyBuilder::new(request, model);
-        Self { reply, text, refusal, calls: Vec::new(), finish_reason }
+        Self { reply: ReplyBuilder::new(request, model), ..Self::default() }
     }
 
     fn note(&mut self, body: &Value) {

@@ -6,7 +6,6 @@ use crate::wire::chat::{Block, ChatMessage, Role};
 use crate::wire::message::Message;
 use serde_json::{Map, Value};
 
-/// Something said to the agent.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Said {
     Typed(String),
