@@ -216,18 +216,15 @@ mod tests {
 
     #[test]
     fn a_model_is_parsed_and_shown_with_its_provider() {
-        for text in
-            "rehearsal script:a/b.jsonl anthropic/claude-x openai openai/o/x:1 local local/q"
-                .split(' ')
-        {
+        let good =
+            "rehearsal script:a/b.jsonl anthropic/claude-x openai openai/o/x:1 local local/q";
+        for text in good.split(' ') {
             assert_eq!(ModelChoice::parse(text).unwrap().to_string(), text);
         }
         // A name is there exactly where the provider has one.
-        for text in
-            " gpt anthropic anthropic/ anthropic: anthropicx openai/ openai: openaix local/ local: \
-            localx script script/ script: scriptx Rehearsal rehearsal/ rehearsal: rehearsalx"
-                .split(' ')
-        {
+        let bad = " gpt anthropic anthropic/ anthropic: anthropicx openai/ openai: openaix local/ local: \
+            localx script script/ script: scriptx Rehearsal rehearsal/ rehearsal: rehearsalx";
+        for text in bad.split(' ') {
             assert_eq!(ModelChoice::parse(text).unwrap_err().exit, Exit::Usage, "{text}");
         }
     }

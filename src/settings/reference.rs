@@ -44,7 +44,7 @@ fn defaults() -> Result<Settings, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::spec::SettingSpec;
+    use crate::settings::layers::SettingSpec;
     use std::collections::BTreeMap;
     use std::path::PathBuf;
 

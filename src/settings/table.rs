@@ -7,9 +7,8 @@
 use super::endpoints::{BaseUrl, HeaderValue, redacted};
 use super::environment::Environment;
 use super::layers::{
-    self, ConfigRow, Flags, Layers, Setting, SettingField, SettingMap, SettingsFile,
+    self, ConfigRow, Flags, Layers, Setting, SettingField, SettingMap, SettingSpec, SettingsFile,
 };
-use super::spec::SettingSpec;
 use super::trust::{Risks, TrustList};
 use super::value::PromptProfile;
 use crate::error::Failure;
@@ -54,7 +53,7 @@ macro_rules! all_settings {
 
         /// The declaration of each setting.
         mod specs {
-            use crate::settings::spec::SettingSpec;
+            use crate::settings::layers::SettingSpec;
             $(
                 #[expect(non_upper_case_globals, reason = "it is named as the field")]
                 pub(super) const $name: SettingSpec = SettingSpec {

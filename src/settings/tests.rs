@@ -84,10 +84,9 @@ fn the_nearest_layer_wins_and_is_named() {
 #[test]
 fn an_unusable_value_is_refused_and_names_file_and_line_or_variable() {
     let failure = load(&[], "max_rounds = 9\nmax_rouns = 1\n").unwrap_err();
-    assert_eq!(failure.exit, Exit::Usage);
-    assert!(failure.what.contains("settings.toml line 2"), "{failure}");
     assert!(failure.why.contains("max_rouns"), "{failure}");
     for (text, line) in [
+        ("max_rounds = 9\nmax_rouns = 1\n", 2),
         ("\n\n[permissions]\nmodes = 1", 4),
         ("fsync = \"always\"\nrestart = \"on crash\"", 2),
         ("permissions = 1", 1),
@@ -101,8 +100,13 @@ fn an_unusable_value_is_refused_and_names_file_and_line_or_variable() {
         ("[anthropic]\nheaders = { x = \"a\\r\\nX-Evil: canary\" }", 2),
         ("[anthropic]\nheaders = { \"a b\" = \"canary\" }", 2),
         ("[openai]\nversion = \"canary\"", 2),
+        ("[budget]\ntokens = 5", 2),
+        ("[budget.team]\ntokens = -5", 2),
+        ("[budget.team]\nmoney = -0.5", 2),
+        ("[prices.\"m\"]\ninput = 3", 1),
     ] {
         let failure = load(&[], text).unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage, "{text}");
         assert!(failure.what.contains(&format!("settings.toml line {line} ")), "{text}: {failure}");
         assert!(!failure.why.contains("canary"), "{failure}");
     }
@@ -119,15 +123,7 @@ fn an_unusable_value_is_refused_and_names_file_and_line_or_variable() {
         assert_eq!(failure.exit, Exit::Usage, "{name}");
         assert!(failure.what.contains(name) && failure.why.contains(why), "{failure}");
     }
-    for text in [
-        "max_rounds = 0",
-        "[permissions]\ntimeout = 0",
-        "[budget]\ntokens = 5",
-        "[budget.team]\ntokens = -5",
-        "[budget.team]\nmoney = -0.5",
-        "[budget.member]\nturns = 0",
-        "[prices.\"m\"]\ninput = 3",
-    ] {
+    for text in ["max_rounds = 0", "[permissions]\ntimeout = 0", "[budget.member]\nturns = 0"] {
         assert_eq!(load(&[], text).unwrap_err().exit, Exit::Usage, "{text}");
     }
     assert_eq!(load(&[("TEAM_LOCAL_PORTS", "none")], "").unwrap().local_ports.value, [0; 0]);
@@ -149,10 +145,7 @@ fn a_folder_loosens_nothing_before_it_is_trusted_and_rules_add_up() {
         let given = Given { folder, user, mode, is_trusted, ..Given::default() };
         let settings = given.settings();
         let Permissions { mode, rules, .. } = settings.permissions();
-        assert_eq!(
-            (mode, rules.allow),
-            (in_force, allow.iter().map(ToString::to_string).collect())
-        );
+        assert_eq!((mode, rules.allow.join(" ")), (in_force, allow.join(" ")));
         assert_eq!((&*rules.deny[0], &*rules.ask[0]), ("bash(rm:*)", "read_file(secrets/**)"));
         let told = settings.ignored.unwrap_or_default();
         for part in ["mode = \"bypass\"", ls, "team trust"] {
@@ -197,24 +190,22 @@ fn a_folder_raises_no_limit_before_it_is_trusted() {
          [prices.\"m\"]\ninput = 0.1\noutput = 0.1\n[prices.\"n\"]\ninput = 1\noutput = 1\n";
     let user = "[budget.team]\ntokens = 1000\nturns = 50\n[budget.member]\nmoney = 0.5\n\
          [prices.\"m\"]\ninput = 3\noutput = 15\n";
-    let given = Given { folder, user, ..Given::default() };
-    let settings = given.settings();
-    let Budgets { team, member } = settings.rules().budgets();
-    assert_eq!((team.tokens, team.turns, member.money), (Some(1000), Some(5), money(0.5)));
-    let prices = settings.prices();
-    assert_eq!((Some(prices["m"].input), Some(prices["n"].input)), (money(3.0), money(1.0)));
-    let told = settings.ignored.unwrap();
-    for raised in ["budget.team.tokens = 9000", "budget.member.money = 8.0", "prices.m = "] {
-        assert!(told.contains(raised), "{told}");
+    for (user, is_trusted, tokens, of_member, price) in
+        [(user, false, 1000, 0.5, 3.0), (user, true, 9000, 8.0, 0.1), ("", false, 9000, 8.0, 0.1)]
+    {
+        let settings = Given { folder, user, is_trusted, ..Given::default() }.settings();
+        let Budgets { team, member } = settings.rules().budgets();
+        assert_eq!((team.tokens, team.turns), (Some(tokens), Some(5)));
+        let prices = settings.prices();
+        assert_eq!(member.money, money(of_member));
+        assert_eq!((Some(prices["m"].input), Some(prices["n"].input)), (money(price), money(1.0)));
+        let told = settings.ignored.unwrap_or_default();
+        for raised in ["budget.team.tokens = 9000", "budget.member.money = 8.0", "prices.m = "] {
+            assert_eq!(told.contains(raised), tokens == 1000, "{told}");
+        }
+        assert!(!told.contains("turns") && !told.contains("prices.n"), "{told}");
+        assert_eq!(told.is_empty(), tokens != 1000, "{told}");
     }
-    assert!(!told.contains("turns") && !told.contains("prices.n"), "{told}");
-
-    let settings = Given { is_trusted: true, ..given }.settings();
-    let Budgets { team, member } = settings.rules().budgets();
-    assert_eq!((team.tokens, team.turns, member.money), (Some(9000), Some(5), money(8.0)));
-    assert_eq!((Some(settings.prices()["m"].input), settings.ignored), (money(0.1), None));
-    let alone = load(&[], folder).unwrap();
-    assert_eq!((alone.rules().budgets().team.tokens, alone.ignored), (Some(9000), None));
 }
 
 const ENDPOINTS: &str = "[anthropic]\nbase_url = \"https://me:canary@gateway\"\n\

@@ -246,10 +246,9 @@ mod tests {
 
     #[test]
     fn every_stop_reason_is_kept() {
-        for reason in "end_turn max_tokens stop_sequence tool_use pause_turn refusal \
-            model_context_window_exceeded brand_new"
-            .split(' ')
-        {
+        let reasons = "end_turn max_tokens stop_sequence tool_use pause_turn refusal \
+            model_context_window_exceeded brand_new";
+        for reason in reasons.split(' ') {
             let end = json!({"type": "message_delta", "delta": {"stop_reason": reason}});
             let reply = blocks(&[], &end.to_string());
             assert_eq!(serde_json::to_value(reply.stop_reason).unwrap(), reason);
