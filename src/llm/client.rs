@@ -41,10 +41,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Creates a client, which connects at its first call.
-    ///
-    /// # Errors
-    /// The base URL or a header is unusable.
+    /// Creates a client, which connects at its first call; fails if the base URL or a header is unusable.
     pub fn new(config: ClientConfig) -> Result<Self, ConfigError> {
         let path = match config.api {
             Api::Messages => "/messages",

@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn embedding_models_are_not_listed() {
-        let list = json!({"object": "list", "data": [
+        let list = json!({"data": [
             {"id": "text-embedding-nomic"}, {"id": "qwen"}, {"id": ""}, {"name": "x"}, {"id": "b:7"}]});
         assert_eq!(models(&list), ["qwen", "b:7"]);
         assert_eq!(models(&json!([1])), [""; 0]);

@@ -23,10 +23,7 @@ pub struct Secret(String);
 pub struct NotOneLine;
 
 impl Secret {
-    /// Creates a secret.
-    ///
-    /// # Errors
-    /// The text has a control character or a character that is not ASCII, which a header cannot carry.
+    /// Creates a secret. Control characters and those that are not ASCII are refused: no header can carry them.
     pub fn new(text: impl Into<String>) -> Result<Self, NotOneLine> {
         let text = text.into();
         let fits = |byte: u8| byte == b' ' || byte.is_ascii_graphic();

@@ -111,9 +111,9 @@ mod tests {
 
     #[test]
     fn an_event_without_its_blank_line_is_not_returned() {
-        assert_eq!(events(&[b"data: 1\n"]), [""; 0]);
-        assert_eq!(events(&[b"data: 1\r\n"]), [""; 0]);
-        assert_eq!(events(&[b"data: 1\r\n\r"]), ["=1"]);
+        for (stream, count) in [("data: 1\n", 0), ("data: 1\r\n", 0), ("data: 1\r\n\r", 1)] {
+            assert_eq!(events(&[stream.as_bytes()]), vec!["=1"; count], "{stream:?}");
+        }
     }
 
     #[test]

@@ -85,13 +85,11 @@ pub(super) mod tests {
     type Reader = fn(&[&[u8]]) -> Outcome;
 
     fn messages(pieces: &[&[u8]]) -> Outcome {
-        let assembler = anthropic::reply::Assembler::new(&request(vec![]), "m");
-        read(assembler, pieces.iter().copied())
+        read(anthropic::reply::Assembler::new(&request(vec![]), "m"), pieces)
     }
 
     fn completions(pieces: &[&[u8]]) -> Outcome {
-        let assembler = openai::reply::Assembler::new(&request(vec![]), "m");
-        read(assembler, pieces.iter().copied())
+        read(openai::reply::Assembler::new(&request(vec![]), "m"), pieces)
     }
 
     /// Splits the stream at the given places.

@@ -32,8 +32,7 @@ struct Known {
 
 impl TrustList {
     pub(crate) fn of(environment: &Environment) -> Self {
-        let file = environment.state_home().map(|home| home.join("team/trust.json"));
-        Self { file }
+        Self { file: environment.state_home().map(|home| home.join("team/trust.json")) }
     }
 
     /// Whether exactly these settings of a team folder are trusted; `false` if the list cannot be read.
