@@ -1,4 +1,4 @@
-//! The declaration of a setting, and the layers that it is read from: flag, environment, the team folder's file, the user's own file.
+//! The declaration of a setting, and the layers that it is read from: flag, environment, folder's file, user's own file.
 
 use super::environment::Environment;
 use super::trust::Risks;
