@@ -26,9 +26,6 @@ pub(crate) enum PromptProfile {
 /// A type that a setting with one value can have.
 pub(crate) trait SettingValue: Clone + Serialize + DeserializeOwned {
     /// Reads the text of a flag or an environment variable; by default, it is one of several words.
-    ///
-    /// # Errors
-    /// The text is no such value; the error says why.
     fn parse(text: &str) -> Result<Self, String> {
         let word: StrDeserializer<'_, WordError> = text.trim().into_deserializer();
         Self::deserialize(word).map_err(|why| why.to_string())
