@@ -31,7 +31,6 @@ impl Tool for SendMessage {
         name: "send_message",
         description: "Send a message to one agent by name (a teammate, or `lead`, or `user`). It is \
                       stored at once and wakes the receiver. An unknown or ended receiver is an error.",
-        parameters: Self::PARAMETERS,
         compact: Some(Audience::Both),
         after_crash: AfterCrash::Repeat,
         signal: Signal::SendsMessage,
@@ -88,7 +87,6 @@ impl Tool for Broadcast {
     const SPEC: ToolSpec = ToolSpec {
         name: "broadcast",
         description: "Send the same message to everybody on the team but yourself.",
-        parameters: Self::PARAMETERS,
         after_crash: AfterCrash::Repeat,
         ..MAIL
     };
@@ -121,7 +119,6 @@ impl Tool for ReadInbox {
         description: "Show your mail: what is unread, and what was taken in since you last looked. Mail \
                       is also shown to you by itself before every step, so waiting with this tool is \
                       useless.",
-        parameters: Self::PARAMETERS,
         effect: Effect::Reads,
         ..MAIL
     };

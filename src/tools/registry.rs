@@ -12,8 +12,9 @@ use crate::wire::AgentName;
 use crate::wire::chat::ToolDefinition;
 use crate::wire::permission::PermissionMode;
 use crate::wire::role::Role;
-use crate::wire::tool::{Audience, Effect, ToolSpec};
+use crate::wire::tool::{Audience, Effect, Parameter, SubjectArgument, ToolSpec};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -23,18 +24,28 @@ use std::sync::Arc;
 const NAME_CHARS: usize = 64;
 
 /// A tool. The type holds the arguments of one call.
-pub(super) trait Tool: DeserializeOwned + 'static {
-    /// Everything about it but its behaviour.
+pub(super) trait Tool: Parameters + DeserializeOwned + 'static {
+    /// Everything about it but its parameters and its behaviour.
     const SPEC: ToolSpec;
 
     /// The part of a call that permission rules match. Fails if the call cannot run at all, so that there is
     /// nothing to ask about.
-    fn subject(_call: &Call, _parts: &ToolParts) -> Result<PermissionSubject, ToolError> {
-        Ok(PermissionSubject::Nothing)
+    fn subject(call: &Call, parts: &ToolParts) -> Result<PermissionSubject, ToolError> {
+        let SubjectArgument::File(argument) = Self::SPEC.subject else {
+            return Ok(PermissionSubject::Nothing);
+        };
+        arguments::<Self>(call)?;
+        let path = call.input.get(argument).and_then(Value::as_str).unwrap_or_default();
+        parts.files.judge(call, path, Self::SPEC.effect)
     }
 
     /// Runs one call.
     async fn run(self, call: &Call, parts: &ToolParts) -> Result<String, ToolError>;
+}
+
+/// What the model is told of a tool's arguments.
+pub(super) trait Parameters {
+    const PARAMETERS: &[Parameter];
 }
 
 /// Declares a tool by its arguments: a line is a field that a call is read into and a parameter that the model
@@ -50,7 +61,7 @@ macro_rules! parameters {
             $($(#[$attribute])? $public $name: $type,)*
         }
 
-        impl $tool {
+        impl crate::tools::registry::Parameters for $tool {
             const PARAMETERS: &[crate::wire::tool::Parameter] = &[
                 $(crate::wire::tool::Parameter::$presence(stringify!($name), $kind, $meaning)),*
             ];
@@ -65,7 +76,6 @@ pub(super) const TALKS: ToolSpec = ToolSpec { effect: Effect::Talks, ..ToolSpec:
 /// A tool that agents can have.
 #[derive(Debug)]
 pub(super) struct Registration {
-    /// What it is.
     pub(super) spec: &'static ToolSpec,
     subject: fn(&Call, &ToolParts) -> Result<PermissionSubject, ToolError>,
     run: for<'a> fn(&'a Call, &'a ToolParts) -> ToolFuture<'a>,
@@ -74,7 +84,7 @@ pub(super) struct Registration {
 impl Registration {
     pub(super) const fn of<T: Tool>() -> Self {
         Self {
-            spec: const { &T::SPEC },
+            spec: const { &ToolSpec { parameters: T::PARAMETERS, ..T::SPEC } },
             subject: T::subject,
             run: |call, parts| {
                 Box::pin(async move { arguments::<T>(call)?.run(call, parts).await })
@@ -120,9 +130,7 @@ impl ToolParts {
 
 /// The parts of a lead that a teammate lacks.
 pub(crate) struct Ops {
-    /// The team's processes.
     pub(crate) team: Rc<dyn TeamOps>,
-    /// Open requests for a decision.
     pub(crate) approval_queue: Rc<ApprovalQueue>,
 }
 
@@ -138,9 +146,7 @@ pub(crate) trait TeamOps {
 /// A teammate to be started.
 #[derive(Debug, Clone)]
 pub(crate) struct SpawnOrder {
-    /// Its name.
     pub(crate) name: AgentName,
-    /// Its role.
     pub(crate) role: String,
     /// Its first prompt, delivered as a message.
     pub(crate) prompt: String,

@@ -34,7 +34,6 @@ impl Tool for CreateTask {
         name: "create_task",
         description: "Put a task on the list that the team shares. Whoever is free claims it, once every \
                       task in blocked_by is completed. Answers with its id.",
-        parameters: Self::PARAMETERS,
         ..TALKS
     };
 
@@ -64,7 +63,6 @@ impl Tool for ListTasks {
         name: "list_tasks",
         description: "Show the team's tasks, one JSON object a line. `claimable` says whether you may \
                       take one.",
-        parameters: Self::PARAMETERS,
         effect: Effect::Reads,
         ..ToolSpec::STRICT
     };
@@ -98,7 +96,6 @@ impl Tool for GetTask {
     const SPEC: ToolSpec = ToolSpec {
         name: "get_task",
         description: "Show one task with its description and its history, as JSON.",
-        parameters: Self::PARAMETERS,
         effect: Effect::Reads,
         ..ToolSpec::STRICT
     };
@@ -117,7 +114,6 @@ impl Tool for ClaimTask {
         name: "claim_task",
         description: "Take a task and begin to work on it. Only one agent gets it; it stays yours until \
                       you complete it, give it back (update_task with status pending), or end.",
-        parameters: Self::PARAMETERS,
         ..TALKS
     };
 
@@ -147,7 +143,6 @@ impl Tool for UpdateTask {
         description: "Change a task; what you leave out stays. A new owner is told. status failed: it \
                       could not be done (say why in note); pending: you give it back, or it is to be \
                       done after all.",
-        parameters: Self::PARAMETERS,
         ..TALKS
     };
 
@@ -177,7 +172,6 @@ impl Tool for CompleteTask {
     const SPEC: ToolSpec = ToolSpec {
         name: "complete_task",
         description: "Say that a task of yours is done. Answers what can begin now.",
-        parameters: Self::PARAMETERS,
         ..TALKS
     };
 

@@ -6,9 +6,7 @@
 mod commands;
 mod process_limit;
 
-use super::bash::Bash;
-use super::command_setup;
-use super::output::OutputStore;
+use super::{Bash, OutputStore, command_setup};
 use crate::os::processes::{self, Process};
 use crate::os::{Signal, command, process_tree};
 use crate::tools::call::ToolError;

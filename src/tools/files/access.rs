@@ -102,7 +102,7 @@ impl FileAccess {
 
     /// The file of a call of this effect, with links followed, for permission rules. Fails for a path that
     /// is invalid or never permitted.
-    pub(super) fn judge(
+    pub(in crate::tools) fn judge(
         &self,
         call: &Call,
         path: &str,

@@ -8,10 +8,9 @@ pub(crate) use access::FileAccess;
 #[cfg(test)]
 pub(crate) use tests::file_tools;
 
-use super::call::{Call, ToolError, arguments};
+use super::call::{Call, ToolError};
 use super::command::output::CappedOutput;
 use super::registry::{Tool, ToolParts, parameters};
-use crate::protocol::permission::PermissionSubject;
 use crate::wire::tool::ParameterType::{Count, Text};
 use crate::wire::tool::{Audience, Effect, SubjectArgument, ToolSpec};
 use access::load;
@@ -33,15 +32,10 @@ impl Tool for ReadFile {
         aliases: &["Read"],
         description: "Reads a text file of the workspace. Of more than 50,000 characters the middle is \
                       cut: then ask for parts by offset and limit.",
-        parameters: Self::PARAMETERS,
         compact: Some(Audience::Teammate),
         effect: Effect::Reads,
         ..FILE
     };
-
-    fn subject(call: &Call, parts: &ToolParts) -> Result<PermissionSubject, ToolError> {
-        parts.files.judge(call, &arguments::<Self>(call)?.path, Self::SPEC.effect)
-    }
 
     async fn run(self, call: &Call, parts: &ToolParts) -> Result<String, ToolError> {
         let (path, files) = (&self.path, &parts.files);
@@ -95,14 +89,9 @@ impl Tool for WriteFile {
         aliases: &["Write"],
         description: "Writes a whole file of the workspace, new or instead of the old one; folders on \
                       the way are made. To change a part of a file use edit_file.",
-        parameters: Self::PARAMETERS,
         compact: Some(Audience::Teammate),
         ..FILE
     };
-
-    fn subject(call: &Call, parts: &ToolParts) -> Result<PermissionSubject, ToolError> {
-        parts.files.judge(call, &arguments::<Self>(call)?.path, Self::SPEC.effect)
-    }
 
     async fn run(self, call: &Call, parts: &ToolParts) -> Result<String, ToolError> {
         let (path, content, files) = (&self.path, self.content, &parts.files);
@@ -128,13 +117,8 @@ impl Tool for EditFile {
         aliases: &["Edit", "MultiEdit"],
         description: "Replaces one piece of text in a file that you have read with read_file. old_text \
                       must occur exactly once.",
-        parameters: Self::PARAMETERS,
         ..FILE
     };
-
-    fn subject(call: &Call, parts: &ToolParts) -> Result<PermissionSubject, ToolError> {
-        parts.files.judge(call, &arguments::<Self>(call)?.path, Self::SPEC.effect)
-    }
 
     async fn run(self, call: &Call, parts: &ToolParts) -> Result<String, ToolError> {
         let (Self { path, old_text, new_text }, files) = (&self, &parts.files);

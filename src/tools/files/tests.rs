@@ -3,6 +3,7 @@
 use super::*;
 use crate::bus::{Bus, Limits};
 use crate::os::SystemClock;
+use crate::protocol::permission::PermissionSubject;
 use crate::store::{SharedClock, TeamDir};
 use crate::tasks::Tasks;
 use crate::tools::command::{OutputStore, command_setup};

@@ -6,7 +6,7 @@ pub(crate) use context::TeamContext;
 
 use super::approval_queue::{ApprovalDecision, Decider};
 use super::call::{Call, ToolError};
-use super::registry::{SpawnOrder, TALKS, Tool, ToolParts, parameters};
+use super::registry::{Parameters, SpawnOrder, TALKS, Tool, ToolParts, parameters};
 use crate::protocol::request::RequestVerdict;
 use crate::store::{Liveness, liveness, roster};
 use crate::wire::AgentName;
@@ -26,7 +26,6 @@ impl Tool for ListTeammates {
     const SPEC: ToolSpec = ToolSpec {
         name: "list_teammates",
         description: "Show who is on the team: name, role, status, what each one does.",
-        parameters: Self::PARAMETERS,
         compact: Some(Audience::Lead),
         effect: Effect::Reads,
         role_access: RoleAccess::Granted,
@@ -81,7 +80,6 @@ impl Tool for SpawnTeammate {
         description: "Start a teammate: an agent with a name, a role and a memory of its own. Answers \
                       when it is ready. A name that is idle gets the new prompt; a name that was shut \
                       down comes back with its memory.",
-        parameters: Self::PARAMETERS,
         audience: Audience::Lead,
         compact: Some(Audience::Lead),
         ..TALKS
@@ -105,7 +103,6 @@ impl Tool for ShutdownTeammate {
         name: "shutdown_teammate",
         description: "End a teammate: it is asked first, and ended by force when it does not go in time. \
                       Answers when its process is gone and says how it ended.",
-        parameters: Self::PARAMETERS,
         audience: Audience::Lead,
         compact: Some(Audience::Lead),
         ..TALKS
@@ -127,7 +124,6 @@ impl Tool for ShutdownResponse {
     const SPEC: ToolSpec = ToolSpec {
         name: "shutdown_response",
         description: "Answer an open shutdown request. Refusing is a wish: say why; the deadline stands.",
-        parameters: Self::PARAMETERS,
         audience: Audience::Teammate,
         role_access: RoleAccess::Always,
         purpose: Purpose::Talk,
@@ -162,12 +158,15 @@ pub(super) struct SubmitPlan {
     plan: Option<Value>,
 }
 
+impl Parameters for SubmitPlan {
+    const PARAMETERS: &[Parameter] = &[Parameter::required("plan", Text, "the plan")];
+}
+
 impl Tool for SubmitPlan {
     const SPEC: ToolSpec = ToolSpec {
         name: "submit_plan",
         description: "In mode plan: send your plan to be approved and wait for the decision. Say what \
                       you will change, where and why, and how you will check it.",
-        parameters: &[Parameter::required("plan", Text, "the plan")],
         audience: Audience::Teammate,
         role_access: RoleAccess::Granted,
         signal: Signal::SubmitsPlan,
@@ -196,7 +195,6 @@ impl Tool for ReviewPlan {
         description: "Decide about a plan that a teammate has submitted (a plan_approval_request in \
                       your inbox). Approved, it goes on and carries it out; rejected, it gets your \
                       feedback and may submit another.",
-        parameters: Self::PARAMETERS,
         audience: Audience::Lead,
         ..TALKS
     };
@@ -235,7 +233,6 @@ impl Tool for Idle {
     const SPEC: ToolSpec = ToolSpec {
         name: "idle",
         description: "End your turn because there is nothing to do now; mail wakes you again.",
-        parameters: Self::PARAMETERS,
         audience: Audience::Teammate,
         compact: Some(Audience::Teammate),
         effect: Effect::Reads,
