@@ -22,11 +22,9 @@ use std::time::Instant;
 /// A request for a decision.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct QueuedRequest {
-    /// The question.
     pub(crate) question: Question,
     /// The agent that asks.
     pub(crate) owner: AgentName,
-    /// Its incarnation.
     pub(crate) incarnation: String,
 }
 
@@ -39,10 +37,8 @@ pub(crate) enum Decider {
     Person,
 }
 
-/// A decision.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ApprovalDecision {
-    /// Approval or rejection.
     pub(crate) verdict: RequestVerdict,
     /// The calls that it covers.
     pub(crate) scope: Scope,

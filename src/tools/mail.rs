@@ -1,8 +1,7 @@
 //! Mail tools: the model's side of the team's mail.
 
 use super::call::{Call, ToolError};
-use super::registry::{TALKS, Tool, ToolParts, parameters};
-use super::team::TeamContext;
+use super::registry::{TALKS, TeamContext, Tool, ToolParts, parameters};
 use crate::bus::Outgoing;
 use crate::store::asynchronous::offload;
 use crate::store::unread;
@@ -128,21 +127,18 @@ impl Tool for ReadInbox {
         let waiting = unread::waiting(team.bus.dir(), &team.me).map_err(ToolError::reply)?;
         let recent = team.take_recent();
         let unread = waiting.iter().filter_map(|waiting| waiting.object.as_ref());
-        let mail: Vec<_> = recent
-            .iter()
-            .map(|message| with_state(message, "taken_in"))
-            .chain(unread.map(|message| with_state(message, "unread")))
-            .collect();
+        let states = recent.iter().map(|message| (message, "taken_in"));
+        let states = states.chain(unread.map(|message| (message, "unread")));
+        let with_state = |(message, state): (&Map<String, Value>, &str)| {
+            let mut message = message.clone();
+            message.insert("state".into(), state.into());
+            message
+        };
+        let mail: Vec<_> = states.map(with_state).collect();
         if mail.is_empty() {
             let none = "No mail: nothing is unread and nothing was taken in since you last looked.";
             return Ok(none.into());
         }
         Ok(inbox_block(&mail))
     }
-}
-
-fn with_state(message: &Map<String, Value>, state: &str) -> Map<String, Value> {
-    let mut message = message.clone();
-    message.insert("state".into(), state.into());
-    message
 }

@@ -1,8 +1,6 @@
-//! Tools by which agents start, end and direct each other, and the state that team tools share.
+//! Tools by which agents start, end and direct each other.
 
-mod context;
-
-pub(crate) use context::TeamContext;
+pub(crate) use super::registry::TeamContext;
 
 use super::approval_queue::{ApprovalDecision, Decider};
 use super::call::{Call, ToolError};
@@ -38,11 +36,11 @@ impl Tool for ListTeammates {
         let roster = roster::read(dir).map_err(ToolError::reply)?;
         let life_of = |name: AgentName| liveness::probe(dir, &name).unwrap_or(Liveness::Dead);
         let lead_life = life_of(AgentName::lead());
-        let mut lines = Vec::new();
-        if let Some(lead) = &roster.lead {
+        let lead = roster.lead.iter().map(|lead| {
             let status = if lead_life.is_alive() { lead.status.word() } else { "not running" };
-            lines.push(format!("- lead: {status}"));
-        }
+            format!("- lead: {status}")
+        });
+        let mut lines: Vec<String> = lead.collect();
         for member in &roster.members {
             let life = AgentName::member(&member.name).map_or(Liveness::Dead, life_of);
             let status = roster::effective_status(member, &life, &lead_life);
@@ -255,18 +253,15 @@ mod tests {
     #[test]
     fn only_a_refusal_of_this_request_has_a_reason() {
         let refusal = json!({"request_id": "r1", "approve": false, "reason": "busy"});
+        let own = "shutdown_response";
         for (tool, input, reason) in [
-            ("shutdown_response", refusal.clone(), Some("busy")),
-            (
-                "shutdown_response",
-                json!({"request_id": "r1", "approve": false}),
-                Some("no reason given"),
-            ),
+            (own, refusal.clone(), Some("busy")),
+            (own, json!({"request_id": "r1", "approve": false}), Some("no reason given")),
             ("another_tool", refusal, None),
-            ("shutdown_response", json!({"request_id": "r2", "approve": false}), None),
-            ("shutdown_response", json!({"request_id": "r1", "approve": true}), None),
-            ("shutdown_response", json!({"request_id": "r1"}), None),
-            ("shutdown_response", json!(null), None),
+            (own, json!({"request_id": "r2", "approve": false}), None),
+            (own, json!({"request_id": "r1", "approve": true}), None),
+            (own, json!({"request_id": "r1"}), None),
+            (own, json!(null), None),
         ] {
             let found = refusal_reason(tool, &input, "r1");
             assert_eq!(found.as_deref(), reason, "{tool} {input}");
