@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 /// One agent: its roster entry, corrected by its life lock and its heartbeat.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct MemberView {
     pub(crate) name: String,
     pub(crate) color: String,
@@ -103,11 +103,10 @@ fn view_of(
         activity: member.activity.as_ref().map(ToString::to_string),
         usage: member.usage,
         model: member.model.clone(),
-        unread: 0,
         pid: member.pid.filter(|_| alive),
         sign: sign_of(team, name, &member.incarnation, status).filter(|_| alive),
         ended,
-        entry: Value::Null,
+        ..MemberView::default()
     }
 }
 
@@ -130,15 +129,9 @@ impl MemberView {
             role: "coder".into(),
             status,
             alive: !status.is_over(),
-            since: WallTime::default(),
-            activity: None,
-            usage: UsageCount::default(),
             model: "rehearsal".into(),
-            unread: 0,
             pid: Some(7),
-            sign: None,
-            ended: None,
-            entry: Value::Null,
+            ..Self::default()
         }
     }
 }

@@ -246,10 +246,8 @@ fn in_order(changes: &mut [Change]) {
 mod tests {
     use super::super::change::Stage;
     use super::*;
-    use crate::store::Transcript;
-    use crate::view::testing::{append, team_folder};
-    use crate::wire::transcript::Entry;
-    use serde_json::json;
+    use crate::view::testing::{record, team_folder};
+    use serde_json::{Value, json};
     use std::fs;
 
     fn progress(id: usize, stage: Stage) -> MessageProgress {
@@ -263,18 +261,13 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_listed_once_with_its_furthest_stage() {
-        let mut snapshot = Snapshot::default();
-        for stage in [Stage::Appended, Stage::Answered, Stage::Claimed] {
-            snapshot.apply(Change::Mail(progress(1, stage)));
-        }
-        assert_eq!(mail(&snapshot), [Change::Mail(progress(1, Stage::Answered))]);
-    }
-
-    #[test]
-    fn only_the_latest_messages_are_kept() {
+    fn the_latest_messages_are_listed_once_with_their_furthest_stage() {
         let mut snapshot = Snapshot::of_last(500);
-        for number in 0..510 {
+        for stage in [Stage::Appended, Stage::Answered, Stage::Claimed] {
+            snapshot.apply(Change::Mail(progress(0, stage)));
+        }
+        assert_eq!(mail(&snapshot), [Change::Mail(progress(0, Stage::Answered))]);
+        for number in 1..510 {
             snapshot.messages.add(progress(number, Stage::Appended));
         }
         snapshot.messages.add(progress(500, Stage::Answered));
@@ -300,37 +293,29 @@ mod tests {
         assert_eq!(copy.changes(), snapshot.changes());
     }
 
-    fn write_to(team: &TeamDir, name: &AgentName, text: &str, at: f64) {
-        let id = format!("user:{text}");
-        let message = json!({"from": "user", "content": text, "id": id, "timestamp": at});
-        append(&team.inbox(name), &format!("{message}\n"));
+    fn message(text: &str, at: f64) -> Value {
+        json!({"from": "user", "content": text, "id": format!("user:{text}"), "timestamp": at})
     }
 
     fn said(snapshot: &Snapshot) -> Vec<(&str, Stage)> {
         snapshot.messages.iter().map(|it| (it.content.as_str(), it.stage)).collect()
     }
 
-    fn note(text: &str) -> Line {
-        Line { at: 5.0.into(), entry: Entry::Note { content: text.into() } }
-    }
-
     #[test]
     fn messages_of_several_files_are_in_the_order_of_their_times() {
         let (_folder, team) = team_folder();
         let (lead, user) = (AgentName::lead(), AgentName::user());
-        write_to(&team, &lead, "second", 2.0);
-        write_to(&team, &lead, "third", 3.0);
-        write_to(&team, &user, "first", 1.0);
+        let first = message("first", 1.0);
+        record(&team.inbox(&lead), &message("second", 2.0));
+        record(&team.inbox(&lead), &message("third", 3.0));
+        record(&team.inbox(&user), &first);
         let mut observer = Observer::of(&team);
         assert!(observer.look());
         assert!(!observer.look(), "nothing has changed");
         let appended = ["first", "second", "third"].map(|text| (text, Stage::Appended));
         assert_eq!(said(&observer.snapshot), appended);
-        let line = fs::read_to_string(team.inbox(&user)).unwrap();
-        let message = serde_json::from_str(&line).unwrap();
-        let taken = Entry::Mail { claim: "000000000001-a".into(), offset: 0, message };
-        let mut transcript = Transcript::open(&team, &user).unwrap();
-        transcript.append(&Line { at: 9.0.into(), entry: taken }).unwrap();
+        let taken = json!({"kind":"mail","at":9,"gen":"1-a","offset":0,"message":first});
+        record(&team.transcript(&user), &taken);
         assert!(observer.look());
         assert_eq!(said(&observer.snapshot).first(), Some(&("first", Stage::Acknowledged)));
         assert_eq!(observer.snapshot.messages.len(), 3);
@@ -339,24 +324,23 @@ mod tests {
     #[test]
     fn only_the_end_of_a_long_conversation_is_read() {
         let (_folder, team) = team_folder();
-        let mut transcript = Transcript::open(&team, &AgentName::lead()).unwrap();
+        let path = team.transcript(&AgentName::lead());
+        let note = |text: &str| json!({"kind": "note", "at": 5, "content": text});
         for _ in 0..40 {
-            transcript.append(&note(&"x".repeat(100_000))).unwrap();
+            record(&path, &note(&"x".repeat(100_000)));
         }
-        transcript.append(&note("the end")).unwrap();
+        record(&path, &note("the end"));
         let mut observer = Observer::of(&team);
         observer.look();
         observer.follow("lead");
+        let line = |text: &str| Line::read(note(text).to_string().as_bytes()).unwrap();
         let lines = &observer.snapshot.conversation.lines;
         assert!((2..12).contains(&lines.len()), "{}", lines.len());
-        assert_eq!(lines.back(), Some(&note("the end")));
-        let kept = team.archive().join("lead-000001.jsonl");
-        fs::rename(team.transcript(&AgentName::lead()), kept).unwrap();
-        let mut transcript = Transcript::open(&team, &AgentName::lead()).unwrap();
-        transcript.append(&note("a new one")).unwrap();
+        assert_eq!(lines.back(), Some(&line("the end")));
+        fs::rename(&path, team.archive().join("lead-000001.jsonl")).unwrap();
+        record(&path, &note("a new one"));
         assert!(observer.look());
-        let lines = &observer.snapshot.conversation.lines;
-        assert_eq!(lines.iter().collect::<Vec<_>>(), [&note("a new one")]);
+        assert_eq!(observer.snapshot.conversation.lines, [line("a new one")]);
     }
 
     #[test]
@@ -369,7 +353,7 @@ mod tests {
         assert!(observer.snapshot.trouble.is_some());
         assert!(!observer.look(), "the same trouble is reported once");
         fs::remove_dir(&path).unwrap();
-        write_to(&team, &AgentName::lead(), "now", 1.0);
+        record(&team.inbox(&AgentName::lead()), &message("now", 1.0));
         assert!(observer.look());
         assert!(observer.snapshot.trouble.is_none());
         assert_eq!(observer.snapshot.messages.len(), 1);
