@@ -349,7 +349,8 @@ mod tests {
         let steps = shown("user:1");
         assert_eq!(steps.len(), 1);
         assert_eq!((steps[0].0, steps[0].1.line, steps[0].1.offset), (What::Waits, 2, 13));
-        let taken_in = json!({"kind":"mail","at":1,"gen":"1-0123abcd","offset":13,"message":message});
+        let taken_in =
+            json!({"kind":"mail","at":1,"gen":"1-0123abcd","offset":13,"message":message});
         record(&dir.transcript(&lead), &taken_in);
         let steps = shown("user:1");
         let (what, proof) = &steps[0];

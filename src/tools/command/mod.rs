@@ -163,4 +163,5 @@ mod tests {
         for limit in limits {
             assert!(Bash::SPEC.description.contains(&format!(" {limit}")), "{limit}");
         }
-    }}
+    }
+}

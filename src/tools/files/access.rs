@@ -261,22 +261,16 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    struct Fixture {
-        all: tempfile::TempDir,
-        files: FileAccess,
-    }
-
     /// A workspace with a file, links of every kind and a team folder, beside a folder with a secret.
-    fn fixture() -> Fixture {
+    fn fixture() -> (tempfile::TempDir, FileAccess) {
         let all = tempfile::tempdir().unwrap();
         let (inside, outside) = (all.path().join("work"), all.path().join("outside"));
-        for folder in ["sub/deep", ".team/inbox", ".git/hooks", "nested/.git", "named"] {
+        let folders = "sub/deep .team/inbox .git/hooks nested/.git named ../outside";
+        for folder in folders.split(' ') {
             fs::create_dir_all(inside.join(folder)).unwrap();
         }
-        fs::create_dir(&outside).unwrap();
-        for file in
-            ["file", ".team/config.json", ".git/config", "named/roster", "../outside/secret"]
-        {
+        let files = "file .team/config.json .git/config named/roster ../outside/secret";
+        for file in files.split(' ') {
             fs::File::create(inside.join(file)).unwrap();
         }
         for (link, target) in [
@@ -298,20 +292,15 @@ mod tests {
             symlink(target, inside.join(link)).unwrap();
         }
         let files = FileAccess::open(&inside, &inside.join("named")).unwrap();
-        Fixture { all, files }
+        (all, files)
     }
 
-    impl Fixture {
-        fn find(&self, path: &str, effect: Effect) -> Result<PathBuf, String> {
-            let found = self.files.find(path, effect);
-            found.map(|spot| spot.path()).map_err(|why| why.to_string())
-        }
-    }
+    const EACH: [Effect; 2] = [Effect::Reads, Effect::Changes];
 
     #[test]
     fn a_path_resolves_to_its_real_name_which_is_absolute_outside() {
-        let fixture = fixture();
-        let absolute = fixture.all.path().join("work/sub/new").display().to_string();
+        let (all, files) = fixture();
+        let absolute = all.path().join("work/sub/new").display().to_string();
         for (path, real) in [
             ("file", "file"),
             ("./sub/../file", "file"),
@@ -325,18 +314,31 @@ mod tests {
             ("/etc/passwd", "/etc/passwd"),
             (absolute.as_str(), "sub/new"),
         ] {
-            for effect in [Effect::Reads, Effect::Changes] {
-                assert_eq!(fixture.find(path, effect).unwrap(), Path::new(real), "{path}");
+            for effect in EACH {
+                assert_eq!(files.find(path, effect).unwrap().path(), Path::new(real), "{path}");
+            }
+        }
+    }
+
+    /// Each case is a part of the refusal, then paths.
+    fn refuses(files: &FileAccess, effects: &[Effect], cases: &[&str]) {
+        for case in cases {
+            let (says, paths) = case.split_once(": ").unwrap();
+            for (path, effect) in
+                paths.split(' ').flat_map(|path| effects.iter().map(move |it| (path, it)))
+            {
+                let why = files.find(path, *effect).unwrap_err().to_string();
+                assert!(why.contains(says) && why.contains(';'), "{path}: {why}");
             }
         }
     }
 
     #[test]
     fn a_path_that_leads_out_is_refused() {
-        let fixture = fixture();
+        let (_all, files) = fixture();
         let long = format!("4096 are allowed: {}", "x/".repeat(3000));
         let deep = format!("too long: {}", "x/".repeat(1000));
-        for case in [
+        let cases = [
             "leads out: .. ../outside/secret sub/../../outside/secret / out/secret",
             "leads out: /etc/shadow out_absolute/secret chain dangling_out /dev/fd/3",
             "leads out: proc/etc/passwd /proc/self/root/etc/passwd",
@@ -348,37 +350,25 @@ mod tests {
             "the path is empty: ",
             &long,
             &deep,
-        ] {
-            let (says, paths) = case.split_once(": ").unwrap();
-            for path in paths.split(' ') {
-                for effect in [Effect::Reads, Effect::Changes] {
-                    let why = fixture.find(path, effect).unwrap_err();
-                    assert!(why.contains(says) && why.contains(';'), "{path}: {why}");
-                }
-            }
-        }
+        ];
+        refuses(&files, &EACH, &cases);
     }
 
     #[test]
     fn git_hooks_and_team_files_are_readable_but_never_writable() {
-        let fixture = fixture();
-        for case in [
-            "send_message: .team/config.json .TEAM/inbox/alice.jsonl sub/../.team/new",
-            "send_message: to_team/config.json named/roster sub/.team/x",
-            "git runs: .git/config .Git/Config .git/hooks/pre-commit .git/hooks/new/x sub/.git",
-            "git runs: .git/modules/x/hooks/y to_hooks/pre-commit nested/.git/config",
-        ] {
-            let (says, paths) = case.split_once(": ").unwrap();
-            for path in paths.split(' ') {
-                let why = fixture.find(path, Effect::Changes).unwrap_err();
-                assert!(why.contains(says), "{path}: {why}");
-                fixture.find(path, Effect::Reads).unwrap();
-            }
+        let (_all, files) = fixture();
+        let team = ".team/config.json .TEAM/inbox/alice.jsonl sub/../.team/new \
+            to_team/config.json named/roster sub/.team/x";
+        let git = ".git/config .Git/Config .git/hooks/pre-commit .git/hooks/new/x sub/.git \
+            .git/modules/x/hooks/y to_hooks/pre-commit nested/.git/config";
+        let cases = [format!("send_message: {team}"), format!("git runs: {git}")];
+        refuses(&files, &[Effect::Changes], &cases.each_ref().map(String::as_str));
+        for path in team.split(' ').chain(git.split(' ')) {
+            files.find(path, Effect::Reads).unwrap();
         }
-        for path in
-            [".github/hooks/x", ".gitignore", ".team.md", ".git/info/exclude", "hooks/config"]
-        {
-            fixture.find(path, Effect::Changes).unwrap();
+        let free = ".github/hooks/x .gitignore .team.md .git/info/exclude hooks/config";
+        for path in free.split(' ') {
+            files.find(path, Effect::Changes).unwrap();
         }
     }
 
@@ -392,11 +382,8 @@ mod tests {
         }
         let absolute = real.join("beside/notes.txt");
         for path in ["../beside/notes.txt", absolute.to_str().unwrap()] {
-            assert_eq!(
-                find_outside(&workspace, Path::new(path)).unwrap().path(),
-                absolute,
-                "{path}"
-            );
+            let found = find_outside(&workspace, Path::new(path)).unwrap();
+            assert_eq!(found.path(), absolute, "{path}");
         }
         symlink("../beside", real.join("work/out")).unwrap();
         symlink("beside", real.join("other")).unwrap();
