@@ -31,7 +31,6 @@ pub(crate) struct QueuedRequest {
 /// The source of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decider {
-    /// The lead's model.
     Model,
     /// The person, or the program by what the person has set.
     Person,
@@ -55,7 +54,6 @@ impl ApprovalDecision {
     }
 }
 
-/// The lead's open requests.
 pub(crate) struct ApprovalQueue {
     bus: Arc<Bus>,
     incarnation: String,
@@ -226,8 +224,7 @@ impl ApprovalQueue {
         Ok(())
     }
 
-    /// Sends new rules or another mode to every running member that `to` selects by name and mode. Gives
-    /// the number of members told.
+    /// Sends new rules or a mode to each running member that `to` selects by name and mode. Gives their number.
     pub(crate) async fn fan_out(&self, body: Body, to: impl Fn(&str, &str) -> bool) -> usize {
         let Ok(roster) = roster::read(self.bus.dir()) else { return 0 };
         let mut told = 0;

@@ -37,8 +37,7 @@ pub(super) trait Tool: Parameters + DeserializeOwned + 'static {
     /// Everything about it but its parameters and its behaviour.
     const SPEC: ToolSpec;
 
-    /// The part of a call that permission rules match. Fails if the call cannot run at all, so that there is
-    /// nothing to ask about.
+    /// The part of a call that permission rules match. Fails if there is nothing to ask: the call cannot run.
     fn subject(call: &Call, parts: &ToolParts) -> Result<PermissionSubject, ToolError> {
         let SubjectArgument::File(argument) = Self::SPEC.subject else {
             return Ok(PermissionSubject::Nothing);
@@ -48,7 +47,6 @@ pub(super) trait Tool: Parameters + DeserializeOwned + 'static {
         parts.files.judge(call, path, Self::SPEC.effect)
     }
 
-    /// Runs one call.
     async fn run(self, call: &Call, parts: &ToolParts) -> Result<String, ToolError>;
 }
 
@@ -114,7 +112,6 @@ pub(crate) struct ToolParts {
 }
 
 impl ToolParts {
-    /// The kind of agent.
     pub(super) fn audience(&self) -> Audience {
         if self.ops.is_some() { Audience::Lead } else { Audience::Teammate }
     }
@@ -144,7 +141,6 @@ pub(crate) struct TeamContext {
     pub(in crate::tools) bus: Arc<Bus>,
     /// Mail that was taken in since the model last read its inbox.
     recent: RefCell<Vec<Map<String, Value>>>,
-    /// Requests to shut down.
     shutdowns: RefCell<RequestLedger>,
     rate_limiter: RefCell<RateLimiter>,
     pub(crate) hooks: Hooks,
@@ -169,8 +165,7 @@ impl TeamContext {
         format!("{}:{}", self.me, call.id)
     }
 
-    /// Reserves `count` sends of the model, or fails because it sends too many messages. The lead is told once
-    /// when a sender is slowed down.
+    /// Reserves sends of the model, or fails if they are too many. The lead is told once of a slowed sender.
     pub(in crate::tools) async fn reserve_sends(&self, count: usize) -> Result<(), ToolError> {
         let permit = self.rate_limiter.borrow_mut().ask(count, SystemClock.monotonic());
         let SendPermit::Wait { wait, first } = permit else { return Ok(()) };
@@ -212,7 +207,6 @@ impl TeamContext {
         }
     }
 
-    /// Whether this shutdown request is open.
     pub(in crate::tools) fn is_shutdown_open(&self, request_id: &str) -> bool {
         self.shutdowns.borrow().pending_of(request_id).is_some()
     }
@@ -315,8 +309,7 @@ impl Registry {
         (self.find(call)?.run)(call, &self.parts).await
     }
 
-    /// The tool of a call, and the part of the call that permission rules match. Fails if the agent has no such
-    /// tool, or the call cannot run at all.
+    /// The tool of a call, and the part that permission rules match. Fails if the call cannot run at all.
     pub(crate) fn inspect(
         &self,
         call: &Call,

@@ -86,7 +86,6 @@ pub(crate) struct MessageProgress {
     pub(crate) to: String,
     /// The content, truncated.
     pub(crate) content: String,
-    /// The time at which it was sent.
     pub(crate) timestamp: Option<WallTime>,
     pub(crate) stage: Stage,
 }

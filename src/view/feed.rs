@@ -19,8 +19,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Read;
 
-/// The part of a conversation that is read at the first look, in bytes from its end: a long conversation must
-/// not delay the view.
+/// Bytes of a conversation's end that the first look reads: a long conversation must not delay the view.
 const LOOK_BACK: u64 = 4 * 1024 * 1024;
 
 /// The longest part of the roster file that is shown, in bytes.
@@ -55,8 +54,7 @@ struct Conversation {
 }
 
 impl Feed {
-    /// A feed whose first look returns the whole state. The cost of model calls is added by these prices of
-    /// `provider/name`.
+    /// A feed whose first look returns the whole state; `prices`, by `provider/name`, give the cost of calls.
     pub(crate) fn of(dir: &TeamDir, prices: BTreeMap<String, Price>) -> Self {
         Self {
             dir: dir.clone(),
@@ -93,10 +91,8 @@ impl Feed {
         let requests = self.requests.values().cloned().collect();
         let mail_tracker = &self.mail_tracker;
         let members = members(&self.dir, &roster, |name| mail_tracker.unread(name));
-        let whole = [
-            Change::Tasks { tasks: self.tasks.board().values().cloned().collect() },
-            Change::Requests { requests },
-        ];
+        let tasks = self.tasks.board().values().cloned().collect();
+        let whole = [Change::Tasks { tasks }, Change::Requests { requests }];
         let mut changes: Vec<Change> = self.new_config().into_iter().collect();
         changes.extend(self.changed_members(members));
         changes.extend(whole.iter().filter(|change| !self.lists.contains(change)).cloned());
@@ -164,10 +160,9 @@ impl Feed {
                     mail.extend(read);
                 }
                 Entry::Assistant { blocks, usage, .. } => {
+                    let stage = Stage::Answered;
                     let answered = conversation.unanswered.drain(..);
-                    mail.extend(
-                        answered.map(|it| MessageProgress { stage: Stage::Answered, ..it }),
-                    );
+                    mail.extend(answered.map(|it| MessageProgress { stage, ..it }));
                     mail.extend(blocks.iter().filter_map(|block| sent_by(name, block, at)));
                     spent.push(spent_on(at, &conversation.model, usage));
                 }
@@ -312,24 +307,5 @@ mod tests {
         };
         assert_eq!((diff.gone, diff.lines.len()), (1, 1), "{diff:?}");
         assert_eq!(members.iter().map(|member| member.name.as_str()).collect::<Vec<_>>(), ["bob"]);
-    }
-
-    #[test]
-    fn a_request_is_open_until_it_is_decided() {
-        let mut fixture = fixture();
-        let mut open_after = |lines: &[Value]| {
-            fixture.look_after(lines).into_iter().find_map(|change| {
-                let Change::Requests { requests } = change else { return None };
-                Some(requests.len())
-            })
-        };
-        assert_eq!(open_after(&[]), Some(0));
-        let request = json!({"kind":"request","at":1,"request_id":"alice:t1","about":"permission",
-            "tool_use_id":"t1","tool":"bash","input":{"command":"ls"},"description":"ls",
-            "decider":"lead","deadline":9});
-        assert_eq!(open_after(&[request]), Some(1));
-        let decision = json!({"kind":"decision","at":2,"request_id":"alice:t1","outcome":"expired",
-            "by":"program","reason":"late"});
-        assert_eq!(open_after(&[decision]), Some(0));
     }
 }

@@ -110,7 +110,6 @@ fn view_of(
     }
 }
 
-/// The last heartbeat of a busy agent.
 fn sign_of(team: &TeamDir, name: &AgentName, incarnation: &str, status: Status) -> Option<Sign> {
     let is_busy = matches!(status, Status::Working | Status::Waiting);
     let last = heartbeat::read(team, name).ok().flatten().filter(|_| is_busy)?;

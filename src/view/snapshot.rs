@@ -56,10 +56,10 @@ pub(crate) struct Conversation {
 /// The latest messages, each once, with the furthest stage that it has reached.
 #[derive(Debug)]
 pub(crate) struct MessageList {
-    messages: VecDeque<MessageProgress>,
     limit: usize,
-    /// The number of the first message in `messages`.
-    first: usize,
+    /// The messages by number; each has the next one.
+    messages: BTreeMap<usize, MessageProgress>,
+    next: usize,
     /// The numbers of the messages, by recipient and id.
     numbers: BTreeMap<(String, String), usize>,
 }
@@ -72,12 +72,12 @@ impl Default for MessageList {
 
 impl MessageList {
     fn of_last(limit: usize) -> Self {
-        Self { messages: VecDeque::new(), limit, first: 0, numbers: BTreeMap::new() }
+        Self { limit, messages: BTreeMap::new(), next: 0, numbers: BTreeMap::new() }
     }
 
     /// The messages, oldest first.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &MessageProgress> {
-        self.messages.iter()
+        self.messages.values()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -87,18 +87,17 @@ impl MessageList {
     /// Adds a message, or the stage that a known one has reached.
     pub(crate) fn add(&mut self, progress: MessageProgress) {
         let key = (progress.to.clone(), progress.id.clone());
-        let known = self.numbers.get(&key).and_then(|number| number.checked_sub(self.first));
-        if let Some(known) = known.and_then(|at| self.messages.get_mut(at)) {
+        if let Some(known) = self.numbers.get(&key).and_then(|at| self.messages.get_mut(at)) {
             known.stage = known.stage.max(progress.stage);
             return;
         }
-        self.numbers.insert(key, self.first + self.messages.len());
-        self.messages.push_back(progress);
-        while self.messages.len() > self.limit {
-            if let Some(old) = self.messages.pop_front() {
-                self.numbers.remove(&(old.to, old.id));
-            }
-            self.first += 1;
+        self.numbers.insert(key, self.next);
+        self.messages.insert(self.next, progress);
+        self.next += 1;
+        if self.messages.len() > self.limit
+            && let Some((_, old)) = self.messages.pop_first()
+        {
+            self.numbers.remove(&(old.to, old.id));
         }
     }
 }
@@ -117,7 +116,15 @@ impl Snapshot {
         match change {
             Change::Config(diff) => diff.apply(&mut self.config),
             Change::Team { members } => self.members = members,
-            Change::Members { members } => self.replace_members(members),
+            Change::Members { members } => {
+                // Both lists have the same order.
+                let mut changed = members.into_iter().peekable();
+                for member in &mut self.members {
+                    if let Some(new) = changed.next_if(|new| new.name == member.name) {
+                        *member = new;
+                    }
+                }
+            }
             Change::Tasks { tasks } => {
                 let board: Board = tasks.iter().map(|task| (task.id, task.clone())).collect();
                 let with_blockers = |task: WithUnknownFields<Task>| {
@@ -131,16 +138,6 @@ impl Snapshot {
             Change::Usage(spent) => {
                 self.calls.push_back(spent);
                 self.calls.drain(..self.calls.len().saturating_sub(CALLS));
-            }
-        }
-    }
-
-    /// Replaces the agents that have changed; both lists have the same order.
-    fn replace_members(&mut self, changed: Vec<MemberView>) {
-        let mut changed = changed.into_iter().peekable();
-        for member in &mut self.members {
-            if let Some(new) = changed.next_if(|new| new.name == member.name) {
-                *member = new;
             }
         }
     }
@@ -170,11 +167,8 @@ pub(crate) struct Observer {
 
 impl Observer {
     pub(crate) fn of(team: &TeamDir) -> Self {
-        Self {
-            team: team.clone(),
-            feed: Feed::of(team, BTreeMap::new()),
-            snapshot: Snapshot::default(),
-        }
+        let (feed, snapshot) = (Feed::of(team, BTreeMap::new()), Snapshot::default());
+        Self { team: team.clone(), feed, snapshot }
     }
 
     /// Follows the conversation of `name` instead of the one before.
@@ -192,21 +186,17 @@ impl Observer {
     /// Reads all files again; `true` if anything has changed.
     pub(crate) fn look(&mut self) -> bool {
         let before = self.snapshot.trouble.take();
-        let mut is_news = false;
-        match self.feed.look() {
-            Ok(mut changes) => {
-                is_news |= !changes.is_empty();
-                if self.snapshot.messages.len() == 0 {
-                    in_order(&mut changes);
-                }
-                for change in changes {
-                    self.snapshot.apply(change);
-                }
-            }
-            Err(why) => self.snapshot.trouble = Some(why.to_string()),
+        let mut changes = self.feed.look().unwrap_or_else(|why| {
+            self.snapshot.trouble = Some(why.to_string());
+            Vec::new()
+        });
+        if self.snapshot.messages.len() == 0 {
+            in_order(&mut changes);
         }
-        is_news |= self.read_on();
-        is_news || self.snapshot.trouble != before
+        let is_news = !changes.is_empty();
+        changes.into_iter().for_each(|change| self.snapshot.apply(change));
+        let is_longer = self.read_on();
+        is_news || is_longer || self.snapshot.trouble != before
     }
 
     /// Reads on in the followed conversation; `true` if it has changed.
@@ -226,10 +216,9 @@ impl Observer {
         if is_another {
             lines.clear();
         }
-        let is_longer = !new.is_empty();
         lines.extend(new.iter().filter_map(|line| Line::read(line)));
         lines.drain(..lines.len().saturating_sub(LINES));
-        is_another || is_longer
+        is_another || !new.is_empty()
     }
 }
 

@@ -88,7 +88,6 @@ pub(crate) struct Step {
 pub(crate) struct Proof {
     /// The file, relative to the team folder.
     pub(crate) file: String,
-    /// The byte offset of the line.
     pub(crate) offset: u64,
     /// The number of the line, from 1.
     pub(crate) line: usize,

@@ -34,7 +34,6 @@ pub(super) enum Route {
     Order,
 }
 
-/// The reason of a refusal.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
     #[error("this address is not served here; open the one that `team web` printed")]

@@ -55,12 +55,9 @@ impl Fixture {
         let respawn = format!("{up}\necho >>trace\n$1 sh ./respawn \"$1\" 300.{token} &\n");
         put(&folder.path().join("stay"), &stay);
         put(&folder.path().join("respawn"), &respawn);
-        let run_id = uuid::Uuid::now_v7().simple().to_string();
         // A malformed run id gets no control group.
-        let run_id = match containment {
-            Containment::ControlGroup => run_id,
-            Containment::RunId => format!("{run_id}-"),
-        };
+        let end = if containment == Containment::RunId { "-" } else { "" };
+        let run_id = format!("{}{end}", uuid::Uuid::now_v7().simple());
         Self { folder, token, run_id }
     }
 

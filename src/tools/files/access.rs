@@ -50,8 +50,7 @@ pub(crate) struct FileAccess {
 }
 
 impl FileAccess {
-    /// Access to the workspace; `team` is the team folder, which can have any name. Fails if the workspace
-    /// cannot be entered.
+    /// Access to the workspace; the team folder can have any name. Fails if the workspace cannot be entered.
     pub(crate) fn open(workspace: &Path, team: &Path) -> io::Result<Self> {
         let workspace = SafeRoot::open(workspace)?;
         let team = team.canonicalize().unwrap_or_else(|_| team.to_owned());
@@ -62,18 +61,15 @@ impl FileAccess {
     /// The file that a model's path leads to, for a call of this effect. The result has an absolute path if
     /// the file is outside the workspace; opening it needs an approval.
     fn find(&self, path: &str, effect: Effect) -> Result<Spot, ToolError> {
-        let problem = if path.is_empty() {
-            Some("the path is empty".into())
-        } else if path.contains('\0') {
-            Some("the path contains a NUL character".into())
-        } else if path.len() > MAX_PATH_BYTES {
-            Some(format!("the path has {} bytes, {MAX_PATH_BYTES} are allowed", path.len()))
-        } else {
-            None
-        };
-        if let Some(problem) = problem {
-            let advice = "give a path inside the workspace, such as src/main.rs";
-            return Err(ToolError::Reply(format!("{problem}; {advice}")));
+        if path.is_empty() || path.contains('\0') || path.len() > MAX_PATH_BYTES {
+            let problem = match path.len() {
+                0 => "is empty".into(),
+                _ if path.contains('\0') => "contains a NUL character".into(),
+                length => format!("has {length} bytes, {MAX_PATH_BYTES} are allowed"),
+            };
+            return Err(ToolError::Reply(format!(
+                "the path {problem}; give a path inside the workspace, such as src/main.rs"
+            )));
         }
         let spot = match self.workspace.find(Path::new(path)) {
             Err(SafePathError::Outside) => find_outside(self.workspace.path(), Path::new(path)),
@@ -100,8 +96,7 @@ impl FileAccess {
         Ok(spot)
     }
 
-    /// The file of a call of this effect, with links followed, for permission rules. Fails for a path that
-    /// is invalid or never permitted.
+    /// The file of a call, with links followed, for permission rules. Fails for a path that is never permitted.
     pub(in crate::tools) fn judge(
         &self,
         call: &Call,
@@ -109,14 +104,11 @@ impl FileAccess {
         effect: Effect,
     ) -> Result<PermissionSubject, ToolError> {
         let path = self.find(path, effect)?.path();
-        let is_outside = path.is_absolute();
+        let subject =
+            if path.is_absolute() { PermissionSubject::Outside } else { PermissionSubject::Path };
         let name = path.to_string_lossy().into_owned();
         *self.judged.borrow_mut() = Some((call.id.clone(), path));
-        Ok(if is_outside {
-            PermissionSubject::Outside(name)
-        } else {
-            PermissionSubject::Path(name)
-        })
+        Ok(subject(name))
     }
 
     /// The file of a judged call. Fails if the path now leads to another file than the judged one.
@@ -138,7 +130,6 @@ impl FileAccess {
         )))
     }
 
-    /// Replaces the content of a file.
     pub(super) async fn replace(
         &self,
         path: &str,
@@ -151,7 +142,6 @@ impl FileAccess {
         Ok(())
     }
 
-    /// Notes that the agent has seen this content.
     pub(super) fn mark_seen(&self, spot: &Spot, bytes: &[u8]) {
         self.seen.borrow_mut().insert(spot.path(), hash(bytes));
     }
@@ -209,18 +199,13 @@ fn path_error(path: &str, why: &SafePathError) -> ToolError {
 
 /// Whether git runs code from this file: hooks and configuration, also of submodules and worktrees.
 fn runs_code(path: &Path) -> bool {
-    let mut inside_git = names(path).skip_while(|name| name != ".git");
-    if inside_git.next().is_none() {
-        return false;
-    }
-    let mut rest = inside_git.peekable();
+    let from_git: Vec<String> = names(path).skip_while(|name| name != ".git").collect();
     // `.git` can be a file that names another git folder.
-    rest.peek().is_none()
-        || rest.any(|name| matches!(name.as_str(), "hooks" | "config" | "config.worktree"))
+    from_git.len() == 1
+        || from_git.iter().any(|name| matches!(&**name, "hooks" | "config" | "config.worktree"))
 }
 
-/// The file outside `workspace` that a path leads to. Fails if the path leads through a link, back inside, or to
-/// a file that is never opened.
+/// The file outside `workspace` that a path leads to, unless through a link, back inside, or to a guarded file.
 fn find_outside(workspace: &Path, path: &Path) -> Result<Spot, SafePathError> {
     // One error for every problem: the model must not learn which files exist outside.
     let Ok(spot) = anywhere(&workspace.join(path)) else { return Err(SafePathError::Outside) };
@@ -247,11 +232,9 @@ fn is_guarded(path: &Path) -> bool {
 
 /// The names in a path, as a case-insensitive file system compares them.
 fn names(path: &Path) -> impl Iterator<Item = String> {
-    path.components().filter_map(|component| match component {
-        Component::Normal(name) => Some(name.to_string_lossy().to_lowercase()),
-        Component::Prefix(_) | Component::RootDir | Component::CurDir | Component::ParentDir => {
-            None
-        }
+    path.components().filter_map(|component| {
+        let Component::Normal(name) = component else { return None };
+        Some(name.to_string_lossy().to_lowercase())
     })
 }
 
