@@ -191,7 +191,12 @@ impl Observer {
             Vec::new()
         });
         if self.snapshot.messages.len() == 0 {
-            in_order(&mut changes);
+            // The first look reads messages file by file, not in the order of their times.
+            let time = |change: &Change| {
+                let Change::Mail(progress) = change else { return 0.0 };
+                progress.timestamp.unwrap_or_default().as_secs()
+            };
+            changes.sort_by(|a, b| time(a).total_cmp(&time(b)));
         }
         let is_news = !changes.is_empty();
         changes.into_iter().for_each(|change| self.snapshot.apply(change));
@@ -220,15 +225,6 @@ impl Observer {
         lines.drain(..lines.len().saturating_sub(LINES));
         is_another || !new.is_empty()
     }
-}
-
-/// Sorts messages by time: the first look reads them file by file.
-fn in_order(changes: &mut [Change]) {
-    let time = |change: &Change| {
-        let Change::Mail(progress) = change else { return 0.0 };
-        progress.timestamp.unwrap_or_default().as_secs()
-    };
-    changes.sort_by(|a, b| time(a).total_cmp(&time(b)));
 }
 
 #[cfg(test)]

@@ -53,19 +53,14 @@ pub(crate) enum What {
 impl What {
     /// The stage of the message that this step proves, if any.
     pub(crate) fn stage(self) -> Option<Stage> {
-        match self {
-            Self::Called | Self::Reported => Some(Stage::Sent),
-            Self::Waits => Some(Stage::Appended),
-            Self::Claimed | Self::Processed => Some(Stage::Claimed),
-            Self::TakenIn => Some(Stage::Acknowledged),
-            Self::Read => Some(Stage::Answered),
-            Self::Sent
-            | Self::Told
-            | Self::TurnEnded
-            | Self::Answered
-            | Self::Dead
-            | Self::Logged => None,
-        }
+        let stages = [
+            (Stage::Sent, &[Self::Called, Self::Reported][..]),
+            (Stage::Appended, &[Self::Waits]),
+            (Stage::Claimed, &[Self::Claimed, Self::Processed]),
+            (Stage::Acknowledged, &[Self::TakenIn]),
+            (Stage::Answered, &[Self::Read]),
+        ];
+        stages.iter().find(|(_, steps)| steps.contains(&self)).map(|(stage, _)| *stage)
     }
 }
 

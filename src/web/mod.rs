@@ -148,15 +148,14 @@ impl Site {
         request: Request<Incoming>,
     ) -> Result<Response<ResponseBody>, Infallible> {
         let (head, body) = request.into_parts();
-        let reply = match self.auth.admit(&head) {
+        Ok(match self.auth.admit(&head) {
             Err(refusal) => reply::refused(&refusal),
             Ok(Route::Page) => reply::page(self.auth.has_control),
             Ok(Route::Events) => reply::stream(self.broadcaster.subscribe()),
             Ok(Route::Conversation(name)) => self.follow(&name),
             Ok(Route::Trace(id)) => self.trace(id).await,
             Ok(Route::Order) => self.order(body).await,
-        };
-        Ok(reply)
+        })
     }
 
     /// The lines that prove a message's stages, in the order of the stages.

@@ -111,17 +111,19 @@ impl FileAccess {
         Ok(subject(name))
     }
 
-    /// The file of a judged call. Fails if the path now leads to another file than the judged one.
-    pub(super) fn judged(
+    /// The file of a judged call, and its content if it exists. Fails if the path now leads to another file
+    /// than the judged one, or the content cannot be read or is too large.
+    pub(super) fn load(
         &self,
         call: &Call,
         path: &str,
         effect: Effect,
-    ) -> Result<Spot, ToolError> {
+    ) -> Result<(Spot, Option<Vec<u8>>), ToolError> {
         let spot = self.find(path, effect)?;
         let judged = self.judged.borrow();
         if judged.as_ref().is_some_and(|(id, path)| *id == call.id && *path == spot.path()) {
-            return Ok(spot);
+            let bytes = load(path, &spot)?;
+            return Ok((spot, bytes));
         }
         Err(ToolError::Reply(format!(
             "not done: a link was changed meanwhile, and the path now leads to {}, which nobody has \
@@ -162,8 +164,7 @@ impl FileAccess {
     }
 }
 
-/// The content of a file; `None` if it does not exist. Fails if it cannot be read or is too large.
-pub(super) fn load(path: &str, spot: &Spot) -> Result<Option<Vec<u8>>, ToolError> {
+fn load(path: &str, spot: &Spot) -> Result<Option<Vec<u8>>, ToolError> {
     let failed = |why: io::Error| path_error(path, &why.into());
     let Some(file) = spot.open().map_err(|why| path_error(path, &why))? else { return Ok(None) };
     let mut bytes = Vec::new();
@@ -220,8 +221,7 @@ fn find_outside(workspace: &Path, path: &Path) -> Result<Spot, SafePathError> {
 fn is_guarded(path: &Path) -> bool {
     let names: Vec<String> = names(path).collect();
     let is_memory_disk = names.starts_with(&["dev".into(), "shm".into()]);
-    let is_system =
-        !is_memory_disk && names.first().is_some_and(|name| SYSTEM.contains(&name.as_str()));
+    let is_system = !is_memory_disk && names.first().is_some_and(|name| SYSTEM.contains(&&**name));
     let is_named = |name: &String| name.starts_with('.') || GUARDED.split(' ').any(|it| it == name);
     let last = names.last().map(Path::new).and_then(Path::extension);
     let is_key = last.is_some_and(|ending| KEYS.iter().any(|key| ending == *key));
@@ -247,7 +247,7 @@ mod tests {
     /// A workspace with a file, links of every kind and a team folder, beside a folder with a secret.
     fn fixture() -> (tempfile::TempDir, FileAccess) {
         let all = tempfile::tempdir().unwrap();
-        let (inside, outside) = (all.path().join("work"), all.path().join("outside"));
+        let inside = all.path().join("work");
         let folders = "sub/deep .team/inbox .git/hooks nested/.git named ../outside";
         for folder in folders.split(' ') {
             fs::create_dir_all(inside.join(folder)).unwrap();
@@ -256,24 +256,14 @@ mod tests {
         for file in files.split(' ') {
             fs::File::create(inside.join(file)).unwrap();
         }
-        for (link, target) in [
-            ("to_file", "file"),
-            ("to_sub", "sub"),
-            ("sub/up", ".."),
-            ("absolute", inside.join("file").to_str().unwrap()),
-            ("out", "../outside"),
-            ("out_absolute", outside.to_str().unwrap()),
-            ("chain", "sub/up/chain2"),
-            ("chain2", "out/secret"),
-            ("ring", "ring"),
-            ("dangling", "sub/new"),
-            ("dangling_out", "../outside/new"),
-            ("to_team", ".team"),
-            ("to_hooks", "sub/../.git/hooks"),
-            ("proc", "/proc/self/root"),
-        ] {
+        let links = "to_file=file to_sub=sub sub/up=.. out=../outside chain=sub/up/chain2 ring=ring \
+            chain2=out/secret dangling=sub/new dangling_out=../outside/new to_team=.team \
+            to_hooks=sub/../.git/hooks proc=/proc/self/root";
+        for (link, target) in links.split(' ').map(|link| link.split_once('=').unwrap()) {
             symlink(target, inside.join(link)).unwrap();
         }
+        symlink(inside.join("file"), inside.join("absolute")).unwrap();
+        symlink(all.path().join("outside"), inside.join("out_absolute")).unwrap();
         let files = FileAccess::open(&inside, &inside.join("named")).unwrap();
         (all, files)
     }
@@ -284,20 +274,16 @@ mod tests {
     fn a_path_resolves_to_its_real_name_which_is_absolute_outside() {
         let (all, files) = fixture();
         let absolute = all.path().join("work/sub/new").display().to_string();
-        for (path, real) in [
-            ("file", "file"),
-            ("./sub/../file", "file"),
-            ("to_file", "file"),
-            ("to_sub/up/to_sub/deep/new", "sub/deep/new"),
-            ("absolute", "file"),
-            ("dangling", "sub/new"),
+        for (real, paths) in [
+            ("file", "file ./sub/../file to_file absolute"),
+            ("sub/new", &format!("dangling {absolute}")),
+            ("sub/deep/new", "to_sub/up/to_sub/deep/new"),
             ("new/folder/file", "new/folder/file"),
             ("sub/...", "sub/..."),
             ("-rf", "-rf"),
             ("/etc/passwd", "/etc/passwd"),
-            (absolute.as_str(), "sub/new"),
         ] {
-            for effect in EACH {
+            for (path, effect) in paths.split(' ').flat_map(|path| EACH.map(|it| (path, it))) {
                 assert_eq!(files.find(path, effect).unwrap().path(), Path::new(real), "{path}");
             }
         }

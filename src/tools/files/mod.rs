@@ -13,7 +13,6 @@ use super::command::output::CappedOutput;
 use super::registry::{Tool, ToolParts, parameters};
 use crate::wire::tool::ParameterType::{Count, Text};
 use crate::wire::tool::{Audience, Effect, SubjectArgument, ToolSpec};
-use access::load;
 
 /// What all file tools have in common.
 const FILE: ToolSpec = ToolSpec { subject: SubjectArgument::File("path"), ..ToolSpec::STRICT };
@@ -39,8 +38,8 @@ impl Tool for ReadFile {
 
     async fn run(self, call: &Call, parts: &ToolParts) -> Result<String, ToolError> {
         let (path, files) = (&self.path, &parts.files);
-        let spot = files.judged(call, path, Self::SPEC.effect)?;
-        let bytes = load(path, &spot)?.ok_or_else(|| missing(path))?;
+        let (spot, bytes) = files.load(call, path, Self::SPEC.effect)?;
+        let bytes = bytes.ok_or_else(|| missing(path))?;
         if bytes.contains(&0) {
             return Err(ToolError::Reply(format!(
                 "{path} is binary ({} bytes); look at it with bash (file, xxd, strings)",
@@ -95,8 +94,8 @@ impl Tool for WriteFile {
 
     async fn run(self, call: &Call, parts: &ToolParts) -> Result<String, ToolError> {
         let (path, content, files) = (&self.path, self.content, &parts.files);
-        let spot = files.judged(call, path, Self::SPEC.effect)?;
-        if let Some(bytes) = load(path, &spot)? {
+        let (spot, bytes) = files.load(call, path, Self::SPEC.effect)?;
+        if let Some(bytes) = bytes {
             files.is_known(path, &spot, &bytes)?;
         }
         let size = content.len();
@@ -130,8 +129,8 @@ impl Tool for EditFile {
         if old_text == new_text {
             return Err(ToolError::reply("old_text and new_text are the same"));
         }
-        let spot = files.judged(call, path, Self::SPEC.effect)?;
-        let bytes = load(path, &spot)?.ok_or_else(|| missing(path))?;
+        let (spot, bytes) = files.load(call, path, Self::SPEC.effect)?;
+        let bytes = bytes.ok_or_else(|| missing(path))?;
         if !files.is_known(path, &spot, &bytes)? {
             return Err(ToolError::Reply(format!(
                 "{path} has not been read by you yet; read it first with read_file"
