@@ -79,8 +79,7 @@ impl ApprovalQueue {
         Self { bus, incarnation, plan_tool, plan_approval, mode: Cell::new(mode), ledger, asked }
     }
 
-    /// Opens the request in a message; `None` for other mail and for a known request. Fails if the request is
-    /// invalid or for another incarnation of the lead.
+    /// Opens the request in a message; `None` for other mail and for a known request. Fails for an invalid one.
     pub(crate) fn hear(&self, message: &Message) -> Result<Option<QueuedRequest>, IgnoredAnswer> {
         let (about, tool, input, description) =
             if let Body::PermissionRequest { tool, input, description } = &message.body {
@@ -110,8 +109,7 @@ impl ApprovalQueue {
         self.open(QueuedRequest { question, owner, incarnation })
     }
 
-    /// Opens a request that did not come by mail: the lead's own, or one from a transcript. `None` if it is
-    /// known. Fails if another agent has a request of this id.
+    /// Opens a request of any origin; `None` if it is known. Fails if another agent has a request of this id.
     pub(crate) fn open(
         &self,
         asked: QueuedRequest,

@@ -231,19 +231,21 @@ mod tests {
 
     /// A feed of the team of alice.
     fn fixture() -> Fixture {
-        let (_top, dir) = team_folder();
+        let (top, dir) = team_folder();
         let roster = json!({"version":1,"team_name":"t","members":[{"name":"alice"}]});
         append(&dir.config(), &roster.to_string());
         let price = serde_json::from_value(json!({"input": 2, "output": 10})).unwrap();
         let feed = Feed::of(&dir, [("p/m".to_owned(), price)].into());
-        Fixture { _top, dir, feed }
+        Fixture { _top: top, dir, feed }
     }
 
     impl Fixture {
         /// The changes after these lines in the conversation of alice.
         fn look_after(&mut self, lines: &[Value]) -> Vec<Change> {
             let path = self.dir.transcript(&AgentName::member("alice").unwrap());
-            lines.iter().for_each(|line| record(&path, line));
+            for line in lines {
+                record(&path, line);
+            }
             self.feed.look().unwrap()
         }
     }

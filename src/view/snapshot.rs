@@ -199,7 +199,9 @@ impl Observer {
             changes.sort_by(|a, b| time(a).total_cmp(&time(b)));
         }
         let is_news = !changes.is_empty();
-        changes.into_iter().for_each(|change| self.snapshot.apply(change));
+        for change in changes {
+            self.snapshot.apply(change);
+        }
         let is_longer = self.read_on();
         is_news || is_longer || self.snapshot.trouble != before
     }

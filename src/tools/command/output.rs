@@ -96,7 +96,8 @@ impl CappedOutput {
             let cut = self.total - (OUTPUT_CHARS - NOTE_CHARS);
             let place = self.stored.and_then(StoredOutput::finish);
             let advice = place.unwrap_or_else(|| "ask for less at a time".into());
-            shown += &format!("\n[... {cut} characters cut here; {advice} ...]\n");
+            let note = format!("\n[... {cut} characters cut here; {advice} ...]\n");
+            shown.push_str(&note);
             self.tail.drain(..NOTE_CHARS);
         }
         shown.extend(self.tail);
@@ -187,7 +188,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn collect(mut capped: CappedOutput, pieces: &[impl AsRef<[u8]>]) -> String {
-        pieces.iter().for_each(|piece| capped.push(piece.as_ref()));
+        for piece in pieces {
+            capped.push(piece.as_ref());
+        }
         capped.finish()
     }
 
