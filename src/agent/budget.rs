@@ -3,6 +3,7 @@
 //! A lead has no budget of its own but the team's. The warning that little is left is given once, by the
 //! lead before it calls its model or by its program, which watches all members.
 
+use super::identity::MemberContext;
 use super::status::StatusReporter;
 use crate::protocol::budget::{BudgetLimit, BudgetVerdict, LimitOwner, judge};
 use crate::store::{TeamDir, usage};
@@ -91,8 +92,7 @@ impl AgentBudget {
 /// A member's budget at work.
 pub(super) struct BudgetKeeper {
     pub(super) budget: AgentBudget,
-    pub(super) dir: TeamDir,
-    pub(super) me: AgentName,
+    pub(super) context: Rc<MemberContext>,
     /// What had been used when the last turn ended.
     pub(super) before_turn: UsageCount,
 }
@@ -100,12 +100,14 @@ pub(super) struct BudgetKeeper {
 impl BudgetKeeper {
     /// Whether the model may be called now.
     pub(super) fn check(&self, status: &StatusReporter) -> BudgetVerdict {
-        self.budget.may_ask(&self.dir, &self.me, &status.used())
+        let MemberContext { bus, me, .. } = &*self.context;
+        self.budget.may_ask(bus.dir(), &me.name, &status.used())
     }
 
     /// The warning that little of a budget is left.
     pub(super) fn warning(&self, limit: &BudgetLimit) -> String {
-        let stopped = if self.me.is_lead() { "the team" } else { self.me.as_str() };
+        let me = &self.context.me.name;
+        let stopped = if me.is_lead() { "the team" } else { me.as_str() };
         format!("{limit} are used; at the end of it {stopped} is stopped")
     }
 
